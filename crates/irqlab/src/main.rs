@@ -4,6 +4,7 @@
 
 mod console;
 mod options;
+mod pictures;
 mod run;
 mod simulated;
 mod verbs;
@@ -32,6 +33,7 @@ enum Verb {
     Echo(verbs::echo::EchoArgs),
     Reproduce(verbs::reproduce::ReproduceArgs),
     Show(verbs::show::ShowArgs),
+    Compare(verbs::compare::CompareArgs),
     /// The simulated machine: set it up, boot it, save its state
     Sim(Box<verbs::sim::SimArgs>),
     Machines(verbs::machines::MachinesArgs),
@@ -74,6 +76,7 @@ fn run() -> anyhow::Result<ExitCode> {
         Verb::Echo(args) => verbs::echo::run(&args),
         Verb::Reproduce(args) => verbs::reproduce::run(&args),
         Verb::Show(args) => verbs::show::run(args),
+        Verb::Compare(args) => verbs::compare::run(&args),
         Verb::Sim(args) => verbs::sim::run(*args),
         Verb::Machines(args) => verbs::machines::run(&args),
         Verb::Bench(args) => verbs::bench::run(args),

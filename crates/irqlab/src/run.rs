@@ -51,6 +51,9 @@ pub fn failure(error: &anyhow::Error) -> ExitCode {
             (_, Some(SimError::Missing { what, remedy })) => return nothing(what, Some(remedy)),
             _ => {}
         }
+        if let Some(NothingSet { reason, remedy }) = cause.downcast_ref() {
+            return impossible(&format!("nothing is set: {reason}"), remedy.as_deref());
+        }
     }
     console::warn(&with_causes(error));
     let is_usage = |cause: &(dyn std::error::Error + 'static)| {
@@ -72,9 +75,23 @@ fn with_causes(error: &anyhow::Error) -> String {
     words
 }
 
+/// What was to be set cannot be set here: exit code 4.
+#[derive(Debug, thiserror::Error)]
+#[error("nothing is set: {reason}")]
+pub struct NothingSet {
+    /// Why.
+    pub reason: String,
+    /// The command that unlocks it, where there is one.
+    pub remedy: Option<String>,
+}
+
 /// Says why nothing can be measured, and what unlocks it.
 fn nothing(reason: &str, remedy: Option<&str>) -> ExitCode {
-    console::warn(&format!("nothing can be measured: {reason}"));
+    impossible(&format!("nothing can be measured: {reason}"), remedy)
+}
+
+fn impossible(what: &str, remedy: Option<&str>) -> ExitCode {
+    console::warn(what);
     if let Some(remedy) = remedy {
         console::to_stderr(&format!("to unlock it:\n  {}\n", report::escape::plain(remedy)));
     }

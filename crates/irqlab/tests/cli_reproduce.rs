@@ -13,5 +13,6 @@ fn papers_and_models_are_named() {
     let refused = |more: &[&str], says: &str| check_refused(&[&paper, more].concat(), says);
     refused(&["--models", "pdp-11"], "no model \"pdp-11\"; there are: ");
     refused(&["--repetitions", "16"], "allowed for this paper: 24 to 100000");
+    refused(&["--pictures"], "--pictures is for another paper");
     refused(&["--limit", "0"], "allowed: 1us to 168h");
 }

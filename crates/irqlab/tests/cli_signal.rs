@@ -53,6 +53,65 @@ fn model_has_the_papers_overheads_and_says_how_each_row_was_computed() {
     assert_eq!(rows(&place.run(&words).json(), "model"), rows(&run, "model"));
 }
 
+/// The files of a run that are pictures, by name.
+fn pictures(place: &Place, run: &str) -> std::collections::BTreeMap<String, String> {
+    let files = std::fs::read_dir(place.path().join(run)).expect("a run").flatten();
+    let svg = |file: std::fs::DirEntry| {
+        let name = file.file_name().into_string().ok().filter(|name| name.ends_with(".svg"))?;
+        Some((name, std::fs::read_to_string(file.path()).expect("text")))
+    };
+    files.filter_map(svg).collect()
+}
+
+#[test]
+fn pictures_show_each_scheme_and_are_the_same_for_the_same_run() {
+    let place = Place::new();
+    let schemes = "interrupt,drain,spin,clocked:1ms";
+    let model =
+        ["signal", "model", "-q", "--schemes", schemes, "--rates", "1k..100k", "--pictures"];
+    for out in ["one", "two"] {
+        place.run(&[&model[..], &["--out", out]].concat()).assert_code(0);
+    }
+    let drawn = pictures(&place, "one");
+    let names: Vec<&str> = drawn.keys().map(String::as_str).collect();
+    assert_eq!(names, ["cpu.svg", "latency.svg", "regions.svg"]);
+    for (name, svg) in &drawn {
+        for scheme in schemes.split(',') {
+            // Interrupts cost more than draining at any rate, and so have no region.
+            let is_there = svg.lines().any(|line| line == scheme);
+            assert_eq!(
+                is_there,
+                name != "regions.svg" || scheme != "interrupt",
+                "{name}: {scheme}"
+            );
+        }
+    }
+    assert!(drawn == pictures(&place, "two"), "the same, to the byte");
+    let advise = ["signal", "advise", "-q", "--rate", "1k..50k", "--latency-bound", "100us"];
+    place.run(&[&advise[..], &["--pictures", "--out", "advice"]].concat()).assert_code(0);
+    let drawn = pictures(&place, "advice");
+    assert!(drawn["regions.svg"].lines().any(|line| line == "asked for: 100 µs"), "{drawn:?}");
+    place.run(&[&advise[..], &["--out", "plain"]].concat()).assert_code(0);
+    assert!(pictures(&place, "plain").is_empty(), "not asked for");
+    // What is drawn is in a table: each bound belongs to one scheme.
+    let run = place.run(&["show", "one", "--json"]).json();
+    let of_rate = |row: &&Json| row["rate_hz"] == 1_000;
+    let regions: Vec<&Json> = rows(&run, "regions").iter().filter(of_rate).collect();
+    for pair in regions.windows(2) {
+        assert_eq!(pair[0]["bound_to_ns"], pair[1]["bound_from_ns"], "{regions:?}");
+        assert!(number(pair[0], "cpu_ratio") > number(pair[1], "cpu_ratio"), "{regions:?}");
+    }
+    let last = regions.last().expect("a region");
+    assert_eq!((&last["scheme"], &last["bound_to_ns"]), (&"drain".into(), &Json::Null), "{last}");
+}
+
+#[test]
+fn a_run_with_nothing_to_draw_says_so() {
+    let place = Place::new();
+    let one_rate = ["signal", "model", "-q", "--rates", "1k", "--pictures", "--out", "one"];
+    place.run(&one_rate).assert_code(0).assert_says("this run has nothing to draw");
+}
+
 #[test]
 fn interrupts_livelock_an_application_and_a_clock_with_a_quota_does_not() {
     let place = Place::new();

@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod compare;
 pub mod experiment;
 pub mod footprint;
 pub mod guest_protocol;

@@ -163,6 +163,44 @@ fn the_fit_finds_the_costs_and_the_crossover_of_a_machine_that_follows_the_model
 }
 
 #[test]
+fn curves_and_regions_are_of_the_fitted_model() {
+    let (run, _) = measured(&plan("interrupt,drain,clocked:1ms,spin", &[Part::Rates]));
+    let (curves, rates) = (run.table("curves").unwrap(), run.table("rates").unwrap());
+    // Where both have a rate, they agree: the curve goes through what the model says of the points.
+    let mut compared = 0;
+    for row in rates.rows().iter().filter(|row| text(rates, row, "load") == "background") {
+        let same = curves.rows().iter().find(|curve| {
+            text(curves, curve, "scheme") == text(rates, row, "scheme")
+                && number(curves, curve, "rate_hz") == number(rates, row, "rate_hz")
+        });
+        let Some(curve) = same else { continue };
+        let [cpu, predicted] =
+            [number(curves, curve, "cpu_ratio"), number(rates, row, "predicted_cpu_ratio")];
+        assert!((cpu.unwrap() / predicted.unwrap() - 1.0).abs() < 1e-3, "{cpu:?} {predicted:?}");
+        compared += 1;
+    }
+    assert!(compared >= 8, "the ends of each of four curves: {compared}");
+    // Without a bound, draining is the cheapest up to the clock's own rate, and the clock from there on.
+    let regions = run.table("regions").unwrap();
+    let mut winners: Vec<&str> = Vec::new();
+    for row in regions.rows() {
+        let rate_hz = number(regions, row, "rate_hz").unwrap();
+        if number(regions, row, "bound_to_ns").is_none() {
+            let scheme = text(regions, row, "scheme");
+            let cheapest = if rate_hz < 990.0 { "drain" } else { "clocked:1ms" };
+            assert!(
+                (990.0..1_020.0).contains(&rate_hz) || scheme == cheapest,
+                "{rate_hz}: {scheme}"
+            );
+            winners.push(scheme);
+        }
+        assert_eq!(text(regions, row, "statistic"), "mean");
+    }
+    winners.dedup();
+    assert_eq!(winners, ["drain", "clocked:1ms"]);
+}
+
+#[test]
 fn what_a_rig_lacks_is_absent_once_and_the_rest_is_measured() {
     let (run, seeds) = measured(&plan("drain,coalesced:8,50us", &Part::ALL));
     let absent: Vec<(&str, &str)> =

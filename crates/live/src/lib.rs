@@ -4,13 +4,14 @@
 //! [`signal`]. What several of them need
 //! has a room of its own: [`bpf`] (the programs), [`clock`] (the time-stamp counter), [`window`] (the
 //! window, its end, the stop request), [`threads`], [`memory`], [`perf`] (performance events),
-//! [`probe_overhead`], [`marks`] (the kernel's events as a stream), [`syscall_loop`], `network` (namespaces and their interfaces), [`stimulus`],
+//! [`probe_overhead`], [`marks`] (the kernel's events as a stream), [`syscall_loop`], [`echo`] (the far end of another machine's measurement), `network` (namespaces and their interfaces), [`nic`] (settings of one interface), [`stimulus`],
 //! [`host`] and [`journal`]. [`selfbench`] measures irqlab itself and runs the experiments' benches.
 //!
 //! **Architecture invariant:** no experiment's room imports from another experiment's room.
 
 pub mod bpf;
 pub mod clock;
+pub mod echo;
 pub mod footprint;
 pub mod handlers;
 pub mod host;
@@ -18,6 +19,7 @@ pub mod journal;
 pub mod marks;
 pub mod memory;
 mod network;
+pub mod nic;
 pub mod noise;
 pub mod perf;
 pub mod probe_overhead;

@@ -23,6 +23,16 @@ pub fn pin(cpu: u32) -> io::Result<()> {
     sched_setaffinity(None, &cpu_set(&[cpu])).map_err(Into::into)
 }
 
+/// Pins another process of one thread, such as a kernel's, to one CPU.
+///
+/// # Errors
+/// Without CAP_SYS_NICE, or where the kernel does not let it be moved.
+pub fn pin_process(pid: u32, cpu: u32) -> io::Result<()> {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    let pid = pid.ok_or(io::ErrorKind::InvalidInput)?;
+    sched_setaffinity(Some(pid), &cpu_set(&[cpu])).map_err(Into::into)
+}
+
 /// Gives this thread the class SCHED_FIFO at that priority.
 ///
 /// # Errors

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lab::experiment::{Bench, BenchError};
 use lab::signal::{Load, RatePoint, RateWindow, Rig, RoundTripPoint, SignalBench, TransferPoint};
-use live::signal::{LiveSignal, SignalSettings};
+use live::signal::{LiveSignal, SignalSettings, VethPolling};
 use live::window::Stop;
 use signalling::Scheme;
 
@@ -18,6 +18,11 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// The bench; `None` where this machine has no such rig, which is said.
 fn bench(rig: Rig) -> Option<LiveSignal> {
+    bench_that_polls(rig, VethPolling::default())
+}
+
+/// The same; a veth polls in that way.
+fn bench_that_polls(rig: Rig, polling: VethPolling) -> Option<LiveSignal> {
     let second = Path::new("/sys/devices/system/cpu/cpu1");
     if !second.exists() {
         needs::not_run(needs::Need::Cpus, "sender and receiver need a CPU each");
@@ -25,6 +30,8 @@ fn bench(rig: Rig) -> Option<LiveSignal> {
     }
     let settings = SignalSettings {
         rig,
+        polling,
+        card: None,
         sender_cpu: 0,
         receiver_cpu: 1,
         length: Duration::from_millis(200),
@@ -147,6 +154,38 @@ fn on_a_veth_napi_is_signalled_as_the_scheme_says() {
         let error = bench.rate_window(&point, 1).unwrap_err();
         assert!(error.remedy().is_some_and(|one| one.contains(remedy)), "{scheme}: {error:?}");
     }
+}
+
+#[test]
+fn on_a_veth_a_thread_of_the_kernel_polls_where_that_is_asked_for() {
+    let _alone = alone();
+    let polling = VethPolling { is_threaded: true, ..VethPolling::default() };
+    let Some(mut bench) = bench_that_polls(Rig::Veth, polling) else { return };
+    assert_eq!(bench.facts().settings["napi"], "threaded");
+    for scheme in ["drain", "clocked:1ms", "spin", "hybrid:1,50us"] {
+        let window = window(&mut bench, scheme, Load::Background, 2_000);
+        // On a busy machine the thread may wait for longer than the end of a window does.
+        assert!(window.delivered > 0, "{scheme}: {window:?}");
+        let thread_ns = window.activity.softirq_thread_ns.unwrap();
+        // A spinning receiver polls by itself, and so leaves the thread nothing.
+        assert!(thread_ns > 0 || scheme == "spin", "{scheme}: {window:?}");
+    }
+}
+
+#[test]
+fn on_a_veth_a_hybrid_suspends_interrupts_where_that_is_asked_for() {
+    let _alone = alone();
+    let polling = VethPolling { suspends: true, ..VethPolling::default() };
+    let Some(mut bench) = bench_that_polls(Rig::Veth, polling) else { return };
+    assert_eq!(bench.facts().settings["hybrid"], "irq-suspension");
+    for scheme in ["hybrid:1,50us", "hybrid:1,1ms", "drain"] {
+        let window = window(&mut bench, scheme, Load::Idle, 2_000);
+        assert!(window.delivered > 0, "{scheme}: {window:?}");
+    }
+    let scheme: Scheme = "hybrid:1,50us".parse().unwrap();
+    let point = RoundTripPoint { scheme, load: Load::Idle, bulk: false };
+    let error = bench.round_trip_window(&point, 3).unwrap_err();
+    assert!(error.remedy().is_some_and(|one| one.contains("--hybrid busy-poll")), "{error:?}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use iced_x86::{
     UsedMemory,
 };
 
-use crate::core::{Instruction, Register, Special, Unit};
+use crate::core::{self, Instruction, Register, Special, Unit};
 use crate::predict::BranchKind;
 
 /// Longest instruction, bytes.
@@ -366,6 +366,10 @@ fn prepare(decoded: &X86, info: &InstructionInfo) -> Instruction {
     // A return from an interrupt is not a branch: it is not predicted.
     let branch = branch(decoded.flow_control()).filter(|_| !special.ends_flow());
     let mut one = Instruction::nothing(0).doing(special);
+    if matches!(special, Special::StoreFence | Special::FlushLine) {
+        // They have a place in the store buffer.
+        one = one.storing(&[]);
+    }
     let mut addresses = Vec::new();
     for memory in info.used_memory().iter().filter(is_accessed) {
         let registers = [memory.base(), memory.index()];
@@ -386,10 +390,157 @@ fn prepare(decoded: &X86, info: &InstructionInfo) -> Instruction {
     if let Some(kind) = branch {
         one = one.branching(kind);
     }
+    if let Some(copies) = repeats(decoded) {
+        one = one.repeating(copies);
+    }
+    if has_vector(decoded) {
+        one = one.loading_vector();
+    } else if (one.loads() || one.stores())
+        && (decoded.is_stack_instruction() || matches!(memory_bytes(decoded), 4 | 8))
+    {
+        one = one.with_address_form(address_form(decoded));
+    }
+    if is_register_move(decoded) {
+        one = one.moving_register();
+    }
+    if is_zeroing(decoded) {
+        one = one.zeroing();
+    }
     match unit(decoded, branch.is_some(), one.loads() || one.stores(), &used.written) {
-        Some(unit) => one.executed_by(unit),
+        Some(unit) => match operation(decoded, unit) {
+            Some(operation) => one.executed_by(unit).as_operation(operation),
+            None => one.executed_by(unit),
+        },
         None => one,
     }
+}
+
+/// Whether it is a repeated string instruction that copies, or that fills; none if neither.
+fn repeats(decoded: &X86) -> Option<bool> {
+    let repeated = decoded.has_rep_prefix() || decoded.has_repne_prefix();
+    match decoded.mnemonic() {
+        _ if !repeated || !decoded.is_string_instruction() => None,
+        Mnemonic::Movsb | Mnemonic::Movsw | Mnemonic::Movsd | Mnemonic::Movsq => Some(true),
+        Mnemonic::Stosb | Mnemonic::Stosw | Mnemonic::Stosd | Mnemonic::Stosq => Some(false),
+        _ => None,
+    }
+}
+
+fn memory_bytes(decoded: &X86) -> usize {
+    decoded.memory_size().size()
+}
+
+/// A number for how its address is formed; not zero. All addresses that start from the stack pointer
+/// are one form: the front end follows it.
+fn address_form(decoded: &X86) -> u16 {
+    let base = decoded.memory_base().full_register();
+    if decoded.is_stack_instruction() || base == X86Register::RSP {
+        return 1;
+    }
+    let parts = [
+        base.number() as u64,
+        decoded.memory_index().full_register() as u64,
+        decoded.memory_index_scale().into(),
+        decoded.memory_displacement64(),
+    ];
+    let mix = |mixed: u64, part: u64| (mixed ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (parts.into_iter().fold(base as u64, mix) >> 48) as u16 | 2
+}
+
+/// Whether it moves all of a register to another of the same kind.
+fn is_register_move(decoded: &X86) -> bool {
+    let [to, from] = [decoded.op0_register(), decoded.op1_register()];
+    let whole = |name: X86Register| name.is_gpr32() || name.is_gpr64() || name.is_vector_register();
+    decoded.op_count() == 2
+        && whole(to)
+        && from.size() == to.size()
+        && from.is_vector_register() == to.is_vector_register()
+        && is_move(decoded.mnemonic())
+        && !matches!(decoded.mnemonic(), Mnemonic::Movss | Mnemonic::Movsd | Mnemonic::Movbe)
+}
+
+/// Whether the result is zero, whatever was in the registers.
+fn is_zeroing(decoded: &X86) -> bool {
+    let operands = decoded.op_count();
+    let same = operands >= 2
+        && decoded.op_register(operands - 1) != X86Register::None
+        && decoded.op_register(operands - 1) == decoded.op_register(operands - 2);
+    same && matches!(
+        decoded.mnemonic(),
+        Mnemonic::Xor
+            | Mnemonic::Sub
+            | Mnemonic::Pxor
+            | Mnemonic::Xorps
+            | Mnemonic::Xorpd
+            | Mnemonic::Vpxor
+            | Mnemonic::Vxorps
+            | Mnemonic::Vxorpd
+    )
+}
+
+/// The operation, if it has a latency of its own on its unit.
+fn operation(decoded: &X86, unit: Unit) -> Option<core::Operation> {
+    use crate::core::Operation as Own;
+    let own = match (decoded.mnemonic(), unit) {
+        (Mnemonic::Lea, _) => {
+            let index = decoded.memory_index() != X86Register::None;
+            let parts = u32::from(decoded.memory_base() != X86Register::None)
+                + u32::from(index)
+                + u32::from(decoded.memory_displ_size() != 0);
+            let complex = parts == 3 || index && decoded.memory_index_scale() > 1;
+            return complex.then_some(Own::LeaThree);
+        }
+        (Mnemonic::Tzcnt | Mnemonic::Lzcnt, _) => Own::BitCount,
+        (Mnemonic::Bsf | Mnemonic::Bsr, _) => Own::BitScan,
+        (Mnemonic::Pdep | Mnemonic::Pext, _) => Own::BitDeposit,
+        (Mnemonic::Crc32, _) => Own::Crc32,
+        (_, Unit::Divide) if operand_bytes(decoded) <= 4 => Own::Divide32,
+        (_, Unit::FloatMultiply) if is_product(decoded) => Own::FloatMultiplyOnly,
+        (_, Unit::FloatDivide) if is_root(decoded) => Own::FloatRoot,
+        (_, Unit::FloatAdd) if crosses(decoded) => Own::Convert,
+        (_, Unit::Shuffle) => match name(decoded) {
+            name if name.starts_with("aes") => Own::Aes,
+            name if name.starts_with("sha") => Own::Sha,
+            _ if crosses(decoded) => Own::Cross,
+            _ => return None,
+        },
+        _ => return None,
+    };
+    Some(own)
+}
+
+/// The size of the operand of a division: it has one, in a register or in memory.
+fn operand_bytes(decoded: &X86) -> usize {
+    match decoded.op0_kind() {
+        OpKind::Register => decoded.op0_register().size(),
+        _ => decoded.memory_size().size(),
+    }
+}
+
+/// The start of its name, in small letters, without the V of vector extensions.
+fn name(decoded: &X86) -> String {
+    let name = format!("{:?}", decoded.mnemonic());
+    name.strip_prefix('V').unwrap_or(&name).to_ascii_lowercase()
+}
+
+fn is_product(decoded: &X86) -> bool {
+    name(decoded).starts_with("mul")
+}
+
+fn is_root(decoded: &X86) -> bool {
+    let name = name(decoded);
+    name.starts_with("sqrt") || name.starts_with("fsqrt")
+}
+
+/// Whether one of its registers is a vector register and one is a general one.
+fn crosses(decoded: &X86) -> bool {
+    let of_operand = |operand| (decoded.op_kind(operand), decoded.op_register(operand));
+    let has = |is: fn(X86Register) -> bool| {
+        (0..decoded.op_count())
+            .map(of_operand)
+            .any(|(kind, name)| kind == OpKind::Register && is(name))
+    };
+    has(X86Register::is_gpr) && has(X86Register::is_vector_register)
 }
 
 /// How an instruction uses registers.
@@ -468,8 +619,9 @@ fn has_vector(decoded: &X86) -> bool {
 impl Instruction {
     /// Sets the unit that executes it.
     fn executed_by(mut self, unit: Unit) -> Instruction {
+        let latency = Instruction::of(unit);
         self.unit = Some(unit);
-        self
+        self.with_latency_of(latency)
     }
 }
 
@@ -510,8 +662,6 @@ fn special(decoded: &X86) -> Special {
         Mnemonic::Cpuid
         | Mnemonic::Invd
         | Mnemonic::Invept
-        | Mnemonic::Invlpg
-        | Mnemonic::Invpcid
         | Mnemonic::Invvpid
         | Mnemonic::Lgdt
         | Mnemonic::Lidt
@@ -520,9 +670,27 @@ fn special(decoded: &X86) -> Special {
         | Mnemonic::Ltr
         | Mnemonic::Rsm
         | Mnemonic::Serialize
-        | Mnemonic::Wbinvd
-        | Mnemonic::Wrmsr => Special::Serialise,
-        Mnemonic::Mov if moves_to_control(decoded) => Special::Serialise,
+        | Mnemonic::Wbinvd => Special::Serialise,
+        Mnemonic::Wrmsr => Special::WriteMsr,
+        Mnemonic::Invlpg | Mnemonic::Invpcid => Special::InvalidatePage,
+        Mnemonic::Mov if moves_to_control(decoded) => Special::WriteControl,
+        Mnemonic::In
+        | Mnemonic::Out
+        | Mnemonic::Insb
+        | Mnemonic::Insw
+        | Mnemonic::Insd
+        | Mnemonic::Outsb
+        | Mnemonic::Outsw
+        | Mnemonic::Outsd => Special::Port,
+        Mnemonic::Rdtsc => Special::ReadClock,
+        Mnemonic::Rdtscp => Special::ReadClockOrdered,
+        Mnemonic::Rdmsr | Mnemonic::Rdpmc => Special::ReadMsr,
+        Mnemonic::Swapgs => Special::SwapGs,
+        Mnemonic::Cli | Mnemonic::Sti | Mnemonic::Popf | Mnemonic::Popfd | Mnemonic::Popfq => {
+            Special::WriteFlags
+        }
+        Mnemonic::Sfence => Special::StoreFence,
+        Mnemonic::Clflush | Mnemonic::Clflushopt | Mnemonic::Clwb => Special::FlushLine,
         Mnemonic::Lfence => Special::Fence,
         Mnemonic::Mfence => Special::Barrier,
         Mnemonic::Pause => Special::Pause,
@@ -545,24 +713,7 @@ fn writes_memory(decoded: &X86) -> bool {
 fn has_many_steps(decoded: &X86) -> bool {
     matches!(
         decoded.mnemonic(),
-        Mnemonic::Rdtsc
-            | Mnemonic::Rdtscp
-            | Mnemonic::Rdpmc
-            | Mnemonic::Rdmsr
-            | Mnemonic::In
-            | Mnemonic::Out
-            | Mnemonic::Insb
-            | Mnemonic::Insw
-            | Mnemonic::Insd
-            | Mnemonic::Outsb
-            | Mnemonic::Outsw
-            | Mnemonic::Outsd
-            | Mnemonic::Rdrand
-            | Mnemonic::Rdseed
-            | Mnemonic::Xgetbv
-            | Mnemonic::Xsetbv
-            | Mnemonic::Swapgs
-            | Mnemonic::Emms
+        Mnemonic::Rdrand | Mnemonic::Rdseed | Mnemonic::Xgetbv | Mnemonic::Xsetbv | Mnemonic::Emms
     )
 }
 
@@ -635,8 +786,7 @@ fn is_move(mnemonic: Mnemonic) -> bool {
 /// The unit of an operation on vector, mask or x87 registers, by the start of its name: there are
 /// about a thousand of them.
 fn vector_unit(decoded: &X86) -> Unit {
-    let name = format!("{:?}", decoded.mnemonic());
-    let name = name.strip_prefix('V').unwrap_or(&name).to_ascii_lowercase();
+    let name = name(decoded);
     let starts_with = |with: &[&str]| with.iter().any(|with| name.starts_with(with));
     if starts_with(&["div", "sqrt", "fdiv", "fsqrt", "fidiv", "rsqrt14", "fprem"]) {
         Unit::FloatDivide
@@ -649,6 +799,25 @@ fn vector_unit(decoded: &X86) -> Unit {
         "comi", "ucomi", "fcom", "fucom", "round", "hadd", "hsub", "fild", "fist",
     ]) {
         Unit::FloatAdd
+    } else if crosses(decoded)
+        || starts_with(&[
+            "pshuf",
+            "shuf",
+            "perm",
+            "punpck",
+            "unpck",
+            "pack",
+            "palign",
+            "aes",
+            "sha",
+            "pclmul",
+            "insert",
+            "extract",
+            "broadcast",
+            "pbroadcast",
+        ])
+    {
+        Unit::Shuffle
     } else {
         Unit::Vector
     }
@@ -680,7 +849,7 @@ mod tests {
 
     /// Registers as sets, whose order does not matter.
     fn same(bytes: &[u8], expected: Instruction) {
-        let sorted = |one: Instruction| format!("{:?}", one.with_bytes(0).sorted());
+        let sorted = |one: Instruction| format!("{:?}", one.with_bytes(0).without_hints().sorted());
         let decoded = decode(bytes);
         assert_eq!(sorted(decoded), sorted(expected), "{bytes:02x?}");
     }
@@ -701,7 +870,8 @@ mod tests {
         // cmove %rbx, %rax: it may stay
         same(&[0x48, 0x0f, 0x44, 0xc3], integer.reading(&[RAX, RBX, FLAGS]).writing(&[RAX]));
         // lea 8(%rbx,%rcx), %rax
-        same(&[0x48, 0x8d, 0x44, 0x0b, 0x08], integer.reading(&[RBX, RCX]).writing(&[RAX]));
+        let three = integer.as_operation(crate::core::Operation::LeaThree);
+        same(&[0x48, 0x8d, 0x44, 0x0b, 0x08], three.reading(&[RBX, RCX]).writing(&[RAX]));
         // imul %rbx, %rax; div %rcx
         let multiply = Instruction::of(Unit::Multiply);
         same(&[0x48, 0x0f, 0xaf, 0xc3], multiply.reading(&[RAX, RBX]).writing(&[RAX, FLAGS]));
@@ -769,24 +939,32 @@ mod tests {
 
     #[test]
     fn special_behaviour_is_recognised() {
-        let expected: [(&[u8], Special); 17] = [
-            (&[0x0f, 0xa2], Special::Serialise),             // cpuid
-            (&[0x0f, 0x22, 0xd8], Special::Serialise),       // mov %rax, %cr3
-            (&[0x0f, 0x20, 0xd8], Special::None),            // mov %cr3, %rax
-            (&[0x0f, 0x30], Special::Serialise),             // wrmsr
-            (&[0x0f, 0x01, 0x3f], Special::Serialise),       // invlpg (%rdi)
-            (&[0x48, 0xcf], Special::InterruptReturn),       // iretq
-            (&[0x0f, 0x05], Special::SystemCall),            // syscall
-            (&[0xcd, 0x80], Special::SystemCall),            // int $0x80
-            (&[0x48, 0x0f, 0x07], Special::SystemReturn),    // sysretq
-            (&[0x0f, 0xae, 0xe8], Special::Fence),           // lfence
-            (&[0x0f, 0xae, 0xf0], Special::Barrier),         // mfence
-            (&[0xf3, 0x90], Special::Pause),                 // pause
-            (&[0x48, 0x87, 0x03], Special::Atomic),          // xchg %rax, (%rbx)
-            (&[0x48, 0x87, 0xc3], Special::None),            // xchg %rax, %rbx
-            (&[0x0f, 0x31], Special::Microcode),             // rdtsc
-            (&[0x48, 0x0f, 0xae, 0x00], Special::Microcode), // fxsave64 (%rax)
-            (&[0x06], Special::Fence),                       // none of 64-bit code
+        let expected: [(&[u8], Special); 25] = [
+            (&[0x0f, 0xa2], Special::Serialise),              // cpuid
+            (&[0x0f, 0x22, 0xd8], Special::WriteControl),     // mov %rax, %cr3
+            (&[0x0f, 0x20, 0xd8], Special::None),             // mov %cr3, %rax
+            (&[0x0f, 0x30], Special::WriteMsr),               // wrmsr
+            (&[0x0f, 0x32], Special::ReadMsr),                // rdmsr
+            (&[0x0f, 0x01, 0x3f], Special::InvalidatePage),   // invlpg (%rdi)
+            (&[0x0f, 0x01, 0xf8], Special::SwapGs),           // swapgs
+            (&[0xfa], Special::WriteFlags),                   // cli
+            (&[0x9d], Special::WriteFlags),                   // popfq
+            (&[0xee], Special::Port),                         // out %al, (%dx)
+            (&[0x0f, 0xae, 0xf8], Special::StoreFence),       // sfence
+            (&[0x0f, 0xae, 0x3f], Special::FlushLine),        // clflush (%rdi)
+            (&[0x0f, 0x01, 0xf9], Special::ReadClockOrdered), // rdtscp
+            (&[0x48, 0xcf], Special::InterruptReturn),        // iretq
+            (&[0x0f, 0x05], Special::SystemCall),             // syscall
+            (&[0xcd, 0x80], Special::SystemCall),             // int $0x80
+            (&[0x48, 0x0f, 0x07], Special::SystemReturn),     // sysretq
+            (&[0x0f, 0xae, 0xe8], Special::Fence),            // lfence
+            (&[0x0f, 0xae, 0xf0], Special::Barrier),          // mfence
+            (&[0xf3, 0x90], Special::Pause),                  // pause
+            (&[0x48, 0x87, 0x03], Special::Atomic),           // xchg %rax, (%rbx)
+            (&[0x48, 0x87, 0xc3], Special::None),             // xchg %rax, %rbx
+            (&[0x0f, 0x31], Special::ReadClock),              // rdtsc
+            (&[0x48, 0x0f, 0xae, 0x00], Special::Microcode),  // fxsave64 (%rax)
+            (&[0x06], Special::Fence),                        // none of 64-bit code
         ];
         for (bytes, special) in expected {
             assert_eq!(decode(bytes).special(), special, "{bytes:02x?}");
@@ -828,6 +1006,87 @@ mod tests {
         }
         // pxor %xmm0, %xmm0 depends on nothing.
         assert!(decode(&[0x66, 0x0f, 0xef, 0xc0]).reads().is_empty());
+    }
+
+    #[test]
+    fn moves_and_zeroing_idioms_are_recognised() {
+        let expected: [(&[u8], (bool, bool)); 10] = [
+            (&[0x48, 0x89, 0xd8], (true, false)),        // mov %rbx, %rax
+            (&[0x89, 0xd8], (true, false)),              // mov %ebx, %eax
+            (&[0x66, 0x89, 0xd8], (false, false)),       // mov %bx, %ax: a part stays
+            (&[0x48, 0x8b, 0x03], (false, false)),       // mov (%rbx), %rax
+            (&[0x0f, 0x28, 0xc1], (true, false)),        // movaps %xmm1, %xmm0
+            (&[0xf3, 0x0f, 0x10, 0xc1], (false, false)), // movss %xmm1, %xmm0: a part stays
+            (&[0x66, 0x48, 0x0f, 0x6e, 0xc0], (false, false)), // movq %rax, %xmm0
+            (&[0x31, 0xc0], (false, true)),              // xor %eax, %eax
+            (&[0x31, 0xd8], (false, false)),             // xor %ebx, %eax
+            (&[0x66, 0x0f, 0xef, 0xc0], (false, true)),  // pxor %xmm0, %xmm0
+        ];
+        for (bytes, which) in expected {
+            assert_eq!(decode(bytes).moves_or_zeroes(), which, "{bytes:02x?}");
+        }
+    }
+
+    #[test]
+    fn repeated_copies_and_fills_are_recognised() {
+        let expected: [(&[u8], (bool, bool)); 6] = [
+            (&[0xf3, 0xa4], (true, false)),              // rep movsb
+            (&[0xf3, 0x48, 0xa5], (true, false)),        // rep movsq
+            (&[0xf3, 0x48, 0xab], (false, true)),        // rep stosq
+            (&[0xa4], (false, false)),                   // movsb
+            (&[0xf3, 0xa6], (false, false)),             // rep cmpsb
+            (&[0xf2, 0x0f, 0x10, 0xc1], (false, false)), // movsd %xmm1, %xmm0
+        ];
+        for (bytes, which) in expected {
+            assert_eq!(decode(bytes).copies_or_fills(), which, "{bytes:02x?}");
+        }
+    }
+
+    #[test]
+    fn operations_with_latencies_of_their_own_are_recognised() {
+        use crate::core::Operation as Own;
+        let expected: [(&[u8], Own); 12] = [
+            (&[0x4a, 0x8d, 0x44, 0x90, 0x08], Own::LeaThree), // lea 8(%rax,%r10,4), %rax
+            (&[0xf3, 0x48, 0x0f, 0xbc, 0xc0], Own::BitCount), // tzcnt
+            (&[0x48, 0x0f, 0xbc, 0xc0], Own::BitScan),
+            (&[0xc4, 0xc2, 0xfb, 0xf5, 0xc2], Own::BitDeposit), // pdep
+            (&[0xf2, 0x49, 0x0f, 0x38, 0xf1, 0xc2], Own::Crc32),
+            (&[0xf7, 0xf1], Own::Divide32), // div %ecx
+            (&[0xf2, 0x0f, 0x59, 0xc1], Own::FloatMultiplyOnly), // mulsd
+            (&[0xf2, 0x0f, 0x51, 0xc0], Own::FloatRoot), // sqrtsd
+            (&[0xf2, 0x48, 0x0f, 0x2a, 0xc0], Own::Convert), // cvtsi2sd %rax, %xmm0
+            (&[0x66, 0x48, 0x0f, 0x7e, 0xc0], Own::Cross), // movq %xmm0, %rax
+            (&[0x66, 0x0f, 0x38, 0xdc, 0xc1], Own::Aes),
+            (&[0x0f, 0x38, 0xcb, 0xca], Own::Sha),
+        ];
+        for (bytes, own) in expected {
+            assert!(decode(bytes).takes_latency_of(own), "{bytes:02x?}");
+        }
+        // div %rcx, lea 8(%rax), vfmadd231pd, cvtps2pd %xmm1, %xmm0
+        let others: [&[u8]; 4] = [
+            &[0x48, 0xf7, 0xf1],
+            &[0x48, 0x8d, 0x40, 0x08],
+            &[0xc4, 0xe2, 0xed, 0xb8, 0xc1],
+            &[0x0f, 0x5a, 0xc1],
+        ];
+        for bytes in others {
+            assert!(!expected.iter().any(|(_, own)| decode(bytes).takes_latency_of(*own)));
+        }
+    }
+
+    #[test]
+    fn addresses_of_a_form_are_recognised() {
+        let form = |bytes: &[u8]| decode(bytes).address_form();
+        let (load, store) = ([0x48, 0x8b, 0x47, 0x10], [0x48, 0x89, 0x47, 0x10]); // 16(%rdi), %rax
+        assert_eq!(form(&load), form(&store));
+        assert_ne!(form(&load), 0);
+        assert_ne!(form(&load), form(&[0x48, 0x8b, 0x46, 0x10])); // 16(%rsi)
+        assert_ne!(form(&load), form(&[0x48, 0x8b, 0x47, 0x18])); // 24(%rdi)
+        // A push and a load from the stack.
+        assert_eq!(form(&[0x50]), form(&[0x48, 0x8b, 0x44, 0x24, 0x08]));
+        // A byte, a vector, and no access: none is renamed.
+        let none: [&[u8]; 3] = [&[0x8a, 0x07], &[0x0f, 0x28, 0x00], &[0x48, 0x01, 0xd8]];
+        none.into_iter().for_each(|bytes| assert_eq!(form(bytes), 0, "{bytes:02x?}"));
     }
 
     #[test]

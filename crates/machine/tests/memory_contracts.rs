@@ -373,7 +373,7 @@ fn m13_a_fixed_stream_counts_the_same_for_ever() {
         sum(|counts| counts.prefetches_used),
         system.class_counts(CacheName::L1d).of(MissClass::TrueSharing),
     ];
-    assert_eq!(counts, [27_050_163, 119_583, 69_069, 55_471, 21_502, 4_133, 9_219]);
+    assert_eq!(counts, [27_915_654, 119_586, 57_135, 52_151, 17_888, 58, 10_021]);
     assert_eq!(system.verify(), Ok(()));
 }
 

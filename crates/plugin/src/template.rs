@@ -30,7 +30,7 @@ mod tests {
     #[test]
     fn a_block_has_its_instructions_and_whether_it_ends_in_a_branch() {
         let mut decoder = Decoder::default();
-        let layout = Layout { line_shift: 6, follows_stack: false };
+        let layout = Layout { line_shift: 6, ..Layout::default() };
         let span = CodeSpan { virtual_address: 0x1000, physical: 0x5000, bytes: 5 };
         let add: &[u8] = &[0x48, 0x01, 0xd8];
         let jump: &[u8] = &[0x75, 0xf9];

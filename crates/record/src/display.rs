@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{self, GROUP_COLUMNS_MAX, NOTES_MAX, TEMPLATE_BYTES_MAX, TITLE_BYTES_MAX};
-use crate::table::{Column, Table};
+use crate::table::{Column, Table, Value};
 
 /// The priority of a column that has no hint.
 pub const PRIORITY_DEFAULT: u8 = 50;
@@ -156,6 +156,21 @@ impl RowFilter {
     pub fn sums_over_cpus() -> RowFilter {
         let keep = Keep::Text("all".to_owned());
         RowFilter { column: "cpu".to_owned(), keep, others: "per CPU".to_owned() }
+    }
+}
+
+impl RowFilter {
+    /// Whether it keeps a row of `table`. A number that is not known is not below a limit.
+    #[must_use]
+    pub fn keeps(&self, table: &Table, row: &[Value]) -> bool {
+        match (&self.keep, table.get(row, &self.column)) {
+            (Keep::Text(wanted), Some(Value::Text(text))) => wanted == text,
+            (Keep::Bool(wanted), Some(Value::Bool(value))) => wanted == value,
+            (Keep::AtLeast(least), value) => {
+                value.and_then(Value::number).is_none_or(|number| number >= *least)
+            }
+            (Keep::Text(_) | Keep::Bool(_), _) => false,
+        }
     }
 }
 

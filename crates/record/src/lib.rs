@@ -21,5 +21,5 @@ pub use jiff::Timestamp;
 pub use place::{default_dir, default_dir_name, partial_dirs, remove_leftovers};
 pub use reader::{ReadError, read_run};
 pub use run::{Absence, Run, SCHEMA};
-pub use table::{Column, Kind, Table, Value};
+pub use table::{Column, Kind, Role, Table, Value};
 pub use writer::{Attachment, WriteError, write_run};

@@ -50,9 +50,33 @@ pub struct Column {
     pub kind: Kind,
     /// What it holds and how it was measured, in a sentence.
     pub doc: String,
+    /// What it means to a comparison of two runs.
+    #[serde(default, skip_serializing_if = "Role::is_figure")]
+    pub role: Role,
     /// How people see it.
     #[serde(default, skip_serializing_if = "ColumnDisplay::is_default")]
     pub display: ColumnDisplay,
+}
+
+/// What a column means to a comparison of two runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// A figure of which neither more nor less is better.
+    #[default]
+    Figure,
+    /// A part of the row's name: the same row of another run has the same value.
+    Key,
+    /// A figure of which less is better.
+    Cost,
+    /// A figure of which more is better.
+    Benefit,
+}
+
+impl Role {
+    fn is_figure(&self) -> bool {
+        *self == Role::Figure
+    }
 }
 
 /// A table: every row has a value, perhaps absent, for every column, of the column's kind.
@@ -87,6 +111,17 @@ impl Value {
     #[must_use]
     pub fn real(value: f64) -> Value {
         if value.is_finite() { Value::Real(value) } else { Value::Absent }
+    }
+
+    /// The number; absent, text and truth values have none.
+    #[must_use]
+    pub fn number(&self) -> Option<f64> {
+        match self {
+            Value::Uint(number) => Some(*number as f64),
+            Value::Int(number) => Some(*number as f64),
+            Value::Real(number) => Some(*number),
+            Value::Absent | Value::Bool(_) | Value::Text(_) => None,
+        }
     }
 
     /// The value in JSON; `null` when absent.
@@ -158,10 +193,31 @@ impl<T: Into<Value>> From<Option<T>> for Value {
 }
 
 impl Column {
-    /// A column without display hints.
+    /// A figure without display hints.
     pub fn new(name: &str, kind: Kind, doc: &str) -> Self {
-        let display = ColumnDisplay::default();
-        Column { name: name.to_owned(), kind, doc: doc.to_owned(), display }
+        let (role, display) = (Role::default(), ColumnDisplay::default());
+        Column { name: name.to_owned(), kind, doc: doc.to_owned(), role, display }
+    }
+
+    /// The column is part of the row's name.
+    #[must_use]
+    pub fn key(mut self) -> Self {
+        self.role = Role::Key;
+        self
+    }
+
+    /// Less of it is better.
+    #[must_use]
+    pub fn cost(mut self) -> Self {
+        self.role = Role::Cost;
+        self
+    }
+
+    /// More of it is better.
+    #[must_use]
+    pub fn benefit(mut self) -> Self {
+        self.role = Role::Benefit;
+        self
     }
 }
 

@@ -3,8 +3,7 @@
 use record::{Keep, Run, Table, Value};
 
 use crate::escape;
-use crate::grid::{self, rows_of};
-use crate::row::Row;
+use crate::grid::rows_of;
 
 /// The run as one JSON document, with a line break at the end.
 #[must_use]
@@ -54,9 +53,8 @@ fn rows(table: &Table, all_rows: bool) -> impl Iterator<Item = &Vec<Value>> {
     // A limit on the size of rows is for people; rows that are parts of other rows are not to be
     // added up with them.
     let parts = table.display.filter.as_ref().filter(|filter| matches!(filter.keep, Keep::Text(_)));
-    let is_kept = move |row: &&Vec<Value>| {
-        all_rows || parts.is_none_or(|filter| grid::is_kept(filter, &Row::new(table, row)))
-    };
+    let is_kept =
+        move |row: &&Vec<Value>| all_rows || parts.is_none_or(|filter| filter.keeps(table, row));
     table.rows().iter().filter(is_kept)
 }
 

@@ -3,7 +3,7 @@
 
 use std::cmp::Reverse;
 
-use record::{Column, Keep, Kind, RowFilter, Table, Value};
+use record::{Column, Keep, Kind, Table, Value};
 use unicode_width::UnicodeWidthStr;
 
 use crate::escape;
@@ -170,27 +170,18 @@ fn align(column: &Column) -> Align {
     }
 }
 
-/// Whether the filter keeps the row. A number that is not known is not below the limit.
-pub(crate) fn is_kept(filter: &RowFilter, row: &Row<'_>) -> bool {
-    match (&filter.keep, row.get(&filter.column)) {
-        (Keep::Text(wanted), Value::Text(text)) => wanted == text,
-        (Keep::Bool(wanted), Value::Bool(value)) => wanted == value,
-        (Keep::AtLeast(least), _) => row.number(&filter.column).is_none_or(|it| it >= *least),
-        _ => false,
-    }
-}
-
 /// The rows that are shown, in groups; notes what is left out.
 fn groups<'a>(table: &'a Table, all_rows: bool, hidden: &mut Vec<String>) -> Vec<Vec<Row<'a>>> {
     let display = &table.display;
     let filter = display.filter.as_ref().filter(|_| !all_rows);
     let mut groups: Vec<Vec<Row<'a>>> = Vec::new();
     let (mut key, mut others): (Option<Vec<&Value>>, usize) = (None, 0);
-    for row in table.rows().iter().map(|values| Row::new(table, values)) {
-        if filter.is_some_and(|filter| !is_kept(filter, &row)) {
+    for values in table.rows() {
+        if filter.is_some_and(|filter| !filter.keeps(table, values)) {
             others += 1;
             continue;
         }
+        let row = Row::new(table, values);
         let of_row: Vec<_> = display.group_by.iter().map(|column| row.get(column)).collect();
         if key.as_ref() != Some(&of_row) {
             groups.push(Vec::new());

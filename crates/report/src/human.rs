@@ -50,6 +50,67 @@ const PERCENT: Scale = &[unit("%", 0.01)];
 const CYCLES: Scale = &[unit("cycles", 1.0)];
 const NONE: Scale = &[unit("", 1.0)];
 
+const FREQUENCY: Scale = &[unit("Hz", 1.0), unit("kHz", 1e3), unit("MHz", 1e6), unit("GHz", 1e9)];
+
+/// What an axis of a picture shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Quantity {
+    /// Nanoseconds.
+    Time,
+    /// Events per second.
+    Rate,
+    /// Hertz.
+    Frequency,
+    /// A part of 1, shown as per cent.
+    Share,
+    /// Bytes.
+    Size,
+    /// Bytes per second.
+    SizeRate,
+    /// A number of things, or a factor.
+    Count,
+}
+
+impl Quantity {
+    fn scale(self) -> Scale {
+        match self {
+            Quantity::Time => TIME,
+            Quantity::Rate => RATE,
+            Quantity::Frequency => FREQUENCY,
+            Quantity::Share => PERCENT,
+            Quantity::Size => SIZE,
+            Quantity::SizeRate => SIZE_RATE,
+            Quantity::Count => NONE,
+        }
+    }
+
+    /// The unit that suits a number.
+    pub(crate) fn unit(self, number: f64) -> Unit {
+        pick(number, self.scale())
+    }
+
+    /// A number that was chosen, and so is short, with its unit.
+    pub(crate) fn round_text(self, number: f64) -> String {
+        tick(number, self.unit(number))
+    }
+
+    /// A number with its unit, to three digits.
+    pub(crate) fn text(self, number: f64) -> String {
+        scaled(number, self.scale())
+    }
+}
+
+/// A round number in a unit, with as few digits as say it: `20 µs`, `0.5 %`. Not negative.
+pub(crate) fn tick(number: f64, unit: Unit) -> String {
+    // Ten digits hold no more of it than is round.
+    let shown: f64 = format!("{:.9e}", number / unit.size).parse().unwrap_or(0.0);
+    let text = match shown.fract() == 0.0 && shown < 1e15 {
+        true => count(shown as u64),
+        false => format!("{shown}"),
+    };
+    with_label(text, unit)
+}
+
 /// Suffixes of the names of columns, and the units that they mean.
 const SUFFIXES: [(&str, Scale); 6] = [
     ("_ns", TIME),

@@ -20,6 +20,6 @@ mod words;
 
 pub use export::{csv, csv_omissions, json};
 pub use markdown::{markdown, markdown_run};
-pub use picture::{pictures, repetitions_svg, sizes_svg, spectrum_svg};
+pub use picture::{Undrawn, pictures, repetitions_svg};
 pub use terminal::{TerminalOptions, terminal};
 pub use trace::{Group, Slice, Track, perfetto};

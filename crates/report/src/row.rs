@@ -27,12 +27,7 @@ impl<'a> Row<'a> {
 
     /// The number in that column.
     pub fn number(&self, column: &str) -> Option<f64> {
-        match self.get(column) {
-            Value::Real(value) => Some(*value),
-            Value::Uint(value) => Some(*value as f64),
-            Value::Int(value) => Some(*value as f64),
-            Value::Absent | Value::Bool(_) | Value::Text(_) => None,
-        }
+        self.get(column).number()
     }
 
     /// The value in that column, with the unit that suits it.

@@ -67,10 +67,18 @@ impl RateRange {
     /// Rates from one end to the other, at equal ratios.
     #[must_use]
     pub fn points(self) -> Vec<u64> {
-        let ratio = (self.high_hz as f64 / self.low_hz as f64).powf(1.0 / f64::from(POINTS));
+        self.steps(POINTS)
+    }
+
+    /// So many steps from one end to the other, at equal ratios: one rate more than steps, or fewer where
+    /// whole numbers are closer than that.
+    #[must_use]
+    pub fn steps(self, count: u32) -> Vec<u64> {
+        let count = count.max(1);
+        let ratio = (self.high_hz as f64 / self.low_hz as f64).powf(1.0 / f64::from(count));
         let point = |at: u32| (self.low_hz as f64 * ratio.powf(f64::from(at))).round() as u64;
-        let mut points: Vec<u64> = (0..=POINTS).map(point).collect();
-        points[POINTS as usize] = self.high_hz;
+        let mut points: Vec<u64> = (0..count).map(point).collect();
+        points.push(self.high_hz);
         points.dedup();
         points
     }
@@ -122,7 +130,18 @@ pub fn curves<E>(
     range: RateRange,
     ask: &mut dyn FnMut(Scheme, u64) -> Result<Answer, E>,
 ) -> Result<Vec<Curve>, E> {
-    let points = range.points();
+    curves_at(schemes, &range.points(), ask)
+}
+
+/// The curves of schemes at rates, which are ascending.
+///
+/// # Errors
+/// The first of `ask`.
+pub fn curves_at<E>(
+    schemes: &[Scheme],
+    points: &[u64],
+    ask: &mut dyn FnMut(Scheme, u64) -> Result<Answer, E>,
+) -> Result<Vec<Curve>, E> {
     let mut curves = Vec::with_capacity(schemes.len());
     for &scheme in schemes {
         let answer = |&rate_hz| Ok((rate_hz, ask(scheme, rate_hz)?));
@@ -262,8 +281,82 @@ pub fn kept<E>(
 }
 
 fn is_within(answer: &Answer, statistic: Statistic, bound_ns: u64) -> bool {
-    let within = statistic.of(&answer.prediction).is_some_and(|ns| ns <= bound_ns as f64);
-    within && !answer.is_over_capacity && answer.prediction.drops_ratio.unwrap_or(0.0) < 1e-4
+    keeps_up(answer) && statistic.of(&answer.prediction).is_some_and(|ns| ns <= bound_ns as f64)
+}
+
+fn keeps_up(answer: &Answer) -> bool {
+    !answer.is_over_capacity && answer.prediction.drops_ratio.unwrap_or(0.0) < 1e-4
+}
+
+/// What a scheme that keeps up gives at a rate, and takes for it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Offer {
+    /// The scheme.
+    pub scheme: Scheme,
+    /// The latency, ns: the figure that has the bound.
+    pub latency_ns: f64,
+    /// CPU use.
+    pub cpu_ratio: f64,
+    /// How both were computed.
+    pub method: Method,
+}
+
+/// Bounds of the latency at a rate for which a scheme is the cheapest that keeps them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Region {
+    /// The rate, events per second.
+    pub rate_hz: u64,
+    /// The scheme.
+    pub scheme: Scheme,
+    /// From this bound on, ns: the scheme's latency.
+    pub from_ns: f64,
+    /// Below this bound, ns, from which on another scheme is cheaper; absent where none is.
+    pub to_ns: Option<f64>,
+    /// Its CPU use.
+    pub cpu_ratio: f64,
+    /// How its figures were computed.
+    pub method: Method,
+}
+
+/// Which offer wins at a rate, by the bound of the latency, ascending: each next one is slower and
+/// cheaper. Of two that cost the same, the faster wins.
+#[must_use]
+pub fn regions_at(rate_hz: u64, offers: &[Offer]) -> Vec<Region> {
+    let mut offers = offers.to_vec();
+    offers.sort_by(|a, b| {
+        a.latency_ns.total_cmp(&b.latency_ns).then(a.cpu_ratio.total_cmp(&b.cpu_ratio))
+    });
+    let mut regions: Vec<Region> = Vec::new();
+    for Offer { scheme, latency_ns: from_ns, cpu_ratio, method } in offers {
+        let last = regions.last_mut();
+        if last.as_ref().is_some_and(|last| cpu_ratio > last.cpu_ratio - SAME_RATIO) {
+            continue;
+        }
+        if let Some(last) = last {
+            last.to_ns = Some(from_ns);
+        }
+        regions.push(Region { rate_hz, scheme, from_ns, to_ns: None, cpu_ratio, method });
+    }
+    regions
+}
+
+/// The same at each point of the curves, whose points are at the same rates.
+#[must_use]
+pub fn regions(curves: &[Curve], statistic: Statistic) -> Vec<Region> {
+    let Some(first) = curves.first() else { return Vec::new() };
+    let at = |(number, (rate_hz, _)): (usize, &(u64, Answer))| {
+        let offers = curves.iter().filter_map(|curve| {
+            let (_, answer) = curve.points.get(number).filter(|(_, answer)| keeps_up(answer))?;
+            Some(Offer {
+                scheme: curve.scheme,
+                latency_ns: statistic.of(&answer.prediction)?,
+                cpu_ratio: cpu(answer),
+                method: answer.method,
+            })
+        });
+        regions_at(*rate_hz, &offers.collect::<Vec<_>>())
+    };
+    first.points.iter().enumerate().flat_map(at).collect()
 }
 
 /// What is asked of a scheme, over a range of rates.
@@ -378,6 +471,70 @@ mod tests {
             seed: 1,
         };
         evaluate(&simulation, false)
+    }
+
+    #[test]
+    fn a_region_is_where_no_cheaper_scheme_keeps_the_bound() {
+        let offer = |scheme: &str, latency_ns, cpu_ratio| Offer {
+            scheme: scheme.parse().unwrap(),
+            latency_ns,
+            cpu_ratio,
+            method: Method::ClosedForm,
+        };
+        let offers = [
+            offer("clocked:1ms", 500e3, 0.05),
+            offer("spin", 1e3, 1.0),
+            offer("drain", 5e3, 0.3),
+            offer("interrupt", 6e3, 0.4),
+            offer("deferred:50us", 500e3, 0.04),
+            offer("yield", 1e3, 1.0),
+        ];
+        let found: Vec<_> = regions_at(7, &offers)
+            .iter()
+            .map(|one| (one.scheme.name(), one.from_ns, one.to_ns))
+            .collect();
+        let expected =
+            [("spin", 1e3, Some(5e3)), ("drain", 5e3, Some(500e3)), ("deferred", 500e3, None)];
+        assert_eq!(found, expected);
+        assert_eq!(regions_at(7, &[]), []);
+    }
+
+    /// The winner of a region is the best of those that keep a bound in it, by the same answers.
+    #[test]
+    fn regions_agree_with_bounds() {
+        let schemes = Scheme::list("interrupt,drain,spin,clocked:1ms,deferred:50us").unwrap();
+        let rates = RateRange { low_hz: 1_000, high_hz: 900_000 }.steps(8);
+        let curves = curves_at(&schemes, &rates, &mut ask).unwrap();
+        let regions = regions(&curves, Statistic::Mean);
+        let mut tried = 0;
+        for &rate_hz in &rates {
+            for bound_ns in [500, 1_500, 6_000, 30_000, 80_000, 600_000, 10_000_000_u64] {
+                let of_rate = regions.iter().filter(|one| one.rate_hz == rate_hz);
+                let has = |one: &&Region| {
+                    one.from_ns <= bound_ns as f64
+                        && one.to_ns.is_none_or(|to| (bound_ns as f64) < to)
+                };
+                let won = of_rate.filter(has).map(|one| one.cpu_ratio).reduce(f64::max);
+                let keepers = schemes.iter().filter_map(|&scheme| {
+                    let answer = ask(scheme, rate_hz).unwrap();
+                    is_within(&answer, Statistic::Mean, bound_ns).then(|| cpu(&answer))
+                });
+                let best = keepers.reduce(f64::min);
+                tried += usize::from(best.is_some());
+                let same = won.zip(best).is_none_or(|(won, best)| (won - best).abs() < 1e-6);
+                assert!(
+                    won.is_some() == best.is_some() && same,
+                    "{rate_hz} {bound_ns}: {won:?} {best:?}"
+                );
+            }
+        }
+        assert!(tried > 30, "{tried}");
+    }
+
+    #[test]
+    fn steps_are_as_many_as_asked_for() {
+        assert_eq!(RANGE.steps(48).len(), 49);
+        assert_eq!(RateRange { low_hz: 3, high_hz: 5 }.steps(48), [3, 4, 5]);
     }
 
     const RANGE: RateRange = RateRange { low_hz: 100, high_hz: 150_000 };

@@ -5,7 +5,7 @@
 //! interval comes from the spread of the batches (non-overlapping batch means, ratio estimator:
 //! Law & Kelton, Simulation Modeling and Analysis, ch. 9; Cochran, Sampling Techniques, ch. 6).
 
-use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, StudentsT};
+use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, Normal, StudentsT};
 
 /// Fewest non-empty batches for an interval.
 pub const BATCHES_MIN: usize = 8;
@@ -375,6 +375,15 @@ pub fn quantile_ranks_95(count: u64, per_100k: u32) -> (Option<u64>, Option<u64>
     let low = below.inverse_cdf(0.025);
     let high = below.inverse_cdf(0.975) + 1;
     ((low > 0).then_some(low), (high <= count).then_some(high))
+}
+
+/// How many times wider than 95 % intervals the intervals of `count` figures must be, so that all of them
+/// together hold in 95 % of cases (Bonferroni, normal approximation): 1 for one, 1.51 for 20.
+#[must_use]
+pub fn simultaneous_widening(count: usize) -> f64 {
+    let normal = Normal::standard();
+    let quantile = |count: f64| normal.inverse_cdf(1.0 - 0.025 / count);
+    quantile(count.max(1) as f64) / quantile(1.0)
 }
 
 #[cfg(test)]

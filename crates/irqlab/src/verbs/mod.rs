@@ -1,6 +1,7 @@
 //! One module for each verb.
 
 pub mod bench;
+pub mod compare;
 pub mod completions;
 pub mod doctor;
 pub mod echo;

@@ -15,7 +15,7 @@ use live::host::{
 };
 use live::noise::{Length, LiveNoise, NoiseSettings};
 use live::window::{Workload, shell_status};
-use record::{Attachment, Run};
+use record::Run;
 use serde_json::{Map, Value as Json, json};
 use sim::Cache;
 use sim::boot::Limits;
@@ -28,6 +28,7 @@ use crate::options::{
     Format, LIVE, On, ResultArgs, SIMULATED, Usage, any_duration, duration, duration_between,
     guest_cpus, help_with_exit_codes, ns, online_cpus, unique,
 };
+use crate::pictures::PictureArgs;
 use crate::run::{OpenRun, stop_on_signals};
 use crate::simulated::{Simulated, SimulatedArgs};
 
@@ -103,9 +104,8 @@ pub struct NoiseArgs {
     /// Draw what each repetition of fwq took, in the colour of its cause, into this SVG file
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     picture: Option<PathBuf>,
-    /// Draw the repetitions, the sizes of detours and the spectrum of ftq into the run's directory
-    #[arg(long, help_heading = "Results")]
-    pictures: bool,
+    #[command(flatten)]
+    pictures: PictureArgs,
     /// Set timers while the detour loop runs: one, then two, up to TIMERS and again, TIME apart. Table
     /// `injected` says whether each was found: a check of the bench
     #[arg(long, allow_hyphen_values = true, value_parser = inject, value_name = "TIMERS:TIME",
@@ -258,7 +258,8 @@ fn measure(
 ) -> anyhow::Result<ExitCode> {
     // Live, all measured CPUs run loops: a line that is drawn each second would be noise itself.
     let redraw = if args.on == On::Live { Redraw::EachStep } else { Redraw::EverySecond };
-    let measured = open.measure(&args.plan(), context, bench, redraw, |run, _| pictures(args, run));
+    let measured =
+        open.measure(&args.plan(), context, bench, redraw, |run, _| args.pictures.of(run));
     let (exit, run) = measured?;
     if let Some(file) = &args.picture {
         draw(&run, file)?;
@@ -266,22 +267,10 @@ fn measure(
     Ok(exit)
 }
 
-/// The pictures of `--pictures`.
-fn pictures(args: &NoiseArgs, run: &Run) -> Vec<Attachment> {
-    if !args.pictures {
-        return Vec::new();
-    }
-    let pictures = report::pictures(run).into_iter();
-    let attachment = |(name, svg): (&str, String)| Attachment {
-        name: name.to_owned(),
-        contents: svg.into_bytes(),
-    };
-    pictures.map(attachment).collect()
-}
-
 /// The picture of repetitions, in a file that is not of the run.
 fn draw(run: &Run, file: &Path) -> anyhow::Result<()> {
-    let svg = report::repetitions_svg(run).context("there is no repetition to draw")?;
+    let svg = report::repetitions_svg(run).context("cannot draw")?;
+    let svg = svg.context("there is no repetition to draw")?;
     let cannot = || format!("cannot write {}; the run itself is recorded", file.display());
     let mut out = File::create_new(file).with_context(cannot)?;
     out.write_all(svg.as_bytes()).with_context(cannot)

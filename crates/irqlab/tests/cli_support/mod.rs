@@ -198,3 +198,109 @@ pub fn can_simulate(place: &Place) -> bool {
     }
     ended.code == Some(0)
 }
+
+/// Network and mounts of a test's own: two namespaces `near` and `far` that the veth pair `v0`, `v1` joins, with
+/// 192.0.2.1 and 192.0.2.2, and in `near` the tap device `tap0`, whose driver coalesces by `rx-frames` up to 64.
+/// Each has a `/run` of its own, and so journals of its own. They vanish with this.
+pub struct Net {
+    place: Place,
+    near: Child,
+    far: Child,
+}
+
+impl Net {
+    /// `None`, with the reason printed, where this user cannot have one.
+    pub fn prepared() -> Option<Net> {
+        let place = Place::new();
+        let hold = |script: &str| {
+            let mounts =
+                "mount -t sysfs sysfs /sys && mount -t tmpfs tmpfs /run && ip link set lo up";
+            let script = format!("{mounts} && {script} && echo ready && exec sleep 1000000");
+            let words = ["--net", "--mount", "--propagation", "private", "sh", "-c", &script];
+            let mut command = Command::new("unshare");
+            let command = command.args(words).current_dir(place.path());
+            let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().ok()?;
+            let mut line = String::new();
+            let mut out = std::io::BufReader::new(child.stdout.take()?);
+            let _ = std::io::BufRead::read_line(&mut out, &mut line);
+            if line != "ready\n" {
+                let ended = child.wait_with_output().ok()?;
+                needs::not_run(needs::Need::Namespaces, String::from_utf8_lossy(&ended.stderr));
+                return None;
+            }
+            Some(child)
+        };
+        let Some(far) = hold("true") else {
+            needs::not_run(needs::Need::Namespaces, "there is no unshare(1)");
+            return None;
+        };
+        let script = format!(
+            "ip tuntap add dev tap0 mode tap && ip link set tap0 up && \
+             ip link add v0 type veth peer name v1 netns {} && \
+             ip address add 192.0.2.1/30 dev v0 && ip link set v0 up && \
+             nsenter -t {0} --net sh -c 'ip address add 192.0.2.2/30 dev v1 && ip link set v1 up'",
+            far.id()
+        );
+        let near = hold(&script);
+        let mut far = far;
+        match near {
+            Some(near) => Some(Net { place, near, far }),
+            None => {
+                let _ = far.kill().and_then(|()| far.wait());
+                None
+            }
+        }
+    }
+
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    fn within(&self, holder: &Child, program: &str, words: &[&str]) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args(["-t", &holder.id().to_string(), "--net", "--mount", "--wd"]);
+        command.arg(program).args(words).env("COLUMNS", "120");
+        command
+    }
+
+    /// A program in the near namespace.
+    pub fn near(&self, program: &str, words: &[&str]) -> Command {
+        self.within(&self.near, program, words)
+    }
+
+    /// A program in the far namespace.
+    pub fn far(&self, program: &str, words: &[&str]) -> Command {
+        self.within(&self.far, program, words)
+    }
+
+    /// A program that has the near namespace's mounts, and the network of the machine.
+    pub fn near_mounts(&self, program: &str, words: &[&str]) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args(["-t", &self.near.id().to_string(), "--mount", "--wd", program]).args(words);
+        command
+    }
+
+    /// `irqlab` in the near namespace.
+    pub fn run(&self, words: &[&str]) -> Ended {
+        Ended::of(&mut self.near(IRQLAB, words))
+    }
+
+    /// What a file of the near namespace has.
+    pub fn read(&self, path: &str) -> String {
+        Ended::of(&mut self.near("cat", &[path])).out.trim().to_owned()
+    }
+
+    /// Names in a directory of the near namespace.
+    pub fn names(&self, directory: &str) -> Vec<String> {
+        let list = Ended::of(&mut self.near("ls", &["-A", directory])).out;
+        list.lines().map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        for holder in [&mut self.near, &mut self.far] {
+            let _ = holder.kill().and_then(|()| holder.wait());
+        }
+    }
+}

@@ -24,9 +24,9 @@ pub(super) fn all_rows() -> TableDisplay {
 pub(super) fn key_columns() -> Vec<Column> {
     use Kind::Text;
     vec![
-        column("level", Text, "What was filled: a level of cache or a TLB.").priority(100),
-        column("stimulus", Text, "What interrupted the loop.").priority(100),
-        column("method", Text, "basic or refined, as in the paper's Figure 1.").priority(90),
+        column("level", Text, "What was filled: a level of cache or a TLB.").priority(100).key(),
+        column("stimulus", Text, "What interrupted the loop.").priority(100).key(),
+        column("method", Text, "basic or refined, as in the paper's Figure 1.").priority(90).key(),
     ]
 }
 
@@ -46,11 +46,13 @@ fn columns() -> Vec<Column> {
         )
         .title("user misses ± ci95")
         .plus_minus("user_misses_ci95")
-        .priority(98),
+        .priority(98)
+        .cost(),
         ci95("user_misses_ci95", "user_misses"),
         column("kernel_misses", Real, "Misses in kernel mode per interrupt: treatment minus control.")
             .title("kernel misses")
-            .priority(97),
+            .priority(97)
+            .cost(),
         ci95("kernel_misses_ci95", "kernel_misses"),
         count("counter_start_misses", "Misses of the loop that starting the counters causes.").detail(),
         column(
@@ -62,7 +64,8 @@ fn columns() -> Vec<Column> {
         .title("lines")
         .bound("is_upper_bound", "≤")
         .digits(4)
-        .priority(99),
+        .priority(99)
+        .cost(),
         column(
             "is_upper_bound",
             Bool,

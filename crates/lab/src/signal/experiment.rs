@@ -74,12 +74,16 @@ impl Window {
 
     /// What is measured, without the numbers that do not change whether it is available.
     fn what(self) -> String {
+        let bulk = match self {
+            Window::RoundTrip(RoundTripPoint { bulk: true, .. }) => ", during a bulk transfer",
+            _ => "",
+        };
         let (scheme, load) = match self {
             Window::Rate(RatePoint { scheme, load, .. })
             | Window::Transfer(TransferPoint { scheme, load, .. })
             | Window::RoundTrip(RoundTripPoint { scheme, load, .. }) => (scheme, load),
         };
-        format!("{scheme}, {}", load.word())
+        format!("{scheme}, {}{bulk}", load.word())
     }
 
     fn label(self) -> String {
@@ -87,9 +91,6 @@ impl Window {
             Window::Rate(point) => format!("{}, {} events/s", self.what(), point.rate_hz),
             Window::Transfer(point) => {
                 format!("{}, socket buffers of {} bytes", self.what(), point.socket_buffer_bytes)
-            }
-            Window::RoundTrip(RoundTripPoint { bulk: true, .. }) => {
-                format!("{}, round trips during a bulk transfer", self.what())
             }
             Window::RoundTrip(_) => format!("{}, round trips", self.what()),
         }

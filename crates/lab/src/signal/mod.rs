@@ -13,4 +13,4 @@ pub use sample::{
     Activity, Leftover, Load, RatePoint, RateWindow, Rig, RoundTripPoint, RoundTripWindow, Samples,
     TransferPoint, TransferWindow,
 };
-pub use tables::cost_table;
+pub use tables::{cost_table, region_table};

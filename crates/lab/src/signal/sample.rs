@@ -12,11 +12,13 @@ pub enum Rig {
     Threads,
     /// `veth`: the kernel's network stack, between two network namespaces that a veth pair joins.
     Veth,
+    /// `nic`: a network card, by which the echo of another machine comes.
+    Nic,
 }
 
 impl Rig {
-    /// All rigs.
-    pub const ALL: [Rig; 2] = [Rig::Threads, Rig::Veth];
+    /// The rigs that need no other machine.
+    pub const ALONE: [Rig; 2] = [Rig::Threads, Rig::Veth];
 
     /// Its name on the command line and in tables.
     #[must_use]
@@ -24,6 +26,7 @@ impl Rig {
         match self {
             Rig::Threads => "threads",
             Rig::Veth => "veth",
+            Rig::Nic => "nic",
         }
     }
 }
@@ -78,7 +81,8 @@ pub struct Activity {
     pub window_ns: u64,
     /// CPU time of the receiver's thread, ns.
     pub receiver_ns: u64,
-    /// CPU time of the CPU's thread for softirqs (ksoftirqd), ns; absent where it was not found.
+    /// CPU time of the CPU's threads for softirqs (ksoftirqd) and of NAPI's thread where it has one, ns;
+    /// absent where none was found.
     pub softirq_thread_ns: Option<u64>,
     /// Context switches of the receiver's thread.
     pub switches: Option<u64>,

@@ -15,5 +15,5 @@ mod trace;
 mod window;
 
 pub use bench::{FootprintSettings, LiveFootprint};
-pub use stimulus::{FarEnd, echo};
+pub use stimulus::FarEnd;
 pub use trace::Watcher;

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::{JournalError, VALUE_BYTES_MAX};
+use crate::nic::{self, Identity};
 
 /// Directories whose files may be restored.
 const SETTING_ROOTS: [&str; 4] = ["/proc/sys", "/proc/irq", "/sys/class/net", "/sys/kernel"];
@@ -32,13 +33,16 @@ pub(super) enum Entry {
     },
     /// Write the old value.
     Setting { path: PathBuf, old_value: String },
+    /// Set an interface to the old value.
+    Interface { interface: Identity, setting: nic::Setting, old_value: String },
 }
 
 /// What undoing did.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum UndoResult {
     Removed(PathBuf),
-    Restored(PathBuf),
+    /// A setting, as [`Entry::describe`] names it.
+    Restored(String),
     /// There was nothing to undo.
     Nothing,
 }
@@ -75,11 +79,37 @@ impl Entry {
         Ok(Entry::Setting { path: path.to_owned(), old_value: old_value.to_owned() })
     }
 
-    /// The file or setting.
+    pub fn interface(
+        interface: &Identity,
+        setting: nic::Setting,
+        old_value: &str,
+    ) -> Result<Self, JournalError> {
+        let (interface, old_value) = (interface.clone(), old_value.to_owned());
+        let entry = Entry::Interface { interface, setting, old_value };
+        match &entry {
+            Entry::Interface { old_value, .. } if old_value.len() > VALUE_BYTES_MAX => {
+                Err(JournalError::Refused { path: entry.path(), reason: "its value is too long" })
+            }
+            _ => Ok(entry),
+        }
+    }
+
+    /// The file or setting; of an interface, a name for readers.
     pub fn path(&self) -> PathBuf {
         match self {
             Entry::File { directory, name, .. } => directory.join(name),
             Entry::Setting { path, .. } => path.clone(),
+            Entry::Interface { .. } => PathBuf::from(self.describe()),
+        }
+    }
+
+    /// The file or setting, for readers.
+    pub fn describe(&self) -> String {
+        match self {
+            Entry::Interface { interface, setting, .. } => {
+                format!("{setting} of {}", interface.name)
+            }
+            _ => self.path().display().to_string(),
         }
     }
 
@@ -89,11 +119,12 @@ impl Entry {
                 split(path).is_ok_and(|(dir, name)| self.path() == dir.join(name))
             }
             Entry::Setting { path: own, .. } => own == path,
+            Entry::Interface { .. } => false,
         }
     }
 
     pub fn is_setting(&self) -> bool {
-        matches!(self, Entry::Setting { .. })
+        matches!(self, Entry::Setting { .. } | Entry::Interface { .. })
     }
 
     /// Undoes it. Every rule is checked here again, for the entry may come from a file.
@@ -101,6 +132,12 @@ impl Entry {
         match self {
             Entry::File { directory, name, identity } => remove(directory, name, *identity),
             Entry::Setting { path, old_value } => restore(path, old_value),
+            Entry::Interface { interface, setting, old_value } => {
+                Ok(match restore_interface(interface, *setting, old_value)? {
+                    true => UndoResult::Restored(self.describe()),
+                    false => UndoResult::Nothing,
+                })
+            }
         }
     }
 }
@@ -148,7 +185,26 @@ fn restore(path: &Path, old_value: &str) -> io::Result<UndoResult> {
         // Some settings can't be written (an interrupt that the kernel manages): one that has its
         // value needs no writing, now or later.
         Err(_) if holds(path, old_value) => Ok(UndoResult::Nothing),
-        other => other.map(|()| UndoResult::Restored(path.to_owned())),
+        other => other.map(|()| UndoResult::Restored(path.display().to_string())),
+    }
+}
+
+/// Whether there was something to restore: an interface that is gone has taken its settings with it, and a
+/// value that is in force needs no writing.
+fn restore_interface(
+    interface: &Identity,
+    setting: nic::Setting,
+    old_value: &str,
+) -> io::Result<bool> {
+    if old_value.len() > VALUE_BYTES_MAX {
+        return Err(io::Error::other("its value is too long"));
+    }
+    let Some(found) = interface.find()? else { return Ok(false) };
+    match setting.read(&found) {
+        Ok(now) if now == old_value => Ok(false),
+        // An instance of NAPI ends when its interface is switched off.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        _ => setting.write(&found, old_value).map(|()| true),
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Every entry is on disk *before* the change is made. Dropping the [`Journal`] undoes its entries,
 //! the last one first, and removes its file; after a SIGKILL the file remains, and the next start
-//! calls [`replay_dead`].
+//! calls [`replay_dead`]. Changes that are to outlive their process are restored by [`undo_kept`]: their
+//! journal gets a name that no replay looks for.
 //!
 //! # Design constraints
 //! - One JSON file per process, named by pid and start time, so that a reused pid is recognised.
@@ -13,6 +14,7 @@
 
 mod dir;
 mod entry;
+mod kept;
 mod process;
 mod replay;
 
@@ -23,8 +25,11 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::nic::{Identity, Setting};
+
 pub use dir::default_dir;
 use entry::Entry;
+pub use kept::{Undone, kept_by_others, undo_kept, undo_kept_in};
 use process::ProcessName;
 pub use replay::{replay_dead, replay_dead_in};
 
@@ -74,6 +79,9 @@ struct Contents {
     /// `/proc/sys/kernel/random/boot_id` at the time of writing.
     boot_id: String,
     entries: Vec<Entry>,
+    /// Of changes that outlive their process: whose, and what they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    kept: Option<kept::Label>,
 }
 
 /// The journal of this process. A process may have several at once (each under its own number).
@@ -101,8 +109,12 @@ impl Journal {
         dir::prepare(directory)?;
         let name = ProcessName::own()
             .map_err(|source| JournalError::Write { path: directory.to_owned(), source })?;
-        let contents =
-            Contents { format: FORMAT, boot_id: process::boot_id(), entries: Vec::new() };
+        let contents = Contents {
+            format: FORMAT,
+            boot_id: process::boot_id(),
+            entries: Vec::new(),
+            kept: None,
+        };
         Ok(Journal { path: directory.join(name.next_file_name()), contents })
     }
 
@@ -133,6 +145,19 @@ impl Journal {
     /// then don't change the setting.
     pub fn will_write(&mut self, path: &Path, old_value: &str) -> Result<(), JournalError> {
         self.add(Entry::setting(path, old_value)?)
+    }
+
+    /// Says that a setting of an interface is about to be changed from `old_value`.
+    ///
+    /// # Errors
+    /// When the value is too long, or the journal cannot be written; then don't change the setting.
+    pub fn will_set(
+        &mut self,
+        interface: &Identity,
+        setting: Setting,
+        old_value: &str,
+    ) -> Result<(), JournalError> {
+        self.add(Entry::interface(interface, setting, old_value)?)
     }
 
     /// Removes the entry of `path`: nothing needs to be restored there any more.

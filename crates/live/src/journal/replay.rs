@@ -10,6 +10,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use super::entry::{Entry, UndoResult};
 use super::process::{ProcessName, boot_id};
 use super::{Contents, ENTRIES_MAX, FILE_BYTES_MAX, FORMAT, dir};
+use crate::nic::is_elsewhere;
 
 /// Maximum number of files read in the journal's directory.
 const FILES_MAX: usize = 1024;
@@ -91,7 +92,7 @@ fn replay_file(path: &Path, process: ProcessName, messages: &mut Vec<String>) {
 }
 
 /// Opens a journal for one replay at a time; `None` when another replay has it or had it.
-fn open_locked(path: &Path) -> io::Result<Option<File>> {
+pub(super) fn open_locked(path: &Path) -> io::Result<Option<File>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::open(path, flags, Mode::empty()) {
         Err(rustix::io::Errno::NOENT) => return Ok(None),
@@ -110,7 +111,7 @@ fn open_locked(path: &Path) -> io::Result<Option<File>> {
     Ok(Some(file))
 }
 
-fn read(file: &File) -> io::Result<Contents> {
+pub(super) fn read(file: &File) -> io::Result<Contents> {
     let mut bytes = Vec::new();
     file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
     if bytes.len() > FILE_BYTES_MAX {
@@ -142,10 +143,8 @@ fn undo_all(contents: &Contents, pid: u32, messages: &mut Vec<String>) -> bool {
                 "removed {}, left by process {pid}, which no longer lives",
                 path.display()
             )),
-            Ok(UndoResult::Restored(path)) => messages.push(format!(
-                "restored {}, changed by process {pid}, which no longer lives",
-                path.display()
-            )),
+            Ok(UndoResult::Restored(what)) => messages
+                .push(format!("restored {what}, changed by process {pid}, which no longer lives")),
             Err(error) => {
                 all_undone &= !may_work_later(&error);
                 messages.push(not_undone(entry, pid, &error));
@@ -155,11 +154,13 @@ fn undo_all(contents: &Contents, pid: u32, messages: &mut Vec<String>) -> bool {
     all_undone
 }
 
-/// Rights may be granted later; an entry that breaks a rule always does.
-fn may_work_later(error: &io::Error) -> bool {
+/// Rights may be granted later, and an interface of another network namespace is set from there; an entry
+/// that breaks a rule always does.
+pub(super) fn may_work_later(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+        || is_elsewhere(error)
 }
 
 fn not_undone(entry: &Entry, pid: u32, error: &io::Error) -> String {
-    format!("{}, changed by dead process {pid}, is left as it is: {error}", entry.path().display())
+    format!("{}, changed by dead process {pid}, is left as it is: {error}", entry.describe())
 }

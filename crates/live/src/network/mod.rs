@@ -1,15 +1,19 @@
 //! Network namespaces without a name, joined by a veth pair or by the cards of a simulated machine, and
 //! the settings of their interfaces. Namespaces, interfaces and settings vanish with the threads that hold
-//! them: nothing has to be restored.
+//! them: nothing has to be restored. And two families of netlink, [`coalescing`] and [`napi`], for the settings of any
+//! interface.
 
 mod cards;
-mod ethtool;
+pub mod coalescing;
+pub mod ethtool;
+mod genetlink;
 mod icmp;
+pub mod napi;
 mod pair;
 mod rtnetlink;
 mod sysfs;
 
 pub use cards::{CARDS, irqs_of, place};
 pub use icmp::{EchoSocket, ICMP_HEADER_BYTES, echo_request};
-pub use pair::{ADDRESS_FAR, ADDRESS_NEAR, FAR, NEAR, Pair};
-pub use sysfs::PrivateSysfs;
+pub use pair::{ADDRESS_FAR, ADDRESS_NEAR, FAR, NEAR, Pair, index_of};
+pub use sysfs::{PrivateSysfs, mask};

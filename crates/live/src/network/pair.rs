@@ -194,7 +194,8 @@ fn index_of_returned(name: &str) -> io::Result<u32> {
     }
 }
 
-fn index_of(name: &str) -> io::Result<u32> {
+/// The number of an interface of the namespace in which the calling thread is.
+pub fn index_of(name: &str) -> io::Result<u32> {
     let name = CString::new(name).map_err(io::Error::other)?;
     // SAFETY: a terminated string that lives until the call returns.
     match unsafe { libc::if_nametoindex(name.as_ptr()) } {

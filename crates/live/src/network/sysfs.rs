@@ -47,7 +47,7 @@ impl PrivateSysfs {
 }
 
 /// One CPU as the kernel reads masks: words of 32 bits in hexadecimal, the highest first.
-fn mask(cpu: u32) -> String {
+pub fn mask(cpu: u32) -> String {
     let mut words = vec![format!("{:x}", 1_u32 << (cpu % 32))];
     words.extend((0..cpu / 32).map(|_| "00000000".to_owned()));
     words.join(",")

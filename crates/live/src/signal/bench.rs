@@ -10,10 +10,11 @@ use lab::signal::{
 };
 use serde_json::{Map, Value as Json, json};
 
+use super::card::{Card, CardSettings};
 use super::counts::PollCounter;
 use super::events::Stream;
 use super::threads::{self, RING_SLOTS};
-use super::veth::Veth;
+use super::veth::{How, Veth};
 use super::window::Frame;
 use crate::host::Root;
 use crate::network::NEAR;
@@ -25,6 +26,10 @@ use crate::window::Stop;
 pub struct SignalSettings {
     /// What carries the events.
     pub rig: Rig,
+    /// How the veth polls, for [`Rig::Veth`].
+    pub polling: How,
+    /// The card and its peer, for [`Rig::Nic`].
+    pub card: Option<CardSettings>,
     /// CPU of the sender.
     pub sender_cpu: u32,
     /// CPU of the receiver: another one.
@@ -45,25 +50,27 @@ type Request = Box<dyn FnOnce(&Veth) + Send>;
 struct VethThread {
     requests: mpsc::Sender<Request>,
     facts: Map<String, Json>,
+    /// Processes of the kernel's threads that poll.
+    napi_threads: Vec<u32>,
 }
 
 impl VethThread {
-    fn start(sender_cpu: u32, receiver_cpu: u32) -> Result<VethThread, BenchError> {
+    fn start(sender_cpu: u32, receiver_cpu: u32, how: How) -> Result<VethThread, BenchError> {
         let (requests, received) = mpsc::channel::<Request>();
         let (created, is_created) = mpsc::channel();
         std::thread::spawn(move || {
-            let veth = match Veth::create(sender_cpu, receiver_cpu) {
+            let veth = match Veth::create(sender_cpu, receiver_cpu, how) {
                 Ok(veth) => veth,
                 Err(error) => {
                     let _ = created.send(Err(error));
                     return;
                 }
             };
-            let _ = created.send(Ok(veth.facts()));
+            let _ = created.send(Ok((veth.facts(), veth.napi_threads())));
             received.into_iter().for_each(|request| request(&veth));
         });
-        let facts = is_created.recv().map_err(|_| gone())??;
-        Ok(VethThread { requests, facts })
+        let (facts, napi_threads) = is_created.recv().map_err(|_| gone())??;
+        Ok(VethThread { requests, facts, napi_threads })
     }
 
     fn call<T: Send + 'static>(
@@ -88,8 +95,9 @@ pub struct LiveSignal {
     settings: SignalSettings,
     root: Root,
     polls: Option<Arc<PollCounter>>,
-    softirq_thread: Option<CpuClock>,
+    softirq_threads: Vec<CpuClock>,
     veth: Option<VethThread>,
+    card: Option<Card>,
     absent: Vec<Absence>,
 }
 
@@ -101,27 +109,32 @@ impl LiveSignal {
     pub fn new(settings: SignalSettings) -> Result<LiveSignal, BenchError> {
         let root = Root::default();
         let mut absent = Vec::new();
-        let polls = match settings.rig {
-            Rig::Threads => None, // NAPI has no part in it
-            Rig::Veth => PollCounter::open(&root, settings.receiver_cpu, NEAR)
-                .map(Arc::new)
-                .map_err(|error| {
-                    absent.push(Absence {
-                        table: "rates".to_owned(),
-                        what: "NAPI polls".to_owned(),
-                        reason: format!("the tracepoint napi_poll cannot be counted: {error}"),
-                        remedy: Some(
-                            "mount -t tracefs nodev /sys/kernel/tracing, and run as root"
-                                .to_owned(),
-                        ),
-                    });
-                })
-                .ok(),
+        let SignalSettings { rig, sender_cpu, receiver_cpu, polling, .. } = settings;
+        let counted = match (rig, &settings.card) {
+            (Rig::Veth, _) => Some(NEAR),
+            (Rig::Nic, Some(card)) => Some(card.interface.name()),
+            (Rig::Threads | Rig::Nic, _) => None, // NAPI has no part in it
         };
-        let SignalSettings { rig, sender_cpu, receiver_cpu, .. } = settings;
-        let veth = (rig == Rig::Veth).then(|| VethThread::start(sender_cpu, receiver_cpu));
-        let softirq_thread = softirq_thread(&root, receiver_cpu).and_then(CpuClock::of_process);
-        Ok(LiveSignal { settings, root, polls, softirq_thread, veth: veth.transpose()?, absent })
+        let polls = counted.and_then(|interface| {
+            let opened = PollCounter::open(&root, receiver_cpu, interface).map(Arc::new);
+            let refused = |error: std::io::Error| Absence {
+                table: "rates".to_owned(),
+                what: "NAPI polls".to_owned(),
+                reason: format!("the tracepoint napi_poll cannot be counted: {error}"),
+                remedy: Some(
+                    "mount -t tracefs nodev /sys/kernel/tracing, and run as root".to_owned(),
+                ),
+            };
+            opened.map_err(|error| absent.push(refused(error))).ok()
+        });
+        let veth = (rig == Rig::Veth).then(|| VethThread::start(sender_cpu, receiver_cpu, polling));
+        let veth = veth.transpose()?;
+        let card = settings.card.as_ref().filter(|_| rig == Rig::Nic);
+        let card = card.map(|card| Card::open(card, receiver_cpu)).transpose()?;
+        let napi_threads = veth.iter().flat_map(|veth| veth.napi_threads.iter().copied());
+        let softirq_threads = softirq_thread(&root, receiver_cpu).into_iter().chain(napi_threads);
+        let softirq_threads = softirq_threads.filter_map(CpuClock::of_process).collect();
+        Ok(LiveSignal { settings, root, polls, softirq_threads, veth, card, absent })
     }
 
     fn frame(&self, load: lab::signal::Load) -> Frame {
@@ -130,7 +143,7 @@ impl LiveSignal {
             receiver_cpu: self.settings.receiver_cpu,
             load,
             length: self.settings.length,
-            softirq_thread: self.softirq_thread,
+            softirq_threads: self.softirq_threads.clone(),
             polls: self.polls.clone(),
             root: self.root.clone(),
         }
@@ -158,12 +171,13 @@ impl Bench for LiveSignal {
         let mut facts: Map<String, Json> =
             facts.map(|(key, value)| (key.to_owned(), value)).into_iter().collect();
         facts.extend(self.veth.iter().flat_map(|veth| veth.facts.clone()));
+        facts.extend(self.card.iter().flat_map(Card::facts));
         BenchFacts {
             bench: "live".to_owned(),
             settings: facts,
             observer: Map::new(),
             absent: self.absent.clone(),
-            warnings: Vec::new(),
+            warnings: self.card.as_ref().map(Card::warnings).unwrap_or_default(),
         }
     }
 
@@ -180,9 +194,10 @@ impl SignalBench for LiveSignal {
     fn rate_window(&mut self, point: &RatePoint, seed: u64) -> Result<RateWindow, BenchError> {
         let work_additions = self.settings.work_additions;
         let stream = Stream { frame: self.frame(point.load), point: *point, seed, work_additions };
-        match &self.veth {
-            None => threads::rate_window(&stream),
-            Some(veth) => veth.call(move |veth| veth.rate_window(&stream)),
+        match (&self.veth, &mut self.card) {
+            (Some(veth), _) => veth.call(move |veth| veth.rate_window(&stream)),
+            (None, Some(card)) => card.rate_window(&stream),
+            (None, None) => threads::rate_window(&stream),
         }
     }
 
@@ -197,15 +212,22 @@ impl SignalBench for LiveSignal {
         seed: u64,
     ) -> Result<RoundTripWindow, BenchError> {
         let (frame, point) = (self.frame(point.load), *point);
+        if let Some(card) = &mut self.card {
+            return card.round_trip_window(frame, &point, seed);
+        }
         self.only_veth()?.call(move |veth| veth.round_trip_window(&frame, &point, seed))
     }
 }
 
 impl LiveSignal {
-    /// The network namespaces: two threads have no sockets.
+    /// The network namespaces: two threads have no sockets, and a peer sends no bulk data.
     fn only_veth(&self) -> Result<&VethThread, BenchError> {
+        let reason = match self.settings.rig {
+            Rig::Nic => "the peer sends no bulk data",
+            Rig::Threads | Rig::Veth => "two threads have no sockets",
+        };
         self.veth.as_ref().ok_or_else(|| BenchError::Unavailable {
-            reason: "two threads have no sockets".to_owned(),
+            reason: reason.to_owned(),
             remedy: Some("irqlab signal run --rig veth".to_owned()),
         })
     }

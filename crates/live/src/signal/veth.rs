@@ -12,7 +12,6 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::Duration;
@@ -22,29 +21,34 @@ use lab::signal::{RateWindow, RoundTripPoint, RoundTripWindow, TransferPoint, Tr
 use rustix::io::Errno;
 use rustix::net::sockopt;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use serde_json::{Map, Value as Json};
+use serde_json::{Map, Value as Json, json};
 use signalling::Scheme;
 use stats::Distribution;
 
 use super::arrivals::{Arrivals, now_ns};
-use super::events::{self, Events, Receiver, Sender, Stream};
+use super::events::{self, Sender, Stream};
+use super::socket::{
+    EVENT_BYTES, LOOK_AGAIN, NO_EVENT, PacketReceiver, SO_INCOMING_NAPI_ID, Wait, can_suspend,
+    prepare, socket_option,
+};
 use super::window::{Desk, Frame, Sent};
 use crate::network::{
-    ADDRESS_FAR, ADDRESS_NEAR, EchoSocket, FAR, NEAR, Pair, PrivateSysfs, echo_request,
+    ADDRESS_FAR, ADDRESS_NEAR, EchoSocket, FAR, NEAR, Pair, PrivateSysfs, echo_request, index_of,
+    napi,
 };
-use crate::threads::pin;
+use crate::threads::{pin, pin_process};
 
 /// Polls that may pass without a packet before interrupts are used again: as good as never.
 const DEFER_POLLS: &str = "2147483647";
+/// How long interrupts stay off at most while packets keep coming (Documentation/networking/napi.rst).
+const SUSPEND_NS: u32 = 20_000_000;
 /// A polling receiver's safety net: packets wait no longer, should it stop polling.
 const POLLING_TIMEOUT_NS: u64 = 10_000_000;
 /// How long a setting takes until no timer of the one before runs any more, and the first packet until
 /// it has arrived.
 const RESET_TIME: Duration = Duration::from_millis(20);
-/// How long a receiver sleeps at most before it looks whether anything comes any more.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// The receiver's buffer: more than a window's worth of a slow reader's packets.
-const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
+/// And how long the first packet may take on a busy machine.
+const FIRST_PACKET_TIME: Duration = Duration::from_secs(5);
 /// Messages of a bulk transfer, as in the paper.
 const MESSAGE_BYTES: usize = 32 * 1024;
 /// Requests per second of the round trips; payload as in section 8.3 of the paper.
@@ -52,23 +56,24 @@ const REQUESTS_HZ: u64 = 1000;
 const REQUEST_BYTES: usize = 4096;
 /// Socket buffers of the bulk transfer behind round trips, as in section 8.3 of the paper.
 const BULK_BUFFER_BYTES: u64 = 256 * 1024;
-/// Bytes of an event's packet; the first eight are its time.
-const EVENT_BYTES: usize = 64;
-/// A packet that is no event.
-const NO_EVENT: u64 = u64::MAX;
-
-const SO_BUSY_POLL: libc::c_int = 46;
-const SO_INCOMING_NAPI_ID: libc::c_int = 56;
-const SO_PREFER_BUSY_POLL: libc::c_int = 69;
-const SO_BUSY_POLL_BUDGET: libc::c_int = 70;
-/// Packets of one busy poll: NAPI_POLL_WEIGHT.
-const BUSY_POLL_BUDGET: libc::c_int = 64;
 
 /// The pair. It belongs to the thread that made it, which is in the near namespace.
 pub struct Veth {
     pair: Pair,
     near: PrivateSysfs,
     receiver_cpu: u32,
+    how: How,
+    /// The near end's NAPI instances, where their settings are changed.
+    instances: Vec<napi::Instance>,
+}
+
+/// How the near end polls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct How {
+    /// By a thread of the kernel on the receiver's CPU; otherwise in softirqs.
+    pub is_threaded: bool,
+    /// A hybrid suspends interrupts (epoll and `irq-suspend-timeout`); otherwise it is SO_BUSY_POLL.
+    pub suspends: bool,
 }
 
 fn failed(what: &str, error: &io::Error) -> BenchError {
@@ -82,34 +87,15 @@ fn refused(what: &str, error: &io::Error) -> BenchError {
     }
 }
 
-/// How the receiver waits, and what its sockets are set to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wait {
-    /// In the kernel, for a packet.
-    Sleep,
-    /// In the kernel, after polling for so many microseconds.
-    PollThenSleep(u32),
-    /// By polling without end.
-    Poll,
-    /// The same, and yielding the CPU when there is nothing.
-    PollAndYield,
-}
-
-impl Wait {
-    fn polls(self) -> bool {
-        matches!(self, Wait::Poll | Wait::PollAndYield)
-    }
-}
-
 impl Veth {
     /// Moves the calling thread into a namespace that is joined to another.
     ///
     /// # Errors
     /// Where namespaces, a veth pair, or steering are refused, or NAPI is bypassed.
-    pub fn create(sender_cpu: u32, receiver_cpu: u32) -> Result<Veth, BenchError> {
+    pub fn create(sender_cpu: u32, receiver_cpu: u32, how: How) -> Result<Veth, BenchError> {
         let pair = Pair::create()?;
         let near = PrivateSysfs::mount().map_err(|error| refused("sysfs", &error))?;
-        let veth = Veth { pair, near, receiver_cpu };
+        let mut veth = Veth { pair, near, receiver_cpu, how, instances: Vec::new() };
         // What the receiver sends is handled on the sender's CPU.
         veth.in_far(|| {
             PrivateSysfs::mount()
@@ -120,19 +106,86 @@ impl Veth {
         veth.kick(&socket, sender_cpu)?; // the ends learn each other's addresses
         veth.kick(&socket, sender_cpu)?;
         let mut packet = [0; EVENT_BYTES];
-        socket.recv(&mut packet).map_err(|error| failed("the first packet", &error))?;
+        let received = socket
+            .set_read_timeout(Some(FIRST_PACKET_TIME))
+            .and_then(|()| socket.recv(&mut packet));
+        received.map_err(|error| failed("the first packet", &error))?;
         match socket_option(&socket, SO_INCOMING_NAPI_ID) {
             Ok(0) => Err(BenchError::Unavailable {
                 reason: "packets bypass NAPI on this kernel's veth".to_owned(),
                 remedy: None,
             }),
-            _ => Ok(veth),
+            _ => {
+                veth.prepare_instances()?;
+                Ok(veth)
+            }
         }
     }
 
-    /// Interfaces, addresses and offloads.
+    /// Makes threads poll, where that is asked for, and finds what single instances need.
+    fn prepare_instances(&mut self) -> Result<(), BenchError> {
+        let How { is_threaded, suspends } = self.how;
+        if !is_threaded && !suspends {
+            return Ok(());
+        }
+        let unavailable = |what: &str, error: &io::Error| BenchError::Unavailable {
+            reason: format!("{what}: {error}"),
+            remedy: None,
+        };
+        if is_threaded {
+            self.near
+                .set(NEAR, "threaded", "1")
+                .map_err(|error| unavailable("threaded NAPI (Linux 5.12)", &error))?;
+        }
+        let unknown = |error| unavailable("NAPI instances (Linux 6.8)", &error);
+        let index = index_of(NEAR).map_err(unknown)?;
+        self.instances = napi::instances(index).map_err(unknown)?;
+        if is_threaded {
+            let threads = self.napi_threads();
+            if threads.is_empty() {
+                let error = io::Error::other("the kernel names no thread");
+                return Err(unavailable("threaded NAPI", &error));
+            }
+            for thread in threads {
+                pin_process(thread, self.receiver_cpu)
+                    .map_err(|error| unavailable("NAPI's thread cannot be moved", &error))?;
+            }
+        }
+        let can = |one: &napi::Instance| one.settings.irq_suspend_timeout_ns.is_some();
+        if suspends && !self.instances.iter().any(can) {
+            let error = io::Error::other("the kernel has no irq-suspend-timeout (Linux 6.13)");
+            return Err(unavailable("suspending interrupts", &error));
+        }
+        if suspends {
+            can_suspend().map_err(|error| unavailable("epoll that polls (Linux 6.9)", &error))?;
+            self.suspend(0).map_err(|error| unavailable("irq-suspend-timeout", &error))?;
+        }
+        Ok(())
+    }
+
+    /// Sets `irq-suspend-timeout` of the near end.
+    fn suspend(&self, ns: u32) -> io::Result<()> {
+        let irq_suspend_timeout_ns = Some(ns);
+        let wanted = napi::Settings { irq_suspend_timeout_ns, ..napi::Settings::default() };
+        self.instances.iter().try_for_each(|one| napi::write(one.id, &wanted))
+    }
+
+    /// Processes of the kernel's threads that poll the near end.
+    pub fn napi_threads(&self) -> Vec<u32> {
+        match self.how.is_threaded {
+            true => self.instances.iter().filter_map(|one| one.thread).collect(),
+            false => Vec::new(),
+        }
+    }
+
+    /// Interfaces, addresses and offloads, and how the near end polls.
     pub fn facts(&self) -> Map<String, Json> {
-        self.pair.facts()
+        let mut facts = self.pair.facts();
+        let How { is_threaded, suspends } = self.how;
+        facts.insert("napi".into(), json!(if is_threaded { "threaded" } else { "softirq" }));
+        let hybrid = if suspends { "irq-suspension" } else { "busy-poll" };
+        facts.insert("hybrid".into(), json!(hybrid));
+        facts
     }
 
     /// Runs `body` on a thread in the far namespace.
@@ -152,9 +205,7 @@ impl Veth {
     fn event_socket(&self) -> Result<UdpSocket, BenchError> {
         let open = || {
             let socket = UdpSocket::bind((ADDRESS_NEAR, 0))?;
-            sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES)
-                .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_BYTES))?;
-            socket.set_read_timeout(Some(LOOK_AGAIN))?;
+            prepare(&socket)?;
             Ok(socket)
         };
         open().map_err(|error| failed("a socket", &error))
@@ -183,6 +234,7 @@ impl Veth {
                 remedy: Some(format!("irqlab signal run {remedy}")),
             })
         };
+        let busy_us = |ns: u64| u32::try_from(ns.div_ceil(1000)).unwrap_or(u32::MAX);
         let (deferred_ns, is_steered, wait) = match scheme {
             Scheme::Interrupt => {
                 let reason = "the kernel's network stack drains after each interrupt";
@@ -197,9 +249,11 @@ impl Veth {
             Scheme::Deferred { delay_ns } => (Some(delay_ns), false, Wait::Sleep),
             Scheme::Spin => (Some(POLLING_TIMEOUT_NS), false, Wait::Poll),
             Scheme::SpinYield => (Some(POLLING_TIMEOUT_NS), false, Wait::PollAndYield),
+            Scheme::Hybrid { threshold: 1, suspend_ns } if self.how.suspends => {
+                (Some(suspend_ns), true, Wait::PollSuspended(busy_us(suspend_ns)))
+            }
             Scheme::Hybrid { threshold: 1, suspend_ns } => {
-                let us = u32::try_from(suspend_ns.div_ceil(1000)).unwrap_or(u32::MAX);
-                (None, true, Wait::PollThenSleep(us))
+                (None, true, Wait::PollThenSleep(busy_us(suspend_ns)))
             }
             Scheme::Hybrid { suspend_ns, .. } => {
                 let remedy = format!("--rig veth --schemes hybrid:1,{suspend_ns}ns");
@@ -210,7 +264,12 @@ impl Veth {
             }
         };
         let write = |deferred_ns: Option<u64>| {
-            let polls = if deferred_ns.is_some() { DEFER_POLLS } else { "0" };
+            let polls = match (deferred_ns, wait) {
+                (None, _) => "0",
+                // One empty poll after the receiver has gone to sleep, and interrupts are used again.
+                (Some(_), Wait::PollSuspended(_)) => "1",
+                (Some(_), _) => DEFER_POLLS,
+            };
             self.near.set(NEAR, "napi_defer_hard_irqs", polls)?;
             self.near.set(NEAR, "gro_flush_timeout", &deferred_ns.unwrap_or(0).to_string())
         };
@@ -221,7 +280,12 @@ impl Veth {
         write(None).map_err(refused)?;
         sleep(RESET_TIME);
         write(deferred_ns).map_err(refused)?;
-        let steering = if is_steered {
+        if self.how.suspends {
+            let is_suspended = matches!(wait, Wait::PollSuspended(_));
+            self.suspend(if is_suspended { SUSPEND_NS } else { 0 }).map_err(refused)?;
+        }
+        // A thread polls on the receiver's CPU in any case.
+        let steering = if is_steered && !self.how.is_threaded {
             self.near.steer(NEAR, self.receiver_cpu)
         } else {
             self.near.set(NEAR, "queues/rx-0/rps_cpus", "0")
@@ -241,7 +305,7 @@ impl Veth {
         let wait = self.set(stream.point.scheme, &socket)?;
         let target = socket.local_addr().map_err(|error| failed("a socket", &error))?;
         let sender = PacketSender { target, socket: None };
-        let receiver = PacketReceiver { socket, wait };
+        let receiver = PacketReceiver { socket, wait, bytes: EVENT_BYTES };
         let enter = || self.pair.enter_far();
         events::measure(stream, enter, sender, receiver, || {})
     }
@@ -257,6 +321,7 @@ impl Veth {
     ) -> Result<TransferWindow, BenchError> {
         let socket = self.event_socket()?;
         let wait = self.set(point.scheme, &socket)?;
+        only_blocking(wait)?;
         let bulk = Bulk::listen(point.socket_buffer_bytes)?;
         let stream = Mutex::new(None);
         let enter = || {
@@ -292,6 +357,7 @@ impl Veth {
     ) -> Result<RoundTripWindow, BenchError> {
         let socket = self.event_socket()?;
         let wait = self.set(point.scheme, &socket)?;
+        only_blocking(wait)?;
         let bulk = point.bulk.then(|| Bulk::listen(BULK_BUFFER_BYTES)).transpose()?;
         let opened = Mutex::new(None);
         let enter = || {
@@ -326,6 +392,17 @@ impl Veth {
     }
 }
 
+/// Refuses what only the receiver of events does.
+fn only_blocking(wait: Wait) -> Result<(), BenchError> {
+    match wait {
+        Wait::PollSuspended(_) => Err(BenchError::Unavailable {
+            reason: "interrupts are suspended for events at a rate only".to_owned(),
+            remedy: Some("irqlab signal run --rig veth --hybrid busy-poll".to_owned()),
+        }),
+        _ => Ok(()),
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -334,67 +411,6 @@ fn event(time: u64) -> [u8; EVENT_BYTES] {
     let mut packet = [0; EVENT_BYTES];
     packet[..8].copy_from_slice(&time.to_ne_bytes());
     packet
-}
-
-fn socket_option(socket: &impl AsFd, option: libc::c_int) -> io::Result<libc::c_int> {
-    let mut value: libc::c_int = 0;
-    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: `value` and `length` are valid for writes of their sizes until the call returns.
-    let result = unsafe {
-        let file = socket.as_fd().as_raw_fd();
-        libc::getsockopt(file, libc::SOL_SOCKET, option, (&raw mut value).cast(), &raw mut length)
-    };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
-}
-
-fn set_socket_option(
-    socket: &impl AsFd,
-    option: libc::c_int,
-    value: libc::c_int,
-) -> io::Result<()> {
-    // SAFETY: `value` is valid for reads of its size until the call returns.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            option,
-            (&raw const value).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        )
-    };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-impl Wait {
-    /// Sets a socket so that its owner waits like this.
-    fn set(self, socket: &impl AsFd) -> io::Result<()> {
-        match self {
-            Wait::Sleep => Ok(()),
-            Wait::PollThenSleep(us) => {
-                set_socket_option(socket, SO_BUSY_POLL, us.min(i32::MAX as u32) as libc::c_int)
-            }
-            Wait::Poll | Wait::PollAndYield => {
-                set_socket_option(socket, SO_BUSY_POLL, 1)?;
-                set_socket_option(socket, SO_PREFER_BUSY_POLL, 1)?;
-                set_socket_option(socket, SO_BUSY_POLL_BUDGET, BUSY_POLL_BUDGET)
-            }
-        }
-    }
-
-    /// Receives; 0 bytes when nothing came in some time.
-    fn receive(self, socket: &impl AsFd, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        let flags = if self.polls() { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
-        match recv(socket, buffer, flags) {
-            Ok((_, length)) => Ok(Some(length)),
-            Err(Errno::AGAIN | Errno::INTR) => {
-                if self == Wait::PollAndYield {
-                    rustix::thread::sched_yield();
-                }
-                Ok(None)
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
 }
 
 struct PacketSender {
@@ -416,26 +432,6 @@ impl Sender for PacketSender {
             Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => Ok(false),
             Err(error) => Err(error.into()),
         }
-    }
-}
-
-struct PacketReceiver {
-    socket: UdpSocket,
-    wait: Wait,
-}
-
-impl Receiver for PacketReceiver {
-    fn receive(&mut self, events: &mut Events<'_>) -> io::Result<()> {
-        let mut packet = [0; EVENT_BYTES];
-        while !events.is_closed() {
-            if self.wait.receive(&self.socket, &mut packet)? == Some(EVENT_BYTES)
-                && let Some(time) = packet.first_chunk().copied().map(u64::from_ne_bytes)
-                && time != NO_EVENT
-            {
-                events.handle(time);
-            }
-        }
-        Ok(())
     }
 }
 

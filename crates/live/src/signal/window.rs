@@ -35,8 +35,9 @@ pub struct Frame {
     pub load: Load,
     /// Length of the window.
     pub length: Duration,
-    /// The thread that handles softirqs on the receiver's CPU when there are too many, where it was found.
-    pub softirq_thread: Option<CpuClock>,
+    /// The kernel's threads that handle packets on the receiver's CPU: the one for softirqs when there are
+    /// too many, and NAPI's where it is threaded. Those that were found.
+    pub softirq_threads: Vec<CpuClock>,
     /// NAPI polls on the receiver's CPU, where they can be counted.
     pub polls: Option<Arc<PollCounter>>,
     /// Where the kernel's counts are read.
@@ -261,7 +262,8 @@ impl Frame {
             at_ns: now_ns(),
             iterations: job.iterations(),
             job_ns: job.cpu_ns(),
-            softirq_thread_ns: self.softirq_thread.map(CpuClock::now_ns),
+            softirq_thread_ns: (!self.softirq_threads.is_empty())
+                .then(|| self.softirq_threads.iter().map(|clock| clock.now_ns()).sum()),
             handled: desk.handled_so_far(),
             signals: desk.signals.get(),
             receiver_ns: clock.now_ns(),

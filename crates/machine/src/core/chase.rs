@@ -55,10 +55,7 @@ pub fn chase_cycles(
     warm: u32,
 ) -> Option<u64> {
     let mut core = Core::of(model)?;
-    let layout = Layout {
-        line_shift: model.l1i.cache.line_bytes.ilog2(),
-        follows_stack: model.core.as_ref()?.front.follows_stack,
-    };
+    let layout = Layout::of(model.core.as_ref()?, model.l1i.cache.line_bytes);
     let mut system = MemorySystem::new(&without_mshr_limit(model), 1);
     let mut port = MemoryPort { system: &mut system, cpu: 0, pc: CODE, page };
     let block = loads(layout);

@@ -35,9 +35,44 @@ impl WidthLimiter {
         cycle
     }
 
+    /// The cycle in which the last one passed.
+    pub(super) fn cycle(&self) -> u64 {
+        self.cycle
+    }
+
     /// Nothing more passes in this cycle.
-    fn end_cycle(&mut self) {
+    pub(super) fn end_cycle(&mut self) {
         self.used = u32::MAX;
+    }
+}
+
+/// The lines of code whose decoded instructions have a set in common.
+pub(super) const CODE_LINE_SHIFT: u32 = 6;
+
+/// The branch predictor of a front end that runs ahead of fetch: it produces a line of code, or the
+/// target of a branch, per cycle, and the lines are requested then.
+#[derive(Clone, Debug)]
+struct RunAhead {
+    /// When the last one was produced.
+    cycle: u64,
+    /// Whether the next line is that of a branch's target, which was produced already.
+    at_target: bool,
+    /// When each of those that can be ahead was fetched.
+    places: EntryQueue,
+}
+
+impl RunAhead {
+    fn new(lines: u32) -> RunAhead {
+        RunAhead { cycle: 0, at_target: false, places: EntryQueue::new(lines) }
+    }
+
+    /// Produces the next one, `bubble` cycles late, not before cycle `earliest`; the one before is
+    /// fetched at `fetched`. Returns when: it is not fetched before.
+    #[inline]
+    fn next(&mut self, bubble: u64, earliest: u64, fetched: u64) -> u64 {
+        self.cycle = (self.cycle + 1 + bubble).max(self.places.oldest()).max(earliest);
+        self.places.push(fetched);
+        self.cycle
     }
 }
 
@@ -45,8 +80,8 @@ impl WidthLimiter {
 #[derive(Clone, Debug)]
 struct DecodedCache {
     cache: TagArray,
-    line_instructions: u64,
     width: u32,
+    bytes: u32,
     traces: bool,
 }
 
@@ -54,21 +89,23 @@ impl DecodedCache {
     fn new(model: &DecodedModel) -> DecodedCache {
         DecodedCache {
             cache: TagArray::new(&model.as_cache()),
-            line_instructions: model.line_instructions.into(),
             width: model.decode_width,
+            bytes: model.decode_bytes.unwrap_or(u32::MAX),
             traces: model.traces,
         }
     }
 
-    /// Looks all lines of a block up and fills them. Returns whether all hit.
-    fn holds(&mut self, block: &Template) -> bool {
-        let lines = (block.len() as u64).div_ceil(self.line_instructions);
-        let looked_up = (0..lines).map(|line| {
+    /// Looks the line up that starts at a physical address, and fills it. Returns whether it hit.
+    #[inline]
+    fn holds(&mut self, address: u64) -> bool {
+        let name = if self.traces {
             // No address has this many bits, so no name is that of an empty way.
-            let name = block.address().wrapping_add(line) >> 1 ^ (line & 1) << 62;
-            self.cache.access(name, false) == Outcome::Hit
-        });
-        looked_up.fold(true, |all, hit| all & hit)
+            address >> 1 ^ (address & 1) << 62
+        } else {
+            // The set is that of the line of code, whose parts have names of their own.
+            address >> CODE_LINE_SHIFT ^ (address & ((1 << CODE_LINE_SHIFT) - 1)) << 56
+        };
+        self.cache.access(name, false) == Outcome::Hit
     }
 }
 
@@ -85,7 +122,12 @@ pub(super) struct FrontEnd {
     width: u32,
     mispredict_cycles: u64,
     btb_miss_cycles: u64,
+    second_cycles: u64,
+    return_cycles: u64,
     taken_ends_cycle: bool,
+    ahead: Option<RunAhead>,
+    /// The bytes of undecoded instructions that were fetched in a cycle.
+    bytes: (u64, u32),
     fetching: WidthLimiter,
     /// When the entries of the fetch queue become free.
     queue: EntryQueue,
@@ -95,7 +137,9 @@ pub(super) struct FrontEnd {
     decoded: Option<DecodedCache>,
     /// How many instructions of the block are fetched per cycle.
     block_width: u32,
-    /// Whether the block comes from the cache of decoded instructions.
+    /// How many bytes of them are.
+    block_bytes: u32,
+    /// Whether this part of the block comes from the cache of decoded instructions.
     block_decoded: bool,
     predictor: Predictor,
 }
@@ -106,6 +150,10 @@ impl FrontEnd {
             width: model.width,
             mispredict_cycles: model.front.mispredict_cycles.into(),
             btb_miss_cycles: model.front.btb_miss_cycles.into(),
+            second_cycles: model.front.btb_second_cycles.into(),
+            return_cycles: model.front.return_cycles.into(),
+            ahead: (model.front.ahead_lines > 0).then(|| RunAhead::new(model.front.ahead_lines)),
+            bytes: (0, 0),
             taken_ends_cycle: model.front.taken_ends_cycle,
             fetching: WidthLimiter::default(),
             queue: EntryQueue::new(model.front.queue_entries),
@@ -113,16 +161,9 @@ impl FrontEnd {
             last_line: None,
             decoded: model.front.decoded.as_ref().map(DecodedCache::new),
             block_width: model.width,
+            block_bytes: u32::MAX,
             block_decoded: false,
             predictor: Predictor::new(&model.predictor),
-        }
-    }
-
-    #[inline]
-    pub(super) fn start_block(&mut self, block: &Template) {
-        if let Some(decoded) = &mut self.decoded {
-            self.block_decoded = decoded.holds(block);
-            self.block_width = if self.block_decoded { self.width } else { decoded.width };
         }
     }
 
@@ -135,9 +176,19 @@ impl FrontEnd {
         memory: &mut M,
         counts: &mut CoreCounts,
     ) -> Fetched {
+        if one.starts_decoded()
+            && let Some(decoded) = &mut self.decoded
+        {
+            self.block_decoded = decoded.holds(block.physical_of(one));
+            (self.block_width, self.block_bytes) = match self.block_decoded {
+                true => (self.width, u32::MAX),
+                false => (decoded.width, decoded.bytes),
+            };
+        }
         let mut earliest = self.earliest.max(self.queue.oldest());
         let mut wait = (0, 0);
-        if one.starts_line() && !self.block_decoded {
+        // After a flush, the translation is looked up whatever is decoded.
+        if one.starts_line() && (!self.block_decoded || self.last_line.is_none()) {
             earliest = self.fetching.next(earliest, self.block_width);
             let waited = self.fetch_lines(block, one, earliest, memory);
             if waited > 0 {
@@ -147,9 +198,21 @@ impl FrontEnd {
                 earliest += waited;
             }
         }
-        Fetched { cycle: self.fetching.take(earliest, self.block_width), wait }
+        let mut cycle = self.fetching.take(earliest, self.block_width);
+        if self.block_bytes < u32::MAX {
+            let (same, bytes) = (self.bytes.0 == cycle, u32::from(one.bytes()));
+            let used = if same { self.bytes.1 + bytes } else { bytes };
+            self.bytes = (cycle, used);
+            if same && used > self.block_bytes {
+                self.fetching.end_cycle();
+                cycle = self.fetching.take(earliest, self.block_width);
+                self.bytes = (cycle, bytes);
+            }
+        }
+        Fetched { cycle, wait }
     }
 
+    /// How long the lines of an instruction are waited for, which is fetched at `now`.
     #[inline(never)]
     fn fetch_lines<M: Memory>(
         &mut self,
@@ -158,14 +221,24 @@ impl FrontEnd {
         now: u64,
         memory: &mut M,
     ) -> u64 {
-        let mut waited = 0;
+        let mut arrived = now;
         for line in block.lines_of(one) {
-            if self.last_line != Some(line) {
-                self.last_line = Some(line);
-                waited += memory.fetch(line.0, line.1, now + waited);
+            if self.last_line == Some(line) {
+                continue;
             }
+            self.last_line = Some(line);
+            let asked = match &mut self.ahead {
+                Some(ahead) => {
+                    if !std::mem::take(&mut ahead.at_target) {
+                        self.earliest = ahead.next(0, self.earliest, now);
+                    }
+                    ahead.cycle.min(now)
+                }
+                None => arrived,
+            };
+            arrived = arrived.max(asked + memory.fetch(line.0, line.1, asked));
         }
-        waited
+        arrived - now
     }
 
     /// The instruction that was fetched last leaves the fetch queue at `cycle`.
@@ -200,8 +273,11 @@ impl FrontEnd {
             (block.address_of(last), block.fall_through, block.target);
         let branch = Branch { address, kind, fall_through, target, next };
         counts.branches += 1;
+        let mut bubble = 0;
         match self.predictor.step(&branch) {
+            Prediction::Predicted if kind == BranchKind::Return => bubble = self.return_cycles,
             Prediction::Predicted => {}
+            Prediction::PredictedLate => bubble = self.second_cycles,
             Prediction::BtbMiss => {
                 counts.btb_misses += 1;
                 self.resume_at(fetched + 1 + self.btb_miss_cycles);
@@ -210,6 +286,14 @@ impl FrontEnd {
                 counts.mispredicted_branches += 1;
                 self.resume_at(done + self.mispredict_cycles);
             }
+        }
+        match &mut self.ahead {
+            Some(ahead) if branch.taken() => {
+                self.earliest = ahead.next(bubble, self.earliest, fetched);
+                ahead.at_target = true;
+            }
+            None if bubble > 0 => self.resume_at(fetched + 1 + bubble),
+            _ => {}
         }
         let goes_on = self.block_decoded && self.decoded.as_ref().is_some_and(|of| of.traces);
         if self.taken_ends_cycle && branch.taken() && !goes_on {

@@ -115,9 +115,6 @@ impl InOrderCore {
         executed: &ExecutedBlock,
         memory: &mut M,
     ) {
-        if first == 0 {
-            self.front.start_block(block);
-        }
         let mut accesses = Accesses::new(executed.accesses);
         let number = block.len().min(executed.instructions as usize);
         let whole = number == block.len();
@@ -134,7 +131,8 @@ impl InOrderCore {
     /// An interrupt or exception comes after the last instruction.
     pub fn interrupt(&mut self) {
         self.retirement.counts.interrupts += 1;
-        self.front.resume_at(self.retirement.cycle() + self.latencies.interrupt);
+        let (retired, left) = (self.retirement.cycle(), self.stores.all_left());
+        self.front.resume_at(self.latencies.interrupted(retired, left));
         self.front.forget_line();
     }
 
@@ -197,7 +195,7 @@ impl InOrderCore {
             let (cycle, missed) = self.stores.place();
             until = until.max(ReadyTime::new(cycle, missed));
         }
-        if one.special.orders_memory() {
+        if one.special.orders_memory() || one.special.drains_stores() {
             until = until.at_least(self.stores.all_left());
         }
         if one.loads() {
@@ -250,10 +248,10 @@ impl InOrderCore {
             self.retirement.counts.loads += 1;
             let wait = load_as(special, load, issued, memory);
             let parts = memory.last_wait();
-            let start = match self.stores.source(load, issued) {
+            let start = match self.stores.source(load, 0, issued) {
                 Source::Cache => issued,
                 Source::CacheAfter(left) => issued.max(left),
-                Source::Store(known) => {
+                Source::Store(known) | Source::Renamed(known) => {
                     self.retirement.counts.forwarded_loads += 1;
                     let cycle = issued.max(known) + self.latencies.forward;
                     loaded = loaded.max(ReadyTime::new(cycle, false));
@@ -271,8 +269,8 @@ impl InOrderCore {
 
     /// When the result of an instruction is ready.
     fn execute(&self, one: &Instruction, issued: u64, loaded: ReadyTime) -> ReadyTime {
-        let latency = one.unit.map_or(0, |unit| self.latencies.of(unit));
-        let latency = latency + self.latencies.special(one.special);
+        let latency = one.unit.map_or(0, |_| self.latencies.executed(one));
+        let latency = latency + self.latencies.executing(one.special);
         let least = issued + 1;
         ReadyTime::new((loaded.cycle() + latency).max(least), loaded.missed())
     }
@@ -300,7 +298,7 @@ impl InOrderCore {
         }
         let leaves = self.stores.leave(known.max(filled.cycle()), filled.missed());
         for store in accesses.iter().filter(|access| access.write) {
-            self.stores.remember(store, known, leaves);
+            self.stores.remember(store, 0, known, leaves);
         }
         filled
     }
@@ -322,7 +320,7 @@ impl InOrderCore {
         if special.drains() {
             self.front.resume_at(done);
         }
-        if special == Special::Pause {
+        if special.stops_fetch() {
             self.front.resume_at(issued + self.latencies.special(special));
         }
         if special.orders_memory() {

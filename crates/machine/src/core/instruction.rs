@@ -1,5 +1,6 @@
 //! Instructions and blocks as a core sees them: prepared once, read at each execution.
 
+use super::front_end::CODE_LINE_SHIFT;
 use crate::CodeSpan;
 use crate::predict::BranchKind;
 
@@ -26,10 +27,44 @@ pub enum Unit {
     Load,
     /// Stores.
     Store,
+    /// Vector registers: shuffles, AES, SHA, and moves from and to other registers.
+    Shuffle,
 }
 
 /// The number of kinds of units.
-pub(super) const UNITS: usize = 10;
+pub(super) const UNITS: usize = 11;
+
+/// Operations with a latency of their own on the unit that executes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// `lea` of three parts or with a scaled index.
+    LeaThree,
+    /// `tzcnt`, `lzcnt`.
+    BitCount,
+    /// `bsf`, `bsr`.
+    BitScan,
+    /// `pdep`, `pext`.
+    BitDeposit,
+    /// `crc32`.
+    Crc32,
+    /// An integer division of 32 bits or less.
+    Divide32,
+    /// A multiplication of floating point without an addition.
+    FloatMultiplyOnly,
+    /// A root.
+    FloatRoot,
+    /// A conversion between integer and floating-point registers.
+    Convert,
+    /// A move between integer and vector registers.
+    Cross,
+    /// `aesenc` and the like.
+    Aes,
+    /// `sha256rnds2` and the like.
+    Sha,
+}
+
+/// The number of kinds of [`Operation`].
+pub(super) const OPERATIONS: usize = 12;
 
 /// The effect of an instruction other than reading and writing registers and memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,28 +72,51 @@ pub enum Special {
     /// Nothing.
     #[default]
     None,
-    /// Takes many micro-operations.
+    /// Takes many micro-operations, which nothing enters between.
     Microcode,
+    /// Reads the clock: `rdtsc`.
+    ReadClock,
+    /// Reads a model-specific register: `rdmsr`, `rdpmc`.
+    ReadMsr,
+    /// Exchanges the kernel's and the user's GS base.
+    SwapGs,
+    /// Changes whether interrupts are let through: `cli`, `sti`, `popf`.
+    WriteFlags,
     /// Stops fetch for a while.
     Pause,
+    /// Takes a place among the stores: `sfence`.
+    StoreFence,
+    /// Writes a line back and drops it, in order with the stores: `clflush`.
+    FlushLine,
     /// A locked access: it is ordered after all earlier stores and before all later loads.
     Atomic,
     /// The same without an access, such as `mfence`.
     Barrier,
-    /// Waits for all earlier instructions, and delays all later ones.
+    /// Waits for all earlier instructions, and delays all later ones: `lfence`.
     Fence,
-    /// The same, and takes long, such as `cpuid`.
-    Serialise,
+    /// The same, and reads the clock: `rdtscp`.
+    ReadClockOrdered,
     /// Enters the kernel.
     SystemCall,
     /// Leaves the kernel.
     SystemReturn,
-    /// Leaves an interrupt.
+    /// Waits for all earlier instructions and stores, delays all later ones, and takes long, such
+    /// as `cpuid`.
+    Serialise,
+    /// The same: a write of a control register.
+    WriteControl,
+    /// The same: `wrmsr`.
+    WriteMsr,
+    /// The same: `invlpg`, `invpcid`.
+    InvalidatePage,
+    /// The same: `in`, `out`. (Intel's manual, volume 3, 11.10: I/O drains the store buffer.)
+    Port,
+    /// Leaves an interrupt, as serialising as these.
     InterruptReturn,
 }
 
 /// The number of kinds of [`Special`].
-pub(super) const SPECIALS: usize = 10;
+pub(super) const SPECIALS: usize = 22;
 
 impl Special {
     /// Whether it waits for all earlier instructions and delays all later ones.
@@ -66,17 +124,26 @@ impl Special {
         self as u8 >= Special::Fence as u8
     }
 
+    /// Whether it waits until all earlier stores are in the cache, as well.
+    pub(super) fn drains_stores(self) -> bool {
+        self as u8 >= Special::Serialise as u8
+    }
+
     /// Whether execution continues elsewhere, without a prediction.
     pub(crate) fn ends_flow(self) -> bool {
-        self as u8 >= Special::SystemCall as u8
+        matches!(self, Special::SystemCall | Special::SystemReturn | Special::InterruptReturn)
     }
 
     /// Whether it is ordered after all earlier stores and before all later loads.
     pub(super) fn orders_memory(self) -> bool {
         matches!(self, Special::Atomic | Special::Barrier)
     }
-}
 
+    /// Whether nothing else is fetched while its micro-operations enter.
+    pub(super) fn stops_fetch(self) -> bool {
+        (Special::Microcode as u8..=Special::Pause as u8).contains(&(self as u8))
+    }
+}
 /// A register, or a group of registers that dependences treat as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Register(u8);
@@ -135,11 +202,22 @@ const MOVES: usize = 2;
 const READS: usize = 4;
 const WRITES: usize = 3;
 
-const LOADS: u8 = 1;
-const STORES: u8 = 2;
-pub(super) const STACK: u8 = 4;
-pub(super) const NEW_LINE: u8 = 8;
-const PLAIN: u8 = 16;
+const LOADS: u16 = 1;
+const STORES: u16 = 2;
+pub(super) const STACK: u16 = 4;
+pub(super) const NEW_LINE: u16 = 8;
+const PLAIN: u16 = 16;
+/// A move between registers of a kind.
+const MOVES_REGISTER: u16 = 32;
+/// The result is zero, whatever was in the register.
+const ZEROES: u16 = 64;
+/// What it loads goes to vector registers.
+const VECTOR: u16 = 128;
+/// A string instruction that repeats itself: it copies (`rep movs`) or fills (`rep stos`).
+const COPIES: u16 = 256;
+const FILLS: u16 = 512;
+/// It starts a line of the cache of decoded instructions.
+const NEW_DECODED: u16 = 1024;
 
 /// An instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,10 +227,15 @@ pub struct Instruction {
     pub(super) writes: [u8; WRITES],
     pub(super) moves: [u8; MOVES],
     pub(crate) unit: Option<Unit>,
+    /// The index of its latency: that of its unit, or of an [`Operation`] after all units.
+    pub(super) latency: u8,
     pub(super) special: Special,
     pub(super) branch: Option<BranchKind>,
-    pub(super) flags: u8,
+    pub(super) flags: u16,
     pub(super) bytes: u8,
+    /// How its address is formed: equal numbers are equal forms. Zero if its value is not one of
+    /// 32 or 64 bits in a general register.
+    pub(super) address_form: u16,
     /// The offset from the start of its block.
     pub(super) offset: u16,
 }
@@ -178,10 +261,12 @@ impl Instruction {
             writes: [NOWHERE; WRITES],
             moves: [NOWHERE; MOVES],
             unit: None,
+            latency: 0,
             special: Special::None,
             branch: None,
             flags: 0,
             bytes,
+            address_form: 0,
             offset: 0,
         }
     }
@@ -189,7 +274,34 @@ impl Instruction {
     /// Returns an operation of a unit, of 4 bytes.
     #[must_use]
     pub fn of(unit: Unit) -> Instruction {
-        Instruction { unit: Some(unit), ..Instruction::nothing(4) }
+        Instruction { unit: Some(unit), latency: unit as u8, ..Instruction::nothing(4) }
+    }
+
+    /// It takes the latency of this operation.
+    #[must_use]
+    pub fn as_operation(mut self, operation: Operation) -> Instruction {
+        self.latency = (UNITS + operation as usize) as u8;
+        self
+    }
+
+    /// It takes the latency of another instruction.
+    pub(crate) fn with_latency_of(mut self, other: Instruction) -> Instruction {
+        self.latency = other.latency;
+        self
+    }
+
+    /// It moves a register to another of the same kind.
+    #[must_use]
+    pub fn moving_register(mut self) -> Instruction {
+        self.flags |= MOVES_REGISTER;
+        self
+    }
+
+    /// Its result is zero, whatever was in the register.
+    #[must_use]
+    pub fn zeroing(mut self) -> Instruction {
+        self.flags |= ZEROES;
+        self
     }
 
     fn or_serialise(mut self, fits: bool) -> Instruction {
@@ -251,6 +363,46 @@ impl Instruction {
         self
     }
 
+    /// It moves 32 or 64 bits between a general register, or an immediate, and memory at an address
+    /// of this form.
+    #[must_use]
+    pub fn with_address_form(mut self, form: u16) -> Instruction {
+        self.address_form = form;
+        self
+    }
+
+    /// What it loads goes to vector registers.
+    #[must_use]
+    pub fn loading_vector(mut self) -> Instruction {
+        self.flags |= VECTOR;
+        self
+    }
+
+    /// It is one repetition of a string instruction that copies or, without `copies`, fills memory.
+    #[must_use]
+    pub fn repeating(mut self, copies: bool) -> Instruction {
+        self.flags |= if copies { COPIES } else { FILLS };
+        self
+    }
+
+    /// Whether what it loads goes to vector registers.
+    #[inline]
+    pub(super) fn loads_vector(&self) -> bool {
+        self.flags & VECTOR != 0
+    }
+
+    /// Whether it is one repetition of a string instruction that copies.
+    #[inline]
+    pub(super) fn copies(&self) -> bool {
+        self.flags & COPIES != 0
+    }
+
+    /// Whether it is one repetition of a string instruction that copies or fills.
+    #[inline]
+    pub(super) fn repeats(&self) -> bool {
+        self.flags & (COPIES | FILLS) != 0
+    }
+
     /// It moves the stack pointer by itself, as a push does.
     #[must_use]
     pub fn moving_stack(mut self) -> Instruction {
@@ -291,7 +443,6 @@ impl Instruction {
             && !self.stores()
             && self.special == Special::None
             && self.branch.is_none()
-            && self.unit.is_some()
             && self.addresses == [NOTHING; ADDRESSES]
             && self.moves == [NOWHERE; MOVES];
         self.flags = self.flags & !PLAIN | if plain { PLAIN } else { 0 };
@@ -302,6 +453,12 @@ impl Instruction {
     #[inline]
     pub(super) fn starts_line(&self) -> bool {
         self.flags & NEW_LINE != 0
+    }
+
+    /// Whether it is the first of a line of decoded instructions.
+    #[inline]
+    pub(super) fn starts_decoded(&self) -> bool {
+        self.flags & NEW_DECODED != 0
     }
 
     /// Its length, bytes.
@@ -334,12 +491,45 @@ impl Instruction {
 }
 
 /// The properties of a core that its templates depend on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     /// Size of a line of instructions as a power of two.
     pub line_shift: u32,
     /// See [`FrontModel::follows_stack`](super::FrontModel::follows_stack).
     pub follows_stack: bool,
+    /// See [`FrontModel::eliminates_moves`](super::FrontModel::eliminates_moves).
+    pub eliminates_moves: bool,
+    /// See [`FrontModel::eliminates_zeroing`](super::FrontModel::eliminates_zeroing).
+    pub eliminates_zeroing: bool,
+    /// See [`UnitsModel::shuffle`](super::UnitsModel::shuffle).
+    pub has_shuffle_unit: bool,
+    /// Instructions of a line of the cache of decoded instructions; 0 without one.
+    pub decoded_instructions: u32,
+    /// Whether such lines end at lines of code of 64 bytes: they do, unless they are traces.
+    pub decoded_by_lines: bool,
+}
+
+impl Layout {
+    /// The properties of a core whose L1I has lines of `line_bytes`, a power of two.
+    #[must_use]
+    pub fn of(model: &super::CoreModel, line_bytes: u64) -> Layout {
+        let decoded = model.front.decoded.as_ref();
+        Layout {
+            line_shift: line_bytes.ilog2(),
+            follows_stack: model.front.follows_stack,
+            eliminates_moves: model.front.eliminates_moves,
+            eliminates_zeroing: model.front.eliminates_zeroing,
+            has_shuffle_unit: model.units.shuffle.is_some(),
+            decoded_instructions: decoded.map_or(0, |of| of.line_instructions),
+            decoded_by_lines: decoded.is_some_and(|of| !of.traces),
+        }
+    }
+
+    /// The flags of instructions that renaming registers executes.
+    fn eliminated(self) -> u16 {
+        (if self.eliminates_moves { MOVES_REGISTER } else { 0 })
+            | if self.eliminates_zeroing { ZEROES } else { 0 }
+    }
 }
 
 /// A block of instructions that execute one after the other. Only the last one may be a branch.
@@ -366,13 +556,32 @@ impl Template {
         target: Option<u64>,
     ) -> Template {
         let line = |offset: u64| first.virtual_address.wrapping_add(offset) >> layout.line_shift;
-        let (mut offset, mut last_line) = (0, None);
+        let line_of_code =
+            |offset: u64| first.virtual_address.wrapping_add(offset) >> CODE_LINE_SHIFT;
+        let (mut offset, mut last_line, mut in_decoded) = (0_u16, None, (0, 0));
         let mut prepare = |one: &Instruction| {
             let mut one = *one;
             if layout.follows_stack && one.flags & STACK != 0 {
                 one = one.without_stack();
             }
+            if one.flags & layout.eliminated() != 0 {
+                one.unit = None;
+            }
+            if one.unit == Some(Unit::Shuffle) && !layout.has_shuffle_unit {
+                one.unit = Some(Unit::Vector);
+            }
             one.offset = offset;
+            // The start of the last line of decoded instructions, and their number.
+            let part = line_of_code(offset.into());
+            if layout.decoded_instructions > 0
+                && (in_decoded.1 == 0
+                    || in_decoded.1 == layout.decoded_instructions
+                    || layout.decoded_by_lines && in_decoded.0 != part)
+            {
+                one.flags |= NEW_DECODED;
+                in_decoded = (part, 0);
+            }
+            in_decoded.1 += 1;
             offset = offset.saturating_add(one.bytes.into());
             let ends = Some(line(u64::from(offset.max(1)) - 1));
             one.flags |= if ends == last_line { 0 } else { NEW_LINE };
@@ -426,21 +635,57 @@ impl Template {
     }
 
     fn line_at(&self, offset: u16) -> (u64, u64) {
-        let offset = u64::from(offset);
         let mask = !((1 << self.line_shift) - 1);
-        let physical = match &self.second {
+        let line = self.first.virtual_address.wrapping_add(offset.into()) & mask;
+        (line, self.physical_at(offset) & mask)
+    }
+
+    /// The physical address of one of its instructions.
+    #[inline]
+    pub(super) fn physical_of(&self, one: &Instruction) -> u64 {
+        self.physical_at(one.offset)
+    }
+
+    #[inline]
+    fn physical_at(&self, offset: u16) -> u64 {
+        let offset = u64::from(offset);
+        match &self.second {
             Some(second) if offset >= u64::from(self.first.bytes) => {
                 second.physical.wrapping_add(offset - u64::from(self.first.bytes))
             }
             _ => self.first.physical.wrapping_add(offset),
-        };
-        (self.first.virtual_address.wrapping_add(offset) & mask, physical & mask)
+        }
     }
 }
 
 /// For tests of the decoder.
 #[cfg(test)]
 impl Instruction {
+    /// Without what only some cores make use of.
+    pub(crate) fn without_hints(mut self) -> Instruction {
+        self.flags &= LOADS | STORES | STACK;
+        self.address_form = 0;
+        self
+    }
+
+    /// Whether it moves a register, and whether it zeroes one.
+    pub(crate) fn moves_or_zeroes(&self) -> (bool, bool) {
+        (self.flags & MOVES_REGISTER != 0, self.flags & ZEROES != 0)
+    }
+
+    /// Whether it is a repetition that copies, or one that fills.
+    pub(crate) fn copies_or_fills(&self) -> (bool, bool) {
+        (self.flags & COPIES != 0, self.flags & FILLS != 0)
+    }
+
+    pub(crate) fn takes_latency_of(&self, operation: Operation) -> bool {
+        usize::from(self.latency) == UNITS + operation as usize
+    }
+
+    pub(crate) fn address_form(&self) -> u16 {
+        self.address_form
+    }
+
     pub(crate) fn sorted(mut self) -> Instruction {
         self.addresses.sort_unstable();
         self.reads.sort_unstable();

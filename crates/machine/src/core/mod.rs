@@ -24,17 +24,19 @@ mod out_of_order;
 mod ports;
 mod retirement;
 mod store_buffer;
+mod strings;
 
 pub use chase::chase_cycles;
 pub use in_order::InOrderCore;
-pub use instruction::{Instruction, Layout, Register, Special, Template, Unit};
+pub use instruction::{Instruction, Layout, Operation, Register, Special, Template, Unit};
 pub use model::{
-    CoreModel, DataModel, DecodedModel, EventsModel, FrontModel, UnitModel, UnitsModel, WindowModel,
+    CoreModel, DataModel, DecodedModel, EventsModel, FrontModel, OperationLatencies, SingleCosts,
+    StringsModel, UnitModel, UnitsModel, WindowModel,
 };
 pub use multithreaded::MultithreadedCore;
 pub use out_of_order::OutOfOrderCore;
 
-use instruction::{SPECIALS, UNITS};
+use instruction::{OPERATIONS, SPECIALS, UNITS};
 
 /// An access to memory that an instruction has made. It lies in one page: an access to two pages is
 /// two accesses.
@@ -90,8 +92,10 @@ pub trait Memory {
 pub struct CoreCounts {
     /// Cycles until the last instruction retired.
     pub cycles: u64,
-    /// Instructions.
+    /// Instructions that used a slot.
     pub instructions: u64,
+    /// Repetitions of string instructions that used no slot, because a wide access did their work.
+    pub repetitions: u64,
     /// Slots lost because the core waited for an instruction line.
     pub fetch_stall_slots: u64,
     /// Slots lost because the core waited for a load or store that missed.
@@ -191,22 +195,37 @@ impl<'a> Accesses<'a> {
 /// The latencies of operations, cycles.
 #[derive(Clone, Debug)]
 pub(super) struct Latencies {
-    units: [u64; UNITS],
+    /// Of units, and then of operations.
+    operations: [u64; UNITS + OPERATIONS],
     specials: [u64; SPECIALS],
     pub(super) forward: u64,
     pub(super) interrupt: u64,
+    pub(super) interrupt_drains_stores: bool,
 }
 
 impl Latencies {
     pub(super) fn new(model: &CoreModel) -> Latencies {
-        let events = &model.events;
+        let (events, of) = (&model.events, &model.events.of);
+        let rdtsc = of.rdtsc_cycles.unwrap_or(events.microcode_cycles);
         let mut specials = [0; SPECIALS];
         let all = [
             (Special::Microcode, events.microcode_cycles),
-            (Special::Atomic, events.atomic_cycles),
-            (Special::Barrier, events.atomic_cycles),
+            (Special::ReadClock, rdtsc),
+            (Special::ReadMsr, of.rdmsr_cycles.unwrap_or(events.microcode_cycles)),
+            (Special::SwapGs, of.swapgs_cycles.unwrap_or(events.microcode_cycles)),
+            (Special::WriteFlags, of.popf_cycles.unwrap_or(0)),
             (Special::Pause, events.pause_cycles),
+            (Special::StoreFence, 0),
+            (Special::FlushLine, of.clflush_cycles.unwrap_or(0)),
+            (Special::Atomic, events.atomic_cycles),
+            (Special::Barrier, of.mfence_cycles.unwrap_or(events.atomic_cycles)),
+            (Special::Fence, of.lfence_cycles.unwrap_or(0)),
+            (Special::ReadClockOrdered, of.rdtscp_cycles.unwrap_or(rdtsc)),
             (Special::Serialise, events.serialise_cycles),
+            (Special::WriteControl, of.mov_cr_cycles.unwrap_or(events.serialise_cycles)),
+            (Special::WriteMsr, of.wrmsr_cycles.unwrap_or(events.serialise_cycles)),
+            (Special::InvalidatePage, of.invlpg_cycles.unwrap_or(events.serialise_cycles)),
+            (Special::Port, of.port_cycles.unwrap_or(events.microcode_cycles)),
             (Special::SystemCall, events.system_call_cycles),
             (Special::SystemReturn, events.system_return_cycles),
             (Special::InterruptReturn, events.interrupt_return_cycles),
@@ -214,17 +233,42 @@ impl Latencies {
         for (special, cycles) in all {
             specials[special as usize] = cycles.into();
         }
+        let units = model.units.all().map(|(_, unit)| u64::from(unit.latency_cycles));
+        let single = model.units.of.all();
+        let single = single.map(|(_, own, unit)| own.map_or(units[unit as usize], u64::from));
+        let mut operations = [0; UNITS + OPERATIONS];
+        operations[..UNITS].copy_from_slice(&units);
+        operations[UNITS..].copy_from_slice(&single);
         Latencies {
-            units: model.units.all().map(|(_, unit)| unit.latency_cycles.into()),
+            operations,
             specials,
             forward: model.data.forward_cycles.into(),
             interrupt: events.interrupt_cycles.into(),
+            interrupt_drains_stores: events.interrupt_drains_stores,
         }
     }
 
     #[inline]
     pub(super) fn of(&self, unit: Unit) -> u64 {
-        self.units[unit as usize]
+        self.operations[unit as usize]
+    }
+
+    /// The latency of an instruction that a unit executes.
+    #[inline]
+    pub(super) fn executed(&self, one: &Instruction) -> u64 {
+        self.operations[usize::from(one.latency)]
+    }
+
+    /// When an interrupt is taken of a core whose last instruction retired at `retired`, and whose
+    /// stores had all left at `left`.
+    pub(super) fn interrupted(&self, retired: u64, left: u64) -> u64 {
+        retired.max(if self.interrupt_drains_stores { left } else { 0 }) + self.interrupt
+    }
+
+    /// What it adds to the latency of an instruction. A flushed line leaves later.
+    #[inline]
+    pub(super) fn executing(&self, special: Special) -> u64 {
+        if special == Special::FlushLine { 0 } else { self.special(special) }
     }
 
     #[inline]

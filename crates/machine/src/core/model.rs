@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::instruction::{OPERATIONS, UNITS, Unit};
 use crate::model::{CacheModel, ModelError, Replacement};
 use crate::predict::PredictorModel;
 
@@ -30,6 +31,24 @@ pub struct CoreModel {
     pub events: EventsModel,
     /// Branch prediction.
     pub predictor: PredictorModel,
+    /// How repeated string instructions copy and fill memory; absent in a core that executes each
+    /// repetition as an instruction.
+    #[serde(default)]
+    pub strings: Option<StringsModel>,
+}
+
+/// Repeated string instructions (`rep movs`, `rep stos`) of a core that executes them as microcode
+/// of wide accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StringsModel {
+    /// Cycles before and after the accesses of a copy, in which nothing else enters.
+    pub copy_start_cycles: u32,
+    /// The same of a fill.
+    pub fill_start_cycles: u32,
+    /// The most bytes per cycle, of one line: where source and destination are not aligned to each
+    /// other, there are fewer.
+    pub chunk_bytes: u32,
 }
 
 /// Fetch and decode.
@@ -42,18 +61,34 @@ pub struct FrontModel {
     pub mispredict_cycles: u32,
     /// Cycles without fetch after a taken direct branch that missed the BTB (resteer at decode).
     pub btb_miss_cycles: u32,
+    /// Cycles that a branch costs whose target only the second level of the BTB knows.
+    #[serde(default)]
+    pub btb_second_cycles: u32,
+    /// Cycles that a predicted return costs beyond any taken branch.
+    #[serde(default)]
+    pub return_cycles: u32,
+    /// Lines of code, and targets of branches, that the predictor runs ahead of fetch: they are
+    /// requested then. Zero: a line is requested when the one before was fetched.
+    #[serde(default)]
+    pub ahead_lines: u32,
     /// Whether nothing more is fetched in the cycle of a taken branch.
     pub taken_ends_cycle: bool,
     /// Whether pushes, pops, calls and returns follow the stack pointer before execution, so that
     /// they don't wait for each other.
     #[serde(default)]
     pub follows_stack: bool,
+    /// Whether moves between registers of a kind are done by renaming: without a unit or latency.
+    #[serde(default)]
+    pub eliminates_moves: bool,
+    /// Whether operations whose result is always zero, such as `xor %eax, %eax`, need no unit.
+    #[serde(default)]
+    pub eliminates_zeroing: bool,
     /// A cache of decoded instructions: a trace cache or a micro-operation cache.
     #[serde(default)]
     pub decoded: Option<DecodedModel>,
 }
 
-/// A cache of decoded instructions, looked up by blocks.
+/// A cache of decoded instructions, looked up by physical address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DecodedModel {
@@ -65,6 +100,9 @@ pub struct DecodedModel {
     pub line_instructions: u32,
     /// Most instructions of a cycle that are not in it, and have to be decoded.
     pub decode_width: u32,
+    /// Most bytes of such instructions of a cycle; absent if as many as there are.
+    #[serde(default)]
+    pub decode_bytes: Option<u32>,
     /// Whether lines continue after taken branches, as in a trace cache.
     pub traces: bool,
 }
@@ -103,6 +141,10 @@ fn one() -> u32 {
     1
 }
 
+fn sixteen() -> u8 {
+    16
+}
+
 /// Units by what they do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -127,6 +169,63 @@ pub struct UnitsModel {
     pub load: UnitModel,
     /// Stores, until they can retire. As many leave for the cache per cycle.
     pub store: UnitModel,
+    /// Shuffles, AES, SHA, moves between integer and vector registers; else as `vector`.
+    #[serde(default)]
+    pub shuffle: Option<UnitModel>,
+    /// Latencies of single operations.
+    #[serde(default)]
+    pub of: OperationLatencies,
+}
+
+/// Latencies of single operations; absent ones take that of their unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OperationLatencies {
+    /// `lea` of three parts or with a scaled index.
+    pub lea_three_cycles: Option<u32>,
+    /// `tzcnt`, `lzcnt`.
+    pub bit_count_cycles: Option<u32>,
+    /// `bsf`, `bsr`.
+    pub bit_scan_cycles: Option<u32>,
+    /// `pdep`, `pext`.
+    pub bit_deposit_cycles: Option<u32>,
+    /// `crc32`.
+    pub crc32_cycles: Option<u32>,
+    /// Integer division of 32 bits or less.
+    pub divide32_cycles: Option<u32>,
+    /// Multiplication of floating point without an addition.
+    pub float_multiply_only_cycles: Option<u32>,
+    /// Roots.
+    pub float_root_cycles: Option<u32>,
+    /// Conversions between integer and floating-point registers.
+    pub convert_cycles: Option<u32>,
+    /// Moves between integer and vector registers.
+    pub cross_cycles: Option<u32>,
+    /// `aesenc` and the like.
+    pub aes_cycles: Option<u32>,
+    /// `sha256rnds2` and the like.
+    pub sha_cycles: Option<u32>,
+}
+
+impl OperationLatencies {
+    /// Each with its name and the unit that executes it, in the order of
+    /// [`Operation`](super::Operation).
+    pub(super) fn all(&self) -> [(&'static str, Option<u32>, Unit); OPERATIONS] {
+        [
+            ("lea_three_cycles", self.lea_three_cycles, Unit::Integer),
+            ("bit_count_cycles", self.bit_count_cycles, Unit::Integer),
+            ("bit_scan_cycles", self.bit_scan_cycles, Unit::Integer),
+            ("bit_deposit_cycles", self.bit_deposit_cycles, Unit::Integer),
+            ("crc32_cycles", self.crc32_cycles, Unit::Integer),
+            ("divide32_cycles", self.divide32_cycles, Unit::Divide),
+            ("float_multiply_only_cycles", self.float_multiply_only_cycles, Unit::FloatMultiply),
+            ("float_root_cycles", self.float_root_cycles, Unit::FloatDivide),
+            ("convert_cycles", self.convert_cycles, Unit::FloatAdd),
+            ("cross_cycles", self.cross_cycles, Unit::Shuffle),
+            ("aes_cycles", self.aes_cycles, Unit::Shuffle),
+            ("sha_cycles", self.sha_cycles, Unit::Shuffle),
+        ]
+    }
 }
 
 /// Loads and stores that are under way.
@@ -141,6 +240,30 @@ pub struct DataModel {
     pub mshrs: u32,
     /// The latency of store-to-load forwarding.
     pub forward_cycles: u32,
+    /// The same into a vector register; else `forward_cycles`.
+    #[serde(default)]
+    pub forward_vector_cycles: Option<u32>,
+    /// Cycles that a load waits, after the stores that it needs have left, if none of them can
+    /// forward all of it. An in-order core has none.
+    #[serde(default)]
+    pub forward_fail_cycles: u32,
+    /// Whether a load takes the register of a store whose address has the same form, without a
+    /// wait (memory renaming). Only an out-of-order core can.
+    #[serde(default)]
+    pub renames_memory: bool,
+    /// The widest access, bytes: QEMU makes several of a wide one.
+    #[serde(default = "sixteen")]
+    pub access_bytes: u8,
+    /// Loads of more than 16 bytes that can start in a cycle; absent if as many as others.
+    #[serde(default)]
+    pub wide_loads: Option<u32>,
+    /// Whether a load that crosses lines takes two of the load units.
+    #[serde(default)]
+    pub splits_take_two: bool,
+    /// Whether the stores of a cycle go to one line, and to different bytes: two of up to 16 bytes,
+    /// or a wider one; one that crosses lines takes two cycles. Without, all that units permit.
+    #[serde(default)]
+    pub stores_one_line_per_cycle: bool,
     /// Whether an in-order core stalls while a miss is served.
     #[serde(default)]
     pub blocking: bool,
@@ -161,12 +284,68 @@ pub struct EventsModel {
     pub system_return_cycles: u32,
     /// Instructions that wait for all earlier ones and delay all later ones.
     pub serialise_cycles: u32,
-    /// Locked instructions and `mfence`, besides what they wait for.
+    /// Locked instructions, besides what they wait for.
     pub atomic_cycles: u32,
     /// `pause`.
     pub pause_cycles: u32,
-    /// Instructions of many steps: `rdtsc`, `in`, `xsave`.
+    /// Instructions of many steps, such as `xsave`.
     pub microcode_cycles: u32,
+    /// Whether an interrupt waits until all earlier stores are in the cache, as on x86 (Intel's
+    /// manual, volume 3, 11.10).
+    #[serde(default)]
+    pub interrupt_drains_stores: bool,
+    /// Single instructions that take something else than their class.
+    #[serde(default)]
+    pub of: SingleCosts,
+}
+
+/// Cycles of single instructions; absent ones take those of their class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SingleCosts {
+    /// `mfence`; else as a locked instruction.
+    pub mfence_cycles: Option<u32>,
+    /// `lfence`; else 0: no more than it waits for.
+    pub lfence_cycles: Option<u32>,
+    /// `clflush`, `clflushopt`, `clwb`, until the line is written back; else 0.
+    pub clflush_cycles: Option<u32>,
+    /// `rdtsc`; else `microcode_cycles`.
+    pub rdtsc_cycles: Option<u32>,
+    /// `rdtscp`, after all earlier instructions; else that of `rdtsc`.
+    pub rdtscp_cycles: Option<u32>,
+    /// `rdmsr`, `rdpmc`; else `microcode_cycles`.
+    pub rdmsr_cycles: Option<u32>,
+    /// `wrmsr`; else `serialise_cycles`.
+    pub wrmsr_cycles: Option<u32>,
+    /// A write of a control or debug register; else `serialise_cycles`.
+    pub mov_cr_cycles: Option<u32>,
+    /// `invlpg`, `invpcid`; else `serialise_cycles`.
+    pub invlpg_cycles: Option<u32>,
+    /// `swapgs`; else `microcode_cycles`.
+    pub swapgs_cycles: Option<u32>,
+    /// `cli`, `sti`, `popf`; else 0: as any operation.
+    pub popf_cycles: Option<u32>,
+    /// `in`, `out`, besides what the device takes; else `microcode_cycles`.
+    pub port_cycles: Option<u32>,
+}
+
+impl SingleCosts {
+    fn all(&self) -> [(&'static str, Option<u32>); 12] {
+        [
+            ("mfence_cycles", self.mfence_cycles),
+            ("lfence_cycles", self.lfence_cycles),
+            ("clflush_cycles", self.clflush_cycles),
+            ("rdtsc_cycles", self.rdtsc_cycles),
+            ("rdtscp_cycles", self.rdtscp_cycles),
+            ("rdmsr_cycles", self.rdmsr_cycles),
+            ("wrmsr_cycles", self.wrmsr_cycles),
+            ("mov_cr_cycles", self.mov_cr_cycles),
+            ("invlpg_cycles", self.invlpg_cycles),
+            ("swapgs_cycles", self.swapgs_cycles),
+            ("popf_cycles", self.popf_cycles),
+            ("port_cycles", self.port_cycles),
+        ]
+    }
 }
 
 /// The widest core: a count of what issues in a cycle has four bits.
@@ -218,13 +397,15 @@ impl DecodedModel {
             return refuse(format!("{name}.lines"), problem);
         }
         in_range(format!("{name}.line_instructions"), self.line_instructions, 1, 64)?;
+        let bytes = self.decode_bytes.unwrap_or(1);
+        in_range(format!("{name}.decode_bytes"), bytes, 1, 256)?;
         in_range(format!("{name}.decode_width"), self.decode_width, 1, WIDTH_MAX)
     }
 }
 
 impl UnitsModel {
     /// Each with its name, in the order of [`Unit`](super::Unit).
-    pub(super) fn all(&self) -> [(&'static str, UnitModel); 10] {
+    pub(super) fn all(&self) -> [(&'static str, UnitModel); UNITS] {
         [
             ("integer", self.integer),
             ("multiply", self.multiply),
@@ -236,6 +417,7 @@ impl UnitsModel {
             ("branch", self.branch),
             ("load", self.load),
             ("store", self.store),
+            ("shuffle", self.shuffle.unwrap_or(self.vector)),
         ]
     }
 }
@@ -256,10 +438,29 @@ impl CoreModel {
             in_range(field("latency_cycles"), model.latency_cycles, 1, LATENCY_MAX)?;
             in_range(field("interval_cycles"), model.interval_cycles, 1, LATENCY_MAX)?;
         }
+        for (operation, cycles, _) in self.units.of.all() {
+            let field = format!("{name}.units.of.{operation}");
+            in_range(field, cycles.unwrap_or(1), 1, LATENCY_MAX)?;
+        }
         in_range(field("data.load_entries"), self.data.load_entries, 1, WINDOW_MAX)?;
         in_range(field("data.store_entries"), self.data.store_entries, 1, WINDOW_MAX)?;
         in_range(field("data.mshrs"), self.data.mshrs, 1, MISSES_MAX)?;
         in_range(field("data.forward_cycles"), self.data.forward_cycles, 0, LATENCY_MAX)?;
+        let data = &self.data;
+        let vector = data.forward_vector_cycles.unwrap_or(0);
+        in_range(field("data.forward_vector_cycles"), vector, 0, LATENCY_MAX)?;
+        in_range(field("data.forward_fail_cycles"), data.forward_fail_cycles, 0, LATENCY_MAX)?;
+        in_range(field("data.access_bytes"), data.access_bytes.into(), 8, 64)?;
+        in_range(field("data.wide_loads"), data.wide_loads.unwrap_or(1), 1, WIDTH_MAX)?;
+        if let Some(strings) = &self.strings {
+            if self.window.is_none() {
+                return refuse(field("strings"), "is for cores with a window");
+            }
+            let (copy, fill) = (strings.copy_start_cycles, strings.fill_start_cycles);
+            in_range(field("strings.copy_start_cycles"), copy, 0, LATENCY_MAX)?;
+            in_range(field("strings.fill_start_cycles"), fill, 0, LATENCY_MAX)?;
+            in_range(field("strings.chunk_bytes"), strings.chunk_bytes, 1, 64)?;
+        }
         self.check_order(name)?;
         self.check_events(&field("events"))?;
         self.predictor.check(&field("predictor"))
@@ -271,6 +472,9 @@ impl CoreModel {
         let waits = [
             ("mispredict_cycles", front.mispredict_cycles),
             ("btb_miss_cycles", front.btb_miss_cycles),
+            ("btb_second_cycles", front.btb_second_cycles),
+            ("return_cycles", front.return_cycles),
+            ("ahead_lines", front.ahead_lines),
         ];
         for (field, cycles) in waits {
             in_range(format!("{name}.{field}"), cycles, 0, LATENCY_MAX)?;
@@ -313,7 +517,9 @@ impl CoreModel {
             ("pause_cycles", events.pause_cycles),
             ("microcode_cycles", events.microcode_cycles),
         ];
-        let mut each = all.into_iter();
+        let single = events.of.all().map(|(field, cycles)| (field, cycles.unwrap_or(0)));
+        let all = all.map(|(field, cycles)| (field.to_owned(), cycles)).into_iter();
+        let mut each = all.chain(single.map(|(field, cycles)| (format!("of.{field}"), cycles)));
         each.try_for_each(|(field, cycles)| {
             in_range(format!("{name}.{field}"), cycles, 0, EVENT_CYCLES_MAX)
         })

@@ -224,8 +224,8 @@ impl MultithreadedCore {
         }
         let missed = pending.load_wait > 0;
         let load = if one.loads() { self.latencies.of(Unit::Load) + pending.load_wait } else { 0 };
-        let unit = one.unit.map_or(0, |unit| self.latencies.of(unit));
-        let latency = (load + unit + self.latencies.special(one.special)).max(1);
+        let unit = one.unit.map_or(0, |_| self.latencies.executed(one));
+        let latency = (load + unit + self.latencies.executing(one.special)).max(1);
         let done = ReadyTime::new(cycle + latency, missed);
         for register in one.writes {
             thread.registers[place(register)] = done;
@@ -246,7 +246,7 @@ impl MultithreadedCore {
         let special = pending.one.special;
         let mut until = ReadyTime::default();
         match pending.prediction {
-            Prediction::Predicted => {}
+            Prediction::Predicted | Prediction::PredictedLate => {}
             Prediction::BtbMiss => until = ReadyTime::new(cycle + 1 + self.btb_miss_cycles, false),
             Prediction::Mispredicted => {
                 until = ReadyTime::new(done.cycle() + self.mispredict_cycles, false)
@@ -255,7 +255,7 @@ impl MultithreadedCore {
         if special.drains() || special.orders_memory() {
             until = until.at_least(done.cycle());
         }
-        if special == Special::Pause {
+        if special.stops_fetch() {
             until = until.at_least(cycle + self.latencies.special(special));
         }
         let waited = pending.load_wait + pending.store_wait;
@@ -426,7 +426,7 @@ impl Thread {
         if one.special.drains() {
             until = until.max(self.all_done);
         }
-        if one.special.orders_memory() {
+        if one.special.orders_memory() || one.special.drains_stores() {
             until = until.at_least(self.stores.all_left());
         }
         if one.stores() {

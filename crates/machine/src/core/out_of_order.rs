@@ -14,7 +14,8 @@ use super::model::{CoreModel, WindowModel};
 use super::ports::PortScheduler;
 use super::retirement::{Interval, Retirement, StallCauses};
 use super::store_buffer::EntryQueue;
-use super::store_buffer::{Source, StoreBuffer};
+use super::store_buffer::{Source, StoreBuffer, is_split, next_access};
+use super::strings::{Repetition, Strings};
 use super::{Access, Memory};
 use super::{Accesses, ExecutedBlock, Latencies, load_as};
 use crate::predict::BranchKind;
@@ -26,6 +27,12 @@ pub struct OutOfOrderCore {
     scheduler_entries: u32,
     loads_pass_stores: bool,
     stores_hold_retirement: bool,
+    access_bytes: u8,
+    has_wide_limit: bool,
+    splits_take_two: bool,
+    renames_memory: bool,
+    forward_vector: u64,
+    forward_fail: u64,
     latencies: Latencies,
     front: FrontEnd,
     entering: WidthLimiter,
@@ -44,6 +51,7 @@ pub struct OutOfOrderCore {
     /// When the addresses of all stores are known.
     addresses_known: u64,
     retirement: Retirement,
+    strings: Option<Strings>,
 }
 
 /// The times of the loads of an instruction.
@@ -64,24 +72,33 @@ impl OutOfOrderCore {
     #[must_use]
     pub fn new(model: &CoreModel, data_line_bytes: u64) -> Option<OutOfOrderCore> {
         let window: &WindowModel = model.window.as_ref()?;
+        let forward = u64::from(model.data.forward_cycles);
         Some(OutOfOrderCore {
             width: model.width,
             scheduler_entries: window.scheduler_entries,
             loads_pass_stores: window.loads_pass_stores,
             stores_hold_retirement: window.stores_hold_retirement,
+            access_bytes: model.data.access_bytes,
+            has_wide_limit: model.data.wide_loads.is_some(),
+            splits_take_two: model.data.splits_take_two,
+            renames_memory: model.data.renames_memory,
+            forward_vector: model.data.forward_vector_cycles.map_or(forward, u64::from),
+            forward_fail: model.data.forward_fail_cycles.into(),
             latencies: Latencies::new(model),
             front: FrontEnd::new(model),
             entering: WidthLimiter::default(),
             ports: PortScheduler::new(model),
             reorder: EntryQueue::new(window.reorder_entries),
             loads: EntryQueue::new(model.data.load_entries),
-            stores: StoreBuffer::new(model.data.store_entries, model.units.store.count),
+            stores: StoreBuffer::new(model.data.store_entries, model.units.store.count)
+                .one_line_per_cycle(model.data.stores_one_line_per_cycle),
             fill_buffers: LineFillBuffers::new(model.data.mshrs, data_line_bytes),
             unresolved: vec![0; window.unresolved_branches.unwrap_or(0) as usize].into(),
             ready: Box::new([0; REGISTERS]),
             loads_from: 0,
             addresses_known: 0,
             retirement: Retirement::new(model.width),
+            strings: model.strings.map(Strings::new),
         })
     }
 
@@ -100,9 +117,6 @@ impl OutOfOrderCore {
         executed: &ExecutedBlock,
         memory: &mut M,
     ) {
-        if first == 0 {
-            self.front.start_block(block);
-        }
         let mut accesses = Accesses::new(executed.accesses);
         let number = block.len().min(executed.instructions as usize);
         let whole = number == block.len();
@@ -110,6 +124,8 @@ impl OutOfOrderCore {
             let own = accesses.next(index);
             let (fetched, done) = if one.is_plain() {
                 self.step::<true, M>(block, one, own, memory)
+            } else if one.repeats() {
+                self.repeat(block, one, own, memory)
             } else {
                 self.step::<false, M>(block, one, own, memory)
             };
@@ -122,7 +138,8 @@ impl OutOfOrderCore {
     /// An interrupt or exception comes after the last instruction: the front end is flushed.
     pub fn interrupt(&mut self) {
         self.retirement.counts.interrupts += 1;
-        self.front.resume_at(self.retirement.cycle() + self.latencies.interrupt);
+        let (retired, left) = (self.retirement.cycle(), self.stores.all_left());
+        self.front.resume_at(self.latencies.interrupted(retired, left));
         self.front.forget_line();
     }
 
@@ -142,6 +159,45 @@ impl OutOfOrderCore {
     #[must_use]
     pub fn counts(&self) -> CoreCounts {
         self.retirement.counts()
+    }
+
+    /// Instructions and interrupts so far.
+    fn progress(&self) -> (u64, u64) {
+        let counts = &self.retirement.counts;
+        (counts.instructions + counts.repetitions, counts.interrupts)
+    }
+
+    /// A repetition of a string instruction.
+    #[inline(never)]
+    fn repeat<M: Memory>(
+        &mut self,
+        block: &Template,
+        one: &Instruction,
+        accesses: &[Access],
+        memory: &mut M,
+    ) -> (u64, u64) {
+        let Some(mut strings) = self.strings else {
+            return self.step::<false, M>(block, one, accesses, memory);
+        };
+        let which = strings.next(block.address_of(one), accesses, self.progress());
+        let mut times = (self.retirement.cycle(), self.retirement.cycle());
+        if which == Repetition::Within {
+            self.retirement.counts.repetitions += 1;
+        } else {
+            times = self.step::<false, M>(block, one, accesses, memory);
+            // A chunk per cycle.
+            self.entering.end_cycle();
+        }
+        if which == Repetition::First {
+            let start = match one.copies() {
+                true => strings.model.copy_start_cycles,
+                false => strings.model.fill_start_cycles,
+            };
+            self.front.resume_at(self.entering.cycle() + u64::from(start));
+        }
+        strings.executed(self.progress());
+        self.strings = Some(strings);
+        times
     }
 
     /// Gives an instruction its times. Returns when it is fetched and when it is done. Half of all
@@ -171,7 +227,7 @@ impl OutOfOrderCore {
         let executed = self.execute::<PLAIN>(one, (entered, operands), &loaded);
         let waits = StallCauses { fetch: fetched.wait, full, data: loaded.wait, shared: (0, 0) };
         let retired = if !PLAIN && one.stores() {
-            self.store(accesses, (address, executed), waits, memory)
+            self.store(one, accesses, (address, executed), waits, memory)
         } else {
             self.retirement.retire(executed, &waits)
         };
@@ -213,6 +269,9 @@ impl OutOfOrderCore {
         }
         if !PLAIN && one.special.drains() {
             earliest = earliest.max(self.retirement.cycle());
+            if one.special.drains_stores() {
+                earliest = earliest.max(self.stores.all_left());
+            }
         }
         let mut entered = self.entering.take(earliest, self.width);
         self.ports.advance(entered);
@@ -230,11 +289,17 @@ impl OutOfOrderCore {
         (entered, operands): (u64, u64),
         loaded: &Loaded,
     ) -> u64 {
-        let latency = if PLAIN { 0 } else { self.latencies.special(one.special) };
+        let latency = if PLAIN { 0 } else { self.latencies.executing(one.special) };
         let Some(unit) = one.unit else {
             // A load or store alone, or an instruction that needs no unit.
-            self.ports.wait_until(loaded.issued);
-            return operands.max(loaded.cycle).max(entered + 1) + latency;
+            if !PLAIN {
+                self.ports.wait_until(loaded.issued);
+            }
+            let mut ready = operands.max(loaded.cycle);
+            if !PLAIN && one.special == Special::Barrier {
+                ready = ready.max(self.stores.all_left()).max(self.loads_from);
+            }
+            return ready.max(entered + 1) + latency;
         };
         let mut earliest = operands.max(loaded.cycle);
         if !PLAIN && one.special.orders_memory() {
@@ -242,7 +307,7 @@ impl OutOfOrderCore {
         }
         let issued = self.ports.reserve(earliest, unit);
         self.ports.wait_until(issued);
-        issued + self.latencies.of(unit) + latency
+        issued + self.latencies.executed(one) + latency
     }
 
     /// Issues the loads of an instruction whose address is known at `address`.
@@ -266,10 +331,16 @@ impl OutOfOrderCore {
             earliest = earliest.max(self.retirement.cycle());
         }
         let latency = self.latencies.of(Unit::Load);
-        let mut loaded = Loaded { issued: earliest, cycle: earliest + latency, wait: (0, 0) };
-        for access in accesses.iter().filter(|access| !access.write) {
-            let issued = self.ports.reserve(earliest, Unit::Load);
-            let (cycle, missed) = self.load_one((one.special, access), issued, memory);
+        let mut loaded = Loaded { issued: earliest, cycle: 0, wait: (0, 0) };
+        let mut rest = accesses;
+        while let Some(access) = next_access(&mut rest, false, self.access_bytes) {
+            let wide = access.bytes > 16 && self.has_wide_limit;
+            let mut issued = self.ports.reserve_load(earliest, wide);
+            if self.splits_take_two && is_split(&access) {
+                // Each line is read by itself.
+                issued = self.ports.reserve_load(issued, wide);
+            }
+            let (cycle, missed) = self.load_one(one, &access, issued, memory);
             self.retirement.counts.loads += 1;
             if missed {
                 self.retirement.counts.load_misses += 1;
@@ -280,6 +351,9 @@ impl OutOfOrderCore {
             loaded.issued = loaded.issued.max(issued);
             loaded.cycle = loaded.cycle.max(cycle);
         }
+        if accesses.is_empty() {
+            loaded.cycle = earliest + latency;
+        }
         loaded
     }
 
@@ -287,16 +361,26 @@ impl OutOfOrderCore {
     #[inline(always)]
     fn load_one<M: Memory>(
         &mut self,
-        (special, load): (Special, &Access),
+        one: &Instruction,
+        load: &Access,
         issued: u64,
         memory: &mut M,
     ) -> (u64, bool) {
-        let wait = load_as(special, load, issued, memory);
+        let wait = load_as(one.special, load, issued, memory);
         let parts = memory.last_wait();
         let latency = self.latencies.of(Unit::Load);
-        let start = match self.stores.source(load, issued) {
+        let form = if self.renames_memory { one.address_form } else { 0 };
+        let start = match self.stores.source(load, form, issued) {
             Source::Cache => issued,
-            Source::CacheAfter(left) => issued.max(left),
+            Source::CacheAfter(left) => issued.max(left + self.forward_fail),
+            Source::Renamed(known) => {
+                self.retirement.counts.forwarded_loads += 1;
+                return (known, false);
+            }
+            Source::Store(known) if one.loads_vector() => {
+                self.retirement.counts.forwarded_loads += 1;
+                return (issued.max(known) + self.forward_vector, false);
+            }
             Source::Store(known) => {
                 self.retirement.counts.forwarded_loads += 1;
                 return (issued.max(known) + self.latencies.forward, false);
@@ -316,6 +400,7 @@ impl OutOfOrderCore {
     #[inline(always)]
     fn store<M: Memory>(
         &mut self,
+        one: &Instruction,
         accesses: &[Access],
         (address, executed): (u64, u64),
         mut waits: StallCauses,
@@ -324,7 +409,9 @@ impl OutOfOrderCore {
         let issued = self.ports.reserve(address, Unit::Store);
         self.addresses_known = self.addresses_known.max(issued);
         let mut filled = issued;
-        for store in accesses.iter().filter(|access| access.write) {
+        let mut rest = accesses;
+        while let Some(store) = next_access(&mut rest, true, self.access_bytes) {
+            let store = &store;
             let wait = memory.store(store, issued);
             let parts = memory.last_wait();
             let present = self.ports.now();
@@ -342,9 +429,18 @@ impl OutOfOrderCore {
             done = filled;
         }
         let retired = self.retirement.retire(done, &waits);
-        let leaves = self.stores.leave(retired.max(filled), filled > issued);
-        for store in accesses.iter().filter(|access| access.write) {
-            self.stores.remember(store, executed, leaves);
+        let flushed = if one.special == Special::FlushLine {
+            // The line is on its way out, and all that is ordered after stores waits for it.
+            self.latencies.special(one.special)
+        } else {
+            0
+        };
+        let earliest = retired.max(filled) + flushed;
+        let missed = filled > issued;
+        let leaves = self.stores.leave_by_line(accesses, self.access_bytes, earliest, missed);
+        let mut rest = accesses;
+        while let Some(store) = next_access(&mut rest, true, self.access_bytes) {
+            self.stores.remember(&store, one.address_form, executed, leaves);
         }
         retired
     }
@@ -353,7 +449,7 @@ impl OutOfOrderCore {
         if special.drains() {
             self.front.resume_at(done);
         }
-        if special == Special::Pause {
+        if special.stops_fetch() {
             self.front.resume_at(entered + self.latencies.special(special));
         }
         if special.orders_memory() {

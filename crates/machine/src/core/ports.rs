@@ -109,6 +109,9 @@ pub(super) struct PortScheduler {
     /// For each unit: it is taken in all cycles from the present to before this one.
     full_until: [u64; UNITS],
     intervals: [u32; UNITS],
+    /// Wide loads of each cycle from `now` on; empty without a limit of their own.
+    wide_loads: Box<[u8]>,
+    wide_most: u8,
 }
 
 fn boxed<T: Copy>(value: T) -> Box<[T; AHEAD]> {
@@ -130,6 +133,8 @@ impl PortScheduler {
             waiting: 0,
             full_until: [0; UNITS],
             intervals: model.units.all().map(|(_, unit)| unit.interval_cycles),
+            wide_loads: vec![0; if model.data.wide_loads.is_some() { AHEAD } else { 0 }].into(),
+            wide_most: model.data.wide_loads.unwrap_or(0) as u8,
         }
     }
 
@@ -154,6 +159,24 @@ impl PortScheduler {
             // Beyond the cycles that are tracked: one after the other.
             let beyond = cycle + u64::from(interval) > self.now + AHEAD as u64;
             self.full_until[unit as usize] = cycle + if beyond { u64::from(interval) } else { 0 };
+        }
+        cycle
+    }
+
+    /// Reserves a load unit; a wide load can only use some of them.
+    #[inline]
+    pub(super) fn reserve_load(&mut self, earliest: u64, wide: bool) -> u64 {
+        if !wide {
+            return self.reserve(earliest, Unit::Load);
+        }
+        let mut cycle = earliest.max(self.full_until[Unit::Load as usize]);
+        while cycle - self.now < AHEAD as u64 {
+            let at = (cycle & MASK) as usize;
+            if self.wide_loads[at] < self.wide_most && fits(&mut self.issued[at], Unit::Load) {
+                self.wide_loads[at] += 1;
+                break;
+            }
+            cycle += 1;
         }
         cycle
     }
@@ -212,11 +235,15 @@ impl PortScheduler {
         if cycle - self.now >= AHEAD as u64 {
             self.issued.fill(self.limits.empty);
             self.leaving.fill(0);
+            self.wide_loads.fill(0);
             self.waiting = self.leaving_late.len() as u32;
             self.now = cycle;
         }
         while self.now < cycle {
             self.issued[(self.now & MASK) as usize] = self.limits.empty;
+            if let Some(wide) = self.wide_loads.get_mut((self.now & MASK) as usize) {
+                *wide = 0;
+            }
             self.now += 1;
             let leaving = &mut self.leaving[(self.now & MASK) as usize];
             self.waiting -= u32::from(*leaving);
@@ -264,6 +291,8 @@ mod tests {
             waiting: 0,
             full_until: [0; UNITS],
             intervals: *intervals,
+            wide_loads: Box::default(),
+            wide_most: 0,
         }
     }
 

@@ -44,6 +44,8 @@ struct Granule {
     known: u64,
     /// When it leaves for the cache.
     leaves: u64,
+    /// How the address of the store was formed; see [`Instruction::address_form`].
+    form: u16,
 }
 
 /// Where a load gets its value from.
@@ -53,6 +55,8 @@ pub(super) enum Source {
     Cache,
     /// An earlier store, whose value is known at this time.
     Store(u64),
+    /// The same, and the load's register was renamed to the store's.
+    Renamed(u64),
     /// The cache, once a store to a part of it has left the buffer at this time.
     CacheAfter(u64),
 }
@@ -66,7 +70,60 @@ pub(super) struct StoreBuffer {
     leaving: WidthLimiter,
     last_left: u64,
     ports: u32,
+    one_line: bool,
+    /// The bytes that were stored last: from one address to before another, in one line.
+    last: (u64, u64),
     granules: Box<[Granule]>,
+}
+
+/// Where a granule is kept. Addresses that are 4 KiB apart have different places.
+#[inline]
+fn slot(granule: u64) -> usize {
+    (granule ^ granule >> 9 ^ granule >> 18) as usize & (GRANULES - 1)
+}
+
+/// Accesses of an instruction that are adjacent are one access, up to `most` bytes: QEMU makes
+/// several of a wide one.
+#[inline]
+pub(super) fn next_access(accesses: &mut &[Access], write: bool, most: u8) -> Option<Access> {
+    if let [only] = accesses {
+        // The common case.
+        *accesses = &[];
+        return (only.write == write).then_some(*only);
+    }
+    next_of_several(accesses, write, most)
+}
+
+#[inline(never)]
+fn next_of_several(accesses: &mut &[Access], write: bool, most: u8) -> Option<Access> {
+    loop {
+        let (first, rest) = accesses.split_first()?;
+        *accesses = rest;
+        if first.write != write {
+            continue;
+        }
+        let mut whole = *first;
+        while let Some((next, rest)) = accesses.split_first()
+            && next.write == write
+            && next.virtual_address == whole.virtual_address.wrapping_add(whole.bytes.into())
+            && u16::from(whole.bytes) + u16::from(next.bytes) <= u16::from(most)
+            && next.virtual_address & 4_095 != 0
+        {
+            whole.bytes += next.bytes;
+            *accesses = rest;
+        }
+        return Some(whole);
+    }
+}
+
+/// Lines of L1D for the rules of loads and stores that cross them.
+const LINE_SHIFT: u32 = 6;
+
+/// Whether an access crosses from a line to the next.
+#[inline]
+pub(super) fn is_split(access: &Access) -> bool {
+    let last = access.virtual_address.wrapping_add(u64::from(access.bytes.max(1)) - 1);
+    access.virtual_address >> LINE_SHIFT != last >> LINE_SHIFT
 }
 
 /// The granules of an access: number and mask of each.
@@ -89,8 +146,16 @@ impl StoreBuffer {
             leaving: WidthLimiter::default(),
             last_left: 0,
             ports,
+            one_line: false,
+            last: (0, 0),
             granules: vec![Granule::default(); GRANULES].into(),
         }
+    }
+
+    /// So that no more than one line is stored to per cycle, and no byte twice.
+    pub(super) fn one_line_per_cycle(mut self, one_line: bool) -> StoreBuffer {
+        self.one_line = one_line;
+        self
     }
 
     /// When the next store has an entry, and whether it waits for a miss.
@@ -99,12 +164,24 @@ impl StoreBuffer {
         (self.entries.oldest(), self.missed[self.at])
     }
 
-    /// Where a load that starts at `start` gets its value from.
+    /// Where a load that starts at `start` gets its value from. `form` is that of its address if the
+    /// core renames memory: then a load of all that a store of the same form stored needs no access.
     #[inline]
-    pub(super) fn source(&self, load: &Access, start: u64) -> Source {
+    pub(super) fn source(&self, load: &Access, form: u16, start: u64) -> Source {
         let mut source = Source::Cache;
+        if form != 0 {
+            let granule = load.virtual_address >> 3;
+            let store = &self.granules[slot(granule)];
+            if store.form == form && store.name == granule + 1 && store.leaves > start {
+                let mut parts = parts(load);
+                let whole = parts.next().is_some_and(|(_, mask)| mask == store.mask);
+                if whole && parts.next().is_none() {
+                    return Source::Renamed(store.known);
+                }
+            }
+        }
         for (number, (granule, mask)) in parts(load).enumerate() {
-            let store = &self.granules[granule as usize & (GRANULES - 1)];
+            let store = &self.granules[slot(granule)];
             let there = store.name == granule + 1 && store.leaves > start && store.mask & mask != 0;
             let whole = Source::Store(store.known);
             source = match source {
@@ -122,6 +199,55 @@ impl StoreBuffer {
     #[inline]
     pub(super) fn leave(&mut self, earliest: u64, missed: bool) -> u64 {
         let leaves = self.leaving.take(earliest.max(self.last_left), self.ports);
+        self.left(leaves, missed)
+    }
+
+    /// The same, of a core that stores to one line per cycle: what its accesses are, counts.
+    #[inline]
+    pub(super) fn leave_by_line(
+        &mut self,
+        accesses: &[Access],
+        most: u8,
+        earliest: u64,
+        missed: bool,
+    ) -> u64 {
+        if !self.one_line {
+            return self.leave(earliest, missed);
+        }
+        let mut rest = accesses;
+        let mut leaves = self.last_left.max(earliest);
+        let mut any = false;
+        while let Some(store) = next_access(&mut rest, true, most) {
+            any = true;
+            let from = store.virtual_address;
+            let to = from.wrapping_add(store.bytes.max(1).into());
+            let same_line = from >> LINE_SHIFT == self.last.0 >> LINE_SHIFT;
+            let apart = to <= self.last.0 || from >= self.last.1;
+            // Two of up to 16 bytes each.
+            let narrow = store.bytes <= 16;
+            if !(same_line && apart && narrow) {
+                self.leaving.end_cycle();
+            }
+            leaves = self.leaving.take(leaves, self.ports);
+            if is_split(&store) {
+                self.leaving.end_cycle();
+                leaves = self.leaving.take(leaves, self.ports);
+                self.leaving.end_cycle();
+            }
+            self.last = (from, to);
+        }
+        if !any {
+            // A fence takes a cycle of its own.
+            self.leaving.end_cycle();
+            leaves = self.leaving.take(leaves, self.ports);
+            self.leaving.end_cycle();
+        }
+        self.left(leaves, missed)
+    }
+
+    /// All stores of an instruction have left at `leaves`.
+    #[inline]
+    fn left(&mut self, leaves: u64, missed: bool) -> u64 {
         self.last_left = leaves;
         self.entries.push(leaves);
         self.missed[self.at] = missed;
@@ -129,12 +255,13 @@ impl StoreBuffer {
         leaves
     }
 
-    /// Remembers the value of a store, which is known at `known` and leaves at `leaves`.
+    /// Remembers the value of a store to an address of a form, which is known at `known` and leaves
+    /// at `leaves`.
     #[inline]
-    pub(super) fn remember(&mut self, store: &Access, known: u64, leaves: u64) {
+    pub(super) fn remember(&mut self, store: &Access, form: u16, known: u64, leaves: u64) {
         for (granule, mask) in parts(store) {
-            let entry = &mut self.granules[granule as usize & (GRANULES - 1)];
-            *entry = Granule { name: granule + 1, mask, known, leaves };
+            let name = granule + 1;
+            self.granules[slot(granule)] = Granule { name, mask, known, leaves, form };
         }
     }
 
@@ -174,8 +301,8 @@ mod tests {
     fn a_load_takes_what_is_whole_in_one_store_that_has_not_left() {
         let mut stores = StoreBuffer::new(8, 1);
         let leaves = stores.leave(50, false);
-        stores.remember(&access(0x1000, 16), 20, leaves);
-        let source = |address, bytes, start| stores.source(&access(address, bytes), start);
+        stores.remember(&access(0x1000, 16), 0, 20, leaves);
+        let source = |address, bytes, start| stores.source(&access(address, bytes), 0, start);
         assert_eq!(source(0x1004, 4, 10), Source::Store(20));
         assert_eq!(source(0x1004, 8, 10), Source::Store(20));
         assert_eq!(source(0x100c, 8, 10), Source::CacheAfter(50));
@@ -183,8 +310,8 @@ mod tests {
         assert_eq!(source(0x1004, 4, 50), Source::Cache);
         // Half of it was stored again.
         let leaves = stores.leave(60, false);
-        stores.remember(&access(0x1004, 4), 30, leaves);
-        let source = |address, bytes, start| stores.source(&access(address, bytes), start);
+        stores.remember(&access(0x1004, 4), 0, 30, leaves);
+        let source = |address, bytes, start| stores.source(&access(address, bytes), 0, start);
         assert_eq!(source(0x1004, 4, 10), Source::Store(30));
         assert_eq!(source(0x1000, 8, 10), Source::CacheAfter(60));
     }

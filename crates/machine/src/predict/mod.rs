@@ -64,6 +64,8 @@ impl Branch {
 pub enum Prediction {
     /// Predicted: the front end fetched from the right address.
     Predicted,
+    /// The same, by the second level of the BTB: later.
+    PredictedLate,
     /// The target of a direct branch was not in the BTB: the front end is resteered at decode.
     BtbMiss,
     /// The front end fetched from a wrong address, which is known when the branch is resolved.
@@ -115,6 +117,7 @@ impl Direction {
 pub struct Predictor {
     direction: Direction,
     btb: Option<Btb>,
+    btb_first: Option<Btb>,
     returns: Option<ReturnStack>,
     indirect: Option<Indirect>,
 }
@@ -126,9 +129,13 @@ impl Predictor {
     pub fn new(model: &PredictorModel) -> Predictor {
         Predictor {
             direction: Direction::new(&model.direction),
-            btb: model.btb.as_ref().map(Btb::new),
+            btb: model.btb.as_ref().map(|btb| Btb::new(btb, model.btb_by_lines)),
+            btb_first: model.btb_first.as_ref().map(|btb| Btb::new(btb, model.btb_by_lines)),
             returns: model.return_stack_entries.map(ReturnStack::new),
-            indirect: model.indirect.as_ref().map(Indirect::new),
+            indirect: {
+                let by_directions = model.indirect_by_directions;
+                model.indirect.as_ref().map(|of| Indirect::new(of, by_directions))
+            },
         }
     }
 
@@ -152,7 +159,11 @@ impl Predictor {
     }
 
     fn conditional(&mut self, branch: &Branch) -> Prediction {
-        if self.direction.step(branch) != branch.taken() {
+        let predicted = self.direction.step(branch);
+        if let Some(indirect) = &mut self.indirect {
+            indirect.conditional(branch.taken());
+        }
+        if predicted != branch.taken() {
             // The branch led there, so the predictor learns the target.
             if branch.taken() {
                 self.direct(branch);
@@ -163,6 +174,18 @@ impl Predictor {
     }
 
     fn direct(&mut self, branch: &Branch) -> Prediction {
+        let Some(first) = &mut self.btb_first else { return self.direct_of_all(branch) };
+        if first.step(branch.address, branch.next) == Some(branch.next) {
+            return Prediction::Predicted;
+        }
+        // The second level is asked for what the first one has not, and learns it.
+        match self.direct_of_all(branch) {
+            Prediction::Predicted => Prediction::PredictedLate,
+            other => other,
+        }
+    }
+
+    fn direct_of_all(&mut self, branch: &Branch) -> Prediction {
         match self.known_target(branch) {
             Some(known) if known == branch.next => Prediction::Predicted,
             _ => Prediction::BtbMiss,

@@ -14,6 +14,14 @@ pub struct PredictorModel {
     /// decode.
     #[serde(default)]
     pub btb: Option<TableModel>,
+    /// A first level of the BTB, without a bubble for the branches in it.
+    #[serde(default)]
+    pub btb_first: Option<TableModel>,
+    /// Whether sets of the BTB are chosen by a hash of the line of 64 bytes that a branch is in, and
+    /// a place (two entries) serves two branches of a line. Without, by the lowest bits of the
+    /// address, and an entry is one branch's.
+    #[serde(default)]
+    pub btb_by_lines: bool,
     /// Entries of the return stack. Without one, a return is predicted like an indirect branch.
     #[serde(default)]
     pub return_stack_entries: Option<u32>,
@@ -21,6 +29,10 @@ pub struct PredictorModel {
     /// prediction.
     #[serde(default)]
     pub indirect: Option<HistoryModel>,
+    /// Whether that history is of the directions of conditional branches. Without, it is of the
+    /// targets of indirect ones.
+    #[serde(default)]
+    pub indirect_by_directions: bool,
 }
 
 /// How the direction of conditional branches is predicted.
@@ -192,8 +204,16 @@ impl PredictorModel {
     /// [`ModelError`], naming the field.
     pub fn check(&self, name: &str) -> Result<(), ModelError> {
         self.direction.check(&format!("{name}.direction"))?;
-        if let Some(btb) = &self.btb {
-            btb.check(&format!("{name}.btb"))?;
+        for (field, table) in [("btb", &self.btb), ("btb_first", &self.btb_first)] {
+            let Some(table) = table else { continue };
+            let field = format!("{name}.{field}");
+            table.check(&field)?;
+            if self.btb_by_lines && (table.entries / table.ways) < 2 {
+                return refuse(
+                    format!("{field}.entries"),
+                    format!("{} are fewer than two for each way", table.entries),
+                );
+            }
         }
         if let Some(entries) = self.return_stack_entries {
             in_range(&format!("{name}.return_stack_entries"), entries, 1, RETURNS_MAX)?;

@@ -6,42 +6,86 @@ use super::model::{HistoryModel, TableModel};
 /// No branch is at this address: it would end beyond the last address.
 const NOBODY: u64 = u64::MAX;
 
+/// Lines of the code that share a place in the BTB, if it is kept by lines.
+const LINE_SHIFT: u32 = 6;
+
+/// A place of the BTB: one or two branches of a line, by address and target, the most recently used
+/// first.
+#[derive(Clone, Copy, Debug)]
+struct Way([(u64, u64); 2]);
+
+const NO_WAY: Way = Way([(NOBODY, 0); 2]);
+
+impl Way {
+    #[inline]
+    fn has(&self, address: u64) -> bool {
+        self.0[0].0 == address || self.0[1].0 == address
+    }
+
+    /// Whether it has one branch of the line of an address, and room for another.
+    #[inline]
+    fn has_room(&self, address: u64) -> bool {
+        let [first, second] = self.0;
+        second.0 == NOBODY && first.0 >> LINE_SHIFT == address >> LINE_SHIFT
+    }
+
+    /// Replaces the target of a branch of the line. Returns the one that was known.
+    #[inline]
+    fn replace(&mut self, address: u64, target: u64) -> Option<u64> {
+        let [first, second] = &mut self.0;
+        if first.0 == address {
+            return Some(std::mem::replace(&mut first.1, target));
+        }
+        let known = (second.0 == address).then_some(second.1);
+        (*first, *second) = ((address, target), *first);
+        known
+    }
+}
+
 /// The branch target buffer: targets of taken branches by address, the most recently used first in
 /// each set.
 #[derive(Clone, Debug)]
 pub(super) struct Btb {
-    /// Address and target of each branch.
-    ways: Box<[(u64, u64)]>,
+    ways: Box<[Way]>,
     associativity: usize,
     set_mask: u64,
+    by_lines: bool,
 }
 
 impl Btb {
-    pub(super) fn new(model: &TableModel) -> Btb {
+    pub(super) fn new(model: &TableModel, by_lines: bool) -> Btb {
+        let places = model.entries >> u32::from(by_lines);
         Btb {
-            ways: vec![(NOBODY, 0); model.entries as usize].into(),
+            ways: vec![NO_WAY; places as usize].into(),
             associativity: model.ways as usize,
-            set_mask: u64::from(model.entries / model.ways) - 1,
+            set_mask: u64::from(places / model.ways) - 1,
+            by_lines,
         }
     }
 
     /// Replaces the target of a branch by `target`. Returns the one that was known.
     #[inline]
     pub(super) fn step(&mut self, address: u64, target: u64) -> Option<u64> {
-        let first = (address & self.set_mask) as usize * self.associativity;
+        let line = address >> LINE_SHIFT;
+        let hash = if self.by_lines { line ^ line >> 7 ^ line >> 15 } else { address };
+        let first = (hash & self.set_mask) as usize * self.associativity;
         let ways = &mut self.ways[first..first + self.associativity];
-        if ways[0].0 == address {
-            return Some(std::mem::replace(&mut ways[0].1, target));
+        if ways[0].0[0].0 == address {
+            return ways[0].replace(address, target);
         }
-        // Each entry moves back by one, up to the known one or the last.
-        let mut moves = (address, target);
-        for way in ways {
+        let known = ways.iter().position(|way| way.has(address));
+        let known = known.or_else(|| {
+            // A line with more than two branches has several places.
+            let shares = |way: &Way| self.by_lines && way.has_room(address);
+            ways.iter().position(shares)
+        });
+        // Each place moves back by one, up to the known one or the last.
+        let mut moves = known.map_or(NO_WAY, |at| ways[at]);
+        let result = moves.replace(address, target);
+        for way in &mut ways[..=known.unwrap_or(self.associativity - 1)] {
             std::mem::swap(way, &mut moves);
-            if moves.0 == address {
-                return Some(moves.1);
-            }
         }
-        None
+        result
     }
 }
 
@@ -74,18 +118,29 @@ impl ReturnStack {
     }
 }
 
-/// Targets of indirect branches by address and by the history of indirect targets.
+/// Targets of indirect branches by address and by the history of indirect targets, or of the
+/// directions of conditional branches.
 #[derive(Clone, Debug)]
 pub(super) struct Indirect {
     targets: Box<[u64]>,
     history: u64,
     mask: u64,
+    by_directions: bool,
 }
 
 impl Indirect {
-    pub(super) fn new(model: &HistoryModel) -> Indirect {
+    pub(super) fn new(model: &HistoryModel, by_directions: bool) -> Indirect {
         let mask = (1 << model.history_bits) - 1;
-        Indirect { targets: vec![NOBODY; model.entries as usize].into(), history: 0, mask }
+        let targets = vec![NOBODY; model.entries as usize].into();
+        Indirect { targets, history: 0, mask, by_directions }
+    }
+
+    /// A conditional branch was taken or not.
+    #[inline]
+    pub(super) fn conditional(&mut self, taken: bool) {
+        if self.by_directions {
+            self.history = (self.history << 1 | u64::from(taken)) & self.mask;
+        }
     }
 
     /// Replaces the predicted target by `target`. Returns the prediction before that.
@@ -96,7 +151,9 @@ impl Indirect {
         let index = address ^ self.history ^ (self.history << 5);
         let entry = &mut self.targets[index as usize & (self.targets.len() - 1)];
         let predicted = std::mem::replace(entry, target);
-        self.history = ((self.history << 3) ^ target ^ (target >> 5)) & self.mask;
+        if !self.by_directions {
+            self.history = ((self.history << 3) ^ target ^ (target >> 5)) & self.mask;
+        }
         predicted
     }
 }

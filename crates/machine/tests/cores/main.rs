@@ -2,6 +2,7 @@
 
 mod contracts;
 mod in_order;
+mod kernels;
 mod machines;
 mod parts;
 mod presets;

@@ -143,7 +143,7 @@ pub fn block(layout: Layout, address: u64, steps: &[Step]) -> Block {
 }
 
 pub fn layout(model: &CoreModel) -> Layout {
-    Layout { line_shift: 6, follows_stack: model.front.follows_stack }
+    Layout::of(model, 64)
 }
 
 /// Any of the cores.

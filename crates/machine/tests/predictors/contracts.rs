@@ -8,7 +8,15 @@ use proptest::prelude::*;
 
 fn with(direction: DirectionModel) -> PredictorModel {
     let btb = Some(TableModel { entries: 64, ways: 4 });
-    PredictorModel { direction, btb, return_stack_entries: Some(8), indirect: None }
+    PredictorModel {
+        direction,
+        btb,
+        btb_first: None,
+        btb_by_lines: false,
+        return_stack_entries: Some(8),
+        indirect: None,
+        indirect_by_directions: false,
+    }
 }
 
 fn bimodal() -> DirectionModel {
@@ -227,7 +235,15 @@ fn model() -> impl Strategy<Value = PredictorModel> {
         .prop_map(|(log, history_bits)| HistoryModel { entries: 1 << log, history_bits });
     let rest = (prop::option::of(table), prop::option::of(1u32..6), prop::option::of(history));
     (direction(), rest).prop_map(|(direction, (btb, return_stack_entries, indirect))| {
-        PredictorModel { direction, btb, return_stack_entries, indirect }
+        PredictorModel {
+            direction,
+            btb,
+            btb_first: None,
+            btb_by_lines: false,
+            return_stack_entries,
+            indirect,
+            indirect_by_directions: false,
+        }
     })
 }
 

@@ -1,55 +1,53 @@
-//! Pictures of a run, as SVG, a panel for each CPU.
+//! Pictures of a run, as SVG: drawn from its tables alone, byte-identical for the same run, and not larger
+//! than what can be seen, however many rows a table has.
 
-mod frame;
-mod repetitions;
-mod sizes;
-mod spectrum;
+mod axis;
+mod chart;
+mod noise;
+mod palette;
+mod sheet;
+mod signal;
 
-use record::Run;
+use record::{Run, Table};
 
-pub use repetitions::repetitions_svg;
-pub use sizes::sizes_svg;
-pub use spectrum::spectrum_svg;
+use crate::row::Row;
+pub use noise::repetitions_svg;
+pub use sheet::Undrawn;
+
+/// The rows of a table.
+fn rows(table: &Table) -> impl Iterator<Item = Row<'_>> {
+    table.rows().iter().map(move |values| Row::new(table, values))
+}
 
 /// All pictures that the run has tables for: file name and content.
-#[must_use]
-pub fn pictures(run: &Run) -> Vec<(&'static str, String)> {
+///
+/// # Errors
+/// When they cannot be drawn.
+pub fn pictures(run: &Run) -> Result<Vec<(&'static str, String)>, Undrawn> {
     let all = [
-        ("repetitions.svg", repetitions_svg(run)),
-        ("sizes.svg", sizes_svg(run)),
-        ("spectrum.svg", spectrum_svg(run)),
+        ("repetitions.svg", noise::repetitions_svg(run)?),
+        ("sizes.svg", noise::sizes_svg(run)?),
+        ("spectrum.svg", noise::spectrum_svg(run)?),
+        ("cpu.svg", signal::cpu_svg(run)?),
+        ("latency.svg", signal::latency_svg(run)?),
+        ("throughput.svg", signal::throughput_svg(run)?),
+        ("paper.svg", signal::paper_svg(run)?),
+        ("regions.svg", signal::regions_svg(run)?),
     ];
-    all.into_iter().filter_map(|(name, svg)| Some((name, svg?))).collect()
+    Ok(all.into_iter().filter_map(|(name, svg)| Some((name, svg?))).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use record::{Column, Kind, Table};
+    use record::{Column, Kind, Value};
     use serde_json::Map;
 
-    /// A run with a table of numbers, and one of detours of CPU 1: length and largest cause.
-    pub(super) fn run_of(
-        columns: &[&str],
-        name: &str,
-        numbers: &[&[u64]],
-        detours: &[(u64, Option<&str>)],
-    ) -> Run {
-        let uint = |name: &str| Column::new(name, Kind::Uint, "For a test.");
-        let text = Column::new("largest_name", Kind::Text, "For a test.");
-        let mut table =
-            Table::new(name, "For a test.", columns.iter().map(|name| uint(name)).collect());
-        for row in numbers {
-            table.push(row.iter().map(|number| (*number).into()).collect());
-        }
-        let mut singles =
-            Table::new("detours", "For a test.", vec![uint("cpu"), uint("length_ns"), text]);
-        for &(length_ns, cause) in detours {
-            singles.push(vec![1_u64.into(), length_ns.into(), cause.into()]);
-        }
+    /// A run of tables.
+    pub(super) fn run_of(tables: Vec<Table>) -> Run {
         Run {
             schema: record::SCHEMA.to_owned(),
-            experiment: "noise".to_owned(),
+            experiment: "test".to_owned(),
             bench: "live".to_owned(),
             started_utc: String::new(),
             complete: true,
@@ -58,15 +56,127 @@ mod tests {
             observer: Map::new(),
             warnings: vec![],
             absent: vec![],
-            tables: vec![table, singles],
+            tables,
         }
+    }
+
+    /// A table of those columns, each with its kind, and rows.
+    pub(super) fn table(name: &str, columns: &[(&str, Kind)], rows: Vec<Vec<Value>>) -> Table {
+        let column = |(name, kind): &(&str, Kind)| Column::new(name, *kind, "For a test.");
+        let mut table = Table::new(name, "For a test.", columns.iter().map(column).collect());
+        rows.into_iter().for_each(|row| table.push(row));
+        table
+    }
+
+    /// What a tag of SVG says.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub(super) struct Element {
+        pub tag: String,
+        pub attributes: Vec<(String, String)>,
+        /// The text in it, without what it does not show.
+        pub text: String,
+    }
+
+    impl Element {
+        pub fn attribute(&self, name: &str) -> Option<&str> {
+            self.attributes.iter().find(|(one, _)| one == name).map(|(_, value)| value.as_str())
+        }
+    }
+
+    /// The elements of a picture, in order. Panics where it is not well-formed XML of the kind that
+    /// pictures are: elements that are closed in order, attributes in quotes, text that is escaped.
+    pub(super) fn elements(svg: &str) -> Vec<Element> {
+        let mut found: Vec<Element> = Vec::new();
+        let mut open: Vec<usize> = Vec::new();
+        let mut rest = svg;
+        while let Some(start) = rest.find('<') {
+            let text = &rest[..start];
+            assert!(!text.contains('>'), "{text}");
+            for entity in text.split('&').skip(1) {
+                let known = ["amp;", "lt;", "gt;", "quot;", "apos;"];
+                assert!(known.iter().any(|one| entity.starts_with(one)), "&{entity}");
+            }
+            match open.last() {
+                Some(&inner) => found[inner].text += text.trim(),
+                None => assert_eq!(text.trim(), "", "text outside of the picture"),
+            }
+            let end = rest[start..].find('>').expect("a tag that ends") + start;
+            let tag = &rest[start + 1..end];
+            rest = &rest[end + 1..];
+            if let Some(name) = tag.strip_prefix('/') {
+                let last = open.pop().expect("an element that is open");
+                assert_eq!(found[last].tag, name);
+                continue;
+            }
+            let is_empty = tag.ends_with('/');
+            let tag = tag.trim_end_matches('/');
+            let (name, mut list) = tag.split_once(' ').unwrap_or((tag, ""));
+            let mut attributes: Vec<(String, String)> = Vec::new();
+            while !list.trim().is_empty() {
+                let (key, value) = list.trim_start().split_once("=\"").expect("a value in quotes");
+                let (value, after) = value.split_once('"').expect("a quotation that ends");
+                assert!(attributes.iter().all(|(one, _)| one != key), "{key} twice: {tag}");
+                for wrong in ["NaN", "inf", "<"] {
+                    assert!(!value.contains(wrong), "{tag}");
+                }
+                attributes.push((key.to_owned(), value.to_owned()));
+                list = after;
+            }
+            found.push(Element { tag: name.to_owned(), attributes, text: String::new() });
+            if !is_empty {
+                open.push(found.len() - 1);
+            }
+        }
+        assert!(open.is_empty() && rest.trim().is_empty(), "{open:?} {rest}");
+        let is_text = |sign: char| {
+            sign == '\n' || !(sign.is_control() || matches!(sign, '\u{fffe}' | '\u{ffff}'))
+        };
+        assert!(svg.chars().all(is_text), "characters that XML does not have");
+        found
+    }
+
+    /// The elements of a picture that has what all have: a title and a description, a background, and
+    /// numbers with units at its axes.
+    pub(super) fn checked(svg: &str) -> Vec<Element> {
+        let all = elements(svg);
+        let tags: Vec<&str> = all.iter().take(4).map(|one| one.tag.as_str()).collect();
+        assert_eq!(tags, ["svg", "title", "desc", "rect"]);
+        assert_eq!(all[0].attribute("role"), Some("img"));
+        assert!(!all[1].text.is_empty() && all[2].text.contains("table"), "{:?}", &all[1..3]);
+        assert_eq!(all[3].attribute("fill"), Some("#FFFFFF"), "a background");
+        let [width, height] = ["width", "height"].map(|name| {
+            let of = |one: &Element| one.attribute(name).unwrap().parse::<f64>().unwrap();
+            assert_eq!(of(&all[3]), 4.0 * of(&all[0]), "all of it");
+            4.0 * of(&all[0])
+        });
+        // Nothing is drawn outside.
+        for one in &all[4..] {
+            for (key, most) in
+                [("x", width), ("x1", width), ("cx", width), ("y", height), ("cy", height)]
+            {
+                let place = one.attribute(key).map(|place| place.parse::<f64>().unwrap());
+                assert!(place.is_none_or(|place| (0.0..=most).contains(&place)), "{one:?}");
+            }
+        }
+        all
+    }
+
+    /// The texts of a picture.
+    pub(super) fn texts(svg: &str) -> Vec<String> {
+        let texts = checked(svg).into_iter().filter(|one| one.tag == "text");
+        texts.map(|one| one.text).collect()
     }
 
     #[test]
     fn a_run_has_the_pictures_that_it_has_tables_for() {
         let columns = ["cpu", "bucket_min_ns", "bucket_max_ns", "detour_count"];
-        let run = run_of(&columns, "detour_histogram", &[&[1, 1000, 1063, 9]], &[(1020, None)]);
-        let names: Vec<&str> = pictures(&run).into_iter().map(|(name, _)| name).collect();
+        let columns = columns.map(|name| (name, Kind::Uint));
+        let row = [1_u64, 1000, 1063, 9].map(Value::from).to_vec();
+        let run = run_of(vec![table("detour_histogram", &columns, vec![row])]);
+        let drawn = pictures(&run).unwrap();
+        let names: Vec<&str> = drawn.iter().map(|(name, _)| *name).collect();
         assert_eq!(names, ["sizes.svg"]);
+        assert_eq!(pictures(&run).unwrap(), drawn, "the same, to the byte");
+        assert_eq!(pictures(&run_of(vec![])).unwrap(), []);
     }
 }

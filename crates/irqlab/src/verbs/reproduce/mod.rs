@@ -11,6 +11,7 @@ use anyhow::bail;
 use clap::ValueEnum;
 
 use crate::options::{ResultArgs, Usage, duration, duration_between, help_with_exit_codes};
+use crate::pictures::PictureArgs;
 use crate::simulated::JobsArgs;
 
 /// Reproduce a paper's tables in simulated machines, or on this one
@@ -48,6 +49,8 @@ pub struct ReproduceArgs {
     jobs: JobsArgs,
     #[command(flatten)]
     results: ResultArgs,
+    #[command(flatten)]
+    pictures: PictureArgs,
 }
 
 /// Papers whose tables can be reproduced.
@@ -89,10 +92,12 @@ impl ReproduceArgs {
     /// Refuses options of another paper.
     fn check(&self) -> anyhow::Result<()> {
         let of_others = match self.paper {
-            PaperName::Footprint1999 => {
-                [("--duration", self.duration.is_some()), ("--cpus", self.cpus.is_some())]
-            }
-            PaperName::SignalAfterburner => [("--models", !self.models.is_empty()), ("", false)],
+            PaperName::Footprint1999 => vec![
+                ("--duration", self.duration.is_some()),
+                ("--cpus", self.cpus.is_some()),
+                ("--pictures", self.pictures.are_wanted()),
+            ],
+            PaperName::SignalAfterburner => vec![("--models", !self.models.is_empty())],
         };
         match of_others.into_iter().find(|(_, is_given)| *is_given) {
             Some((option, _)) => bail!(Usage(format!("{option} is for another paper"))),

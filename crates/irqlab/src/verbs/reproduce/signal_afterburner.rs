@@ -8,7 +8,7 @@ use lab::experiment::{Bench, BenchError, Experiment, Outcome, finish};
 use lab::signal::paper::{Published, findings, round_trips, throughput};
 use lab::signal::{Load, Part, Plan, Rig};
 use live::host::{Root, host_facts, run_host_block};
-use live::signal::{LiveSignal, SignalSettings};
+use live::signal::{LiveSignal, SignalSettings, VethPolling};
 use serde_json::{Map, json};
 
 use super::ReproduceArgs;
@@ -48,6 +48,8 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     let context = open.context(run_host_block(&host), settings);
     let mut bench = LiveSignal::new(SignalSettings {
         rig: Rig::Veth,
+        polling: VethPolling::default(),
+        card: None,
         sender_cpu,
         receiver_cpu,
         length: args.duration.unwrap_or(WINDOW),
@@ -76,7 +78,7 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
                          system than the paper measured, so that ratios are compared; the receiver alone uses \
                          the scheme, in the paper both ends";
             run.warnings.insert(0, words.to_owned());
-            open.finish(&run, &[])
+            open.finish(&run, &args.pictures.of(&run))
         }
         Outcome::NothingMeasurable { reason, remedy } => {
             bail!(BenchError::NothingMeasurable { reason, remedy })

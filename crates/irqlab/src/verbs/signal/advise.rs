@@ -3,20 +3,22 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use live::host::Root;
+use lab::signal::region_table;
+use live::nic::scheme::Abilities;
 use record::{Column, Kind, Run, Table, TableDisplay, Value, read_run};
 use serde_json::json;
 use signalling::{
     Costs, Demand, RateRange, Scheme, SimulationError, Statistic, Times, Verdict, crossovers,
-    curves, evaluate, judge, parse_time_ns,
+    curves, evaluate, judge, parse_time_ns, regions,
 };
 
 use super::costs::{self, CostArgs};
 use super::model::{LoadArgs, Schemes, crossover_table, schemes, statistic, usage};
 use super::rates::rate_range;
-use super::{Computed, fit, nic, run_of, titled};
+use super::{Computed, apply, fit, nic, run_of, titled};
 use crate::console;
 use crate::options::{Format, ResultArgs, Usage, help_with_exit_codes};
+use crate::pictures::PictureArgs;
 use crate::run::OpenRun;
 
 /// Events of each simulation unless they are given: 500 are above the 99th percentile.
@@ -36,8 +38,9 @@ const CROSSING: usize = 8;
 #[command(after_help = help_with_exit_codes("Examples:
   irqlab signal advise --interrupt-cost 4us --event-cost 500ns --rate 1k..200k --latency-bound 200us
   irqlab signal advise --fit measured.csv --rate 50k --latency-bound 1ms --cpu-budget 20% --nic eth0
+  sudo irqlab signal advise --rate 50k --latency-bound 200us --nic eth0 --apply
 
-Nothing is set: the lines are printed, with those that undo them."))]
+Without --apply, nothing is set: the lines are printed, with those that undo them."))]
 pub struct AdviseArgs {
     #[command(flatten)]
     costs: CostArgs,
@@ -68,10 +71,15 @@ pub struct AdviseArgs {
     /// Print the lines that make this network interface use the scheme, and undo it
     #[arg(long, value_name = "NAME")]
     nic: Option<String>,
+    /// Set the best scheme on the interface, as root. It stays until irqlab signal undo, or a reboot
+    #[arg(long, requires = "nic")]
+    apply: bool,
     #[command(flatten)]
     load: LoadArgs,
     #[command(flatten)]
     results: ResultArgs,
+    #[command(flatten)]
+    pictures: PictureArgs,
 }
 
 fn per_cent(text: &str) -> Result<f64, String> {
@@ -157,8 +165,8 @@ fn costs_of(run: &Run) -> anyhow::Result<Costs> {
 
 /// Chooses, prints and records.
 pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
-    let root = Root::default();
-    let index = args.nic.as_ref().map(|name| nic::interface(&root, name)).transpose()?;
+    let found = args.nic.as_deref().map(nic::interface).transpose()?;
+    let abilities = found.as_ref().map(Abilities::of);
     let costs = match &args.fit {
         Some(path) => fitted(path)?,
         None => args.costs.costs()?,
@@ -167,7 +175,11 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     let simulation =
         |scheme: Scheme, rate_hz: u64| args.load.simulation(&[], &costs, scheme, rate_hz, EVENTS);
     let list = args.schemes.as_ref().map(|schemes| schemes.0.clone());
-    let list = list.unwrap_or_else(|| candidates(args.latency_bound));
+    let mut list = list.unwrap_or_else(|| candidates(args.latency_bound));
+    let mut computed = Computed::default();
+    if let (None, Some(abilities)) = (&args.schemes, &abilities) {
+        computed.absent = only_possible(&mut list, abilities, args.rate.low_hz);
+    }
     simulation(list[0], args.rate.low_hz).check().map_err(usage)?;
     let open = OpenRun::new("signal-advise", &args.results)?;
     // A closed form has the mean alone.
@@ -184,7 +196,7 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
         all.extend(curves(&finer(verdicts[0].scheme), args.rate, &mut ask).map_err(usage)?);
         verdicts = judge(&all, &demand);
     }
-    let mut computed = Computed { settings: costs::settings(&costs), ..Computed::default() };
+    computed.settings = costs::settings(&costs);
     computed.settings.extend(args.load.settings(EVENTS));
     for (key, value) in [
         ("rate_low_hz", json!(args.rate.low_hz)),
@@ -206,24 +218,72 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     computed.tables.push(advice_table(&verdicts));
     if args.rate.low_hz < args.rate.high_hz {
         computed.tables.push(crossing(args, &verdicts, &simulation)?);
+        computed.tables.push(region_table(&regions(&all, args.statistic), args.statistic));
     }
-    let mut lines = Vec::new();
-    if let (Some(name), Some(index)) = (&args.nic, index) {
-        let (scheme, low_hz) = (verdicts[0].scheme, args.rate.low_hz);
-        let told = nic::lines(&root, name, index, scheme, low_hz, args.load.has_quota());
-        computed.warnings.extend(told.warnings);
-        computed.absent.extend(told.absent);
-        computed.tables.push(nic::table(&told.lines));
-        lines = told.lines;
+    let Some((interface, abilities)) = found.zip(abilities) else {
+        let run = run_of("signal-advise", &open, computed);
+        return open.finish(&run, &args.pictures.of(&run));
+    };
+    let (scheme, low_hz, name) =
+        (verdicts[0].scheme, args.rate.low_hz, interface.name().to_owned());
+    let read = |setting: live::nic::Setting| {
+        setting.read(&interface).map_err(|error| format!("it cannot be read: {error}"))
+    };
+    let told = nic::lines(&name, &abilities, scheme, low_hz, args.load.has_quota(), &read);
+    let mut applied = None;
+    if args.apply {
+        let is_kept = verdicts[0].keeps_all();
+        applied = Some(apply::apply(interface, scheme, &told, is_kept)?);
+    }
+    computed.warnings.extend(told.warnings);
+    computed.absent.extend(told.absent);
+    let lines = told.lines;
+    if !lines.is_empty() {
+        computed.tables.push(nic::table(&lines));
+    }
+    if let Some(applied) = &applied {
+        computed.warnings.extend(applied.warnings());
+        computed.tables.push(applied.table());
     }
     let scripts = if lines.is_empty() { Vec::new() } else { nic::scripts(&lines) };
-    let exit = open.finish(&run_of("signal-advise", &open, computed), &scripts)?;
-    if let (Some(name), Format::Table, false) =
-        (&args.nic, args.results.printing.format(), lines.is_empty())
-    {
-        console::print(&nic::text(name, &lines))?;
+    let run = run_of("signal-advise", &open, computed);
+    let attachments = [scripts, args.pictures.of(&run)].concat();
+    let exit = open.finish(&run, &attachments)?;
+    let is_for_people = args.results.printing.format() == Format::Table;
+    match applied {
+        // Now that the run is recorded: until here, everything is restored if this ends.
+        Some(applied) => {
+            let text = applied.text();
+            applied.keep(scheme)?;
+            if is_for_people {
+                console::print(&text)?;
+            }
+        }
+        None if is_for_people && !lines.is_empty() => console::print(&nic::text(&name, &lines))?,
+        None => {}
     }
     Ok(exit)
+}
+
+/// Removes the schemes that the interface cannot use; gives one absence for each reason.
+fn only_possible(
+    list: &mut Vec<Scheme>,
+    abilities: &Abilities,
+    low_hz: u64,
+) -> Vec<record::Absence> {
+    let mut absent: Vec<record::Absence> = Vec::new();
+    list.retain(|scheme| match abilities.wishes(*scheme, Some(low_hz)) {
+        Ok(_) => true,
+        Err(impossible) => {
+            let what = format!("{} schemes", scheme.name());
+            if absent.iter().all(|one| one.what != what) {
+                let (table, reason) = ("advice".to_owned(), impossible.reason);
+                absent.push(record::Absence { table, what, reason, remedy: impossible.remedy });
+            }
+            false
+        }
+    });
+    absent
 }
 
 /// The crossovers of CPU use between the best schemes of each kind. CPU use has more closed forms than quantiles do.

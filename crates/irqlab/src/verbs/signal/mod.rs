@@ -1,6 +1,7 @@
 //! `irqlab signal`: interrupt, poll or clock?
 
 mod advise;
+mod apply;
 mod costs;
 mod fit;
 mod model;
@@ -29,6 +30,7 @@ enum SignalVerb {
     Model(Box<model::ModelArgs>),
     Fit(fit::FitArgs),
     Advise(Box<advise::AdviseArgs>),
+    Undo(apply::UndoArgs),
 }
 
 /// Computes, prints, records.
@@ -38,6 +40,7 @@ pub fn run(args: &SignalArgs) -> anyhow::Result<ExitCode> {
         SignalVerb::Model(args) => model::run(args),
         SignalVerb::Fit(args) => fit::run(args),
         SignalVerb::Advise(args) => advise::run(args),
+        SignalVerb::Undo(args) => apply::undo(args),
     }
 }
 

@@ -7,18 +7,20 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
+use lab::signal::region_table;
 use record::{Absence, Column, Kind, Table, TableDisplay, Value};
 use serde_json::json;
 use signalling::{
     Answer, Application, Arrivals, Crossover, Kept, Method, Quantiles, RateRange, Scheme,
-    Simulation, SimulationError, Statistic, crossovers, curves, evaluate, kept, parse_time_ns,
-    simulate,
+    Simulation, SimulationError, Statistic, crossovers, curves, curves_at, evaluate, kept,
+    parse_time_ns, regions, simulate,
 };
 
 use super::costs::{self, CostArgs};
 use super::rates::{Rates, rates};
 use super::{Computed, run_of, titled};
 use crate::options::{ResultArgs, Usage, help_with_exit_codes};
+use crate::pictures::PictureArgs;
 use crate::run::OpenRun;
 
 /// Largest file of a trace.
@@ -27,6 +29,8 @@ const TRACE_BYTES_MAX: u64 = 256 << 20;
 const EVENTS: std::ops::RangeInclusive<u64> = 1_000..=1_000_000_000;
 /// Events of each simulation of `model`.
 const EVENTS_DEFAULT: u64 = 200_000;
+/// Steps of the rate in table `regions`.
+const REGION_STEPS: u32 = 48;
 /// Part of the simulated events before those that count.
 const WARM_UP_PART: u64 = 20;
 
@@ -74,6 +78,8 @@ pub struct ModelArgs {
     statistic: Statistic,
     #[command(flatten)]
     results: ResultArgs,
+    #[command(flatten)]
+    pictures: PictureArgs,
 }
 
 /// When events come, and who takes them.
@@ -322,7 +328,8 @@ pub fn run(args: &ModelArgs) -> anyhow::Result<ExitCode> {
     computed.warnings = over_capacity(&rows);
     computed.tables.push(model_table(&rows));
     choices(args, &rates, &mut answer, &mut computed)?;
-    open.finish(&run_of("signal-model", &open, computed), &[])
+    let run = run_of("signal-model", &open, computed);
+    open.finish(&run, &args.pictures.of(&run))
 }
 
 /// A row of the table `model`.
@@ -387,6 +394,9 @@ fn choices(
     }
     let curves = curves(&args.schemes.0, RateRange { low_hz, high_hz }, ask).map_err(usage)?;
     computed.tables.push(crossover_table(&crossovers(&curves, ask).map_err(usage)?));
+    let steps = RateRange { low_hz, high_hz }.steps(REGION_STEPS);
+    let fine = curves_at(&args.schemes.0, &steps, ask).map_err(usage)?;
+    computed.tables.push(region_table(&regions(&fine, args.statistic), args.statistic));
     let Some(bound_ns) = args.latency_bound else { return Ok(()) };
     let ranges = kept(&curves, args.statistic, bound_ns, ask).map_err(usage)?;
     computed.settings.insert("latency_bound_ns".into(), json!(bound_ns));
@@ -399,8 +409,8 @@ fn model_table(rows: &[Row]) -> Table {
     use Kind::{Bool, Real, Text, Uint};
     let column = Column::new;
     let columns = vec![
-        column("rate_hz", Uint, "Events that come per second.").priority(100),
-        column("scheme", Text, "How the CPU learns of events.").priority(100),
+        column("rate_hz", Uint, "Events that come per second.").priority(100).key(),
+        column("scheme", Text, "How the CPU learns of events.").priority(100).key(),
         column(
             "method",
             Text,
@@ -413,7 +423,8 @@ fn model_table(rows: &[Row]) -> Table {
             "Part of the CPU's time that signalling and handling take, with polls that find nothing.",
         )
         .title("cpu")
-        .priority(99),
+        .priority(99)
+        .cost(),
         column("throughput_hz", Real, "Events done per second.").priority(60),
         column("interrupts_hz", Real, "Interrupts or clock ticks per second.").priority(70),
         column("events_per_interrupt", Real, "Events handled per interrupt or tick; absent without any.")
@@ -426,7 +437,8 @@ fn model_table(rows: &[Row]) -> Table {
              a place in the ring.",
         )
         .title("latency")
-        .priority(98),
+        .priority(98)
+        .cost(),
         column(
             "latency_half_width_ns",
             Real,

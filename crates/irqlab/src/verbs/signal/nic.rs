@@ -1,30 +1,21 @@
 //! The lines that make a network interface of Linux use a scheme, and those that undo it.
 //!
-//! Present values are read from sysfs and procfs, so that a line that undoes has them; nothing is set.
+//! Present values are read first, so that a line that undoes has them; nothing is set here.
 
-use live::host::Root;
+use live::nic::scheme::{Abilities, Wish};
+use live::nic::{Interface, Setting};
 use record::{Absence, Attachment, Column, Kind, Table, TableDisplay, Value};
 use signalling::Scheme;
 
 use super::titled;
 use crate::options::Usage;
 
-/// Largest value of `napi_defer_hard_irqs` (S32_MAX, net/core/net-sysfs.c): the interrupt stays off.
-const DEFER_ALWAYS: u64 = 2_147_483_647;
-/// `irq-suspend-timeout` for a hybrid, ns: as long as events keep coming, interrupts stay off. The
-/// example of Documentation/networking/napi.rst.
-const SUSPEND_NS: u64 = 20_000_000;
-/// Longest time that a socket polls, us: net.core.busy_poll has no limit of its own.
-const BUSY_POLL_US: std::ops::RangeInclusive<u64> = 50..=10_000;
-/// Longest name of an interface, without the byte 0 (IFNAMSIZ).
-const NAME_BYTES_MAX: usize = 15;
-
 /// A line that sets something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// What it sets.
-    what: &'static str,
-    /// Its value now; absent where it cannot be read without rights or tools.
+    what: String,
+    /// Its value now; absent where it cannot be read.
     now: Option<String>,
     set: String,
     undo: Option<String>,
@@ -35,149 +26,86 @@ pub struct Line {
 pub struct Lines {
     /// In the order in which they are to be typed.
     pub lines: Vec<Line>,
+    /// What they set.
+    pub wishes: Vec<Wish>,
     /// What has no line, and why.
     pub absent: Vec<Absence>,
     /// What to know of them.
     pub warnings: Vec<String>,
 }
 
-/// The interface of that name, checked.
+/// The interface of that name.
 ///
 /// # Errors
 /// When there is none.
-pub fn interface(root: &Root, name: &str) -> Result<u64, Usage> {
-    let is_name = !name.is_empty()
-        && name.len() <= NAME_BYTES_MAX
-        && !name.starts_with('.')
-        && !name.contains(|sign: char| sign == '/' || sign.is_whitespace() || sign.is_control());
-    let index = is_name.then(|| read(root, &format!("sys/class/net/{name}/ifindex"))).flatten();
-    index.and_then(|index| index.parse().ok()).ok_or_else(|| {
-        let names = root.names("sys/class/net").unwrap_or_default();
-        Usage(format!(
-            "--nic {}: there is no such network interface (there are: {})",
-            report::escape::plain(name),
-            names.join(", ")
-        ))
-    })
-}
-
-/// A short value of one word.
-fn read(root: &Root, path: &str) -> Option<String> {
-    root.word(path).filter(|word| word.len() <= 64)
+pub fn interface(name: &str) -> Result<Interface, Usage> {
+    Interface::find(name)
+        .map_err(|error| Usage(format!("--nic {}: {error}", report::escape::plain(name))))
 }
 
 /// The lines for a scheme. `threaded`: the handler is to be a thread, so that others have their part of
-/// the CPU.
+/// the CPU. `read` gives a setting's present value, or why there is none.
 pub fn lines(
-    root: &Root,
     name: &str,
-    index: u64,
+    abilities: &Abilities,
     scheme: Scheme,
     low_hz: u64,
     threaded: bool,
+    read: &dyn Fn(Setting) -> Result<String, String>,
 ) -> Lines {
     let mut told = Lines::default();
-    let quoted = shlex::try_quote(name).unwrap_or_default();
-    let sysfs = |what: &'static str, value: u64, told: &mut Lines| {
-        let path = format!("sys/class/net/{name}/{what}");
-        let Some(now) = read(root, &path) else {
-            told.absent.push(absence(what, "the kernel does not have it for this interface", None));
-            return;
-        };
-        let line = |value: &str| format!("echo {value} > /sys/class/net/{quoted}/{what}");
-        let undo = now.bytes().all(|byte| byte.is_ascii_digit()).then(|| line(&now));
-        told.lines.push(Line { what, set: line(&value.to_string()), undo, now: Some(now) });
+    let mut wishes = match abilities.wishes(scheme, Some(low_hz)) {
+        Ok(wishes) => wishes,
+        Err(impossible) => {
+            let what = format!("lines for {scheme}");
+            told.absent.push(absence(&what, &impossible.reason, impossible.remedy));
+            return told;
+        }
     };
-    let defer = |times: u64, delay_ns: u64, told: &mut Lines| {
-        // The timeout first: without one, deferring does nothing.
-        sysfs("gro_flush_timeout", delay_ns, told);
-        sysfs("napi_defer_hard_irqs", times, told);
-    };
-    let coalesce = |us: u64, frames: u64, told: &mut Lines| {
-        told.lines.push(Line {
-            what: "coalescing",
-            now: None,
-            set: format!("ethtool -C {quoted} adaptive-rx off rx-usecs {us} rx-frames {frames}"),
-            undo: None,
-        });
-        let remedy = Some(format!("ethtool -c {quoted}"));
-        let reason =
-            "sysfs does not have it; note adaptive-rx, rx-usecs and rx-frames before setting them";
-        told.absent.push(absence("the present coalescing", reason, remedy));
-    };
-    match scheme {
-        Scheme::Interrupt | Scheme::Drain { .. } => {
-            defer(0, 0, &mut told);
-            // Not 0 and 0, with which no interrupt would come (struct ethtool_coalesce, ethtool.h).
-            coalesce(0, 1, &mut told);
-            if scheme == Scheme::Interrupt {
-                told.warnings.push(
-                    "Linux handles events until there are none after each interrupt, as drain does"
-                        .to_owned(),
-                );
-            }
-        }
-        Scheme::Clocked { period_ns } => {
-            defer(DEFER_ALWAYS, period_ns, &mut told);
-            told.warnings.push(format!(
-                "Linux starts the timer anew after each handling: it does as deferred:{}",
-                signalling::TimeText(period_ns)
-            ));
-        }
-        Scheme::Deferred { delay_ns } => defer(DEFER_ALWAYS, delay_ns, &mut told),
-        Scheme::Coalesced { count, delay_ns } => {
-            defer(0, 0, &mut told);
-            coalesce(delay_ns.div_ceil(1_000), count.into(), &mut told);
-        }
-        Scheme::Spin => {
-            // Long enough for two gaps at the lowest rate.
-            let us = (2_000_000 / low_hz.max(1)).clamp(*BUSY_POLL_US.start(), *BUSY_POLL_US.end());
-            for (what, path) in [
-                ("net.core.busy_read", "proc/sys/net/core/busy_read"),
-                ("net.core.busy_poll", "proc/sys/net/core/busy_poll"),
-            ] {
-                let now = read(root, path);
-                let undo = now.as_ref().map(|now| format!("sysctl -w {what}={now}"));
-                told.lines.push(Line { what, now, set: format!("sysctl -w {what}={us}"), undo });
-            }
-            told.warnings.push(
-                "busy polling polls in the system calls of the program that reads: it polls all the time \
-                 only if the program always reads, and the setting is for sockets opened afterwards"
-                    .to_owned(),
-            );
-        }
-        Scheme::SpinYield => {
-            let reason =
-                "no setting of the kernel yields after each poll; a program that polls must";
-            told.absent.push(absence("lines", reason, None));
-        }
-        Scheme::Hybrid { suspend_ns, .. } => {
-            defer(1, suspend_ns, &mut told);
-            let each = |value: u64| {
-                let ids = format!(
-                    "ynl --family netdev --dump napi-get --json '{{\"ifindex\": {index}}}' --output-json"
-                );
-                let set = format!(
-                    "ynl --family netdev --do napi-set --json \"{{\\\"id\\\": $id, \
-                     \\\"irq-suspend-timeout\\\": {value}}}\""
-                );
-                format!("for id in $({ids} | jq .[].id); do {set}; done")
-            };
-            told.lines.push(Line {
-                what: "irq-suspend-timeout",
-                now: None,
-                set: each(SUSPEND_NS),
-                undo: Some(each(0)),
-            });
-            told.warnings.push(
-                "irq-suspend-timeout needs Linux 6.13 and a program that polls by epoll with \
-                 prefer_busy_poll (EPIOCSPARAMS); the line that undoes it sets the kernel's default of 0"
-                    .to_owned(),
-            );
-        }
-    }
     if threaded {
-        sysfs("threaded", 1, &mut told);
+        wishes.push(Wish { setting: Setting::Threaded, value: "1".to_owned() });
+    }
+    let quoted = shlex::try_quote(name).unwrap_or_default();
+    for Wish { setting, value } in &wishes {
+        let now = match read(*setting) {
+            Ok(now) => now,
+            Err(why) => {
+                told.absent.push(absence(&setting.to_string(), &why, None));
+                continue;
+            }
+        };
+        told.lines.push(Line {
+            what: setting.to_string(),
+            set: setting.line(&quoted, value),
+            undo: Some(setting.line(&quoted, &now)),
+            now: Some(now),
+        });
+    }
+    told.wishes = wishes;
+    match scheme {
+        Scheme::Interrupt => told.warnings.push(
+            "Linux handles events until there are none after each interrupt, as drain does"
+                .to_owned(),
+        ),
+        Scheme::Clocked { period_ns } => told.warnings.push(format!(
+            "Linux starts the timer anew after each handling: it does as deferred:{}",
+            signalling::TimeText(period_ns)
+        )),
+        Scheme::Spin => told.warnings.push(
+            "busy polling polls in the system calls of the program that reads: it polls all the time \
+             only if the program always reads, and the setting is for all interfaces, and sockets opened \
+             afterwards"
+                .to_owned(),
+        ),
+        Scheme::Hybrid { .. } => told.warnings.push(
+            "irq-suspend-timeout needs a program that polls by epoll with prefer_busy_poll \
+             (EPIOCSPARAMS)"
+                .to_owned(),
+        ),
+        Scheme::Drain { .. }
+        | Scheme::SpinYield
+        | Scheme::Deferred { .. }
+        | Scheme::Coalesced { .. } => {}
     }
     told
 }
@@ -233,7 +161,7 @@ pub fn table(lines: &[Line]) -> Table {
     let mut table = Table::new("lines", doc, columns).displayed(display);
     for line in lines {
         table.push(vec![
-            line.what.into(),
+            line.what.clone().into(),
             line.now.clone().map_or(Value::Absent, Value::from),
             line.set.clone().into(),
             line.undo.clone().map_or(Value::Absent, Value::from),
@@ -246,38 +174,25 @@ pub fn table(lines: &[Line]) -> Table {
 mod tests {
     use super::*;
 
-    /// An interface as sysfs has it.
-    fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
-        let dir = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = dir.path().join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        }
-        let root = Root::new(dir.path());
-        (dir, root)
-    }
-
-    const NIC: [(&str, &str); 6] = [
-        ("sys/class/net/eth0/ifindex", "7\n"),
-        ("sys/class/net/eth0/napi_defer_hard_irqs", "2\n"),
-        ("sys/class/net/eth0/gro_flush_timeout", "20000\n"),
-        ("sys/class/net/eth0/threaded", "0\n"),
-        ("proc/sys/net/core/busy_read", "0\n"),
-        ("proc/sys/net/core/busy_poll", "25\n"),
-    ];
-
-    fn told(scheme: &str, threaded: bool) -> Lines {
-        let (_dir, root) = machine(&NIC);
-        let index = interface(&root, "eth0").unwrap();
-        lines(&root, "eth0", index, scheme.parse().unwrap(), 1_000, threaded)
+    fn told(scheme: &str, coalescing: &str, threaded: bool) -> Lines {
+        let read = |setting: Setting| match setting {
+            Setting::DeferHardIrqs => Ok("2".to_owned()),
+            Setting::GroFlushTimeout => Ok("20000".to_owned()),
+            Setting::BusyPoll => Ok("25".to_owned()),
+            Setting::Coalescing => Ok(coalescing.to_owned()),
+            Setting::Napi { .. } => Ok("irq-suspend-timeout 7".to_owned()),
+            Setting::BusyRead => Err("there is none".to_owned()),
+            _ => Ok("0".to_owned()),
+        };
+        let abilities = Abilities::assumed(coalescing, &[257]);
+        lines("eth0", &abilities, scheme.parse().unwrap(), 1_000, threaded, &read)
     }
 
     #[test]
     fn lines_that_undo_have_the_present_values() {
-        let told = told("deferred:50us", true);
+        let all = told("deferred:50us", "", true);
         let lines: Vec<(&str, &str)> =
-            told.lines.iter().map(|line| (&*line.set, line.undo.as_deref().unwrap())).collect();
+            all.lines.iter().map(|line| (&*line.set, line.undo.as_deref().unwrap())).collect();
         assert_eq!(
             lines,
             [
@@ -292,41 +207,35 @@ mod tests {
                 ("echo 1 > /sys/class/net/eth0/threaded", "echo 0 > /sys/class/net/eth0/threaded"),
             ]
         );
-        assert!(told.absent.is_empty() && told.warnings.is_empty());
-    }
-
-    #[test]
-    fn what_sysfs_does_not_have_is_absent_with_its_reason() {
-        let told = told("coalesced:64,50us", false);
-        let line = told.lines.last().unwrap();
+        assert!(all.absent.is_empty() && all.warnings.is_empty());
+        let all = told("coalesced:64,50us", "adaptive-rx on rx-usecs 8 rx-frames 1", false);
+        let line = all.lines.last().unwrap();
         assert_eq!(line.set, "ethtool -C eth0 adaptive-rx off rx-usecs 50 rx-frames 64");
-        assert_eq!((&line.undo, &line.now), (&None, &None));
-        assert_eq!(told.absent[0].remedy.as_deref(), Some("ethtool -c eth0"));
-        let (_dir, root) = machine(&NIC[..1]);
-        let old = lines(&root, "eth0", 7, "deferred:50us".parse().unwrap(), 1_000, false);
-        assert!(old.lines.is_empty());
-        assert_eq!(old.absent.len(), 2);
+        assert_eq!(
+            line.undo.as_deref(),
+            Some("ethtool -C eth0 adaptive-rx on rx-usecs 8 rx-frames 1")
+        );
     }
 
     #[test]
-    fn each_scheme_has_lines_or_a_reason_why_not() {
-        let spin = told("spin", false);
-        assert_eq!(spin.lines[1].set, "sysctl -w net.core.busy_poll=2000");
-        assert_eq!(spin.lines[1].undo.as_deref(), Some("sysctl -w net.core.busy_poll=25"));
-        let none = told("yield", false);
+    fn what_cannot_be_set_is_absent_with_its_reason() {
+        let none = told("coalesced:64,50us", "", false);
+        assert!(none.lines.is_empty() && none.wishes.is_empty());
+        assert_eq!(none.absent[0].reason, "its driver does not coalesce interrupts");
+        let none = told("yield", "", false);
         assert!(none.lines.is_empty() && none.absent.len() == 1);
-        assert!(told("clocked:1ms", false).warnings[0].contains("deferred:1ms"));
-        let hybrid = told("hybrid:1,20us", false);
-        assert!(hybrid.lines[2].set.contains("{\"ifindex\": 7}"), "{hybrid:?}");
-        assert!(told("interrupt", false).lines[2].set.ends_with("rx-usecs 0 rx-frames 1"));
+        let spin = told("spin", "", false);
+        assert_eq!(spin.absent[0].what, "net.core.busy_read");
+        assert_eq!(spin.lines[0].undo.as_deref(), Some("sysctl -w net.core.busy_poll=25"));
+        assert!(told("clocked:1ms", "", false).warnings[0].contains("deferred:1ms"));
     }
 
     #[test]
     fn an_interface_that_is_none_is_refused_with_those_there_are() {
-        let (_dir, root) = machine(&NIC);
-        for name in ["eth1", "", "..", "a/b", "eth0 ", "eth0\n", "longer-than-fifteen"] {
-            let error = interface(&root, name).unwrap_err().to_string();
-            assert!(error.contains("no such network interface (there are: eth0)"), "{error}");
-        }
+        let error = interface("irqlab-no").unwrap_err().to_string();
+        assert!(
+            error.starts_with("--nic irqlab-no: there is no such network interface"),
+            "{error}"
+        );
     }
 }

@@ -1,20 +1,25 @@
 //! `irqlab signal run`: the schemes, measured.
 
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::bail;
+use lab::experiment::BenchError;
 use lab::signal::{Load, Part, Plan, Rig};
 use live::host::{Root, host_facts, run_host_block};
-use live::signal::{LiveSignal, SignalSettings};
+use live::signal::{CARD_WINDOW_MAX, CardSettings, LiveSignal, SignalSettings, VethPolling};
+use record::Run;
 use serde_json::{Map, Value as Json, json};
 use signalling::Scheme;
 
+use super::nic;
 use super::rates::{Rates, rates};
 use crate::console::Redraw;
 use crate::options::{
     On, ResultArgs, Usage, duration_between, help_with_exit_codes, one_cpu, online_cpus, unique,
 };
+use crate::pictures::PictureArgs;
 use crate::run::{OpenRun, stop_on_signals};
 
 /// Measure CPU use and latency of interrupts, polling and clocked interrupts
@@ -23,7 +28,10 @@ use crate::run::{OpenRun, stop_on_signals};
   irqlab signal run                                    two threads, a ring and an eventfd
   irqlab signal run --rates 1k,20k,100k --schemes interrupt,clocked:1ms,spin
   sudo irqlab signal run --rig veth                    the kernel's network stack
-  sudo irqlab signal run --rig veth --parts throughput --loads idle,busy"))]
+  sudo irqlab signal run --rig veth --parts throughput --loads idle,busy --pictures
+  sudo irqlab signal run --rig veth --napi threaded
+  sudo irqlab signal run --nic eth0 --peer 192.0.2.7:7007 --schemes drain,coalesced:32,50us,spin
+                                                       a network card; irqlab echo runs on the peer"))]
 pub struct RunArgs {
     /// Where to measure: live
     #[arg(long, default_value = "live", value_name = "BENCH")]
@@ -31,6 +39,23 @@ pub struct RunArgs {
     /// What carries the events: threads (a ring in memory), veth (the kernel's network stack)
     #[arg(long, default_value = "threads", value_parser = rig, value_name = "RIG")]
     rig: Rig,
+    /// A network card carries the events: what irqlab echo of --peer returns. Its settings are changed
+    /// while it is measured, and restored
+    #[arg(long, conflicts_with = "rig", requires = "peer", value_name = "NAME")]
+    nic: Option<String>,
+    /// The other machine, where irqlab echo listens
+    #[arg(long, requires = "nic", value_name = "HOST:PORT")]
+    peer: Option<String>,
+    /// Where packets of the veth are polled: softirq, or threaded (a thread of the kernel on the receiving
+    /// CPU)
+    #[arg(long, default_value = "softirq", value_name = "HOW",
+          value_parser = ["softirq", "threaded"])]
+    napi: String,
+    /// What a hybrid scheme is on the veth: busy-poll (SO_BUSY_POLL), or irq-suspension (epoll and
+    /// irq-suspend-timeout, Linux 6.13)
+    #[arg(long, default_value = "busy-poll", value_name = "HOW",
+          value_parser = ["busy-poll", "irq-suspension"])]
+    hybrid: String,
     /// interrupt, drain, spin, yield, clocked:PERIOD, deferred:DELAY, coalesced:COUNT,DELAY,
     /// hybrid:COUNT,TIME [default: interrupt, drain, clocked:1ms, clocked:100us, spin; on veth those it
     /// has]
@@ -75,6 +100,8 @@ pub struct RunArgs {
     seed: u64,
     #[command(flatten)]
     results: ResultArgs,
+    #[command(flatten)]
+    pictures: PictureArgs,
 }
 
 /// Schemes of a list; commas are inside of schemes, too.
@@ -93,7 +120,7 @@ fn named<T: Copy>(all: &[T], word: fn(T) -> &'static str, text: &str) -> Result<
 }
 
 fn rig(text: &str) -> Result<Rig, String> {
-    named(&Rig::ALL, Rig::word, text)
+    named(&Rig::ALONE, Rig::word, text)
 }
 
 fn part(text: &str) -> Result<Part, String> {
@@ -110,19 +137,68 @@ fn default_schemes(rig: Rig) -> &'static str {
         Rig::Threads => "interrupt,drain,clocked:1ms,clocked:100us,spin",
         // The kernel drains after each interrupt.
         Rig::Veth => "drain,clocked:1ms,clocked:100us,spin",
+        Rig::Nic => "drain,deferred:100us,coalesced:32,50us,coalesced:64,200us,spin",
     }
 }
 
+/// Longest name of a host (RFC 1035: 253), with brackets and a port.
+const PEER_BYTES_MAX: usize = 264;
+
+/// The peer's address, IPv4 before IPv6.
+fn resolve(peer: &str) -> anyhow::Result<SocketAddr> {
+    let shown = report::escape::plain(peer);
+    let wrong = |why: String| Usage(format!("--peer {shown}: {why}"));
+    if peer.len() > PEER_BYTES_MAX {
+        bail!(Usage(format!("--peer: it is longer than {PEER_BYTES_MAX} bytes")));
+    }
+    if !peer.rsplit(':').next().is_some_and(|port| port.parse::<u16>().is_ok_and(|port| port > 0)) {
+        bail!(wrong("allowed: HOST:PORT, as irqlab echo has it".to_owned()));
+    }
+    let found = peer.to_socket_addrs().map_err(|error| BenchError::NothingMeasurable {
+        reason: format!("the peer {shown}: {error}"),
+        remedy: Some("check the name, or name the peer by its address".to_owned()),
+    })?;
+    Ok(found
+        .min_by_key(SocketAddr::is_ipv6)
+        .ok_or_else(|| wrong("it has no address".to_owned()))?)
+}
+
 impl RunArgs {
+    fn rig(&self) -> Rig {
+        if self.nic.is_some() { Rig::Nic } else { self.rig }
+    }
+
+    /// The card and its peer, where they are asked for.
+    fn card(&self) -> anyhow::Result<Option<CardSettings>> {
+        let (Some(name), Some(peer)) = (&self.nic, &self.peer) else { return Ok(None) };
+        if self.duration > CARD_WINDOW_MAX {
+            bail!(Usage(format!("-d: with --nic at most {}s", CARD_WINDOW_MAX.as_secs())));
+        }
+        Ok(Some(CardSettings { interface: nic::interface(name)?, peer: resolve(peer)? }))
+    }
+
+    /// How the veth polls.
+    fn polling(&self) -> anyhow::Result<VethPolling> {
+        let polling = VethPolling {
+            is_threaded: self.napi == "threaded",
+            suspends: self.hybrid == "irq-suspension",
+        };
+        if polling != VethPolling::default() && self.rig() != Rig::Veth {
+            bail!(Usage("--napi and --hybrid: they are for --rig veth".to_owned()));
+        }
+        Ok(polling)
+    }
+
     fn plan(&self) -> anyhow::Result<Plan> {
         let schemes = match &self.schemes {
             Some(Schemes(schemes)) => unique(schemes),
-            None => Scheme::list(default_schemes(self.rig))?,
+            None => Scheme::list(default_schemes(self.rig()))?,
         };
-        let parts = match (self.parts.is_empty(), self.rig) {
+        let parts = match (self.parts.is_empty(), self.rig()) {
             (false, _) => unique(&self.parts),
             (true, Rig::Threads) => vec![Part::Rates],
             (true, Rig::Veth) => Part::ALL.to_vec(),
+            (true, Rig::Nic) => vec![Part::Rates, Part::RoundTrips],
         };
         Ok(Plan {
             parts,
@@ -166,6 +242,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     }
     let (sender_cpu, receiver_cpu) = two_cpus(args.cpus.as_deref(), args.sender_cpu)?;
     let plan = args.plan()?;
+    let (polling, card) = (args.polling()?, args.card()?);
     let host = host_facts(&Root::default());
     let open = OpenRun::new("signal", &args.results)?;
     let settings: [(&str, Json); 1] = [("version", json!(env!("CARGO_PKG_VERSION")))];
@@ -173,12 +250,15 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
     let context = open.context(run_host_block(&host), settings);
     let mut bench = LiveSignal::new(SignalSettings {
-        rig: args.rig,
+        rig: args.rig(),
+        polling,
+        card,
         sender_cpu,
         receiver_cpu,
         length: args.duration,
         work_additions: args.work,
         stop: stop_on_signals()?,
     })?;
-    Ok(open.measure(&plan, context, &mut bench, Redraw::EachStep, |_, _| Vec::new())?.0)
+    let pictures = |run: &Run, _: &_| args.pictures.of(run);
+    Ok(open.measure(&plan, context, &mut bench, Redraw::EachStep, pictures)?.0)
 }

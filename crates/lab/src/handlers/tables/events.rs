@@ -121,7 +121,7 @@ pub fn events(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOver
     let mut columns = vec![condition_column()];
     columns.extend(context_columns());
     columns.extend([
-        Column::new("event", Kind::Text, "PMU event, by its name in perf.").priority(95),
+        Column::new("event", Kind::Text, "PMU event, by its name in perf.").priority(95).key(),
         Column::new(
             "pass",
             Kind::Uint,
@@ -165,7 +165,8 @@ pub fn events(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOver
         )
         .title("mean per span ± ci95")
         .plus_minus("self_mean_ci95")
-        .priority(90),
+        .priority(90)
+        .cost(),
         Column::new(
             "self_mean_ci95",
             Kind::Real,
@@ -294,9 +295,13 @@ pub fn ratios(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOver
     let mut columns = vec![condition_column()];
     columns.extend(context_columns());
     for (at, (name, title, _, _, doc)) in (0..).zip(&RATIOS) {
+        let is_benefit = matches!(*name, "instructions_per_cycle" | "retired_ratio");
+        let with_role = if is_benefit { Column::benefit } else { Column::cost };
         let (width, method) = (format!("{name}_ci95"), format!("{name}_ci95_method"));
         columns.extend([
-            Column::new(name, Kind::Real, doc).title(title).plus_minus(&width).priority(90 - at),
+            with_role(Column::new(name, Kind::Real, doc).title(title))
+                .plus_minus(&width)
+                .priority(90 - at),
             Column::new(
                 &width,
                 Kind::Real,

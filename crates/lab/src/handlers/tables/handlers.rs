@@ -18,7 +18,7 @@ const QUANTILES: [(&str, u32); 4] =
 /// Columns of a time; the self times are what people see.
 fn time_columns(prefix: &str, what: &str, is_shown: bool) -> Vec<Column> {
     let shown = |column: Column, title: &str, priority: u8| {
-        let column = column.title(title).format(Format::Microseconds);
+        let column = column.title(title).format(Format::Microseconds).cost();
         if is_shown { column.priority(priority) } else { column.detail() }
     };
     let mean = Column::new(
@@ -101,7 +101,8 @@ fn columns() -> Vec<Column> {
             "Share of CPU time: self_total_ns over the length of the window on all CPUs of the row.",
         )
         .title("CPU")
-        .priority(85),
+        .priority(85)
+        .cost(),
         Column::new(
             "self_mean_tsc_cycles",
             Kind::Real,

@@ -25,7 +25,8 @@ fn key_columns() -> Vec<Column> {
     let mut columns = vec![
         condition_column(),
         Column::new("cpu", Kind::Text, "CPU number, or `all` for the sum over the measured CPUs.")
-            .priority(95),
+            .priority(95)
+            .key(),
     ];
     columns.extend(context_columns());
     columns
@@ -37,6 +38,7 @@ fn condition_column() -> Column {
         Kind::Text,
         "Condition: load/rate/stimulus, `ambient` (no load, no stimulus) or `command`.",
     )
+    .key()
 }
 
 fn context_columns() -> Vec<Column> {
@@ -46,20 +48,23 @@ fn context_columns() -> Vec<Column> {
             Kind::Text,
             "Kind of context: irq, vector, softirq, napi, nmi or exception.",
         )
-        .priority(75),
+        .priority(75)
+        .key(),
         Column::new(
             "number",
             Kind::Uint,
             "IRQ number, index of the vector, softirq number or NAPI id.",
         )
-        .detail(),
+        .detail()
+        .key(),
         Column::new(
             "name",
             Kind::Text,
             "Name that the kernel gives to the action, vector, softirq or device.",
         )
         .prefixed("number", "kind", "irq")
-        .priority(100),
+        .priority(100)
+        .key(),
     ]
 }
 

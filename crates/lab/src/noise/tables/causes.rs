@@ -17,17 +17,20 @@ pub fn causes(samples: &[NoiseSample]) -> Table {
             "Class of the time: attributed, entry/exit, unattributed (host or firmware), remainder or \
              indirect (see table noise).",
         )
-        .priority(95),
+        .priority(95)
+        .key(),
         column(
             "kind",
             Text,
             "Kind of the cause: irq, vector, softirq, nmi, exception or task; or its class, where the \
              kernel has no event; on sim also syscall and idle.",
         )
-        .priority(80),
+        .priority(80)
+        .key(),
         column("name", Text, "Name of the context, as the kernel gives it, or of the task.")
             .title("cause")
-            .priority(100),
+            .priority(100)
+            .key(),
         column("detour_count", Uint, "Detours in which this cause took time.")
             .title("detours")
             .priority(70),
@@ -37,7 +40,8 @@ pub fn causes(samples: &[NoiseSample]) -> Table {
             .priority(60),
         column("cpu_ratio", Real, "Share of the CPU: total_ns over the length of the window.")
             .title("CPU")
-            .priority(85),
+            .priority(85)
+            .cost(),
         column(
             "lost_ratio",
             Real,

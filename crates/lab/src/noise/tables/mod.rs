@@ -83,7 +83,7 @@ pub(super) fn column(name: &str, kind: Kind, doc: &str) -> Column {
 }
 
 fn cpu_column() -> Column {
-    column("cpu", Kind::Uint, "CPU that the loop ran on.").priority(100)
+    column("cpu", Kind::Uint, "CPU that the loop ran on.").priority(100).key()
 }
 
 /// Hints of a table of which people see every row.

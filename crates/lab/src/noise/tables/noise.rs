@@ -19,7 +19,8 @@ fn columns() -> Vec<Column> {
             Bool,
             "Whether irqlab traced the kernel's events meanwhile; without, only the loop ran.",
         )
-        .priority(99),
+        .priority(99)
+        .key(),
         column("window_ns", Uint, "How long the loop ran.").format(Format::Seconds).priority(60),
         column("detour_count", Uint, "Detours: gaps between two readings longer than the threshold.")
             .title("detours")
@@ -28,12 +29,14 @@ fn columns() -> Vec<Column> {
         ms("lost_ns", "Time in detours; exact.").detail(),
         column("lost_ratio", Real, "Share of the CPU that detours took: lost_ns over window_ns.")
             .title("lost")
-            .priority(98),
-        us("detour_p50_ns", "Median length of a detour; within 1/16.").title("p50").priority(70),
+            .priority(98)
+            .cost(),
+        us("detour_p50_ns", "Median length of a detour; within 1/16.").title("p50").priority(70).cost(),
         us("detour_p99_ns", "99th percentile of the lengths; within 1/16.")
             .title("p99")
-            .priority(75),
-        us("detour_max_ns", "Length of the longest detour; exact.").title("max").priority(85),
+            .priority(75)
+            .cost(),
+        us("detour_max_ns", "Length of the longest detour; exact.").title("max").priority(85).cost(),
         column(
             "detour_max_at_ns",
             Uint,

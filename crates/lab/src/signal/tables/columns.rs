@@ -68,8 +68,9 @@ pub(super) fn key_columns() -> Vec<Column> {
             "What else runs on the receiving CPU: nothing (idle), a CPU-bound job of the lowest priority \
              (background), or one of the receiver's own priority (busy).",
         )
-        .priority(99),
-        column("scheme", Kind::Text, "How the receiver learns of events.").priority(100),
+        .priority(99)
+        .key(),
+        column("scheme", Kind::Text, "How the receiver learns of events.").priority(100).key(),
     ]
 }
 
@@ -98,7 +99,8 @@ pub(super) fn activity_columns() -> Vec<Column> {
         )
         .title("CPU")
         .plus_minus("cpu_ci95_ratio")
-        .priority(95),
+        .priority(95)
+        .cost(),
         ci95("cpu_ci95_ratio", "cpu_ratio"),
         column(
             "leftover_ratio",
@@ -179,7 +181,8 @@ pub(super) fn latency_columns(stem: &str, what: &str) -> Vec<Column> {
         time("mean", Kind::Real, format!("Mean of {what}."))
             .title(&format!("{stem} mean"))
             .plus_minus(&half)
-            .priority(90),
+            .priority(90)
+            .cost(),
         ci95(&half, &format!("{stem}_mean_ns")),
     ];
     for (suffix, title, priority, share) in [
@@ -188,7 +191,7 @@ pub(super) fn latency_columns(stem: &str, what: &str) -> Vec<Column> {
         ("p999", "p99.9", 70, "99.9th percentile"),
     ] {
         let doc = format!("The {share} of {what}, all repetitions together; within 1/16.");
-        columns.push(time(suffix, Kind::Uint, doc).title(title).priority(priority));
+        columns.push(time(suffix, Kind::Uint, doc).title(title).priority(priority).cost());
     }
     let doc = format!("The largest of {what}.");
     columns.push(time("max", Kind::Uint, doc).title("max").priority(80));

@@ -1,12 +1,15 @@
 //! The costs that explain the sweep, table `costs`; and where schemes cross, table `crossovers`.
 
-use record::{Absence, Column, Format, Kind, Table, Value};
-use signalling::{Fit, Observation, Residual, Scheme, Start};
+use record::{Absence, Column, Format, Kind, Table, TableDisplay, Value};
+use signalling::{
+    Fit, Method, Observation, Offer, RateRange, Residual, Scheme, Start, Statistic, regions_at,
+};
 
 use super::super::sample::Load;
 use super::RATES;
 use super::columns::column;
 use super::rates::Point;
+use super::regions::region_table;
 
 /// The fit to the points whose CPU use was measured.
 pub(super) struct Model {
@@ -84,13 +87,19 @@ impl Model {
         vec![format!("By the fit, {} (table costs).", words.join(", "))]
     }
 
+    /// Mean latency, ns, and CPU use of a scheme at a rate; each absent where no closed form holds.
+    fn at(&self, scheme: Scheme, rate_hz: f64) -> (Option<f64>, Option<f64>) {
+        let row = Observation::new(scheme, rate_hz);
+        let predicted = self.fit.as_ref().map(|fit| fit.predict(&[row]));
+        let predicted = predicted.and_then(|rows| rows.into_iter().next());
+        predicted.map_or((None, None), |row| (row.latency_mean_ns, row.cpu_ratio))
+    }
+
     /// The rate at which the model says that two schemes take the same CPU time, events per second.
     fn crossover_hz(&self, one: Scheme, other: Scheme, range: (f64, f64)) -> Option<f64> {
-        let fit = self.fit.as_ref()?;
         let difference = |rate_hz: f64| {
-            let predicted =
-                fit.predict(&[one, other].map(|scheme| Observation::new(scheme, rate_hz)));
-            Some(predicted.first()?.cpu_ratio? - predicted.get(1)?.cpu_ratio?)
+            let cpu = |scheme| self.at(scheme, rate_hz).1;
+            Some(cpu(one)? - cpu(other)?)
         };
         let (mut low, mut high) = range;
         let sign = difference(low)?.signum();
@@ -158,6 +167,72 @@ pub fn cost_table(fit: &Fit, poll_ns: u64) -> Table {
     let given = poll_ns as f64;
     table.push(vec!["poll".into(), given.into(), Value::Absent, Value::Absent, "given".into()]);
     table
+}
+
+/// Steps of the rate in tables `curves` and `regions`.
+const STEPS: u32 = 48;
+
+/// The schemes of the points, and rates from the lowest to the highest of those.
+fn swept(points: &[Point<'_>]) -> (Vec<Scheme>, Vec<u64>) {
+    let mut schemes: Vec<Scheme> = points.iter().map(|point| point.at.scheme).collect();
+    schemes.sort_unstable();
+    schemes.dedup();
+    let rates = || points.iter().map(|point| point.at.rate_hz);
+    let range = rates().min().zip(rates().max()).filter(|(low_hz, high_hz)| low_hz < high_hz);
+    let steps = |(low_hz, high_hz)| RateRange { low_hz, high_hz }.steps(STEPS);
+    (schemes, range.map_or(Vec::new(), steps))
+}
+
+/// What the fitted model predicts between the measured rates.
+pub(super) fn curves(points: &[Point<'_>], model: &Model) -> Table {
+    let columns = vec![
+        column("scheme", Kind::Text, "How the receiver learns of events.").priority(100),
+        column("rate_hz", Kind::Uint, "Events per second.").title("rate").priority(99),
+        column("cpu_ratio", Kind::Real, "CPU use by the model; absent where no closed form holds.")
+            .title("CPU")
+            .priority(98),
+        column(
+            "latency_mean_ns",
+            Kind::Real,
+            "Mean latency by the model; absent where no closed form holds.",
+        )
+        .title("latency mean")
+        .priority(97),
+    ];
+    let doc = "CPU use and mean latency by the closed forms with the costs of table costs: the curves of \
+               the pictures.";
+    let display = TableDisplay { rows_max: Some(0), ..TableDisplay::default() };
+    let mut table = Table::new("curves", doc, columns).displayed(display);
+    let (schemes, rates) = swept(points);
+    for &scheme in &schemes {
+        for &rate_hz in &rates {
+            let (latency, cpu) = model.at(scheme, rate_hz as f64);
+            if latency.is_some() || cpu.is_some() {
+                table.push(vec![
+                    scheme.to_string().into(),
+                    rate_hz.into(),
+                    cpu.into(),
+                    latency.into(),
+                ]);
+            }
+        }
+    }
+    table
+}
+
+/// Which scheme keeps a bound of the mean latency with the least CPU use, by the fitted model.
+pub(super) fn regions(points: &[Point<'_>], model: &Model) -> Table {
+    let (schemes, rates) = swept(points);
+    let at = |rate_hz: &u64| {
+        let offer = |&scheme: &Scheme| {
+            let (latency_ns, cpu_ratio) = model.at(scheme, *rate_hz as f64);
+            let method = Method::ClosedForm;
+            Some(Offer { scheme, latency_ns: latency_ns?, cpu_ratio: cpu_ratio?, method })
+        };
+        let offers: Vec<Offer> = schemes.iter().filter_map(offer).collect();
+        regions_at(*rate_hz, &offers)
+    };
+    region_table(&rates.iter().flat_map(at).collect::<Vec<_>>(), Statistic::Mean)
 }
 
 fn crossover_columns() -> Vec<Column> {

@@ -3,6 +3,7 @@
 mod columns;
 mod fit;
 mod rates;
+mod regions;
 mod round_trips;
 mod throughput;
 
@@ -12,6 +13,7 @@ use super::experiment::Plan;
 use super::sample::Samples;
 
 pub use fit::cost_table;
+pub use regions::region_table;
 
 /// Name of the table of the sweep over event rates.
 pub(super) const RATES: &str = "rates";
@@ -30,6 +32,8 @@ pub(super) fn all(plan: &Plan, samples: &Samples) -> (Vec<Table>, Vec<Absence>) 
         round_trips::round_trips(&samples.round_trips),
         fit::costs(&model),
         fit::crossovers(&points, &model),
+        fit::curves(&points, &model),
+        fit::regions(&points, &model),
     ];
     (tables, absent)
 }

@@ -70,7 +70,8 @@ fn columns() -> Vec<Column> {
     columns.extend([
         column("rate_hz", Kind::Uint, "Events per second that were asked for; Poisson arrivals.")
             .title("rate")
-            .priority(98),
+            .priority(98)
+            .key(),
         column(
             "repetitions",
             Kind::Uint,

@@ -20,12 +20,14 @@ fn columns() -> Vec<Column> {
              has a minimum of its own.",
         )
         .title("socket buffer")
-        .priority(98),
+        .priority(98)
+        .key(),
         column("repetitions", Kind::Uint, "Windows that were measured.").detail(),
         column("throughput_bytes_per_second", Kind::Real, "Bytes received per second.")
             .title("throughput")
             .plus_minus("throughput_ci95_bytes_per_second")
-            .priority(97),
+            .priority(97)
+            .benefit(),
         ci95("throughput_ci95_bytes_per_second", "throughput_bytes_per_second"),
     ]);
     columns.extend(activity_columns());

@@ -1,7 +1,6 @@
 //! Stimuli that raise a single interrupt at an approximately known time.
 
 mod disk;
-mod echo;
 mod ipi;
 mod net;
 mod timer;
@@ -12,7 +11,6 @@ use std::time::Duration;
 use lab::footprint::Stimulus;
 
 pub use disk::Disk;
-pub use echo::echo;
 pub use ipi::Ipi;
 pub use net::{FarEnd, Net};
 pub use timer::Timer;

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::set_tcp_quickack;
 
-use super::echo::{MESSAGE_BYTES, answer, message, wait_until};
 use super::{CountedAs, RaiseInterrupt, Unavailable};
+use crate::echo::{MESSAGE_BYTES, answer, message, wait_until};
 use crate::stimulus::{Ends, connected_cards, connected_ends};
 use crate::threads::pin;
 
@@ -243,8 +243,8 @@ impl RaiseInterrupt for Net {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::echo;
     use crate::footprint::route::{Route, route};
-    use crate::footprint::stimulus::echo::echo;
     use crate::host::{Root, parse_cpu_list};
     use crate::stimulus::across_pair;
     use crate::window::Stop;
@@ -263,7 +263,7 @@ mod tests {
         let (until, ends) = (stop.clone(), stop);
         let tried = across_pair(
             cpu,
-            move |listener| pin(other).and_then(|()| echo(&listener, &until)),
+            move |listener| pin(other).and_then(|()| echo::serve(&listener, &until)),
             move |address| {
                 pin(cpu).unwrap();
                 let mut net = Net::to_peer(&address.to_string(), false).unwrap();

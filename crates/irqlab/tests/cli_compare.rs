@@ -1,0 +1,105 @@
+//! `irqlab compare`: a gate that passes, that fails, and that is refused where it would check nothing.
+
+mod cli_support;
+
+use cli_support::{Place, check_refused, rows};
+use serde_json::Value as Json;
+
+/// Two computed runs, which are exact: in the second one an event costs 10 % more.
+fn two_runs() -> Place {
+    let place = Place::new();
+    for (name, cost) in [("base", "1000ns"), ("new", "1100ns")] {
+        let words = "signal model --schemes interrupt,spin --rates 10k,100k --event-cost";
+        let mut words: Vec<&str> = words.split_whitespace().collect();
+        words.extend([cost, "--out", name]);
+        place.run(&words).assert_code(0);
+    }
+    place
+}
+
+fn difference<'a>(run: &'a Json, row: &str, column: &str) -> &'a Json {
+    let is = |one: &&Json| one["row"] == row && one["column"] == column;
+    rows(run, "differences").iter().find(is).unwrap_or_else(|| panic!("no {row} {column}"))
+}
+
+#[test]
+fn differences_of_exact_runs_are_exact() {
+    let place = two_runs();
+    let ended = place.run(&["compare", "base", "new", "--json"]);
+    ended.assert_code(0);
+    let run = ended.json();
+    assert_eq!((&run["experiment"], &run["bench"]), (&"compare".into(), &"model".into()));
+    // 10,000 events of 4 us and 1 us take 5 % of the CPU; 100 ns more each are 2 % of that.
+    let cpu = difference(&run, "10000 interrupt", "cpu_ratio");
+    assert_eq!((&cpu["verdict"], &cpu["method"]), (&"worse".into(), &"exact".into()));
+    assert!((cpu["change_ratio"].as_f64().unwrap() - 0.02).abs() < 1e-9, "{cpu}");
+    assert_eq!(cpu["change_low_ratio"], cpu["change_high_ratio"]);
+    // A spinning CPU is busy in any case.
+    assert_eq!(difference(&run, "10000 spin", "cpu_ratio")["verdict"], "equal");
+    let itself = place.run(&["compare", "base", "base", "--json"]).json();
+    assert!(rows(&itself, "differences").iter().all(|row| row["verdict"] == "equal"));
+    let markdown = place.run(&["compare", "base", "new", "--format", "markdown"]);
+    markdown.assert_code(0);
+    assert!(
+        markdown.out.contains("| worse | model | 10000 interrupt | cpu_ratio"),
+        "{}",
+        markdown.out
+    );
+    assert_eq!(place.names(), ["base", "new"], "a comparison is recorded on request alone");
+    place.run(&["compare", "base", "new", "--out", "compared"]).assert_code(0);
+    let shown = place.run(&["show", "compared", "--json"]).json();
+    assert_eq!(rows(&shown, "differences").len(), rows(&run, "differences").len());
+}
+
+#[test]
+fn a_broken_rule_ends_in_3_and_one_that_holds_in_0() {
+    let place = two_runs();
+    let gate = |rule: &str| place.run(&["compare", "base", "new", "--json", "--fail-on", rule]);
+    let broken = gate("model.cpu_ratio>+1%");
+    broken.assert_code(3);
+    assert_eq!(rows(&broken.json(), "rules")[0]["ruling"], "broken");
+    let holds = gate("model[rate_hz=10000].cpu_ratio>+3%");
+    holds.assert_code(0);
+    assert_eq!(rows(&holds.json(), "rules")[0]["ruling"], "holds");
+    gate("model[scheme=spin].cpu_ratio>+0%").assert_code(0);
+    gate("model[scheme=interrupt,rate_hz=100000].latency_mean_ns>+1").assert_code(3);
+    // What grew by 2 % shrank the other way round.
+    let back = ["compare", "new", "base", "--fail-on", "model.cpu_ratio>+0%"];
+    place.run(&back).assert_code(0);
+}
+
+#[test]
+fn the_self_test_proves_that_a_rule_can_be_broken() {
+    let place = two_runs();
+    let words = ["compare", "base", "--self-test", "--json", "--fail-on"];
+    let ended = place.run(&[&words[..], &["model.cpu_ratio>+1%"]].concat());
+    ended.assert_code(0);
+    let run = ended.json();
+    let test = &rows(&run, "self_test")[0];
+    assert_eq!(test["holds_for_itself"], true);
+    assert!((test["breaks_from_ratio"].as_f64().unwrap() - 0.01).abs() < 1e-6, "{test}");
+    let never = place.run(&[&words[..], &["model.cpu_ratio<-100%"]].concat());
+    never.assert_code(3);
+    assert_eq!(rows(&never.json(), "self_test")[0]["breaks_from_ratio"], Json::Null);
+}
+
+#[test]
+fn what_cannot_be_compared_is_refused() {
+    let place = two_runs();
+    let gate = |rule: &str| place.run(&["compare", "base", "new", "--fail-on", rule]);
+    gate("model.cpu_cycles>+1%").assert_code(2).assert_says("is about no figure");
+    gate("model[scheme=poll].cpu_ratio>+1%")
+        .assert_code(2)
+        .assert_says("no row of model has these keys");
+    place.run(&["compare", "base", "nowhere"]).assert_code(1).assert_says("nowhere");
+    let words = "signal advise --rate 1k..10k --event-cost 1us --interrupt-cost 4us --out advice";
+    place.run(&words.split_whitespace().collect::<Vec<_>>()).assert_code(0);
+    place
+        .run(&["compare", "base", "advice"])
+        .assert_code(2)
+        .assert_says("compare runs of one experiment");
+    check_refused(&["compare", "base"], "<NEW>");
+    check_refused(&["compare", "base", "new", "--fail-on", "model.cpu_ratio"], "neither > nor <");
+    check_refused(&["compare", "base", "--self-test"], "--fail-on");
+    check_refused(&["compare", "base", "new", "--margin", "-1%"], "allowed: 0% to 1000%");
+}

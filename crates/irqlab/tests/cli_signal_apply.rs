@@ -1,0 +1,179 @@
+//! `irqlab signal advise --apply` and `signal undo`: all or nothing is set, it stays, and it is restored.
+
+mod cli_support;
+
+use std::collections::BTreeMap;
+
+use cli_support::{Ended, IRQLAB, Net, absence, alone, check_refused, rows};
+
+const ATTRIBUTES: [&str; 3] = ["gro_flush_timeout", "napi_defer_hard_irqs", "threaded"];
+
+/// All that an advice may set of the tap device.
+fn settings(net: &Net) -> BTreeMap<String, String> {
+    let mut all: BTreeMap<String, String> = ATTRIBUTES
+        .map(|name| (name.to_owned(), net.read(&format!("/sys/class/net/tap0/{name}"))))
+        .into();
+    let run = advise(net, "--schemes drain").assert_code(0).json();
+    let coalescing = rows(&run, "lines").iter().find(|row| row["setting"] == "coalescing");
+    all.insert("coalescing".to_owned(), coalescing.unwrap()["now"].as_str().unwrap().to_owned());
+    all
+}
+
+fn words(more: &str) -> Vec<String> {
+    let words = format!("signal advise --rate 10k --json --nic tap0 {more}");
+    words.split_whitespace().map(str::to_owned).collect()
+}
+
+fn advise(net: &Net, more: &str) -> Ended {
+    let words = words(more);
+    net.run(&words.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+const DEFERRED: &str = "--schemes deferred:50us --apply";
+
+#[test]
+fn a_scheme_that_is_applied_stays_and_is_undone_to_what_was_before_the_first() {
+    let _alone = alone();
+    let Some(net) = Net::prepared() else { return };
+    let before = settings(&net);
+    let run = advise(&net, DEFERRED).assert_code(0).json();
+    let applied = rows(&run, "applied");
+    let of = |name: &str| applied.iter().find(|row| row["setting"] == name).unwrap();
+    assert_eq!(of("gro_flush_timeout")["in_force"], "50000");
+    assert_eq!(of("napi_defer_hard_irqs")["before"], before["napi_defer_hard_irqs"]);
+    let after = settings(&net);
+    assert_eq!(after["gro_flush_timeout"], "50000");
+    assert_eq!(after["napi_defer_hard_irqs"], "2147483647");
+    assert_eq!((&*before["coalescing"], &*after["coalescing"]), ("rx-frames 0", "rx-frames 1"));
+    // The next start of a verb is no undo.
+    net.run(&["machines"]).assert_code(0);
+    assert_eq!(settings(&net), after);
+    advise(&net, "--schemes deferred:80us --apply").assert_code(0);
+    assert_eq!(settings(&net)["gro_flush_timeout"], "80000");
+    // Another interface's undo is none of this one's, nor is one from another network.
+    let other = net.run(&["signal", "undo", "--nic", "v0"]);
+    assert!(other.assert_code(0).out.contains("nothing is to be restored"), "{}", other.out);
+    let elsewhere = Ended::of(&mut net.near_mounts(IRQLAB, &["signal", "undo"]));
+    elsewhere.assert_code(1).assert_says("tap0 is in network namespace");
+    assert_eq!(settings(&net)["gro_flush_timeout"], "80000");
+    let undone = net.run(&["signal", "undo", "--nic", "tap0"]);
+    assert!(undone.assert_code(0).out.contains("restored coalescing of tap0"), "{}", undone.out);
+    assert_eq!(settings(&net), before);
+    assert!(net.names("/run/irqlab").is_empty());
+    assert!(net.run(&["signal", "undo"]).assert_code(0).out.contains("nothing is to be restored"));
+}
+
+#[test]
+fn what_cannot_be_set_leaves_nothing_half_set() {
+    let _alone = alone();
+    let Some(net) = Net::prepared() else { return };
+    let before = settings(&net);
+    let check = |more: &str, code: i32, says: &str| {
+        advise(&net, more).assert_code(code).assert_says(says);
+        assert_eq!(settings(&net), before, "{more}");
+        assert!(net.names("/run/irqlab").is_empty(), "{more}");
+    };
+    // The driver has no NAPI that a thread could poll: refused after the others were set.
+    check(&format!("{DEFERRED} --quota 16"), 1, "tap0 refuses threaded = 1");
+    check("--schemes coalesced:8,50us --apply", 4, "its driver has no rx-usecs");
+    check("--schemes yield --apply", 4, "a program that polls must");
+    // These sysctls are the machine's: a network namespace does not have them.
+    check("--schemes spin --apply", 4, "net.core.busy_read: it cannot be read");
+    check("--schemes hybrid:1,20us --apply", 4, "it has no NAPI instance");
+    check("--latency-bound 1us --cpu-budget 1% --apply", 4, "no scheme keeps all");
+    // A veth coalesces nothing, so that no such scheme is advised for it, and none applied.
+    let veth = ["signal", "advise", "--rate", "10k", "--nic", "v0", "--json"];
+    let run = net.run(&veth).assert_code(0).json();
+    let why = absence(&run, "coalesced schemes");
+    assert_eq!(why, Some("its driver does not coalesce interrupts"));
+    let one = |row: &serde_json::Value| row["scheme"].as_str().unwrap().starts_with("coalesced");
+    assert!(!rows(&run, "advice").iter().any(one));
+    let refused = net.run(&[&veth[..], &["--apply", "--schemes", "coalesced:8,50us"]].concat());
+    refused.assert_code(4).assert_says("its driver does not coalesce interrupts");
+    // Without the right to set: the first write is refused.
+    let words = words(DEFERRED);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let without = [&["--bounding-set", "-net_admin", IRQLAB], &words[..]].concat();
+    let refused = Ended::of(&mut net.near("setpriv", &without));
+    refused.assert_code(4).assert_says("nothing is set: gro_flush_timeout of tap0 cannot be set");
+    refused.assert_says("run it as root (CAP_NET_ADMIN");
+    assert_eq!(settings(&net), before);
+    check_refused(&["signal", "advise", "--rate", "1k", "--apply"], "--nic <NAME>");
+    check_refused(&["signal", "undo", "--nic", "irqlab-no"], "there is no such network interface");
+}
+
+/// Runs irqlab, which gets a signal at the N-th of such system calls.
+fn signalled(net: &Net, signal: &str, calls: &str, when: u32, words: &[&str]) -> Ended {
+    let trace = match calls {
+        "openat" => vec!["-P", "/sys/class/net/tap0/napi_defer_hard_irqs"],
+        _ => Vec::new(),
+    };
+    let (trace_of, inject) =
+        (format!("trace={calls}"), format!("inject={calls}:signal={signal}:when={when}"));
+    let options = ["-f", "-qq", "-o", "/dev/null", "-e", &trace_of, "-e", &inject];
+    Ended::of(&mut net.near("strace", &[&trace[..], &options, &[IRQLAB], words].concat()))
+}
+
+/// Steps at most until a run that gets its signal too late.
+const STEPS_MAX: u32 = 60;
+
+#[test]
+fn a_signal_at_any_step_leaves_all_or_nothing_set() {
+    let _alone = alone();
+    let Some(net) = Net::prepared() else { return };
+    if std::process::Command::new("strace").arg("-V").output().is_err() {
+        return needs::not_run(needs::Need::Strace, "there is no strace");
+    }
+    let before = settings(&net);
+    let apply = words(DEFERRED);
+    let apply: Vec<&str> = apply.iter().map(String::as_str).collect();
+    let mut found_half_set = 0;
+    for (signal, calls) in
+        [("SIGKILL", "openat"), ("SIGKILL", "rename"), ("SIGKILL", "unlink"), ("SIGINT", "openat")]
+    {
+        for when in 1..=STEPS_MAX {
+            assert!(when < STEPS_MAX, "{signal}, {calls}");
+            let ended = signalled(&net, signal, calls, when, &apply);
+            let at = format!("{signal} at {calls} {when}: {}", ended.err);
+            if ended.code == Some(0) {
+                assert_eq!(net.read("/sys/class/net/tap0/gro_flush_timeout"), "50000", "{at}");
+                net.run(&["signal", "undo"]).assert_code(0);
+            }
+            let is_changed = net.read("/sys/class/net/tap0/gro_flush_timeout") != "0";
+            if signal == "SIGINT" {
+                assert!(!is_changed, "{at}");
+                assert!(net.names("/run/irqlab").is_empty(), "{at}");
+            }
+            found_half_set += u32::from(is_changed);
+            // The next start restores what was not finished. After the deciding rename, undo does.
+            let next = net.run(&["machines"]);
+            let is_kept = net.names("/run/irqlab").iter().any(|name| name.starts_with("kept"));
+            if is_kept {
+                assert!(!next.err.contains("restored"), "{at}: {}", next.err);
+                net.run(&["signal", "undo"]).assert_code(0);
+            }
+            assert_eq!(settings(&net), before, "{at}");
+            assert!(net.names("/run/irqlab").is_empty(), "{at}");
+            if ended.code == Some(0) {
+                break;
+            }
+        }
+    }
+    println!("{found_half_set} kills left settings changed");
+    assert!(found_half_set >= 4, "{found_half_set}");
+    // An undo that is killed is done by the next one.
+    let mut found_half_undone = 0;
+    for when in 1..=STEPS_MAX {
+        assert!(when < STEPS_MAX);
+        advise(&net, DEFERRED).assert_code(0);
+        let ended = signalled(&net, "SIGKILL", "openat", when, &["signal", "undo"]);
+        let left = net.read("/sys/class/net/tap0/gro_flush_timeout") != "0";
+        found_half_undone += u32::from(left);
+        net.run(&["signal", "undo"]).assert_code(0);
+        assert_eq!(settings(&net), before, "SIGKILL at step {when} of undo");
+        if ended.code == Some(0) {
+            break;
+        }
+    }
+    assert!(found_half_undone >= 1);
+}

@@ -1,0 +1,161 @@
+//! `irqlab signal run --nic --peer`: a veth whose other end is in another network, and irqlab's echo there.
+
+mod cli_support;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use cli_support::{Ended, IRQLAB, Net, absence, alone, check_refused, rows, signal, wait_until};
+use rustix::process::Signal;
+
+const PEER: &str = "192.0.2.2:7007";
+
+/// irqlab's echo in the far namespace, until this is dropped.
+struct Echo(Child);
+
+impl Echo {
+    fn start(net: &Net) -> Echo {
+        let mut command = net.far(IRQLAB, &["echo", "--listen", PEER]);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, format!("listening at {PEER}\n"));
+        Echo(child)
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        let _ = self.0.kill().and_then(|()| self.0.wait());
+    }
+}
+
+/// A network, where sender and receiver have a CPU each.
+fn net() -> Option<Net> {
+    if !Path::new("/sys/devices/system/cpu/cpu1").exists() {
+        needs::not_run(needs::Need::Cpus, "sender and receiver need a CPU each");
+        return None;
+    }
+    Net::prepared()
+}
+
+/// Every setting in sysfs that a run changes.
+fn settings(net: &Net) -> BTreeMap<&'static str, String> {
+    ["gro_flush_timeout", "napi_defer_hard_irqs", "threaded", "queues/rx-0/rps_cpus"]
+        .map(|name| (name, net.read(&format!("/sys/class/net/v0/{name}"))))
+        .into()
+}
+
+fn command(net: &Net, more: &str) -> Command {
+    let words = format!("signal run --nic v0 --peer {PEER} --loads idle -c 1 --json {more}");
+    net.near(IRQLAB, &words.split_whitespace().collect::<Vec<_>>())
+}
+
+#[test]
+fn a_card_and_a_peer_give_rates_and_round_trips_and_what_is_not_there_is_absent() {
+    let _alone = alone();
+    let Some(net) = net() else { return };
+    let before = settings(&net);
+    // Nobody listens.
+    let words = "-d 50ms --repetitions 1 --rates 500 --schemes drain,coalesced:8,50us";
+    let ended = Ended::of(&mut command(&net, words));
+    ended.assert_code(4).assert_says("no connection to the peer");
+    ended.assert_says(&format!("irqlab echo --listen {PEER}"));
+    assert_eq!(settings(&net), before);
+    let echo = Echo::start(&net);
+    let run = Ended::of(&mut command(&net, words)).assert_code(0).json();
+    assert_eq!((&run["settings"]["rig"], &run["settings"]["nic"]), (&"nic".into(), &"v0".into()));
+    assert_eq!(run["settings"]["packets_placed_by"], "steering (RPS)");
+    for table in ["rates", "round_trips"] {
+        let rows = rows(&run, table);
+        assert_eq!(rows.len(), 1, "{run}");
+        assert_eq!(rows[0]["scheme"], "drain");
+    }
+    let why = absence(&run, "coalesced:8,50us, idle").unwrap();
+    assert!(why.contains("v0: its driver does not coalesce interrupts"), "{why}");
+    let why = absence(&run, "drain, idle, during a bulk transfer").unwrap();
+    assert!(why.contains("no bulk data"), "{why}");
+    assert_eq!(settings(&net), before);
+    // By way of another interface, there is no such peer.
+    let ended = net.run(&["signal", "run", "--nic", "tap0", "--peer", PEER, "--rates", "500"]);
+    ended.assert_code(4).assert_says("by way of tap0");
+    drop(echo);
+    for (words, says) in [
+        ("--nic irqlab-no --peer 127.0.0.1:1", "there is no such network interface"),
+        ("--nic lo --peer 127.0.0.1", "HOST:PORT"),
+        ("--nic lo --peer :", "HOST:PORT"),
+        ("--nic lo", "--peer"),
+        ("--peer 127.0.0.1:1", "--nic"),
+        ("--nic lo --peer 127.0.0.1:1 --rig veth", "cannot be used with"),
+        ("--nic lo --peer 127.0.0.1:1 -d 31s", "at most 30s"),
+        ("--nic lo --peer 127.0.0.1:1 --napi threaded", "for --rig veth"),
+        ("--hybrid irq-suspension", "for --rig veth"),
+        ("--rig veth --napi thread", "softirq, threaded"),
+    ] {
+        let words: Vec<&str> = ["signal", "run"].into_iter().chain(words.split(' ')).collect();
+        check_refused(&words, says);
+    }
+}
+
+/// A run that goes on for long.
+const LONG: &str = "-d 50ms --repetitions 1000 --parts rates --rates 2k --schemes drain";
+
+fn start(net: &Net) -> Child {
+    command(net, LONG).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// Waits until so many datagrams came back: several windows.
+fn wait_for_windows(net: &Net, already: u64) {
+    let received = || net.read("/sys/class/net/v0/statistics/rx_packets").parse::<u64>().unwrap();
+    wait_until("datagrams come back", || received() > already + 1_000);
+}
+
+fn received(net: &Net) -> u64 {
+    net.read("/sys/class/net/v0/statistics/rx_packets").parse().unwrap()
+}
+
+#[test]
+fn a_peer_that_goes_away_leaves_a_partial_result_that_is_marked() {
+    let _alone = alone();
+    let Some(net) = net() else { return };
+    let before = settings(&net);
+    let echo = Echo::start(&net);
+    let child = start(&net);
+    wait_for_windows(&net, received(&net));
+    drop(echo);
+    let ended = Ended::of_output(&child.wait_with_output().unwrap());
+    let run = ended.assert_code(0).json();
+    assert_eq!(run["complete"], false);
+    assert!(rows(&run, "rates")[0]["repetitions"].as_u64().unwrap() > 0);
+    let why = absence(&run, "drain, idle").unwrap();
+    assert_eq!(why, format!("the peer {PEER} has gone away"));
+    assert_eq!(settings(&net), before);
+}
+
+#[test]
+fn the_card_is_as_before_after_ctrl_c_and_after_a_kill() {
+    let _alone = alone();
+    let Some(net) = net() else { return };
+    let before = settings(&net);
+    let _echo = Echo::start(&net);
+    for end in [Signal::INT, Signal::KILL] {
+        let child = start(&net);
+        wait_for_windows(&net, received(&net));
+        assert_ne!(settings(&net), before);
+        signal(&child, end);
+        let ended = Ended::of_output(&child.wait_with_output().unwrap());
+        if end == Signal::INT {
+            assert_eq!(ended.assert_code(0).json()["complete"], false);
+        } else {
+            assert_eq!(ended.code, None);
+            assert_ne!(settings(&net), before, "nobody could restore it");
+            net.run(&["machines"])
+                .assert_code(0)
+                .assert_says("restored queues/rx-0/rps_cpus of v0");
+        }
+        assert_eq!(settings(&net), before, "{end:?}");
+        assert!(net.names("/run/irqlab").is_empty());
+    }
+}

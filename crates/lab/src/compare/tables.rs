@@ -1,0 +1,227 @@
+//! A comparison as tables of a run.
+
+use record::{Absence, Column, Format, Keep, Kind, RowFilter, Table, TableDisplay, Value};
+
+use super::{Comparison, Limit, Method, SelfTest, Verdict, row_name};
+
+/// Rows that people see without asking for more.
+const ROWS_SHOWN: u64 = 60;
+
+fn column(name: &str, kind: Kind, doc: &str) -> Column {
+    Column::new(name, kind, doc)
+}
+
+/// The tables `rules`, where rules were given, and `differences`; and what is absent from them.
+#[must_use]
+pub fn tables(comparison: &Comparison<'_>, tests: &[SelfTest]) -> (Vec<Table>, Vec<Absence>) {
+    let mut tables = Vec::new();
+    if !tests.is_empty() {
+        tables.push(self_tests(tests));
+    } else if !comparison.outcomes.is_empty() {
+        tables.push(rules(comparison));
+    }
+    tables.push(differences(comparison));
+    let absence = |(table, why): &(String, &'static str)| Absence {
+        table: "differences".to_owned(),
+        what: format!("table {table}"),
+        reason: (*why).to_owned(),
+        remedy: None,
+    };
+    (tables, comparison.left_out.iter().map(absence).collect())
+}
+
+fn limit_values(limit: Limit) -> [Value; 2] {
+    match limit {
+        Limit::Ratio(ratio) => [ratio.into(), Value::Absent],
+        Limit::Absolute(by) => [Value::Absent, by.into()],
+    }
+}
+
+fn rule_columns() -> Vec<Column> {
+    vec![
+        column("rule", Kind::Text, "The rule, as it was given.").priority(100).key(),
+        column("limit_ratio", Kind::Real, "Its limit, as a part of the first run's figure.")
+            .detail(),
+        column("limit", Kind::Real, "Its limit in the unit of the column, where it was given so.")
+            .detail(),
+    ]
+}
+
+fn rules(comparison: &Comparison<'_>) -> Table {
+    let mut columns = rule_columns();
+    columns.extend([
+        column(
+            "ruling",
+            Kind::Text,
+            "broken: a figure is beyond the limit, its whole interval where it has one. in doubt: a figure is \
+             beyond it and its interval is not, or a row is missing. holds: none is.",
+        )
+        .priority(99),
+        column("cell_count", Kind::Uint, "Figures that were compared.").title("figures").priority(80),
+        column("missing_count", Kind::Uint, "Figures that the second run lacks.")
+            .title("missing")
+            .priority(70),
+        column("worst_row", Kind::Text, "The row of the figure that is farthest from holding.")
+            .title("worst")
+            .priority(90),
+        column("worst_change_ratio", Kind::Real, "Its change, as a part of the first run's figure.")
+            .title("change")
+            .priority(95),
+    ]);
+    let mut table = Table::new("rules", "What each rule of the gate came to.", columns);
+    for outcome in &comparison.outcomes {
+        let mut row: Vec<Value> = vec![outcome.rule.text.clone().into()];
+        row.extend(limit_values(outcome.rule.limit));
+        let worst = outcome.worst.clone();
+        row.extend([
+            outcome.ruling.word().into(),
+            (outcome.cells as u64).into(),
+            (outcome.missing as u64).into(),
+            worst.as_ref().map(|(row, _)| row.clone()).into(),
+            worst.and_then(|(_, change)| change).into(),
+        ]);
+        table.push(row);
+    }
+    table
+}
+
+fn self_tests(tests: &[SelfTest]) -> Table {
+    let mut columns = rule_columns();
+    columns.extend([
+        column(
+            "holds_for_itself",
+            Kind::Bool,
+            "Whether the rule holds when the run is compared with itself.",
+        )
+        .priority(99),
+        column(
+            "breaks_from_ratio",
+            Kind::Real,
+            "Smallest change of the rule's figures, as a part of them, that breaks it: its limit and, on a live \
+             bench, half the width of the widened interval of the difference. Absent where no change breaks it.",
+        )
+        .title("breaks from")
+        .priority(98),
+    ]);
+    let doc = "Whether each rule can be broken, and by how small a change.";
+    let mut table = Table::new("self_test", doc, columns);
+    for test in tests {
+        let mut row: Vec<Value> = vec![test.rule.text.clone().into()];
+        row.extend(limit_values(test.rule.limit));
+        row.extend([test.holds_for_itself.into(), test.breaks_from_ratio.into()]);
+        table.push(row);
+    }
+    table
+}
+
+fn difference_columns() -> Vec<Column> {
+    let real = |name: &str, doc: &str| column(name, Kind::Real, doc);
+    vec![
+        column(
+            "differs",
+            Kind::Bool,
+            "Whether the figures differ for all that is known, or the second run lacks one.",
+        )
+        .detail(),
+        column(
+            "verdict",
+            Kind::Text,
+            "worse, better: a cost or a benefit changed. changed: a figure that is neither. equal: exactly, or by \
+             intervals within the margin. can't tell: neither. missing: the second run lacks it.",
+        )
+        .priority(99),
+        column("table", Kind::Text, "Table of both runs.").priority(60).key(),
+        column("row", Kind::Text, "Its row: the values of its key columns.").priority(98).key(),
+        column("column", Kind::Text, "Its column.").priority(100).key(),
+        real("base", "The first run's figure, in the unit of the column.").digits(5).priority(94),
+        real("base_low", "Lower end of its 95 % interval.").detail(),
+        real("base_high", "Upper end of it.").detail(),
+        real("new", "The second run's figure.").digits(5).priority(93),
+        real("new_low", "Lower end of its 95 % interval.").detail(),
+        real("new_high", "Upper end of it.").detail(),
+        real("change_ratio", "Second less first, as a part of the first; absent where that is 0.")
+            .title("change")
+            .priority(97),
+        real(
+            "change_low_ratio",
+            "Lower end of the simultaneous 95 % interval of change_ratio; the change itself where it is exact.",
+        )
+        .title("ci95 from")
+        .priority(90),
+        real("change_high_ratio", "Upper end of it.").title("to").priority(89),
+        real("change", "Second less first, in the unit of the column.").format(Format::Auto).detail(),
+        column(
+            "method",
+            Kind::Text,
+            "exact: any difference is one. intervals: MOVER, widened by Bonferroni for all figures together. no \
+             interval: not judged.",
+        )
+        .priority(50),
+    ]
+}
+
+fn differences(comparison: &Comparison<'_>) -> Table {
+    let count = |verdict: Verdict| {
+        comparison.differences.iter().filter(|one| one.verdict == verdict).count()
+    };
+    let all = [
+        Verdict::Worse,
+        Verdict::Changed,
+        Verdict::Better,
+        Verdict::Undecided,
+        Verdict::Missing,
+        Verdict::Equal,
+    ];
+    let counts: Vec<String> = all
+        .into_iter()
+        .filter(|verdict| count(*verdict) > 0)
+        .map(|verdict| format!("{} {}", count(verdict), verdict.word()))
+        .collect();
+    let mut notes =
+        vec![format!("{} figures: {}", comparison.differences.len(), counts.join(", "))];
+    if comparison.differences.iter().any(|one| one.method == Method::Intervals) {
+        notes.push(format!(
+            "intervals of differences are {:.2} times wider than each alone would need, so that all hold \
+             together in 95 % of comparisons",
+            comparison.widening
+        ));
+    }
+    let others = "equal or undecided".to_owned();
+    let display = TableDisplay {
+        title: "What changed".to_owned(),
+        filter: Some(RowFilter { column: "differs".to_owned(), keep: Keep::Bool(true), others }),
+        rows_max: Some(ROWS_SHOWN),
+        notes,
+        ..TableDisplay::default()
+    };
+    let doc = "Each figure of both runs, the worst first.";
+    let mut table = Table::new("differences", doc, difference_columns()).displayed(display);
+    for one in &comparison.differences {
+        let (base, new) = (one.pair.base, one.pair.new);
+        let ends = |interval: Option<(f64, f64)>| {
+            [interval.map(|(low, _)| low).into(), interval.map(|(_, high)| high).into()]
+        };
+        let [base_low, base_high] = ends(base.interval);
+        let [new_low, new_high] = ends(new.and_then(|new| new.interval));
+        let ratio = |change: Option<f64>| Value::from(change.and_then(|change| one.ratio(change)));
+        table.push(vec![
+            (!matches!(one.verdict, Verdict::Equal | Verdict::Undecided)).into(),
+            one.verdict.word().into(),
+            one.pair.table.name.clone().into(),
+            row_name(&one.pair).into(),
+            one.pair.column.name.clone().into(),
+            base.value.into(),
+            base_low,
+            base_high,
+            new.map(|new| new.value).into(),
+            new_low,
+            new_high,
+            ratio(one.change),
+            ratio(one.interval.map(|(low, _)| low)),
+            ratio(one.interval.map(|(_, high)| high)),
+            one.change.into(),
+            one.method.word().into(),
+        ]);
+    }
+    table
+}

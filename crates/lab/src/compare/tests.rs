@@ -1,0 +1,165 @@
+//! Two runs of two rows each, and what is said of their differences.
+
+use record::{Column, Kind, Run, SCHEMA, Table, Value};
+
+use super::*;
+
+fn run(bench: &str, rows: &[(&str, f64, Option<f64>)]) -> Run {
+    let columns = vec![
+        Column::new("name", Kind::Text, "").key(),
+        Column::new("self_mean_ns", Kind::Real, "").plus_minus("self_mean_ci95_ns").cost(),
+        Column::new("self_mean_ci95_ns", Kind::Real, "").detail(),
+        Column::new("count", Kind::Uint, ""),
+    ];
+    let mut table = Table::new("handlers", "", columns);
+    for (name, mean, half) in rows {
+        table.push(vec![(*name).into(), (*mean).into(), (*half).into(), 7_u64.into()]);
+    }
+    Run {
+        schema: SCHEMA.to_owned(),
+        experiment: "handlers".to_owned(),
+        bench: bench.to_owned(),
+        started_utc: String::new(),
+        complete: true,
+        host: serde_json::Map::new(),
+        settings: serde_json::Map::new(),
+        observer: serde_json::Map::new(),
+        warnings: Vec::new(),
+        absent: Vec::new(),
+        tables: vec![table],
+    }
+}
+
+fn plan(rules: &[&str]) -> Plan {
+    let rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
+    Plan { all_rows: false, margin_ratio: 0.02, rules }
+}
+
+/// The verdict on the mean of `name`.
+fn verdict(comparison: &Comparison<'_>, name: &str) -> Verdict {
+    let is =
+        |one: &&Difference<'_>| one.pair.row[0].1 == name && one.pair.column.name == "self_mean_ns";
+    comparison.differences.iter().find(is).unwrap().verdict
+}
+
+#[test]
+fn simulated_figures_differ_by_any_difference() {
+    let base = run("sim", &[("a", 1000.0, Some(50.0)), ("b", 10.0, None), ("c", 5.0, None)]);
+    let new = run("sim", &[("a", 1000.5, Some(50.0)), ("b", 10.0, None)]);
+    let found = compare(&base, &new, &plan(&[])).unwrap();
+    assert_eq!(verdict(&found, "a"), Verdict::Worse);
+    assert_eq!(verdict(&found, "b"), Verdict::Equal);
+    assert_eq!(verdict(&found, "c"), Verdict::Missing);
+    assert_eq!(found.differences[0].interval, Some((0.5, 0.5)));
+    // Counts have no direction, and are compared all the same.
+    assert_eq!(found.differences.len(), 6);
+}
+
+#[test]
+fn measured_figures_differ_beyond_their_intervals() {
+    let base =
+        run("live", &[("a", 100.0, Some(3.0)), ("b", 100.0, Some(3.0)), ("c", 100.0, Some(0.1))]);
+    let new =
+        run("live", &[("a", 120.0, Some(4.0)), ("b", 104.0, Some(4.0)), ("c", 100.5, Some(0.1))]);
+    let found = compare(&base, &new, &plan(&[])).unwrap();
+    assert_eq!(verdict(&found, "a"), Verdict::Worse);
+    assert_eq!(verdict(&found, "b"), Verdict::Undecided);
+    assert_eq!(verdict(&found, "c"), Verdict::Equal);
+    // 5 ns by the two intervals, widened for three figures: 2.394 normal deviations in place of 1.960.
+    let (low, high) = found.differences[0].interval.unwrap();
+    assert!((low - (20.0 - 5.0 * 2.394 / 1.960)).abs() < 0.01, "{low}");
+    assert!((high - (20.0 + 5.0 * 2.394 / 1.960)).abs() < 0.01, "{high}");
+    let better = compare(&new, &base, &plan(&[])).unwrap();
+    assert_eq!(verdict(&better, "a"), Verdict::Better);
+    // The same on a simulated machine, whose figures have no such error.
+    let [base, new] = [base, new].map(|run| Run { bench: "sim".to_owned(), ..run });
+    assert_eq!(verdict(&compare(&base, &new, &plan(&[])).unwrap(), "b"), Verdict::Worse);
+}
+
+#[test]
+fn a_rule_is_broken_beyond_its_limit_alone() {
+    let base = run("live", &[("a", 100.0, Some(1.0)), ("b", 100.0, Some(1.0))]);
+    let new = run("live", &[("a", 110.0, Some(1.0)), ("b", 90.0, Some(1.0))]);
+    let ruling = |rule: &str| compare(&base, &new, &plan(&[rule])).unwrap().outcomes[0].ruling;
+    assert_eq!(ruling("handlers.self_mean_ns>+5%"), Ruling::Broken);
+    // 10 % with an interval of 1.6: beyond 9 % for all that is measured, and not for all that is known.
+    assert_eq!(ruling("handlers.self_mean_ns>+9%"), Ruling::InDoubt);
+    assert_eq!(ruling("handlers.self_mean_ns>+20%"), Ruling::Holds);
+    assert_eq!(ruling("self_mean_ns>+5"), Ruling::Broken);
+    assert_eq!(ruling("handlers[name=b].self_mean_ns>+5%"), Ruling::Holds);
+    assert_eq!(ruling("handlers[name=b].self_mean_ns<-5%"), Ruling::Broken);
+    let outcome = &compare(&base, &new, &plan(&["handlers.self_mean_ns>+5%"])).unwrap().outcomes[0];
+    assert_eq!((outcome.cells, outcome.missing), (2, 0));
+    assert_eq!(outcome.worst, Some(("a".to_owned(), Some(0.1))));
+}
+
+#[test]
+fn a_gate_that_checks_nothing_is_refused() {
+    let base = run("live", &[("a", 100.0, Some(1.0))]);
+    let error = |rule: &str| compare(&base, &base, &plan(&[rule])).unwrap_err().to_string();
+    assert!(error("handlers.self_p99_ns>+5%").contains("about no figure"));
+    assert!(
+        error("handlers[name=x].self_mean_ns>+5%").contains("no row of handlers has these keys")
+    );
+    assert!(error("handlers.count>+5%").contains("has an interval"));
+    let gone = run("live", &[("z", 1.0, Some(0.1))]);
+    let found = compare(&base, &gone, &plan(&["handlers.self_mean_ns>+5%"])).unwrap();
+    assert_eq!((found.outcomes[0].ruling, found.outcomes[0].missing), (Ruling::InDoubt, 1));
+    let other = Run { experiment: "noise".to_owned(), ..base.clone() };
+    assert!(matches!(compare(&base, &other, &plan(&[])), Err(CompareError::Experiments(..))));
+    let twice = run("live", &[("a", 1.0, None), ("a", 2.0, None)]);
+    assert_eq!(compare(&twice, &twice, &plan(&[])).unwrap_err(), CompareError::Nothing);
+}
+
+#[test]
+fn the_self_test_finds_from_where_a_rule_breaks() {
+    let rules = plan(&["handlers.self_mean_ns>+5%", "handlers.self_mean_ns<-5%"]);
+    let exact = self_test(&run("sim", &[("a", 100.0, None)]), &rules).unwrap();
+    for test in &exact {
+        assert!(test.holds_for_itself);
+        assert!((test.breaks_from_ratio.unwrap() - 0.05).abs() < 1e-6, "{test:?}");
+    }
+    // Two intervals of 3 make one of 4.24.
+    let live = self_test(&run("live", &[("a", 100.0, Some(3.0))]), &rules).unwrap();
+    assert!((live[0].breaks_from_ratio.unwrap() - 0.0924).abs() < 1e-4, "{live:?}");
+    // No figure can shrink by more than itself.
+    let never = plan(&["handlers.self_mean_ns<-100%"]);
+    assert_eq!(
+        self_test(&run("sim", &[("a", 100.0, None)]), &never).unwrap()[0].breaks_from_ratio,
+        None
+    );
+}
+
+#[test]
+fn rules_are_read_or_refused_with_their_form() {
+    let rule: Rule = "handlers[name=a>b, kind=irq].self_p99_ns > +2.5%".parse().unwrap();
+    assert_eq!(rule.table.as_deref(), Some("handlers"));
+    assert_eq!(rule.filter[0], ("name".to_owned(), "a>b".to_owned()));
+    assert_eq!((rule.column.as_str(), rule.is_upper), ("self_p99_ns", true));
+    assert_eq!(rule.limit, Limit::Ratio(0.025));
+    for text in [
+        "", "handlers", "a.b>", "a.b>x%", "a.b>inf", "a.b>-2%", "a.b<+2%", "a[b.c>1", "a[b]c>1",
+        ".b>1", "a[b].c>1", ">1",
+    ] {
+        let error = text.parse::<Rule>().expect_err(text).to_string();
+        assert!(error.contains("a rule is TABLE.COLUMN>+2%"), "{error}");
+    }
+}
+
+#[test]
+fn what_else_differs_is_said() {
+    let mut base = run("live", &[("a", 1.0, Some(0.1))]);
+    let mut new = base.clone();
+    new.complete = false;
+    base.settings.insert("duration_ns".to_owned(), 1.into());
+    new.settings.insert("duration_ns".to_owned(), 2.into());
+    base.host.insert("kernel".to_owned(), "6.1".into());
+    let warnings = compare(&base, &new, &plan(&[])).unwrap().warnings;
+    assert_eq!(warnings.len(), 3, "{warnings:?}");
+    assert!(warnings[2].contains("setting duration_ns differs: 1 and 2"), "{warnings:?}");
+    let mut rows = base.tables[0].rows().to_vec();
+    rows.push(vec!["b".into(), 1.0.into(), Value::Absent, 1_u64.into()]);
+    rows.into_iter().skip(1).for_each(|row| new.tables[0].push(row));
+    let warnings = compare(&base, &new, &plan(&[])).unwrap().warnings;
+    assert!(warnings.last().unwrap().contains("1 rows are in the second run alone"));
+}

@@ -1,0 +1,69 @@
+//! Table `regions`: which scheme keeps a bound of the latency with the least CPU use, by event rate.
+
+use record::{Column, Kind, Table, TableDisplay};
+use signalling::{Region, Statistic};
+
+use super::columns::column;
+
+fn columns() -> Vec<Column> {
+    vec![
+        column("rate_hz", Kind::Uint, "Events per second.").title("rate").priority(100),
+        column("scheme", Kind::Text, "The scheme that keeps the bound with the least CPU use.")
+            .priority(99),
+        column(
+            "bound_from_ns",
+            Kind::Real,
+            "Smallest bound for which it is that: its own latency.",
+        )
+        .title("bound")
+        .up_to("bound_to_ns")
+        .priority(98),
+        column(
+            "bound_to_ns",
+            Kind::Real,
+            "Bound from which on another scheme is cheaper; absent where there is none.",
+        )
+        .detail(),
+        column("cpu_ratio", Kind::Real, "Its CPU use.").title("CPU").priority(97),
+        column("statistic", Kind::Text, "Figure of the latency that the bound is for.")
+            .priority(50),
+        column("method", Kind::Text, "How its figures were computed: closed-form, or simulation.")
+            .priority(60),
+    ]
+}
+
+/// The table of regions; `statistic`: the figure of the latency that has the bound. People see the
+/// picture, programs the rows.
+#[must_use]
+pub fn region_table(regions: &[Region], statistic: Statistic) -> Table {
+    let doc = "By event rate and bound of the latency: the scheme that keeps the bound with the least CPU \
+               use, by the model.";
+    let display = TableDisplay {
+        title: "the cheapest scheme by rate and bound".to_owned(),
+        rows_max: Some(0),
+        ..TableDisplay::default()
+    };
+    let mut table = Table::new("regions", doc, columns()).displayed(display);
+    for region in regions {
+        table.push(vec![
+            region.rate_hz.into(),
+            region.scheme.to_string().into(),
+            region.from_ns.into(),
+            region.to_ns.into(),
+            region.cpu_ratio.into(),
+            statistic.label().into(),
+            region.method.label().into(),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_can_be_shown() {
+        assert_eq!(region_table(&[], Statistic::Mean).check_display(), Ok(()));
+    }
+}

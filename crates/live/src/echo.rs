@@ -1,0 +1,305 @@
+//! The far end of the network stimuli, and of measurements by a network card: answers each message after
+//! the requested delay, and each datagram at once.
+//!
+//! Datagrams are answered only to an address that has a connection, whose handshake shows that it is not
+//! forged; and only requests, so that two of these never answer each other.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::window::Stop;
+
+/// Bytes of a message: the delay in ns, and 8 unused bytes.
+pub(crate) const MESSAGE_BYTES: usize = 16;
+/// Longest delay.
+pub(crate) const DELAY_MAX: Duration = Duration::from_secs(1);
+/// The last part of a wait is a busy-wait of this length.
+const AWAKE: Duration = Duration::from_millis(2);
+/// Connections at a time.
+const CONNECTIONS_MAX: usize = 16;
+/// A connection on which no message was completed for this time is closed.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// Where a datagram says what it is; the bytes before it, and after it, are the sender's own.
+const MARK: std::ops::Range<usize> = 8..16;
+/// Marks of a request and of its answer.
+const REQUEST: [u8; 8] = *b"irqlab ?";
+const ANSWER: [u8; 8] = *b"irqlab !";
+/// Shortest and longest datagram that is answered, bytes.
+pub(crate) const DATAGRAM_BYTES: std::ops::RangeInclusive<usize> = 16..=8192;
+/// How long the thread for datagrams waits before it looks whether it should end.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// Makes a datagram of at least 16 bytes a request.
+pub(crate) fn mark_request(datagram: &mut [u8]) {
+    if let Some(mark) = datagram.get_mut(MARK) {
+        mark.copy_from_slice(&REQUEST);
+    }
+}
+
+/// Whether a datagram is an answer.
+pub(crate) fn is_answer(datagram: &[u8]) -> bool {
+    datagram.get(MARK) == Some(&ANSWER[..])
+}
+
+/// A message that requests an answer after `delay`.
+pub(crate) fn message(delay: Duration) -> [u8; MESSAGE_BYTES] {
+    let mut message = [0; MESSAGE_BYTES];
+    let delay_ns = delay.min(DELAY_MAX).as_nanos() as u64;
+    message[..8].copy_from_slice(&delay_ns.to_ne_bytes());
+    message
+}
+
+/// Waits until `due`: asleep first, then busy.
+pub(crate) fn wait_until(due: Instant) {
+    std::thread::sleep(due.saturating_duration_since(Instant::now()).saturating_sub(AWAKE));
+    while Instant::now() < due {
+        std::hint::spin_loop();
+    }
+}
+
+/// Answers until the other end closes, or takes longer than `silence_max` for a message. Longer delays than
+/// the maximum are cut to it.
+pub(crate) fn answer(mut far: TcpStream, silence_max: Option<Duration>) {
+    let mut message = [0; MESSAGE_BYTES];
+    while read_message(&mut far, &mut message, silence_max).is_ok() {
+        let start = Instant::now();
+        let delay_ns = u64::from_ne_bytes(message[..8].try_into().unwrap_or_default());
+        let delay = Duration::from_nanos(delay_ns).min(DELAY_MAX);
+        wait_until(start + delay);
+        if far.write_all(&message).is_err() {
+            return;
+        }
+    }
+}
+
+/// Reads a message, with a timeout for the whole message: single bytes do not extend it. `None`: no timeout.
+fn read_message(
+    far: &mut TcpStream,
+    message: &mut [u8; MESSAGE_BYTES],
+    time_max: Option<Duration>,
+) -> io::Result<()> {
+    let Some(time_max) = time_max else { return far.read_exact(message) };
+    let deadline = Instant::now() + time_max;
+    let mut rest = &mut message[..];
+    while !rest.is_empty() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        far.set_read_timeout(Some(left))?;
+        match far.read(rest) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => rest = &mut rest[count..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Addresses that have connections, and how many.
+#[derive(Clone, Default)]
+struct Clients(Arc<Mutex<HashMap<IpAddr, usize>>>);
+
+/// One connection of an address.
+struct Client(Clients, IpAddr);
+
+impl Clients {
+    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, address: IpAddr) -> Client {
+        *self.lock().entry(address).or_default() += 1;
+        Client(self.clone(), address)
+    }
+
+    fn number(&self) -> usize {
+        self.lock().values().sum()
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let mut all = self.0.lock();
+        if let Some(number) = all.get_mut(&self.1) {
+            *number -= 1;
+            if *number == 0 {
+                all.remove(&self.1);
+            }
+        }
+    }
+}
+
+/// Answers datagrams until `ends`.
+fn answer_datagrams(socket: &UdpSocket, clients: &Clients, ends: &AtomicBool) {
+    let mut datagram = [0; *DATAGRAM_BYTES.end() + 1];
+    while !ends.load(Relaxed) {
+        // A timeout, or an answer that could not be delivered.
+        let Ok((length, from)) = socket.recv_from(&mut datagram) else { continue };
+        let is_request = DATAGRAM_BYTES.contains(&length) && datagram[MARK] == REQUEST;
+        if is_request && clients.lock().contains_key(&from.ip()) {
+            datagram[MARK].copy_from_slice(&ANSWER);
+            // Without room, it is as if the network had lost it.
+            let _ = socket.send_to(&datagram[..length], from);
+        }
+    }
+}
+
+/// Answers all connections, a limited number at a time, and the datagrams of those who have one, at the same
+/// port, until `stop`.
+///
+/// # Errors
+/// When the port is taken for datagrams, or no more connections can be accepted.
+pub fn serve(listener: &TcpListener, stop: &Stop) -> io::Result<()> {
+    let address = listener.local_addr()?;
+    let socket = UdpSocket::bind(address).map_err(|error| {
+        io::Error::new(error.kind(), format!("datagrams at {address}: {error}"))
+    })?;
+    socket.set_read_timeout(Some(LOOK_AGAIN))?;
+    let (clients, ends) = (Clients::default(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| answer_datagrams(&socket, &clients, &ends));
+        let served = serve_connections(listener, stop, &clients);
+        ends.store(true, Relaxed);
+        served
+    })
+}
+
+fn serve_connections(listener: &TcpListener, stop: &Stop, clients: &Clients) -> io::Result<()> {
+    while !stop.is_requested() {
+        let mut ready = [
+            PollFd::new(listener, PollFlags::IN),
+            PollFd::from_borrowed_fd(stop.descriptor(), PollFlags::IN),
+        ];
+        match poll(&mut ready, None) {
+            Err(rustix::io::Errno::INTR) => continue,
+            other => other?,
+        };
+        if ready[0].revents().is_empty() {
+            continue;
+        }
+        let (far, from) = listener.accept()?;
+        if clients.number() >= CONNECTIONS_MAX {
+            continue; // closed at once
+        }
+        far.set_nodelay(true)?;
+        let client = clients.add(from.ip());
+        std::thread::Builder::new().name("irqlab-echo".to_owned()).spawn(move || {
+            answer(far, Some(SILENCE_MAX));
+            drop(client);
+        })?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_message_comes_back_after_its_delay() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = Stop::new().unwrap();
+        let until = stop.clone();
+        let serving = std::thread::spawn(move || serve(&listener, &until));
+        let mut near = TcpStream::connect(address).unwrap();
+        for delay in [Duration::ZERO, Duration::from_millis(5)] {
+            let start = Instant::now();
+            near.write_all(&message(delay)).unwrap();
+            let mut back = [1; MESSAGE_BYTES];
+            near.read_exact(&mut back).unwrap();
+            assert_eq!(back, message(delay));
+            assert!(start.elapsed() >= delay);
+        }
+        assert_eq!(message(Duration::from_secs(9)), message(DELAY_MAX));
+        stop.request();
+        serving.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn datagrams_are_answered_to_those_who_have_a_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = Stop::new().unwrap();
+        let until = stop.clone();
+        let serving = std::thread::spawn(move || serve(&listener, &until));
+        let mut near = TcpStream::connect(address).unwrap();
+        near.write_all(&message(Duration::ZERO)).unwrap();
+        near.read_exact(&mut [0; MESSAGE_BYTES]).unwrap();
+        let ask = |from: &str, datagram: &[u8]| {
+            let socket = UdpSocket::bind((from, 0)).unwrap();
+            socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            socket.connect(address).unwrap();
+            socket.send(datagram).unwrap();
+            socket
+        };
+        let mut request = [7; 64];
+        mark_request(&mut request);
+        // What comes first would be answered first: from another address, no request, too short, too long.
+        let stranger = ask("127.0.0.2", &request);
+        let mut short = request;
+        short[15] = 0;
+        let silent = [ask("127.0.0.1", &short), ask("127.0.0.1", &request[..15])];
+        let long = ask("127.0.0.1", &[&request[..], &[0; 8192]].concat());
+        let mut back = [0; 65];
+        let length = ask("127.0.0.1", &request).recv(&mut back).unwrap();
+        assert_eq!((length, &back[..8]), (64, &[7; 8][..]));
+        assert!(is_answer(&back[..64]) && !is_answer(&request) && !is_answer(&back[..15]));
+        for socket in silent.iter().chain([&stranger, &long]) {
+            socket.set_nonblocking(true).unwrap();
+            assert!(socket.recv(&mut back).is_err());
+        }
+        // An answer is no request.
+        let answer = ask("127.0.0.1", &back[..64]);
+        ask("127.0.0.1", &request).recv(&mut back).unwrap();
+        answer.set_nonblocking(true).unwrap();
+        assert!(answer.recv(&mut back).is_err());
+        stop.request();
+        serving.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn single_bytes_do_not_extend_the_timeout_of_a_message() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (far, _) = listener.accept().unwrap();
+        let answering = std::thread::spawn(move || answer(far, Some(Duration::from_millis(200))));
+        // A byte each 140 ms: below the timeout, but the whole message takes 2.1 s.
+        for _ in 0..MESSAGE_BYTES - 1 {
+            if answering.is_finished() || near.write_all(&[0]).is_err() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(140));
+        }
+        assert!(answering.is_finished(), "it waits for the rest of the message");
+        answering.join().unwrap();
+    }
+
+    #[test]
+    fn no_more_connections_than_there_may_be() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = Stop::new().unwrap();
+        let until = stop.clone();
+        let serving = std::thread::spawn(move || serve(&listener, &until));
+        let mut near: Vec<TcpStream> =
+            (0..=CONNECTIONS_MAX).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let answers = |one: &mut TcpStream| {
+            one.write_all(&message(Duration::ZERO)).is_ok()
+                && one.read_exact(&mut [0; MESSAGE_BYTES]).is_ok()
+        };
+        let answered = near.iter_mut().filter_map(|one| answers(one).then_some(())).count();
+        assert_eq!(answered, CONNECTIONS_MAX);
+        stop.request();
+        serving.join().unwrap().unwrap();
+    }
+}

@@ -1,0 +1,167 @@
+//! Changes that outlive the process that made them, until a user has them undone.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::entry::UndoResult;
+use super::process::boot_id;
+use super::replay::{may_work_later, open_locked, read};
+use super::{Journal, JournalError, dir};
+use crate::nic::Identity;
+
+/// What the name of such a journal starts with. A number follows, the highest is the latest.
+const PREFIX: &str = "kept-";
+/// Most journals of this kind in a directory.
+const FILES_MAX: usize = 1000;
+
+/// Whose changes, and what they are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Label {
+    interface: Identity,
+    /// For readers.
+    what: String,
+}
+
+/// What undoing changes did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Undone {
+    /// What was restored, one message each.
+    pub restored: Vec<String>,
+    /// What could not be restored, and why. It can be tried again, unless its journal was damaged.
+    pub failed: Vec<String>,
+    /// Number of changes that had been kept.
+    pub journals: usize,
+}
+
+impl Journal {
+    /// Lets the changes be: no replay undoes them, but [`undo_kept`] does. One rename decides, so that a kill
+    /// leaves either a journal that the next start replays, or this one.
+    ///
+    /// # Errors
+    /// When there are too many of them, or the file cannot be written; then everything is undone.
+    pub fn keep(mut self, interface: &Identity, what: &str) -> Result<(), JournalError> {
+        if self.contents.entries.is_empty() {
+            return Ok(());
+        }
+        let directory = self.path.parent().unwrap_or(Path::new("/")).to_owned();
+        let files = files_in(&directory);
+        let refuse = |reason| JournalError::Refused { path: directory.clone(), reason };
+        if files.len() >= FILES_MAX {
+            return Err(refuse("there are too many changes to undo (irqlab signal undo)"));
+        }
+        self.contents.kept = Some(Label { interface: interface.clone(), what: what.to_owned() });
+        self.save()?;
+        let number = files.last().map_or(1, |last| last.0.saturating_add(1));
+        let place = directory.join(format!("{PREFIX}{number}.{}", dir::JOURNAL));
+        let renamed = std::fs::rename(&self.path, &place);
+        renamed.map_err(|source| JournalError::Write { path: place, source })?;
+        // Nothing is left to undo when this is dropped.
+        self.contents.entries.clear();
+        let _ = File::open(&directory).and_then(|directory| directory.sync_all());
+        Ok(())
+    }
+}
+
+/// Journals of kept changes, the earliest first.
+fn files_in(directory: &Path) -> Vec<(u64, PathBuf)> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let number = |path: &Path| -> Option<u64> {
+        let name = path.file_name()?.to_str()?.strip_prefix(PREFIX)?;
+        name.strip_suffix(dir::JOURNAL)?.strip_suffix('.')?.parse().ok()
+    };
+    let paths = entries.map(|entry| entry.path());
+    let mut files: Vec<_> = paths.filter_map(|path| Some((number(&path)?, path))).collect();
+    files.sort_unstable();
+    files
+}
+
+/// Restores what this user's processes changed and kept, the latest change first; with `interface`, what they
+/// changed of that one.
+#[must_use]
+pub fn undo_kept(interface: Option<&Identity>) -> Undone {
+    let mut all = Undone::default();
+    for directory in dir::all_own() {
+        undo_in(&directory, interface, &mut all);
+    }
+    all
+}
+
+/// As [`undo_kept`], in a directory of the caller's choice.
+#[must_use]
+pub fn undo_kept_in(directory: &Path, interface: Option<&Identity>) -> Undone {
+    let mut all = Undone::default();
+    undo_in(directory, interface, &mut all);
+    all
+}
+
+/// The directories of other users in which there are kept changes, and who those are.
+#[must_use]
+pub fn kept_by_others() -> Vec<String> {
+    let others = dir::of_other_users().into_iter();
+    let with_files = others.filter(|directory| !files_in(directory).is_empty());
+    with_files
+        .filter_map(|directory| {
+            use std::os::unix::fs::MetadataExt;
+            Some(dir::name_of(std::fs::symlink_metadata(directory).ok()?.uid()))
+        })
+        .collect()
+}
+
+fn undo_in(directory: &Path, interface: Option<&Identity>, all: &mut Undone) {
+    let files = files_in(directory);
+    if files.is_empty() {
+        return;
+    }
+    if let Err(reason) = dir::check(directory) {
+        let shown = directory.display();
+        return all.failed.push(format!("changes in {shown} are not undone: it {reason}"));
+    }
+    for (_, path) in files.into_iter().rev() {
+        undo_file(&path, interface, all);
+    }
+}
+
+fn undo_file(path: &Path, interface: Option<&Identity>, all: &mut Undone) {
+    let shown = path.display();
+    let file = match open_locked(path) {
+        Ok(Some(file)) => file,
+        Ok(None) => return,
+        Err(error) => return all.failed.push(format!("journal {shown} is not undone: {error}")),
+    };
+    let (contents, label) = match read(&file) {
+        Ok(contents) => match contents.kept.clone() {
+            Some(label) => (contents, label),
+            None => return all.failed.push(format!("journal {shown} is not one of kept changes")),
+        },
+        Err(error) => return all.failed.push(format!("journal {shown} is damaged: {error}")),
+    };
+    let is_wanted = interface.is_none_or(|wanted| {
+        wanted.index == label.interface.index && wanted.namespace == label.interface.namespace
+    });
+    if !is_wanted {
+        return;
+    }
+    let mut has_served = true;
+    // Settings of an earlier boot are gone with it.
+    let is_of_this_boot = contents.boot_id == boot_id();
+    // From another network namespace, sysctls look as if they were gone, too.
+    if is_of_this_boot && let Err(error) = label.interface.find() {
+        return all.failed.push(format!("{} is left as it is: {error}", label.what));
+    }
+    for entry in contents.entries.iter().rev().filter(|_| is_of_this_boot) {
+        match entry.undo() {
+            Ok(UndoResult::Restored(what)) => all.restored.push(what),
+            Ok(_) => {}
+            Err(error) => {
+                has_served &= !may_work_later(&error);
+                all.failed.push(format!("{} is left as it is: {error}", entry.describe()));
+            }
+        }
+    }
+    all.journals += usize::from(is_of_this_boot);
+    if has_served && let Err(error) = super::remove_if_there(path) {
+        all.failed.push(format!("{shown}: {error}"));
+    }
+}

@@ -1,0 +1,64 @@
+//! Interrupt coalescing of a card, by ethtool's netlink family (Linux 5.7; `linux/ethtool_netlink.h`).
+
+use std::io;
+
+use super::genetlink::{Attribute, Family};
+
+const FAMILY: &str = "ethtool";
+const COALESCE_GET: u8 = 19;
+const COALESCE_SET: u8 = 20;
+const HEADER: u16 = 1;
+const HEADER_DEVICE_INDEX: u16 = 1;
+const RX_USECS: u16 = 2;
+const RX_FRAMES: u16 = 3;
+const ADAPTIVE_RX: u16 = 11;
+
+/// When a card interrupts for received packets. What its driver does not have is absent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Coalescing {
+    /// `adaptive-rx`: the driver chooses the other two.
+    pub adaptive: Option<bool>,
+    /// `rx-usecs`: so long after a packet, us.
+    pub delay_us: Option<u32>,
+    /// `rx-frames`: after so many packets.
+    pub frames: Option<u32>,
+}
+
+/// Reads what is in force; a driver without coalescing has nothing of it. No rights are needed.
+///
+/// # Errors
+/// Where the interface is gone, or the kernel has no such family.
+pub fn read(index: u32) -> io::Result<Coalescing> {
+    let answers = match Family::open(FAMILY)?.request(COALESCE_GET, &[header(index)]) {
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+            return Ok(Coalescing::default());
+        }
+        other => other?,
+    };
+    let number = |kind: u16| answers.iter().find_map(|one| one.number(kind));
+    let short = |kind: u16| number(kind).and_then(|number| u32::try_from(number).ok());
+    Ok(Coalescing {
+        adaptive: number(ADAPTIVE_RX).map(|number| number != 0),
+        delay_us: short(RX_USECS),
+        frames: short(RX_FRAMES),
+    })
+}
+
+/// Sets what `wanted` has, in one request.
+///
+/// # Errors
+/// Without CAP_NET_ADMIN, where the driver does not have it, or refuses a value.
+pub fn write(index: u32, wanted: &Coalescing) -> io::Result<()> {
+    let attributes = [
+        Some(header(index)),
+        wanted.adaptive.map(|value| Attribute::flag(ADAPTIVE_RX, value)),
+        wanted.delay_us.map(|value| Attribute::number(RX_USECS, value)),
+        wanted.frames.map(|value| Attribute::number(RX_FRAMES, value)),
+    ];
+    let attributes: Vec<Attribute> = attributes.into_iter().flatten().collect();
+    Family::open(FAMILY)?.request(COALESCE_SET, &attributes).map(|_| ())
+}
+
+fn header(index: u32) -> Attribute {
+    Attribute::nested(HEADER, &[Attribute::number(HEADER_DEVICE_INDEX, index)])
+}

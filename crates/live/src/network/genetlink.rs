@@ -1,0 +1,248 @@
+//! Requests to a family of generic netlink (Documentation/userspace-api/netlink/intro-specs.rst).
+
+use std::io;
+
+use netlink_packet_core::{
+    DefaultNla, Emitable, NLA_F_NESTED, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NlasIterator,
+};
+use netlink_sys::protocols::NETLINK_GENERIC;
+use netlink_sys::{Socket, SocketAddr};
+
+/// The family that knows the numbers of the others (`linux/genetlink.h`): `GENL_ID_CTRL`.
+const CONTROLLER: u16 = 0x10;
+const GET_FAMILY: u8 = 3;
+const FAMILY_ID: u16 = 1;
+const FAMILY_NAME: u16 = 2;
+/// Types of messages and lengths of their headers (`linux/netlink.h`).
+const ERROR: u16 = 2;
+const DONE: u16 = 3;
+const NETLINK_HEADER_BYTES: usize = 16;
+const FAMILY_HEADER_BYTES: usize = 4;
+/// The number of the error, and the request's header.
+const ERROR_BYTES: usize = 4 + NETLINK_HEADER_BYTES;
+/// `NLM_F_CAPPED`: the request's attributes are not in the answer; `NLM_F_ACK_TLVS`: attributes follow it.
+const CAPPED: u16 = 0x100;
+const HAS_ATTRIBUTES: u16 = 0x200;
+/// `NLMSGERR_ATTR_MSG`: why a request was refused, in words.
+const ERROR_WORDS: u16 = 1;
+/// Datagrams of an answer that are read.
+const DATAGRAMS_MAX: usize = 4096;
+
+/// An attribute of a request.
+#[derive(Clone, Debug)]
+pub struct Attribute(DefaultNla);
+
+impl Attribute {
+    /// Of 32 bits.
+    pub fn number(kind: u16, value: u32) -> Attribute {
+        Attribute(DefaultNla::new(kind, value.to_ne_bytes().to_vec()))
+    }
+
+    /// Of 8 bits.
+    pub fn flag(kind: u16, value: bool) -> Attribute {
+        Attribute(DefaultNla::new(kind, vec![value.into()]))
+    }
+
+    /// A text.
+    pub fn text(kind: u16, value: &str) -> Attribute {
+        Attribute(DefaultNla::new(kind, [value.as_bytes(), &[0]].concat()))
+    }
+
+    /// Of attributes.
+    pub fn nested(kind: u16, values: &[Attribute]) -> Attribute {
+        Attribute(DefaultNla::new(kind | NLA_F_NESTED, bytes_of(values)))
+    }
+}
+
+fn bytes_of(attributes: &[Attribute]) -> Vec<u8> {
+    let attributes: Vec<DefaultNla> = attributes.iter().map(|one| one.0.clone()).collect();
+    let mut bytes = vec![0; attributes.as_slice().buffer_len()];
+    attributes.as_slice().emit(&mut bytes);
+    bytes
+}
+
+/// A message of an answer: its attributes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer(Vec<(u16, Vec<u8>)>);
+
+impl Answer {
+    fn parse(attributes: &[u8]) -> Answer {
+        let whole = NlasIterator::new(attributes).map_while(Result::ok);
+        Answer(whole.map(|one| (one.kind(), one.value().to_vec())).collect())
+    }
+
+    fn bytes(&self, kind: u16) -> Option<&[u8]> {
+        self.0.iter().find(|one| one.0 == kind).map(|one| one.1.as_slice())
+    }
+
+    /// A number of 8, 16, 32 or 64 bits; absent where the kernel gave none.
+    pub fn number(&self, kind: u16) -> Option<u64> {
+        match *self.bytes(kind)? {
+            [byte] => Some(byte.into()),
+            [a, b] => Some(u16::from_ne_bytes([a, b]).into()),
+            [a, b, c, d] => Some(u32::from_ne_bytes([a, b, c, d]).into()),
+            ref bytes => Some(u64::from_ne_bytes(bytes.try_into().ok()?)),
+        }
+    }
+}
+
+/// A family of the namespace in which the thread was when it was opened.
+pub struct Family {
+    socket: Socket,
+    id: u16,
+}
+
+impl Family {
+    /// Connects to it.
+    ///
+    /// # Errors
+    /// Where the kernel does not have it (`NotFound`), or has no generic netlink.
+    pub fn open(name: &str) -> io::Result<Family> {
+        let mut socket = Socket::new(NETLINK_GENERIC)?;
+        socket.bind_auto()?;
+        socket.connect(&SocketAddr::new(0, 0))?;
+        socket.set_ext_ack(true)?;
+        let controller = Family { socket, id: CONTROLLER };
+        let found = controller.request(GET_FAMILY, &[Attribute::text(FAMILY_NAME, name)])?;
+        let id = found.iter().find_map(|one| one.number(FAMILY_ID));
+        let id = id.and_then(|id| u16::try_from(id).ok()).ok_or(io::ErrorKind::NotFound)?;
+        Ok(Family { id, ..controller })
+    }
+
+    /// Sends a request, and waits for its answer and its acknowledgement.
+    ///
+    /// # Errors
+    /// The kernel's, with its words where it has any.
+    pub fn request(&self, command: u8, attributes: &[Attribute]) -> io::Result<Vec<Answer>> {
+        self.exchange(command, NLM_F_ACK, attributes)
+    }
+
+    /// Asks for all objects.
+    ///
+    /// # Errors
+    /// As [`Family::request`].
+    pub fn dump(&self, command: u8, attributes: &[Attribute]) -> io::Result<Vec<Answer>> {
+        self.exchange(command, NLM_F_DUMP, attributes)
+    }
+
+    fn exchange(
+        &self,
+        command: u8,
+        flags: u16,
+        attributes: &[Attribute],
+    ) -> io::Result<Vec<Answer>> {
+        let body = bytes_of(attributes);
+        let length = (NETLINK_HEADER_BYTES + FAMILY_HEADER_BYTES + body.len()) as u32;
+        let mut bytes = length.to_ne_bytes().to_vec();
+        bytes.extend(self.id.to_ne_bytes());
+        bytes.extend((NLM_F_REQUEST | flags).to_ne_bytes());
+        bytes.extend([0; 8]); // sequence number and port: the kernel fills the port in
+        bytes.extend([command, 1, 0, 0]); // version 1
+        bytes.extend(body);
+        self.socket.send(&bytes, 0)?;
+        let mut answers = Vec::new();
+        for _ in 0..DATAGRAMS_MAX {
+            let (datagram, _) = self.socket.recv_from_full()?;
+            if collect(&datagram, &mut answers)? {
+                return Ok(answers);
+            }
+        }
+        Err(io::Error::other("the kernel's answer has no end"))
+    }
+}
+
+/// Collects the messages of a datagram; whether it was the last one.
+fn collect(mut datagram: &[u8], answers: &mut Vec<Answer>) -> io::Result<bool> {
+    let broken = || io::Error::other("a message of netlink is cut off");
+    while !datagram.is_empty() {
+        let (header, _) =
+            datagram.split_first_chunk::<NETLINK_HEADER_BYTES>().ok_or_else(broken)?;
+        let length = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
+        let kind = u16::from_ne_bytes([header[4], header[5]]);
+        let flags = u16::from_ne_bytes([header[6], header[7]]);
+        let body = datagram.get(NETLINK_HEADER_BYTES..length).ok_or_else(broken)?;
+        match kind {
+            ERROR | DONE => return outcome(body, flags).map(|()| true),
+            _ => answers.push(Answer::parse(body.get(FAMILY_HEADER_BYTES..).ok_or_else(broken)?)),
+        }
+        datagram = datagram.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    Ok(false)
+}
+
+/// An acknowledgement or an error.
+fn outcome(body: &[u8], flags: u16) -> io::Result<()> {
+    let number = body.first_chunk().copied().map_or(0, i32::from_ne_bytes);
+    if number >= 0 {
+        return Ok(());
+    }
+    let error = io::Error::from_raw_os_error(-number);
+    let request = match flags & CAPPED {
+        0 => body.get(4..8).and_then(|bytes| bytes.first_chunk().copied()),
+        _ => None,
+    };
+    let request_bytes = request.map_or(0, |length| u32::from_ne_bytes(length) as usize);
+    let rest = request_bytes.saturating_sub(NETLINK_HEADER_BYTES).next_multiple_of(4);
+    let words = (flags & HAS_ATTRIBUTES != 0)
+        .then(|| Answer::parse(body.get(ERROR_BYTES + rest..).unwrap_or_default()));
+    let words = words.as_ref().and_then(|answer| answer.bytes(ERROR_WORDS));
+    match words.map(|words| String::from_utf8_lossy(words.trim_ascii_end())) {
+        None => Err(error),
+        Some(words) => {
+            let words: String = words.chars().filter(|sign| !sign.is_control()).collect();
+            Err(io::Error::new(error.kind(), format!("{error}: {words}")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a kernel answered: an attribute that the device does not have, refused in words.
+    #[test]
+    fn a_refusal_has_the_kernels_words() {
+        let mut body = (-22_i32).to_ne_bytes().to_vec();
+        let request = bytes_of(&[Attribute::number(2, 20)]);
+        let request_bytes = (NETLINK_HEADER_BYTES + 4 + request.len()) as u32;
+        body.extend(request_bytes.to_ne_bytes());
+        body.extend([0; 12]);
+        body.extend([20, 1, 0, 0]);
+        body.extend(&request);
+        body.extend(bytes_of(&[Attribute::text(ERROR_WORDS, "cannot modify\n it")]));
+        let error = outcome(&body, HAS_ATTRIBUTES).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        assert!(error.to_string().ends_with(": cannot modify it"), "{error}");
+        // Cut off anywhere, it is an error still, and nothing worse.
+        for length in 4..body.len() {
+            assert!(outcome(&body[..length], HAS_ATTRIBUTES).is_err());
+        }
+        assert!(outcome(&0_i32.to_ne_bytes(), 0).is_ok());
+    }
+
+    #[test]
+    fn numbers_of_all_sizes_are_read_and_messages_that_are_cut_off_refused() {
+        let attributes = [
+            Attribute::flag(1, true),
+            Attribute::number(2, 70_000),
+            Attribute(DefaultNla::new(3, 5_000_000_000_u64.to_ne_bytes().to_vec())),
+            Attribute::text(4, "ab"),
+        ];
+        let answer = Answer::parse(&bytes_of(&attributes));
+        assert_eq!(
+            [1, 2, 3, 4, 5].map(|kind| answer.number(kind)),
+            [Some(1), Some(70_000), Some(5_000_000_000), None, None]
+        );
+        let mut message = ((NETLINK_HEADER_BYTES + 4 + 8) as u32).to_ne_bytes().to_vec();
+        message.extend([0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0]);
+        message.extend(bytes_of(&[Attribute::number(2, 9)]));
+        let mut answers = Vec::new();
+        assert!(!collect(&message, &mut answers).unwrap());
+        assert_eq!(answers[0].number(2), Some(9));
+        for length in 1..message.len() {
+            assert!(collect(&message[..length], &mut Vec::new()).is_err(), "{length}");
+        }
+        // A length of 0 does not go round for ever.
+        assert!(collect(&[0; 32], &mut Vec::new()).is_err());
+    }
+}

@@ -1,0 +1,74 @@
+//! Settings of single NAPI instances, by the netlink family `netdev` (Linux 6.13;
+//! Documentation/netlink/specs/netdev.yaml).
+
+use std::io;
+
+use super::genetlink::{Attribute, Family};
+
+const FAMILY: &str = "netdev";
+const NAPI_GET: u8 = 11;
+const NAPI_SET: u8 = 14;
+const INTERFACE: u16 = 1;
+const ID: u16 = 2;
+const THREAD: u16 = 4;
+const DEFER_HARD_IRQS: u16 = 5;
+const GRO_FLUSH_TIMEOUT: u16 = 6;
+const IRQ_SUSPEND_TIMEOUT: u16 = 7;
+
+/// A NAPI instance: a queue's handler. What the kernel does not report is absent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Instance {
+    /// Its number.
+    pub id: u32,
+    /// Its thread, where it is threaded.
+    pub thread: Option<u32>,
+    /// Its settings.
+    pub settings: Settings,
+}
+
+/// What can be set of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// `defer-hard-irqs`: polls without a packet before interrupts are used again.
+    pub defer_hard_irqs: Option<u32>,
+    /// `gro-flush-timeout`, ns.
+    pub gro_flush_timeout_ns: Option<u32>,
+    /// `irq-suspend-timeout`, ns: how long interrupts stay off at most while a program polls.
+    pub irq_suspend_timeout_ns: Option<u32>,
+}
+
+/// The instances of an interface. No rights are needed.
+///
+/// # Errors
+/// Where the kernel has no such family, or the interface is gone.
+pub fn instances(index: u32) -> io::Result<Vec<Instance>> {
+    let answers = Family::open(FAMILY)?.dump(NAPI_GET, &[Attribute::number(INTERFACE, index)])?;
+    let instance = |answer: &super::genetlink::Answer| {
+        let number = |kind: u16| answer.number(kind).and_then(|one| u32::try_from(one).ok());
+        (number(INTERFACE)? == index).then_some(Instance {
+            id: number(ID)?,
+            thread: number(THREAD),
+            settings: Settings {
+                defer_hard_irqs: number(DEFER_HARD_IRQS),
+                gro_flush_timeout_ns: number(GRO_FLUSH_TIMEOUT),
+                irq_suspend_timeout_ns: number(IRQ_SUSPEND_TIMEOUT),
+            },
+        })
+    };
+    Ok(answers.iter().filter_map(instance).collect())
+}
+
+/// Sets what `wanted` has of an instance.
+///
+/// # Errors
+/// Without CAP_NET_ADMIN, where the kernel does not have it (before 6.13), or there is no such instance.
+pub fn write(id: u32, wanted: &Settings) -> io::Result<()> {
+    let attributes = [
+        Some(Attribute::number(ID, id)),
+        wanted.defer_hard_irqs.map(|value| Attribute::number(DEFER_HARD_IRQS, value)),
+        wanted.gro_flush_timeout_ns.map(|value| Attribute::number(GRO_FLUSH_TIMEOUT, value)),
+        wanted.irq_suspend_timeout_ns.map(|value| Attribute::number(IRQ_SUSPEND_TIMEOUT, value)),
+    ];
+    let attributes: Vec<Attribute> = attributes.into_iter().flatten().collect();
+    Family::open(FAMILY)?.request(NAPI_SET, &attributes).map(|_| ())
+}

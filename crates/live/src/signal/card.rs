@@ -1,0 +1,549 @@
+//! The rig of a network card: datagrams go to the echo of another machine, and what comes back arrives at
+//! the card, which signals by the scheme.
+//!
+//! Packets must be handled on the receiver's CPU: the card's interrupts are directed to it, and an interface
+//! without interrupts (a veth) is steered to it. All settings are in a journal before they are changed.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::thread::sleep;
+use std::time::Duration;
+
+use lab::experiment::BenchError;
+use lab::signal::{RatePoint, RateWindow, RoundTripPoint, RoundTripWindow};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
+use serde_json::{Map, Value as Json, json};
+use signalling::Scheme;
+
+use super::events::{self, Sender, Stream};
+use super::socket::{
+    EVENT_BYTES, NO_EVENT, PacketReceiver, SO_INCOMING_CPU, SO_INCOMING_NAPI_ID, Wait,
+    bind_to_interface, prepare, socket_option,
+};
+use super::window::Frame;
+use crate::echo::{self, MESSAGE_BYTES, is_answer, mark_request, message};
+use crate::host::Root;
+use crate::network::{irqs_of, mask};
+use crate::nic::scheme::Abilities;
+use crate::nic::{InForce, Interface, Session, Setting};
+
+/// How long the peer may take to connect and to answer. Its host may keep a CPU waiting.
+const PEER_MAX: Duration = Duration::from_secs(5);
+/// The longest window: the peer closes a connection that is silent for a minute.
+pub const WINDOW_MAX: Duration = Duration::from_secs(30);
+/// How long a setting takes until no timer of the one before runs any more.
+const RESET_TIME: Duration = Duration::from_millis(20);
+/// Probes until a datagram must have come back, and the wait for each.
+const PROBES: u32 = 50;
+const PROBE_WAIT: Duration = Duration::from_millis(100);
+/// Requests per second of the round trips, and their bytes.
+const REQUESTS_HZ: u64 = 1000;
+const REQUEST_BYTES: usize = 4096;
+
+/// Which card, and whose echo.
+#[derive(Clone, Debug)]
+pub struct CardSettings {
+    /// The interface.
+    pub interface: Interface,
+    /// Where `irqlab echo` listens.
+    pub peer: SocketAddr,
+}
+
+/// The card and its peer. Dropping it restores the card's settings; after a kill, the next start does.
+pub struct Card {
+    session: Session,
+    abilities: Abilities,
+    peer: Peer,
+    receiver_cpu: u32,
+    /// What was in force before.
+    before: Map<String, Json>,
+    /// How packets come to the receiver's CPU.
+    placed_by: &'static str,
+    warnings: Vec<String>,
+}
+
+/// The echo of another machine, and the connection that shows that it is there.
+struct Peer {
+    address: SocketAddr,
+    control: TcpStream,
+    is_gone: bool,
+}
+
+impl Peer {
+    fn connect(address: SocketAddr) -> Result<Peer, BenchError> {
+        let connect = || {
+            let control = TcpStream::connect_timeout(&address, PEER_MAX)?;
+            control.set_nodelay(true)?;
+            control.set_read_timeout(Some(PEER_MAX))?;
+            control.set_write_timeout(Some(PEER_MAX))?;
+            let mut peer = Peer { address, control, is_gone: false };
+            peer.exchange()?;
+            Ok(peer)
+        };
+        connect().map_err(|error: io::Error| BenchError::NothingMeasurable {
+            reason: format!("no connection to the peer {address}: {error}"),
+            remedy: Some(format!("on the peer: irqlab echo --listen {address}")),
+        })
+    }
+
+    fn exchange(&mut self) -> io::Result<()> {
+        use std::io::{Read, Write};
+        self.control.write_all(&message(Duration::ZERO))?;
+        self.control.read_exact(&mut [0; MESSAGE_BYTES])
+    }
+
+    /// # Errors
+    /// Where the peer does not answer any more; then it never will.
+    fn check(&mut self) -> Result<(), BenchError> {
+        self.is_gone = self.is_gone || self.exchange().is_err();
+        match self.is_gone {
+            true => {
+                let address = self.address;
+                Err(BenchError::Failed(format!("the peer {address} has gone away")))
+            }
+            false => Ok(()),
+        }
+    }
+}
+
+fn failed(what: &str, error: &io::Error) -> BenchError {
+    BenchError::Failed(format!("{what}: {error}"))
+}
+
+fn unavailable(reason: String, remedy: Option<String>) -> BenchError {
+    BenchError::Unavailable { reason, remedy }
+}
+
+impl Card {
+    /// Connects to the peer, and brings the card's packets to the receiver's CPU.
+    ///
+    /// # Errors
+    /// Without a peer that answers by way of the card, or without the rights.
+    pub fn open(settings: &CardSettings, receiver_cpu: u32) -> Result<Card, BenchError> {
+        let CardSettings { interface, peer } = settings;
+        let peer = Peer::connect(*peer)?;
+        let abilities = Abilities::of(interface);
+        let no_rights = |error: &dyn std::fmt::Display| BenchError::NothingMeasurable {
+            reason: format!("{} cannot be set: {error}", interface.name()),
+            remedy: Some("run as root".to_owned()),
+        };
+        let session = Session::open(interface.clone()).map_err(|error| no_rights(&error))?;
+        let present = |setting: Setting| (setting.to_string(), json!(setting.read(interface).ok()));
+        let before = [Setting::Coalescing, Setting::GroFlushTimeout, Setting::DeferHardIrqs];
+        let before = before.map(present).into_iter().collect();
+        let warnings = Vec::new();
+        let mut card =
+            Card { session, abilities, peer, receiver_cpu, before, placed_by: "", warnings };
+        card.place().map_err(|error| no_rights(&error))?;
+        let socket = card.socket()?;
+        card.set_settings(Scheme::Drain { budget: signalling::BUDGET_DEFAULT })?;
+        card.probe(&socket)?;
+        card.switch_napi_on(&socket)?;
+        Ok(card)
+    }
+
+    /// Interface, peer, and what was in force before.
+    pub fn facts(&self) -> Map<String, Json> {
+        let interface = self.session.interface().name();
+        let driver = std::fs::read_link(format!("/sys/class/net/{interface}/device/driver")).ok();
+        let driver = driver.and_then(|path| Some(path.file_name()?.to_str()?.to_owned()));
+        let facts = [
+            ("nic", json!(interface)),
+            ("nic_driver", json!(driver)),
+            ("peer", json!(self.peer.address.to_string())),
+            ("latency", json!("round trip by way of the peer")),
+            ("packets_placed_by", json!(self.placed_by)),
+            ("nic_before", Json::Object(self.before.clone())),
+        ];
+        facts.map(|(key, value)| (key.to_owned(), value)).into_iter().collect()
+    }
+
+    /// What the card did otherwise than it was asked.
+    pub fn warnings(&self) -> Vec<String> {
+        self.warnings.clone()
+    }
+
+    /// Lets the receiver's CPU handle the card's packets.
+    fn place(&mut self) -> Result<(), crate::nic::Refusal> {
+        let name = self.session.interface().name().to_owned();
+        let irqs = irqs_of(&name);
+        for irq in &irqs {
+            // Some can't be moved (managed ones); whether packets come is seen afterwards.
+            let _ = self.session.direct(*irq, self.receiver_cpu);
+        }
+        self.placed_by = if irqs.is_empty() { "steering (RPS)" } else { "interrupt affinity" };
+        if !irqs.is_empty() {
+            return Ok(());
+        }
+        let queues = Root::default().names(format!("sys/class/net/{name}/queues"));
+        let number = |queue: &String| queue.strip_prefix("rx-")?.parse().ok();
+        for queue in queues.unwrap_or_default().iter().filter_map(number) {
+            self.session.set(Setting::Steering { queue }, &mask(self.receiver_cpu))?;
+        }
+        Ok(())
+    }
+
+    /// A veth uses NAPI only if it merges packets.
+    fn switch_napi_on(&mut self, socket: &UdpSocket) -> Result<(), BenchError> {
+        let has_device = !irqs_of(self.session.interface().name()).is_empty();
+        if has_device || socket_option(socket, SO_INCOMING_NAPI_ID).is_ok_and(|id| id != 0) {
+            return Ok(());
+        }
+        let set = self.session.set(Setting::Gro, "on");
+        set.map_err(|error| unavailable(error.to_string(), None))?;
+        // Its instances are there from now on.
+        self.abilities = Abilities::of(self.session.interface());
+        Ok(())
+    }
+
+    /// A socket by way of the card, connected to the peer.
+    fn socket(&self) -> Result<UdpSocket, BenchError> {
+        let open = || {
+            let peer = self.peer.address;
+            let any = match peer {
+                SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+                SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+            };
+            let socket = UdpSocket::bind(any)?;
+            bind_to_interface(&socket, self.session.interface().name())?;
+            prepare(&socket)?;
+            socket.connect(peer)?;
+            Ok(socket)
+        };
+        let name = self.session.interface().name();
+        open().map_err(|error: io::Error| {
+            let reason = format!("the peer cannot be reached by {name}: {error}");
+            unavailable(reason, Some("check the route, and that the interface is up".to_owned()))
+        })
+    }
+
+    /// Sends requests until one comes back.
+    fn probe(&self, socket: &UdpSocket) -> Result<(), BenchError> {
+        let broken = |error: &io::Error| failed("a probe to the peer", error);
+        socket.set_read_timeout(Some(PROBE_WAIT)).map_err(|error| broken(&error))?;
+        let mut answer = [0; EVENT_BYTES + 1];
+        let mut came_back = false;
+        for _ in 0..PROBES {
+            // A refusal may be of the probe before.
+            let _ = socket.send(&request(NO_EVENT, EVENT_BYTES));
+            came_back = socket.recv(&mut answer).is_ok_and(|length| is_answer(&answer[..length]));
+            if came_back {
+                break;
+            }
+        }
+        prepare(socket).map_err(|error| broken(&error))?;
+        let name = self.session.interface().name();
+        match came_back {
+            true => Ok(()),
+            false => Err(BenchError::NothingMeasurable {
+                reason: format!("the peer returns no datagrams by way of {name}"),
+                remedy: Some(
+                    "check that the route to the peer leads by that interface, that UDP is let through, \
+                     and that the peer's irqlab is as new as this one"
+                        .to_owned(),
+                ),
+            }),
+        }
+    }
+
+    /// Sets the settings of a scheme.
+    fn set_settings(&mut self, scheme: Scheme) -> Result<(), BenchError> {
+        let wishes = self.abilities.wishes(scheme, None).map_err(|impossible| {
+            let name = self.session.interface().name();
+            unavailable(format!("{name}: {}", impossible.reason), impossible.remedy)
+        })?;
+        for wish in wishes {
+            let set = self.session.set(wish.setting, &wish.value);
+            let in_force = set.map_err(|error| unavailable(error.to_string(), None))?;
+            let InForce { setting, asked, now, .. } = &in_force;
+            let warning = format!("{scheme}: the card took {setting} = {now}, not {asked}");
+            if !in_force.is_exact() && !self.warnings.contains(&warning) {
+                self.warnings.push(warning);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets card and socket to a scheme.
+    fn set(&mut self, scheme: Scheme, socket: &UdpSocket) -> Result<Wait, BenchError> {
+        let wait = match scheme {
+            Scheme::Interrupt => {
+                let reason = "the kernel's network stack drains after each interrupt";
+                return Err(unavailable(reason.to_owned(), Some("--schemes drain".to_owned())));
+            }
+            Scheme::Spin => Wait::Poll,
+            Scheme::SpinYield => Wait::PollAndYield,
+            Scheme::Hybrid { threshold: 1, suspend_ns } => {
+                Wait::PollThenSleep(u32::try_from(suspend_ns.div_ceil(1000)).unwrap_or(u32::MAX))
+            }
+            Scheme::Hybrid { suspend_ns, .. } => {
+                let reason = "the kernel polls after any event: its threshold is 1";
+                let remedy = format!("--schemes hybrid:1,{suspend_ns}ns");
+                return Err(unavailable(reason.to_owned(), Some(remedy)));
+            }
+            _ => Wait::Sleep,
+        };
+        self.set_settings(Scheme::Drain { budget: signalling::BUDGET_DEFAULT })?;
+        sleep(RESET_TIME);
+        self.set_settings(scheme)?;
+        self.probe(socket)?;
+        let name = self.session.interface().name();
+        let broken = |error: io::Error| failed("the socket", &error);
+        let id = socket_option(socket, SO_INCOMING_NAPI_ID).map_err(broken)?;
+        let is_napi = !matches!(scheme, Scheme::Drain { .. });
+        if is_napi && id == 0 {
+            let remedy = "where it is a veth, on its other end: ethtool -K NAME tso off";
+            let reason = format!("packets of {name} bypass NAPI");
+            return Err(unavailable(reason, Some(remedy.to_owned())));
+        }
+        let handled_on = socket_option(socket, SO_INCOMING_CPU).map_err(broken)?;
+        if u32::try_from(handled_on) != Ok(self.receiver_cpu) {
+            let reason = format!(
+                "packets of {name} are handled on CPU {handled_on}, not on the receiver's CPU {}",
+                self.receiver_cpu
+            );
+            return Err(unavailable(reason, Some(format!("-c {handled_on}"))));
+        }
+        wait.set(socket).map_err(|error| unavailable(format!("busy polling: {error}"), None))?;
+        Ok(wait)
+    }
+
+    /// Measures a window of events at a rate, of so many bytes each.
+    fn window(&mut self, stream: &Stream, bytes: usize) -> Result<RateWindow, BenchError> {
+        self.peer.check()?;
+        let socket = self.socket()?;
+        let wait = self.set(stream.point.scheme, &socket)?;
+        let broken = |error: io::Error| failed("the socket", &error);
+        let sender = CardSender { socket: socket.try_clone().map_err(broken)?, bytes };
+        let receiver = PacketReceiver { socket, wait, bytes };
+        let window = events::measure(stream, || Ok(()), sender, receiver, || {});
+        // Where something is missing, the peer may be.
+        if window.as_ref().map_or(true, |window| window.dropped > 0) {
+            self.peer.check()?;
+        }
+        if let Ok(window) = &window {
+            self.check_timer(window);
+        }
+        window
+    }
+
+    /// A driver that does not ask NAPI before it switches its interrupt on again has no use for the timer.
+    fn check_timer(&mut self, window: &RateWindow) {
+        let scheme = window.point.scheme;
+        let (Scheme::Clocked { period_ns } | Scheme::Deferred { delay_ns: period_ns }) = scheme
+        else {
+            return;
+        };
+        let at_most = window.activity.window_ns / period_ns.max(1) + 2;
+        let warning = format!(
+            "{scheme}: the card's driver does not use NAPI's timer; there were more polls than its ticks"
+        );
+        let is_more = window.activity.signals.is_some_and(|signals| signals > 2 * at_most);
+        if is_more && !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
+    }
+
+    /// Measures a window of events at a rate.
+    ///
+    /// # Errors
+    /// Where kernel or card refuse the scheme, or the peer has gone away.
+    pub fn rate_window(&mut self, stream: &Stream) -> Result<RateWindow, BenchError> {
+        self.window(stream, EVENT_BYTES)
+    }
+
+    /// Measures a window of round trips.
+    ///
+    /// # Errors
+    /// As [`Card::rate_window`]; and during a bulk transfer, which the peer does not send.
+    pub fn round_trip_window(
+        &mut self,
+        frame: Frame,
+        point: &RoundTripPoint,
+        seed: u64,
+    ) -> Result<RoundTripWindow, BenchError> {
+        if point.bulk {
+            let remedy = Some("irqlab signal run --rig veth --parts round-trips".to_owned());
+            return Err(unavailable("the peer sends no bulk data".to_owned(), remedy));
+        }
+        let at = RatePoint { scheme: point.scheme, load: point.load, rate_hz: REQUESTS_HZ };
+        let stream = Stream { frame, point: at, seed, work_additions: 0 };
+        let window = self.window(&stream, REQUEST_BYTES)?;
+        let RateWindow { offered, latency, activity, .. } = window;
+        Ok(RoundTripWindow { point: *point, sent: offered, round_trip: latency, activity })
+    }
+}
+
+/// A datagram that the peer returns, with a time.
+fn request(time_ns: u64, bytes: usize) -> Vec<u8> {
+    let mut datagram = vec![0; bytes.max(*echo::DATAGRAM_BYTES.start())];
+    datagram[..8].copy_from_slice(&time_ns.to_ne_bytes());
+    mark_request(&mut datagram);
+    datagram
+}
+
+struct CardSender {
+    socket: UdpSocket,
+    bytes: usize,
+}
+
+impl Sender for CardSender {
+    fn send(&mut self, due_ns: u64, _: u64) -> io::Result<bool> {
+        match send(&self.socket, &request(due_ns, self.bytes), SendFlags::DONTWAIT) {
+            Ok(_) => Ok(true),
+            Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::path::Path;
+
+    use lab::signal::Load;
+
+    use super::*;
+    use crate::network::{ADDRESS_FAR, NEAR, Pair, PrivateSysfs};
+    use crate::nic::Refusal;
+    use crate::window::Stop;
+
+    fn frame(receiver_cpu: u32) -> Frame {
+        Frame {
+            sender_cpu: 0,
+            receiver_cpu,
+            load: Load::Idle,
+            length: Duration::from_millis(100),
+            softirq_threads: Vec::new(),
+            polls: None,
+            root: Root::default(),
+        }
+    }
+
+    fn stream(scheme: &str) -> Stream {
+        let scheme = scheme.parse().unwrap();
+        let point = RatePoint { scheme, load: Load::Idle, rate_hz: 1_000 };
+        Stream { frame: frame(1), point, seed: 3, work_additions: 0 }
+    }
+
+    /// All that a session changes of the interface.
+    fn settings(interface: &Interface) -> Vec<Option<String>> {
+        let all = [
+            Setting::GroFlushTimeout,
+            Setting::DeferHardIrqs,
+            Setting::Threaded,
+            Setting::Steering { queue: 0 },
+            Setting::Gro,
+        ];
+        all.map(|setting| setting.read(interface).ok()).to_vec()
+    }
+
+    /// In a thread, whose network namespace vanishes with it.
+    fn in_pair(test: impl FnOnce(Interface, SocketAddr, Stop) + Send + 'static) {
+        if !Path::new("/sys/devices/system/cpu/cpu1").exists() {
+            return needs::not_run(needs::Need::Cpus, "sender and receiver need a CPU each");
+        }
+        let body = move || {
+            // The far namespace lives as long as this.
+            let pair = match Pair::create().map_err(|error| error.to_string()) {
+                Ok(pair) => std::sync::Arc::new(pair),
+                Err(error) => return needs::not_run(needs::Need::Namespaces, error),
+            };
+            if let Err(error) = PrivateSysfs::mount() {
+                return needs::not_run(needs::Need::Namespaces, error);
+            }
+            let stop = Stop::new().unwrap();
+            let until = stop.clone();
+            let (ready, address) = std::sync::mpsc::channel();
+            let joined = std::sync::Arc::clone(&pair);
+            let peer = std::thread::spawn(move || {
+                joined.enter_far().unwrap();
+                drop(joined);
+                let listener = TcpListener::bind((ADDRESS_FAR, 0)).unwrap();
+                ready.send(listener.local_addr().unwrap()).unwrap();
+                echo::serve(&listener, &until).unwrap();
+            });
+            test(Interface::find(NEAR).unwrap(), address.recv().unwrap(), stop.clone());
+            stop.request();
+            peer.join().unwrap();
+            drop(pair);
+        };
+        std::thread::spawn(body).join().unwrap();
+    }
+
+    #[test]
+    fn a_card_uses_each_scheme_and_is_as_before_afterwards() {
+        in_pair(|interface, peer, _| {
+            let before = settings(&interface);
+            let which = CardSettings { interface: interface.clone(), peer };
+            let mut card = Card::open(&which, 1).unwrap();
+            for (scheme, timeout_ns) in [
+                ("drain", "0"),
+                ("deferred:5ms", "5000000"),
+                ("clocked:1ms", "1000000"),
+                ("spin", "10000000"),
+                ("hybrid:1,50us", "0"),
+            ] {
+                let window = card.rate_window(&stream(scheme)).unwrap_or_else(|error| {
+                    panic!("{scheme}: {error}");
+                });
+                assert!(window.delivered > 0, "{scheme}: {window:?}");
+                assert_eq!(Setting::GroFlushTimeout.read(&interface).unwrap(), timeout_ns);
+            }
+            let point =
+                RoundTripPoint { scheme: "drain".parse().unwrap(), load: Load::Idle, bulk: false };
+            let window = card.round_trip_window(frame(1), &point, 3).unwrap();
+            assert!(window.round_trip.count > 0, "{window:?}");
+            for (scheme, why) in [
+                ("coalesced:8,50us", "its driver does not coalesce interrupts"),
+                ("interrupt", "drains after each interrupt"),
+                ("hybrid:4,50us", "its threshold is 1"),
+            ] {
+                let error = card.rate_window(&stream(scheme)).unwrap_err().to_string();
+                assert!(error.contains(why), "{error}");
+            }
+            let bulk = RoundTripPoint { bulk: true, ..point };
+            let error = card.round_trip_window(frame(1), &bulk, 3).unwrap_err().to_string();
+            assert!(error.contains("no bulk data"), "{error}");
+            assert_ne!(settings(&interface), before);
+            drop(card);
+            assert_eq!(settings(&interface), before);
+        });
+    }
+
+    #[test]
+    fn a_peer_that_goes_away_is_named_and_packets_elsewhere_are_refused() {
+        in_pair(|interface, peer, stop| {
+            let before = settings(&interface);
+            let which = CardSettings { interface: interface.clone(), peer };
+            let mut card = Card::open(&which, 1).unwrap();
+            card.rate_window(&stream("drain")).unwrap();
+            // Steered to the other CPU by somebody else: it is seen.
+            Setting::Steering { queue: 0 }.write(&interface, "1").unwrap();
+            let error = card.rate_window(&stream("drain")).unwrap_err();
+            assert!(error.to_string().contains("on CPU 0, not on the receiver's CPU 1"), "{error}");
+            assert_eq!(error.remedy(), Some("-c 0"));
+            stop.request();
+            // Its connections end with the process; here, with their threads.
+            let _ = card.peer.control.shutdown(std::net::Shutdown::Both);
+            let error = card.rate_window(&stream("drain")).unwrap_err().to_string();
+            assert_eq!(error, format!("the peer {peer} has gone away"));
+            drop(card);
+            assert_eq!(settings(&interface), before);
+            // Nobody listens there.
+            let nobody = SocketAddr::new(peer.ip(), 1);
+            let nobody = CardSettings { interface: interface.clone(), peer: nobody };
+            let Err(error) = Card::open(&nobody, 1) else { panic!("nobody listens") };
+            assert!(error.remedy().is_some_and(|remedy| remedy.contains("irqlab echo --listen")));
+            // A value that the kernel refuses is named, and nothing remains of it.
+            let mut session = Session::open(interface.clone()).unwrap();
+            session.set(Setting::GroFlushTimeout, "7000").unwrap();
+            let refused = session.set(Setting::DeferHardIrqs, "x");
+            assert!(matches!(refused, Err(Refusal::Value { .. })), "{refused:?}");
+            drop(session);
+            assert_eq!(settings(&interface), before);
+        });
+    }
+}

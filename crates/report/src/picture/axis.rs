@@ -1,0 +1,347 @@
+//! An axis: its range, the numbers at it, and the lines of its grid.
+
+use std::ops::Range;
+
+use plotters::coord::ranged1d::{
+    KeyPointHint, KeyPointWeight, NoDefaultFormatting, Ranged, ValueFormatter,
+};
+
+use crate::human::{Quantity, tick};
+
+/// Most numbers at a linear axis, about.
+const TICKS: f64 = 6.0;
+/// With fewer, all round numbers are at a logarithmic axis, and not powers of ten alone.
+const DECADES_FEW: f64 = 3.05;
+/// With more, the grid has no lines between the powers of ten.
+const DECADES_MANY: f64 = 5.5;
+/// A logarithmic axis that spans a smaller factor has the numbers of a linear one.
+const FACTOR_SMALL: f64 = 5.0;
+
+/// An axis of finite values.
+#[derive(Clone, Debug)]
+pub struct Axis {
+    /// What it shows, with the scale where that is not linear.
+    pub title: String,
+    low: f64,
+    high: f64,
+    is_logarithmic: bool,
+    /// Numbers, and how they are written.
+    ticks: Vec<(f64, String)>,
+    /// Lines of the grid without a number.
+    between: Vec<f64>,
+}
+
+/// The largest of 1, 2, 5 times a power of ten that is not above a positive number.
+fn round_down(number: f64) -> f64 {
+    let ten = 10_f64.powf((number.log10() + 1e-9).floor());
+    let steps = [5.0, 2.0, 1.0];
+    ten * steps.into_iter().find(|step| step * ten <= number * (1.0 + 1e-9)).unwrap_or(1.0)
+}
+
+/// The smallest of `steps` times a power of ten that is not below it; the steps are ascending, up to 10.
+fn round_up(number: f64, steps: &[f64]) -> f64 {
+    let ten = 10_f64.powf((number.log10() + 1e-9).floor());
+    let at_least = |step: &&f64| *step * ten >= number * (1.0 - 1e-9);
+    ten * steps.iter().find(at_least).copied().unwrap_or(10.0)
+}
+
+/// Multiples of a round step from `low` to `high`, both moved outwards to the nearest.
+fn multiples(low: f64, high: f64) -> Vec<f64> {
+    let step = round_up(
+        (high - low).max(high.abs() * 1e-9).max(1e-300) / TICKS,
+        &[1.0, 2.0, 2.5, 5.0, 10.0],
+    );
+    let (first, last) = ((low / step + 1e-9).floor(), (high / step - 1e-9).ceil());
+    let count = ((last - first).max(1.0) as usize).min(100);
+    (0..=count).map(|at| (first + at as f64) * step).collect()
+}
+
+impl Axis {
+    /// A linear axis from a lowest to a highest value, not negative, moved outwards to numbers that are round
+    /// in their unit.
+    pub fn linear(title: &str, quantity: Quantity, low: f64, high: f64) -> Axis {
+        let high = if high > low { high } else { low + low.abs().max(1.0) };
+        // Round in the unit that is written.
+        let unit = quantity.unit(high);
+        let ticks = multiples(low / unit.size, high / unit.size);
+        let label = |number: f64| (number * unit.size, tick(number * unit.size, unit));
+        let ticks: Vec<(f64, String)> = ticks.into_iter().map(label).collect();
+        let (low, high) = (ticks[0].0, ticks[ticks.len() - 1].0);
+        let title = title.to_owned();
+        Axis { title, low, high, is_logarithmic: false, ticks, between: Vec::new() }
+    }
+
+    /// The same, which ends where the values do.
+    pub fn linear_to(title: &str, quantity: Quantity, high: f64) -> Axis {
+        let mut axis = Axis::linear(title, quantity, 0.0, high);
+        axis.high = if high > 0.0 { high } else { axis.high };
+        axis.ticks.retain(|(number, _)| *number <= axis.high * (1.0 + 1e-9));
+        axis
+    }
+
+    /// A logarithmic axis over positive values, moved outwards to round numbers.
+    pub fn logarithmic(title: &str, quantity: Quantity, low: f64, high: f64) -> Axis {
+        let low = if low.is_finite() && low > 0.0 { low } else { 1.0 };
+        let high = if high.is_finite() && high > low { high } else { 2.0 * low };
+        let mut between = Vec::new();
+        let numbers: Vec<f64> = if high / low < FACTOR_SMALL {
+            let mut numbers = multiples(low, high);
+            // Nothing that is not positive has a place.
+            numbers.retain(|number| *number > 0.0);
+            if numbers[0] > low {
+                numbers.insert(0, round_down(low));
+            }
+            numbers
+        } else {
+            let (low, high) = (round_down(low), round_up(high, &[1.0, 2.0, 5.0, 10.0]));
+            let decades = (high / low).log10();
+            let every = ((decades / 8.0).ceil() as i32).max(1);
+            let first = (low.log10() - 1e-9).floor() as i32;
+            let last = (high.log10() + 1e-9).ceil() as i32;
+            let mut numbers = vec![];
+            for power in first..=last {
+                for step in 1..10_u32 {
+                    let number = f64::from(step) * 10_f64.powi(power);
+                    if number < low * (1.0 - 1e-9) || number > high * (1.0 + 1e-9) {
+                        continue;
+                    }
+                    let is_few = decades <= DECADES_FEW && matches!(step, 1 | 2 | 5);
+                    if is_few || (step == 1 && power.rem_euclid(every) == 0) {
+                        numbers.push(number);
+                    } else if decades <= DECADES_MANY {
+                        between.push(number);
+                    }
+                }
+            }
+            let mut axis = Axis::of(title, quantity, numbers, between);
+            (axis.low, axis.high) = (low, high);
+            return axis;
+        };
+        Axis::of(title, quantity, numbers, between)
+    }
+
+    /// A logarithmic axis of sizes in bytes, or of bytes per second, with powers of two.
+    pub fn doublings(title: &str, quantity: Quantity, low: f64, high: f64) -> Axis {
+        let first = low.max(1.0).log2().floor().min(1_000.0) as i32;
+        let last = (high.max(1.0).log2().ceil() as i32).clamp(first + 1, first + 63);
+        let every = ((last - first) as usize).div_ceil(10).max(1);
+        let numbers = (first..=last).step_by(every).map(|power| 2_f64.powi(power)).collect();
+        let mut axis = Axis::of(title, quantity, numbers, Vec::new());
+        (axis.low, axis.high) = (2_f64.powi(first), 2_f64.powi(last));
+        axis
+    }
+
+    /// A logarithmic axis that ends where the values do.
+    pub fn logarithmic_to(title: &str, quantity: Quantity, low: f64, high: f64) -> Axis {
+        let mut axis = Axis::logarithmic(title, quantity, low, high);
+        if low > 0.0 && low < high && high.is_finite() {
+            (axis.low, axis.high) = (low, high);
+            let inside =
+                |number: f64| number >= low * (1.0 - 1e-9) && number <= high * (1.0 + 1e-9);
+            axis.ticks.retain(|(number, _)| inside(*number));
+            axis.between.retain(|number| inside(*number));
+        }
+        axis
+    }
+
+    /// The same axis with those numbers alone that have room when it is so long; `wide` says how much
+    /// one takes, in pixels. First the numbers between powers of ten lose their places.
+    pub fn with_room(mut self, length: f64, wide: impl Fn(&str) -> f64) -> Axis {
+        let is_power = |number: f64| (number.log10() - number.log10().round()).abs() < 1e-9;
+        let has_room = |axis: &Axis| {
+            axis.ticks.windows(2).all(|pair| {
+                let apart = (axis.share(pair[1].0) - axis.share(pair[0].0)) * length;
+                apart >= f64::midpoint(wide(&pair[0].1), wide(&pair[1].1))
+            })
+        };
+        let has_powers = self.ticks.iter().filter(|(number, _)| is_power(*number)).count() > 1;
+        if self.is_logarithmic && has_powers && !has_room(&self) {
+            let without = self.ticks.iter().filter(|(number, _)| !is_power(*number));
+            self.between.extend(without.map(|(number, _)| *number));
+            self.ticks.retain(|(number, _)| is_power(*number));
+        }
+        while self.ticks.len() > 2 && !has_room(&self) {
+            let ticks = std::mem::take(&mut self.ticks);
+            for (at, (number, label)) in ticks.into_iter().enumerate() {
+                match at % 2 {
+                    0 => self.ticks.push((number, label)),
+                    _ => self.between.push(number),
+                }
+            }
+        }
+        self
+    }
+
+    /// The same axis with a little room at both ends, so that no mark is on the frame.
+    pub fn padded(mut self) -> Axis {
+        let part = 0.03;
+        match self.is_logarithmic {
+            true => {
+                let factor = (self.high / self.low).powf(part);
+                (self.low, self.high) = (self.low / factor, self.high * factor);
+            }
+            false => {
+                let room = (self.high - self.low) * part;
+                (self.low, self.high) = (self.low - room, self.high + room);
+            }
+        }
+        self
+    }
+
+    fn of(title: &str, quantity: Quantity, numbers: Vec<f64>, between: Vec<f64>) -> Axis {
+        let label = |number: f64| (number, tick(number, quantity.unit(number)));
+        let ticks: Vec<(f64, String)> = numbers.into_iter().map(label).collect();
+        let (low, high) = match (ticks.first(), ticks.last()) {
+            (Some(first), Some(last)) if first.0 < last.0 => (first.0, last.0),
+            (Some(only), _) => (only.0 / 2.0, only.0 * 2.0),
+            _ => (1.0, 10.0),
+        };
+        let title = format!("{title} (logarithmic)");
+        Axis { title, low, high, is_logarithmic: true, ticks, between }
+    }
+
+    /// The range of the values.
+    pub fn ends(&self) -> (f64, f64) {
+        (self.low, self.high)
+    }
+
+    /// Where a value is between the ends, 0 to 1; what is outside is at an end.
+    pub fn share(&self, value: f64) -> f64 {
+        let place = |value: f64| match self.is_logarithmic {
+            true => value.max(self.low * 1e-3).ln(),
+            false => value,
+        };
+        let (low, high) = (place(self.low), place(self.high));
+        ((place(value) - low) / (high - low)).clamp(0.0, 1.0)
+    }
+
+    /// The value at a place from 0 to 1 between the ends.
+    pub fn at(&self, share: f64) -> f64 {
+        match self.is_logarithmic {
+            true => self.low * (self.high / self.low).powf(share),
+            false => self.low + (self.high - self.low) * share,
+        }
+    }
+
+    /// Whether it has a place for the value.
+    pub fn holds(&self, value: f64) -> bool {
+        value >= self.low * (1.0 - 1e-9) && value <= self.high * (1.0 + 1e-9)
+    }
+}
+
+impl Ranged for Axis {
+    type FormatOption = NoDefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        limit.0 + (self.share(*value) * f64::from(limit.1 - limit.0)).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
+        match hint.weight() {
+            KeyPointWeight::Bold => self.ticks.iter().map(|(number, _)| *number).collect(),
+            KeyPointWeight::Any => self.between.clone(),
+        }
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.low..self.high
+    }
+}
+
+impl ValueFormatter<f64> for Axis {
+    fn format_ext(&self, value: &f64) -> String {
+        let found = self.ticks.iter().find(|(number, _)| number == value);
+        found.map_or(String::new(), |(_, label)| label.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(axis: &Axis) -> Vec<&str> {
+        axis.ticks.iter().map(|(_, label)| label.as_str()).collect()
+    }
+
+    #[test]
+    fn numbers_at_an_axis_are_round_and_have_units() {
+        use Quantity::{Count, Rate, Share, Time};
+        let axis = Axis::logarithmic("a", Time, 4_300.0, 870_000.0);
+        let all = ["2 µs", "5 µs", "10 µs", "20 µs", "50 µs", "100 µs", "200 µs", "500 µs", "1 ms"];
+        assert_eq!(labels(&axis), all);
+        assert_eq!(axis.ends(), (2e3, 1e6));
+        let axis = Axis::logarithmic("a", Share, 0.0003, 1.0);
+        assert_eq!(labels(&axis), ["0.1 %", "1 %", "10 %", "100 %"]);
+        assert_eq!(axis.between.len(), 4 * 8);
+        assert_eq!(Axis::logarithmic("a", Share, 0.000_31, 0.23).ends(), (2e-4, 0.5));
+        let axis = Axis::logarithmic("a", Rate, 1e3, 1e5);
+        assert_eq!(labels(&axis)[..3], ["1 k/s", "2 k/s", "5 k/s"]);
+        let axis = Axis::logarithmic("a", Time, 98_500.0, 112_000.0);
+        assert_eq!(
+            labels(&axis),
+            ["97.5 µs", "100 µs", "102.5 µs", "105 µs", "107.5 µs", "110 µs", "112.5 µs"]
+        );
+        let axis = Axis::linear("a", Time, 0.0, 1.9e9);
+        assert_eq!(labels(&axis), ["0 s", "0.5 s", "1 s", "1.5 s", "2 s"]);
+        let axis = Axis::linear_to("a", Count, 1_234.0);
+        assert_eq!(labels(&axis), ["0", "250", "500", "750", "1,000"]);
+        assert_eq!(axis.ends(), (0.0, 1_234.0));
+        let axis = Axis::doublings("a", Quantity::Size, 1_024.0, 262_144.0);
+        assert_eq!((axis.ticks.len(), labels(&axis)[8]), (9, "256 KiB"));
+    }
+
+    #[test]
+    fn numbers_without_room_are_left_out() {
+        let axis = Axis::logarithmic("a", Quantity::Rate, 1e3, 1e6);
+        assert_eq!(labels(&axis).len(), 10);
+        let narrow = axis.clone().with_room(300.0, |label| 8.0 * label.len() as f64);
+        assert_eq!(labels(&narrow), ["1 k/s", "10 k/s", "100 k/s", "1 M/s"]);
+        assert_eq!(narrow.between.len(), axis.between.len() + 6);
+        let wide = axis.with_room(3_000.0, |label| 8.0 * label.len() as f64);
+        assert_eq!(labels(&wide).len(), 10);
+        let sizes = Axis::doublings("a", Quantity::Size, 1_024.0, 1_048_576.0);
+        assert_eq!(labels(&sizes.with_room(200.0, |_| 45.0)), ["1 KiB", "16 KiB", "256 KiB"]);
+        let exact = Axis::logarithmic_to("a", Quantity::Rate, 700.0, 130e3);
+        assert_eq!((exact.ends(), labels(&exact)[0]), ((700.0, 130e3), "1 k/s"));
+    }
+
+    #[test]
+    fn any_values_make_an_axis() {
+        let values = [0.0, 1e-12, 1.0, 3.0, 1e9, 1.8e19, 1e300, f64::NAN, f64::INFINITY];
+        for low in values {
+            for high in values {
+                let (finite_low, finite_high) = (
+                    if low.is_finite() { low } else { 0.0 },
+                    if high.is_finite() { high } else { 0.0 },
+                );
+                for axis in [
+                    Axis::logarithmic("a", Quantity::Time, low, high),
+                    Axis::linear("a", Quantity::Time, finite_low, finite_high),
+                    Axis::doublings("a", Quantity::SizeRate, finite_low, finite_high),
+                ] {
+                    let (from, to) = axis.ends();
+                    assert!(
+                        from < to && from.is_finite() && to.is_finite(),
+                        "{low} {high} {axis:?}"
+                    );
+                    assert!(!axis.ticks.is_empty() && axis.ticks.len() <= 101, "{low} {high}");
+                    for value in [0.0, low, high] {
+                        let share = axis.share(value);
+                        assert!(value.is_nan() || (0.0..=1.0).contains(&share), "{axis:?} {value}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn places_and_values_are_inverse() {
+        let axis = Axis::logarithmic("a", Quantity::Time, 1e3, 1e6);
+        assert!((axis.share(31_622.776_6) - 0.5).abs() < 1e-6);
+        assert!((axis.at(0.5) / 31_622.776_6 - 1.0).abs() < 1e-6);
+        assert_eq!((axis.share(0.0), axis.share(1e9)), (0.0, 1.0));
+        assert!(axis.holds(1e6) && !axis.holds(999.0));
+        assert_eq!(axis.map(&1e6, (10, 110)), 110);
+    }
+}

@@ -1,0 +1,119 @@
+//! What the pictures of `noise` share: a panel for each CPU, and the colours of causes.
+
+use plotters::style::RGBColor;
+use record::{Table, Value};
+
+use crate::escape::plain;
+use crate::picture::palette::{BLACK, GREY, PALE, SERIES};
+use crate::picture::rows;
+use crate::picture::sheet::{Area, Entry, Heading, Undrawn, WIDTH, draw, units};
+use crate::row::Row;
+
+/// Height of a panel, pixels.
+const PANEL: f64 = 300.0;
+/// Most panels of a picture.
+const PANELS_MAX: usize = 32;
+
+/// The CPUs of a table, as they come.
+fn cpus(table: &Table) -> Vec<String> {
+    let mut cpus: Vec<String> = Vec::new();
+    for row in rows(table) {
+        let cpu = row.alone("cpu");
+        if cpus.last() != Some(&cpu) && !cpus.contains(&cpu) {
+            cpus.push(cpu);
+        }
+    }
+    cpus
+}
+
+/// A picture with a panel for each CPU of the table; none without any.
+///
+/// # Errors
+/// When plotters fails.
+pub fn by_cpu(
+    mut heading: Heading,
+    table: &Table,
+    panel: impl Fn(&Area<'_>, &str) -> Result<(), Undrawn>,
+) -> Result<Option<String>, Undrawn> {
+    let mut cpus = cpus(table);
+    if cpus.is_empty() {
+        return Ok(None);
+    }
+    let left_out = cpus.len().saturating_sub(PANELS_MAX);
+    cpus.truncate(PANELS_MAX);
+    if left_out > 0 {
+        heading
+            .notes
+            .push(format!("{left_out} more CPUs are not drawn: see table {}.", plain(&table.name)));
+    }
+    heading.description += &format!(
+        "One panel for each CPU: {}. The numbers are in table {} of the run.",
+        cpus.join(", "),
+        plain(&table.name)
+    );
+    let svg = draw(&heading, PANEL * cpus.len() as f64, |area| {
+        for (number, cpu) in cpus.iter().enumerate() {
+            let top = units(PANEL) * number as i32;
+            let size = (units(WIDTH) as u32, units(PANEL) as u32);
+            panel(&area.clone().shrink((0, top), size), cpu)?;
+        }
+        Ok(())
+    })?;
+    Ok(Some(svg))
+}
+
+/// The text in that column, if there is one.
+pub fn name_of(row: &Row<'_>, column: &str) -> Option<String> {
+    match row.get(column) {
+        Value::Text(name) => Some(plain(name)),
+        _ => None,
+    }
+}
+
+/// Number of kinds that are distinguished: the causes with a colour of their own, other causes, none.
+pub const KINDS: usize = SERIES.len() + 2;
+
+/// The causes with a colour of their own.
+pub struct Causes(Vec<String>);
+
+impl Causes {
+    /// Those that took most time, largest first, from names and times.
+    pub fn largest(shares: impl Iterator<Item = (String, f64)>) -> Causes {
+        let mut sums: Vec<(String, f64)> = Vec::new();
+        for (cause, time) in shares {
+            match sums.iter_mut().find(|(name, _)| *name == cause) {
+                Some((_, sum)) => *sum += time,
+                None => sums.push((cause, time)),
+            }
+        }
+        // Names decide between equals, so that the picture does not depend on the order of rows.
+        sums.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        sums.truncate(SERIES.len());
+        Causes(sums.into_iter().map(|(name, _)| name).collect())
+    }
+
+    /// The kind of a cause: its place, then that of the others, then that of none.
+    pub fn kind(&self, cause: Option<&str>) -> usize {
+        let Some(cause) = cause else { return KINDS - 1 };
+        self.0.iter().position(|one| one == cause).unwrap_or(KINDS - 2)
+    }
+
+    /// The legend: what is grey, and those kinds that are drawn.
+    pub fn legend(&self, quiet: &str, used: &[bool; KINDS]) -> Vec<Entry> {
+        let named = self.0.iter().map(String::as_str).enumerate();
+        let rest = [(KINDS - 2, "other causes"), (KINDS - 1, "no named cause")];
+        let kinds = named.chain(rest).filter(|(kind, _)| used[*kind]);
+        let entry = |name: &str, colour| Entry { name: name.to_owned(), colour };
+        let quiet = [entry(quiet, PALE)].into_iter();
+        quiet.chain(kinds.map(|(kind, name)| entry(name, colour(kind)))).collect()
+    }
+}
+
+/// The colour of a kind.
+pub fn colour(kind: usize) -> RGBColor {
+    match kind {
+        _ if kind < SERIES.len() => SERIES[kind],
+        _ if kind == KINDS - 2 => GREY,
+        _ => BLACK,
+    }
+}

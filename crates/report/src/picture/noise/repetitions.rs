@@ -1,0 +1,219 @@
+//! The duration of each quantum of fixed work against its start time (the figures of paper
+//! `noise-t1`), a panel for each CPU, peaks in the colour of their cause.
+
+use std::collections::BTreeMap;
+
+use plotters::style::Color;
+use record::Run;
+
+use super::causes::{Causes, KINDS, by_cpu, colour, name_of};
+use crate::human::Quantity;
+use crate::picture::axis::Axis;
+use crate::picture::chart::{Chart, room_for};
+use crate::picture::palette::PALE;
+use crate::picture::rows;
+use crate::picture::sheet::{Area, Heading, Undrawn};
+use crate::row::Row;
+
+/// A quantum is a peak, and has the colour of its cause, when it took so many times the minimum.
+const PEAK: f64 = 1.02;
+/// Size of a cell, pixels: what is closer than that is drawn as one.
+const CELL: f64 = 4.0;
+
+/// A quantum: start and duration in ns, and what took most of the time lost in it.
+struct Point {
+    start_ns: f64,
+    time_ns: f64,
+    /// Kind of its cause; none for one that is no peak.
+    kind: Option<usize>,
+}
+
+/// The picture of table `fwq_quanta`; none for a run without one.
+///
+/// # Errors
+/// When plotters fails.
+pub fn repetitions_svg(run: &Run) -> Result<Option<String>, Undrawn> {
+    let Some(table) = run.table("fwq_quanta") else { return Ok(None) };
+    let causes = Causes::largest(rows(table).filter_map(|row| {
+        let cause = name_of(&row, "largest_name")?;
+        Some((cause, row.number("attributed_ns")?))
+    }));
+    let mut least_ns: BTreeMap<String, f64> = BTreeMap::new();
+    for (cpu, time_ns) in
+        rows(table).filter_map(|row| Some((row.alone("cpu"), row.number("duration_ns")?)))
+    {
+        let least_ns = least_ns.entry(cpu).or_insert(time_ns);
+        *least_ns = least_ns.min(time_ns);
+    }
+    let mut points: BTreeMap<String, Vec<Point>> = BTreeMap::new();
+    let (mut used, mut longest) = ([false; KINDS], 0.0_f64);
+    for row in rows(table) {
+        let cpu = row.alone("cpu");
+        let least_ns = least_ns.get(&cpu).copied().unwrap_or(0.0);
+        let Some(point) = point(&row, least_ns, &causes) else { continue };
+        longest = longest.max(point.time_ns);
+        point.kind.into_iter().for_each(|kind| used[kind] = true);
+        points.entry(cpu).or_default().push(point);
+    }
+    let heading = Heading {
+        title: format!(
+            "Duration of each quantum of fixed work (FWQ), up to {}",
+            Quantity::Time.text(longest)
+        ),
+        notes: vec![
+            "A quantum that took more than 2 % longer than the shortest of its CPU has a stem, in the \
+             colour of what took most of the time lost in it."
+                .to_owned(),
+        ],
+        legend: causes.legend("within 2 % of the minimum", &used),
+        description: "The duration of each quantum of fixed work against its start. ".to_owned(),
+    };
+    by_cpu(heading, table, |area, cpu| panel(area, cpu, points.get(cpu).map_or(&[], Vec::as_slice)))
+}
+
+fn point(row: &Row<'_>, least_ns: f64, causes: &Causes) -> Option<Point> {
+    let (start_ns, time_ns) = (row.number("start_ns")?, row.number("duration_ns")?);
+    let cause = name_of(row, "largest_name");
+    let is_peak = time_ns > least_ns * PEAK;
+    Some(Point { start_ns, time_ns, kind: is_peak.then(|| causes.kind(cause.as_deref())) })
+}
+
+/// What a cell shows: its longest quantum.
+type Cell = Option<(f64, Option<usize>)>;
+
+fn panel(area: &Area<'_>, cpu: &str, points: &[Point]) -> Result<(), Undrawn> {
+    let most = |of: fn(&Point) -> f64| points.iter().map(of).fold(0.0, f64::max);
+    let least_ns = points.iter().map(|point| point.time_ns).fold(f64::INFINITY, f64::min);
+    let (last_ns, most_ns) = (most(|point| point.start_ns), most(|point| point.time_ns));
+    let x = Axis::linear_to("start of the quantum", Quantity::Time, last_ns);
+    // A peak may be a hundred times the usual duration.
+    let y = Axis::logarithmic("duration", Quantity::Time, least_ns, most_ns);
+    let right = room_for(std::iter::empty());
+    let mut chart = Chart::new(area, &format!("CPU {cpu}"), [&x, &y], right)?;
+    let (width, height) = chart.size();
+    let cells = |length: f64| ((length / CELL).floor() as usize).max(1);
+    let (columns, lines) = (cells(width), cells(height));
+    let place = |share: f64, of: usize| ((share * of as f64) as usize).min(of - 1);
+    let mut grid: Vec<Cell> = vec![None; columns * lines];
+    for point in points {
+        let column = place(x.share(point.start_ns), columns);
+        let cell = &mut grid[column * lines + place(y.share(point.time_ns), lines)];
+        if cell.is_none_or(|(time_ns, _)| time_ns < point.time_ns) {
+            *cell = Some((point.time_ns, point.kind));
+        }
+    }
+    let edge = |axis: &Axis, at: usize, of: usize| axis.at(at as f64 / of as f64);
+    for (column, cells) in grid.chunks(lines).enumerate() {
+        // A stem under the longest of the column, behind all marks.
+        if let Some((time_ns, Some(kind))) = cells.iter().rev().flatten().next() {
+            let middle = x.at((column as f64 + 0.5) / columns as f64);
+            let stem = colour(*kind).mix(0.45).stroke_width(4);
+            chart.stroke(&[(middle, y.ends().0), (middle, *time_ns)], stem)?;
+        }
+        let mut from = 0;
+        for run in cells.chunk_by(|one, next| one.map(|cell| cell.1) == next.map(|cell| cell.1)) {
+            let to = from + run.len();
+            let corners = [
+                (edge(&x, column, columns), edge(&y, from, lines)),
+                (edge(&x, column + 1, columns), edge(&y, to, lines)),
+            ];
+            from = to;
+            let Some((_, kind)) = run[0] else { continue };
+            chart.block(corners, kind.map_or(PALE, colour).filled())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picture::palette::{BLACK, SERIES, hex};
+    use crate::picture::tests::{checked, run_of, table, texts};
+    use record::{Kind, Value};
+
+    /// A run of quanta: start, duration, and cause; of CPU 3.
+    fn run(points: impl IntoIterator<Item = (u64, u64, Option<String>)>) -> Run {
+        let columns = [
+            ("cpu", Kind::Uint),
+            ("start_ns", Kind::Uint),
+            ("duration_ns", Kind::Uint),
+            ("attributed_ns", Kind::Uint),
+            ("largest_name", Kind::Text),
+        ];
+        let row = |(start_ns, time_ns, cause): (u64, u64, Option<String>)| -> Vec<Value> {
+            let named = cause.as_ref().map(|_| time_ns - 100);
+            let cause = cause.map_or(Value::Absent, Value::from);
+            vec![3_u64.into(), start_ns.into(), time_ns.into(), named.into(), cause]
+        };
+        run_of(vec![table("fwq_quanta", &columns, points.into_iter().map(row).collect())])
+    }
+
+    fn drawn(run: &Run) -> String {
+        repetitions_svg(run).unwrap().expect("a picture")
+    }
+
+    #[test]
+    fn peaks_have_the_colour_of_their_cause_and_names_are_text() {
+        let named = Some("a<b>&\"c\"\u{1b}\u{ffff}".to_owned());
+        let peaks = [(0, 100, None), (100, 900, named), (200, 500, None), (300, 101, None)];
+        let svg = drawn(&run(peaks));
+        let elements = checked(&svg);
+        let of = |tag: &str, colour: &str| {
+            elements
+                .iter()
+                .filter(|one| one.tag == tag)
+                .filter(|one| {
+                    [one.attribute("fill"), one.attribute("stroke")].contains(&Some(colour))
+                })
+                .count()
+        };
+        // A mark, and the legend's.
+        assert_eq!((of("rect", &hex(SERIES[0])), of("polyline", &hex(SERIES[0]))), (2, 1));
+        assert_eq!((of("rect", &hex(BLACK)), of("polyline", &hex(BLACK))), (2, 1));
+        assert_eq!(of("rect", &hex(PALE)), 3, "two quiet quanta, and the legend");
+        let texts = texts(&svg);
+        for text in
+            ["CPU 3", "a&lt;b&gt;&amp;&quot;c&quot;\\u{1b}\u{fffd}", "no named cause", "500 ns"]
+        {
+            assert!(texts.iter().any(|one| one == text), "{text}: {texts:?}");
+        }
+    }
+
+    #[test]
+    fn one_repetition_is_a_picture_and_none_is_not() {
+        checked(&drawn(&run([(0, 0, None)])));
+        assert_eq!(repetitions_svg(&run([])).unwrap(), None);
+    }
+
+    /// Quanta of 100 us with ticks, and quanta of which no two neighbours are alike.
+    #[test]
+    fn a_picture_does_not_grow_with_the_number_of_quanta() {
+        let ticks = |count: u64| {
+            let quantum = move |at: u64| match at % 40 {
+                0 => (at * 100_000, 108_000 + at % 997, Some("tick".to_owned())),
+                _ => (at * 100_000, 100_000 + at % 777, None),
+            };
+            drawn(&run((0..count).map(quantum)))
+        };
+        let (few, many) = (ticks(10_000), ticks(1_000_000));
+        assert!(few.len() < 60_000 && many.len() < 60_000, "{} {}", few.len(), many.len());
+        checked(&many);
+        let mut state = 1_u64;
+        let mut random = move || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            state >> 33
+        };
+        let worst = (0..1_000_000_u64).map(|at| {
+            let time = 100_000.0 * (random() as f64 / 2_f64.powi(31) * 7.0).exp();
+            (at * 100_000, time as u64, Some(format!("cause {}", random() % 8)))
+        });
+        let run = run(worst);
+        let svg = drawn(&run);
+        assert!(svg.len() < 1_000_000, "{}", svg.len());
+        checked(&svg);
+        assert!(svg == drawn(&run), "the same, to the byte");
+    }
+}

@@ -1,0 +1,165 @@
+//! The spectrum of the work that is lost in quanta of fixed time.
+
+use record::Run;
+
+use super::causes::by_cpu;
+use crate::human::{self, Quantity};
+use crate::picture::axis::Axis;
+use crate::picture::chart::{Chart, Look, room_for};
+use crate::picture::palette::{BLUE, INK, SOFT_INK};
+use crate::picture::rows;
+use crate::picture::sheet::{Area, Heading, Undrawn};
+
+/// What is shown below the strongest line at most, as a factor: four decades.
+const DECADES: f64 = 1e4;
+/// Lines that are labelled with their frequency, at most; the first is the strongest.
+const LABELS: usize = 4;
+/// Distance between labels, as a part of the plot's width.
+const APART: f64 = 0.11;
+/// A line is labelled when it is so many times stronger than the median around it.
+const OUTSTANDING: f64 = 4.0;
+/// Strongest points that are looked at for labels.
+const CANDIDATES: usize = 256;
+
+/// The picture of table `spectrum`; none for a run without one.
+///
+/// # Errors
+/// When plotters fails.
+pub fn spectrum_svg(run: &Run) -> Result<Option<String>, Undrawn> {
+    let Some(table) = run.table("spectrum") else { return Ok(None) };
+    let heading = Heading {
+        title: "Spectrum of the work that is lost in quanta of fixed time (FTQ)".to_owned(),
+        notes: vec![
+            "Amplitude as a share of a quantum's work; where frequencies are closer than a pixel, the \
+             strongest. Outstanding lines have their frequency."
+                .to_owned(),
+        ],
+        description: "The share of a quantum's work that is missing, by frequency. ".to_owned(),
+        ..Heading::default()
+    };
+    by_cpu(heading, table, |area, cpu| {
+        let of_cpu = rows(table).filter(|row| row.alone("cpu") == cpu);
+        let points: Vec<(f64, f64)> = of_cpu
+            .filter_map(|row| Some((row.number("frequency_hz")?, row.number("amplitude_ratio")?)))
+            .filter(|(hz, amplitude)| *hz > 0.0 && *amplitude >= 0.0)
+            .collect();
+        panel(area, cpu, &points)
+    })
+}
+
+fn panel(area: &Area<'_>, cpu: &str, points: &[(f64, f64)]) -> Result<(), Undrawn> {
+    let most = points.iter().map(|(_, amplitude)| *amplitude).fold(0.0, f64::max);
+    let ends = |of: fn(f64, f64) -> f64, start| points.iter().map(|point| point.0).fold(start, of);
+    let (first, last) = (ends(f64::min, f64::INFINITY), ends(f64::max, 0.0));
+    let x = Axis::logarithmic("frequency", Quantity::Frequency, first, last);
+    let shown = if most > 0.0 { most } else { 1.0 };
+    let least = points.iter().map(|(_, amplitude)| *amplitude).fold(shown, f64::min);
+    let least = least.max(shown / DECADES);
+    let y = Axis::logarithmic("amplitude", Quantity::Share, least, shown * 2.5);
+    let right = room_for(std::iter::empty());
+    let mut chart = Chart::new(area, &format!("CPU {cpu}"), [&x, &y], right)?;
+    if most == 0.0 {
+        let middle = (x.at(0.5), y.at(0.5));
+        return chart.words("no work is lost", middle, [0.0, 0.0], SOFT_INK);
+    }
+    let mut curve = envelope(points, &x, chart.size().0);
+    let floor = y.ends().0;
+    curve.iter_mut().for_each(|point| point.1 = point.1.max(floor));
+    chart.line(&curve, Look { colour: BLUE, pattern: 0 }, 1.2)?;
+    for (hz, amplitude) in outstanding(&envelope(points, &x, chart.size().0), &x) {
+        let words = format!("{} Hz", human::number(hz));
+        chart.words(&words, (hz, amplitude), [0.0, -9.0], INK)?;
+    }
+    Ok(())
+}
+
+/// The strongest of each column of the plot that is a pixel wide.
+fn envelope(points: &[(f64, f64)], x: &Axis, width: f64) -> Vec<(f64, f64)> {
+    let columns = (width.ceil() as usize).max(1);
+    let mut strongest: Vec<Option<(f64, f64)>> = vec![None; columns + 1];
+    for &point in points {
+        let column = &mut strongest[(x.share(point.0) * columns as f64) as usize];
+        if column.is_none_or(|(_, amplitude)| amplitude < point.1) {
+            *column = Some(point);
+        }
+    }
+    strongest.into_iter().flatten().collect()
+}
+
+/// The strongest line, and others that are so many times stronger than the median of their surroundings;
+/// far enough from one another for a label.
+fn outstanding(points: &[(f64, f64)], x: &Axis) -> Vec<(f64, f64)> {
+    let mut by_strength = points.to_vec();
+    by_strength.sort_by(|one, other| other.1.total_cmp(&one.1).then(one.0.total_cmp(&other.0)));
+    let is_near = |one: f64, other: f64| (x.share(one) - x.share(other)).abs() <= APART;
+    let mut chosen: Vec<(f64, f64)> = Vec::new();
+    for point in by_strength.into_iter().take(CANDIDATES) {
+        if chosen.len() >= LABELS || chosen.iter().any(|other| is_near(point.0, other.0)) {
+            continue;
+        }
+        let mut near: Vec<f64> =
+            points.iter().filter(|other| is_near(point.0, other.0)).map(|other| other.1).collect();
+        near.sort_by(f64::total_cmp);
+        if chosen.is_empty() || point.1 > OUTSTANDING * near[near.len() / 2] {
+            chosen.push(point);
+        }
+    }
+    chosen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picture::tests::{checked, run_of, table, texts};
+    use record::Kind;
+
+    fn run(points: &[(f64, f64)]) -> Run {
+        let columns =
+            [("cpu", Kind::Uint), ("frequency_hz", Kind::Real), ("amplitude_ratio", Kind::Real)];
+        let rows =
+            points.iter().map(|&(hz, amplitude)| vec![3_u64.into(), hz.into(), amplitude.into()]);
+        run_of(vec![table("spectrum", &columns, rows.collect())])
+    }
+
+    fn drawn(points: &[(f64, f64)]) -> String {
+        spectrum_svg(&run(points)).unwrap().expect("a picture")
+    }
+
+    #[test]
+    fn outstanding_lines_are_named() {
+        let line = |hz: usize| match hz {
+            250 => 0.02,
+            1_000 => 0.008,
+            // Near to the strongest, and no stronger than what is around it.
+            270 => 0.003,
+            _ => 0.000_1 * (1.0 + (hz % 7) as f64 / 7.0),
+        };
+        let points: Vec<(f64, f64)> = (10..5_000).map(|hz| (hz as f64, line(hz))).collect();
+        let svg = drawn(&points);
+        let texts = texts(&svg);
+        let named: Vec<&str> = texts.iter().filter_map(|text| text.strip_suffix(" Hz")).collect();
+        let of_axis = ["10", "20", "50", "100", "200", "500"];
+        assert_eq!(named, [&of_axis[..], &["250", "1,000"]].concat(), "{texts:?}");
+        assert!(texts.iter().any(|text| text == "CPU 3"));
+    }
+
+    #[test]
+    fn quiet_and_short_spectra_are_pictures_and_none_is_not() {
+        for points in [&[(10.0, 0.0), (20.0, 0.0)][..], &[(10.0, 0.5)]] {
+            checked(&drawn(points));
+        }
+        assert_eq!(spectrum_svg(&run(&[])).unwrap(), None);
+    }
+
+    #[test]
+    fn a_picture_does_not_grow_with_the_number_of_frequencies() {
+        let points = |count: u32| -> Vec<(f64, f64)> {
+            let amplitude =
+                |at: u32| f64::from(at.wrapping_mul(2_654_435_761) >> 8) / 2_f64.powi(24);
+            (1..=count).map(|at| (f64::from(at), amplitude(at))).collect()
+        };
+        let svg = drawn(&points(1_000_000));
+        assert!(svg.len() < 60_000, "{}", svg.len());
+        assert!(svg == drawn(&points(1_000_000)), "the same, to the byte");
+    }
+}

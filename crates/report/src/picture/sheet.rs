@@ -1,0 +1,208 @@
+//! The sheet of a picture: SVG by plotters, with a heading, a legend, and the title and description that
+//! screen readers read, which plotters does not write.
+
+use plotters::coord::Shift;
+use plotters::drawing::{DrawingArea, DrawingAreaErrorKind, IntoDrawingArea};
+use plotters::element::Rectangle;
+use plotters::prelude::SVGBackend;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::{Color, FontStyle, IntoFont, RGBColor, TextStyle};
+use unicode_width::UnicodeWidthStr;
+
+use super::palette::{INK, PAPER, SOFT_INK};
+
+/// A part of the sheet.
+pub type Area<'s> = DrawingArea<SVGBackend<'s>, Shift>;
+/// Why plotters could not draw. In memory, nothing is known that makes it fail.
+pub type Undrawn = DrawingAreaErrorKind<std::io::Error>;
+
+/// plotters places by whole units: quarters of a pixel, so that curves are smooth.
+const UNITS: f64 = 4.0;
+/// Width of a sheet, pixels.
+pub const WIDTH: f64 = 960.0;
+const MARGIN: f64 = 16.0;
+/// plotters divides font sizes by this.
+const FONT_FACTOR: f64 = 1.24;
+/// Width of a character as a part of the font's size, of the widest usual font without serifs: of a
+/// name, and the means of sentences and of bold ones.
+const CHARACTER: f64 = 0.6;
+const CHARACTER_OF_SENTENCE: f64 = 0.525;
+const CHARACTER_OF_TITLE: f64 = 0.635;
+/// Longest name of a legend or a label, characters.
+const NAME_MAX: usize = 32;
+
+/// Font sizes, pixels.
+pub const TITLE: f64 = 16.0;
+/// Of panels' titles.
+pub const SUBTITLE: f64 = 13.0;
+/// Of all other words.
+pub const WORDS: f64 = 12.0;
+
+/// What is above the panels, and what a screen reader says.
+#[derive(Clone, Debug, Default)]
+pub struct Heading {
+    /// What is seen, in a sentence.
+    pub title: String,
+    /// How it was made; sentences that are wrapped.
+    pub notes: Vec<String>,
+    /// Names and colours that the panels share.
+    pub legend: Vec<Entry>,
+    /// What a screen reader says in addition: what the panels show, and where the numbers are.
+    pub description: String,
+}
+
+/// An entry of a legend.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// What it names.
+    pub name: String,
+    /// Its colour.
+    pub colour: RGBColor,
+}
+
+/// Units of plotters.
+pub fn units(pixels: f64) -> i32 {
+    (pixels * UNITS).round() as i32
+}
+
+/// A font's size for plotters, pixels.
+fn font_size(pixels: f64) -> f64 {
+    pixels * UNITS * FONT_FACTOR
+}
+
+/// The style of words.
+pub fn words(size: f64, colour: RGBColor) -> TextStyle<'static> {
+    ("sans-serif", font_size(size)).into_font().color(&colour)
+}
+
+/// The style of words of more weight.
+pub fn bold(size: f64, colour: RGBColor) -> TextStyle<'static> {
+    ("sans-serif", font_size(size), FontStyle::Bold).into_font().color(&colour)
+}
+
+/// A position of text: at its start, middle or end, and at its vertical middle.
+pub fn at(horizontal: HPos) -> Pos {
+    Pos::new(horizontal, VPos::Center)
+}
+
+/// About how wide text is, pixels; rather too wide.
+pub fn width_of(text: &str, size: f64) -> f64 {
+    text.width() as f64 * CHARACTER * size
+}
+
+/// A name, cut off where it is too long for a picture.
+pub fn short(name: &str) -> String {
+    if name.chars().count() <= NAME_MAX {
+        return name.to_owned();
+    }
+    name.chars().take(NAME_MAX - 1).chain(['…']).collect()
+}
+
+/// Lines of text that are not wider than the sheet, of characters that wide.
+fn wrapped(text: &str, character: f64) -> Vec<String> {
+    let most = ((WIDTH - 2.0 * MARGIN) / character) as usize;
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.width() + 1 + word.width() <= most => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// Entries of the legend with their places: from the left, and the line.
+fn placed(legend: &[Entry]) -> Vec<(f64, usize, &Entry)> {
+    let (mut left, mut line) = (MARGIN, 0);
+    let mut places = Vec::new();
+    for entry in legend {
+        let width = 22.0 + width_of(&short(&entry.name), WORDS) + 14.0;
+        if left + width > WIDTH && left > MARGIN {
+            (left, line) = (MARGIN, line + 1);
+        }
+        places.push((left, line, entry));
+        left += width;
+    }
+    places
+}
+
+/// Draws a sheet: the heading, and what `paint` draws under it, `height` pixels high.
+///
+/// # Errors
+/// When plotters fails.
+pub fn draw(
+    heading: &Heading,
+    height: f64,
+    paint: impl FnOnce(&Area<'_>) -> Result<(), Undrawn>,
+) -> Result<String, Undrawn> {
+    let titles = wrapped(&heading.title, CHARACTER_OF_TITLE * TITLE);
+    let notes: Vec<String> = heading
+        .notes
+        .iter()
+        .flat_map(|note| wrapped(note, CHARACTER_OF_SENTENCE * WORDS))
+        .collect();
+    let legend = placed(&heading.legend);
+    let legend_lines = legend.last().map_or(0, |(_, line, _)| line + 1);
+    let title_bottom = MARGIN + 22.0 * titles.len() as f64;
+    let notes_bottom = title_bottom + 17.0 * notes.len() as f64;
+    let top = notes_bottom + 4.0 + 20.0 * legend_lines as f64;
+    let whole = top + height + MARGIN / 2.0;
+    let mut svg = String::new();
+    {
+        let size = (units(WIDTH) as u32, units(whole) as u32);
+        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        root.fill(&PAPER)?;
+        let line = |text: &str, style: &TextStyle<'_>, y: f64| {
+            root.draw_text(text, &style.pos(at(HPos::Left)), (units(MARGIN), units(y)))
+        };
+        for (number, text) in titles.iter().enumerate() {
+            line(text, &bold(TITLE, INK), MARGIN + 22.0 * number as f64 + 9.0)?;
+        }
+        for (number, text) in notes.iter().enumerate() {
+            line(text, &words(WORDS, SOFT_INK), title_bottom + 17.0 * number as f64 + 8.0)?;
+        }
+        for (left, number, entry) in legend {
+            let y = notes_bottom + 4.0 + 20.0 * number as f64 + 9.0;
+            swatch(&root, entry, left, y)?;
+            let name = short(&entry.name);
+            let place = (units(left + 22.0), units(y));
+            root.draw_text(&name, &words(WORDS, INK).pos(at(HPos::Left)), place)?;
+        }
+        let area =
+            root.clone().shrink((0, units(top)), (units(WIDTH) as u32, units(height) as u32));
+        paint(&area)?;
+        root.present()?;
+    }
+    Ok(accessible(&svg, heading, whole))
+}
+
+/// A square in the colour of an entry.
+fn swatch(root: &Area<'_>, entry: &Entry, left: f64, y: f64) -> Result<(), Undrawn> {
+    let corners = [(2.0, -6.0), (14.0, 6.0)].map(|(x, down)| (units(left + x), units(y + down)));
+    root.draw(&Rectangle::new(corners, entry.colour.filled()))
+}
+
+/// What plotters wrote, with a head of our own: pixels, a role, title and description. Attributes that
+/// say what is so without them are left out; text has no quotation marks that are not escaped, so none
+/// of it is taken for one.
+fn accessible(svg: &str, heading: &Heading, height: f64) -> String {
+    let body = svg.split_once(">\n").map_or("", |(_, body)| body);
+    let body = body.replace(" opacity=\"1\"", "").replace(" stroke=\"none\"", "");
+    let (wide, high) = (units(WIDTH), units(height));
+    let (title, description) = (xml(&heading.title), xml(&heading.description));
+    let svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH:.0}\" height=\"{height:.0}\" \
+         viewBox=\"0 0 {wide} {high}\" role=\"img\" aria-labelledby=\"title description\">\n\
+         <title id=\"title\">{title}</title>\n<desc id=\"description\">{description}</desc>\n{body}"
+    );
+    // Two characters that a name may have and XML may not.
+    svg.replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
+}
+
+/// Text between tags.
+fn xml(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}

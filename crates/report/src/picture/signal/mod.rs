@@ -1,0 +1,623 @@
+//! Pictures of `signal`: what schemes cost and delay, measured and by the model.
+
+mod paper;
+mod regions;
+mod sweep;
+mod throughput;
+
+use plotters::style::RGBColor;
+use record::{Run, Table, Value};
+
+pub use paper::paper_svg;
+pub use regions::regions_svg;
+pub use sweep::{cpu_svg, latency_svg};
+pub use throughput::throughput_svg;
+
+use crate::escape::plain;
+use crate::human::Quantity;
+use crate::picture::chart::{Chart, Label, Look, PATTERNS};
+use crate::picture::palette::{BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION};
+use crate::picture::rows;
+use crate::picture::sheet::Undrawn;
+use crate::row::Row;
+
+/// Most schemes of a picture: more names have no room next to a panel.
+const SCHEMES_MAX: usize = 16;
+
+/// Distance of the points of one scheme from those of the next, pixels, where intervals would cover one
+/// another.
+const ASIDE: f64 = 4.0;
+
+/// Factor of a colour for schemes that share its pattern with another of their kind.
+const DARKER: f64 = 0.5;
+
+/// Kinds of schemes, by the name before the colon, each with the same colour in all pictures.
+const KINDS: [(&str, RGBColor); 8] = [
+    ("interrupt", VERMILION),
+    ("drain", ORANGE),
+    ("spin", BLUE),
+    ("yield", GREY),
+    ("clocked", GREEN),
+    ("deferred", PURPLE),
+    ("coalesced", SKY),
+    ("hybrid", BLACK),
+];
+
+/// The schemes of a picture, in the order of their rows, each with its look.
+struct Schemes {
+    looks: Vec<(String, Look)>,
+    left_out: usize,
+}
+
+impl Schemes {
+    /// Those that have values.
+    fn of(names: impl Iterator<Item = String>) -> Schemes {
+        let mut looks: Vec<(String, Look)> = Vec::new();
+        let mut left_out: Vec<String> = Vec::new();
+        for name in names {
+            if looks.iter().any(|(known, _)| *known == name) || left_out.contains(&name) {
+                continue;
+            }
+            if looks.len() >= SCHEMES_MAX {
+                left_out.push(name);
+                continue;
+            }
+            let found = KINDS.iter().find(|(one, _)| *one == kind(&name));
+            let colour = found.map_or(GREY, |(_, colour)| *colour);
+            looks.push((name, Look { colour, pattern: 0 }));
+        }
+        // The order of names, so that a scheme has the same pattern in all pictures of a run.
+        let mut names: Vec<String> = looks.iter().map(|(name, _)| name.clone()).collect();
+        names.sort_unstable();
+        for (name, look) in &mut looks {
+            let before = names.iter().take_while(|other| *other != name);
+            let number = before.filter(|other| kind(other) == kind(name)).count();
+            // Beyond the patterns, darker.
+            look.pattern = number % PATTERNS;
+            look.colour = darker(look.colour, number / PATTERNS);
+        }
+        Schemes { looks, left_out: left_out.len() }
+    }
+
+    fn look(&self, scheme: &str) -> Option<Look> {
+        self.looks.iter().find(|(name, _)| name == scheme).map(|(_, look)| *look)
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.looks.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// What is not drawn.
+    fn note(&self, table: &str) -> Option<String> {
+        let more = self.left_out;
+        (more > 0).then(|| format!("{more} more schemes are not drawn: see table {table}."))
+    }
+}
+
+/// A colour that is darker by so many steps.
+fn darker(RGBColor(red, green, blue): RGBColor, steps: usize) -> RGBColor {
+    let part = |part: u8| (f64::from(part) * DARKER.powi(steps as i32)).round() as u8;
+    RGBColor(part(red), part(green), part(blue))
+}
+
+/// A scheme's name without its parameters.
+fn kind(scheme: &str) -> &str {
+    scheme.split(':').next().unwrap_or(scheme)
+}
+
+/// The text in a column; empty where there is none.
+fn text(row: &Row<'_>, column: &str) -> String {
+    match row.get(column) {
+        Value::Text(text) => plain(text),
+        _ => String::new(),
+    }
+}
+
+/// A number that has a place on a logarithmic axis.
+fn positive(row: &Row<'_>, column: &str) -> Option<f64> {
+    row.number(column).filter(|number| number.is_finite() && *number > 0.0)
+}
+
+/// The loads of a table, as they come.
+fn loads(table: &Table) -> Vec<String> {
+    let mut loads: Vec<String> = Vec::new();
+    for row in rows(table) {
+        let load = text(&row, "load");
+        if !loads.contains(&load) {
+            loads.push(load);
+        }
+    }
+    loads
+}
+
+/// What a load is, for the title of a panel.
+fn of_load(load: &str) -> String {
+    match load {
+        "idle" => "receiving CPU otherwise idle".to_owned(),
+        "background" => {
+            "a job of the lowest priority on the receiving CPU (load background)".to_owned()
+        }
+        "busy" => "a job of the receiver's priority on the receiving CPU (load busy)".to_owned(),
+        other => format!("load {other}"),
+    }
+}
+
+/// What carried the events, as a sentence.
+fn rig(run: &Run) -> Option<String> {
+    let rig = run.settings.get("rig")?.as_str()?;
+    Some(format!("Rig {}. ", plain(rig)))
+}
+
+/// The warnings of the run that are about contaminated windows.
+fn disturbed(run: &Run) -> impl Iterator<Item = String> {
+    let about = run.warnings.iter().filter(|warning| warning.contains("contaminated"));
+    about.map(|warning| {
+        let warning = plain(warning);
+        let short = warning.split(" (of the first").next().unwrap_or(&warning);
+        format!("Warning of the run: {short}.")
+    })
+}
+
+/// Smallest and largest of numbers.
+fn range(numbers: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
+    numbers.fold(None, |range, number| {
+        let (low, high) = range.unwrap_or((number, number));
+        Some((low.min(number), high.max(number)))
+    })
+}
+
+/// A series of one scheme: rate or size, and value.
+struct Series {
+    scheme: String,
+    points: Vec<Point>,
+}
+
+/// A point of a series.
+#[derive(Clone, Copy, Debug)]
+struct Point {
+    x: f64,
+    y: f64,
+    /// Half the width of its interval.
+    half_width: Option<f64>,
+    /// How it came about.
+    how: How,
+}
+
+/// How a point came about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    Measured,
+    ByFormula,
+    Simulated,
+    OverCapacity,
+}
+
+/// The series of the rows, by scheme, in ascending order of x.
+fn series<'r>(
+    rows: impl Iterator<Item = Row<'r>>,
+    schemes: &Schemes,
+    point: impl Fn(&Row<'r>) -> Option<Point>,
+) -> Vec<Series> {
+    let empty = |name: &str| Series { scheme: name.to_owned(), points: Vec::new() };
+    let mut all: Vec<Series> = schemes.names().map(empty).collect();
+    for row in rows {
+        let scheme = text(&row, "scheme");
+        if let Some(of) = all.iter_mut().find(|one| one.scheme == scheme) {
+            of.points.extend(point(&row));
+        }
+    }
+    for one in &mut all {
+        one.points.sort_by(|a, b| a.x.total_cmp(&b.x));
+    }
+    all.retain(|one| !one.points.is_empty());
+    all
+}
+
+/// Draws series: a line where `joined`, intervals, marks by how each point came about. Points with
+/// intervals are moved sideways a little, unless they are to be compared with a curve.
+fn draw_series(
+    chart: &mut Chart<'_>,
+    all: &[Series],
+    schemes: &Schemes,
+    joined: bool,
+) -> Result<(), Undrawn> {
+    for one in all {
+        let Some(look) = schemes.look(&one.scheme) else { continue };
+        let has_interval =
+            all.iter().flat_map(|one| &one.points).any(|point| point.half_width.is_some());
+        let place = all.iter().position(|other| other.scheme == one.scheme).unwrap_or(0) as f64;
+        let aside = if joined && has_interval {
+            ASIDE * (place - (all.len() - 1) as f64 / 2.0)
+        } else {
+            0.0
+        };
+        let moved: Vec<Point> = one
+            .points
+            .iter()
+            .map(|point| Point { x: chart.aside(point.x, aside), ..*point })
+            .collect();
+        if joined {
+            let line: Vec<(f64, f64)> = moved.iter().map(|point| (point.x, point.y)).collect();
+            chart.line(&line, look, 1.8)?;
+        }
+        for point in &moved {
+            if let Some(half) = point.half_width {
+                chart.whisker(point.x, (point.y - half, point.y + half), look)?;
+            }
+            match point.how {
+                How::Measured => chart.mark((point.x, point.y), look, false)?,
+                How::Simulated => chart.mark((point.x, point.y), look, true)?,
+                How::OverCapacity => chart.cross((point.x, point.y), look)?,
+                How::ByFormula => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The labels at the ends of series.
+fn labels<'s>(all: impl Iterator<Item = &'s Series>, schemes: &Schemes) -> Vec<Label> {
+    let label = |one: &Series| {
+        let (last, look) = (one.points.last()?, schemes.look(&one.scheme)?);
+        Some(Label { name: one.scheme.clone(), colour: look.colour, end: (last.x, last.y) })
+    };
+    all.filter_map(label).collect()
+}
+
+/// The scheme with the smallest (or largest) last value among those that have one at the last x; and
+/// that x and value.
+fn best(all: &[Series], largest: bool) -> Option<(String, f64, f64)> {
+    let (_, last) = range(all.iter().flat_map(|one| &one.points).map(|point| point.x))?;
+    let ends = all.iter().filter_map(|one| {
+        let point = one.points.last().filter(|point| point.x == last)?;
+        (point.how != How::OverCapacity).then(|| (one.scheme.clone(), point.x, point.y))
+    });
+    let sign = if largest { -1.0 } else { 1.0 };
+    ends.min_by(|a, b| (sign * a.2).total_cmp(&(sign * b.2)))
+}
+
+/// The costs of the model: those that were fitted, `C = 3.5 µs`, or those that were given, in the words of
+/// the settings.
+fn costs(run: &Run) -> Option<String> {
+    let symbol = |cost: &str| match cost {
+        "interrupt" | "interrupt_cost" => Some("C"),
+        "tick" | "tick_cost" => Some("C of a tick"),
+        "event" | "event_cost" => Some("alpha"),
+        _ => None,
+    };
+    let fitted = run.table("costs").into_iter().flat_map(rows).filter_map(|row| {
+        let value = Quantity::Time.text(row.number("value_ns")?);
+        Some(format!("{} = {value}", symbol(&text(&row, "cost"))?))
+    });
+    let given = ["interrupt_cost", "tick_cost", "event_cost"].into_iter().filter_map(|key| {
+        Some(format!("{} = {}", symbol(key)?, plain(run.settings.get(key)?.as_str()?)))
+    });
+    let words: Vec<String> = fitted.chain(given).collect();
+    (!words.is_empty()).then(|| words.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picture::palette::hex;
+    use crate::picture::tests::{Element, checked, run_of, table, texts};
+    use record::Kind;
+    use serde_json::json;
+
+    const RATES: [u64; 4] = [1_000, 5_000, 20_000, 100_000];
+
+    /// A sweep as `signal run` measures it: CPU use under load `background`, latencies under both.
+    fn rates(schemes: &[&str]) -> Table {
+        let columns = [
+            ("load", Kind::Text),
+            ("scheme", Kind::Text),
+            ("rate_hz", Kind::Uint),
+            ("cpu_ratio", Kind::Real),
+            ("cpu_ci95_ratio", Kind::Real),
+            ("latency_p50_ns", Kind::Uint),
+            ("latency_p99_ns", Kind::Uint),
+        ];
+        let mut rows: Vec<Vec<Value>> = Vec::new();
+        for load in ["idle", "background"] {
+            for (number, scheme) in schemes.iter().enumerate() {
+                for rate_hz in RATES {
+                    let cpu = (load == "background")
+                        .then(|| 0.001 * (number + 1) as f64 + rate_hz as f64 * 2e-6);
+                    let p50_ns = 5_000 * (number as u64 + 1);
+                    rows.push(vec![
+                        load.into(),
+                        (*scheme).into(),
+                        rate_hz.into(),
+                        cpu.into(),
+                        cpu.map(|cpu| cpu / 10.0).into(),
+                        p50_ns.into(),
+                        (p50_ns * 9).into(),
+                    ]);
+                }
+            }
+        }
+        table("rates", &columns, rows)
+    }
+
+    /// The model's curves between those points.
+    fn curves(schemes: &[&str]) -> Table {
+        let columns = [("scheme", Kind::Text), ("rate_hz", Kind::Uint), ("cpu_ratio", Kind::Real)];
+        let point = |scheme: &str, step: u64| -> Vec<Value> {
+            let rate_hz = 1_000 + step * 4_950;
+            vec![scheme.into(), rate_hz.into(), (0.001 + rate_hz as f64 * 2e-6).into()]
+        };
+        let of = |scheme: &&str| (0..=20).map(|step| point(scheme, step)).collect::<Vec<_>>();
+        table("curves", &columns, schemes.iter().flat_map(of).collect())
+    }
+
+    /// Polylines in a colour and more than a mark long.
+    fn lines(svg: &str, colour: RGBColor) -> Vec<Element> {
+        let is = |one: &Element| {
+            let points = one.attribute("points").unwrap_or_default();
+            one.tag == "polyline" && one.attribute("stroke") == Some(&hex(colour)) && {
+                points.split(' ').filter(|point| !point.is_empty()).count() > 6
+            }
+        };
+        checked(svg).into_iter().filter(is).collect()
+    }
+
+    fn circles(svg: &str, colour: RGBColor) -> usize {
+        let is = |one: &Element| one.tag == "circle" && one.attribute("fill") == Some(&hex(colour));
+        checked(svg).into_iter().filter(is).count()
+    }
+
+    const SCHEMES: [&str; 3] = ["interrupt", "drain", "clocked:1ms"];
+
+    #[test]
+    fn cpu_use_has_a_curve_and_points_for_each_scheme() {
+        let mut run = run_of(vec![rates(&SCHEMES), curves(&SCHEMES)]);
+        run.warnings
+            .push("3 of 9 rows have contaminated windows alone (of the first: x); more".into());
+        let svg = cpu_svg(&run).unwrap().expect("a picture");
+        for colour in [VERMILION, ORANGE, GREEN] {
+            assert_eq!(lines(&svg, colour).len(), 1, "one curve");
+            assert_eq!(circles(&svg, colour), RATES.len(), "a mark for each rate");
+        }
+        let texts = texts(&svg);
+        for text in SCHEMES.iter().chain(&["1 k/s", "100 k/s", "1 %", "CPU use (logarithmic)"]) {
+            assert!(texts.iter().any(|one| one == text), "{text}: {texts:?}");
+        }
+        let title = "CPU use by event rate: least at 100 k/s with interrupt (20.1 %)";
+        assert_eq!(checked(&svg)[1].text, title);
+        assert!(texts.iter().any(|one| one.contains("3 of 9 rows have contaminated")), "{texts:?}");
+        assert_eq!(cpu_svg(&run).unwrap().unwrap(), svg, "the same, to the byte");
+    }
+
+    #[test]
+    fn without_a_fit_the_points_are_joined() {
+        let svg = cpu_svg(&run_of(vec![rates(&["spin"])])).unwrap().unwrap();
+        let joined = checked(&svg).into_iter().filter(|one| {
+            one.tag == "polyline"
+                && one.attribute("stroke") == Some(&hex(BLUE))
+                && one.attribute("stroke-width") == Some("7")
+        });
+        assert_eq!(joined.count(), 1);
+        assert!(texts(&svg).iter().any(|one| one.contains("could not be fitted")));
+    }
+
+    #[test]
+    fn what_has_no_place_on_a_logarithmic_axis_is_counted() {
+        let mut table = rates(&["interrupt"]);
+        let mut rows = table.rows().to_vec();
+        rows[4][3] = Value::Real(-0.002);
+        let columns = table.columns.clone();
+        table = Table::new("rates", "For a test.", columns);
+        rows.into_iter().for_each(|row| table.push(row));
+        let svg = cpu_svg(&run_of(vec![table])).unwrap().unwrap();
+        assert_eq!(circles(&svg, VERMILION), RATES.len() - 1);
+        assert!(
+            texts(&svg).iter().any(|one| one.contains("Not drawn: 1 of 4 points")),
+            "{:?}",
+            texts(&svg)
+        );
+    }
+
+    #[test]
+    fn latencies_have_two_panels_for_each_load() {
+        let svg = latency_svg(&run_of(vec![rates(&SCHEMES)])).unwrap().expect("a picture");
+        let texts = texts(&svg);
+        for title in
+            ["p50, load idle", "p99, load idle", "p50, load background", "p99, load background"]
+        {
+            assert!(texts.iter().any(|one| one == title), "{title}: {texts:?}");
+        }
+        for colour in [VERMILION, ORANGE, GREEN] {
+            assert_eq!(circles(&svg, colour), 4 * RATES.len());
+        }
+    }
+
+    #[test]
+    fn names_are_text_and_many_are_left_out() {
+        let names: Vec<String> = (0..40).map(|at| format!("clocked:<{at}>&\"'us")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let run = run_of(vec![rates(&names), curves(&names)]);
+        for svg in [cpu_svg(&run), latency_svg(&run)] {
+            let texts = texts(&svg.unwrap().unwrap());
+            assert!(
+                texts.iter().any(|one| one == "clocked:&lt;0&gt;&amp;&quot;&apos;us"),
+                "{texts:?}"
+            );
+            assert!(
+                texts.iter().any(|one| one.contains("24 more schemes are not drawn")),
+                "{texts:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn computed_rows_show_how_they_were_computed() {
+        let columns = [
+            ("rate_hz", Kind::Uint),
+            ("scheme", Kind::Text),
+            ("method", Kind::Text),
+            ("cpu_ratio", Kind::Real),
+            ("is_over_capacity", Kind::Bool),
+        ];
+        let row = |rate_hz: u64, method: &str, cpu: f64, over: bool| -> Vec<Value> {
+            vec![rate_hz.into(), "spin".into(), method.into(), cpu.into(), over.into()]
+        };
+        let rows = vec![
+            row(1_000, "closed-form", 0.1, false),
+            row(2_000, "simulation", 0.2, false),
+            row(5_000, "simulation", 0.5, false),
+            row(10_000, "simulation", 1.0, true),
+        ];
+        let mut run = run_of(vec![table("model", &columns, rows)]);
+        run.settings.insert("interrupt_cost".into(), json!("4us"));
+        let svg = cpu_svg(&run).unwrap().unwrap();
+        let open =
+            |one: &&Element| one.tag == "circle" && one.attribute("stroke") == Some(&hex(BLUE));
+        assert_eq!(checked(&svg).iter().filter(open).count(), 2, "two simulated rates");
+        let texts = texts(&svg);
+        assert!(texts.iter().any(|one| one.contains("From 10 k/s on, no scheme")), "{texts:?}");
+        assert!(texts.iter().any(|one| one.contains("C = 4us")), "{texts:?}");
+    }
+
+    #[test]
+    fn schemes_of_a_kind_have_looks_of_their_own() {
+        let names: Vec<String> = (1..=9).map(|ms| format!("clocked:{ms}ms")).collect();
+        let schemes = Schemes::of(names.iter().chain(&["spin".to_owned()]).cloned());
+        for (at, (_, look)) in schemes.looks.iter().enumerate() {
+            assert!(schemes.looks[..at].iter().all(|(_, other)| other != look), "{look:?}");
+        }
+        let other = Schemes::of(names.iter().rev().cloned());
+        assert_eq!(
+            other.look("clocked:2ms"),
+            schemes.look("clocked:2ms"),
+            "whatever the order of rows"
+        );
+    }
+
+    #[test]
+    fn throughput_has_a_panel_for_each_load() {
+        let columns = [
+            ("load", Kind::Text),
+            ("scheme", Kind::Text),
+            ("socket_buffer_bytes", Kind::Uint),
+            ("throughput_bytes_per_second", Kind::Real),
+            ("throughput_ci95_bytes_per_second", Kind::Real),
+        ];
+        let mut rows: Vec<Vec<Value>> = Vec::new();
+        for load in ["idle", "busy"] {
+            for scheme in SCHEMES {
+                for kib in [1_u64, 16, 256] {
+                    let rate = kib as f64 * 1e6;
+                    rows.push(vec![
+                        load.into(),
+                        scheme.into(),
+                        (kib * 1024).into(),
+                        rate.into(),
+                        (rate * 3.0).into(),
+                    ]);
+                }
+            }
+        }
+        let svg =
+            throughput_svg(&run_of(vec![table("throughput", &columns, rows)])).unwrap().unwrap();
+        for colour in [VERMILION, ORANGE, GREEN] {
+            assert_eq!(circles(&svg, colour), 2 * 3);
+        }
+        let texts = texts(&svg);
+        for text in ["1 KiB", "256 KiB", "32 MiB/s", "Receiving CPU otherwise idle"] {
+            assert!(texts.iter().any(|one| one == text), "{text}: {texts:?}");
+        }
+    }
+
+    #[test]
+    fn a_papers_tables_are_next_to_the_measured_ones() {
+        let columns = [
+            ("table", Kind::Uint),
+            ("load", Kind::Text),
+            ("socket_buffer_bytes", Kind::Uint),
+            ("scheme", Kind::Text),
+            ("published_to_interrupt_ratio", Kind::Real),
+            ("measured_to_interrupt_ratio", Kind::Real),
+        ];
+        let mut rows: Vec<Vec<Value>> = Vec::new();
+        for number in 1..=3_u64 {
+            for kib in [1_u64, 16, 256] {
+                for (scheme, factor) in [("drain", 1.0), ("clocked:1ms", 2.5)] {
+                    // Not measured for one size.
+                    let here = (kib != 16).then_some(factor * 0.8);
+                    rows.push(vec![
+                        number.into(),
+                        "idle".into(),
+                        (kib * 1024).into(),
+                        scheme.into(),
+                        factor.into(),
+                        here.into(),
+                    ]);
+                }
+            }
+        }
+        let svg = paper_svg(&run_of(vec![table("paper", &columns, rows)])).unwrap().unwrap();
+        for colour in [ORANGE, GREEN] {
+            assert_eq!(circles(&svg, colour), 3 * (3 + 2));
+        }
+        let texts = texts(&svg);
+        for text in ["Table 1, published", "Here, load idle", "clocked:1ms", "2"] {
+            assert!(texts.iter().any(|one| one == text), "{text}: {texts:?}");
+        }
+        assert_eq!(paper_svg(&run_of(vec![])).unwrap(), None);
+    }
+
+    #[test]
+    fn regions_are_areas_with_names() {
+        let columns = [
+            ("rate_hz", Kind::Uint),
+            ("scheme", Kind::Text),
+            ("bound_from_ns", Kind::Real),
+            ("bound_to_ns", Kind::Real),
+            ("statistic", Kind::Text),
+            ("method", Kind::Text),
+        ];
+        let row = |rate_hz: u64, scheme: &str, from: f64, to: Option<f64>| -> Vec<Value> {
+            let words = ["p99", "closed-form"].map(Value::from);
+            let numbers = [rate_hz.into(), scheme.into(), from.into(), to.into()];
+            numbers.into_iter().chain(words).collect()
+        };
+        let mut rows: Vec<Vec<Value>> = Vec::new();
+        for step in 0..30_u32 {
+            let rate_hz = 1_000 * u64::from(step + 1);
+            rows.push(row(rate_hz, "spin", 1e3, Some(5e4)));
+            // Another scheme wins at high rates.
+            let slow = if step < 20 { "drain" } else { "clocked:1ms" };
+            rows.push(row(rate_hz, slow, 5e4, None));
+        }
+        let mut run = run_of(vec![table("regions", &columns, rows)]);
+        run.settings.insert("latency_bound_ns".into(), json!(200_000));
+        let svg = regions_svg(&run).unwrap().expect("a picture");
+        let areas = checked(&svg).into_iter().filter(|one| one.tag == "polygon").count();
+        assert_eq!(areas, 3, "one for each scheme: columns that touch are one");
+        let texts = texts(&svg);
+        for text in
+            ["spin", "drain", "clocked:1ms", "no scheme keeps the bound", "asked for: 200 µs"]
+        {
+            assert!(texts.iter().any(|one| one == text), "{text}: {texts:?}");
+        }
+        assert!(
+            texts.iter().any(|one| one.starts_with("bound of the latency&apos;s p99")),
+            "{texts:?}"
+        );
+        assert_eq!(regions_svg(&run).unwrap().unwrap(), svg, "the same, to the byte");
+    }
+
+    #[test]
+    fn one_rate_or_none_is_no_picture() {
+        let mut one = rates(&["spin"]);
+        let rows: Vec<Vec<Value>> =
+            one.rows().iter().filter(|row| row[2] == 1_000.into()).cloned().collect();
+        one = Table::new("rates", "For a test.", one.columns.clone());
+        rows.into_iter().for_each(|row| one.push(row));
+        for run in [run_of(vec![one]), run_of(vec![rates(&[])]), run_of(vec![])] {
+            for svg in [cpu_svg(&run), latency_svg(&run), throughput_svg(&run), regions_svg(&run)] {
+                assert_eq!(svg.unwrap(), None);
+            }
+        }
+    }
+}

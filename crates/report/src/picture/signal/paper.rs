@@ -1,0 +1,99 @@
+//! The paper's tables of throughput next to those measured: factors over interrupts, a row for each table.
+
+use record::Run;
+
+use super::{How, Point, Schemes, Series, draw_series, labels, positive, range, rig, series, text};
+use crate::human::Quantity;
+use crate::picture::axis::Axis;
+use crate::picture::chart::{Chart, Look, room_for};
+use crate::picture::palette::SOFT_INK;
+use crate::picture::rows;
+use crate::picture::sheet::{Heading, Undrawn, WIDTH, draw, units};
+
+/// Height of a row of panels, pixels.
+const PANEL: f64 = 320.0;
+/// Most tables of a paper that are drawn.
+const TABLES_MAX: usize = 8;
+
+/// A table of the paper: its number, what it is of, and the published and the measured factors.
+struct Pair {
+    number: String,
+    load: String,
+    sides: [Vec<Series>; 2],
+}
+
+/// The picture of table `paper`; none for a run without one.
+///
+/// # Errors
+/// When plotters fails.
+pub fn paper_svg(run: &Run) -> Result<Option<String>, Undrawn> {
+    let Some(table) = run.table("paper") else { return Ok(None) };
+    let schemes = Schemes::of(rows(table).map(|row| text(&row, "scheme")));
+    let mut numbers: Vec<String> = rows(table).map(|row| row.alone("table")).collect();
+    numbers.dedup();
+    numbers.truncate(TABLES_MAX);
+    let pair = |number: String| {
+        let of_table = || rows(table).filter(|row| row.alone("table") == number);
+        let load = of_table().next().map_or(String::new(), |row| text(&row, "load"));
+        let side = |column: &str| {
+            series(of_table(), &schemes, |row| {
+                let (x, y) = (positive(row, "socket_buffer_bytes")?, positive(row, column)?);
+                Some(Point { x, y, half_width: None, how: How::Measured })
+            })
+        };
+        let sides = [side("published_to_interrupt_ratio"), side("measured_to_interrupt_ratio")];
+        Pair { number, load, sides }
+    };
+    let pairs: Vec<Pair> = numbers.into_iter().map(pair).collect();
+    let points =
+        || pairs.iter().flat_map(|pair| pair.sides.iter().flatten()).flat_map(|one| &one.points);
+    let (Some(sizes), Some(factors)) =
+        (range(points().map(|point| point.x)), range(points().map(|point| point.y)))
+    else {
+        return Ok(None);
+    };
+    if sizes.0 == sizes.1 {
+        return Ok(None);
+    }
+    let heading = Heading {
+        title: "TCP throughput as a factor of that with interrupts: published, and here".to_owned(),
+        notes: vec![format!(
+            "{}The paper's hardware was another, so that factors are compared. Above 1: more throughput than \
+             with interrupts.",
+            rig(run).unwrap_or_default()
+        )],
+        description: format!(
+            "Throughput over that with interrupts against the size of the socket buffers: the paper's tables \
+             (left) and the same measured (right), for {}. The numbers are in table paper of the run.",
+            schemes.names().collect::<Vec<_>>().join(", ")
+        ),
+        ..Heading::default()
+    };
+    let x =
+        Axis::doublings("size of the socket buffers", Quantity::Size, sizes.0, sizes.1).padded();
+    let y = Axis::logarithmic("factor", Quantity::Count, factors.0.min(1.0), factors.1.max(1.0));
+    let right = room_for(schemes.names());
+    let split = (WIDTH - right) / 2.0;
+    let svg = draw(&heading, PANEL * pairs.len() as f64, |area| {
+        for (place, Pair { number, load, sides: [published, here] }) in pairs.iter().enumerate() {
+            let top = units(PANEL) * place as i32;
+            let cut = |from: f64, to: f64| {
+                let size = (units(to - from) as u32, units(PANEL) as u32);
+                area.clone().shrink((units(from), top), size)
+            };
+            let titles = [format!("Table {number}, published"), format!("Here, load {load}")];
+            let areas = [(cut(0.0, split), room_for([].into_iter())), (cut(split, WIDTH), right)];
+            for (((part, room), all), title) in areas.iter().zip([published, here]).zip(&titles) {
+                let mut chart = Chart::new(part, title, [&x, &y], *room)?;
+                let even = [(x.ends().0, 1.0), (x.ends().1, 1.0)];
+                chart.line(&even, Look { colour: SOFT_INK, pattern: 0 }, 1.0)?;
+                draw_series(&mut chart, all, &schemes, true)?;
+                if *room == right {
+                    chart.label_ends(&labels(all.iter(), &schemes))?;
+                }
+            }
+        }
+        Ok(())
+    })?;
+    Ok(Some(svg))
+}

@@ -1,0 +1,307 @@
+//! The plane of event rates and latency bounds, by the scheme that keeps the bound with the least CPU use.
+
+use std::collections::BTreeMap;
+
+use plotters::style::{Color, RGBColor};
+use record::{Run, Table};
+
+use super::{KINDS, kind, positive, range, text};
+use crate::human::Quantity;
+use crate::picture::axis::Axis;
+use crate::picture::chart::{Chart, Label, Look, plot_size, room_for};
+use crate::picture::palette::{GREY, INK, PAPER, SOFT_INK};
+use crate::picture::rows;
+use crate::picture::sheet::{Entry, Heading, Undrawn, WIDTH, WORDS, draw, width_of};
+
+/// Height of the picture, pixels.
+const PANEL: f64 = 520.0;
+/// How far the plane reaches above the longest latency that a scheme wins with, as a factor: there, the
+/// bound excludes no scheme.
+const ABOVE: f64 = 5.0;
+/// How far it reaches below the shortest: there, no scheme keeps the bound.
+const BELOW: f64 = 2.0;
+/// Height that a name takes, pixels.
+const NAME: f64 = 17.0;
+/// Shares of colour: of a kind's only scheme; of the first and the last of several.
+const TINT: f64 = 0.55;
+const TINTS: (f64, f64) = (0.75, 0.2);
+
+/// Factor of that for black.
+const DARK: f64 = 0.55;
+
+/// The part of a rate's column in which a scheme wins.
+struct Part {
+    scheme: String,
+    from_ns: f64,
+    /// Absent where it has no upper end.
+    to_ns: Option<f64>,
+}
+
+/// A rate's column.
+struct Column {
+    rate_hz: f64,
+    parts: Vec<Part>,
+}
+
+fn columns(table: &Table) -> Vec<Column> {
+    let mut columns: Vec<Column> = Vec::new();
+    for row in rows(table) {
+        let (Some(rate_hz), Some(from_ns)) =
+            (positive(&row, "rate_hz"), positive(&row, "bound_from_ns"))
+        else {
+            continue;
+        };
+        let part =
+            Part { scheme: text(&row, "scheme"), from_ns, to_ns: positive(&row, "bound_to_ns") };
+        match columns.iter_mut().find(|column| column.rate_hz == rate_hz) {
+            Some(column) => column.parts.push(part),
+            None => columns.push(Column { rate_hz, parts: vec![part] }),
+        }
+    }
+    columns.sort_by(|a, b| a.rate_hz.total_cmp(&b.rate_hz));
+    columns
+}
+
+/// The colours of the schemes: that of the kind, mixed with white by the place in the kind.
+fn colours(columns: &[Column]) -> BTreeMap<String, RGBColor> {
+    let mut names: Vec<&String> =
+        columns.iter().flat_map(|column| &column.parts).map(|part| &part.scheme).collect();
+    names.sort_unstable();
+    names.dedup();
+    let colour = |name: &&String| {
+        let of_kind: Vec<&&String> = names.iter().filter(|one| kind(one) == kind(name)).collect();
+        let place = of_kind.iter().position(|one| one == &name).unwrap_or(0) as f64;
+        let share = match of_kind.len() {
+            1 => TINT,
+            many => TINTS.0 + (TINTS.1 - TINTS.0) * place / (many - 1) as f64,
+        };
+        let found = KINDS.iter().find(|(one, _)| *one == kind(name));
+        let RGBColor(red, green, blue) = found.map_or(GREY, |(_, colour)| *colour);
+        // Black words are on it.
+        let share = if (red, green, blue) == (0, 0, 0) { share * DARK } else { share };
+        let mix = |part: u8| (f64::from(part) * share + 255.0 * (1.0 - share)).round() as u8;
+        ((*name).clone(), RGBColor(mix(red), mix(green), mix(blue)))
+    };
+    names.iter().map(colour).collect()
+}
+
+/// The picture of table `regions`; none for a run without one, or with one rate alone.
+///
+/// # Errors
+/// When plotters fails.
+pub fn regions_svg(run: &Run) -> Result<Option<String>, Undrawn> {
+    let Some(table) = run.table("regions") else { return Ok(None) };
+    let columns = columns(table);
+    let parts = || columns.iter().flat_map(|column| &column.parts);
+    let Some(bounds) = range(parts().map(|part| part.from_ns)) else { return Ok(None) };
+    let (Some(first), Some(last)) = (columns.first(), columns.last()) else { return Ok(None) };
+    if first.rate_hz == last.rate_hz {
+        return Ok(None);
+    }
+    let statistic = rows(table).next().map(|row| text(&row, "statistic")).unwrap_or_default();
+    let x = Axis::logarithmic_to(
+        "events per second",
+        Quantity::Rate,
+        first.rate_hz,
+        highest(run, last),
+    );
+    let title = match statistic.as_str() {
+        "mean" => "bound of the mean latency".to_owned(),
+        other => format!("bound of the latency's {other}"),
+    };
+    let y = Axis::logarithmic(&title, Quantity::Time, bounds.0 / BELOW, bounds.1 * ABOVE);
+    let colours = colours(&columns);
+    let is_simulated = rows(table).any(|row| text(&row, "method") == "simulation");
+    let method = if is_simulated { "closed forms and simulations" } else { "closed forms" };
+    let source = super::costs(run).map_or(String::new(), |costs| format!(" with {costs}"));
+    let bound_ns = run.settings.get("latency_bound_ns").and_then(serde_json::Value::as_f64);
+    let bound = bound_ns.filter(|bound_ns| y.holds(*bound_ns)).map(|bound_ns| Label {
+        name: format!("asked for: {}", Quantity::Time.text(bound_ns)),
+        colour: INK,
+        end: (x.ends().1, bound_ns),
+    });
+    let right = room_for(bound.iter().map(|label| label.name.as_str()));
+    let size = plot_size((WIDTH, PANEL), "", right);
+    let plane = Plane { columns: &columns, edges: edges(&columns), axes: [&x, &y], size };
+    let names: Vec<(&str, Option<(f64, f64)>)> =
+        colours.keys().map(|scheme| (scheme.as_str(), plane.name(scheme))).collect();
+    let unnamed = names.iter().filter(|(_, place)| place.is_none()).map(|(scheme, _)| *scheme);
+    let entry = |scheme: &str| Entry {
+        name: scheme.to_owned(),
+        colour: colours.get(scheme).copied().unwrap_or(GREY),
+    };
+    let mut notes = vec![format!(
+        "By the model{source}: {method} at {} rates. White: no scheme of this run keeps the bound.",
+        columns.len()
+    )];
+    notes.extend(super::disturbed(run));
+    let heading = Heading {
+        title: "Which scheme keeps a latency bound with the least CPU use".to_owned(),
+        notes,
+        description: format!(
+            "The plane of event rates and bounds of the latency ({statistic}), by the cheapest scheme that \
+             keeps the bound: {}. The numbers are in table regions of the run.",
+            colours.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
+        ),
+        legend: unnamed.map(entry).collect(),
+    };
+    let svg = draw(&heading, PANEL, |area| {
+        let mut chart = Chart::new(area, "", [&x, &y], right)?;
+        plane.fill(&mut chart, &colours)?;
+        plane.outline(&mut chart)?;
+        for (scheme, place) in &names {
+            if let Some((across, up)) = place {
+                chart.words(scheme, (x.at(*across), y.at(*up)), [0.0, 0.0], INK)?;
+            }
+        }
+        if let Some(up) = plane.below() {
+            chart.words(
+                "no scheme keeps the bound",
+                (x.at(0.5), y.at(up)),
+                [0.0, 0.0],
+                SOFT_INK,
+            )?;
+        }
+        if let Some(bound) = bound {
+            let line = [(x.ends().0, bound.end.1), bound.end];
+            chart.line(&line, Look { colour: INK, pattern: 1 }, 1.5)?;
+            chart.label_ends(&[bound])?;
+        }
+        Ok(())
+    })?;
+    Ok(Some(svg))
+}
+
+/// The highest rate that was looked at: at a higher one than that of the last column, nothing keeps up.
+fn highest(run: &Run, last: &Column) -> f64 {
+    let model = run.table("model").into_iter().flat_map(rows);
+    let rates = model.filter_map(|row| positive(&row, "rate_hz"));
+    let asked = run.settings.get("rate_high_hz").and_then(serde_json::Value::as_f64);
+    rates.chain(asked).fold(last.rate_hz, f64::max)
+}
+
+/// Ends of the columns: the geometric means of neighbouring rates, and the outer rates themselves.
+fn edges(columns: &[Column]) -> Vec<f64> {
+    let rates: Vec<f64> = columns.iter().map(|column| column.rate_hz).collect();
+    let between = rates.windows(2).map(|pair| (pair[0] * pair[1]).sqrt());
+    let ends = [rates.first(), rates.last()].map(|end| end.copied().unwrap_or(1.0));
+    [ends[0]].into_iter().chain(between).chain([ends[1]]).collect()
+}
+
+struct Plane<'p> {
+    columns: &'p [Column],
+    edges: Vec<f64>,
+    axes: [&'p Axis; 2],
+    /// Of the plot, pixels.
+    size: (f64, f64),
+}
+
+impl Plane<'_> {
+    fn top(&self, part: &Part) -> f64 {
+        part.to_ns.unwrap_or(self.axes[1].ends().1)
+    }
+
+    /// The areas: those of a scheme in neighbouring columns are one, where they touch.
+    fn fill(
+        &self,
+        chart: &mut Chart<'_>,
+        colours: &BTreeMap<String, RGBColor>,
+    ) -> Result<(), Undrawn> {
+        for (scheme, colour) in colours {
+            let mut open: Vec<(usize, f64, f64)> = Vec::new();
+            for (number, column) in self.columns.iter().enumerate() {
+                let part = column.parts.iter().find(|part| part.scheme == *scheme);
+                let part = part.map(|part| (number, part.from_ns, self.top(part)));
+                let touches = part
+                    .zip(open.last())
+                    .is_some_and(|((_, low, high), before)| low < before.2 && high > before.1);
+                if !touches {
+                    self.area(chart, &open, *colour)?;
+                    open.clear();
+                }
+                open.extend(part);
+            }
+            self.area(chart, &open, *colour)?;
+        }
+        Ok(())
+    }
+
+    /// An area: columns, and where it starts and ends in each.
+    fn area(
+        &self,
+        chart: &mut Chart<'_>,
+        parts: &[(usize, f64, f64)],
+        colour: RGBColor,
+    ) -> Result<(), Undrawn> {
+        if parts.is_empty() {
+            return Ok(());
+        }
+        let ends = |column: usize| (self.edges[column], self.edges[column + 1]);
+        let along = |&(column, low, _): &(usize, f64, f64)| {
+            let (left, right) = ends(column);
+            [(left, low), (right, low)]
+        };
+        let back = |&(column, _, high): &(usize, f64, f64)| {
+            let (left, right) = ends(column);
+            [(right, high), (left, high)]
+        };
+        let corners = parts.iter().flat_map(along).chain(parts.iter().rev().flat_map(back));
+        chart.polygon(corners.collect(), colour.filled())
+    }
+
+    /// White lines between schemes: above and below, and left and right.
+    fn outline(&self, chart: &mut Chart<'_>) -> Result<(), Undrawn> {
+        let style = PAPER.stroke_width(4);
+        for (number, column) in self.columns.iter().enumerate() {
+            for part in &column.parts {
+                let (left, right) = (self.edges[number], self.edges[number + 1]);
+                chart.stroke(&[(left, part.from_ns), (right, part.from_ns)], style)?;
+                let Some(next) = self.columns.get(number + 1) else { continue };
+                for other in next.parts.iter().filter(|other| other.scheme != part.scheme) {
+                    let low = part.from_ns.max(other.from_ns);
+                    let high = self.top(part).min(self.top(other));
+                    if low < high {
+                        chart.stroke(&[(right, low), (right, high)], style)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a scheme's area has most room for its name, as parts of the axes; none where it has none.
+    fn name(&self, scheme: &str) -> Option<(f64, f64)> {
+        let (width, height) = self.size;
+        let [x, y] = self.axes;
+        let wide = width_of(scheme, WORDS) + 8.0;
+        let mut best: Option<(f64, f64, f64)> = None;
+        for first in 0..self.columns.len() {
+            let (mut low, mut high) = (0.0_f64, height);
+            for last in first..self.columns.len() {
+                let of = self.columns[last].parts.iter().find(|part| part.scheme == *scheme);
+                let Some(part) = of else { break };
+                low = low.max(y.share(part.from_ns) * height);
+                high = high.min(y.share(self.top(part)) * height);
+                if high - low < NAME {
+                    break;
+                }
+                let (left, right) = (x.share(self.edges[first]), x.share(self.edges[last + 1]));
+                let room = (right - left) * width;
+                // Near to the middle of a large area.
+                let size = (high - low).min(60.0) * room.min(3.0 * wide);
+                if room >= wide && best.is_none_or(|(largest, ..)| largest < size) {
+                    best = Some((size, f64::midpoint(left, right), f64::midpoint(low, high)));
+                }
+            }
+        }
+        best.map(|(_, across, up)| (across, up / height))
+    }
+
+    /// The middle of what is below all areas, as a part of the vertical axis, if words have room there.
+    fn below(&self) -> Option<f64> {
+        let [_, y] = self.axes;
+        let parts = self.columns.iter().flat_map(|column| &column.parts);
+        let lowest = parts.map(|part| y.share(part.from_ns)).fold(1.0, f64::min);
+        (lowest * self.size.1 >= NAME).then_some(lowest / 2.0)
+    }
+}

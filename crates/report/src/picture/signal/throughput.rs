@@ -1,0 +1,102 @@
+//! TCP throughput against the size of the socket buffers, a panel for each load.
+
+use record::Run;
+
+use super::{
+    How, Point, Schemes, Series, best, draw_series, labels, loads, of_load, positive, range, rig,
+    series, text,
+};
+use crate::human::Quantity;
+use crate::picture::axis::Axis;
+use crate::picture::chart::{Chart, room_for};
+use crate::picture::rows;
+use crate::picture::sheet::{Heading, Undrawn, WIDTH, draw, units};
+
+/// Height of a panel, pixels.
+const PANEL: f64 = 380.0;
+/// The axis is logarithmic where values differ by more than this factor.
+const FACTOR: f64 = 20.0;
+
+/// The picture of table `throughput`; none for a run without one, or with one size alone.
+///
+/// # Errors
+/// When plotters fails.
+pub fn throughput_svg(run: &Run) -> Result<Option<String>, Undrawn> {
+    let Some(table) = run.table("throughput") else { return Ok(None) };
+    let schemes = Schemes::of(rows(table).map(|row| text(&row, "scheme")));
+    let of = |load: &str| {
+        series(rows(table).filter(|row| text(row, "load") == load), &schemes, |row| {
+            Some(Point {
+                x: positive(row, "socket_buffer_bytes")?,
+                y: positive(row, "throughput_bytes_per_second")?,
+                half_width: row.number("throughput_ci95_bytes_per_second"),
+                how: How::Measured,
+            })
+        })
+    };
+    let panels: Vec<(String, Vec<Series>)> = loads(table)
+        .into_iter()
+        .map(|load| {
+            let all = of(&load);
+            (load, all)
+        })
+        .filter(|(_, all)| !all.is_empty())
+        .collect();
+    let points = || panels.iter().flat_map(|(_, all)| all).flat_map(|one| &one.points);
+    let (Some(sizes), Some(rates)) =
+        (range(points().map(|point| point.x)), range(points().map(|point| point.y)))
+    else {
+        return Ok(None);
+    };
+    if sizes.0 == sizes.1 {
+        return Ok(None);
+    }
+    let most = panels.first().and_then(|(_, all)| best(all, true));
+    let most = most.map_or(String::new(), |(scheme, bytes, rate)| {
+        let (bytes, rate) = (Quantity::Size.round_text(bytes), Quantity::SizeRate.text(rate));
+        let load = panels.first().filter(|_| panels.len() > 1);
+        let load = load.map_or(String::new(), |(load, _)| format!(", load {load}"));
+        format!(": most at {bytes} with {scheme} ({rate}{load})")
+    });
+    let mut notes = vec![format!(
+        "{}Bytes received per second, messages of 32 KiB: the mean of the repetitions with its 95 % interval. \
+         Points are moved sideways a little; lines join them.",
+        rig(run).unwrap_or_default()
+    )];
+    notes.extend(schemes.note("throughput"));
+    let heading = Heading {
+        title: format!("TCP throughput by socket buffer{most}"),
+        notes,
+        description: format!(
+            "TCP throughput against the size of the socket buffers for {}, one panel for each load. The \
+             numbers are in table throughput of the run.",
+            schemes.names().collect::<Vec<_>>().join(", ")
+        ),
+        ..Heading::default()
+    };
+    let x =
+        Axis::doublings("size of the socket buffers", Quantity::Size, sizes.0, sizes.1).padded();
+    let highest = range(points().map(|point| point.y + point.half_width.unwrap_or(0.0)));
+    let highest = highest.map_or(rates.1, |(_, high)| high);
+    let y = match rates.1 / rates.0 > FACTOR {
+        true => Axis::doublings("throughput", Quantity::SizeRate, rates.0, highest),
+        false => Axis::linear("throughput", Quantity::SizeRate, 0.0, highest),
+    };
+    let svg = draw(&heading, PANEL * panels.len() as f64, |area| {
+        for (number, (load, all)) in panels.iter().enumerate() {
+            let top = units(PANEL) * number as i32;
+            let part = area.clone().shrink((0, top), (units(WIDTH) as u32, units(PANEL) as u32));
+            let mut chart = Chart::new(&part, &title(load), [&x, &y], room_for(schemes.names()))?;
+            draw_series(&mut chart, all, &schemes, true)?;
+            chart.label_ends(&labels(all.iter(), &schemes))?;
+        }
+        Ok(())
+    })?;
+    Ok(Some(svg))
+}
+
+fn title(load: &str) -> String {
+    let words = of_load(load);
+    let mut letters = words.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
