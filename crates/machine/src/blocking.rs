@@ -9,6 +9,7 @@
 //! [`SystemModel::blocking`]: crate::SystemModel::blocking
 
 use crate::counts::Counts;
+use crate::memory::{TlbFlush, is_global};
 use crate::model::{BlockingModel, TlbModel};
 use crate::tag_array::{Outcome, Slot, TagArray};
 
@@ -191,8 +192,17 @@ impl TranslatingTlb {
         };
     }
 
-    fn flush(&mut self) {
-        self.entries.clear();
+    fn flush(&mut self, flush: TlbFlush) {
+        let is_global = |page: u64| is_global(page << self.page_shift);
+        match flush {
+            TlbFlush::All => self.entries.clear(),
+            TlbFlush::NonGlobal | TlbFlush::Space(_) => {
+                self.entries.remove_if(|page| !is_global(page));
+            }
+            TlbFlush::Page { virtual_address, global, .. } => self.entries.remove_if(|page| {
+                page == virtual_address >> self.page_shift && (global || !is_global(page))
+            }),
+        }
         self.flushes += 1;
         if self.flushes == FLUSHES_MAX {
             self.translations.fill(NO_TRANSLATION);
@@ -356,11 +366,12 @@ impl BlockingMachine {
         std::iter::once(virtual_address).chain(rest)
     }
 
-    /// Drops all translations, as the processor does when its page tables change. The next fetch
-    /// is counted whichever line it is from.
-    pub fn flush_tlbs(&mut self) {
-        self.itlb.flush();
-        self.dtlb.flush();
+    /// Drops translations, as the processor does when its page tables change. The next fetch is
+    /// counted whichever line it is from. There is one address space: of another, all translations
+    /// that are not global go.
+    pub fn flush_tlbs(&mut self, flush: TlbFlush) {
+        self.itlb.flush(flush);
+        self.dtlb.flush(flush);
         self.last_fetch = NO_FETCH;
     }
 

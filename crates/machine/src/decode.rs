@@ -49,6 +49,63 @@ pub enum Operation {
     LongNop(u32),
 }
 
+/// An operand in memory. Registers are numbered as the processor does: rax, rcx, rdx, rbx, rsp, ...
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryOperand {
+    /// The base register.
+    pub base: Option<u8>,
+    /// The index register.
+    pub index: Option<u8>,
+    /// What the index is multiplied by: 1, 2, 4 or 8.
+    pub scale: u8,
+    /// What is added, modulo 2^64.
+    pub displacement: u64,
+}
+
+impl MemoryOperand {
+    /// The operand of an instruction; none with a segment that has a base of its own, or if its
+    /// address has less than 64 bits.
+    fn of(one: &X86) -> Option<MemoryOperand> {
+        let number = |register: X86Register| match register {
+            X86Register::None | X86Register::RIP => Some(None),
+            register if register.is_gpr64() => Some(Some(register.number() as u8)),
+            _ => None,
+        };
+        let has_base = matches!(one.segment_prefix(), X86Register::FS | X86Register::GS);
+        if has_base {
+            return None;
+        }
+        Some(MemoryOperand {
+            base: number(one.memory_base())?,
+            index: number(one.memory_index())?,
+            scale: one.memory_index_scale() as u8,
+            // With an address relative to rip, this is the address.
+            displacement: one.memory_displacement64(),
+        })
+    }
+}
+
+/// How an instruction changes translations of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TranslationChange {
+    /// A write of cr0 or cr4.
+    Mode,
+    /// A write of cr3.
+    PageTables {
+        /// The number of the register with the new value.
+        from: u8,
+    },
+    /// `invlpg` of this address; absent where it cannot be told.
+    Page(Option<MemoryOperand>),
+    /// `invpcid`.
+    Described {
+        /// The number of the register with the type.
+        kind: u8,
+        /// The descriptor; absent where its address cannot be told.
+        at: Option<MemoryOperand>,
+    },
+}
+
 /// How an instruction can write to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceWrite {
@@ -103,6 +160,28 @@ impl Decoded {
             }
             _ => Operation::Other,
         }
+    }
+
+    /// How it changes translations of addresses, if it does: if its operation is
+    /// [`Operation::FlushTranslations`].
+    #[must_use]
+    pub fn translation_change(&self) -> Option<TranslationChange> {
+        if self.operation() != Operation::FlushTranslations {
+            return None;
+        }
+        let one = &self.valid;
+        let from = |register: X86Register| register.full_register().number() as u8;
+        Some(match one.mnemonic() {
+            Mnemonic::Invlpg => TranslationChange::Page(MemoryOperand::of(one)),
+            Mnemonic::Invpcid => TranslationChange::Described {
+                kind: from(one.op0_register()),
+                at: MemoryOperand::of(one),
+            },
+            _ if one.op0_register() == X86Register::CR3 => {
+                TranslationChange::PageTables { from: from(one.op1_register()) }
+            }
+            _ => TranslationChange::Mode,
+        })
     }
 
     /// Whether it is a call, a jump or a near return.

@@ -1,7 +1,7 @@
 //! The fast path equals the general memory system: the same cycles, misses and stalls after each
 //! operation, for any model that both run and any sequence of blocks, accesses and flushes.
 
-use machine::memory::{Access, MemorySystem, PageSize};
+use machine::memory::{Access, MemorySystem, PageSize, TlbFlush};
 use machine::{
     AccessKind, BlockingMachine, BlockingModel, CacheModel, CodeBlock, CodeSpan, Counts,
     Replacement, SystemModel, TlbModel,
@@ -25,7 +25,7 @@ enum Operation {
         write: bool,
     },
     /// New page tables, several times.
-    Flush(u16),
+    Flush(u16, TlbFlush),
 }
 
 const GUEST_PAGE_BYTES: u64 = 4096;
@@ -107,11 +107,29 @@ fn model() -> impl Strategy<Value = BlockingModel> {
 
 /// Addresses in few pages: adjacent ones, and pages with the same slot in the fast lookup.
 fn address() -> impl Strategy<Value = u64> {
-    let base =
-        prop_oneof![Just(0u64), Just(0x7fff_f000_0000), Just(0xffff_ffff_8100_0000), Just(1 << 63)];
+    let base = prop_oneof![
+        Just(0u64),
+        Just(0x7fff_f000_0000),
+        Just(0xffff_ffff_8100_0000),
+        Just(0xffff_8000_0000_0000)
+    ];
     let page = prop_oneof![6 => 0u64..6, 2 => 0u64..40, 1 => (0u64..5).prop_map(|n| n * 1024)];
     let offset = prop_oneof![4 => 0u64..256, 3 => 0u64..4096, 1 => 4080u64..4096];
     (base, page, offset).prop_map(|(base, page, offset)| base + page * GUEST_PAGE_BYTES + offset)
+}
+
+fn flush() -> impl Strategy<Value = TlbFlush> {
+    let of_page = (address(), any::<bool>()).prop_map(|(virtual_address, global)| TlbFlush::Page {
+        virtual_address,
+        space: 0,
+        global,
+    });
+    prop_oneof![
+        2 => Just(TlbFlush::All),
+        1 => Just(TlbFlush::NonGlobal),
+        2 => Just(TlbFlush::Space(0)),
+        2 => of_page,
+    ]
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
@@ -122,7 +140,8 @@ fn operation() -> impl Strategy<Value = Operation> {
         3 => any::<u8>().prop_map(Operation::Uncount),
         60 => (address(), 1u64..65, any::<bool>())
             .prop_map(|(address, bytes, write)| Operation::Data { address, bytes, write }),
-        2 => prop_oneof![4 => Just(1u16), 1 => 1u16..9000].prop_map(Operation::Flush),
+        4 => (prop_oneof![4 => Just(1u16), 1 => 1u16..9000], flush())
+            .prop_map(|(times, what)| Operation::Flush(times, what)),
     ]
 }
 
@@ -190,10 +209,10 @@ impl Pair {
                 self.fast.uncount_instructions(number);
             }
             Operation::Data { address, bytes, write } => self.data(address, bytes, write),
-            Operation::Flush(times) => {
+            Operation::Flush(times, what) => {
                 for _ in 0..times {
-                    self.system.flush_tlbs(0);
-                    self.fast.flush_tlbs();
+                    self.system.flush_tlbs(0, what);
+                    self.fast.flush_tlbs(what);
                 }
                 self.tables.flushes += u64::from(times);
             }
@@ -321,7 +340,7 @@ fn a_known_page_is_not_asked_for_until_a_flush() {
             });
         }
         if round == 1 {
-            machine.flush_tlbs();
+            machine.flush_tlbs(TlbFlush::All);
         }
     }
     let expected = |round| (0..100).map(move |page| (round, page << 12));
@@ -348,7 +367,7 @@ fn a_page_stays_forgotten_however_many_flushes_later() {
         let region = machine.counts().since(&before.0);
         assert_eq!((region.itlb_misses, region.dtlb_misses), (1, 1), "before {flushes} flushes");
         assert_eq!(asked, before.1 + 1);
-        (0..flushes).for_each(|_| machine.flush_tlbs());
+        (0..flushes).for_each(|_| machine.flush_tlbs(TlbFlush::All));
     }
 }
 

@@ -3,15 +3,16 @@
 
 use machine::memory::{
     Access, CacheName, ClassifierConfig, Context, MemorySystem, MissClass, Mode, PageSize,
-    SupplyingLevel,
+    SupplyingLevel, TlbFlush,
 };
-use machine::schema::{Prefetch, Walk, set};
+use machine::schema::{Latencies, Prefetch, Walk, set};
 use machine::{AccessKind, SystemModel};
 
 const ZEN3: &str = include_str!("../../../machines/zen3.toml");
 const R4400: &str = include_str!("../../../machines/r4400-1994.toml");
 const SMP8: &str = include_str!("../../../machines/r4400-smp8.toml");
 const P4: &str = include_str!("../../../machines/p4-1700.toml");
+const P3: &str = include_str!("../../../machines/p3-600.toml");
 
 /// A model without the features that hide latencies.
 fn plain(text: &str) -> SystemModel {
@@ -372,6 +373,258 @@ fn m13_a_fixed_stream_counts_the_same_for_ever() {
         sum(|counts| counts.prefetches_used),
         system.class_counts(CacheName::L1d).of(MissClass::TrueSharing),
     ];
-    assert_eq!(counts, [24_512_533, 119_722, 95_611, 62_908, 25_567, 17_635, 8_359]);
+    assert_eq!(counts, [27_915_654, 119_586, 57_135, 52_151, 17_888, 58, 10_021]);
     assert_eq!(system.verify(), Ok(()));
+}
+
+#[test]
+fn m14_a_second_pass_over_more_than_a_cache_holds_misses_for_capacity() {
+    // 4 MiB, stored twice: far more than L1 and L2, and lines fill the sets evenly. Write-backs and
+    // prefetches come between the look-up of a line and the classification of its miss.
+    for (text, prefetches) in [(ZEN3, false), (ZEN3, true), (R4400, false), (P3, false)] {
+        let model = if prefetches { SystemModel::parse(text).unwrap() } else { plain(text) };
+        let mut system = MemorySystem::new(&model, 1);
+        system.classify_misses(ClassifierConfig {
+            shadow_caches: true,
+            ..ClassifierConfig::default()
+        });
+        for _ in 0..2 {
+            for address in (0..4 << 20).step_by(8) {
+                system.access_blocking(&store(0, address, 0));
+            }
+        }
+        for name in [CacheName::L1d, CacheName::L2] {
+            let counts = system.class_counts(name);
+            let again = counts.of(MissClass::SameSelf);
+            assert!(again > 0, "{}: {name:?}", model.name);
+            assert_eq!(
+                (counts.capacity, counts.conflict),
+                (again, 0),
+                "{}, prefetches {prefetches}: {name:?}",
+                model.name
+            );
+        }
+    }
+}
+
+#[test]
+fn m15_lines_of_one_set_that_there_is_room_for_miss_for_conflict() {
+    // Dirty lines that share a set of L1D and of L2, twice as many as L2 has ways.
+    for text in [ZEN3, R4400, P3] {
+        let model = plain(text);
+        let mut system = MemorySystem::new(&model, 1);
+        system.classify_misses(ClassifierConfig {
+            shadow_caches: true,
+            ..ClassifierConfig::default()
+        });
+        let ways = u64::from(model.l2.cache.ways.max(model.l1d.cache.ways));
+        let apart = model.l2.cache.size_bytes;
+        for _ in 0..5 {
+            (0..2 * ways).for_each(|n| {
+                system.access_blocking(&store(0, n * apart, 0));
+            });
+        }
+        let counts = system.class_counts(CacheName::L2);
+        assert_eq!((counts.capacity, counts.conflict), (0, 8 * ways), "{}", model.name);
+    }
+}
+
+#[test]
+fn m16_a_locked_read_modify_write_is_one_request_for_ownership() {
+    let (model, at) = (plain(ZEN3), 0x4000);
+    let Latencies { cache_to_cache_cycles: other, upgrade_cycles: upgrade, .. } = model.latencies;
+    let mut system = MemorySystem::new(&model, 4);
+    for cpu in 0..4 {
+        system.access_blocking(&load(cpu, 0x4800, 0));
+    }
+    // A core takes the line from the one that wrote it, with the right to write it.
+    let mut locked = |cpu: usize| {
+        let read = Access { kind: AccessKind::LoadLocked, ..load(cpu, at, 0) };
+        system.access_blocking(&read) + system.access_blocking(&store(cpu, at, 0))
+    };
+    locked(0);
+    assert_eq!([1, 0, 2, 2].map(&mut locked), [other, other, other, 0]);
+    assert_eq!(system.counts(1).upgrades + system.counts(0).upgrades, 0);
+    // Of a line that others only read, it asks for the right alone.
+    system.access_blocking(&load(0, at, 0));
+    system.access_blocking(&load(1, at, 0));
+    let read = Access { kind: AccessKind::LoadLocked, ..load(0, at, 0) };
+    assert_eq!(system.access_blocking(&read), upgrade);
+    assert_eq!(system.access_blocking(&store(0, at, 0)), 0);
+    assert_eq!((system.counts(0).upgrades, system.verify()), (1, Ok(())));
+}
+
+/// Kernel addresses, all of whose pages are global.
+const KERNEL: u64 = 0xffff_8880_0000_0000;
+
+#[test]
+fn m17_a_flush_drops_what_it_names_and_nothing_else() {
+    let mut model = plain(ZEN3);
+    (model.walk, model.walk_entries) = (Walk::Caches, 64);
+    let mut system = MemorySystem::new(&model, 2);
+    // Whether pages of the first processor miss both TLBs, and what a walk loads: a user page, the
+    // page after it, and a page of the kernel.
+    let mut misses = |changes: &[(Option<u16>, Option<TlbFlush>)]| {
+        for (space, flush) in changes.iter().copied() {
+            space.into_iter().for_each(|space| {
+                system.set_address_space(0, space, 0x1000 * u64::from(space));
+            });
+            flush.into_iter().for_each(|flush| system.flush_tlbs(0, flush));
+        }
+        [0x1000, 0x2000, KERNEL].map(|address| {
+            let before = (system.counts(0).basic.dtlb_misses, system.counts(0).walk_loads);
+            let access = Access { page: PageSize::Small, ..load(0, address, 0) };
+            let access = Access { physical: address & 0xffff_ffff, ..access };
+            system.access_blocking(&access);
+            let after = system.counts(0);
+            (after.basic.dtlb_misses - before.0, after.walk_loads - before.1)
+        })
+    };
+    let (hit, near, far) = ((0, 0), (1, 1), (1, 4));
+    assert_eq!(misses(&[]), [far, near, far]);
+    assert_eq!(misses(&[]), [hit, hit, hit]);
+    // A write of cr3 without PCIDs: the kernel's page is global.
+    assert_eq!(misses(&[(None, Some(TlbFlush::Space(0)))]), [far, near, hit]);
+    // With PCIDs: another address space misses, and the first one is still there after it.
+    assert_eq!(misses(&[(Some(5), None)]), [far, near, hit]);
+    assert_eq!(misses(&[(Some(0), None)]), [hit, hit, hit]);
+    assert_eq!(misses(&[(None, Some(TlbFlush::Space(5)))]), [hit, hit, hit]);
+    assert_eq!(misses(&[(Some(5), None)]), [far, near, hit]);
+    assert_eq!(misses(&[(Some(0), None)]), [hit, hit, hit]);
+    // `invlpg` drops a page, and all tables of the address space from the page walk cache.
+    let page = |virtual_address, space, global| {
+        (None, Some(TlbFlush::Page { virtual_address, space, global }))
+    };
+    assert_eq!(misses(&[page(0x1fff, 0, true)]), [far, hit, hit]);
+    assert_eq!(misses(&[page(KERNEL, 0, true)]), [hit, hit, far]);
+    assert_eq!(misses(&[page(KERNEL, 0, false), page(0x2000, 5, true)]), [hit, hit, hit]);
+    assert_eq!(misses(&[(None, Some(TlbFlush::NonGlobal))]), [far, near, hit]);
+    assert_eq!(misses(&[(None, Some(TlbFlush::All))]), [far, near, far]);
+    // Entries in page tables of two processes lie in different lines.
+    let mut system = MemorySystem::new(&model, 1);
+    let read = Access { page: PageSize::Small, ..load(0, 0x1000, 0) };
+    system.access_blocking(&read);
+    system.set_address_space(0, 0, 0x7000);
+    system.flush_tlbs(0, TlbFlush::Space(0));
+    let wait = system.access_blocking(&read);
+    assert!(wait > 4 * model.latencies.memory_cycles, "{wait}");
+}
+
+#[test]
+fn m18_a_prefetched_line_arrives_when_memory_delivers_it() {
+    let mut model = plain(ZEN3);
+    (model.latencies.memory_line_cycles, model.l1d.prefetch) = (0, Prefetch::NextLine);
+    model.l1i.prefetch = Prefetch::NextLine;
+    let memory = model.latencies.memory_cycles;
+    for kind in [AccessKind::Load, AccessKind::Fetch] {
+        let at = |address, now| Access { kind, ..load(0, address, now) };
+        let mut system = MemorySystem::new(&model, 1);
+        // Translated already.
+        system.access(&at(1 << 29, 0));
+        // The next line is requested with the first one, not when that has arrived.
+        assert_eq!(system.access(&at(0, 1000)).ready_cycles, 1000 + memory, "{kind:?}");
+        let late = system.access(&at(64, 1100));
+        assert_eq!((late.ready_cycles, late.under_way), (1000 + memory, true), "{kind:?}");
+        // Its own prefetch started at its use.
+        let next = system.access(&at(128, 1200));
+        assert_eq!((next.ready_cycles, next.under_way), (1100 + memory, true), "{kind:?}");
+        let there = system.access(&at(192, 5000));
+        assert_eq!((there.ready_cycles, there.under_way), (5000, false), "{kind:?}");
+    }
+    // Into L2, too: the line that L2 prefetched with the first one comes from L2, but not earlier
+    // than it gets there.
+    let mut model = plain(ZEN3);
+    (model.latencies.memory_line_cycles, model.l2.prefetch) = (0, Prefetch::NextLine);
+    model.l2.prefetch_distance = 1;
+    let mut system = MemorySystem::new(&model, 1);
+    system.access(&load(0, 1 << 29, 0));
+    system.access(&load(0, 0, 1000));
+    assert_eq!(system.access(&load(0, 64, 1100)).ready_cycles, 1000 + memory);
+    assert_eq!(
+        system.access(&load(0, 128, 5000)).ready_cycles,
+        5000 + model.latencies.l2_hit_cycles
+    );
+}
+
+#[test]
+fn m19_a_line_occupies_the_way_from_its_level() {
+    let mut model = plain(ZEN3);
+    model.l2.line_cycles = 5;
+    let mut system = MemorySystem::new(&model, 1);
+    let lines = 600;
+    for n in 0..lines {
+        system.access_blocking(&load(0, n * 64, 0));
+    }
+    for n in 0..20 {
+        let response = system.access(&load(0, n * 64, 1_000_000));
+        assert_eq!(response.supplier, SupplyingLevel::L2);
+        let expected = 1_000_000 + n * 5 + model.latencies.l2_hit_cycles;
+        assert_eq!(response.ready_cycles, expected, "{n}");
+    }
+}
+
+#[test]
+fn m20_walks_wait_for_a_walker_and_for_lines_under_way() {
+    let mut model = plain(ZEN3);
+    (model.walk, model.latencies.memory_line_cycles, model.stlb) = (Walk::Caches, 0, None);
+    (model.l1d.mshrs, model.latencies.tlb_miss_cycles) = (64, 0);
+    let table = model.latencies.l1_hit_cycles + model.latencies.memory_cycles;
+    // Pages of 1 GiB, 512 GiB apart: each walk loads two tables, which are in lines of their own.
+    let translated = |walkers, at: fn(u64) -> u64| {
+        model.walkers = walkers;
+        let mut system = MemorySystem::new(&model, 1);
+        let address = |n| Access { physical: 64 * n, ..load(0, at(n), 1_000) };
+        [0, 1, 2, 3].map(|n| system.access(&address(n)).translation_cycles)
+    };
+    let mut translated = translated;
+    let apart = |n| n << 42;
+    assert_eq!(translated(0, apart), [2 * table; 4]);
+    assert_eq!(translated(2, apart), [2 * table, 2 * table, 4 * table, 4 * table]);
+    // Entries of adjacent pages lie in one line: the second walk waits for it, too, and does not
+    // find it in L1 at once.
+    let adjacent = |n| n << 30;
+    assert_eq!(translated(0, adjacent), [2 * table; 4]);
+    // A second access to a page waits for its translation.
+    let same = |_| 1 << 30;
+    assert_eq!(translated(0, same), [2 * table; 4]);
+}
+
+#[test]
+fn m21_accesses_to_devices_come_one_after_the_other_and_stores_are_posted() {
+    let mut model = plain(ZEN3);
+    model.latencies.device_read_cycles = Some(1_000);
+    let mut ready = |write_cycles| {
+        model.latencies.device_write_cycles = write_cycles;
+        let mut system = MemorySystem::new(&model, 2);
+        // Translated already.
+        for cpu in 0..2 {
+            system.access(&load(cpu, 0x20_0000, 0));
+        }
+        let mut access = |access: Access| system.access_device(&access).ready_cycles;
+        [
+            access(load(0, 0xfee0_0000 & 0xf_ffff, 10_000)),
+            access(load(0, 0x10_0008, 10_000)), // the same line
+            access(store(0, 0x10_0010, 10_100)),
+            access(store(0, 0x10_0018, 12_100)),
+            access(load(0, 0x10_0000, 12_100)),
+            access(load(1, 0x10_0000, 12_100)), // another processor
+        ]
+    };
+    assert_eq!(ready(Some(20)), [11_000, 12_000, 12_000, 12_100, 13_120, 13_100]);
+    // A bus that does not post them.
+    assert_eq!(ready(None), [11_000, 12_000, 13_000, 14_000, 15_000, 13_100]);
+}
+
+#[test]
+fn m22_a_load_from_the_local_apic_does_not_leave_the_core() {
+    let mut model = plain(ZEN3);
+    model.latencies.device_read_cycles = Some(1_000);
+    model.latencies.local_device_cycles = Some(80);
+    let mut system = MemorySystem::new(&model, 1);
+    system.access(&load(0, 0x20_0000, 0));
+    let mut wait = |at, now| system.access_device(&load(0, at, now)).ready_cycles - now;
+    assert_eq!([wait(0x10_0000, 5_000), wait(0x11_0020, 10_000)], [1_000, 1_000]);
+    system.set_local_device_page(0x11_0000);
+    let mut wait = |at, now| system.access_device(&load(0, at, now)).ready_cycles - now;
+    assert_eq!([wait(0x10_0000, 15_000), wait(0x11_0020, 20_000)], [1_000, 80]);
 }

@@ -3,8 +3,9 @@
 
 use machine::memory::{
     Access, CacheName, ClassifierConfig, Context, MemorySystem, MissClass, Mode, PageSize,
+    SupplyingLevel, TlbFlush,
 };
-use machine::schema::{Dma, Inclusion, Index, LevelModel, Prefetch, Protocol, WritePolicy};
+use machine::schema::{Dma, Inclusion, Index, LevelModel, Prefetch, Protocol, Walk, WritePolicy};
 use machine::{AccessKind, CacheModel, Replacement, SystemModel};
 use proptest::prelude::*;
 
@@ -44,8 +45,8 @@ fn any_machine() -> impl Strategy<Value = SystemModel> {
     let inclusion = (prop::sample::select(contents), prop::sample::select(contents));
     let prefetch =
         prop::sample::select(&[Prefetch::None, Prefetch::NextLine, Prefetch::Stride][..]);
-    (flags, inclusion, replacement(), prefetch, 0u32..3, 1u32..5).prop_map(
-        |(flags, (l2, l3), replacement, prefetch, ways, mshrs)| {
+    (flags, inclusion, replacement(), (prefetch, 1u32..4), 0u32..3, 1u32..5).prop_map(
+        |(flags, (l2, l3), replacement, (prefetch, distance), ways, mshrs)| {
             let mut model = SystemModel::parse(ZEN3).unwrap();
             let level = |ways: u32, sets, inclusion, shared| LevelModel {
                 cache: cache(ways, sets, 64, replacement),
@@ -55,11 +56,19 @@ fn any_machine() -> impl Strategy<Value = SystemModel> {
                 sub_block_bytes: 64,
                 mshrs: 1,
                 prefetch: Prefetch::None,
+                prefetch_distance: 1,
+                prefetch_buffers: 16,
+                line_cycles: distance.into(),
                 inclusion,
                 shared,
                 trace: false,
             };
             let [through, around, parts, virtual_index, two, shared, msi, next] = flags;
+            let l2_prefetch = match (next, distance) {
+                (false, 1) => Prefetch::None,
+                (false, _) => Prefetch::Stream,
+                (true, _) => Prefetch::NextLine,
+            };
             model.l1i = level(1 << ways, 4, Inclusion::NonInclusive, false);
             model.l1d = LevelModel {
                 write: if through { WritePolicy::Through } else { WritePolicy::Back },
@@ -68,6 +77,7 @@ fn any_machine() -> impl Strategy<Value = SystemModel> {
                 index: if virtual_index { Index::Virtual } else { Index::Physical },
                 mshrs,
                 prefetch,
+                prefetch_distance: distance,
                 ..level(
                     1 << ways,
                     if virtual_index { 256 } else { 4 },
@@ -76,7 +86,8 @@ fn any_machine() -> impl Strategy<Value = SystemModel> {
                 )
             };
             model.l2 = LevelModel {
-                prefetch: if next { Prefetch::NextLine } else { Prefetch::None },
+                prefetch: l2_prefetch,
+                prefetch_distance: distance,
                 ..level(4, if virtual_index { 512 } else { 8 }, l2, shared && two)
             };
             model.l3 = (!two).then(|| level(8, if virtual_index { 512 } else { 16 }, l3, shared));
@@ -91,8 +102,18 @@ enum Event {
     Access { cpu: usize, kind: AccessKind, address: u64, bytes: u32 },
     Writes { address: u64, bytes: u64 },
     Reads { address: u64, bytes: u64 },
-    Flush { cpu: usize },
+    Flush { cpu: usize, flush: TlbFlush },
+    Space { cpu: usize, space: u16 },
     Context { cpu: usize, process: u32, user: bool },
+}
+
+fn flush() -> impl Strategy<Value = TlbFlush> {
+    let page =
+        (0u64..16384, 0u16..4, any::<bool>()).prop_map(|(virtual_address, space, global)| {
+            TlbFlush::Page { virtual_address, space, global }
+        });
+    let space = (0u16..4).prop_map(TlbFlush::Space);
+    prop_oneof![Just(TlbFlush::All), Just(TlbFlush::NonGlobal), space, page]
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -104,7 +125,8 @@ fn event() -> impl Strategy<Value = Event> {
         }),
         1 => (address(), 1u64..300).prop_map(|(address, bytes)| Event::Writes { address, bytes }),
         1 => (address(), 1u64..300).prop_map(|(address, bytes)| Event::Reads { address, bytes }),
-        1 => (0usize..8).prop_map(|cpu| Event::Flush { cpu }),
+        1 => (0usize..8, flush()).prop_map(|(cpu, flush)| Event::Flush { cpu, flush }),
+        1 => (0usize..8, 0u16..4).prop_map(|(cpu, space)| Event::Space { cpu, space }),
         1 => (0usize..8, 0u32..3, any::<bool>())
             .prop_map(|(cpu, process, user)| Event::Context { cpu, process, user }),
     ]
@@ -117,7 +139,10 @@ fn play(system: &mut MemorySystem, event: &Event) {
         }
         Event::Writes { address, bytes } => system.dma_write(address, bytes),
         Event::Reads { address, bytes } => system.dma_read(address, bytes),
-        Event::Flush { cpu } => system.flush_tlbs(cpu),
+        Event::Flush { cpu, flush } => system.flush_tlbs(cpu, flush),
+        Event::Space { cpu, space } => {
+            system.set_address_space(cpu, space, u64::from(space) << 12);
+        }
         Event::Context { cpu, process, user } => {
             let mode = if user { Mode::User } else { Mode::Kernel };
             system.set_context(cpu, Context { mode, process, interrupt: None });
@@ -318,5 +343,91 @@ fn what_must_hold_holds_of_each_model() {
         let counted = (0..system.cpus()).map(|cpu| system.counts(cpu).basic);
         let misses: u64 = counted.map(|basic| basic.l1d_load_misses + basic.l1d_store_misses).sum();
         assert_eq!(classes, misses, "{}", model.name);
+    }
+}
+
+/// Lines that the line oracle follows.
+const ORACLE_LINES: u64 = 40;
+
+/// The dirty copies of all lines of the oracle.
+fn dirty_lines(system: &MemorySystem) -> Vec<Vec<(CacheName, usize)>> {
+    (0..ORACLE_LINES).map(|line| system.dirty_copies(line * 64)).collect()
+}
+
+fn memory_writes(system: &MemorySystem) -> u64 {
+    (0..system.cpus()).map(|cpu| system.counts(cpu).memory_writes).sum()
+}
+
+proptest! {
+    /// A line oracle. Where a line is dirty, there the last write is: so a load has to be supplied
+    /// from there or from a copy that was made of it since, which has the same content. And a line
+    /// that is dirty nowhere any more was written to memory, or overwritten by a device.
+    #[test]
+    fn each_read_sees_the_last_write_and_no_dirty_line_is_lost(
+        model in any_machine(),
+        threads in prop::sample::select(&[1u32, 2][..]),
+        steps in prop::collection::vec(
+            (0usize..8, kind(), 0..ORACLE_LINES * 8, 0u32..30, 1u64..200), 1..250
+        ),
+    ) {
+        // A walk, which comes before the load of an access, may evict the line.
+        let (walk, walk_entries, walkers) = (Walk::Fixed, 0, 0);
+        let model =
+            SystemModel { threads_per_core: threads, walk, walk_entries, walkers, ..model };
+        let shared_l2 = model.l2.shared;
+        let mut system = MemorySystem::new(&model, 8);
+        let mut before = dirty_lines(&system);
+        for (step, (cpu, kind, word, what, bytes)) in steps.into_iter().enumerate() {
+            let (address, core) = (word * 8, cpu / threads as usize);
+            let line = (address / 64) as usize;
+            let writes = memory_writes(&system);
+            let mut overwritten = 0..0;
+            if what == 0 {
+                system.dma_write(address, bytes);
+                overwritten = line..((address + bytes - 1) / 64 + 1) as usize;
+            } else {
+                let now_cycles = step as u64 * 500;
+                let access = Access { now_cycles, ..access(cpu, kind, address, 8) };
+                let supplier = system.access(&access).supplier;
+                if kind == AccessKind::Load {
+                    // How far from the core the last write is.
+                    let private = |name| name == CacheName::L1d || name == CacheName::L2 && !shared_l2;
+                    let far = before[line].iter().map(|(name, number)| match name {
+                        name if private(*name) && *number != core => 4,
+                        CacheName::L1d | CacheName::L1i => 1,
+                        CacheName::L2 => 2,
+                        CacheName::L3 => 3,
+                    });
+                    let from = match supplier {
+                        SupplyingLevel::L1 => 1,
+                        SupplyingLevel::L2 => 2,
+                        SupplyingLevel::L3 => 3,
+                        SupplyingLevel::OtherCore => 4,
+                        SupplyingLevel::Memory => 5,
+                    };
+                    let nearest = far.clone().min();
+                    if far.max() == Some(4) {
+                        prop_assert_eq!(from, 4, "another core had {:#x}", address);
+                    } else if let Some(nearest) = nearest {
+                        // Of a line that is filled in parts, another part may be dirty.
+                        let in_parts = nearest == 1 && model.l1d.sub_block_bytes < 64;
+                        let is_seen = from <= nearest || from == 4 || in_parts;
+                        prop_assert!(is_seen, "stale {:#x}: {} from {}", address, nearest, from);
+                    }
+                }
+            }
+            let after = dirty_lines(&system);
+            let mut gone = 0;
+            for (line, copies) in after.iter().enumerate() {
+                let of_core = |name: &CacheName| *name == CacheName::L1d;
+                let dirty_cores = copies.iter().filter(|(name, _)| of_core(name)).count();
+                prop_assert!(dirty_cores <= 1, "two cores wrote line {}", line);
+                let was_lost = !before[line].is_empty() && copies.is_empty();
+                gone += u64::from(was_lost && !overwritten.contains(&line));
+            }
+            let written = memory_writes(&system) - writes;
+            prop_assert!(written >= gone, "{} lines lost, {} written", gone, written);
+            before = after;
+        }
     }
 }

@@ -6,6 +6,7 @@ use machine::{CodeBlock, CodeSpan};
 use crate::annotations::AnnotationPoint;
 use crate::pmu::msr::Access;
 use crate::symbols::Action;
+use crate::translations;
 
 /// The description of a block. It fits one cache line of the host: each execution reads it, and
 /// there are more blocks than the host's cache holds.
@@ -143,6 +144,7 @@ pub(crate) struct Arena {
     shadow_blocks: Vec<Vec<ShadowBlock>>,
     points: Vec<Box<Point>>,
     accesses: Vec<Box<Access>>,
+    translation_points: Vec<Box<translations::Point>>,
     annotations: Vec<Box<AnnotationPoint>>,
 }
 
@@ -174,6 +176,15 @@ impl Arena {
         self.accesses.last().map_or(std::ptr::null(), |point| &raw const **point)
     }
 
+    /// Keeps an instruction that changes translations, and returns its address.
+    pub(crate) fn keep_translation_point(
+        &mut self,
+        point: translations::Point,
+    ) -> *const translations::Point {
+        self.translation_points.push(Box::new(point));
+        self.translation_points.last().map_or(std::ptr::null(), |point| &raw const **point)
+    }
+
     /// Keeps the place of an annotation in a block, and returns its address.
     pub(crate) fn keep_annotation_point(
         &mut self,
@@ -190,6 +201,7 @@ impl Arena {
         self.shadow_blocks.clear();
         self.points.clear();
         self.accesses.clear();
+        self.translation_points.clear();
         self.annotations.clear();
     }
 }

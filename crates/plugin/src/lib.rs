@@ -48,4 +48,5 @@ pub mod shadow_caches;
 mod template;
 mod tracker;
 mod translate;
+mod translations;
 mod writer;

@@ -1,9 +1,14 @@
 //! Where the guest's pages are: physical pages of the virtual ones that were used last, so that
 //! QEMU is asked seldom.
 
+use machine::memory::TlbFlush;
+
+use crate::translations::Change;
+
 /// Pages that are remembered, a power of two.
 const PAGES: usize = 1024;
 const PAGE_SHIFT: u32 = 12;
+const LARGE_SHIFT: u32 = 21;
 const IN_PAGE: u64 = (1 << PAGE_SHIFT) - 1;
 /// No page has this number.
 const NOTHING: u64 = u64::MAX;
@@ -32,9 +37,21 @@ impl Pages {
         self.0[place(page)] = (page, physical & !IN_PAGE);
     }
 
-    /// Nothing is known any more.
-    pub(crate) fn forget(&mut self) {
-        self.0.fill((NOTHING, 0));
+    /// Translations change: those that the guest drops are not known any more, nor are those of
+    /// another address space.
+    pub(crate) fn change(&mut self, change: Change) {
+        match change {
+            Change { flush: Some(TlbFlush::Page { virtual_address, .. }), space: None } => {
+                // It may be a page of 2 MiB.
+                let first = virtual_address >> LARGE_SHIFT << (LARGE_SHIFT - PAGE_SHIFT);
+                for page in first..first + (1 << (LARGE_SHIFT - PAGE_SHIFT)) {
+                    if self.0[place(page)].0 == page {
+                        self.0[place(page)] = (NOTHING, 0);
+                    }
+                }
+            }
+            _ => self.0.fill((NOTHING, 0)),
+        }
     }
 }
 
@@ -63,7 +80,16 @@ mod tests {
         assert_eq!(pages.get(other), None);
         pages.put(other, 0x9000);
         assert_eq!((pages.get(0x1234), pages.get(other)), (None, Some(0x9000)));
-        pages.forget();
+        let page = |virtual_address| Change {
+            flush: Some(TlbFlush::Page { virtual_address, space: 0, global: true }),
+            space: None,
+        };
+        pages.change(page(0xf0_0000_1fff));
+        assert_eq!(pages.get(other), Some(0x9000));
+        pages.change(page(other + 5));
+        assert_eq!(pages.get(other), None);
+        pages.put(other, 0x9000);
+        pages.change(Change { flush: None, space: Some((1, 0x5000)) });
         assert_eq!(pages.get(other), None);
     }
 

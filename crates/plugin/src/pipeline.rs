@@ -1,12 +1,13 @@
 //! The pipeline of a vCPU at the level `ooo`: a core of the model, which gets a block once its
 //! accesses and its successor are known.
 
-use machine::core::{Access, ExecutedBlock, Memory, Template};
-use machine::memory::{MemoryPort, MemorySystem, PageSize};
+use machine::core::{Access, ExecutedBlock, Memory, Template, WaitParts};
+use machine::memory::{MemoryPort, MemorySystem, PageSize, TlbFlush};
 
 use crate::cores::Core;
 use crate::counters::{add_core, add_memory};
 use crate::pages::Pages;
+use crate::translations::{self, Change};
 use simrecord::counters::Counts;
 
 /// The most accesses of one block that are collected. Each iteration of a repeated instruction
@@ -52,9 +53,18 @@ impl Memory for PipelinePort<'_> {
         self.port.load(access, now_cycles + self.skew_cycles)
     }
 
+    fn load_locked(&mut self, access: &Access, now_cycles: u64) -> u64 {
+        self.port.page = page_size(access.virtual_address);
+        self.port.load_locked(access, now_cycles + self.skew_cycles)
+    }
+
     fn store(&mut self, access: &Access, now_cycles: u64) -> u64 {
         self.port.page = page_size(access.virtual_address);
         self.port.store(access, now_cycles + self.skew_cycles)
+    }
+
+    fn last_wait(&self) -> WaitParts {
+        self.port.last_wait()
     }
 }
 
@@ -148,12 +158,23 @@ impl Pipeline {
     }
 
     /// The address translations have changed.
-    pub(crate) fn forget_translations(&mut self) {
-        self.pages.forget();
+    pub(crate) fn forget_translations(&mut self, flush: TlbFlush) {
+        self.change_translations(Change { flush: Some(flush), space: None });
+    }
+
+    /// The address translations change.
+    pub(crate) fn change_translations(&mut self, change: Change) {
+        self.pages.change(change);
         self.core.forget_translations();
         // SAFETY: lives as long as the process; one thread uses it, and no use is nested in
         // another.
-        unsafe { (*self.system).flush_tlbs(self.cpu) };
+        translations::apply(change, unsafe { &mut *self.system }, self.cpu);
+    }
+
+    /// The local APIC is mapped at this address.
+    pub(crate) fn map_local_apic(&mut self, virtual_address: u64) {
+        // SAFETY: as above.
+        unsafe { (*self.system).set_local_device_page(virtual_address) };
     }
 
     /// An instruction of the block has made an access.

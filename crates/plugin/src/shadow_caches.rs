@@ -1,12 +1,15 @@
 //! Shadow caches: at the level `count`, the misses that other machines' caches, and caches of all
 //! sizes, would have had for the same accesses. They do not affect time.
 
-use machine::memory::{Access, MemorySystem, PageSize, StackDistances, without_mshr_limit};
+use machine::memory::{
+    Access, MemorySystem, PageSize, StackDistances, TlbFlush, without_mshr_limit,
+};
 use machine::{AccessKind, CodeSpan, SystemModel};
 
 use crate::counters::add_memory;
 use crate::pages::Pages;
 use crate::pipeline::page_size;
+use crate::translations::{self, Change};
 use simrecord::counters::{COUNTERS, Counts, mask_of};
 use simrecord::record::{AccessStream, Group, MissCurvePoint, ShadowCaches};
 
@@ -117,8 +120,15 @@ impl ShadowCacheModels {
 
     /// The address translations of a vCPU have changed.
     pub(crate) fn forget_translations(&mut self, cpu: usize) {
-        self.vcpus[cpu].pages.forget();
-        self.hierarchies.iter_mut().for_each(|one| one.system.flush_tlbs(cpu));
+        self.change_translations(cpu, Change { flush: Some(TlbFlush::All), space: None });
+    }
+
+    /// The address translations of a vCPU change.
+    pub(crate) fn change_translations(&mut self, cpu: usize, change: Change) {
+        self.vcpus[cpu].pages.change(change);
+        for hierarchy in &mut self.hierarchies {
+            translations::apply(change, &mut hierarchy.system, cpu);
+        }
     }
 
     fn access(

@@ -22,6 +22,7 @@ use crate::session::Session;
 use crate::symbols::Action;
 use crate::template::template;
 use crate::tracker::is_kernel;
+use crate::translations;
 use simrecord::marker;
 use simrecord::record::Detail;
 
@@ -38,12 +39,6 @@ struct Instruction {
     action: Option<Action>,
     /// How it uses the guest's PMU.
     pmu: Option<msr::Use>,
-}
-
-impl Instruction {
-    fn flushes_translations(&self) -> bool {
-        self.decoded.operation() == Operation::FlushTranslations
-    }
 }
 
 /// Prepares a block that is about to be translated.
@@ -93,16 +88,9 @@ pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: V
     let prepared = prepared.cast_mut().cast();
     session.qemu.on_block(block, on_block, right, prepared);
     match session.level {
-        Detail::Timed => {
-            watch(session, &instructions, timed::accesses(session.cpus), timed::on_flush)
-        }
+        Detail::Timed => watch(session, &instructions, timed::accesses(session.cpus)),
         _ if has_shadow_caches => {
-            watch(
-                session,
-                &instructions,
-                shadow_caches::accesses(session.cpus),
-                shadow_caches::on_flush,
-            );
+            watch(session, &instructions, shadow_caches::accesses(session.cpus));
         }
         Detail::Ooo => watch_ooo(session, &instructions, prepared),
         _ => {}
@@ -118,32 +106,37 @@ pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: V
 
 /// Registers callbacks that pass accesses to caches.
 fn watch(
-    session: &Session,
+    session: &mut Session,
     instructions: &[Instruction],
     (on_load, on_store): (MemoryCallback, MemoryCallback),
-    on_flush: VcpuCallback,
 ) {
     for one in instructions {
         session.qemu.on_memory(one.handle, READS, on_load, std::ptr::null_mut());
         session.qemu.on_memory(one.handle, WRITES, on_store, std::ptr::null_mut());
-        if one.flushes_translations() {
-            session.qemu.on_instruction(one.handle, on_flush, std::ptr::null_mut());
+    }
+    watch_translations(session, instructions);
+}
+
+/// Has the caches follow instructions that change translations.
+fn watch_translations(session: &mut Session, instructions: &[Instruction]) {
+    for (index, one) in instructions.iter().enumerate() {
+        if let Some(change) = one.decoded.translation_change() {
+            let remaining = (instructions.len() - index) as u32;
+            translations::watch(session, one.handle, change, remaining);
         }
     }
 }
 
 /// Registers callbacks that pass accesses to the pipeline of the level `ooo`.
-fn watch_ooo(session: &Session, instructions: &[Instruction], block: *mut c_void) {
+fn watch_ooo(session: &mut Session, instructions: &[Instruction], block: *mut c_void) {
     let is_single = matches!(instructions, [single] if !single.decoded.is_repeated_string());
     let (on_load, on_store) = ooo::accesses(session.cpus, is_single);
     for (number, one) in instructions.iter().enumerate() {
         let data = if is_single { block } else { std::ptr::without_provenance_mut(number) };
         session.qemu.on_memory(one.handle, READS, on_load, data);
         session.qemu.on_memory(one.handle, WRITES, on_store, data);
-        if one.flushes_translations() {
-            session.qemu.on_instruction(one.handle, ooo::on_flush, std::ptr::null_mut());
-        }
     }
+    watch_translations(session, instructions);
 }
 
 fn decode(session: &Session, block: TranslatedBlock) -> Vec<Instruction> {

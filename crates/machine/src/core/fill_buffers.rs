@@ -1,5 +1,7 @@
 //! Line fill buffers: how many misses of a core can be under way at the same time.
 
+use super::WaitParts;
+
 /// A line that is under way from one cycle to another.
 #[derive(Clone, Copy, Debug)]
 struct Miss {
@@ -38,17 +40,38 @@ impl LineFillBuffers {
     }
 
     /// Serves an access to `address` that starts at `start` and that the memory delays by `wait`
-    /// cycles. No later access starts before `present`.
+    /// cycles, for what `parts` say. No later access starts before `present`. A line that was under
+    /// way before does not arrive later if the access does not find a buffer.
     #[inline]
-    pub(super) fn serve(&mut self, address: u64, start: u64, wait: u64, present: u64) -> Served {
+    pub(super) fn serve(
+        &mut self,
+        address: u64,
+        start: u64,
+        (wait, parts): (u64, WaitParts),
+        present: u64,
+    ) -> Served {
         if wait == 0 && start >= self.last {
             return Served { cycle: start, missed: false };
         }
-        self.serve_late(address >> self.line_shift, start, wait, present)
+        let line = address >> self.line_shift;
+        if parts.translation_cycles == 0 {
+            return self.serve_late(line, start, (wait, parts.under_way), present);
+        }
+        // It asks for the line once it is translated.
+        let (start, wait) =
+            (start + parts.translation_cycles, wait.saturating_sub(parts.translation_cycles));
+        Served { missed: true, ..self.serve_late(line, start, (wait, parts.under_way), present) }
     }
 
     #[inline(never)]
-    fn serve_late(&mut self, line: u64, start: u64, wait: u64, present: u64) -> Served {
+    fn serve_late(
+        &mut self,
+        line: u64,
+        start: u64,
+        (wait, under_way): (u64, bool),
+        present: u64,
+    ) -> Served {
+        let end = |from: u64| if under_way { (start + wait).max(from + 1) } else { from + wait };
         // The line may be under way: the memory reports a hit, or a part of the wait.
         let same = |miss: &&Miss| miss.line == line && miss.to > start;
         let arrives = self.under_way.iter().filter(same).map(|miss| miss.to).min();
@@ -60,14 +83,14 @@ impl LineFillBuffers {
         }
         self.under_way.retain(|miss| miss.to > present);
         let mut from = start;
-        while !self.has_room(from, from + wait) {
+        while !self.has_room(from, end(from)) {
             // A buffer is free when one of the lines is filled.
             let ends = self.under_way.iter().map(|miss| miss.to).filter(|to| *to > from);
             // A line is under way, because there is no room.
-            let Some(end) = ends.min() else { break };
-            from = end;
+            let Some(free) = ends.min() else { break };
+            from = free;
         }
-        let to = from + wait;
+        let to = end(from);
         self.under_way.push(Miss { line, from, to });
         self.last = self.last.max(to);
         Served { cycle: to, missed: true }
@@ -90,14 +113,31 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const NEW: WaitParts = WaitParts { translation_cycles: 0, under_way: false };
+    const LATE: WaitParts = WaitParts { translation_cycles: 0, under_way: true };
+
+    #[test]
+    fn a_page_walk_takes_no_fill_buffer() {
+        let mut misses = LineFillBuffers::new(1, 64);
+        let walk = |cycles| WaitParts { translation_cycles: cycles, under_way: false };
+        // Three hits of L1 that are translated at the same time.
+        for line in 0..3 {
+            let served = misses.serve(line << 6, 10, (200, walk(200)), 0);
+            assert_eq!(served, Served { cycle: 210, missed: true });
+        }
+        // A miss takes the buffer once it is translated; until then another one has it.
+        assert_eq!(misses.serve(0x1000, 10, (250, walk(200)), 0).cycle, 260);
+        assert_eq!(misses.serve(0x2000, 10, (100, NEW), 0).cycle, 110);
+    }
+
     #[test]
     fn an_access_to_a_line_under_way_waits_for_it() {
         let mut misses = LineFillBuffers::new(4, 64);
-        assert_eq!(misses.serve(0x1000, 10, 100, 0), Served { cycle: 110, missed: true });
-        assert_eq!(misses.serve(0x1008, 20, 0, 0), Served { cycle: 110, missed: true });
-        assert_eq!(misses.serve(0x1010, 20, 90, 0), Served { cycle: 110, missed: true });
-        assert_eq!(misses.serve(0x1040, 20, 0, 0), Served { cycle: 20, missed: false });
-        assert_eq!(misses.serve(0x1008, 110, 0, 0), Served { cycle: 110, missed: false });
+        assert_eq!(misses.serve(0x1000, 10, (100, NEW), 0), Served { cycle: 110, missed: true });
+        assert_eq!(misses.serve(0x1008, 20, (0, NEW), 0), Served { cycle: 110, missed: true });
+        assert_eq!(misses.serve(0x1010, 20, (90, NEW), 0), Served { cycle: 110, missed: true });
+        assert_eq!(misses.serve(0x1040, 20, (0, NEW), 0), Served { cycle: 20, missed: false });
+        assert_eq!(misses.serve(0x1008, 110, (0, NEW), 0), Served { cycle: 110, missed: false });
     }
 
     #[test]
@@ -105,11 +145,21 @@ mod tests {
         let mut misses = LineFillBuffers::new(2, 64);
         // A chain: each starts where the one before ends.
         for link in 0..4 {
-            assert_eq!(misses.serve(link << 6, link * 100, 100, 0).cycle, (link + 1) * 100);
+            assert_eq!(misses.serve(link << 6, link * 100, (100, NEW), 0).cycle, (link + 1) * 100);
         }
-        assert_eq!(misses.serve(0x9000, 5, 100, 0).cycle, 105);
+        assert_eq!(misses.serve(0x9000, 5, (100, NEW), 0).cycle, 105);
         // Now both buffers are in use until 105, and from then on by the chain and this access.
-        assert_eq!(misses.serve(0xa000, 5, 100, 0).cycle, 205);
+        assert_eq!(misses.serve(0xa000, 5, (100, NEW), 0).cycle, 205);
+    }
+
+    #[test]
+    fn a_line_that_was_under_way_arrives_when_it_does() {
+        let mut misses = LineFillBuffers::new(1, 64);
+        assert_eq!(misses.serve(0x1000, 10, (100, NEW), 0).cycle, 110);
+        // It waits for the buffer, and by then the line is almost there, or is.
+        assert_eq!(misses.serve(0x2000, 10, (120, LATE), 0).cycle, 130);
+        assert_eq!(misses.serve(0x3000, 10, (50, LATE), 0).cycle, 131);
+        assert_eq!(misses.serve(0x4000, 10, (50, NEW), 0).cycle, 181);
     }
 
     proptest! {
@@ -122,7 +172,7 @@ mod tests {
             let (mut present, mut spans) = (0, Vec::new());
             for (line, (passes, ahead, wait)) in asked.into_iter().enumerate() {
                 present += passes;
-                let end = misses.serve((line as u64) << 6, present + ahead, wait, present).cycle;
+                let end = misses.serve((line as u64) << 6, present + ahead, (wait, NEW), present).cycle;
                 prop_assert!(end >= present + ahead + wait);
                 spans.push((end - wait, end));
             }

@@ -11,7 +11,7 @@ use super::ports::{Cycle, Limits};
 use super::retirement::{Retirement, StallCauses};
 use super::store_buffer::{Source, StoreBuffer};
 use super::{Access, Memory};
-use super::{Accesses, ExecutedBlock, Latencies};
+use super::{Accesses, ExecutedBlock, Latencies, load_as};
 
 /// When a value is ready, and whether it waits for a miss: in one number, which orders by time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -167,7 +167,7 @@ impl InOrderCore {
         let issued = self.start_block(one, fetched, waits_for);
         self.front.entered(issued);
         self.retire(fetched, waits_for, issued);
-        let loaded = self.load(accesses, issued, memory);
+        let loaded = self.load((one.special, accesses), issued, memory);
         let done = self.execute(one, issued, loaded);
         let stored = self.store(one, accesses, (issued, done.cycle()), memory);
         for register in one.writes {
@@ -236,12 +236,18 @@ impl InOrderCore {
         self.retirement.retire(issued + 1, &StallCauses { fetch, data, ..StallCauses::default() });
     }
 
-    fn load<M: Memory>(&mut self, accesses: &[Access], issued: u64, memory: &mut M) -> ReadyTime {
+    fn load<M: Memory>(
+        &mut self,
+        (special, accesses): (Special, &[Access]),
+        issued: u64,
+        memory: &mut M,
+    ) -> ReadyTime {
         let mut loaded = ReadyTime::new(issued, false);
         let latency = self.latencies.of(Unit::Load);
         for load in accesses.iter().filter(|access| !access.write) {
             self.retirement.counts.loads += 1;
-            let wait = memory.load(load, issued);
+            let wait = load_as(special, load, issued, memory);
+            let parts = memory.last_wait();
             let start = match self.stores.source(load, 0, issued) {
                 Source::Cache => issued,
                 Source::CacheAfter(left) => issued.max(left),
@@ -252,7 +258,8 @@ impl InOrderCore {
                     continue;
                 }
             };
-            let served = self.fill_buffers.serve(load.virtual_address, start, wait, issued);
+            let served =
+                self.fill_buffers.serve(load.virtual_address, start, (wait, parts), issued);
             self.retirement.counts.load_misses += u64::from(served.missed);
             let until = ReadyTime::new(served.cycle + latency, served.missed);
             loaded = loaded.max(until);
@@ -282,7 +289,9 @@ impl InOrderCore {
         }
         for store in accesses.iter().filter(|access| access.write) {
             let wait = memory.store(store, issued);
-            let served = self.fill_buffers.serve(store.virtual_address, issued, wait, issued);
+            let parts = memory.last_wait();
+            let served =
+                self.fill_buffers.serve(store.virtual_address, issued, (wait, parts), issued);
             self.retirement.counts.stores += 1;
             self.retirement.counts.store_misses += u64::from(served.missed);
             filled = filled.max(ReadyTime::new(served.cycle, served.missed));

@@ -67,8 +67,19 @@ pub trait Memory {
     /// Loads from one line or more.
     fn load(&mut self, access: &Access, now_cycles: u64) -> u64;
 
+    /// Loads for a locked instruction, which stores to the same place: the line comes with the right
+    /// to write it.
+    fn load_locked(&mut self, access: &Access, now_cycles: u64) -> u64 {
+        self.load(access, now_cycles)
+    }
+
     /// Stores to one line or more.
     fn store(&mut self, access: &Access, now_cycles: u64) -> u64;
+
+    /// What the last load or store waits for.
+    fn last_wait(&self) -> WaitParts {
+        WaitParts::default()
+    }
 }
 
 /// The counts of a core. All are sums since the start; a region is the difference of two.
@@ -140,6 +151,26 @@ pub struct ExecutedBlock<'a> {
     pub accesses: &'a [Access],
     /// The address that executed next; if an interrupt came there, the address that it returns to.
     pub next: u64,
+}
+
+/// What an access waits for, beyond an L1 hit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WaitParts {
+    /// The part of the wait that is for its translation, at its start. No fill buffer is taken for
+    /// it.
+    pub translation_cycles: u64,
+    /// Whether the line was under way before, as after a late prefetch: it arrives when it does,
+    /// also if the access starts later, for want of a fill buffer.
+    pub under_way: bool,
+}
+
+/// Loads for an instruction with this effect.
+#[inline(always)]
+fn load_as<M: Memory>(special: Special, access: &Access, now_cycles: u64, memory: &mut M) -> u64 {
+    match special {
+        Special::Atomic => memory.load_locked(access, now_cycles),
+        _ => memory.load(access, now_cycles),
+    }
 }
 
 /// The accesses of a block, instruction by instruction.

@@ -12,11 +12,11 @@
 use std::collections::VecDeque;
 
 use super::in_order::ReadyTime;
-use super::instruction::{Instruction, REGISTERS, Template, UNITS, Unit, place};
+use super::instruction::{Instruction, REGISTERS, Special, Template, UNITS, Unit, place};
 use super::model::CoreModel;
 use super::retirement::{Retirement, StallCauses};
 use super::store_buffer::StoreBuffer;
-use super::{Access, Accesses, CoreCounts, ExecutedBlock, Latencies, Memory};
+use super::{Access, Accesses, CoreCounts, ExecutedBlock, Latencies, Memory, load_as};
 use crate::predict::{Branch, Prediction, Predictor};
 
 /// The most instructions that a thread queues while another thread's are not known.
@@ -96,7 +96,7 @@ impl MultithreadedCore {
             let own = accesses.next(index);
             let now = thread.time();
             let fetch_wait = thread.fetch(block, one, memory, now);
-            let (load_wait, store_wait) = thread.access(own, memory, now);
+            let (load_wait, store_wait) = thread.access((one.special, own), memory, now);
             let mut prediction = Prediction::Predicted;
             if let Some(kind) = one.branch.filter(|_| whole && index + 1 == until) {
                 let (address, fall_through, target) =
@@ -392,7 +392,7 @@ impl Thread {
 
     pub(super) fn access<M: Memory>(
         &mut self,
-        accesses: &[Access],
+        (special, accesses): (Special, &[Access]),
         memory: &mut M,
         now: u64,
     ) -> (u64, u64) {
@@ -405,7 +405,7 @@ impl Thread {
             };
             let wait = match access.write {
                 true => memory.store(access, now),
-                false => memory.load(access, now),
+                false => load_as(special, access, now, memory),
             };
             *number += 1;
             *misses += u64::from(wait > 0);

@@ -17,7 +17,7 @@ use super::store_buffer::EntryQueue;
 use super::store_buffer::{Source, StoreBuffer, is_split, next_access};
 use super::strings::{Repetition, Strings};
 use super::{Access, Memory};
-use super::{Accesses, ExecutedBlock, Latencies};
+use super::{Accesses, ExecutedBlock, Latencies, load_as};
 use crate::predict::BranchKind;
 
 /// An out-of-order core.
@@ -326,6 +326,10 @@ impl OutOfOrderCore {
         if one.special.orders_memory() {
             earliest = earliest.max(self.stores.all_left());
         }
+        if accesses.iter().any(|access| access.physical.is_none()) {
+            // A load from a device is not speculative: all before it has retired.
+            earliest = earliest.max(self.retirement.cycle());
+        }
         let latency = self.latencies.of(Unit::Load);
         let mut loaded = Loaded { issued: earliest, cycle: 0, wait: (0, 0) };
         let mut rest = accesses;
@@ -362,7 +366,8 @@ impl OutOfOrderCore {
         issued: u64,
         memory: &mut M,
     ) -> (u64, bool) {
-        let wait = memory.load(load, issued);
+        let wait = load_as(one.special, load, issued, memory);
+        let parts = memory.last_wait();
         let latency = self.latencies.of(Unit::Load);
         let form = if self.renames_memory { one.address_form } else { 0 };
         let start = match self.stores.source(load, form, issued) {
@@ -381,8 +386,12 @@ impl OutOfOrderCore {
                 return (issued.max(known) + self.latencies.forward, false);
             }
         };
+        if load.physical.is_none() {
+            // Devices have no lines.
+            return (issued + wait + latency, true);
+        }
         let present = self.ports.now();
-        let served = self.fill_buffers.serve(load.virtual_address, start, wait, present);
+        let served = self.fill_buffers.serve(load.virtual_address, start, (wait, parts), present);
         (served.cycle + latency, served.missed)
     }
 
@@ -404,8 +413,10 @@ impl OutOfOrderCore {
         while let Some(store) = next_access(&mut rest, true, self.access_bytes) {
             let store = &store;
             let wait = memory.store(store, issued);
+            let parts = memory.last_wait();
             let present = self.ports.now();
-            let served = self.fill_buffers.serve(store.virtual_address, issued, wait, present);
+            let served =
+                self.fill_buffers.serve(store.virtual_address, issued, (wait, parts), present);
             self.retirement.counts.stores += 1;
             self.retirement.counts.store_misses += u64::from(served.missed);
             filled = filled.max(served.cycle);

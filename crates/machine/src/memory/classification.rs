@@ -323,7 +323,10 @@ struct ShadowCache {
     newest: u32,
     oldest: u32,
     lines: usize,
-    /// Whether the last access hit.
+    /// Entries that no line uses: those of removed lines.
+    free: Vec<u32>,
+    /// Whether the last look-up of an access hit. Write-backs, prefetches and page walks, which
+    /// come before its miss is classified, leave it.
     hit: bool,
 }
 
@@ -337,17 +340,33 @@ struct ShadowEntry {
 impl ShadowCache {
     /// Returns an empty cache of `lines`, at least one.
     fn new(lines: usize) -> Self {
-        let (entries, by_line) = (Vec::new(), FxHashMap::default());
-        ShadowCache { entries, by_line, newest: NONE, oldest: NONE, lines, hit: false }
+        let (entries, by_line, free) = (Vec::new(), FxHashMap::default(), Vec::new());
+        ShadowCache { entries, by_line, newest: NONE, oldest: NONE, lines, free, hit: false }
     }
 
-    /// Looks a line up and fills it if it is absent.
-    fn access(&mut self, line: u64) {
+    fn holds(&self, line: u64) -> bool {
+        self.by_line.contains_key(&line)
+    }
+
+    /// Takes a line out, if it is in.
+    fn remove(&mut self, line: u64) {
+        if let Some(entry) = self.by_line.remove(&line) {
+            self.unlink(entry);
+            self.free.push(entry);
+        }
+    }
+
+    /// Makes a line the most recently used one. Fills it if it is absent.
+    fn touch(&mut self, line: u64) {
         let known = self.by_line.get(&line).copied();
-        self.hit = known.is_some();
         let entry = match known {
             Some(entry) => {
                 self.unlink(entry);
+                entry
+            }
+            None if !self.free.is_empty() => {
+                let entry = self.free.pop().unwrap_or(NONE);
+                self.entries[entry as usize].line = line;
                 entry
             }
             None if self.entries.len() < self.lines => {
@@ -399,6 +418,17 @@ struct CacheState {
     counts: ClassCounts,
     /// By the number of the context.
     evicted_by: FxHashMap<u64, u64>,
+    /// The line of the last access that missed, as it was before: what the fill evicts may be that
+    /// line itself, and must not change why it was absent.
+    absent: Absent,
+}
+
+/// A line that an access did not find.
+#[derive(Clone, Copy, Debug, Default)]
+struct Absent {
+    before: LineState,
+    /// Whether there is no room for the history of further lines.
+    is_full: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -423,18 +453,34 @@ impl State {
     }
 }
 
+/// What a look-up is for, as far as a shadow cache is concerned.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ShadowUse {
+    /// Whether it is one of an access, whose miss may be classified.
+    pub(super) is_access: bool,
+    pub(super) leaves: Leaves,
+}
+
+/// Where a cache has a line after a look-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leaves {
+    /// It holds it: it held it before, or a miss fills it.
+    Present,
+    /// It gives it up, as an exclusive level does.
+    Absent,
+    /// A miss does not fill it.
+    AsItWas,
+}
+
 /// What a miss is of, for [`Classifier::missed`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MissedLine {
     pub(super) cache: CacheId,
-    pub(super) line: u64,
     /// The core that missed.
     pub(super) core: usize,
     pub(super) granule: u64,
     /// The parts of the granule that are accessed.
     pub(super) mask: u64,
-    /// Whether the line is in the cache now.
-    pub(super) filled: bool,
 }
 
 /// The classifier of a memory system, which may be off.
@@ -496,19 +542,40 @@ impl Classifier {
         (std::mem::take(&mut state.misses), std::mem::take(&mut state.not_kept))
     }
 
-    /// A line is looked up in a cache.
+    /// An access of a processor looks a line up in a cache that fills it if it misses.
     #[inline(always)]
     pub(super) fn accessed(&mut self, cache: CacheId, line: u64) {
         if self.is_on() {
-            self.access_shadow(cache, line);
+            self.look_up_shadow(
+                cache,
+                line,
+                ShadowUse { is_access: true, leaves: Leaves::Present },
+            );
+        }
+    }
+
+    /// A line is looked up in a cache, for an access or for something else.
+    #[inline(always)]
+    pub(super) fn looked_up(&mut self, cache: CacheId, line: u64, how: ShadowUse) {
+        if self.is_on() {
+            self.look_up_shadow(cache, line, how);
         }
     }
 
     #[inline(never)]
-    fn access_shadow(&mut self, cache: CacheId, line: u64) {
+    fn look_up_shadow(&mut self, cache: CacheId, line: u64, how: ShadowUse) {
         let Some(state) = &mut self.0 else { return };
-        if let Some(shadow) = &mut state.caches[cache.name as usize][cache.number].shadow {
-            shadow.access(line);
+        let Some(shadow) = &mut state.caches[cache.name as usize][cache.number].shadow else {
+            return;
+        };
+        if how.is_access {
+            shadow.hit = shadow.holds(line);
+        }
+        match how.leaves {
+            Leaves::Present => shadow.touch(line),
+            Leaves::Absent => shadow.remove(line),
+            Leaves::AsItWas if shadow.holds(line) => shadow.touch(line),
+            Leaves::AsItWas => {}
         }
     }
 
@@ -516,6 +583,11 @@ impl Classifier {
     pub(super) fn filled(&mut self, cache: CacheId, line: u64) {
         if let Some(state) = &mut self.0 {
             state.set(cache, line, PRESENT);
+            self.look_up_shadow(
+                cache,
+                line,
+                ShadowUse { is_access: false, leaves: Leaves::Present },
+            );
         }
     }
 
@@ -531,6 +603,11 @@ impl Classifier {
     pub(super) fn invalidated(&mut self, cache: CacheId, line: u64) {
         if let Some(state) = &mut self.0 {
             state.set(cache, line, INVALIDATED);
+            self.look_up_shadow(
+                cache,
+                line,
+                ShadowUse { is_access: false, leaves: Leaves::Absent },
+            );
         }
     }
 
@@ -538,6 +615,11 @@ impl Classifier {
     pub(super) fn device_wrote(&mut self, cache: CacheId, line: u64) {
         if let Some(state) = &mut self.0 {
             state.set(cache, line, DEVICE_WROTE);
+            self.look_up_shadow(
+                cache,
+                line,
+                ShadowUse { is_access: false, leaves: Leaves::Absent },
+            );
         }
     }
 
@@ -555,15 +637,26 @@ impl Classifier {
         }
     }
 
-    /// An access missed a cache.
+    /// An access does not find a line. The cache has `filled` it before [`Classifier::missed`] is
+    /// called, or not.
+    pub(super) fn absent(&mut self, cache: CacheId, line: u64, filled: bool) {
+        let Some(state) = &mut self.0 else { return };
+        let is_full = state.budget_bytes < PAGE_COST_BYTES;
+        let of = &mut state.caches[cache.name as usize][cache.number];
+        of.absent = Absent { before: of.lines.get(line), is_full };
+        if filled {
+            state.set(cache, line, PRESENT);
+        }
+    }
+
+    /// An access missed a cache, which [`Classifier::absent`] noted.
     pub(super) fn missed(&mut self, access: &Access, missed: &MissedLine) {
         let Some(state) = &mut self.0 else { return };
         let CacheId { name, number } = missed.cache;
         let context = state.contexts[usize::from(state.current[access.cpu])];
-        let before = state.caches[name as usize][number].lines.get(missed.line);
+        let Absent { before, is_full } = state.caches[name as usize][number].absent;
         let evictor = before.checked_sub(EVICTED);
         let evicted_by = evictor.map(|evictor| state.contexts[usize::from(evictor)]);
-        let is_full = state.budget_bytes < PAGE_COST_BYTES;
         let class = match (before, evicted_by) {
             (_, Some(evictor)) if context.is_same(evictor) => MissClass::SameSelf,
             (_, Some(_)) => MissClass::Other,
@@ -589,9 +682,6 @@ impl Classifier {
                 Some(_) => cache.counts.capacity += 1,
                 None => {}
             }
-        }
-        if missed.filled {
-            state.set(missed.cache, missed.line, PRESENT);
         }
         if state.misses.len() < state.config.misses_kept {
             state.misses.push(Miss {
@@ -623,11 +713,16 @@ mod tests {
             let mut shadow = ShadowCache::new(size);
             let mut stack: Vec<u64> = Vec::new();
             for line in lines {
-                shadow.access(line);
                 let at = stack.iter().position(|other| *other == line);
-                prop_assert_eq!(shadow.hit, at.is_some_and(|at| at < size));
+                prop_assert_eq!(shadow.holds(line), at.is_some());
                 at.map(|at| stack.remove(at));
+                if line % 7 == 3 {
+                    shadow.remove(line);
+                    continue;
+                }
+                shadow.touch(line);
                 stack.insert(0, line);
+                stack.truncate(size);
             }
         }
     }

@@ -211,6 +211,18 @@ impl MemorySystem {
         })
     }
 
+    /// Where a line that holds an address is dirty: newer than in memory. Each cache by its name and
+    /// its number, which is that of the core, or 0 for a shared level.
+    #[must_use]
+    pub fn dirty_copies(&self, physical: u64) -> Vec<(CacheName, usize)> {
+        let caches = self.all_caches().into_iter().filter(|cache| {
+            let slot = self.cache(*cache).find_physical(physical >> self.line_shift(cache.name));
+            cache.name != CacheName::L1i
+                && slot.is_some_and(|slot| self.cache(*cache).flags(slot) & DIRTY != 0)
+        });
+        caches.map(|cache| (cache.name, cache.number)).collect()
+    }
+
     /// Checks the invariants: a core that may write a granule is the only one that holds it, the
     /// directory knows all granules that cores hold, and inclusive levels include.
     ///

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::classification::{CacheName, Classifier};
+use super::classification::{CacheName, Classifier, Leaves, ShadowUse};
 use super::fill::{FillRequest, Purpose};
 use super::{Access, CacheId, MemorySystem, lines_of};
 use crate::schema::{Dma, Inclusion};
@@ -97,7 +97,8 @@ impl MemorySystem {
         let core = self.core_of(cpu);
         let line = physical >> self.outer[level].line_shift;
         let id = self.outer_id(level, core);
-        self.classifier.accessed(id, line);
+        let how = ShadowUse { is_access: false, leaves: Leaves::Present };
+        self.classifier.looked_up(id, line, how);
         let cache = self.outer[level].cache_for(core);
         if let Some(slot) = cache.lookup(line, line) {
             cache.set_flags(slot, cache.flags(slot) | dirty);
@@ -215,7 +216,7 @@ impl MemorySystem {
         self.dma
     }
 
-    fn all_caches(&self) -> Vec<CacheId> {
+    pub(super) fn all_caches(&self) -> Vec<CacheId> {
         let l1 = (0..self.cores.len()).flat_map(|core| self.caches_of(core, 0));
         let outer = self.outer.iter().enumerate().flat_map(|(level, outer)| {
             let name = CacheName::outer(level);

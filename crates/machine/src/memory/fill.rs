@@ -1,7 +1,8 @@
 //! Fills: an L1 miss becomes a [`FillRequest`], which is served level by level and answered by a
 //! [`FillResponse`].
 
-use super::{MemorySystem, SupplyingLevel};
+use super::classification::{Leaves, ShadowUse};
+use super::{MemorySystem, Response, SupplyingLevel};
 use crate::schema::{Inclusion, Prefetch};
 use crate::tag_array::{DIRTY, PREFETCHED, flag_if};
 
@@ -38,12 +39,22 @@ pub(super) struct FillRequest {
 pub(super) struct FillResponse {
     pub(super) supplier: SupplyingLevel,
     pub(super) ready_cycles: u64,
+    /// Whether the line was under way before.
+    pub(super) under_way: bool,
     /// Whether no other core holds the line.
     pub(super) writable: bool,
     /// [`DIRTY`] if the line comes dirty, from an exclusive level or another core.
     pub(super) flags: u8,
     /// A bit for each level below L1 that missed.
     pub(super) missed_levels: u8,
+}
+
+impl FillResponse {
+    /// The response to the access that missed.
+    pub(super) fn to_access(self) -> Response {
+        let FillResponse { supplier, ready_cycles, under_way, .. } = self;
+        Response { ready_cycles, supplier, under_way, translation_cycles: 0 }
+    }
 }
 
 impl MemorySystem {
@@ -72,23 +83,38 @@ impl MemorySystem {
                     (hit_level, flags) = (level, dirty);
                     break;
                 }
-                None => missed_levels |= 1 << level,
+                None => {
+                    missed_levels |= 1 << level;
+                    self.note_absent(level, core, request);
+                }
             }
         }
+        let mut under_way = false;
         let mut ready_cycles = match from_core {
             Some(dirty) => {
                 flags |= dirty;
                 request.start_cycles + self.config.latencies.cache_to_cache_cycles
             }
             None if hit_level == levels => self.read_memory(request),
-            None => request.start_cycles + self.outer[hit_level].hit_cycles,
+            None => {
+                let level = &mut self.outer[hit_level];
+                let (line, number) = (request.physical >> level.line_shift, level.number_for(core));
+                let start_cycles = level.ways_up[number].reserve(request.start_cycles);
+                // A line that hits may be under way.
+                let arrives = level.arrivals[number].ready_cycles(line, start_cycles);
+                let hits = start_cycles + level.hit_cycles;
+                under_way = arrives > hits;
+                arrives.max(hits)
+            }
         };
         if request.exclusive && !snooped {
             ready_cycles += self.acquire_ownership(request.cpu, request.physical, request.mask);
         }
         self.count_misses(request, missed_levels);
-        let flags = self.fill_levels(request, hit_level, flags);
-        if request.purpose != Purpose::Prefetch && missed_levels & 1 != 0 {
+        let flags = self.fill_levels(request, (hit_level, ready_cycles), flags);
+        let is_prefetch = request.purpose == Purpose::Prefetch;
+        let follows_streams = self.outer[0].prefetch == Prefetch::Stream;
+        if request.first_level == 0 && follows_streams || !is_prefetch && missed_levels & 1 != 0 {
             self.prefetch_l2(request);
         }
         let supplier = match (from_core, hit_level) {
@@ -98,23 +124,26 @@ impl MemorySystem {
             (None, _) => SupplyingLevel::L3,
         };
         let writable = self.is_owner(core, request.physical);
-        FillResponse { supplier, ready_cycles, writable, flags, missed_levels }
+        FillResponse { supplier, ready_cycles, under_way, writable, flags, missed_levels }
     }
 
     /// Looks a level up. Returns whether the line hits, and [`DIRTY`] if the level gives it up and
     /// it is dirty.
     fn look_up_level(&mut self, level: usize, core: usize, request: &FillRequest) -> Option<u8> {
         let line = request.physical >> self.outer[level].line_shift;
-        self.classifier.accessed(self.outer_id(level, core), line);
         let gives_up = self.outer[level].inclusion == Inclusion::Exclusive
             && request.purpose != Purpose::Fetch;
+        let is_access = matches!(request.purpose, Purpose::Fetch | Purpose::Data);
+        let leaves = if gives_up { Leaves::Absent } else { Leaves::Present };
+        let how = ShadowUse { is_access, leaves };
+        self.classifier.looked_up(self.outer_id(level, core), line, how);
         let cache = self.outer[level].cache_for(core);
         let slot = cache.lookup(line, line)?;
         let flags = cache.flags(slot);
         if flags & PREFETCHED != 0 && request.purpose != Purpose::Prefetch {
             cache.set_flags(slot, flags & !PREFETCHED);
             self.cpus[request.cpu].counts.prefetches_used += 1;
-            if level == 0 {
+            if level == 0 && self.outer[0].prefetch != Prefetch::Stream {
                 self.prefetch_l2(request);
             }
         }
@@ -131,6 +160,16 @@ impl MemorySystem {
             return Some(flags & DIRTY);
         }
         Some(0)
+    }
+
+    /// Notes why a line is absent from a level, before the fill changes that.
+    fn note_absent(&mut self, level: usize, core: usize, request: &FillRequest) {
+        if matches!(request.purpose, Purpose::Fetch | Purpose::Data) {
+            let line = request.physical >> self.outer[level].line_shift;
+            let exclusive = self.outer[level].inclusion == Inclusion::Exclusive;
+            let filled = !exclusive || request.purpose == Purpose::Fetch;
+            self.classifier.absent(self.outer_id(level, core), line, filled);
+        }
     }
 
     fn read_memory(&mut self, request: &FillRequest) -> u64 {
@@ -156,7 +195,12 @@ impl MemorySystem {
 
     /// Fills the levels that missed, the outermost first. A line that comes dirty stays dirty in
     /// the first level that takes it; the flags that are left are returned.
-    fn fill_levels(&mut self, request: &FillRequest, hit_level: usize, mut flags: u8) -> u8 {
+    fn fill_levels(
+        &mut self,
+        request: &FillRequest,
+        (hit_level, ready_cycles): (usize, u64),
+        mut flags: u8,
+    ) -> u8 {
         let core = self.core_of(request.cpu);
         for level in (0..hit_level.min(self.outer.len())).rev() {
             if self.outer[level].inclusion == Inclusion::Exclusive
@@ -167,6 +211,12 @@ impl MemorySystem {
             let line = request.physical >> self.outer[level].line_shift;
             let is_l2_prefetch = request.purpose == Purpose::Prefetch && request.first_level > 0;
             let new_flags = flags | flag_if(is_l2_prefetch && level == 0, PREFETCHED);
+            let number = self.outer[level].number_for(core);
+            let arrivals = &mut self.outer[level].arrivals[number];
+            arrivals.note(line, ready_cycles);
+            if is_l2_prefetch && level == 0 {
+                arrivals.note_prefetch(ready_cycles);
+            }
             let cache = self.outer[level].cache_for(core);
             if let Some(slot) = cache.find(line, line) {
                 cache.set_flags(slot, cache.flags(slot) | flags);
@@ -181,16 +231,35 @@ impl MemorySystem {
         flags
     }
 
-    /// Prefetches the next line into L2.
+    /// Prefetches into L2 what is predicted from a request.
     fn prefetch_l2(&mut self, request: &FillRequest) {
         let l2 = &self.outer[0];
-        let next = request.physical + (1 << l2.line_shift);
-        let same_page = (next ^ request.physical) >> 12 == 0;
-        if l2.prefetch == Prefetch::None || !same_page || l2.inclusion == Inclusion::Exclusive {
+        if l2.inclusion == Inclusion::Exclusive {
             return;
         }
-        let (line, core) = (next >> l2.line_shift, self.core_of(request.cpu));
-        if self.outer[0].cache_for(core).find(line, line).is_some() {
+        let (line, distance) = (request.physical >> l2.line_shift, l2.prefetch_distance);
+        let page_lines = (4096 >> l2.line_shift).max(1);
+        match l2.prefetch {
+            Prefetch::NextLine => self.prefetch_line_l2(request, line + distance),
+            Prefetch::Stream => {
+                let core = self.core_of(request.cpu);
+                for line in self.cores[core].streams.next(line, distance, page_lines) {
+                    self.prefetch_line_l2(request, line);
+                }
+            }
+            Prefetch::None | Prefetch::Stride => {}
+        }
+    }
+
+    /// Prefetches a line into L2, if it lies in the page of the request.
+    fn prefetch_line_l2(&mut self, request: &FillRequest, line: u64) {
+        let core = self.core_of(request.cpu);
+        let l2 = &mut self.outer[0];
+        let (next, number) = (line << l2.line_shift, l2.number_for(core));
+        if (next ^ request.physical) >> 12 != 0
+            || l2.caches[number].find(line, line).is_some()
+            || !l2.arrivals[number].has_room_for_prefetch(request.start_cycles)
+        {
             return;
         }
         self.cpus[request.cpu].counts.prefetches += 1;

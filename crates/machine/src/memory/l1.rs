@@ -1,8 +1,8 @@
 //! The L1 caches: instruction fetches, loads and stores, and their prefetchers.
 
-use super::classification::{CacheName, MissedLine};
+use super::classification::{CacheName, Leaves, MissedLine, ShadowUse};
 use super::fill::{FillRequest, FillResponse, Purpose};
-use super::{Access, CacheId, MemorySystem, Response, SupplyingLevel};
+use super::{Access, AccessKind, CacheId, Core, MemorySystem, Response, SupplyingLevel};
 use crate::schema::Prefetch;
 use crate::tag_array::{DIRTY, PREFETCHED, Slot, WRITABLE, flag_if};
 
@@ -14,8 +14,7 @@ impl MemorySystem {
         let end = access.physical + u64::from(access.bytes);
         // A trace starts where it is entered.
         let start = if self.config.trace { access.physical } else { access.physical & !(step - 1) };
-        let mut response =
-            Response { ready_cycles: access.now_cycles, supplier: SupplyingLevel::L1 };
+        let mut response = Response::hit(access.now_cycles);
         let mut at = start;
         while at < end {
             let virtual_address =
@@ -49,14 +48,15 @@ impl MemorySystem {
             false => line,
         };
         self.classifier.accessed(CacheId { name: CacheName::L1i, number: core }, line);
-        let l1i = &mut self.cores[core].l1i;
+        let Core { l1i, code_arrivals, .. } = &mut self.cores[core];
         if let Some(slot) = l1i.lookup(index, line) {
+            let ready_cycles = code_arrivals.ready_cycles(line, now);
             if l1i.flags(slot) & PREFETCHED != 0 {
                 l1i.set_flags(slot, 0);
                 self.cpus[access.cpu].counts.prefetches_used += 1;
-                self.prefetch_code(access);
+                self.prefetch_code(access, now);
             }
-            return Response::hit(now);
+            return Response { under_way: ready_cycles > now, ..Response::hit(ready_cycles) };
         }
         self.fetch_miss(access, index, line, now)
     }
@@ -87,6 +87,7 @@ impl MemorySystem {
         let core = self.core_of(access.cpu);
         let cache = CacheId { name: CacheName::L1i, number: core };
         self.cpus[access.cpu].counts.basic.l1i_misses += 1;
+        self.classifier.absent(cache, line, true);
         if self.config.l1i_virtual {
             self.evict_code_alias(access.cpu, line);
         }
@@ -102,29 +103,35 @@ impl MemorySystem {
         if let (_, Some(victim)) = self.cores[core].l1i.insert(index, line, 0) {
             self.evict_l1i(access.cpu, victim);
         }
-        self.classify_miss(access, cache, response.missed_levels, true);
-        self.prefetch_code(access);
-        Response { ready_cycles: response.ready_cycles, supplier: response.supplier }
+        self.classify_miss(access, cache, response.missed_levels);
+        self.cores[core].code_arrivals.note(line, response.ready_cycles);
+        self.prefetch_code(access, now);
+        response.to_access()
     }
 
-    /// Prefetches the next line into L1I.
-    fn prefetch_code(&mut self, access: &Access) {
-        let shift = self.config.l1i_shift;
-        let next = access.physical + (1 << shift);
+    /// Prefetches a line into L1I that follows one which was asked for at `now`. It arrives when
+    /// memory delivers it.
+    fn prefetch_code(&mut self, access: &Access, now: u64) {
+        let (shift, distance) = (self.config.l1i_shift, self.config.l1i_prefetch_distance);
+        let next = access.physical + (distance << shift);
         if self.config.l1i_prefetch == Prefetch::None || (next ^ access.physical) >> 12 != 0 {
             return;
         }
         let core = self.core_of(access.cpu);
         let line = next >> shift;
         let index = match self.config.l1i_virtual {
-            true => (access.virtual_address >> shift) + 1,
+            true => (access.virtual_address >> shift) + distance,
             false => line,
         };
-        if self.cores[core].l1i.contains(line) {
+        let Core { l1i, code_arrivals, .. } = &mut self.cores[core];
+        if l1i.contains(line) || !code_arrivals.has_room_for_prefetch(now) {
             return;
         }
         self.cpus[access.cpu].counts.prefetches += 1;
-        self.fill(&prefetch_request(access.cpu, next, access.now_cycles));
+        let ready_cycles = self.fill(&prefetch_request(access.cpu, next, now)).ready_cycles;
+        let arrivals = &mut self.cores[core].code_arrivals;
+        arrivals.note(line, ready_cycles);
+        arrivals.note_prefetch(ready_cycles);
         if let (_, Some(victim)) = self.cores[core].l1i.insert(index, line, PREFETCHED) {
             self.evict_l1i(access.cpu, victim);
         }
@@ -172,24 +179,36 @@ impl MemorySystem {
         if self.cores[number].last_data_page != page {
             now = self.translate_data(access, page);
         }
+        let translation_cycles = now - access.now_cycles;
         let line = access.physical >> self.config.l1d_shift;
         let index = match self.config.l1d_virtual {
             true => access.virtual_address >> self.config.l1d_shift,
             false => line,
         };
-        self.classifier.accessed(CacheId { name: CacheName::L1d, number }, line);
+        let is_filled = !write || self.config.write_allocate;
+        let leaves = if is_filled { Leaves::Present } else { Leaves::AsItWas };
+        let how = ShadowUse { is_access: true, leaves };
+        self.classifier.looked_up(CacheId { name: CacheName::L1d, number }, line, how);
         let core = &mut self.cores[number];
         let Some(slot) = core.l1d.lookup(index, line) else {
-            return self.data_miss(access, index, now, write);
+            let response = self.data_miss(access, index, now, write);
+            return Response { translation_cycles, ..response };
         };
         let flags = core.l1d.flags(slot);
-        if flags & PREFETCHED != 0 || self.slow_stores || write && flags & WRITABLE == 0 {
-            return self.slow_hit(access, slot, now, write);
+        let owns = flags & WRITABLE != 0 || !write && access.kind != AccessKind::LoadLocked;
+        if flags & PREFETCHED != 0 || self.slow_stores || !owns {
+            let response = self.slow_hit(access, slot, now, write);
+            return Response { translation_cycles, ..response };
         }
         if write && flags & DIRTY == 0 {
             core.l1d.set_flags(slot, flags | DIRTY);
         }
-        Response::hit(core.mshrs.ready_cycles(line, now))
+        let ready_cycles = core.mshrs.ready_cycles(line, now);
+        Response {
+            under_way: ready_cycles > now,
+            translation_cycles,
+            ..Response::hit(ready_cycles)
+        }
     }
 
     /// A hit that has more to do than to mark the line dirty.
@@ -203,16 +222,30 @@ impl MemorySystem {
             return self.sub_block_miss(access, slot, now, write);
         }
         let mut ready_cycles = of.mshrs.ready_cycles(line, now);
+        let under_way = ready_cycles > now;
         let flags = of.l1d.flags(slot);
         if flags & PREFETCHED != 0 {
             of.l1d.set_flags(slot, flags & !PREFETCHED);
             self.cpus[access.cpu].counts.prefetches_used += 1;
-            self.prefetch_data(access, ready_cycles);
+            self.prefetch_data(access, now);
         }
         if write {
             ready_cycles += self.store_in_line(access, slot);
+        } else if access.kind == AccessKind::LoadLocked && flags & WRITABLE == 0 {
+            ready_cycles += self.own_line(access, slot);
         }
-        Response::hit(ready_cycles)
+        Response { under_way, ..Response::hit(ready_cycles) }
+    }
+
+    /// Acquires the right to write a line that is in, for a locked load. Returns how long the core
+    /// waits for it.
+    fn own_line(&mut self, access: &Access, slot: Slot) -> u64 {
+        let core = self.core_of(access.cpu);
+        let mask = self.config.granule_mask(access.physical, access.bytes);
+        let wait = self.acquire_ownership(access.cpu, access.physical, mask);
+        let l1d = &mut self.cores[core].l1d;
+        l1d.set_flags(slot, l1d.flags(slot) | WRITABLE);
+        wait
     }
 
     /// Stores into a line that is in. Returns how long the core waits for the right to do so.
@@ -241,53 +274,60 @@ impl MemorySystem {
     fn data_miss(&mut self, access: &Access, index: u64, now: u64, write: bool) -> Response {
         let core = self.core_of(access.cpu);
         let cache = CacheId { name: CacheName::L1d, number: core };
+        let line = access.physical >> self.config.l1d_shift;
         self.count_data_miss(access, write);
+        self.classifier.absent(cache, line, !write || self.config.write_allocate);
         if write && !self.config.write_allocate {
             let missed_levels = self.write_through(access);
             self.release(core, self.config.granule(access.physical));
-            self.classify_miss(access, cache, missed_levels, false);
+            self.classify_miss(access, cache, missed_levels);
             return Response::hit(now);
         }
-        let line = access.physical >> self.config.l1d_shift;
         if self.config.l1d_virtual {
             self.evict_alias(access.cpu, line);
         }
         let response = self.fill_data(access, now, write);
         let flags = response.flags | flag_if(response.writable, WRITABLE);
         let slot = self.insert_l1d(access.cpu, index, access.physical, flags);
-        self.classify_miss(access, cache, response.missed_levels, true);
+        self.classify_miss(access, cache, response.missed_levels);
         self.cores[core].mshrs.allocate(line, response.ready_cycles);
         if write {
             // The fill has acquired ownership, if that is needed.
             self.store_in_line(access, slot);
         }
-        self.prefetch_data(access, response.ready_cycles);
-        Response { ready_cycles: response.ready_cycles, supplier: response.supplier }
+        self.prefetch_data(access, now);
+        response.to_access()
     }
 
     /// The line is in, but not the sub-block that is accessed.
     fn sub_block_miss(&mut self, access: &Access, slot: Slot, now: u64, write: bool) -> Response {
         let core = self.core_of(access.cpu);
         let cache = CacheId { name: CacheName::L1d, number: core };
+        let line = access.physical >> self.config.l1d_shift;
         self.count_data_miss(access, write);
+        self.classifier.absent(cache, line, true);
         if write && !self.config.write_allocate {
             let missed_levels = self.write_through(access);
-            self.classify_miss(access, cache, missed_levels, false);
+            self.classify_miss(access, cache, missed_levels);
             return Response::hit(now);
         }
         let response = self.fill_data(access, now, write);
-        self.classify_miss(access, cache, response.missed_levels, true);
-        let line = access.physical >> self.config.l1d_shift;
+        self.classify_miss(access, cache, response.missed_levels);
         let of = &mut self.cores[core];
         // The fill may have evicted the line itself, from an inclusive level.
         if of.l1d.find_physical(line) == Some(slot) {
             of.valid_sub_blocks[slot] |= self.config.sub_block_bit(access.physical);
+            // An exclusive level has given the line up, so its dirty state moves to L1D.
+            let flags = (response.flags & DIRTY) | flag_if(response.writable, WRITABLE);
+            of.l1d.set_flags(slot, of.l1d.flags(slot) | flags);
             of.mshrs.allocate(line, response.ready_cycles);
             if write {
                 self.store_in_line(access, slot);
             }
+        } else if response.flags & DIRTY != 0 {
+            self.insert_victim(0, access.cpu, access.physical, DIRTY);
         }
-        Response { ready_cycles: response.ready_cycles, supplier: response.supplier }
+        response.to_access()
     }
 
     /// Fills for a load or store, as soon as there is an MSHR.
@@ -299,7 +339,7 @@ impl MemorySystem {
             cpu: access.cpu,
             physical: access.physical,
             mask: self.config.granule_mask(access.physical, access.bytes),
-            exclusive: write,
+            exclusive: write || access.kind == AccessKind::LoadLocked,
             first_level: 0,
             purpose: Purpose::Data,
             start_cycles,
@@ -341,11 +381,14 @@ impl MemorySystem {
         let hit_cycles = now + self.config.latencies.l1_hit_cycles;
         let line = physical >> self.config.l1d_shift;
         let sub_block = self.config.sub_block_bit(physical);
+        let how = ShadowUse { is_access: false, leaves: Leaves::Present };
+        self.classifier.looked_up(CacheId { name: CacheName::L1d, number: core }, line, how);
         let of = &mut self.cores[core];
         if let Some(slot) = of.l1d.lookup(line, line)
             && of.valid_sub_blocks.get(slot).is_none_or(|valid| valid & sub_block != 0)
         {
-            return hit_cycles;
+            // It may be under way, for another walk or a load.
+            return of.mshrs.ready_cycles(line, hit_cycles);
         }
         let response = self.fill(&FillRequest {
             cpu,
@@ -357,6 +400,7 @@ impl MemorySystem {
             start_cycles: hit_cycles,
         });
         let of = &mut self.cores[core];
+        of.mshrs.note_walk(line, response.ready_cycles);
         if let Some(slot) = of.l1d.find(line, line) {
             if let Some(valid) = of.valid_sub_blocks.get_mut(slot) {
                 *valid |= sub_block;
@@ -375,36 +419,37 @@ impl MemorySystem {
         *(if write { &mut counts.l1d_store_misses } else { &mut counts.l1d_load_misses }) += 1;
     }
 
-    /// Classifies a miss of L1 and of the levels of `missed_levels`. `filled`: whether L1 holds the
-    /// line now.
-    fn classify_miss(&mut self, access: &Access, l1: CacheId, missed_levels: u8, filled: bool) {
+    /// Classifies a miss of L1 and of the levels of `missed_levels`.
+    fn classify_miss(&mut self, access: &Access, l1: CacheId, missed_levels: u8) {
         if !self.classifier.is_on() {
             return;
         }
         let core = self.core_of(access.cpu);
-        let line = match l1.name {
-            CacheName::L1i => self.code_line(access.physical),
-            _ => access.physical >> self.config.l1d_shift,
-        };
         let granule = self.config.granule(access.physical);
         let mask = self.config.granule_mask(access.physical, access.bytes.min(64));
-        let missed = MissedLine { cache: l1, line, core, granule, mask, filled };
+        let missed = MissedLine { cache: l1, core, granule, mask };
         self.classifier.missed(access, &missed);
         for level in (0..self.outer.len()).filter(|level| missed_levels >> level & 1 == 1) {
             let cache = self.outer_id(level, core);
-            let line = access.physical >> self.outer[level].line_shift;
-            self.classifier.missed(access, &MissedLine { cache, line, filled: true, ..missed });
+            self.classifier.missed(access, &MissedLine { cache, ..missed });
         }
     }
 
+    /// Prefetches what is predicted from an access that started at `now`. The prefetch starts then,
+    /// and not when the line of the access is ready.
     fn prefetch_data(&mut self, access: &Access, now: u64) {
         let next = match self.config.l1d_prefetch {
             Prefetch::None => None,
-            Prefetch::NextLine => Some(access.physical + (1 << self.config.l1d_shift)),
+            Prefetch::NextLine => {
+                Some(access.physical + (self.config.l1d_prefetch_distance << self.config.l1d_shift))
+            }
             Prefetch::Stride => {
                 let core = self.core_of(access.cpu);
-                self.cores[core].strides.next(access.pc, access.physical)
+                let distance = self.config.l1d_prefetch_distance;
+                self.cores[core].strides.next(access.pc, access.physical, distance)
             }
+            // Levels below L1 follow streams.
+            Prefetch::Stream => None,
         };
         if let Some(next) = next {
             self.prefetch_l1d(access, next, now);
@@ -443,7 +488,8 @@ impl MemorySystem {
 impl Response {
     #[inline]
     fn hit(ready_cycles: u64) -> Response {
-        Response { ready_cycles, supplier: SupplyingLevel::L1 }
+        let supplier = SupplyingLevel::L1;
+        Response { ready_cycles, supplier, under_way: false, translation_cycles: 0 }
     }
 
     /// The response of two accesses, the second of which started when the first was ready.
@@ -451,7 +497,10 @@ impl Response {
     fn then(self, second: Response) -> Response {
         let farther = second.supplier as u8 > self.supplier as u8;
         let supplier = if farther { second.supplier } else { self.supplier };
-        Response { ready_cycles: second.ready_cycles, supplier }
+        let under_way = self.under_way | second.under_way;
+        // Parts of a wait are those of the first access alone, if there are two.
+        let translation_cycles = self.translation_cycles;
+        Response { ready_cycles: second.ready_cycles, supplier, under_way, translation_cycles }
     }
 }
 
@@ -465,65 +514,5 @@ fn prefetch_request(cpu: usize, physical: u64, start_cycles: u64) -> FillRequest
         first_level: 0,
         purpose: Purpose::Prefetch,
         start_cycles,
-    }
-}
-
-/// Instructions whose strides are tracked.
-const STRIDES: usize = 64;
-/// How often a stride has to repeat before it is predicted.
-const CONFIDENT: u8 = 2;
-
-/// An instruction and its stride.
-#[derive(Clone, Copy, Debug, Default)]
-struct Stride {
-    pc: u64,
-    last: u64,
-    stride: i64,
-    confidence: u8,
-}
-
-/// Predicts the next address of an instruction from the constant stride of its misses.
-#[derive(Clone, Debug)]
-pub(super) struct StridePrefetcher {
-    strides: Box<[Stride]>,
-}
-
-impl Default for StridePrefetcher {
-    fn default() -> Self {
-        StridePrefetcher { strides: vec![Stride::default(); STRIDES].into() }
-    }
-}
-
-impl StridePrefetcher {
-    /// An instruction accessed `physical`. Returns its predicted next address.
-    fn next(&mut self, pc: u64, physical: u64) -> Option<u64> {
-        let entry = &mut self.strides[(pc ^ pc >> 6) as usize % STRIDES];
-        if entry.pc != pc {
-            *entry = Stride { pc, last: physical, ..Stride::default() };
-            return None;
-        }
-        let stride = physical.wrapping_sub(entry.last) as i64;
-        entry.last = physical;
-        if stride == 0 || stride != entry.stride {
-            (entry.stride, entry.confidence) = (stride, 0);
-            return None;
-        }
-        entry.confidence = (entry.confidence + 1).min(CONFIDENT);
-        (entry.confidence == CONFIDENT).then(|| physical.wrapping_add_signed(stride))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_stride_is_predicted_after_it_repeats() {
-        let mut strides = StridePrefetcher::default();
-        let next: Vec<_> = (0..5).map(|n| strides.next(0x400, 1000 + n * 256)).collect();
-        assert_eq!(next, [None, None, None, Some(1000 + 4 * 256), Some(1000 + 5 * 256)]);
-        assert_eq!(strides.next(0x400, 7), None);
-        let down: Vec<_> = (0..4).map(|n| strides.next(0x400, 9000 - n * 64)).collect();
-        assert_eq!(down[3], Some(9000 - 4 * 64));
     }
 }

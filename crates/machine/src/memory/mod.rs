@@ -14,7 +14,7 @@
 //! - `coherence` keeps the directory of which core holds what, and invalidates and downgrades;
 //! - `classification` says why lines miss. It observes, and has no influence on the rest.
 //!
-//! `mshr` has the shared resources that misses wait for, and `stack` the stack distances, which
+//! `prefetch` predicts which lines are asked for next. `mshr` has the shared resources that misses wait for, and `stack` the stack distances, which
 //! need no memory system.
 
 mod classification;
@@ -23,6 +23,7 @@ mod evict;
 mod fill;
 mod l1;
 mod mshr;
+mod prefetch;
 mod stack;
 mod translation;
 
@@ -31,16 +32,18 @@ pub use classification::{
 };
 pub use evict::DmaCounts;
 pub use stack::{SetStackDistances, StackDistances};
+pub use translation::TlbFlush;
+pub(crate) use translation::is_global;
 
 use std::ops::Range;
 
 use classification::Classifier;
 use coherence::Directory;
-use l1::StridePrefetcher;
-use mshr::{MemoryBus, MshrFile, UNLIMITED};
+use mshr::{Arrivals, BUS_SLOTS, MemoryBus, MshrFile, UNLIMITED, WAY_SLOTS, Walkers};
+use prefetch::{StreamPrefetcher, StridePrefetcher};
 use translation::Tlbs;
 
-use crate::core::Memory;
+use crate::core::{Memory, WaitParts};
 use crate::counts::Counts;
 use crate::schema::{
     Dma, Inclusion, Index, Latencies, LevelModel, Prefetch, Protocol, SystemModel, WritePolicy,
@@ -54,6 +57,9 @@ pub enum AccessKind {
     Fetch,
     /// A load.
     Load,
+    /// The load of a locked instruction that stores to the same place: one request for the line and
+    /// the right to write it.
+    LoadLocked,
     /// A store.
     Store,
 }
@@ -114,6 +120,10 @@ pub struct Response {
     pub ready_cycles: u64,
     /// The level that supplied the line.
     pub supplier: SupplyingLevel,
+    /// Whether the line was under way before, by a prefetch or for another access.
+    pub under_way: bool,
+    /// The part of the wait that was for the translation.
+    pub translation_cycles: u64,
 }
 
 /// Defines the counts from one list, so that fields, names and values agree.
@@ -189,6 +199,12 @@ struct Core {
     written: Vec<u64>,
     mshrs: MshrFile,
     strides: StridePrefetcher,
+    streams: StreamPrefetcher,
+    /// When translations are there that are under way, by page.
+    translations: Arrivals,
+    walkers: Walkers,
+    /// When lines arrive in L1I that are under way.
+    code_arrivals: Arrivals,
     tlbs: Tlbs,
     /// The thread and page of the last data access, which need no lookup in the TLB.
     last_data_page: u64,
@@ -203,6 +219,11 @@ struct OuterLevel {
     inclusion: Inclusion,
     shared: bool,
     prefetch: Prefetch,
+    prefetch_distance: u64,
+    /// For each cache, when lines arrive that are under way.
+    arrivals: Vec<Arrivals>,
+    /// For each cache, its way to the level above.
+    ways_up: Vec<MemoryBus>,
     hit_cycles: u64,
 }
 
@@ -227,8 +248,12 @@ struct Cpu {
     counts: CpuCounts,
     /// The page and line of the last fetch.
     last_fetch: Option<(u64, u64)>,
-    /// The address space that it executes in.
-    address_space: u64,
+    /// The address space that it executes in: its PCID.
+    space: u16,
+    /// Which page tables it uses.
+    page_tables: u64,
+    /// When its next access to a device can start.
+    device_free_cycles: u64,
     /// When its last fill started, which is also when that fill's write-backs reach the bus.
     fill_cycles: u64,
 }
@@ -242,7 +267,9 @@ struct Config {
     l1i_virtual: bool,
     l1d_virtual: bool,
     l1i_prefetch: Prefetch,
+    l1i_prefetch_distance: u64,
     l1d_prefetch: Prefetch,
+    l1d_prefetch_distance: u64,
     /// L1I is a trace cache: lines are named by the address at which they are entered.
     trace: bool,
     write_through: bool,
@@ -269,7 +296,9 @@ impl Config {
             l1i_virtual: model.l1i.index == Index::Virtual,
             l1d_virtual: model.l1d.index == Index::Virtual,
             l1i_prefetch: model.l1i.prefetch,
+            l1i_prefetch_distance: model.l1i.prefetch_distance.into(),
             l1d_prefetch: model.l1d.prefetch,
+            l1d_prefetch_distance: model.l1d.prefetch_distance.into(),
             trace: model.l1i.trace,
             write_through: model.l1d.write == WritePolicy::Through,
             write_allocate: model.l1d.allocate,
@@ -318,6 +347,10 @@ pub struct MemorySystem {
     classifier: Classifier,
     /// Whether a store that hits has more to do than to mark its line dirty.
     slow_stores: bool,
+    /// The virtual page of the local APIC.
+    local_device_page: u64,
+    /// What the last access of a [`MemoryPort`] waits for.
+    last_wait: WaitParts,
 }
 
 impl MemorySystem {
@@ -346,8 +379,10 @@ impl MemorySystem {
                 .map(|(level, hit_cycles)| new_level(level, cores, hit_cycles))
                 .collect(),
             directory: (cores > 1).then(Directory::default),
-            bus: MemoryBus::new(model.latencies.memory_line_cycles),
+            bus: MemoryBus::new(model.latencies.memory_line_cycles, BUS_SLOTS),
             dma: DmaCounts::default(),
+            last_wait: WaitParts::default(),
+            local_device_page: u64::MAX,
             classifier: Classifier::default(),
             slow_stores: config.write_through
                 || model.l1d.sub_block_bytes != model.l1d.cache.line_bytes,
@@ -360,7 +395,7 @@ impl MemorySystem {
     pub fn access(&mut self, access: &Access) -> Response {
         match access.kind {
             AccessKind::Fetch => self.fetch(access),
-            AccessKind::Load => self.data(access, false),
+            AccessKind::Load | AccessKind::LoadLocked => self.data(access, false),
             AccessKind::Store => self.data(access, true),
         }
     }
@@ -374,7 +409,9 @@ impl MemorySystem {
         self.stall(access, response.ready_cycles - now_cycles)
     }
 
-    /// Serves a load or store of a device: it bypasses the caches and takes as long as memory.
+    /// Serves a load or store of a device: it bypasses the caches. A processor's accesses to devices
+    /// come one after the other: they are neither reordered nor combined. A load waits for the round
+    /// trip, and with it for all stores before it; a store does not wait where the bus posts it.
     pub fn access_device(&mut self, access: &Access) -> Response {
         let write = access.kind == AccessKind::Store;
         let cpu = &mut self.cpus[access.cpu];
@@ -382,8 +419,34 @@ impl MemorySystem {
         cpu.counts.basic.device_accesses += 1;
         let page = access.virtual_address >> 12 | cpu.thread << 58;
         let now = self.translate_data(access, page);
-        let ready_cycles = now + self.config.latencies.memory_cycles;
-        Response { ready_cycles, supplier: SupplyingLevel::Memory }
+        let latencies = &self.config.latencies;
+        let is_local = access.virtual_address >> 12 == self.local_device_page;
+        let read_cycles = latencies.device_read_cycles.unwrap_or(latencies.memory_cycles);
+        let local_cycles = latencies.local_device_cycles.filter(|_| is_local);
+        let read_cycles = local_cycles.unwrap_or(read_cycles);
+        let free_cycles = &mut self.cpus[access.cpu].device_free_cycles;
+        let start = now.max(*free_cycles);
+        let ready_cycles = match latencies.device_write_cycles.filter(|_| write) {
+            Some(posted) => {
+                *free_cycles = start + posted;
+                start
+            }
+            None => {
+                *free_cycles = start + read_cycles;
+                *free_cycles
+            }
+        };
+        Response {
+            ready_cycles,
+            supplier: SupplyingLevel::Memory,
+            under_way: false,
+            translation_cycles: now - access.now_cycles,
+        }
+    }
+
+    /// The local APIC is mapped at this address.
+    pub fn set_local_device_page(&mut self, virtual_address: u64) {
+        self.local_device_page = virtual_address >> 12;
     }
 
     /// Serves a device access of a blocking processor, like [`MemorySystem::access_blocking`].
@@ -400,7 +463,7 @@ impl MemorySystem {
             counts.cycles += stall_cycles;
             match access.kind {
                 AccessKind::Fetch => counts.fetch_stall_cycles += stall_cycles,
-                AccessKind::Load | AccessKind::Store => counts.data_stall_cycles += stall_cycles,
+                _ => counts.data_stall_cycles += stall_cycles,
             }
         }
         stall_cycles
@@ -530,8 +593,12 @@ fn new_core(model: &SystemModel) -> Core {
         valid_sub_blocks: vec![0; if has_sub_blocks { l1d.capacity() } else { 0 }],
         written: Vec::new(),
         l1d,
-        mshrs: MshrFile::new(model.l1d.mshrs),
+        mshrs: MshrFile::new(model.l1d.mshrs, model.l1d.prefetch_buffers),
         strides: StridePrefetcher::default(),
+        streams: StreamPrefetcher::default(),
+        translations: Arrivals::new(0),
+        walkers: Walkers::new(model.walkers),
+        code_arrivals: Arrivals::new(model.l1i.prefetch_buffers),
         tlbs: Tlbs::new(model),
         last_data_page: u64::MAX,
     }
@@ -545,6 +612,9 @@ fn new_level(level: &LevelModel, cores: usize, hit_cycles: u64) -> OuterLevel {
         inclusion: level.inclusion,
         shared: level.shared,
         prefetch: level.prefetch,
+        prefetch_distance: level.prefetch_distance.into(),
+        arrivals: (0..caches).map(|_| Arrivals::new(level.prefetch_buffers)).collect(),
+        ways_up: (0..caches).map(|_| MemoryBus::new(level.line_cycles, WAY_SLOTS)).collect(),
         hit_cycles,
     }
 }
@@ -598,6 +668,8 @@ impl MemoryPort<'_> {
             Some(_) => self.system.access(&request),
             None => self.system.access_device(&request),
         };
+        let Response { translation_cycles, under_way, .. } = response;
+        self.system.last_wait = WaitParts { translation_cycles, under_way };
         response.ready_cycles - now_cycles
     }
 }
@@ -621,7 +693,15 @@ impl Memory for MemoryPort<'_> {
         self.data(access, AccessKind::Load, now_cycles)
     }
 
+    fn load_locked(&mut self, access: &crate::core::Access, now_cycles: u64) -> u64 {
+        self.data(access, AccessKind::LoadLocked, now_cycles)
+    }
+
     fn store(&mut self, access: &crate::core::Access, now_cycles: u64) -> u64 {
         self.data(access, AccessKind::Store, now_cycles)
+    }
+
+    fn last_wait(&self) -> WaitParts {
+        self.system.last_wait
     }
 }

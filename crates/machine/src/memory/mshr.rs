@@ -2,13 +2,14 @@
 
 /// No line has this number.
 const NO_LINE: u64 = u64::MAX;
-/// Prefetches that can be under way to a cache; further ones are dropped.
-const PREFETCHES_MAX: usize = 16;
 
 /// The number of MSHRs of a cache that waits for any number of lines.
 pub(super) const UNLIMITED: u32 = u32::MAX;
 /// Lines under way that such a cache distinguishes, by the low bits of their numbers.
 const LINES: usize = 1 << 10;
+
+/// Lines of page walks that are remembered.
+const WALK_LINES: usize = 16;
 
 /// The lines that are under way to a cache: at most as many as it has MSHRs.
 #[derive(Clone, Debug)]
@@ -18,19 +19,28 @@ pub(super) struct MshrFile {
     /// Without a limit: lines by their low bits, in place of MSHRs and of a search.
     lines: Box<[(u64, u64)]>,
     prefetches: Vec<(u64, u64)>,
+    /// The last lines that came for page walks.
+    walks: [(u64, u64); WALK_LINES],
+    next_walk: usize,
+    /// Prefetches that can be under way; further ones are dropped.
+    prefetches_max: usize,
     /// When the last of all lines is filled.
     latest_cycles: u64,
 }
 
 impl MshrFile {
-    pub(super) fn new(mshrs: u32) -> Self {
+    /// Returns a file of `mshrs` and of room for so many prefetches under way.
+    pub(super) fn new(mshrs: u32, prefetches_max: u32) -> Self {
         MshrFile {
             misses: match mshrs {
                 UNLIMITED => Vec::new(),
                 mshrs => vec![(NO_LINE, 0); mshrs.max(1) as usize],
             },
             lines: vec![(NO_LINE, 0); if mshrs == UNLIMITED { LINES } else { 0 }].into(),
-            prefetches: Vec::with_capacity(PREFETCHES_MAX),
+            prefetches: Vec::with_capacity(prefetches_max as usize),
+            prefetches_max: prefetches_max as usize,
+            walks: [(NO_LINE, 0); WALK_LINES],
+            next_walk: 0,
             latest_cycles: 0,
         }
     }
@@ -47,7 +57,7 @@ impl MshrFile {
             let (other, ready) = self.lines[line as usize % LINES];
             return if other == line { now_cycles.max(ready) } else { now_cycles };
         }
-        let all = self.misses.iter().chain(&self.prefetches);
+        let all = self.misses.iter().chain(&self.prefetches).chain(&self.walks);
         let fills = all.filter(|(other, _)| *other == line).map(|(_, ready)| *ready);
         fills.fold(now_cycles, u64::max)
     }
@@ -81,8 +91,22 @@ impl MshrFile {
     }
 
     pub(super) fn has_room_for_prefetch(&mut self, now_cycles: u64) -> bool {
-        self.prefetches.retain(|(_, ready)| *ready > now_cycles);
-        self.prefetches.len() < PREFETCHES_MAX
+        if self.prefetches.len() >= self.prefetches_max {
+            self.prefetches.retain(|(_, ready)| *ready > now_cycles);
+        }
+        self.prefetches.len() < self.prefetches_max
+    }
+
+    /// A line comes for a page walk, which takes no MSHR.
+    pub(super) fn note_walk(&mut self, line: u64, ready_cycles: u64) {
+        if self.is_unlimited() {
+            self.lines[line as usize % LINES] = (line, ready_cycles);
+        } else {
+            let at = self.next_walk;
+            self.walks[at] = (line, ready_cycles);
+            self.next_walk = (at + 1) % WALK_LINES;
+        }
+        self.latest_cycles = self.latest_cycles.max(ready_cycles);
     }
 
     pub(super) fn allocate_prefetch(&mut self, line: u64, ready_cycles: u64) {
@@ -94,8 +118,111 @@ impl MshrFile {
     }
 }
 
-/// Slots that the bus remembers.
-const BUS_SLOTS: usize = 4096;
+/// Lines under way to a cache below L1 that are distinguished, by the low bits of their numbers.
+const ARRIVALS: usize = 1 << 8;
+
+/// When lines arrive in a cache below L1. Where a line that is on its way is asked for again, by
+/// another access, a prefetch or a page walk, it is waited for, and not requested a second time.
+#[derive(Clone, Debug)]
+pub(super) struct Arrivals {
+    lines: Box<[(u64, u64)]>,
+    /// When prefetches that are under way arrive.
+    prefetches: Vec<u64>,
+    prefetches_max: usize,
+    latest_cycles: u64,
+}
+
+impl Arrivals {
+    /// Nothing is under way; so many prefetches can be.
+    pub(super) fn new(prefetches_max: u32) -> Self {
+        Arrivals {
+            lines: vec![(NO_LINE, 0); ARRIVALS].into(),
+            prefetches: Vec::with_capacity(prefetches_max as usize),
+            prefetches_max: prefetches_max as usize,
+            latest_cycles: 0,
+        }
+    }
+
+    /// When a line that is in the cache at `now_cycles`, or on its way, is there.
+    #[inline]
+    pub(super) fn ready_cycles(&self, line: u64, now_cycles: u64) -> u64 {
+        if now_cycles >= self.latest_cycles {
+            return now_cycles;
+        }
+        let (other, ready) = self.lines[line as usize % ARRIVALS];
+        if other == line { now_cycles.max(ready) } else { now_cycles }
+    }
+
+    /// A line arrives at `ready_cycles`.
+    pub(super) fn note(&mut self, line: u64, ready_cycles: u64) {
+        self.lines[line as usize % ARRIVALS] = (line, ready_cycles);
+        self.latest_cycles = self.latest_cycles.max(ready_cycles);
+    }
+
+    /// Whether one more prefetch can be under way.
+    pub(super) fn has_room_for_prefetch(&mut self, now_cycles: u64) -> bool {
+        if self.prefetches.len() >= self.prefetches_max {
+            self.prefetches.retain(|ready| *ready > now_cycles);
+        }
+        self.prefetches.len() < self.prefetches_max
+    }
+
+    /// A prefetched line arrives at `ready_cycles`.
+    pub(super) fn note_prefetch(&mut self, ready_cycles: u64) {
+        self.prefetches.push(ready_cycles);
+    }
+}
+
+/// Page walks that are remembered for each walker: earlier ones are over.
+const WALKS_EACH: usize = 4;
+
+/// The page walkers of a core: each serves one walk at a time.
+#[derive(Clone, Debug)]
+pub(super) struct Walkers {
+    /// When the last walks started and ended; empty without a limit.
+    walks: Vec<(u64, u64)>,
+    next: usize,
+    /// When the last of them ends.
+    latest_cycles: u64,
+}
+
+impl Walkers {
+    /// Returns so many walkers; any number of them for 0.
+    pub(super) fn new(walkers: u32) -> Self {
+        Walkers { walks: vec![(0, 0); walkers as usize * WALKS_EACH], next: 0, latest_cycles: 0 }
+    }
+
+    /// When a walk can start that is asked for at `now_cycles`. Walks are asked for in any order of
+    /// time.
+    pub(super) fn free_cycles(&self, now_cycles: u64) -> u64 {
+        let walkers = self.walks.len() / WALKS_EACH;
+        let mut start = now_cycles;
+        if walkers == 0 || now_cycles >= self.latest_cycles {
+            return start;
+        }
+        loop {
+            let under_way = self.walks.iter().filter(|(from, to)| *from <= start && start < *to);
+            if under_way.clone().count() < walkers {
+                return start;
+            }
+            start = under_way.map(|(_, to)| *to).min().unwrap_or(start);
+        }
+    }
+
+    /// A walk goes on from `start` to `end`.
+    pub(super) fn walk(&mut self, start: u64, end: u64) {
+        if let Some(walk) = self.walks.get_mut(self.next) {
+            *walk = (start, end);
+            self.latest_cycles = self.latest_cycles.max(end);
+            self.next = (self.next + 1) % self.walks.len();
+        }
+    }
+}
+
+/// Slots that the memory bus remembers.
+pub(super) const BUS_SLOTS: usize = 4096;
+/// Slots that the way from a cache remembers: its queue is shorter.
+pub(super) const WAY_SLOTS: usize = 512;
 
 /// The memory bus: it transfers one line at a time, each for a fixed number of cycles. Time is
 /// divided into slots of that length, and a line reserves the first free slot from its arrival on.
@@ -103,15 +230,19 @@ const BUS_SLOTS: usize = 4096;
 #[derive(Clone, Debug)]
 pub(super) struct MemoryBus {
     line_cycles: u64,
-    /// For each slot modulo [`BUS_SLOTS`], the last one that was reserved, plus one.
+    /// The logarithm of `line_cycles`, if it is a power of two: a shift is faster than a division.
+    line_shift: Option<u32>,
+    /// For each slot modulo their number, a power of two, the last one that was reserved, plus one.
     reserved: Box<[u64]>,
 }
 
 impl MemoryBus {
-    /// Returns a bus that a line occupies for `line_cycles`; 0 for no limit.
-    pub(super) fn new(line_cycles: u64) -> Self {
-        let slots = if line_cycles == 0 { 0 } else { BUS_SLOTS };
-        MemoryBus { line_cycles, reserved: vec![0; slots].into() }
+    /// Returns a bus that a line occupies for `line_cycles`, 0 for no limit, and that remembers so
+    /// many slots, a power of two.
+    pub(super) fn new(line_cycles: u64, slots: usize) -> Self {
+        let slots = if line_cycles == 0 { 0 } else { slots };
+        let line_shift = line_cycles.is_power_of_two().then(|| line_cycles.ilog2());
+        MemoryBus { line_cycles, line_shift, reserved: vec![0; slots].into() }
     }
 
     /// Reserves a slot for a line that arrives at `now_cycles`. Returns when the transfer starts.
@@ -119,16 +250,20 @@ impl MemoryBus {
         if self.line_cycles == 0 {
             return now_cycles;
         }
-        let first = now_cycles / self.line_cycles;
-        for slot in first..first + BUS_SLOTS as u64 {
-            let reserved = &mut self.reserved[slot as usize % BUS_SLOTS];
+        let first = match self.line_shift {
+            Some(shift) => now_cycles >> shift,
+            None => now_cycles / self.line_cycles,
+        };
+        let slots = self.reserved.len();
+        for slot in first..first + slots as u64 {
+            let reserved = &mut self.reserved[slot as usize & (slots - 1)];
             if *reserved != slot + 1 {
                 *reserved = slot + 1;
                 return now_cycles.max(slot * self.line_cycles);
             }
         }
         // Later slots are not remembered.
-        now_cycles + BUS_SLOTS as u64 * self.line_cycles
+        now_cycles + slots as u64 * self.line_cycles
     }
 }
 
@@ -138,18 +273,18 @@ mod tests {
 
     #[test]
     fn bus_slots_do_not_depend_on_the_order_of_simulation() {
-        let mut bus = MemoryBus::new(10);
+        let mut bus = MemoryBus::new(10, BUS_SLOTS);
         assert_eq!([0, 0, 0].map(|now| bus.reserve(now)), [0, 10, 20]);
         assert_eq!(bus.reserve(100), 100);
         // A processor that is simulated later may be earlier in time.
         assert_eq!(bus.reserve(40), 40);
         assert_eq!(bus.reserve(103), 110);
-        assert_eq!(MemoryBus::new(0).reserve(7), 7);
+        assert_eq!(MemoryBus::new(0, BUS_SLOTS).reserve(7), 7);
     }
 
     #[test]
     fn mshrs_limit_misses() {
-        let mut mshrs = MshrFile::new(2);
+        let mut mshrs = MshrFile::new(2, 16);
         for (line, start) in [(1, 0), (2, 0), (3, 100), (4, 100), (5, 200)] {
             assert_eq!(mshrs.free_cycles(0), start, "{line}");
             mshrs.allocate(line, start + 100);
@@ -159,7 +294,7 @@ mod tests {
 
     #[test]
     fn without_a_limit_only_lines_are_waited_for() {
-        let mut mshrs = MshrFile::new(UNLIMITED);
+        let mut mshrs = MshrFile::new(UNLIMITED, 16);
         for line in 0..500 {
             assert_eq!(mshrs.free_cycles(line), line);
             mshrs.allocate(line, line + 1_000);

@@ -1,6 +1,6 @@
 //! Address translation: which pages the TLBs hold, and which page table entries a walk loads.
 
-use super::{Access, MemorySystem, PageSize};
+use super::{Access, Cpu, MemorySystem, PageSize};
 use crate::model::{CacheModel, Replacement};
 use crate::schema::{SystemModel, TlbLevel, Walk};
 use crate::tag_array::TagArray;
@@ -17,22 +17,77 @@ const ADDRESS_BITS: u32 = 48;
 /// The thread's number in a tag starts at this bit: threads of a core share its TLBs, but not their
 /// translations.
 const THREAD_SHIFT: u32 = 58;
-/// The page size in a tag starts at this bit.
-const SIZE_SHIFT: u32 = 52;
+/// A tag of a global page has this bit in place of an address space.
+const GLOBAL: u64 = 1 << 54;
+/// The address space in a tag starts at this bit. It has 12 bits, as a PCID (Intel SDM, volume 3,
+/// 4.10.1; AMD64 manual, volume 2, 5.5.1).
+const SPACE_SHIFT: u32 = 42;
+/// The page size in a tag, as a power of two, starts at this bit.
+const SIZE_SHIFT: u32 = ADDRESS_BITS - 12;
+
+/// What a processor drops from its TLBs and page walk caches. A page is global if it lies in the
+/// kernel's half of the addresses: there Linux sets the G bit of all pages, unless it isolates page
+/// tables (`pti=on`, not on AMD's processors).
+///
+/// Intel SDM, volume 3, 4.10.4.1; AMD64 manual, volume 2, 5.5.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlbFlush {
+    /// Everything: a write of cr0 or cr4, `invpcid` of type 2.
+    All,
+    /// All but global pages, of all address spaces: `invpcid` of type 3.
+    NonGlobal,
+    /// All but global pages of an address space: a write of cr3, `invpcid` of type 1.
+    Space(u16),
+    /// The page of an address in an address space.
+    Page {
+        /// An address in the page.
+        virtual_address: u64,
+        /// The address space.
+        space: u16,
+        /// Whether the page goes if it is global, too: with `invlpg`, but not with `invpcid` of
+        /// type 0.
+        global: bool,
+    },
+}
+
+/// Whether the page of an address is global, see [`TlbFlush`].
+pub(crate) fn is_global(virtual_address: u64) -> bool {
+    virtual_address >> (ADDRESS_BITS - 1) & 1 == 1
+}
+
+/// The part of a tag that says whose a translation is.
+fn owner_of(virtual_address: u64, place: Place) -> u64 {
+    match is_global(virtual_address) {
+        true => GLOBAL | place.thread << THREAD_SHIFT,
+        false => place.in_space(),
+    }
+}
 
 /// A processor's place in the TLBs.
 #[derive(Clone, Copy)]
 struct Place {
     core: usize,
     thread: u64,
+    space: u16,
+}
+
+impl Place {
+    /// The part of a tag that says that a translation is of its address space.
+    fn in_space(self) -> u64 {
+        u64::from(self.space) << SPACE_SHIFT | self.thread << THREAD_SHIFT
+    }
+}
+
+/// The number of the page of `1 << shift` bytes of an address, as in a tag.
+fn page_number(virtual_address: u64, shift: u32) -> u64 {
+    (virtual_address & ((1 << ADDRESS_BITS) - 1)) >> shift
 }
 
 /// Looks a page of `1 << shift` bytes up in a TLB, and fills it if it is absent. Returns whether it
 /// hit.
-fn access_tlb(tlb: &mut TagArray, virtual_address: u64, shift: u32, thread: u64) -> bool {
+fn access_tlb(tlb: &mut TagArray, virtual_address: u64, shift: u32, owner: u64) -> bool {
     let page = virtual_address >> shift;
-    let number = page & ((1 << SIZE_SHIFT) - 1);
-    let tag = number | u64::from(shift) << SIZE_SHIFT | thread << THREAD_SHIFT;
+    let tag = page_number(virtual_address, shift) | u64::from(shift) << SIZE_SHIFT | owner;
     let hit = tlb.lookup(page, tag).is_some();
     if !hit {
         tlb.insert(page, tag, 0);
@@ -68,13 +123,13 @@ impl FirstTlb {
         FirstTlb { small: new_tlb(small), large: large.map(new_tlb), holds }
     }
 
-    fn access(&mut self, virtual_address: u64, size: PageSize, thread: u64) -> bool {
+    fn access(&mut self, virtual_address: u64, size: PageSize, owner: u64) -> bool {
         let (is_large, shift) = self.holds[size as usize];
         let tlb = match &mut self.large {
             Some(large) if is_large => large,
             _ => &mut self.small,
         };
-        access_tlb(tlb, virtual_address, shift, thread)
+        access_tlb(tlb, virtual_address, shift, owner)
     }
 }
 
@@ -121,23 +176,52 @@ impl Tlbs {
         }
     }
 
-    fn flush(&mut self, thread: u64) {
+    fn flush(&mut self, thread: u64, flush: TlbFlush) {
+        let is_own = |tag: u64| tag >> THREAD_SHIFT == thread;
+        let is_global = |tag: u64| tag & GLOBAL != 0;
+        let is_of = |tag: u64, space: u16| tag >> SPACE_SHIFT & 0xfff == u64::from(space);
+        let is_page = |tag: u64, address: u64| {
+            let shift = (tag >> SIZE_SHIFT & 63) as u32;
+            tag & ((1 << SIZE_SHIFT) - 1) == page_number(address, shift)
+        };
         let first = [&mut self.code, &mut self.data];
         let arrays = first.into_iter().flat_map(|tlb| [Some(&mut tlb.small), tlb.large.as_mut()]);
         let second = self.second.as_mut().map(|(second, _)| second);
-        for tlb in arrays.chain([second, self.walk_cache.as_mut()]).flatten() {
-            tlb.remove_if(|tag| tag >> THREAD_SHIFT == thread);
+        for tlb in arrays.chain([second]).flatten() {
+            tlb.remove_if(|tag| {
+                is_own(tag)
+                    && match flush {
+                        TlbFlush::All => true,
+                        TlbFlush::NonGlobal => !is_global(tag),
+                        TlbFlush::Space(space) => !is_global(tag) && is_of(tag, space),
+                        TlbFlush::Page { virtual_address, space, global } => {
+                            is_page(tag, virtual_address)
+                                && (if is_global(tag) { global } else { is_of(tag, space) })
+                        }
+                    }
+            });
+        }
+        // Entries of page walk caches are never global, and those of an address space go even if
+        // only one page does.
+        if let Some(walk_cache) = &mut self.walk_cache {
+            walk_cache.remove_if(|tag| {
+                is_own(tag)
+                    && match flush {
+                        TlbFlush::All | TlbFlush::NonGlobal => true,
+                        TlbFlush::Space(space) | TlbFlush::Page { space, .. } => is_of(tag, space),
+                    }
+            });
         }
     }
 
     /// The range of levels, from the last to the first, whose tables a walk loads: level 0 has the
     /// entries of pages of 4 KiB.
-    fn walk_levels(&mut self, address: u64, page: PageSize, thread: u64) -> (u32, u32) {
+    fn walk_levels(&mut self, address: u64, page: PageSize, place: Place) -> (u32, u32) {
         let last = page as u32;
         let mut first = TABLE_LEVELS - 1;
         if let Some(walk_cache) = &mut self.walk_cache {
             let table = address >> (PAGE_SHIFTS[page as usize] + 9);
-            let tag = table | u64::from(last) << SIZE_SHIFT | thread << THREAD_SHIFT;
+            let tag = table | u64::from(last) << SIZE_SHIFT | place.in_space();
             if walk_cache.lookup(table, tag).is_some() {
                 first = last;
             } else {
@@ -154,22 +238,30 @@ impl MemorySystem {
     /// change nothing.
     #[inline(never)]
     pub(super) fn translate_data(&mut self, access: &Access, page: u64) -> u64 {
-        let Place { core, thread } = self.place_of(access.cpu);
-        self.cores[core].last_data_page = page;
-        let tlbs = &mut self.cores[core].tlbs;
-        if tlbs.data.access(access.virtual_address, access.page, thread) {
-            return access.now_cycles;
+        let place = self.place_of(access.cpu);
+        let owner = owner_of(access.virtual_address, place);
+        let core = &mut self.cores[place.core];
+        if core.tlbs.data.access(access.virtual_address, access.page, owner) {
+            // The translation may be under way, for an access before.
+            let ready = core.translations.ready_cycles(page, access.now_cycles);
+            core.last_data_page = if ready > access.now_cycles { u64::MAX } else { page };
+            return ready;
         }
+        core.last_data_page = u64::MAX;
         self.cpus[access.cpu].counts.basic.dtlb_misses += 1;
-        self.translate_miss(access)
+        let ready = self.translate_miss(access);
+        let core = &mut self.cores[place.core];
+        core.translations.note(page, ready);
+        ready
     }
 
     /// Translates a fetch from another page than the last one. Returns when it is translated.
     #[inline(never)]
     pub(super) fn translate_fetch(&mut self, access: &Access) -> u64 {
-        let Place { core, thread } = self.place_of(access.cpu);
-        let tlbs = &mut self.cores[core].tlbs;
-        if tlbs.code.access(access.virtual_address, access.page, thread) {
+        let place = self.place_of(access.cpu);
+        let owner = owner_of(access.virtual_address, place);
+        let tlbs = &mut self.cores[place.core].tlbs;
+        if tlbs.code.access(access.virtual_address, access.page, owner) {
             return access.now_cycles;
         }
         self.cpus[access.cpu].counts.basic.itlb_misses += 1;
@@ -177,35 +269,43 @@ impl MemorySystem {
     }
 
     fn place_of(&self, cpu: usize) -> Place {
-        Place { core: self.cpus[cpu].core, thread: self.cpus[cpu].thread }
+        let Cpu { core, thread, space, .. } = self.cpus[cpu];
+        Place { core, thread, space }
     }
 
     /// Translates after a miss of the first TLB.
     fn translate_miss(&mut self, access: &Access) -> u64 {
-        let Place { core, thread } = self.place_of(access.cpu);
-        let tlbs = &mut self.cores[core].tlbs;
+        let place = self.place_of(access.cpu);
+        let owner = owner_of(access.virtual_address, place);
+        let tlbs = &mut self.cores[place.core].tlbs;
         let mut now = access.now_cycles;
         if let Some((second, shifts)) = &mut tlbs.second {
             let shift = shifts[access.page as usize];
             now += self.config.latencies.stlb_hit_cycles;
-            if access_tlb(second, access.virtual_address, shift, thread) {
+            if access_tlb(second, access.virtual_address, shift, owner) {
                 self.cpus[access.cpu].counts.stlb_hits += 1;
                 return now;
             }
         }
         let walk = tlbs.walk;
         now += self.config.latencies.tlb_miss_cycles;
-        if walk == Walk::Caches { self.walk(access, now) } else { now }
+        if walk == Walk::Fixed {
+            return now;
+        }
+        let start = self.cores[place.core].walkers.free_cycles(now);
+        let end = self.walk(access, start);
+        self.cores[place.core].walkers.walk(start, end);
+        end
     }
 
     /// Loads the page table entries that lead to a page, one after the other.
     fn walk(&mut self, access: &Access, mut now: u64) -> u64 {
-        let Place { core, thread } = self.place_of(access.cpu);
+        let place = self.place_of(access.cpu);
         let address = access.virtual_address & ((1 << ADDRESS_BITS) - 1);
-        let (last, first) = self.cores[core].tlbs.walk_levels(address, access.page, thread);
+        let tlbs = &mut self.cores[place.core].tlbs;
+        let (last, first) = tlbs.walk_levels(address, access.page, place);
         // All address spaces share the kernel's half.
-        let is_user = address >> (ADDRESS_BITS - 1) == 0;
-        let space = if is_user { self.cpus[access.cpu].address_space } else { 0 };
+        let space = if is_global(address) { 0 } else { self.cpus[access.cpu].page_tables };
         for level in (last..=first).rev() {
             let entry = address >> (12 + 9 * level);
             let physical = TABLES | u64::from(level) << 48 | (space % 512) << 39 | entry << 3;
@@ -215,18 +315,26 @@ impl MemorySystem {
         now
     }
 
-    /// Drops the translations of a processor, as it does when its page tables change. The next
-    /// fetch is counted whichever line it is from.
-    pub fn flush_tlbs(&mut self, cpu: usize) {
-        let Place { core, thread } = self.place_of(cpu);
-        self.cores[core].tlbs.flush(thread);
-        self.cores[core].last_data_page = u64::MAX;
-        self.cpus[cpu].last_fetch = None;
+    /// Drops translations of a processor, as it does when its page tables change. The next fetch is
+    /// counted whichever line it is from.
+    pub fn flush_tlbs(&mut self, cpu: usize, flush: TlbFlush) {
+        let Place { core, thread, .. } = self.place_of(cpu);
+        self.cores[core].tlbs.flush(thread, flush);
+        self.forget_last_pages(cpu);
     }
 
-    /// A processor switches to another address space, whose page tables lie elsewhere. `space` is
-    /// any number that names it, such as cr3. Translations stay: see [`MemorySystem::flush_tlbs`].
-    pub fn set_address_space(&mut self, cpu: usize, space: u64) {
-        self.cpus[cpu].address_space = (space >> 12) ^ (space >> 21);
+    /// A processor switches to another address space: `space` is its PCID, at most 4,095 and 0
+    /// without PCIDs, and `page_tables` is any number that names where its page tables lie, such as
+    /// cr3. Translations stay: see [`MemorySystem::flush_tlbs`].
+    pub fn set_address_space(&mut self, cpu: usize, space: u16, page_tables: u64) {
+        self.cpus[cpu].space = space & 0xfff;
+        self.cpus[cpu].page_tables = (page_tables >> 12) ^ (page_tables >> 21);
+        self.forget_last_pages(cpu);
+    }
+
+    fn forget_last_pages(&mut self, cpu: usize) {
+        let core = self.core_of(cpu);
+        self.cores[core].last_data_page = u64::MAX;
+        self.cpus[cpu].last_fetch = None;
     }
 }

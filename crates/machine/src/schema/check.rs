@@ -57,6 +57,9 @@ pub(super) fn check(model: &SystemModel, file: &Reader<'_>) -> Result<(), ModelE
     if model.walk == Walk::Fixed && model.walk_entries > 0 {
         return Err(file.fail("walk_entries", "has no effect without walk = \"caches\""));
     }
+    if model.walk == Walk::Fixed && model.walkers > 0 {
+        return Err(file.fail("walkers", "has no effect without walk = \"caches\""));
+    }
     tlbs(model, file)
 }
 

@@ -132,6 +132,7 @@ fn level(level: &LevelModel, outer: bool) -> String {
     say(level.index == Index::Virtual, "virtual index");
     say(level.prefetch == Prefetch::NextLine, "prefetches the next line");
     say(level.prefetch == Prefetch::Stride, "prefetches strides");
+    say(level.prefetch == Prefetch::Stream, "prefetches streams");
     say(level.inclusion == Inclusion::Inclusive, "inclusive");
     say(level.inclusion == Inclusion::Exclusive, "exclusive");
     say(outer && level.shared, "shared");

@@ -43,6 +43,9 @@ pub enum Prefetch {
     NextLine,
     /// The next address of an instruction whose misses have a constant stride.
     Stride,
+    /// The lines after those of a page that were asked for one after the other, upwards or
+    /// downwards.
+    Stream,
 }
 
 /// Which lines of the levels above a level holds.
@@ -105,6 +108,13 @@ pub struct LevelModel {
     pub mshrs: u32,
     /// Prefetching.
     pub prefetch: Prefetch,
+    /// How far ahead of an access it prefetches: lines, or strides.
+    pub prefetch_distance: u32,
+    /// How many prefetches can be under way at the same time; further ones are dropped.
+    pub prefetch_buffers: u32,
+    /// Cycles for which a line occupies the way from this level to the level above; 0 for no limit.
+    /// Of L2 and L3.
+    pub line_cycles: u64,
     /// Which lines of the levels above it holds.
     pub inclusion: Inclusion,
     /// Whether all processors share it. If not, each core has its own.
@@ -140,6 +150,13 @@ pub struct Latencies {
     pub cache_to_cache_cycles: u64,
     /// A store to a line that other cores hold, too.
     pub upgrade_cycles: u64,
+    /// A load from a device: a round trip; that of memory if it is absent.
+    pub device_read_cycles: Option<u64>,
+    /// A load from the local APIC, which belongs to the core; as from other devices if it is absent.
+    pub local_device_cycles: Option<u64>,
+    /// A store to a device, if the bus posts it: until the next access to a device can start. The
+    /// processor does not wait for it. Absent if it waits for as long as for a load.
+    pub device_write_cycles: Option<u64>,
     /// A miss of the first TLB that hits the second; zero without one.
     pub stlb_hit_cycles: u64,
     /// A TLB miss; with a walk through the caches, without its loads.
@@ -185,6 +202,8 @@ pub struct SystemModel {
     pub walk: Walk,
     /// Entries of the page walk cache, for walks through the caches; 0 for none.
     pub walk_entries: u32,
+    /// Page walks that a core makes at the same time, with walks through the caches; 0 for any number.
+    pub walkers: u32,
     /// All latencies.
     pub latencies: Latencies,
     /// The coherence protocol.
@@ -263,6 +282,9 @@ impl SystemModel {
                 self.itlb.pages_bytes.len() > 1 || self.dtlb.pages_bytes.len() > 1
             }),
             ("walk = \"caches\"", self.walk == Walk::Caches),
+            ("device_read_cycles", self.latencies.device_read_cycles.is_some()),
+            ("local_device_cycles", self.latencies.local_device_cycles.is_some()),
+            ("device_write_cycles", self.latencies.device_write_cycles.is_some()),
             ("memory_line_cycles", self.latencies.memory_line_cycles > 0),
             ("write = \"through\"", any(|level| level.write == WritePolicy::Through)),
             ("allocate = false", any(|level| !level.allocate)),
@@ -270,6 +292,7 @@ impl SystemModel {
             ("sub_block", any(|level| level.sub_block_bytes != level.cache.line_bytes)),
             ("mshrs", any(|level| level.mshrs > 1)),
             ("prefetch", any(|level| level.prefetch != Prefetch::None)),
+            ("line_cycles", any(|level| level.line_cycles > 0)),
             ("inclusion", any(|level| level.inclusion != Inclusion::NonInclusive)),
             ("trace", any(|level| level.trace)),
         ];

@@ -22,8 +22,17 @@ const LINE_BYTES_MAX: u64 = 4096;
 pub(super) const CPUS_MAX: u64 = 64;
 /// The most misses under way at the same time.
 const MSHRS_MAX: u64 = 64;
+/// The longest distance of a prefetch: the lines of 64 bytes in a page.
+const PREFETCH_DISTANCE_MAX: u64 = 64;
+/// The most prefetches under way at the same time.
+const PREFETCH_BUFFERS_MAX: u64 = 256;
+/// Where a model does not say it.
+const PREFETCH_BUFFERS: u64 = 16;
 /// The most entries of a page walk cache.
 const WALK_ENTRIES_MAX: u64 = 4096;
+
+/// The most page walkers of a core.
+const WALKERS_MAX: u64 = 64;
 
 type Parsed<T> = Result<T, ModelError>;
 
@@ -83,6 +92,7 @@ fn system(file: &Reader<'_>) -> Parsed<SystemModel> {
             .choice("walk", &[("fixed", Walk::Fixed), ("caches", Walk::Caches)])?
             .unwrap_or_default(),
         walk_entries: file.integer("walk_entries", 0..=WALK_ENTRIES_MAX)?.unwrap_or(0) as u32,
+        walkers: file.integer("walkers", 0..=WALKERS_MAX)?.unwrap_or(0) as u32,
         latencies,
         protocol: file
             .choice("protocol", &[("msi", Protocol::Msi), ("mesi", Protocol::Mesi)])?
@@ -115,6 +125,9 @@ fn latencies(file: &Reader<'_>, l3: bool, stlb: bool) -> Parsed<Latencies> {
         memory_line_cycles: file.integer("memory_line_cycles", range.clone())?.unwrap_or(0),
         cache_to_cache_cycles: or_memory("cache_to_cache_cycles")?,
         upgrade_cycles: or_memory("upgrade_cycles")?,
+        device_read_cycles: file.integer("device_read_cycles", range.clone())?,
+        local_device_cycles: file.integer("local_device_cycles", range.clone())?,
+        device_write_cycles: file.integer("device_write_cycles", 0..=CYCLES_MAX)?,
         stlb_hit_cycles: of(stlb, "stlb_hit_cycles")?,
         tlb_miss_cycles: file.needed("tlb_miss_cycles", range)?,
     })
@@ -163,7 +176,8 @@ fn l1d(file: &Reader<'_>) -> Parsed<LevelModel> {
 fn outer(file: &Reader<'_>, name: &str) -> Parsed<Option<LevelModel>> {
     let Some(table) = file.table(name)? else { return Ok(None) };
     let level = LevelModel {
-        prefetch: next_line(&table)?,
+        prefetch: table.choice("prefetch", &OUTER_PREFETCHES)?.unwrap_or_default(),
+        line_cycles: table.integer("line_cycles", 0..=CYCLES_MAX)?.unwrap_or(0),
         inclusion: table.choice("inclusion", INCLUSIONS)?.unwrap_or_default(),
         shared: table.flag("shared")?.unwrap_or(false),
         ..plain(name, &table)?
@@ -176,6 +190,9 @@ fn index(table: &Reader<'_>) -> Parsed<Index> {
     let choices = [("physical", Index::Physical), ("virtual", Index::Virtual)];
     Ok(table.choice("index", &choices)?.unwrap_or_default())
 }
+
+const OUTER_PREFETCHES: [(&str, Prefetch); 3] =
+    [("none", Prefetch::None), ("next-line", Prefetch::NextLine), ("stream", Prefetch::Stream)];
 
 fn next_line(table: &Reader<'_>) -> Parsed<Prefetch> {
     let choices = [("none", Prefetch::None), ("next-line", Prefetch::NextLine)];
@@ -201,6 +218,13 @@ fn plain(name: &str, table: &Reader<'_>) -> Parsed<LevelModel> {
         index: Index::Physical,
         mshrs: 1,
         prefetch: Prefetch::None,
+        prefetch_distance: table
+            .integer("prefetch_distance", 1..=PREFETCH_DISTANCE_MAX)?
+            .unwrap_or(1) as u32,
+        prefetch_buffers: table
+            .integer("prefetch_buffers", 1..=PREFETCH_BUFFERS_MAX)?
+            .unwrap_or(PREFETCH_BUFFERS) as u32,
+        line_cycles: 0,
         inclusion: Inclusion::NonInclusive,
         shared: false,
         trace: false,

@@ -1,11 +1,11 @@
 //! Cores with the memory systems of their machines: published latencies and overlap.
 
 use machine::SystemModel;
-use machine::core::{ExecutedBlock, Layout, OutOfOrderCore};
+use machine::core::{Access, ExecutedBlock, Instruction, Layout, OutOfOrderCore, Special, Unit};
 use machine::memory::{MemoryPort, MemorySystem, PageSize, without_mshr_limit};
 
 use crate::streams::Thrown;
-use crate::support::{Step, block, layout, load};
+use crate::support::{Step, block, layout, load, register, store};
 
 const ZEN3: &str = include_str!("../../../../machines/zen3.toml");
 const GOLDEN_COVE: &str = include_str!("../../../../machines/golden-cove.toml");
@@ -34,7 +34,13 @@ impl Bench {
     fn run(&mut self, steps: &[Step]) -> u64 {
         let before = self.core.cycles();
         for steps in steps.chunks(8) {
-            let block = block(self.layout, 0x40_0000, steps);
+            let mut block = block(self.layout, 0x40_0000, steps);
+            // What loads and stores makes both accesses.
+            let loads =
+                |access: &&Access| access.write && steps[access.instruction as usize].0.loads();
+            let more: Vec<Access> = block.accesses.iter().filter(loads).copied().collect();
+            block.accesses.extend(more.iter().map(|access| Access { write: false, ..*access }));
+            block.accesses.sort_by_key(|access| (access.instruction, access.write));
             let (instructions, next) = (steps.len() as u32, block.fall_through);
             let executed = ExecutedBlock { instructions, accesses: &block.accesses, next };
             let (pc, page) = (0x40_0000, PageSize::Huge);
@@ -160,4 +166,44 @@ fn independent_misses_overlap_as_far_as_the_core_has_places() {
     // address buffers); two channels of DDR4-3200 (JESD79-4) carry 64 bytes in 1.25 ns.
     let expected = (79.0 * 4.7 / 24.0_f64).max(1.25 * 4.7) * 20_000.0;
     assert!((0.95..1.10).contains(&(cycles / expected)), "{cycles} of {expected}");
+}
+
+#[test]
+fn a_locked_addition_in_l1_takes_what_was_measured() {
+    let step = Instruction::of(Unit::Integer).loading(&[register(15)]).storing(&[register(15)]);
+    let step = step.reading(&[register(0)]).writing(&[register(0)]).doing(Special::Atomic);
+    let steps = vec![(step, Some(0x4000_0000)); 2_000];
+    let mut bench = Bench::new(ZEN3);
+    bench.run(&steps);
+    let cycles = bench.run(&steps) as f64 / 2_000.0;
+    // `lock xadd` on an EPYC 7003 (Zen 3): 7.83 cycles (docs/validation.md).
+    assert!((7.0..8.7).contains(&cycles), "{cycles}");
+}
+
+/// The cycles a line of a pass over so many bytes, in steps of 32 bytes: after a pass over all of it,
+/// or over lines that no cache holds.
+fn stream(bytes: u64, write: bool, is_cold: bool) -> f64 {
+    let mut bench = Bench::new(ZEN3);
+    let step = |at: u64| if write { store(15, 0, at) } else { load(at / 32 % 8, 15, at) };
+    let pass: Vec<Step> = (0..bytes / 32).map(|n| step(0x4000_0000 + n * 32)).collect();
+    if !is_cold {
+        bench.run(&pass);
+    }
+    bench.run(&pass) as f64 / (bytes / 64) as f64
+}
+
+#[test]
+fn streams_take_what_was_measured() {
+    // Reads and writes of lines one after the other on an EPYC 7003 (Zen 3), cycles a line
+    // (docs/validation.md), in 256 KiB, 4 MiB and 128 MiB.
+    for (name, bytes, write, is_cold, measured) in [
+        ("rd256K", 256 << 10, false, false, 2.05),
+        ("rd4M", 4 << 20, false, false, 3.50),
+        ("wr4M", 4 << 20, true, false, 3.20),
+        ("rd128M", 16 << 20, false, true, 9.06),
+        ("wr128M", 16 << 20, true, true, 11.47),
+    ] {
+        let cycles = stream(bytes, write, is_cold);
+        assert!((0.8..1.25).contains(&(cycles / measured)), "{name}: {cycles}, not {measured}");
+    }
 }

@@ -8,6 +8,7 @@ use std::cell::UnsafeCell;
 use std::ffi::{c_uint, c_void};
 use std::ptr;
 
+use machine::memory::TlbFlush;
 use machine::{BlockingMachine, BlockingModel};
 
 use crate::block::Block;
@@ -16,6 +17,7 @@ use crate::counters;
 use crate::pipeline::Pipeline;
 use crate::qemu_internals::CurrentCpu;
 use crate::shadow_caches::ShadowCacheModels;
+use crate::translations::Change;
 use simrecord::counters::{BRANCHES, COUNTERS, CYCLES, Counts, INSTRUCTIONS, TIME};
 use simrecord::record::{CPUS_MAX, Detail};
 
@@ -312,10 +314,26 @@ impl Cpu {
         };
         // Translations were not followed for a while.
         if let Some(model) = self.model() {
-            model.flush_tlbs();
+            model.flush_tlbs(TlbFlush::All);
         }
         if let Some(pipeline) = self.pipeline() {
-            pipeline.forget_translations();
+            pipeline.forget_translations(TlbFlush::All);
+        }
+    }
+
+    /// The address translations of this vCPU change.
+    pub(crate) fn change_translations(&mut self, vcpu: u32, change: Change) {
+        // The fast machine has one address space: it drops one when another comes.
+        let flush = change.flush.or(change.space.map(|(space, _)| TlbFlush::Space(space)));
+        if let Some((model, flush)) = self.model().zip(flush) {
+            model.flush_tlbs(flush);
+        }
+        if let Some(pipeline) = self.pipeline() {
+            pipeline.change_translations(change);
+        }
+        // SAFETY: as in `forget_shadow_translations`.
+        if let Some(shadow_caches) = unsafe { self.shadow_caches.as_mut() } {
+            shadow_caches.change_translations(vcpu as usize, change);
         }
     }
 

@@ -110,6 +110,12 @@ fn keep<const STORES: bool>(vcpu: u32, number: u16, (access, address): (u32, u64
     });
 }
 
+/// Whether a device's physical address is in the page of the local APIC, where all kernels leave it
+/// (Intel SDM, volume 3, 11.4.1).
+fn is_local_apic(physical: u64) -> bool {
+    physical >> 12 == 0xfee00
+}
+
 /// An access of a sort that was not met before, to a page that is not known, or to two pages.
 #[inline(never)]
 fn keep_late(pipeline: &mut Pipeline, number: u16, (access, address): (u32, u64), write: bool) {
@@ -124,6 +130,9 @@ fn keep_late(pipeline: &mut Pipeline, number: u16, (access, address): (u32, u64)
         pipeline.pages.put(address, physical);
         Some(physical)
     });
+    if physical.is_none() && physical::of_device(access, address).is_some_and(is_local_apic) {
+        pipeline.map_local_apic(address);
+    }
     pipeline.push(of(address, physical, first));
     if first < bytes {
         let next_page = address.wrapping_add(first);
@@ -131,13 +140,4 @@ fn keep_late(pipeline: &mut Pipeline, number: u16, (access, address): (u32, u64)
         let physical = pipeline.pages.get(next_page).or_else(|| physical::of_address(next_page));
         pipeline.push(of(next_page, Some(physical.unwrap_or(next_page)), bytes - first));
     }
-}
-
-/// The address translations of the vCPU have changed.
-pub(crate) extern "C" fn on_flush(_: c_uint, _: *mut c_void) {
-    with(running(), |cpu| {
-        if let Some(pipeline) = cpu.pipeline() {
-            pipeline.forget_translations();
-        }
-    });
 }

@@ -65,9 +65,3 @@ extern "C" fn on_access<const ALONE: bool, const STORES: bool>(
         }
     });
 }
-
-/// The address translations of the vCPU have changed.
-pub(crate) extern "C" fn on_flush(_: c_uint, _: *mut c_void) {
-    let vcpu = running();
-    with(vcpu, |cpu| cpu.forget_shadow_translations(vcpu));
-}

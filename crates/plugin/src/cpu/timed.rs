@@ -118,12 +118,3 @@ fn beyond(model: &mut BlockingMachine, access: u32, (address, bytes): (u64, u64)
         }
     }
 }
-
-/// The address translations of the vCPU have changed.
-pub(crate) extern "C" fn on_flush(_: c_uint, _: *mut c_void) {
-    with(running(), |cpu| {
-        if let Some(model) = cpu.model() {
-            model.flush_tlbs();
-        }
-    });
-}

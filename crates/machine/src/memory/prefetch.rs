@@ -1,0 +1,167 @@
+//! Prefetchers: which lines are predicted to be asked for.
+
+/// Instructions whose strides are tracked.
+const STRIDES: usize = 64;
+/// How often a stride has to repeat before it is predicted.
+const CONFIDENT: u8 = 2;
+
+/// An instruction and its stride.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stride {
+    pc: u64,
+    last: u64,
+    stride: i64,
+    confidence: u8,
+}
+
+/// Predicts the next address of an instruction from the constant stride of its misses.
+#[derive(Clone, Debug)]
+pub(super) struct StridePrefetcher {
+    strides: Box<[Stride]>,
+}
+
+impl Default for StridePrefetcher {
+    fn default() -> Self {
+        StridePrefetcher { strides: vec![Stride::default(); STRIDES].into() }
+    }
+}
+
+impl StridePrefetcher {
+    /// An instruction accessed `physical`. Returns the address that it is predicted to access
+    /// `distance` accesses later.
+    pub(super) fn next(&mut self, pc: u64, physical: u64, distance: u64) -> Option<u64> {
+        let entry = &mut self.strides[(pc ^ pc >> 6) as usize % STRIDES];
+        if entry.pc != pc {
+            *entry = Stride { pc, last: physical, ..Stride::default() };
+            return None;
+        }
+        let stride = physical.wrapping_sub(entry.last) as i64;
+        entry.last = physical;
+        if stride == 0 || stride != entry.stride {
+            (entry.stride, entry.confidence) = (stride, 0);
+            return None;
+        }
+        entry.confidence = (entry.confidence + 1).min(CONFIDENT);
+        (entry.confidence == CONFIDENT)
+            .then(|| physical.wrapping_add_signed(stride.wrapping_mul(distance as i64)))
+    }
+}
+
+/// Pages whose streams are tracked.
+const STREAMS: usize = 64;
+/// The longest step of a stream, lines.
+const STEP_MAX: u64 = 2;
+/// Lines that one access has prefetched at most.
+const AT_ONCE: u64 = 2;
+
+/// A page in which lines are asked for one after the other.
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    page: u64,
+    last: u64,
+    is_up: bool,
+    confidence: u8,
+    /// The farthest line that was prefetched, if one was.
+    farthest: Option<u64>,
+}
+
+/// Predicts the next lines of a page of 4 KiB in which lines are asked for in ascending or descending
+/// order.
+#[derive(Clone, Debug)]
+pub(super) struct StreamPrefetcher {
+    streams: Box<[Stream]>,
+}
+
+impl Default for StreamPrefetcher {
+    fn default() -> Self {
+        let none = Stream { page: u64::MAX, last: 0, is_up: true, confidence: 0, farthest: None };
+        StreamPrefetcher { streams: vec![none; STREAMS].into() }
+    }
+}
+
+impl StreamPrefetcher {
+    /// A line is asked for. Returns the lines to prefetch: the next ones up to `distance` lines
+    /// ahead, in its page of `page_lines`.
+    pub(super) fn next(
+        &mut self,
+        line: u64,
+        distance: u64,
+        page_lines: u64,
+    ) -> impl Iterator<Item = u64> + use<> {
+        let (page, at) = (line / page_lines, line % page_lines);
+        let stream = &mut self.streams[(page ^ page >> 6) as usize % STREAMS];
+        let (first, count) = stream.next((page, page_lines), at, distance);
+        let is_up = stream.is_up;
+        (0..count).map(move |n| page * page_lines + if is_up { first + n } else { first - n })
+    }
+}
+
+impl Stream {
+    /// The first line of the page to prefetch, and how many.
+    fn next(&mut self, (page, page_lines): (u64, u64), at: u64, distance: u64) -> (u64, u64) {
+        if self.page != page {
+            *self = Stream { page, last: at, is_up: true, confidence: 0, farthest: None };
+            return (0, 0);
+        }
+        let (is_up, step) = (at > self.last, at.abs_diff(self.last));
+        if step == 0 {
+            return (0, 0);
+        }
+        self.last = at;
+        if step > STEP_MAX {
+            (self.confidence, self.farthest) = (0, None);
+            return (0, 0);
+        }
+        if is_up != self.is_up {
+            (self.is_up, self.confidence, self.farthest) = (is_up, 0, None);
+        }
+        self.confidence = (self.confidence + 1).min(CONFIDENT);
+        if self.confidence < CONFIDENT {
+            return (0, 0);
+        }
+        // In lines from the start of the page, or from its end.
+        let place = |line: u64| if is_up { line } else { page_lines - 1 - line };
+        let from = self.farthest.map_or(place(at), |line| place(line).max(place(at))) + 1;
+        let end = (place(at) + distance + 1).min(page_lines).min(from + AT_ONCE);
+        if end <= from {
+            return (0, 0);
+        }
+        self.farthest = Some(place(end - 1));
+        (place(from), end - from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stride_is_predicted_after_it_repeats() {
+        let mut strides = StridePrefetcher::default();
+        let next: Vec<_> = (0..5).map(|n| strides.next(0x400, 1000 + n * 256, 1)).collect();
+        assert_eq!(next, [None, None, None, Some(1000 + 4 * 256), Some(1000 + 5 * 256)]);
+        assert_eq!(strides.next(0x400, 7, 1), None);
+        let down: Vec<_> = (0..4).map(|n| strides.next(0x400, 9000 - n * 64, 3)).collect();
+        assert_eq!(down[3], Some(9000 - 6 * 64));
+    }
+    #[test]
+    fn a_stream_is_followed_both_ways_and_stays_in_its_page() {
+        let mut streams = StreamPrefetcher::default();
+        let mut ask = |line| streams.next(line, 4, 64).collect::<Vec<_>>();
+        // The direction is known from the third line on; at most two lines at once.
+        assert_eq!([64, 65].map(&mut ask), [vec![], vec![]]);
+        assert_eq!(
+            [66, 67, 68, 68].map(&mut ask),
+            [vec![67, 68], vec![69, 70], vec![71, 72], vec![]]
+        );
+        assert_eq!(ask(69), [73]);
+        // Another page, downwards; the first one goes on where it was.
+        assert_eq!([191, 190, 189].map(&mut ask), [vec![], vec![], vec![188, 187]]);
+        assert_eq!(ask(70), [74]);
+        // To its end, line 127, and not beyond.
+        let rest: Vec<u64> = (71..128).flat_map(&mut ask).collect();
+        assert_eq!(rest, (75..128).collect::<Vec<_>>());
+        // Jumps are no stream.
+        assert_eq!([320, 350, 330, 360].map(&mut ask).concat(), [0; 0]);
+    }
+}
