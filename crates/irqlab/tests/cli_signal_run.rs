@@ -94,6 +94,9 @@ fn bad_words_are_refused_with_what_is_allowed() {
         ("signal run --on sim:zen3 --sender-cpu 1", "another CPU than the receiver's"),
         ("signal run --on sim:zen3 --net rtl8139", "--rig virtio-net determines the cards"),
         ("signal run --on sim:zen3 --free-running", "--free-running"),
+        ("signal run --on sim:zen3 --nic lo --peer 127.0.0.1:1", "a network card of this machine"),
+        ("signal run --on sim:zen3 --rig veth --napi threaded", "--rig veth on this machine"),
+        ("signal run --on sim:zen3 --hybrid irq-suspension", "--rig veth on this machine"),
         ("signal run --request-rate 0", "1..=1000000"),
         ("signal run --sender-cpu 99999", "not online"),
     ] {

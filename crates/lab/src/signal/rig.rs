@@ -143,6 +143,10 @@ mod tests {
             let other = Rig::ALONE.into_iter().find(|one| one.word() == after("--rig")).unwrap();
             assert_eq!(other.check(after("--schemes").parse().unwrap()), Ok(()), "{remedy}");
         }
+        // A card's own remedy has no rig: the caller has named the card.
+        let refused = Rig::Nic.check("hybrid:2,20us".parse().unwrap()).unwrap_err();
+        assert_eq!(refused.remedy(), Some("--schemes hybrid:1,20000ns"));
+        assert!(Rig::Nic.check("coalesced:8,1ms".parse().unwrap()).is_ok(), "its driver may");
         let all = Scheme::list("interrupt,drain,clocked:1us,coalesced:2,1ms,hybrid:8,1ms,spin");
         assert!(all.unwrap().into_iter().all(|scheme| Rig::Threads.check(scheme).is_ok()));
         let cards = Scheme::list("drain,clocked:128us,clocked:10ms,deferred:1us,spin,hybrid:1,1ms");

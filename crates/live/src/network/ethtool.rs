@@ -1,4 +1,4 @@
-//! Offloads and interrupt throttle of an interface, by the ethtool ioctl.
+//! Offloads of an interface, by the ethtool ioctl.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -28,18 +28,6 @@ struct EthtoolValue {
     data: u32,
 }
 
-/// `ETHTOOL_GCOALESCE` and `ETHTOOL_SCOALESCE`.
-const GET_COALESCE: u32 = 0x0e;
-const SET_COALESCE: u32 = 0x0f;
-
-/// `struct ethtool_coalesce`: the command and 22 settings, of which the first is `rx_coalesce_usecs`.
-#[repr(C)]
-struct EthtoolCoalesce {
-    command: u32,
-    rx_usecs: u32,
-    others: [u32; 21],
-}
-
 /// The ethtool of the namespace in which the thread was when it was opened.
 pub struct Ethtool(OwnedFd);
 
@@ -57,24 +45,7 @@ impl Ethtool {
         self.call(interface, EthtoolValue { command: offload.set, data: on.into() }).map(|_| ())
     }
 
-    /// Sets `rx-usecs`: as the driver reads it, the time between two interrupts, or that from a packet to
-    /// its interrupt.
-    ///
-    /// # Errors
-    /// When the driver has no such setting, or refuses the value.
-    pub fn set_rx_usecs(&self, interface: &str, us: u32) -> io::Result<()> {
-        let mut coalesce = EthtoolCoalesce { command: GET_COALESCE, rx_usecs: 0, others: [0; 21] };
-        self.ioctl(interface, &mut coalesce)?;
-        (coalesce.command, coalesce.rx_usecs) = (SET_COALESCE, us);
-        self.ioctl(interface, &mut coalesce)
-    }
-
     fn call(&self, interface: &str, mut value: EthtoolValue) -> io::Result<u32> {
-        self.ioctl(interface, &mut value).map(|()| value.data)
-    }
-
-    /// `value` is the structure of the command with which it starts.
-    fn ioctl<T: Command>(&self, interface: &str, value: &mut T) -> io::Result<()> {
         // SAFETY: all-zero is a valid ifreq.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
         // The last byte stays 0: the name must end.
@@ -85,19 +56,12 @@ impl Ethtool {
         for (slot, byte) in request.ifr_name.iter_mut().zip(interface.bytes()) {
             *slot = byte as libc::c_char;
         }
-        request.ifr_ifru.ifru_data = std::ptr::from_mut(value).cast();
+        request.ifr_ifru.ifru_data = (&raw mut value).cast();
         // SAFETY: `request` is a valid ifreq with a terminated name, and its data pointer leads to
-        // the structure of the command (see `Command`), which lives until the call returns.
+        // an ethtool_value that lives until the call returns; these commands touch nothing else.
         let result = unsafe {
             libc::ioctl(self.0.as_raw_fd(), SIOCETHTOOL as libc::Ioctl, &raw mut request)
         };
-        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(value.data) }
     }
 }
-
-/// A structure of ethtool's commands. Its type determines which commands it may hold, and the kernel reads
-/// and writes no more than the structure.
-trait Command {}
-
-impl Command for EthtoolValue {}
-impl Command for EthtoolCoalesce {}

@@ -14,7 +14,6 @@ mod rtnetlink;
 mod sysfs;
 
 pub use cards::{CardIrqs, irqs_of};
-pub use ethtool::Ethtool;
 pub use icmp::{EchoSocket, ICMP_HEADER_BYTES, echo_request};
 pub use pair::{ADDRESS_FAR, ADDRESS_NEAR, NEAR, Pair, index_of};
 pub use sysfs::{PrivateSysfs, mask};

@@ -39,9 +39,10 @@ use super::socket::{
     prepare, socket_option,
 };
 use super::window::{Desk, Frame, Sent};
+use crate::network::coalescing::{self, Coalescing};
 use crate::network::{
-    ADDRESS_FAR, ADDRESS_NEAR, CardIrqs, EchoSocket, Ethtool, Pair, PrivateSysfs, echo_request,
-    index_of, napi,
+    ADDRESS_FAR, ADDRESS_NEAR, CardIrqs, EchoSocket, Pair, PrivateSysfs, echo_request, index_of,
+    napi,
 };
 use crate::threads::{pin, pin_process};
 
@@ -324,7 +325,8 @@ impl Network {
         steering.map_err(refused)?;
         if let Some(throttle_ns) = throttle_ns {
             let us = u32::try_from(throttle_ns / 1000).unwrap_or(u32::MAX);
-            let set = Ethtool::open().and_then(|ethtool| ethtool.set_rx_usecs(near_name, us));
+            let wanted = Coalescing { delay_us: Some(us), ..Coalescing::default() };
+            let set = index_of(near_name).and_then(|index| coalescing::write(index, &wanted));
             set.map_err(|error| failed("rx-usecs of ethtool", &error))?;
         }
         // A veth is polled on the CPU that sends, a card on that of its interrupt.
