@@ -87,6 +87,7 @@ fn by_key<'t>(table: &'t Table, keys: &[&str]) -> Option<BTreeMap<Vec<String>, &
     for row in table.rows() {
         let text = |name: &&str| match table.get(row, name) {
             Some(Value::Text(text)) => text.clone(),
+            Some(Value::Bool(is)) => is.to_string(),
             Some(value) => value.number().map(|number| number.to_string()).unwrap_or_default(),
             None => String::new(),
         };

@@ -56,6 +56,21 @@ fn simulated_figures_differ_by_any_difference() {
 }
 
 #[test]
+fn a_truth_value_can_name_a_row() {
+    let mut base = run("sim", &[]);
+    let columns = vec![
+        Column::new("bulk", Kind::Bool, "").key(),
+        Column::new("self_mean_ns", Kind::Real, "").cost(),
+    ];
+    base.tables[0] = Table::new("round_trips", "", columns);
+    base.tables[0].push(vec![false.into(), 3.0.into()]);
+    base.tables[0].push(vec![true.into(), 5.0.into()]);
+    let found = compare(&base, &base, &plan(&[])).unwrap();
+    assert_eq!(verdict(&found, "false"), Verdict::Equal);
+    assert_eq!(verdict(&found, "true"), Verdict::Equal);
+}
+
+#[test]
 fn measured_figures_differ_beyond_their_intervals() {
     let base =
         run("live", &[("a", 100.0, Some(3.0)), ("b", 100.0, Some(3.0)), ("c", 100.0, Some(0.1))]);
