@@ -31,7 +31,7 @@ const NOTHING_MEASURABLE: u8 = 4;
 /// Exit code of a run that is whole but for events that were lost.
 const EVENTS_LOST: u8 = 5;
 
-/// What is said of a run that was stopped too early to have results.
+/// The error message of a run that was stopped before it had results.
 pub const STOPPED: &str = "stopped before anything was measured; nothing was written";
 
 /// Where runs are written unless `--out` is given.

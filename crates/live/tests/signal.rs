@@ -16,7 +16,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The bench; `None` where this machine has no such rig, which is said.
+/// The bench; `None`, and a line on stderr, where this machine has no such rig.
 fn bench(rig: Rig) -> Option<LiveSignal> {
     bench_that_polls(rig, VethPolling::default())
 }
@@ -136,7 +136,7 @@ fn on_a_veth_napi_is_signalled_as_the_scheme_says() {
         }
         let signals = activity.signals.unwrap();
         assert!(signals > 0, "{scheme}: {activity:?}");
-        // NAPI's timer starts anew after each poll, so that polls are at least its time apart.
+        // NAPI's timer restarts after each poll, so that polls are at least its time apart.
         match scheme {
             "clocked:1ms" => assert!(signals <= activity.window_ns / 1_000_000 + 2),
             "deferred:5ms" => assert!(signals <= activity.window_ns / 5_000_000 + 2),

@@ -445,7 +445,7 @@ fn m16_a_locked_read_modify_write_is_one_request_for_ownership() {
     locked(0);
     assert_eq!([1, 0, 2, 2].map(&mut locked), [other, other, other, 0]);
     assert_eq!(system.counts(1).upgrades + system.counts(0).upgrades, 0);
-    // Of a line that others only read, it asks for the right alone.
+    // For a line that others only read, it requests ownership alone.
     system.access_blocking(&load(0, at, 0));
     system.access_blocking(&load(1, at, 0));
     let read = Access { kind: AccessKind::LoadLocked, ..load(0, at, 0) };

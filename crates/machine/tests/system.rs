@@ -409,7 +409,7 @@ proptest! {
                     if far.max() == Some(4) {
                         prop_assert_eq!(from, 4, "another core had {:#x}", address);
                     } else if let Some(nearest) = nearest {
-                        // Of a line that is filled in parts, another part may be dirty.
+                        // Another part of a line that is filled in parts may be dirty.
                         let in_parts = nearest == 1 && model.l1d.sub_block_bytes < 64;
                         let is_seen = from <= nearest || from == 4 || in_parts;
                         prop_assert!(is_seen, "stale {:#x}: {} from {}", address, nearest, from);

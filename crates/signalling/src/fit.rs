@@ -18,7 +18,7 @@ use crate::scheme::Scheme;
 pub const OBSERVATIONS_MAX: usize = 10_000;
 /// A row with less throughput than this part of its rate is overloaded: no form holds.
 pub const KEEPS_UP_RATIO: f64 = 0.98;
-/// How often the weights are taken anew; they change little after the fourth time.
+/// Number of times that the weights are recomputed; they change little after the fourth.
 const REWEIGHTED: u32 = 6;
 /// Steps of the search; a dozen is usual.
 const STEPS_MAX: usize = 200;

@@ -36,7 +36,7 @@
 use crate::costs::{Costs, Times};
 use crate::scheme::Scheme;
 
-/// What the events are, and who else wants the CPU.
+/// The events, and the users' work that competes for the CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Workload {
     /// Events per second, 1 to 1,000,000,000; Poisson arrivals.
@@ -317,8 +317,8 @@ fn vacation(
     Ok(match scheme {
         Scheme::Interrupt => until_event(&After::FIRST, wake_ns, wake_ns * wake_ns),
         Scheme::Drain { budget } => {
-            // Of events per interrupt, at most e^-8 then reach the budget, their number being geometric at
-            // its widest.
+            // The number of events per interrupt is geometric at its widest: at most e^-8 of the interrupts
+            // then reach the budget.
             let events = (1.0 + rate * setup_ns) / (1.0 - rate * event_ns);
             let is_within = events * 8.0 < f64::from(budget);
             if !is_within && poll_ns > 0.01 * (1.0 - rate * event_ns) * f64::from(budget) * event_ns
@@ -424,7 +424,7 @@ fn clocked(means: &Means, rate: f64, period_ns: f64, service_square_ns2: f64) ->
 /// The forms have an infinite ring: refuses those where the ring could overflow. `queued` is the mean
 /// number of events that wait in the queue without vacations, `waiting` that in a vacation.
 fn check_ring(ring: Option<u32>, queued: f64, waiting: f64) -> Result<(), &'static str> {
-    // What comes in a vacation is twice its mean over time, spread as a Poisson number; the queue's tail
+    // The arrivals of a vacation are twice their mean over time, spread as a Poisson number; the queue's tail
     // is about exponential (Kleinrock I, 5.6), and e^-14 is one in a million.
     let in_vacation = 2.0 * waiting;
     let slots = in_vacation + 6.0 * in_vacation.sqrt() + 14.0 * (1.0 + queued);

@@ -36,7 +36,7 @@ pub enum Scheme {
         /// Time from tick to tick, within [`PERIOD_NS`].
         period_ns: u64,
     },
-    /// `deferred:50us`: the same, but the clock is started anew whenever there are no more events: NAPI
+    /// `deferred:50us`: the same, but the clock restarts whenever there are no more events: NAPI
     /// of Linux with `napi_defer_hard_irqs` and `gro_flush_timeout`.
     Deferred {
         /// Time from the end of handling to the next look, within [`PERIOD_NS`].

@@ -89,7 +89,7 @@ fn vacations_add_half_of_their_length() {
 fn a_clock_delays_by_half_of_its_period() {
     let run = simulated("clocked:1ms", &Costs::constant(0, 1), 50_000);
     near("mean", run.latency.mean().unwrap(), 500_000.0, 0.01);
-    // The largest is a period and what comes in it.
+    // The largest is a period and the handling of its arrivals.
     assert!(run.latency.peak.value <= 1_000_000 + 200);
 }
 

@@ -175,7 +175,7 @@ pub enum IntervalMethod {
     BatchMeansCorrelated,
     /// From the sample variance, taking the values as independent.
     Independent,
-    /// Of a ratio whose terms are of different windows, each with its batch means: as independent.
+    /// Interval of a ratio whose terms are of different windows, each with its batch means: as independent.
     TwoWindows,
     /// The same, where one of the terms is [`IntervalMethod::BatchMeansCorrelated`].
     TwoWindowsCorrelated,

@@ -1,4 +1,4 @@
-//! Two runs of two rows each, and what is said of their differences.
+//! Comparisons of small runs with known differences.
 
 use record::{Column, Kind, Run, SCHEMA, Table, Value};
 

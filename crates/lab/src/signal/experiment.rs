@@ -62,11 +62,11 @@ pub struct Plan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Window {
-    /// Of the sweep over event rates.
+    /// A point of the sweep over event rates.
     Rate(RatePoint),
-    /// Of the sweep over socket buffers.
+    /// A point of the sweep over socket buffers.
     Transfer(TransferPoint),
-    /// Of round trips.
+    /// A point of the round trips.
     RoundTrip(RoundTripPoint),
 }
 

@@ -36,11 +36,11 @@ pub struct SignalRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MeasuredWindow {
-    /// Of the sweep over event rates.
+    /// A window of the sweep over event rates.
     Rate(RateWindow),
-    /// Of the sweep over socket buffers.
+    /// A window of the sweep over socket buffers.
     Transfer(TransferWindow),
-    /// Of round trips.
+    /// A window of round trips.
     RoundTrip(RoundTripWindow),
 }
 

@@ -96,7 +96,7 @@ pub fn undo_kept_in(directory: &Path, interface: Option<&Identity>) -> Undone {
     all
 }
 
-/// The directories of other users in which there are kept changes, and who those are.
+/// The directories of other users that hold kept changes, each with its user.
 #[must_use]
 pub fn kept_by_others() -> Vec<String> {
     let others = dir::of_other_users().into_iter();

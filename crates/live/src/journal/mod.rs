@@ -79,7 +79,7 @@ struct Contents {
     /// `/proc/sys/kernel/random/boot_id` at the time of writing.
     boot_id: String,
     entries: Vec<Entry>,
-    /// Of changes that outlive their process: whose, and what they are.
+    /// For changes that outlive their process: their owner and a description.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     kept: Option<kept::Label>,
 }

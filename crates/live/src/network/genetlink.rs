@@ -33,12 +33,12 @@ const DATAGRAMS_MAX: usize = 4096;
 pub struct Attribute(DefaultNla);
 
 impl Attribute {
-    /// Of 32 bits.
+    /// A number of 32 bits.
     pub fn number(kind: u16, value: u32) -> Attribute {
         Attribute(DefaultNla::new(kind, value.to_ne_bytes().to_vec()))
     }
 
-    /// Of 8 bits.
+    /// A number of 8 bits.
     pub fn flag(kind: u16, value: bool) -> Attribute {
         Attribute(DefaultNla::new(kind, vec![value.into()]))
     }
@@ -48,7 +48,7 @@ impl Attribute {
         Attribute(DefaultNla::new(kind, [value.as_bytes(), &[0]].concat()))
     }
 
-    /// Of attributes.
+    /// A list of attributes.
     pub fn nested(kind: u16, values: &[Attribute]) -> Attribute {
         Attribute(DefaultNla::new(kind | NLA_F_NESTED, bytes_of(values)))
     }

@@ -41,7 +41,7 @@ pub struct SignalSettings {
     pub work_additions: u64,
     /// The request to stop early.
     pub stop: Stop,
-    /// Who observes the windows from outside; absent on a machine that nobody simulates.
+    /// The simulator's observer of the windows; absent on a real machine.
     pub observer: Option<Observer>,
 }
 

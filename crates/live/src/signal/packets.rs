@@ -64,7 +64,7 @@ const FIRST_PACKET_TIME: Duration = Duration::from_secs(5);
 const MESSAGE_BYTES: usize = 32 * 1024;
 /// Payload of the round trips, as in section 8.3 of the paper.
 const REQUEST_BYTES: usize = 4096;
-/// Socket buffers of the bulk transfer behind round trips, as in section 8.3 of the paper.
+/// Socket buffers of the bulk transfer that runs during round trips, as in section 8.3 of the paper.
 const BULK_BUFFER_BYTES: u64 = 256 * 1024;
 
 /// Both namespaces. They belong to the thread that made them, which is in the near one.

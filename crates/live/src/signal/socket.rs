@@ -69,7 +69,7 @@ impl Wait {
         }
     }
 
-    /// Receives; nothing when nothing came in some time.
+    /// Receives a packet; `None` after a time without one.
     pub fn receive(self, socket: &impl AsFd, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         let flags = if self.polls() { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
         match recv(socket, buffer, flags) {

@@ -19,7 +19,7 @@ use crate::window::{BenchPhase, WindowEdge};
 /// The control's part of a window's length: the job without events.
 const CONTROL_PART: u32 = 3;
 /// Between the receiver's start and the window: it reaches its first wait.
-const SETTLE_NS: u64 = 2_000_000;
+const START_UP_NS: u64 = 2_000_000;
 /// After the last event: no progress for so long means that the rest was dropped.
 const NO_PROGRESS_NS: u64 = 50_000_000;
 /// And between two attempts to wake the receiver.
@@ -43,7 +43,7 @@ pub struct Frame {
     pub polls: Option<Arc<PollCounter>>,
     /// Where the kernel's counts are read.
     pub root: Root,
-    /// Who observes the window from outside; absent on a machine that nobody simulates.
+    /// The simulator's observer of the window; absent on a real machine.
     pub observer: Option<Observer>,
     /// Time from the control to the window, ns, in addition to what the receiver needs. Where nothing happens
     /// by chance, it puts repetitions at different times of the kernel's clocks.
@@ -238,7 +238,7 @@ impl Frame {
         let control = self.control(job);
         go.send(())
             .map_err(|_| BenchError::Failed("the receiver's thread ended early".to_owned()))?;
-        spin_until(now_ns() + SETTLE_NS + self.delay_ns, |_| {});
+        spin_until(now_ns() + START_UP_NS + self.delay_ns, |_| {});
         // The slow counts outside of the quick ones.
         let counts_before = self.kernel_counts();
         self.at_edge(WindowEdge::Open);
@@ -321,7 +321,7 @@ impl Frame {
         }
         let length = u64::try_from((self.length / CONTROL_PART).as_nanos()).unwrap_or(u64::MAX);
         // The job may still be starting.
-        spin_until(now_ns() + SETTLE_NS, |_| {});
+        spin_until(now_ns() + START_UP_NS, |_| {});
         let read = || (now_ns(), job.iterations(), job.cpu_ns());
         self.at_edge(WindowEdge::Open);
         let before = read();

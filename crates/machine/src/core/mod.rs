@@ -195,7 +195,7 @@ impl<'a> Accesses<'a> {
 /// The latencies of operations, cycles.
 #[derive(Clone, Debug)]
 pub(super) struct Latencies {
-    /// Of units, and then of operations.
+    /// Latencies of units, then of operations.
     operations: [u64; UNITS + OPERATIONS],
     specials: [u64; SPECIALS],
     pub(super) forward: u64,

@@ -430,7 +430,7 @@ impl OutOfOrderCore {
         }
         let retired = self.retirement.retire(done, &waits);
         let flushed = if one.special == Special::FlushLine {
-            // The line is on its way out, and all that is ordered after stores waits for it.
+            // The line is being written back; all that is ordered after stores waits for it.
             self.latencies.special(one.special)
         } else {
             0

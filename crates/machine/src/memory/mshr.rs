@@ -121,7 +121,7 @@ impl MshrFile {
 /// Lines under way to a cache below L1 that are distinguished, by the low bits of their numbers.
 const ARRIVALS: usize = 1 << 8;
 
-/// When lines arrive in a cache below L1. Where a line that is on its way is asked for again, by
+/// When lines arrive in a cache below L1. Where a line in flight is requested again, by
 /// another access, a prefetch or a page walk, it is waited for, and not requested a second time.
 #[derive(Clone, Debug)]
 pub(super) struct Arrivals {
@@ -143,7 +143,7 @@ impl Arrivals {
         }
     }
 
-    /// When a line that is in the cache at `now_cycles`, or on its way, is there.
+    /// Ready time of a line that is in the cache, or in flight, at `now_cycles`.
     #[inline]
     pub(super) fn ready_cycles(&self, line: u64, now_cycles: u64) -> u64 {
         if now_cycles >= self.latest_cycles {

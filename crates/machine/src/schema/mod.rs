@@ -113,7 +113,7 @@ pub struct LevelModel {
     /// How many prefetches can be under way at the same time; further ones are dropped.
     pub prefetch_buffers: u32,
     /// Cycles for which a line occupies the way from this level to the level above; 0 for no limit.
-    /// Of L2 and L3.
+    /// For L2 and L3.
     pub line_cycles: u64,
     /// Which lines of the levels above it holds.
     pub inclusion: Inclusion,

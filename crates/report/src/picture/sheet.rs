@@ -33,9 +33,9 @@ const NAME_MAX: usize = 32;
 
 /// Font sizes, pixels.
 pub const TITLE: f64 = 16.0;
-/// Of panels' titles.
+/// Font size of panels' titles.
 pub const SUBTITLE: f64 = 13.0;
-/// Of all other words.
+/// Font size of all other text.
 pub const WORDS: f64 = 12.0;
 
 /// What is above the panels, and what a screen reader says.

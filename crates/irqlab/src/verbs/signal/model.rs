@@ -41,7 +41,7 @@ const WARM_UP_PART: u64 = 20;
   drain, drain:BUDGET    an interrupt, then events are handled until there are none (NAPI)
   spin, yield            polling all the time; with a yield after each poll that finds nothing
   clocked:PERIOD         a periodic clock interrupt; also as a frequency, clocked:1khz
-  deferred:TIME          the same, started anew after each handling (gro_flush_timeout)
+  deferred:TIME          the same, restarted after each handling (gro_flush_timeout)
   coalesced:COUNT,TIME   an interrupt after so many events, or so long after the first (ethtool -C)
   hybrid:COUNT,TIME      interrupts; from COUNT events at once on polling, until TIME without events
 
@@ -82,7 +82,7 @@ pub struct ModelArgs {
     pictures: PictureArgs,
 }
 
-/// When events come, and who takes them.
+/// When events arrive, and which handler takes them.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Events")]
 pub struct LoadArgs {

@@ -88,7 +88,7 @@ pub fn lines(
                 .to_owned(),
         ),
         Scheme::Clocked { period_ns } => told.warnings.push(format!(
-            "Linux starts the timer anew after each handling: it does as deferred:{}",
+            "Linux restarts the timer after each handling: the scheme is deferred:{}",
             signalling::TimeText(period_ns)
         )),
         Scheme::Spin => told.warnings.push(

@@ -469,7 +469,7 @@ mod tests {
         let wide = EventMean { overhead_ci95: Some(30.0), ..mean(&batches, 1, 0) };
         let half_width = wide.interval().unwrap().half_width;
         assert!((half_width - plain.half_width.hypot(30.0)).abs() < 1e-9, "{half_width}");
-        // Of one window: what both have in common does not count.
+        // Both are of one window: their common part does not count.
         let one = interval_of_ratio(&top, &bottom).unwrap();
         let two =
             interval_of_ratio(&EventMean { pass: 2, ..mean(&batches, 1, 0) }, &bottom).unwrap();

@@ -104,7 +104,7 @@ fn panel(area: &Area<'_>, cpu: &str, points: &[Point]) -> Result<(), Undrawn> {
     }
     let edge = |axis: &Axis, at: usize, of: usize| axis.at(at as f64 / of as f64);
     for (column, cells) in grid.chunks(lines).enumerate() {
-        // A stem under the longest of the column, behind all marks.
+        // A stem under the longest of the column, drawn before all marks.
         if let Some((time_ns, Some(kind))) = cells.iter().rev().flatten().next() {
             let middle = x.at((column as f64 + 0.5) / columns as f64);
             let stem = colour(*kind).mix(0.45).stroke_width(4);

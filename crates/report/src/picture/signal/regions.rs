@@ -192,7 +192,7 @@ struct Plane<'p> {
     columns: &'p [Column],
     edges: Vec<f64>,
     axes: [&'p Axis; 2],
-    /// Of the plot, pixels.
+    /// Size of the plot, pixels.
     size: (f64, f64),
 }
 

@@ -38,7 +38,7 @@ fn swept(table: &Table) -> (Vec<Row<'_>>, Vec<f64>) {
     (rows(table).filter(keeps).collect(), rates)
 }
 
-/// What is said of rates that no scheme keeps up with.
+/// The note on rates that no scheme keeps up with.
 fn too_fast(rates: &[f64]) -> Option<String> {
     let first = Quantity::Rate.round_text(*rates.first()?);
     Some(format!("From {first} on, no scheme of this run keeps up; those rates are not drawn."))
@@ -212,7 +212,7 @@ pub fn latency_svg(run: &Run) -> Result<Option<String>, Undrawn> {
     notes.extend(schemes.note(&table.name));
     notes.extend(disturbed(run));
     let lowest = panels.first().and_then(|(_, both)| best(&both[1], false));
-    // Of which of several loads that is.
+    // Which of several loads the figure is of.
     let load = panels.first().filter(|_| panels.len() > 1).map(|(load, _)| load.as_str());
     let heading = Heading {
         title: format!(
