@@ -91,6 +91,11 @@ fn what_cannot_be_compared_is_refused() {
     gate("model[scheme=poll].cpu_ratio>+1%")
         .assert_code(2)
         .assert_says("no row of model has these keys");
+    // A gate whose rows are gone checks nothing.
+    let words = "signal model --schemes spin --rates 10k,100k --event-cost 1us --out fewer";
+    place.run(&words.split_whitespace().collect::<Vec<_>>()).assert_code(0);
+    let gone = ["compare", "base", "fewer", "--fail-on", "model[scheme=interrupt].cpu_ratio>+1%"];
+    place.run(&gone).assert_code(2).assert_says("the second run has none of its figures");
     place.run(&["compare", "base", "nowhere"]).assert_code(1).assert_says("nowhere");
     let words = "signal advise --rate 1k..10k --event-cost 1us --interrupt-cost 4us --out advice";
     place.run(&words.split_whitespace().collect::<Vec<_>>()).assert_code(0);

@@ -174,6 +174,11 @@ pub enum CompareError {
     /// A rule is about no cell: a gate that checks nothing must not pass.
     #[error("rule {0:?} is about no figure of the first run{1}")]
     NoCell(String, String),
+    /// The second run has none of a rule's cells, for the same reason.
+    #[error(
+        "rule {0:?}: the second run has none of its figures (was a row renamed, or not measured?)"
+    )]
+    AllMissing(String),
     /// No cell of a rule can be judged.
     #[error(
         "rule {0:?}: none of its figures has an interval on a live bench (choose one that has, such as a mean)"
@@ -310,7 +315,11 @@ fn outcome(
         return Err(no_cell(rule, base));
     }
     let missing = covered.iter().filter(|one| one.change.is_none()).count();
-    if covered.iter().all(|one| one.method == Method::NoInterval) {
+    if missing == covered.len() {
+        return Err(CompareError::AllMissing(rule.text.clone()));
+    }
+    let judged = |one: &&Difference<'_>| one.change.is_some() && one.method != Method::NoInterval;
+    if !covered.iter().any(judged) {
         return Err(CompareError::NoInterval(rule.text.clone()));
     }
     let ruling_of = |one: &Difference<'_>| {

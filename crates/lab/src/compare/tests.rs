@@ -117,8 +117,12 @@ fn a_gate_that_checks_nothing_is_refused() {
         error("handlers[name=x].self_mean_ns>+5%").contains("no row of handlers has these keys")
     );
     assert!(error("handlers.count>+5%").contains("has an interval"));
+    let rule = plan(&["handlers.self_mean_ns>+5%"]);
     let gone = run("live", &[("z", 1.0, Some(0.1))]);
-    let found = compare(&base, &gone, &plan(&["handlers.self_mean_ns>+5%"])).unwrap();
+    let error = compare(&base, &gone, &rule).unwrap_err().to_string();
+    assert!(error.contains("the second run has none of its figures"), "{error}");
+    let both = run("live", &[("a", 100.0, Some(1.0)), ("z", 1.0, Some(0.1))]);
+    let found = compare(&both, &gone, &rule).unwrap();
     assert_eq!((found.outcomes[0].ruling, found.outcomes[0].missing), (Ruling::InDoubt, 1));
     let other = Run { experiment: "noise".to_owned(), ..base.clone() };
     assert!(matches!(compare(&base, &other, &plan(&[])), Err(CompareError::Experiments(..))));
