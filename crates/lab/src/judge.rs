@@ -1,6 +1,8 @@
-//! A finding of a paper as a statement of numbers: whether it holds here.
+//! A finding of a paper as a statement of numbers: whether it holds here; and the table of all of them.
 
 use std::fmt;
+
+use record::{Column, Format, Kind, Table, Value};
 
 /// Two counts are close when their ratio is no farther from 1. The paper calls 273 and 298, 286 and
 /// 300 "almost equal".
@@ -44,12 +46,98 @@ pub(crate) struct Judged {
     pub(crate) verdict: Verdict,
 }
 
+/// A finding about one subject, judged by what was measured and by the published figures.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Finding {
+    /// The paper's finding, in words.
+    pub(crate) name: &'static str,
+    /// Model of the simulated machine; the same for all findings of a table, present or not.
+    pub(crate) model: Option<String>,
+    /// What it is about.
+    pub(crate) subject: String,
+    /// What must be true for it to hold.
+    pub(crate) claim: String,
+    /// By what was measured.
+    pub(crate) measured: Judged,
+    /// By the published figures; absent if the paper has none for it.
+    pub(crate) published: Option<Judged>,
+}
+
+/// What differs between the tables of findings of two papers.
+pub(crate) struct FindingsTable {
+    /// What a row is.
+    pub(crate) doc: &'static str,
+    /// Documentation of the column `subject`.
+    pub(crate) subject: &'static str,
+    /// Name and documentation of the ratio that was measured.
+    pub(crate) ratio: (&'static str, &'static str),
+    /// Documentation of the column `evidence`.
+    pub(crate) evidence: &'static str,
+    /// Priorities of the columns `claim` and `evidence`; 0: a detail.
+    pub(crate) priorities: (u8, u8),
+    /// Whether findings are of models.
+    pub(crate) has_models: bool,
+}
+
+impl FindingsTable {
+    /// The table `findings`, a row for each.
+    pub(crate) fn of(&self, findings: Vec<Finding>) -> Table {
+        let mut table = Table::new("findings", self.doc, self.columns());
+        for one in findings {
+            let why = match &one.measured.verdict {
+                Verdict::NotJudged(why) => Some(why.clone()),
+                Verdict::Holds | Verdict::Fails => None,
+            };
+            let published = one.published.as_ref();
+            let mut row: Vec<Value> = vec![one.name.into()];
+            row.extend(self.has_models.then(|| one.model.into()));
+            row.extend([
+                one.subject.into(),
+                one.claim.into(),
+                one.measured.verdict.to_string().into(),
+                one.measured.number.into(),
+                Some(one.measured.numbers).filter(|words| !words.is_empty()).into(),
+                published.map(|judged| judged.verdict.to_string()).into(),
+                published.and_then(|judged| judged.number).into(),
+                why.into(),
+            ]);
+            table.push(row);
+        }
+        table
+    }
+
+    fn columns(&self) -> Vec<Column> {
+        let text = |name: &str, doc: &str| Column::new(name, Kind::Text, doc);
+        let ratio =
+            |name: &str, doc: &str| Column::new(name, Kind::Real, doc).format(Format::Factor);
+        let model = text("model", "Model of the simulated machine.").key();
+        let mut columns = vec![text("finding", "The paper's finding.").priority(100).key()];
+        columns.extend(self.has_models.then_some(model));
+        columns.extend([
+            text("subject", self.subject).priority(99).key(),
+            text("claim", "What must be true for the finding to hold.")
+                .priority(self.priorities.0)
+                .key(),
+            text("verdict", "holds, fails, or not judged.").priority(98),
+            ratio(self.ratio.0, self.ratio.1).title("ratio").priority(97),
+            text("evidence", self.evidence).priority(self.priorities.1),
+            text("published_verdict", "Verdict of the published figures.")
+                .title("published")
+                .priority(96),
+            ratio("published_ratio", "The same ratio of the published figures.").priority(95),
+            text("reason", "Why the finding is not judged.").priority(60),
+        ]);
+        columns
+    }
+}
+
 /// A measured or published number.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Figure {
     /// The number.
     pub(crate) mean: f64,
-    /// Half the width of its 95 % interval; 0 of a published number, which has none.
+    /// Half the width of its 95 % interval; 0 of a published number, which has none; infinite of one that was
+    /// measured once.
     pub(crate) half_width: f64,
 }
 
@@ -65,7 +153,10 @@ impl Judged {
 fn words(mean: Figure) -> String {
     // Three digits of small numbers; a tenth of others.
     let decimals = (2.0 - mean.mean.abs().max(1e-6).log10().floor()).max(1.0) as usize;
-    format!("{:.decimals$} ± {:.decimals$}", mean.mean, mean.half_width)
+    match mean.half_width.is_finite() {
+        true => format!("{:.decimals$} ± {:.decimals$}", mean.mean, mean.half_width),
+        false => format!("{:.decimals$} (measured once)", mean.mean),
+    }
 }
 
 /// A figure without an interval, as a published one is.
@@ -84,6 +175,9 @@ pub(crate) fn greater(more: Known, less: Known) -> Judged {
     let apart = (more.mean - less.mean).abs() - more.half_width - less.half_width;
     let verdict = match apart > 0.0 {
         true => Verdict::of(more.mean > less.mean),
+        false if apart.is_infinite() => {
+            Verdict::NotJudged("measured once, a figure has no interval".to_owned())
+        }
         false => Verdict::NotJudged("their intervals overlap".to_owned()),
     };
     Judged { number, numbers, verdict }
@@ -153,6 +247,15 @@ mod tests {
 
     fn not_measured() -> Known {
         Err("no L2".to_owned())
+    }
+
+    #[test]
+    fn a_figure_that_was_measured_once_is_not_judged() {
+        let once = Figure { mean: 12.5, half_width: f64::INFINITY };
+        let judged = greater(Ok(once), Ok(exactly(2.0)));
+        let why = "measured once, a figure has no interval".to_owned();
+        assert_eq!((judged.number, judged.verdict), (Some(6.25), Verdict::NotJudged(why)));
+        assert_eq!(judged.numbers, "12.5 (measured once) and 2.00 ± 0.00");
     }
 
     #[test]

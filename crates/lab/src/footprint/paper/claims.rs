@@ -1,6 +1,6 @@
 //! The paper's findings, each checked on every model and on the published figures.
 
-use record::{Column, Format, Kind, Table, Value};
+use record::Table;
 
 use super::super::contexts::Mode;
 use super::super::estimate::Mean;
@@ -8,8 +8,8 @@ use super::super::what::{Level, Method, Stimulus};
 use super::published::{Count, Paper};
 use super::tables::{ModelRun, Which, by_model};
 use crate::judge::{
-    CLOSE_RATIO, Figure, Judged, Known, Verdict, close, exactly, greater, half_way, narrower,
-    no_benefit,
+    CLOSE_RATIO, Figure, Finding, FindingsTable, Judged, Known, close, exactly, greater, half_way,
+    narrower, no_benefit,
 };
 
 /// Reads of a disk whose completion nobody awaits, and whose completion an eventfd reports.
@@ -22,16 +22,15 @@ impl From<Mean> for Figure {
     }
 }
 
-/// A statement about one thing.
-struct Statement {
-    name: &'static str,
-    model: String,
-    of: String,
-    claim: String,
-    simulated: Judged,
-    /// None if the paper has no figures for it.
-    published: Option<Judged>,
-}
+/// The table of the findings.
+const TABLE: FindingsTable = FindingsTable {
+    doc: "The paper's findings as claims about numbers, judged by the simulated and by the published figures.",
+    subject: "What the finding is about: level, stimulus, mode.",
+    ratio: ("simulated_ratio", "The ratio of both sides of the claim on the simulated machine."),
+    evidence: "The misses of that ratio, with the half widths of their 95 % confidence intervals.",
+    priorities: (70, 90),
+    has_models: true,
+};
 
 /// One model, and the paper's figures of it.
 struct Asked<'a> {
@@ -61,9 +60,10 @@ impl Asked<'_> {
         of: String,
         claim: String,
         simulated: Judged,
-    ) -> Statement {
+    ) -> Finding {
         let model = self.run.model.clone();
-        Statement { name, model, of, claim, simulated, published: None }
+        let model = Some(model);
+        Finding { name, model, subject: of, claim, measured: simulated, published: None }
     }
 }
 
@@ -92,15 +92,11 @@ pub fn statements(paper: &Paper, runs: &[ModelRun]) -> Table {
         all.extend(longer_lines(&asked));
     }
     all.extend(longer_lines_between(paper, runs));
-    let doc = "The paper's findings as claims about numbers, judged by the simulated and by the \
-               published figures.";
-    let mut table = Table::new("findings", doc, columns()).displayed(by_model());
-    all.into_iter().for_each(|one| table.push(cells(one)));
-    table
+    TABLE.of(all).displayed(by_model())
 }
 
 /// Section 4: over 25 ms, the clock's effect masks the disk's in the basic method.
-fn refined_beats_basic(asked: &Asked<'_>) -> Vec<Statement> {
+fn refined_beats_basic(asked: &Asked<'_>) -> Vec<Finding> {
     let effect = |stimulus, method| asked.run.long_effect(stimulus, method).map(Figure::from);
     let published = |stimulus, method| {
         let of = |stimulus, count| {
@@ -122,13 +118,13 @@ fn refined_beats_basic(asked: &Asked<'_>) -> Vec<Statement> {
         let paper =
             greater(published(stimulus, Method::Refined), published(stimulus, Method::Basic));
         let one = asked.statement("refined beats basic: effect", of, claim, judged);
-        all.push(Statement { published: asked.if_published(paper), ..one });
+        all.push(Finding { published: asked.if_published(paper), ..one });
     }
     all
 }
 
 /// Section 4.2.
-fn network_over_disk(asked: &Asked<'_>) -> Vec<Statement> {
+fn network_over_disk(asked: &Asked<'_>) -> Vec<Finding> {
     let one = |level: Level| {
         let judged = greater(
             asked.simulated(None, level, Stimulus::Net),
@@ -138,13 +134,13 @@ fn network_over_disk(asked: &Asked<'_>) -> Vec<Statement> {
             greater(asked.published(level, Stimulus::Net), asked.published(level, Stimulus::Disk));
         let claim = "net > disk".to_owned();
         let one = asked.statement("network > disk", format!("{level}, user"), claim, judged);
-        Statement { published: asked.if_published(paper), ..one }
+        Finding { published: asked.if_published(paper), ..one }
     };
     LEVELS.into_iter().map(one).collect()
 }
 
 /// Section 4.1.
-fn sum_is_l2(asked: &Asked<'_>) -> Vec<Statement> {
+fn sum_is_l2(asked: &Asked<'_>) -> Vec<Finding> {
     let one = |stimulus: Stimulus| {
         let [l1d, l1i, l2] = LEVELS.map(|level| asked.simulated(None, level, stimulus));
         let [paper_l1d, paper_l1i, paper_l2] = LEVELS.map(|level| asked.published(level, stimulus));
@@ -152,13 +148,13 @@ fn sum_is_l2(asked: &Asked<'_>) -> Vec<Statement> {
         let judged = close([l1d, l1i], l2);
         let one =
             asked.statement("L1I + L1D close to L2", format!("{stimulus}, user"), claim, judged);
-        Statement { published: asked.if_published(close([paper_l1d, paper_l1i], paper_l2)), ..one }
+        Finding { published: asked.if_published(close([paper_l1d, paper_l1i], paper_l2)), ..one }
     };
     [Stimulus::Disk, Stimulus::DiskEvent, Stimulus::Net].into_iter().map(one).collect()
 }
 
 /// Section 4.1, on one machine: the same L2 with lines of another length.
-fn longer_lines(asked: &Asked<'_>) -> Vec<Statement> {
+fn longer_lines(asked: &Asked<'_>) -> Vec<Finding> {
     let changes: Vec<&str> =
         asked.run.parts.iter().filter_map(|part| part.change.as_deref()).collect();
     let line = |change, stimulus| {
@@ -195,76 +191,29 @@ fn longer_lines(asked: &Asked<'_>) -> Vec<Statement> {
 }
 
 /// The same, as the paper had it: its two machines, whose lines differ by 2.
-fn longer_lines_between(paper: &Paper, runs: &[ModelRun]) -> Vec<Statement> {
+fn longer_lines_between(paper: &Paper, runs: &[ModelRun]) -> Vec<Finding> {
     let of = |model: &str| runs.iter().find(|run| run.model == model);
     let (Some(long), Some(short)) = (of("origin-200"), of("ultra-1")) else { return Vec::new() };
     let (long, short) = (Asked { run: long, paper }, Asked { run: short, paper });
     let one = |stimulus: Stimulus| {
         let known = |asked: &Asked<'_>| asked.simulated(None, Level::L2, stimulus);
         let paper = |asked: &Asked<'_>| asked.published(Level::L2, stimulus);
-        Statement {
+        Finding {
             name: "no benefit from longer lines",
-            model: "origin-200, ultra-1".to_owned(),
-            of: format!("l2, {stimulus}, lines of 128 B and 64 B"),
+            model: Some("origin-200, ultra-1".to_owned()),
+            subject: format!("l2, {stimulus}, lines of 128 B and 64 B"),
             claim: format!("misses of the first > {} of the second's", half_way(2.0)),
-            simulated: no_benefit(known(&long), known(&short), 2.0),
+            measured: no_benefit(known(&long), known(&short), 2.0),
             published: Some(no_benefit(paper(&long), paper(&short), 2.0)),
         }
     };
     [Stimulus::Disk, Stimulus::DiskEvent, Stimulus::Net].into_iter().map(one).collect()
 }
 
-fn columns() -> Vec<Column> {
-    use Kind::{Real, Text};
-    let column = Column::new;
-    let ratio = |name: &str, doc: &str| column(name, Real, doc).format(Format::Factor);
-    vec![
-        column("finding", Text, "The paper's finding.").priority(100),
-        column("model", Text, "Model of the simulated machine."),
-        column("subject", Text, "What the finding is about: level, stimulus, mode.").priority(99),
-        column("claim", Text, "What must be true for the finding to hold.").priority(70),
-        column("verdict", Text, "holds, fails, or not judged.").priority(98),
-        ratio("simulated_ratio", "The ratio of both sides of the claim on the simulated machine.")
-            .title("ratio")
-            .priority(97),
-        column(
-            "evidence",
-            Text,
-            "The misses of that ratio, with the half widths of their 95 % confidence intervals.",
-        )
-        .priority(90),
-        column("published_verdict", Text, "Verdict of the published figures.")
-            .title("published")
-            .priority(96),
-        ratio("published_ratio", "The same ratio of the published figures.").priority(95),
-        column("reason", Text, "Why the finding is not judged.").priority(60),
-    ]
-}
-
-fn cells(one: Statement) -> Vec<Value> {
-    let real = |value: Option<f64>| value.map_or(Value::Absent, Value::real);
-    let text = |value: Option<String>| value.map_or(Value::Absent, Value::Text);
-    let why = match &one.simulated.verdict {
-        Verdict::NotJudged(why) => Some(why.clone()),
-        _ => None,
-    };
-    let published = one.published.as_ref();
-    vec![
-        one.name.into(),
-        Value::Text(one.model),
-        Value::Text(one.of),
-        Value::Text(one.claim),
-        Value::Text(one.simulated.verdict.to_string()),
-        real(one.simulated.number),
-        text(Some(one.simulated.numbers).filter(|words| !words.is_empty())),
-        text(published.map(|judged| judged.verdict.to_string())),
-        real(published.and_then(|judged| judged.number)),
-        text(why),
-    ]
-}
-
 #[cfg(test)]
 mod tests {
+    use record::Value;
+
     use super::super::super::experiment::{Samples, Series};
     use super::super::tables::{Part, paper as tables};
     use super::*;

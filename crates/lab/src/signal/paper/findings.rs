@@ -1,13 +1,13 @@
 //! The paper's findings, each judged by what was measured and by the published figures.
 
-use record::{Column, Format, Kind, Table, Value};
+use record::Table;
 use signalling::{BUDGET_DEFAULT, Scheme};
 use stats::interval::from_values;
 
 use super::super::sample::{Load, RateWindow, RoundTripWindow, Samples};
 use super::published::Published;
 use super::tables::{mbit_per_s, mean, most};
-use crate::judge::{Figure, Judged, Known, Verdict, exactly, greater};
+use crate::judge::{Figure, Finding, FindingsTable, Judged, Known, exactly, greater};
 
 const INTERRUPT: Scheme = Scheme::Drain { budget: BUDGET_DEFAULT };
 /// The slowest and the fastest clock that all tables have.
@@ -70,17 +70,30 @@ impl Measured<'_> {
     }
 }
 
-/// A statement about one thing.
-struct Statement {
+/// The finding `name` about `subject`.
+fn finding(
     name: &'static str,
-    of: String,
-    claim: &'static str,
+    subject: impl Into<String>,
+    claim: &str,
     measured: Judged,
-    /// Absent if the paper has no figures for it.
     published: Option<Judged>,
+) -> Finding {
+    let (subject, claim) = (subject.into(), claim.to_owned());
+    Finding { name, model: None, subject, claim, measured, published }
 }
 
-/// Both sides of a statement about throughput.
+/// The table of the findings.
+const TABLE: FindingsTable = FindingsTable {
+    doc: "The paper's findings as claims about numbers, judged by the measured and by the published figures.",
+    subject: "What the finding is about: size of the socket buffers, load.",
+    ratio: ("measured_ratio", "The ratio of both sides of the claim, measured."),
+    evidence: "Both sides, with the half widths of their 95 % confidence intervals: Mbit/s, ns, or parts of a \
+               CPU.",
+    priorities: (90, 0),
+    has_models: false,
+};
+
+/// Both sides of a finding about throughput.
 struct Sides<'a> {
     paper: &'a Published,
     measured: Measured<'a>,
@@ -95,17 +108,17 @@ impl Sides<'_> {
         (load, table): (Load, u32),
         kib: u64,
         (more, less, factor): (Scheme, Scheme, f64),
-    ) -> Statement {
+    ) -> Finding {
         let bytes = kib * 1024;
         let here = |scheme| self.measured.mbit_per_s(load, scheme, bytes);
         let there = |scheme| self.published(table, scheme, bytes);
-        Statement {
+        finding(
             name,
-            of: format!("{kib} KiB, {}", load.word()),
+            format!("{kib} KiB, {}", load.word()),
             claim,
-            measured: greater(here(more), times(here(less), factor)),
-            published: Some(greater(there(more), times(there(less), factor))),
-        }
+            greater(here(more), times(here(less), factor)),
+            Some(greater(there(more), times(there(less), factor))),
+        )
     }
 
     fn published(&self, table: u32, scheme: Scheme, bytes: u64) -> Known {
@@ -114,7 +127,7 @@ impl Sides<'_> {
     }
 
     /// The throughput with the clock as a factor of that with interrupts: with load, and without.
-    fn gains(&self, kib: u64) -> Statement {
+    fn gains(&self, kib: u64) -> Finding {
         let bytes = kib * 1024;
         let here = |(load, _): (Load, u32)| {
             let of = |scheme| self.measured.mbit_per_s(load, scheme, bytes);
@@ -124,13 +137,13 @@ impl Sides<'_> {
             let of = |scheme| self.published(table, scheme, bytes);
             quotient(of(SLOW), of(INTERRUPT))
         };
-        Statement {
-            name: "a loaded receiver gains most",
-            of: format!("{kib} KiB"),
-            claim: "clock 500 Hz / interrupt: busy > idle",
-            measured: greater(here(BUSY), here(IDLE)),
-            published: Some(greater(there(BUSY), there(IDLE))),
-        }
+        finding(
+            "a loaded receiver gains most",
+            format!("{kib} KiB"),
+            "clock 500 Hz / interrupt: busy > idle",
+            greater(here(BUSY), here(IDLE)),
+            Some(greater(there(BUSY), there(IDLE))),
+        )
     }
 
     /// A figure of published round trips: minimum, mean or maximum.
@@ -139,14 +152,11 @@ impl Sides<'_> {
         found.map(|ns| exactly(ns[at])).ok_or_else(|| "the paper has no figure".to_owned())
     }
 
-    fn latencies(&self) -> Vec<Statement> {
+    fn latencies(&self) -> Vec<Finding> {
         let here = |scheme, bulk, figure| self.measured.round_trip_ns(scheme, bulk, figure);
-        let one = |name, bulk: bool, claim, measured, published| Statement {
-            name,
-            of: if bulk { "during a bulk transfer" } else { "alone" }.to_owned(),
-            claim,
-            measured,
-            published,
+        let one = |name, bulk: bool, claim, measured, published| {
+            let subject = if bulk { "during a bulk transfer" } else { "alone" };
+            finding(name, subject, claim, measured, published)
         };
         let mut all = vec![
             one(
@@ -245,69 +255,20 @@ pub fn findings(paper: &Published, samples: &Samples) -> Table {
     ));
     all.extend([64, 128].map(|kib| sides.gains(kib)));
     all.extend(sides.latencies());
-    all.push(Statement {
-        name: "a higher clock rate costs CPU time",
-        of: "packets at a rate".to_owned(),
-        claim: "clock 4 kHz > clock 500 Hz",
-        measured: greater(sides.measured.cpu_ratio(FAST), sides.measured.cpu_ratio(SLOW)),
-        published: None,
-    });
-    let doc = "The paper's findings as claims about numbers, judged by the measured and by the \
-               published figures.";
-    let mut table = Table::new("findings", doc, columns());
-    all.into_iter().for_each(|one| table.push(cells(one)));
-    table
-}
-
-fn columns() -> Vec<Column> {
-    use Kind::{Real, Text};
-    let column = Column::new;
-    let ratio = |name: &str, doc: &str| column(name, Real, doc).format(Format::Factor);
-    vec![
-        column("finding", Text, "The paper's finding.").priority(100),
-        column("subject", Text, "What the finding is about: size of the socket buffers, load.")
-            .priority(99),
-        column("claim", Text, "What must be true for the finding to hold.").priority(90),
-        column("verdict", Text, "holds, fails, or not judged.").priority(98),
-        ratio("measured_ratio", "The ratio of both sides of the claim, measured.")
-            .title("ratio")
-            .priority(97),
-        column(
-            "evidence",
-            Text,
-            "Both sides, with the half widths of their 95 % confidence intervals: Mbit/s, ns, or parts \
-             of a CPU.",
-        )
-        .detail(),
-        column("published_verdict", Text, "Verdict of the published figures.")
-            .title("published")
-            .priority(96),
-        ratio("published_ratio", "The same ratio of the published figures.").priority(95),
-        column("reason", Text, "Why the finding is not judged.").priority(60),
-    ]
-}
-
-fn cells(one: Statement) -> Vec<Value> {
-    let why = match &one.measured.verdict {
-        Verdict::NotJudged(why) => Some(why.clone()),
-        Verdict::Holds | Verdict::Fails => None,
-    };
-    let published = one.published.as_ref();
-    vec![
-        one.name.into(),
-        one.of.into(),
-        one.claim.into(),
-        one.measured.verdict.to_string().into(),
-        one.measured.number.into(),
-        Some(one.measured.numbers).filter(|words| !words.is_empty()).into(),
-        published.map(|judged| judged.verdict.to_string()).into(),
-        published.and_then(|judged| judged.number).into(),
-        why.into(),
-    ]
+    all.push(finding(
+        "a higher clock rate costs CPU time",
+        "packets at a rate",
+        "clock 4 kHz > clock 500 Hz",
+        greater(sides.measured.cpu_ratio(FAST), sides.measured.cpu_ratio(SLOW)),
+        None,
+    ));
+    TABLE.of(all)
 }
 
 #[cfg(test)]
 mod tests {
+    use record::Value;
+
     use super::super::super::sample::{Activity, TransferPoint, TransferWindow};
     use super::super::tables;
     use super::*;
