@@ -8,15 +8,17 @@ mod counters;
 mod model;
 mod tage;
 mod targets;
+mod two_level;
 
 pub use model::{
     DirectionModel, EntriesModel, HistoryModel, PredictorModel, TableModel, TageModel,
-    TournamentModel,
+    TournamentModel, TwoLevelModel,
 };
 
 use counters::{Counters, Gshare, Tournament};
 use tage::Tage;
 use targets::{Btb, Indirect, ReturnStack};
+use two_level::TwoLevel;
 
 /// The kind of a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +59,11 @@ impl Branch {
     pub fn taken(&self) -> bool {
         self.kind != BranchKind::Conditional || self.next != self.fall_through
     }
+
+    /// Whether its target is known not to lie after it, as that of a loop.
+    fn is_backward(&self) -> bool {
+        self.target.is_some_and(|target| target <= self.address)
+    }
 }
 
 /// How a branch was predicted.
@@ -80,6 +87,7 @@ enum Direction {
     Bimodal(Counters),
     Gshare(Gshare),
     Tournament(Tournament),
+    TwoLevel(TwoLevel),
     Tage(Box<Tage>),
 }
 
@@ -94,6 +102,7 @@ impl Direction {
             }
             DirectionModel::Gshare(model) => Direction::Gshare(Gshare::new(model)),
             DirectionModel::Tournament(model) => Direction::Tournament(Tournament::new(model)),
+            DirectionModel::TwoLevel(model) => Direction::TwoLevel(TwoLevel::new(model)),
             DirectionModel::Tage(model) => Direction::Tage(Box::new(Tage::new(model))),
         }
     }
@@ -103,10 +112,13 @@ impl Direction {
         match self {
             Direction::Taken => true,
             Direction::NotTaken => false,
-            Direction::BackwardTaken => branch.target.is_some_and(|target| target <= address),
+            Direction::BackwardTaken => branch.is_backward(),
             Direction::Bimodal(counters) => counters.step(address, taken),
             Direction::Gshare(gshare) => gshare.step(address, taken),
             Direction::Tournament(tournament) => tournament.step(address, taken),
+            Direction::TwoLevel(two_level) => {
+                two_level.step(address, taken).unwrap_or_else(|| branch.is_backward())
+            }
             Direction::Tage(tage) => tage.step(address, taken),
         }
     }

@@ -51,6 +51,8 @@ pub enum DirectionModel {
     Gshare(HistoryModel),
     /// The better of local and global history.
     Tournament(TournamentModel),
+    /// Each branch's own history, with counters of its own, for branches that were taken before.
+    TwoLevel(TwoLevelModel),
     /// Several lengths of history: the longest that is known predicts.
     Tage(TageModel),
 }
@@ -95,6 +97,20 @@ pub struct TournamentModel {
     pub global_history_bits: u32,
 }
 
+/// A history for each branch and counters by it that are the branch's own (Yeh, Patt 1992: PAp), as in the
+/// branch target buffer of the P6 family. A branch gets its place when it is first taken; without a place,
+/// a backward branch is predicted taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TwoLevelModel {
+    /// Branches: ways times a power of two.
+    pub entries: u32,
+    /// Associativity.
+    pub ways: u32,
+    /// Bits of a history, 1 to 5.
+    pub history_bits: u32,
+}
+
 /// Tagged tables with geometric history lengths over a bimodal one (Seznec, Michaud 2006).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -119,6 +135,8 @@ const ENTRIES_MAX: u32 = 1 << 20;
 const WAYS_MAX: u32 = 64;
 /// The most bits of a history that is not folded.
 const HISTORY_BITS_MAX: u32 = 20;
+/// The most bits of a history whose counters are the branch's own.
+const OWN_HISTORY_BITS_MAX: u32 = 5;
 /// The most entries of a return stack.
 const RETURNS_MAX: u32 = 1024;
 /// The most tagged tables.
@@ -191,6 +209,12 @@ impl DirectionModel {
                 let (least, most) = (1, HISTORY_BITS_MAX);
                 in_range(&field("local_history_bits"), model.local_history_bits, least, most)?;
                 in_range(&field("global_history_bits"), model.global_history_bits, least, most)
+            }
+            Self::TwoLevel(model) => {
+                let name = format!("{name}.two-level");
+                let bits = format!("{name}.history_bits");
+                in_range(&bits, model.history_bits, 1, OWN_HISTORY_BITS_MAX)?;
+                TableModel { entries: model.entries, ways: model.ways }.check(&name)
             }
             Self::Tage(model) => model.check(&format!("{name}.tage")),
         }

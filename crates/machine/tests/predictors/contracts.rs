@@ -2,7 +2,7 @@ use crate::naive::Naive;
 use machine::ModelError;
 use machine::predict::{
     Branch, BranchKind, DirectionModel, EntriesModel, HistoryModel, Prediction, Predictor,
-    PredictorModel, TableModel, TageModel, TournamentModel,
+    PredictorModel, TableModel, TageModel, TournamentModel, TwoLevelModel,
 };
 use proptest::prelude::*;
 
@@ -33,6 +33,10 @@ fn tournament() -> DirectionModel {
         local_history_bits: 10,
         global_history_bits: 12,
     })
+}
+
+fn two_level() -> DirectionModel {
+    DirectionModel::TwoLevel(TwoLevelModel { entries: 512, ways: 16, history_bits: 4 })
 }
 
 fn tage() -> DirectionModel {
@@ -71,7 +75,7 @@ fn contract_1_an_alternating_branch_is_learnt_by_history_alone() {
     let branches = rounds(2, 1_000);
     // The two bits go back and forth between both sides: never right, or half the time.
     assert!(wrong(bimodal(), &branches) >= 500);
-    for direction in [gshare(), tournament(), tage()] {
+    for direction in [gshare(), tournament(), two_level(), tage()] {
         assert_eq!(wrong(direction.clone(), &branches), 0, "{direction:?}");
     }
 }
@@ -85,6 +89,37 @@ fn contract_2_a_loop_is_wrong_once_a_round_if_it_is_longer_than_the_history() {
     assert_eq!(wrong(gshare(), &rounds(40, 400)), 200);
     assert_eq!(wrong(tournament(), &rounds(40, 400)), 200);
     assert_eq!(wrong(tage(), &rounds(40, 400)), 0);
+}
+
+#[test]
+fn contract_2_own_counters_keep_branches_of_the_same_history_apart() {
+    // After any four outcomes of its own, each branch has another next one; in one table of counters by
+    // local history they are each other's noise.
+    let branches: Vec<(u64, bool)> = (0..4_000)
+        .flat_map(|at| [(0x1000, at % 3 == 0), (0x1010, at % 3 != 0), (0x1020, at % 2 == 0)])
+        .collect();
+    assert_eq!(wrong(two_level(), &branches), 0);
+    // A loop of five rounds is the longest that four bits know.
+    assert_eq!(wrong(two_level(), &rounds(5, 400)), 0);
+    assert_eq!(wrong(two_level(), &rounds(6, 400)), 200);
+}
+
+#[test]
+fn contract_2_a_branch_without_a_place_is_predicted_by_its_direction() {
+    let mut predictor = Predictor::new(&with(two_level()));
+    let forward = |address: u64, taken: bool| {
+        let (fall_through, target) = (address + 2, address + 64);
+        let next = if taken { target } else { fall_through };
+        let kind = BranchKind::Conditional;
+        Branch { address, kind, fall_through, target: Some(target), next }
+    };
+    // Never taken: right from the first time on, however many there are.
+    let wrong = (0..10_000).filter(|at| {
+        predictor.step(&forward(0x1000 + 16 * (at % 2_000), false)) == Prediction::Mispredicted
+    });
+    assert_eq!(wrong.count(), 0);
+    assert_eq!(predictor.step(&forward(0x1000, true)), Prediction::Mispredicted);
+    assert_ne!(predictor.step(&forward(0x1000, true)), Prediction::Mispredicted);
 }
 
 #[test]
@@ -211,6 +246,13 @@ fn direction() -> impl Strategy<Value = DirectionModel> {
                 })
             }
         ),
+        (1u32..5, 0u32..4, 1u32..6).prop_map(|(ways, sets_log, history_bits)| {
+            DirectionModel::TwoLevel(TwoLevelModel {
+                entries: ways << sets_log,
+                ways,
+                history_bits,
+            })
+        }),
         (entries, 1u32..6, 1u32..6, 4u32..10, 2u32..6).prop_map(
             |(base_entries, tables, log, tag_bits, history_min)| {
                 let table_entries = 1 << log;

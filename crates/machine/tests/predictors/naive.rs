@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use machine::predict::{
     Branch, BranchKind, DirectionModel, HistoryModel, Prediction, PredictorModel, TableModel,
-    TageModel, TournamentModel,
+    TageModel, TournamentModel, TwoLevelModel,
 };
 
 /// Two-bit counters with keys of any type.
@@ -36,6 +36,8 @@ pub struct Naive {
     histories: HashMap<u64, Vec<bool>>,
     history: Vec<bool>,
     tage: Tage,
+    /// Sets of branches with their whole histories since they got their places, the most recently used last.
+    places: HashMap<u64, Vec<(u64, Vec<bool>)>>,
     /// Sets of branches with their targets, the most recently used last.
     btb: HashMap<u64, Vec<(u64, u64)>>,
     returns: Vec<u64>,
@@ -117,9 +119,37 @@ impl Naive {
                 predicted
             }
             DirectionModel::Tournament(model) => self.tournament(model, address, taken),
+            DirectionModel::TwoLevel(model) => self.two_level(model, branch),
             DirectionModel::Tage(model) => self.tage.step(model, &self.history, address, taken),
         };
         self.history.push(taken);
+        predicted
+    }
+
+    /// A branch's counters are those that its history in its place has made.
+    fn two_level(&mut self, model: &TwoLevelModel, branch: &Branch) -> bool {
+        let (address, taken) = (branch.address, branch.taken());
+        let set = self.places.entry(address % u64::from(model.entries / model.ways)).or_default();
+        let Some(at) = set.iter().position(|(known, _)| *known == address) else {
+            if taken {
+                set.push((address, vec![true]));
+                if set.len() > model.ways as usize {
+                    set.remove(0);
+                }
+            }
+            return branch.target.is_some_and(|target| target <= address);
+        };
+        let (_, mut history) = set.remove(at);
+        let mut counters: HashMap<u64, i32> = HashMap::new();
+        for length in 1..history.len() {
+            let counter =
+                counters.entry(recent(&history[..length], model.history_bits)).or_insert(2);
+            *counter = (*counter + if history[length] { 1 } else { -1 }).clamp(0, 3);
+        }
+        let now = recent(&history, model.history_bits);
+        let predicted = counters.get(&now).copied().unwrap_or(2) >= 2;
+        history.push(taken);
+        set.push((address, history));
         predicted
     }
 
