@@ -10,5 +10,8 @@ pub mod guest_protocol;
 pub mod handlers;
 mod judge;
 pub mod noise;
+mod published;
 mod quantiles;
 pub mod signal;
+
+pub use published::PublishedError;

@@ -6,5 +6,5 @@ mod published;
 mod tables;
 
 pub use claims::statements;
-pub use published::{Count, Paper, PaperRow, PaperTable, PublishedError, TEXT};
+pub use published::{Count, Paper, PaperRow, PaperTable, TEXT};
 pub use tables::{ModelRun, Part, paper};

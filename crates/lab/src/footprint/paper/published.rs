@@ -6,21 +6,15 @@ use serde::Deserialize;
 
 use super::super::contexts::Mode;
 use super::super::what::{Level, Method, Stimulus};
+use crate::published::{PublishedError, at_most, read, short};
 
 /// The figures of the paper `footprint-1999`.
 pub const TEXT: &str = include_str!("../../../../../papers/footprint-1999.toml");
 
-const TEXT_BYTES_MAX: usize = 64 << 10;
 const TABLES_MAX: usize = 32;
 const ROWS_MAX: usize = 64;
-const WORDS_MAX: usize = 120;
 /// No published figure is larger.
 const FIGURE_MAX: u32 = 1_000_000;
-
-/// Why a text is no paper.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("published figures: {0}")]
-pub struct PublishedError(String);
 
 /// A paper's figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,7 +132,7 @@ struct RawRow {
 }
 
 fn wrong(what: impl Into<String>) -> PublishedError {
-    PublishedError(what.into())
+    PublishedError::new(what)
 }
 
 impl Paper {
@@ -156,13 +150,8 @@ impl Paper {
     /// When it is no TOML, too much of it, or speaks of levels, stimuli, methods or machines that there
     /// are not.
     pub fn parse(text: &str) -> Result<Paper, PublishedError> {
-        if text.len() > TEXT_BYTES_MAX {
-            return Err(wrong(format!("more than {TEXT_BYTES_MAX} bytes")));
-        }
-        let raw: RawPaper = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
-        if raw.table.len() > TABLES_MAX || raw.machine.len() > TABLES_MAX {
-            return Err(wrong(format!("more than {TABLES_MAX} tables or machines")));
-        }
+        let raw: RawPaper = read(text)?;
+        at_most(raw.table.len().max(raw.machine.len()), TABLES_MAX, "tables or machines")?;
         let mut machines = BTreeMap::new();
         for one in raw.machine {
             machines.insert(short(one.model)?, (short(one.measured)?, one.apart));
@@ -197,22 +186,15 @@ impl Paper {
     }
 }
 
-fn short(text: String) -> Result<String, PublishedError> {
-    let is_plain = !text.is_empty() && !text.chars().any(char::is_control);
-    if is_plain && text.len() <= WORDS_MAX { Ok(text) } else { Err(wrong(format!("{text:?}"))) }
-}
-
 fn read_table(
     raw: RawTable,
     machines: &BTreeMap<String, (String, bool)>,
 ) -> Result<PaperTable, PublishedError> {
     let number = raw.number;
-    if raw.rows.len() > ROWS_MAX {
-        return Err(wrong(format!("table {number}: more than {ROWS_MAX} rows")));
-    }
+    let place = format!("table {number}");
+    at_most(raw.rows.len(), ROWS_MAX, "rows").map_err(|error| error.at(&place))?;
     let row = |row| {
-        read_row(row, raw.level.as_deref(), machines)
-            .map_err(|PublishedError(why)| wrong(format!("table {number}: {why}")))
+        read_row(row, raw.level.as_deref(), machines).map_err(|error| error.at(&place))
     };
     let rows = raw.rows.into_iter().map(row).collect::<Result<Vec<_>, _>>()?;
     Ok(PaperTable { number, title: short(raw.title)?, long: raw.long, rows })
@@ -301,7 +283,5 @@ mod tests {
         }
         let long = format!("level='l2',source='disk',what='{}'", "w".repeat(121));
         assert!(row(&long).is_err());
-        let many = format!("name='n'{}", " ".repeat(TEXT_BYTES_MAX));
-        assert!(Paper::parse(&many).unwrap_err().to_string().contains("bytes"));
     }
 }

@@ -4,19 +4,13 @@ use serde::Deserialize;
 use signalling::{BUDGET_DEFAULT, Scheme};
 
 use super::super::sample::Load;
+use crate::published::{PublishedError, at_most, read, short};
 
 /// The figures of the paper `signal-afterburner`.
 const TEXT: &str = include_str!("../../../../../papers/signal-afterburner.toml");
 
-const TEXT_BYTES_MAX: usize = 64 << 10;
 /// Most tables, rows of a table, columns of a row, and round trips.
 const ITEMS_MAX: usize = 64;
-const WORDS_MAX: usize = 120;
-
-/// Why a text is no paper.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("published figures: {0}")]
-pub struct PublishedError(String);
 
 /// A paper's figures.
 #[derive(Clone, Debug, PartialEq)]
@@ -91,7 +85,7 @@ struct RawRoundTrip {
 }
 
 fn wrong(what: impl Into<String>) -> PublishedError {
-    PublishedError(what.into())
+    PublishedError::new(what)
 }
 
 /// The scheme that the paper's words mean. Its interrupt handler took all packets that were there.
@@ -121,13 +115,8 @@ impl Published {
     /// # Errors
     /// When it is no TOML, too much of it, or speaks of loads and schemes that there are not.
     pub fn parse(text: &str) -> Result<Published, PublishedError> {
-        if text.len() > TEXT_BYTES_MAX {
-            return Err(wrong(format!("more than {TEXT_BYTES_MAX} bytes")));
-        }
-        let raw: RawPaper = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
-        if raw.table.len() > ITEMS_MAX || raw.round_trip.len() > ITEMS_MAX {
-            return Err(wrong(format!("more than {ITEMS_MAX} tables or round trips")));
-        }
+        let raw: RawPaper = read(text)?;
+        at_most(raw.table.len().max(raw.round_trip.len()), ITEMS_MAX, "tables or round trips")?;
         let tables = raw.table.into_iter().map(table).collect::<Result<_, _>>()?;
         let round_trip = |raw: RawRoundTrip| {
             let ns = raw.ms.map(|ms| f64::from(ms) * 1e6);
@@ -176,17 +165,10 @@ impl Published {
     }
 }
 
-fn short(text: String) -> Result<String, PublishedError> {
-    match text.len() <= WORDS_MAX {
-        true => Ok(text),
-        false => Err(wrong(format!("text of {} bytes", text.len()))),
-    }
-}
-
 fn table(raw: RawTable) -> Result<PublishedTable, PublishedError> {
-    if raw.rows.len() > ITEMS_MAX || raw.schemes.len() > ITEMS_MAX {
-        return Err(wrong(format!("table {}: more than {ITEMS_MAX} rows or schemes", raw.number)));
-    }
+    let place = format!("table {}", raw.number);
+    at_most(raw.rows.len().max(raw.schemes.len()), ITEMS_MAX, "rows or schemes")
+        .map_err(|error| error.at(&place))?;
     let load = Load::ALL.into_iter().find(|load| load.word() == raw.load);
     let load = load.ok_or_else(|| wrong(format!("no load: {:.40?}", raw.load)))?;
     let named = |words: String| Ok((words.clone(), scheme(&words)?));
@@ -194,7 +176,7 @@ fn table(raw: RawTable) -> Result<PublishedTable, PublishedError> {
     let row = |row: RawRow| {
         let are_figures = row.mbit_per_s.iter().all(|rate| rate.is_finite() && *rate > 0.0);
         if row.mbit_per_s.len() != schemes.len() || !are_figures {
-            return Err(wrong(format!("table {}: a row that is none", raw.number)));
+            return Err(wrong("a row that is none").at(&place));
         }
         Ok((u64::from(row.socket_buffer_kb) * 1024, row.mbit_per_s))
     };
@@ -233,6 +215,5 @@ mod tests {
             let error = Published::parse(&TEXT.replacen(from, to, 1)).unwrap_err().to_string();
             assert!(error.contains(says), "{to}: {error}");
         }
-        assert!(Published::parse(&"#".repeat(TEXT_BYTES_MAX + 1)).is_err());
     }
 }
