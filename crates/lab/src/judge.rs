@@ -136,8 +136,8 @@ impl FindingsTable {
 pub(crate) struct Figure {
     /// The number.
     pub(crate) mean: f64,
-    /// Half the width of its 95 % interval; 0 of a published number, which has none; infinite of one that was
-    /// measured once.
+    /// Half the width of its 95 % interval; 0 of a published number, which has none; infinite of one that has
+    /// none, because it was measured once or in too few batches.
     pub(crate) half_width: f64,
 }
 
@@ -155,7 +155,7 @@ fn words(mean: Figure) -> String {
     let decimals = (2.0 - mean.mean.abs().max(1e-6).log10().floor()).max(1.0) as usize;
     match mean.half_width.is_finite() {
         true => format!("{:.decimals$} ± {:.decimals$}", mean.mean, mean.half_width),
-        false => format!("{:.decimals$} (measured once)", mean.mean),
+        false => format!("{:.decimals$} (no interval)", mean.mean),
     }
 }
 
@@ -175,9 +175,7 @@ pub(crate) fn greater(more: Known, less: Known) -> Judged {
     let apart = (more.mean - less.mean).abs() - more.half_width - less.half_width;
     let verdict = match apart > 0.0 {
         true => Verdict::of(more.mean > less.mean),
-        false if apart.is_infinite() => {
-            Verdict::NotJudged("measured once, a figure has no interval".to_owned())
-        }
+        false if apart.is_infinite() => Verdict::NotJudged("a figure has no interval".to_owned()),
         false => Verdict::NotJudged("their intervals overlap".to_owned()),
     };
     Judged { number, numbers, verdict }
@@ -253,9 +251,9 @@ mod tests {
     fn a_figure_that_was_measured_once_is_not_judged() {
         let once = Figure { mean: 12.5, half_width: f64::INFINITY };
         let judged = greater(Ok(once), Ok(exactly(2.0)));
-        let why = "measured once, a figure has no interval".to_owned();
+        let why = "a figure has no interval".to_owned();
         assert_eq!((judged.number, judged.verdict), (Some(6.25), Verdict::NotJudged(why)));
-        assert_eq!(judged.numbers, "12.5 (measured once) and 2.00 ± 0.00");
+        assert_eq!(judged.numbers, "12.5 (no interval) and 2.00 ± 0.00");
     }
 
     #[test]

@@ -42,7 +42,9 @@ pub(crate) fn short(text: String) -> Result<String, PublishedError> {
     let is_plain = !text.is_empty() && !text.chars().any(char::is_control);
     match is_plain && text.len() <= WORDS_MAX {
         true => Ok(text),
-        false => Err(PublishedError(format!("no title or name: {text:.40?}, {} bytes", text.len()))),
+        false => {
+            Err(PublishedError(format!("no title or name: {text:.40?}, {} bytes", text.len())))
+        }
     }
 }
 

@@ -6,8 +6,10 @@ pub mod bench;
 pub mod condition;
 pub mod experiment;
 pub mod in_guest;
+pub mod paper;
 pub mod probe_check;
 pub mod sample;
+
 mod tables;
 
 pub use bench::{HandlersBench, Pass, ProbeOverhead};

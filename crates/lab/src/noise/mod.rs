@@ -9,6 +9,7 @@ pub mod experiment;
 pub mod in_guest;
 pub mod ledger;
 pub mod loops;
+pub mod paper;
 pub mod placement;
 pub mod sample;
 pub mod scale;

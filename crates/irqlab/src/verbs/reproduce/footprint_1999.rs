@@ -10,14 +10,14 @@ use lab::footprint::Samples;
 use lab::footprint::paper::{ModelRun, Paper, Part, paper, statements};
 use live::window::Stop;
 use machine::SystemModel;
-use record::{Column, Kind, Run, SCHEMA, Table, Timestamp, Value};
+use record::{Run, SCHEMA, Table, Timestamp};
 use serde_json::{Map, Value as Json, json};
 use sim::parallel::for_each;
 use sim::watch::Watch;
 use sim::{Cache, models};
 
-use super::ReproduceArgs;
 use super::parts::{GuestPart, left_out, parts};
+use super::{ReproduceArgs, add};
 use crate::console::{ProgressLine, Redraw};
 use crate::options::Usage;
 use crate::run::{OpenRun, stop_on_signals};
@@ -205,27 +205,7 @@ fn add_part(
     }
     for table in run.tables {
         let Some((_, to)) = TABLES.iter().find(|(from, _)| *from == table.name) else { continue };
-        add(to, [("model", name), ("guest", part.name)], table, &mut all.tables);
-    }
-}
-
-/// Appends rows to the table of that name, with what is the same for all of them in front.
-fn add(to: &str, of: [(&str, &str); 2], from: Table, tables: &mut Vec<Table>) {
-    let front = |(name, _): (&str, &str)| {
-        let doc = match name {
-            "model" => "Model of the simulated machine.",
-            _ => "Guest in which it was measured.",
-        };
-        Column::new(name, Kind::Text, doc).priority(101)
-    };
-    if !tables.iter().any(|table| table.name == to) {
-        let columns = of.into_iter().map(front).chain(from.columns.iter().cloned()).collect();
-        tables.push(Table::new(to, &from.doc, columns).displayed(from.display.clone()));
-    }
-    let Some(table) = tables.iter_mut().find(|table| table.name == to) else { return };
-    for row in from.rows() {
-        let front = of.iter().map(|(_, value)| Value::from(*value));
-        table.push(front.chain(row.iter().cloned()).collect());
+        add(to, &[("model", name), ("guest", part.name)], table, &mut all.tables);
     }
 }
 

@@ -1,6 +1,7 @@
 //! `irqlab reproduce`: a paper's tables, next to simulated or measured ones.
 
 mod footprint_1999;
+mod handlers_ia32;
 mod parts;
 mod signal_afterburner;
 
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::ValueEnum;
+use record::{Column, Kind, Table, Value};
 
 use crate::options::{On, ResultArgs, Usage, duration, duration_between, help_with_exit_codes};
 use crate::pictures::PictureArgs;
@@ -20,12 +22,14 @@ use crate::simulated::JobsArgs;
   irqlab reproduce footprint-1999                                       five models; some ten minutes each
   irqlab reproduce footprint-1999 --models origin-200,ultra-1 --out paper
   irqlab show paper findings                                            which findings hold
+  irqlab reproduce handlers-ia32 --models p3-1266,p4-1800               two of its six machines; minutes each
   sudo irqlab reproduce signal-afterburner                              on this machine; some minutes
   irqlab reproduce signal-afterburner --on sim:r4400-1994               in simulated machines; half an hour"))]
 pub struct ReproduceArgs {
     /// The paper
     paper: PaperName,
-    /// footprint-1999: models of machines, in order [default: origin-200,ultra-1,r4400-1994,p3-600,zen3]
+    /// footprint-1999, handlers-ia32: models of machines, in order [default: the paper's; for footprint-1999
+    /// also r4400-1994,p3-600,zen3]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     models: Vec<String>,
     /// footprint-1999: maximum number of treatment repetitions of each series, and of control repetitions;
@@ -36,7 +40,8 @@ pub struct ReproduceArgs {
     /// signal-afterburner: where to measure: live or sim:MODEL [default: live]
     #[arg(long, value_name = "BENCH")]
     on: Option<On>,
-    /// signal-afterburner: length of a window [default: 200ms; on sim 100ms]
+    /// signal-afterburner, handlers-ia32: length of a window [default: 200ms; signal-afterburner on sim
+    /// 100ms]
     #[arg(short = 'd', long, allow_hyphen_values = true, value_parser = duration_between("10ms", "1h"),
           value_name = "TIME")]
     duration: Option<Duration>,
@@ -63,6 +68,9 @@ enum PaperName {
     /// What an interrupt evicts (Tables 2 to 9)
     #[value(name = "footprint-1999")]
     Footprint1999,
+    /// What interrupt handlers cost on six machines (Figures 1 to 3 and 5, Table 2)
+    #[value(name = "handlers-ia32")]
+    HandlersIa32,
     /// Interrupt, poll or clock (Tables 1 to 3, section 8.3)
     #[value(name = "signal-afterburner")]
     SignalAfterburner,
@@ -83,6 +91,8 @@ impl ReproduceArgs {
     fn repetitions(&self) -> anyhow::Result<u32> {
         let (range, default) = match self.paper {
             PaperName::Footprint1999 => (24..=100_000, 32),
+            // One window of each condition: intervals come from its batches.
+            PaperName::HandlersIa32 => (1..=1, 1),
             PaperName::SignalAfterburner => (2..=1000, if self.is_simulated() { 2 } else { 3 }),
         };
         let number = self.repetitions.unwrap_or(default);
@@ -107,6 +117,12 @@ impl ReproduceArgs {
                 ("--on", self.on.is_some()),
                 ("--pictures", self.pictures.are_wanted()),
             ],
+            PaperName::HandlersIa32 => vec![
+                ("--repetitions", self.repetitions.is_some()),
+                ("--cpus", self.cpus.is_some()),
+                ("--on", self.on.is_some()),
+                ("--pictures", self.pictures.are_wanted()),
+            ],
             PaperName::SignalAfterburner => vec![("--models", !self.models.is_empty())],
         };
         match of_others.into_iter().find(|(_, is_given)| *is_given) {
@@ -122,5 +138,26 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     match args.paper {
         PaperName::SignalAfterburner => signal_afterburner::run(args),
         PaperName::Footprint1999 => footprint_1999::run(args),
+        PaperName::HandlersIa32 => handlers_ia32::run(args),
+    }
+}
+
+/// Appends rows to the table of that name, with what is the same for all of them in front.
+fn add(to: &str, of: &[(&str, &str)], from: Table, tables: &mut Vec<Table>) {
+    let front = |(name, _): &(&str, &str)| {
+        let doc = match *name {
+            "model" => "Model of the simulated machine.",
+            _ => "Guest in which it was measured.",
+        };
+        Column::new(name, Kind::Text, doc).priority(101).key()
+    };
+    if !tables.iter().any(|table| table.name == to) {
+        let columns = of.iter().map(front).chain(from.columns.iter().cloned()).collect();
+        tables.push(Table::new(to, &from.doc, columns).displayed(from.display.clone()));
+    }
+    let Some(table) = tables.iter_mut().find(|table| table.name == to) else { return };
+    for row in from.rows() {
+        let front = of.iter().map(|(_, value)| Value::from(*value));
+        table.push(front.chain(row.iter().cloned()).collect());
     }
 }

@@ -193,9 +193,7 @@ fn read_table(
     let number = raw.number;
     let place = format!("table {number}");
     at_most(raw.rows.len(), ROWS_MAX, "rows").map_err(|error| error.at(&place))?;
-    let row = |row| {
-        read_row(row, raw.level.as_deref(), machines).map_err(|error| error.at(&place))
-    };
+    let row = |row| read_row(row, raw.level.as_deref(), machines).map_err(|error| error.at(&place));
     let rows = raw.rows.into_iter().map(row).collect::<Result<Vec<_>, _>>()?;
     Ok(PaperTable { number, title: short(raw.title)?, long: raw.long, rows })
 }

@@ -1,0 +1,203 @@
+//! `reproduce handlers-ia32`: what interrupts cost on six machines, under {idle, loaded} x {low, high rate} x
+//! {disk, net}.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use lab::experiment::{Bench, BenchFacts, Experiment, Measured, RunContext, assemble};
+use lab::handlers::in_guest::HandlersRequest;
+use lab::handlers::paper::{ModelRun, Paper, findings, paper};
+use lab::handlers::{Condition, Load, Plan, Rate, Stimulus};
+use live::window::Stop;
+use record::{Absence, Run, SCHEMA, Table};
+use serde_json::{Map, Value as Json, json};
+use sim::Cache;
+use sim::devices::NicModel;
+use sim::handlers::{SimBench, SimSettings};
+use sim::watch::Watch;
+
+use super::{ReproduceArgs, add};
+use crate::console;
+use crate::options::ns;
+use crate::run::{OpenRun, stop_on_signals};
+use crate::simulated::{FlavourName, GuestArgs, KernelArgs, Simulated, add_disk, model};
+
+/// Length of a window: some twenty interrupts at the low rate, hundreds at the high one.
+const WINDOW: Duration = Duration::from_millis(200);
+const LOW_INTERVAL: Duration = Duration::from_millis(10);
+const WARM_UP: Duration = Duration::from_millis(100);
+/// The paper's machines had IDE disks, but for `p3-1266` with SCSI, and cards of 100 Mbit/s that are
+/// programmed by port IO and raise a line.
+const IDE: &str = "ide,latency=100us";
+const SCSI: &str = "lsi,latency=100us";
+const HAS_SCSI: &str = "p3-1266";
+const CARDS: NicModel = NicModel::Rtl8139;
+/// Tables of a model that go into the run.
+const TABLES: [&str; 4] = ["handlers", "events", "ratios", "conditions"];
+
+/// The results of all models.
+#[derive(Default)]
+struct Gathered {
+    runs: Vec<ModelRun>,
+    tables: Vec<Table>,
+    absent: Vec<Absence>,
+    warnings: Vec<String>,
+    host: Map<String, Json>,
+    machines: Map<String, Json>,
+    complete: bool,
+    failure: Option<anyhow::Error>,
+}
+
+/// Measures, prints, records.
+pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
+    let published = Paper::handlers_ia32().context("papers/handlers-ia32.toml")?;
+    let models = match args.models.is_empty() {
+        true => published.machines.iter().map(|machine| machine.model.clone()).collect(),
+        false => args.models.clone(),
+    };
+    let cache = Cache::from_environment()?;
+    for name in &models {
+        model(&cache, name, &[], None)?;
+    }
+    let plan = Plan {
+        conditions: Condition::combinations(Load::ALL, Rate::ALL, &[Stimulus::Net, Stimulus::Disk]),
+        histograms: false,
+    };
+    let open = OpenRun::new("reproduce", &args.results)?;
+    let stop = stop_on_signals()?;
+    let mut all = Gathered { complete: true, ..Gathered::default() };
+    for name in &models {
+        if stop.is_requested() {
+            all.complete = false;
+            break;
+        }
+        console::say(&format!("{name}: {} conditions", plan.conditions.len()));
+        match measure(args, name, &plan, &stop) {
+            Ok((run, facts, host)) => {
+                all.host = host;
+                add_model(&plan, run, facts, &mut all);
+            }
+            // The results of the other models are kept.
+            Err(error) => {
+                all.complete = false;
+                let reason = format!("{error:#}");
+                let (table, what) = ("paper".to_owned(), name.clone());
+                all.absent.push(Absence { table, what, reason, remedy: None });
+                all.failure.get_or_insert(error);
+            }
+        }
+    }
+    if all.runs.iter().all(|run| run.measured.samples.conditions.is_empty()) {
+        let stopped = || anyhow!("stopped before anything was measured; nothing was written");
+        return Err(all.failure.unwrap_or_else(stopped));
+    }
+    open.finish(&assemble_all(args, &models, &published, all, &open), &[])
+}
+
+fn measure(
+    args: &ReproduceArgs,
+    name: &str,
+    plan: &Plan,
+    stop: &Stop,
+) -> anyhow::Result<(ModelRun, BenchFacts, Map<String, Json>)> {
+    let cache = Cache::from_environment()?;
+    let model = model(&cache, name, &[], None)?;
+    let clock_hz = model.model.clock_hz;
+    let watch = Watch {
+        spans: true,
+        span_counts: true,
+        detail: model.detail,
+        model: Some(model),
+        start_fast: true,
+        ..Watch::default()
+    };
+    let kernel = KernelArgs { kernel: None, modules: None, flavour: Some(FlavourName::Full) };
+    let guest =
+        GuestArgs { kernel, net: Some(CARDS), limit: Some(args.limit), ..GuestArgs::default() };
+    let disk = if name == HAS_SCSI { SCSI } else { IDE };
+    let prepared = Simulated::prepare(cache, &guest, 1, watch, stop.clone(), |machine| {
+        add_disk(machine, true, disk)
+    })?;
+    let host = prepared.host();
+    let jobs = args.jobs.choose(plan.conditions.len(), prepared.guest.machine.memory_mib);
+    let request = HandlersRequest {
+        condition: Condition::Ambient,
+        warm_up_ns: ns(WARM_UP),
+        duration_ns: ns(args.duration.unwrap_or(WINDOW)),
+        command: None,
+        low_interval_ns: ns(LOW_INTERVAL),
+        housekeeping: Vec::new(),
+        disk_file: None,
+        probed: false,
+        events: Vec::new(),
+    };
+    let (events, on_host) = (Vec::new(), Map::new());
+    let settings = SimSettings { guest: prepared.guest, jobs, request, events, on_host };
+    let mut bench = SimBench::new(settings);
+    let measured: Measured<_> = plan.measure(&mut bench, &mut |_: &_| {})?;
+    let run = ModelRun { model: name.to_owned(), clock_hz, measured };
+    Ok((run, bench.facts(), host))
+}
+
+/// Adds a model's tables, with its name.
+fn add_model(plan: &Plan, run: ModelRun, facts: BenchFacts, all: &mut Gathered) {
+    let name = run.model.clone();
+    let machine = json!({
+        "model": facts.settings.get("model"), "machine": facts.settings.get("machine"),
+    });
+    all.machines.insert(name.clone(), machine);
+    for warning in &facts.warnings {
+        let words = format!("{name}: {warning}");
+        if !all.warnings.contains(&words) {
+            all.warnings.push(words);
+        }
+    }
+    all.complete &= run.measured.complete;
+    let assembled = assemble(plan, RunContext::default(), facts, &run.measured);
+    for absence in assembled.absent {
+        all.absent.push(Absence { what: format!("{name}: {}", absence.what), ..absence });
+    }
+    for table in assembled.tables {
+        if TABLES.contains(&table.name.as_str()) {
+            let to = table.name.clone();
+            add(&to, &[("model", &name)], table, &mut all.tables);
+        }
+    }
+    all.runs.push(run);
+}
+
+fn assemble_all(
+    args: &ReproduceArgs,
+    models: &[String],
+    published: &Paper,
+    all: Gathered,
+    open: &OpenRun,
+) -> Run {
+    let mut tables = vec![paper(published, &all.runs), findings(published, &all.runs)];
+    tables.extend(all.tables);
+    tables.retain(|table| !table.rows().is_empty());
+    let settings = json!({
+        "version": env!("CARGO_PKG_VERSION"), "paper": published.title, "models": models,
+        "duration_ns": ns(args.duration.unwrap_or(WINDOW)), "low_interval_ns": ns(LOW_INTERVAL),
+        "warm_up_ns": ns(WARM_UP), "guests": all.machines,
+    });
+    let mut warnings = all.warnings;
+    let words = "the guest is Linux on x86-64 with the caches, core and clock of the model, one RTL8139 card \
+                 joined to another in place of a remote machine: other drivers than the paper measured, so that \
+                 machines and conditions are compared, not single figures";
+    warnings.insert(0, words.to_owned());
+    Run {
+        schema: SCHEMA.to_owned(),
+        experiment: "handlers".to_owned(),
+        bench: "sim".to_owned(),
+        started_utc: open.started().to_string(),
+        complete: all.complete && all.failure.is_none(),
+        host: all.host,
+        settings: settings.as_object().cloned().unwrap_or_default(),
+        observer: Map::new(),
+        warnings,
+        absent: all.absent,
+        tables,
+    }
+}

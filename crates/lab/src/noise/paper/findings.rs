@@ -1,0 +1,240 @@
+//! The paper's findings, each judged by the simulated machine and by the published figures.
+
+use record::Table;
+
+use super::super::placement::Relation;
+use super::peaks::PlacedRun;
+use super::published::{Paper, Tick};
+use crate::judge::{Finding, FindingsTable, Judged, Known, close, exactly, greater};
+
+/// The table of the findings.
+const TABLE: FindingsTable = FindingsTable {
+    doc: "The paper's findings as claims about numbers, judged by the simulated and by the published figures.",
+    subject: "What the finding is about: where the tick comes, and where the loop runs.",
+    ratio: ("simulated_ratio", "The ratio of both sides of the claim on the simulated machine."),
+    evidence: "Both sides, with the half widths of their 95 % confidence intervals: ns, or parts of a quantum.",
+    priorities: (90, 70),
+    has_models: false,
+};
+
+/// Some repetitions with a tick on their own hardware thread take this much longer, at least (section 3).
+const SAME_THREAD_RATIO: f64 = 0.2;
+
+struct Sides<'a> {
+    paper: &'a Paper,
+    runs: &'a [PlacedRun],
+    /// Period of the tick of the simulated machine, ns.
+    tick_ns: f64,
+}
+
+fn finding(
+    name: &'static str,
+    subject: String,
+    claim: &str,
+    measured: Judged,
+    published: Option<Judged>,
+) -> Finding {
+    Finding { name, model: None, subject, claim: claim.to_owned(), measured, published }
+}
+
+impl Sides<'_> {
+    fn ask(&self, tick: Tick, placement: Relation, ask: fn(&PlacedRun) -> Known) -> Known {
+        let found = self.runs.iter().find(|run| (run.tick, run.placement) == (tick, placement));
+        ask(found.ok_or_else(|| "not measured".to_owned())?)
+    }
+
+    /// The paper's slowdown of the longest quanta.
+    fn published(&self, tick: Tick, placement: Relation) -> Known {
+        let mut rows = self.paper.rows.iter();
+        let row = rows.find(|row| (row.tick, row.placement) == (tick, placement));
+        let ratio = row.and_then(|row| row.slowdown_max_ratio);
+        ratio.map(exactly).ok_or_else(|| "the paper has no figure".to_owned())
+    }
+
+    /// Under Linux each hardware thread has the peaks of its own tick.
+    fn on_every_cpu(&self) -> Vec<Finding> {
+        let placements = [Relation::SameThread, Relation::SameCore, Relation::OtherCore];
+        let one = |placement: Relation| {
+            let period = self.ask(Tick::EveryCpu, placement, PlacedRun::period_ns);
+            finding(
+                "with a tick on every CPU, peaks come with the tick wherever the loop runs",
+                subject(Tick::EveryCpu, placement),
+                "period of the peaks = that of the tick, within 10 %",
+                close([period, Ok(exactly(0.0))], Ok(exactly(self.tick_ns))),
+                None,
+            )
+        };
+        placements.into_iter().map(one).collect()
+    }
+
+    fn same_thread(&self, tick: Tick) -> Finding {
+        let limit = || Ok(exactly(SAME_THREAD_RATIO));
+        let of = (tick, Relation::SameThread);
+        finding(
+            "a tick on its own hardware thread costs a repetition a fifth and more",
+            subject(of.0, of.1),
+            "slowdown of the longest quantum > 0.2",
+            greater(self.ask(of.0, of.1, PlacedRun::max_ratio), limit()),
+            Some(greater(self.published(of.0, of.1), limit())),
+        )
+    }
+
+    /// The closer loop and tick are, the larger the peaks.
+    fn closer(&self, closer: Relation, farther: Relation) -> Finding {
+        let here = |placement| self.ask(Tick::OneCpu, placement, PlacedRun::mean_ratio);
+        let there = |placement| self.published(Tick::OneCpu, placement);
+        finding(
+            "the more a loop shares with the tick's CPU, the larger the peaks",
+            format!("{}; {} and {}", Tick::OneCpu.word(), closer.word(), farther.word()),
+            "mean slowdown of the peaks: closer > farther",
+            greater(here(closer), here(farther)),
+            Some(greater(there(closer), there(farther))),
+        )
+    }
+
+    fn no_peaks(&self, name: &'static str, tick: Tick, placement: Relation) -> Finding {
+        let limit = self.ask(tick, placement, PlacedRun::limit_ratio);
+        finding(
+            name,
+            subject(tick, placement),
+            "slowdown of the longest quantum < 0.1 % and a step of the clock",
+            greater(limit.clone(), self.ask(tick, placement, PlacedRun::max_ratio)),
+            Some(greater(Ok(exactly(super::peaks::PEAK_RATIO)), self.published(tick, placement))),
+        )
+    }
+}
+
+fn subject(tick: Tick, placement: Relation) -> String {
+    format!("{}, {}", tick.word(), placement.word())
+}
+
+/// All findings. `tick_ns`: the period of the simulated machine's tick.
+#[must_use]
+pub fn findings(paper: &Paper, runs: &[PlacedRun], tick_ns: f64) -> Table {
+    let sides = Sides { paper, runs, tick_ns };
+    let mut all = sides.on_every_cpu();
+    all.push(sides.same_thread(Tick::EveryCpu));
+    all.push(sides.same_thread(Tick::OneCpu));
+    all.push(sides.closer(Relation::SameThread, Relation::SameCore));
+    all.push(sides.closer(Relation::SameCore, Relation::OtherCore));
+    let other = "with a tick on one CPU, a loop on another core has no peaks";
+    all.push(sides.no_peaks(other, Tick::OneCpu, Relation::OtherCore));
+    let none = "without an operating system there are no peaks";
+    all.push(sides.no_peaks(none, Tick::None, Relation::SameThread));
+    TABLE.of(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use record::Value;
+
+    use super::super::super::Loop;
+    use super::super::super::sample::{CpuNoise, Fixed, LoopResult, NoiseSample, Quantum};
+    use super::super::tables::paper;
+    use super::*;
+
+    /// 1,000 quanta of 100 us, of which those with a tick of 250 Hz take `longer_ns` longer.
+    fn run(tick: Tick, placement: Relation, longer_ns: u64) -> PlacedRun {
+        let (mut fixed, mut at_ns) = (Fixed::default(), 0);
+        for _ in 0..1_000 {
+            let next_tick = at_ns / 4_000_000 * 4_000_000 + 4_000_000;
+            let time_ns = 100_000 + if next_tick <= at_ns + 100_000 { longer_ns } else { 0 };
+            let quantum = Quantum {
+                start_ns: at_ns,
+                time_ns,
+                named_ns: None,
+                main: None,
+                faulted: None,
+                migrated: false,
+            };
+            fixed.add(quantum, 1_000);
+            at_ns += time_ns;
+        }
+        let sample = NoiseSample {
+            looping: Loop::Fwq,
+            cpus: vec![CpuNoise::new(0, 0, at_ns, LoopResult::Quanta(Box::new(fixed)))],
+            activity: Vec::new(),
+            names: Vec::new(),
+            traced: None,
+            clock_rate_error: Some(0.0),
+            pairs: Vec::new(),
+            injected: Vec::new(),
+            interrupted: false,
+            warnings: Vec::new(),
+            facts: Default::default(),
+        };
+        PlacedRun { tick, placement, cpu: 0, step_ns: 0, sample: Ok(sample) }
+    }
+
+    fn verdicts(runs: &[PlacedRun]) -> Vec<[String; 2]> {
+        let table = findings(&Paper::noise_t1().unwrap(), runs, 4e6);
+        let text = |row: &[Value], column: &str| match table.get(row, column) {
+            Some(Value::Text(text)) => text.to_string(),
+            _ => String::new(),
+        };
+        let both = |row: &Vec<Value>| ["verdict", "published_verdict"].map(|name| text(row, name));
+        table.rows().iter().map(both).collect()
+    }
+
+    fn as_the_paper() -> Vec<PlacedRun> {
+        use Relation::{OtherCore, SameCore, SameThread};
+        let every = |placement| run(Tick::EveryCpu, placement, 22_000);
+        let one = |placement, longer_ns| run(Tick::OneCpu, placement, longer_ns);
+        vec![
+            every(SameThread),
+            every(SameCore),
+            every(OtherCore),
+            one(SameThread, 30_000),
+            one(SameCore, 10_000),
+            one(OtherCore, 0),
+            run(Tick::None, SameThread, 0),
+        ]
+    }
+
+    #[test]
+    fn a_machine_like_the_papers_has_all_of_its_findings() {
+        let all = verdicts(&as_the_paper());
+        assert!(all.iter().all(|[simulated, _]| simulated == "holds"), "{all:?}");
+        let published: Vec<&str> = all.iter().map(|[_, published]| published.as_str()).collect();
+        // The paper's Linux has "over 20 %", which is not more than its own limit.
+        let expected = ["", "", "", "not judged", "holds", "holds", "holds", "holds", "holds"];
+        assert_eq!(published, expected);
+    }
+
+    #[test]
+    fn another_machine_has_not() {
+        let mut runs = as_the_paper();
+        runs[1] = run(Tick::EveryCpu, Relation::SameCore, 0);
+        runs[5] = run(Tick::OneCpu, Relation::OtherCore, 15_000);
+        runs[6].sample = Err("no simulator".to_owned());
+        let all: Vec<String> =
+            verdicts(&runs).into_iter().map(|[simulated, _]| simulated).collect();
+        let expected = [
+            "holds",
+            "not judged",
+            "holds",
+            "holds",
+            "holds",
+            "holds",
+            "fails",
+            "fails",
+            "not judged",
+        ];
+        assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn the_table_has_the_papers_rows_with_what_was_measured() {
+        let table = paper(&Paper::noise_t1().unwrap(), &as_the_paper()[3..5]);
+        let cell =
+            |row: usize, column: &str| table.get(&table.rows()[row], column).unwrap().clone();
+        assert_eq!(table.rows().len(), 7);
+        assert_eq!(cell(0, "reason"), "not measured".into());
+        let Value::Real(most) = cell(3, "slowdown_max_ratio") else { panic!("no maximum") };
+        assert!((most - 0.3).abs() < 1e-9, "{most}");
+        let Value::Real(period) = cell(3, "period_ns") else { panic!("no period") };
+        assert!((period - 4e6).abs() < 0.1e6, "{period}");
+        assert_eq!(cell(3, "peak_count"), cell(4, "peak_count"));
+        assert_eq!(cell(4, "published_slowdown_max_ratio"), 0.1.into());
+    }
+}

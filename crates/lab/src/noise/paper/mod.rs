@@ -1,0 +1,11 @@
+//! The figures of the paper `noise-t1` compared with simulated ones, and its findings as statements.
+
+mod findings;
+mod peaks;
+mod published;
+mod tables;
+
+pub use findings::findings;
+pub use peaks::PlacedRun;
+pub use published::{Paper, PaperRow, Tick};
+pub use tables::paper;
