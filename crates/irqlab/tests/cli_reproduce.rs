@@ -15,4 +15,15 @@ fn papers_and_models_are_named() {
     refused(&["--repetitions", "16"], "allowed for this paper: 24 to 100000");
     refused(&["--pictures"], "--pictures is for another paper");
     refused(&["--limit", "0"], "allowed: 1us to 168h");
+    for paper in ["handlers-ia32", "noise-t1"] {
+        let refused = |more: &[&str], says: &str| {
+            check_refused(&[&["reproduce", paper], more].concat(), says);
+        };
+        refused(&["--models", "pdp-11"], "no model \"pdp-11\"; there are: ");
+        refused(&["--repetitions", "16"], "--repetitions is for another paper");
+        refused(&["--on", "live"], "--on is for another paper");
+    }
+    check_refused(&["reproduce", "noise-t1", "--models", "t1,zen3"], "one for this paper");
+    check_refused(&["reproduce", "noise-t1", "--models", "zen3"], "the paper's machine has 4 (t1)");
+    check_refused(&["reproduce", "noise-t1", "-d", "1s"], "--duration is for another paper");
 }

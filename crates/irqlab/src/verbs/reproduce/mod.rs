@@ -2,6 +2,7 @@
 
 mod footprint_1999;
 mod handlers_ia32;
+mod noise_t1;
 mod parts;
 mod signal_afterburner;
 
@@ -24,12 +25,13 @@ use crate::simulated::JobsArgs;
   irqlab show paper findings                                            which findings hold
   irqlab reproduce handlers-ia32 --models p3-1266,p4-1800               two of its six machines; minutes each
   sudo irqlab reproduce signal-afterburner                              on this machine; some minutes
+  irqlab reproduce noise-t1                                             seven machines of eight CPUs; minutes
   irqlab reproduce signal-afterburner --on sim:r4400-1994               in simulated machines; half an hour"))]
 pub struct ReproduceArgs {
     /// The paper
     paper: PaperName,
     /// footprint-1999, handlers-ia32: models of machines, in order [default: the paper's; for footprint-1999
-    /// also r4400-1994,p3-600,zen3]
+    /// also r4400-1994,p3-600,zen3]; noise-t1: one [default: t1]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     models: Vec<String>,
     /// footprint-1999: maximum number of treatment repetitions of each series, and of control repetitions;
@@ -71,6 +73,9 @@ enum PaperName {
     /// What interrupt handlers cost on six machines (Figures 1 to 3 and 5, Table 2)
     #[value(name = "handlers-ia32")]
     HandlersIa32,
+    /// Peaks of the tick by placement and operating system (Figures 1 and 2)
+    #[value(name = "noise-t1")]
+    NoiseT1,
     /// Interrupt, poll or clock (Tables 1 to 3, section 8.3)
     #[value(name = "signal-afterburner")]
     SignalAfterburner,
@@ -92,7 +97,7 @@ impl ReproduceArgs {
         let (range, default) = match self.paper {
             PaperName::Footprint1999 => (24..=100_000, 32),
             // One window of each condition: intervals come from its batches.
-            PaperName::HandlersIa32 => (1..=1, 1),
+            PaperName::HandlersIa32 | PaperName::NoiseT1 => (1..=1, 1),
             PaperName::SignalAfterburner => (2..=1000, if self.is_simulated() { 2 } else { 3 }),
         };
         let number = self.repetitions.unwrap_or(default);
@@ -123,6 +128,13 @@ impl ReproduceArgs {
                 ("--on", self.on.is_some()),
                 ("--pictures", self.pictures.are_wanted()),
             ],
+            PaperName::NoiseT1 => vec![
+                ("--repetitions", self.repetitions.is_some()),
+                ("--duration", self.duration.is_some()),
+                ("--cpus", self.cpus.is_some()),
+                ("--on", self.on.is_some()),
+                ("--pictures", self.pictures.are_wanted()),
+            ],
             PaperName::SignalAfterburner => vec![("--models", !self.models.is_empty())],
         };
         match of_others.into_iter().find(|(_, is_given)| *is_given) {
@@ -139,6 +151,7 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
         PaperName::SignalAfterburner => signal_afterburner::run(args),
         PaperName::Footprint1999 => footprint_1999::run(args),
         PaperName::HandlersIa32 => handlers_ia32::run(args),
+        PaperName::NoiseT1 => noise_t1::run(args),
     }
 }
 

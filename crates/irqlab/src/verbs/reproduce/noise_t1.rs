@@ -1,0 +1,214 @@
+//! `reproduce noise-t1`: a loop of fixed work on the hardware thread of the tick, on its core and on another
+//! core, with a tick on every CPU, on one, and without an operating system.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use lab::experiment::{Experiment, Measured, Step};
+use lab::noise::in_guest::NoiseRequest;
+use lab::noise::paper::{Paper, PlacedRun, Tick, findings, paper};
+use lab::noise::{Body, Loop, NoiseSample, Plan, Relation};
+use live::window::Stop;
+use record::{Absence, Run, SCHEMA};
+use serde_json::{Map, Value as Json, json};
+use sim::bare::{BareNoise, BareNoiseSettings};
+use sim::boot::Limits;
+use sim::noise::{SimNoise, SimNoiseSettings};
+use sim::watch::Watch;
+use sim::{Cache, qemu};
+
+use super::ReproduceArgs;
+use crate::console::{ProgressLine, Redraw};
+use crate::options::Usage;
+use crate::run::{OpenRun, STOPPED, stop_on_signals};
+use crate::simulated::{GuestArgs, Simulated, model};
+
+/// The paper's machine.
+const MODEL: &str = "t1";
+/// Its domains had two cores of four threads each.
+const VCPUS: u32 = 8;
+const THREADS_PER_CORE: u32 = 4;
+/// A repetition of the paper's loop, and how many there are.
+const QUANTUM_NS: u64 = 100_000;
+const REPETITIONS: u64 = 1_000;
+const WARM_UP_NS: u64 = 10_000_000;
+/// The loop's CPU, and what it shares with CPU 0.
+const PLACES: [(u32, Relation); 3] =
+    [(0, Relation::SameThread), (1, Relation::SameCore), (4, Relation::OtherCore)];
+/// CPU 0 keeps the clock for all, as under Solaris.
+const ONE_CPU: [&str; 3] = ["nohz_full=1-7", "rcu_nocbs=1-7", "isolcpus=1-7"];
+/// Each CPU keeps its own tick, and they do not coincide.
+const EVERY_CPU: [&str; 2] = ["nohz=off", "skew_tick=1"];
+/// Cycles of a slice of the machine without a kernel, at whose ends its clock advances.
+const BARE_SLICE_CYCLES: u64 = 1_000;
+
+/// Measures, prints, records.
+pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
+    let published = Paper::noise_t1().context("papers/noise-t1.toml")?;
+    let name = match args.models.as_slice() {
+        [] => MODEL,
+        [one] => one,
+        _ => bail!(Usage("--models: one for this paper".to_owned())),
+    };
+    let cache = Cache::from_environment()?;
+    let model = model(&cache, name, &[], None)?;
+    let threads = model.model.threads_per_core;
+    if threads != THREADS_PER_CORE {
+        bail!(Usage(format!(
+            "--models {name}: {threads} threads a core; the paper's machine has {THREADS_PER_CORE} (t1)"
+        )));
+    }
+    let open = OpenRun::new("reproduce", &args.results)?;
+    let stop = stop_on_signals()?;
+    let mut progress = ProgressLine::new(Redraw::EachStep);
+    let (mut runs, mut host, mut tick_hz) = (Vec::new(), Map::new(), None);
+    let count = 2 * PLACES.len() + 1;
+    for (tick, append) in [(Tick::EveryCpu, &EVERY_CPU[..]), (Tick::OneCpu, &ONE_CPU)] {
+        for (cpu, placement) in PLACES {
+            if stop.is_requested() {
+                break;
+            }
+            let label = format!("tick on {}, loop on CPU {cpu}", tick.word());
+            progress.step(runs.len() + 1, count, &label);
+            let measured = under_kernel(args, name, append, cpu, &stop);
+            let sample = measured.map(|(sample, facts)| {
+                tick_hz = facts.get("hz").and_then(Json::as_f64).or(tick_hz);
+                host = facts;
+                sample
+            });
+            let sample = sample.map_err(|error| format!("{error:#}"));
+            runs.push(PlacedRun { tick, placement, cpu, step_ns: 0, sample });
+        }
+    }
+    if !stop.is_requested() {
+        progress.step(count, count, "no operating system");
+        let sample = without_kernel(args, name, &stop).map_err(|error| format!("{error:#}"));
+        let step_ns = BARE_SLICE_CYCLES * 1_000_000_000 / model.model.clock_hz;
+        let placement = Relation::SameThread;
+        runs.push(PlacedRun { tick: Tick::None, placement, cpu: 0, step_ns, sample });
+    }
+    drop(progress);
+    let failures: Vec<&String> = runs.iter().filter_map(|run| run.sample.as_ref().err()).collect();
+    if failures.len() == runs.len() {
+        match failures.first() {
+            Some(why) if !stop.is_requested() => bail!("{why}"),
+            _ => bail!(STOPPED),
+        }
+    }
+    let complete = failures.is_empty() && runs.len() == count;
+    let tick_ns = 1e9 / tick_hz.context("the guest's kernel does not say how often it ticks")?;
+    open.finish(&assemble(name, &published, &runs, tick_ns, (host, complete), &open), &[])
+}
+
+/// The loop on one CPU of a machine with a kernel.
+fn under_kernel(
+    args: &ReproduceArgs,
+    name: &str,
+    append: &[&str],
+    cpu: u32,
+    stop: &Stop,
+) -> anyhow::Result<(NoiseSample, Map<String, Json>)> {
+    let cache = Cache::from_environment()?;
+    let model = model(&cache, name, &[], None)?;
+    let watch = Watch {
+        transitions: true,
+        detail: model.detail,
+        model: Some(model),
+        start_fast: true,
+        ..Watch::default()
+    };
+    let guest = GuestArgs {
+        append: append.iter().map(|&word| word.to_owned()).collect(),
+        limit: Some(args.limit),
+        ..GuestArgs::default()
+    };
+    let prepared = Simulated::prepare(cache, &guest, VCPUS, watch, stop.clone(), |_| Ok(()))?;
+    let host = prepared.host();
+    let request = NoiseRequest {
+        loops: vec![Loop::Fwq],
+        cpus: Some(vec![cpu]),
+        body: Body::Add,
+        quantum_ns: QUANTUM_NS,
+        repetitions: Some(REPETITIONS),
+        duration_ns: QUANTUM_NS * REPETITIONS,
+        warm_up_ns: WARM_UP_NS,
+        threshold_ns: None,
+        fifo: None,
+        inject: None,
+    };
+    let (seed, on_host) = (args.seed, Map::new());
+    let mut bench =
+        SimNoise::new(SimNoiseSettings { guest: prepared.guest, request, seed, on_host });
+    let plan = Plan { loops: vec![Loop::Fwq], trace: true, seed };
+    let measured = plan.measure(&mut bench, &mut |_: &Step| {})?;
+    Ok((the_sample(measured)?, host))
+}
+
+/// The same loop on the machine without a kernel.
+fn without_kernel(args: &ReproduceArgs, name: &str, stop: &Stop) -> anyhow::Result<NoiseSample> {
+    let cache = Cache::from_environment()?;
+    let model = model(&cache, name, &[], None)?;
+    let qemu = qemu::find(&cache)?;
+    let settings = BareNoiseSettings {
+        body: Body::Add,
+        quantum_ns: QUANTUM_NS,
+        iterations: None,
+        repetitions: REPETITIONS,
+        threshold_ns: QUANTUM_NS,
+        model: Some(model),
+        limits: Limits { wall: args.limit, ..Limits::default() },
+        seed: args.seed,
+    };
+    let stop = stop.clone();
+    let mut bench = BareNoise::new(cache, qemu, settings, Box::new(move || stop.is_requested()));
+    let plan = Plan { loops: vec![Loop::Fwq], trace: false, seed: args.seed };
+    the_sample(plan.measure(&mut bench, &mut |_: &Step| {})?)
+}
+
+fn the_sample(measured: Measured<Vec<NoiseSample>>) -> anyhow::Result<NoiseSample> {
+    let Measured { samples, absent, failure, .. } = measured;
+    match samples.into_iter().next() {
+        Some(sample) => Ok(sample),
+        None => {
+            let why = failure.or_else(|| absent.into_iter().next().map(|one| one.reason));
+            bail!(why.unwrap_or_else(|| "nothing was measured".to_owned()))
+        }
+    }
+}
+
+fn assemble(
+    name: &str,
+    published: &Paper,
+    runs: &[PlacedRun],
+    tick_ns: f64,
+    (host, complete): (Map<String, Json>, bool),
+    open: &OpenRun,
+) -> Run {
+    let settings = json!({
+        "version": env!("CARGO_PKG_VERSION"), "paper": published.title, "model": name, "vcpus": VCPUS,
+        "quantum_ns": QUANTUM_NS, "repetitions": REPETITIONS, "warm_up_ns": WARM_UP_NS, "body": "add",
+        "tick_period_ns": tick_ns, "command_lines": { "every_cpu": EVERY_CPU, "one_cpu": ONE_CPU },
+    });
+    let absent = runs.iter().filter_map(|run| {
+        let reason = run.sample.as_ref().err()?.clone();
+        let what = format!("tick on {}, {}", run.tick.word(), run.placement.word());
+        Some(Absence { table: "paper".to_owned(), what, reason, remedy: None })
+    });
+    Run {
+        schema: SCHEMA.to_owned(),
+        experiment: "noise".to_owned(),
+        bench: "sim".to_owned(),
+        started_utc: open.started().to_string(),
+        complete,
+        host,
+        settings: settings.as_object().cloned().unwrap_or_default(),
+        observer: Map::new(),
+        warnings: vec![
+            "the guest is Linux on x86-64 with the core, the caches and the clock of the model; a tick of one CPU \
+             alone stands for Solaris, and a program without a kernel for Netra DPS"
+                .to_owned(),
+        ],
+        absent: absent.collect(),
+        tables: vec![paper(published, runs), findings(published, runs, tick_ns)],
+    }
+}
