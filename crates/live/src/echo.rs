@@ -202,15 +202,25 @@ fn serve_connections(listener: &TcpListener, stop: &Stop, clients: &Clients) -> 
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+    use std::thread::JoinHandle;
+
     use super::*;
 
-    #[test]
-    fn each_message_comes_back_after_its_delay() {
+    type Serving = JoinHandle<io::Result<()>>;
+
+    /// Its address, what stops it, and the thread that serves.
+    fn served() -> (SocketAddr, Stop, Serving) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let stop = Stop::new().unwrap();
         let until = stop.clone();
-        let serving = std::thread::spawn(move || serve(&listener, &until));
+        (address, stop, std::thread::spawn(move || serve(&listener, &until)))
+    }
+
+    #[test]
+    fn each_message_comes_back_after_its_delay() {
+        let (address, stop, serving) = served();
         let mut near = TcpStream::connect(address).unwrap();
         for delay in [Duration::ZERO, Duration::from_millis(5)] {
             let start = Instant::now();
@@ -227,11 +237,7 @@ mod tests {
 
     #[test]
     fn datagrams_are_answered_to_those_who_have_a_connection() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let stop = Stop::new().unwrap();
-        let until = stop.clone();
-        let serving = std::thread::spawn(move || serve(&listener, &until));
+        let (address, stop, serving) = served();
         let mut near = TcpStream::connect(address).unwrap();
         near.write_all(&message(Duration::ZERO)).unwrap();
         near.read_exact(&mut [0; MESSAGE_BYTES]).unwrap();
@@ -286,11 +292,7 @@ mod tests {
 
     #[test]
     fn no_more_connections_than_there_may_be() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let stop = Stop::new().unwrap();
-        let until = stop.clone();
-        let serving = std::thread::spawn(move || serve(&listener, &until));
+        let (address, stop, serving) = served();
         let mut near: Vec<TcpStream> =
             (0..=CONNECTIONS_MAX).map(|_| TcpStream::connect(address).unwrap()).collect();
         let answers = |one: &mut TcpStream| {

@@ -26,55 +26,56 @@ fn autoregressive(random: &mut Random, count: u64, correlation: f64) -> Batches 
     batches
 }
 
-/// A stream that is busy and quiet in turn, each for exponentially distributed times of mean `phase` in
-/// a window of 65,536. Busy: ten times as many values, each of mean 400 instead of 1,000.
+/// Times of values in a stream that is busy and quiet in turn, each for exponentially distributed times of
+/// mean `phase`, up to `window`; with whether it is busy. Busy: ten times as many values. `value` is called for
+/// each, before the next time is drawn.
+fn at_times_of_bursts(
+    random: &mut Random,
+    (phase, window): (f64, f64),
+    mut value: impl FnMut(&mut Random, f64, bool),
+) {
+    let mut at = 0.0;
+    let mut is_busy = random.below(2) == 0;
+    let mut end = phase * random.exponential();
+    while at < window {
+        let gap = if is_busy { 16.0 } else { 160.0 };
+        let next = at + gap * random.exponential();
+        if next > end {
+            (at, is_busy) = (end, !is_busy);
+            end = at + phase * random.exponential();
+            continue;
+        }
+        at = next;
+        if at < window {
+            value(random, at, is_busy);
+        }
+    }
+}
+
+/// Such a stream in a window of 65,536, whose values have a mean of 400 while it is busy, else of 1,000.
 fn bursts(random: &mut Random, phase: f64) -> Batches {
     const WINDOW: f64 = 65_536.0;
     let mut batches = Batches::covering(WINDOW as u64 - 1, BATCHES);
-    let mut at = 0.0;
-    let mut is_busy = random.below(2) == 0;
-    let mut end = phase * random.exponential();
-    while at < WINDOW {
-        let (gap, mean) = if is_busy { (16.0, 400.0) } else { (160.0, 1_000.0) };
-        let next = at + gap * random.exponential();
-        if next > end {
-            (at, is_busy) = (end, !is_busy);
-            end = at + phase * random.exponential();
-            continue;
-        }
-        at = next;
-        if at < WINDOW {
-            batches.record((mean * (0.5 + random.unit())) as u64, at as u64);
-        }
-    }
+    at_times_of_bursts(random, (phase, WINDOW), |random, at, is_busy| {
+        let mean = if is_busy { 400.0 } else { 1_000.0 };
+        batches.record((mean * (0.5 + random.unit())) as u64, at as u64);
+    });
     batches
 }
 
-/// Spans with two events, busy and quiet as in [`bursts`], in a window of 16,384: instructions, 200 to 400 in each, and cycles. A span
-/// takes 1 to 2 cycles for each instruction while it is busy, 3 to 4 when it finds cold caches after a quiet
-/// time; and by `reading` more of both.
+/// Spans with two events, busy and quiet in the same way, in a window of 16,384: instructions, 200 to 400 in
+/// each, and cycles. A span takes 1 to 2 cycles for each instruction while it is busy, 3 to 4 when it finds cold
+/// caches after a quiet time; and by `reading` more of both.
 fn events_of_bursts(random: &mut Random, phase: f64, reading: i64) -> Batches<JointBatch> {
     const WINDOW: f64 = 16_384.0;
     let mut batches = Batches::<JointBatch>::covering(WINDOW as u64 - 1, BATCHES);
-    let mut at = 0.0;
-    let mut is_busy = random.below(2) == 0;
-    let mut end = phase * random.exponential();
-    while at < WINDOW {
-        let (gap, cycles) = if is_busy { (16.0, 1.0) } else { (160.0, 3.0) };
-        let next = at + gap * random.exponential();
-        if next > end {
-            (at, is_busy) = (end, !is_busy);
-            end = at + phase * random.exponential();
-            continue;
-        }
-        at = next;
+    at_times_of_bursts(random, (phase, WINDOW), |random, at, is_busy| {
+        let cycles = if is_busy { 1.0 } else { 3.0 };
         let instructions = 200.0 + 200.0 * random.unit();
         let cycles = (instructions * (cycles + random.unit())).round() as i64;
         let sums = vec![instructions.round() as i64 + reading, cycles + reading];
-        if at < WINDOW {
-            batches.add_at(at as u64, &JointBatch { count: 1, sums });
-        }
-    }
+        batches.add_at(at as u64, &JointBatch { count: 1, sums });
+    });
     batches
 }
 

@@ -107,6 +107,27 @@ pub struct ContextStats {
 pub const PROBE_OVERHEAD_ERROR: f64 = 0.8;
 
 impl ContextStats {
+    /// A context that was entered `count` times, of whose spans nothing else is known yet.
+    #[must_use]
+    pub fn new(cpu: u32, context: Context, timing: Timing, count: u64) -> ContextStats {
+        ContextStats {
+            cpu,
+            context,
+            timing,
+            count,
+            own: Distribution::default(),
+            inclusive: Distribution::default(),
+            nested_count: 0,
+            special_count: 0,
+            clamped_count: 0,
+            clamped_total_ns: 0,
+            probe_overhead_total_ns: 0,
+            abandoned_count: 0,
+            shared: false,
+            events: EventSums::default(),
+        }
+    }
+
     /// Sum of the self times, ns, with the probe overhead subtracted: negative where more was subtracted
     /// than was measured.
     #[must_use]

@@ -170,22 +170,8 @@ const COUNTED_BY_KERNEL: [(&str, &str, u32); 2] =
 pub fn sample_of_counter(line: &Agreement) -> Option<ContextStats> {
     let count = line.kernel_exact.or(line.kernel_min).filter(|count| *count > 0)?;
     let (_, name, number) = COUNTED_BY_KERNEL.iter().find(|(label, _, _)| *label == line.line)?;
-    Some(ContextStats {
-        cpu: line.cpu,
-        context: Context { kind: ContextKind::Vector, number: *number, name: (*name).to_owned() },
-        timing: Timing::CountOnly,
-        count,
-        own: Distribution::default(),
-        inclusive: Distribution::default(),
-        nested_count: 0,
-        special_count: 0,
-        clamped_count: 0,
-        clamped_total_ns: 0,
-        probe_overhead_total_ns: 0,
-        abandoned_count: 0,
-        shared: false,
-        events: EventSums::default(),
-    })
+    let context = Context { kind: ContextKind::Vector, number: *number, name: (*name).to_owned() };
+    Some(ContextStats::new(line.cpu, context, Timing::CountOnly, count))
 }
 
 /// The window of a CPU from its state.

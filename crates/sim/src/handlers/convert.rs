@@ -81,25 +81,13 @@ fn source_of(cpu: u32, context: Context, used: &ContextUse, reading: &Reading) -
         reading.events.iter().filter_map(|(_, counter)| counts.get(*counter).copied()).collect()
     };
     ContextStats {
-        cpu,
-        context,
-        timing: Timing::Simulator,
-        count: used.completed,
-        own: Distribution::default(),
-        inclusive: Distribution::default(),
-        nested_count: 0,
-        special_count: 0,
-        clamped_count: 0,
-        clamped_total_ns: 0,
-        probe_overhead_total_ns: 0,
-        abandoned_count: 0,
-        shared: false,
         events: EventSums {
             spans: used.completed,
             own: of_events(&used.self_counts),
             inclusive: of_events(&used.inclusive),
             ..EventSums::default()
         },
+        ..ContextStats::new(cpu, context, Timing::Simulator, used.completed)
     }
 }
 

@@ -256,7 +256,7 @@ pub fn findings(paper: &Paper, runs: &[ModelRun]) -> Table {
 mod tests {
     use attribution::{Context, ContextKind};
     use record::Value;
-    use stats::{Batches, Distribution, JointBatch};
+    use stats::{Batches, JointBatch};
 
     use super::super::super::bench::Pass;
     use super::super::super::condition::Condition;
@@ -292,20 +292,8 @@ mod tests {
         let cells: Vec<JointBatch> = (0..SPANS).map(cell).collect();
         let total = |at: usize| cells.iter().map(|cell| cell.sums[at] as u64).sum();
         let own: Vec<u64> = (0..EVENTS.len()).map(total).collect();
+        let context = Context { kind, number: 0, name: name.to_owned() };
         ContextStats {
-            cpu: 0,
-            context: Context { kind, number: 0, name: name.to_owned() },
-            timing: Timing::Simulator,
-            count: SPANS,
-            own: Distribution::default(),
-            inclusive: Distribution::default(),
-            nested_count: 0,
-            special_count: 0,
-            clamped_count: 0,
-            clamped_total_ns: 0,
-            probe_overhead_total_ns: 0,
-            abandoned_count: 0,
-            shared: false,
             events: EventSums {
                 spans: SPANS,
                 inclusive: own.clone(),
@@ -313,6 +301,7 @@ mod tests {
                 batches: Batches { shift: 20, cells },
                 ..EventSums::default()
             },
+            ..ContextStats::new(0, context, Timing::Simulator, SPANS)
         }
     }
 
