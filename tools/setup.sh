@@ -29,6 +29,7 @@ as_root() {
 has_package() {
     case $1 in
     gcc) command -v cc >/dev/null ;;
+    python3-venv) python3 -c 'import ensurepip' 2>/dev/null ;;
     clang | make | pkg-config | git | shellcheck) command -v "$1" >/dev/null ;;
     libelf-dev) dpkg_has "$1" || pkg-config --exists libelf 2>/dev/null ;;
     zlib1g-dev) dpkg_has "$1" || pkg-config --exists zlib 2>/dev/null ;;

@@ -15,7 +15,8 @@ struct File {
 }
 
 /// What the walk does not enter: products, and what is not part of the project.
-const NOT_OURS: [&str; 4] = [".git", "target", "irqlab-runs", "book"];
+const NOT_OURS: [&str; 7] =
+    [".git", "target", "irqlab-runs", "book", "__pycache__", ".mypy_cache", ".pytest_cache"];
 
 fn collect(root: &Path, under: &Path, files: &mut Vec<File>) {
     for entry in fs::read_dir(under).unwrap().flatten() {

@@ -1,0 +1,114 @@
+//! The Debian package: the same bytes each time, and at work in a small Debian where it is installed.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use needs::Need;
+
+const IRQLAB: &str = env!("CARGO_BIN_EXE_irqlab");
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
+}
+
+/// Runs a program; a failure shows what it said.
+fn run(command: &mut Command) -> Output {
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}\n{said}", output.status);
+    output
+}
+
+/// Packs the command of this build; the package's file.
+fn pack(program: &Path, into: &Path) -> PathBuf {
+    let mut command = Command::new(root().join("tools/package"));
+    command.args(["--fast", "--program"]).arg(program).arg(into);
+    let output = run(command.env("SOURCE_DATE_EPOCH", "1700000000").current_dir("/"));
+    let said = String::from_utf8(output.stdout).unwrap();
+    PathBuf::from(said.lines().last().unwrap())
+}
+
+/// Whether packages can be made here.
+fn has_dpkg() -> bool {
+    let found = Command::new("dpkg-shlibdeps").arg("--version").output().is_ok();
+    if !found {
+        needs::not_run(Need::Other, "packages are made with Debian's dpkg-dev");
+    }
+    found
+}
+
+#[test]
+fn the_same_program_gives_the_same_package() {
+    if !has_dpkg() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let first = pack(Path::new(IRQLAB), &place.path().join("first"));
+    // Another file of the same contents, made at another time.
+    let copy = place.path().join("copy");
+    fs::copy(IRQLAB, &copy).unwrap();
+    let second = pack(&copy, &place.path().join("second"));
+    assert_ne!(fs::metadata(&copy).unwrap().mtime(), fs::metadata(IRQLAB).unwrap().mtime());
+    assert_eq!(first.file_name(), second.file_name());
+    assert!(fs::read(first).unwrap() == fs::read(second).unwrap(), "the packages differ");
+}
+
+/// Installs the package in a view of the small Debian, with the capabilities that `option` of setpriv(1)
+/// leaves; what was tried and came out. None where that cannot be done here.
+fn installed(option: &str) -> Option<HashMap<String, String>> {
+    if !has_dpkg() {
+        return None;
+    }
+    if !rustix::process::geteuid().is_root() {
+        needs::not_run(Need::Root, "a package is installed as root");
+        return None;
+    }
+    let debian = Command::new(root().join("tools/clean_root")).output().unwrap();
+    if !debian.status.success() {
+        needs::not_run(Need::Other, String::from_utf8_lossy(&debian.stderr));
+        return None;
+    }
+    let debian = String::from_utf8(debian.stdout).unwrap();
+    let place = tempfile::tempdir().unwrap();
+    let package = pack(Path::new(IRQLAB), place.path());
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "bash"]);
+    command.arg(root().join("crates/irqlab/tests/package/install.sh"));
+    command.arg(debian.lines().last().unwrap()).arg(place.path()).arg(package).arg(option);
+    let said = String::from_utf8(run(&mut command).stdout).unwrap();
+    let tried = said.lines().filter_map(|line| line.split_once(": "));
+    Some(tried.map(|(name, what)| (name.to_owned(), what.trim().to_owned())).collect())
+}
+
+#[test]
+fn an_installed_package_works_and_leaves_nothing() {
+    let Some(tried) = installed("--inh-caps=-all") else {
+        return needs::not_run(Need::Other, "the package is not installed");
+    };
+    assert!(tried["doctor"].contains(" ok, "), "{tried:?}");
+    assert_eq!(tried["man"], "/usr/share/man/man1/irqlab-handlers.1.gz");
+    // The real shells complete the word `hand`.
+    assert_eq!(tried["bash"], "handlers");
+    assert_eq!(tried["zsh"], "_irqlab");
+    assert_eq!(tried["fish"], "handlers");
+    assert_eq!(tried["left"], "");
+    // With the capabilities of the file a user without rights may measure, if root may.
+    if tried["doctor"].contains("`irqlab handlers` runs here") {
+        assert_eq!(tried["capabilities"], "/usr/bin/irqlab cap_perfmon,cap_bpf=ep");
+        assert!(tried["rights"].starts_with("ok "), "{tried:?}");
+    }
+}
+
+/// As in a container. The kernel refuses to start a program whose file has a capability that may not be
+/// had there.
+#[test]
+fn without_the_capabilities_it_is_installed_without_them_and_starts() {
+    let Some(tried) = installed("--bounding-set=-bpf,-perfmon") else {
+        return needs::not_run(Need::Other, "the package is not installed");
+    };
+    assert_eq!(tried["capabilities"], "");
+    assert!(tried["doctor"].contains(" ok, "), "{tried:?}");
+}
