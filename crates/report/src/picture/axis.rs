@@ -6,7 +6,7 @@ use plotters::coord::ranged1d::{
     KeyPointHint, KeyPointWeight, NoDefaultFormatting, Ranged, ValueFormatter,
 };
 
-use crate::human::{Quantity, tick};
+use crate::human::{Quantity, Unit, tick};
 
 /// Most numbers at a linear axis, about.
 const TICKS: f64 = 6.0;
@@ -18,13 +18,14 @@ const DECADES_MANY: f64 = 5.5;
 const FACTOR_SMALL: f64 = 5.0;
 
 /// An axis of finite values.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
     /// What it shows, with the scale where that is not linear.
     pub title: String,
     low: f64,
     high: f64,
     is_logarithmic: bool,
+    quantity: Quantity,
     /// Numbers, and how they are written.
     ticks: Vec<(f64, String)>,
     /// Lines of the grid without a number.
@@ -68,7 +69,58 @@ impl Axis {
         let ticks: Vec<(f64, String)> = ticks.into_iter().map(label).collect();
         let (low, high) = (ticks[0].0, ticks[ticks.len() - 1].0);
         let title = title.to_owned();
-        Axis { title, low, high, is_logarithmic: false, ticks, between: Vec::new() }
+        Axis { title, low, high, is_logarithmic: false, quantity, ticks, between: Vec::new() }
+    }
+
+    /// A linear axis from one value to another, with the round numbers between them.
+    pub fn between(title: &str, quantity: Quantity, low: f64, high: f64) -> Axis {
+        let mut axis = Axis::linear(title, quantity, low, high);
+        (axis.low, axis.high) = (low, high.max(low + low.abs() * 1e-9 + 1e-9));
+        let (low, high) = axis.ends();
+        axis.ticks.retain(|(number, _)| *number >= low && *number <= high);
+        axis
+    }
+
+    /// A linear axis of changes in both directions, at least as far as `most` from none.
+    pub fn changes(title: &str, most: f64) -> Axis {
+        let unit = Quantity::Share.unit(1.0);
+        let most = if most.is_finite() && most > 1e-9 { most } else { 0.01 };
+        let upwards = multiples(0.0, most / unit.size);
+        let sides =
+            upwards.iter().skip(1).rev().map(|number| -number).chain(upwards.iter().copied());
+        let label = |number: f64| match number {
+            0.0 => "0".to_owned(),
+            below if below < 0.0 => format!("−{}", tick(-below * unit.size, unit)),
+            above => format!("+{}", tick(above * unit.size, unit)),
+        };
+        let ticks: Vec<(f64, String)> =
+            sides.map(|number| (number * unit.size, label(number))).collect();
+        let high = ticks[ticks.len() - 1].0;
+        let (title, quantity) = (title.to_owned(), Quantity::Share);
+        Axis {
+            title,
+            low: -high,
+            high,
+            is_logarithmic: false,
+            quantity,
+            ticks,
+            between: Vec::new(),
+        }
+    }
+
+    /// An axis of names, the first at the upper or right end; each has the middle of a step of 1.
+    pub fn names(names: &[String]) -> Axis {
+        let high = names.len().max(1) as f64;
+        let label = |(at, name): (usize, &String)| (high - at as f64 - 0.5, name.clone());
+        let ticks = names.iter().enumerate().map(label).collect();
+        let (title, quantity) = (String::new(), Quantity::Count);
+        Axis { title, low: 0.0, high, is_logarithmic: false, quantity, ticks, between: Vec::new() }
+    }
+
+    /// The same axis with its upper end so many times farther, for words after the longest bar.
+    pub fn extended(mut self, factor: f64) -> Axis {
+        self.high = self.low + (self.high - self.low) * factor;
+        self
     }
 
     /// The same, which ends where the values do.
@@ -197,7 +249,17 @@ impl Axis {
             _ => (1.0, 10.0),
         };
         let title = format!("{title} (logarithmic)");
-        Axis { title, low, high, is_logarithmic: true, ticks, between }
+        Axis { title, low, high, is_logarithmic: true, quantity, ticks, between }
+    }
+
+    /// Whether equal distances are equal factors.
+    pub fn is_logarithmic(&self) -> bool {
+        self.is_logarithmic
+    }
+
+    /// The units in which its numbers may be written, ascending.
+    pub fn units(&self) -> &'static [Unit] {
+        self.quantity.scale()
     }
 
     /// The range of the values.

@@ -12,7 +12,7 @@ use crate::picture::axis::Axis;
 use crate::picture::chart::{Chart, room_for};
 use crate::picture::palette::PALE;
 use crate::picture::rows;
-use crate::picture::sheet::{Area, Heading, Undrawn};
+use crate::picture::sheet::{Area, Heading, Sheet, Undrawn};
 use crate::row::Row;
 
 /// A quantum is a peak, and has the colour of its cause, when it took so many times the minimum.
@@ -32,7 +32,7 @@ struct Point {
 ///
 /// # Errors
 /// When plotters fails.
-pub fn repetitions_svg(run: &Run) -> Result<Option<String>, Undrawn> {
+pub fn repetitions(run: &Run) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("fwq_quanta") else { return Ok(None) };
     let causes = Causes::largest(rows(table).filter_map(|row| {
         let cause = name_of(&row, "largest_name")?;
@@ -150,7 +150,7 @@ mod tests {
     }
 
     fn drawn(run: &Run) -> String {
-        repetitions_svg(run).unwrap().expect("a picture")
+        repetitions(run).unwrap().expect("a picture").file()
     }
 
     #[test]
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn one_repetition_is_a_picture_and_none_is_not() {
         checked(&drawn(&run([(0, 0, None)])));
-        assert_eq!(repetitions_svg(&run([])).unwrap(), None);
+        assert_eq!(repetitions(&run([])).unwrap(), None);
     }
 
     /// Quanta of 100 us with ticks, and quanta of which no two neighbours are alike.

@@ -8,7 +8,7 @@ use crate::picture::axis::Axis;
 use crate::picture::chart::{Chart, Look, room_for};
 use crate::picture::palette::SOFT_INK;
 use crate::picture::rows;
-use crate::picture::sheet::{Heading, Undrawn, WIDTH, draw, units};
+use crate::picture::sheet::{Heading, Sheet, Undrawn, WIDTH, draw, units};
 
 /// Height of a row of panels, pixels.
 const PANEL: f64 = 320.0;
@@ -26,7 +26,7 @@ struct Pair {
 ///
 /// # Errors
 /// When plotters fails.
-pub fn paper_svg(run: &Run) -> Result<Option<String>, Undrawn> {
+pub fn paper(run: &Run) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("paper") else { return Ok(None) };
     let schemes = Schemes::of(rows(table).map(|row| text(&row, "scheme")));
     let mut numbers: Vec<String> = rows(table).map(|row| row.alone("table")).collect();
@@ -74,12 +74,12 @@ pub fn paper_svg(run: &Run) -> Result<Option<String>, Undrawn> {
     let y = Axis::logarithmic("factor", Quantity::Count, factors.0.min(1.0), factors.1.max(1.0));
     let right = room_for(schemes.names());
     let split = (WIDTH - right) / 2.0;
-    let svg = draw(&heading, PANEL * pairs.len() as f64, |area| {
+    let sheet = draw(&heading, PANEL * pairs.len() as f64, |area| {
         for (place, Pair { number, load, sides: [published, here] }) in pairs.iter().enumerate() {
             let top = units(PANEL) * place as i32;
             let cut = |from: f64, to: f64| {
                 let size = (units(to - from) as u32, units(PANEL) as u32);
-                area.clone().shrink((units(from), top), size)
+                area.part((units(from), top), size)
             };
             let titles = [format!("Table {number}, published"), format!("Here, load {load}")];
             let areas = [(cut(0.0, split), room_for([].into_iter())), (cut(split, WIDTH), right)];
@@ -95,5 +95,5 @@ pub fn paper_svg(run: &Run) -> Result<Option<String>, Undrawn> {
         }
         Ok(())
     })?;
-    Ok(Some(svg))
+    Ok(Some(sheet))
 }
