@@ -91,11 +91,11 @@ const tables = async (page, name) => {
 };
 
 const zoom = async (page, name) => {
-  const figures = page.locator("figure:has(.tools)");
+  const figures = page.locator(".medium:has(.tools):visible");
   const count = await figures.count();
   for (let at = 0; at < count; at += 1) {
     const figure = figures.nth(at);
-    const svg = figure.locator("svg");
+    const svg = figure.locator(".picture svg");
     const before = await svg.innerHTML();
     const labels = () => svg.locator("text").evaluateAll((all) => all.filter((one) => one.style.display !== "none").map((one) => one.textContent));
     await figure.getByRole("button", { name: "Zoom in" }).click();
@@ -142,9 +142,9 @@ for (const path of pages) {
   found.title = await page.title();
   hold(name, await page.locator("h1").count() === 1, "not one first heading");
   hold(name, await page.locator("#answers .sentence").count() > 0, "no answer");
+  await page.screenshot({ path: join(screenshots, `${name}-first.png`) });
   await shoot(page, name, "light");
   await shootParts(page, name, "light");
-  await page.screenshot({ path: join(screenshots, `${name}-first.png`) });
   Object.assign(found, await tables(page, name));
   found.zoomed = await zoom(page, name);
   await page.evaluate(() => scrollTo(0, 0));
@@ -175,7 +175,7 @@ for (const path of pages) {
   await shoot(page, name, "phone");
   await page.setViewportSize(SIZES.wide);
   // The keyboard reaches the answers, the colours, and every picture and table.
-  await page.evaluate(() => { document.activeElement?.blur(); scrollTo(0, 0); });
+  await page.reload();
   await page.keyboard.press("Tab");
   hold(name, await page.evaluate(() => document.activeElement.className) === "skip", "the first key press does not reach the skip link");
   await page.pdf({ path: join(screenshots, `${name}.pdf`), format: "A4" });

@@ -224,6 +224,7 @@ fn groups<'a>(
             left -= group.len();
         }
         groups.retain(|group| !group.is_empty());
+        more += usize::try_from(table.row_count()).unwrap_or(usize::MAX) - table.rows().len();
         hidden.extend((more > 0).then(|| format!("{} more", rows_of(more))));
     }
     groups

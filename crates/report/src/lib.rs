@@ -22,6 +22,6 @@ mod words;
 pub use export::{csv, csv_omissions, json};
 pub use markdown::{markdown, markdown_run};
 pub use page::{Changes, Entry, page};
-pub use picture::{Picture, Undrawn, pictures, repetitions_svg};
+pub use picture::{Picture, Undrawn, needed, pictures, repetitions_svg};
 pub use terminal::{TerminalOptions, terminal};
 pub use trace::{Group, Slice, Track, perfetto};

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use lab::compare::{Plan, compare, tables};
-use record::{Run, SCHEMA, read_run};
+use record::{Run, SCHEMA, read_run, read_run_parts};
 use report::{Changes, Entry};
 use serde_json::{Map, json};
 
@@ -44,7 +44,13 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         let output = args.output.display();
         anyhow::bail!(Usage(format!("{output} exists already (--force replaces it)")));
     }
-    let runs = args.runs.iter().map(|path| read_run(path)).collect::<Result<Vec<_>, _>>()?;
+    // Runs that are compared are read in full.
+    let is_alone = args.runs.len() == 1;
+    let read = |path: &PathBuf| match is_alone {
+        true => read_run_parts(path, report::needed),
+        false => read_run(path),
+    };
+    let runs = args.runs.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     let names: Vec<String> = args.runs.iter().map(|path| path.display().to_string()).collect();
     let compared = compared(&runs, &names);
     let entries: Vec<Entry<'_>> =

@@ -222,9 +222,9 @@ fn run_section(runs: &[Entry<'_>], at: usize, entry: Entry<'_>) -> Markup {
     let (for_people, for_programs): (Vec<_>, Vec<_>) = run
         .tables
         .iter()
-        .filter(|table| !table.rows().is_empty())
+        .filter(|table| table.row_count() > 0)
         .partition(|table| table.display.rows_max != Some(0));
-    let empty: Vec<_> = run.tables.iter().filter(|table| table.rows().is_empty()).collect();
+    let empty: Vec<_> = run.tables.iter().filter(|table| table.row_count() == 0).collect();
     html! {
         section id=(format!("run-{number}")) aria-labelledby=(format!("run-{number}-title")) {
             h2 id=(format!("run-{number}-title")) {

@@ -122,7 +122,8 @@
   let serial = 0;
   for (const svg of all("svg[data-plots]")) {
     const plots = JSON.parse(svg.dataset.plots);
-    if (!plots.length) continue;
+    // Of bars, all is to be seen.
+    if (plots.every((plot) => plot.names)) continue;
     const elements = [...svg.children];
     const numbers = (element, names) => names.map((name) => parseFloat(element.getAttribute(name)));
     const points = (element) => element.getAttribute("points").trim().split(/\s+/)
@@ -162,11 +163,14 @@
       plot.value = (share) => plot.log ? low * (high / low) ** share : low + (high - low) * share;
       plot.added = [];
     }
-    // Shows the part of each axis between two shares of it.
-    let range = [0, 1];
+    // Plots with the same axis are zoomed together; buttons and keys are for those that were dragged last.
+    for (const plot of plots) plot.range = [0, 1];
+    let current = plots[0];
+    const together = () => plots.filter((plot) => plot.log === current.log && `${plot.ends}` === `${current.ends}`);
+    // Shows the part of the axis between two shares of it.
     const show = (from, to) => {
-      range = [from, to];
-      for (const plot of plots) {
+      for (const plot of together()) {
+        plot.range = [from, to];
         const [left, right] = plot.x, [, bottom] = plot.y, width = right - left;
         const move = (x) => left + ((x - left) / width - from) / (to - from) * width;
         for (const [element, first] of plot.first) {
@@ -196,19 +200,19 @@
           plot.added.push(line, text);
         }
       }
-      reset.disabled = from === 0 && to === 1;
-      const [one] = plots;
-      output.textContent = reset.disabled ? "" : `${written(one.value(from), one.units)} to ${written(one.value(to), one.units)}`;
+      reset.disabled = plots.every((plot) => plot.range[0] === 0 && plot.range[1] === 1);
+      const whole = from === 0 && to === 1;
+      output.textContent = whole ? "" : `${written(current.value(from), current.units)} to ${written(current.value(to), current.units)}`;
     };
     const zoom = (factor, at = 0.5) => {
-      const [from, to] = range, width = Math.min(1, (to - from) * factor);
+      const [from, to] = current.range, width = Math.min(1, (to - from) * factor);
       if (width < 1e-4) return;
       const start = Math.min(Math.max(from + (to - from) * at - width * at, 0), 1 - width);
       show(start, width === 1 ? 1 : start + width);
     };
     const shift = (by) => {
-      const width = range[1] - range[0];
-      const start = Math.min(Math.max(range[0] + by * width, 0), 1 - width);
+      const width = current.range[1] - current.range[0];
+      const start = Math.min(Math.max(current.range[0] + by * width, 0), 1 - width);
       show(start, start + width);
     };
     // Buttons, keys, and a drag from one end of what is wanted to the other.
@@ -226,7 +230,8 @@
     add("Zoom out", () => zoom(2));
     add("◂ Left", () => shift(-0.5));
     add("Right ▸", () => shift(0.5));
-    const reset = add("Whole axis", () => show(0, 1));
+    const whole = () => { for (current of plots) show(0, 1); [current] = plots; };
+    const reset = add("Whole axis", whole);
     reset.disabled = true;
     const output = document.createElement("output");
     output.setAttribute("aria-live", "polite");
@@ -236,7 +241,7 @@
     all("button", tools).forEach((button) => button.setAttribute("aria-label", `${button.textContent}: ${title}`));
     holder.before(tools);
     holder.addEventListener("keydown", (event) => {
-      const action = { "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2), "0": () => show(0, 1) }[event.key];
+      const action = { "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2), "0": whole }[event.key];
       if (action && !event.ctrlKey && !event.metaKey) { action(); event.preventDefault(); }
     });
     const place = (event) => {
@@ -246,6 +251,7 @@
     };
     let drag = null;
     svg.addEventListener("pointerdown", (event) => {
+      // A finger scrolls.
       const start = event.pointerType === "mouse" && event.button === 0 && place(event);
       if (!start) return;
       drag = { ...start, rect: make("rect", { class: "brush", x: start.x, width: 0, y: start.plot.y[0], height: start.plot.y[1] - start.plot.y[0] }) };
@@ -266,7 +272,9 @@
       drag = null;
       rect.remove();
       if (to === undefined || Math.abs(to - x) < 20) return;
-      const share = (one) => range[0] + (one - plot.x[0]) / (plot.x[1] - plot.x[0]) * (range[1] - range[0]);
+      current = plot;
+      const [low, high] = plot.range;
+      const share = (one) => low + (one - plot.x[0]) / (plot.x[1] - plot.x[0]) * (high - low);
       show(share(Math.min(x, to)), share(Math.max(x, to)));
     });
   }

@@ -25,6 +25,7 @@ pub struct Axis {
     low: f64,
     high: f64,
     is_logarithmic: bool,
+    is_of_names: bool,
     quantity: Quantity,
     /// Numbers, and how they are written.
     ticks: Vec<(f64, String)>,
@@ -69,7 +70,16 @@ impl Axis {
         let ticks: Vec<(f64, String)> = ticks.into_iter().map(label).collect();
         let (low, high) = (ticks[0].0, ticks[ticks.len() - 1].0);
         let title = title.to_owned();
-        Axis { title, low, high, is_logarithmic: false, quantity, ticks, between: Vec::new() }
+        Axis {
+            title,
+            low,
+            high,
+            is_logarithmic: false,
+            is_of_names: false,
+            quantity,
+            ticks,
+            between: Vec::new(),
+        }
     }
 
     /// A linear axis from one value to another, with the round numbers between them.
@@ -81,27 +91,31 @@ impl Axis {
         axis
     }
 
-    /// A linear axis of changes in both directions, at least as far as `most` from none.
-    pub fn changes(title: &str, most: f64) -> Axis {
+    /// A linear axis of changes from `low` (at most 0) to `high` (at least 0).
+    pub fn changes(title: &str, low: f64, high: f64) -> Axis {
         let unit = Quantity::Share.unit(1.0);
-        let most = if most.is_finite() && most > 1e-9 { most } else { 0.01 };
-        let upwards = multiples(0.0, most / unit.size);
-        let sides =
-            upwards.iter().skip(1).rev().map(|number| -number).chain(upwards.iter().copied());
+        let (low, high) = (low.min(0.0), high.max(0.0));
+        let high = if high - low > 1e-9 { high } else { 0.01 };
+        // Steps of one size on both sides of none.
+        let step = multiples(0.0, high.max(-low) / unit.size)[1];
+        let first = (low / unit.size / step - 1e-9).floor();
+        let last = (high / unit.size / step + 1e-9).ceil();
         let label = |number: f64| match number {
-            0.0 => "0".to_owned(),
             below if below < 0.0 => format!("−{}", tick(-below * unit.size, unit)),
+            0.0 => "0".to_owned(),
             above => format!("+{}", tick(above * unit.size, unit)),
         };
+        let numbers = (0..=(last - first) as usize).map(|at| (first + at as f64) * step);
         let ticks: Vec<(f64, String)> =
-            sides.map(|number| (number * unit.size, label(number))).collect();
-        let high = ticks[ticks.len() - 1].0;
+            numbers.map(|number| (number * unit.size, label(number))).collect();
+        let (low, high) = (ticks[0].0, ticks[ticks.len() - 1].0);
         let (title, quantity) = (title.to_owned(), Quantity::Share);
         Axis {
             title,
-            low: -high,
+            low,
             high,
             is_logarithmic: false,
+            is_of_names: false,
             quantity,
             ticks,
             between: Vec::new(),
@@ -112,9 +126,18 @@ impl Axis {
     pub fn names(names: &[String]) -> Axis {
         let high = names.len().max(1) as f64;
         let label = |(at, name): (usize, &String)| (high - at as f64 - 0.5, name.clone());
-        let ticks = names.iter().enumerate().map(label).collect();
+        let ticks = names.iter().enumerate().rev().map(label).collect();
         let (title, quantity) = (String::new(), Quantity::Count);
-        Axis { title, low: 0.0, high, is_logarithmic: false, quantity, ticks, between: Vec::new() }
+        Axis {
+            title,
+            low: 0.0,
+            high,
+            is_logarithmic: false,
+            is_of_names: true,
+            quantity,
+            ticks,
+            between: Vec::new(),
+        }
     }
 
     /// The same axis with its upper end so many times farther, for words after the longest bar.
@@ -249,12 +272,26 @@ impl Axis {
             _ => (1.0, 10.0),
         };
         let title = format!("{title} (logarithmic)");
-        Axis { title, low, high, is_logarithmic: true, quantity, ticks, between }
+        Axis {
+            title,
+            low,
+            high,
+            is_logarithmic: true,
+            is_of_names: false,
+            quantity,
+            ticks,
+            between,
+        }
     }
 
     /// Whether equal distances are equal factors.
     pub fn is_logarithmic(&self) -> bool {
         self.is_logarithmic
+    }
+
+    /// Whether it has names, and no numbers.
+    pub fn is_of_names(&self) -> bool {
+        self.is_of_names
     }
 
     /// The units in which its numbers may be written, ascending.

@@ -5,7 +5,7 @@ use plotters::style::{Color, RGBColor};
 use super::axis::Axis;
 use super::chart::{Chart, Look, room_for_names};
 use super::palette::{INK, SOFT_INK};
-use super::sheet::{Area, Undrawn, WORDS, short, width_of};
+use super::sheet::{Area, NARROW_BELOW, Undrawn, WORDS, short, width_of};
 
 /// Height of a bar with the room around it, pixels.
 const STEP: f64 = 24.0;
@@ -25,6 +25,8 @@ pub struct Bar {
     pub interval: Option<(f64, f64)>,
     /// What is written after it.
     pub label: String,
+    /// What is written after that where there is room for it.
+    pub detail: String,
 }
 
 impl Bar {
@@ -60,7 +62,12 @@ pub fn draw_bars(
     let right = 22.0;
     // Room for the words after the longest bar.
     let (wide, _) = area.size();
-    let words = bars.iter().map(|bar| width_of(&bar.label, WORDS)).fold(0.0, f64::max) + 14.0;
+    let is_narrow = wide < NARROW_BELOW;
+    let label = |bar: &Bar| match is_narrow {
+        true => bar.label.clone(),
+        false => format!("{}{}", bar.label, bar.detail),
+    };
+    let words = bars.iter().map(|bar| width_of(&label(bar), WORDS)).fold(0.0, f64::max) + 14.0;
     let plot = (wide - left - right).max(words + 40.0);
     let x = axis(most);
     let x = x.extended(plot / (plot - words));
@@ -77,7 +84,7 @@ pub fn draw_bars(
         if let Some(interval) = bar.interval {
             chart.bar_whisker(middle, interval, Look { colour: INK, pattern: 0 })?;
         }
-        chart.words_after(&bar.label, (bar.reach(), middle), SOFT_INK)?;
+        chart.words_after(&label(bar), (bar.reach(), middle), SOFT_INK)?;
     }
     Ok(())
 }

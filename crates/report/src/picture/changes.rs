@@ -7,7 +7,7 @@ use super::axis::Axis;
 use super::chart::{Chart, Look, room_for_names};
 use super::palette::{BLUE, GREY, INK, ORANGE, VERMILION};
 use super::rows;
-use super::sheet::{Entry, Heading, Sheet, Undrawn, WIDTH, draw, short, units};
+use super::sheet::{Entry, Heading, NARROW_BELOW, Sheet, Undrawn, draw, units};
 use crate::human;
 use crate::row::Row;
 
@@ -48,11 +48,30 @@ fn change(row: &Row<'_>) -> Option<Change> {
     Some(Change { name: name.trim().to_owned(), verdict: row.alone("verdict"), ratio, ends })
 }
 
+/// Names without the words that all start with, of limited length: the end says which figure it is.
+fn names(shown: &[&Change], most: usize) -> Vec<String> {
+    let words: Vec<Vec<&str>> = shown.iter().map(|one| one.name.split(' ').collect()).collect();
+    let shortest = words.iter().map(Vec::len).min().unwrap_or(1);
+    let shared = (0..shortest.saturating_sub(1))
+        .take_while(|at| words.iter().all(|one| one[*at] == words[0][*at]))
+        .count();
+    let name = |one: Vec<&str>| {
+        let name = one[shared..].join(" ");
+        let over = name.chars().count().saturating_sub(most);
+        if over == 0 {
+            name
+        } else {
+            format!("…{}", name.chars().skip(over + 1).collect::<String>())
+        }
+    };
+    words.into_iter().map(name).collect()
+}
+
 /// Changes with intervals; none for a run that is no comparison.
 ///
 /// # Errors
 /// When plotters fails.
-pub fn changes(run: &Run) -> Result<Option<Sheet>, Undrawn> {
+pub fn changes(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("differences") else { return Ok(None) };
     let all: Vec<Change> = rows(table).filter_map(|row| change(&row)).collect();
     let is_news = |one: &&Change| !matches!(one.verdict.as_str(), "equal" | "can't tell");
@@ -98,14 +117,20 @@ pub fn changes(run: &Run) -> Result<Option<Sheet>, Undrawn> {
                       differences."
             .to_owned(),
     };
-    let names: Vec<String> = shown.iter().map(|one| short(&one.name)).collect();
-    let high = 80.0 + STEP * shown.len() as f64;
-    let sheet = draw(&heading, high, |area| {
+    let names = names(&shown, if width < NARROW_BELOW { 30 } else { 56 });
+    let height = 80.0 + STEP * shown.len() as f64;
+    let sheet = draw(&heading, width, height, |area| {
         let left = room_for_names(names.iter().map(String::as_str));
-        let x = Axis::changes("change from the first run", most);
+        let ends = |pick: fn(&(f64, f64)) -> f64| {
+            let both = |one: &&Change| one.ends.unwrap_or((one.ratio, one.ratio));
+            shown.iter().map(both).map(move |ends| pick(&ends)).collect::<Vec<f64>>()
+        };
+        let low = ends(|ends| ends.0).into_iter().fold(0.0, f64::min).max(-most);
+        let high = ends(|ends| ends.1).into_iter().fold(0.0, f64::max).min(most);
+        let x = Axis::changes("change from the first run", low, high);
         let y = Axis::names(&names);
-        let part = area.part((0, 0), (units(WIDTH) as u32, units(high) as u32));
-        let mut chart = Chart::with_room(&part, "", [&x, &y], [left, 22.0])?;
+        let part = area.part((0, 0), (units(width) as u32, units(height) as u32));
+        let mut chart = Chart::with_room(&part, "", [&x, &y], [left, 34.0])?;
         let none = INK;
         chart.line(
             &[(0.0, 0.0), (0.0, names.len() as f64)],

@@ -8,7 +8,7 @@ use plotters::style::text_anchor::HPos;
 use plotters::style::{Color, RGBColor, ShapeStyle};
 
 use super::axis::Axis;
-use super::palette::{FINE_GRID, GRID, INK, PALE, PAPER, SOFT_INK};
+use super::palette::{FINE_GRID, GRID, INK, PAPER, SOFT_INK};
 use super::sheet::{Area, Plot, SUBTITLE, Undrawn, WORDS, at, bold, short, units, width_of, words};
 
 /// Room above a plot, pixels, with a title and without.
@@ -122,9 +122,11 @@ impl<'s> Chart<'s> {
             .set_label_area_size(LabelAreaPosition::Left, units(left - 12.0))
             .build_cartesian_2d(x.clone(), y.clone())?;
         let thin = |colour: RGBColor| colour.stroke_width(units(1.0) as u32);
-        context
-            .configure_mesh()
-            .bold_line_style(thin(GRID))
+        let mut mesh = context.configure_mesh();
+        if y.is_of_names() {
+            mesh.disable_y_mesh();
+        }
+        mesh.bold_line_style(thin(GRID))
             .light_line_style(thin(FINE_GRID))
             .axis_style(thin(SOFT_INK))
             .label_style(words(WORDS, SOFT_INK))
@@ -135,7 +137,9 @@ impl<'s> Chart<'s> {
             .draw()?;
         let (across, down) = context.plotting_area().get_pixel_range();
         let ends = |range: std::ops::Range<i32>| (range.start, range.end);
-        area.note(Plot { x: ends(across), y: ends(down), axis: x.clone() });
+        let is_of_names = y.is_of_names();
+        let plot = Plot { x: ends(across), y: ends(down), axis: x.clone(), is_of_names };
+        area.note(plot);
         Ok(Chart { context, area: area.clone(), axes: [x, y] })
     }
 
@@ -265,6 +269,10 @@ impl<'s> Chart<'s> {
         colour: RGBColor,
     ) -> Result<(), Undrawn> {
         let (x, y) = self.pixel(point);
+        // A grid line would go through them.
+        let (from, half) = (x + units(4.0), units(WORDS * 0.6));
+        let behind = [(from, y - half), (from + units(width_of(text, WORDS) * 0.9), y + half)];
+        self.area.draw(&Rectangle::new(behind, PAPER.filled()))?;
         let style = words(WORDS, colour).pos(at(HPos::Left));
         self.area.draw_text(text, &style, (x + units(6.0), y))
     }
@@ -371,8 +379,9 @@ impl<'s> Chart<'s> {
             let start = right + units(LABEL_GAP);
             let place = place.round() as i32;
             let line = vec![(x.min(right) + units(5.0), y), (start - units(3.0), place)];
-            self.area.draw(&PathElement::new(line, PALE.stroke_width(units(0.8) as u32)))?;
-            let style = words(WORDS, label.colour).pos(at(HPos::Left));
+            let leader = label.colour.mix(0.6).stroke_width(units(1.0) as u32);
+            self.area.draw(&PathElement::new(line, leader))?;
+            let style = words(WORDS, INK).pos(at(HPos::Left));
             self.area.draw_text(&short(&label.name), &style, (start, place))?;
         }
         Ok(())

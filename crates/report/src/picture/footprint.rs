@@ -6,7 +6,7 @@ use super::axis::Axis;
 use super::bars::{Bar, draw_bars, height};
 use super::palette::{BLUE, GREEN, ORANGE, VERMILION};
 use super::rows;
-use super::sheet::{Entry, Heading, Sheet, Undrawn, WIDTH, draw, units};
+use super::sheet::{Entry, Heading, Sheet, Undrawn, draw, units};
 use crate::human::{self, Quantity};
 use crate::row::Row;
 
@@ -30,6 +30,7 @@ fn by_level(
     mut heading: Heading,
     table: &Table,
     axis: &str,
+    width: f64,
     bar: impl Fn(&Row<'_>) -> Option<Bar>,
 ) -> Result<Option<Sheet>, Undrawn> {
     let (mut panels, mut dropped) = (Vec::new(), 0);
@@ -51,11 +52,11 @@ fn by_level(
     }
     heading.description += &format!(" The numbers are in table {} of the run.", table.name);
     let whole: f64 = panels.iter().map(|(_, bars)| height(bars.len())).sum();
-    let sheet = draw(&heading, whole, |area| {
+    let sheet = draw(&heading, width, whole, |area| {
         let mut top = 0.0;
         for (title, bars) in &panels {
             let high = height(bars.len());
-            let part = area.part((0, units(top)), (units(WIDTH) as u32, units(high) as u32));
+            let part = area.part((0, units(top)), (units(width) as u32, units(high) as u32));
             top += high;
             draw_bars(&part, title, bars, |most| Axis::linear(axis, Quantity::Count, 0.0, most))?;
         }
@@ -68,7 +69,7 @@ fn by_level(
 ///
 /// # Errors
 /// When plotters fails.
-pub fn displaced(run: &Run) -> Result<Option<Sheet>, Undrawn> {
+pub fn displaced(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("footprint") else { return Ok(None) };
     let largest = rows(table)
         .filter_map(|row| Some((row.number("displaced_lines")?, row)))
@@ -87,7 +88,7 @@ pub fn displaced(run: &Run) -> Result<Option<Sheet>, Undrawn> {
         description: "Bars of displaced lines, by cache level, stimulus and method.".to_owned(),
         ..Heading::default()
     };
-    by_level(heading, table, "displaced cache lines", |row| {
+    by_level(heading, table, "displaced cache lines", width, |row| {
         let value = row.number("displaced_lines")?.max(0.0);
         let ends =
             row.number("displaced_ci95_low_lines").zip(row.number("displaced_ci95_high_lines"));
@@ -100,7 +101,8 @@ pub fn displaced(run: &Run) -> Result<Option<Sheet>, Undrawn> {
             name: format!("{}, {}", row.alone("stimulus"), row.alone("method")),
             parts: vec![(value, if is_bound { ORANGE } else { BLUE })],
             interval: ends.map(|(low, high)| (low.max(0.0), high.max(0.0))),
-            label: format!("{sign}{} lines{share}", human::number(value)),
+            label: format!("{sign}{}", human::number(value)),
+            detail: format!(" lines{share}"),
         })
     })
 }
@@ -109,7 +111,7 @@ pub fn displaced(run: &Run) -> Result<Option<Sheet>, Undrawn> {
 ///
 /// # Errors
 /// When plotters fails.
-pub fn evictors(run: &Run) -> Result<Option<Sheet>, Undrawn> {
+pub fn evictors(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("by_context") else { return Ok(None) };
     let modes = [("user", BLUE), ("kernel", VERMILION), ("exception", ORANGE)];
     let colour = |mode: &str| {
@@ -127,7 +129,7 @@ pub fn evictors(run: &Run) -> Result<Option<Sheet>, Undrawn> {
         legend: legend.collect(),
         description: "Bars of misses, by cache level, stimulus and context.".to_owned(),
     };
-    by_level(heading, table, "additional misses", |row| {
+    by_level(heading, table, "additional misses", width, |row| {
         let value = row.number("misses").filter(|misses| *misses > 0.0)?;
         let half = row.number("misses_ci95");
         Some(Bar {
@@ -135,6 +137,7 @@ pub fn evictors(run: &Run) -> Result<Option<Sheet>, Undrawn> {
             parts: vec![(value, colour(&row.alone("mode")))],
             interval: half.map(|half| ((value - half).max(0.0), value + half)),
             label: human::number(value),
+            detail: String::new(),
         })
     })
 }

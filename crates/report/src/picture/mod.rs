@@ -12,11 +12,12 @@ mod palette;
 mod sheet;
 mod signal;
 
-use record::{Run, Table};
+use record::{Part, Run, Table};
 
 use crate::row::Row;
 pub use palette::colours_css;
-pub use sheet::{Sheet, Undrawn};
+use sheet::WIDTH;
+pub use sheet::{NARROW, Sheet, Undrawn};
 
 /// The rows of a table.
 fn rows(table: &Table) -> impl Iterator<Item = Row<'_>> {
@@ -35,7 +36,7 @@ pub struct Picture {
 }
 
 /// Draws a picture, if the run has its tables.
-type Draw = fn(&Run) -> Result<Option<Sheet>, Undrawn>;
+type Draw = fn(&Run, f64) -> Result<Option<Sheet>, Undrawn>;
 
 /// All kinds of pictures: name, tables, and what draws it; in the order of a page.
 const KINDS: [(&str, &[&str], Draw); 15] = [
@@ -56,14 +57,43 @@ const KINDS: [(&str, &[&str], Draw); 15] = [
     ("regions", &["regions"], signal::regions),
 ];
 
+/// The columns that pictures need of tables that may be long.
+const LONG: [(&str, &[&str]); 2] = [
+    ("detours", &["cpu", "start_ns", "length_ns", "largest_name"]),
+    ("fwq_quanta", &["cpu", "start_ns", "duration_ns", "attributed_ns", "largest_name"]),
+];
+
+/// What a page needs of a table, which is seen without its rows: of a table for programs, what its pictures
+/// show.
+pub fn needed(table: &Table) -> Part {
+    let is_for_programs = table.display.rows_max == Some(0);
+    let is_drawn = KINDS.iter().any(|(_, tables, _)| tables.contains(&table.name.as_str()));
+    let columns = LONG.iter().find(|(name, _)| *name == table.name);
+    match (is_for_programs, is_drawn, columns) {
+        (true, false, _) => Part::Outline,
+        (true, true, Some((_, columns))) => {
+            Part::Columns(columns.iter().map(|name| (*name).to_owned()).collect())
+        }
+        _ => Part::All,
+    }
+}
+
 /// All pictures that the run has tables for.
 ///
 /// # Errors
 /// When they cannot be drawn.
 pub fn pictures(run: &Run) -> Result<Vec<Picture>, Undrawn> {
+    pictures_at(run, WIDTH)
+}
+
+/// The same, so many pixels wide.
+///
+/// # Errors
+/// As [`pictures`].
+pub fn pictures_at(run: &Run, width: f64) -> Result<Vec<Picture>, Undrawn> {
     let mut drawn = Vec::new();
     for (name, tables, draw) in KINDS {
-        drawn.extend(draw(run)?.map(|sheet| Picture { name, tables, sheet }));
+        drawn.extend(draw(run, width)?.map(|sheet| Picture { name, tables, sheet }));
     }
     Ok(drawn)
 }
@@ -73,7 +103,7 @@ pub fn pictures(run: &Run) -> Result<Vec<Picture>, Undrawn> {
 /// # Errors
 /// When it cannot be drawn.
 pub fn repetitions_svg(run: &Run) -> Result<Option<String>, Undrawn> {
-    Ok(noise::repetitions(run)?.map(|sheet| sheet.file()))
+    Ok(noise::repetitions(run, WIDTH)?.map(|sheet| sheet.file()))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::picture::axis::Axis;
 use crate::picture::bars::{Bar, draw_bars, height};
 use crate::picture::palette::{BLUE, GREY, ORANGE, SKY, VERMILION};
 use crate::picture::rows;
-use crate::picture::sheet::{Entry, Heading, Sheet, Undrawn, WIDTH, draw, units};
+use crate::picture::sheet::{Entry, Heading, Sheet, Undrawn, draw, units};
 use crate::row::Row;
 
 /// Most contexts of a condition.
@@ -54,10 +54,17 @@ fn bar(row: &Row<'_>, events: Option<&Table>) -> (Bar, bool) {
         ],
         None => vec![(share, colour(&text(row, "kind")))],
     };
-    let mean = row.number("self_mean_ns").map(human::ns).unwrap_or_default();
+    let mean = row.number("self_mean_ns").filter(|mean| *mean > 0.0);
     let rate = row.number("rate_hz").map(human::rate).unwrap_or_default();
-    let label = format!("{} = {mean} × {rate}", human::percent(share));
-    (Bar { name: context(row), parts, interval: None, label }, stalls.is_some())
+    let label = human::percent(share);
+    let detail = match mean {
+        Some(mean) => format!(" = {} × {rate}", human::ns(mean)),
+        // Below the detection limit: its mean is no number to multiply.
+        None => format!(" at {rate}"),
+    };
+    let half = row.number("self_mean_ci95_ns").zip(mean).map(|(half, mean)| share * half / mean);
+    let interval = half.map(|half| ((share - half).max(0.0), share + half));
+    (Bar { name: context(row), parts, interval, label, detail }, stalls.is_some())
 }
 
 fn colour(kind: &str) -> RGBColor {
@@ -68,7 +75,7 @@ fn colour(kind: &str) -> RGBColor {
 ///
 /// # Errors
 /// When plotters fails.
-pub fn costs(run: &Run) -> Result<Option<Sheet>, Undrawn> {
+pub fn costs(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("handlers") else { return Ok(None) };
     let events = run.table("events").filter(|table| table.column("self_total").is_some());
     let (conditions, more) = conditions(table);
@@ -115,6 +122,7 @@ pub fn costs(run: &Run) -> Result<Option<Sheet>, Undrawn> {
                 .to_owned()
         }
     }];
+    notes[0] += " Whiskers: 95 % intervals of the mean.";
     notes.extend(left_out(more, dropped, "handlers"));
     let share = first.number("self_cpu_ratio").unwrap_or(0.0);
     let heading = Heading {
@@ -131,11 +139,11 @@ pub fn costs(run: &Run) -> Result<Option<Sheet>, Undrawn> {
                 .to_owned(),
     };
     let whole: f64 = panels.iter().map(|(_, bars)| height(bars.len())).sum();
-    let sheet = draw(&heading, whole, |area| {
+    let sheet = draw(&heading, width, whole, |area| {
         let mut top = 0.0;
         for (title, bars) in &panels {
             let high = height(bars.len());
-            let part = area.part((0, units(top)), (units(WIDTH) as u32, units(high) as u32));
+            let part = area.part((0, units(top)), (units(width) as u32, units(high) as u32));
             top += high;
             draw_bars(&part, title, bars, |most| {
                 Axis::linear("share of CPU time", Quantity::Share, 0.0, most)

@@ -9,7 +9,7 @@ use crate::picture::axis::Axis;
 use crate::picture::chart::{Chart, Label, Look, PATTERNS, room_for};
 use crate::picture::palette::SERIES;
 use crate::picture::rows;
-use crate::picture::sheet::{Heading, Sheet, Undrawn, WIDTH, draw, units};
+use crate::picture::sheet::{Heading, Sheet, Undrawn, draw, units};
 use crate::row::Row;
 
 /// Most contexts of a panel.
@@ -82,7 +82,7 @@ fn exceedance(table: &Table, of: &Row<'_>) -> Vec<(f64, f64)> {
 ///
 /// # Errors
 /// When plotters fails.
-pub fn distribution(run: &Run) -> Result<Option<Sheet>, Undrawn> {
+pub fn distribution(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("handlers") else { return Ok(None) };
     let histograms = run.table("histograms").filter(|table| !table.rows().is_empty());
     let (conditions, more) = conditions(table);
@@ -136,10 +136,10 @@ pub fn distribution(run: &Run) -> Result<Option<Sheet>, Undrawn> {
     };
     let x = Axis::logarithmic("self time of a span", Quantity::Time, times.0, times.1);
     let y = Axis::logarithmic("share of spans that are longer", Quantity::Share, shares.0, 1.0);
-    let sheet = draw(&heading, PANEL * panels.len() as f64, |area| {
+    let sheet = draw(&heading, width, PANEL * panels.len() as f64, |area| {
         for (at, (title, curves)) in panels.iter().enumerate() {
             let part = area
-                .part((0, units(PANEL) * at as i32), (units(WIDTH) as u32, units(PANEL) as u32));
+                .part((0, units(PANEL) * at as i32), (units(width) as u32, units(PANEL) as u32));
             let right = room_for(curves.iter().map(|curve| curve.name.as_str()));
             let mut chart = Chart::new(&part, title, [&x, &y], right)?;
             let mut labels = Vec::new();

@@ -8,13 +8,11 @@ use crate::picture::axis::Axis;
 use crate::picture::bars::{Bar, draw_bars, height};
 use crate::picture::palette::{BLUE, VERMILION};
 use crate::picture::rows;
-use crate::picture::sheet::{Area, Heading, Sheet, Undrawn, WIDTH, draw, units};
+use crate::picture::sheet::{Area, Heading, NARROW_BELOW, Sheet, Undrawn, draw, units};
 use crate::row::Row;
 
 /// Most contexts of a panel.
 const CONTEXTS_MAX: usize = 8;
-/// Panels next to each other.
-const COLUMNS: usize = 2;
 
 /// Columns of table `ratios`, and what a panel is called; the first is not a part of 1.
 const MEASURES: [(&str, &str); 7] = [
@@ -46,6 +44,7 @@ fn bar(row: &Row<'_>, column: &str, conditions: usize) -> Option<Bar> {
         parts: vec![(value, colour)],
         interval: half.map(|half| ((value - half).max(0.0), value + half)),
         label,
+        detail: String::new(),
     })
 }
 
@@ -53,7 +52,7 @@ fn bar(row: &Row<'_>, column: &str, conditions: usize) -> Option<Bar> {
 ///
 /// # Errors
 /// When plotters fails.
-pub fn efficiency(run: &Run) -> Result<Option<Sheet>, Undrawn> {
+pub fn efficiency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("ratios") else { return Ok(None) };
     let (conditions, _) = conditions(table);
     // The contexts that cost most first, as in the picture of costs.
@@ -98,15 +97,16 @@ pub fn efficiency(run: &Run) -> Result<Option<Sheet>, Undrawn> {
                 .to_owned(),
         ..Heading::default()
     };
+    let columns = if width < NARROW_BELOW { 1 } else { 2 };
     let heights: Vec<f64> = panels
-        .chunks(COLUMNS)
+        .chunks(columns)
         .map(|line| height(line.iter().map(|(.., bars)| bars.len()).max().unwrap_or(0)))
         .collect();
-    let sheet = draw(&heading, heights.iter().sum(), |area| {
+    let sheet = draw(&heading, width, heights.iter().sum(), |area| {
         let mut top = 0.0;
-        for (line, high) in panels.chunks(COLUMNS).zip(&heights) {
+        for (line, high) in panels.chunks(columns).zip(&heights) {
             for (at, (column, title, bars)) in line.iter().enumerate() {
-                let wide = WIDTH / COLUMNS as f64;
+                let wide = width / columns as f64;
                 let high = height(bars.len()).min(*high);
                 let part = area.part(
                     (units(wide * at as f64), units(top)),

@@ -6,7 +6,7 @@ use record::{Table, Value};
 use crate::escape::plain;
 use crate::picture::palette::{BLACK, GREY, PALE, SERIES};
 use crate::picture::rows;
-use crate::picture::sheet::{Area, Entry, Heading, Sheet, Undrawn, WIDTH, draw, units};
+use crate::picture::sheet::{Area, Entry, Heading, Sheet, Undrawn, draw, units};
 use crate::row::Row;
 
 /// Height of a panel, pixels.
@@ -33,6 +33,7 @@ pub fn cpus(table: &Table) -> Vec<String> {
 pub fn by_cpu(
     mut heading: Heading,
     table: &Table,
+    width: f64,
     panel: impl Fn(&Area<'_>, &str) -> Result<(), Undrawn>,
 ) -> Result<Option<Sheet>, Undrawn> {
     let mut cpus = cpus(table);
@@ -51,10 +52,10 @@ pub fn by_cpu(
         cpus.join(", "),
         plain(&table.name)
     );
-    let sheet = draw(&heading, PANEL * cpus.len() as f64, |area| {
+    let sheet = draw(&heading, width, PANEL * cpus.len() as f64, |area| {
         for (number, cpu) in cpus.iter().enumerate() {
             let top = units(PANEL) * number as i32;
-            let size = (units(WIDTH) as u32, units(PANEL) as u32);
+            let size = (units(width) as u32, units(PANEL) as u32);
             panel(&area.part((0, top), size), cpu)?;
         }
         Ok(())

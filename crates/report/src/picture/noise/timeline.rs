@@ -9,7 +9,7 @@ use crate::human::Quantity;
 use crate::picture::axis::Axis;
 use crate::picture::chart::{Chart, room_for, room_for_names};
 use crate::picture::rows;
-use crate::picture::sheet::{Area, Heading, Sheet, Undrawn, WIDTH, draw, short, units};
+use crate::picture::sheet::{Area, Heading, Sheet, Undrawn, draw, short, units};
 
 /// Most CPUs of the picture.
 const CPUS_MAX: usize = 8;
@@ -47,7 +47,7 @@ fn detours(table: &Table, cpu: &str) -> Vec<Detour> {
 ///
 /// # Errors
 /// When plotters fails.
-pub fn timeline(run: &Run) -> Result<Option<Sheet>, Undrawn> {
+pub fn timeline(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("detours").filter(|table| !table.rows().is_empty()) else {
         return Ok(None);
     };
@@ -107,11 +107,11 @@ pub fn timeline(run: &Run) -> Result<Option<Sheet>, Undrawn> {
         of_cpus.iter().map(|(_, all)| lines(close(all), all, &causes)).collect();
     let close_height = |lines: &Vec<(usize, String)>| AROUND + LINE * lines.len() as f64;
     let whole: f64 = lines.iter().map(|lines| OVERVIEW + close_height(lines)).sum();
-    let sheet = draw(&heading, whole, |area| {
+    let sheet = draw(&heading, width, whole, |area| {
         let mut top = 0.0;
         for ((cpu, all), lines) in of_cpus.iter().zip(&lines) {
             let mut part = |high: f64| {
-                let part = area.part((0, units(top)), (units(WIDTH) as u32, units(high) as u32));
+                let part = area.part((0, units(top)), (units(width) as u32, units(high) as u32));
                 top += high;
                 part
             };
