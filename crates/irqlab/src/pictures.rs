@@ -1,6 +1,7 @@
 //! `--pictures`: what the verbs that draw have in common.
 
 use record::{Attachment, Run};
+use report::Picture;
 
 use crate::console;
 
@@ -29,9 +30,9 @@ impl PictureArgs {
                 if pictures.is_empty() {
                     console::warn("--pictures: this run has nothing to draw");
                 }
-                let attachment = |(name, svg): (&str, String)| Attachment {
-                    name: name.to_owned(),
-                    contents: svg.into_bytes(),
+                let attachment = |picture: Picture| Attachment {
+                    name: format!("{}.svg", picture.name),
+                    contents: picture.sheet.file().into_bytes(),
                 };
                 pictures.into_iter().map(attachment).collect()
             }

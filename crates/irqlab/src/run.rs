@@ -355,20 +355,21 @@ pub fn text(
     main_table: Option<&str>,
 ) -> anyhow::Result<String> {
     let all_rows = printing.all || printing.table.is_some();
+    let one;
     let selected = match &printing.table {
         Some(name) => {
-            let tables = vec![table(run, name)?.clone()];
-            Run { tables, ..run.clone() }
+            one = run.with_tables(vec![table(run, name)?.clone()]);
+            &one
         }
-        None => run.clone(),
+        None => run,
     };
     Ok(match printing.format() {
-        Format::Table => report::terminal(&selected, terminal_options(directory, all_rows)),
-        Format::Json => report::json(&selected),
-        Format::Csv => csv(&selected, main_table, printing.all),
+        Format::Table => report::terminal(selected, terminal_options(directory, all_rows)),
+        Format::Json => report::json(selected),
+        Format::Csv => csv(selected, main_table, printing.all),
         Format::Markdown => match &selected.tables[..] {
             [only] if printing.table.is_some() => report::markdown(only),
-            _ => report::markdown_run(&selected),
+            _ => report::markdown_run(selected),
         },
     })
 }

@@ -18,18 +18,19 @@ use crate::table::{Column, Kind, Table, Value};
 const BATCH_ROWS: usize = 1 << 14;
 
 /// The table in `file`, which must match the manifest's entry; or what is wrong with it.
-pub(crate) fn decode(file: File, entry: &TableEntry) -> Result<Table, String> {
+/// The file has so many columns.
+pub(crate) fn decode(file: File, entry: &TableEntry, columns: usize) -> Result<Table, String> {
     // The Parquet library panics on some damaged files. The entry is all that it borrows, and it does
     // not change it.
-    let outcome = catch_unwind(AssertUnwindSafe(|| decode_unguarded(file, entry)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| decode_unguarded(file, entry, columns)));
     outcome.unwrap_or_else(|_| Err("damaged: the Parquet decoder gave up on it".to_owned()))
 }
 
-fn decode_unguarded(file: File, entry: &TableEntry) -> Result<Table, String> {
+fn decode_unguarded(file: File, entry: &TableEntry, columns: usize) -> Result<Table, String> {
     let reader = SerializedFileReader::new(file).map_err(|error| error.to_string())?;
     let metadata = reader.metadata();
     let schema = metadata.file_metadata().schema_descr();
-    let places = column_places(schema, entry)?;
+    let places = column_places(schema, entry, columns)?;
     let groups = metadata.row_groups().iter().map(|group| group.num_rows());
     let counts = groups.map(usize::try_from).collect::<Result<Vec<_>, _>>();
     let counts = counts.map_err(|_| "a row group has a negative row count".to_owned())?;
@@ -43,29 +44,48 @@ fn decode_unguarded(file: File, entry: &TableEntry) -> Result<Table, String> {
     let mut budget = TextBudget::new();
     for (index, &count) in counts.iter().enumerate() {
         let group = reader.get_row_group(index).map_err(|error| error.to_string())?;
-        let mut rows: Vec<Vec<Value>> = Vec::new();
+        let mut readers = Vec::new();
         for (column, &place) in entry.columns.iter().zip(&places) {
-            let values = read_column(group.as_ref(), place, column.kind, count, &mut budget)
-                .map_err(|error| format!("column {}: {error}", column.name))?;
-            rows.resize_with(count, || Vec::with_capacity(places.len()));
-            for (row, value) in rows.iter_mut().zip(values) {
-                row.push(value);
-            }
+            let cells = cells(group.as_ref(), place, column.kind).map_err(in_column(column))?;
+            readers.push((column, cells));
         }
-        rows.into_iter().for_each(|row| table.push(row));
+        // Batch by batch across the columns: a row is written while it is in the caches.
+        let mut done = 0;
+        while done < count {
+            let batch = BATCH_ROWS.min(count - done);
+            let mut rows: Vec<Vec<Value>> = Vec::new();
+            for (column, read) in &mut readers {
+                let values = read(batch).map_err(in_column(column))?;
+                if values.len() != batch {
+                    let ends = format!("ends after {} of {count} rows", done + values.len());
+                    return Err(in_column(column)(ends));
+                }
+                rows.resize_with(batch, || Vec::with_capacity(places.len()));
+                for (row, value) in rows.iter_mut().zip(values) {
+                    budget.check(&value).map_err(in_column(column))?;
+                    row.push(value);
+                }
+            }
+            rows.into_iter().for_each(|row| table.push(row));
+            done += batch;
+        }
     }
     Ok(table)
 }
 
-/// The positions of the manifest's columns in the file, which must have the same columns.
-fn column_places(schema: &SchemaDescriptor, entry: &TableEntry) -> Result<Vec<usize>, String> {
+fn in_column(column: &Column) -> impl Fn(String) -> String + '_ {
+    |error| format!("column {}: {error}", column.name)
+}
+
+/// The positions of the entry's columns in the file, which must have so many as the manifest says.
+fn column_places(
+    schema: &SchemaDescriptor,
+    entry: &TableEntry,
+    columns: usize,
+) -> Result<Vec<usize>, String> {
     let found = schema.columns();
-    if found.len() != entry.columns.len() {
-        return Err(format!(
-            "{} columns, but the manifest says {}",
-            found.len(),
-            entry.columns.len()
-        ));
+    if found.len() != columns {
+        return Err(format!("{} columns, but the manifest says {columns}", found.len()));
     }
     let mut places = Vec::new();
     for wanted in &entry.columns {
@@ -96,23 +116,18 @@ fn kind_of(column: &ColumnDescriptor) -> Option<Kind> {
     Kind::ALL.into_iter().find(|kind| parquet_type(*kind) == found)
 }
 
-fn read_column(
-    group: &dyn RowGroupReader,
-    place: usize,
-    kind: Kind,
-    count: usize,
-    budget: &mut TextBudget,
-) -> Result<Vec<Value>, String> {
+/// Reads so many values of a column, or as many as it still has.
+type Cells<'g> = Box<dyn FnMut(usize) -> Result<Vec<Value>, String> + 'g>;
+
+fn cells(group: &dyn RowGroupReader, place: usize, kind: Kind) -> Result<Cells<'_>, String> {
     match kind {
-        Kind::Bool => read_values::<BoolType>(group, place, count, budget, |v| Ok(Value::Bool(v))),
-        Kind::Uint => read_values::<Int64Type>(group, place, count, budget, |value| {
-            Ok(Value::Uint(value.cast_unsigned()))
-        }),
-        Kind::Int => read_values::<Int64Type>(group, place, count, budget, |v| Ok(Value::Int(v))),
-        Kind::Real => {
-            read_values::<DoubleType>(group, place, count, budget, |v| Ok(Value::Real(v)))
+        Kind::Bool => values::<BoolType>(group, place, |value| Ok(Value::Bool(value))),
+        Kind::Uint => {
+            values::<Int64Type>(group, place, |value| Ok(Value::Uint(value.cast_unsigned())))
         }
-        Kind::Text => read_values::<ByteArrayType>(group, place, count, budget, text),
+        Kind::Int => values::<Int64Type>(group, place, |value| Ok(Value::Int(value))),
+        Kind::Real => values::<DoubleType>(group, place, |value| Ok(Value::Real(value))),
+        Kind::Text => values::<ByteArrayType>(group, place, text),
     }
 }
 
@@ -121,36 +136,33 @@ fn text(bytes: ByteArray) -> Result<Value, String> {
     Ok(Value::Text(text.to_owned()))
 }
 
-/// Reads exactly `count` values of a column, in batches, so that a wrong `count` costs no memory.
-fn read_values<T: DataType>(
-    group: &dyn RowGroupReader,
+/// Batches are of limited size, so that a wrong count costs no memory.
+fn values<'g, T: DataType + 'g>(
+    group: &'g dyn RowGroupReader,
     place: usize,
-    count: usize,
-    budget: &mut TextBudget,
     make: fn(T::T) -> Result<Value, String>,
-) -> Result<Vec<Value>, String> {
+) -> Result<Cells<'g>, String> {
     let reader = group.get_column_reader(place).map_err(|error| error.to_string())?;
     let mut reader = get_typed_column_reader::<T>(reader);
-    let mut cells = Vec::new();
-    while cells.len() < count {
-        let mut levels = Vec::new();
-        let mut values = Vec::new();
-        let batch = BATCH_ROWS.min(count - cells.len());
-        let (records, _, _) = reader
-            .read_records(batch, Some(&mut levels), None, &mut values)
-            .map_err(|error| error.to_string())?;
-        if records == 0 || levels.len() != records {
-            return Err(format!("ends after {} of {count} rows", cells.len()));
+    let (mut levels, mut found) = (Vec::new(), Vec::new());
+    Ok(Box::new(move |wanted| {
+        let mut cells = Vec::with_capacity(wanted);
+        while cells.len() < wanted {
+            levels.clear();
+            let (records, _, _) = reader
+                .read_records(wanted - cells.len(), Some(&mut levels), None, &mut found)
+                .map_err(|error| error.to_string())?;
+            if records == 0 || levels.len() != records {
+                break;
+            }
+            let mut found = found.drain(..);
+            for level in &levels {
+                cells.push(match level {
+                    0 => Value::Absent,
+                    _ => make(found.next().ok_or("fewer values than it announces")?)?,
+                });
+            }
         }
-        let mut values = values.into_iter();
-        for level in levels {
-            let value = match level {
-                0 => Value::Absent,
-                _ => make(values.next().ok_or("fewer values than it announces")?)?,
-            };
-            budget.check(&value)?;
-            cells.push(value);
-        }
-    }
-    Ok(cells)
+        Ok(cells)
+    }))
 }

@@ -45,16 +45,56 @@ pub enum ReadError {
     },
 }
 
+/// What to read of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// All of it.
+    All,
+    /// All rows of the columns with these names; the table has no others.
+    Columns(Vec<String>),
+    /// No rows: [`Table::row_count`] says how many there are.
+    Outline,
+}
+
 /// Reads the run directory `dir`.
 ///
 /// # Errors
 /// When a file cannot be read, is damaged or beyond [`crate::limits`], or is of a schema that this
 /// version does not know.
 pub fn read_run(dir: &Path) -> Result<Run, ReadError> {
+    read_run_parts(dir, |_| Part::All)
+}
+
+/// The same with the parts of tables that are asked for: `part` sees each table without its rows.
+///
+/// # Errors
+/// As [`read_run`]; of a table whose rows are not read, the size of its file alone is checked.
+pub fn read_run_parts(dir: &Path, mut part: impl FnMut(&Table) -> Part) -> Result<Run, ReadError> {
     let manifest = read_manifest(&dir.join(manifest::FILE))?;
     let (mut run, entries) = manifest.into_run();
-    for entry in &entries {
-        run.tables.push(read_table(dir, entry)?);
+    for mut entry in entries {
+        let outline = Table::outline(&entry.name, &entry.doc, entry.columns.clone(), entry.rows)
+            .displayed(entry.display.clone());
+        run.tables.push(match part(&outline) {
+            Part::All => read_table(dir, &entry, entry.columns.len())?,
+            Part::Columns(names) => {
+                let all = entry.columns.len();
+                entry.columns.retain(|column| names.contains(&column.name));
+                // Hints name columns, which may not be among these.
+                entry.display = crate::display::TableDisplay {
+                    title: entry.display.title,
+                    notes: entry.display.notes,
+                    rows_max: entry.display.rows_max,
+                    ..Default::default()
+                };
+                read_table(dir, &entry, all)?
+            }
+            Part::Outline => {
+                let path = dir.join(manifest::table_file(&entry.name));
+                check_size(&path, &open(&path)?, &entry)?;
+                outline
+            }
+        });
     }
     Ok(run)
 }
@@ -96,11 +136,22 @@ fn shape(entry: &TableEntry) -> limits::Shape<'_> {
     limits::Shape { name, columns, display, rows: *rows }
 }
 
-fn read_table(dir: &Path, entry: &TableEntry) -> Result<Table, ReadError> {
+/// Reads the columns of the entry from a file that has so many.
+fn read_table(dir: &Path, entry: &TableEntry, columns: usize) -> Result<Table, ReadError> {
     let path = dir.join(manifest::table_file(&entry.name));
     let file = open(&path)?;
     check_bytes(&path, &file, entry)?;
-    decode(file, entry).map_err(|what| corrupt(&path, what))
+    decode(file, entry, columns).map_err(|what| corrupt(&path, what))
+}
+
+/// Compares the size of the file with the manifest's.
+fn check_size(path: &Path, file: &File, entry: &TableEntry) -> Result<(), ReadError> {
+    let size = file.metadata().map_err(failed(path))?.len();
+    if size == entry.bytes {
+        return Ok(());
+    }
+    let than = if size < entry.bytes { "fewer" } else { "more" };
+    Err(corrupt(path, format!("{than} bytes than the {} it had", entry.bytes)))
 }
 
 /// Compares size and checksum with the manifest's.

@@ -50,6 +50,24 @@ pub struct Run {
 }
 
 impl Run {
+    /// The same run with other tables.
+    #[must_use]
+    pub fn with_tables(&self, tables: Vec<Table>) -> Run {
+        Run {
+            schema: self.schema.clone(),
+            experiment: self.experiment.clone(),
+            bench: self.bench.clone(),
+            started_utc: self.started_utc.clone(),
+            complete: self.complete,
+            host: self.host.clone(),
+            settings: self.settings.clone(),
+            observer: self.observer.clone(),
+            warnings: self.warnings.clone(),
+            absent: self.absent.clone(),
+            tables,
+        }
+    }
+
     /// The table of that name.
     #[must_use]
     pub fn table(&self, name: &str) -> Option<&Table> {

@@ -91,6 +91,8 @@ pub struct Table {
     /// Its columns, in order.
     pub columns: Vec<Column>,
     rows: Vec<Vec<Value>>,
+    /// Rows that were not read.
+    unread: u64,
 }
 
 impl Value {
@@ -225,7 +227,12 @@ impl Table {
     /// An empty table without display hints.
     pub fn new(name: &str, doc: &str, columns: Vec<Column>) -> Self {
         let (name, doc) = (name.to_owned(), doc.to_owned());
-        Table { name, doc, display: TableDisplay::default(), columns, rows: Vec::new() }
+        Table { name, doc, display: TableDisplay::default(), columns, rows: Vec::new(), unread: 0 }
+    }
+
+    /// A table of so many rows, which were not read.
+    pub(crate) fn outline(name: &str, doc: &str, columns: Vec<Column>, rows: u64) -> Self {
+        Table { unread: rows, ..Table::new(name, doc, columns) }
     }
 
     /// Adds a row.
@@ -242,7 +249,13 @@ impl Table {
         self.rows.push(row);
     }
 
-    /// The rows, in order.
+    /// The number of rows, those that were not read among them.
+    #[must_use]
+    pub fn row_count(&self) -> u64 {
+        self.rows.len() as u64 + self.unread
+    }
+
+    /// The rows, in order; none where they were not read.
     #[must_use]
     pub fn rows(&self) -> &[Vec<Value>] {
         &self.rows

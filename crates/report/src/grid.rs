@@ -39,6 +39,8 @@ pub(crate) struct Group {
 
 /// What is shown of a table.
 pub(crate) struct Grid {
+    /// Names of the columns.
+    pub names: Vec<String>,
     pub headings: Vec<String>,
     /// The unit of each column; empty for those without.
     pub units: Vec<String>,
@@ -54,11 +56,17 @@ pub(crate) struct Grid {
 }
 
 impl Grid {
+    /// The grid of a table; `all_rows`: also those that its hints hide.
     pub fn new(table: &Table, all_rows: bool) -> Grid {
+        Grid::bounded(table, all_rows, ROWS_MAX)
+    }
+
+    /// The same, with at most so many rows of a table whose hints have no limit.
+    pub fn bounded(table: &Table, all_rows: bool, rows_max: usize) -> Grid {
         let columns: Vec<&Column> =
             table.columns.iter().filter(|column| is_shown(table, column, all_rows)).collect();
         let mut hidden = Vec::new();
-        let groups = groups(table, all_rows, &mut hidden);
+        let groups = groups(table, all_rows, rows_max, &mut hidden);
         let units: Vec<Unit> = columns
             .iter()
             .map(|column| {
@@ -76,6 +84,7 @@ impl Grid {
                 .collect(),
         };
         Grid {
+            names: columns.iter().map(|column| column.name.clone()).collect(),
             headings: columns.iter().map(|column| human::heading(column)).collect(),
             units: units.iter().map(|unit| unit.label.to_owned()).collect(),
             aligns: columns.iter().map(|column| align(column)).collect(),
@@ -133,6 +142,7 @@ impl Grid {
         self.aligns.remove(index);
         self.priorities.remove(index);
         self.units.remove(index);
+        self.names.remove(index);
         for row in self.groups.iter_mut().flat_map(|group| &mut group.rows) {
             row.remove(index);
         }
@@ -171,7 +181,12 @@ fn align(column: &Column) -> Align {
 }
 
 /// The rows that are shown, in groups; notes what is left out.
-fn groups<'a>(table: &'a Table, all_rows: bool, hidden: &mut Vec<String>) -> Vec<Vec<Row<'a>>> {
+fn groups<'a>(
+    table: &'a Table,
+    all_rows: bool,
+    rows_max: usize,
+    hidden: &mut Vec<String>,
+) -> Vec<Vec<Row<'a>>> {
     let display = &table.display;
     let filter = display.filter.as_ref().filter(|_| !all_rows);
     let mut groups: Vec<Vec<Row<'a>>> = Vec::new();
@@ -200,7 +215,7 @@ fn groups<'a>(table: &'a Table, all_rows: bool, hidden: &mut Vec<String>) -> Vec
         hidden.push(format!("{} {}", rows_of(others), escape::plain(&filter.others)));
     }
     if !all_rows {
-        let max = display.rows_max.map_or(ROWS_MAX, |max| usize::try_from(max).unwrap_or(ROWS_MAX));
+        let max = display.rows_max.map_or(rows_max, |max| usize::try_from(max).unwrap_or(rows_max));
         let mut left = max;
         let mut more = 0;
         for group in &mut groups {
@@ -209,6 +224,7 @@ fn groups<'a>(table: &'a Table, all_rows: bool, hidden: &mut Vec<String>) -> Vec
             left -= group.len();
         }
         groups.retain(|group| !group.is_empty());
+        more += usize::try_from(table.row_count()).unwrap_or(usize::MAX) - table.rows().len();
         hidden.extend((more > 0).then(|| format!("{} more", rows_of(more))));
     }
     groups

@@ -72,7 +72,8 @@ pub(crate) enum Quantity {
 }
 
 impl Quantity {
-    fn scale(self) -> Scale {
+    /// Its units, ascending.
+    pub(crate) fn scale(self) -> Scale {
         match self {
             Quantity::Time => TIME,
             Quantity::Rate => RATE,

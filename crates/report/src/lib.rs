@@ -12,6 +12,7 @@ mod export;
 mod grid;
 pub mod human;
 mod markdown;
+mod page;
 mod picture;
 mod row;
 mod terminal;
@@ -20,6 +21,7 @@ mod words;
 
 pub use export::{csv, csv_omissions, json};
 pub use markdown::{markdown, markdown_run};
-pub use picture::{Undrawn, pictures, repetitions_svg};
+pub use page::{Changes, Entry, page};
+pub use picture::{Picture, Undrawn, needed, pictures, repetitions_svg};
 pub use terminal::{TerminalOptions, terminal};
 pub use trace::{Group, Slice, Track, perfetto};

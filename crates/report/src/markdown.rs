@@ -33,7 +33,7 @@ pub fn markdown(table: &Table) -> String {
         }
         blocks.push(block);
     }
-    if table.rows().is_empty() {
+    if table.row_count() == 0 {
         blocks.push("(no rows)\n".to_owned());
     }
     if !grid.hidden.is_empty() {
@@ -53,7 +53,7 @@ pub fn markdown_run(run: &Run) -> String {
     let warnings = words::warnings(run);
     let warnings = warnings.iter().map(|text| format!("- **{}**\n", escape::markdown(text)));
     blocks.push(warnings.collect());
-    for table in run.tables.iter().filter(|table| !table.rows().is_empty()) {
+    for table in run.tables.iter().filter(|table| table.row_count() > 0) {
         blocks.push(format!("## {}\n", escape::markdown(&table.name)));
         blocks.push(escape::markdown(words::table_title(table)) + "\n");
         blocks.push(markdown(table));

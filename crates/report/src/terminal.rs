@@ -53,7 +53,7 @@ pub fn terminal(run: &Run, options: TerminalOptions) -> String {
         options.paint(Style::Alarm, &text)
     });
     blocks.push(warnings.collect::<String>());
-    let shown = |table: &&Table| options.all_rows || !table.rows().is_empty();
+    let shown = |table: &&Table| options.all_rows || table.row_count() > 0;
     blocks.extend(run.tables.iter().filter(shown).map(|table| self::table(run, table, options)));
     blocks.push(observer(run, options));
     blocks.push(missing(run, options));
@@ -76,7 +76,7 @@ fn table(run: &Run, table: &Table, options: &TerminalOptions) -> String {
     let widths = grid.fit(options.width);
     let title = plain(&format!("{}: {}", table.name, words::table_title(table)));
     let mut out = options.paint(Style::Strong, &wrap(&title, "", options.width));
-    if table.rows().is_empty() {
+    if table.row_count() == 0 {
         out.push_str("(no rows)\n");
     }
     for (index, group) in grid.groups.iter().enumerate() {

@@ -12,6 +12,7 @@ pub mod machines;
 pub mod man;
 pub mod noise;
 mod noise_scale;
+pub mod report;
 pub mod reproduce;
 pub mod show;
 pub mod signal;

@@ -32,8 +32,17 @@ pub struct ShowArgs {
 /// Reads the run directory and prints.
 pub fn run(args: ShowArgs) -> anyhow::Result<ExitCode> {
     let ShowArgs { run: directory, name, columns, mut printing } = args;
-    let mut run = record::read_run(&directory)?;
     printing.table = printing.table.or(name);
+    // What is not printed is not read.
+    let is_partial = matches!(printing.format(), Format::Table | Format::Markdown) && !printing.all;
+    let mut run = record::read_run_parts(&directory, |table| {
+        let is_wanted = printing.table.as_ref().is_none_or(|name| *name == table.name);
+        let is_hidden = printing.table.is_none() && table.display.rows_max == Some(0);
+        match columns || !is_wanted || (is_partial && is_hidden) {
+            true => record::Part::Outline,
+            false => record::Part::All,
+        }
+    })?;
     if !columns {
         console::print(&text(&run, &directory, &printing, None)?)?;
         return Ok(ExitCode::SUCCESS);

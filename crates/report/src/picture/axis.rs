@@ -6,7 +6,7 @@ use plotters::coord::ranged1d::{
     KeyPointHint, KeyPointWeight, NoDefaultFormatting, Ranged, ValueFormatter,
 };
 
-use crate::human::{Quantity, tick};
+use crate::human::{Quantity, Unit, tick};
 
 /// Most numbers at a linear axis, about.
 const TICKS: f64 = 6.0;
@@ -18,13 +18,15 @@ const DECADES_MANY: f64 = 5.5;
 const FACTOR_SMALL: f64 = 5.0;
 
 /// An axis of finite values.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
     /// What it shows, with the scale where that is not linear.
     pub title: String,
     low: f64,
     high: f64,
     is_logarithmic: bool,
+    is_of_names: bool,
+    quantity: Quantity,
     /// Numbers, and how they are written.
     ticks: Vec<(f64, String)>,
     /// Lines of the grid without a number.
@@ -68,7 +70,80 @@ impl Axis {
         let ticks: Vec<(f64, String)> = ticks.into_iter().map(label).collect();
         let (low, high) = (ticks[0].0, ticks[ticks.len() - 1].0);
         let title = title.to_owned();
-        Axis { title, low, high, is_logarithmic: false, ticks, between: Vec::new() }
+        Axis {
+            title,
+            low,
+            high,
+            is_logarithmic: false,
+            is_of_names: false,
+            quantity,
+            ticks,
+            between: Vec::new(),
+        }
+    }
+
+    /// A linear axis from one value to another, with the round numbers between them.
+    pub fn between(title: &str, quantity: Quantity, low: f64, high: f64) -> Axis {
+        let mut axis = Axis::linear(title, quantity, low, high);
+        (axis.low, axis.high) = (low, high.max(low + low.abs() * 1e-9 + 1e-9));
+        let (low, high) = axis.ends();
+        axis.ticks.retain(|(number, _)| *number >= low && *number <= high);
+        axis
+    }
+
+    /// A linear axis of changes from `low` (at most 0) to `high` (at least 0).
+    pub fn changes(title: &str, low: f64, high: f64) -> Axis {
+        let unit = Quantity::Share.unit(1.0);
+        let (low, high) = (low.min(0.0), high.max(0.0));
+        let high = if high - low > 1e-9 { high } else { 0.01 };
+        // Steps of one size on both sides of none.
+        let step = multiples(0.0, high.max(-low) / unit.size)[1];
+        let first = (low / unit.size / step - 1e-9).floor();
+        let last = (high / unit.size / step + 1e-9).ceil();
+        let label = |number: f64| match number {
+            below if below < 0.0 => format!("−{}", tick(-below * unit.size, unit)),
+            0.0 => "0".to_owned(),
+            above => format!("+{}", tick(above * unit.size, unit)),
+        };
+        let numbers = (0..=(last - first) as usize).map(|at| (first + at as f64) * step);
+        let ticks: Vec<(f64, String)> =
+            numbers.map(|number| (number * unit.size, label(number))).collect();
+        let (low, high) = (ticks[0].0, ticks[ticks.len() - 1].0);
+        let (title, quantity) = (title.to_owned(), Quantity::Share);
+        Axis {
+            title,
+            low,
+            high,
+            is_logarithmic: false,
+            is_of_names: false,
+            quantity,
+            ticks,
+            between: Vec::new(),
+        }
+    }
+
+    /// An axis of names, the first at the upper or right end; each has the middle of a step of 1.
+    pub fn names(names: &[String]) -> Axis {
+        let high = names.len().max(1) as f64;
+        let label = |(at, name): (usize, &String)| (high - at as f64 - 0.5, name.clone());
+        let ticks = names.iter().enumerate().rev().map(label).collect();
+        let (title, quantity) = (String::new(), Quantity::Count);
+        Axis {
+            title,
+            low: 0.0,
+            high,
+            is_logarithmic: false,
+            is_of_names: true,
+            quantity,
+            ticks,
+            between: Vec::new(),
+        }
+    }
+
+    /// The same axis with its upper end so many times farther, for words after the longest bar.
+    pub fn extended(mut self, factor: f64) -> Axis {
+        self.high = self.low + (self.high - self.low) * factor;
+        self
     }
 
     /// The same, which ends where the values do.
@@ -197,7 +272,31 @@ impl Axis {
             _ => (1.0, 10.0),
         };
         let title = format!("{title} (logarithmic)");
-        Axis { title, low, high, is_logarithmic: true, ticks, between }
+        Axis {
+            title,
+            low,
+            high,
+            is_logarithmic: true,
+            is_of_names: false,
+            quantity,
+            ticks,
+            between,
+        }
+    }
+
+    /// Whether equal distances are equal factors.
+    pub fn is_logarithmic(&self) -> bool {
+        self.is_logarithmic
+    }
+
+    /// Whether it has names, and no numbers.
+    pub fn is_of_names(&self) -> bool {
+        self.is_of_names
+    }
+
+    /// The units in which its numbers may be written, ascending.
+    pub fn units(&self) -> &'static [Unit] {
+        self.quantity.scale()
     }
 
     /// The range of the values.

@@ -8,8 +8,8 @@ use plotters::style::text_anchor::HPos;
 use plotters::style::{Color, RGBColor, ShapeStyle};
 
 use super::axis::Axis;
-use super::palette::{FINE_GRID, GRID, INK, PALE, PAPER, SOFT_INK};
-use super::sheet::{Area, SUBTITLE, Undrawn, WORDS, at, bold, short, units, width_of, words};
+use super::palette::{FINE_GRID, GRID, INK, PAPER, SOFT_INK};
+use super::sheet::{Area, Plot, SUBTITLE, Undrawn, WORDS, at, bold, short, units, width_of, words};
 
 /// Room above a plot, pixels, with a title and without.
 const TITLED: f64 = 30.0;
@@ -70,6 +70,11 @@ fn above(title: &str) -> f64 {
     if title.is_empty() { UNTITLED } else { TITLED }
 }
 
+/// Room at the left that names take, pixels.
+pub fn room_for_names<'n>(names: impl Iterator<Item = &'n str>) -> f64 {
+    names.map(|name| width_of(name, WORDS)).fold(0.0, f64::max) + 28.0
+}
+
 /// Width and height of the plot of a chart with that title, in an area of that size, pixels.
 pub fn plot_size((width, height): (f64, f64), title: &str, right: f64) -> (f64, f64) {
     (width - LEFT - right, height - above(title) - UNDER - BELOW)
@@ -83,11 +88,24 @@ impl<'s> Chart<'s> {
     pub fn new(
         area: &Area<'s>,
         title: &str,
-        [x, y]: [&Axis; 2],
+        axes: [&Axis; 2],
         right: f64,
     ) -> Result<Chart<'s>, Undrawn> {
+        Chart::with_room(area, title, axes, [LEFT, right])
+    }
+
+    /// The same with room at both sides: for names at the left, from [`room_for_names`].
+    ///
+    /// # Errors
+    /// When plotters fails.
+    pub fn with_room(
+        area: &Area<'s>,
+        title: &str,
+        [x, y]: [&Axis; 2],
+        [left, right]: [f64; 2],
+    ) -> Result<Chart<'s>, Undrawn> {
         if !title.is_empty() {
-            let place = (units(LEFT), units(TITLED / 2.0));
+            let place = (units(left), units(TITLED / 2.0));
             area.draw_text(title, &bold(SUBTITLE, INK).pos(at(HPos::Left)), place)?;
         }
         let (wide, high) = area.dim_in_pixel();
@@ -101,12 +119,14 @@ impl<'s> Chart<'s> {
             .margin_left(units(12.0))
             .margin_bottom(units(BELOW))
             .set_label_area_size(LabelAreaPosition::Bottom, units(UNDER))
-            .set_label_area_size(LabelAreaPosition::Left, units(LEFT - 12.0))
+            .set_label_area_size(LabelAreaPosition::Left, units(left - 12.0))
             .build_cartesian_2d(x.clone(), y.clone())?;
         let thin = |colour: RGBColor| colour.stroke_width(units(1.0) as u32);
-        context
-            .configure_mesh()
-            .bold_line_style(thin(GRID))
+        let mut mesh = context.configure_mesh();
+        if y.is_of_names() {
+            mesh.disable_y_mesh();
+        }
+        mesh.bold_line_style(thin(GRID))
             .light_line_style(thin(FINE_GRID))
             .axis_style(thin(SOFT_INK))
             .label_style(words(WORDS, SOFT_INK))
@@ -115,6 +135,11 @@ impl<'s> Chart<'s> {
             .y_desc(y.title.clone())
             .set_all_tick_mark_size(units(4.0))
             .draw()?;
+        let (across, down) = context.plotting_area().get_pixel_range();
+        let ends = |range: std::ops::Range<i32>| (range.start, range.end);
+        let is_of_names = y.is_of_names();
+        let plot = Plot { x: ends(across), y: ends(down), axis: x.clone(), is_of_names };
+        area.note(plot);
         Ok(Chart { context, area: area.clone(), axes: [x, y] })
     }
 
@@ -210,6 +235,46 @@ impl<'s> Chart<'s> {
         let caps = [ends.0, ends.1].into_iter().filter(|end| *end >= low && *end <= high);
         self.context.draw_series(caps.map(cap))?;
         Ok(())
+    }
+
+    /// An interval along the horizontal axis; what is outside of the axis is cut off.
+    ///
+    /// # Errors
+    /// When plotters fails.
+    pub fn bar_whisker(&mut self, y: f64, ends: (f64, f64), look: Look) -> Result<(), Undrawn> {
+        let (low, high) = self.axes[0].ends();
+        if ends.1 < low || ends.0 > high {
+            return Ok(());
+        }
+        let style = look.colour.stroke_width(units(1.2) as u32);
+        let cap = |x: f64| {
+            EmptyElement::at((x, y))
+                + PathElement::new(vec![(0, -units(3.0)), (0, units(3.0))], style)
+        };
+        let stem = vec![(ends.0.max(low), y), (ends.1.min(high), y)];
+        self.context.draw_series([PathElement::new(stem, style)])?;
+        let caps = [ends.0, ends.1].into_iter().filter(|end| *end >= low && *end <= high);
+        self.context.draw_series(caps.map(cap))?;
+        Ok(())
+    }
+
+    /// Words to the right of a point.
+    ///
+    /// # Errors
+    /// When plotters fails.
+    pub fn words_after(
+        &mut self,
+        text: &str,
+        point: (f64, f64),
+        colour: RGBColor,
+    ) -> Result<(), Undrawn> {
+        let (x, y) = self.pixel(point);
+        // A grid line would go through them.
+        let (from, half) = (x + units(4.0), units(WORDS * 0.6));
+        let behind = [(from, y - half), (from + units(width_of(text, WORDS) * 0.9), y + half)];
+        self.area.draw(&Rectangle::new(behind, PAPER.filled()))?;
+        let style = words(WORDS, colour).pos(at(HPos::Left));
+        self.area.draw_text(text, &style, (x + units(6.0), y))
     }
 
     /// A filled rectangle between two corners.
@@ -314,8 +379,9 @@ impl<'s> Chart<'s> {
             let start = right + units(LABEL_GAP);
             let place = place.round() as i32;
             let line = vec![(x.min(right) + units(5.0), y), (start - units(3.0), place)];
-            self.area.draw(&PathElement::new(line, PALE.stroke_width(units(0.8) as u32)))?;
-            let style = words(WORDS, label.colour).pos(at(HPos::Left));
+            let leader = label.colour.mix(0.6).stroke_width(units(1.0) as u32);
+            self.area.draw(&PathElement::new(line, leader))?;
+            let style = words(WORDS, INK).pos(at(HPos::Left));
             self.area.draw_text(&short(&label.name), &style, (start, place))?;
         }
         Ok(())

@@ -2,39 +2,108 @@
 //! than what can be seen, however many rows a table has.
 
 mod axis;
+mod bars;
+mod changes;
 mod chart;
+mod footprint;
+mod handlers;
 mod noise;
 mod palette;
 mod sheet;
 mod signal;
 
-use record::{Run, Table};
+use record::{Part, Run, Table};
 
 use crate::row::Row;
-pub use noise::repetitions_svg;
-pub use sheet::Undrawn;
+pub use palette::colours_css;
+use sheet::WIDTH;
+pub use sheet::{NARROW, Sheet, Undrawn};
 
 /// The rows of a table.
 fn rows(table: &Table) -> impl Iterator<Item = Row<'_>> {
     table.rows().iter().map(move |values| Row::new(table, values))
 }
 
-/// All pictures that the run has tables for: file name and content.
+/// A picture of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Picture {
+    /// What it shows, in a word: the name of its file, and a part of its id on a page.
+    pub name: &'static str,
+    /// The tables whose numbers it shows, those that the run has among them.
+    pub tables: &'static [&'static str],
+    /// The drawing.
+    pub sheet: Sheet,
+}
+
+/// Draws a picture, if the run has its tables.
+type Draw = fn(&Run, f64) -> Result<Option<Sheet>, Undrawn>;
+
+/// All kinds of pictures: name, tables, and what draws it; in the order of a page.
+const KINDS: [(&str, &[&str], Draw); 15] = [
+    ("changes", &["differences"], changes::changes),
+    ("costs", &["handlers", "events"], handlers::costs),
+    ("distribution", &["histograms", "handlers"], handlers::distribution),
+    ("efficiency", &["ratios"], handlers::efficiency),
+    ("timeline", &["detours"], noise::timeline),
+    ("repetitions", &["fwq_quanta"], noise::repetitions),
+    ("sizes", &["detour_histogram", "detours"], noise::sizes),
+    ("spectrum", &["spectrum"], noise::spectrum),
+    ("displaced", &["footprint"], footprint::displaced),
+    ("evictors", &["by_context"], footprint::evictors),
+    ("cpu", &["rates", "model", "curves"], signal::cpu),
+    ("latency", &["rates", "model"], signal::latency),
+    ("throughput", &["throughput"], signal::throughput),
+    ("paper", &["paper"], signal::paper),
+    ("regions", &["regions"], signal::regions),
+];
+
+/// The columns that pictures need of tables that may be long.
+const LONG: [(&str, &[&str]); 2] = [
+    ("detours", &["cpu", "start_ns", "length_ns", "largest_name"]),
+    ("fwq_quanta", &["cpu", "start_ns", "duration_ns", "attributed_ns", "largest_name"]),
+];
+
+/// What a page needs of a table, which is seen without its rows: of a table for programs, what its pictures
+/// show.
+pub fn needed(table: &Table) -> Part {
+    let is_for_programs = table.display.rows_max == Some(0);
+    let is_drawn = KINDS.iter().any(|(_, tables, _)| tables.contains(&table.name.as_str()));
+    let columns = LONG.iter().find(|(name, _)| *name == table.name);
+    match (is_for_programs, is_drawn, columns) {
+        (true, false, _) => Part::Outline,
+        (true, true, Some((_, columns))) => {
+            Part::Columns(columns.iter().map(|name| (*name).to_owned()).collect())
+        }
+        _ => Part::All,
+    }
+}
+
+/// All pictures that the run has tables for.
 ///
 /// # Errors
 /// When they cannot be drawn.
-pub fn pictures(run: &Run) -> Result<Vec<(&'static str, String)>, Undrawn> {
-    let all = [
-        ("repetitions.svg", noise::repetitions_svg(run)?),
-        ("sizes.svg", noise::sizes_svg(run)?),
-        ("spectrum.svg", noise::spectrum_svg(run)?),
-        ("cpu.svg", signal::cpu_svg(run)?),
-        ("latency.svg", signal::latency_svg(run)?),
-        ("throughput.svg", signal::throughput_svg(run)?),
-        ("paper.svg", signal::paper_svg(run)?),
-        ("regions.svg", signal::regions_svg(run)?),
-    ];
-    Ok(all.into_iter().filter_map(|(name, svg)| Some((name, svg?))).collect())
+pub fn pictures(run: &Run) -> Result<Vec<Picture>, Undrawn> {
+    pictures_at(run, WIDTH)
+}
+
+/// The same, so many pixels wide.
+///
+/// # Errors
+/// As [`pictures`].
+pub fn pictures_at(run: &Run, width: f64) -> Result<Vec<Picture>, Undrawn> {
+    let mut drawn = Vec::new();
+    for (name, tables, draw) in KINDS {
+        drawn.extend(draw(run, width)?.map(|sheet| Picture { name, tables, sheet }));
+    }
+    Ok(drawn)
+}
+
+/// The picture `repetitions` of a run as SVG; none for a run without single quanta.
+///
+/// # Errors
+/// When it cannot be drawn.
+pub fn repetitions_svg(run: &Run) -> Result<Option<String>, Undrawn> {
+    Ok(noise::repetitions(run, WIDTH)?.map(|sheet| sheet.file()))
 }
 
 #[cfg(test)]
@@ -174,8 +243,8 @@ mod tests {
         let row = [1_u64, 1000, 1063, 9].map(Value::from).to_vec();
         let run = run_of(vec![table("detour_histogram", &columns, vec![row])]);
         let drawn = pictures(&run).unwrap();
-        let names: Vec<&str> = drawn.iter().map(|(name, _)| *name).collect();
-        assert_eq!(names, ["sizes.svg"]);
+        let names: Vec<&str> = drawn.iter().map(|one| one.name).collect();
+        assert_eq!(names, ["sizes"]);
         assert_eq!(pictures(&run).unwrap(), drawn, "the same, to the byte");
         assert_eq!(pictures(&run_of(vec![])).unwrap(), []);
     }

@@ -33,8 +33,45 @@ pub const GRID: RGBColor = RGBColor(0xd9, 0xd9, 0xd9);
 /// Lines of the grid between those.
 pub const FINE_GRID: RGBColor = RGBColor(0xf0, 0xf0, 0xf0);
 
+/// The colours of pictures on a dark page: of those that would be hidden or glare there, and of the others
+/// lighter ones of the same hue.
+const ON_DARK: [(RGBColor, &str); 14] = [
+    (PAPER, "var(--paper)"),
+    (INK, "var(--ink)"),
+    (SOFT_INK, "var(--soft)"),
+    (BLACK, "var(--ink)"),
+    (GRID, "var(--rule)"),
+    (FINE_GRID, "var(--fine-rule)"),
+    (PALE, "#6b7280"),
+    (GREY, "#a3a9b3"),
+    (VERMILION, "#f0803c"),
+    (BLUE, "#4ba3e3"),
+    (GREEN, "#2fc59a"),
+    (PURPLE, "#dd94bd"),
+    (ORANGE, "#efb53d"),
+    (SKY, "#7cc7f2"),
+];
+
+/// Style rules that give pictures in a page the colours of a dark one, where that is asked for: a rule of a
+/// style sheet is stronger than an attribute of SVG.
+pub fn colours_css() -> String {
+    let rule = |(colour, dark): &(RGBColor, &str)| {
+        let hex = hex(*colour);
+        let both = ["fill", "stroke"].map(|what| {
+            format!(".picture svg [{what}=\"{hex}\"]{{{what}:var(--c-{0},{hex})}}", &hex[1..])
+        });
+        let define = format!("--c-{}:{dark};", &hex[1..]);
+        (both.concat(), define)
+    };
+    let (rules, defines): (Vec<String>, Vec<String>) = ON_DARK.iter().map(rule).unzip();
+    let (rules, defines) = (rules.join("\n"), defines.concat());
+    format!(
+        "{rules}\n:root[data-theme=dark]{{{defines}}}\n\
+         @media screen and (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{defines}}}}}\n"
+    )
+}
+
 /// A colour as it is written in SVG.
-#[cfg(test)]
 pub fn hex(RGBColor(red, green, blue): RGBColor) -> String {
     format!("#{red:02X}{green:02X}{blue:02X}")
 }

@@ -6,7 +6,7 @@ use record::{Table, Value};
 use crate::escape::plain;
 use crate::picture::palette::{BLACK, GREY, PALE, SERIES};
 use crate::picture::rows;
-use crate::picture::sheet::{Area, Entry, Heading, Undrawn, WIDTH, draw, units};
+use crate::picture::sheet::{Area, Entry, Heading, Sheet, Undrawn, draw, units};
 use crate::row::Row;
 
 /// Height of a panel, pixels.
@@ -15,7 +15,7 @@ const PANEL: f64 = 300.0;
 const PANELS_MAX: usize = 32;
 
 /// The CPUs of a table, as they come.
-fn cpus(table: &Table) -> Vec<String> {
+pub fn cpus(table: &Table) -> Vec<String> {
     let mut cpus: Vec<String> = Vec::new();
     for row in rows(table) {
         let cpu = row.alone("cpu");
@@ -33,8 +33,9 @@ fn cpus(table: &Table) -> Vec<String> {
 pub fn by_cpu(
     mut heading: Heading,
     table: &Table,
+    width: f64,
     panel: impl Fn(&Area<'_>, &str) -> Result<(), Undrawn>,
-) -> Result<Option<String>, Undrawn> {
+) -> Result<Option<Sheet>, Undrawn> {
     let mut cpus = cpus(table);
     if cpus.is_empty() {
         return Ok(None);
@@ -51,15 +52,15 @@ pub fn by_cpu(
         cpus.join(", "),
         plain(&table.name)
     );
-    let svg = draw(&heading, PANEL * cpus.len() as f64, |area| {
+    let sheet = draw(&heading, width, PANEL * cpus.len() as f64, |area| {
         for (number, cpu) in cpus.iter().enumerate() {
             let top = units(PANEL) * number as i32;
-            let size = (units(WIDTH) as u32, units(PANEL) as u32);
-            panel(&area.clone().shrink((0, top), size), cpu)?;
+            let size = (units(width) as u32, units(PANEL) as u32);
+            panel(&area.part((0, top), size), cpu)?;
         }
         Ok(())
     })?;
-    Ok(Some(svg))
+    Ok(Some(sheet))
 }
 
 /// The text in that column, if there is one.

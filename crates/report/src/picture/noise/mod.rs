@@ -4,7 +4,9 @@ mod causes;
 mod repetitions;
 mod sizes;
 mod spectrum;
+mod timeline;
 
-pub use repetitions::repetitions_svg;
-pub use sizes::sizes_svg;
-pub use spectrum::spectrum_svg;
+pub use repetitions::repetitions;
+pub use sizes::sizes;
+pub use spectrum::spectrum;
+pub use timeline::timeline;

@@ -12,7 +12,7 @@ use crate::picture::axis::Axis;
 use crate::picture::chart::{Chart, room_for};
 use crate::picture::palette::PALE;
 use crate::picture::rows;
-use crate::picture::sheet::{Area, Heading, Undrawn};
+use crate::picture::sheet::{Area, Heading, Sheet, Undrawn};
 use crate::row::Row;
 
 /// A quantum is a peak, and has the colour of its cause, when it took so many times the minimum.
@@ -32,7 +32,7 @@ struct Point {
 ///
 /// # Errors
 /// When plotters fails.
-pub fn repetitions_svg(run: &Run) -> Result<Option<String>, Undrawn> {
+pub fn repetitions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("fwq_quanta") else { return Ok(None) };
     let causes = Causes::largest(rows(table).filter_map(|row| {
         let cause = name_of(&row, "largest_name")?;
@@ -68,7 +68,9 @@ pub fn repetitions_svg(run: &Run) -> Result<Option<String>, Undrawn> {
         legend: causes.legend("within 2 % of the minimum", &used),
         description: "The duration of each quantum of fixed work against its start. ".to_owned(),
     };
-    by_cpu(heading, table, |area, cpu| panel(area, cpu, points.get(cpu).map_or(&[], Vec::as_slice)))
+    by_cpu(heading, table, width, |area, cpu| {
+        panel(area, cpu, points.get(cpu).map_or(&[], Vec::as_slice))
+    })
 }
 
 fn point(row: &Row<'_>, least_ns: f64, causes: &Causes) -> Option<Point> {
@@ -128,6 +130,7 @@ fn panel(area: &Area<'_>, cpu: &str, points: &[Point]) -> Result<(), Undrawn> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::picture::WIDTH;
     use crate::picture::palette::{BLACK, SERIES, hex};
     use crate::picture::tests::{checked, run_of, table, texts};
     use record::{Kind, Value};
@@ -150,7 +153,7 @@ mod tests {
     }
 
     fn drawn(run: &Run) -> String {
-        repetitions_svg(run).unwrap().expect("a picture")
+        repetitions(run, WIDTH).unwrap().expect("a picture").file()
     }
 
     #[test]
@@ -183,7 +186,7 @@ mod tests {
     #[test]
     fn one_repetition_is_a_picture_and_none_is_not() {
         checked(&drawn(&run([(0, 0, None)])));
-        assert_eq!(repetitions_svg(&run([])).unwrap(), None);
+        assert_eq!(repetitions(&run([]), WIDTH).unwrap(), None);
     }
 
     /// Quanta of 100 us with ticks, and quanta of which no two neighbours are alike.

@@ -9,7 +9,7 @@ use crate::picture::axis::Axis;
 use crate::picture::chart::{Chart, Look, room_for};
 use crate::picture::palette::PALE;
 use crate::picture::rows;
-use crate::picture::sheet::{Area, Heading, Undrawn};
+use crate::picture::sheet::{Area, Heading, Sheet, Undrawn};
 
 /// Bars per doubling of length.
 const BARS: f64 = 2.0;
@@ -27,7 +27,7 @@ struct Bars {
 ///
 /// # Errors
 /// When plotters fails.
-pub fn sizes_svg(run: &Run) -> Result<Option<String>, Undrawn> {
+pub fn sizes(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(sizes) = run.table("detour_histogram") else { return Ok(None) };
     let detours = run.table("detours");
     let shares = detours.into_iter().flat_map(rows).filter_map(|row| {
@@ -51,7 +51,7 @@ pub fn sizes_svg(run: &Run) -> Result<Option<String>, Undrawn> {
         legend: causes.legend("all detours", &used),
         description: "The number of detours by length, in all and by cause. ".to_owned(),
     };
-    by_cpu(heading, sizes, |area, cpu| panel(area, cpu, &bars(cpu, sizes, detours, &causes)))
+    by_cpu(heading, sizes, width, |area, cpu| panel(area, cpu, &bars(cpu, sizes, detours, &causes)))
 }
 
 fn bar_of(length_ns: f64) -> usize {
@@ -130,6 +130,7 @@ fn panel(area: &Area<'_>, cpu: &str, bars: &Bars) -> Result<(), Undrawn> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::picture::WIDTH;
     use crate::picture::palette::{BLACK, SERIES, hex};
     use crate::picture::tests::{checked, run_of, table, texts};
     use record::{Kind, Value};
@@ -151,7 +152,7 @@ mod tests {
     fn bars_are_of_all_and_lines_of_causes() {
         let sampled =
             [(1010, Some("tick")), (1020, Some("tick")), (1030, None), (65_000, Some("a<b>&"))];
-        let svg = sizes_svg(&run(&sampled)).unwrap().expect("a picture");
+        let svg = sizes(&run(&sampled), WIDTH).unwrap().expect("a picture").file();
         let elements = checked(&svg);
         let count = |tag: &str, key: &str, colour: String| {
             let is = |one: &&crate::picture::tests::Element| {
@@ -176,12 +177,12 @@ mod tests {
     fn without_causes_there_are_bars_alone() {
         let mut run = run(&[]);
         run.tables.truncate(1);
-        let svg = sizes_svg(&run).unwrap().expect("a picture");
+        let svg = sizes(&run, WIDTH).unwrap().expect("a picture").file();
         let drawn =
             checked(&svg).iter().filter(|one| one.attribute("fill") == Some(&hex(PALE))).count();
         assert_eq!(drawn, 3);
         run.tables.clear();
-        assert_eq!(sizes_svg(&run).unwrap(), None);
+        assert_eq!(sizes(&run, WIDTH).unwrap(), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::picture::axis::Axis;
 use crate::picture::chart::{Chart, Look, room_for};
 use crate::picture::palette::{BLUE, INK, SOFT_INK};
 use crate::picture::rows;
-use crate::picture::sheet::{Area, Heading, Undrawn};
+use crate::picture::sheet::{Area, Heading, Sheet, Undrawn};
 
 /// What is shown below the strongest line at most, as a factor: four decades.
 const DECADES: f64 = 1e4;
@@ -25,7 +25,7 @@ const CANDIDATES: usize = 256;
 ///
 /// # Errors
 /// When plotters fails.
-pub fn spectrum_svg(run: &Run) -> Result<Option<String>, Undrawn> {
+pub fn spectrum(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("spectrum") else { return Ok(None) };
     let heading = Heading {
         title: "Spectrum of the work that is lost in quanta of fixed time (FTQ)".to_owned(),
@@ -37,7 +37,7 @@ pub fn spectrum_svg(run: &Run) -> Result<Option<String>, Undrawn> {
         description: "The share of a quantum's work that is missing, by frequency. ".to_owned(),
         ..Heading::default()
     };
-    by_cpu(heading, table, |area, cpu| {
+    by_cpu(heading, table, width, |area, cpu| {
         let of_cpu = rows(table).filter(|row| row.alone("cpu") == cpu);
         let points: Vec<(f64, f64)> = of_cpu
             .filter_map(|row| Some((row.number("frequency_hz")?, row.number("amplitude_ratio")?)))
@@ -110,6 +110,7 @@ fn outstanding(points: &[(f64, f64)], x: &Axis) -> Vec<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::picture::WIDTH;
     use crate::picture::tests::{checked, run_of, table, texts};
     use record::Kind;
 
@@ -122,7 +123,7 @@ mod tests {
     }
 
     fn drawn(points: &[(f64, f64)]) -> String {
-        spectrum_svg(&run(points)).unwrap().expect("a picture")
+        spectrum(&run(points), WIDTH).unwrap().expect("a picture").file()
     }
 
     #[test]
@@ -148,7 +149,7 @@ mod tests {
         for points in [&[(10.0, 0.0), (20.0, 0.0)][..], &[(10.0, 0.5)]] {
             checked(&drawn(points));
         }
-        assert_eq!(spectrum_svg(&run(&[])).unwrap(), None);
+        assert_eq!(spectrum(&run(&[]), WIDTH).unwrap(), None);
     }
 
     #[test]

@@ -8,10 +8,10 @@ mod throughput;
 use plotters::style::RGBColor;
 use record::{Run, Table, Value};
 
-pub use paper::paper_svg;
-pub use regions::regions_svg;
-pub use sweep::{cpu_svg, latency_svg};
-pub use throughput::throughput_svg;
+pub use paper::paper;
+pub use regions::regions;
+pub use sweep::{cpu, latency};
+pub use throughput::throughput;
 
 use crate::escape::plain;
 use crate::human::Quantity;
@@ -299,6 +299,7 @@ fn costs(run: &Run) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::picture::WIDTH;
     use crate::picture::palette::hex;
     use crate::picture::tests::{Element, checked, run_of, table, texts};
     use record::Kind;
@@ -373,7 +374,7 @@ mod tests {
         let mut run = run_of(vec![rates(&SCHEMES), curves(&SCHEMES)]);
         run.warnings
             .push("3 of 9 rows have contaminated windows alone (of the first: x); more".into());
-        let svg = cpu_svg(&run).unwrap().expect("a picture");
+        let svg = cpu(&run, WIDTH).unwrap().expect("a picture").file();
         for colour in [VERMILION, ORANGE, GREEN] {
             assert_eq!(lines(&svg, colour).len(), 1, "one curve");
             assert_eq!(circles(&svg, colour), RATES.len(), "a mark for each rate");
@@ -385,12 +386,12 @@ mod tests {
         let title = "CPU use by event rate: least at 100 k/s with interrupt (20.1 %)";
         assert_eq!(checked(&svg)[1].text, title);
         assert!(texts.iter().any(|one| one.contains("3 of 9 rows have contaminated")), "{texts:?}");
-        assert_eq!(cpu_svg(&run).unwrap().unwrap(), svg, "the same, to the byte");
+        assert_eq!(cpu(&run, WIDTH).unwrap().unwrap().file(), svg, "the same, to the byte");
     }
 
     #[test]
     fn without_a_fit_the_points_are_joined() {
-        let svg = cpu_svg(&run_of(vec![rates(&["spin"])])).unwrap().unwrap();
+        let svg = cpu(&run_of(vec![rates(&["spin"])]), WIDTH).unwrap().unwrap().file();
         let joined = checked(&svg).into_iter().filter(|one| {
             one.tag == "polyline"
                 && one.attribute("stroke") == Some(&hex(BLUE))
@@ -408,7 +409,7 @@ mod tests {
         let columns = table.columns.clone();
         table = Table::new("rates", "For a test.", columns);
         rows.into_iter().for_each(|row| table.push(row));
-        let svg = cpu_svg(&run_of(vec![table])).unwrap().unwrap();
+        let svg = cpu(&run_of(vec![table]), WIDTH).unwrap().unwrap().file();
         assert_eq!(circles(&svg, VERMILION), RATES.len() - 1);
         assert!(
             texts(&svg).iter().any(|one| one.contains("Not drawn: 1 of 4 points")),
@@ -419,7 +420,8 @@ mod tests {
 
     #[test]
     fn latencies_have_two_panels_for_each_load() {
-        let svg = latency_svg(&run_of(vec![rates(&SCHEMES)])).unwrap().expect("a picture");
+        let svg =
+            latency(&run_of(vec![rates(&SCHEMES)]), WIDTH).unwrap().expect("a picture").file();
         let texts = texts(&svg);
         for title in
             ["p50, load idle", "p99, load idle", "p50, load background", "p99, load background"]
@@ -436,8 +438,8 @@ mod tests {
         let names: Vec<String> = (0..40).map(|at| format!("clocked:<{at}>&\"'us")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let run = run_of(vec![rates(&names), curves(&names)]);
-        for svg in [cpu_svg(&run), latency_svg(&run)] {
-            let texts = texts(&svg.unwrap().unwrap());
+        for svg in [cpu(&run, WIDTH), latency(&run, WIDTH)] {
+            let texts = texts(&svg.unwrap().unwrap().file());
             assert!(
                 texts.iter().any(|one| one == "clocked:&lt;0&gt;&amp;&quot;&apos;us"),
                 "{texts:?}"
@@ -469,7 +471,7 @@ mod tests {
         ];
         let mut run = run_of(vec![table("model", &columns, rows)]);
         run.settings.insert("interrupt_cost".into(), json!("4us"));
-        let svg = cpu_svg(&run).unwrap().unwrap();
+        let svg = cpu(&run, WIDTH).unwrap().unwrap().file();
         let open =
             |one: &&Element| one.tag == "circle" && one.attribute("stroke") == Some(&hex(BLUE));
         assert_eq!(checked(&svg).iter().filter(open).count(), 2, "two simulated rates");
@@ -517,8 +519,10 @@ mod tests {
                 }
             }
         }
-        let svg =
-            throughput_svg(&run_of(vec![table("throughput", &columns, rows)])).unwrap().unwrap();
+        let svg = throughput(&run_of(vec![table("throughput", &columns, rows)]), WIDTH)
+            .unwrap()
+            .unwrap()
+            .file();
         for colour in [VERMILION, ORANGE, GREEN] {
             assert_eq!(circles(&svg, colour), 2 * 3);
         }
@@ -555,7 +559,8 @@ mod tests {
                 }
             }
         }
-        let svg = paper_svg(&run_of(vec![table("paper", &columns, rows)])).unwrap().unwrap();
+        let svg =
+            paper(&run_of(vec![table("paper", &columns, rows)]), WIDTH).unwrap().unwrap().file();
         for colour in [ORANGE, GREEN] {
             assert_eq!(circles(&svg, colour), 3 * (3 + 2));
         }
@@ -563,7 +568,7 @@ mod tests {
         for text in ["Table 1, published", "Here, load idle", "clocked:1ms", "2"] {
             assert!(texts.iter().any(|one| one == text), "{text}: {texts:?}");
         }
-        assert_eq!(paper_svg(&run_of(vec![])).unwrap(), None);
+        assert_eq!(paper(&run_of(vec![]), WIDTH).unwrap(), None);
     }
 
     #[test]
@@ -591,7 +596,7 @@ mod tests {
         }
         let mut run = run_of(vec![table("regions", &columns, rows)]);
         run.settings.insert("latency_bound_ns".into(), json!(200_000));
-        let svg = regions_svg(&run).unwrap().expect("a picture");
+        let svg = regions(&run, WIDTH).unwrap().expect("a picture").file();
         let areas = checked(&svg).into_iter().filter(|one| one.tag == "polygon").count();
         assert_eq!(areas, 3, "one for each scheme: columns that touch are one");
         let texts = texts(&svg);
@@ -604,7 +609,7 @@ mod tests {
             texts.iter().any(|one| one.starts_with("bound of the latency&apos;s p99")),
             "{texts:?}"
         );
-        assert_eq!(regions_svg(&run).unwrap().unwrap(), svg, "the same, to the byte");
+        assert_eq!(regions(&run, WIDTH).unwrap().unwrap().file(), svg, "the same, to the byte");
     }
 
     #[test]
@@ -615,7 +620,12 @@ mod tests {
         one = Table::new("rates", "For a test.", one.columns.clone());
         rows.into_iter().for_each(|row| one.push(row));
         for run in [run_of(vec![one]), run_of(vec![rates(&[])]), run_of(vec![])] {
-            for svg in [cpu_svg(&run), latency_svg(&run), throughput_svg(&run), regions_svg(&run)] {
+            for svg in [
+                cpu(&run, WIDTH),
+                latency(&run, WIDTH),
+                throughput(&run, WIDTH),
+                regions(&run, WIDTH),
+            ] {
                 assert_eq!(svg.unwrap(), None);
             }
         }

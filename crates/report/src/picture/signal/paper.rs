@@ -8,7 +8,7 @@ use crate::picture::axis::Axis;
 use crate::picture::chart::{Chart, Look, room_for};
 use crate::picture::palette::SOFT_INK;
 use crate::picture::rows;
-use crate::picture::sheet::{Heading, Undrawn, WIDTH, draw, units};
+use crate::picture::sheet::{Heading, Pairs, Sheet, Undrawn, draw};
 
 /// Height of a row of panels, pixels.
 const PANEL: f64 = 320.0;
@@ -26,7 +26,7 @@ struct Pair {
 ///
 /// # Errors
 /// When plotters fails.
-pub fn paper_svg(run: &Run) -> Result<Option<String>, Undrawn> {
+pub fn paper(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("paper") else { return Ok(None) };
     let schemes = Schemes::of(rows(table).map(|row| text(&row, "scheme")));
     let mut numbers: Vec<String> = rows(table).map(|row| row.alone("table")).collect();
@@ -73,16 +73,12 @@ pub fn paper_svg(run: &Run) -> Result<Option<String>, Undrawn> {
         Axis::doublings("size of the socket buffers", Quantity::Size, sizes.0, sizes.1).padded();
     let y = Axis::logarithmic("factor", Quantity::Count, factors.0.min(1.0), factors.1.max(1.0));
     let right = room_for(schemes.names());
-    let split = (WIDTH - right) / 2.0;
-    let svg = draw(&heading, PANEL * pairs.len() as f64, |area| {
+    let places = Pairs { width, height: PANEL, right };
+    let sheet = draw(&heading, width, places.height_of(pairs.len()), |area| {
         for (place, Pair { number, load, sides: [published, here] }) in pairs.iter().enumerate() {
-            let top = units(PANEL) * place as i32;
-            let cut = |from: f64, to: f64| {
-                let size = (units(to - from) as u32, units(PANEL) as u32);
-                area.clone().shrink((units(from), top), size)
-            };
+            let [first, second] = places.areas(area, place);
             let titles = [format!("Table {number}, published"), format!("Here, load {load}")];
-            let areas = [(cut(0.0, split), room_for([].into_iter())), (cut(split, WIDTH), right)];
+            let areas = [(first, places.right_of_first()), (second, right)];
             for (((part, room), all), title) in areas.iter().zip([published, here]).zip(&titles) {
                 let mut chart = Chart::new(part, title, [&x, &y], *room)?;
                 let even = [(x.ends().0, 1.0), (x.ends().1, 1.0)];
@@ -95,5 +91,5 @@ pub fn paper_svg(run: &Run) -> Result<Option<String>, Undrawn> {
         }
         Ok(())
     })?;
-    Ok(Some(svg))
+    Ok(Some(sheet))
 }

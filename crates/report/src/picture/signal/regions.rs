@@ -11,7 +11,7 @@ use crate::picture::axis::Axis;
 use crate::picture::chart::{Chart, Label, Look, plot_size, room_for};
 use crate::picture::palette::{GREY, INK, PAPER, SOFT_INK};
 use crate::picture::rows;
-use crate::picture::sheet::{Entry, Heading, Undrawn, WIDTH, WORDS, draw, width_of};
+use crate::picture::sheet::{Entry, Heading, Sheet, Undrawn, WORDS, draw, width_of};
 
 /// Height of the picture, pixels.
 const PANEL: f64 = 520.0;
@@ -89,7 +89,7 @@ fn colours(columns: &[Column]) -> BTreeMap<String, RGBColor> {
 ///
 /// # Errors
 /// When plotters fails.
-pub fn regions_svg(run: &Run) -> Result<Option<String>, Undrawn> {
+pub fn regions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("regions") else { return Ok(None) };
     let columns = columns(table);
     let parts = || columns.iter().flat_map(|column| &column.parts);
@@ -121,7 +121,7 @@ pub fn regions_svg(run: &Run) -> Result<Option<String>, Undrawn> {
         end: (x.ends().1, bound_ns),
     });
     let right = room_for(bound.iter().map(|label| label.name.as_str()));
-    let size = plot_size((WIDTH, PANEL), "", right);
+    let size = plot_size((width, PANEL), "", right);
     let plane = Plane { columns: &columns, edges: edges(&columns), axes: [&x, &y], size };
     let names: Vec<(&str, Option<(f64, f64)>)> =
         colours.keys().map(|scheme| (scheme.as_str(), plane.name(scheme))).collect();
@@ -145,7 +145,7 @@ pub fn regions_svg(run: &Run) -> Result<Option<String>, Undrawn> {
         ),
         legend: unnamed.map(entry).collect(),
     };
-    let svg = draw(&heading, PANEL, |area| {
+    let sheet = draw(&heading, width, PANEL, |area| {
         let mut chart = Chart::new(area, "", [&x, &y], right)?;
         plane.fill(&mut chart, &colours)?;
         plane.outline(&mut chart)?;
@@ -169,7 +169,7 @@ pub fn regions_svg(run: &Run) -> Result<Option<String>, Undrawn> {
         }
         Ok(())
     })?;
-    Ok(Some(svg))
+    Ok(Some(sheet))
 }
 
 /// The highest rate that was looked at: at a higher one than that of the last column, nothing keeps up.

@@ -11,7 +11,7 @@ use crate::human::Quantity;
 use crate::picture::axis::Axis;
 use crate::picture::chart::{Chart, room_for};
 use crate::picture::rows;
-use crate::picture::sheet::{Heading, Undrawn, WIDTH, draw, units};
+use crate::picture::sheet::{Heading, Pairs, Sheet, Undrawn, draw};
 use crate::row::Row;
 
 /// Height of the picture of CPU use, pixels.
@@ -78,7 +78,7 @@ fn at_most(
 ///
 /// # Errors
 /// When plotters fails.
-pub fn cpu_svg(run: &Run) -> Result<Option<String>, Undrawn> {
+pub fn cpu(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = sweep(run) else { return Ok(None) };
     let has_value = |row: &Row<'_>| row.number("cpu_ratio").is_some();
     let (kept, lost) = swept(table);
@@ -154,7 +154,7 @@ pub fn cpu_svg(run: &Run) -> Result<Option<String>, Undrawn> {
     };
     let x = Axis::logarithmic("events per second", Quantity::Rate, rates.0, rates.1).padded();
     let y = Axis::logarithmic("CPU use", Quantity::Share, low, cpus.1);
-    let svg = draw(&heading, CPU, |area| {
+    let sheet = draw(&heading, width, CPU, |area| {
         let mut chart = Chart::new(area, "", [&x, &y], room_for(schemes.names()))?;
         draw_series(&mut chart, &curves, &schemes, true)?;
         draw_series(&mut chart, &measured, &schemes, is_model || curves.is_empty())?;
@@ -163,14 +163,14 @@ pub fn cpu_svg(run: &Run) -> Result<Option<String>, Undrawn> {
             measured.iter().filter(|one| curves.iter().all(|curve| curve.scheme != one.scheme));
         chart.label_ends(&labels(curves.iter().chain(others), &schemes))
     })?;
-    Ok(Some(svg))
+    Ok(Some(sheet))
 }
 
 /// Latency against event rate by scheme, p50 and p99 next to one another, a row of panels for each load.
 ///
 /// # Errors
 /// When plotters fails.
-pub fn latency_svg(run: &Run) -> Result<Option<String>, Undrawn> {
+pub fn latency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = sweep(run) else { return Ok(None) };
     let has_value = |row: &Row<'_>| positive(row, "latency_p99_ns").is_some();
     let (kept, lost) = swept(table);
@@ -231,29 +231,23 @@ pub fn latency_svg(run: &Run) -> Result<Option<String>, Undrawn> {
     let x = Axis::logarithmic("events per second", Quantity::Rate, rates.0, rates.1).padded();
     let y = Axis::logarithmic("latency", Quantity::Time, times.0, times.1);
     let right = room_for(schemes.names());
-    // Labels at the right of both.
-    let split = (WIDTH - right) / 2.0;
-    let svg = draw(&heading, LATENCY * panels.len() as f64, |area| {
+    let pairs = Pairs { width, height: LATENCY, right };
+    let sheet = draw(&heading, width, pairs.height_of(panels.len()), |area| {
         for (number, (load, both)) in panels.iter().enumerate() {
-            let top = units(LATENCY) * number as i32;
-            let cut = |from: f64, to: f64| {
-                area.clone()
-                    .shrink((units(from), top), (units(to - from) as u32, units(LATENCY) as u32))
-            };
+            let [first, second] = pairs.areas(area, number);
             let title = |figure: &str| match load.as_str() {
                 "" => figure.to_owned(),
                 load => format!("{figure}, {}", short_load(load)),
             };
-            let mut left =
-                Chart::new(&cut(0.0, split), &title("p50"), [&x, &y], room_for([].into_iter()))?;
+            let mut left = Chart::new(&first, &title("p50"), [&x, &y], pairs.right_of_first())?;
             draw_series(&mut left, &both[0], &schemes, true)?;
-            let mut last = Chart::new(&cut(split, WIDTH), &title("p99"), [&x, &y], right)?;
+            let mut last = Chart::new(&second, &title("p99"), [&x, &y], right)?;
             draw_series(&mut last, &both[1], &schemes, true)?;
             last.label_ends(&labels(both[1].iter(), &schemes))?;
         }
         Ok(())
     })?;
-    Ok(Some(svg))
+    Ok(Some(sheet))
 }
 
 /// What a load is, where there is room for little.

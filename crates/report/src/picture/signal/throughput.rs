@@ -10,7 +10,7 @@ use crate::human::Quantity;
 use crate::picture::axis::Axis;
 use crate::picture::chart::{Chart, room_for};
 use crate::picture::rows;
-use crate::picture::sheet::{Heading, Undrawn, WIDTH, draw, units};
+use crate::picture::sheet::{Heading, Sheet, Undrawn, draw, units};
 
 /// Height of a panel, pixels.
 const PANEL: f64 = 380.0;
@@ -21,7 +21,7 @@ const FACTOR: f64 = 20.0;
 ///
 /// # Errors
 /// When plotters fails.
-pub fn throughput_svg(run: &Run) -> Result<Option<String>, Undrawn> {
+pub fn throughput(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("throughput") else { return Ok(None) };
     let schemes = Schemes::of(rows(table).map(|row| text(&row, "scheme")));
     let of = |load: &str| {
@@ -82,17 +82,17 @@ pub fn throughput_svg(run: &Run) -> Result<Option<String>, Undrawn> {
         true => Axis::doublings("throughput", Quantity::SizeRate, rates.0, highest),
         false => Axis::linear("throughput", Quantity::SizeRate, 0.0, highest),
     };
-    let svg = draw(&heading, PANEL * panels.len() as f64, |area| {
+    let sheet = draw(&heading, width, PANEL * panels.len() as f64, |area| {
         for (number, (load, all)) in panels.iter().enumerate() {
             let top = units(PANEL) * number as i32;
-            let part = area.clone().shrink((0, top), (units(WIDTH) as u32, units(PANEL) as u32));
+            let part = area.part((0, top), (units(width) as u32, units(PANEL) as u32));
             let mut chart = Chart::new(&part, &title(load), [&x, &y], room_for(schemes.names()))?;
             draw_series(&mut chart, all, &schemes, true)?;
             chart.label_ends(&labels(all.iter(), &schemes))?;
         }
         Ok(())
     })?;
-    Ok(Some(svg))
+    Ok(Some(sheet))
 }
 
 fn title(load: &str) -> String {

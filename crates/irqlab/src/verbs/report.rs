@@ -1,0 +1,116 @@
+//! `irqlab report`: runs as one HTML page.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use lab::compare::{Plan, compare, tables};
+use record::{Run, SCHEMA, read_run, read_run_parts};
+use report::{Changes, Entry};
+use serde_json::{Map, json};
+
+use crate::console;
+use crate::options::Usage;
+
+/// Figures of live runs that differ by less are equal, as `compare` has it by default.
+const MARGIN_RATIO: f64 = 0.02;
+
+/// Runs as one HTML page, with pictures, tables and what changed
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  irqlab report RUN -o report.html
+  irqlab report BASE NEW -o report.html      both, and what changed between them
+  irqlab report HANDLERS NOISE SIGNAL -o report.html
+
+The page is one file that loads nothing: it can be sent, archived and printed.")]
+pub struct ReportArgs {
+    /// Run directories; others of the first one's experiment are compared with it
+    #[arg(required = true)]
+    runs: Vec<PathBuf>,
+    /// File to write; - for stdout
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Replace the file if it exists
+    #[arg(long)]
+    force: bool,
+}
+
+/// Reads the runs, compares them and writes the page.
+pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
+    let is_stdout = args.output == Path::new("-");
+    if !is_stdout && !args.force && args.output.symlink_metadata().is_ok() {
+        let output = args.output.display();
+        anyhow::bail!(Usage(format!("{output} exists already (--force replaces it)")));
+    }
+    // Runs that are compared are read in full.
+    let is_alone = args.runs.len() == 1;
+    let read = |path: &PathBuf| match is_alone {
+        true => read_run_parts(path, report::needed),
+        false => read_run(path),
+    };
+    let runs = args.runs.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let names: Vec<String> = args.runs.iter().map(|path| path.display().to_string()).collect();
+    let compared = compared(&runs, &names);
+    let entries: Vec<Entry<'_>> =
+        runs.iter().zip(&names).map(|(run, directory)| Entry { run, directory }).collect();
+    let changes = compared.iter().map(|(new, result)| Changes {
+        new: *new,
+        comparison: result.as_ref().map_err(String::as_str),
+    });
+    let page = report::page(&entries, &changes.collect::<Vec<_>>()).context("cannot draw")?;
+    if is_stdout {
+        console::print(&page)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    write(&args.output, &page)?;
+    console::say(&format!("report: {}", args.output.display()));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the file whole or not at all.
+fn write(path: &Path, page: &str) -> anyhow::Result<()> {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+    let name = name.with_context(|| format!("cannot write {}", path.display()))?;
+    let hidden = path.with_file_name(format!(".{name}.{}", std::process::id()));
+    let written = fs::File::create_new(&hidden)
+        .and_then(|mut file| file.write_all(page.as_bytes()).and_then(|()| file.sync_all()))
+        .and_then(|()| fs::rename(&hidden, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&hidden);
+    }
+    written.with_context(|| format!("cannot write {} (-o writes elsewhere)", path.display()))
+}
+
+/// What changed from the first run to each of the others of its experiment, as runs of `compare`.
+fn compared(runs: &[Run], names: &[String]) -> Vec<(usize, Result<Run, String>)> {
+    let Some((base, others)) = runs.split_first() else { return Vec::new() };
+    let plan = Plan { all_rows: false, margin_ratio: MARGIN_RATIO, rules: Vec::new() };
+    let of = |(at, new): (usize, &Run)| {
+        let result = compare(base, new, &plan).map_err(|error| error.to_string());
+        let result = result.map(|mut comparison| {
+            let (tables, absent) = tables(&comparison, &[]);
+            let mut settings = Map::new();
+            settings.insert("base".to_owned(), json!(names[0]));
+            settings.insert("new".to_owned(), json!(names[at + 1]));
+            settings.insert("margin_ratio".to_owned(), json!(MARGIN_RATIO));
+            Run {
+                schema: SCHEMA.to_owned(),
+                experiment: "compare".to_owned(),
+                bench: base.bench.clone(),
+                started_utc: base.started_utc.clone(),
+                complete: true,
+                host: base.host.clone(),
+                settings,
+                observer: Map::new(),
+                warnings: std::mem::take(&mut comparison.warnings),
+                absent,
+                tables,
+            }
+        });
+        (at + 1, result)
+    };
+    let same = others.iter().enumerate().filter(|(_, new)| new.experiment == base.experiment);
+    same.map(of).collect()
+}

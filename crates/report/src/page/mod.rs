@@ -1,0 +1,287 @@
+//! A page: one HTML file that holds runs, and what changed between them, with pictures, tables and the
+//! method of each number.
+//!
+//! The file needs no network and no program but a browser. Its pictures are SVG that is drawn here, so that it
+//! reads the same without JavaScript and on paper; a small script of its own sorts and filters tables, zooms
+//! into pictures and changes the colours. The content security policy admits that script alone, by its digest.
+
+mod answer;
+mod figures;
+mod policy;
+mod tables;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use record::Run;
+
+use crate::escape::plain;
+use crate::picture::{Undrawn, colours_css};
+use crate::words;
+
+/// Look of the page.
+const STYLE: &str = include_str!("page.css");
+/// What the page does.
+const SCRIPT: &str = include_str!("page.js");
+
+/// A run of a page.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// The run.
+    pub run: &'a Run,
+    /// Its directory, as the commands of the page name it.
+    pub directory: &'a str,
+}
+
+/// What changed between the first run of a page and another.
+#[derive(Clone, Copy, Debug)]
+pub struct Changes<'a> {
+    /// Place of the other run on the page, from 0.
+    pub new: usize,
+    /// The comparison as a run of experiment `compare`, or why there is none.
+    pub comparison: Result<&'a Run, &'a str>,
+}
+
+/// The runs as one HTML document; `changes` are differences from the first run.
+///
+/// # Errors
+/// When a picture cannot be drawn.
+pub fn page(runs: &[Entry<'_>], changes: &[Changes<'_>]) -> Result<String, Undrawn> {
+    let figures = figures::of_all(runs, changes)?;
+    let title = title(runs);
+    let style = format!("{STYLE}\n{}", colours_css());
+    let document = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta http-equiv="Content-Security-Policy" content=(policy::policy(SCRIPT));
+                meta name="color-scheme" content="light dark";
+                meta name="generator" content="irqlab";
+                title { (title) }
+                style { (PreEscaped(&style)) }
+            }
+            body class=[(runs.len() > 1).then_some("several")] {
+                a.skip href="#answers" { "Skip to the answers" }
+                header {
+                    p.product { "irqlab report" }
+                    h1 { (title) }
+                    (contents(runs, changes, &figures))
+                }
+                main {
+                    (answers(runs, changes))
+                    @if !changes.is_empty() { (changed(runs, changes, &figures)) }
+                    (pictures(runs, &figures))
+                    @for (at, entry) in runs.iter().enumerate() { (run_section(runs, at, *entry)) }
+                }
+                footer {
+                    p {
+                        "Made by " code { (command_of(runs)) } " from the tables of the "
+                        @if runs.len() == 1 { "run" } @else { "runs" }
+                        " alone. A dash (–) is a number that was not measured; it is never zero."
+                    }
+                }
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    };
+    Ok(document.into_string())
+}
+
+/// The command that makes the page again.
+fn command_of(runs: &[Entry<'_>]) -> String {
+    let names = runs.iter().map(|entry| words::shell_word(entry.directory));
+    format!("irqlab report {} -o report.html", names.collect::<Vec<_>>().join(" "))
+}
+
+fn title(runs: &[Entry<'_>]) -> String {
+    match runs {
+        [only] => words::title(only.run),
+        _ => {
+            let mut names: Vec<String> = Vec::new();
+            for entry in runs {
+                let name = plain(&entry.run.experiment);
+                if !names.contains(&name) {
+                    names.push(name);
+                }
+            }
+            format!("{} runs of {}", runs.len(), names.join(", "))
+        }
+    }
+}
+
+/// What a run is called on the page: its letter where there are several, and its directory.
+fn name_of(runs: &[Entry<'_>], at: usize) -> String {
+    let directory = plain(runs[at].directory);
+    match (runs.len(), at) {
+        (1, _) => directory,
+        (_, 0) => format!("Run 1 (base): {directory}"),
+        _ => format!("Run {}: {directory}", at + 1),
+    }
+}
+
+fn contents(runs: &[Entry<'_>], changes: &[Changes<'_>], figures: &figures::Figures) -> Markup {
+    html! {
+        nav aria-label="Contents" {
+            ul {
+                li { a href="#answers" { "Answers" } }
+                @if !changes.is_empty() { li { a href="#changes" { "What changed" } } }
+                @if !figures.is_empty() { li { a href="#pictures" { "Pictures" } } }
+                @for at in 0..runs.len() {
+                    li { a href=(format!("#run-{}", at + 1)) {
+                        @if runs.len() == 1 { "Tables and method" } @else { (format!("Run {}", at + 1)) }
+                    } }
+                }
+            }
+            // Made visible by the script: without it, the system's colours are used.
+            label.theme hidden {
+                "Colours "
+                select id="theme" {
+                    option value="auto" { "as the system" }
+                    option value="light" { "light" }
+                    option value="dark" { "dark" }
+                }
+            }
+        }
+    }
+}
+
+fn answers(runs: &[Entry<'_>], changes: &[Changes<'_>]) -> Markup {
+    html! {
+        section id="answers" aria-labelledby="answers-title" tabindex="-1" {
+            h2 id="answers-title" { "Answers" }
+            @for (at, entry) in runs.iter().enumerate() {
+                div.answer {
+                    @if runs.len() > 1 { p.which { (name_of(runs, at)) } }
+                    @let answer = answer::of(entry.run);
+                    p.sentence { strong { (answer.fact) } @if let Some(change) = &answer.lever { " " (change) } }
+                    p.basis {
+                        (words::title(entry.run)) ". " (words::host(entry.run)) "."
+                        @if let Some(table) = &answer.table {
+                            " From table " a href=(format!("#{}", tables::id(at, table))) { (table) } "."
+                        }
+                    }
+                    @let warnings = words::warnings(entry.run);
+                    @if !warnings.is_empty() {
+                        ul.warnings { @for warning in &warnings { li { strong { "Warning: " } (warning) } } }
+                    }
+                }
+            }
+            @for one in changes {
+                div.answer {
+                    p.which { (format!("Run {} compared with run 1", one.new + 1)) }
+                    p.sentence {
+                        @match one.comparison {
+                            Ok(run) => strong { (answer::of_comparison(run)) },
+                            Err(why) => { "Not compared: " (plain(why)) "." },
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn changed(runs: &[Entry<'_>], changes: &[Changes<'_>], figures: &figures::Figures) -> Markup {
+    html! {
+        section id="changes" aria-labelledby="changes-title" {
+            h2 id="changes-title" { "What changed" }
+            @for one in changes {
+                @if let Ok(run) = one.comparison {
+                    h3 { (format!("From run 1 to run {}", one.new + 1)) }
+                    @let command = format!(
+                        "irqlab compare {} {}",
+                        words::shell_word(runs[0].directory),
+                        words::shell_word(runs[one.new].directory)
+                    );
+                    (figures.of_changes(one.new))
+                    @for warning in words::warnings(run) { p.warning { strong { "Warning: " } (warning) } }
+                    @for table in run.tables.iter().filter(|table| !table.rows().is_empty()) {
+                        (tables::table(run, table, &format!("change-{}", one.new + 1), &command))
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn pictures(runs: &[Entry<'_>], figures: &figures::Figures) -> Markup {
+    if figures.is_empty() {
+        return html! {};
+    }
+    html! {
+        section id="pictures" aria-labelledby="pictures-title" {
+            h2 id="pictures-title" { "Pictures" }
+            (figures.all(runs))
+        }
+    }
+}
+
+fn run_section(runs: &[Entry<'_>], at: usize, entry: Entry<'_>) -> Markup {
+    let (run, number) = (entry.run, at + 1);
+    let directory = words::shell_word(entry.directory);
+    let (for_people, for_programs): (Vec<_>, Vec<_>) = run
+        .tables
+        .iter()
+        .filter(|table| table.row_count() > 0)
+        .partition(|table| table.display.rows_max != Some(0));
+    let empty: Vec<_> = run.tables.iter().filter(|table| table.row_count() == 0).collect();
+    html! {
+        section id=(format!("run-{number}")) aria-labelledby=(format!("run-{number}-title")) {
+            h2 id=(format!("run-{number}-title")) {
+                @if runs.len() == 1 { "Tables and method" } @else { (name_of(runs, at)) }
+            }
+            dl.facts {
+                dt { "Run" } dd { code { (plain(entry.directory)) } ": " (words::title(run)) }
+                dt { "Machine" } dd { (words::host(run)) }
+                dt { "Made by" }
+                dd {
+                    @match run.settings.get("command_line").and_then(|line| line.as_str()) {
+                        Some(line) => code { (plain(line)) },
+                        None => "a version that did not record its command line",
+                    }
+                }
+                @let observer = words::observer(run);
+                @if !observer.is_empty() { dt { "Observer" } dd { (observer) } }
+            }
+            @let missing = words::missing(run);
+            @if !missing.is_empty() {
+                details {
+                    summary { h3 { "Not measured" } }
+                    ul.missing {
+                        @for one in &missing {
+                            li {
+                                (one.what) ": " (one.reason)
+                                @if let Some(remedy) = &one.remedy { br; code { (remedy) } }
+                            }
+                        }
+                    }
+                }
+            }
+            @for table in &for_people {
+                @let command = format!("irqlab show {directory} {}", plain(&table.name));
+                (tables::table(run, table, &format!("run-{number}"), &command))
+            }
+            @if !for_programs.is_empty() {
+                h3 { "Tables for programs" }
+                p.note { "Of many rows; pictures show them, and the commands print them." }
+                @for table in &for_programs {
+                    @let command = format!("irqlab show {directory} {} --format csv", plain(&table.name));
+                    (tables::outline(table, &format!("run-{number}"), &command))
+                }
+            }
+            @if !empty.is_empty() {
+                p {
+                    "Tables without rows: "
+                    (empty.iter().map(|table| plain(&table.name)).collect::<Vec<_>>().join(", ")) "."
+                }
+            }
+            @if for_people.is_empty() && for_programs.is_empty() { p { "This run has no rows." } }
+            details {
+                summary { h3 { "Settings and machine in full" } }
+                (tables::facts("settings", &run.settings))
+                (tables::facts("machine", &run.host))
+                (tables::facts("observer", &run.observer))
+            }
+        }
+    }
+}

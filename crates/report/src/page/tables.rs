@@ -1,0 +1,161 @@
+//! Tables of a page, with what their columns mean, how they were measured, and the command that prints them.
+
+use maud::{Markup, html};
+use record::{Run, Table};
+use serde_json::{Map, Value as Json};
+
+use crate::escape::plain;
+use crate::grid::{Align, Grid};
+use crate::words;
+
+/// Most rows of a table that the page holds.
+const ROWS_MAX: usize = 400;
+/// With fewer rows, a table needs no filter.
+const FILTER_FROM: usize = 8;
+/// Longest text of a setting, characters.
+const FACT_CHARS_MAX: usize = 2_000;
+
+/// The id of a table of the run at that place.
+pub fn id(at: usize, table: &str) -> String {
+    format!("run-{}-{}", at + 1, plain(table))
+}
+
+/// A table; `prefix`: of its ids, `command`: what prints it.
+pub fn table(run: &Run, table: &Table, prefix: &str, command: &str) -> Markup {
+    let name = plain(&table.name);
+    let id = format!("{prefix}-{name}");
+    let grid = Grid::bounded(table, false, ROWS_MAX);
+    let rows: usize = grid.groups.iter().map(|group| group.rows.len()).sum();
+    let title = plain(words::table_title(table));
+    let method = words::method(run, table);
+    let columns = shown_columns(table, &grid);
+    html! {
+        div.table id=(id) {
+            h3 { (name) }
+            p { (sentence(&title)) }
+            @if rows == 0 {
+                p.note { (hidden(&grid)) }
+            } @else {
+                @if rows >= FILTER_FROM {
+                    div.filter hidden {
+                        label { "Filter " (name) " " input type="search" data-filter=(id) autocomplete="off"; }
+                        output aria-live="polite" {}
+                    }
+                }
+                div.scroll role="group" aria-label=(format!("table {name}, to scroll")) tabindex="0" {
+                    table data-sortable {
+                        caption { (name) ": " (title) }
+                        thead {
+                            tr {
+                                @for (at, heading) in grid.headings.iter().enumerate() {
+                                    th.number[grid.aligns[at] == Align::Right] scope="col" title=[columns[at].map(|column| plain(&column.doc))] {
+                                        span.heading { (heading) }
+                                        @if !grid.units[at].is_empty() { " " span.unit { (grid.units[at]) } }
+                                    }
+                                }
+                            }
+                        }
+                        @for group in &grid.groups {
+                            tbody {
+                                @if group.heading.is_some() || group.headline.is_some() {
+                                    tr.group {
+                                        th scope="rowgroup" colspan=(grid.headings.len()) {
+                                            @if let Some(heading) = &group.heading { (heading) }
+                                            @if let Some(headline) = &group.headline {
+                                                " " span.headline { (headline) }
+                                            }
+                                        }
+                                    }
+                                }
+                                @for row in &group.rows {
+                                    tr {
+                                        @for (at, cell) in row.iter().enumerate() {
+                                            td.number[grid.aligns[at] == Align::Right] { (cell) }
+                                        }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+                @if !grid.hidden.is_empty() { p.note { (hidden(&grid)) } }
+            }
+            @if !method.is_empty() { p.note { (method) "." } }
+            p.note { "Printed by " code { (command) } }
+            (columns_list(table))
+        }
+    }
+}
+
+/// What a table without rows on the page holds, and the command that prints them.
+pub fn outline(table: &Table, prefix: &str, command: &str) -> Markup {
+    let name = plain(&table.name);
+    html! {
+        div.outline id=(format!("{prefix}-{name}")) {
+            p {
+                strong { (name) } ": " (plain(words::table_title(table))) " "
+                (crate::grid::rows_of(usize::try_from(table.row_count()).unwrap_or(usize::MAX))) ", printed by " code { (command) }
+            }
+            (columns_list(table))
+        }
+    }
+}
+
+fn columns_list(table: &Table) -> Markup {
+    html! {
+        details.columns {
+            summary { "What the columns of " (plain(&table.name)) " mean, and how they were measured" }
+            dl {
+                @for column in &table.columns {
+                    dt { code { (plain(&column.name)) } }
+                    dd { (plain(&column.doc)) }
+                }
+            }
+        }
+    }
+}
+
+/// The text with a full stop at its end.
+fn sentence(text: &str) -> String {
+    format!("{}.", text.trim_end_matches('.'))
+}
+
+fn hidden(grid: &Grid) -> String {
+    match grid.hidden.is_empty() {
+        true => "No rows are shown.".to_owned(),
+        false => format!("Not shown: {}.", grid.hidden.join("; ")),
+    }
+}
+
+/// The column of each heading.
+fn shown_columns<'t>(table: &'t Table, grid: &Grid) -> Vec<Option<&'t record::Column>> {
+    grid.names.iter().map(|name| table.columns.iter().find(|one| one.name == *name)).collect()
+}
+
+/// Facts as a list of names and values.
+pub fn facts(name: &str, facts: &Map<String, Json>) -> Markup {
+    if facts.is_empty() {
+        return html! {};
+    }
+    html! {
+        h4 { (name) }
+        dl.facts {
+            @for (key, value) in facts {
+                dt { (plain(key)) }
+                dd { (text(value)) }
+            }
+        }
+    }
+}
+
+fn text(value: &Json) -> String {
+    let text = match value {
+        Json::String(text) => plain(text),
+        Json::Null => crate::human::ABSENT.to_owned(),
+        other => plain(&other.to_string()),
+    };
+    match text.char_indices().nth(FACT_CHARS_MAX) {
+        None => text,
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}

@@ -1,0 +1,152 @@
+//! What changed between two runs: each figure's change with its interval, the worst first.
+
+use plotters::style::RGBColor;
+use record::Run;
+
+use super::axis::Axis;
+use super::chart::{Chart, Look, room_for_names};
+use super::palette::{BLUE, GREY, INK, ORANGE, VERMILION};
+use super::rows;
+use super::sheet::{Entry, Heading, NARROW_BELOW, Sheet, Undrawn, draw, units};
+use crate::human;
+use crate::row::Row;
+
+/// Most figures of the picture.
+const FIGURES_MAX: usize = 30;
+/// Height of a figure, pixels.
+const STEP: f64 = 22.0;
+/// Changes beyond this are drawn at the edge.
+const CHANGE_MAX: f64 = 2.0;
+
+const VERDICTS: [(&str, RGBColor, usize); 5] = [
+    ("worse", VERMILION, 3),
+    ("changed", ORANGE, 2),
+    ("better", BLUE, 0),
+    ("can't tell", GREY, 1),
+    ("equal", GREY, 1),
+];
+
+fn look(verdict: &str) -> Look {
+    let found = VERDICTS.iter().find(|(one, ..)| *one == verdict);
+    found.map_or(Look { colour: GREY, pattern: 1 }, |(_, colour, pattern)| Look {
+        colour: *colour,
+        pattern: *pattern,
+    })
+}
+
+struct Change {
+    name: String,
+    verdict: String,
+    ratio: f64,
+    ends: Option<(f64, f64)>,
+}
+
+fn change(row: &Row<'_>) -> Option<Change> {
+    let name = format!("{} {}", row.alone("row"), row.alone("column"));
+    let ends = row.number("change_low_ratio").zip(row.number("change_high_ratio"));
+    let ratio = row.number("change_ratio")?;
+    Some(Change { name: name.trim().to_owned(), verdict: row.alone("verdict"), ratio, ends })
+}
+
+/// Names without the words that all start with, of limited length: the end says which figure it is.
+fn names(shown: &[&Change], most: usize) -> Vec<String> {
+    let words: Vec<Vec<&str>> = shown.iter().map(|one| one.name.split(' ').collect()).collect();
+    let shortest = words.iter().map(Vec::len).min().unwrap_or(1);
+    let shared = (0..shortest.saturating_sub(1))
+        .take_while(|at| words.iter().all(|one| one[*at] == words[0][*at]))
+        .count();
+    let name = |one: Vec<&str>| {
+        let name = one[shared..].join(" ");
+        let over = name.chars().count().saturating_sub(most);
+        if over == 0 {
+            name
+        } else {
+            format!("…{}", name.chars().skip(over + 1).collect::<String>())
+        }
+    };
+    words.into_iter().map(name).collect()
+}
+
+/// Changes with intervals; none for a run that is no comparison.
+///
+/// # Errors
+/// When plotters fails.
+pub fn changes(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
+    let Some(table) = run.table("differences") else { return Ok(None) };
+    let all: Vec<Change> = rows(table).filter_map(|row| change(&row)).collect();
+    let is_news = |one: &&Change| !matches!(one.verdict.as_str(), "equal" | "can't tell");
+    let news = all.iter().filter(is_news).count();
+    let shown: Vec<&Change> = all.iter().take(FIGURES_MAX).collect();
+    if shown.is_empty() {
+        return Ok(None);
+    }
+    let reach = |one: &&Change| {
+        let (low, high) = one.ends.unwrap_or((one.ratio, one.ratio));
+        one.ratio.abs().max(low.abs()).max(high.abs())
+    };
+    let most = shown.iter().map(reach).fold(0.0, f64::max).min(CHANGE_MAX);
+    let count = |verdict: &str| all.iter().filter(|one| one.verdict == verdict).count();
+    let counts: Vec<String> = VERDICTS
+        .iter()
+        .map(|(verdict, ..)| (count(verdict), *verdict))
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, verdict)| format!("{count} {verdict}"))
+        .collect();
+    let mut notes = vec![
+        "Points: change as a part of the first run's figure. Whiskers: 95 % intervals that hold together for \
+         all figures; none where runs are exact."
+            .to_owned(),
+    ];
+    if all.len() > shown.len() {
+        notes.push(format!(
+            "Drawn are the first {} of {} figures, the worst first; see table differences.",
+            shown.len(),
+            all.len()
+        ));
+    }
+    if shown.iter().any(|one| reach(one) > most) {
+        notes.push(format!("Changes beyond ±{} are drawn at the edge.", human::percent(most)));
+    }
+    let drawn = VERDICTS.iter().filter(|(one, ..)| shown.iter().any(|of| of.verdict == *one));
+    let legend = drawn.map(|(name, colour, _)| Entry { name: (*name).to_owned(), colour: *colour });
+    let heading = Heading {
+        title: format!("{news} of {} figures changed: {}", all.len(), counts.join(", ")),
+        notes,
+        legend: legend.collect(),
+        description: "A point with an interval for each figure: how much it changed. The numbers are in table \
+                      differences."
+            .to_owned(),
+    };
+    let names = names(&shown, if width < NARROW_BELOW { 30 } else { 56 });
+    let height = 80.0 + STEP * shown.len() as f64;
+    let sheet = draw(&heading, width, height, |area| {
+        let left = room_for_names(names.iter().map(String::as_str));
+        let ends = |pick: fn(&(f64, f64)) -> f64| {
+            let both = |one: &&Change| one.ends.unwrap_or((one.ratio, one.ratio));
+            shown.iter().map(both).map(move |ends| pick(&ends)).collect::<Vec<f64>>()
+        };
+        let low = ends(|ends| ends.0).into_iter().fold(0.0, f64::min).max(-most);
+        let high = ends(|ends| ends.1).into_iter().fold(0.0, f64::max).min(most);
+        let x = Axis::changes("change from the first run", low, high);
+        let y = Axis::names(&names);
+        let part = area.part((0, 0), (units(width) as u32, units(height) as u32));
+        let mut chart = Chart::with_room(&part, "", [&x, &y], [left, 34.0])?;
+        let none = INK;
+        chart.line(
+            &[(0.0, 0.0), (0.0, names.len() as f64)],
+            Look { colour: none, pattern: 0 },
+            1.2,
+        )?;
+        let (low, high) = x.ends();
+        for (at, one) in shown.iter().enumerate() {
+            let middle = names.len() as f64 - at as f64 - 0.5;
+            let look = look(&one.verdict);
+            if let Some(ends) = one.ends.filter(|ends| ends.0 < ends.1) {
+                chart.bar_whisker(middle, ends, look)?;
+            }
+            chart.mark((one.ratio.clamp(low, high), middle), look, false)?;
+        }
+        Ok(())
+    })?;
+    Ok(Some(sheet))
+}

@@ -1,0 +1,143 @@
+//! Pictures of `footprint`: the lines that an interrupt displaces, and who displaces them.
+
+use record::{Run, Table};
+
+use super::axis::Axis;
+use super::bars::{Bar, draw_bars, height};
+use super::palette::{BLUE, GREEN, ORANGE, VERMILION};
+use super::rows;
+use super::sheet::{Entry, Heading, Sheet, Undrawn, draw, units};
+use crate::human::{self, Quantity};
+use crate::row::Row;
+
+/// Most bars of a panel.
+const BARS_MAX: usize = 16;
+
+/// The levels of a table, as they come.
+fn levels(table: &Table) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for row in rows(table) {
+        let level = row.alone("level");
+        if !found.contains(&level) {
+            found.push(level);
+        }
+    }
+    found
+}
+
+/// A picture of a panel of bars for each level.
+fn by_level(
+    mut heading: Heading,
+    table: &Table,
+    axis: &str,
+    width: f64,
+    bar: impl Fn(&Row<'_>) -> Option<Bar>,
+) -> Result<Option<Sheet>, Undrawn> {
+    let (mut panels, mut dropped) = (Vec::new(), 0);
+    for level in levels(table) {
+        let of_level = rows(table).filter(|row| row.alone("level") == level);
+        let mut bars: Vec<Bar> = of_level.filter_map(|row| bar(&row)).collect();
+        bars.sort_by(|a, b| b.length().total_cmp(&a.length()));
+        dropped += bars.len().saturating_sub(BARS_MAX);
+        bars.truncate(BARS_MAX);
+        if !bars.is_empty() {
+            panels.push((level.to_uppercase(), bars));
+        }
+    }
+    if panels.is_empty() {
+        return Ok(None);
+    }
+    if dropped > 0 {
+        heading.notes.push(format!("Not drawn: {dropped} smaller ones; see table {}.", table.name));
+    }
+    heading.description += &format!(" The numbers are in table {} of the run.", table.name);
+    let whole: f64 = panels.iter().map(|(_, bars)| height(bars.len())).sum();
+    let sheet = draw(&heading, width, whole, |area| {
+        let mut top = 0.0;
+        for (title, bars) in &panels {
+            let high = height(bars.len());
+            let part = area.part((0, units(top)), (units(width) as u32, units(high) as u32));
+            top += high;
+            draw_bars(&part, title, bars, |most| Axis::linear(axis, Quantity::Count, 0.0, most))?;
+        }
+        Ok(())
+    })?;
+    Ok(Some(sheet))
+}
+
+/// Lines that each stimulus displaces, with intervals; none for a run without any.
+///
+/// # Errors
+/// When plotters fails.
+pub fn displaced(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
+    let Some(table) = run.table("footprint") else { return Ok(None) };
+    let largest = rows(table)
+        .filter_map(|row| Some((row.number("displaced_lines")?, row)))
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    let Some((most, row)) = largest else { return Ok(None) };
+    let heading = Heading {
+        title: format!(
+            "Cache lines that an interrupt displaces: {} takes {} of {}",
+            row.alone("stimulus"),
+            human::number(most.max(0.0)),
+            row.alone("level").to_uppercase()
+        ),
+        notes: vec![
+            "Whiskers: 95 % intervals. Orange: at most so many (an upper bound).".to_owned(),
+        ],
+        description: "Bars of displaced lines, by cache level, stimulus and method.".to_owned(),
+        ..Heading::default()
+    };
+    by_level(heading, table, "displaced cache lines", width, |row| {
+        let value = row.number("displaced_lines")?.max(0.0);
+        let ends =
+            row.number("displaced_ci95_low_lines").zip(row.number("displaced_ci95_high_lines"));
+        let is_bound = *row.get("is_upper_bound") == record::Value::Bool(true);
+        let share = row.number("displaced_ratio").filter(|share| *share > 0.0);
+        let share =
+            share.map_or(String::new(), |share| format!(", {} of it", human::percent(share)));
+        let sign = if is_bound { "≤ " } else { "" };
+        Some(Bar {
+            name: format!("{}, {}", row.alone("stimulus"), row.alone("method")),
+            parts: vec![(value, if is_bound { ORANGE } else { BLUE })],
+            interval: ends.map(|(low, high)| (low.max(0.0), high.max(0.0))),
+            label: format!("{sign}{}", human::number(value)),
+            detail: format!(" lines{share}"),
+        })
+    })
+}
+
+/// Misses by the context that has them; none for a run that does not know.
+///
+/// # Errors
+/// When plotters fails.
+pub fn evictors(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
+    let Some(table) = run.table("by_context") else { return Ok(None) };
+    let modes = [("user", BLUE), ("kernel", VERMILION), ("exception", ORANGE)];
+    let colour = |mode: &str| {
+        modes.iter().find(|(one, _)| *one == mode).map_or(GREEN, |(_, colour)| *colour)
+    };
+    let legend =
+        modes.iter().map(|(name, colour)| Entry { name: (*name).to_owned(), colour: *colour });
+    let heading = Heading {
+        title: "Additional misses of one interrupt, by the context that has them".to_owned(),
+        notes: vec![
+            "Misses with the interrupt less those without (treatment less control). Those in user mode are \
+             lines that the program must fetch again. Whiskers: 95 % intervals."
+                .to_owned(),
+        ],
+        legend: legend.collect(),
+        description: "Bars of misses, by cache level, stimulus and context.".to_owned(),
+    };
+    by_level(heading, table, "additional misses", width, |row| {
+        let value = row.number("misses").filter(|misses| *misses > 0.0)?;
+        let half = row.number("misses_ci95");
+        Some(Bar {
+            name: format!("{}: {}", row.alone("stimulus"), row.alone("context")),
+            parts: vec![(value, colour(&row.alone("mode")))],
+            interval: half.map(|half| ((value - half).max(0.0), value + half)),
+            label: human::number(value),
+            detail: String::new(),
+        })
+    })
+}

@@ -1,0 +1,155 @@
+//! The CPU time of each context, divided by cause where the run has counted the cycles in which nothing was
+//! executed.
+
+use plotters::style::RGBColor;
+use record::{Run, Table};
+
+use super::{conditions, context, largest, left_out, panel_title, text};
+use crate::human::{self, Quantity};
+use crate::picture::axis::Axis;
+use crate::picture::bars::{Bar, draw_bars, height};
+use crate::picture::palette::{BLUE, GREY, ORANGE, SKY, VERMILION};
+use crate::picture::rows;
+use crate::picture::sheet::{Entry, Heading, Sheet, Undrawn, draw, units};
+use crate::row::Row;
+
+/// Most contexts of a condition.
+const CONTEXTS_MAX: usize = 14;
+
+/// Cycles of a context in which nothing was executed, by cause: the event, and what it means.
+const STALLS: [(&str, &str, RGBColor); 2] = [
+    ("stalled-cycles-frontend", "waits for instructions", VERMILION),
+    ("stalled-cycles-backend", "waits for data", ORANGE),
+];
+const EXECUTES: (&str, RGBColor) = ("executes", BLUE);
+/// Kinds of contexts where there are no causes.
+const KINDS: [(&str, RGBColor); 4] =
+    [("vector", BLUE), ("irq", VERMILION), ("softirq", SKY), ("nmi", ORANGE)];
+
+/// Shares of a context's cycles that stalled, in the order of [`STALLS`]; none where they were not counted.
+fn stalls(events: Option<&Table>, of: &Row<'_>) -> Option<[f64; 2]> {
+    let keys = ["condition", "kind", "name"];
+    let same = |row: &Row<'_>| {
+        keys.iter().all(|key| text(row, key) == text(of, key))
+            && row.get("number") == of.get("number")
+    };
+    let count = |event: &str| {
+        rows(events?).find(|row| same(row) && text(row, "event") == event)?.number("self_total")
+    };
+    let cycles = count("cycles").filter(|cycles| *cycles > 0.0)?;
+    let [frontend, backend] = STALLS.map(|(event, ..)| count(event));
+    let shares = [frontend? / cycles, backend? / cycles];
+    (shares[0] + shares[1] <= 1.0).then_some(shares)
+}
+
+/// The bar of a context; and whether it is divided by cause.
+fn bar(row: &Row<'_>, events: Option<&Table>) -> (Bar, bool) {
+    let share = row.number("self_cpu_ratio").unwrap_or(0.0);
+    let stalls = stalls(events, row);
+    let parts = match stalls {
+        Some([frontend, backend]) => vec![
+            (share * (1.0 - frontend - backend), EXECUTES.1),
+            (share * frontend, STALLS[0].2),
+            (share * backend, STALLS[1].2),
+        ],
+        None => vec![(share, colour(&text(row, "kind")))],
+    };
+    let mean = row.number("self_mean_ns").filter(|mean| *mean > 0.0);
+    let rate = row.number("rate_hz").map(human::rate).unwrap_or_default();
+    let label = human::percent(share);
+    let detail = match mean {
+        Some(mean) => format!(" = {} × {rate}", human::ns(mean)),
+        // Below the detection limit: its mean is no number to multiply.
+        None => format!(" at {rate}"),
+    };
+    let half = row.number("self_mean_ci95_ns").zip(mean).map(|(half, mean)| share * half / mean);
+    let interval = half.map(|half| ((share - half).max(0.0), share + half));
+    (Bar { name: context(row), parts, interval, label, detail }, stalls.is_some())
+}
+
+fn colour(kind: &str) -> RGBColor {
+    KINDS.iter().find(|(one, _)| *one == kind).map_or(GREY, |(_, colour)| *colour)
+}
+
+/// CPU time of each context; none for a run without any.
+///
+/// # Errors
+/// When plotters fails.
+pub fn costs(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
+    let Some(table) = run.table("handlers") else { return Ok(None) };
+    let events = run.table("events").filter(|table| table.column("self_total").is_some());
+    let (conditions, more) = conditions(table);
+    let (mut panels, mut dropped, mut divided) = (Vec::new(), 0, false);
+    let (mut kinds, mut first): (Vec<String>, Option<Row<'_>>) = (Vec::new(), None);
+    for condition in &conditions {
+        let mut found = largest(table, condition, "self_cpu_ratio");
+        dropped += found.len().saturating_sub(CONTEXTS_MAX);
+        found.truncate(CONTEXTS_MAX);
+        if found.is_empty() {
+            continue;
+        }
+        let size = |row: &Row<'_>| row.number("self_cpu_ratio");
+        if first.as_ref().is_none_or(|row| size(row) < size(&found[0])) {
+            first = Some(found[0]);
+        }
+        let mut bars = Vec::new();
+        for row in &found {
+            let (bar, has_causes) = bar(row, events);
+            divided |= has_causes;
+            let kind = text(row, "kind");
+            if !has_causes && !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+            bars.push(bar);
+        }
+        panels.push((panel_title(condition), bars));
+    }
+    let Some(first) = first else { return Ok(None) };
+    let entry = |name: &str, colour| Entry { name: name.to_owned(), colour };
+    let mut legend = Vec::new();
+    if divided {
+        legend.push(entry(EXECUTES.0, EXECUTES.1));
+        legend.extend(STALLS.iter().map(|(_, name, colour)| entry(name, *colour)));
+    }
+    legend.extend(kinds.iter().map(|kind| entry(kind, colour(kind))));
+    let mut notes = vec![match divided {
+        true => "Self time, divided by what its cycles were: executing, waiting for instructions \
+                 (stalled-cycles-frontend) or for data (stalled-cycles-backend)."
+            .to_owned(),
+        false => {
+            "Self time: without the contexts nested within. This run has no counts of stalled \
+                  cycles, so that it is not divided by cause."
+                .to_owned()
+        }
+    }];
+    notes[0] += " Whiskers: 95 % intervals of the mean.";
+    notes.extend(left_out(more, dropped, "handlers"));
+    let share = first.number("self_cpu_ratio").unwrap_or(0.0);
+    let heading = Heading {
+        title: format!(
+            "CPU time of each interrupt context: {} takes {}",
+            context(&first),
+            human::percent(share)
+        ),
+        notes,
+        legend,
+        description:
+            "A bar for each context, as long as its share of CPU time. The numbers are in table \
+                      handlers of the run."
+                .to_owned(),
+    };
+    let whole: f64 = panels.iter().map(|(_, bars)| height(bars.len())).sum();
+    let sheet = draw(&heading, width, whole, |area| {
+        let mut top = 0.0;
+        for (title, bars) in &panels {
+            let high = height(bars.len());
+            let part = area.part((0, units(top)), (units(width) as u32, units(high) as u32));
+            top += high;
+            draw_bars(&part, title, bars, |most| {
+                Axis::linear("share of CPU time", Quantity::Share, 0.0, most)
+            })?;
+        }
+        Ok(())
+    })?;
+    Ok(Some(sheet))
+}

@@ -1,0 +1,163 @@
+//! How long the spans of each context are: the share of spans that are longer than a time, both logarithmic.
+//! From the histograms where the run has them, from the quantiles otherwise.
+
+use record::{Run, Table};
+
+use super::{conditions, context, largest, left_out, panel_title, text};
+use crate::human::Quantity;
+use crate::picture::axis::Axis;
+use crate::picture::chart::{Chart, Label, Look, PATTERNS, room_for};
+use crate::picture::palette::SERIES;
+use crate::picture::rows;
+use crate::picture::sheet::{Heading, Sheet, Undrawn, draw, units};
+use crate::row::Row;
+
+/// Most contexts of a panel.
+const CONTEXTS_MAX: usize = 6;
+/// Height of a panel, pixels.
+const PANEL: f64 = 340.0;
+/// Quantiles of table `handlers`, and the shares of spans that are longer.
+const QUANTILES: [(&str, f64); 4] =
+    [("self_p50_ns", 0.5), ("self_p90_ns", 0.1), ("self_p99_ns", 0.01), ("self_p999_ns", 0.001)];
+
+/// A curve: times in ns, ascending, and the shares of spans that are longer.
+struct Curve {
+    name: String,
+    points: Vec<(f64, f64)>,
+    /// Whether the points are all that is known.
+    has_marks: bool,
+}
+
+fn curve(row: &Row<'_>, histograms: Option<&Table>) -> Option<Curve> {
+    let name = context(row);
+    let of_histogram = histograms.map(|table| exceedance(table, row)).unwrap_or_default();
+    if of_histogram.len() > 1 {
+        return Some(Curve { name, points: of_histogram, has_marks: false });
+    }
+    let count = row.number("count").filter(|count| *count > 1.0)?;
+    let mut points: Vec<(f64, f64)> = QUANTILES
+        .iter()
+        .filter_map(|(column, share)| Some((row.number(column)?, *share)))
+        .collect();
+    points.extend(row.number("self_max_ns").map(|longest| (longest, 1.0 / count)));
+    points.retain(|(time, _)| *time > 0.0);
+    points.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.total_cmp(&a.1)));
+    // A share does not grow with the time.
+    let mut least = f64::INFINITY;
+    points.retain(|(_, share)| {
+        let falls = *share < least;
+        least = least.min(*share);
+        falls
+    });
+    (points.len() > 1).then_some(Curve { name, points, has_marks: true })
+}
+
+/// The share of spans beyond each bucket of a context's histogram of self times.
+fn exceedance(table: &Table, of: &Row<'_>) -> Vec<(f64, f64)> {
+    let keys = ["condition", "kind", "name"];
+    let same = |row: &Row<'_>| {
+        keys.iter().all(|key| text(row, key) == text(of, key))
+            && row.get("number") == of.get("number")
+            && text(row, "quantity") == "self"
+    };
+    let bucket = |row: Row<'_>| {
+        Some((row.number("bucket_min")?, row.number("bucket_max")?, row.number("count")?))
+    };
+    let mut buckets: Vec<(f64, f64, f64)> = rows(table).filter(same).filter_map(bucket).collect();
+    buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let all: f64 = buckets.iter().map(|(.., count)| count).sum();
+    let (mut left, mut points) = (all, Vec::new());
+    for (low, high, count) in buckets {
+        if points.is_empty() {
+            points.push((low.max(1.0), 1.0));
+        }
+        left -= count;
+        // Nothing is longer than the end of the last.
+        points.push((high.max(1.0), if left > 0.0 { left / all } else { 0.5 / all }));
+    }
+    points
+}
+
+/// The distribution of self times; none for a run without any.
+///
+/// # Errors
+/// When plotters fails.
+pub fn distribution(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
+    let Some(table) = run.table("handlers") else { return Ok(None) };
+    let histograms = run.table("histograms").filter(|table| !table.rows().is_empty());
+    let (conditions, more) = conditions(table);
+    let (mut panels, mut dropped, mut has_marks) = (Vec::new(), 0, false);
+    for condition in &conditions {
+        let found = largest(table, condition, "self_total_ns");
+        dropped += found.len().saturating_sub(CONTEXTS_MAX);
+        let curves: Vec<Curve> =
+            found.iter().filter_map(|row| curve(row, histograms)).take(CONTEXTS_MAX).collect();
+        has_marks |= curves.iter().any(|curve| curve.has_marks);
+        if !curves.is_empty() {
+            panels.push((panel_title(condition), curves));
+        }
+    }
+    let points = || panels.iter().flat_map(|(_, curves)| curves).flat_map(|one| &one.points);
+    let fold = |pick: fn(&(f64, f64)) -> f64| {
+        points()
+            .map(pick)
+            .fold((f64::INFINITY, 0.0_f64), |(low, high), one| (low.min(one), high.max(one)))
+    };
+    if panels.is_empty() {
+        return Ok(None);
+    }
+    let (times, shares) = (fold(|point| point.0), fold(|point| point.1));
+    let mut notes = vec![match has_marks {
+        true => "Points: p50, p90, p99, p99.9 and the longest span, joined by lines. With --histograms, a run \
+                 has the whole distribution."
+            .to_owned(),
+        false => "From the histograms: 16 buckets per doubling.".to_owned(),
+    }];
+    notes.extend(left_out(more, dropped, "handlers"));
+    let longest = panels
+        .iter()
+        .flat_map(|(_, curves)| curves)
+        .filter_map(|curve| Some((&curve.name, curve.points.last()?.0)))
+        .max_by(|a, b| a.1.total_cmp(&b.1));
+    let heading = Heading {
+        title: format!(
+            "How long each context takes{}",
+            longest.map_or(String::new(), |(name, time)| format!(
+                ": the longest span is of {name} ({})",
+                Quantity::Time.text(time)
+            ))
+        ),
+        notes,
+        description:
+            "A falling curve for each context: the share of its spans that are longer than a self \
+                      time. The numbers are in table handlers of the run."
+                .to_owned(),
+        ..Heading::default()
+    };
+    let x = Axis::logarithmic("self time of a span", Quantity::Time, times.0, times.1);
+    let y = Axis::logarithmic("share of spans that are longer", Quantity::Share, shares.0, 1.0);
+    let sheet = draw(&heading, width, PANEL * panels.len() as f64, |area| {
+        for (at, (title, curves)) in panels.iter().enumerate() {
+            let part = area
+                .part((0, units(PANEL) * at as i32), (units(width) as u32, units(PANEL) as u32));
+            let right = room_for(curves.iter().map(|curve| curve.name.as_str()));
+            let mut chart = Chart::new(&part, title, [&x, &y], right)?;
+            let mut labels = Vec::new();
+            for (number, curve) in curves.iter().enumerate() {
+                let colour = SERIES[number % SERIES.len()];
+                let look = Look { colour, pattern: number % PATTERNS };
+                chart.line(&curve.points, look, 1.8)?;
+                if curve.has_marks {
+                    for point in &curve.points {
+                        chart.mark(*point, look, false)?;
+                    }
+                }
+                let end = curve.points[curve.points.len() - 1];
+                labels.push(Label { name: curve.name.clone(), colour, end });
+            }
+            chart.label_ends(&labels)?;
+        }
+        Ok(())
+    })?;
+    Ok(Some(sheet))
+}

@@ -1,0 +1,127 @@
+//! Instructions per cycle and miss ratios of each context, a panel for each, with intervals.
+
+use record::Run;
+
+use super::{conditions, context, largest, left_out};
+use crate::human::{self, Quantity};
+use crate::picture::axis::Axis;
+use crate::picture::bars::{Bar, draw_bars, height};
+use crate::picture::palette::{BLUE, VERMILION};
+use crate::picture::rows;
+use crate::picture::sheet::{Area, Heading, NARROW_BELOW, Sheet, Undrawn, draw, units};
+use crate::row::Row;
+
+/// Most contexts of a panel.
+const CONTEXTS_MAX: usize = 8;
+
+/// Columns of table `ratios`, and what a panel is called; the first is not a part of 1.
+const MEASURES: [(&str, &str); 7] = [
+    ("instructions_per_cycle", "instructions per cycle (IPC)"),
+    ("l1i_miss_ratio", "L1I misses, of its accesses"),
+    ("l1d_miss_ratio", "L1D misses, of its accesses"),
+    ("llc_miss_ratio", "LLC misses, of its accesses"),
+    ("branch_miss_ratio", "mispredicted, of branches"),
+    ("itlb_miss_ratio", "ITLB misses, of its accesses"),
+    ("dtlb_miss_ratio", "DTLB misses, of its accesses"),
+];
+
+/// Its name on a picture of so many conditions.
+fn name(row: &Row<'_>, conditions: usize) -> String {
+    match conditions {
+        1 => context(row),
+        _ => format!("{}, {}", context(row), row.alone("condition")),
+    }
+}
+
+fn bar(row: &Row<'_>, column: &str, conditions: usize) -> Option<Bar> {
+    let value = row.number(column).filter(|value| *value >= 0.0)?;
+    let half = row.number(&format!("{column}_ci95"));
+    let is_share = column.ends_with("_ratio");
+    let label = if is_share { human::percent(value) } else { human::number(value) };
+    let colour = if is_share { VERMILION } else { BLUE };
+    Some(Bar {
+        name: name(row, conditions),
+        parts: vec![(value, colour)],
+        interval: half.map(|half| ((value - half).max(0.0), value + half)),
+        label,
+        detail: String::new(),
+    })
+}
+
+/// IPC and miss ratios; none for a run without counters.
+///
+/// # Errors
+/// When plotters fails.
+pub fn efficiency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
+    let Some(table) = run.table("ratios") else { return Ok(None) };
+    let (conditions, _) = conditions(table);
+    // The contexts that cost most first, as in the picture of costs.
+    let costs = run.table("handlers");
+    let order: Vec<String> = costs.map_or(Vec::new(), |costs| {
+        let of = |condition: &String| largest(costs, condition, "self_total_ns");
+        conditions.iter().flat_map(of).map(|row| name(&row, conditions.len())).collect()
+    });
+    let place = |name: &String| order.iter().position(|one| one == name).unwrap_or(usize::MAX);
+    let (mut panels, mut dropped) = (Vec::new(), 0);
+    for (column, title) in MEASURES {
+        let mut bars: Vec<Bar> =
+            rows(table).filter_map(|row| bar(&row, column, conditions.len())).collect();
+        bars.sort_by_key(|bar| place(&bar.name));
+        dropped = dropped.max(bars.len().saturating_sub(CONTEXTS_MAX));
+        bars.truncate(CONTEXTS_MAX);
+        if !bars.is_empty() {
+            panels.push((column, title, bars));
+        }
+    }
+    if panels.is_empty() {
+        return Ok(None);
+    }
+    let slowest = panels
+        .iter()
+        .find(|(column, ..)| *column == MEASURES[0].0)
+        .and_then(|of| of.2.iter().min_by(|a, b| a.length().total_cmp(&b.length())));
+    let mut notes = vec!["Whiskers: 95 % intervals, where the run has them.".to_owned()];
+    notes.extend(left_out(0, dropped, "ratios"));
+    let heading = Heading {
+        title: match slowest {
+            Some(bar) => format!(
+                "How well each context runs: {} has the lowest IPC ({})",
+                bar.name, bar.label
+            ),
+            None => "How well each context runs: miss ratios".to_owned(),
+        },
+        notes,
+        description:
+            "Panels of bars, one for each context: instructions per cycle and miss ratios. The \
+                      numbers are in table ratios of the run."
+                .to_owned(),
+        ..Heading::default()
+    };
+    let columns = if width < NARROW_BELOW { 1 } else { 2 };
+    let heights: Vec<f64> = panels
+        .chunks(columns)
+        .map(|line| height(line.iter().map(|(.., bars)| bars.len()).max().unwrap_or(0)))
+        .collect();
+    let sheet = draw(&heading, width, heights.iter().sum(), |area| {
+        let mut top = 0.0;
+        for (line, high) in panels.chunks(columns).zip(&heights) {
+            for (at, (column, title, bars)) in line.iter().enumerate() {
+                let wide = width / columns as f64;
+                let high = height(bars.len()).min(*high);
+                let part = area.part(
+                    (units(wide * at as f64), units(top)),
+                    (units(wide) as u32, units(high) as u32),
+                );
+                panel(&part, title, bars, column.ends_with("_ratio"))?;
+            }
+            top += high;
+        }
+        Ok(())
+    })?;
+    Ok(Some(sheet))
+}
+
+fn panel(area: &Area<'_>, title: &str, bars: &[Bar], is_share: bool) -> Result<(), Undrawn> {
+    let quantity = if is_share { Quantity::Share } else { Quantity::Count };
+    draw_bars(area, title, bars, |most| Axis::linear("", quantity, 0.0, most))
+}

@@ -1,0 +1,225 @@
+//! What each CPU executed for when it did not execute for the loop: the share of time that was lost, by cause,
+//! over the whole window, and single detours around the longest.
+
+use plotters::style::Color;
+use record::{Run, Table};
+
+use super::causes::{Causes, KINDS, colour, cpus, name_of};
+use crate::human::Quantity;
+use crate::picture::axis::Axis;
+use crate::picture::chart::{Chart, room_for, room_for_names};
+use crate::picture::rows;
+use crate::picture::sheet::{Area, Heading, Sheet, Undrawn, draw, short, units};
+
+/// Most CPUs of the picture.
+const CPUS_MAX: usize = 8;
+/// Bars of the whole window.
+const BARS: usize = 200;
+/// Height of the panel of the whole window, pixels.
+const OVERVIEW: f64 = 230.0;
+/// Height of a context's line around the longest detour, and of the panel without any.
+const LINE: f64 = 22.0;
+const AROUND: f64 = 84.0;
+/// How much is shown around the longest detour: so many times its length, and at least this, ns.
+const LENGTHS: f64 = 8.0;
+const CLOSE_MIN_NS: f64 = 20e6;
+/// Blocks of a line: what is closer than that is one.
+const CELLS: usize = 700;
+
+/// A detour: start and end in ns, and what took most of it.
+struct Detour {
+    from: f64,
+    to: f64,
+    cause: Option<String>,
+}
+
+/// The loop that wrote most detours ran from 0 to here.
+fn detours(table: &Table, cpu: &str) -> Vec<Detour> {
+    let of_cpu = rows(table).filter(|row| row.alone("cpu") == cpu);
+    let detour = of_cpu.filter_map(|row| {
+        let (from, length) = (row.number("start_ns")?, row.number("length_ns")?);
+        Some(Detour { from, to: from + length, cause: name_of(&row, "largest_name") })
+    });
+    detour.collect()
+}
+
+/// The time line of table `detours`; none for a run without one.
+///
+/// # Errors
+/// When plotters fails.
+pub fn timeline(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
+    let Some(table) = run.table("detours").filter(|table| !table.rows().is_empty()) else {
+        return Ok(None);
+    };
+    let mut found = cpus(table);
+    let more = found.len().saturating_sub(CPUS_MAX);
+    found.truncate(CPUS_MAX);
+    let causes = Causes::largest(
+        rows(table)
+            .filter_map(|row| Some((name_of(&row, "largest_name")?, row.number("length_ns")?))),
+    );
+    let of_cpus: Vec<(String, Vec<Detour>)> =
+        found.into_iter().map(|cpu| (cpu.clone(), detours(table, &cpu))).collect();
+    let mut used = [false; KINDS];
+    let all = || of_cpus.iter().flat_map(|(_, all)| all);
+    all().for_each(|one| used[causes.kind(one.cause.as_deref())] = true);
+    let last = all().map(|one| one.to).fold(0.0, f64::max);
+    let longest = all().max_by(|a, b| (a.to - a.from).total_cmp(&(b.to - b.from)));
+    let Some(longest) = longest.filter(|_| last > 0.0) else { return Ok(None) };
+    let recorded = table.rows().len();
+    let counted: f64 = run
+        .table("noise")
+        .into_iter()
+        .flat_map(rows)
+        .filter_map(|row| row.number("detour_count"))
+        .sum();
+    let mut notes = vec![
+        "Upper panels: the share of time that detours took, in 200 parts of the window. Lower panels: single \
+         detours around the longest of each CPU."
+            .to_owned(),
+    ];
+    if counted > recorded as f64 {
+        notes.push(format!(
+            "Of {} detours, an even sample of {} was recorded singly; only those are drawn.",
+            crate::human::count(counted as u64),
+            crate::human::count(recorded as u64),
+        ));
+    }
+    if more > 0 {
+        notes.push(format!("{more} more CPUs are not drawn: see table detours."));
+    }
+    let mut legend = causes.legend("", &used);
+    legend.remove(0);
+    let heading = Heading {
+        title: format!(
+            "Time line of each CPU: the longest detour took {}{}",
+            Quantity::Time.text(longest.to - longest.from),
+            longest.cause.as_ref().map_or(String::new(), |cause| format!(", mostly {cause}"))
+        ),
+        notes,
+        legend,
+        description:
+            "Two panels for each CPU: the share of lost time by cause over the window, and single \
+                      detours around the longest. The numbers are in table detours of the run."
+                .to_owned(),
+    };
+    let lines: Vec<Vec<(usize, String)>> =
+        of_cpus.iter().map(|(_, all)| lines(close(all), all, &causes)).collect();
+    let close_height = |lines: &Vec<(usize, String)>| AROUND + LINE * lines.len() as f64;
+    let whole: f64 = lines.iter().map(|lines| OVERVIEW + close_height(lines)).sum();
+    let sheet = draw(&heading, width, whole, |area| {
+        let mut top = 0.0;
+        for ((cpu, all), lines) in of_cpus.iter().zip(&lines) {
+            let mut part = |high: f64| {
+                let part = area.part((0, units(top)), (units(width) as u32, units(high) as u32));
+                top += high;
+                part
+            };
+            overview(&part(OVERVIEW), cpu, all, last, &causes)?;
+            close_up(&part(close_height(lines)), cpu, all, lines, &causes)?;
+        }
+        Ok(())
+    })?;
+    Ok(Some(sheet))
+}
+
+fn overview(
+    area: &Area<'_>,
+    cpu: &str,
+    all: &[Detour],
+    last: f64,
+    causes: &Causes,
+) -> Result<(), Undrawn> {
+    let wide = last / BARS as f64;
+    let mut bars = vec![[0.0_f64; KINDS]; BARS];
+    for one in all {
+        let kind = causes.kind(one.cause.as_deref());
+        let first = ((one.from / wide) as usize).min(BARS - 1);
+        let end = ((one.to / wide) as usize).min(BARS - 1);
+        for (bar, times) in bars.iter_mut().enumerate().take(end + 1).skip(first) {
+            let (from, to) = (bar as f64 * wide, (bar + 1) as f64 * wide);
+            times[kind] += (one.to.min(to) - one.from.max(from)).max(0.0) / wide;
+        }
+    }
+    let most = bars.iter().map(|times| times.iter().sum::<f64>()).fold(0.0, f64::max);
+    let x = Axis::linear_to("time since the loop started", Quantity::Time, last);
+    let y = Axis::linear("time lost", Quantity::Share, 0.0, most.min(1.0));
+    let title = format!("CPU {cpu}: lost time by cause");
+    let mut chart = Chart::new(area, &title, [&x, &y], room_for(std::iter::empty()))?;
+    let (_, high) = y.ends();
+    for (bar, times) in bars.iter().enumerate() {
+        let mut from = 0.0_f64;
+        for (kind, time) in times.iter().enumerate().filter(|(_, time)| **time > 0.0) {
+            let to = (from + time).min(high);
+            let corners = [(bar as f64 * wide, from), ((bar + 1) as f64 * wide, to)];
+            chart.block(corners, colour(kind).filled())?;
+            from = to;
+        }
+    }
+    Ok(())
+}
+
+/// The time around the longest detour.
+fn close(all: &[Detour]) -> (f64, f64) {
+    let longest = all.iter().max_by(|a, b| (a.to - a.from).total_cmp(&(b.to - b.from)));
+    let Some(Detour { from, to, .. }) = longest else { return (0.0, 1.0) };
+    let wide = ((to - from) * LENGTHS).max(CLOSE_MIN_NS);
+    let start = (from.midpoint(*to) - wide / 2.0).max(0.0);
+    (start, start + wide)
+}
+
+/// The contexts in that time: those with a colour, and what the others are; largest first.
+fn lines((from, to): (f64, f64), all: &[Detour], causes: &Causes) -> Vec<(usize, String)> {
+    let mut found: Vec<(usize, String)> = Vec::new();
+    for one in all.iter().filter(|one| one.to > from && one.from < to) {
+        let kind = causes.kind(one.cause.as_deref());
+        if found.iter().all(|(known, _)| *known != kind) {
+            let name = match kind {
+                _ if kind == KINDS - 1 => "no named cause".to_owned(),
+                _ if kind == KINDS - 2 => "other causes".to_owned(),
+                _ => one.cause.clone().unwrap_or_default(),
+            };
+            found.push((kind, name));
+        }
+    }
+    found.sort();
+    found
+}
+
+fn close_up(
+    area: &Area<'_>,
+    cpu: &str,
+    all: &[Detour],
+    lines: &[(usize, String)],
+    causes: &Causes,
+) -> Result<(), Undrawn> {
+    let (start, end) = close(all);
+    let names: Vec<String> = lines.iter().map(|(_, name)| short(name)).collect();
+    let x = Axis::between("time since the loop started", Quantity::Time, start, end);
+    let y = Axis::names(&names);
+    let left = room_for_names(names.iter().map(String::as_str));
+    let title = format!("CPU {cpu}: around its longest detour");
+    let mut chart = Chart::with_room(area, &title, [&x, &y], [left, room_for(std::iter::empty())])?;
+    for (line, (kind, _)) in lines.iter().enumerate() {
+        let middle = lines.len() as f64 - line as f64 - 0.5;
+        let cell = (end - start) / CELLS as f64;
+        let of_line = all.iter().filter(|one| {
+            one.to > start && one.from < end && causes.kind(one.cause.as_deref()) == *kind
+        });
+        let mut blocks: Vec<(f64, f64)> = of_line
+            .map(|one| (one.from.max(start), one.to.min(end).max(one.from + cell).min(end)))
+            .collect();
+        blocks.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut joined: Vec<(f64, f64)> = Vec::new();
+        for (from, to) in blocks {
+            match joined.last_mut() {
+                Some(last) if from <= last.1 + cell / 2.0 => last.1 = last.1.max(to),
+                _ => joined.push((from, to)),
+            }
+        }
+        for (from, to) in joined {
+            chart.block([(from, middle - 0.34), (to, middle + 0.34)], colour(*kind).filled())?;
+        }
+    }
+    Ok(())
+}
