@@ -10,7 +10,7 @@ use super::{Cache, read_bounded, remove_directory};
 use crate::{Progress, Result, SimError};
 
 /// Default of the limit, bytes.
-pub const LIMIT_BYTES_DEFAULT: u64 = 4 << 30;
+pub const LIMIT_BYTES_DEFAULT: u64 = 16 << 30;
 /// The file that holds the limit, in bytes.
 const LIMIT_FILE: &str = "limit";
 /// How long an entry stays after its last use: a process that has looked it up may not have opened it yet.

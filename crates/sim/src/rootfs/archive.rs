@@ -19,7 +19,7 @@ pub(super) const ALTERNATIVES: [(&str, &str); 5] =
 /// Directories of the root that are links into `usr`, as in each Debian from 12 on.
 const MERGED: [&str; 4] = ["bin", "lib", "lib64", "sbin"];
 /// Directories that programs expect, and their modes.
-const DIRECTORIES: [(&str, u32); 16] = [
+const DIRECTORIES: [(&str, u32); 17] = [
     ("dev", 0o755),
     ("etc", 0o755),
     ("home", 0o755),
@@ -35,6 +35,7 @@ const DIRECTORIES: [(&str, u32); 16] = [
     ("usr/lib", 0o755),
     ("usr/sbin", 0o755),
     ("var", 0o755),
+    ("var/lib", 0o755),
     ("var/tmp", 0o1777),
 ];
 /// Maximum number of entries.
@@ -214,6 +215,10 @@ fn complete(spec: &RootSpec, entries: &mut BTreeMap<String, Entry>) {
             let link = || Entry::made(Kind::Symlink(target.to_owned()), 0o777);
             entries.entry(format!("usr/bin/{name}")).or_insert_with(link);
         }
+    }
+    for (name, target) in [("var/run", "/run"), ("var/lock", "/run/lock")] {
+        let link = || Entry::made(Kind::Symlink(target.to_owned()), 0o777);
+        entries.entry(name.to_owned()).or_insert_with(link);
     }
     for (path, mode) in DIRECTORIES {
         entries
