@@ -9,6 +9,8 @@
 //! Models of machines (`machines/*.toml`) are embedded, too: `models.rs` is a list of their names and
 //! texts.
 //!
+//! So are workloads (`workloads/*.toml`), with the files in the directory of the same name.
+//!
 //! `IRQLAB_EMBED=none` leaves them out, for a fast check of the rest: they are release builds.
 //! Where one can't be built (another processor, no static libc), irqlab is built without it:
 //! only `irqlab sim` then has a reason to complain, and names this one.
@@ -97,7 +99,50 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     println!("cargo:rerun-if-changed=../../machines");
     fs::write(out.join("models.rs"), models(&crates.join("../machines"))?)?;
+    println!("cargo:rerun-if-changed=../../workloads");
+    fs::write(out.join("workloads.rs"), workloads(&crates.join("../workloads"))?)?;
     Ok(())
+}
+
+/// An array of the workloads in a directory, by name: text, and the files in the directory of that name.
+fn workloads(directory: &Path) -> Result<String, Box<dyn Error>> {
+    let directory = fs::canonicalize(directory)?;
+    let mut list = String::from("&[\n");
+    for path in entries(&directory)? {
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            list += &format!("({name:?}, include_str!({path:?}), &[\n");
+            let own = path.with_extension("");
+            add_files(&own, &own, &mut list)?;
+            list += "]),\n";
+        }
+    }
+    Ok(list + "]")
+}
+
+fn add_files(root: &Path, directory: &Path, list: &mut String) -> Result<(), Box<dyn Error>> {
+    use std::os::unix::fs::PermissionsExt;
+    if !directory.is_dir() {
+        return Ok(());
+    }
+    for path in entries(directory)? {
+        if path.is_dir() {
+            add_files(root, &path, list)?;
+            continue;
+        }
+        let inside = path.strip_prefix(root)?;
+        let is_program = fs::metadata(&path)?.permissions().mode() & 0o111 != 0;
+        *list += &format!("({inside:?}, {is_program}, include_bytes!({path:?})),\n");
+    }
+    Ok(())
+}
+
+/// The entries of a directory, sorted.
+fn entries(directory: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
+    let entries = fs::read_dir(directory)?.map(|entry| Ok(entry?.path()));
+    let mut entries = entries.collect::<Result<Vec<_>, std::io::Error>>()?;
+    entries.sort();
+    Ok(entries)
 }
 
 /// An array of the models in a directory, by name.

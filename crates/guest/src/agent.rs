@@ -6,6 +6,7 @@
 //! | `facts` | see [`crate::facts`] |
 //! | `ready` | none: the machine is up and waits for a request from the firmware |
 //! | `window`, `chunk`, `shared` | see [`crate::share`] |
+//! | `step` | `name`, `status`: a step of a workload failed: `set-up`, `region` or `check` |
 //! | `output` | `line`: a line of output of the guest's irqlab |
 //! | `limit` | none: the guest time limit was reached |
 //! | `exit` | `status`: the last message |
@@ -49,6 +50,12 @@ impl Agent {
     pub fn send(&mut self, object: &str) {
         // A host that does not read ends this machine by itself.
         let _ = self.port.write_all(format!("irqlab {object}\n").as_bytes());
+    }
+
+    /// Reports that a step of a workload failed; returns its status.
+    pub fn step(&mut self, name: &str, status: u8) -> u8 {
+        self.send(&format!(r#"{{"event":"step","name":"{name}","status":{status}}}"#));
+        status
     }
 
     /// Waits for a line from the host; returns false if none comes.

@@ -1,24 +1,33 @@
 //! Executes requests.
 
 use crate::agent::Agent;
-use crate::request::{KNOWN, Request};
+use crate::request::{KNOWN, Request, Work};
+use crate::root::Root;
 use crate::{firmware, irqlab, share, shell, work};
 use simrecord::marker::{self, mark};
 
-/// Executes a request; returns its exit status.
-pub fn execute(request: Request, agent: &mut Agent) -> u8 {
+/// Executes a request, its commands in `root`; returns its exit status.
+pub fn execute(request: Request, root: &Root, agent: &mut Agent) -> u8 {
     match request {
         Request::PowerOff => 0,
         Request::Probe => share::share_all(agent),
-        Request::Shell => shell::interactive(),
+        Request::Shell => shell::interactive(root),
         Request::Idle { seconds } => work::idle(seconds),
         Request::Run(command) => {
             mark(marker::OPEN, 0);
-            let status = work::run(&command);
+            let status = work::run(&command, root);
             mark(marker::CLOSE, 0);
             mark(marker::END, 0);
             status
         }
+        Request::Work(work) => execute_work(&work, root, agent),
+        Request::Prepare(command) => match work::run(&command, root) {
+            0 => {
+                mark(marker::PREPARED, 0);
+                execute_from_firmware(&format!("prepare:{command}"), root, agent)
+            }
+            status => agent.step("set-up", status),
+        },
         Request::Irqlab(request) => {
             let status = irqlab::execute(&request, agent);
             mark(marker::END, 0);
@@ -28,7 +37,7 @@ pub fn execute(request: Request, agent: &mut Agent) -> u8 {
             work::wait_for_boot_work();
             agent.send(r#"{"event":"ready"}"#);
             mark(marker::READY, 0);
-            execute_from_firmware(agent)
+            execute_from_firmware(firmware::NO_REQUEST, root, agent)
         }
         Request::Unknown(text) => {
             eprintln!("guest: unknown request {text:?} (known: {KNOWN})");
@@ -37,12 +46,35 @@ pub fn execute(request: Request, agent: &mut Agent) -> u8 {
     }
 }
 
-/// Waits for the request that the host provides when it restores a checkpoint, and executes it.
-fn execute_from_firmware(agent: &mut Agent) -> u8 {
-    match firmware::wait_for_request() {
+/// Runs the region of interest between its markers, and the check after the end of the record.
+fn execute_work(work: &Work, root: &Root, agent: &mut Agent) -> u8 {
+    if work.marks_itself {
+        // What it does until its own marker is not recorded.
+        mark(marker::FAST, 0);
+    } else {
+        mark(marker::OPEN, 0);
+    }
+    let status = work::run(&work.region, root);
+    if !work.marks_itself {
+        mark(marker::CLOSE, 0);
+    }
+    mark(marker::FAST, 0);
+    if status != 0 {
+        mark(marker::END, 0);
+        return agent.step("region", status);
+    }
+    let status = if work.check.is_empty() { 0 } else { work::run(&work.check, root) };
+    mark(marker::END, 0);
+    if status == 0 { 0 } else { agent.step("check", status) }
+}
+
+/// Waits for the request that the host provides when it restores a checkpoint, and executes it. `old` is
+/// the request that the firmware had until then.
+fn execute_from_firmware(old: &str, root: &Root, agent: &mut Agent) -> u8 {
+    match firmware::wait_for_request(old) {
         // A request to be ready again would be executed forever.
-        Ok(request) if request != Request::Ready => execute(request, agent),
-        Ok(_) => 2,
+        Ok(Request::Ready) => 2,
+        Ok(request) => execute(request, root, agent),
         Err(reason) => {
             eprintln!("guest: no request from the firmware: {reason}");
             2

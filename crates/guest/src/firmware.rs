@@ -22,22 +22,24 @@ const REQUEST_BYTES_MAX: u32 = 4096;
 /// The name of the file.
 const FILE_NAME: &[u8] = b"opt/irqlab/order\0";
 /// The content of the file while there is no request.
-const NO_REQUEST: &[u8] = b"wait";
+pub const NO_REQUEST: &str = "wait";
 
-/// Reads the file until it holds a request. A checkpoint is saved in this loop.
-pub fn wait_for_request() -> Result<Request, String> {
+/// Reads the file until it holds another request than `old`. A checkpoint is saved in this loop.
+pub fn wait_for_request(old: &str) -> Result<Request, String> {
     ports::allow().map_err(|error| format!("no access to ports: {error}"))?;
     select(SIGNATURE_KEY);
     if read(SIGNATURE.len() as u32) != SIGNATURE {
         return Err("no firmware configuration device".to_owned());
     }
+    let old = old.as_bytes().trim_ascii();
     loop {
         let file = file().ok_or("no file opt/irqlab/order")?;
         let request = contents(file);
         // If the machine was saved between the two reads, the content is that of the new file cut to the
         // length of the old one.
         let whole = || self::file() == Some(file) && contents(file) == request;
-        if request.trim_ascii() != NO_REQUEST && whole() {
+        let is_new = ![old, NO_REQUEST.as_bytes()].contains(&request.trim_ascii());
+        if is_new && whole() {
             return Ok(Request::parse(&String::from_utf8_lossy(&request)));
         }
     }

@@ -16,9 +16,11 @@ mod execute;
 mod facts;
 mod firmware;
 mod irqlab;
+mod mark;
 mod mounts;
 mod ports;
 mod request;
+mod root;
 mod share;
 mod shell;
 mod sys;
@@ -27,6 +29,9 @@ mod work;
 use request::CommandLine;
 
 fn main() {
+    if std::env::args_os().next().is_some_and(|name| mark::is_named_by(&name)) {
+        std::process::exit(mark::main());
+    }
     if std::process::id() != 1 {
         eprintln!(
             "guest: this is the first process of a simulated machine; start `irqlab sim boot`"
@@ -39,6 +44,12 @@ fn main() {
     agent.limit_time(command_line.limit_s);
     let modules_failed = mounts::load_modules();
     facts::report(&mut agent, &modules_failed);
-    let status = execute::execute(command_line.request, &mut agent);
+    let status = match root::Root::mount(command_line.root.as_deref()) {
+        Ok(root) => execute::execute(command_line.request, &root, &mut agent),
+        Err(reason) => {
+            eprintln!("guest: {reason}");
+            agent.step("root", work::CANNOT_START)
+        }
+    };
     agent.power_off(status)
 }

@@ -3,7 +3,11 @@
 
 /// All requests, for messages.
 pub const KNOWN: &str =
-    "poweroff, probe, ready, shell, idle, idle:SECONDS, run:COMMAND, irqlab:REQUEST";
+    "poweroff, probe, ready, shell, idle, idle:SECONDS, run:COMMAND, prepare:COMMAND, \
+     work:MARKERS<US>COMMAND<US>CHECK, irqlab:REQUEST";
+
+/// Separates the parts of a request: ASCII's unit separator, which no command needs.
+const SEPARATOR: char = '\u{1f}';
 
 /// Guest seconds after which the machine is powered off if the command line sets no limit.
 const LIMIT_S_DEFAULT: u32 = 600;
@@ -26,10 +30,35 @@ pub enum Request {
     },
     /// Run a command.
     Run(String),
+    /// Run a command, and then wait for a request as [`Request::Ready`] does.
+    Prepare(String),
+    /// Run a workload.
+    Work(Work),
     /// Pass a request to the image's irqlab.
     Irqlab(String),
     /// Anything else, verbatim.
     Unknown(String),
+}
+
+/// A workload: a region of interest and a check of what it has done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// Whether the command marks its region of interest itself; otherwise all of it is the region.
+    pub marks_itself: bool,
+    /// The command.
+    pub region: String,
+    /// A command that succeeds if the results are right; empty for none. It is not recorded.
+    pub check: String,
+}
+
+impl Work {
+    fn parse(text: &str) -> Option<Work> {
+        let parts: Vec<&str> = text.split(SEPARATOR).collect();
+        let [markers @ ("init" | "own"), region, check] = parts[..] else { return None };
+        let marks_itself = markers == "own";
+        let (region, check) = (region.to_owned(), check.to_owned());
+        (!region.is_empty()).then_some(Work { marks_itself, region, check })
+    }
 }
 
 impl Request {
@@ -52,6 +81,13 @@ impl Request {
             },
             ("irqlab", Some(request)) if !request.is_empty() => Request::Irqlab(request.to_owned()),
             ("run", Some(command)) if !command.is_empty() => Request::Run(command.to_owned()),
+            ("prepare", Some(command)) if !command.is_empty() => {
+                Request::Prepare(command.to_owned())
+            }
+            ("work", Some(work)) => match Work::parse(work) {
+                Some(work) => Request::Work(work),
+                None => Request::Unknown(text.to_owned()),
+            },
             _ => Request::Unknown(text.to_owned()),
         }
     }
@@ -64,6 +100,9 @@ pub struct CommandLine {
     pub request: Request,
     /// `irqlab.limit_s=`, in guest seconds.
     pub limit_s: u32,
+    /// `irqlab.root=`: the disk with the root file system of commands, as in `/dev/vda`; none if it
+    /// is missing.
+    pub root: Option<String>,
 }
 
 impl CommandLine {
@@ -73,12 +112,15 @@ impl CommandLine {
     }
 
     fn parse(text: &str) -> CommandLine {
-        let mut line = CommandLine { request: Request::Shell, limit_s: LIMIT_S_DEFAULT };
+        let mut line =
+            CommandLine { request: Request::Shell, limit_s: LIMIT_S_DEFAULT, root: None };
         for word in words(text) {
             if let Some(request) = word.strip_prefix("irqlab.do=") {
                 line.request = Request::parse(request);
             } else if let Some(limit) = word.strip_prefix("irqlab.limit_s=") {
                 line.limit_s = limit.parse().unwrap_or(LIMIT_S_DEFAULT);
+            } else if let Some(disk) = word.strip_prefix("irqlab.root=") {
+                line.root = Some(disk.to_owned());
             }
         }
         line
@@ -107,6 +149,9 @@ mod tests {
     #[test]
     fn requests() {
         let run = |command: &str| Request::Run(command.to_owned());
+        let work = |marks_itself, region: &str, check: &str| {
+            Request::Work(Work { marks_itself, region: region.to_owned(), check: check.to_owned() })
+        };
         for (text, request) in [
             ("poweroff", Request::PowerOff),
             ("probe\n", Request::Probe),
@@ -115,10 +160,16 @@ mod tests {
             ("idle", Request::Idle { seconds: None }),
             ("idle:3", Request::Idle { seconds: Some(3) }),
             ("run:echo a:b", run("echo a:b")),
+            ("prepare:a; b", Request::Prepare("a; b".to_owned())),
+            ("work:init\u{1f}make\u{1f}", work(false, "make", "")),
+            ("work:own\u{1f}a\nb\u{1f}c", work(true, "a\nb", "c")),
         ] {
             assert_eq!(Request::parse(text), request, "{text:?}");
         }
-        for nonsense in ["", "run", "run:", "idle:-1", "idle:x", "shell:", "format-disk"] {
+        for nonsense in [
+            "", "run", "run:", "idle:-1", "idle:x", "shell:", "format-disk", "prepare:", "work:make",
+            "work:init\u{1f}\u{1f}x", "work:other\u{1f}a\u{1f}b", "work:init\u{1f}a\u{1f}b\u{1f}c",
+        ] {
             assert!(matches!(Request::parse(nonsense), Request::Unknown(_)), "{nonsense:?}");
         }
     }
@@ -127,8 +178,10 @@ mod tests {
     fn quotes_keep_blanks_and_the_last_request_counts() {
         let text = "quiet irqlab.do=probe irqlab.do=\"run:echo a b\" irqlab.limit_s=7\n";
         let line = CommandLine::parse(text);
-        assert_eq!(line, CommandLine { request: Request::Run("echo a b".to_owned()), limit_s: 7 });
-        let bare = CommandLine::parse("irqlab.limit_s=soon");
-        assert_eq!(bare, CommandLine { request: Request::Shell, limit_s: LIMIT_S_DEFAULT });
+        let request = Request::Run("echo a b".to_owned());
+        assert_eq!(line, CommandLine { request, limit_s: 7, root: None });
+        let bare = CommandLine::parse("irqlab.limit_s=soon irqlab.root=/dev/vdb");
+        let root = Some("/dev/vdb".to_owned());
+        assert_eq!(bare, CommandLine { request: Request::Shell, limit_s: LIMIT_S_DEFAULT, root });
     }
 }

@@ -1,16 +1,27 @@
-//! A shell on the console: busybox if the image has it, and otherwise a few built-in commands.
+//! A shell on the console: that of the root file system, busybox if there is none, and otherwise a few
+//! built-in commands.
 
 use std::fs;
 use std::io::{self, BufRead, Write};
 use std::process::Command;
 
+use crate::root::Root;
 use crate::{sys, work};
 
 /// Maximum number of bytes of a file that `cat` prints.
 const CAT_BYTES_MAX: usize = 64 * 1024;
 
 /// Runs until the user exits; returns the exit status.
-pub fn interactive() -> u8 {
+pub fn interactive(root: &Root) -> u8 {
+    if root.is_mounted() {
+        println!("irqlab: shell of the root file system; `exit` powers the machine off");
+        let mut shell = Command::new(work::ROOT_SHELL);
+        shell.arg("-i").env("PS1", "guest# ").env("TERM", "vt100");
+        // The terminal is opened by its path of the initramfs.
+        sys::give_terminal(&mut shell);
+        root.enter(&mut shell);
+        return work::status_of(shell);
+    }
     if work::has_busybox() {
         println!("irqlab: busybox shell; `exit` powers the machine off");
         let mut shell = Command::new(work::BUSYBOX);

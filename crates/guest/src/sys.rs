@@ -29,6 +29,63 @@ pub fn mount(kind: &str, place: &str) -> io::Result<()> {
     })
 }
 
+/// How a file system is mounted.
+#[derive(Clone, Copy)]
+pub struct Mount<'a> {
+    /// A device, a directory for [`Flag::Bind`], or a name.
+    pub source: &'a str,
+    /// The type of the file system; empty for [`Flag::Bind`].
+    pub kind: &'a str,
+    /// The mount point, which is created if needed.
+    pub place: &'a str,
+    /// How.
+    pub flag: Flag,
+    /// Options of the file system.
+    pub options: &'a str,
+}
+
+/// A property of a mount.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Flag {
+    /// Reading does not write times.
+    NoAtime,
+    /// The same, and nothing can be written.
+    ReadOnly,
+    /// The directory `source` and what is mounted below it, at another place.
+    Bind,
+}
+
+/// Mounts a file system.
+pub fn mount_as(mount: Mount<'_>) -> io::Result<()> {
+    let flags = match mount.flag {
+        Flag::NoAtime => libc::MS_NOATIME,
+        Flag::ReadOnly => libc::MS_RDONLY | libc::MS_NOATIME,
+        Flag::Bind => libc::MS_BIND | libc::MS_REC,
+    };
+    std::fs::create_dir_all(mount.place)?;
+    let [source, kind, place, options] =
+        [mount.source, mount.kind, mount.place, mount.options].map(CString::new);
+    let (source, kind, place, options) = (source?, kind?, place?, options?);
+    // SAFETY: all strings end in NUL and outlive the call; options of these file systems are text.
+    checked(unsafe {
+        let options = options.as_ptr().cast();
+        libc::mount(source.as_ptr(), place.as_ptr(), kind.as_ptr(), flags, options)
+    })
+}
+
+/// Has a program run with `root` as its root directory.
+pub fn enter_root(command: &mut Command, root: &str) -> io::Result<()> {
+    let root = CString::new(root)?;
+    // SAFETY: between fork and exec only system calls are made, on strings that were made before.
+    unsafe {
+        command.pre_exec(move || {
+            checked(libc::chroot(root.as_ptr()))?;
+            checked(libc::chdir(c"/".as_ptr()))
+        });
+    }
+    Ok(())
+}
+
 /// Loads a kernel module from its file.
 pub fn load_module(file: &File) -> io::Result<()> {
     // SAFETY: the descriptor is open, the parameters are an empty C string.

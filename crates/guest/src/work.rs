@@ -7,8 +7,12 @@ use std::thread;
 use std::time::Duration;
 use std::{fs, io};
 
+use crate::root::Root;
+
 /// Where the image has busybox.
 pub const BUSYBOX: &str = "/bin/busybox";
+/// The shell of a root file system.
+pub const ROOT_SHELL: &str = "/bin/sh";
 
 /// Exit status of a command that cannot be started, as in shells.
 pub const CANNOT_START: u8 = 127;
@@ -33,8 +37,15 @@ pub fn has_busybox() -> bool {
     Path::new(BUSYBOX).exists()
 }
 
-/// Runs a command by busybox's shell, or directly if there is none; returns its exit status.
-pub fn run(command: &str) -> u8 {
+/// Runs a command and returns its exit status: by the shell of the root file system, else by busybox's;
+/// directly if there is neither.
+pub fn run(command: &str, root: &Root) -> u8 {
+    if root.is_mounted() {
+        let mut process = Command::new(ROOT_SHELL);
+        process.args(["-c", command]);
+        root.enter(&mut process);
+        return status_of(process);
+    }
     let mut process;
     if has_busybox() {
         process = Command::new(BUSYBOX);

@@ -46,12 +46,21 @@ enum Verb {
     Stimulus(verbs::stimulus::StimulusArgs),
     #[command(name = verbs::in_guest::VERB, hide = true)]
     InGuest(verbs::in_guest::InGuestArgs),
+    #[command(name = verbs::memory_simulation::VERB, hide = true)]
+    MemorySimulation(verbs::memory_simulation::MemorySimulationArgs),
 }
 
 impl Verb {
     /// Whether a user starts it for its work: not a helper process, completion scripts or man pages.
     fn is_started_by_a_user(&self) -> bool {
-        !matches!(self, Verb::Stimulus(_) | Verb::InGuest(_) | Verb::Completions(_) | Verb::Man(_))
+        !matches!(
+            self,
+            Verb::Stimulus(_)
+                | Verb::InGuest(_)
+                | Verb::MemorySimulation(_)
+                | Verb::Completions(_)
+                | Verb::Man(_)
+        )
     }
 }
 
@@ -86,5 +95,6 @@ fn run() -> anyhow::Result<ExitCode> {
         Verb::Man(args) => verbs::man::run(&args, command),
         Verb::Stimulus(args) => verbs::stimulus::run(&args),
         Verb::InGuest(args) => verbs::in_guest::run(&args),
+        Verb::MemorySimulation(args) => verbs::memory_simulation::run(&args),
     }
 }

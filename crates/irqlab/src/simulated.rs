@@ -366,7 +366,7 @@ pub fn shell_line(words: &[String]) -> String {
 }
 
 /// `512M` or `2G` in MiB.
-fn memory_mib(text: &str) -> Result<u32, String> {
+pub fn memory_mib(text: &str) -> Result<u32, String> {
     let units = [("M", 1), ("G", 1024)];
     units
         .iter()

@@ -1,5 +1,6 @@
 //! Starts a machine with a request for its first process, and follows it to its end.
 
+use std::fmt;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
@@ -42,12 +43,60 @@ pub struct GuestExit {
     pub status: u8,
     /// Whether the guest reached its time limit.
     pub reached_limit: bool,
+    /// The step of a workload that failed; none if there is none, or it is not a workload.
+    pub failed: Option<Step>,
     /// What the kernel reported about itself; absent after a restore, because it reports that once.
     pub report: Option<GuestReport>,
     /// The output of the guest's irqlab, line by line.
     pub output: Vec<String>,
     /// From the start of QEMU to the end.
     pub wall: Duration,
+}
+
+/// A step of a workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Mounting the root file system.
+    Root,
+    /// What is executed before the machine is kept.
+    SetUp,
+    /// The region of interest.
+    Region,
+    /// The check of what the region has done.
+    Check,
+}
+
+impl Step {
+    /// Returns the step that the guest's first process names; none if it names none.
+    fn named(name: &str) -> Option<Step> {
+        Some(match name {
+            "root" => Step::Root,
+            "set-up" => Step::SetUp,
+            "region" => Step::Region,
+            "check" => Step::Check,
+            _ => return None,
+        })
+    }
+}
+
+/// Says that a step failed which the guest's first process names.
+pub(crate) fn step_failed(name: &str, status: u8) -> String {
+    let step = Step::named(name).map_or_else(|| "a step".to_owned(), |step| step.to_string());
+    match status {
+        STATUS_LIMIT => format!("{step} reached the guest's time limit (--guest-limit)"),
+        status => format!("{step} failed in the guest with status {status}"),
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(match self {
+            Step::Root => "mounting the root file system",
+            Step::SetUp => "the set-up",
+            Step::Region => "the region of interest",
+            Step::Check => "the check",
+        })
+    }
 }
 
 /// Output of the guest's irqlab in bounded memory. Lines beyond a bound of the guest protocol are dropped,
@@ -97,7 +146,8 @@ pub fn start_with(
 
 fn is_for_firmware(request: &str) -> bool {
     let is_refused = |character: char| character == '"' || character.is_control();
-    request.starts_with("irqlab:") || request.chars().any(is_refused)
+    let is_long = ["irqlab:", "prepare:", "work:"].iter().any(|kind| request.starts_with(kind));
+    is_long || request.chars().any(is_refused)
 }
 
 /// Follows a machine to its end; passes the output of its console to `console`.
@@ -142,6 +192,7 @@ pub fn follow_saving(
     let mut status = None;
     let mut output = Output::default();
     let mut reached_limit = false;
+    let mut failed = None;
     let ended = loop {
         let event = vm.next(deadline.min(Instant::now() + STOP_POLL))?;
         // Ctrl-C also reaches QEMU, whose end is then no failure.
@@ -158,6 +209,7 @@ pub fn follow_saving(
                     deadline = deadline.min(Instant::now() + POWER_OFF_TIMEOUT);
                 }
                 Message::Limit => reached_limit = true,
+                Message::Step { name, .. } => failed = Step::named(&name),
                 Message::Output { line } => output.push(line),
                 _ => {}
             },
@@ -175,7 +227,7 @@ pub fn follow_saving(
     // A restored machine was up before, and does not report again.
     let is_up = vm.is_restored() || report.is_some();
     let exit = |status, reached_limit| {
-        Ok(Some(GuestExit { status, reached_limit, report, output: output.lines, wall }))
+        Ok(Some(GuestExit { status, reached_limit, failed, report, output: output.lines, wall }))
     };
     match (status, ended) {
         (Some(status), Some(_)) => exit(status, reached_limit),

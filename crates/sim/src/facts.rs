@@ -162,7 +162,7 @@ fn receive(vm: &mut Vm, scratch: &Path) -> Result<Received> {
                 vm.quit()?;
                 return Ok(received);
             }
-            Message::Ready | Message::Limit | Message::Output { .. } => {}
+            Message::Ready | Message::Limit | Message::Step { .. } | Message::Output { .. } => {}
         }
     }
 }

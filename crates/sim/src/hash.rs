@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -32,6 +32,21 @@ pub(crate) fn of_file(path: &Path) -> Result<String> {
         match file.read(&mut buffer).map_err(SimError::file(path))? {
             0 => return Ok(hex(&digest.finalize())),
             count => digest.update(&buffer[..count]),
+        }
+    }
+}
+
+/// Returns the SHA-256 of an open file, in hexadecimal.
+pub(crate) fn of_open_file(file: &fs::File) -> std::io::Result<String> {
+    let (mut digest, mut at) = (Sha256::new(), 0);
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match file.read_at(&mut buffer, at)? {
+            0 => return Ok(hex(&digest.finalize())),
+            count => {
+                digest.update(&buffer[..count]);
+                at += count as u64;
+            }
         }
     }
 }
@@ -67,7 +82,7 @@ fn known_hash(name: &str, entry: &[u8]) -> Option<String> {
 
 /// What changes with the content of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Identity {
+pub struct Identity {
     device: u64,
     inode: u64,
     bytes: u64,
@@ -77,6 +92,12 @@ struct Identity {
 }
 
 impl Identity {
+    /// Returns the identity of a file, unless that changed so recently that its next change may leave the
+    /// same.
+    pub(crate) fn of_unchanged(data: &fs::Metadata) -> Option<Identity> {
+        Some(Identity::of(data)).filter(|identity| identity.is_old())
+    }
+
     fn of(data: &fs::Metadata) -> Identity {
         Identity {
             device: data.dev(),

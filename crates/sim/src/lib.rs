@@ -43,10 +43,12 @@ pub mod noise;
 pub mod parallel;
 mod process;
 pub mod qemu;
+pub mod rootfs;
 pub mod setup;
 pub mod signal;
 mod text;
 pub mod watch;
+pub mod workload;
 
 pub use ::machine::memory::MissClass;
 /// For whom a CPU executes.

@@ -46,13 +46,17 @@ pub fn children_cpu_ns() -> u64 {
 
 /// Runs a helper program to its end; returns what it wrote to stdout.
 pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
+    output_of(command, Stdio::piped())
+}
+
+fn output_of(command: &mut Command, stdout: Stdio) -> Result<Vec<u8>> {
     let arguments = command.get_args().take(2).map(|argument| argument.to_string_lossy());
     let program = command.get_program().to_string_lossy();
     let program: Vec<_> = std::iter::once(program).chain(arguments).collect();
     let program = program.join(" ");
     let fail = |detail: String| SimError::Program { program: program.clone(), detail };
     dies_with_parent(command.stdin(Stdio::null()).env("LC_ALL", "C"));
-    let output = command.output().map_err(|error| fail(error.to_string()))?;
+    let output = command.stdout(stdout).output().map_err(|error| fail(error.to_string()))?;
     if !output.status.success() {
         let mut tail = Tail::new(MESSAGE_BYTES_MAX);
         tail.push(&output.stdout);
@@ -60,6 +64,11 @@ pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
         return Err(fail(format!("{}\n{}", output.status, tail.lines())));
     }
     Ok(output.stdout)
+}
+
+/// [`output`] of a program whose stdout goes elsewhere.
+pub(crate) fn output_to(command: &mut Command, stdout: Stdio) -> Result<()> {
+    output_of(command, stdout).map(drop)
 }
 
 /// Returns where a program is on `PATH`.

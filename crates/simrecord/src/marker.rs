@@ -27,6 +27,9 @@ pub const FULL: u32 = 6;
 /// The guest's first process waits for a request: the place at which a checkpoint is saved. It does
 /// nothing by itself.
 pub const READY: u32 = 7;
+/// The guest's first process has executed what prepares a workload, and waits for another request: the
+/// place at which such a checkpoint is saved. It does nothing by itself.
+pub const PREPARED: u32 = 8;
 /// The first number that a guest may use for its own purposes: it is recorded, and does nothing else.
 pub const USER_FIRST: u32 = 16;
 

@@ -8,6 +8,7 @@ pub mod echo;
 pub mod footprint;
 pub mod handlers;
 pub mod in_guest;
+pub mod memory_simulation;
 pub mod machines;
 pub mod man;
 pub mod noise;

@@ -91,13 +91,22 @@ impl Annotations {
 
     /// Returns the one annotation that saves a machine where its first process waits for a request.
     pub(crate) fn when_ready() -> Annotations {
+        Annotations::at_marker(marker::READY)
+    }
+
+    /// [`Annotations::when_ready`] for a machine that has executed what prepares a workload.
+    pub(crate) fn when_prepared() -> Annotations {
+        Annotations::at_marker(marker::PREPARED)
+    }
+
+    fn at_marker(marker: u32) -> Annotations {
         let mut ready = Annotations::default();
         let actions = vec![Action::Checkpoint(0)];
-        let place = Place::Marker(marker::READY);
+        let place = Place::Marker(marker);
         ready.translated.push(annotations::Annotation { place, actions });
         ready.list.push(Annotation {
             name: READY.to_owned(),
-            place: format!("marker {}", marker::READY),
+            place: format!("marker {marker}"),
             address: None,
             records: vec![Vec::new()],
             spans: Vec::new(),

@@ -10,7 +10,7 @@ use super::{Cache, read_bounded, remove_directory};
 use crate::{Progress, Result, SimError};
 
 /// Default of the limit, bytes.
-pub const LIMIT_BYTES_DEFAULT: u64 = 4 << 30;
+pub const LIMIT_BYTES_DEFAULT: u64 = 16 << 30;
 /// The file that holds the limit, in bytes.
 const LIMIT_FILE: &str = "limit";
 /// How long an entry stays after its last use: a process that has looked it up may not have opened it yet.
@@ -19,7 +19,7 @@ const GRACE: Duration = Duration::from_secs(600);
 const GRACE_PRUNE: Duration = Duration::from_secs(60);
 /// The file of a directory whose time of modification is that of the last use, and whose lock says that it
 /// is in use.
-const USED_FILES: [&str; 2] = ["checkpoint.json", "symbols"];
+const USED_FILES: [&str; 3] = ["checkpoint.json", "symbols", "rootfs.json"];
 
 /// What an entry of the cache is for. The name of an entry starts with the word of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub struct CacheEntry {
     pub last_used: SystemTime,
 }
 
-const DERIVED: [&str; 9] = [
+const DERIVED: [&str; 10] = [
     "ready-",
     "image-",
     "plugin-",
@@ -53,6 +53,7 @@ const DERIVED: [&str; 9] = [
     "facts-",
     "bare-",
     "hash-",
+    "rootfs-",
 ];
 
 impl Cache {

@@ -178,18 +178,23 @@ pub(crate) fn remove_directory(directory: &Path) -> Result<()> {
     }
 }
 
-/// Maximum length of a checkpoint's name.
+/// Maximum length of the name of a checkpoint or a root file system.
 const NAME_BYTES_MAX: usize = 64;
 
 /// Checks that a checkpoint may have this name: it becomes the name of a directory of the cache.
 pub(crate) fn check_checkpoint_name(name: &str) -> Result<()> {
+    check_name(name, "checkpoint")
+}
+
+/// Checks that a thing in the cache may have this name.
+pub(crate) fn check_name(name: &str, thing: &str) -> Result<()> {
     let fits = |sign: char| sign.is_ascii_alphanumeric() || matches!(sign, '-' | '_' | '.');
     let is_name = !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(fits);
     if is_name && !name.starts_with('.') && !name.ends_with(".aside") && !name.ends_with(".old") {
         return Ok(());
     }
     let allowed = "1 to 64 letters, digits, dots, dashes and underscores, not starting with a dot";
-    Err(SimError::Invalid(format!("{name:?} is no name for a checkpoint (allowed: {allowed})")))
+    Err(SimError::Invalid(format!("{name:?} is no name for a {thing} (allowed: {allowed})")))
 }
 
 /// Opens a regular file for reading. Others are refused: opening a FIFO would wait for its writer.

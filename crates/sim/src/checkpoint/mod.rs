@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use ready::{Ready, ready};
+pub use ready::{Ready, prepared, ready};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -27,6 +27,7 @@ use crate::boot::Limits;
 use crate::cache::{check_checkpoint_name, read_bounded};
 use crate::machine::agent::{GuestReport, Message};
 use crate::machine::vm::{GuestEvent, Instrumentation, StartConfig, Vm, VmEvent};
+use crate::machine::devices::saved_names;
 use crate::machine::{Held, Machine};
 use crate::qemu::Qemu;
 use crate::watch::{self, Detail, KernelFiles, Recording, Watch};
@@ -35,7 +36,7 @@ use crate::{Cache, Progress, Result, SimError, boot, hash};
 const STATE: &str = "state";
 const MANIFEST: &str = "checkpoint.json";
 const MANIFEST_BYTES_MAX: u64 = 256 * 1024;
-const SCHEMA: &str = "irqlab.checkpoint/3";
+const SCHEMA: &str = "irqlab.checkpoint/4";
 /// Maximum time for a reply of the monitor, however busy the host is.
 const MONITOR_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum time for writing the state.
@@ -139,10 +140,22 @@ pub fn create(
     check_files(machine, name)?;
     let mut made = None;
     cache.replace_directory(&directory(name), progress, |aside| {
-        made = Some(save_when_ready(cache, qemu, machine, limits, aside, &|| false)?);
+        let boot = Boot { machine, prepares: None, limits, alarm_s: limits.guest_s };
+        made = Some(save_when_ready(cache, qemu, &boot, aside, &|| false)?);
         Ok(())
     })?;
     made.ok_or_else(|| refused(name, "it was not written".to_owned()))
+}
+
+/// A boot to the place where the machine is saved.
+struct Boot<'a> {
+    machine: &'a Machine,
+    /// A command that is executed before.
+    prepares: Option<&'a str>,
+    /// How long it may take until there.
+    limits: Limits,
+    /// The limit that the guest has for itself, which goes on after a restore: in seconds.
+    alarm_s: u32,
 }
 
 /// Boots a machine, at the level `fast`, to the marker after which its first process waits for a request;
@@ -150,20 +163,28 @@ pub fn create(
 fn save_when_ready(
     cache: &Cache,
     qemu: &Qemu,
-    machine: &Machine,
-    limits: Limits,
+    what: &Boot<'_>,
     aside: &Path,
     stop: &dyn Fn() -> bool,
 ) -> Result<Checkpoint> {
+    let Boot { machine, prepares, limits, alarm_s } = *what;
+    let annotations = match prepares {
+        Some(_) => Annotations::when_prepared(),
+        None => Annotations::when_ready(),
+    };
+    let request = prepares.map(|command| format!("prepare:{command}"));
     // The counters of a machine with a PMU advance during its boot, too; at level `fast` they do not.
     let detail = if machine.pmu { Detail::Count } else { Detail::Fast };
-    let watch = Watch { detail, annotations: Annotations::when_ready(), ..Watch::default() };
+    let watch = Watch { detail, annotations, ..Watch::default() };
     let recording = Recording::new(cache, qemu, machine, &KernelFiles::nothing(), &watch, None)?;
-    let boots = &Start::Boot;
-    let more = recording.instrumentation();
-    let mut vm = start(cache, qemu, machine, boots, "ready", limits, more)?;
+    let mut more = recording.instrumentation();
+    let limit_s = BOOT_S_MAX + u64::from(limits.guest_s);
+    more.arguments.extend(watch::limit(cache, limit_s)?);
+    let request = request.as_deref().unwrap_or("ready");
+    let alarm = Limits { guest_s: alarm_s, ..limits };
+    let mut vm = boot::start_with(qemu, machine, request, alarm, more)?;
     let report = wait_until_held(&mut vm, limits, stop)?;
-    save(&mut vm, &aside.join(STATE))?;
+    save(&mut vm, aside)?;
     if let Some(counters) = recording.counters() {
         pmu::keep(aside, counters)?;
     }
@@ -180,8 +201,12 @@ fn describe(
     vm: &Vm,
     (report, mid_run): (Option<GuestReport>, Option<MidRun>),
 ) -> Result<Checkpoint> {
-    let names = [STATE].into_iter().chain(machine.pmu.then_some(pmu::CONTENT));
-    let files = names.map(|name| Ok((name.to_owned(), Content::of(&aside.join(name))?)));
+    let names = [STATE].into_iter().chain(machine.pmu.then_some(pmu::CONTENT)).map(str::to_owned);
+    let names = names.chain(saved_names(&machine.disks));
+    let files = names.map(|name| {
+        let content = Content::of(&aside.join(&name))?;
+        Ok((name, content))
+    });
     let checkpoint = Checkpoint {
         schema: SCHEMA.to_owned(),
         qemu: qemu.version_text.clone(),
@@ -244,11 +269,13 @@ impl Checkpoint {
         }
         let checkpoint: Checkpoint =
             serde_json::from_value(schema).map_err(|error| invalid(error.to_string()))?;
-        if !checkpoint.files.contains_key(STATE) {
-            return Err(invalid(format!("it names no file {STATE:?}")));
+        let disks = saved_names(&checkpoint.machine.disks);
+        if let Some(name) = disks.chain([STATE.to_owned()]).find(|name| !checkpoint.files.contains_key(name)) {
+            return Err(invalid(format!("it names no file {name:?}")));
         }
         for (name, expected) in &checkpoint.files {
-            if !matches!(name.as_str(), STATE | pmu::CONTENT) {
+            let is_disk = saved_names(&checkpoint.machine.disks).any(|disk| disk == *name);
+            if !is_disk && !matches!(name.as_str(), STATE | pmu::CONTENT) {
                 return Err(invalid(format!("it names an unknown file {name:?}")));
             }
             let found = Content::of(&directory.join(name))?;
@@ -391,6 +418,7 @@ fn resume(vm: &mut Vm) -> Result<()> {
 fn wait_until_held(vm: &mut Vm, limits: Limits, stop: &dyn Fn() -> bool) -> Result<GuestReport> {
     let mut deadline = Instant::now() + limits.wall;
     let (mut report, mut is_held) = (None, false);
+    let mut failed = None;
     loop {
         if is_held && let Some(report) = report.take() {
             return Ok(report);
@@ -406,8 +434,17 @@ fn wait_until_held(vm: &mut Vm, limits: Limits, stop: &dyn Fn() -> bool) -> Resu
                 is_held = true;
                 deadline = Instant::now() + MONITOR_TIMEOUT;
             }
+            Some(VmEvent::Guest(GuestEvent(Message::Step { name, status }))) => {
+                failed = Some((name, status));
+            }
             Some(VmEvent::Ended(_)) => {
-                return Err(vm.failure("the machine ended before it was ready"));
+                return Err(vm.failure(&match failed {
+                    Some((name, status)) => boot::step_failed(&name, status),
+                    None if vm.reached_limit() => {
+                        "the guest has reached its time limit before it was ready".to_owned()
+                    }
+                    None => "the machine ended before it was ready".to_owned(),
+                }));
             }
             None if Instant::now() >= deadline && is_held => {
                 vm.kill();
@@ -423,10 +460,11 @@ fn wait_until_held(vm: &mut Vm, limits: Limits, stop: &dyn Fn() -> bool) -> Resu
     }
 }
 
-/// Stops the machine and writes its state.
-fn save(vm: &mut Vm, path: &Path) -> Result<()> {
+/// Stops the machine; writes its state and the content of its disks to a directory.
+fn save(vm: &mut Vm, aside: &Path) -> Result<()> {
     vm.command("stop", &Value::Null, MONITOR_TIMEOUT)?;
-    let uri = format!("file:{}", path.display());
+    vm.save_disks(aside)?;
+    let uri = format!("file:{}", aside.join(STATE).display());
     vm.command("migrate", &json!({ "uri": uri }), MONITOR_TIMEOUT)?;
     let deadline = Instant::now() + SAVE_TIMEOUT;
     loop {
@@ -513,19 +551,14 @@ pub struct Saver<'a> {
 
 impl<'a> Saver<'a> {
     /// Makes a saver for a machine that `recording` observes.
-    ///
-    /// # Errors
-    /// When annotations save the machine and a part of it is not in its state: the content of disks.
+    #[must_use]
     pub fn new(
         cache: &'a Cache,
         qemu: &'a Qemu,
         machine: &'a Machine,
         recording: &'a Recording,
-    ) -> Result<Saver<'a>> {
-        if !recording.checkpoints().is_empty() {
-            machine.check_can_be_saved()?;
-        }
-        Ok(Saver { cache, qemu, machine, recording })
+    ) -> Saver<'a> {
+        Saver { cache, qemu, machine, recording }
     }
 
     /// Saves the machine, which is held, and continues it.
@@ -539,7 +572,7 @@ impl<'a> Saver<'a> {
         })?;
         let mut made = None;
         self.cache.replace_directory(&directory(name), progress, |aside| {
-            save(vm, &aside.join(STATE))?;
+            save(vm, aside)?;
             if let Some(counters) = self.recording.counters() {
                 pmu::keep(aside, counters)?;
             }

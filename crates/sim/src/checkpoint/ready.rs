@@ -15,7 +15,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::{Checkpoint, MANIFEST, SCHEMA, Start, restore_from, save_when_ready};
+use super::{Boot, Checkpoint, MANIFEST, SCHEMA, Start, restore_from, save_when_ready};
 use crate::boot::Limits;
 use crate::machine::vm::Instrumentation;
 use crate::machine::{Machine, Timing};
@@ -54,21 +54,57 @@ pub fn ready(
     progress: Progress,
     stop: &dyn Fn() -> bool,
 ) -> Result<Start> {
+    kept(cache, qemu, machine, None, Limits::default(), progress, stop)
+}
+
+/// [`ready`] of a machine that has executed a command, too: what prepares a workload. Its state and the
+/// content of its disks are kept where the command has ended.
+///
+/// # Errors
+/// As [`ready`]; [`SimError::Machine`] when the command fails, with its status and its last output, or does
+/// not end within `limits`; and [`SimError::Invalid`] for a machine on the host's clock.
+pub fn prepared(
+    cache: &Cache,
+    qemu: &Qemu,
+    machine: &Machine,
+    command: &str,
+    limits: Limits,
+    progress: Progress,
+    stop: &dyn Fn() -> bool,
+) -> Result<Start> {
+    if machine.timing == Timing::HostClock {
+        let text = "a workload's machine is kept, so its time cannot follow the host's clock";
+        return Err(SimError::Invalid(text.to_owned()));
+    }
+    kept(cache, qemu, machine, Some(command), limits, progress, stop)
+}
+
+fn kept(
+    cache: &Cache,
+    qemu: &Qemu,
+    machine: &Machine,
+    prepares: Option<&str>,
+    limits: Limits,
+    progress: Progress,
+    stop: &dyn Fn() -> bool,
+) -> Result<Start> {
     if machine.timing == Timing::HostClock {
         return Ok(Start::Boot);
     }
     let mut machine = machine.clone();
     // Not part of the guest's devices; a restored machine has its own.
     machine.disks.iter_mut().for_each(|disk| disk.latency_ns = 0);
-    let name = format!("{PREFIX}{}", key(qemu, &machine)?);
+    let name = format!("{PREFIX}{}", key(qemu, &machine, prepares)?);
     let boot = |aside: &Path| {
-        let limits = Limits { guest_s: GUEST_LIMIT_S, ..Limits::default() };
-        save_when_ready(cache, qemu, &machine, limits, aside, stop).map(drop)
+        let what = Boot { machine: &machine, prepares, limits, alarm_s: GUEST_LIMIT_S };
+        save_when_ready(cache, qemu, &what, aside, stop).map(drop)
     };
+    let done = if prepares.is_some() { "booting and preparing" } else { "booting" };
     let mut last = None;
     for _ in 0..ATTEMPTS {
         let booted = cache.directory(&name, progress, |aside| {
-            progress("booting the machine once, at level fast; the cache keeps it for later runs");
+            let line = "the machine once, at level fast; the cache keeps it for later runs";
+            progress(&format!("{done} {line}"));
             boot(aside)
         });
         let place = match booted {
@@ -149,8 +185,8 @@ impl Ready {
 }
 
 /// Returns the key of all that the state of a machine depends on.
-fn key(qemu: &Qemu, machine: &Machine) -> Result<String> {
-    let depends_on = json!({
+fn key(qemu: &Qemu, machine: &Machine, prepares: Option<&str>) -> Result<String> {
+    let mut depends_on = json!({
         "schema": SCHEMA,
         "qemu": qemu.version_text,
         "plugin": watch::plugin_sha256(),
@@ -162,6 +198,9 @@ fn key(qemu: &Qemu, machine: &Machine) -> Result<String> {
         "devices": machine.device_set(),
         "pmu": machine.pmu,
     });
+    if let Some(command) = prepares {
+        depends_on["prepares"] = command.into();
+    }
     Ok(hash::key(&hash::of_bytes(depends_on.to_string().as_bytes())).to_owned())
 }
 
@@ -173,7 +212,7 @@ mod tests {
 
     #[test]
     fn the_key_changes_with_all_that_the_state_depends_on() {
-        let key_of = |machine: &Machine| key(&qemu(), machine).unwrap();
+        let key_of = |machine: &Machine| key(&qemu(), machine, None).unwrap();
         let of_base = key_of(&machine());
         let changes: [fn(&mut Machine); 10] = [
             |machine| machine.kernel_sha256 = "cc".to_owned(),
@@ -195,7 +234,8 @@ mod tests {
         }
         let mut other = qemu();
         other.version_text = "QEMU 11.2".to_owned();
-        assert_ne!(key(&other, &machine()).unwrap(), of_base);
+        assert_ne!(key(&other, &machine(), None).unwrap(), of_base);
+        assert_ne!(key(&qemu(), &machine(), Some("true")).unwrap(), of_base);
         // Where the files lie is not in it.
         let mut moved = machine();
         moved.kernel = "/elsewhere/bzImage".into();

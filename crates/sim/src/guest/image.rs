@@ -51,6 +51,26 @@ pub enum Tools {
     None,
     /// The running irqlab, with its libraries.
     Irqlab,
+    /// What a root file system needs: its modules, and `/irqlab/mark`.
+    Root,
+    /// Both; in the root file system `/irqlab/run` starts irqlab, whose libc is not that of the root.
+    RootAndIrqlab,
+}
+
+impl Tools {
+    /// The same tools and those that a root file system needs.
+    #[must_use]
+    pub fn with_root(self) -> Tools {
+        if self.has_irqlab() { Tools::RootAndIrqlab } else { Tools::Root }
+    }
+
+    fn has_irqlab(self) -> bool {
+        matches!(self, Tools::Irqlab | Tools::RootAndIrqlab)
+    }
+
+    fn has_root(self) -> bool {
+        matches!(self, Tools::Root | Tools::RootAndIrqlab)
+    }
 }
 
 /// An initramfs.
@@ -79,13 +99,12 @@ pub fn build(cache: &Cache, kernel: &Kernel, tools: Tools) -> Result<Image> {
             remedy: "build irqlab on x86-64 Linux with a static libc".to_owned(),
         });
     }
-    let modules = kernel.modules.as_deref().map(modules::in_order).transpose()?.unwrap_or_default();
+    let modules = kernel.modules.as_deref();
+    let modules = modules.map(|directory| modules::in_order(directory, tools.has_root()));
+    let modules = modules.transpose()?.unwrap_or_default();
     let busybox = setup::busybox(cache);
     let busybox = busybox.map(|path| read_bounded(&path, BUSYBOX_BYTES_MAX)).transpose()?;
-    let mut layer = match tools {
-        Tools::None => Vec::new(),
-        Tools::Irqlab => layer::of_this_program()?,
-    };
+    let mut layer = if tools.has_irqlab() { layer::of_this_program()? } else { Vec::new() };
     if let (Some(program), Some(file)) =
         (frozen("irqlab")?, layer.iter_mut().find(|file| file.path == "irqlab/irqlab"))
     {
@@ -93,6 +112,10 @@ pub fn build(cache: &Cache, kernel: &Kernel, tools: Tools) -> Result<Image> {
     }
     let init = frozen("init")?;
     let init = init.as_deref().unwrap_or(GUEST);
+    if tools.has_root() {
+        layer.extend(layer::for_root(&layer));
+        layer.push(LayerFile { path: "irqlab/mark".to_owned(), bytes: init.to_vec() });
+    }
     let archive = pack(&modules, init, busybox.as_deref(), &layer)
         .map_err(|error| SimError::data("initramfs", error.to_string()))?;
     let (path, sha256) = cache.keyed("image", ".cpio", &archive)?;

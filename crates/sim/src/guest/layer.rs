@@ -59,6 +59,20 @@ pub(crate) fn of_this_program() -> Result<Vec<LayerFile>> {
     Ok(files)
 }
 
+/// Returns what starts irqlab in a root file system, where there is another loader: `irqlab/run` and the
+/// loader of the layer `of_program`; nothing if the layer has no loader.
+pub(crate) fn for_root(of_program: &[LayerFile]) -> Vec<LayerFile> {
+    let outside = |file: &&LayerFile| !file.path.starts_with("irqlab/");
+    let Some(loader) = of_program.iter().find(outside) else { return Vec::new() };
+    let name = loader.path.rsplit('/').next().unwrap_or_default();
+    let path = format!("irqlab/lib/{name}");
+    let run = format!(
+        "#!/bin/sh\nexec /{path} --library-path /irqlab/lib /irqlab/irqlab \"$@\"\n"
+    );
+    let copy = LayerFile { path, bytes: loader.bytes.clone() };
+    vec![LayerFile { path: "irqlab/run".to_owned(), bytes: run.into_bytes() }, copy]
+}
+
 /// Returns the paths of the shared objects of this process.
 fn loaded_libraries() -> Vec<PathBuf> {
     unsafe extern "C" fn collect(

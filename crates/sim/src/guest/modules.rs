@@ -27,6 +27,9 @@ const WANTED: [&str; 11] = [
     "veth",
 ];
 
+/// Modules that a guest with a root file system needs, too.
+const WANTED_BY_ROOT: [&str; 2] = ["ext4", "overlay"];
+
 /// Maximum size of a module, unpacked, bytes.
 const MODULE_BYTES_MAX: u64 = 64 << 20;
 /// Maximum number of files below a modules directory; a full Debian kernel has 4,300.
@@ -45,13 +48,15 @@ pub(crate) struct Module {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Returns the modules of [`WANTED`] below a directory, each after those that it depends on.
-pub(crate) fn in_order(directory: &Path) -> Result<Vec<Module>> {
+/// Returns the modules of [`WANTED`] below a directory, each after those that it depends on; with those of
+/// [`WANTED_BY_ROOT`] if there is a root file system.
+pub(crate) fn in_order(directory: &Path, with_root: bool) -> Result<Vec<Module>> {
     let mut files = BTreeMap::new();
     let mut count = 0;
     collect(directory, 0, &mut count, &mut files)?;
     let mut modules = Vec::new();
-    for name in WANTED {
+    let of_root = WANTED_BY_ROOT.into_iter().filter(|_| with_root);
+    for name in WANTED.into_iter().chain(of_root) {
         add(name, &files, &mut modules, 0)?;
     }
     Ok(modules)
@@ -153,7 +158,7 @@ mod tests {
     }
 
     fn names(directory: &Path) -> Vec<String> {
-        in_order(directory).unwrap().into_iter().map(|module| module.name).collect()
+        in_order(directory, false).unwrap().into_iter().map(|module| module.name).collect()
     }
 
     #[test]
@@ -177,7 +182,7 @@ mod tests {
         assert!(packed.unwrap().success());
         assert_eq!(names(scratch.path()), ["nvme"]);
         fs::write(scratch.path().join("ahci.ko"), "no ELF").unwrap();
-        assert!(in_order(scratch.path()).is_err());
+        assert!(in_order(scratch.path(), false).is_err());
     }
 
     #[test]
@@ -185,6 +190,6 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         write(scratch.path(), "nvme.ko", "ring");
         write(scratch.path(), "ring.ko", "nvme");
-        assert!(in_order(scratch.path()).is_err());
+        assert!(in_order(scratch.path(), false).is_err());
     }
 }

@@ -7,8 +7,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::FileExt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
@@ -17,6 +16,7 @@ use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use crate::hash::Identity;
 use crate::{Cache, Result, SimError, hash};
 
 /// Maximum number of disks.
@@ -63,6 +63,26 @@ pub enum Backing {
         bytes: u64,
         /// SHA-256 of its content.
         sha256: String,
+        /// What the file was when that was computed; none if it may have changed without a trace.
+        #[serde(skip)]
+        known: Option<Identity>,
+    },
+    /// The content of a file that the guest cannot write, and that machines share.
+    ReadOnly {
+        /// The file.
+        path: PathBuf,
+        /// Its size, a multiple of 512.
+        bytes: u64,
+        /// SHA-256 of its content.
+        sha256: String,
+        /// As in [`Backing::File`].
+        #[serde(skip)]
+        known: Option<Identity>,
+    },
+    /// Zeros at first; the guest can write it. Each run starts with zeros.
+    Scratch {
+        /// Its size, a multiple of 512.
+        bytes: u64,
     },
 }
 
@@ -175,13 +195,33 @@ impl Backing {
     /// # Errors
     /// When it cannot be read, is empty, or is not a whole number of sectors.
     pub fn of_file(path: &Path) -> Result<Backing> {
-        let bytes = fs::metadata(path).map_err(SimError::file(path))?.len();
+        let data = fs::metadata(path).map_err(SimError::file(path))?;
+        let (bytes, known) = (data.len(), Identity::of_unchanged(&data));
         check_size(bytes).map_err(|reason| SimError::data(path.display().to_string(), reason))?;
         let sha256 = match Cache::from_environment() {
             Ok(cache) => hash::of_known_file(&cache, path)?,
             Err(_) => hash::of_file(path)?,
         };
-        Ok(Backing::File { path: path.to_owned(), bytes, sha256 })
+        Ok(Backing::File { path: path.to_owned(), bytes, sha256, known })
+    }
+
+    /// [`Backing::of_file`] of a file that the guest cannot write, of which the hash is known.
+    ///
+    /// # Errors
+    /// When it cannot be read, or has another content.
+    pub(crate) fn read_only(cache: &Cache, path: &Path, sha256: &str) -> Result<Backing> {
+        let data = fs::metadata(path).map_err(SimError::file(path))?;
+        let (bytes, known) = (data.len(), Identity::of_unchanged(&data));
+        if hash::of_known_file(cache, path)? != sha256 {
+            return Err(SimError::data(path.display().to_string(), "is damaged"));
+        }
+        let (path, sha256) = (path.to_owned(), sha256.to_owned());
+        Ok(Backing::ReadOnly { path, bytes, sha256, known })
+    }
+
+    /// Whether the guest can change the content.
+    fn is_writable(&self) -> bool {
+        matches!(self, Backing::File { .. } | Backing::Scratch { .. })
     }
 }
 
@@ -197,12 +237,16 @@ impl Disk {
     pub(crate) fn arguments(&self, index: usize) -> Vec<String> {
         let data = match &self.backing {
             Backing::Null { bytes } => format!("null-co,size={bytes},read-zeroes=on"),
-            Backing::File { .. } => format!("file,filename={}", copy_name(index)),
+            _ => format!("file,filename={}", file_name(index)),
+        };
+        let access = match &self.backing {
+            Backing::ReadOnly { .. } => ",read-only=on",
+            _ => "",
         };
         let nodes = [
-            format!("driver={data},node-name=disk{index}-data"),
-            format!("driver=blkdebug,node-name=disk{index}-delay,image=disk{index}-data"),
-            format!("driver=raw,node-name=disk{index},file=disk{index}-delay"),
+            format!("driver={data},node-name=disk{index}-data{access}"),
+            format!("driver=blkdebug,node-name=disk{index}-delay,image=disk{index}-data{access}"),
+            format!("driver=raw,node-name=disk{index},file=disk{index}-delay{access}"),
         ];
         let nodes = nodes.into_iter().flat_map(|node| ["-blockdev".to_owned(), node]);
         let devices = self.model.arguments(index).into_iter();
@@ -216,6 +260,10 @@ impl Disk {
             Backing::File { bytes, sha256, .. } => {
                 format!("{bytes} bytes of content {}", hash::key(sha256))
             }
+            Backing::ReadOnly { bytes, sha256, .. } => {
+                format!("{bytes} bytes of content {}, read-only", hash::key(sha256))
+            }
+            Backing::Scratch { bytes } => format!("{bytes} bytes, writable"),
         };
         format!("{}: {content}", self.model.arguments(index).join(" "))
     }
@@ -225,15 +273,79 @@ impl Disk {
         format!("disk{index}:{}", self.latency_ns)
     }
 
-    /// Makes the copy of the file that the guest works on. It has no name and ends with its last user.
-    fn copy(&self, index: usize) -> Result<Option<OwnedFd>> {
-        let Backing::File { path, bytes, .. } = &self.backing else { return Ok(None) };
+    /// Opens the file that the guest works on: a copy, if it can write, which has no name and ends with its
+    /// last user. `saved` is the content to start with, if that is not the one that the disk names.
+    fn open(&self, index: usize, saved: Option<&Path>) -> Result<Option<OwnedFd>> {
         let place = std::env::temp_dir();
-        copy_of(path, *bytes, &place).map(Some).map_err(|source| {
-            let what = format!("disk {index}: copying {} to {}", path.display(), place.display());
-            SimError::data(what, source.to_string())
-        })
+        let failed = |what: String| {
+            move |source: io::Error| SimError::data(format!("disk {index}: {what}"), source.to_string())
+        };
+        let copying = |path: &Path| format!("copying {} to {}", path.display(), place.display());
+        let opened = match (&self.backing, saved) {
+            (Backing::Null { .. }, _) => return Ok(None),
+            (Backing::ReadOnly { path, sha256, known, .. }, _) => {
+                open_unchanged(path, sha256, *known)
+                    .map_err(failed(format!("opening {}", path.display())))
+            }
+            (Backing::File { bytes, .. } | Backing::Scratch { bytes }, Some(saved)) => {
+                copy_of(saved, *bytes, &place).map_err(failed(copying(saved)))
+            }
+            (Backing::File { path, bytes, sha256, known }, None) => {
+                copy_unchanged(path, *bytes, &place, sha256, *known).map_err(failed(copying(path)))
+            }
+            (Backing::Scratch { bytes }, None) => scratch(*bytes, &place)
+                .map_err(failed(format!("making {bytes} bytes in {}", place.display()))),
+        };
+        opened.map(Some)
     }
+}
+
+/// What is wrong with a file whose content is not that which was examined.
+const HAS_CHANGED: &str = "it has changed since it was examined";
+
+/// Opens a file for reading, if its content is still that of the hash.
+fn open_unchanged(path: &Path, sha256: &str, known: Option<Identity>) -> io::Result<OwnedFd> {
+    let file = File::open(path)?;
+    let is_same = known.is_some() && Identity::of_unchanged(&file.metadata()?) == known;
+    if !is_same && hash::of_open_file(&file)? != sha256 {
+        return Err(io::Error::other(HAS_CHANGED));
+    }
+    Ok(file.into())
+}
+
+/// [`copy_of`], if the copy has the content of the hash. A file that is as it was when it was examined,
+/// and still is after the copy, needs no second look.
+fn copy_unchanged(
+    path: &Path,
+    bytes: u64,
+    place: &Path,
+    sha256: &str,
+    known: Option<Identity>,
+) -> io::Result<OwnedFd> {
+    let identity = || Ok::<_, io::Error>(Identity::of_unchanged(&fs::metadata(path)?));
+    let before = identity()?;
+    let copy = copy_of(path, bytes, place)?;
+    let is_same = known.is_some() && before == known && identity()? == known;
+    if is_same {
+        return Ok(copy);
+    }
+    let copy = File::from(copy);
+    if hash::of_open_file(&copy)? != sha256 {
+        return Err(io::Error::other(HAS_CHANGED));
+    }
+    Ok(copy.into())
+}
+
+/// Makes a file of zeros without a name.
+fn scratch(bytes: u64, place: &Path) -> io::Result<OwnedFd> {
+    let file = unnamed(place)?;
+    rustix::fs::ftruncate(&file, bytes)?;
+    Ok(file)
+}
+
+fn unnamed(place: &Path) -> io::Result<OwnedFd> {
+    let mode = Mode::from_raw_mode(0o600);
+    Ok(rustix::fs::open(place, OFlags::TMPFILE | OFlags::RDWR, mode)?)
 }
 
 /// Copies a file of so many bytes to a file without a name: by sharing its blocks where the file system can
@@ -241,23 +353,29 @@ impl Disk {
 fn copy_of(path: &Path, bytes: u64, place: &Path) -> io::Result<OwnedFd> {
     let from = File::open(path)?;
     if from.metadata()?.len() != bytes {
-        return Err(io::Error::other("it has changed since it was examined"));
+        return Err(io::Error::other(HAS_CHANGED));
     }
-    let mode = Mode::from_raw_mode(0o600);
-    let copy = rustix::fs::open(place, OFlags::TMPFILE | OFlags::RDWR, mode)?;
-    if rustix::fs::ioctl_ficlone(&copy, &from).is_err() {
-        rustix::fs::ftruncate(&copy, bytes)?;
-        let mut at = 0;
-        while let Some(data) = next_data(&from, at, bytes)? {
-            copy_range(&from, &copy, data.clone())?;
-            at = data.end;
-        }
-    }
+    let copy = unnamed(place)?;
+    copy_content(&from, &copy, bytes)?;
     Ok(copy)
 }
 
+/// Copies the first so many bytes of a file to an empty one.
+fn copy_content(from: &impl AsFd, to: &impl AsFd, bytes: u64) -> io::Result<()> {
+    let (from, to) = (from.as_fd(), to.as_fd());
+    if rustix::fs::ioctl_ficlone(to, from).is_err() {
+        rustix::fs::ftruncate(to, bytes)?;
+        let mut at = 0;
+        while let Some(data) = next_data(from, at, bytes)? {
+            copy_range(from, to, data.clone())?;
+            at = data.end;
+        }
+    }
+    Ok(())
+}
+
 /// Returns the next range of a file, from `at`, that is no hole.
-fn next_data(file: &File, at: u64, bytes: u64) -> io::Result<Option<Range<u64>>> {
+fn next_data(file: BorrowedFd<'_>, at: u64, bytes: u64) -> io::Result<Option<Range<u64>>> {
     let seek = |to| -> io::Result<Option<u64>> {
         match rustix::fs::seek(file, to) {
             // There is no more data.
@@ -274,7 +392,7 @@ fn next_data(file: &File, at: u64, bytes: u64) -> io::Result<Option<Range<u64>>>
 }
 
 /// Copies a range within the kernel.
-fn copy_range(from: &File, to: &OwnedFd, range: Range<u64>) -> io::Result<()> {
+fn copy_range(from: BorrowedFd<'_>, to: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
     let (mut read_at, mut write_at) = (range.start, range.start);
     while read_at < range.end {
         let length = usize::try_from(range.end - read_at).unwrap_or(usize::MAX).min(COPY_BYTES);
@@ -292,12 +410,16 @@ fn copy_range(from: &File, to: &OwnedFd, range: Range<u64>) -> io::Result<()> {
     Ok(())
 }
 
-fn copy_by_buffer(from: &File, to: &OwnedFd, mut range: Range<u64>) -> io::Result<()> {
+fn copy_by_buffer(
+    from: BorrowedFd<'_>,
+    to: BorrowedFd<'_>,
+    mut range: Range<u64>,
+) -> io::Result<()> {
     let mut buffer = vec![0; COPY_BYTES];
     while range.start < range.end {
         let length =
             buffer.len().min(usize::try_from(range.end - range.start).unwrap_or(usize::MAX));
-        let count = from.read_at(&mut buffer[..length], range.start)?;
+        let count = rustix::io::pread(from, &mut buffer[..length], range.start)?;
         if count == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -311,8 +433,8 @@ fn copy_by_buffer(from: &File, to: &OwnedFd, mut range: Range<u64>) -> io::Resul
     Ok(())
 }
 
-/// Returns the name by which QEMU opens the copy of disk `index`.
-fn copy_name(index: usize) -> String {
+/// Returns the name by which QEMU opens the file of disk `index`.
+fn file_name(index: usize) -> String {
     format!("/dev/fdset/{}", fd_set(index))
 }
 
@@ -321,23 +443,68 @@ fn fd_set(index: usize) -> usize {
     index + 1
 }
 
-/// Passes the copies of files to QEMU, which must inherit the returned descriptors.
-pub(crate) fn hand_over(disks: &[Disk], command: &mut Command) -> Result<Vec<OwnedFd>> {
-    let mut copies = Vec::new();
+/// The file of a disk.
+#[derive(Debug)]
+pub(crate) struct DiskFile {
+    index: usize,
+    is_writable: bool,
+    file: OwnedFd,
+}
+
+impl AsRawFd for DiskFile {
+    fn as_raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+}
+
+/// Opens the files of disks and passes them to QEMU, which must inherit the returned descriptors. What the
+/// guest can write starts with the content in the directory `saved`, if there is one.
+pub(crate) fn hand_over(
+    disks: &[Disk],
+    saved: Option<&Path>,
+    command: &mut Command,
+) -> Result<Vec<DiskFile>> {
+    let mut files = Vec::new();
     for (index, disk) in disks.iter().enumerate() {
-        if let Some(copy) = disk.copy(index)? {
-            let (number, set) = (copy.as_raw_fd(), fd_set(index));
+        let is_writable = disk.backing.is_writable();
+        let saved = saved.map(|saved| saved.join(saved_name(index)));
+        if let Some(file) = disk.open(index, saved.as_deref())? {
+            let (number, set) = (file.as_raw_fd(), fd_set(index));
             command.arg("-add-fd").arg(format!("fd={number},set={set}"));
-            copies.push(copy);
+            files.push(DiskFile { index, is_writable, file });
         }
     }
-    Ok(copies)
+    Ok(files)
+}
+
+/// Returns the name of the file of a checkpoint with the content of disk `index`.
+pub(crate) fn saved_name(index: usize) -> String {
+    format!("disk{index}")
+}
+
+/// Returns the names of the files with the contents of disks that a checkpoint of a machine has.
+pub(crate) fn saved_names(disks: &[Disk]) -> impl Iterator<Item = String> {
+    let disks = disks.iter().enumerate();
+    disks.filter(|(_, disk)| disk.backing.is_writable()).map(|(index, _)| saved_name(index))
+}
+
+/// Saves what the guest has written, in a directory. The machine is stopped: all requests have ended.
+pub(crate) fn save(files: &[DiskFile], aside: &Path) -> Result<()> {
+    for disk in files.iter().filter(|disk| disk.is_writable) {
+        let place = aside.join(saved_name(disk.index));
+        let copied = File::create(&place).and_then(|to| {
+            let bytes = rustix::fs::fstat(&disk.file)?.st_size;
+            copy_content(&disk.file, &to, u64::try_from(bytes).unwrap_or(0))
+        });
+        copied.map_err(SimError::file(&place))?;
+    }
+    Ok(())
 }
 
 impl FromStr for Disk {
     type Err = String;
 
-    /// `virtio-blk`, `nvme,size=64M`, `ahci,file=disk.raw,latency=100us`.
+    /// `virtio-blk`, `nvme,size=64M`, `ahci,file=disk.raw,latency=100us`, `virtio-blk,scratch=1G`.
     fn from_str(text: &str) -> std::result::Result<Disk, String> {
         let (model, rest) = text.split_once(',').unwrap_or((text, ""));
         let mut disk = Disk {
@@ -348,10 +515,14 @@ impl FromStr for Disk {
         for option in rest.split(',').filter(|option| !option.is_empty()) {
             match option.split_once('=') {
                 Some(("size", size)) => {
-                    let units = [("M", 1 << 20), ("G", 1 << 30), ("K", 1 << 10), ("", 1)];
-                    let bytes = scaled(size, &units).ok_or("size: as in 512M or 1G")?;
+                    let bytes = disk_bytes(size).ok_or("size: as in 512M or 1G")?;
                     check_size(bytes)?;
                     disk.backing = Backing::Null { bytes };
+                }
+                Some(("scratch", size)) => {
+                    let bytes = disk_bytes(size).ok_or("scratch: as in 512M or 1G")?;
+                    check_size(bytes)?;
+                    disk.backing = Backing::Scratch { bytes };
                 }
                 Some(("file", path)) => {
                     let made = Backing::of_file(Path::new(path));
@@ -362,11 +533,15 @@ impl FromStr for Disk {
                     let latency = scaled(latency, &units).filter(|ns| *ns <= LATENCY_NS_MAX);
                     disk.latency_ns = latency.ok_or("latency: 0ns to 1s, as in 100us or 1ms")?;
                 }
-                _ => return Err(format!("{option:?}: allowed: size=, file=, latency=")),
+                _ => return Err(format!("{option:?}: allowed: size=, scratch=, file=, latency=")),
             }
         }
         Ok(disk)
     }
+}
+
+fn disk_bytes(text: &str) -> Option<u64> {
+    scaled(text, &[("M", 1 << 20), ("G", 1 << 30), ("K", 1 << 10), ("", 1)])
 }
 
 /// Parses a whole number with a unit.
@@ -423,15 +598,18 @@ mod tests {
         fs::write(&path, [7; 1024]).unwrap();
         let disk: Disk = format!("ahci,file={}", path.display()).parse().unwrap();
         assert!(disk.arguments(0).iter().any(|word| word.contains("/dev/fdset/1")));
-        let mut copy = File::from(disk.copy(0).unwrap().unwrap());
+        let mut copy = File::from(disk.open(0, None).unwrap().unwrap());
         let mut content = Vec::new();
         copy.rewind().unwrap();
         copy.read_to_end(&mut content).unwrap();
         assert_eq!(content, [7; 1024]);
         // With holes, and to another file system.
         let holes = File::create(&path).unwrap();
+        // Another content of the same size is noticed, however soon.
+        holes.set_len(1024).unwrap();
+        assert!(disk.open(0, None).unwrap_err().to_string().contains("has changed"));
         holes.set_len(1 << 20).unwrap();
-        holes.write_all_at(&[5; 4096], 512 << 10).unwrap();
+        rustix::io::pwrite(&holes, &[5; 4096], 512 << 10).unwrap();
         let mut expected = vec![0; 1 << 20];
         expected[512 << 10..][..4096].fill(5);
         for place in [scratch.path(), Path::new("/dev/shm")] {
@@ -441,7 +619,7 @@ mod tests {
             assert!(content == expected, "{}", place.display());
         }
         fs::write(&path, [7; 512]).unwrap();
-        assert!(disk.copy(0).unwrap_err().to_string().contains("has changed"));
+        assert!(disk.open(0, None).unwrap_err().to_string().contains("has changed"));
         fs::write(&path, [7; 511]).unwrap();
         assert!(Backing::of_file(&path).is_err());
     }

@@ -11,7 +11,7 @@ pub(crate) mod vm;
 use std::path::PathBuf;
 use std::process::Command;
 
-use devices::{Backing, DISKS_MAX, Disk, LATENCY_NS_MAX, NicModel};
+use devices::{DISKS_MAX, Disk, DiskModel, LATENCY_NS_MAX, NicModel};
 pub use held::Held;
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +24,10 @@ use crate::{Result, SimError};
 pub const CPUS_MAX: u32 = 16;
 /// Memory of a machine, in MiB.
 const MEMORY_MIB: std::ops::RangeInclusive<u32> = 64..=65_536;
+/// What a kernel needs for itself, in MiB.
+const KERNEL_MIB: u64 = 48;
+/// The disk with the root file system, as the guest names it.
+const ROOT_DEVICE: &str = "/dev/vda";
 /// Maximum length of a kernel's command line: COMMAND_LINE_SIZE of x86.
 const COMMAND_LINE_BYTES_MAX: usize = 2047;
 /// Maximum length of a request, as in the guest.
@@ -70,6 +74,9 @@ pub struct Machine {
     /// Disks, at most `DISKS_MAX`.
     #[serde(default)]
     pub disks: Vec<Disk>,
+    /// Whether the first disk is the root file system of the guest's commands.
+    #[serde(default)]
+    pub root: bool,
     /// Two network cards, joined back to back.
     #[serde(default)]
     pub nics: Option<NicModel>,
@@ -96,6 +103,7 @@ impl Machine {
             seed: 1,
             append: Vec::new(),
             disks: Vec::new(),
+            root: false,
             nics: None,
             pmu: false,
             devices: Vec::new(),
@@ -133,6 +141,9 @@ impl Machine {
             // processor does not promise that, and the HPET follows the model only at the ends of slices.
             parts.push("tsc=reliable".to_owned());
         }
+        if self.root {
+            parts.push(format!("irqlab.root={ROOT_DEVICE}"));
+        }
         parts.extend(words);
         parts.push(format!("irqlab.limit_s={guest_limit_s} {request}"));
         let line = parts.join(" ");
@@ -166,20 +177,27 @@ impl Machine {
         if self.disks.iter().any(|disk| disk.latency_ns > LATENCY_NS_MAX) {
             return Err(SimError::Invalid("latency of a disk: allowed: 0 to 1 s".to_owned()));
         }
-        Ok(())
-    }
-
-    /// Checks that an annotation can save the machine in the middle of a command.
-    ///
-    /// # Errors
-    /// When a part of it is not in its state: the content of disks.
-    pub(crate) fn check_can_be_saved(&self) -> Result<()> {
-        if self.disks.iter().any(|disk| matches!(disk.backing, Backing::File { .. })) {
-            let reason = "what the guest has written to a disk with file= is not in a checkpoint";
-            let text = format!("no checkpoint can be saved by an annotation: {reason}");
+        if self.root && self.disks.first().is_none_or(|disk| disk.model != DiskModel::VirtioBlk) {
+            let text = "a root file system is on the first disk, of model virtio-blk".to_owned();
             return Err(SimError::Invalid(text));
         }
-        Ok(())
+        self.check_memory()
+    }
+
+    /// Checks that the kernel can unpack its initramfs, which it otherwise cannot say.
+    fn check_memory(&self) -> Result<()> {
+        let Ok(file) = std::fs::metadata(&self.initramfs) else { return Ok(()) };
+        // The archive and its content are in memory at the same time.
+        let needed_mib = KERNEL_MIB + ((2 * file.len()) >> 20);
+        if needed_mib <= u64::from(self.memory_mib) {
+            return Ok(());
+        }
+        Err(SimError::Invalid(format!(
+            "the guest's memory of {} MiB is too small for its image of {} MiB (--mem {needed_mib}M, or \
+             put files on a disk: irqlab sim rootfs)",
+            self.memory_mib,
+            file.len() >> 20,
+        )))
     }
 
     /// Describes what a checkpoint depends on in addition to kernel, initramfs and QEMU.
@@ -319,14 +337,26 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_machine_with_a_disk_of_a_file_is_not_saved_by_an_annotation() {
+    fn an_image_too_large_for_the_memory_is_refused() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        image.as_file().set_len(256 << 20).unwrap();
         let mut machine = machine();
-        machine.disks = vec!["virtio-blk,latency=1us".parse().unwrap()];
-        assert!(machine.check_can_be_saved().is_ok());
-        let path = "/a/disk".into();
-        machine.disks[0].backing = Backing::File { path, bytes: 512, sha256: String::new() };
-        assert!(
-            machine.check_can_be_saved().unwrap_err().to_string().contains("not in a checkpoint")
-        );
+        machine.initramfs = image.path().to_owned();
+        let error = machine.check().unwrap_err().to_string();
+        assert!(error.contains("512 MiB") && error.contains("256 MiB"), "{error}");
+        assert!(error.contains("--mem 560M"), "{error}");
+        machine.memory_mib = 560;
+        assert!(machine.check().is_ok());
+    }
+
+    #[test]
+    fn a_root_file_system_is_the_first_disk() {
+        let mut machine = machine();
+        machine.root = true;
+        assert!(machine.check().unwrap_err().to_string().contains("first disk"));
+        machine.disks = vec!["virtio-blk".parse().unwrap()];
+        assert!(machine.check().is_ok());
+        let line = machine.command_line("ready", 60).unwrap();
+        assert!(line.contains(" irqlab.root=/dev/vda "), "{line}");
     }
 }

@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use super::agent::{Message, Messages};
 use super::channel::{self, Serial};
-use super::devices::hand_over;
+use super::devices::{self, DiskFile, hand_over};
 use super::held::{Held, HeldLines};
 use super::monitor::{Qmp, Reply};
 use super::{Machine, doubled_commas};
@@ -59,6 +59,7 @@ pub struct Vm {
     child: Child,
     stderr: ChildStderr,
     pidfd: OwnedFd,
+    disks: Vec<DiskFile>,
     console: Serial,
     agent: Serial,
     monitor: UnixStream,
@@ -117,7 +118,8 @@ impl Vm {
         let console = channel::serial(&mut command, &mut inherited, "console")?;
         let agent = channel::serial(&mut command, &mut inherited, "agent")?;
         let monitor = channel::socket(&mut command, &mut inherited, "monitor")?;
-        inherited.extend(hand_over(&machine.disks, &mut command)?);
+        let saved = config.state.and_then(Path::parent);
+        let disks = hand_over(&machine.disks, saved, &mut command)?;
         command.args(["-serial", "chardev:console", "-serial", "chardev:agent"]);
         command
             .args(["-mon", "chardev=monitor,mode=control"])
@@ -127,7 +129,9 @@ impl Vm {
         }
         dies_with_parent(&mut command);
         let others = config.instrumentation.files.iter().map(AsRawFd::as_raw_fd);
-        inherit(&mut command, inherited.iter().map(AsRawFd::as_raw_fd).chain(others).collect());
+        let of_disks = disks.iter().map(AsRawFd::as_raw_fd);
+        let all = inherited.iter().map(AsRawFd::as_raw_fd).chain(of_disks).chain(others);
+        inherit(&mut command, all.collect());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| SimError::Program {
             program: qemu.program().display().to_string(),
@@ -148,6 +152,7 @@ impl Vm {
             child,
             stderr,
             pidfd,
+            disks,
             console,
             agent,
             monitor,
@@ -168,6 +173,11 @@ impl Vm {
     /// Returns the kernel's command line and the request in the firmware.
     pub(crate) fn started_with(&self) -> (&str, &str) {
         (&self.started.0, &self.started.1)
+    }
+
+    /// Saves what the guest has written to its disks, in a directory. The machine is stopped.
+    pub(crate) fn save_disks(&self, aside: &Path) -> Result<()> {
+        devices::save(&self.disks, aside)
     }
 
     /// Whether its guest was up when it started.

@@ -63,6 +63,22 @@ impl Apt {
         self.unpack_all(&self.directory.join("cache/archives"), root)
     }
 
+    /// Downloads the archives of packages and of all their dependencies to a directory.
+    ///
+    /// # Errors
+    /// [`SimError::Invalid`] that names a package that does not exist.
+    pub(crate) fn download(&self, release: &str, packages: &[&str], to: &Path) -> Result<()> {
+        let mut command = self.command("apt-get");
+        let archives = format!("Dir::Cache::archives={}", to.display());
+        // apt keeps a lock and a directory there, which are removed below.
+        let partial = to.join("partial");
+        fs::create_dir_all(&partial).map_err(SimError::file(&partial))?;
+        command.args(["-o", &archives, "-y", "-qq", "--download-only", "-t", release, "install"]);
+        output(command.args(packages)).map_err(|error| unknown_package(error, release))?;
+        let _ = fs::remove_file(to.join("lock"));
+        crate::cache::remove_directory(&partial)
+    }
+
     /// Downloads one package alone and unpacks it into `root`.
     pub(crate) fn unpack(&self, package: &Package, root: &Path) -> Result<()> {
         let downloads = self.directory.join(format!("download-{}", package.name));
@@ -145,6 +161,21 @@ impl Package {
     pub(crate) fn dependency(&self, prefix: &str) -> Option<&str> {
         let names = self.depends.split([',', '|']).filter_map(|one| one.split_whitespace().next());
         names.into_iter().find(|name| name.starts_with(prefix))
+    }
+}
+
+/// Names the package that apt does not know, if that is the error.
+fn unknown_package(error: SimError, release: &str) -> SimError {
+    let text = error.to_string();
+    let after = |words: &str| text.split_once(words).map(|(_, rest)| rest);
+    let name = after("Unable to locate package ")
+        .and_then(|rest| rest.split_whitespace().next())
+        .or_else(|| Some(after("Package '")?.split_once("' has no installation candidate")?.0));
+    match name {
+        Some(name) => SimError::Invalid(format!(
+            "no package {name} in Debian {release} (https://packages.debian.org/{release}/ has their names)"
+        )),
+        None => error,
     }
 }
 

@@ -1,6 +1,6 @@
 //! `irqlab sim setup`: installs what is missing from Debian's packages into the cache.
 
-mod apt;
+pub(crate) mod apt;
 mod mirror;
 
 use std::fmt;

@@ -217,7 +217,7 @@ fn watched(
     let mut vm = start(cache, &qemu, &machine, args, order, recording.instrumentation())?;
     let progress = boot_progress(&how, args);
     let to_stdout = options.results.printing.format() == Format::Table;
-    let saver = checkpoint::Saver::new(cache, &qemu, &machine, &recording)?;
+    let saver = checkpoint::Saver::new(cache, &qemu, &machine, &recording);
     let mut saved = Vec::new();
     let mut save = |vm: &mut Vm, held: Held| {
         saved.push(held.number);

@@ -10,9 +10,11 @@ mod contexts;
 mod diff;
 mod facts;
 mod misses;
+mod rootfs;
 mod shadow_caches;
 mod terminal;
 mod verify_probes;
+mod workload;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -75,6 +77,8 @@ enum What {
         #[command(flatten)]
         machine: MachineArgs,
     },
+    Rootfs(rootfs::RootfsArgs),
+    Workload(Box<workload::WorkloadArgs>),
     /// Programs on the machine without a kernel: references that nothing disturbs
     Bare {
         #[command(subcommand)]
@@ -107,6 +111,9 @@ struct MachineArgs {
     /// Put this irqlab into the guest, with its libraries
     #[arg(long)]
     with_irqlab: bool,
+    /// Run commands in this root file system (irqlab sim rootfs), which is the first disk
+    #[arg(long, value_name = "NAME")]
+    rootfs: Option<String>,
     #[command(flatten)]
     guest: GuestArgs,
 }
@@ -114,7 +121,15 @@ struct MachineArgs {
 impl MachineArgs {
     fn machine(&self, cache: &Cache) -> anyhow::Result<(Machine, Kernel)> {
         let tools = if self.with_irqlab { Tools::Irqlab } else { Tools::None };
-        self.guest.machine(cache, self.vcpus, tools)
+        let Some(name) = &self.rootfs else {
+            return self.guest.machine(cache, self.vcpus, tools);
+        };
+        let root = rootfs::find(cache, name)?;
+        let (mut machine, kernel) = self.guest.machine(cache, self.vcpus, tools.with_root())?;
+        machine.disks.insert(0, root.disk(cache, 0)?);
+        machine.root = true;
+        machine.check()?;
+        Ok((machine, kernel))
     }
 }
 
@@ -133,6 +148,8 @@ pub fn run(args: SimArgs) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         What::Checkpoint { name: Some(name), pmu, machine } => save(&cache, &machine, pmu, &name),
+        What::Rootfs(args) => rootfs::run(&cache, &args),
+        What::Workload(args) => workload::run(&cache, &args),
         What::Bare { verb } => bare::run(&cache, &verb),
         What::VerifyProbes(args) => verify_probes::run(cache, &args),
         What::Cache { verb } => cache::run(&cache, verb.as_ref()),

@@ -1,0 +1,60 @@
+//! `/irqlab/mark`: a marker from a script of a workload. The first process has a second name for it.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use simrecord::marker::{self, mark};
+
+const USAGE: &str = "usage: mark open|close|full|fast, or mark NUMBER [ARGUMENT] with a number from 16";
+
+/// Whether the program was started by this name.
+pub fn is_named_by(name: &OsStr) -> bool {
+    Path::new(name).file_name() == Some(OsStr::new("mark"))
+}
+
+/// Writes the marker that the arguments name; returns the exit status.
+pub fn main() -> i32 {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match parse(&arguments) {
+        Some((number, argument)) => {
+            mark(number, argument);
+            0
+        }
+        None => {
+            eprintln!("{USAGE}");
+            2
+        }
+    }
+}
+
+fn parse(arguments: &[&str]) -> Option<(u32, u64)> {
+    match arguments {
+        ["open"] => Some((marker::OPEN, 0)),
+        ["close"] => Some((marker::CLOSE, 0)),
+        ["full"] => Some((marker::FULL, 0)),
+        ["fast"] => Some((marker::FAST, 0)),
+        [number] => parse(&[number, "0"]),
+        [number, argument] => {
+            let number = number.parse().ok().filter(|number| *number >= marker::USER_FIRST)?;
+            Some((number, argument.parse().ok()?))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markers_by_word_and_number() {
+        assert_eq!(parse(&["open"]), Some((marker::OPEN, 0)));
+        assert_eq!(parse(&["16"]), Some((16, 0)));
+        assert_eq!(parse(&["17", "5"]), Some((17, 5)));
+        for nonsense in [&[][..], &["3"], &["end"], &["16", "x"], &["16", "1", "2"]] {
+            assert_eq!(parse(nonsense), None, "{nonsense:?}");
+        }
+        assert!(is_named_by(OsStr::new("/irqlab/mark")) && !is_named_by(OsStr::new("/init")));
+    }
+}

@@ -1,0 +1,115 @@
+//! The hidden verb by which the workload `engineering` simulates a memory system inside the guest: products
+//! of matrices on a model of a machine, by two orders of loops.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use machine::memory::{Access, MemorySystem, PageSize};
+use machine::{AccessKind, SystemModel};
+
+use crate::console;
+
+/// The verb.
+pub const VERB: &str = "__memory-simulation";
+
+/// Where the three matrices are.
+const MATRICES: [u64; 3] = [0x10_0000, 0x20_0000, 0x30_0000];
+const CELL_BYTES: u32 = 8;
+/// Rows and columns of a block.
+const BLOCK: u64 = 8;
+
+/// What is simulated.
+#[derive(Debug, clap::Args)]
+pub struct MemorySimulationArgs {
+    /// The model
+    model: String,
+    /// Rows and columns of the matrices: a multiple of 8
+    #[arg(value_parser = clap::value_parser!(u64).range(8..=512))]
+    rows: u64,
+}
+
+/// Prints what the memory system counted.
+pub fn run(args: &MemorySimulationArgs) -> anyhow::Result<ExitCode> {
+    let text = sim::models::text(&args.model)?;
+    let model = SystemModel::parse(&text).context(args.model.clone())?;
+    console::print(&counted(&model, args.rows))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The counts of both orders, a line each.
+fn counted(model: &SystemModel, rows: u64) -> String {
+    let mut text = String::new();
+    for (name, block) in [("row by row", rows), ("in blocks", BLOCK)] {
+        let mut system = MemorySystem::new(model, 1);
+        multiply(&mut system, rows, block);
+        let counts = system.counts(0);
+        let basic = counts.basic;
+        let _ = writeln!(
+            text,
+            "{name}: {} loads, {} stores, {} + {} L1D misses, {} L2 misses, {} lines from memory, \
+             {} cycles",
+            basic.loads,
+            basic.stores,
+            basic.l1d_load_misses,
+            basic.l1d_store_misses,
+            basic.l2_data_misses,
+            counts.memory_reads,
+            basic.cycles,
+        );
+    }
+    text
+}
+
+/// Makes the accesses of a product, block by block.
+fn multiply(system: &mut MemorySystem, rows: u64, block: u64) {
+    let starts = || (0..rows).step_by(usize::try_from(block).unwrap_or(1));
+    for row_start in starts() {
+        for middle_start in starts() {
+            for column_start in starts() {
+                for row in row_start..(row_start + block).min(rows) {
+                    for column in column_start..(column_start + block).min(rows) {
+                        for middle in middle_start..(middle_start + block).min(rows) {
+                            touch(system, AccessKind::Load, 0, row * rows + middle);
+                            touch(system, AccessKind::Load, 1, middle * rows + column);
+                        }
+                        touch(system, AccessKind::Load, 2, row * rows + column);
+                        touch(system, AccessKind::Store, 2, row * rows + column);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn touch(system: &mut MemorySystem, kind: AccessKind, matrix: usize, cell: u64) {
+    let address = MATRICES[matrix] + cell * u64::from(CELL_BYTES);
+    system.access_blocking(&Access {
+        cpu: 0,
+        kind,
+        virtual_address: address,
+        physical: address,
+        bytes: CELL_BYTES,
+        pc: 0x1000 + matrix as u64 * 4,
+        page: PageSize::Small,
+        now_cycles: 0,
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the workload compares the output in the guest with.
+    const EXPECTED: &str = include_str!("../../../../workloads/engineering/expected-memory");
+
+    #[test]
+    fn the_workload_expects_what_the_models_count() {
+        let text = sim::models::text("r10000-1996").unwrap();
+        let model = SystemModel::parse(&text).unwrap();
+        let counted = counted(&model, 96);
+        // Each cell of the product needs a row and a column.
+        assert!(counted.contains(&format!("{} loads, {} stores", 2 * 96_u64.pow(3) + 96 * 96, 96 * 96)));
+        assert_eq!(counted, EXPECTED, "irqlab __memory-simulation r10000-1996 96 has another output");
+    }
+}

@@ -1,0 +1,178 @@
+//! `irqlab sim workload`: runs a workload by hand, and prints what each context executed.
+
+use std::cell::Cell;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use sim::boot::Limits;
+use sim::counters::INSTRUCTIONS;
+use sim::watch::{self, Detail, Watch};
+use sim::workload::{self, Outcome};
+use sim::{Accounting, Cache, qemu};
+
+use super::contexts;
+use crate::console::{self, ProgressLine, Redraw};
+use crate::options::{On, OptionalResultArgs, Usage, duration, help_with_exit_codes};
+use crate::run::{OpenRun, stop_on_signals};
+use crate::simulated::{self, KernelArgs, ModelDetail, SliceArgs};
+
+/// Longest time of the guest, if nothing else is asked for.
+const GUEST_LIMIT: Duration = Duration::from_secs(3600);
+
+/// Run a workload: what a machine that was set up once does under a model, and whether its results are right
+#[derive(Debug, clap::Args)]
+#[command(after_help = help_with_exit_codes("Examples:
+  irqlab sim workload                                  list the workloads
+  irqlab sim workload progdev                          count instructions by context
+  irqlab sim workload database --on sim:r10000-1996    on a model of a machine
+  irqlab sim workload progdev --vcpus 8 --on sim:r4400-smp8
+  irqlab sim workload ./mine.toml                      your own"))]
+pub struct WorkloadArgs {
+    /// The workload, by name or file; without one, lists them
+    name: Option<String>,
+    /// What it runs on: sim, where an instruction takes 1 ns, or sim:MODEL
+    #[arg(long, value_name = "BENCH", default_value = "sim")]
+    on: On,
+    /// CPUs of the simulated machine, of which the workload has a form
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    vcpus: u32,
+    /// How the model is run [default: timed if it runs the model, else ooo]
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    detail: Option<ModelDetail>,
+    /// Change a field of the model, as in l2.size=4MiB; may be repeated
+    #[arg(long, value_name = "FIELD=VALUE")]
+    set: Vec<String>,
+    #[command(flatten)]
+    slice: SliceArgs,
+    #[command(flatten)]
+    kernel: KernelArgs,
+    /// Memory of the guest [default: the workload's]
+    #[arg(long, value_parser = simulated::memory_mib)]
+    mem: Option<u32>,
+    /// Keep the plugin's record in this file
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Kill the machine after this time on the host's clock [default: 6h]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    limit: Option<Duration>,
+    /// End it after this time on the guest's clock: status 124 [default: 1h]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    guest_limit: Option<Duration>,
+    #[command(flatten)]
+    results: OptionalResultArgs,
+}
+
+impl WorkloadArgs {
+    fn limits(&self) -> Limits {
+        let guest = self.guest_limit.unwrap_or(GUEST_LIMIT).as_secs().max(1);
+        Limits {
+            wall: self.limit.unwrap_or(Duration::from_secs(6 * 3600)),
+            guest_s: u32::try_from(guest).unwrap_or(u32::MAX),
+        }
+    }
+
+    fn watch(&self, cache: &Cache) -> anyhow::Result<Watch> {
+        let model = match &self.on {
+            On::Live => bail!(Usage("a workload runs in a simulated machine: --on sim".to_owned())),
+            On::Sim(None) if self.detail.is_some() || !self.set.is_empty() => {
+                bail!(Usage("--detail and --set are for a model: --on sim:MODEL".to_owned()))
+            }
+            On::Sim(None) => None,
+            On::Sim(Some(name)) => Some(simulated::model(cache, name, &self.set, self.detail)?),
+        };
+        Ok(Watch {
+            detail: model.as_ref().map_or(Detail::Count, |model| model.detail),
+            model,
+            start_fast: true,
+            vcpu_slice: self.slice.vcpu_slice,
+            ..Watch::default()
+        })
+    }
+}
+
+/// Runs it.
+pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
+    let Some(name) = &args.name else {
+        console::print(&list()?)?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let found = workload::find(name, args.vcpus).map_err(|error| Usage(error.to_string()))?;
+    let watch = args.watch(cache)?;
+    let mut open = OpenRun::if_asked(&args.results)?;
+    let qemu = qemu::find(cache)?;
+    let kernel = args.kernel.kernel(cache)?;
+    let kernel_files = watch::kernel_files(cache, &qemu, &kernel, &console::say)?;
+    let stopped = stop_on_signals()?;
+    let stop = || stopped.is_requested();
+    let limits = args.limits();
+    let adjust = |machine: &mut sim::Machine| {
+        machine.memory_mib = args.mem.unwrap_or(machine.memory_mib);
+    };
+    let start = Instant::now();
+    let prepared =
+        workload::prepare(cache, &qemu, &kernel, &found, limits, adjust, &console::say, &stop)?;
+    let prepared_s = start.elapsed().as_secs_f64();
+    let mut progress = ProgressLine::new(Redraw::EverySecond);
+    progress.step(1, 1, &format!("{} runs", found.name));
+    let ended = Cell::new(false);
+    let mut print = |bytes: &[u8]| {
+        // The console is no result here.
+        let written = console::above_progress(|| std::io::stderr().write_all(bytes));
+        ended.set(written.is_err());
+    };
+    let start = Instant::now();
+    let outcome = workload::run(
+        cache,
+        &qemu,
+        &prepared,
+        &kernel_files,
+        &watch,
+        limits,
+        args.record.as_deref(),
+        &mut print,
+        &stop,
+    )?;
+    let run_s = start.elapsed().as_secs_f64();
+    drop(progress);
+    let Some(Outcome { accounting, exit, .. }) = outcome.as_ref() else {
+        bail!("the machine was stopped");
+    };
+    let mut run = contexts::run(open.started(), &qemu, &prepared.machine, &kernel_files, accounting);
+    run.settings.insert("workload".into(), found.name.clone().into());
+    run.settings.insert("root_sha256".into(), prepared.root.sha256.clone().into());
+    open.set_main_table("contexts");
+    let failure = outcome.as_ref().and_then(Outcome::failure);
+    if failure.is_none() || exit.reached_limit {
+        open.finish(&run, &[])?;
+    }
+    if let Some(failure) = failure {
+        console::warn(&failure);
+        return Ok(ExitCode::from(exit.status.max(1)));
+    }
+    console::say(&figures(accounting, prepared_s, run_s));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list() -> anyhow::Result<String> {
+    let mut text = String::new();
+    for name in workload::names() {
+        let about = workload::find(name, 1)?.about;
+        let _ = writeln!(text, "{name:<12} {about}");
+    }
+    Ok(text)
+}
+
+/// Instructions of the region of interest, and how fast it was simulated.
+fn figures(account: &Accounting, prepared_s: f64, run_s: f64) -> String {
+    let cpus = account.regions.iter().flat_map(|region| &region.cpus);
+    let instructions: u64 = cpus.map(|cpu| cpu.used[INSTRUCTIONS]).sum();
+    let mips = instructions as f64 / run_s / 1e6;
+    format!(
+        "results are right; {:.3} G instructions, {run_s:.1} s ({mips:.1} MIPS), ready after {prepared_s:.1} s",
+        instructions as f64 / 1e9
+    )
+}

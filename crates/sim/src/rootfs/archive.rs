@@ -1,0 +1,321 @@
+//! Merges the archives of packages and single files into one archive, sorted by path.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use tar::{Builder, EntryType, Header};
+
+use super::{Archive, EPOCH_S, OMITTED, RootSpec};
+use crate::process::output_to;
+use crate::{Result, SimError};
+
+/// Links that Debian's alternatives system would make, if there is what they point to: the link in
+/// `usr/bin`, and its target there.
+pub(super) const ALTERNATIVES: [(&str, &str); 5] =
+    [("sh", "dash"), ("awk", "mawk"), ("cc", "gcc"), ("c++", "g++"), ("c99", "c99-gcc")];
+/// Directories of the root that are links into `usr`, as in each Debian from 12 on.
+const MERGED: [&str; 4] = ["bin", "lib", "lib64", "sbin"];
+/// Directories that programs expect, and their modes.
+const DIRECTORIES: [(&str, u32); 17] = [
+    ("dev", 0o755),
+    ("etc", 0o755),
+    ("home", 0o755),
+    ("irqlab", 0o755),
+    ("mnt", 0o755),
+    ("proc", 0o755),
+    ("root", 0o700),
+    ("run", 0o755),
+    ("sys", 0o755),
+    ("tmp", 0o1777),
+    ("usr", 0o755),
+    ("usr/bin", 0o755),
+    ("usr/lib", 0o755),
+    ("usr/sbin", 0o755),
+    ("var", 0o755),
+    ("var/lib", 0o755),
+    ("var/tmp", 0o1777),
+];
+/// Maximum number of entries.
+const ENTRIES_MAX: usize = 1 << 20;
+/// Maximum length of a path, as in Linux.
+const PATH_BYTES_MAX: usize = 4095;
+
+/// How large what an archive holds is.
+#[derive(Debug)]
+pub(super) struct Extent {
+    /// The archive.
+    pub(super) archive: PathBuf,
+    /// Files, directories and links.
+    pub(super) entries: u64,
+    /// Sizes of all files, bytes.
+    sizes: Vec<u64>,
+}
+
+impl Extent {
+    /// Returns the blocks that the contents take, one for each directory and long link included.
+    pub(super) fn content_blocks(&self, block_bytes: u64) -> u64 {
+        let files: u64 = self.sizes.iter().map(|bytes| bytes.div_ceil(block_bytes)).sum();
+        files + self.entries
+    }
+}
+
+/// An entry of the merged archive.
+#[derive(Debug)]
+struct Entry {
+    kind: Kind,
+    mode: u32,
+    owner: u64,
+    group: u64,
+    time_s: u64,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Directory,
+    /// To a path as it is.
+    Symlink(String),
+    /// Another name of the file at this path.
+    Hardlink(String),
+    /// Content at a place of the archive of this number.
+    Packed { archive: usize, at: u64, bytes: u64 },
+    /// Content of the file of this number of the specification, or text.
+    Given(Vec<u8>),
+}
+
+impl Entry {
+    fn made(kind: Kind, mode: u32) -> Entry {
+        Entry { kind, mode, owner: 0, group: 0, time_s: EPOCH_S }
+    }
+}
+
+/// Checks that a path is one inside a root file system, without the first slash.
+pub(super) fn check_path(path: &str) -> std::result::Result<(), String> {
+    let plain = |part: &str| !matches!(part, "" | "." | "..");
+    let fits = !path.is_empty() && path.len() <= PATH_BYTES_MAX && path.split('/').all(plain);
+    let is_clean = !path.chars().any(char::is_control);
+    (fits && is_clean).then_some(()).ok_or_else(|| {
+        format!("{path:?} is no path in a root file system (allowed: as in usr/bin/tool)")
+    })
+}
+
+/// Merges the archives with the files of `spec` into an archive in `aside`.
+pub(super) fn merge(spec: &RootSpec, archives: &[Archive], aside: &Path) -> Result<Extent> {
+    let mut entries = BTreeMap::new();
+    let mut contents = Vec::new();
+    for (number, archive) in archives.iter().enumerate() {
+        let unpacked = aside.join(format!("{number}.tar"));
+        unpack(&archive.path, &unpacked)?;
+        let file = File::open(&unpacked).map_err(SimError::file(&unpacked))?;
+        // It stays open, and needs no name.
+        std::fs::remove_file(&unpacked).map_err(SimError::file(&unpacked))?;
+        read(&file, number, &mut entries).map_err(|error| {
+            SimError::data(archive.path.display().to_string(), error.to_string())
+        })?;
+        contents.push(file);
+    }
+    complete(spec, &mut entries);
+    let place = aside.join("merged.tar");
+    let sizes = write(&entries, &mut contents, &place).map_err(SimError::file(&place))?;
+    Ok(Extent { archive: place, entries: entries.len() as u64, sizes })
+}
+
+/// Writes the archive of the files of a package to `to`.
+fn unpack(package: &Path, to: &Path) -> Result<()> {
+    let file = File::create(to).map_err(SimError::file(to))?;
+    output_to(Command::new("dpkg-deb").arg("--fsys-tarfile").arg(package), Stdio::from(file))
+}
+
+/// Reads the entries of the archive of a package.
+fn read(
+    file: &File,
+    number: usize,
+    entries: &mut BTreeMap<String, Entry>,
+) -> std::io::Result<()> {
+    let other = |text: String| std::io::Error::other(text);
+    let mut archive = tar::Archive::new(BufReader::new(file));
+    for entry in archive.entries()? {
+        let entry = entry?;
+        let header = entry.header();
+        let path = text(&entry.path_bytes()).map_err(other)?;
+        let Some(path) = normalised(&path).map_err(other)? else { continue };
+        let link = || -> std::io::Result<String> {
+            let name = entry.link_name_bytes().ok_or_else(|| other(format!("{path}: no target")))?;
+            text(&name).map_err(other)
+        };
+        let kind = match header.entry_type() {
+            EntryType::Directory => Kind::Directory,
+            EntryType::Symlink => Kind::Symlink(link()?),
+            EntryType::Link => {
+                let target = normalised(&link()?).map_err(other)?;
+                Kind::Hardlink(target.ok_or_else(|| other(format!("{path}: no target")))?)
+            }
+            EntryType::Regular | EntryType::Continuous => Kind::Packed {
+                archive: number,
+                at: entry.raw_file_position(),
+                bytes: header.size()?,
+            },
+            kind => return Err(other(format!("{path}: an entry of type {kind:?}"))),
+        };
+        let made = Entry {
+            kind,
+            mode: header.mode()? & 0o7777,
+            owner: header.uid()?,
+            group: header.gid()?,
+            // The guest's clock starts then; a file of the future would be out of date for make.
+            time_s: header.mtime()?.min(EPOCH_S),
+        };
+        if entries.len() >= ENTRIES_MAX {
+            return Err(other(format!("over {ENTRIES_MAX} entries")));
+        }
+        // The first package's directories, the last package's files.
+        if matches!(made.kind, Kind::Directory) {
+            entries.entry(path).or_insert(made);
+        } else {
+            entries.insert(path, made);
+        }
+    }
+    Ok(())
+}
+
+fn text(bytes: &[u8]) -> std::result::Result<String, String> {
+    let invalid = || format!("{}: a name that is not UTF-8", String::from_utf8_lossy(bytes));
+    String::from_utf8(bytes.to_vec()).map_err(|_| invalid())
+}
+
+/// Returns a path without the first `./`, in `usr` where that is merged; none for the root itself.
+fn normalised(path: &str) -> std::result::Result<Option<String>, String> {
+    let path = path.trim_start_matches("./").trim_matches('/');
+    if path.is_empty() || path == "." {
+        return Ok(None);
+    }
+    check_path(path)?;
+    let (first, _) = path.split_once('/').unwrap_or((path, ""));
+    let is_merged = MERGED.contains(&first);
+    Ok(Some(if is_merged { format!("usr/{path}") } else { path.to_owned() }))
+}
+
+/// Leaves out what nobody reads, and adds what no package brings.
+fn complete(spec: &RootSpec, entries: &mut BTreeMap<String, Entry>) {
+    let omitted: Vec<&str> =
+        OMITTED.into_iter().chain(spec.omit.iter().map(String::as_str)).collect();
+    let is_below = |path: &str, above: &str| {
+        path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    entries.retain(|path, _| !omitted.iter().any(|above| is_below(path, above)));
+    for name in MERGED {
+        let target = format!("usr/{name}");
+        entries.insert(name.to_owned(), Entry::made(Kind::Symlink(target.clone()), 0o777));
+        entries.entry(target).or_insert_with(|| Entry::made(Kind::Directory, 0o755));
+    }
+    for (name, target) in ALTERNATIVES {
+        if entries.contains_key(&format!("usr/bin/{target}")) {
+            let link = || Entry::made(Kind::Symlink(target.to_owned()), 0o777);
+            entries.entry(format!("usr/bin/{name}")).or_insert_with(link);
+        }
+    }
+    for (name, target) in [("var/run", "/run"), ("var/lock", "/run/lock")] {
+        let link = || Entry::made(Kind::Symlink(target.to_owned()), 0o777);
+        entries.entry(name.to_owned()).or_insert_with(link);
+    }
+    for (path, mode) in DIRECTORIES {
+        entries
+            .entry(path.to_owned())
+            .or_insert_with(|| Entry::made(Kind::Directory, mode))
+            .mode = mode;
+    }
+    for (path, text) in [
+        ("etc/passwd", passwd(spec)),
+        ("etc/group", group(spec)),
+        ("etc/hosts", "127.0.0.1 localhost\n".to_owned()),
+        ("etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n".to_owned()),
+    ] {
+        add_file(path, Entry::made(Kind::Given(text.into_bytes()), 0o644), entries);
+    }
+    for user in &spec.users {
+        let (owner, group) = (u64::from(user.id), u64::from(user.id));
+        let home = Entry { owner, group, ..Entry::made(Kind::Directory, 0o755) };
+        add_file(user.home.trim_matches('/'), home, entries);
+    }
+    for file in &spec.files {
+        let mode = if file.is_program { 0o755 } else { 0o644 };
+        add_file(&file.path, Entry::made(Kind::Given(file.bytes.clone()), mode), entries);
+    }
+}
+
+/// Adds an entry and the directories above it.
+fn add_file(path: &str, entry: Entry, entries: &mut BTreeMap<String, Entry>) {
+    for above in Path::new(path).ancestors().skip(1) {
+        let above = above.to_string_lossy().into_owned();
+        if !above.is_empty() {
+            entries.entry(above).or_insert_with(|| Entry::made(Kind::Directory, 0o755));
+        }
+    }
+    entries.insert(path.to_owned(), entry);
+}
+
+fn passwd(spec: &RootSpec) -> String {
+    let users = spec.users.iter().map(|user| {
+        let (name, id, home) = (&user.name, user.id, &user.home);
+        format!("{name}:x:{id}:{id}::{home}:/bin/sh\n")
+    });
+    "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n".to_owned()
+        + &users.collect::<String>()
+}
+
+fn group(spec: &RootSpec) -> String {
+    let groups = spec.users.iter().map(|user| format!("{}:x:{}:\n", user.name, user.id));
+    "root:x:0:\nnogroup:x:65534:\n".to_owned() + &groups.collect::<String>()
+}
+
+/// Writes the archive; returns the sizes of its files. Hard links come after all files.
+fn write(
+    entries: &BTreeMap<String, Entry>,
+    contents: &mut [File],
+    place: &Path,
+) -> std::io::Result<Vec<u64>> {
+    let mut builder = Builder::new(BufWriter::new(File::create(place)?));
+    let mut sizes = Vec::new();
+    let is_link = |entry: &Entry| matches!(entry.kind, Kind::Hardlink(_));
+    let files = entries.iter().filter(|(_, entry)| !is_link(entry));
+    for (path, entry) in files.chain(entries.iter().filter(|(_, entry)| is_link(entry))) {
+        let mut header = Header::new_gnu();
+        header.set_mode(entry.mode);
+        header.set_uid(entry.owner);
+        header.set_gid(entry.group);
+        header.set_mtime(entry.time_s);
+        header.set_size(0);
+        match &entry.kind {
+            Kind::Directory => {
+                header.set_entry_type(EntryType::Directory);
+                builder.append_data(&mut header, format!("{path}/"), std::io::empty())?;
+            }
+            Kind::Symlink(target) => {
+                header.set_entry_type(EntryType::Symlink);
+                builder.append_link(&mut header, path, target)?;
+            }
+            Kind::Hardlink(target) => {
+                header.set_entry_type(EntryType::Link);
+                builder.append_link(&mut header, path, target)?;
+            }
+            Kind::Packed { archive, at, bytes } => {
+                header.set_entry_type(EntryType::Regular);
+                header.set_size(*bytes);
+                let content = &mut contents[*archive];
+                content.seek(SeekFrom::Start(*at))?;
+                builder.append_data(&mut header, path, content.take(*bytes))?;
+                sizes.push(*bytes);
+            }
+            Kind::Given(bytes) => {
+                header.set_entry_type(EntryType::Regular);
+                header.set_size(bytes.len() as u64);
+                builder.append_data(&mut header, path, bytes.as_slice())?;
+                sizes.push(bytes.len() as u64);
+            }
+        }
+    }
+    builder.into_inner()?.flush()?;
+    Ok(sizes)
+}

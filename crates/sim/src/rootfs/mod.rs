@@ -1,0 +1,332 @@
+//! Root file systems of the guest: Debian packages and files, as a disk image.
+//!
+//! The same packages and files give the same bytes, on any host and for any user: the packages' archives
+//! are merged into one, sorted, with times clamped, and `mke2fs` makes the image from it. Nothing is
+//! unpacked on the host, so no rights are needed, and no time, owner or order of the host gets in.
+//!
+//! Maintainer scripts are not run. What they would do and programs need is done here: the links of a merged
+//! `/usr`, a shell, the alternatives of [`archive::ALTERNATIVES`], users and groups. `ldconfig` is left to
+//! the guest.
+
+mod archive;
+mod image;
+
+use std::fs::{self, File, FileTimes};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::cache::{check_name, read_bounded};
+use crate::machine::devices::{Backing, Disk, DiskModel};
+use crate::setup::apt::Apt;
+use crate::{Cache, Progress, Result, SimError, hash};
+
+/// The release that packages are taken from: that of the guest's kernel.
+const RELEASE: &str = "bookworm";
+/// Packages of each root file system: a shell, what scripts use, and `ldconfig`.
+const BASE_PACKAGES: [&str; 3] = ["coreutils", "dash", "libc-bin"];
+/// Changes with the way in which an image is made of the same parts.
+const RECIPE: u32 = 1;
+/// The time of what has no time of its own, and the latest of all others, in seconds since 1970: that at
+/// which the guest's clock starts.
+const EPOCH_S: u64 = 1_767_225_600;
+/// Paths that programs do not read, each with all below it.
+const OMITTED: [&str; 7] = [
+    "usr/share/bug",
+    "usr/share/doc",
+    "usr/share/doc-base",
+    "usr/share/info",
+    "usr/share/lintian",
+    "usr/share/locale",
+    "usr/share/man",
+];
+
+const IMAGE: &str = "image.ext4";
+const MANIFEST: &str = "rootfs.json";
+const SCHEMA: &str = "irqlab.rootfs/1";
+const MANIFEST_BYTES_MAX: u64 = 4 << 20;
+/// Maximum size of a file that is added, bytes.
+const FILE_BYTES_MAX: u64 = 256 << 20;
+/// Maximum number of packages and of files that are named.
+const PARTS_MAX: usize = 4096;
+/// How the names of images start in the cache.
+const PREFIX: &str = "rootfs-";
+/// The same for the packages that they are made of.
+const PACKAGES_PREFIX: &str = "packages-";
+
+/// What a root file system is made of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RootSpec {
+    /// Packages, which bring their dependencies.
+    pub packages: Vec<String>,
+    /// Files in addition to theirs.
+    pub files: Vec<RootFile>,
+    /// Users in addition to root, each with a group of the same name and number.
+    pub users: Vec<RootUser>,
+    /// Paths that are left out, each with all below it, without the first slash.
+    pub omit: Vec<String>,
+}
+
+/// A file of a root file system. Its owner is root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RootFile {
+    /// Its path, without the first slash.
+    pub path: String,
+    /// Whether it can be executed.
+    pub is_program: bool,
+    /// Its content.
+    pub bytes: Vec<u8>,
+}
+
+/// A user.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RootUser {
+    /// The name.
+    pub name: String,
+    /// Number of the user and of the group, from 1.
+    pub id: u32,
+    /// The home directory, which belongs to the user.
+    pub home: String,
+}
+
+/// A package of an image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InstalledPackage {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// SHA-256 of its archive, in hexadecimal.
+    pub sha256: String,
+}
+
+/// A disk image with a root file system, in the cache.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RootImage {
+    schema: String,
+    /// The file.
+    #[serde(skip)]
+    pub path: PathBuf,
+    /// Its size in bytes; most of it may be holes.
+    pub bytes: u64,
+    /// SHA-256 of its content, in hexadecimal.
+    pub sha256: String,
+    /// Its packages, by name.
+    pub packages: Vec<InstalledPackage>,
+}
+
+impl RootFile {
+    /// Reads a file of the host.
+    ///
+    /// # Errors
+    /// When it cannot be read, is too large, or `path` is no path in a root file system.
+    pub fn of_host(from: &Path, path: &str) -> Result<RootFile> {
+        use std::os::unix::fs::PermissionsExt;
+        let bytes = read_bounded(from, FILE_BYTES_MAX)?;
+        let data = fs::metadata(from).map_err(SimError::file(from))?;
+        let is_program = data.permissions().mode() & 0o111 != 0;
+        let file = RootFile { path: path.trim_start_matches('/').to_owned(), is_program, bytes };
+        archive::check_path(&file.path).map_err(SimError::Invalid)?;
+        Ok(file)
+    }
+}
+
+impl RootSpec {
+    /// Returns all packages that are named, in order and once each.
+    fn all_packages(&self) -> Vec<&str> {
+        let own = self.packages.iter().map(String::as_str);
+        let mut all: Vec<&str> = BASE_PACKAGES.into_iter().chain(own).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    fn check(&self) -> Result<()> {
+        let is_name = |name: &str| {
+            let fits = |sign: char| sign.is_ascii_lowercase() || sign.is_ascii_digit();
+            let first = name.chars().next().is_some_and(fits);
+            first && name.chars().all(|sign| fits(sign) || matches!(sign, '+' | '-' | '.'))
+        };
+        if let Some(name) = self.packages.iter().find(|name| !is_name(name)) {
+            let text = format!("{name:?} is no name of a Debian package");
+            return Err(SimError::Invalid(text));
+        }
+        if self.packages.len().max(self.files.len()) > PARTS_MAX {
+            let text = format!("over {PARTS_MAX} packages or files of a root file system");
+            return Err(SimError::Invalid(text));
+        }
+        let paths = self.files.iter().map(|file| &file.path).chain(&self.omit);
+        for path in paths {
+            archive::check_path(path).map_err(SimError::Invalid)?;
+        }
+        Ok(())
+    }
+}
+
+impl RootImage {
+    /// Returns the image as a disk: the guest can read it and not write it.
+    ///
+    /// # Errors
+    /// When the image cannot be read, or is damaged.
+    pub fn disk(&self, cache: &Cache, latency_ns: u64) -> Result<Disk> {
+        let backing = Backing::read_only(cache, &self.path, &self.sha256)?;
+        Ok(Disk { model: DiskModel::VirtioBlk, backing, latency_ns })
+    }
+
+    /// Reads what describes the image in a directory, and notes that it was used now.
+    fn read(directory: &Path) -> Result<RootImage> {
+        let manifest = directory.join(MANIFEST);
+        let text = read_bounded(&manifest, MANIFEST_BYTES_MAX)?;
+        let invalid = |reason: String| SimError::data(manifest.display().to_string(), reason);
+        let mut made: RootImage =
+            serde_json::from_slice(&text).map_err(|error| invalid(error.to_string()))?;
+        if made.schema != SCHEMA {
+            return Err(invalid(format!("schema {:?} instead of {SCHEMA:?}", made.schema)));
+        }
+        made.path = directory.join(IMAGE);
+        let bytes = fs::metadata(&made.path).map_err(SimError::file(&made.path))?.len();
+        if bytes != made.bytes {
+            return Err(invalid(format!("the image has {bytes} bytes, not {}", made.bytes)));
+        }
+        // A cache that cannot be written does not need to know.
+        let now = FileTimes::new().set_modified(SystemTime::now());
+        let _ = File::open(&manifest).and_then(|file| file.set_times(now));
+        Ok(made)
+    }
+}
+
+/// Returns the image of a root file system: from the cache, if it was made before of the same packages and
+/// files. `again` asks for the newest versions of the packages.
+///
+/// # Errors
+/// When a package does not exist or cannot be downloaded, or the image cannot be made.
+pub fn image(
+    cache: &Cache,
+    spec: &RootSpec,
+    again: bool,
+    progress: Progress,
+) -> Result<RootImage> {
+    spec.check()?;
+    let tools = image::tools(cache, progress)?;
+    let archives = archives(cache, spec, again, progress)?;
+    let name = format!("{PREFIX}{}", key(spec, &archives, &tools)?);
+    let directory = cache.directory(&name, progress, |aside| {
+        progress("making the image of the root file system; the cache keeps it for later runs");
+        let place = aside.join(IMAGE);
+        let extent = archive::merge(spec, &archives, aside)?;
+        image::make(&tools, &extent, &place)?;
+        let made = RootImage {
+            schema: SCHEMA.to_owned(),
+            bytes: fs::metadata(&place).map_err(SimError::file(&place))?.len(),
+            sha256: hash::of_file(&place)?,
+            path: place,
+            packages: archives.iter().map(|archive| archive.package.clone()).collect(),
+        };
+        let text = serde_json::to_string_pretty(&made)
+            .map_err(|error| SimError::data(MANIFEST, error.to_string()))?;
+        let manifest = aside.join(MANIFEST);
+        fs::write(&manifest, text + "\n").map_err(SimError::file(&manifest))
+    })?;
+    RootImage::read(&directory)
+}
+
+/// Gives an image a name, under which [`named`] finds it.
+///
+/// # Errors
+/// When it is no name, or the cache cannot be written.
+pub fn keep_as(cache: &Cache, name: &str, image: &RootImage) -> Result<()> {
+    let directory = image.path.parent().and_then(Path::file_name).unwrap_or_default();
+    let directory = directory.to_string_lossy().into_owned();
+    cache.file(&pointer(name)?, directory.as_bytes()).map(drop)
+}
+
+/// Returns the image of this name; none if there was never one.
+///
+/// # Errors
+/// When it is no name, or the image is gone or damaged.
+pub fn named(cache: &Cache, name: &str) -> Result<Option<RootImage>> {
+    let pointer = cache.path(&pointer(name)?);
+    let Ok(directory) = fs::read_to_string(&pointer) else { return Ok(None) };
+    let directory = directory.trim();
+    let is_name = directory.starts_with(PREFIX) && !directory.contains('/');
+    let gone = |why: String| SimError::Missing {
+        what: format!("root file system {name}: {why}"),
+        remedy: format!("make it again: irqlab sim rootfs {name} ..."),
+    };
+    if !is_name || !cache.path(directory).is_dir() {
+        return Err(gone("its image is no longer in the cache".to_owned()));
+    }
+    let image = RootImage::read(&cache.path(directory)).map_err(|error| gone(error.to_string()))?;
+    Ok(Some(image))
+}
+
+fn pointer(name: &str) -> Result<String> {
+    check_name(name, "root file system")?;
+    Ok(format!("root-{name}.latest"))
+}
+
+/// A package's archive.
+#[derive(Debug)]
+struct Archive {
+    path: PathBuf,
+    package: InstalledPackage,
+}
+
+/// Downloads the packages unless the cache has them; returns their archives by name.
+fn archives(
+    cache: &Cache,
+    spec: &RootSpec,
+    again: bool,
+    progress: Progress,
+) -> Result<Vec<Archive>> {
+    let wanted = spec.all_packages();
+    let key = hash::of_bytes(format!("{RELEASE} {}", wanted.join(" ")).as_bytes());
+    let name = format!("{PACKAGES_PREFIX}{}", hash::key(&key));
+    let download = |aside: &Path| {
+        let state = aside.join("apt");
+        let apt = Apt::new(&state, progress)?;
+        progress(&format!("downloading {} with their dependencies", wanted.join(", ")));
+        apt.download(RELEASE, &wanted, aside)?;
+        crate::cache::remove_directory(&state)
+    };
+    let directory = match again {
+        true => cache.replace_directory(&name, progress, download)?,
+        false => cache.directory(&name, progress, download)?,
+    };
+    let mut archives = Vec::new();
+    for entry in fs::read_dir(&directory).map_err(SimError::file(&directory))?.flatten() {
+        let path = entry.path();
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(stem) = name.strip_suffix(".deb") else { continue };
+        let mut parts = stem.split('_');
+        let (Some(name), Some(version)) = (parts.next(), parts.next()) else {
+            return Err(SimError::data(stem, "is no name of a package's archive"));
+        };
+        let sha256 = hash::of_known_file(cache, &path)?;
+        // apt writes an epoch's colon as in an address.
+        let (name, version) = (name.to_owned(), version.replace("%3a", ":"));
+        archives.push(Archive { path, package: InstalledPackage { name, version, sha256 } });
+    }
+    archives.sort_by(|one, other| one.package.name.cmp(&other.package.name));
+    Ok(archives)
+}
+
+/// Returns the key of all that the bytes of an image depend on.
+fn key(spec: &RootSpec, archives: &[Archive], tools: &image::Tools) -> Result<String> {
+    let files = spec.files.iter().map(|file| {
+        json!({ "path": file.path, "program": file.is_program, "sha256": hash::of_bytes(&file.bytes) })
+    });
+    let depends_on = json!({
+        "schema": SCHEMA,
+        "recipe": RECIPE,
+        "tools": tools.version(),
+        "packages": archives.iter().map(|archive| &archive.package).collect::<Vec<_>>(),
+        "files": files.collect::<Vec<_>>(),
+        "users": spec.users,
+        "omit": spec.omit,
+    });
+    Ok(hash::key(&hash::of_bytes(depends_on.to_string().as_bytes())).to_owned())
+}

@@ -1,0 +1,420 @@
+//! Workloads: what a guest with a root file system runs, from its set-up to the check of its results.
+//!
+//! A workload is data (`workloads/NAME.toml`, and files in the directory of the same name). Its machine
+//! boots and is set up once, at the level `fast`; the cache keeps it where the set-up has ended
+//! ([`prepare`]). Each run restores it, under any model, and executes the region of interest and the check
+//! ([`run`]).
+
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::boot::{self, GuestExit, Limits, STATUS_LIMIT};
+use crate::cache::read_bounded;
+use crate::checkpoint::{self, Start};
+use crate::guest::image::{self, Tools};
+use crate::guest::kernel::Kernel;
+use crate::machine::devices::Disk;
+use crate::machine::{CPUS_MAX, Machine};
+use crate::qemu::Qemu;
+use crate::rootfs::{self, RootFile, RootImage, RootSpec, RootUser};
+use crate::text::Tail;
+use crate::watch::{KernelFiles, Recording, Watch};
+use crate::{Accounting, Cache, Progress, Result, SimError};
+
+/// A file in the directory of a workload: path, whether it is a program, content.
+type KnownFile = (&'static str, bool, &'static [u8]);
+/// Names, texts and files.
+const KNOWN: &[(&str, &str, &[KnownFile])] = include!(concat!(env!("OUT_DIR"), "/workloads.rs"));
+const TEXT_BYTES_MAX: u64 = 64 << 10;
+const FILES_MAX: usize = 1000;
+/// Where the files of a workload are in the guest, without the first slash.
+const PLACE: &str = "workload";
+/// Separates the parts of a request, as in the guest.
+const SEPARATOR: char = '\u{1f}';
+/// How much of the guest's last output is kept, bytes.
+const OUTPUT_BYTES: usize = 64 << 10;
+/// Memory of a machine for a single command, in MiB.
+const COMMAND_MEMORY_MIB: u32 = 1024;
+
+/// A workload in one of its forms.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workload {
+    /// Its name; for a single command the command.
+    pub name: String,
+    /// What it is, in a sentence.
+    pub about: String,
+    /// The root file system.
+    pub root: RootSpec,
+    /// Whether the guest needs irqlab itself, as `/irqlab/run`.
+    pub with_irqlab: bool,
+    /// Whether the region marks itself, by `/irqlab/mark open` and `close`; otherwise all of `region` is
+    /// the region of interest.
+    pub marks_itself: bool,
+    /// CPUs of the machine.
+    pub cpus: u32,
+    /// Memory of the machine, in MiB.
+    pub memory_mib: u32,
+    /// Disks after that of the root file system, which is the first.
+    pub disks: Vec<Disk>,
+    /// Shell commands that are executed before the machine is kept; empty for none.
+    pub set_up: String,
+    /// The same, after them: they get past the transients of what the region does.
+    pub warm_up: String,
+    /// Shell commands of the region of interest.
+    pub region: String,
+    /// Shell commands that succeed if the results are right; empty for none. They are not recorded.
+    pub check: String,
+}
+
+/// A workload's file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    about: String,
+    #[serde(default)]
+    packages: Vec<String>,
+    #[serde(default)]
+    omit: Vec<String>,
+    #[serde(default)]
+    users: Vec<RootUser>,
+    #[serde(default)]
+    with_irqlab: bool,
+    #[serde(default)]
+    marks_itself: bool,
+    forms: Vec<FormText>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FormText {
+    cpus: u32,
+    memory_mib: u32,
+    #[serde(default)]
+    disks: Vec<String>,
+    #[serde(default)]
+    set_up: String,
+    #[serde(default)]
+    warm_up: String,
+    region: String,
+    #[serde(default)]
+    check: String,
+}
+
+/// Names of the workloads that irqlab brings.
+#[must_use]
+pub fn names() -> Vec<&'static str> {
+    KNOWN.iter().map(|(name, ..)| *name).collect()
+}
+
+/// The workload of that name in its form for so many CPUs; what has a slash in it, or ends in `.toml`, is a
+/// file, whose own files are in the directory of the same name.
+///
+/// # Errors
+/// When there is none of that name or for so many CPUs, or the file is no workload.
+pub fn find(name: &str, cpus: u32) -> Result<Workload> {
+    if name.contains('/') || name.ends_with(".toml") {
+        let path = Path::new(name);
+        let text = read_bounded(path, TEXT_BYTES_MAX)?;
+        let text = String::from_utf8(text).map_err(|_| SimError::data(name, "is no text"))?;
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        return parse(&stem, &text, files_below(&path.with_extension(""))?, cpus);
+    }
+    let known = KNOWN.iter().find(|(known, ..)| *known == name);
+    let (_, text, files) = known.ok_or_else(|| {
+        let names = names().join(", ");
+        SimError::Invalid(format!(
+            "no workload {name:?}; there are: {names}, and files (as in ./W.toml)"
+        ))
+    })?;
+    let file = |(path, is_program, bytes): &KnownFile| RootFile {
+        path: format!("{PLACE}/{path}"),
+        is_program: *is_program,
+        bytes: bytes.to_vec(),
+    };
+    parse(name, text, files.iter().map(file).collect(), cpus)
+}
+
+/// Returns a single command as a workload, without set-up and check.
+///
+/// # Errors
+/// When there is no command, or the number of CPUs is none that a machine has.
+pub fn of_command(line: &str, root: RootSpec, cpus: u32) -> Result<Workload> {
+    let workload = Workload {
+        name: line.to_owned(),
+        about: "a command".to_owned(),
+        root,
+        with_irqlab: false,
+        marks_itself: false,
+        cpus,
+        memory_mib: COMMAND_MEMORY_MIB,
+        disks: Vec::new(),
+        set_up: String::new(),
+        warm_up: String::new(),
+        region: line.to_owned(),
+        check: String::new(),
+    };
+    workload.check()?;
+    Ok(workload)
+}
+
+fn parse(name: &str, text: &str, files: Vec<RootFile>, cpus: u32) -> Result<Workload> {
+    let invalid = |reason: String| SimError::data(format!("workload {name}"), reason);
+    let text: Text = toml::from_str(text).map_err(|error| invalid(error.to_string()))?;
+    let all: Vec<String> = text.forms.iter().map(|form| form.cpus.to_string()).collect();
+    let form = text.forms.into_iter().find(|form| form.cpus == cpus).ok_or_else(|| {
+        invalid(format!("has no form for {cpus} CPUs; there are: {}", all.join(", ")))
+    })?;
+    let disks = form.disks.iter().map(|disk| disk.parse().map_err(invalid));
+    let root =
+        RootSpec { packages: text.packages, files, users: text.users, omit: text.omit };
+    let workload = Workload {
+        name: name.to_owned(),
+        about: text.about,
+        root,
+        with_irqlab: text.with_irqlab,
+        marks_itself: text.marks_itself,
+        cpus: form.cpus,
+        memory_mib: form.memory_mib,
+        disks: disks.collect::<Result<_>>()?,
+        set_up: form.set_up,
+        warm_up: form.warm_up,
+        region: form.region,
+        check: form.check,
+    };
+    workload.check()?;
+    Ok(workload)
+}
+
+/// Reads the files in a directory and below; none if there is no such directory.
+fn files_below(directory: &Path) -> Result<Vec<RootFile>> {
+    let mut files = Vec::new();
+    let mut waiting = vec![directory.to_owned()];
+    while let Some(place) = waiting.pop().filter(|place| place != directory || place.is_dir()) {
+        for entry in fs::read_dir(&place).map_err(SimError::file(&place))?.flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                waiting.push(path);
+                continue;
+            }
+            let inside = path.strip_prefix(directory).unwrap_or(&path).to_string_lossy();
+            files.push(RootFile::of_host(&path, &format!("{PLACE}/{inside}"))?);
+            if files.len() > FILES_MAX {
+                let reason = format!("over {FILES_MAX} files");
+                return Err(SimError::data(directory.display().to_string(), reason));
+            }
+        }
+    }
+    files.sort_by(|one, other| one.path.cmp(&other.path));
+    Ok(files)
+}
+
+impl Workload {
+    fn check(&self) -> Result<()> {
+        let invalid = |reason: &str| Err(SimError::data(format!("workload {}", self.name), reason));
+        if !(1..=CPUS_MAX).contains(&self.cpus) {
+            return invalid(&format!("{} CPUs; allowed: 1 to {CPUS_MAX}", self.cpus));
+        }
+        if self.region.trim().is_empty() {
+            return invalid("it has no command for its region of interest");
+        }
+        let parts = [&self.set_up, &self.warm_up, &self.region, &self.check];
+        if parts.iter().any(|part| part.contains(['\0', SEPARATOR])) {
+            return invalid("a command has a control character");
+        }
+        Ok(())
+    }
+
+    /// Returns what is executed before the machine is kept.
+    fn preparation(&self) -> String {
+        format!("set -e\n{}\n{}\n:", self.set_up.trim(), self.warm_up.trim())
+    }
+
+    /// Returns the request for the guest that is restored.
+    fn request(&self) -> String {
+        let markers = if self.marks_itself { "own" } else { "init" };
+        let (region, check) = (self.region.trim(), self.check.trim());
+        format!("work:{markers}{SEPARATOR}{region}{SEPARATOR}{check}")
+    }
+
+    /// Returns the machine, with its root file system as the first disk.
+    ///
+    /// # Errors
+    /// When an image cannot be made.
+    fn machine(&self, cache: &Cache, kernel: &Kernel, root: &RootImage) -> Result<Machine> {
+        let tools = if self.with_irqlab { Tools::Irqlab } else { Tools::None };
+        let mut machine = Machine::new(kernel, &image::build(cache, kernel, tools.with_root())?);
+        machine.cpus = self.cpus;
+        machine.memory_mib = self.memory_mib;
+        machine.root = true;
+        machine.disks = vec![root.disk(cache, 0)?];
+        machine.disks.extend(self.disks.iter().cloned());
+        machine.check()?;
+        Ok(machine)
+    }
+}
+
+/// A workload's machine, kept in the cache where its set-up has ended.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    /// The machine.
+    pub machine: Machine,
+    /// What it starts from.
+    pub start: Start,
+    /// What it is to execute.
+    pub request: String,
+    /// Its root file system.
+    pub root: RootImage,
+    /// Whether it opens its region of interest itself.
+    pub marks_itself: bool,
+}
+
+/// Makes the root file system of a workload, boots its machine and sets it up, unless the cache has it. The
+/// set-up may take as long as `limits` say. `adjust` completes the machine before.
+///
+/// # Errors
+/// When a package does not exist, the set-up fails in the guest (with its status and last output) or takes
+/// too long; [`SimError::Stopped`] when `stop` returns true.
+#[allow(clippy::too_many_arguments)] // what a machine is made of
+pub fn prepare(
+    cache: &Cache,
+    qemu: &Qemu,
+    kernel: &Kernel,
+    workload: &Workload,
+    limits: Limits,
+    adjust: impl FnOnce(&mut Machine),
+    progress: Progress,
+    stop: &dyn Fn() -> bool,
+) -> Result<Prepared> {
+    let root = rootfs::image(cache, &workload.root, false, progress)?;
+    let mut machine = workload.machine(cache, kernel, &root)?;
+    adjust(&mut machine);
+    machine.check()?;
+    let command = workload.preparation();
+    let start = checkpoint::prepared(cache, qemu, &machine, &command, limits, progress, stop)?;
+    let (request, marks_itself) = (workload.request(), workload.marks_itself);
+    Ok(Prepared { machine, start, request, root, marks_itself })
+}
+
+/// What a workload did.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// How the machine ended: its status is that of the region of interest, then that of the check.
+    pub exit: GuestExit,
+    /// What was recorded.
+    pub accounting: Accounting,
+    /// The last lines of its console.
+    pub output: String,
+}
+
+impl Outcome {
+    /// Returns why the results must not be used; none if the region and its check have succeeded.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        let output = || {
+            let lines: Vec<String> = self.output.lines().map(|line| format!("  | {line}")).collect();
+            format!("last lines of the console:\n{}", lines.join("\n"))
+        };
+        let status = self.exit.status;
+        if self.exit.reached_limit || status == STATUS_LIMIT {
+            let limit = "the workload reached the guest's time limit (--guest-limit)";
+            let where_it_was = match self.accounting.regions.is_empty() {
+                true => "before it opened its region of interest",
+                false => "in its region of interest or its check",
+            };
+            return Some(format!("{limit} {where_it_was}\n{}", output()));
+        }
+        if status != 0 {
+            let step = self.exit.failed.map_or_else(|| "the workload".to_owned(), |step| step.to_string());
+            return Some(format!("{step} failed in the guest with status {status}\n{}", output()));
+        }
+        if let Some(broken) = self.accounting.broken.first() {
+            return Some(format!("the record is broken, its numbers must not be used: {broken}"));
+        }
+        if self.accounting.regions.is_empty() {
+            return Some("the workload has not opened its region of interest".to_owned());
+        }
+        None
+    }
+}
+
+/// Restores the machine of a workload, runs it to its end and reads its record, which is kept in `keep_at` if
+/// that is given. Returns nothing if `stop` returned true.
+///
+/// # Errors
+/// As [`boot::follow`], and when the record is damaged. A workload that fails is an [`Outcome`].
+#[allow(clippy::too_many_arguments)] // what a run of a machine consists of
+pub fn run(
+    cache: &Cache,
+    qemu: &Qemu,
+    prepared: &Prepared,
+    kernel_files: &KernelFiles,
+    watch: &Watch,
+    limits: Limits,
+    keep_at: Option<&Path>,
+    console: &mut dyn FnMut(&[u8]),
+    stop: &dyn Fn() -> bool,
+) -> Result<Option<Outcome>> {
+    let machine = &prepared.machine;
+    let recording = Recording::new(cache, qemu, machine, kernel_files, watch, keep_at)?;
+    let more = recording.instrumentation();
+    let (start, request) = (&prepared.start, &prepared.request);
+    let mut vm = checkpoint::start(cache, qemu, machine, start, request, limits, more)?;
+    let mut tail = Tail::new(OUTPUT_BYTES);
+    let mut both = |bytes: &[u8]| {
+        tail.push(bytes);
+        console(bytes);
+    };
+    let exit = boot::follow_unless(&mut vm, limits, &mut both, stop)?;
+    drop(vm);
+    let Some(exit) = exit else { return Ok(None) };
+    let accounting = recording.accounting()?;
+    Ok(Some(Outcome { exit, accounting, output: tail.lines() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_workloads_are_whole() {
+        assert!(!names().is_empty());
+        for name in names() {
+            for cpus in [1, 8] {
+                let workload = find(name, cpus).unwrap();
+                assert!(!workload.check.is_empty(), "{name}: nothing checks its results");
+                assert!(workload.request().len() <= 4096 && workload.preparation().len() <= 4000);
+            }
+            let error = find(name, 3).unwrap_err().to_string();
+            assert!(error.contains("no form for 3 CPUs; there are: 1, 8"), "{error}");
+        }
+        let error = find("nosuch", 1).unwrap_err().to_string();
+        assert!(error.contains("no workload \"nosuch\"; there are: ") , "{error}");
+    }
+
+    #[test]
+    fn a_workload_of_a_file_has_the_files_next_to_it() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("mine.toml");
+        let text = "about = \"x\"\npackages = [\"dash\"]\n[[forms]]\ncpus = 2\nmemory_mib = 256\n\
+                    disks = [\"virtio-blk,scratch=1M\"]\nregion = \"true\"\n";
+        fs::write(&path, text).unwrap();
+        fs::create_dir_all(scratch.path().join("mine/src")).unwrap();
+        fs::write(scratch.path().join("mine/src/a.c"), "int x;").unwrap();
+        let name = path.display().to_string();
+        let workload = find(&name, 2).unwrap();
+        assert_eq!((workload.name.as_str(), workload.disks.len()), ("mine", 1));
+        assert_eq!(workload.root.files[0].path, "workload/src/a.c");
+        assert_eq!(workload.request(), "work:init\u{1f}true\u{1f}");
+        for (from, to, words) in [
+            ("cpus = 2", "cpus = 2\nspeed = 3", "speed"),
+            ("\"true\"", "\" \"", "region of interest"),
+            ("scratch=1M", "scratch=1", "multiple of 512"),
+        ] {
+            fs::write(&path, text.replace(from, to)).unwrap();
+            let error = find(&name, 2).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+    }
+}
