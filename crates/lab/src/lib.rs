@@ -11,4 +11,5 @@ pub mod handlers;
 mod judge;
 pub mod noise;
 mod quantiles;
+pub mod services;
 pub mod signal;

@@ -13,6 +13,7 @@ pub mod man;
 pub mod noise;
 mod noise_scale;
 pub mod reproduce;
+pub mod services;
 pub mod show;
 pub mod signal;
 pub mod sim;
