@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::fault::FaultKind;
+
 /// The process id of a task whose id is not known (yet).
 pub const PID_UNKNOWN: u32 = u32::MAX;
 
@@ -38,6 +40,12 @@ pub enum KernelContext {
     Irq(u32),
     /// A function of the kernel that the caller follows, by the caller's number.
     Function(u32),
+    /// A page fault by its kind; only services have it, contexts have [`KernelContext::Exception`].
+    Fault(FaultKind),
+    /// A page that the kernel itself brings in for a task, without an exception.
+    KernelFault(FaultKind),
+    /// The scheduler: from the call of `__schedule` to its return, without other tasks.
+    Scheduler,
 }
 
 impl KernelContext {
@@ -57,6 +65,9 @@ impl KernelContext {
             KernelContext::Nmi => (9, 0),
             KernelContext::Irq(line) => (10, line),
             KernelContext::Function(number) => (11, number),
+            KernelContext::Fault(kind) => (12, kind as u32),
+            KernelContext::KernelFault(kind) => (13, kind as u32),
+            KernelContext::Scheduler => (14, 0),
         };
         u64::from(kind as u32) << 32 | u64::from(number)
     }
@@ -79,6 +90,9 @@ impl KernelContext {
             9 => KernelContext::Nmi,
             10 => KernelContext::Irq(number),
             11 => KernelContext::Function(number),
+            12 => KernelContext::Fault(FaultKind::of_number(number)?),
+            13 => KernelContext::KernelFault(FaultKind::of_number(number)?),
+            14 => KernelContext::Scheduler,
             _ => return None,
         };
         (context.code() == code).then_some(context)
@@ -110,6 +124,11 @@ impl fmt::Display for KernelContext {
             KernelContext::Nmi => write!(out, "nmi"),
             KernelContext::Irq(line) => write!(out, "irq {line}"),
             KernelContext::Function(number) => write!(out, "function {number}"),
+            KernelContext::Fault(kind) => write!(out, "fault {}", kind.label()),
+            KernelContext::KernelFault(kind) => {
+                write!(out, "fault {} (by the kernel)", kind.label())
+            }
+            KernelContext::Scheduler => write!(out, "scheduler"),
         }
     }
 }
@@ -133,11 +152,23 @@ mod tests {
             KernelContext::Nmi,
             KernelContext::Irq(24),
             KernelContext::Function(0),
+            KernelContext::Fault(FaultKind::CopyOnWrite),
+            KernelContext::KernelFault(FaultKind::BadAddress),
+            KernelContext::Scheduler,
         ];
         for context in contexts {
             assert_eq!(KernelContext::from_code(context.code()), Some(context));
         }
-        for code in [1, 1 << 32 | 5, 6 << 32 | 256, 9 << 32 | 1, 12 << 32, u64::MAX] {
+        for code in [
+            1,
+            1 << 32 | 5,
+            6 << 32 | 256,
+            9 << 32 | 1,
+            12 << 32 | 9,
+            14 << 32 | 1,
+            15 << 32,
+            u64::MAX,
+        ] {
             assert_eq!(KernelContext::from_code(code), None, "{code:#x}");
         }
     }

@@ -17,14 +17,20 @@
 //! the stack pointer with which its handler starts, which is where its `iret` returns from; that of a
 //! softirq by the return address of its handler.
 
+use crate::fault::FaultKind;
 use crate::kernel_context::KernelContext;
 use crate::ledger::{Counts, Ledger, add};
+use crate::services::{BlockedSpan, Completed, OffCpu, RequestPart};
 use crate::stack::DEPTH_MAX;
 
 /// An error code, which the processor may push below the return address.
 const ERROR_CODE_BYTES: u64 = 8;
 /// The farthest that an `iret` can be above where its handler started, without the error code.
 const RETURN_WINDOW: u64 = ERROR_CODE_BYTES + 6 * 8;
+/// The vector of a page fault.
+const PAGE_FAULT: u8 = 14;
+/// Maximum number of functions that a task waits in, one called by the other.
+const WAITS_MAX: usize = 8;
 
 /// What opened a frame, which determines what closes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,11 +57,30 @@ struct Frame<const N: usize> {
     start: u64,
     /// The region of interest in which the span started; 0 for none.
     region: u32,
+    /// What a page fault is, as far as it is known.
+    fault: FaultKind,
+    /// How long the task had been off the CPUs when the span started.
+    off: OffCpu,
 }
 
 impl<const N: usize> Frame<N> {
     fn new(context: KernelContext, entry: Entry) -> Self {
-        Frame { context, entry, self_counts: [0; N], nested: [0; N], start: 0, region: 0 }
+        let (fault, off) = (FaultKind::default(), OffCpu::default());
+        let (self_counts, nested) = ([0; N], [0; N]);
+        Frame { context, entry, self_counts, nested, start: 0, region: 0, fault, off }
+    }
+
+    /// The service to which the frame's counts are charged.
+    fn service(&self) -> KernelContext {
+        match self.context {
+            KernelContext::Exception(PAGE_FAULT) => KernelContext::Fault(self.fault),
+            KernelContext::KernelFault(_) => KernelContext::KernelFault(self.fault),
+            other => other,
+        }
+    }
+
+    fn is_fault(&self) -> bool {
+        matches!(self.context, KernelContext::Exception(PAGE_FAULT) | KernelContext::KernelFault(_))
     }
 
     fn inclusive(&self) -> Counts<N> {
@@ -65,9 +90,42 @@ impl<const N: usize> Frame<N> {
     }
 }
 
+/// How long a task was off the CPUs, and for what it waits.
+#[derive(Clone, Debug, Default)]
+struct TaskTime {
+    off: OffCpu,
+    away: Option<Away>,
+    /// Functions in which tasks wait, the outermost first: stack pointer at its entry, and number.
+    waits: Vec<(u64, u32)>,
+}
+
+/// A task is off the CPUs.
+#[derive(Clone, Copy, Debug)]
+struct Away {
+    since: u64,
+    blocks: bool,
+    woken_at: Option<u64>,
+    wait: u32,
+    /// The region in which it left; 0 for none.
+    region: u32,
+}
+
+impl Away {
+    /// How long it was away until `now`. Clocks of CPUs may differ by a time slice: no part is negative.
+    fn off(&self, now: u64) -> OffCpu {
+        let whole = now.saturating_sub(self.since);
+        let until_woken = self.woken_at.map_or(whole, |at| at.saturating_sub(self.since));
+        let blocked = if self.blocks { until_woken.min(whole) } else { 0 };
+        OffCpu { blocked, descheduled: whole - blocked }
+    }
+}
+
 /// The stack of a task that is not running.
 #[derive(Clone, Debug)]
-pub struct Frames<const N: usize = 1>(Vec<Frame<N>>);
+pub struct Frames<const N: usize = 1> {
+    frames: Vec<Frame<N>>,
+    time: TaskTime,
+}
 
 impl<const N: usize> Frames<N> {
     /// A stack with nothing but `task`.
@@ -75,8 +133,43 @@ impl<const N: usize> Frames<N> {
     pub fn new(task: KernelContext) -> Frames<N> {
         let mut frames = Vec::with_capacity(4);
         frames.push(Frame::new(task, Entry::Bottom));
-        Frames(frames)
+        Frames { frames, time: TaskTime::default() }
     }
+
+    /// The task was woken at `now`, if it was blocked.
+    pub(crate) fn wake(&mut self, now: u64) {
+        if let Some(away) = self.time.away.as_mut().filter(|away| away.blocks) {
+            away.woken_at.get_or_insert(now);
+        }
+    }
+
+    /// A region opens: what frames hold belongs to none.
+    pub(crate) fn reset_counts(&mut self) {
+        reset_counts(&mut self.frames);
+    }
+
+    /// What open frames have used in the region.
+    pub(crate) fn open_parts(&self, region: u32) -> impl Iterator<Item = RequestPart<N>> + '_ {
+        open_parts(&self.frames, region)
+    }
+}
+
+fn reset_counts<const N: usize>(frames: &mut [Frame<N>]) {
+    for frame in frames {
+        (frame.self_counts, frame.nested) = ([0; N], [0; N]);
+    }
+}
+
+fn open_parts<const N: usize>(
+    frames: &[Frame<N>],
+    region: u32,
+) -> impl Iterator<Item = RequestPart<N>> + '_ {
+    frames.iter().map(move |frame| RequestPart {
+        service: frame.service(),
+        self_counts: frame.self_counts,
+        is_new: frame.entry != Entry::Bottom && frame.region == region,
+        completed: None,
+    })
 }
 
 /// A span that started and ended in the region of interest.
@@ -122,32 +215,40 @@ pub struct KernelStackFaults {
 #[derive(Clone, Debug)]
 pub struct KernelStack<const N: usize = 1> {
     frames: Vec<Frame<N>>,
+    time: TaskTime,
     charged_to: Counts<N>,
     region: u32,
     counting: bool,
     keeps_spans: bool,
     keeps_transitions: bool,
+    keeps_requests: bool,
     ledger: Ledger<N>,
     /// Position in the ledger of the row of the context on top.
     place: usize,
     spans: Vec<KernelSpan<N>>,
     transitions: Vec<ContextTransition<N>>,
+    requests: Vec<RequestPart<N>>,
+    blocked: Vec<BlockedSpan>,
     faults: KernelStackFaults,
 }
 
 impl<const N: usize> Default for KernelStack<N> {
     fn default() -> Self {
         KernelStack {
-            frames: Frames::new(KernelContext::Unknown).0,
+            frames: Frames::new(KernelContext::Unknown).frames,
+            time: TaskTime::default(),
             charged_to: [0; N],
             region: 0,
             counting: false,
             keeps_spans: false,
             keeps_transitions: false,
+            keeps_requests: false,
             ledger: Ledger::default(),
             place: 0,
             spans: Vec::new(),
             transitions: Vec::new(),
+            requests: Vec::new(),
+            blocked: Vec::new(),
             faults: KernelStackFaults::default(),
         }
     }
@@ -176,12 +277,38 @@ impl<const N: usize> KernelStack<N> {
         self.transitions.drain(..)
     }
 
+    /// Keeps what ends for [`KernelStack::take_requests`] and [`KernelStack::take_blocked`], which must
+    /// be called after each event from now on.
+    pub fn keep_requests(&mut self) {
+        self.keeps_requests = true;
+    }
+
+    /// The requests that ended since the last call, and what tasks had used that are no more, while a
+    /// region is open.
+    pub fn take_requests(&mut self) -> impl Iterator<Item = RequestPart<N>> + '_ {
+        self.requests.drain(..)
+    }
+
+    /// For what the task was blocked that came back since the last call, for each service that it is in.
+    pub fn take_blocked(&mut self) -> impl Iterator<Item = BlockedSpan> + '_ {
+        self.blocked.drain(..)
+    }
+
+    /// What the frames have used in the region that are open at `now`.
+    pub fn open_parts(&mut self, now: Counts<N>) -> impl Iterator<Item = RequestPart<N>> + '_ {
+        self.advance(now);
+        open_parts(&self.frames, self.region)
+    }
+
     /// Starts a region of interest: rows start at zero.
     pub fn open_region(&mut self, now: Counts<N>) {
         self.advance(now);
         self.region += 1;
         self.counting = true;
         self.ledger = Ledger::default();
+        if self.keeps_requests {
+            reset_counts(&mut self.frames);
+        }
         self.top_changed();
     }
 
@@ -341,6 +468,81 @@ impl<const N: usize> KernelStack<N> {
         self.set_task(KernelContext::User(pid));
     }
 
+    /// The kernel brings in a page. Returns whether that is part of a fault that is open; if not, it is
+    /// to be followed as a function.
+    pub fn is_in_fault(&self) -> bool {
+        self.top().is_fault()
+    }
+
+    /// The page fault on top turns out to be of this kind, or of a more specific one.
+    pub fn classify_fault(&mut self, kind: FaultKind) {
+        if let Some(top) = self.frames.last_mut().filter(|top| top.is_fault()) {
+            top.fault = top.fault.max(kind);
+        }
+    }
+
+    /// The kind of the page fault on top, so far.
+    #[must_use]
+    pub fn fault(&self) -> Option<FaultKind> {
+        Some(self.top()).filter(|top| top.is_fault()).map(|top| top.fault)
+    }
+
+    /// The task has called a function in which tasks wait, by the caller's number; not 0.
+    pub fn enter_wait(&mut self, wait: u32, stack_pointer: u64) {
+        self.leave_waits(stack_pointer);
+        if self.time.waits.len() < WAITS_MAX {
+            self.time.waits.push((stack_pointer, wait));
+        }
+    }
+
+    /// Whether the task is in a function in which tasks wait.
+    pub fn is_in_wait(&mut self, stack_pointer: u64) -> bool {
+        self.leave_waits(stack_pointer);
+        !self.time.waits.is_empty()
+    }
+
+    /// Forgets functions that have returned: the stack grows downwards.
+    fn leave_waits(&mut self, stack_pointer: u64) {
+        let is_open = |wait: &(u64, u32)| wait.0 > stack_pointer;
+        let open = self.time.waits.iter().take_while(|wait| is_open(wait)).count();
+        self.time.waits.truncate(open);
+    }
+
+    /// The task leaves the CPU at `now` on the clock of [`KernelStack::arrive`]: to wait, or although it
+    /// could run.
+    pub fn leave(&mut self, blocks: bool, stack_pointer: u64, now: u64) {
+        self.leave_waits(stack_pointer);
+        let wait = self.time.waits.last().map_or(0, |wait| wait.1);
+        let region = if self.counting { self.region } else { 0 };
+        self.time.away = Some(Away { since: now, blocks, woken_at: None, wait, region });
+    }
+
+    /// The task that runs from now on came back at `now`.
+    pub fn arrive(&mut self, now: u64) {
+        let Some(away) = self.time.away.take() else { return };
+        let off = away.off(now);
+        self.time.off.blocked += off.blocked;
+        self.time.off.descheduled += off.descheduled;
+        if !(self.keeps_requests && self.counting && away.blocks && away.region == self.region) {
+            return;
+        }
+        for frame in &self.frames[1..] {
+            if frame.context != KernelContext::Scheduler {
+                let (service, wait, blocked) = (frame.service(), away.wait, off.blocked);
+                self.blocked.push(BlockedSpan { service, wait, blocked });
+            }
+        }
+    }
+
+    /// The task has ended, and so have all contexts above it.
+    pub fn end_task(&mut self, now: Counts<N>) {
+        self.advance(now);
+        while self.frames.len() > 1 {
+            self.close_down_to(self.frames.len() - 1);
+        }
+        self.retire_bottom();
+    }
+
     /// The task at the bottom, if it was unknown, is `task`; the contexts above it stay.
     pub fn identify(&mut self, task: KernelContext, now: Counts<N>) {
         self.advance(now);
@@ -359,14 +561,15 @@ impl<const N: usize> KernelStack<N> {
     /// Another task runs from here on. Returns the stack of the one that ran until now.
     pub fn switch_to(&mut self, next: Frames<N>, now: Counts<N>) -> Frames<N> {
         self.advance(now);
-        let previous = std::mem::replace(&mut self.frames, next.0);
+        let frames = std::mem::replace(&mut self.frames, next.frames);
+        let time = std::mem::replace(&mut self.time, next.time);
         if let Some(task) = self.frames.first()
             && self.counting
         {
             self.ledger.enter(task.context);
         }
         self.top_changed();
-        Frames(previous)
+        Frames { frames, time }
     }
 
     fn top(&self) -> &Frame<N> {
@@ -414,12 +617,36 @@ impl<const N: usize> KernelStack<N> {
 
     fn abandon_all(&mut self) {
         self.faults.abandoned += self.frames.len() as u64 - 1;
+        for position in (1..self.frames.len()).rev() {
+            self.end_request(position, None);
+        }
         self.frames.truncate(1);
+        self.time.waits.clear();
         self.top_changed();
+    }
+
+    /// The task at the bottom is no more what it was, or is no more: charges what it used.
+    fn retire_bottom(&mut self) {
+        self.end_request(0, None);
+        self.frames[0].self_counts = [0; N];
+    }
+
+    /// Charges the frame at `position`, which ends, to its service.
+    fn end_request(&mut self, position: usize, inclusive: Option<Counts<N>>) {
+        if !(self.keeps_requests && self.counting) {
+            return;
+        }
+        let frame = &self.frames[position];
+        let is_new = frame.entry != Entry::Bottom && frame.region == self.region;
+        let off = self.time.off.since(frame.off);
+        let completed = inclusive.filter(|_| is_new).map(|inclusive| Completed { inclusive, off });
+        let (service, self_counts) = (frame.service(), frame.self_counts);
+        self.requests.push(RequestPart { service, self_counts, is_new, completed });
     }
 
     fn set_task(&mut self, task: KernelContext) {
         if self.frames[0].context != task {
+            self.retire_bottom();
             self.frames[0].context = task;
             if self.counting {
                 self.ledger.enter(task);
@@ -435,6 +662,10 @@ impl<const N: usize> KernelStack<N> {
         }
         let mut frame = Frame::new(context, entry);
         frame.start = self.charged_to[0];
+        frame.off = self.time.off;
+        if entry == Entry::Syscall {
+            self.time.waits.clear();
+        }
         frame.region = if self.counting { self.region } else { 0 };
         self.frames.push(frame);
         if self.counting {
@@ -452,6 +683,10 @@ impl<const N: usize> KernelStack<N> {
             add(&mut frame.nested, &above.nested);
         }
         let inclusive = frame.inclusive();
+        for above in (position + 1..self.frames.len()).rev() {
+            self.end_request(above, None);
+        }
+        self.end_request(position, Some(inclusive));
         self.frames.truncate(position);
         if let Some(parent) = self.frames.last_mut() {
             add(&mut parent.nested, &inclusive);

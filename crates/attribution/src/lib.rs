@@ -12,17 +12,21 @@
 #![forbid(unsafe_code)]
 
 pub mod context;
+pub mod fault;
 pub mod kernel_context;
 pub mod kernel_stack;
 pub mod key;
 pub mod ledger;
+pub mod services;
 pub mod stack;
 pub mod tasks;
 
 pub use context::{Context, ContextKind, SystemVector};
+pub use fault::FaultKind;
 pub use kernel_context::{KernelContext, PID_UNKNOWN, SYSCALL_32};
 pub use kernel_stack::{ContextTransition, Frames, KernelSpan, KernelStack, KernelStackFaults};
 pub use key::ContextKey;
 pub use ledger::{Counts, Ledger, Row};
+pub use services::{BlockedSpan, Completed, OffCpu, RequestPart, ServiceRow, Services};
 pub use stack::{ClosedSpan, SpanStack, StackFaults};
 pub use tasks::TaskStacks;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::kernel_context::KernelContext;
 use crate::kernel_stack::{Frames, KernelStack};
 use crate::ledger::Counts;
+use crate::services::RequestPart;
 
 /// Maximum number of tasks whose stacks are kept.
 pub const TASKS_MAX: usize = 65_536;
@@ -42,6 +43,23 @@ impl<const N: usize> TaskStacks<N> {
         } else {
             self.dropped += 1;
         }
+    }
+
+    /// A task was woken at `now`. One that runs, or that was not seen before, is not blocked.
+    pub fn wake(&mut self, task: u64, now: u64) {
+        if let Some(frames) = self.saved.get_mut(&task) {
+            frames.wake(now);
+        }
+    }
+
+    /// A region opens: what the stacks hold belongs to none.
+    pub fn reset_counts(&mut self) {
+        self.saved.values_mut().for_each(Frames::reset_counts);
+    }
+
+    /// What the open frames of all stacks have used in a region.
+    pub fn open_parts(&self, region: u32) -> impl Iterator<Item = RequestPart<N>> + '_ {
+        self.saved.values().flat_map(move |frames| frames.open_parts(region))
     }
 
     /// Stacks that were not kept because there were [`TASKS_MAX`].

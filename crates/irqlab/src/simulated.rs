@@ -278,7 +278,7 @@ pub struct Simulated {
     /// The machine, which is up, and how it is observed.
     pub guest: GuestRun,
     /// What its kernel says of itself.
-    facts: GuestFacts,
+    pub facts: GuestFacts,
 }
 
 impl Simulated {

@@ -15,6 +15,7 @@ use crate::experiment::BenchError;
 use crate::footprint::in_guest::FootprintRequest;
 use crate::handlers::in_guest::HandlersRequest;
 use crate::noise::in_guest::NoiseRequest;
+use crate::services::in_guest::ServicesRequest;
 use crate::signal::in_guest::SignalRequest;
 
 /// Version of the requests and responses that this irqlab sends and reads. It changes with every
@@ -44,6 +45,8 @@ pub enum Request {
     Footprint(FootprintRequest),
     /// One window of events from one CPU to another.
     Signal(SignalRequest),
+    /// A command.
+    Services(ServicesRequest),
 }
 
 /// A request with its version.
@@ -223,7 +226,7 @@ mod tests {
         decode(lines.iter().copied())
     }
 
-    fn requests() -> [Request; 4] {
+    fn requests() -> [Request; 5] {
         let handlers = HandlersRequest {
             condition: Condition::Command,
             warm_up_ns: 1,
@@ -261,7 +264,13 @@ mod tests {
             work_additions: 9,
             seed: u64::MAX,
         };
+        let services = ServicesRequest {
+            warm_up: Some("true".to_owned()),
+            command: "echo 'a'".to_owned(),
+            verify: true,
+        };
         [
+            Request::Services(services),
             Request::Handlers(handlers),
             Request::Noise(noise),
             Request::Signal(signal),
@@ -284,10 +293,10 @@ mod tests {
         let cut = &footprint[..footprint.len() - 1];
         let extended = footprint.replace(r#""seed":5"#, r#""seed":5,"speed":6"#);
         for (line, words) in [
-            (r#"{"version":2,"request":{"services":{}}}"#, "it has version 2, not 1 (save the"),
+            (r#"{"version":2,"request":{"weather":{}}}"#, "it has version 2, not 1 (save the"),
             (
-                r#"{"version":1,"request":{"services":{}}}"#,
-                "unknown variant `services`, expected one of",
+                r#"{"version":1,"request":{"weather":{}}}"#,
+                "unknown variant `weather`, expected one of",
             ),
             (r#"{"version":1,"request":{}}"#, "cannot read the guest request: "),
             (r#"{"request":{}}"#, "missing field `version`"),

@@ -12,6 +12,7 @@ mod judge;
 pub mod noise;
 mod published;
 mod quantiles;
+pub mod services;
 pub mod signal;
 
 pub use published::PublishedError;

@@ -1,7 +1,7 @@
 //! The bench that is this machine.
 //!
 //! The experiments have a room each: [`handlers`], [`noise`], [`footprint`],
-//! [`signal`]. What several of them need
+//! [`services`], [`signal`]. What several of them need
 //! has a room of its own: [`bpf`] (the programs), [`clock`] (the time-stamp counter), [`window`] (the
 //! window, its end, the stop request), [`threads`], [`memory`], [`perf`] (performance events),
 //! [`probe_overhead`], [`marks`] (the kernel's events as a stream), [`syscall_loop`], [`echo`] (the far end of another machine's measurement), `network` (namespaces and their interfaces), [`nic`] (settings of one interface), [`stimulus`],
@@ -24,6 +24,7 @@ pub mod noise;
 pub mod perf;
 pub mod probe_overhead;
 pub mod selfbench;
+pub mod services;
 pub mod signal;
 pub mod stimulus;
 pub mod syscall_loop;

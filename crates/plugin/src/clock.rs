@@ -60,10 +60,16 @@ impl Clock {
         }
     }
 
-    /// vCPUs count again, or in another way, from here on.
+    /// vCPUs count again, or in another way, from here on. Called between blocks.
     pub(crate) fn restart(&mut self) {
         (0..self.parts.cpus).for_each(|vcpu| cpu::with(vcpu, Cpu::issue_all_threads));
         self.rounds.restart(self.instructions());
+        if let Some(guest) = self.parts.guest {
+            // QEMU's clock went on while instructions were not counted. The first halt would seem to
+            // have lasted for all of that.
+            let shows = self.rounds.shows_ns(self.instructions());
+            self.jumps_ns = guest.get_ns().wrapping_sub(shows);
+        }
         for vcpu in 0..self.parts.cpus {
             cpu::with(vcpu, |cpu| cpu.set_slice(self.parts.vcpu_slice));
             let cycles = cpu::with(vcpu, |cpu| cpu.counts()[CYCLES]);
@@ -197,6 +203,12 @@ impl Clock {
             self.rounds.shows_ns(self.instructions() - ahead)
         };
         now.wrapping_add(self.jumps_ns)
+    }
+
+    /// [`Clock::tsc_at`] in cycles: a clock that all vCPUs have in common, but for a time slice.
+    pub(crate) fn common_cycles_at(&self, vcpu: u32, at: &Counts) -> u64 {
+        let cycles = u128::from(self.tsc_at(vcpu, at)) * u128::from(self.parts.hz) / NS_PER_S;
+        cycles as u64
     }
 
     /// Guest time as the vCPU sees it.

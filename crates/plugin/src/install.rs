@@ -85,7 +85,10 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
             "this QEMU doesn't tell which vCPU runs; with one (-smp 1) it serves".to_owned()
         );
     }
-    let symbols = parse_given(options.symbols.as_deref(), KernelSymbols::parse)?;
+    let mut symbols = parse_given(options.symbols.as_deref(), KernelSymbols::parse)?;
+    if options.services {
+        symbols.add_services();
+    }
     let offsets = parse_given(options.offsets.as_deref(), Offsets::parse)?;
     let pmus = pmus(&options, cpus)?;
     let models = models(&options, cpus)?;
@@ -135,6 +138,9 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
     }
     if session.options.transitions {
         session.tracker.cpus.iter_mut().for_each(|cpu| cpu.stack.keep_transitions());
+    }
+    if session.options.services {
+        session.tracker.keep_services();
     }
     for notice in notices {
         session.notice(notice, 0, 0);

@@ -74,6 +74,8 @@ pub struct Options {
     pub span_counts: bool,
     /// Whether each change of the context on top is recorded.
     pub transitions: bool,
+    /// Whether services of the kernel are recorded.
+    pub services: bool,
     /// Where the region of interest starts.
     pub roi: Roi,
     /// Addresses of kernel symbols.
@@ -119,6 +121,7 @@ impl Options {
             spans: false,
             span_counts: false,
             transitions: false,
+            services: false,
             roi: Roi::Marker,
             symbols: None,
             offsets: None,
@@ -195,6 +198,8 @@ impl Options {
             ("spans", _) => return wrong("on, off or counts"),
             ("transitions", "on" | "off") => self.transitions = value == "on",
             ("transitions", _) => return wrong("on or off"),
+            ("services", "on" | "off") => self.services = value == "on",
+            ("services", _) => return wrong("on or off"),
             ("shift", text) => match text.parse() {
                 Ok(shift @ 0..=SHIFT_MAX) => self.shift = shift,
                 _ => return wrong(&format!("a number, 0 to {SHIFT_MAX}")),
@@ -287,6 +292,7 @@ mod tests {
             ("shift=11", "0 to 10"),
             ("spans=", "on, off or counts"),
             ("transitions=yes", "on or off"),
+            ("services=yes", "on or off"),
             ("start=slow", "fast or full"),
             ("vcpu_slice=0", "1 to"),
             ("vcpu_slice=x", "1 to"),

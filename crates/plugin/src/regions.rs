@@ -80,6 +80,7 @@ impl Session {
         for (tracked, now) in self.tracker.cpus.iter_mut().zip(counted) {
             tracked.stack.open_region(*now);
         }
+        self.tracker.open_services();
         // What each is in the middle of.
         (0..self.cpus).for_each(|vcpu| self.tracked(vcpu));
     }
@@ -110,6 +111,7 @@ impl Session {
         for (irq, name) in self.tracker.irqs.names() {
             self.writer.write(&Record::IrqName(IrqName { irq, name }));
         }
+        self.write_services(counted);
         self.annotations.write_region(&mut self.writer, self.region, self.cpus);
         self.write_shadow_caches();
         self.writer.flush();

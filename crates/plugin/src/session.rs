@@ -159,7 +159,8 @@ impl Session {
     ) -> Option<(&mut Tracker, Moment<'_>)> {
         let now = cpu::with(vcpu, |cpu| cpu.counts_before(remaining));
         let registers = self.registers?;
-        Some((&mut self.tracker, Moment { qemu: &mut self.qemu, registers, now }))
+        let (qemu, clock) = (&mut self.qemu, &self.clock);
+        Some((&mut self.tracker, Moment { qemu, clock, vcpu, registers, now }))
     }
 
     /// A vCPU is about to halt.
@@ -206,6 +207,9 @@ impl Session {
         for transition in stack.take_transitions() {
             let tsc = self.clock.tsc_at(vcpu, &transition.at);
             self.writer.write(&regions::transition(vcpu, region, &transition, tsc));
+        }
+        if let Some(services) = &mut self.tracker.services {
+            services.collect(stack);
         }
         let (awaited, context) = (stack.awaits(), stack.context());
         if let Some(processors) = &mut self.processors {

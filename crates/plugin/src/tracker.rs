@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 
 use attribution::{KernelContext, KernelStack, KernelStackFaults, PID_UNKNOWN, TaskStacks};
 
+use crate::clock::Clock;
 use crate::cpu;
 use crate::irq::IrqLines;
 use crate::qemu::{Qemu, Registers};
+use crate::services::ServiceSums;
 use crate::symbols::{Action, BODY_FIRST, KernelSymbols, Offsets, PROBE_FIRST};
 use simrecord::counters::{COUNTERS, Counts};
 
@@ -61,13 +63,17 @@ pub(crate) struct Tracker {
     pub(crate) symbols: KernelSymbols,
     pub(crate) offsets: Offsets,
     pub(crate) irqs: IrqLines,
-    tasks: TaskStacks<COUNTERS>,
+    pub(crate) tasks: TaskStacks<COUNTERS>,
+    /// There if services are recorded.
+    pub(crate) services: Option<ServiceSums>,
     names: BTreeMap<u32, [u8; 16]>,
 }
 
 /// The guest at an event: what can be read of it, and how much the CPU has executed.
 pub(crate) struct Moment<'a> {
     pub(crate) qemu: &'a mut Qemu,
+    pub(crate) clock: &'a Clock,
+    pub(crate) vcpu: u32,
     pub(crate) registers: Registers,
     pub(crate) now: Counts,
 }
@@ -79,6 +85,15 @@ impl Moment<'_> {
 
     pub(crate) fn word(&mut self, address: u64) -> Option<u64> {
         self.qemu.memory(address).map(u64::from_le_bytes)
+    }
+
+    pub(crate) fn half_word(&mut self, address: u64) -> Option<u32> {
+        self.qemu.memory(address).map(u32::from_le_bytes)
+    }
+
+    /// The time on the clock that all vCPUs have in common, in cycles.
+    pub(crate) fn common_cycles(&self) -> u64 {
+        self.clock.common_cycles_at(self.vcpu, &self.now)
     }
 }
 
@@ -92,7 +107,8 @@ impl Tracker {
     pub(crate) fn new(cpus: usize, symbols: KernelSymbols, offsets: Offsets) -> Tracker {
         let cpus = (0..cpus).map(|_| TrackedCpu::default()).collect();
         let (tasks, names) = (TaskStacks::default(), BTreeMap::new());
-        Tracker { cpus, symbols, offsets, irqs: IrqLines::default(), tasks, names }
+        let (irqs, services) = (IrqLines::default(), None);
+        Tracker { cpus, symbols, offsets, irqs, tasks, services, names }
     }
 
     /// Forgets what a CPU is inside of: it was not followed for a while.
@@ -196,6 +212,9 @@ impl Tracker {
                 }
             }
             Action::SyscallReturn => self.return_to_user(cpu, at),
+            Action::Schedule | Action::WakeUp | Action::Fault(_) | Action::Wait { .. } => {
+                self.service_point(cpu, action, at);
+            }
         }
     }
 
@@ -243,7 +262,7 @@ impl Tracker {
         self.cpus[cpu].stack.return_to_user(pid, at.now);
     }
 
-    fn switch(&mut self, cpu: usize, at: Moment<'_>) {
+    fn switch(&mut self, cpu: usize, mut at: Moment<'_>) {
         let previous = at.qemu.register_value(at.registers.rdi);
         let next = at.qemu.register_value(at.registers.rsi);
         if self.cpus[cpu].task != previous {
@@ -258,9 +277,16 @@ impl Tracker {
         let foot = self.foot_of(next, pid, at.qemu);
         let tracked = &mut self.cpus[cpu];
         let died = std::mem::take(&mut tracked.dying);
+        if self.services.is_some() {
+            self.leave(cpu, previous, died, &mut at);
+        }
+        let tracked = &mut self.cpus[cpu];
         self.tasks.switch(&mut tracked.stack, (previous, died), (next, foot), at.now);
         tracked.task = next;
         tracked.pid = pid;
+        if self.services.is_some() {
+            tracked.stack.arrive(at.common_cycles());
+        }
     }
 
     /// What a task is whose way into the kernel was not seen.

@@ -3,6 +3,8 @@
 //! Only this module reads records. [`Accounting::broken`] says why the numbers of a record cannot be
 //! trusted; they must not be used then.
 
+mod services;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, Seek, SeekFrom};
@@ -19,6 +21,7 @@ use simrecord::record::{
 
 use crate::text::printable;
 use crate::{Result, SimError};
+pub use services::{ServiceUse, ServiceWaitUse, ServicesUse};
 
 /// What a machine executed in its regions of interest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,6 +60,8 @@ pub struct Accounting {
     pub miss_curves: Vec<MissCurvePoint>,
     /// Misses by class, by the context that evicted the line, and by place.
     pub misses: Vec<MissCount>,
+    /// Services of the kernel by region, if they were requested.
+    pub services: BTreeMap<u32, ServicesUse>,
     /// Warnings of the plugin.
     pub notices: Vec<String>,
     /// Why the numbers cannot be trusted; empty if they can.
@@ -256,6 +261,8 @@ impl Accounting {
         accounting.add_spans(&parsed.spans, &parsed.span_counts)?;
         accounting.add_transitions(&parsed.transitions)?;
         accounting.add_kernel_counts(&parsed.kernel_counts)?;
+        let Accounting { regions, broken, .. } = &mut accounting;
+        accounting.services = services::services(&parsed.services, regions, broken)?;
         accounting.check();
         Ok(accounting)
     }

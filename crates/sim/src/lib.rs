@@ -18,7 +18,7 @@
 //!   [`Accounting`] is the plugin's record, checked and summed up: only `accounting` reads records, and
 //!   [`divergence`], which compares two of them;
 //! - [`checkpoint`] saves and restores a machine;
-//! - [`handlers`], [`noise`], [`footprint`] and [`signal`] are the benches of the experiments, [`bare`] is the machine
+//! - [`handlers`], [`noise`], [`footprint`], [`services`] and [`signal`] are the benches of the experiments, [`bare`] is the machine
 //!   without a kernel; [`hostile`] is a host that tries to change what a machine does.
 
 mod accounting;
@@ -44,6 +44,7 @@ pub mod parallel;
 mod process;
 pub mod qemu;
 pub mod rootfs;
+pub mod services;
 pub mod setup;
 pub mod signal;
 mod text;
@@ -56,7 +57,7 @@ pub use attribution::KernelContext;
 
 pub use accounting::{
     Accounting, AnnotationUse, ContextTransition, ContextUse, CpuUse, Hit, KernelUse,
-    RecordedValues, RegionUse, ShadowCacheUse, SpanUse,
+    RecordedValues, RegionUse, ServiceUse, ServiceWaitUse, ServicesUse, ShadowCacheUse, SpanUse,
 };
 pub use cache::{Cache, CacheEntry, EntryKind, LIMIT_BYTES_DEFAULT};
 pub use error::SimError;

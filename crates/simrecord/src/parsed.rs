@@ -6,7 +6,8 @@ use crate::counters::{COUNTERS, Counts};
 use crate::reader::Stream;
 use crate::record::{
     AnnotationRow, ContextRow, Counters, CountersOf, KernelCount, Marker, MissCount,
-    MissCurvePoint, Record, Region, ShadowCaches, Span, Transition, Value, Values,
+    MissCurvePoint, Record, Region, ServiceBucket, ServiceRow, ServiceTotals, ServiceWait,
+    ShadowCaches, Span, SyscallFunction, Transition, Value, Values,
 };
 
 /// A context of a region, with its counters.
@@ -60,6 +61,34 @@ pub struct ShadowCacheCounts {
     pub counts: Counts,
 }
 
+/// A service with its counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServiceCounts {
+    /// Its record.
+    pub row: ServiceRow,
+    /// Its context.
+    pub service: KernelContext,
+    /// Counters of the service itself.
+    pub self_counts: Counts,
+    /// Counters of completed requests, with what was nested in them.
+    pub inclusive: Counts,
+}
+
+/// The services of all regions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ParsedServices {
+    /// The services.
+    pub rows: Vec<ServiceCounts>,
+    /// Distributions of times.
+    pub buckets: Vec<ServiceBucket>,
+    /// For what they were blocked.
+    pub waits: Vec<ServiceWait>,
+    /// Functions of system calls.
+    pub functions: Vec<SyscallFunction>,
+    /// Totals of regions.
+    pub totals: Vec<ServiceTotals>,
+}
+
 /// The content of a stream, in the order of the stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ParsedRecord {
@@ -85,6 +114,8 @@ pub struct ParsedRecord {
     pub miss_curves: Vec<MissCurvePoint>,
     /// Classified misses.
     pub misses: Vec<MissCount>,
+    /// Services of the kernel.
+    pub services: ParsedServices,
     /// Names of tasks by process id: the last one that was recorded.
     pub tasks: Vec<(u32, String)>,
     /// Names of IRQ lines.
@@ -139,6 +170,16 @@ impl ParsedRecord {
             }
             Record::MissCurvePoint(point) => self.miss_curves.push(*point),
             Record::Misses(misses) => self.misses.push(*misses),
+            Record::Service(row) => {
+                let service = KernelContext::from_code(row.code)?;
+                let (self_counts, inclusive) = ([0; COUNTERS], [0; COUNTERS]);
+                let counts = ServiceCounts { row: *row, service, self_counts, inclusive };
+                self.services.rows.push(counts);
+            }
+            Record::ServiceBucket(bucket) => self.services.buckets.push(*bucket),
+            Record::ServiceWait(wait) => self.services.waits.push(*wait),
+            Record::SyscallFunction(function) => self.services.functions.push(*function),
+            Record::ServiceTotals(totals) => self.services.totals.push(*totals),
             Record::Notice(..) | Record::Check(_) => {}
             Record::Header(_) | Record::End(_) => return None,
         }
@@ -160,6 +201,8 @@ impl ParsedRecord {
             CountersOf::SelfCounts => {
                 &mut self.regions.last_mut()?.contexts.last_mut()?.self_counts
             }
+            CountersOf::Service => &mut self.services.rows.last_mut()?.self_counts,
+            CountersOf::ServiceInclusive => &mut self.services.rows.last_mut()?.inclusive,
             CountersOf::Inclusive => &mut self.regions.last_mut()?.contexts.last_mut()?.inclusive,
         };
         for (to, value) in to.get_mut(counters.first as usize..)?.iter_mut().zip(counters.values) {

@@ -140,6 +140,17 @@ pub enum Record {
     MissCurvePoint(MissCurvePoint),
     /// Classified misses of a region.
     Misses(MissCount),
+    /// A service of the kernel in a region. Counters follow: of the service itself, then of completed
+    /// requests with what was nested in them.
+    Service(ServiceRow),
+    /// Completed requests of a service whose time is in one bucket.
+    ServiceBucket(ServiceBucket),
+    /// For what a service was blocked.
+    ServiceWait(ServiceWait),
+    /// Which function of the kernel serves a system call.
+    SyscallFunction(SyscallFunction),
+    /// All services of a region together.
+    ServiceTotals(ServiceTotals),
 }
 
 /// What is recorded, and how.
@@ -235,6 +246,10 @@ numbered! {
         ShadowCaches = 4,
         /// The span itself.
         Span = 5,
+        /// The service itself.
+        Service = 6,
+        /// Completed requests of the service, with what was nested in them.
+        ServiceInclusive = 7,
     }
 }
 
@@ -505,6 +520,86 @@ pub struct MissCount {
     pub key: u64,
     /// How many.
     pub count: u64,
+}
+
+/// A service of the kernel, on all CPUs together. Times are in cycles of the CPUs' time axes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServiceRow {
+    /// The region.
+    pub region: u32,
+    /// [`attribution::KernelContext::code`].
+    pub code: u64,
+    /// Requests that started in the region.
+    pub requests: u64,
+    /// Those of them that completed in it.
+    pub completed: u64,
+    /// Time of the service itself in completed requests.
+    pub computation: u64,
+    /// Time for which tasks were blocked in completed requests.
+    pub blocked: u64,
+    /// Time for which they were not running although they could, in completed requests.
+    pub descheduled: u64,
+}
+
+numbered! {
+    /// What [`ServiceBucket::lowest`] is.
+    pub enum ServiceTime {
+        /// From the start of a request to its end.
+        Latency = 0,
+        /// The time of the service itself.
+        Computation = 1,
+    }
+}
+
+/// Completed requests of a service by their time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServiceBucket {
+    /// The region.
+    pub region: u32,
+    /// The code of the service.
+    pub code: u64,
+    /// Which time.
+    pub time: ServiceTime,
+    /// The lowest value of the bucket, in cycles; a bucket is at most 1/16 of it wide.
+    pub lowest: u64,
+    /// How many.
+    pub count: u64,
+}
+
+/// For what tasks were blocked in a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServiceWait {
+    /// The region.
+    pub region: u32,
+    /// The code of the service.
+    pub code: u64,
+    /// What they waited for, by the plugin's number; 0 for what is not known.
+    pub wait: u32,
+    /// How often.
+    pub count: u64,
+    /// How long, sum, in cycles.
+    pub blocked: u64,
+}
+
+/// Which function of the kernel serves a system call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SyscallFunction {
+    /// The number of the system call.
+    pub number: u32,
+    /// The address of the function.
+    pub address: u64,
+}
+
+/// All services of a region together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServiceTotals {
+    /// The region.
+    pub region: u32,
+    /// Page faults as the kernel counts them: how often its memory management handled one.
+    pub handled_faults: u64,
+    /// Rows for which there was no room, and sums that do not add up. If it is not zero, the rows are
+    /// wrong.
+    pub broken: u64,
 }
 
 numbered! {

@@ -7,6 +7,7 @@ use lab::footprint::in_guest::FootprintResponse;
 use lab::guest_protocol::{Request, Response, encode};
 use lab::handlers::in_guest::HandlersResponse;
 use lab::noise::in_guest::NoiseResponse;
+use lab::services::in_guest::ServicesResponse;
 use lab::signal::in_guest::SignalResponse;
 use live::signal::Observer;
 use live::window::{BenchPhase, WindowEdge};
@@ -44,6 +45,9 @@ pub fn run(args: &InGuestArgs) -> anyhow::Result<ExitCode> {
         Ok(Request::Signal(request)) => {
             let observer = Observer { at_edge: at, at_phase };
             respond::<SignalResponse>(live::signal::in_guest::execute(&request, observer))
+        }
+        Ok(Request::Services(request)) => {
+            respond::<ServicesResponse>(live::services::in_guest::execute(&request, at))
         }
         Err(error) => respond::<HandlersResponse>(Err(error)),
     }

@@ -15,6 +15,7 @@ pub mod noise;
 mod noise_scale;
 pub mod report;
 pub mod reproduce;
+pub mod services;
 pub mod show;
 pub mod signal;
 pub mod sim;

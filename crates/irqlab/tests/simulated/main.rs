@@ -7,6 +7,7 @@ mod bare;
 mod cli_support;
 mod machine;
 mod noise;
+mod services;
 mod signal;
 mod threaded;
 mod verify_probes;

@@ -5,9 +5,11 @@ use machine::decode::Decoded;
 
 mod names;
 mod offsets;
+mod services;
 
 use names::{IRQ_CALLERS, OTHERS, POINTS, PROBES, SOFTIRQ_CALLERS, THUNKS, gates};
 pub use offsets::{Offsets, wanted_members};
+pub use services::{FaultStep, wait_name};
 
 /// The largest file of symbols or offsets.
 pub const FILE_BYTES_MAX: u64 = 32 << 20;
@@ -66,6 +68,19 @@ pub enum Action {
     TaskDead,
     /// First instruction of the idle loop.
     IdleLoop,
+    /// First instruction of the scheduler's `__schedule`. This and the next three are for services.
+    Schedule,
+    /// First instruction of the function that wakes the task in rdi if it is in a state of those in esi.
+    WakeUp,
+    /// A page fault reaches a function that says more of it.
+    Fault(FaultStep),
+    /// First instruction of a function in which tasks wait.
+    Wait {
+        /// For [`wait_name`].
+        number: u8,
+        /// Whether it says nothing where another one is known.
+        is_general: bool,
+    },
     /// `iret`: to user mode or to the kernel.
     InterruptReturn,
     /// `sysret`, `sysexit`: to user mode.
@@ -83,7 +98,8 @@ impl Action {
 pub fn wanted() -> impl Iterator<Item = &'static str> {
     let points = POINTS.iter().map(|point| point.0);
     let callers = SOFTIRQ_CALLERS.into_iter().chain(THUNKS).chain(PROBES);
-    points.chain(gates().map(|gate| gate.0)).chain(callers).chain(OTHERS)
+    let others = OTHERS.into_iter().chain(services::wanted());
+    points.chain(gates().map(|gate| gate.0)).chain(callers).chain(others)
 }
 
 /// The annotations of a kernel.
@@ -91,6 +107,8 @@ pub fn wanted() -> impl Iterator<Item = &'static str> {
 pub struct KernelSymbols {
     /// By address, ascending. No two have the same.
     points: Vec<(u64, Action)>,
+    /// Further points, for services only.
+    service_points: Vec<(u64, Action)>,
     /// By address, ascending.
     gates: Vec<(u64, KernelContext)>,
     /// Where handlers of softirqs may return to: start, and end which is not in it.
@@ -103,6 +121,8 @@ pub struct KernelSymbols {
     pub(crate) kernel_counts: Option<KernelCountSymbols>,
     /// Where in a CPU's own area the pointer to the current task is.
     pub(crate) current_task: Option<u64>,
+    /// The table of the functions of system calls.
+    pub(crate) syscall_table: Option<u64>,
 }
 
 impl KernelSymbols {
@@ -145,6 +165,9 @@ impl KernelSymbols {
             if let Some(position) = PROBES.iter().position(|probe| probe == name) {
                 made.points.push((*address, Action::Probe(position as u8)));
             }
+            if let Some(action) = services::action_of(name) {
+                made.service_points.push((*address, action));
+            }
             if SOFTIRQ_CALLERS.contains(name) {
                 made.softirq_callers.push((*address, ends()));
             }
@@ -160,6 +183,7 @@ impl KernelSymbols {
         }
         let find = |wanted| symbols.iter().find(|symbol| symbol.1 == wanted).map(|found| found.0);
         made.current_task = find("current_task").or(find("pcpu_hot"));
+        made.syscall_table = find(services::SYSCALL_TABLE);
         made.kernel_counts = find("__per_cpu_offset").map(|areas| KernelCountSymbols {
             areas,
             irq_stat: find("irq_stat"),
@@ -170,6 +194,13 @@ impl KernelSymbols {
         made.gates.sort_unstable();
         made.gates.dedup_by_key(|gate| gate.0);
         made
+    }
+
+    /// Annotates what services are told by, too.
+    pub(crate) fn add_services(&mut self) {
+        self.points.append(&mut self.service_points);
+        self.points.sort_by_key(|point| point.0);
+        self.points.dedup_by_key(|point| point.0);
     }
 
     /// The stubs of device interrupts, one a vector, each as long as the other; after them those of

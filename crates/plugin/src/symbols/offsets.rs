@@ -32,6 +32,18 @@ offsets! {
     comm = "task_struct.comm";
     /// Of the pointer to the user memory.
     mm = "task_struct.mm";
+    /// Of the state: 0 while it runs or could, else bits.
+    state = "task_struct.__state";
+    /// Of whether it is queued to run.
+    on_rq = "task_struct.on_rq";
+    /// Of the operations of an area of user memory, a pointer; null without a file.
+    vm_ops = "vm_area_struct.vm_ops";
+    /// Of the flags of such an area.
+    vm_flags = "vm_area_struct.vm_flags";
+    /// Of the area of a page fault, a pointer.
+    fault_area = "vm_fault.vma";
+    /// Of the flags of a page fault.
+    fault_flags = "vm_fault.flags";
     /// Of an IRQ line's number.
     irq = "irq_desc.irq_data.irq";
     /// Of an IRQ line's first action.

@@ -57,6 +57,8 @@ pub struct Watch {
     pub span_counts: bool,
     /// Whether each change of the context of a CPU is recorded.
     pub transitions: bool,
+    /// Whether services of the kernel are recorded.
+    pub services: bool,
     /// What opens the region of interest.
     pub roi: Roi,
     /// Cycles of a vCPU time slice, with two or more CPUs; without a model a cycle is an instruction.
@@ -80,6 +82,7 @@ impl Default for Watch {
             spans: false,
             span_counts: false,
             transitions: false,
+            services: false,
             roi: Roi::Marker,
             vcpu_slice: VCPU_SLICE_DEFAULT,
             check: false,
@@ -236,6 +239,7 @@ impl Recording {
         };
         options.push(("spans", spans.to_owned()));
         options.push(("transitions", if watch.transitions { "on" } else { "off" }.to_owned()));
+        options.extend(watch.services.then(|| ("services", "on".to_owned())));
         options.extend(watch.model.as_ref().map(|model| ("model", path(&model.path))));
         options.extend(watch.shadow_models.iter().map(|model| ("also", path(&model.path))));
         options.extend(watch.miss_curves.then(|| ("curves", "on".to_owned())));

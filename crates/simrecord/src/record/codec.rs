@@ -3,8 +3,9 @@
 use super::{
     AccessStream, AnnotationRow, BYTES, CACHES, CPUS_MAX, Check, ContextRow, Counters, CountersOf,
     Detail, End, FORMAT_VERSION, Group, Header, IrqName, KernelCount, MAGIC, Marker, MissCount,
-    MissCurvePoint, MissKind, Notice, Record, RecordError, Region, Roi, ShadowCaches, Span, Task,
-    Transition, Value, Values, ValuesKind,
+    MissCurvePoint, MissKind, Notice, Record, RecordError, Region, Roi, ServiceBucket, ServiceRow,
+    ServiceTime, ServiceTotals, ServiceWait, ShadowCaches, Span, SyscallFunction, Task, Transition,
+    Value, Values, ValuesKind,
 };
 use crate::counters::COUNTERS;
 
@@ -66,6 +67,11 @@ impl Record {
             Record::ShadowCaches(record) => of(record),
             Record::MissCurvePoint(record) => of(record),
             Record::Misses(record) => of(record),
+            Record::Service(record) => of(record),
+            Record::ServiceBucket(record) => of(record),
+            Record::ServiceWait(record) => of(record),
+            Record::SyscallFunction(record) => of(record),
+            Record::ServiceTotals(record) => of(record),
         }
     }
 
@@ -107,6 +113,11 @@ impl Record {
             ShadowCaches::KIND => Record::ShadowCaches(of(cpu, words)?),
             MissCurvePoint::KIND => Record::MissCurvePoint(of(cpu, words)?),
             MissCount::KIND => Record::Misses(of(cpu, words)?),
+            ServiceRow::KIND => Record::Service(of(cpu, words)?),
+            ServiceBucket::KIND => Record::ServiceBucket(of(cpu, words)?),
+            ServiceWait::KIND => Record::ServiceWait(of(cpu, words)?),
+            SyscallFunction::KIND => Record::SyscallFunction(of(cpu, words)?),
+            ServiceTotals::KIND => Record::ServiceTotals(of(cpu, words)?),
             _ => return Err(RecordError::Kind(kind)),
         })
     }
@@ -543,5 +554,79 @@ impl Encoding for MissCount {
             key: words[3],
             count: words[4],
         })
+    }
+}
+
+impl Encoding for ServiceRow {
+    const KIND: u32 = 20;
+
+    fn to_words(&self) -> (u32, Words) {
+        let ServiceRow { region, code, requests, completed, computation, blocked, descheduled } =
+            *self;
+        (0, [region.into(), code, requests, completed, computation, blocked, descheduled])
+    }
+
+    fn from_words(_: u32, words: &Words) -> Option<ServiceRow> {
+        let [region, code, requests, completed, computation, blocked, descheduled] = *words;
+        let region = small(region)?;
+        Some(ServiceRow { region, code, requests, completed, computation, blocked, descheduled })
+    }
+}
+
+impl Encoding for ServiceBucket {
+    const KIND: u32 = 21;
+
+    fn to_words(&self) -> (u32, Words) {
+        let ServiceBucket { region, code, time, lowest, count } = *self;
+        (0, padded([region.into(), code, time as u64, lowest, count]))
+    }
+
+    fn from_words(_: u32, words: &Words) -> Option<ServiceBucket> {
+        Some(ServiceBucket {
+            region: small(words[0])?,
+            code: words[1],
+            time: ServiceTime::of_number(words[2])?,
+            lowest: words[3],
+            count: words[4],
+        })
+    }
+}
+
+impl Encoding for ServiceWait {
+    const KIND: u32 = 22;
+
+    fn to_words(&self) -> (u32, Words) {
+        let ServiceWait { region, code, wait, count, blocked } = *self;
+        (0, padded([region.into(), code, wait.into(), count, blocked]))
+    }
+
+    fn from_words(_: u32, words: &Words) -> Option<ServiceWait> {
+        let (region, wait) = (small(words[0])?, small(words[2])?);
+        Some(ServiceWait { region, code: words[1], wait, count: words[3], blocked: words[4] })
+    }
+}
+
+impl Encoding for SyscallFunction {
+    const KIND: u32 = 23;
+
+    fn to_words(&self) -> (u32, Words) {
+        (0, padded([self.number.into(), self.address]))
+    }
+
+    fn from_words(_: u32, words: &Words) -> Option<SyscallFunction> {
+        Some(SyscallFunction { number: small(words[0])?, address: words[1] })
+    }
+}
+
+impl Encoding for ServiceTotals {
+    const KIND: u32 = 24;
+
+    fn to_words(&self) -> (u32, Words) {
+        (0, padded([self.region.into(), self.handled_faults, self.broken]))
+    }
+
+    fn from_words(_: u32, words: &Words) -> Option<ServiceTotals> {
+        let [region, handled_faults, broken, ..] = *words;
+        Some(ServiceTotals { region: small(region)?, handled_faults, broken })
     }
 }

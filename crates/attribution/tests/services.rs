@@ -1,0 +1,282 @@
+//! Services: requests that block, are preempted, move between CPUs and end with their task; and the sums.
+
+use attribution::{
+    FaultKind, Frames, KernelContext, KernelStack, OffCpu, PID_UNKNOWN, ServiceRow, Services,
+    TaskStacks,
+};
+use proptest::prelude::*;
+
+const READ: KernelContext = KernelContext::Syscall(0);
+const IDLE: KernelContext = KernelContext::Idle;
+
+/// CPUs with one task each, of which the first is idle, and a clock in common.
+struct Machine {
+    cpus: [KernelStack; 2],
+    running: [u64; 2],
+    /// What each CPU has counted.
+    now: [u64; 2],
+    tasks: TaskStacks,
+    services: Services,
+}
+
+impl Machine {
+    fn new() -> Machine {
+        let mut machine = Machine {
+            cpus: [KernelStack::default(), KernelStack::default()],
+            running: [100, 101],
+            now: [0; 2],
+            tasks: TaskStacks::default(),
+            services: Services::default(),
+        };
+        for cpu in &mut machine.cpus {
+            cpu.keep_requests();
+            cpu.restart(IDLE, [0]);
+            cpu.open_region([0]);
+        }
+        machine
+    }
+
+    fn collect(&mut self) {
+        for cpu in &mut self.cpus {
+            cpu.take_requests().for_each(|part| self.services.add(&part));
+            cpu.take_blocked().for_each(|span| self.services.add_blocked(&span));
+        }
+    }
+
+    /// A CPU switches to another task at `at` on the common clock.
+    fn switch(&mut self, cpu: usize, next: u64, blocks: bool, at: u64) {
+        let now = [self.now[cpu]];
+        let context = KernelContext::Task(next as u32);
+        self.cpus[cpu].leave(blocks, 0x100, at);
+        self.tasks.switch(&mut self.cpus[cpu], (self.running[cpu], false), (next, context), now);
+        self.running[cpu] = next;
+        self.cpus[cpu].arrive(at);
+        self.collect();
+    }
+
+    /// All services, with what is still open.
+    fn close(&mut self) -> Services {
+        self.collect();
+        let mut services = self.services.clone();
+        for (cpu, now) in self.cpus.iter_mut().zip(self.now) {
+            cpu.open_parts([now]).for_each(|part| services.add(&part));
+        }
+        self.tasks.open_parts(1).for_each(|part| services.add(&part));
+        services
+    }
+
+    fn run(&mut self, cpu: usize, amount: u64) {
+        self.now[cpu] += amount;
+    }
+}
+
+fn row(services: &Services, service: KernelContext) -> ServiceRow {
+    services.rows().find(|row| row.0 == service).map(|row| row.1).unwrap_or_default()
+}
+
+#[test]
+fn a_system_call_that_blocks_and_resumes_on_another_cpu_is_one_request() {
+    let mut machine = Machine::new();
+    machine.run(0, 10);
+    machine.switch(0, 7, false, 10);
+    machine.cpus[0].return_to_user(7, [10]);
+    machine.run(0, 20); // user
+    machine.cpus[0].enter_syscall(0, 7, [30]);
+    machine.run(0, 5); // read
+    machine.cpus[0].enter_wait(3, 0x200);
+    machine.switch(0, 100, true, 35);
+    machine.tasks.wake(7, 60);
+    machine.tasks.wake(7, 65); // awake already
+    machine.run(1, 70);
+    machine.switch(1, 7, false, 70);
+    machine.run(1, 4); // read, on the other CPU
+    machine.cpus[1].enter_hardware(KernelContext::Interrupt(0xec), 0x80, None, [74]);
+    machine.run(1, 6); // interrupt
+    machine.cpus[1].return_to_kernel(0x80, [80]);
+    machine.run(1, 1); // read
+    machine.cpus[1].return_to_user(7, [81]);
+    let services = machine.close();
+    let read = row(&services, READ);
+    assert_eq!((read.counts.entries, read.counts.completed), (1, 1));
+    assert_eq!(read.counts.self_counts, [5 + 4 + 1]);
+    assert_eq!((read.computation, read.counts.inclusive), (10, [16]));
+    assert_eq!(read.off, OffCpu { blocked: 60 - 35, descheduled: 70 - 60 });
+    // From the entry at 30 to the exit at 81.
+    assert_eq!(read.latency(), 81 - 30);
+    assert_eq!(read.latencies.into_iter().collect::<Vec<_>>(), [(50, 1)]);
+    assert_eq!(services.waits().collect::<Vec<_>>(), [(READ, 3, 1, 25)]);
+    assert_eq!(row(&services, KernelContext::User(PID_UNKNOWN)).counts.self_counts, [20]);
+    assert_eq!(services.total(), [35 + 81]);
+}
+
+#[test]
+fn a_preempted_request_is_descheduled_and_not_blocked() {
+    let mut machine = Machine::new();
+    machine.switch(0, 7, false, 0);
+    machine.cpus[0].return_to_user(7, [0]);
+    machine.cpus[0].enter_syscall(0, 7, [0]);
+    machine.switch(0, 8, false, 0);
+    machine.run(0, 9);
+    machine.switch(0, 7, true, 9);
+    machine.cpus[0].return_to_user(7, [9]);
+    let read = row(&machine.close(), READ);
+    assert_eq!(read.off, OffCpu { blocked: 0, descheduled: 9 });
+    assert_eq!(machine.services.waits().count(), 0);
+}
+
+#[test]
+fn a_fault_gets_the_most_specific_name_and_all_its_time_goes_there() {
+    let mut machine = Machine::new();
+    let fault = KernelContext::Exception(14);
+    machine.cpus[0].enter_hardware(fault, 0x80, Some(7), [0]);
+    machine.run(0, 5);
+    machine.cpus[0].classify_fault(FaultKind::CopyOnWrite);
+    machine.cpus[0].classify_fault(FaultKind::Minor);
+    machine.run(0, 2);
+    machine.cpus[0].return_to_user(7, [7]);
+    // One that the kernel causes is followed as a function, and there is none without a fault.
+    machine.cpus[0].classify_fault(FaultKind::Swap);
+    let by_kernel = KernelContext::KernelFault(FaultKind::Unclassified);
+    machine.cpus[0].enter_syscall(0, 7, [7]);
+    machine.cpus[0].enter_call(by_kernel, 0x10, 0x90, [7]);
+    machine.cpus[0].classify_fault(FaultKind::DemandZero);
+    machine.run(0, 3);
+    machine.cpus[0].at_return_address(0x10, 0x98, [10]);
+    let services = machine.close();
+    let of = |service| row(&services, service).counts;
+    assert_eq!(of(KernelContext::Fault(FaultKind::CopyOnWrite)).self_counts, [7]);
+    assert_eq!(of(KernelContext::KernelFault(FaultKind::DemandZero)).completed, 1);
+    assert_eq!(services.total(), [10]);
+}
+
+#[test]
+fn the_last_request_of_a_task_completes_when_the_task_ends() {
+    let mut machine = Machine::new();
+    machine.cpus[0].enter_syscall(60, 100, [0]);
+    machine.run(0, 8);
+    machine.cpus[0].end_task([8]);
+    let exit = row(&machine.close(), KernelContext::Syscall(60));
+    assert_eq!((exit.counts.entries, exit.counts.completed, exit.latency()), (1, 1, 8));
+}
+
+#[test]
+fn what_was_under_way_when_the_region_opened_is_counted_and_is_no_request() {
+    let mut machine = Machine::new();
+    machine.cpus[0].enter_syscall(0, 100, [0]);
+    machine.run(0, 8);
+    machine.cpus[0].open_region([8]);
+    machine.run(0, 4);
+    machine.cpus[0].return_to_user(100, [12]);
+    machine.run(0, 1);
+    let read = row(&machine.close(), READ);
+    assert_eq!((read.counts.entries, read.counts.completed), (0, 0));
+    assert_eq!(read.counts.self_counts, [4]);
+}
+
+#[test]
+fn a_task_waits_in_the_innermost_function_that_it_has_not_left() {
+    let mut stack = KernelStack::<1>::default();
+    stack.enter_wait(1, 0x300);
+    stack.enter_wait(2, 0x200);
+    assert!(stack.is_in_wait(0x100));
+    // Deeper in another function than the second one, which has returned.
+    stack.enter_wait(3, 0x280);
+    assert!(!stack.is_in_wait(0x400));
+    let mut machine = Machine::new();
+    machine.cpus[0].enter_syscall(0, 100, [0]);
+    machine.cpus[0].enter_wait(1, 0x300);
+    machine.cpus[0].enter_wait(2, 0x50); // has returned: the switch is at 0x100
+    machine.switch(0, 7, true, 0);
+    machine.switch(0, 100, true, 3);
+    assert_eq!(machine.services.waits().collect::<Vec<_>>(), [(READ, 1, 1, 3)]);
+}
+
+/// What may happen.
+#[derive(Clone, Debug)]
+enum Event {
+    Syscall(u32),
+    Fault(u64),
+    Kind(u8),
+    Iret(u64),
+    ToUser,
+    Idle,
+    Switch(u64, bool),
+    Wake(u64),
+    Die(u64),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let stack_pointer = (0..4_u64).prop_map(|slot| 0x1000 + 8 * slot);
+    prop_oneof![
+        (0..4_u32).prop_map(Event::Syscall),
+        stack_pointer.clone().prop_map(Event::Fault),
+        (0..9_u8).prop_map(Event::Kind),
+        stack_pointer.prop_map(Event::Iret),
+        Just(Event::ToUser),
+        Just(Event::Idle),
+        (0..4_u64, any::<bool>()).prop_map(|(task, blocks)| Event::Switch(task, blocks)),
+        (0..4_u64).prop_map(Event::Wake),
+        (0..4_u64).prop_map(Event::Die),
+    ]
+}
+
+proptest! {
+    /// Whatever happens, services, user mode and idle add up to what the CPUs counted, and no latency is
+    /// shorter than its computation.
+    #[test]
+    fn all_that_was_counted_belongs_to_a_service(
+        events in prop::collection::vec((0..2_usize, 0..100_u64, event()), 0..300),
+    ) {
+        let mut machine = Machine::new();
+        for (cpu, amount, event) in events {
+            machine.run(cpu, amount);
+            let (now, at) = ([machine.now[cpu]], machine.now[0].max(machine.now[1]));
+            let pid = machine.running[cpu] as u32;
+            let stack = &mut machine.cpus[cpu];
+            match event {
+                Event::Syscall(number) => stack.enter_syscall(number, pid, now),
+                Event::Fault(place) => {
+                    stack.enter_hardware(KernelContext::Exception(14), place, None, now);
+                }
+                Event::Kind(kind) => stack.classify_fault(FaultKind::ALL[usize::from(kind)]),
+                Event::Iret(place) => stack.return_to_kernel(place, now),
+                Event::ToUser => stack.return_to_user(pid, now),
+                Event::Idle => stack.restart(IDLE, now),
+                Event::Wake(task) => machine.tasks.wake(task, at),
+                // A task runs on one CPU at a time.
+                Event::Switch(task, _) | Event::Die(task) if machine.running.contains(&task) => {}
+                Event::Switch(task, blocks) => machine.switch(cpu, task, blocks, at),
+                Event::Die(task) => {
+                    stack.end_task(now);
+                    let context = KernelContext::Task(task as u32);
+                    let died = (machine.running[cpu], true);
+                    machine.tasks.switch(stack, died, (task, context), now);
+                    machine.running[cpu] = task;
+                    stack.arrive(at);
+                }
+            }
+            machine.collect();
+            let services = machine.close();
+            prop_assert_eq!(services.total(), [machine.now[0] + machine.now[1]]);
+        }
+        for (service, row) in machine.close().rows() {
+            prop_assert!(row.counts.completed <= row.counts.entries, "{}", service);
+            prop_assert!(row.computation <= row.latency(), "{}", service);
+            prop_assert_eq!(row.latencies.values().sum::<u64>(), row.counts.completed);
+        }
+    }
+}
+
+#[test]
+fn a_stack_that_was_never_switched_away_has_no_time_off() {
+    let frames = Frames::<1>::new(IDLE);
+    let mut stack = KernelStack::<1>::default();
+    stack.keep_requests();
+    let _ = stack.switch_to(frames, [0]);
+    stack.open_region([0]);
+    stack.arrive(1_000);
+    stack.enter_hardware(KernelContext::Interrupt(1), 0x80, None, [0]);
+    stack.return_to_kernel(0x80, [4]);
+    let [part] = stack.take_requests().collect::<Vec<_>>().try_into().unwrap();
+    assert_eq!(part.completed.map(|completed| completed.off), Some(OffCpu::default()));
+}

@@ -1,0 +1,79 @@
+//! The plan, how it is measured, and what is reported.
+
+use serde_json::{Map, json};
+
+use super::bench::ServicesBench;
+use super::sample::ServicesSample;
+use super::tables;
+use crate::experiment::{Bench, BenchError, Experiment, Measured, Progress, Report, Steps};
+
+/// What to measure: the command that the bench was made for.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// Also report the histograms' buckets.
+    pub histograms: bool,
+}
+
+/// What was measured.
+#[derive(Debug, Default)]
+pub struct Samples {
+    /// The window; absent if the user asked to stop before it opened.
+    pub window: Option<ServicesSample>,
+}
+
+impl crate::experiment::Samples for Samples {
+    fn is_empty(&self) -> bool {
+        self.window.is_none()
+    }
+}
+
+impl Experiment for Plan {
+    const NAME: &'static str = "services";
+    type Bench = dyn ServicesBench;
+    type Samples = Samples;
+
+    fn measure(
+        &self,
+        bench: &mut Self::Bench,
+        progress: &mut dyn Progress,
+    ) -> Result<Measured<Samples>, BenchError> {
+        let mut measured = Measured::<Samples>::default();
+        let mut steps = Steps::new(1, progress);
+        if bench.stop_requested() {
+            measured.complete = false;
+            return Ok(measured);
+        }
+        steps.start(bench as &dyn Bench, "command".to_owned());
+        match bench.measure() {
+            Ok(window) => {
+                measured.complete = window.as_ref().is_some_and(|window| !window.interrupted);
+                measured.samples.window = window;
+            }
+            Err(error) => measured.part_failed(Self::NAME, "command".to_owned(), error)?,
+        }
+        Ok(measured)
+    }
+
+    fn report(&self, samples: &Samples) -> Report {
+        let Some(window) = &samples.window else { return Report::default() };
+        let mut tables = vec![
+            tables::services(window),
+            tables::modes(window),
+            tables::waits(window),
+            tables::agreement(window),
+        ];
+        if self.histograms {
+            tables.push(tables::histograms(window));
+        }
+        let command = ("command".to_owned(), json!(window.facts));
+        let settings =
+            Map::from_iter([("conditions".to_owned(), json!(Map::from_iter([command])))]);
+        Report {
+            tables,
+            settings,
+            observer: window.observer.clone(),
+            warnings: window.warnings.clone(),
+            absent: tables::absent(window),
+        }
+    }
+}

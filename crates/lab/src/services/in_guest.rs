@@ -1,0 +1,105 @@
+//! A command that the irqlab in a guest runs in a window: the request and the response.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::guest_protocol::Response;
+
+/// Maximum number of system calls whose counts a response has.
+const SYSCALLS_MAX: usize = 4_096;
+
+/// A command to run. All CPUs of the guest are measured.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServicesRequest {
+    /// A line for the guest's shell that runs before the window opens.
+    pub warm_up: Option<String>,
+    /// The line that is measured.
+    pub command: String,
+    /// Whether the guest's kernel counts system calls by its tracepoint meanwhile, which costs it time.
+    pub verify: bool,
+}
+
+/// An item of the response: there is one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServicesItem {
+    /// How long the window was open by the guest's clock, ns.
+    pub length_ns: u64,
+    /// How the command ended, in words.
+    pub command_ended: String,
+    /// Its exit status, as a shell gives it.
+    pub command_status: i32,
+    /// By how much the guest's counters of /proc/vmstat advanced, by their names.
+    pub vmstat: BTreeMap<String, u64>,
+    /// System calls that the guest's kernel counted, by number; absent if it was not asked to.
+    pub syscalls: Option<BTreeMap<u32, u64>>,
+    /// What a reader must know.
+    pub warnings: Vec<String>,
+}
+
+/// The response.
+#[derive(Debug, Default)]
+pub struct ServicesResponse {
+    /// The window.
+    pub window: Option<ServicesItem>,
+}
+
+impl Response for ServicesResponse {
+    type Item = ServicesItem;
+
+    fn add(&mut self, item: ServicesItem) -> Result<(), String> {
+        if self.window.is_some() {
+            return Err("it has two windows".to_owned());
+        }
+        if item.syscalls.as_ref().is_some_and(|counts| counts.len() > SYSCALLS_MAX) {
+            return Err(format!("it has more than {SYSCALLS_MAX} system calls"));
+        }
+        self.window = Some(item);
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.window.is_some() { Ok(()) } else { Err("it has no window".to_owned()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::BenchError;
+    use crate::guest_protocol::{decode, encode};
+
+    fn read(items: Vec<ServicesItem>) -> Result<ServicesItem, BenchError> {
+        let lines = encode(Ok(items));
+        let response = decode::<ServicesResponse>(lines.iter().map(String::as_str))?;
+        Ok(response.window.unwrap())
+    }
+
+    #[test]
+    fn a_window_reads_back() {
+        let item = ServicesItem {
+            length_ns: 5,
+            command_status: 3,
+            syscalls: Some(BTreeMap::from([(0, 7), (1, 2)])),
+            vmstat: BTreeMap::from([("pgfault".to_owned(), 9)]),
+            ..ServicesItem::default()
+        };
+        assert_eq!(read(vec![item.clone()]).unwrap(), item);
+    }
+
+    #[test]
+    fn a_response_is_one_window_with_bounded_counts() {
+        let many = (0..=SYSCALLS_MAX as u32).map(|number| (number, 1)).collect();
+        let many = ServicesItem { syscalls: Some(many), ..ServicesItem::default() };
+        let one = ServicesItem::default();
+        for (items, words) in [
+            (vec![], "no window"),
+            (vec![one.clone(), one], "two windows"),
+            (vec![many], "more than 4096 system calls"),
+        ] {
+            let error = read(items).unwrap_err().to_string();
+            assert!(error.contains(words), "{words}: {error}");
+        }
+    }
+}

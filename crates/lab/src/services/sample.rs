@@ -1,0 +1,162 @@
+//! What a bench hands in: each service with its counters and times.
+
+use serde_json::{Map, Value as Json};
+use stats::Distribution;
+
+/// What a CPU executes for; the order is that of the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// User mode, of all tasks.
+    User,
+    /// A system call.
+    Syscall,
+    /// A page fault, by kind.
+    Fault,
+    /// Another exception of the processor.
+    Exception,
+    /// The entry and exit of an interrupt, and its handling outside of a device's handler.
+    Interrupt,
+    /// The handler of a device's IRQ line.
+    Irq,
+    /// A softirq.
+    Softirq,
+    /// The scheduler, with the switch of tasks.
+    Scheduler,
+    /// A kernel thread.
+    KernelThread,
+    /// Kernel code that belongs to none of these: the start of tasks, and what was under way when the
+    /// window opened.
+    Other,
+    /// The idle task, with the time for which CPUs are halted.
+    Idle,
+}
+
+impl Class {
+    /// The name in tables.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Class::User => "user",
+            Class::Syscall => "syscall",
+            Class::Fault => "fault",
+            Class::Exception => "exception",
+            Class::Interrupt => "interrupt",
+            Class::Irq => "irq",
+            Class::Softirq => "softirq",
+            Class::Scheduler => "scheduler",
+            Class::KernelThread => "kernel thread",
+            Class::Other => "other",
+            Class::Idle => "idle",
+        }
+    }
+
+    /// Whether it is neither user mode nor idle.
+    #[must_use]
+    pub fn is_kernel(self) -> bool {
+        !matches!(self, Class::User | Class::Idle)
+    }
+}
+
+/// Times of the completed requests of a service, in the bench's [`ServicesSample::ticks_hz`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Times {
+    /// From start to end.
+    pub latency: Distribution,
+    /// The service itself; absent where the bench cannot separate it.
+    pub computation: Option<Distribution>,
+    /// Sum of the times for which tasks were blocked; absent where they are not known.
+    pub blocked_ticks: Option<u64>,
+    /// Sum of the times for which tasks could have run but did not.
+    pub descheduled_ticks: Option<u64>,
+}
+
+/// A service.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServiceStats {
+    /// Its class.
+    pub class: Class,
+    /// Its name, as the kernel spells it.
+    pub name: String,
+    /// CPU time of the service itself, without what interrupted it or was nested in it; absent where the
+    /// bench does not know it.
+    pub self_ticks: Option<u64>,
+    /// Requests that started in the window; absent where the word has no meaning (user mode, idle).
+    pub requests: Option<u64>,
+    /// Times of those that completed in it.
+    pub times: Option<Times>,
+    /// Counters of the service itself, in the order of [`ServicesSample::counters`].
+    pub counters: Vec<u64>,
+}
+
+/// For what tasks were blocked in a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitStats {
+    /// The class of the service.
+    pub class: Class,
+    /// Its name.
+    pub service: String,
+    /// What they waited for; absent where it is not known.
+    pub wait: Option<String>,
+    /// How often.
+    pub count: u64,
+    /// How long, sum.
+    pub blocked_ticks: u64,
+}
+
+/// Two counts of the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agreement {
+    /// What is counted.
+    pub what: String,
+    /// By the bench.
+    pub counted: u64,
+    /// By the kernel itself; absent where it does not say.
+    pub kernel: Option<u64>,
+    /// Where the kernel's count comes from.
+    pub source: String,
+    /// By how much they may differ, because reading the kernel's count is itself counted.
+    pub edge_max: u64,
+}
+
+/// A window: a command, and what services took while it ran.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ServicesSample {
+    /// How long the window was open, in ticks of each CPU, sum over the CPUs.
+    pub window_ticks: u64,
+    /// Its length on the clock, ns.
+    pub window_ns: u64,
+    /// CPUs.
+    pub cpus: u32,
+    /// Ticks per second: cycles of the model, or nanoseconds.
+    pub ticks_hz: u64,
+    /// Names of the counters.
+    pub counters: Vec<String>,
+    /// The services, user mode and idle with them.
+    pub services: Vec<ServiceStats>,
+    /// For what tasks were blocked.
+    pub waits: Vec<WaitStats>,
+    /// Comparisons with the kernel's own counts.
+    pub agreement: Vec<Agreement>,
+    /// What was in force.
+    pub facts: Map<String, Json>,
+    /// What measuring cost.
+    pub observer: Map<String, Json>,
+    /// What a reader must know.
+    pub warnings: Vec<String>,
+    /// Whether the user ended the window.
+    pub interrupted: bool,
+}
+
+impl ServicesSample {
+    /// Ticks in nanoseconds.
+    #[must_use]
+    pub fn ns_of(&self, ticks: f64) -> f64 {
+        ticks * 1e9 / self.ticks_hz.max(1) as f64
+    }
+
+    /// The position of a counter.
+    #[must_use]
+    pub fn counter(&self, name: &str) -> Option<usize> {
+        self.counters.iter().position(|counter| counter == name)
+    }
+}

@@ -1,0 +1,25 @@
+//! What the tables lack because of the bench.
+
+use record::Absence;
+
+use super::super::sample::ServicesSample;
+use super::{CYCLES, DATA_STALL};
+
+/// The columns that are absent in all rows, with the reason.
+pub(in super::super) fn absent(sample: &ServicesSample) -> Vec<Absence> {
+    let absence = |what: &str, reason: &str, remedy: Option<&str>| Absence {
+        table: "services".to_owned(),
+        what: what.to_owned(),
+        reason: reason.to_owned(),
+        remedy: remedy.map(str::to_owned),
+    };
+    let mut absent = Vec::new();
+    if sample.counter(CYCLES).is_none() {
+        let reason = "nothing counts cycles of single services on this bench";
+        absent.push(absence("CPI and memory stalls", reason, Some("--on sim:MODEL")));
+    } else if sample.counter(DATA_STALL).is_none() {
+        let reason = "without a model each instruction takes one cycle";
+        absent.push(absence("memory stalls", reason, Some("--on sim:MODEL")));
+    }
+    absent
+}

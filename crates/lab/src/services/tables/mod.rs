@@ -1,0 +1,160 @@
+//! The tables, from the samples of one window.
+
+mod absent;
+mod agreement;
+mod histograms;
+mod modes;
+mod services;
+mod waits;
+
+pub(super) use absent::absent;
+pub(super) use agreement::agreement;
+pub(super) use histograms::histograms;
+pub(super) use modes::modes;
+pub(super) use services::services;
+pub(super) use waits::waits;
+
+use record::{Column, Kind, Value};
+
+use super::sample::{Class, ServiceStats, ServicesSample};
+
+/// Counters by which the cost of memory is told.
+const CYCLES: &str = "cycles";
+const INSTRUCTIONS: &str = "instructions";
+const FETCH_STALL: &str = "fetch_stall_cycles";
+const DATA_STALL: &str = "data_stall_cycles";
+const PIPELINE_STALL: &str = "pipeline_stall_cycles";
+
+/// The columns that name a service.
+fn key_columns() -> [Column; 2] {
+    let class = "What sort of service: syscall, fault, exception, interrupt, irq, softirq, scheduler, \
+                 kernel thread, other; user and idle complete the sum.";
+    [
+        Column::new("class", Kind::Text, class).priority(98).key(),
+        Column::new("service", Kind::Text, "The service, as the kernel spells it.")
+            .priority(100)
+            .key(),
+    ]
+}
+
+fn key_values(class: Class, service: &str) -> [Value; 2] {
+    [class.label().into(), service.into()]
+}
+
+impl ServicesSample {
+    /// A counter of a service; absent if the bench does not count it.
+    fn count(&self, service: &ServiceStats, name: &str) -> Option<u64> {
+        service.counters.get(self.counter(name)?).copied()
+    }
+
+    /// The sum of a counter over services.
+    fn sum(&self, name: &str, of: impl Fn(&ServiceStats) -> bool) -> Option<u64> {
+        let services = self.services.iter().filter(|service| of(service));
+        services.map(|service| self.count(service, name)).sum()
+    }
+
+    /// The time of services, in ticks; absent if none has one.
+    fn ticks(&self, of: impl Fn(&ServiceStats) -> bool) -> Option<u64> {
+        let services = self.services.iter().filter(|service| of(service));
+        let ticks: Vec<u64> = services.filter_map(|service| service.self_ticks).collect();
+        (!ticks.is_empty()).then(|| ticks.iter().sum())
+    }
+
+    /// Ticks as a column of whole nanoseconds has them.
+    fn whole_ns(&self, ticks: u64) -> u64 {
+        self.ns_of(ticks as f64).round() as u64
+    }
+
+    /// Whether ticks are the cycles of a model.
+    fn has_cycles(&self) -> bool {
+        self.counter(CYCLES).is_some()
+    }
+}
+
+/// A part of a whole; absent if either is, or nothing is the whole.
+fn ratio(part: Option<u64>, whole: Option<u64>) -> Option<f64> {
+    let (part, whole) = (part?, whole?);
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+fn is_kernel(service: &ServiceStats) -> bool {
+    service.class.is_kernel()
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use stats::Distribution;
+
+    use super::*;
+    use crate::services::sample::{Agreement, Times, WaitStats};
+
+    /// Two system calls, user mode and idle on one CPU of 1 GHz for 1,000 ticks.
+    pub(in super::super) fn sample() -> ServicesSample {
+        let mut latency = Distribution::default();
+        let mut computation = Distribution::default();
+        for (whole, own) in [(300, 100), (500, 200)] {
+            latency.record(whole, 0);
+            computation.record(own, 0);
+        }
+        let service = |class, name: &str, ticks, counters: [u64; 4]| ServiceStats {
+            class,
+            name: name.to_owned(),
+            self_ticks: Some(ticks),
+            requests: None,
+            times: None,
+            counters: counters.to_vec(),
+        };
+        let read = ServiceStats {
+            requests: Some(3),
+            times: Some(Times {
+                latency,
+                computation: Some(computation),
+                blocked_ticks: Some(400),
+                descheduled_ticks: Some(60),
+            }),
+            ..service(Class::Syscall, "read", 310, [310, 100, 50, 110])
+        };
+        ServicesSample {
+            window_ticks: 1_000,
+            window_ns: 1_000,
+            cpus: 1,
+            ticks_hz: 1_000_000_000,
+            counters: [CYCLES, INSTRUCTIONS, FETCH_STALL, DATA_STALL].map(str::to_owned).to_vec(),
+            services: vec![
+                service(Class::User, "user", 500, [500, 400, 0, 100]),
+                read,
+                service(Class::Idle, "idle", 190, [10, 10, 0, 0]),
+            ],
+            waits: vec![WaitStats {
+                class: Class::Syscall,
+                service: "read".to_owned(),
+                wait: Some("pipe: data".to_owned()),
+                count: 2,
+                blocked_ticks: 400,
+            }],
+            agreement: vec![Agreement {
+                what: "page faults".to_owned(),
+                counted: 7,
+                kernel: Some(7),
+                source: "/proc/vmstat".to_owned(),
+                edge_max: 0,
+            }],
+            ..ServicesSample::default()
+        }
+    }
+
+    #[test]
+    fn display_hints_are_about_columns_that_exist() {
+        let sample = sample();
+        for table in [
+            services(&sample),
+            modes(&sample),
+            waits(&sample),
+            agreement(&sample),
+            histograms(&sample),
+        ] {
+            assert_eq!(table.check_display(), Ok(()), "{}", table.name);
+            assert!(!table.rows().is_empty(), "{}", table.name);
+        }
+    }
+}

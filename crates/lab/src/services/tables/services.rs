@@ -1,0 +1,222 @@
+//! Table `services`: what each service took.
+
+use record::limits::ROWS_MAX;
+use record::{Column, Format, Kind, Table, TableDisplay, Value};
+use stats::Distribution;
+
+use super::super::sample::{ServiceStats, ServicesSample, Times};
+use super::{
+    CYCLES, DATA_STALL, FETCH_STALL, INSTRUCTIONS, is_kernel, key_columns, key_values, ratio,
+};
+use crate::quantiles::interval_columns;
+
+/// Quantiles: suffix of the column, share of 100,000.
+const QUANTILES: [(&str, u32); 2] = [("p50", 50_000), ("p99", 99_000)];
+
+fn real(name: &str, doc: &str) -> Column {
+    Column::new(name, Kind::Real, doc)
+}
+
+fn uint(name: &str, doc: &str) -> Column {
+    Column::new(name, Kind::Uint, doc)
+}
+
+fn columns(sample: &ServicesSample) -> Vec<Column> {
+    let mut columns = key_columns().to_vec();
+    columns.extend([
+        real(
+            "kernel_ratio",
+            "Share of the kernel's time: self_total_ns over that of all rows but user and idle.",
+        )
+        .title("% kernel")
+        .priority(97),
+        real("time_ratio", "Share of the time of all CPUs.").title("% time").priority(96),
+        real("self_total_ns", "Time of the service itself: without interrupts, faults, other services and other tasks.")
+            .title("time")
+            .format(Format::Milliseconds)
+            .priority(80),
+        uint("self_total_cycles", "The same in cycles; these add up exactly to the time of all CPUs.")
+            .detail(),
+        uint("request_count", "Requests that started in the window.").title("requests").priority(95),
+        real("request_rate_hz", "Requests per second of the window.").title("rate").priority(60),
+        uint("completed_count", "Requests that started and completed in the window: those of the means and quantiles.")
+            .detail(),
+        real("computation_mean_ns", "Mean time of the service itself in a completed request.")
+            .title("computation")
+            .format(Format::Microseconds)
+            .cost()
+            .priority(94),
+        real("latency_mean_ns", "Mean time from start to end of a request: computation, nested, blocked and descheduled together.")
+            .title("latency")
+            .format(Format::Microseconds)
+            .cost()
+            .priority(93),
+        real("nested_mean_ns", "Mean time of interrupts, faults and other services during a request, on its task.")
+            .title("nested")
+            .format(Format::Microseconds)
+            .priority(50),
+        real("blocked_mean_ns", "Mean time of a request for which its task waited off the CPUs until it was woken.")
+            .title("blocked")
+            .format(Format::Microseconds)
+            .priority(88),
+        real("descheduled_mean_ns", "Mean time of a request for which its task could have run but did not.")
+            .title("descheduled")
+            .format(Format::Microseconds)
+            .priority(87),
+    ]);
+    for (prefix, what) in [("latency", "latency"), ("computation", "computation")] {
+        for (suffix, share) in QUANTILES {
+            let percent = f64::from(share) / 1e3;
+            let doc = format!(
+                "{percent} % of the completed requests had at most this {what}; exact within 1/16; absent \
+                 where fewer than one request is expected above it."
+            );
+            let column = uint(&format!("{prefix}_{suffix}_ns"), &doc);
+            let interval = interval_columns(&column.name);
+            let column = column.format(Format::Microseconds);
+            let is_shown = (prefix, suffix) == ("latency", "p99");
+            columns.push(if is_shown { column.title("p99").priority(70) } else { column.detail() });
+            columns.extend(interval);
+        }
+    }
+    columns.extend([
+        real("cpi_ratio", "Cycles per instruction.").title("CPI").format(Format::Factor).priority(92),
+        real("fetch_mcpi_ratio", "Cycles that the processor waited for instructions, per instruction.")
+            .title("i-MCPI")
+            .format(Format::Factor)
+            .priority(91),
+        real("data_mcpi_ratio", "Cycles that the processor waited for data, per instruction.")
+            .title("d-MCPI")
+            .format(Format::Factor)
+            .priority(90),
+        real("fetch_stall_ratio", "Share of the memory stalls of the whole kernel, of instructions and data, that are this service's waits for instructions.")
+            .title("% stall (I)")
+            .priority(65),
+        real("data_stall_ratio", "The same, of its waits for data.")
+            .title("% stall (D)")
+            .priority(64),
+    ]);
+    for name in &sample.counters {
+        let doc = format!("{name} of the service itself, by the model.");
+        columns.push(uint(&format!("self_{name}"), &doc).detail());
+    }
+    columns
+}
+
+/// One row for each service, with user mode and idle.
+pub(in super::super) fn services(sample: &ServicesSample) -> Table {
+    let doc = "What each service of the kernel took; the times of the service itself add up, with user mode \
+               and idle, to the time of all CPUs.";
+    let display = TableDisplay {
+        headline: "largest: {service}, {time_ratio} of the time".to_owned(),
+        sort_by: Some("self_total_ns".to_owned()),
+        rows_max: Some(ROWS_MAX),
+        ..TableDisplay::default()
+    };
+    let mut table = Table::new("services", doc, columns(sample)).displayed(display);
+    for service in &sample.services {
+        table.push(row(sample, service));
+    }
+    table
+}
+
+fn row(sample: &ServicesSample, service: &ServiceStats) -> Vec<Value> {
+    let mut row: Vec<Value> = key_values(service.class, &service.name).to_vec();
+    let ticks = service.self_ticks;
+    let kernel = service.class.is_kernel().then(|| ratio(ticks, sample.ticks(is_kernel))).flatten();
+    let seconds = sample.window_ns as f64 / 1e9;
+    let rate = service.requests.filter(|_| seconds > 0.0).map(|count| count as f64 / seconds);
+    row.extend([
+        kernel.into(),
+        ratio(ticks, Some(sample.window_ticks)).into(),
+        ticks.map(|ticks| sample.ns_of(ticks as f64)).into(),
+        ticks.filter(|_| sample.has_cycles()).into(),
+        service.requests.into(),
+        rate.into(),
+        service.times.as_ref().map(|times| times.latency.count).into(),
+    ]);
+    row.extend(means(sample, service.times.as_ref()));
+    let times = service.times.as_ref();
+    row.extend(quantiles(sample, times.map(|times| &times.latency)));
+    row.extend(quantiles(sample, times.and_then(|times| times.computation.as_ref())));
+    let count = |name| sample.count(service, name);
+    let per_instruction = |name| ratio(count(name), count(INSTRUCTIONS));
+    let stalls = sample.sum(FETCH_STALL, is_kernel).zip(sample.sum(DATA_STALL, is_kernel));
+    let stalls = stalls.map(|(fetch, data)| fetch + data);
+    let of_stalls = |name| ratio(count(name).filter(|_| service.class.is_kernel()), stalls);
+    row.extend([
+        per_instruction(CYCLES).into(),
+        per_instruction(FETCH_STALL).into(),
+        per_instruction(DATA_STALL).into(),
+        of_stalls(FETCH_STALL).into(),
+        of_stalls(DATA_STALL).into(),
+    ]);
+    row.extend(service.counters.iter().map(|count| Value::from(*count)));
+    row
+}
+
+/// Means of computation, latency, and what a latency holds beyond the computation.
+fn means(sample: &ServicesSample, times: Option<&Times>) -> [Value; 5] {
+    let count = times.map_or(0, |times| times.latency.count);
+    let mean = |sum: Option<u64>| -> Value {
+        sum.filter(|_| count > 0).map(|sum| sample.ns_of(sum as f64 / count as f64)).into()
+    };
+    let latency = times.map(|times| times.latency.sum);
+    let computation = times.and_then(|times| times.computation.as_ref()).map(|of| of.sum);
+    let blocked = times.and_then(|times| times.blocked_ticks);
+    let descheduled = times.and_then(|times| times.descheduled_ticks);
+    let rest = || latency?.checked_sub(computation? + blocked? + descheduled?);
+    [mean(computation), mean(latency), mean(rest()), mean(blocked), mean(descheduled)]
+}
+
+fn quantiles(sample: &ServicesSample, of: Option<&Distribution>) -> Vec<Value> {
+    let ns = |ticks: Option<u64>| -> Value { ticks.map(|ticks| sample.whole_ns(ticks)).into() };
+    let three = |(_, share): (&str, u32)| match of {
+        Some(of) => {
+            let (low, high) = of.quantile_interval(share);
+            [ns(of.quantile(share)), ns(low), ns(high)]
+        }
+        None => [Value::Absent, Value::Absent, Value::Absent],
+    };
+    QUANTILES.into_iter().flat_map(three).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::sample;
+    use super::*;
+
+    fn number(table: &Table, row: usize, column: &str) -> Option<f64> {
+        table.get(&table.rows()[row], column).and_then(Value::number)
+    }
+
+    #[test]
+    fn shares_are_of_the_kernel_and_of_all_time() {
+        let table = services(&sample());
+        assert_eq!(number(&table, 1, "kernel_ratio"), Some(1.0));
+        assert_eq!(number(&table, 1, "time_ratio"), Some(0.31));
+        // User mode and idle are no part of the kernel's time.
+        assert_eq!(number(&table, 0, "kernel_ratio"), None);
+        let shares: f64 = (0..3).filter_map(|row| number(&table, row, "time_ratio")).sum();
+        assert!((shares - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_latency_is_the_sum_of_its_parts() {
+        let table = services(&sample());
+        let mean = |name: &str| number(&table, 1, &format!("{name}_mean_ns")).unwrap();
+        assert_eq!(mean("latency"), 400.0);
+        let parts = ["computation", "nested", "blocked", "descheduled"].map(mean);
+        assert_eq!(parts, [150.0, 20.0, 200.0, 30.0]);
+        assert_eq!(parts.iter().sum::<f64>(), mean("latency"));
+    }
+
+    #[test]
+    fn stalls_are_per_instruction_and_of_the_kernel() {
+        let table = services(&sample());
+        assert_eq!(number(&table, 1, "cpi_ratio"), Some(3.1));
+        assert_eq!(number(&table, 1, "fetch_mcpi_ratio"), Some(0.5));
+        assert_eq!(number(&table, 1, "data_stall_ratio"), Some(110.0 / 160.0));
+        assert_eq!(number(&table, 0, "data_stall_ratio"), None);
+    }
+}

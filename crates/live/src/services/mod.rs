@@ -1,0 +1,3 @@
+//! `services` on this machine.
+
+pub mod in_guest;

@@ -1,0 +1,215 @@
+//! Services of the kernel: follows the scheduler, page faults and wake-ups, and writes what each service
+//! took in a region.
+
+use attribution::{FaultKind, KernelContext, KernelStack, RequestPart, Services};
+
+use crate::regions::write_counters;
+use crate::session::Session;
+use crate::symbols::{Action, FaultStep};
+use crate::tracker::{Moment, Tracker};
+use simrecord::counters::{COUNTERS, Counts};
+use simrecord::record::{
+    CountersOf, Record, ServiceBucket, ServiceRow, ServiceTime, ServiceTotals, ServiceWait,
+    SyscallFunction,
+};
+
+/// The most system calls whose functions are read.
+const SYSCALLS_MAX: u64 = 512;
+/// Bit of a page fault's flags: it is a write.
+const FAULT_FLAG_WRITE: u32 = 1;
+/// Bit of the flags of an area of user memory: others see what is written.
+const VM_SHARED: u64 = 8;
+
+/// What services took in the region that is open.
+#[derive(Default)]
+pub(crate) struct ServiceSums {
+    sums: Services<COUNTERS>,
+    handled_faults: u64,
+    /// Addresses of the functions of system calls, by number.
+    functions: Vec<u64>,
+}
+
+impl ServiceSums {
+    /// Takes over what ended on a CPU.
+    pub(crate) fn collect(&mut self, stack: &mut KernelStack<COUNTERS>) {
+        for part in stack.take_requests() {
+            self.sums.add(&part);
+        }
+        for span in stack.take_blocked() {
+            self.sums.add_blocked(&span);
+        }
+    }
+
+    /// Reads the functions of system calls, where the CPU is in the kernel.
+    fn read_functions(&mut self, table: Option<u64>, at: &mut Moment<'_>) {
+        if !self.functions.is_empty() {
+            return;
+        }
+        let Some(table) = table else { return };
+        let read = (0..SYSCALLS_MAX).map_while(|number| at.word(table.wrapping_add(8 * number)));
+        self.functions = read.collect();
+    }
+}
+
+impl Tracker {
+    /// Records services from now on.
+    pub(crate) fn keep_services(&mut self) {
+        self.services = Some(ServiceSums::default());
+        self.cpus.iter_mut().for_each(|cpu| cpu.stack.keep_requests());
+    }
+
+    /// A region opens, whose sums start at zero.
+    pub(crate) fn open_services(&mut self) {
+        if let Some(services) = &mut self.services {
+            let functions = std::mem::take(&mut services.functions);
+            *services = ServiceSums { functions, ..ServiceSums::default() };
+            self.tasks.reset_counts();
+            for cpu in &mut self.cpus {
+                // What ended before.
+                cpu.stack.take_requests().for_each(drop);
+                cpu.stack.take_blocked().for_each(drop);
+            }
+        }
+    }
+
+    /// An instruction is about to execute that says something of a service.
+    pub(crate) fn service_point(&mut self, cpu: usize, action: Action, mut at: Moment<'_>) {
+        let stack_pointer = at.rsp();
+        match action {
+            Action::Schedule => {
+                if let Some(services) = &mut self.services {
+                    services.read_functions(self.symbols.syscall_table, &mut at);
+                }
+                let Some(return_to) = at.word(stack_pointer) else { return };
+                let stack = &mut self.cpus[cpu].stack;
+                stack.enter_call(KernelContext::Scheduler, return_to, stack_pointer, at.now);
+            }
+            Action::WakeUp => self.wake(&mut at),
+            Action::Fault(step) => self.fault_step(cpu, step, stack_pointer, &mut at),
+            Action::Wait { number, is_general } => {
+                let stack = &mut self.cpus[cpu].stack;
+                if !(is_general && stack.is_in_wait(stack_pointer)) {
+                    stack.enter_wait(number.into(), stack_pointer);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A task is woken, if it is in one of the states that the caller names.
+    fn wake(&mut self, at: &mut Moment<'_>) {
+        let task = at.qemu.register_value(at.registers.rdi);
+        let states = at.qemu.register_value(at.registers.rsi) as u32;
+        let Some(state) = self.offsets.state else { return };
+        let state = at.half_word(task.wrapping_add(state));
+        if state.is_some_and(|state| state & states != 0) {
+            self.tasks.wake(task, at.common_cycles());
+        }
+    }
+
+    /// A page fault, or the kernel in its place, reaches a function.
+    fn fault_step(&mut self, cpu: usize, step: FaultStep, stack_pointer: u64, at: &mut Moment<'_>) {
+        let argument = at.qemu.register_value(at.registers.rdi);
+        let kind = match step {
+            FaultStep::Handle => {
+                if let Some(services) = &mut self.services {
+                    services.handled_faults += 1;
+                }
+                let stack = &mut self.cpus[cpu].stack;
+                if !stack.is_in_fault() {
+                    let Some(return_to) = at.word(stack_pointer) else { return };
+                    let context = KernelContext::KernelFault(FaultKind::Unclassified);
+                    stack.enter_call(context, return_to, stack_pointer, at.now);
+                }
+                let operations = self.offsets.vm_ops.map(|offset| argument.wrapping_add(offset));
+                let has_file = operations.and_then(|address| at.word(address)) != Some(0);
+                if has_file { FaultKind::Unclassified } else { FaultKind::DemandZero }
+            }
+            FaultStep::FilePage if self.copies(argument, at) => FaultKind::CopyOnWrite,
+            FaultStep::FilePage => FaultKind::Minor,
+            FaultStep::Is(kind) => kind,
+        };
+        self.cpus[cpu].stack.classify_fault(kind);
+    }
+
+    /// Whether a fault writes to a page of a file of which the task gets its own copy.
+    fn copies(&self, fault: u64, at: &mut Moment<'_>) -> bool {
+        let mut read = || {
+            let (flags, area) = (self.offsets.fault_flags?, self.offsets.fault_area?);
+            let writes = at.half_word(fault.wrapping_add(flags))? & FAULT_FLAG_WRITE != 0;
+            let area = at.word(fault.wrapping_add(area))?;
+            let shared = at.word(area.wrapping_add(self.offsets.vm_flags?))? & VM_SHARED != 0;
+            Some(writes && !shared)
+        };
+        read().unwrap_or(false)
+    }
+
+    /// The task that runs on `cpu` is about to leave it, for good if it has died.
+    pub(crate) fn leave(&mut self, cpu: usize, task: u64, died: bool, at: &mut Moment<'_>) {
+        let stack_pointer = at.rsp();
+        let on_rq = self.offsets.on_rq.and_then(|on_rq| at.half_word(task.wrapping_add(on_rq)));
+        let now = at.common_cycles();
+        let stack = &mut self.cpus[cpu].stack;
+        if died {
+            stack.end_task(at.now);
+        }
+        stack.leave(on_rq == Some(0), stack_pointer, now);
+    }
+}
+
+impl Session {
+    /// Writes the services of the region that is open.
+    pub(crate) fn write_services(&mut self, counted: &[Counts]) {
+        let Some(services) = &mut self.tracker.services else { return };
+        let region = self.region;
+        let mut sums = services.sums.clone();
+        let mut used = [0; COUNTERS];
+        for (index, now) in counted.iter().enumerate() {
+            let stack = &mut self.tracker.cpus[index].stack;
+            stack.open_parts(*now).for_each(|part| sums.add(&part));
+            let opened = &self.opened_at[index];
+            (0..COUNTERS).for_each(|at| used[at] += now[at] - opened[at]);
+        }
+        let parked = self.tracker.tasks.open_parts(region);
+        parked.for_each(|part: RequestPart<COUNTERS>| sums.add(&part));
+        let (handled_faults, writer) = (services.handled_faults, &mut self.writer);
+        for (service, row) in sums.rows() {
+            let code = service.code();
+            let (requests, completed) = (row.counts.entries, row.counts.completed);
+            let computation = row.computation;
+            let (blocked, descheduled) = (row.off.blocked, row.off.descheduled);
+            writer.write(&Record::Service(ServiceRow {
+                region,
+                code,
+                requests,
+                completed,
+                computation,
+                blocked,
+                descheduled,
+            }));
+            write_counters(writer, 0, CountersOf::Service, &row.counts.self_counts);
+            write_counters(writer, 0, CountersOf::ServiceInclusive, &row.counts.inclusive);
+            let times = [
+                (ServiceTime::Latency, &row.latencies),
+                (ServiceTime::Computation, &row.computations),
+            ];
+            for (time, buckets) in times {
+                for (&lowest, &count) in buckets {
+                    let bucket = ServiceBucket { region, code, time, lowest, count };
+                    writer.write(&Record::ServiceBucket(bucket));
+                }
+            }
+            if let KernelContext::Syscall(number) = service
+                && let Some(&address) = services.functions.get(number as usize)
+            {
+                writer.write(&Record::SyscallFunction(SyscallFunction { number, address }));
+            }
+        }
+        for (service, wait, count, blocked) in sums.waits() {
+            let wait = ServiceWait { region, code: service.code(), wait, count, blocked };
+            writer.write(&Record::ServiceWait(wait));
+        }
+        let broken = sums.refused() + u64::from(sums.total() != used);
+        writer.write(&Record::ServiceTotals(ServiceTotals { region, handled_faults, broken }));
+    }
+}

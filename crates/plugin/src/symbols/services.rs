@@ -1,0 +1,156 @@
+//! Functions of the kernel by which services are told apart: the scheduler, the handling of page faults,
+//! and the places in which tasks wait.
+
+use attribution::FaultKind;
+
+use super::Action;
+
+/// What it means that a page fault, or the kernel in its place, reaches a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultStep {
+    /// The memory management starts to handle it; vm_area_struct in rdi.
+    Handle,
+    /// It is about a page of a file, or of shared memory; vm_fault in rdi.
+    FilePage,
+    /// It is of this kind, or of a more specific one.
+    Is(FaultKind),
+}
+
+/// Functions at whose first instruction something is known.
+const POINTS: [(&str, Action); 20] = [
+    ("__schedule", Action::Schedule),
+    ("try_to_wake_up", Action::WakeUp),
+    ("handle_mm_fault", Action::Fault(FaultStep::Handle)),
+    ("do_fault", Action::Fault(FaultStep::FilePage)),
+    // Static functions that compilers inline into their only caller on some kernels.
+    ("do_anonymous_page", Action::Fault(FaultStep::Is(FaultKind::DemandZero))),
+    ("do_cow_fault", Action::Fault(FaultStep::Is(FaultKind::CopyOnWrite))),
+    ("do_huge_pmd_anonymous_page", Action::Fault(FaultStep::Is(FaultKind::DemandZero))),
+    ("ptep_set_access_flags", Action::Fault(FaultStep::Is(FaultKind::Spurious))),
+    ("huge_pmd_set_accessed", Action::Fault(FaultStep::Is(FaultKind::Spurious))),
+    ("spurious_kernel_fault", Action::Fault(FaultStep::Is(FaultKind::Spurious))),
+    ("do_wp_page", Action::Fault(FaultStep::Is(FaultKind::Protection))),
+    ("wp_page_copy", Action::Fault(FaultStep::Is(FaultKind::CopyOnWrite))),
+    // The page cache lacks the page.
+    ("page_cache_sync_ra", Action::Fault(FaultStep::Is(FaultKind::File))),
+    ("page_cache_ra_order", Action::Fault(FaultStep::Is(FaultKind::File))),
+    ("filemap_read_folio", Action::Fault(FaultStep::Is(FaultKind::File))),
+    ("do_swap_page", Action::Fault(FaultStep::Is(FaultKind::Swap))),
+    ("__bad_area_nosemaphore", Action::Fault(FaultStep::Is(FaultKind::BadAddress))),
+    ("bad_area_nosemaphore", Action::Fault(FaultStep::Is(FaultKind::BadAddress))),
+    ("__bad_area", Action::Fault(FaultStep::Is(FaultKind::BadAddress))),
+    ("kernelmode_fixup_or_oops", Action::Fault(FaultStep::Is(FaultKind::BadAddress))),
+];
+
+/// Functions in which tasks wait, and for what. The innermost one that a task is in says it; of those
+/// that all the others call, [`GENERAL_WAITS`], only where no other is known.
+const WAITS: [(&str, &str); 54] = [
+    ("pipe_read", "pipe: data"),
+    ("pipe_write", "pipe: room"),
+    ("pipe_wait_readable", "pipe: data"),
+    ("pipe_wait_writable", "pipe: room"),
+    ("do_wait", "child process"),
+    ("futex_wait_queue", "futex"),
+    ("futex_wait_queue_me", "futex"),
+    ("do_nanosleep", "sleep"),
+    ("do_epoll_wait", "epoll"),
+    ("do_select", "select"),
+    ("do_sys_poll", "poll"),
+    ("do_sigtimedwait", "signal"),
+    ("sigsuspend", "signal"),
+    ("__do_sys_pause", "signal"),
+    ("do_msgrcv", "message queue"),
+    ("__do_semtimedop", "semaphore (SysV)"),
+    ("do_semtimedop", "semaphore (SysV)"),
+    ("unix_stream_read_generic", "unix socket: data"),
+    ("__skb_wait_for_more_packets", "datagram socket: data"),
+    ("sock_alloc_send_pskb", "socket: room"),
+    ("sk_stream_wait_memory", "socket: room"),
+    ("sk_wait_data", "socket: data"),
+    ("inet_csk_accept", "socket: connection"),
+    ("inet_accept", "socket: connection"),
+    ("unix_accept", "socket: connection"),
+    ("read_events", "asynchronous I/O"),
+    ("io_cqring_wait", "io_uring"),
+    ("n_tty_read", "terminal: input"),
+    ("tty_write", "terminal: room"),
+    ("folio_wait_bit_common", "page: read or lock"),
+    ("folio_wait_writeback", "page: writeback"),
+    ("wait_on_page_bit_common", "page: read or lock"),
+    ("submit_bio_wait", "disk"),
+    ("blk_io_schedule", "disk"),
+    ("jbd2_log_wait_commit", "journal commit"),
+    ("__mutex_lock.constprop.0", "mutex"),
+    ("__mutex_lock", "mutex"),
+    ("__mutex_lock_slowpath", "mutex"),
+    ("rwsem_down_read_slowpath", "rw semaphore: read"),
+    ("rwsem_down_write_slowpath", "rw semaphore: write"),
+    ("__down_common", "semaphore"),
+    ("percpu_rwsem_wait", "rw semaphore: per CPU"),
+    ("__wait_rcu_gp", "RCU grace period"),
+    ("synchronize_rcu", "RCU grace period"),
+    ("synchronize_rcu_expedited", "RCU grace period"),
+    ("worker_thread", "work"),
+    ("smpboot_thread_fn", "work"),
+    ("kthread_worker_fn", "work"),
+    ("rcu_gp_kthread", "work"),
+    ("kswapd", "memory pressure"),
+    ("io_schedule", "I/O"),
+    ("wait_for_completion", "completion"),
+    ("wait_for_completion_state", "completion"),
+    ("schedule_timeout", "time or event"),
+];
+
+/// How many of the last [`WAITS`] only say it where no other does.
+const GENERAL_WAITS: usize = 4;
+
+/// The kernel's table of its system calls.
+pub(super) const SYSCALL_TABLE: &str = "sys_call_table";
+
+/// What to do at the first instruction of a function.
+pub(super) fn action_of(name: &str) -> Option<Action> {
+    let point = POINTS.iter().find(|point| point.0 == name).map(|point| point.1);
+    point.or_else(|| {
+        let position = WAITS.iter().position(|wait| wait.0 == name)?;
+        let is_general = position >= WAITS.len() - GENERAL_WAITS;
+        Some(Action::Wait { number: position as u8 + 1, is_general })
+    })
+}
+
+/// The symbols that are used.
+pub(super) fn wanted() -> impl Iterator<Item = &'static str> {
+    let points = POINTS.iter().map(|point| point.0);
+    points.chain(WAITS.iter().map(|wait| wait.0)).chain([SYSCALL_TABLE])
+}
+
+/// For what a task waits in a function, by its number; none for 0 and numbers that are not given.
+#[must_use]
+pub fn wait_name(number: u32) -> Option<&'static str> {
+    let position = usize::try_from(number.checked_sub(1)?).ok()?;
+    WAITS.get(position).map(|wait| wait.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_that_all_waits_call_say_it_last() {
+        let is_general = |name| match action_of(name) {
+            Some(Action::Wait { is_general, .. }) => Some(is_general),
+            _ => None,
+        };
+        assert_eq!(is_general("pipe_read"), Some(false));
+        assert_eq!(is_general("kswapd"), Some(false));
+        assert_eq!(is_general("io_schedule"), Some(true));
+        assert_eq!(is_general("schedule_timeout"), Some(true));
+        assert_eq!(is_general("__schedule"), None);
+    }
+
+    #[test]
+    fn waits_have_names_by_number() {
+        let Some(Action::Wait { number, .. }) = action_of("do_wait") else { panic!("no wait") };
+        assert_eq!(wait_name(number.into()), Some("child process"));
+        assert_eq!((wait_name(0), wait_name(55)), (None, None));
+    }
+}

@@ -1,0 +1,134 @@
+//! Services of the kernel, from the plugin's record.
+
+use std::collections::BTreeMap;
+
+use attribution::KernelContext;
+use simrecord::counters::Counts;
+use simrecord::parsed::ParsedServices;
+use simrecord::record::ServiceTime;
+
+use super::{RegionUse, add, context_of};
+use crate::Result;
+
+/// The services of a region, of all CPUs together. Times are in cycles.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServicesUse {
+    /// The services, user mode and idle with them, in the order of contexts.
+    pub services: Vec<ServiceUse>,
+    /// For what tasks were blocked.
+    pub waits: Vec<ServiceWaitUse>,
+    /// How often the kernel's memory management handled a page fault, with those that it causes itself.
+    pub handled_faults: u64,
+    /// Addresses of the functions of system calls, by number.
+    pub functions: BTreeMap<u32, u64>,
+}
+
+/// A service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceUse {
+    /// The service.
+    pub service: KernelContext,
+    /// Requests that started in the region.
+    pub requests: u64,
+    /// Those of them that completed in it.
+    pub completed: u64,
+    /// Counters of the service itself.
+    pub self_counts: Counts,
+    /// Counters of completed requests with what was nested in them, without other tasks.
+    pub inclusive: Counts,
+    /// Cycles of the service itself in completed requests.
+    pub computation_cycles: u64,
+    /// Cycles for which their tasks were blocked.
+    pub blocked_cycles: u64,
+    /// Cycles for which their tasks could have run but did not.
+    pub descheduled_cycles: u64,
+    /// Completed requests by latency: lowest value of a bucket, and how many.
+    pub latencies: BTreeMap<u64, u64>,
+    /// Completed requests by computation, likewise.
+    pub computations: BTreeMap<u64, u64>,
+}
+
+/// For what tasks were blocked in a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServiceWaitUse {
+    /// The service.
+    pub service: KernelContext,
+    /// What they waited for, by number: see [`plugin::symbols::wait_name`].
+    pub wait: u32,
+    /// How often.
+    pub count: u64,
+    /// How long, in cycles.
+    pub blocked_cycles: u64,
+}
+
+/// Collects the services by region; later records replace those of an earlier snapshot. What does not
+/// add up goes to `broken`.
+pub(super) fn services(
+    parsed: &ParsedServices,
+    regions: &[RegionUse],
+    broken: &mut Vec<String>,
+) -> Result<BTreeMap<u32, ServicesUse>> {
+    let mut rows: BTreeMap<(u32, u64), ServiceUse> = BTreeMap::new();
+    for one in &parsed.rows {
+        let row = &one.row;
+        let used = ServiceUse {
+            service: one.service,
+            requests: row.requests,
+            completed: row.completed,
+            self_counts: one.self_counts,
+            inclusive: one.inclusive,
+            computation_cycles: row.computation,
+            blocked_cycles: row.blocked,
+            descheduled_cycles: row.descheduled,
+            latencies: BTreeMap::new(),
+            computations: BTreeMap::new(),
+        };
+        rows.insert((row.region, row.code), used);
+    }
+    for bucket in &parsed.buckets {
+        if let Some(used) = rows.get_mut(&(bucket.region, bucket.code)) {
+            let times = match bucket.time {
+                ServiceTime::Latency => &mut used.latencies,
+                ServiceTime::Computation => &mut used.computations,
+            };
+            times.insert(bucket.lowest, bucket.count);
+        }
+    }
+    let mut services: BTreeMap<u32, ServicesUse> = BTreeMap::new();
+    for ((region, _), used) in rows {
+        services.entry(region).or_default().services.push(used);
+    }
+    let mut waits = BTreeMap::new();
+    for wait in &parsed.waits {
+        waits.insert((wait.region, wait.code, wait.wait), (wait.count, wait.blocked));
+    }
+    for ((region, code, wait), (count, blocked_cycles)) in waits {
+        let service = context_of(code)?;
+        let wait = ServiceWaitUse { service, wait, count, blocked_cycles };
+        services.entry(region).or_default().waits.push(wait);
+    }
+    let functions = parsed.functions.iter().map(|one| (one.number, one.address));
+    let functions: BTreeMap<u32, u64> = functions.collect();
+    for totals in &parsed.totals {
+        let used = services.entry(totals.region).or_default();
+        used.handled_faults = totals.handled_faults;
+        used.functions.clone_from(&functions);
+        if totals.broken > 0 {
+            broken.push(format!(
+                "services: {} rows without room or sums that are wrong",
+                totals.broken
+            ));
+        }
+    }
+    for (region, used) in &services {
+        let region = regions.get((*region as usize).wrapping_sub(1));
+        let Some(region) = region else { continue };
+        let (mut sum, mut whole) = (Counts::default(), Counts::default());
+        used.services.iter().for_each(|service| add(&mut sum, &service.self_counts));
+        region.cpus.iter().for_each(|cpu| add(&mut whole, &cpu.used));
+        if sum != whole {
+            broken.push("the counters of services do not add up to those of the CPUs".to_owned());
+        }
+    }
+    Ok(services)
+}

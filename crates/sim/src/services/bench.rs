@@ -1,0 +1,107 @@
+//! [`SimServices`]: runs the command in a machine, and makes a sample of its record.
+
+use lab::experiment::{Absence, Bench, BenchError, BenchFacts};
+use lab::guest_protocol::Request;
+use lab::services::in_guest::{ServicesRequest, ServicesResponse};
+use lab::services::{ServicesBench, ServicesSample};
+use serde_json::{Map, Value as Json, json};
+
+use super::convert::sample_of;
+use crate::Symbols;
+use crate::guest_run::{Expected, GuestRun};
+use crate::machine::Timing;
+use crate::watch::Detail;
+
+/// How to measure.
+pub struct SimServicesSettings {
+    /// The machine; its [`crate::watch::Watch::services`] is set.
+    pub guest: GuestRun,
+    /// What is asked of the guest.
+    pub request: ServicesRequest,
+    /// Symbols of its kernel, for the names of system calls.
+    pub symbols: Option<Symbols>,
+    /// What is true of this host or this moment only.
+    pub on_host: Map<String, Json>,
+}
+
+/// A simulated machine as a bench.
+pub struct SimServices {
+    settings: SimServicesSettings,
+    notices: Vec<String>,
+}
+
+impl SimServices {
+    /// A bench; nothing is started yet.
+    #[must_use]
+    pub fn new(settings: SimServicesSettings) -> SimServices {
+        SimServices { settings, notices: Vec::new() }
+    }
+
+    fn clock_hz(&self) -> u64 {
+        let guest = &self.settings.guest;
+        match (&guest.watch.model, guest.machine.timing) {
+            (Some(model), _) => model.model.clock_hz,
+            // Without a model a cycle is an instruction, and takes as long.
+            (None, Timing::Instructions { shift }) => 1_000_000_000 >> shift,
+            (None, Timing::HostClock) => 1_000_000_000,
+        }
+    }
+}
+
+impl Bench for SimServices {
+    fn facts(&self) -> BenchFacts {
+        let guest = &self.settings.guest;
+        let model = guest.watch.model.as_ref();
+        let clock = match model {
+            Some(model) => {
+                let level = if model.detail == Detail::Ooo { " at level ooo" } else { "" };
+                format!("cycles of model {}{level}", model.model.name)
+            }
+            None => "a cycle is an instruction".to_owned(),
+        };
+        let pairs = [
+            ("qemu", json!(guest.qemu.version_text)),
+            ("machine", json!(guest.machine.described())),
+            ("clock", json!(clock)),
+            ("clock_hz", json!(self.clock_hz())),
+            ("vcpu_slice_cycles", json!(guest.watch.vcpu_slice)),
+            ("model", json!(model.map(|model| &model.described))),
+            ("start", json!(guest.start.described())),
+            ("on_host", Json::Object(self.settings.on_host.clone())),
+        ];
+        let method = json!("QEMU plugin; the guest does not see it");
+        let absent = guest.kernel_files.absent().into_iter().map(|(what, reason)| Absence {
+            table: "services".to_owned(),
+            what: what.to_owned(),
+            reason: reason.to_owned(),
+            remedy: None,
+        });
+        BenchFacts {
+            bench: "sim".to_owned(),
+            settings: pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
+            observer: Map::from_iter([("method".to_owned(), method)]),
+            absent: absent.collect(),
+            warnings: self.notices.clone(),
+        }
+    }
+
+    fn stop_requested(&self) -> bool {
+        (self.settings.guest.stop)()
+    }
+}
+
+impl ServicesBench for SimServices {
+    fn measure(&mut self) -> Result<Option<ServicesSample>, BenchError> {
+        let settings = &self.settings;
+        let request = Request::Services(settings.request.clone());
+        let expected = Expected { label: "command", window_cycles: None };
+        let ran = settings.guest.run::<ServicesResponse>(&request, expected)?;
+        let Some((response, exit, account)) = ran else { return Ok(None) };
+        self.notices.clone_from(&account.notices);
+        let wall_ns = u64::try_from(exit.wall.as_nanos()).unwrap_or(u64::MAX);
+        let symbols = settings.symbols.as_ref();
+        let sample = sample_of(&account, response.window.as_ref(), symbols, self.clock_hz());
+        self.settings.on_host.insert("command".to_owned(), json!({ "wall_ns": wall_ns }));
+        sample.map(Some).map_err(BenchError::Failed)
+    }
+}

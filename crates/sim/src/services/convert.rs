@@ -1,0 +1,256 @@
+//! From the record of a machine to the experiment's sample.
+
+use std::collections::BTreeMap;
+
+use attribution::{FaultKind, KernelContext, SYSCALL_32};
+use lab::services::in_guest::ServicesItem;
+use lab::services::{Agreement, Class, ServiceStats, ServicesSample, Times, WaitStats};
+use plugin::symbols::wait_name;
+use serde_json::{Map, json};
+use simrecord::counters::{COUNTERS, TIME, name};
+use stats::Distribution;
+
+use crate::accounting::{ServiceUse, ServicesUse};
+use crate::contexts::context_of;
+use crate::{Accounting, Symbols};
+
+/// How the functions of system calls are named.
+const PREFIXES: [&str; 3] = ["__x64_sys_", "__do_sys_", "sys_"];
+/// The number of write(2), by which the guest stops its own count.
+const WRITE: u32 = 1;
+
+/// Makes a sample of the first region of a record.
+///
+/// # Errors
+/// Why the record cannot be used.
+pub(super) fn sample_of(
+    account: &Accounting,
+    window: Option<&ServicesItem>,
+    symbols: Option<&Symbols>,
+    clock_hz: u64,
+) -> Result<ServicesSample, String> {
+    if let Some(broken) = account.broken.first() {
+        return Err(format!("the record is broken, its numbers must not be used: {broken}"));
+    }
+    let region = account.regions.first().ok_or("the guest opened no region of interest")?;
+    let used = account.services.get(&1).ok_or("the record has no services")?;
+    let names = Names { account, used, symbols };
+    let counted: Vec<usize> =
+        (0..COUNTERS).filter(|&at| at != TIME && account.counts(at)).collect();
+    let mut services: Vec<ServiceStats> =
+        used.services.iter().map(|service| stats(service, &names, &counted)).collect();
+    services.sort_by(|one, other| (one.class, &one.name).cmp(&(other.class, &other.name)));
+    let merged = merge(services);
+    let window_ticks: u64 = region.cpus.iter().map(|cpu| cpu.used[TIME]).sum();
+    let first = region.cpus.first().map_or(0, |cpu| cpu.used[TIME]);
+    let mut sample = ServicesSample {
+        window_ticks,
+        window_ns: (u128::from(first) * 1_000_000_000 / u128::from(clock_hz)) as u64,
+        cpus: account.cpus,
+        ticks_hz: clock_hz,
+        counters: counted.iter().filter_map(|&at| name(at)).map(str::to_owned).collect(),
+        services: merged,
+        waits: waits(used, &names),
+        ..ServicesSample::default()
+    };
+    if let Some(window) = window {
+        sample.facts = Map::from_iter([
+            ("command_ended".to_owned(), json!(window.command_ended)),
+            ("command_status".to_owned(), json!(window.command_status)),
+        ]);
+        sample.warnings.clone_from(&window.warnings);
+        if window.command_status != 0 {
+            sample.warnings.push(format!("the command failed: {}", window.command_ended));
+        }
+    }
+    sample.agreement = agreement(used, window, &names);
+    Ok(sample)
+}
+
+/// What names need.
+struct Names<'a> {
+    account: &'a Accounting,
+    used: &'a ServicesUse,
+    symbols: Option<&'a Symbols>,
+}
+
+impl Names<'_> {
+    fn of(&self, service: KernelContext) -> (Class, String) {
+        if let KernelContext::Fault(kind) = service {
+            return (Class::Fault, kind.label().to_owned());
+        }
+        if let KernelContext::KernelFault(kind) = service {
+            return (Class::Fault, format!("{} (by the kernel)", kind.label()));
+        }
+        let class = match service {
+            KernelContext::User(_) => return (Class::User, "user".to_owned()),
+            KernelContext::Idle => return (Class::Idle, "idle".to_owned()),
+            KernelContext::Scheduler => return (Class::Scheduler, "schedule".to_owned()),
+            KernelContext::Task(_) => return (Class::Other, "start of a task".to_owned()),
+            KernelContext::Syscall(number) => return (Class::Syscall, self.syscall(number)),
+            KernelContext::KernelThread(pid) => {
+                let name = self.account.tasks.get(&pid).filter(|name| !name.is_empty());
+                let name = name.cloned().unwrap_or_else(|| format!("thread {pid}"));
+                return (Class::KernelThread, name);
+            }
+            KernelContext::Exception(_) => Class::Exception,
+            KernelContext::Interrupt(_) | KernelContext::Nmi => Class::Interrupt,
+            KernelContext::Irq(_) => Class::Irq,
+            KernelContext::Softirq(_) => Class::Softirq,
+            _ => Class::Other,
+        };
+        let name = context_of(service, self.account).map(|context| context.name);
+        (class, name.unwrap_or_else(|| service.to_string()))
+    }
+
+    /// The name of a system call: of the function in the kernel's table, without its prefix.
+    fn syscall(&self, number: u32) -> String {
+        let plain = number & !SYSCALL_32;
+        if number & SYSCALL_32 != 0 {
+            return format!("{plain} (32 bits)");
+        }
+        let address = self.used.functions.get(&plain);
+        let symbol = address.and_then(|address| self.symbols?.at(*address));
+        let name = symbol.filter(|found| found.1 == 0).and_then(|(symbol, _)| {
+            let name = &symbol.name;
+            PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).map(str::to_owned)
+        });
+        name.unwrap_or_else(|| plain.to_string())
+    }
+}
+
+fn stats(service: &ServiceUse, names: &Names<'_>, counted: &[usize]) -> ServiceStats {
+    let (class, name) = names.of(service.service);
+    let has_requests =
+        !matches!(class, Class::User | Class::Idle | Class::KernelThread | Class::Other);
+    let latency = service.inclusive[TIME] + service.blocked_cycles + service.descheduled_cycles;
+    let times = Times {
+        latency: distribution(service.completed, latency, &service.latencies),
+        computation: Some(distribution(
+            service.completed,
+            service.computation_cycles,
+            &service.computations,
+        )),
+        blocked_ticks: Some(service.blocked_cycles),
+        descheduled_ticks: Some(service.descheduled_cycles),
+    };
+    ServiceStats {
+        class,
+        name,
+        self_ticks: Some(service.self_counts[TIME]),
+        requests: has_requests.then_some(service.requests),
+        times: has_requests.then_some(times),
+        counters: counted.iter().map(|&at| service.self_counts[at]).collect(),
+    }
+}
+
+/// A distribution with exact sum and count, and the buckets of the record.
+fn distribution(count: u64, sum: u64, buckets: &BTreeMap<u64, u64>) -> Distribution {
+    let mut counts = vec![0; stats::histogram::SLOTS];
+    let mut peak = 0;
+    for (&lowest, &count) in buckets {
+        let slot = stats::histogram::slot_of(lowest);
+        counts[slot] += count;
+        peak = peak.max(stats::histogram::bounds_of(slot).1);
+    }
+    let histogram = stats::LogLinear::from_counts(counts).unwrap_or_default();
+    let mut of = Distribution { count, sum, histogram, ..Distribution::default() };
+    of.peak.value = peak;
+    of
+}
+
+/// Joins services of the same name, such as the threads of several workers; they are sorted.
+fn merge(services: Vec<ServiceStats>) -> Vec<ServiceStats> {
+    let mut merged: Vec<ServiceStats> = Vec::new();
+    for service in services {
+        let same =
+            |last: &&mut ServiceStats| (last.class, &last.name) == (service.class, &service.name);
+        let Some(last) = merged.last_mut().filter(same) else {
+            merged.push(service);
+            continue;
+        };
+        let sum = |one: Option<u64>, other: Option<u64>| Some(one? + other?);
+        last.self_ticks = sum(last.self_ticks, service.self_ticks);
+        last.requests = sum(last.requests, service.requests);
+        for (to, more) in last.counters.iter_mut().zip(&service.counters) {
+            *to += more;
+        }
+        if let Some((to, more)) = last.times.as_mut().zip(service.times) {
+            to.latency.merge(&more.latency);
+            if let Some((to, more)) = to.computation.as_mut().zip(more.computation) {
+                to.merge(&more);
+            }
+            to.blocked_ticks = sum(to.blocked_ticks, more.blocked_ticks);
+            to.descheduled_ticks = sum(to.descheduled_ticks, more.descheduled_ticks);
+        }
+    }
+    merged
+}
+
+fn waits(used: &ServicesUse, names: &Names<'_>) -> Vec<WaitStats> {
+    let mut sums: BTreeMap<(Class, String, Option<&str>), (u64, u64)> = BTreeMap::new();
+    for wait in &used.waits {
+        let (class, service) = names.of(wait.service);
+        let (count, blocked) = sums.entry((class, service, wait_name(wait.wait))).or_default();
+        *count += wait.count;
+        *blocked += wait.blocked_cycles;
+    }
+    let stats =
+        |((class, service, wait), (count, blocked_ticks)): ((Class, String, Option<&str>), _)| {
+            WaitStats { class, service, wait: wait.map(str::to_owned), count, blocked_ticks }
+        };
+    sums.into_iter().map(stats).collect()
+}
+
+/// The counts that the guest keeps itself.
+fn agreement(
+    used: &ServicesUse,
+    window: Option<&ServicesItem>,
+    names: &Names<'_>,
+) -> Vec<Agreement> {
+    let vmstat = |name: &str| window.and_then(|window| window.vmstat.get(name).copied());
+    let requests = |is_it: &dyn Fn(KernelContext) -> bool| {
+        let services = used.services.iter().filter(|one| is_it(one.service));
+        services.map(|one| one.requests).sum::<u64>()
+    };
+    let read = |service| {
+        let read = |kind| matches!(kind, FaultKind::File | FaultKind::Swap);
+        match service {
+            KernelContext::Fault(kind) | KernelContext::KernelFault(kind) => read(kind),
+            _ => false,
+        }
+    };
+    let mut rows = vec![
+        Agreement {
+            what: "page faults handled".to_owned(),
+            counted: used.handled_faults,
+            kernel: vmstat("pgfault"),
+            source: "pgfault of /proc/vmstat".to_owned(),
+            edge_max: 0,
+        },
+        Agreement {
+            what: "page faults with a read".to_owned(),
+            counted: requests(&read),
+            kernel: vmstat("pgmajfault"),
+            source: "pgmajfault of /proc/vmstat".to_owned(),
+            edge_max: 0,
+        },
+    ];
+    let Some(counts) = window.and_then(|window| window.syscalls.as_ref()) else { return rows };
+    let numbers = used.services.iter().filter_map(|one| match one.service {
+        KernelContext::Syscall(number) if number & SYSCALL_32 == 0 => Some(number),
+        _ => None,
+    });
+    let numbers: std::collections::BTreeSet<u32> = numbers.chain(counts.keys().copied()).collect();
+    for number in numbers {
+        rows.push(Agreement {
+            what: format!("syscall {}", names.syscall(number)),
+            counted: requests(&|service| service == KernelContext::Syscall(number)),
+            kernel: Some(counts.get(&number).copied().unwrap_or(0)),
+            source: "tracepoint raw_syscalls:sys_enter of the guest".to_owned(),
+            // The write by which the guest ends its count.
+            edge_max: u64::from(number == WRITE),
+        });
+    }
+    rows
+}

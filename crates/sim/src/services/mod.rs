@@ -1,0 +1,6 @@
+//! `services` on the simulated machine.
+
+mod bench;
+mod convert;
+
+pub use bench::{SimServices, SimServicesSettings};
