@@ -3,7 +3,7 @@
 use attribution::Context;
 use lab::handlers::in_guest::GuestWindow;
 use lab::handlers::{ContextStats, CpuWindow, EventSums, Timing, WindowSample};
-use stats::{Batches, Distribution, JointBatch};
+use stats::{Batches, JointBatch};
 
 use super::agreement::lines_of;
 use super::events::Event;
