@@ -391,6 +391,16 @@ mod tests {
     }
 
     #[test]
+    fn changes_have_none_on_their_axis() {
+        let axis = Axis::changes("a", -0.13, 0.42);
+        assert_eq!(labels(&axis)[..4], ["−20 %", "−10 %", "0", "+10 %"]);
+        assert!(axis.ends().0 <= -0.13 && axis.ends().1 >= 0.42, "{axis:?}");
+        assert_eq!(Axis::changes("a", 0.0, 0.0).ends().0, 0.0);
+        let names = Axis::names(&["a".to_owned(), "b".to_owned()]);
+        assert_eq!((names.ends(), labels(&names)), ((0.0, 2.0), vec!["b", "a"]));
+    }
+
+    #[test]
     fn numbers_without_room_are_left_out() {
         let axis = Axis::logarithmic("a", Quantity::Rate, 1e3, 1e6);
         assert_eq!(labels(&axis).len(), 10);
