@@ -98,8 +98,8 @@ impl Axis {
         let high = if high - low > 1e-9 { high } else { 0.01 };
         // Steps of one size on both sides of none.
         let step = multiples(0.0, high.max(-low) / unit.size)[1];
-        let first = (low / unit.size / step - 1e-9).floor();
-        let last = (high / unit.size / step + 1e-9).ceil();
+        let first = (low / unit.size / step + 1e-9).floor();
+        let last = (high / unit.size / step - 1e-9).ceil();
         let label = |number: f64| match number {
             below if below < 0.0 => format!("−{}", tick(-below * unit.size, unit)),
             0.0 => "0".to_owned(),
