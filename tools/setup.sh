@@ -30,6 +30,8 @@ has_package() {
     case $1 in
     gcc) command -v cc >/dev/null ;;
     python3-venv) python3 -c 'import ensurepip' 2>/dev/null ;;
+    nodejs) command -v node >/dev/null ;;
+    npm | chromium) command -v "$1" >/dev/null ;;
     clang | make | pkg-config | git | shellcheck) command -v "$1" >/dev/null ;;
     libelf-dev) dpkg_has "$1" || pkg-config --exists libelf 2>/dev/null ;;
     zlib1g-dev) dpkg_has "$1" || pkg-config --exists zlib 2>/dev/null ;;
@@ -125,5 +127,17 @@ need_rust() {
         fi
         give_up "Rust $oldest or newer is needed, and this is $version. A newer one, beside it:" \
             "curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"
+    fi
+}
+
+# need_browser DIRECTORY: what tests drive a browser with (tools/browser), into DIRECTORY.
+need_browser() {
+    need_packages chromium nodejs npm fonts-dejavu-core || return 1
+    if ! cmp --silent tools/browser/package-lock.json "$1/package-lock.json" ||
+        [ ! -d "$1/node_modules/playwright-core" ]; then
+        say "installing playwright-core and axe-core with npm into $1"
+        mkdir -p "$1"
+        cp tools/browser/package.json tools/browser/package-lock.json tools/browser/.npmrc "$1/"
+        (cd "$1" && npm ci --no-progress >&2) || return 1
     fi
 }

@@ -212,7 +212,8 @@ impl OpenRun {
     }
 
     /// What is known of the run before anything is measured.
-    pub fn context(&self, host: Map<String, Json>, settings: Map<String, Json>) -> RunContext {
+    pub fn context(&self, host: Map<String, Json>, mut settings: Map<String, Json>) -> RunContext {
+        settings.extend(command_line());
         RunContext { started_utc: self.started.to_string(), host, settings }
     }
 
@@ -295,6 +296,48 @@ impl OpenRun {
             _ => ExitCode::SUCCESS,
         }
     }
+}
+
+/// The setting that holds the command that made the run.
+pub const COMMAND_LINE: &str = "command_line";
+
+/// Options that say how a run is made or where it goes, and not what it is: with their value, and without.
+const NOT_OF_THE_RUN: [(&[&str], bool); 7] = [
+    (&["--out"], true),
+    (&["-j", "--jobs"], true),
+    (&["--color"], true),
+    (&["--format"], true),
+    (&["--table"], true),
+    (&["-q", "--quiet", "-v", "--verbose"], false),
+    (&["--json", "--all"], false),
+];
+
+/// The command that makes a run like this one, as a setting of it. The program goes by its name: where it lies
+/// is of no use elsewhere.
+pub fn command_line() -> Option<(String, Json)> {
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    let words = ["irqlab".to_owned()].into_iter().chain(of_the_run(words));
+    let words: Vec<String> = words.collect();
+    let line = shlex::try_join(words.iter().map(String::as_str)).ok()?;
+    Some((COMMAND_LINE.to_owned(), line.into()))
+}
+
+/// The words without those options; what is after `--` is another program's.
+fn of_the_run(words: impl Iterator<Item = String>) -> Vec<String> {
+    let (mut kept, mut is_value, mut is_theirs) = (Vec::new(), false, false);
+    for word in words {
+        if std::mem::take(&mut is_value) {
+            continue;
+        }
+        is_theirs |= word == "--";
+        let name = word.split('=').next().unwrap_or(&word);
+        let found = NOT_OF_THE_RUN.iter().find(|(names, _)| names.contains(&name) && !is_theirs);
+        match found {
+            Some((_, has_value)) => is_value = *has_value && name == word,
+            None => kept.push(word),
+        }
+    }
+    kept
 }
 
 /// Says why a run has no rows: it was stopped, or everything in it is absent for a reason.
@@ -403,5 +446,20 @@ fn terminal_options(directory: &Path, all_rows: bool) -> TerminalOptions {
         color: console::has_color(),
         all_rows,
         run_dir: Some(directory.display().to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_line_is_what_makes_the_run() {
+        let of = |line: &str| of_the_run(line.split(' ').map(str::to_owned)).join(" ");
+        assert_eq!(of("noise --out a -c 1 -q --jobs=2 -j 3 --json -d 1s"), "noise -c 1 -d 1s");
+        assert_eq!(
+            of("handlers --on sim -- make -j 4 --out x"),
+            "handlers --on sim -- make -j 4 --out x"
+        );
     }
 }

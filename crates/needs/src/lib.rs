@@ -21,6 +21,8 @@ pub const VARIABLE: &str = "IRQLAB_REQUIRE";
 pub enum Need {
     /// To load irqlab's BPF programs: the rights, and a kernel that accepts them.
     Bpf,
+    /// A browser, and what drives it (`tools/setup.sh`).
+    Browser,
     /// Several CPUs, or one that other processes leave to the test.
     Cpus,
     /// A disk whose reads, past the page cache, raise interrupts.
@@ -48,8 +50,9 @@ pub enum Need {
 }
 
 impl Need {
-    const NAMES: [(Need, &str); 13] = [
+    const NAMES: [(Need, &str); 14] = [
         (Need::Bpf, "bpf"),
+        (Need::Browser, "browser"),
         (Need::Cpus, "cpus"),
         (Need::Disk, "disk"),
         (Need::Namespaces, "namespaces"),

@@ -388,7 +388,7 @@ fn warnings(base: &Run, new: &Run) -> Vec<String> {
         differ("the host's", fact, base.host.get(fact), new.host.get(fact));
     }
     // What was set for each condition holds measured values, too.
-    let not_compared = ["out", "conditions", "tsc_hz"];
+    let not_compared = ["out", "command_line", "conditions", "tsc_hz"];
     for (name, value) in
         base.settings.iter().filter(|(name, _)| !not_compared.contains(&name.as_str()))
     {

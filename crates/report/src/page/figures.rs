@@ -109,7 +109,7 @@ fn basis(runs: &[Entry<'_>], at: usize, picture: &Picture) -> Markup {
         @if !methods.is_empty() {
             details.note {
                 summary { "How " (tables().map(|table| table.name.as_str()).collect::<Vec<_>>().join(" and ")) " was measured" }
-                @for method in methods { p { (method) "." } }
+                @for method in methods { p { (tables::sentence(&method)) } }
             }
         }
     }

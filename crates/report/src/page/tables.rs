@@ -80,7 +80,7 @@ pub fn table(run: &Run, table: &Table, prefix: &str, command: &str) -> Markup {
                 }
                 @if !grid.hidden.is_empty() { p.note { (hidden(&grid)) } }
             }
-            @if !method.is_empty() { p.note { (method) "." } }
+            @if !method.is_empty() { p.note { (sentence(&method)) } }
             p.note { "Printed by " code { (command) } }
             (columns_list(table))
         }
@@ -116,7 +116,7 @@ fn columns_list(table: &Table) -> Markup {
 }
 
 /// The text with a full stop at its end.
-fn sentence(text: &str) -> String {
+pub fn sentence(text: &str) -> String {
     format!("{}.", text.trim_end_matches('.'))
 }
 

@@ -98,8 +98,8 @@ impl Axis {
         let high = if high - low > 1e-9 { high } else { 0.01 };
         // Steps of one size on both sides of none.
         let step = multiples(0.0, high.max(-low) / unit.size)[1];
-        let first = (low / unit.size / step - 1e-9).floor();
-        let last = (high / unit.size / step + 1e-9).ceil();
+        let first = (low / unit.size / step + 1e-9).floor();
+        let last = (high / unit.size / step - 1e-9).ceil();
         let label = |number: f64| match number {
             below if below < 0.0 => format!("−{}", tick(-below * unit.size, unit)),
             0.0 => "0".to_owned(),
@@ -388,6 +388,16 @@ mod tests {
         assert_eq!(axis.ends(), (0.0, 1_234.0));
         let axis = Axis::doublings("a", Quantity::Size, 1_024.0, 262_144.0);
         assert_eq!((axis.ticks.len(), labels(&axis)[8]), (9, "256 KiB"));
+    }
+
+    #[test]
+    fn changes_have_none_on_their_axis() {
+        let axis = Axis::changes("a", -0.13, 0.42);
+        assert_eq!(labels(&axis)[..4], ["−20 %", "−10 %", "0", "+10 %"]);
+        assert!(axis.ends().0 <= -0.13 && axis.ends().1 >= 0.42, "{axis:?}");
+        assert_eq!(Axis::changes("a", 0.0, 0.0).ends().0, 0.0);
+        let names = Axis::names(&["a".to_owned(), "b".to_owned()]);
+        assert_eq!((names.ends(), labels(&names)), ((0.0, 2.0), vec!["b", "a"]));
     }
 
     #[test]

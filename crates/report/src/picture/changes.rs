@@ -150,3 +150,56 @@ pub fn changes(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     })?;
     Ok(Some(sheet))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picture::sheet::{NARROW, WIDTH};
+    use crate::picture::tests::{checked, run_of, table, texts};
+    use record::{Kind, Value};
+
+    fn differences(rows: &[(&str, &str, f64, Option<(f64, f64)>)]) -> Run {
+        let columns = [
+            ("verdict", Kind::Text),
+            ("row", Kind::Text),
+            ("column", Kind::Text),
+            ("change_ratio", Kind::Real),
+            ("change_low_ratio", Kind::Real),
+            ("change_high_ratio", Kind::Real),
+        ];
+        let row = |(verdict, row, change, ends): &(&str, &str, f64, Option<(f64, f64)>)| {
+            let (low, high) = ends.map_or((None, None), |(low, high)| (Some(low), Some(high)));
+            let values: Vec<Value> = vec![
+                (*verdict).into(),
+                (*row).into(),
+                "mean_ns".into(),
+                (*change).into(),
+                low.into(),
+                high.into(),
+            ];
+            values
+        };
+        run_of(vec![table("differences", &columns, rows.iter().map(row).collect())])
+    }
+
+    #[test]
+    fn names_differ_where_rows_do_and_far_changes_are_at_the_edge() {
+        let run = differences(&[
+            ("worse", "idle all irq 36 disk", 0.5, Some((0.4, 0.6))),
+            ("better", "idle all softirq 4 BLOCK", -0.2, Some((-0.3, -0.1))),
+            ("changed", "idle all vector 1 timer", 90.0, None),
+        ]);
+        for width in [WIDTH, NARROW] {
+            let sheet = changes(&run, width).unwrap().expect("a picture");
+            let texts = texts(&sheet.file());
+            for text in ["irq 36 disk mean_ns", "softirq 4 BLOCK mean_ns", "0"] {
+                assert!(texts.iter().any(|one| one == text), "{text}: {texts:?}");
+            }
+            assert!(sheet.heading.title.starts_with("3 of 3 figures changed"));
+            assert!(sheet.heading.notes.iter().any(|note| note.contains("at the edge")));
+        }
+        assert_eq!(changes(&differences(&[]), WIDTH).unwrap(), None);
+        let equal = changes(&differences(&[("equal", "a", 0.0, None)]), WIDTH).unwrap();
+        checked(&equal.expect("a picture").file());
+    }
+}

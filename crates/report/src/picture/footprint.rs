@@ -141,3 +141,44 @@ pub fn evictors(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         })
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picture::sheet::{NARROW, WIDTH};
+    use crate::picture::tests::{run_of, table, texts};
+    use record::{Kind, Value};
+
+    #[test]
+    fn an_upper_bound_says_so() {
+        let columns = [
+            ("level", Kind::Text),
+            ("stimulus", Kind::Text),
+            ("method", Kind::Text),
+            ("displaced_lines", Kind::Real),
+            ("displaced_ci95_low_lines", Kind::Real),
+            ("displaced_ci95_high_lines", Kind::Real),
+            ("is_upper_bound", Kind::Bool),
+        ];
+        let row = |stimulus: &str, lines: f64, is_bound: bool| -> Vec<Value> {
+            vec![
+                "l1d".into(),
+                stimulus.into(),
+                "refined".into(),
+                lines.into(),
+                (lines - 5.0).into(),
+                (lines + 5.0).into(),
+                is_bound.into(),
+            ]
+        };
+        let rows =
+            vec![row("disk", 266.0, false), row("timer", 300.0, true), row("ipi", -1.0, false)];
+        let run = run_of(vec![table("footprint", &columns, rows)]);
+        for width in [WIDTH, NARROW] {
+            let texts = texts(&displaced(&run, width).unwrap().expect("a picture").file());
+            assert!(texts.iter().any(|one| one.starts_with("≤ 300")), "{texts:?}");
+            assert!(texts.iter().any(|one| one.starts_with("266")), "{texts:?}");
+        }
+        assert_eq!(displaced(&run_of(vec![]), WIDTH).unwrap(), None);
+    }
+}

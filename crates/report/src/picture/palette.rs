@@ -26,6 +26,8 @@ pub const PALE: RGBColor = RGBColor(0xbb, 0xbb, 0xbb);
 pub const PAPER: RGBColor = RGBColor(0xff, 0xff, 0xff);
 /// Titles.
 pub const INK: RGBColor = RGBColor(0x1a, 0x1a, 0x1a);
+/// Words on a filled area, in the dark too: one that the page's colours do not change.
+pub const ON_FILL: RGBColor = RGBColor(0x1b, 0x1a, 0x1a);
 /// Words of less weight, and numbers at axes: 7 to 1 on the background.
 pub const SOFT_INK: RGBColor = RGBColor(0x4d, 0x4d, 0x4d);
 /// Lines of the grid with a number.

@@ -57,6 +57,7 @@ struct Computed {
 fn run_of(experiment: &str, open: &OpenRun, computed: Computed) -> Run {
     let mut settings = Map::new();
     settings.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
+    settings.extend(crate::run::command_line());
     settings.extend(computed.settings);
     Run {
         schema: SCHEMA.to_owned(),

@@ -22,6 +22,8 @@ const STALLS: [(&str, &str, RGBColor); 2] = [
     ("stalled-cycles-backend", "waits for data", ORANGE),
 ];
 const EXECUTES: (&str, RGBColor) = ("executes", BLUE);
+/// A context whose stalls were not counted, among others.
+const NOT_COUNTED: (&str, RGBColor) = ("cause not counted", GREY);
 /// Kinds of contexts where there are no causes.
 const KINDS: [(&str, RGBColor); 4] =
     [("vector", BLUE), ("irq", VERMILION), ("softirq", SKY), ("nmi", ORANGE)];
@@ -42,16 +44,17 @@ fn stalls(events: Option<&Table>, of: &Row<'_>) -> Option<[f64; 2]> {
     (shares[0] + shares[1] <= 1.0).then_some(shares)
 }
 
-/// The bar of a context; and whether it is divided by cause.
-fn bar(row: &Row<'_>, events: Option<&Table>) -> (Bar, bool) {
+/// The bar of a context: divided by cause where its stalls are known, otherwise in the colour of its kind, or
+/// grey among bars that are divided.
+fn bar(row: &Row<'_>, stalls: Option<[f64; 2]>, is_divided: bool) -> Bar {
     let share = row.number("self_cpu_ratio").unwrap_or(0.0);
-    let stalls = stalls(events, row);
     let parts = match stalls {
         Some([frontend, backend]) => vec![
             (share * (1.0 - frontend - backend), EXECUTES.1),
             (share * frontend, STALLS[0].2),
             (share * backend, STALLS[1].2),
         ],
+        None if is_divided => vec![(share, NOT_COUNTED.1)],
         None => vec![(share, colour(&text(row, "kind")))],
     };
     let mean = row.number("self_mean_ns").filter(|mean| *mean > 0.0);
@@ -64,7 +67,7 @@ fn bar(row: &Row<'_>, events: Option<&Table>) -> (Bar, bool) {
     };
     let half = row.number("self_mean_ci95_ns").zip(mean).map(|(half, mean)| share * half / mean);
     let interval = half.map(|half| ((share - half).max(0.0), share + half));
-    (Bar { name: context(row), parts, interval, label, detail }, stalls.is_some())
+    Bar { name: context(row), parts, interval, label, detail }
 }
 
 fn colour(kind: &str) -> RGBColor {
@@ -79,39 +82,41 @@ pub fn costs(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("handlers") else { return Ok(None) };
     let events = run.table("events").filter(|table| table.column("self_total").is_some());
     let (conditions, more) = conditions(table);
-    let (mut panels, mut dropped, mut divided) = (Vec::new(), 0, false);
-    let (mut kinds, mut first): (Vec<String>, Option<Row<'_>>) = (Vec::new(), None);
+    let (mut found, mut dropped) = (Vec::new(), 0);
     for condition in &conditions {
-        let mut found = largest(table, condition, "self_cpu_ratio");
-        dropped += found.len().saturating_sub(CONTEXTS_MAX);
-        found.truncate(CONTEXTS_MAX);
-        if found.is_empty() {
-            continue;
-        }
-        let size = |row: &Row<'_>| row.number("self_cpu_ratio");
-        if first.as_ref().is_none_or(|row| size(row) < size(&found[0])) {
-            first = Some(found[0]);
-        }
-        let mut bars = Vec::new();
-        for row in &found {
-            let (bar, has_causes) = bar(row, events);
-            divided |= has_causes;
-            let kind = text(row, "kind");
-            if !has_causes && !kinds.contains(&kind) {
-                kinds.push(kind);
-            }
-            bars.push(bar);
-        }
-        panels.push((panel_title(condition), bars));
+        let mut rows = largest(table, condition, "self_cpu_ratio");
+        dropped += rows.len().saturating_sub(CONTEXTS_MAX);
+        rows.truncate(CONTEXTS_MAX);
+        let rows: Vec<_> = rows.into_iter().map(|row| (row, stalls(events, &row))).collect();
+        found.extend((!rows.is_empty()).then(|| (panel_title(condition), rows)));
     }
+    let all = || found.iter().flat_map(|(_, rows)| rows);
+    let divided = all().any(|(_, stalls)| stalls.is_some());
+    let all_divided = all().all(|(_, stalls)| stalls.is_some());
+    let mut kinds: Vec<String> = Vec::new();
+    for (row, _) in all() {
+        let kind = text(row, "kind");
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    let size = |row: &Row<'_>| row.number("self_cpu_ratio").unwrap_or(0.0);
+    let first = all().map(|(row, _)| *row).max_by(|a, b| size(a).total_cmp(&size(b)));
+    let bars = |rows: &Vec<(Row<'_>, Option<[f64; 2]>)>| -> Vec<Bar> {
+        rows.iter().map(|(row, stalls)| bar(row, *stalls, divided)).collect()
+    };
+    let panels: Vec<(String, Vec<Bar>)> =
+        found.iter().map(|(title, rows)| (title.clone(), bars(rows))).collect();
     let Some(first) = first else { return Ok(None) };
     let entry = |name: &str, colour| Entry { name: name.to_owned(), colour };
     let mut legend = Vec::new();
     if divided {
         legend.push(entry(EXECUTES.0, EXECUTES.1));
         legend.extend(STALLS.iter().map(|(_, name, colour)| entry(name, *colour)));
+        legend.extend((!all_divided).then(|| entry(NOT_COUNTED.0, NOT_COUNTED.1)));
+    } else {
+        legend.extend(kinds.iter().map(|kind| entry(kind, colour(kind))));
     }
-    legend.extend(kinds.iter().map(|kind| entry(kind, colour(kind))));
     let mut notes = vec![match divided {
         true => "Self time, divided by what its cycles were: executing, waiting for instructions \
                  (stalled-cycles-frontend) or for data (stalled-cycles-backend)."

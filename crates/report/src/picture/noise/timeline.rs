@@ -223,3 +223,50 @@ fn close_up(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picture::sheet::{NARROW, WIDTH};
+    use crate::picture::tests::{checked, run_of, table, texts};
+    use record::{Kind, Value};
+
+    fn run(detours: impl Iterator<Item = (u64, u64, u64, Option<String>)>) -> Run {
+        let columns = [
+            ("cpu", Kind::Uint),
+            ("start_ns", Kind::Uint),
+            ("length_ns", Kind::Uint),
+            ("largest_name", Kind::Text),
+        ];
+        let row = |(cpu, start, length, cause): (u64, u64, u64, Option<String>)| -> Vec<Value> {
+            vec![cpu.into(), start.into(), length.into(), cause.into()]
+        };
+        run_of(vec![table("detours", &columns, detours.map(row).collect())])
+    }
+
+    #[test]
+    fn the_longest_detour_is_in_the_title_and_in_the_lower_panel() {
+        let tick = |at: u64| (3, at * 4_000_000, 10_000, Some("tick".to_owned()));
+        let longest = (3, 51_000_000, 2_000_000, Some("a<b>".to_owned()));
+        let run = run((0..25).map(tick).chain([longest]));
+        for width in [WIDTH, NARROW] {
+            let sheet = timeline(&run, width).unwrap().expect("a picture");
+            assert!(sheet.heading.title.ends_with("took 2.00 ms, mostly a<b>"), "{sheet:?}");
+            let texts = texts(&sheet.file());
+            for text in ["CPU 3: lost time by cause", "a&lt;b&gt;", "tick"] {
+                assert!(texts.iter().any(|one| one == text), "{text}: {texts:?}");
+            }
+        }
+        assert_eq!(timeline(&run_of(vec![]), WIDTH).unwrap(), None);
+    }
+
+    #[test]
+    fn it_does_not_grow_with_the_number_of_detours() {
+        let detour =
+            |at: u64| (0, at * 50_000, 7_000 + at % 977, Some(format!("cause {}", at % 9)));
+        let drawn = timeline(&run((0..200_000).map(detour)), WIDTH).unwrap().expect("a picture");
+        let svg = drawn.file();
+        assert!(svg.len() < 500_000, "{}", svg.len());
+        checked(&svg);
+    }
+}

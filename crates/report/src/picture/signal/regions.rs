@@ -9,7 +9,7 @@ use super::{KINDS, kind, positive, range, text};
 use crate::human::Quantity;
 use crate::picture::axis::Axis;
 use crate::picture::chart::{Chart, Label, Look, plot_size, room_for};
-use crate::picture::palette::{GREY, INK, PAPER, SOFT_INK};
+use crate::picture::palette::{GREY, INK, ON_FILL, PAPER, SOFT_INK};
 use crate::picture::rows;
 use crate::picture::sheet::{Entry, Heading, Sheet, Undrawn, WORDS, draw, width_of};
 
@@ -151,7 +151,7 @@ pub fn regions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         plane.outline(&mut chart)?;
         for (scheme, place) in &names {
             if let Some((across, up)) = place {
-                chart.words(scheme, (x.at(*across), y.at(*up)), [0.0, 0.0], INK)?;
+                chart.words(scheme, (x.at(*across), y.at(*up)), [0.0, 0.0], ON_FILL)?;
             }
         }
         if let Some(up) = plane.below() {
