@@ -15,8 +15,16 @@ struct File {
 }
 
 /// What the walk does not enter: products, and what is not part of the project.
-const NOT_OURS: [&str; 7] =
-    [".git", "target", "irqlab-runs", "book", "__pycache__", ".mypy_cache", ".pytest_cache"];
+const NOT_OURS: [&str; 8] = [
+    ".git",
+    "target",
+    "irqlab-runs",
+    "book",
+    "found",
+    "__pycache__",
+    ".mypy_cache",
+    ".pytest_cache",
+];
 
 fn collect(root: &Path, under: &Path, files: &mut Vec<File>) {
     for entry in fs::read_dir(under).unwrap().flatten() {

@@ -4,6 +4,7 @@
 mod bench;
 mod experiment;
 pub mod in_guest;
+pub mod observations;
 pub mod paper;
 mod rig;
 mod sample;

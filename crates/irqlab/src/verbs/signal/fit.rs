@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use lab::signal::observations::Observations;
 use record::{Absence, Column, Kind, Table, TableDisplay};
 use serde_json::json;
 use signalling::{
@@ -10,8 +11,7 @@ use signalling::{
     fit, hold_out, parse_time_ns,
 };
 
-use super::observations::{self, Observations};
-use super::{Computed, run_of, titled};
+use super::{Computed, observations, run_of, titled};
 use crate::options::{ResultArgs, Usage, help_with_exit_codes};
 use crate::run::OpenRun;
 

@@ -1,0 +1,95 @@
+//! What is read of a user's own kernel, and annotations of it.
+
+use std::cell::RefCell;
+use std::fs;
+use std::hint::black_box;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use sim::annotate::Annotations;
+use sim::btf::Btf;
+use sim::{GuestFacts, Symbols, kernel};
+
+use crate::scratch;
+use crate::seeds::{KALLSYMS, sample_btf};
+
+static FACTS: LazyLock<GuestFacts> = LazyLock::new(|| GuestFacts {
+    release: "6.1".to_owned(),
+    symbols: Some(Symbols::parse(KALLSYMS.as_bytes()).expect("symbols")),
+    btf: Some(Btf::parse(sample_btf()).expect("types")),
+    hz: Some(250),
+    config: None,
+});
+
+/// A file of this thread, whose contents are replaced by each input.
+struct Replaced {
+    _directory: tempfile::TempDir,
+    path: PathBuf,
+}
+
+impl Replaced {
+    fn new(name: &str) -> Replaced {
+        let directory = scratch();
+        let path = directory.path().join(name);
+        Replaced { _directory: directory, path }
+    }
+}
+
+thread_local! {
+    static TOML: RefCell<Replaced> = RefCell::new(Replaced::new("annotations.toml"));
+    static IMAGE: RefCell<Replaced> = RefCell::new(Replaced::new("bzImage"));
+}
+
+/// Any lines as words of `--annotate`.
+pub(crate) fn annotation(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    // That would be the name of a file.
+    let words = text.lines().filter(|line| !line.ends_with(".toml"));
+    let words: Vec<String> = words.map(str::to_owned).collect();
+    black_box(Annotations::read(&words, true, &FACTS).ok());
+}
+
+/// Any bytes as the file of `--annotate FILE.toml`.
+pub(crate) fn annotation_file(bytes: &[u8]) {
+    TOML.with_borrow(|file| {
+        fs::write(&file.path, bytes).expect("memory for a file");
+        let words = [file.path.display().to_string()];
+        black_box(Annotations::read(&words, false, &FACTS).ok());
+    });
+}
+
+/// Any bytes as the types of a kernel.
+pub(crate) fn btf(bytes: &[u8]) {
+    let Ok(types) = Btf::parse(bytes.to_vec()) else { return };
+    black_box((types.len(), types.is_empty()));
+    for (name, path) in [("task_struct", "se.runtime"), ("entity", "slots"), ("flags", "x")] {
+        black_box(types.offset_of(name, path).ok());
+        black_box(types.member(name, path).ok());
+        let Ok(id) = types.type_named(name) else { continue };
+        black_box((types.shape(id).ok(), types.bytes_of(id).ok(), types.name_of(id)));
+        black_box(types.field(id, path).ok());
+    }
+    for (_, of) in types.parameters("do_open").unwrap_or_default() {
+        black_box((types.shape(of).ok(), types.name_of(of)));
+    }
+}
+
+/// Any bytes as `/proc/kallsyms`, the form in which a guest hands over its kernel's symbols.
+pub(crate) fn kallsyms(bytes: &[u8]) {
+    let Ok(symbols) = Symbols::parse(bytes) else { return };
+    for address in [0, 1, 0xffff_ffff_8100_0000, u64::MAX] {
+        black_box((symbols.at(address), symbols.after(address)));
+    }
+    for name in ["do_open", "current_task", ""] {
+        black_box((symbols.get(name), symbols.address(name).ok(), symbols.nearest(name)));
+        black_box((symbols.per_cpu_offset(name).ok(), symbols.all_of(name).count()));
+    }
+}
+
+/// Any bytes as the file of `--kernel`.
+pub(crate) fn kernel_image(bytes: &[u8]) {
+    IMAGE.with_borrow(|file| {
+        fs::write(&file.path, bytes).expect("memory for a file");
+        black_box(kernel::of_file(&file.path, None).ok());
+    });
+}

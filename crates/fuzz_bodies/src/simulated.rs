@@ -1,0 +1,35 @@
+//! What comes out of a simulated machine: the plugin's record, and the guest's response.
+
+use std::hint::black_box;
+
+use lab::footprint::in_guest::FootprintResponse;
+use lab::guest_protocol::{Request, decode};
+use lab::handlers::in_guest::HandlersResponse;
+use lab::noise::in_guest::NoiseResponse;
+use lab::signal::in_guest::SignalResponse;
+use simrecord::record::{BYTES, Record};
+use simrecord::{parsed, reader};
+
+/// Any bytes as the record that the plugin writes.
+pub(crate) fn plugin_record(bytes: &[u8]) {
+    // What is decoded is encoded as the same bytes: none of them has two meanings.
+    for record in bytes.as_chunks::<BYTES>().0 {
+        if let Ok(decoded) = Record::decode(record) {
+            assert_eq!(Record::decode(&decoded.encode()).ok(), Some(decoded));
+        }
+    }
+    let Ok(stream) = reader::read(bytes) else { return };
+    black_box(parsed::parse(&stream).ok());
+}
+
+/// Any lines as the response of the irqlab in a guest, to each experiment; and as a request.
+pub(crate) fn guest_response(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    black_box(decode::<HandlersResponse>(text.lines()).ok());
+    black_box(decode::<NoiseResponse>(text.lines()).ok());
+    black_box(decode::<FootprintResponse>(text.lines()).ok());
+    black_box(decode::<SignalResponse>(text.lines()).ok());
+    if let Some(line) = text.lines().next() {
+        black_box(Request::decode(line).ok());
+    }
+}
