@@ -6,6 +6,7 @@
 //! | `facts` | see [`crate::facts`] |
 //! | `ready` | none: the machine is up and waits for a request from the firmware |
 //! | `window`, `chunk`, `shared` | see [`crate::share`] |
+//! | `faults` | `all`, `major`: page faults of the region of interest of a workload |
 //! | `step` | `name`, `status`: a step of a workload failed: `set-up`, `region` or `check` |
 //! | `output` | `line`: a line of output of the guest's irqlab |
 //! | `limit` | none: the guest time limit was reached |

@@ -1,6 +1,7 @@
 //! Executes requests.
 
 use crate::agent::Agent;
+use crate::faults::Faults;
 use crate::request::{KNOWN, Request, Work};
 use crate::root::Root;
 use crate::{firmware, irqlab, share, shell, work};
@@ -48,6 +49,7 @@ pub fn execute(request: Request, root: &Root, agent: &mut Agent) -> u8 {
 
 /// Runs the region of interest between its markers, and the check after the end of the record.
 fn execute_work(work: &Work, root: &Root, agent: &mut Agent) -> u8 {
+    let faults = Faults::read();
     if work.marks_itself {
         // What it does until its own marker is not recorded.
         mark(marker::FAST, 0);
@@ -59,6 +61,10 @@ fn execute_work(work: &Work, root: &Root, agent: &mut Agent) -> u8 {
         mark(marker::CLOSE, 0);
     }
     mark(marker::FAST, 0);
+    if let (Some(before), Some(after)) = (faults, Faults::read()) {
+        let Faults { all, major } = after.since(before);
+        agent.send(&format!(r#"{{"event":"faults","all":{all},"major":{major}}}"#));
+    }
     if status != 0 {
         mark(marker::END, 0);
         return agent.step("region", status);

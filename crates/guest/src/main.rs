@@ -14,6 +14,7 @@
 mod agent;
 mod execute;
 mod facts;
+mod faults;
 mod firmware;
 mod irqlab;
 mod mark;

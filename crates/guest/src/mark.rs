@@ -5,7 +5,8 @@ use std::path::Path;
 
 use simrecord::marker::{self, mark};
 
-const USAGE: &str = "usage: mark open|close|full|fast, or mark NUMBER [ARGUMENT] with a number from 16";
+const USAGE: &str =
+    "usage: mark open|close|full|fast, or mark NUMBER [ARGUMENT] with a number from 16";
 
 /// Whether the program was started by this name.
 pub fn is_named_by(name: &OsStr) -> bool {

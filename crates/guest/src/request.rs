@@ -2,8 +2,7 @@
 //! file.
 
 /// All requests, for messages.
-pub const KNOWN: &str =
-    "poweroff, probe, ready, shell, idle, idle:SECONDS, run:COMMAND, prepare:COMMAND, \
+pub const KNOWN: &str = "poweroff, probe, ready, shell, idle, idle:SECONDS, run:COMMAND, prepare:COMMAND, \
      work:MARKERS<US>COMMAND<US>CHECK, irqlab:REQUEST";
 
 /// Separates the parts of a request: ASCII's unit separator, which no command needs.
@@ -167,8 +166,18 @@ mod tests {
             assert_eq!(Request::parse(text), request, "{text:?}");
         }
         for nonsense in [
-            "", "run", "run:", "idle:-1", "idle:x", "shell:", "format-disk", "prepare:", "work:make",
-            "work:init\u{1f}\u{1f}x", "work:other\u{1f}a\u{1f}b", "work:init\u{1f}a\u{1f}b\u{1f}c",
+            "",
+            "run",
+            "run:",
+            "idle:-1",
+            "idle:x",
+            "shell:",
+            "format-disk",
+            "prepare:",
+            "work:make",
+            "work:init\u{1f}\u{1f}x",
+            "work:other\u{1f}a\u{1f}b",
+            "work:init\u{1f}a\u{1f}b\u{1f}c",
         ] {
             assert!(matches!(Request::parse(nonsense), Request::Unknown(_)), "{nonsense:?}");
         }

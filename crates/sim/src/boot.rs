@@ -45,12 +45,23 @@ pub struct GuestExit {
     pub reached_limit: bool,
     /// The step of a workload that failed; none if there is none, or it is not a workload.
     pub failed: Option<Step>,
+    /// Page faults of the region of interest of a workload, as the guest's kernel counts them.
+    pub faults: Option<GuestFaults>,
     /// What the kernel reported about itself; absent after a restore, because it reports that once.
     pub report: Option<GuestReport>,
     /// The output of the guest's irqlab, line by line.
     pub output: Vec<String>,
     /// From the start of QEMU to the end.
     pub wall: Duration,
+}
+
+/// Page faults of all CPUs, from `/proc/vmstat` of the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GuestFaults {
+    /// All of them.
+    pub all: u64,
+    /// Those that waited for a disk.
+    pub major: u64,
 }
 
 /// A step of a workload.
@@ -193,6 +204,7 @@ pub fn follow_saving(
     let mut output = Output::default();
     let mut reached_limit = false;
     let mut failed = None;
+    let mut faults = None;
     let ended = loop {
         let event = vm.next(deadline.min(Instant::now() + STOP_POLL))?;
         // Ctrl-C also reaches QEMU, whose end is then no failure.
@@ -209,6 +221,7 @@ pub fn follow_saving(
                     deadline = deadline.min(Instant::now() + POWER_OFF_TIMEOUT);
                 }
                 Message::Limit => reached_limit = true,
+                Message::Faults { all, major } => faults = Some(GuestFaults { all, major }),
                 Message::Step { name, .. } => failed = Step::named(&name),
                 Message::Output { line } => output.push(line),
                 _ => {}
@@ -227,7 +240,15 @@ pub fn follow_saving(
     // A restored machine was up before, and does not report again.
     let is_up = vm.is_restored() || report.is_some();
     let exit = |status, reached_limit| {
-        Ok(Some(GuestExit { status, reached_limit, failed, report, output: output.lines, wall }))
+        Ok(Some(GuestExit {
+            status,
+            reached_limit,
+            failed,
+            faults,
+            report,
+            output: output.lines,
+            wall,
+        }))
     };
     match (status, ended) {
         (Some(status), Some(_)) => exit(status, reached_limit),

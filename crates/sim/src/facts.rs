@@ -162,7 +162,11 @@ fn receive(vm: &mut Vm, scratch: &Path) -> Result<Received> {
                 vm.quit()?;
                 return Ok(received);
             }
-            Message::Ready | Message::Limit | Message::Step { .. } | Message::Output { .. } => {}
+            Message::Ready
+            | Message::Limit
+            | Message::Step { .. }
+            | Message::Faults { .. }
+            | Message::Output { .. } => {}
         }
     }
 }

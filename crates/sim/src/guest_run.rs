@@ -179,7 +179,15 @@ mod tests {
 
     fn read(status: u8, output: &[String]) -> std::result::Result<HandlersResponse, BenchError> {
         let (output, wall) = (output.to_vec(), Duration::ZERO);
-        response(&GuestExit { status, reached_limit: false, failed: None, report: None, output, wall })
+        response(&GuestExit {
+            status,
+            reached_limit: false,
+            failed: None,
+            faults: None,
+            report: None,
+            output,
+            wall,
+        })
     }
 
     #[test]

@@ -167,8 +167,7 @@ fn parse(name: &str, text: &str, files: Vec<RootFile>, cpus: u32) -> Result<Work
         invalid(format!("has no form for {cpus} CPUs; there are: {}", all.join(", ")))
     })?;
     let disks = form.disks.iter().map(|disk| disk.parse().map_err(invalid));
-    let root =
-        RootSpec { packages: text.packages, files, users: text.users, omit: text.omit };
+    let root = RootSpec { packages: text.packages, files, users: text.users, omit: text.omit };
     let workload = Workload {
         name: name.to_owned(),
         about: text.about,
@@ -313,7 +312,8 @@ impl Outcome {
     #[must_use]
     pub fn failure(&self) -> Option<String> {
         let output = || {
-            let lines: Vec<String> = self.output.lines().map(|line| format!("  | {line}")).collect();
+            let lines: Vec<String> =
+                self.output.lines().map(|line| format!("  | {line}")).collect();
             format!("last lines of the console:\n{}", lines.join("\n"))
         };
         let status = self.exit.status;
@@ -326,7 +326,8 @@ impl Outcome {
             return Some(format!("{limit} {where_it_was}\n{}", output()));
         }
         if status != 0 {
-            let step = self.exit.failed.map_or_else(|| "the workload".to_owned(), |step| step.to_string());
+            let step =
+                self.exit.failed.map_or_else(|| "the workload".to_owned(), |step| step.to_string());
             return Some(format!("{step} failed in the guest with status {status}\n{}", output()));
         }
         if let Some(broken) = self.accounting.broken.first() {
@@ -390,7 +391,7 @@ mod tests {
             assert!(error.contains("no form for 3 CPUs; there are: 1, 8"), "{error}");
         }
         let error = find("nosuch", 1).unwrap_err().to_string();
-        assert!(error.contains("no workload \"nosuch\"; there are: ") , "{error}");
+        assert!(error.contains("no workload \"nosuch\"; there are: "), "{error}");
     }
 
     #[test]

@@ -415,6 +415,21 @@ bool bignum_gcd(struct bignum *divisor, const struct bignum *one, const struct b
     return is_fine;
 }
 
+/* A power of two that is above the square root of a number; 0 for 0. */
+static bool power_above(struct bignum *power, const struct bignum *number)
+{
+    size_t half = (number->count + 1) / 2;
+
+    if (!bignum_set(power, 0) || !reserve(power, half + 1))
+        return false;
+    if (number->count == 0)
+        return true;
+    memset(power->digits, 0, (half + 1) * sizeof(*power->digits));
+    power->digits[half] = 1;
+    power->count = half + 1;
+    return true;
+}
+
 /* Newton's iteration from above: each step is nearer, until one is not. */
 bool bignum_square_root(struct bignum *root, const struct bignum *number)
 {
@@ -424,7 +439,7 @@ bool bignum_square_root(struct bignum *root, const struct bignum *number)
     bignum_init(&guess);
     bignum_init(&next);
     bignum_init(&unused);
-    is_fine = bignum_add(&guess, number, &unused) && scale(&guess, 1, 0);
+    is_fine = power_above(&guess, number);
     while (is_fine && guess.count > 0) {
         is_fine = bignum_divide(&next, &unused, number, &guess) &&
                   bignum_add(&next, &next, &guess);

@@ -332,3 +332,70 @@ bool calendar_print_duration(int64_t seconds, struct text *out)
     }
     return is_fine && (!is_empty || text_add_string(out, "0s"));
 }
+
+/* Counts the days from one date to another that are neither Saturday nor Sunday, without the
+ * second one. */
+int64_t calendar_working_days(const struct date *from, const struct date *to)
+{
+    int64_t start = calendar_to_days(from), days = calendar_to_days(to) - start;
+    int64_t working = days / 7 * 5;
+
+    for (int64_t day = days / 7 * 7; day < days; day++) {
+        struct date date = calendar_from_days(start + day);
+
+        working += calendar_weekday(&date) < 5;
+    }
+    return working;
+}
+
+/* The n-th such weekday of a month, from 1; from the end if n is below 0. */
+bool calendar_nth_weekday(int year, int month, int weekday, int n, struct date *date)
+{
+    struct date first = { year, month, 1 };
+    int days = calendar_days_in_month(year, month), count, place;
+
+    if (days == 0 || weekday < 0 || weekday > 6 || n == 0)
+        return false;
+    place = (weekday - calendar_weekday(&first) + 7) % 7 + 1;
+    count = (days - place) / 7 + 1;
+    if (n < 0)
+        n += count + 1;
+    if (n < 1 || n > count)
+        return false;
+    *date = first;
+    date->day = place + 7 * (n - 1);
+    return true;
+}
+
+/* Years, months and days between two dates, the first of which is not later. */
+bool calendar_age(const struct date *from, const struct date *to, struct date *age)
+{
+    struct date moved;
+
+    if (calendar_to_days(from) > calendar_to_days(to))
+        return false;
+    age->month = (to->year - from->year) * 12 + to->month - from->month;
+    moved = calendar_add_months(from, age->month);
+    if (calendar_to_days(&moved) > calendar_to_days(to))
+        moved = calendar_add_months(from, --age->month);
+    age->day = (int)(calendar_to_days(to) - calendar_to_days(&moved));
+    age->year = age->month / 12;
+    age->month %= 12;
+    return true;
+}
+
+/* The number of a day in the count of Scaliger, at noon. */
+int64_t calendar_julian_day(const struct date *date)
+{
+    return calendar_to_days(date) + 2440588;
+}
+
+/* How old the moon is, in tenths of days since it was new, by its mean period. */
+int calendar_moon_age(const struct date *date)
+{
+    /* It was new on 2000-01-06; 29.530589 days, in millionths. */
+    static const struct date new_moon = { 2000, 1, 6 };
+    int64_t days = calendar_to_days(date) - calendar_to_days(&new_moon);
+
+    return (int)(floor_modulo(days * 1000000, 29530589) / 100000);
+}

@@ -331,3 +331,70 @@ double diff_similarity(const char *one, const char *other)
     diff_free(&edits);
     return similarity;
 }
+
+/* The longest sequence of bytes that two strings have in common, not necessarily side by side. */
+bool diff_common(const char *one, const char *other, struct text *out)
+{
+    size_t rows = strlen(one) + 1, columns = strlen(other) + 1, row, column;
+    uint32_t *lengths = calloc(rows * columns, sizeof(*lengths));
+    bool is_fine = lengths != NULL;
+
+    if (!is_fine)
+        return false;
+    /* From the ends, so that the sequence can be followed forwards. */
+    for (row = rows - 1; row-- > 0;) {
+        for (column = columns - 1; column-- > 0;) {
+            uint32_t below = lengths[(row + 1) * columns + column];
+            uint32_t right = lengths[row * columns + column + 1];
+            uint32_t longest = below > right ? below : right;
+
+            if (one[row] == other[column])
+                longest = lengths[(row + 1) * columns + column + 1] + 1;
+            lengths[row * columns + column] = longest;
+        }
+    }
+    row = 0;
+    column = 0;
+    while (is_fine && one[row] != '\0' && other[column] != '\0') {
+        uint32_t here = lengths[row * columns + column];
+
+        if (one[row] == other[column]) {
+            is_fine = text_add_char(out, one[row]);
+            row++;
+            column++;
+        } else if (lengths[(row + 1) * columns + column] == here) {
+            row++;
+        } else {
+            column++;
+        }
+    }
+    free(lengths);
+    return is_fine;
+}
+
+/* Prints both texts side by side, in columns of a width. */
+bool diff_print_columns(const char *old_text, const char *new_text, size_t width, struct text *out)
+{
+    struct lines old_lines = { NULL, 0 }, new_lines = { NULL, 0 };
+    struct edit_list edits = { NULL, 0, 0 };
+    bool is_fine = split(old_text, &old_lines) && split(new_text, &new_lines) &&
+                   diff_of(&old_lines, &new_lines, &edits);
+
+    for (size_t edit = 0; is_fine && edit < edits.count; edit++) {
+        const struct edit *one = &edits.edits[edit];
+        const struct line none = { "", 0, 0 };
+        const struct line *left =
+            one->kind == EDIT_INSERT ? &none : &old_lines.list[one->old_line];
+        const struct line *right =
+            one->kind == EDIT_REMOVE ? &none : &new_lines.list[one->new_line];
+        size_t left_shown = left->length < width ? left->length : width;
+        size_t right_shown = right->length < width ? right->length : width;
+
+        is_fine = text_add_format(out, "%-*.*s %c %.*s\n", (int)width, (int)left_shown,
+                                  left->start, "|<>"[one->kind], (int)right_shown, right->start);
+    }
+    diff_free(&edits);
+    free(old_lines.list);
+    free(new_lines.list);
+    return is_fine;
+}

@@ -336,3 +336,79 @@ uint64_t siphash_of(const uint8_t key[16], const void *bytes, size_t length)
         sip_round(v);
     return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
+
+static void sha1_block(uint32_t state[5], const uint8_t block[64])
+{
+    uint32_t words[80], a = state[0], b = state[1], c = state[2], d = state[3], e = state[4];
+
+    for (unsigned word = 0; word < 16; word++)
+        words[word] = read_big(block + 4 * word);
+    for (unsigned word = 16; word < 80; word++)
+        words[word] = rotate_left(
+            words[word - 3] ^ words[word - 8] ^ words[word - 14] ^ words[word - 16], 1);
+    for (unsigned round = 0; round < 80; round++) {
+        uint32_t mix, constant, next;
+
+        if (round < 20) {
+            mix = (b & c) | (~b & d);
+            constant = 0x5a827999;
+        } else if (round < 40) {
+            mix = b ^ c ^ d;
+            constant = 0x6ed9eba1;
+        } else if (round < 60) {
+            mix = (b & c) | (b & d) | (c & d);
+            constant = 0x8f1bbcdc;
+        } else {
+            mix = b ^ c ^ d;
+            constant = 0xca62c1d6;
+        }
+        next = rotate_left(a, 5) + mix + e + constant + words[round];
+        e = d;
+        d = c;
+        c = rotate_left(b, 30);
+        b = a;
+        a = next;
+    }
+    state[0] += a;
+    state[1] += b;
+    state[2] += c;
+    state[3] += d;
+    state[4] += e;
+}
+
+void sha1_of(const void *bytes, size_t length, char hex[41])
+{
+    uint32_t state[5] = { 0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476, 0xc3d2e1f0 };
+    const uint8_t *from = bytes;
+    size_t rest = length % 64, last = rest < 56 ? 64 : 128;
+    uint8_t tail[128] = { 0 }, out[20];
+
+    for (size_t at = 0; at + 64 <= length; at += 64)
+        sha1_block(state, from + at);
+    if (rest > 0)
+        memcpy(tail, from + length - rest, rest);
+    tail[rest] = 0x80;
+    write_big(tail + last - 8, (uint32_t)((uint64_t)length >> 29));
+    write_big(tail + last - 4, (uint32_t)(length << 3));
+    for (size_t at = 0; at < last; at += 64)
+        sha1_block(state, tail + at);
+    for (unsigned word = 0; word < 5; word++)
+        write_big(out + 4 * word, state[word]);
+    print_hex(out, 20, hex);
+}
+
+/* The check sum of the Internet: the sum of 16-bit words with the carry added again. */
+uint16_t internet_sum_of(const void *bytes, size_t length)
+{
+    const uint8_t *from = bytes;
+    uint32_t sum = 0;
+
+    for (size_t at = 0; at < length; at += 2) {
+        sum += (uint32_t)from[at] << 8;
+        if (at + 1 < length)
+            sum += from[at + 1];
+    }
+    while (sum >> 16 != 0)
+        sum = (sum & 0xffff) + (sum >> 16);
+    return (uint16_t)~sum;
+}

@@ -231,3 +231,143 @@ size_t hash_sorted_keys(const struct hash *hash, const char ***keys)
     qsort(*keys, count, sizeof(**keys), by_key);
     return count;
 }
+
+/* Copies all entries of a table to an empty one. */
+bool hash_copy(struct hash *to, const struct hash *from)
+{
+    hash_init(to);
+    for (size_t slot = 0; slot < from->capacity; slot++) {
+        const struct hash_slot *entry = &from->slots[slot];
+
+        if (entry->key != NULL && !hash_put(to, entry->key, entry->value)) {
+            hash_free(to);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Adds the values of a table to those of another one. */
+bool hash_merge(struct hash *into, const struct hash *from)
+{
+    for (size_t slot = 0; slot < from->capacity; slot++) {
+        const struct hash_slot *entry = &from->slots[slot];
+
+        if (entry->key != NULL && !hash_add(into, entry->key, entry->value))
+            return false;
+    }
+    return true;
+}
+
+/* Removes the keys that another table does not have; returns how many there were. */
+size_t hash_retain(struct hash *hash, const struct hash *wanted)
+{
+    const char **keys;
+    size_t count = hash_sorted_keys(hash, &keys), removed = 0;
+
+    for (size_t key = 0; key < count; key++) {
+        int64_t value;
+
+        if (!hash_get(wanted, keys[key], &value))
+            removed += hash_remove(hash, keys[key]);
+    }
+    free(keys);
+    return removed;
+}
+
+bool hash_is_equal(const struct hash *one, const struct hash *other)
+{
+    if (one->used != other->used)
+        return false;
+    for (size_t slot = 0; slot < one->capacity; slot++) {
+        const struct hash_slot *entry = &one->slots[slot];
+        int64_t value;
+
+        if (entry->key != NULL &&
+            (!hash_get(other, entry->key, &value) || value != entry->value))
+            return false;
+    }
+    return true;
+}
+
+/* Prints the entries in the order of their keys, a line each. */
+bool hash_print(const struct hash *hash, struct text *out)
+{
+    const char **keys;
+    size_t count = hash_sorted_keys(hash, &keys);
+    bool is_fine = true;
+
+    for (size_t key = 0; is_fine && key < count; key++) {
+        int64_t value = 0;
+
+        hash_get(hash, keys[key], &value);
+        is_fine = text_add_format(out, "%s=%lld\n", keys[key], (long long)value);
+    }
+    free(keys);
+    return is_fine;
+}
+
+/* Reads what hash_print has written; false if a line has no number. */
+bool hash_parse(struct hash *hash, const char *lines)
+{
+    while (*lines != '\0') {
+        size_t length = strcspn(lines, "\n");
+        const char *equals = memchr(lines, '=', length);
+        char *key, *end;
+        int64_t value;
+        bool is_fine;
+
+        if (equals == NULL)
+            return false;
+        value = strtoll(equals + 1, &end, 10);
+        if (end == equals + 1 || end != lines + length)
+            return false;
+        key = strndup(lines, (size_t)(equals - lines));
+        is_fine = key != NULL && hash_put(hash, key, value);
+        free(key);
+        if (!is_fine)
+            return false;
+        lines += length + (lines[length] == '\n');
+    }
+    return true;
+}
+
+/* An entry for the order by values. */
+struct ranked {
+    const char *key;
+    int64_t value;
+};
+
+/* The largest values first; equal ones by their keys. */
+static int by_value(const void *one, const void *other)
+{
+    const struct ranked *a = one, *b = other;
+
+    if (a->value != b->value)
+        return a->value > b->value ? -1 : 1;
+    return strcmp(a->key, b->key);
+}
+
+/* Prints the entries with the largest values, at most so many. */
+bool hash_print_top(const struct hash *hash, size_t most, struct text *out)
+{
+    struct ranked *ranked = malloc((hash->used + 1) * sizeof(*ranked));
+    size_t count = 0;
+    bool is_fine = ranked != NULL;
+
+    for (size_t slot = 0; is_fine && slot < hash->capacity; slot++) {
+        const struct hash_slot *entry = &hash->slots[slot];
+
+        if (entry->key != NULL) {
+            ranked[count].key = entry->key;
+            ranked[count++].value = entry->value;
+        }
+    }
+    if (is_fine)
+        sort_quick(ranked, count, sizeof(*ranked), by_value);
+    for (size_t place = 0; is_fine && place < count && place < most; place++)
+        is_fine = text_add_format(out, "%lld %s\n", (long long)ranked[place].value,
+                                  ranked[place].key);
+    free(ranked);
+    return is_fine;
+}

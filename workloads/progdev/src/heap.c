@@ -333,3 +333,85 @@ size_t sort_unique(void *base, size_t count, size_t width, compare compare)
     }
     return kept;
 }
+
+/* Moves the item that would be at a place in order to that place: by Hoare's selection. */
+void sort_select(void *base, size_t count, size_t width, size_t place, compare compare)
+{
+    size_t low = 0, high = count;
+
+    if (width > WIDTH_MAX || place >= count) {
+        sort_heap(base, count, width, compare);
+        return;
+    }
+    while (high - low > SHORT) {
+        char pivot[WIDTH_MAX];
+        size_t left = low, right = high - 1;
+
+        memcpy(pivot, at(base, low + (high - low) / 2, width), width);
+        while (left <= right) {
+            while (compare(at(base, left, width), pivot) < 0)
+                left++;
+            while (compare(at(base, right, width), pivot) > 0)
+                right--;
+            if (left > right)
+                break;
+            swap(at(base, left, width), at(base, right, width), width);
+            left++;
+            if (right == 0)
+                break;
+            right--;
+        }
+        if (place <= right)
+            high = right + 1;
+        else if (place >= left)
+            low = left;
+        else
+            return;
+    }
+    sort_insertion(at(base, low, width), high - low, width, compare);
+}
+
+/* By gaps that shrink, after Shell and Ciura. */
+void sort_shell(void *base, size_t count, size_t width, compare compare)
+{
+    static const size_t gaps[] = { 701, 301, 132, 57, 23, 10, 4, 1 };
+
+    for (size_t step = 0; step < sizeof(gaps) / sizeof(gaps[0]); step++) {
+        size_t gap = gaps[step];
+
+        for (size_t next = gap; next < count; next++) {
+            for (size_t place = next; place >= gap; place -= gap) {
+                if (compare(at(base, place - gap, width), at(base, place, width)) <= 0)
+                    break;
+                swap(at(base, place - gap, width), at(base, place, width), width);
+            }
+        }
+    }
+}
+
+/* Counts the pairs that are in the wrong order, while it sorts by merging. */
+uint64_t sort_count_inversions(uint32_t *numbers, size_t count)
+{
+    size_t half = count / 2, left = 0, right = half;
+    uint64_t inversions;
+    uint32_t *merged;
+
+    if (count < 2)
+        return 0;
+    inversions = sort_count_inversions(numbers, half);
+    inversions += sort_count_inversions(numbers + half, count - half);
+    merged = malloc(count * sizeof(*merged));
+    if (merged == NULL)
+        return inversions;
+    for (size_t place = 0; place < count; place++) {
+        if (right >= count || (left < half && numbers[left] <= numbers[right])) {
+            merged[place] = numbers[left++];
+        } else {
+            merged[place] = numbers[right++];
+            inversions += half - left;
+        }
+    }
+    memcpy(numbers, merged, count * sizeof(*numbers));
+    free(merged);
+    return inversions;
+}

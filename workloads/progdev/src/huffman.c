@@ -247,3 +247,148 @@ double huffman_entropy(const uint8_t *data, size_t length)
     }
     return entropy;
 }
+
+/* Bits of a stream, the highest of each byte first. */
+struct bits {
+    struct bytes *out;
+    uint8_t waiting;
+    unsigned count;
+};
+
+static bool bits_add(struct bits *bits, uint64_t value, unsigned count)
+{
+    while (count-- > 0) {
+        bits->waiting = (uint8_t)(bits->waiting << 1 | (value >> count & 1));
+        if (++bits->count < 8)
+            continue;
+        if (!bytes_add(bits->out, bits->waiting))
+            return false;
+        bits->waiting = 0;
+        bits->count = 0;
+    }
+    return true;
+}
+
+/* Fills the last byte with zeros. */
+static bool bits_end(struct bits *bits)
+{
+    return bits->count == 0 || bits_add(bits, 0, 8 - bits->count);
+}
+
+static bool read_bit(const uint8_t *data, size_t length, size_t *at, unsigned *bit)
+{
+    if (*at >= length * 8)
+        return false;
+    *bit = data[*at / 8] >> (7 - *at % 8) & 1;
+    ++*at;
+    return true;
+}
+
+static unsigned bit_length(uint64_t value)
+{
+    unsigned length = 0;
+
+    for (; value > 0; value >>= 1)
+        length++;
+    return length;
+}
+
+/* Elias's gamma code: as many zeros as the number has further bits, then the number, from 1. */
+bool gamma_pack(const uint64_t *numbers, size_t count, struct bytes *out)
+{
+    struct bits bits = { out, 0, 0 };
+
+    for (size_t number = 0; number < count; number++) {
+        unsigned length = bit_length(numbers[number]);
+
+        if (length == 0 || !bits_add(&bits, 0, length - 1) ||
+            !bits_add(&bits, numbers[number], length))
+            return false;
+    }
+    return bits_end(&bits);
+}
+
+/* Reads so many numbers; false if the stream ends before. */
+bool gamma_unpack(const uint8_t *data, size_t length, uint64_t *numbers, size_t count)
+{
+    size_t at = 0;
+
+    for (size_t number = 0; number < count; number++) {
+        unsigned zeros = 0, bit = 0;
+
+        while (bit == 0) {
+            if (!read_bit(data, length, &at, &bit))
+                return false;
+            zeros += bit == 0;
+            if (zeros > 63)
+                return false;
+        }
+        numbers[number] = 1;
+        for (; zeros > 0; zeros--) {
+            if (!read_bit(data, length, &at, &bit))
+                return false;
+            numbers[number] = numbers[number] << 1 | bit;
+        }
+    }
+    return true;
+}
+
+/* Rice's code: the high part as so many ones and a zero, then the low bits. */
+bool rice_pack(const uint64_t *numbers, size_t count, unsigned low_bits, struct bytes *out)
+{
+    struct bits bits = { out, 0, 0 };
+
+    for (size_t number = 0; number < count; number++) {
+        uint64_t high = numbers[number] >> low_bits;
+
+        /* A code of this length is worse than any other. */
+        if (high > 1000)
+            return false;
+        for (; high > 0; high--) {
+            if (!bits_add(&bits, 1, 1))
+                return false;
+        }
+        if (!bits_add(&bits, 0, 1) || !bits_add(&bits, numbers[number], low_bits))
+            return false;
+    }
+    return bits_end(&bits);
+}
+
+/* The number of low bits with which Rice's code is shortest. */
+unsigned rice_best_bits(const uint64_t *numbers, size_t count)
+{
+    unsigned best = 0;
+    uint64_t shortest = UINT64_MAX;
+
+    for (unsigned low_bits = 0; low_bits < 32; low_bits++) {
+        uint64_t length = 0;
+
+        for (size_t number = 0; number < count; number++)
+            length += (numbers[number] >> low_bits) + 1 + low_bits;
+        if (length < shortest) {
+            shortest = length;
+            best = low_bits;
+        }
+    }
+    return best;
+}
+
+bool rice_unpack(const uint8_t *data, size_t length, unsigned low_bits, uint64_t *numbers,
+                 size_t count)
+{
+    size_t at = 0;
+
+    for (size_t number = 0; number < count; number++) {
+        unsigned bit;
+
+        numbers[number] = 0;
+        while (read_bit(data, length, &at, &bit) && bit == 1)
+            numbers[number]++;
+        for (unsigned low = 0; low < low_bits; low++) {
+            if (!read_bit(data, length, &at, &bit))
+                return false;
+            numbers[number] = numbers[number] << 1 | bit;
+        }
+    }
+    return true;
+}

@@ -58,6 +58,13 @@ void hash_visit(const struct hash *hash, hash_visitor visitor, void *context);
 size_t hash_longest_probe(const struct hash *hash);
 size_t hash_sorted_keys(const struct hash *hash, const char ***keys);
 
+bool hash_copy(struct hash *to, const struct hash *from);
+bool hash_merge(struct hash *into, const struct hash *from);
+size_t hash_retain(struct hash *hash, const struct hash *wanted);
+bool hash_is_equal(const struct hash *one, const struct hash *other);
+bool hash_print(const struct hash *hash, struct text *out);
+bool hash_parse(struct hash *hash, const char *lines);
+bool hash_print_top(const struct hash *hash, size_t most, struct text *out);
 /* tree.c: a red-black tree of numbers. */
 struct tree_node {
     int64_t key;
@@ -85,6 +92,13 @@ bool tree_remove(struct tree *tree, int64_t key);
 int tree_check(const struct tree *tree);
 size_t tree_height(const struct tree *tree);
 
+size_t tree_count_range(const struct tree *tree, int64_t low, int64_t high);
+struct tree_node *tree_at_most(const struct tree *tree, int64_t key);
+struct tree_node *tree_nearest(const struct tree *tree, int64_t key);
+bool tree_balance(struct tree *tree);
+bool tree_unite(struct tree *into, const struct tree *from);
+size_t tree_count_common(const struct tree *one, const struct tree *other);
+uint64_t tree_largest_gap(const struct tree *tree);
 /* heap.c: a priority queue, and ways to sort. */
 struct heap {
     int64_t *keys;
@@ -109,6 +123,9 @@ bool sort_is_sorted(const void *base, size_t count, size_t width, compare compar
 size_t sort_search(const void *key, const void *base, size_t count, size_t width, compare compare);
 size_t sort_unique(void *base, size_t count, size_t width, compare compare);
 
+void sort_select(void *base, size_t count, size_t width, size_t place, compare compare);
+void sort_shell(void *base, size_t count, size_t width, compare compare);
+uint64_t sort_count_inversions(uint32_t *numbers, size_t count);
 /* matrix.c: matrices of real numbers. */
 struct matrix {
     size_t rows;
@@ -202,6 +219,9 @@ const char *token_name(enum token_kind kind);
 bool token_text(const struct token *token, struct text *out);
 size_t lexer_count(const char *source, size_t counts[TOKEN_ERROR + 1]);
 
+bool lexer_format(const char *source, struct text *out);
+bool lexer_is_balanced(const char *source);
+bool lexer_count_names(const char *source, struct hash *names);
 /* interp.c: a compiler of that language to byte code, and the machine that executes it. */
 bool interp_run(const char *source, struct text *output, uint64_t steps_max, const char **error);
 
@@ -263,6 +283,11 @@ bool calendar_print_month(int year, int month, struct text *out);
 bool calendar_parse_duration(const char *string, int64_t *seconds);
 bool calendar_print_duration(int64_t seconds, struct text *out);
 
+int64_t calendar_working_days(const struct date *from, const struct date *to);
+bool calendar_nth_weekday(int year, int month, int weekday, int n, struct date *date);
+bool calendar_age(const struct date *from, const struct date *to, struct date *age);
+int64_t calendar_julian_day(const struct date *date);
+int calendar_moon_age(const struct date *date);
 /* diff.c: what differs between two texts, line by line. */
 enum edit_kind { EDIT_KEEP, EDIT_REMOVE, EDIT_INSERT };
 
@@ -284,6 +309,8 @@ bool diff_print(const char *old_text, const char *new_text, size_t context, stru
 bool diff_apply(const char *old_text, const char *patch, struct text *out);
 double diff_similarity(const char *one, const char *other);
 
+bool diff_common(const char *one, const char *other, struct text *out);
+bool diff_print_columns(const char *old_text, const char *new_text, size_t width, struct text *out);
 /* digest.c: check sums. */
 struct sha256 {
     uint32_t state[8];
@@ -303,6 +330,8 @@ uint64_t siphash_of(const uint8_t key[16], const void *bytes, size_t length);
 void hmac_sha256_of(const void *key, size_t key_length, const void *bytes, size_t length,
                     char hex[65]);
 
+void sha1_of(const void *bytes, size_t length, char hex[41]);
+uint16_t internet_sum_of(const void *bytes, size_t length);
 /* graph.c: directed graphs with lengths. */
 struct edge {
     size_t from;
@@ -356,6 +385,16 @@ bool run_length_unpack(const uint8_t *data, size_t length, struct bytes *out);
 bool move_to_front(const uint8_t *data, size_t length, struct bytes *out);
 bool move_to_front_back(const uint8_t *data, size_t length, struct bytes *out);
 
+bool gamma_pack(const uint64_t *numbers, size_t count, struct bytes *out);
+bool gamma_unpack(const uint8_t *data, size_t length, uint64_t *numbers, size_t count);
+bool rice_pack(const uint64_t *numbers, size_t count, unsigned low_bits, struct bytes *out);
+bool rice_unpack(const uint8_t *data, size_t length, unsigned low_bits, uint64_t *numbers,
+                 size_t count);
+unsigned rice_best_bits(const uint64_t *numbers, size_t count);
+bool block_sort(const uint8_t *data, size_t length, struct bytes *out);
+bool block_sort_back(const uint8_t *data, size_t length, struct bytes *out);
+bool delta_pack(const uint8_t *data, size_t length, struct bytes *out);
+bool delta_unpack(const uint8_t *data, size_t length, struct bytes *out);
 /* json.c: values of JSON. */
 enum json_kind { JSON_NULL, JSON_BOOL, JSON_NUMBER, JSON_STRING, JSON_ARRAY, JSON_OBJECT };
 
@@ -411,4 +450,19 @@ double chi_square(const uint64_t *observed, const double *expected, size_t count
 double kolmogorov_distance(double *values, size_t count);
 bool histogram_print(const double *values, size_t count, size_t bins, struct text *out);
 
+struct line_fit {
+    double slope;
+    double intercept;
+    double deviation;
+    double slope_error;
+};
+
+bool fit_line(const double *x, const double *y, size_t count, struct line_fit *fit);
+bool bootstrap_mean(struct random *random, const double *values, size_t count, size_t rounds,
+                    double level, double *low, double *high);
+void reservoir_add(struct random *random, double *kept, size_t capacity, size_t *seen,
+                   double value);
+double binomial(unsigned tries, unsigned hits, double chance);
+size_t random_walk(struct random *random, size_t steps, int64_t *farthest);
+double random_pi(struct random *random, size_t points);
 #endif

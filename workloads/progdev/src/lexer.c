@@ -309,3 +309,97 @@ size_t lexer_count(const char *source, size_t counts[TOKEN_ERROR + 1])
             return count;
     }
 }
+
+/* Prints a source again with one blank between words and the indentation of its blocks. */
+bool lexer_format(const char *source, struct text *out)
+{
+    struct lexer lexer;
+    size_t depth = 0;
+    bool starts_line = true;
+
+    lexer_init(&lexer, source);
+    for (;;) {
+        struct token token = lexer_next(&lexer);
+
+        if (token.kind == TOKEN_END)
+            return true;
+        if (token.kind == TOKEN_ERROR)
+            return false;
+        if (token.kind == TOKEN_CLOSE_BRACE) {
+            depth -= depth > 0;
+            if (!starts_line)
+                text_add_char(out, '\n');
+            starts_line = true;
+        }
+        if (starts_line)
+            text_add_format(out, "%*s", (int)(4 * depth), "");
+        else if (token.kind != TOKEN_SEMICOLON && token.kind != TOKEN_COMMA &&
+                 token.kind != TOKEN_CLOSE)
+            text_add_char(out, ' ');
+        if (!text_add(out, token.start, token.length))
+            return false;
+        starts_line = token.kind == TOKEN_OPEN_BRACE || token.kind == TOKEN_CLOSE_BRACE ||
+                      token.kind == TOKEN_SEMICOLON;
+        depth += token.kind == TOKEN_OPEN_BRACE;
+        if (starts_line)
+            text_add_char(out, '\n');
+    }
+}
+
+/* Whether the brackets of a source are closed in the right order. */
+bool lexer_is_balanced(const char *source)
+{
+    enum token_kind open[64];
+    size_t depth = 0;
+    struct lexer lexer;
+
+    lexer_init(&lexer, source);
+    for (;;) {
+        struct token token = lexer_next(&lexer);
+
+        switch (token.kind) {
+        case TOKEN_OPEN:
+        case TOKEN_OPEN_BRACE:
+            if (depth == sizeof(open) / sizeof(open[0]))
+                return false;
+            open[depth++] = token.kind;
+            break;
+        case TOKEN_CLOSE:
+        case TOKEN_CLOSE_BRACE:
+            if (depth == 0 || open[--depth] + 1 != token.kind)
+                return false;
+            break;
+        case TOKEN_END:
+            return depth == 0;
+        case TOKEN_ERROR:
+            return false;
+        default:
+            break;
+        }
+    }
+}
+
+/* Counts how often each name is used. */
+bool lexer_count_names(const char *source, struct hash *names)
+{
+    struct lexer lexer;
+    struct text name;
+    bool is_fine = true;
+
+    lexer_init(&lexer, source);
+    text_init(&name);
+    while (is_fine) {
+        struct token token = lexer_next(&lexer);
+
+        if (token.kind == TOKEN_END || token.kind == TOKEN_ERROR) {
+            is_fine = token.kind == TOKEN_END;
+            break;
+        }
+        if (token.kind != TOKEN_NAME)
+            continue;
+        text_clear(&name);
+        is_fine = token_text(&token, &name) && hash_add(names, name.bytes, 1);
+    }
+    text_free(&name);
+    return is_fine;
+}

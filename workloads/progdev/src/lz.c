@@ -281,3 +281,114 @@ bool move_to_front_back(const uint8_t *data, size_t length, struct bytes *out)
     }
     return true;
 }
+
+/* A rotation of a block, by where it starts. */
+struct rotation {
+    const uint8_t *block;
+    size_t length;
+    size_t start;
+};
+
+static int by_rotation(const void *one, const void *other)
+{
+    const struct rotation *a = one, *b = other;
+    size_t place = 0;
+
+    while (place < a->length) {
+        uint8_t x = a->block[(a->start + place) % a->length];
+        uint8_t y = b->block[(b->start + place) % b->length];
+
+        if (x != y)
+            return x < y ? -1 : 1;
+        place++;
+    }
+    return (a->start > b->start) - (a->start < b->start);
+}
+
+/* The transform of Burrows and Wheeler: the last bytes of all rotations in order, after the place
+ * of the block itself (4 bytes, the lowest first). */
+bool block_sort(const uint8_t *data, size_t length, struct bytes *out)
+{
+    struct rotation *rotations = malloc((length + 1) * sizeof(*rotations));
+    size_t first = 0;
+    bool is_fine = rotations != NULL && length < UINT32_MAX;
+
+    for (size_t start = 0; is_fine && start < length; start++) {
+        rotations[start].block = data;
+        rotations[start].length = length;
+        rotations[start].start = start;
+    }
+    if (is_fine)
+        sort_quick(rotations, length, sizeof(*rotations), by_rotation);
+    for (size_t place = 0; is_fine && place < length; place++) {
+        if (rotations[place].start == 0)
+            first = place;
+    }
+    for (unsigned byte = 0; is_fine && byte < 4; byte++)
+        is_fine = bytes_add(out, (uint8_t)(first >> (8 * byte)));
+    for (size_t place = 0; is_fine && place < length; place++) {
+        size_t last = (rotations[place].start + length - 1) % length;
+
+        is_fine = bytes_add(out, data[last]);
+    }
+    free(rotations);
+    return is_fine;
+}
+
+/* Follows the transform back: the place of a byte among its equals is the same in both columns. */
+bool block_sort_back(const uint8_t *data, size_t length, struct bytes *out)
+{
+    size_t counts[257] = { 0 }, place = 0, *next;
+    bool is_fine = true;
+
+    if (length < 4)
+        return false;
+    for (unsigned byte = 0; byte < 4; byte++)
+        place |= (size_t)data[byte] << (8 * byte);
+    data += 4;
+    length -= 4;
+    if (length == 0)
+        return true;
+    next = malloc(length * sizeof(*next));
+    if (next == NULL || place >= length) {
+        free(next);
+        return false;
+    }
+    for (size_t at = 0; at < length; at++)
+        counts[data[at] + 1]++;
+    for (size_t byte = 1; byte <= 256; byte++)
+        counts[byte] += counts[byte - 1];
+    for (size_t at = 0; at < length; at++)
+        next[counts[data[at]]++] = at;
+    for (size_t at = 0; is_fine && at < length; at++) {
+        place = next[place];
+        is_fine = bytes_add(out, data[place]);
+    }
+    free(next);
+    return is_fine;
+}
+
+/* Each byte as its difference from the one before. */
+bool delta_pack(const uint8_t *data, size_t length, struct bytes *out)
+{
+    uint8_t last = 0;
+
+    for (size_t at = 0; at < length; at++) {
+        if (!bytes_add(out, (uint8_t)(data[at] - last)))
+            return false;
+        last = data[at];
+    }
+    return true;
+}
+
+bool delta_unpack(const uint8_t *data, size_t length, struct bytes *out)
+{
+    uint8_t last = 0;
+
+    for (size_t at = 0; at < length; at++) {
+        last = (uint8_t)(last + data[at]);
+        if (!bytes_add(out, last))
+            return false;
+    }
+    return true;
+}

@@ -275,3 +275,118 @@ bool histogram_print(const double *values, size_t count, size_t bins, struct tex
                             counts[bin], most);
     return is_fine;
 }
+
+/* The straight line with the least squares of differences. */
+bool fit_line(const double *x, const double *y, size_t count, struct line_fit *fit)
+{
+    struct sum sum_x = { 0, 0 }, sum_y = { 0, 0 };
+    double mean_x, mean_y, both = 0, square = 0, rest = 0;
+
+    if (count < 3)
+        return false;
+    for (size_t place = 0; place < count; place++) {
+        sum_add(&sum_x, x[place]);
+        sum_add(&sum_y, y[place]);
+    }
+    mean_x = sum_of(&sum_x) / (double)count;
+    mean_y = sum_of(&sum_y) / (double)count;
+    for (size_t place = 0; place < count; place++) {
+        both += (x[place] - mean_x) * (y[place] - mean_y);
+        square += (x[place] - mean_x) * (x[place] - mean_x);
+    }
+    if (square <= 0)
+        return false;
+    fit->slope = both / square;
+    fit->intercept = mean_y - fit->slope * mean_x;
+    for (size_t place = 0; place < count; place++) {
+        double off = y[place] - fit->intercept - fit->slope * x[place];
+
+        rest += off * off;
+    }
+    fit->deviation = sqrt(rest / (double)(count - 2));
+    fit->slope_error = fit->deviation / sqrt(square);
+    return true;
+}
+
+/* An interval of the mean by Efron's bootstrap: means of samples that are drawn from the sample. */
+bool bootstrap_mean(struct random *random, const double *values, size_t count, size_t rounds,
+                    double level, double *low, double *high)
+{
+    double *means = malloc((rounds + 1) * sizeof(*means));
+
+    if (means == NULL || count == 0 || rounds == 0) {
+        free(means);
+        return false;
+    }
+    for (size_t round = 0; round < rounds; round++) {
+        struct sum sum = { 0, 0 };
+
+        for (size_t draw = 0; draw < count; draw++)
+            sum_add(&sum, values[random_below(random, count)]);
+        means[round] = sum_of(&sum) / (double)count;
+    }
+    sort_merge(means, rounds, sizeof(*means), by_value);
+    *low = quantile(means, rounds, (1 - level) / 2);
+    *high = quantile(means, rounds, (1 + level) / 2);
+    free(means);
+    return true;
+}
+
+/* A sample of at most `capacity` values of a stream, each equally likely: Vitter's reservoir. */
+void reservoir_add(struct random *random, double *kept, size_t capacity, size_t *seen,
+                   double value)
+{
+    uint64_t place = *seen;
+
+    ++*seen;
+    if (place >= capacity)
+        place = random_below(random, *seen);
+    if (place < capacity)
+        kept[place] = value;
+}
+
+/* How often a sum of so many coins comes, by the recurrence of binomial coefficients. */
+double binomial(unsigned tries, unsigned hits, double chance)
+{
+    double logarithm = 0;
+
+    if (hits > tries || chance < 0 || chance > 1)
+        return 0;
+    if (chance == 0 || chance == 1)
+        return hits == (chance == 0 ? 0 : tries);
+    for (unsigned hit = 1; hit <= hits; hit++)
+        logarithm += log((double)(tries - hits + hit) / (double)hit);
+    logarithm += hits * log(chance) + (tries - hits) * log1p(-chance);
+    return exp(logarithm);
+}
+
+/* A walk that is reflected at 0; returns how often it was there. */
+size_t random_walk(struct random *random, size_t steps, int64_t *farthest)
+{
+    int64_t place = 0;
+    size_t visits = 0;
+
+    *farthest = 0;
+    for (size_t step = 0; step < steps; step++) {
+        bool up = random_next(random) >> 63;
+
+        place += up || place == 0 ? 1 : -1;
+        visits += place == 0;
+        if (place > *farthest)
+            *farthest = place;
+    }
+    return visits;
+}
+
+/* The area of a quarter of a circle, by points that fall into it. */
+double random_pi(struct random *random, size_t points)
+{
+    size_t inside = 0;
+
+    for (size_t point = 0; point < points; point++) {
+        double x = random_unit(random), y = random_unit(random);
+
+        inside += x * x + y * y < 1;
+    }
+    return 4.0 * (double)inside / (double)points;
+}

@@ -532,6 +532,117 @@ static void test_random(void)
     text_free(&out);
 }
 
+/* What belongs to two parts of the library, or came to one of them later. */
+static void test_more(void)
+{
+    struct hash hash, copy;
+    struct tree tree, other;
+    struct text text;
+    uint32_t numbers[500], inversions[6] = { 3, 1, 2, 6, 5, 4 };
+    uint64_t values[200], back[200];
+    struct bytes packed, unpacked;
+    struct random random;
+    struct date from = { 2024, 2, 29 }, to = { 2026, 11, 23 }, date;
+    struct line_fit fit;
+    double x[50], y[50], low, high, kept[10];
+    size_t seen = 0;
+    int64_t farthest;
+    char hex[65];
+
+    hash_init(&hash);
+    text_init(&text);
+    hash_parse(&hash, "one=1\ntwo=2\nthree=3\nten=10\n");
+    hash_copy(&copy, &hash);
+    printf("equal %d", hash_is_equal(&hash, &copy));
+    hash_merge(&copy, &hash);
+    hash_remove(&hash, "ten");
+    printf(" retained %zu", hash_retain(&copy, &hash));
+    hash_print(&copy, &text);
+    hash_print_top(&copy, 2, &text);
+    printf(" wrong %d\n%s", hash_parse(&hash, "x\n"), text.bytes);
+    hash_free(&hash);
+    hash_free(&copy);
+
+    tree_init(&tree);
+    tree_init(&other);
+    for (int64_t key = 0; key < 1000; key += 3)
+        tree_insert(&tree, key, key);
+    for (int64_t key = 0; key < 1000; key += 7)
+        tree_insert(&other, key, -key);
+    tree_balance(&tree);
+    printf("tree %d range %zu nearest %lld common %zu", tree_check(&tree) > 0,
+           tree_count_range(&tree, 10, 100), (long long)tree_nearest(&tree, 500)->key,
+           tree_count_common(&tree, &other));
+    tree_unite(&tree, &other);
+    printf(" united %zu gap %llu\n", tree.count, (unsigned long long)tree_largest_gap(&tree));
+    tree_free(&tree);
+    tree_free(&other);
+
+    random_seed(&random, 5);
+    for (size_t place = 0; place < 500; place++)
+        numbers[place] = (uint32_t)random_below(&random, 1000);
+    sort_select(numbers, 500, sizeof(numbers[0]), 250, by_number);
+    printf("selected %u", numbers[250]);
+    sort_shell(numbers, 500, sizeof(numbers[0]), by_number);
+    printf(" %u, inversions %llu\n", numbers[250],
+           (unsigned long long)sort_count_inversions(inversions, 6));
+
+    bytes_init(&packed);
+    bytes_init(&unpacked);
+    for (size_t place = 0; place < 200; place++)
+        values[place] = 1 + random_below(&random, 1 + place * place);
+    gamma_pack(values, 200, &packed);
+    printf("gamma %zu %d,", packed.length,
+           gamma_unpack(packed.data, packed.length, back, 200) &&
+               memcmp(values, back, sizeof(values)) == 0);
+    packed.length = 0;
+    rice_pack(values, 200, rice_best_bits(values, 200), &packed);
+    printf(" rice %zu %d\n", packed.length,
+           rice_unpack(packed.data, packed.length, rice_best_bits(values, 200), back, 200) &&
+               memcmp(values, back, sizeof(values)) == 0);
+    bytes_free(&packed);
+    bytes_free(&unpacked);
+    test_packer("blocks", block_sort, block_sort_back, (const uint8_t *)poem, sizeof(poem));
+    test_packer("delta", delta_pack, delta_unpack, (const uint8_t *)poem, sizeof(poem));
+
+    text_clear(&text);
+    lexer_format("fn f(a){if a<2{return a;}return f(a-1);}print f(3);", &text);
+    printf("%sbalanced %d %d\n", text.bytes, lexer_is_balanced(text.bytes),
+           lexer_is_balanced("( { ) }"));
+    hash_init(&hash);
+    lexer_count_names(text.bytes, &hash);
+    text_clear(&text);
+    hash_print(&hash, &text);
+    diff_print_columns("a\nb\nc\n", "a\nx\nc\n", 6, &text);
+    diff_common("human", "chimpanzee", &text);
+    printf("%s\n", text.bytes);
+    hash_free(&hash);
+
+    sha1_of("abc", 3, hex);
+    printf("sha1 %s internet %04x\n", hex, internet_sum_of("irqlab", 6));
+    calendar_age(&from, &to, &date);
+    printf("age %d %d %d, working %lld, julian %lld, moon %d", date.year, date.month, date.day,
+           (long long)calendar_working_days(&from, &to), (long long)calendar_julian_day(&to),
+           calendar_moon_age(&to));
+    calendar_nth_weekday(2026, 11, 3, -1, &date);
+    printf(", last Thursday %d\n", date.day);
+
+    for (size_t place = 0; place < 50; place++) {
+        x[place] = (double)place;
+        y[place] = 3 + 0.5 * (double)place + (place % 2 == 0 ? 0.25 : -0.25);
+        reservoir_add(&random, kept, 10, &seen, y[place]);
+    }
+    fit_line(x, y, 50, &fit);
+    bootstrap_mean(&random, y, 50, 400, 0.95, &low, &high);
+    printf("line %.2f %.2f %.2f, mean inside %d, kept %d of %zu, coins %.4f", fit.slope,
+           fit.intercept, fit.deviation, low < 15.25 && high > 15.25, kept[9] >= 3, seen,
+           binomial(10, 5, 0.5));
+    printf(", walk %zu", random_walk(&random, 10000, &farthest));
+    printf(" to %lld", (long long)farthest);
+    printf(" pi %d\n", fabs(random_pi(&random, 100000) - 3.14159) < 0.03);
+    text_free(&text);
+}
+
 int main(void)
 {
     test_strings();
@@ -549,5 +660,6 @@ int main(void)
     test_compression();
     test_json();
     test_random();
+    test_more();
     return 0;
 }

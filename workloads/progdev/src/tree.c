@@ -295,3 +295,124 @@ size_t tree_height(const struct tree *tree)
 {
     return height_below(tree->root);
 }
+
+/* Counts the keys from `low` to `high`, both included. */
+size_t tree_count_range(const struct tree *tree, int64_t low, int64_t high)
+{
+    size_t count = 0;
+
+    for (struct tree_node *node = tree_at_least(tree, low); node != NULL && node->key <= high;
+         node = tree_next(node))
+        count++;
+    return count;
+}
+
+/* Returns the node with the largest key that is not above `key`. */
+struct tree_node *tree_at_most(const struct tree *tree, int64_t key)
+{
+    struct tree_node *node = tree->root, *best = NULL;
+
+    while (node != NULL) {
+        if (node->key <= key) {
+            best = node;
+            node = node->child[RIGHT];
+        } else {
+            node = node->child[LEFT];
+        }
+    }
+    return best;
+}
+
+/* Returns the node whose key is nearest; the lower one of two. */
+struct tree_node *tree_nearest(const struct tree *tree, int64_t key)
+{
+    struct tree_node *below = tree_at_most(tree, key), *above = tree_at_least(tree, key);
+
+    if (below == NULL || above == NULL)
+        return below == NULL ? above : below;
+    return (uint64_t)key - (uint64_t)below->key <= (uint64_t)above->key - (uint64_t)key ? below
+                                                                                       : above;
+}
+
+/* Builds what is below a node of the nodes from `first` on, the lowest level red. */
+static struct tree_node *build(struct tree_node **nodes, size_t first, size_t count, size_t level,
+                               struct tree_node *parent)
+{
+    size_t half = count / 2;
+    struct tree_node *node;
+
+    if (count == 0)
+        return NULL;
+    node = nodes[first + half];
+    node->parent = parent;
+    node->is_red = level == 0;
+    node->child[LEFT] = build(nodes, first, half, level - (level > 0), node);
+    node->child[RIGHT] =
+        build(nodes, first + half + 1, count - half - 1, level - (level > 0), node);
+    return node;
+}
+
+/* Makes a tree as low as it can be; keeps its nodes. */
+bool tree_balance(struct tree *tree)
+{
+    struct tree_node **nodes = malloc((tree->count + 1) * sizeof(*nodes));
+    size_t count = 0, level = 0;
+
+    if (nodes == NULL)
+        return false;
+    for (struct tree_node *node = tree_first(tree); node != NULL; node = tree_next(node))
+        nodes[count++] = node;
+    while (((size_t)2 << level) <= count)
+        level++;
+    tree->root = build(nodes, 0, count, level, NULL);
+    if (tree->root != NULL)
+        tree->root->is_red = false;
+    free(nodes);
+    return true;
+}
+
+/* Adds all keys of a tree to another one, whose values are kept. */
+bool tree_unite(struct tree *into, const struct tree *from)
+{
+    for (struct tree_node *node = tree_first(from); node != NULL; node = tree_next(node)) {
+        if (tree_find(into, node->key) == NULL && !tree_insert(into, node->key, node->value))
+            return false;
+    }
+    return true;
+}
+
+/* Counts the keys that two trees have in common, in one pass through both. */
+size_t tree_count_common(const struct tree *one, const struct tree *other)
+{
+    struct tree_node *a = tree_first(one), *b = tree_first(other);
+    size_t count = 0;
+
+    while (a != NULL && b != NULL) {
+        if (a->key == b->key) {
+            count++;
+            a = tree_next(a);
+            b = tree_next(b);
+        } else if (a->key < b->key) {
+            a = tree_next(a);
+        } else {
+            b = tree_next(b);
+        }
+    }
+    return count;
+}
+
+/* The largest distance between neighbours, 0 if there are none. */
+uint64_t tree_largest_gap(const struct tree *tree)
+{
+    uint64_t largest = 0;
+    const struct tree_node *last = NULL;
+
+    for (struct tree_node *node = tree_first(tree); node != NULL; node = tree_next(node)) {
+        uint64_t gap = last == NULL ? 0 : (uint64_t)node->key - (uint64_t)last->key;
+
+        if (gap > largest)
+            largest = gap;
+        last = node;
+    }
+    return largest;
+}

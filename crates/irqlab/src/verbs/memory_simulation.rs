@@ -109,7 +109,14 @@ mod tests {
         let model = SystemModel::parse(&text).unwrap();
         let counted = counted(&model, 96);
         // Each cell of the product needs a row and a column.
-        assert!(counted.contains(&format!("{} loads, {} stores", 2 * 96_u64.pow(3) + 96 * 96, 96 * 96)));
-        assert_eq!(counted, EXPECTED, "irqlab __memory-simulation r10000-1996 96 has another output");
+        assert!(counted.contains(&format!(
+            "{} loads, {} stores",
+            2 * 96_u64.pow(3) + 96 * 96,
+            96 * 96
+        )));
+        assert_eq!(
+            counted, EXPECTED,
+            "irqlab __memory-simulation r10000-1996 96 has another output"
+        );
     }
 }

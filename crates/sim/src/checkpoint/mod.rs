@@ -26,8 +26,8 @@ use crate::annotate::Annotations;
 use crate::boot::Limits;
 use crate::cache::{check_checkpoint_name, read_bounded};
 use crate::machine::agent::{GuestReport, Message};
-use crate::machine::vm::{GuestEvent, Instrumentation, StartConfig, Vm, VmEvent};
 use crate::machine::devices::saved_names;
+use crate::machine::vm::{GuestEvent, Instrumentation, StartConfig, Vm, VmEvent};
 use crate::machine::{Held, Machine};
 use crate::qemu::Qemu;
 use crate::watch::{self, Detail, KernelFiles, Recording, Watch};
@@ -270,7 +270,9 @@ impl Checkpoint {
         let checkpoint: Checkpoint =
             serde_json::from_value(schema).map_err(|error| invalid(error.to_string()))?;
         let disks = saved_names(&checkpoint.machine.disks);
-        if let Some(name) = disks.chain([STATE.to_owned()]).find(|name| !checkpoint.files.contains_key(name)) {
+        if let Some(name) =
+            disks.chain([STATE.to_owned()]).find(|name| !checkpoint.files.contains_key(name))
+        {
             return Err(invalid(format!("it names no file {name:?}")));
         }
         for (name, expected) in &checkpoint.files {

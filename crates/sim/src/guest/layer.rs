@@ -66,9 +66,7 @@ pub(crate) fn for_root(of_program: &[LayerFile]) -> Vec<LayerFile> {
     let Some(loader) = of_program.iter().find(outside) else { return Vec::new() };
     let name = loader.path.rsplit('/').next().unwrap_or_default();
     let path = format!("irqlab/lib/{name}");
-    let run = format!(
-        "#!/bin/sh\nexec /{path} --library-path /irqlab/lib /irqlab/irqlab \"$@\"\n"
-    );
+    let run = format!("#!/bin/sh\nexec /{path} --library-path /irqlab/lib /irqlab/irqlab \"$@\"\n");
     let copy = LayerFile { path, bytes: loader.bytes.clone() };
     vec![LayerFile { path: "irqlab/run".to_owned(), bytes: run.into_bytes() }, copy]
 }

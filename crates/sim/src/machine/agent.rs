@@ -37,6 +37,7 @@ pub(crate) enum Message {
     Window { runs: Vec<(u64, u64)> },
     Chunk { name: String, bytes: u64, fnv1a: String, last: bool },
     Shared,
+    Faults { all: u64, major: u64 },
     Step { name: String, status: u8 },
     Output { line: String },
     Limit,

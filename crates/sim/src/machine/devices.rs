@@ -278,7 +278,9 @@ impl Disk {
     fn open(&self, index: usize, saved: Option<&Path>) -> Result<Option<OwnedFd>> {
         let place = std::env::temp_dir();
         let failed = |what: String| {
-            move |source: io::Error| SimError::data(format!("disk {index}: {what}"), source.to_string())
+            move |source: io::Error| {
+                SimError::data(format!("disk {index}: {what}"), source.to_string())
+            }
         };
         let copying = |path: &Path| format!("copying {} to {}", path.display(), place.display());
         let opened = match (&self.backing, saved) {

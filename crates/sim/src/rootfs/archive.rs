@@ -80,7 +80,11 @@ enum Kind {
     /// Another name of the file at this path.
     Hardlink(String),
     /// Content at a place of the archive of this number.
-    Packed { archive: usize, at: u64, bytes: u64 },
+    Packed {
+        archive: usize,
+        at: u64,
+        bytes: u64,
+    },
     /// Content of the file of this number of the specification, or text.
     Given(Vec<u8>),
 }
@@ -129,11 +133,7 @@ fn unpack(package: &Path, to: &Path) -> Result<()> {
 }
 
 /// Reads the entries of the archive of a package.
-fn read(
-    file: &File,
-    number: usize,
-    entries: &mut BTreeMap<String, Entry>,
-) -> std::io::Result<()> {
+fn read(file: &File, number: usize, entries: &mut BTreeMap<String, Entry>) -> std::io::Result<()> {
     let other = |text: String| std::io::Error::other(text);
     let mut archive = tar::Archive::new(BufReader::new(file));
     for entry in archive.entries()? {
@@ -142,7 +142,8 @@ fn read(
         let path = text(&entry.path_bytes()).map_err(other)?;
         let Some(path) = normalised(&path).map_err(other)? else { continue };
         let link = || -> std::io::Result<String> {
-            let name = entry.link_name_bytes().ok_or_else(|| other(format!("{path}: no target")))?;
+            let name =
+                entry.link_name_bytes().ok_or_else(|| other(format!("{path}: no target")))?;
             text(&name).map_err(other)
         };
         let kind = match header.entry_type() {
@@ -221,10 +222,8 @@ fn complete(spec: &RootSpec, entries: &mut BTreeMap<String, Entry>) {
         entries.entry(name.to_owned()).or_insert_with(link);
     }
     for (path, mode) in DIRECTORIES {
-        entries
-            .entry(path.to_owned())
-            .or_insert_with(|| Entry::made(Kind::Directory, mode))
-            .mode = mode;
+        entries.entry(path.to_owned()).or_insert_with(|| Entry::made(Kind::Directory, mode)).mode =
+            mode;
     }
     for (path, text) in [
         ("etc/passwd", passwd(spec)),
@@ -318,4 +317,115 @@ fn write(
     }
     builder.into_inner()?.flush()?;
     Ok(sizes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{RootFile, RootUser};
+    use super::*;
+
+    /// The data archive of a package.
+    fn data_archive(entries: &[(&str, EntryType, u32, &str, u64)]) -> File {
+        let mut builder = Builder::new(tempfile::tempfile().unwrap());
+        for (path, kind, mode, content, time_s) in entries {
+            let mut header = Header::new_gnu();
+            header.set_entry_type(*kind);
+            header.set_mode(*mode);
+            header.set_uid(5);
+            header.set_gid(6);
+            header.set_mtime(*time_s);
+            header.set_size(0);
+            match kind {
+                EntryType::Symlink | EntryType::Link => {
+                    builder.append_link(&mut header, path, content).unwrap();
+                }
+                _ => {
+                    header.set_size(content.len() as u64);
+                    builder.append_data(&mut header, path, content.as_bytes()).unwrap();
+                }
+            }
+        }
+        let mut file = builder.into_inner().unwrap();
+        file.rewind().unwrap();
+        file
+    }
+
+    fn merged(spec: &RootSpec, archives: &[File]) -> Vec<(String, u32, u64, u64, String)> {
+        let mut entries = BTreeMap::new();
+        for (number, file) in archives.iter().enumerate() {
+            read(file, number, &mut entries).unwrap();
+        }
+        complete(spec, &mut entries);
+        let scratch = tempfile::tempdir().unwrap();
+        let place = scratch.path().join("merged.tar");
+        let mut contents: Vec<File> =
+            archives.iter().map(|file| file.try_clone().unwrap()).collect();
+        write(&entries, &mut contents, &place).unwrap();
+        let mut archive = tar::Archive::new(File::open(&place).unwrap());
+        let entry = |entry: std::io::Result<tar::Entry<'_, File>>| {
+            let mut entry = entry.unwrap();
+            let path = entry.path().unwrap().display().to_string();
+            let mut content = String::new();
+            entry.read_to_string(&mut content).unwrap();
+            if let Some(target) = entry.link_name().unwrap() {
+                content = target.display().to_string();
+            }
+            let header = entry.header();
+            let (mode, uid) = (header.mode().unwrap(), header.uid().unwrap());
+            (path, mode, uid, header.mtime().unwrap(), content)
+        };
+        archive.entries().unwrap().map(entry).collect()
+    }
+
+    #[test]
+    fn archives_are_merged_sorted_and_clamped() {
+        let future = EPOCH_S + 1000;
+        let one = data_archive(&[
+            ("./bin/", EntryType::Directory, 0o755, "", 7),
+            ("./bin/dash", EntryType::Regular, 0o755, "shell", future),
+            ("./usr/share/doc/dash", EntryType::Regular, 0o644, "words", 7),
+            ("./usr/bin/zz", EntryType::Link, 0o755, "./bin/dash", 7),
+        ]);
+        let other = data_archive(&[("./lib/x.so", EntryType::Symlink, 0o777, "x.so.1", 7)]);
+        let file = RootFile { path: "a/b".to_owned(), is_program: true, bytes: b"own".to_vec() };
+        let user = RootUser { name: "u".to_owned(), id: 9, home: "/home/u".to_owned() };
+        let spec = RootSpec { files: vec![file], users: vec![user], ..RootSpec::default() };
+        let all = merged(&spec, &[one, other]);
+        let of = |path: &str| all.iter().find(|entry| entry.0 == path).cloned();
+        let dash = ("usr/bin/dash".to_owned(), 0o755, 5, EPOCH_S, "shell".to_owned());
+        assert_eq!(of("usr/bin/dash"), Some(dash));
+        assert_eq!(of("bin").unwrap().4, "usr/bin");
+        assert_eq!(of("usr/bin/sh").unwrap().4, "dash");
+        assert_eq!(
+            of("usr/lib/x.so").unwrap(),
+            ("usr/lib/x.so".to_owned(), 0o777, 5, 7, "x.so.1".to_owned())
+        );
+        assert_eq!(of("usr/share/doc/dash"), None);
+        assert_eq!(of("a/b").unwrap(), ("a/b".to_owned(), 0o755, 0, EPOCH_S, "own".to_owned()));
+        assert_eq!((of("home/u/").unwrap().2, of("tmp/").unwrap().1), (9, 0o1777));
+        assert!(of("etc/passwd").unwrap().4.contains("u:x:9:9::/home/u:/bin/sh\n"));
+        // A hard link comes after all files, whatever its name.
+        assert_eq!(all.last().unwrap().0, "usr/bin/zz");
+        let others = all[..all.len() - 1].iter().map(|entry| entry.0.trim_end_matches('/'));
+        assert!(others.is_sorted());
+    }
+
+    #[test]
+    fn paths_stay_inside_the_root() {
+        for wrong in ["", "/etc/x", "a/../b", "../x", "a//b", "a/./b", "a\nb"] {
+            assert!(check_path(wrong).is_err(), "{wrong:?}");
+        }
+        assert!(check_path("usr/bin/x y").is_ok());
+        assert_eq!(normalised("./lib64/ld.so").unwrap().unwrap(), "usr/lib64/ld.so");
+        assert_eq!(normalised("./").unwrap(), None);
+        assert!(normalised("./a/../../x").is_err());
+        let escape = data_archive(&[("x/./y", EntryType::Fifo, 0o600, "", 0)]);
+        assert!(read(&escape, 0, &mut BTreeMap::new()).is_err());
+    }
+
+    #[test]
+    fn an_extent_counts_blocks() {
+        let extent = Extent { archive: PathBuf::new(), entries: 3, sizes: vec![1, 4096, 4097] };
+        assert_eq!(extent.content_blocks(4096), 1 + 1 + 2 + 3);
+    }
 }

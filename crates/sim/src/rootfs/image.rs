@@ -77,10 +77,11 @@ pub(super) fn make(tools: &Tools, extent: &Extent, place: &Path) -> Result<()> {
     for clock in ["E2FSPROGS_FAKE_TIME", "SOURCE_DATE_EPOCH"] {
         command.env(clock, EPOCH_S.to_string());
     }
-    let features = format!("none,filetype,extent,dir_index,sparse_super,large_file,huge_file,dir_nlink,extra_isize,64bit,flex_bg,{FEATURES}");
-    let fixed = format!(
-        "hash_seed={HASH_SEED},lazy_itable_init=0,root_owner=0:0,root_perms=755,nodiscard"
+    let features = format!(
+        "none,filetype,extent,dir_index,sparse_super,large_file,huge_file,dir_nlink,extra_isize,64bit,flex_bg,{FEATURES}"
     );
+    let fixed =
+        format!("hash_seed={HASH_SEED},lazy_itable_init=0,root_owner=0:0,root_perms=755,nodiscard");
     command.args(["-q", "-F", "-t", "ext4", "-m", "0", "-O", &features, "-E", &fixed]);
     command.args(["-b", &BLOCK_BYTES.to_string(), "-I", &INODE_BYTES.to_string()]);
     command.args(["-N", &inodes.to_string(), "-U", UUID, "-L", "irqlab"]);

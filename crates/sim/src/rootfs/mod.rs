@@ -203,12 +203,7 @@ impl RootImage {
 ///
 /// # Errors
 /// When a package does not exist or cannot be downloaded, or the image cannot be made.
-pub fn image(
-    cache: &Cache,
-    spec: &RootSpec,
-    again: bool,
-    progress: Progress,
-) -> Result<RootImage> {
+pub fn image(cache: &Cache, spec: &RootSpec, again: bool, progress: Progress) -> Result<RootImage> {
     spec.check()?;
     let tools = image::tools(cache, progress)?;
     let archives = archives(cache, spec, again, progress)?;

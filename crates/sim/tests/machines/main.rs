@@ -13,3 +13,4 @@ mod pmu;
 mod ready;
 mod saved_on_the_way;
 mod watch;
+mod workloads;

@@ -59,7 +59,7 @@ fn run(
     let more = recording.instrumentation();
     let mut vm = checkpoint::start(cache, qemu, machine, &start, order, LIMITS, more).unwrap();
     let (mut console, mut saved) = (Vec::new(), 0);
-    let saver = checkpoint::Saver::new(cache, qemu, machine, &recording).unwrap();
+    let saver = checkpoint::Saver::new(cache, qemu, machine, &recording);
     let ending = boot::follow_saving(
         &mut vm,
         LIMITS,
