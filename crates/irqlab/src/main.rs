@@ -34,6 +34,7 @@ enum Verb {
     Reproduce(verbs::reproduce::ReproduceArgs),
     Show(verbs::show::ShowArgs),
     Compare(verbs::compare::CompareArgs),
+    Export(verbs::export::ExportArgs),
     /// The simulated machine: set it up, boot it, save its state
     Sim(Box<verbs::sim::SimArgs>),
     Machines(verbs::machines::MachinesArgs),
@@ -77,6 +78,7 @@ fn run() -> anyhow::Result<ExitCode> {
         Verb::Reproduce(args) => verbs::reproduce::run(&args),
         Verb::Show(args) => verbs::show::run(args),
         Verb::Compare(args) => verbs::compare::run(&args),
+        Verb::Export(args) => verbs::export::run(&args),
         Verb::Sim(args) => verbs::sim::run(*args),
         Verb::Machines(args) => verbs::machines::run(&args),
         Verb::Bench(args) => verbs::bench::run(args),

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod escape;
+mod exchange;
 mod export;
 mod grid;
 pub mod human;
@@ -15,11 +16,13 @@ mod markdown;
 mod picture;
 mod row;
 mod terminal;
-mod trace;
 mod words;
 
-pub use export::{csv, csv_omissions, json};
+pub use exchange::{
+    Buckets, Exposition, Family, Folded, Labels, MetricKind, Metrics, RunMetrics, Unexported,
+    folded, hlog, metrics, perfetto, weights,
+};
+pub use export::{csv, csv_omissions, json, json_line};
 pub use markdown::{markdown, markdown_run};
 pub use picture::{Undrawn, pictures, repetitions_svg};
 pub use terminal::{TerminalOptions, terminal};
-pub use trace::{Group, Slice, Track, perfetto};
