@@ -32,7 +32,7 @@ has_package() {
     python3-venv) python3 -c 'import ensurepip' 2>/dev/null ;;
     nodejs) command -v node >/dev/null ;;
     npm | chromium) command -v "$1" >/dev/null ;;
-    clang | make | pkg-config | git | shellcheck) command -v "$1" >/dev/null ;;
+    clang | make | pkg-config | git | python3 | shellcheck) command -v "$1" >/dev/null ;;
     libelf-dev) dpkg_has "$1" || pkg-config --exists libelf 2>/dev/null ;;
     zlib1g-dev) dpkg_has "$1" || pkg-config --exists zlib 2>/dev/null ;;
     ca-certificates) [ -e /etc/ssl/certs/ca-certificates.crt ] || [ -d /etc/pki/tls/certs ] ;;
@@ -65,6 +65,55 @@ need_packages() {
     as_root apt-get update --quiet >&2
     # shellcheck disable=SC2086 # the words of a command
     as_root env DEBIAN_FRONTEND=noninteractive $install --quiet >&2
+}
+
+# Where programs for tests are kept that are not installed: outside of the checkout, once for this user.
+tools_directory=${XDG_CACHE_HOME:-$HOME/.cache}/irqlab/tools
+
+# keep_tool NAME COMMAND...: runs a command in an empty directory, and keeps what it makes there as NAME
+# in the directory of tools, whole or not at all.
+keep_tool() {
+    local name=$1 made
+    shift
+    mkdir -p "$tools_directory"
+    made=$(mktemp -d "$tools_directory/.$name-XXXXXX")
+    if ! (cd "$made" && "$@" >&2); then
+        rm -rf "$made"
+        return 1
+    fi
+    rm -rf "${tools_directory:?}/$name"
+    mv "$made" "$tools_directory/$name"
+}
+
+# Debian's prometheus and promtool, for tests: their files alone, because the package starts a service.
+unpack_prometheus() {
+    chmod 755 .
+    apt-get download --quiet prometheus ||
+        { as_root apt-get update --quiet && apt-get download --quiet prometheus; } || return 1
+    dpkg-deb -x prometheus_*.deb . && rm prometheus_*.deb
+}
+
+need_prometheus() {
+    if command -v prometheus >/dev/null && command -v promtool >/dev/null; then return 0; fi
+    [ ! -x "$tools_directory/prometheus/usr/bin/promtool" ] || return 0
+    command -v dpkg-deb >/dev/null || return 1
+    say "getting Debian's prometheus into $tools_directory/prometheus"
+    keep_tool prometheus unpack_prometheus
+}
+
+# Others' readers of the formats that irqlab writes, for tests, in a Python environment of their own.
+make_readers() {
+    # Not where it is made: the programs of an environment hold its path, the interpreter does not.
+    python3 -m venv --without-pip . &&
+        python3 -m pip --python bin/python install --quiet --no-warn-script-location \
+            perfetto==0.59.1 prometheus_client==0.26.0 hdrhistogram==0.10.8
+}
+
+need_readers() {
+    [ ! -x "$tools_directory/readers-1/bin/python" ] || return 0
+    need_packages python3 python3-venv python3-pip || return 1
+    say "installing readers of other formats for tests with pip into $tools_directory/readers-1"
+    keep_tool readers-1 make_readers
 }
 
 # What irqlab is built with. clang compiles the BPF programs; libelf and zlib are libbpf's.

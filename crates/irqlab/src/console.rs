@@ -91,10 +91,18 @@ pub fn above_progress<T>(print: impl FnOnce() -> T) -> T {
 /// # Errors
 /// When stdout cannot be written, as on a full disk.
 pub fn print(text: &str) -> anyhow::Result<()> {
+    print_bytes(text.as_bytes()).map(drop)
+}
+
+/// As [`print`], also for what is no text; says whether somebody still reads it.
+///
+/// # Errors
+/// As [`print`].
+pub fn print_bytes(bytes: &[u8]) -> anyhow::Result<bool> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.context("cannot write to standard output"),
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        written => written.map(|()| true).context("cannot write to standard output"),
     }
 }
 

@@ -36,6 +36,7 @@ enum Verb {
     Show(verbs::show::ShowArgs),
     Compare(verbs::compare::CompareArgs),
     Report(verbs::report::ReportArgs),
+    Export(verbs::export::ExportArgs),
     /// The simulated machine: set it up, boot it, save its state
     Sim(Box<verbs::sim::SimArgs>),
     Machines(verbs::machines::MachinesArgs),
@@ -90,6 +91,7 @@ fn run() -> anyhow::Result<ExitCode> {
         Verb::Show(args) => verbs::show::run(args),
         Verb::Compare(args) => verbs::compare::run(&args),
         Verb::Report(args) => verbs::report::run(&args),
+        Verb::Export(args) => verbs::export::run(&args),
         Verb::Sim(args) => verbs::sim::run(*args),
         Verb::Machines(args) => verbs::machines::run(&args),
         Verb::Bench(args) => verbs::bench::run(args),

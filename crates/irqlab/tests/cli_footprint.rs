@@ -138,8 +138,7 @@ fn in_a_simulated_machine_counters_and_time_agree() {
     }
     assert!(net["user_misses"].as_f64() > disk["user_misses"].as_f64(), "{disk} {net}");
     for source in ["disk", "net"] {
-        let inside =
-            slices(&place.path().join("run/trace.json"), &format!("l1d, {source}, refined"));
+        let inside = slices(&run, source);
         let sort = if source == "disk" { "irq" } else { "softirq" };
         assert!(inside.iter().any(|one| one.1 == sort), "{source}: {inside:?}");
     }
@@ -183,34 +182,38 @@ fn cards_of_a_simulated_machine_interrupt_the_loop() {
     assert_eq!(irqs.len(), 1, "{contexts:?}");
     assert!(irqs[0]["context"].as_str().unwrap().contains("input"), "{contexts:?}");
     assert_eq!(irqs[0]["mean_entries"], 1.0, "{contexts:?}");
-    let inside = slices(&place.path().join("run/trace.json"), "l1d, net, refined");
+    let inside = slices(&run, "net");
     let kinds: Vec<&str> = inside.iter().map(|one| one.1.as_str()).collect();
     assert!(kinds.contains(&"irq") && kinds.contains(&"softirq"), "{inside:?}");
 }
 
-/// The slices of the loop's CPU in the interval in which the loop was stalled, each with its name and
-/// kind. All slices of the repetition are within its window.
-fn slices(file: &std::path::Path, group: &str) -> Vec<(String, String)> {
-    let text = std::fs::read_to_string(file).unwrap();
-    let json: Json = serde_json::from_str(&text).unwrap();
-    let events = json["traceEvents"].as_array().unwrap();
-    let names = |one: &&Json| one["name"] == "process_name" && one["args"]["name"] == group;
-    let pid = &events.iter().find(names).unwrap_or_else(|| panic!("{group}: {text}"))["pid"];
+/// What had the loop's CPU in the interval in which the loop was stalled, each with its name and kind. All
+/// intervals of the repetition are within its window.
+fn slices(run: &Json, stimulus: &str) -> Vec<(String, String)> {
+    let is_of = |one: &&Json| one["level"] == "l1d" && one["stimulus"] == stimulus;
+    let trace: Vec<&Json> = rows(run, "trace").iter().filter(is_of).collect();
     let ends = |one: &Json| {
-        let from = one["ts"].as_f64().unwrap();
-        (from, from + one["dur"].as_f64().unwrap())
+        let from = one["start_ns"].as_u64().unwrap();
+        (from, from + one["length_ns"].as_u64().unwrap())
     };
-    let slices: Vec<&Json> =
-        events.iter().filter(|one| one["pid"] == *pid && one["ph"] == "X").collect();
-    let named = |name: &str| ends(slices.iter().find(|one| one["name"] == name).unwrap());
+    let named = |name: &str| ends(trace.iter().find(|one| one["name"] == name).unwrap());
     let (window, stopped) = (named("repetition"), named("stalled"));
-    let within =
-        |one: (f64, f64), other: (f64, f64)| one.0 >= other.0 - 0.001 && one.1 <= other.1 + 0.001;
-    assert!(within(stopped, window), "{text}");
-    assert!(slices.iter().all(|one| within(ends(one), window)), "{text}");
-    let inside = slices.iter().filter(|one| one["tid"] == 2 && within(ends(one), stopped));
+    let within = |one: (u64, u64), other: (u64, u64)| one.0 >= other.0 && one.1 <= other.1;
+    assert!(within(stopped, window), "{run}");
+    assert!(trace.iter().all(|one| within(ends(one), window)), "{run}");
+    // The loop's CPU is the first.
+    let cpu = &trace.iter().find(|one| !one["cpu"].is_null()).unwrap()["cpu"];
+    let inside = trace.iter().filter(|one| one["cpu"] == *cpu && within(ends(one), stopped));
     let word = |one: &Json, key: &str| one[key].as_str().unwrap().to_owned();
-    inside.map(|one| (word(one, "name"), word(one, "cat"))).collect()
+    inside.map(|one| (word(one, "name"), word(one, "kind"))).collect()
+}
+
+/// The trace's file is what `export` makes of the run.
+fn check_trace_file(place: &Place) {
+    let file = std::fs::read(place.path().join("run/trace.pftrace")).unwrap();
+    let words = ["export", "run", "--format", "perfetto", "-o", "again"];
+    place.run(&words).assert_code(0);
+    assert_eq!(std::fs::read(place.path().join("again")).unwrap(), file);
 }
 
 #[test]
@@ -225,7 +228,7 @@ fn a_trace_has_the_interrupt_where_the_loop_was_stalled() {
     }
     let run = ended.assert_code(0).json();
     let absent = run["absent"].as_array().unwrap();
-    let file = place.path().join("run/trace.json");
+    let file = place.path().join("run/trace.pftrace");
     for (what, is_written, need) in [
         ("trace of l1d, timer", false, needs::Need::Bpf),
         ("trace of l1d, timer, undisturbed", true, needs::Need::Cpus),
@@ -235,7 +238,8 @@ fn a_trace_has_the_interrupt_where_the_loop_was_stalled() {
             return needs::not_run(need, why);
         }
     }
-    let inside = slices(&file, "l1d, timer, refined");
+    let inside = slices(&run, "timer");
+    check_trace_file(&place);
     let is_timer =
         |(name, kind): &(String, String)| kind == "vector" && name.contains("local_timer");
     assert!(inside.iter().any(is_timer), "{inside:?}");

@@ -11,6 +11,7 @@ mod kill;
 pub use kill::{Killed, at_each_step, directory_of_the_killed};
 
 use std::fmt::{self, Display};
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// The variable with the needs that must be met, separated by commas.
@@ -33,8 +34,12 @@ pub enum Need {
     Perf,
     /// The processor's performance counters.
     Pmu,
+    /// Debian's prometheus and promtool ([`tool`]).
+    Prometheus,
     /// QEMU, and a kernel for its guest.
     Qemu,
+    /// Python with others' readers of the formats that `irqlab export` writes ([`tool`]).
+    Readers,
     /// To be root.
     Root,
     /// SCHED_FIFO.
@@ -50,7 +55,7 @@ pub enum Need {
 }
 
 impl Need {
-    const NAMES: [(Need, &str); 14] = [
+    const NAMES: [(Need, &str); 16] = [
         (Need::Bpf, "bpf"),
         (Need::Browser, "browser"),
         (Need::Cpus, "cpus"),
@@ -58,7 +63,9 @@ impl Need {
         (Need::Namespaces, "namespaces"),
         (Need::Perf, "perf"),
         (Need::Pmu, "pmu"),
+        (Need::Prometheus, "prometheus"),
         (Need::Qemu, "qemu"),
+        (Need::Readers, "readers"),
         (Need::Root, "root"),
         (Need::Fifo, "fifo"),
         (Need::Strace, "strace"),
@@ -83,6 +90,19 @@ impl FromStr for Need {
         let names = || Need::NAMES.map(|(_, name)| name).join(", ");
         found.map(|(need, _)| *need).ok_or_else(|| format!("{text:?}: allowed: {}", names()))
     }
+}
+
+/// A program that `tools/setup.sh` keeps in irqlab's cache, by its path under `tools`, as in
+/// `prometheus/usr/bin/promtool`; or one of that name in `PATH`. `None` where there is neither.
+#[must_use]
+pub fn tool(path: &str) -> Option<PathBuf> {
+    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
+    let kept = cache.map(|cache| cache.join("irqlab/tools").join(path));
+    let name = Path::new(path).file_name()?;
+    let in_path = std::env::var_os("PATH").unwrap_or_default();
+    let in_path: Vec<PathBuf> = std::env::split_paths(&in_path).map(|dir| dir.join(name)).collect();
+    kept.into_iter().chain(in_path).find(|file| file.is_file())
 }
 
 /// Parses a list of needs; an empty one has none.

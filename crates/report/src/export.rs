@@ -12,6 +12,12 @@ pub fn json(run: &Run) -> String {
     escape::json(&format!("{:#}\n", run.to_json()))
 }
 
+/// The same document on one line, for streams of runs.
+#[must_use]
+pub fn json_line(run: &Run) -> String {
+    escape::json(&format!("{}\n", run.to_json()))
+}
+
 /// The table as CSV: a header row, an empty field for what is absent, lines that end in LF. Control
 /// characters in text are written as `\n`, `\u{1b}`: a row is a line. Rows that are parts of other
 /// rows (per CPU, next to their sum) are left out unless `all_rows`: see [`csv_omissions`].

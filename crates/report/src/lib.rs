@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod escape;
+mod exchange;
 mod export;
 mod grid;
 pub mod human;
@@ -16,12 +17,14 @@ mod page;
 mod picture;
 mod row;
 mod terminal;
-mod trace;
 mod words;
 
-pub use export::{csv, csv_omissions, json};
+pub use exchange::{
+    Buckets, Exposition, Family, Folded, Labels, MetricKind, Metrics, RunMetrics, Unexported,
+    folded, hlog, metrics, perfetto, weights,
+};
+pub use export::{csv, csv_omissions, json, json_line};
 pub use markdown::{markdown, markdown_run};
 pub use page::{Changes, Entry, page};
 pub use picture::{Picture, Undrawn, needed, pictures, repetitions_svg};
 pub use terminal::{TerminalOptions, terminal};
-pub use trace::{Group, Slice, Track, perfetto};

@@ -6,13 +6,11 @@ use std::time::Duration;
 use anyhow::bail;
 use lab::experiment::BenchFacts;
 use lab::footprint::in_guest::FootprintRequest;
-use lab::footprint::trace::{Trace, TraceSpan};
 use lab::footprint::{Geometry, Level, Method, Plan, Samples, Stimulus};
 use live::footprint::{FarEnd, FootprintSettings, LiveFootprint, Watcher};
 use live::host::{Root, host_facts, run_host_block};
 use live::window::Stop;
 use record::{Attachment, Run};
-use report::{Group, Slice, Track, perfetto};
 use serde_json::{Map, Value as Json, json};
 use sim::Cache;
 use sim::footprint::{SimFootprint, geometries};
@@ -75,7 +73,7 @@ pub struct FootprintArgs {
     /// Let another machine, on which `irqlab echo` runs, echo the messages of net and net-signal
     #[arg(long, value_name = "HOST:PORT", help_heading = LIVE)]
     peer: Option<String>,
-    /// Also record one repetition of each series: which task or handler ran when, as trace.json in the
+    /// Also record one repetition of each series: which task or handler ran when, as trace.pftrace in the
     /// run's directory, for Perfetto (ui.perfetto.dev)
     #[arg(long)]
     trace: bool,
@@ -111,7 +109,7 @@ const DISK: &str = "virtio-blk,latency=1ms";
 /// The kernel's watchdog would keep one of the counters for itself.
 const NO_WATCHDOG: &str = "nmi_watchdog=0";
 /// The trace's file in the run's directory.
-const TRACE: &str = "trace.json";
+const TRACE: &str = "trace.pftrace";
 
 impl FootprintArgs {
     fn check(&self) -> anyhow::Result<()> {
@@ -282,38 +280,15 @@ fn run_simulated(args: &FootprintArgs, model: Option<&str>) -> anyhow::Result<Ex
 }
 
 /// The trace of one repetition of each series, for Perfetto; none unless it was recorded.
-fn trace(_: &Run, samples: &Samples) -> Vec<Attachment> {
-    let groups: Vec<Group> = samples.traces.iter().map(group).collect();
-    if groups.is_empty() {
+fn trace(run: &Run, samples: &Samples) -> Vec<Attachment> {
+    if samples.traces.is_empty() {
         return Vec::new();
     }
-    console::say_more("trace.json opens in https://ui.perfetto.dev");
-    vec![Attachment { name: TRACE.to_owned(), contents: perfetto(&groups).into_bytes() }]
-}
-
-fn slice(name: &str, kind: &str, (from_ns, to_ns): (u64, u64)) -> Slice {
-    let (name, kind) = (name.to_owned(), kind.to_owned());
-    Slice { name, kind, from_ns, length_ns: to_ns.saturating_sub(from_ns) }
-}
-
-/// A repetition: what the loop measured by its own clock, then each CPU, the loop's first.
-fn group(trace: &Trace) -> Group {
-    let seen = vec![
-        slice("repetition", "loop", (0, trace.window_ns)),
-        slice("stalled", "loop", trace.stalled_ns),
-    ];
-    let mut tracks = vec![Track { name: "by the loop's clock".to_owned(), slices: seen }];
-    let mut cpus: Vec<u32> = trace.spans.iter().map(|span| span.cpu).collect();
-    cpus.sort_unstable_by_key(|cpu| (*cpu != trace.cpu, *cpu));
-    cpus.dedup();
-    for cpu in cpus {
-        let there = trace.spans.iter().filter(|span| span.cpu == cpu);
-        let of = |span: &TraceSpan| slice(&span.who, &span.kind, (span.from_ns, span.to_ns));
-        let slices = there.map(of).collect();
-        tracks.push(Track { name: format!("CPU {cpu}"), slices });
+    match report::perfetto(run) {
+        Ok(contents) => {
+            console::say_more(&format!("{TRACE} opens in https://ui.perfetto.dev"));
+            vec![Attachment { name: TRACE.to_owned(), contents }]
+        }
+        Err(_) => Vec::new(), // no repetition was traced to its end
     }
-    let against = trace.verdict.against().map(|why| format!(" (not accepted: {why})"));
-    let against = against.unwrap_or_default();
-    let name = format!("{}, {}, {}{against}", trace.level, trace.stimulus, trace.method);
-    Group { name, tracks }
 }

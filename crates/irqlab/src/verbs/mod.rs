@@ -5,6 +5,7 @@ pub mod compare;
 pub mod completions;
 pub mod doctor;
 pub mod echo;
+pub mod export;
 pub mod footprint;
 pub mod handlers;
 pub mod in_guest;

@@ -11,7 +11,7 @@ use super::estimate::{REPETITIONS_MIN, Stopping, accepted, excess, user_misses};
 use super::sample::Repetition;
 use super::trace::Trace;
 use super::what::{Level, Method, Stimulus};
-use super::{contexts, sums, tables};
+use super::{contexts, sums, tables, trace};
 use crate::experiment::{BenchError, Experiment, Measured, Progress, Report, Steps};
 
 /// Repetitions of treatment and of control between two checks of the interval.
@@ -107,6 +107,7 @@ impl Experiment for Plan {
             sums::sums(all),
             contexts::modes(all, &samples.windows),
             contexts::by_context(all, &samples.windows),
+            trace::table(&samples.traces),
         ];
         tables.retain(|table| !table.rows().is_empty());
         Report { tables, absent, ..Report::default() }

@@ -1,8 +1,10 @@
 //! What ran around one repetition: which task or handler had the loop's CPU when (the paper's Figure 2).
 
+use record::{Column, Kind, Table, TableDisplay, Value};
 use serde::{Deserialize, Serialize};
 
 use super::sample::Verdict;
+use super::tables::{column, key_columns};
 use super::what::{Level, Method, Stimulus};
 use crate::noise::{ContextName, Mark, What};
 
@@ -64,6 +66,59 @@ pub struct Trace {
     pub stalled_ns: (u64, u64),
     /// What ran, on each CPU in order of time. Empty in a guest: the simulated bench fills them in.
     pub spans: Vec<TraceSpan>,
+}
+
+/// Name and kind of the loop's own measurement.
+const REPETITION: (&str, &str) = ("repetition", "loop");
+/// The interval in which the loop was stalled, by its own clock.
+const STALLED: (&str, &str) = ("stalled", "loop");
+
+fn columns() -> Vec<Column> {
+    use Kind::{Text, Uint};
+    let mut columns = key_columns();
+    columns.extend([
+        column("not_accepted", Text, "Why the repetition does not count; absent where it does.")
+            .detail(),
+        column("cpu", Uint, "The CPU; absent in what the loop measured by its own clock."),
+        column("kind", Text, "Kind of the task or handler."),
+        column("name", Text, "Which task or handler had the CPU."),
+        column("start_ns", Uint, "Start, from the start of the repetition."),
+        column("length_ns", Uint, "Length."),
+    ]);
+    columns
+}
+
+/// Table `trace`: what ran when in one repetition of each series.
+pub(super) fn table(traces: &[Trace]) -> Table {
+    let doc = "Who had each CPU when, in one repetition of each series; and what the loop measured by its own \
+               clock.";
+    // Hundreds of rows: for `export`.
+    let display = TableDisplay { rows_max: Some(0), ..TableDisplay::default() };
+    let mut table = Table::new("trace", doc, columns()).displayed(display);
+    for trace in traces {
+        let against: Value = trace.verdict.against().into();
+        let mut push = |cpu: Option<u32>, (name, kind): (&str, &str), (from, to): (u64, u64)| {
+            table.push(vec![
+                trace.level.to_string().into(),
+                trace.stimulus.to_string().into(),
+                trace.method.to_string().into(),
+                against.clone(),
+                cpu.map(u64::from).into(),
+                kind.into(),
+                name.into(),
+                from.into(),
+                to.saturating_sub(from).into(),
+            ]);
+        };
+        push(None, REPETITION, (0, trace.window_ns));
+        push(None, STALLED, trace.stalled_ns);
+        let mut spans: Vec<&TraceSpan> = trace.spans.iter().collect();
+        spans.sort_by_key(|span| (span.cpu != trace.cpu, span.cpu));
+        for span in spans {
+            push(Some(span.cpu), (&span.who, &span.kind), (span.from_ns, span.to_ns));
+        }
+    }
+    table
 }
 
 /// Name and kind of a context.

@@ -107,13 +107,13 @@ pub fn repetitions_svg(run: &Run) -> Result<Option<String>, Undrawn> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use record::{Column, Kind, Value};
     use serde_json::Map;
 
     /// A run of tables.
-    pub(super) fn run_of(tables: Vec<Table>) -> Run {
+    pub(crate) fn run_of(tables: Vec<Table>) -> Run {
         Run {
             schema: record::SCHEMA.to_owned(),
             experiment: "test".to_owned(),
@@ -130,7 +130,7 @@ mod tests {
     }
 
     /// A table of those columns, each with its kind, and rows.
-    pub(super) fn table(name: &str, columns: &[(&str, Kind)], rows: Vec<Vec<Value>>) -> Table {
+    pub(crate) fn table(name: &str, columns: &[(&str, Kind)], rows: Vec<Vec<Value>>) -> Table {
         let column = |(name, kind): &(&str, Kind)| Column::new(name, *kind, "For a test.");
         let mut table = Table::new(name, "For a test.", columns.iter().map(column).collect());
         rows.into_iter().for_each(|row| table.push(row));

@@ -1,0 +1,162 @@
+//! `irqlab export`: a run in the format of another program.
+
+use std::fs;
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::ValueEnum;
+use record::{Run, Timestamp};
+
+use crate::console;
+use crate::options::Usage;
+use crate::run::table;
+
+/// The formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ExportFormat {
+    /// What ran when, for ui.perfetto.dev: tracks for each CPU and context
+    Perfetto,
+    /// Stacks for a flame graph: inferno, flamegraph.pl, speedscope
+    Folded,
+    /// Histograms, as HdrHistogram logs them
+    Hlog,
+    /// Every table as comma-separated values: a file each, in a directory
+    Csv,
+    /// Metrics for Prometheus and its relatives
+    Openmetrics,
+}
+
+/// Write a run in the format of another program
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  irqlab export RUN --format folded | flamegraph.pl > flame.svg
+  irqlab export RUN --format folded --weight l1d_misses -o misses.folded
+  irqlab export RUN --format perfetto -o run.pftrace
+  irqlab export RUN --format hlog -o run.hlog
+  irqlab export RUN --format openmetrics -o /var/lib/prometheus/node-exporter/irqlab.prom
+  irqlab export RUN --format csv -o tables/
+  irqlab export RUN --format csv --table handlers
+
+Exit codes: 0 written; 1 failed; 2 a mistake in what was typed, or the run has nothing for the format.")]
+pub struct ExportArgs {
+    /// Run directory
+    run: PathBuf,
+    /// Which format
+    #[arg(long, value_enum)]
+    format: ExportFormat,
+    /// File to write, or with csv the directory [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// With folded: what a line is weighted by, such as ns, cycles or l1d_misses [default: the first
+    /// that the run has]
+    #[arg(long, value_name = "WEIGHT")]
+    weight: Option<String>,
+    /// With csv: this table alone
+    #[arg(long, value_name = "NAME")]
+    table: Option<String>,
+    /// With openmetrics: each sample has the time at which the run started, as a back-fill needs it
+    #[arg(long)]
+    timestamps: bool,
+}
+
+impl ExportArgs {
+    /// Refuses options of other formats.
+    fn check(&self) -> Result<(), Usage> {
+        for (flag, given, format) in [
+            ("--weight", self.weight.is_some(), ExportFormat::Folded),
+            ("--table", self.table.is_some(), ExportFormat::Csv),
+            ("--timestamps", self.timestamps, ExportFormat::Openmetrics),
+        ] {
+            if given && self.format != format {
+                let name = format.to_possible_value();
+                let name = name.as_ref().map_or("", |name| name.get_name());
+                return Err(Usage(format!("{flag} is for --format {name}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads the run and writes the file.
+pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
+    args.check()?;
+    let run = record::read_run(&args.run)?;
+    let output = args.output.as_deref();
+    match args.format {
+        ExportFormat::Perfetto => {
+            if output.is_none() && io::stdout().is_terminal() {
+                bail!(Usage("a trace is no text for a terminal: -o FILE".to_owned()));
+            }
+            write(output, &report::perfetto(&run).map_err(usage)?)?;
+        }
+        ExportFormat::Folded => {
+            let folded = report::folded(&run, args.weight.as_deref()).map_err(usage)?;
+            write(output, folded.text.as_bytes())?;
+            console::say(&format!("folded: weighted by {}", folded.weight));
+        }
+        ExportFormat::Hlog => write(output, report::hlog(&run).map_err(usage)?.as_bytes())?,
+        ExportFormat::Csv => match &args.table {
+            Some(name) => write(output, report::csv(table(&run, name)?, true).as_bytes())?,
+            None => tables(&run, output)?,
+        },
+        ExportFormat::Openmetrics => {
+            let at = args.timestamps.then(|| started_seconds(&run)).transpose()?;
+            let metrics = report::metrics(&run, at).map_err(usage)?;
+            write(output, metrics.text.as_bytes())?;
+            if !metrics.left_out.is_empty() {
+                let tables = metrics.left_out.join(", ");
+                console::say(&format!(
+                    "openmetrics: left out, because no labels name a row: {tables}"
+                ));
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The run has nothing for what was typed.
+fn usage(error: report::Unexported) -> Usage {
+    Usage(error.to_string())
+}
+
+/// When the run started, in seconds of Unix time.
+fn started_seconds(run: &Run) -> anyhow::Result<f64> {
+    let started: Timestamp = run
+        .started_utc
+        .parse()
+        .with_context(|| format!("the run says that it started at {:?}", run.started_utc))?;
+    Ok(started.as_millisecond() as f64 / 1e3)
+}
+
+/// Writes to a file, or to standard output.
+fn write(file: Option<&Path>, contents: &[u8]) -> anyhow::Result<()> {
+    match file {
+        Some(file) => {
+            fs::write(file, contents).with_context(|| format!("cannot write {}", file.display()))
+        }
+        None => console::print_bytes(contents).map(drop),
+    }
+}
+
+/// Every table that has rows, as `NAME.csv` in a directory, which is created unless it is there and
+/// empty.
+fn tables(run: &Run, directory: Option<&Path>) -> anyhow::Result<()> {
+    let Some(directory) = directory else {
+        bail!(Usage(
+            "a run has several tables: -o DIR for all of them, --table NAME for one".into()
+        ))
+    };
+    let place = directory.display();
+    if fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_some()) {
+        bail!(Usage(format!("{place} is not empty; the tables need a directory of their own")));
+    }
+    fs::create_dir_all(directory).with_context(|| format!("cannot create {place}"))?;
+    let filled = run.tables.iter().filter(|table| !table.rows().is_empty());
+    for table in filled {
+        let file = directory.join(format!("{}.csv", table.name));
+        write(Some(&file), report::csv(table, true).as_bytes())?;
+    }
+    Ok(())
+}

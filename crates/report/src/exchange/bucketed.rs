@@ -1,0 +1,89 @@
+//! Histograms of a run: tables of filled buckets, a row each, with the columns `bucket_min`, `bucket_max`
+//! (with the unit, if all are of one) and a count.
+
+use std::collections::BTreeMap;
+
+use record::{Kind, Run, Table};
+
+use super::metrics::label;
+use crate::row::Row;
+
+/// A bucket; both bounds are included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Bucket {
+    /// Smallest value.
+    pub min: u64,
+    /// Largest value.
+    pub max: u64,
+    /// Values in it.
+    pub count: u64,
+}
+
+/// One histogram of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Histogram {
+    /// What was counted, where the table has several quantities; else empty.
+    pub quantity: String,
+    /// The other columns that name it, in the table's order, without those that are absent.
+    pub labels: Vec<(String, String)>,
+    /// The filled buckets, from below.
+    pub buckets: Vec<Bucket>,
+}
+
+/// A table of buckets.
+#[derive(Clone, Debug)]
+pub(super) struct Bucketed<'a> {
+    /// The table.
+    pub table: &'a Table,
+    /// Its histograms, in order of their first rows.
+    pub histograms: Vec<Histogram>,
+}
+
+/// The tables of buckets of a run.
+pub(super) fn all(run: &Run) -> Vec<Bucketed<'_>> {
+    run.tables.iter().filter_map(of).collect()
+}
+
+/// The histograms of a table; `None` where it has none.
+pub(super) fn of(table: &Table) -> Option<Bucketed<'_>> {
+    let column = |prefix: &str, kind| {
+        let of_kind = |one: &&record::Column| one.kind == kind && one.name.starts_with(prefix);
+        table.columns.iter().find(of_kind).map(|one| one.name.as_str())
+    };
+    let (min, max) = column("bucket_min", Kind::Uint).zip(column("bucket_max", Kind::Uint))?;
+    let is_count = |one: &&record::Column| one.kind == Kind::Uint && one.name.ends_with("count");
+    let count = &table.columns.iter().find(is_count)?.name;
+    let names: Vec<&str> = table.columns.iter().map(|one| one.name.as_str()).collect();
+    let names: Vec<&str> = names
+        .into_iter()
+        .filter(|name| ![min, max, count.as_str(), "quantity"].contains(name))
+        .collect();
+    let mut histograms: Vec<Histogram> = Vec::new();
+    let mut places = BTreeMap::new();
+    for values in table.rows() {
+        let row = Row::new(table, values);
+        let number = |column: &str| match row.get(column) {
+            record::Value::Uint(number) => Some(*number),
+            _ => None,
+        };
+        let (Some(min), Some(max), Some(count)) = (number(min), number(max), number(count)) else {
+            continue;
+        };
+        let labels = names.iter().map(|name| ((*name).to_owned(), label(row.get(name))));
+        let labels: Vec<(String, String)> = labels.filter(|(_, value)| !value.is_empty()).collect();
+        let quantity = label(row.get("quantity"));
+        let place = *places.entry((quantity.clone(), labels.clone())).or_insert_with(|| {
+            histograms.push(Histogram { quantity, labels, buckets: Vec::new() });
+            histograms.len() - 1
+        });
+        histograms[place].buckets.push(Bucket { min, max: max.max(min), count });
+    }
+    histograms.iter_mut().for_each(|one| one.buckets.sort_unstable());
+    Some(Bucketed { table, histograms })
+}
+
+/// Whether a quantity is a time in ns: the columns say so, or it is a self or inclusive time.
+pub(super) fn is_time(table: &Table, quantity: &str) -> bool {
+    let by_column = table.columns.iter().any(|one| one.name == "bucket_max_ns");
+    by_column || ["self", "inclusive"].contains(&quantity)
+}

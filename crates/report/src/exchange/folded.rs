@@ -1,0 +1,252 @@
+//! Folded stacks, the input of flame graphs: `frame;frame;frame weight`, a line each.
+//!
+//! The frames of a line lead from what a CPU executed for to what exactly: kind of context, handler;
+//! or cache, function. Weights are *self* values, so that the lines add up without counting twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use record::{Kind, Run, Table, Value};
+
+use super::Unexported;
+use crate::escape;
+use crate::row::Row;
+
+/// Lines of one weight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Folded {
+    /// What the numbers are, such as `ns` or `l1d_misses`.
+    pub weight: String,
+    /// The lines, in order of their frames, with a line break at the end of each.
+    pub text: String,
+}
+
+/// Stacks of one weight: frames from the root, and the sum of their values.
+type Stacks = BTreeMap<Vec<String>, f64>;
+
+/// The weights that the run has stacks for, the one that [`folded`] takes by default first.
+#[must_use]
+pub fn weights(run: &Run) -> Vec<String> {
+    collect(run).into_iter().map(|(weight, _)| weight).collect()
+}
+
+/// The stacks of a weight; without one, of the first of [`weights`]. A stack whose weight is zero, or
+/// below zero because more was subtracted for the probes than was measured, is left out.
+///
+/// # Errors
+/// When the run has no stacks, or none of that weight: the message names those that it has.
+pub fn folded(run: &Run, weight: Option<&str>) -> Result<Folded, Unexported> {
+    let mut all = collect(run);
+    let names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
+    if names.is_empty() {
+        return Err(Unexported(format!(
+            "a run of {} has no table with the self times or events of contexts; handlers, noise and \
+             sim boot have one",
+            escape::plain(&run.experiment)
+        )));
+    }
+    let position = match weight {
+        None => 0,
+        Some(asked) => names.iter().position(|name| *name == asked).ok_or_else(|| {
+            let has = names.join(", ");
+            Unexported(format!("this run has no stacks weighted by {asked:?}; it has: {has}"))
+        })?,
+    };
+    let (weight, stacks) = all.swap_remove(position);
+    let lines = stacks.into_iter().filter(|(_, value)| value.round() >= 1.0);
+    let text = lines.map(|(frames, value)| format!("{} {:.0}\n", frames.join(";"), value.round()));
+    Ok(Folded { weight, text: text.collect() })
+}
+
+/// All stacks by weight, times first.
+fn collect(run: &Run) -> Vec<(String, Stacks)> {
+    let mut all = Collected::default();
+    if let Some(table) = run.table("handlers") {
+        for (row, root) in rows(table, "condition") {
+            let frames = || with(&root, &[text(&row, "kind"), numbered(&row)]);
+            all.add("ns", frames(), row.number("self_total_ns"));
+            all.add("tsc_cycles", frames(), row.number("self_total_tsc_cycles"));
+        }
+    }
+    if let Some(table) = run.table("causes") {
+        for (row, _) in rows(table, "") {
+            let cpu = format!("CPU {}", text(&row, "cpu"));
+            let frames = ["class", "kind", "name"].map(|column| text(&row, column));
+            all.add("ns", with(&[cpu], &frames), row.number("total_ns"));
+        }
+    }
+    if let Some(table) = run.table("events") {
+        for (row, root) in rows(table, "condition") {
+            let total = row.number("self_mean").zip(row.number("span_count"));
+            let frames = with(&root, &[text(&row, "kind"), numbered(&row)]);
+            all.add(&text(&row, "event"), frames, total.map(|(mean, spans)| mean * spans));
+        }
+    }
+    if let Some(table) = run.table("contexts") {
+        let counters = table.columns.iter().filter(|column| column.kind == Kind::Uint);
+        let counters: Vec<&str> =
+            counters.filter_map(|column| column.name.strip_prefix("self_")).collect();
+        for (row, root) in rows(table, "region") {
+            let frames = with(&root, &kind_and_name(&text(&row, "context")));
+            for counter in &counters {
+                all.add(counter, frames.clone(), row.number(&format!("self_{counter}")));
+            }
+        }
+    }
+    if let Some(table) = run.table("miss_functions") {
+        for (row, root) in rows(table, "region") {
+            let frames = ["cache", "function"].map(|column| text(&row, column));
+            all.add("misses", with(&root, &frames), row.number("misses"));
+        }
+    }
+    all.0
+}
+
+/// Stacks by weight, in the order in which weights were first seen.
+#[derive(Default)]
+struct Collected(Vec<(String, Stacks)>);
+
+impl Collected {
+    /// Adds to a stack; a value that is absent adds nothing.
+    fn add(&mut self, weight: &str, frames: Vec<String>, value: Option<f64>) {
+        let Some(value) = value else { return };
+        let known = self.0.iter().position(|(name, _)| name == weight);
+        let at = known.unwrap_or_else(|| {
+            self.0.push((weight.to_owned(), Stacks::new()));
+            self.0.len() - 1
+        });
+        *self.0[at].1.entry(frames).or_default() += value;
+    }
+}
+
+/// The rows of a table that are not sums of others or parts of them: those over all CPUs where there
+/// are any. Each comes with its value in `group` as a frame, if the table has several of them.
+fn rows<'a>(table: &'a Table, group: &str) -> Vec<(Row<'a>, Vec<String>)> {
+    let all: Vec<Row<'_>> = table.rows().iter().map(|values| Row::new(table, values)).collect();
+    let is_sum = |row: &Row<'_>| *row.get("cpu") == Value::from("all");
+    let has_sums = all.iter().any(is_sum);
+    let groups: BTreeSet<String> = all.iter().map(|row| text(row, group)).collect();
+    let root = |row: &Row<'_>| match groups.len() {
+        0 | 1 => Vec::new(),
+        _ if group == "region" => vec![format!("region {}", text(row, group))],
+        _ => vec![text(row, group)],
+    };
+    let kept = all.into_iter().filter(|row| !has_sums || is_sum(row));
+    kept.map(|row| (row, root(&row))).collect()
+}
+
+fn with(root: &[String], frames: &[String]) -> Vec<String> {
+    let frames = frames.iter().filter(|frame| !frame.is_empty());
+    root.iter().chain(frames).map(|frame| frame_of(frame)).collect()
+}
+
+/// A name as a frame: a semicolon would start another one.
+fn frame_of(name: &str) -> String {
+    escape::plain(name).replace(';', ":")
+}
+
+fn text(row: &Row<'_>, column: &str) -> String {
+    match row.get(column) {
+        Value::Text(text) => text.clone(),
+        Value::Uint(number) => number.to_string(),
+        _ => String::new(),
+    }
+}
+
+/// `36 virtio1-req.0`, `TIMER`: IRQs have numbers, which tell lines of one name from each other.
+fn numbered(row: &Row<'_>) -> String {
+    let (kind, number, name) = (text(row, "kind"), text(row, "number"), text(row, "name"));
+    match (kind.starts_with("irq"), name.is_empty()) {
+        (false, _) => name,
+        (true, true) => number,
+        (true, false) => format!("{number} {name}"),
+    }
+}
+
+/// `kernel thread 7 kworker/0:0` is kind and name: a number starts the name.
+fn kind_and_name(context: &str) -> [String; 2] {
+    let starts =
+        |(at, _): &(usize, &str)| context[at + 1..].starts_with(|c: char| c.is_ascii_digit());
+    match context.match_indices(' ').find(starts) {
+        Some((at, _)) => [context[..at].to_owned(), context[at + 1..].to_owned()],
+        None => [context.to_owned(), String::new()],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picture::tests::{run_of, table};
+    use Kind::{Real, Text, Uint};
+
+    fn handlers(rows: &[(&str, &str, &str, u64, &str, u64)]) -> Table {
+        let columns = [
+            ("condition", Text),
+            ("cpu", Text),
+            ("kind", Text),
+            ("number", Uint),
+            ("name", Text),
+            ("self_total_ns", Uint),
+        ];
+        let row =
+            |(condition, cpu, kind, number, name, total): &(&str, &str, &str, u64, &str, u64)| {
+                let names = [*condition, *cpu, *kind].map(Value::from);
+                let rest = [(*number).into(), (*name).into(), (*total).into()];
+                names.into_iter().chain(rest).collect()
+            };
+        table("handlers", &columns, rows.iter().map(row).collect())
+    }
+
+    #[test]
+    fn a_line_is_context_handler_and_weight_and_cpus_are_summed_once() {
+        let rows = [
+            ("ambient", "all", "softirq", 4, "BLOCK", 300),
+            ("ambient", "0", "softirq", 4, "BLOCK", 100),
+            ("ambient", "1", "softirq", 4, "BLOCK", 200),
+            ("ambient", "all", "irq", 36, "a;b\n", 7),
+            ("ambient", "all", "irq", 37, "none", 0),
+        ];
+        let folded = folded(&run_of(vec![handlers(&rows)]), None).unwrap();
+        assert_eq!(folded.weight, "ns");
+        assert_eq!(folded.text, "irq;36 a:b\\n 7\nsoftirq;BLOCK 300\n");
+    }
+
+    #[test]
+    fn several_conditions_are_frames_of_their_own() {
+        let rows = [("idle", "all", "nmi", 2, "nmi", 1), ("busy", "all", "nmi", 2, "nmi", 2)];
+        let folded = folded(&run_of(vec![handlers(&rows)]), Some("ns")).unwrap();
+        assert_eq!(folded.text, "busy;nmi;nmi 2\nidle;nmi;nmi 1\n");
+    }
+
+    #[test]
+    fn a_weight_that_the_run_does_not_have_is_refused_with_those_that_it_has() {
+        let contexts = table(
+            "contexts",
+            &[
+                ("region", Uint),
+                ("cpu", Text),
+                ("context", Text),
+                ("self_instructions", Uint),
+                ("self_instructions_ratio", Real),
+                ("self_l1d_misses", Uint),
+            ],
+            vec![
+                vec![
+                    1.into(),
+                    "all".into(),
+                    "kernel thread 7 kworker/0:0".into(),
+                    50.into(),
+                    0.5.into(),
+                    3.into(),
+                ],
+                vec![1.into(), "0".into(), "unknown".into(), 50.into(), 0.5.into(), Value::Absent],
+            ],
+        );
+        let run = run_of(vec![contexts]);
+        assert_eq!(weights(&run), ["instructions", "l1d_misses"]);
+        let text = |weight| folded(&run, Some(weight)).map(|folded| folded.text);
+        assert_eq!(text("l1d_misses").unwrap(), "kernel thread;7 kworker/0:0 3\n");
+        let refused = text("misses").unwrap_err().to_string();
+        assert!(refused.ends_with("it has: instructions, l1d_misses"), "{refused}");
+        assert!(folded(&run_of(vec![]), None).unwrap_err().to_string().contains("sim boot"));
+    }
+}

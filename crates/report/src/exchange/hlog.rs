@@ -1,0 +1,183 @@
+//! The log format of HdrHistogram, which its plotters and other tools read: a line for each histogram of
+//! the run.
+//!
+//! A run has buckets, and HdrHistogram values: each bucket becomes its midpoint, which is also what the
+//! run's own quantiles are made of, so both have the same quantiles but for HdrHistogram's three
+//! significant digits.
+
+use std::time::{Duration, SystemTime};
+
+use hdrhistogram::Histogram as Hdr;
+use hdrhistogram::serialization::V2DeflateSerializer;
+use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
+use record::{Kind, Run, Timestamp};
+
+use super::Unexported;
+use super::bucketed::{self, Bucketed, Histogram};
+use crate::row::Row;
+
+/// Significant digits of the log's values.
+const DIGITS: u8 = 3;
+
+/// The log: text, one line per histogram, with a tag that names it. Values of times are ns; the column
+/// `Interval_Max` is theirs, too.
+///
+/// # Errors
+/// When the run has no histograms.
+pub fn hlog(run: &Run) -> Result<String, Unexported> {
+    let tables = bucketed::all(run);
+    if tables.iter().all(|table| table.histograms.is_empty()) {
+        let how = "noise has them, and handlers with --histograms";
+        return Err(Unexported(format!("this run has no table of histograms; {how}")));
+    }
+    let failed = |error: &dyn std::fmt::Display| Unexported(format!("the log: {error}"));
+    let started = run.started_utc.parse::<Timestamp>().map(SystemTime::from);
+    let started = started.unwrap_or(SystemTime::UNIX_EPOCH);
+    let mut log = Vec::new();
+    let mut serializer = V2DeflateSerializer::new();
+    let mut builder = IntervalLogWriterBuilder::new();
+    builder
+        .add_comment("irqlab: times in ns; each value is the midpoint of a bucket, within 1/32")
+        .with_start_time(started)
+        .with_base_time(started)
+        .with_max_value_divisor(1.0);
+    let mut writer =
+        builder.begin_log_with(&mut log, &mut serializer).map_err(|error| failed(&error))?;
+    for table in &tables {
+        for one in &table.histograms {
+            let tag = tag(table, one);
+            let window = window(run, one).unwrap_or_default();
+            let histogram = hdr(one).map_err(|error| failed(&error))?;
+            writer
+                .write_histogram(&histogram, Duration::ZERO, window, Tag::new(&tag))
+                .map_err(|error| failed(&error))?;
+        }
+    }
+    String::from_utf8(log).map_err(|error| failed(&error))
+}
+
+fn hdr(histogram: &Histogram) -> Result<Hdr<u64>, Box<dyn std::error::Error>> {
+    let mut hdr = Hdr::<u64>::new(DIGITS)?;
+    for bucket in &histogram.buckets {
+        hdr.record_n(bucket.min + (bucket.max - bucket.min) / 2, bucket.count)?;
+    }
+    Ok(hdr)
+}
+
+/// `histograms/idle/all/irq/36/virtio1-req.0/self`: a tag has no comma and no white space.
+fn tag(table: &Bucketed<'_>, one: &Histogram) -> String {
+    let values = one.labels.iter().map(|(_, value)| value.as_str());
+    let parts = std::iter::once(table.table.name.as_str()).chain(values);
+    let parts: Vec<&str> =
+        parts.chain((!one.quantity.is_empty()).then_some(&*one.quantity)).collect();
+    let plain = crate::escape::plain(&parts.join("/"));
+    plain.chars().map(|c| if c == ',' || c.is_whitespace() { '_' } else { c }).collect()
+}
+
+/// How long a histogram's window was: the run has a table with a column `window_ns`, whose row has the
+/// same condition or CPU.
+fn window(run: &Run, one: &Histogram) -> Option<Duration> {
+    run.tables.iter().find_map(|table| {
+        let has =
+            |column: &&record::Column| column.name == "window_ns" && column.kind == Kind::Uint;
+        table.columns.iter().find(has)?;
+        let rows = table.rows().iter().map(|values| Row::new(table, values));
+        let of_histogram = |row: &Row<'_>| {
+            let shared = one.labels.iter().filter(|(name, _)| table.column(name).is_some());
+            let mut shared = shared.peekable();
+            shared.peek().is_some()
+                && shared.all(|(name, value)| super::metrics::label(row.get(name)) == *value)
+        };
+        let ns = rows.filter(of_histogram).find_map(|row| row.number("window_ns"))?;
+        Some(Duration::from_nanos(ns as u64))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picture::tests::{run_of, table};
+    use hdrhistogram::serialization::Deserializer;
+    use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+    use record::Kind::{Text, Uint};
+
+    fn run() -> Run {
+        let buckets = table(
+            "histograms",
+            &[
+                ("condition", Text),
+                ("name", Text),
+                ("quantity", Text),
+                ("bucket_min", Uint),
+                ("bucket_max", Uint),
+                ("count", Uint),
+            ],
+            vec![
+                vec![
+                    "idle".into(),
+                    "a, b".into(),
+                    "self".into(),
+                    1024.into(),
+                    1087.into(),
+                    90.into(),
+                ],
+                vec!["idle".into(), "a, b".into(), "self".into(), 64.into(), 67.into(), 10.into()],
+                vec!["idle".into(), "c".into(), "self".into(), 5.into(), 5.into(), 1.into()],
+            ],
+        );
+        let windows = table(
+            "conditions",
+            &[("condition", Text), ("window_ns", Uint)],
+            vec![vec!["busy".into(), 1.into()], vec!["idle".into(), 2_500_000_000.into()]],
+        );
+        let mut run = run_of(vec![buckets, windows]);
+        run.started_utc = "2026-11-23T12:00:00Z".to_owned();
+        run
+    }
+
+    #[test]
+    fn the_same_crate_reads_what_was_written() {
+        let log = hlog(&run()).unwrap();
+        let entries: Vec<_> =
+            IntervalLogIterator::new(log.as_bytes()).map(Result::unwrap).collect();
+        let started = entries.iter().find_map(|entry| match entry {
+            LogEntry::BaseTime(time) => Some(time.as_secs()),
+            _ => None,
+        });
+        assert_eq!(started, Some(1_795_435_200));
+        let mut read = entries.iter().filter_map(|entry| match entry {
+            LogEntry::Interval(one) => Some(one),
+            _ => None,
+        });
+        let first = read.next().unwrap();
+        assert_eq!(first.tag().unwrap().as_str(), "histograms/idle/a__b/self");
+        assert_eq!(first.duration(), Duration::from_millis(2500));
+        let bytes = base64(first.encoded_histogram());
+        let hdr: Hdr<u64> = Deserializer::new().deserialize(&mut bytes.as_slice()).unwrap();
+        assert_eq!((hdr.len(), hdr.value_at_quantile(0.1), hdr.max()), (100, 65, 1055));
+        assert_eq!(hdr.value_at_quantile(0.5), 1055);
+        assert_eq!(read.count(), 1);
+    }
+
+    #[test]
+    fn a_run_without_histograms_says_which_have_them() {
+        let error = hlog(&run_of(vec![])).unwrap_err().to_string();
+        assert!(error.contains("--histograms"), "{error}");
+    }
+
+    /// Standard base64, as the log has it: the crate's reader leaves decoding to its user.
+    fn base64(text: &str) -> Vec<u8> {
+        let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        let digits = text.bytes().filter(|byte| *byte != b'=');
+        let digits: Vec<u32> = digits
+            .map(|byte| alphabet.iter().position(|one| *one == byte).unwrap() as u32)
+            .collect();
+        let mut bytes = Vec::new();
+        for four in digits.chunks(4) {
+            let bits =
+                four.iter().fold(0, |bits, digit| bits << 6 | digit) << (6 * (4 - four.len()));
+            bytes.extend(&bits.to_be_bytes()[1..four.len()]);
+        }
+        bytes
+    }
+}

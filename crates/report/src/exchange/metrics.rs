@@ -1,0 +1,208 @@
+//! A run's tables as metrics.
+//!
+//! A column of numbers is a family, a row a sample, and the key columns of the row are its labels. Times
+//! are in seconds. Counts and totals over the window are counters; all other figures are gauges. A table
+//! of buckets becomes histograms. What is absent in the run has no sample.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use record::{Column, Kind, Role, Run, Table, Value};
+
+use super::Unexported;
+use super::bucketed::{self, Bucketed};
+use super::openmetrics::{Buckets, Exposition, MetricKind, Metrics};
+use crate::escape;
+use crate::row::Row;
+
+/// What was written, and what could not be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunMetrics {
+    /// The document.
+    pub text: String,
+    /// Tables whose rows no labels distinguish: single events, samples of a signal.
+    pub left_out: Vec<String>,
+}
+
+/// The run in OpenMetrics text. With `timestamp_seconds`, all samples are of that time (Unix).
+///
+/// # Errors
+/// When no table of the run has a metric.
+pub fn metrics(run: &Run, timestamp_seconds: Option<f64>) -> Result<RunMetrics, Unexported> {
+    let mut metrics = Metrics::new(Exposition::OpenMetrics).at(timestamp_seconds);
+    let complete = if run.complete { "true" } else { "false" };
+    let labels = [
+        ("experiment", run.experiment.as_str()),
+        ("bench", &run.bench),
+        ("started_utc", &run.started_utc),
+        ("complete", complete),
+    ];
+    // A gauge: parsers of the older format, such as node_exporter's, refuse the type `info`.
+    let help = "The run whose figures these are.";
+    metrics.family("irqlab_run_info", MetricKind::Gauge, None, help).sample(&labels, 1.0);
+    let (mut left_out, mut families) = (Vec::new(), 0);
+    for table in run.tables.iter().filter(|table| !table.rows().is_empty()) {
+        if let Some(bucketed) = bucketed::of(table) {
+            families += histograms(&mut metrics, &bucketed);
+        } else if let Some(labels) = distinguishing(table) {
+            families += figures(&mut metrics, table, &labels);
+        } else {
+            left_out.push(escape::plain(&table.name));
+        }
+    }
+    match families {
+        0 => Err(Unexported("no table of this run has figures whose rows have names".to_owned())),
+        _ => Ok(RunMetrics { text: metrics.finish(), left_out }),
+    }
+}
+
+/// The columns whose values are a row's labels: its key, or where that is not enough, its key and all
+/// other names; `None` where rows are still the same.
+fn distinguishing(table: &Table) -> Option<Vec<&Column>> {
+    let is_key = |column: &&Column| column.role == Role::Key;
+    let is_name = |column: &&Column| {
+        is_key(column)
+            || matches!(column.kind, Kind::Text | Kind::Bool)
+            || ["cpu", "region", "number"].contains(&column.name.as_str())
+    };
+    let keys: Vec<&Column> = table.columns.iter().filter(is_key).collect();
+    let names: Vec<&Column> = table.columns.iter().filter(is_name).collect();
+    [keys, names].into_iter().find(|columns| {
+        let rows: BTreeSet<Vec<String>> =
+            table.rows().iter().map(|values| labels(&Row::new(table, values), columns)).collect();
+        rows.len() == table.rows().len()
+    })
+}
+
+fn labels(row: &Row<'_>, columns: &[&Column]) -> Vec<String> {
+    columns.iter().map(|column| label(row.get(&column.name))).collect()
+}
+
+/// A value as a label; absent is empty, which is the same as no label.
+pub(super) fn label(value: &Value) -> String {
+    match value {
+        Value::Absent => String::new(),
+        Value::Bool(value) => value.to_string(),
+        Value::Uint(value) => value.to_string(),
+        Value::Int(value) => value.to_string(),
+        Value::Real(value) => value.to_string(),
+        Value::Text(text) => text.clone(),
+    }
+}
+
+/// Name, kind and unit of a column's family.
+#[derive(Debug, PartialEq)]
+struct Naming {
+    name: String,
+    kind: MetricKind,
+    unit: Option<&'static str>,
+    per: f64,
+}
+
+fn naming(table: &str, column: &Column) -> Naming {
+    let (stem, unit, per) = base_unit(&column.name);
+    let stem_total = stem.strip_suffix("_total");
+    let count = if stem == "count" { Some("spans") } else { stem.strip_suffix("_count") };
+    let grows = column.kind == Kind::Uint && unit != Some("ratio");
+    let (stem, kind) = match (grows, stem_total, count) {
+        (true, Some(stem), _) | (true, None, Some(stem)) => (stem, MetricKind::Counter),
+        // Suffixes that a family must not have.
+        (false, Some(stem), _) | (false, None, Some(stem)) => (stem, MetricKind::Gauge),
+        (_, None, None) => (stem, MetricKind::Gauge),
+    };
+    let unit_suffix = unit.map(|unit| format!("_{unit}")).unwrap_or_default();
+    let name = format!("irqlab_{}_{}{unit_suffix}", valid(table), valid(stem));
+    Naming { name, kind, unit, per }
+}
+
+/// A column's name without its unit, the base unit of metrics, and how many of the column's make one.
+fn base_unit(column: &str) -> (&str, Option<&'static str>, f64) {
+    let units = [
+        ("_ns", "seconds", 1e9),
+        ("_hz", "hertz", 1.0),
+        ("_bytes", "bytes", 1.0),
+        ("_ratio", "ratio", 1.0),
+        ("_cycles", "cycles", 1.0),
+    ];
+    units
+        .into_iter()
+        .find_map(|(suffix, unit, per)| Some((column.strip_suffix(suffix)?, Some(unit), per)))
+        .unwrap_or((column, None, 1.0))
+}
+
+/// A part of a metric's or label's name: a run of another version may have any column.
+fn valid(name: &str) -> String {
+    let one = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
+    name.chars().map(one).collect()
+}
+
+/// A family for each column of figures; returns how many.
+fn figures(metrics: &mut Metrics, table: &Table, label_columns: &[&Column]) -> usize {
+    let names: Vec<String> = label_columns.iter().map(|column| label_name(&column.name)).collect();
+    let is_label = |column: &Column| label_columns.iter().any(|one| one.name == column.name);
+    let mut seen = BTreeMap::new();
+    for column in table.columns.iter().filter(|column| !is_label(column)) {
+        if matches!(column.kind, Kind::Text | Kind::Bool) {
+            continue;
+        }
+        let naming = naming(&table.name, column);
+        // Two columns of one name but for their unit: the first has it.
+        if seen.insert(naming.name.clone(), ()).is_some() {
+            continue;
+        }
+        let mut family = metrics.family(&naming.name, naming.kind, naming.unit, &column.doc);
+        for values in table.rows() {
+            let row = Row::new(table, values);
+            let values = labels(&row, label_columns);
+            let pairs = names.iter().map(String::as_str).zip(values.iter().map(String::as_str));
+            let pairs: Vec<(&str, &str)> = pairs.filter(|(_, value)| !value.is_empty()).collect();
+            if let Some(number) = row.number(&column.name) {
+                family.sample(&pairs, number / naming.per);
+            }
+        }
+    }
+    seen.len()
+}
+
+/// `le` and names that start with an underscore have a meaning of their own.
+fn label_name(column: &str) -> String {
+    let name = valid(column);
+    let is_taken = name == "le"
+        || name == "quantile"
+        || name.starts_with(['_', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9']);
+    if is_taken { format!("column_{name}") } else { name }
+}
+
+/// Histograms by what was counted, a family each; returns how many.
+fn histograms(metrics: &mut Metrics, bucketed: &Bucketed<'_>) -> usize {
+    let mut quantities: Vec<&str> =
+        bucketed.histograms.iter().map(|one| one.quantity.as_str()).collect();
+    quantities.sort_unstable();
+    quantities.dedup();
+    for quantity in &quantities {
+        let is_time = bucketed::is_time(bucketed.table, quantity);
+        // The type says that it is one.
+        let table = bucketed.table.name.trim_end_matches("_histogram");
+        let stem = [table, quantity].join("_");
+        let stem = valid(stem.trim_end_matches('_'));
+        let (name, unit, per) = match is_time {
+            true => (format!("irqlab_{stem}_seconds"), Some("seconds"), 1e9),
+            false => (format!("irqlab_{stem}"), None, 1.0),
+        };
+        let help = &bucketed.table.doc;
+        let mut family = metrics.family(&name, MetricKind::Histogram, unit, help);
+        for one in bucketed.histograms.iter().filter(|one| one.quantity == **quantity) {
+            let names: Vec<(String, &str)> =
+                one.labels.iter().map(|(name, value)| (label_name(name), value.as_str())).collect();
+            let pairs: Vec<(&str, &str)> =
+                names.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+            let mut seen = 0_u64;
+            let up_to = one.buckets.iter().map(|bucket| {
+                seen = seen.saturating_add(bucket.count);
+                (bucket.max as f64 / per, seen)
+            });
+            let up_to: Vec<(f64, u64)> = up_to.collect();
+            family.histogram(&pairs, &Buckets { up_to, count: seen, sum: None });
+        }
+    }
+    quantities.len()
+}

@@ -1,0 +1,565 @@
+//! What ran when, as a trace of Perfetto (<https://ui.perfetto.dev>): its protobuf format, with the few
+//! messages that tracks, slices and counters need.
+//!
+//! Field numbers are those of `perfetto_trace.proto`, which never change their meaning.
+
+use std::collections::BTreeMap;
+
+use prost::Message;
+use record::{Run, Table, Value};
+
+use super::Unexported;
+use crate::escape;
+use crate::row::Row;
+
+/// Maximum number of characters of a name. Names come from a kernel or a guest.
+const NAME_CHARS_MAX: usize = 80;
+/// All packets are of one sequence.
+const SEQUENCE: u32 = 1;
+
+/// `perfetto.protos.Trace`.
+#[derive(Clone, PartialEq, Message)]
+struct TraceFile {
+    #[prost(message, repeated, tag = "1")]
+    packet: Vec<TracePacket>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct TracePacket {
+    /// ns.
+    #[prost(uint64, optional, tag = "8")]
+    timestamp: Option<u64>,
+    #[prost(uint32, optional, tag = "10")]
+    trusted_packet_sequence_id: Option<u32>,
+    #[prost(message, optional, tag = "11")]
+    track_event: Option<TrackEvent>,
+    /// Bit 0: the state of the sequence starts here.
+    #[prost(uint32, optional, tag = "13")]
+    sequence_flags: Option<u32>,
+    #[prost(message, optional, tag = "60")]
+    track_descriptor: Option<TrackDescriptor>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct TrackDescriptor {
+    #[prost(uint64, optional, tag = "1")]
+    uuid: Option<u64>,
+    #[prost(string, optional, tag = "2")]
+    name: Option<String>,
+    #[prost(uint64, optional, tag = "5")]
+    parent_uuid: Option<u64>,
+    #[prost(message, optional, tag = "8")]
+    counter: Option<CounterDescriptor>,
+    /// 3: by `sibling_order_rank`.
+    #[prost(int32, optional, tag = "11")]
+    child_ordering: Option<i32>,
+    #[prost(int32, optional, tag = "12")]
+    sibling_order_rank: Option<i32>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct CounterDescriptor {
+    #[prost(string, optional, tag = "6")]
+    unit_name: Option<String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct TrackEvent {
+    #[prost(message, repeated, tag = "4")]
+    debug_annotations: Vec<DebugAnnotation>,
+    /// 1: a slice starts; 2: the innermost ends; 4: a counter's value.
+    #[prost(int32, optional, tag = "9")]
+    kind: Option<i32>,
+    #[prost(uint64, optional, tag = "11")]
+    track_uuid: Option<u64>,
+    #[prost(string, repeated, tag = "22")]
+    categories: Vec<String>,
+    #[prost(string, optional, tag = "23")]
+    name: Option<String>,
+    #[prost(int64, optional, tag = "30")]
+    counter_value: Option<i64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct DebugAnnotation {
+    #[prost(uint64, optional, tag = "3")]
+    uint_value: Option<u64>,
+    #[prost(string, optional, tag = "6")]
+    string_value: Option<String>,
+    #[prost(string, optional, tag = "10")]
+    name: Option<String>,
+}
+
+const SLICE_BEGIN: i32 = 1;
+const SLICE_END: i32 = 2;
+const COUNTER: i32 = 4;
+const EXPLICIT_ORDER: i32 = 3;
+
+/// A row of the picture: slices one after the other or within each other, or a counter.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Track {
+    /// What the row is of.
+    name: String,
+    /// What ran, in any order.
+    slices: Vec<Slice>,
+    /// A counter's values and their times, ns.
+    values: Vec<(u64, i64)>,
+    /// The counter's unit; a track with one has no slices.
+    unit: Option<&'static str>,
+}
+
+/// An interval of time. Times are ns from the start of its group.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Slice {
+    /// What ran.
+    name: String,
+    /// Its kind, which can be searched for.
+    kind: String,
+    /// When it started.
+    from_ns: u64,
+    /// Its length.
+    length_ns: u64,
+    /// More about it: name and number.
+    details: Vec<(&'static str, u64)>,
+}
+
+/// Rows that are drawn together. All groups start at the same time of the picture.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Group {
+    /// What they are of.
+    name: String,
+    /// The rows, from above.
+    tracks: Vec<Track>,
+}
+
+/// The trace of a run: a group of tracks for each CPU and window, a track for each context.
+///
+/// # Errors
+/// When the run has no table with single events in time.
+pub fn perfetto(run: &Run) -> Result<Vec<u8>, Unexported> {
+    let tables: [(&str, fn(&Table) -> Vec<Group>); 4] = [
+        ("trace", trace),
+        ("detours", detours),
+        ("fwq_quanta", fixed_work),
+        ("ftq_quanta", fixed_time),
+    ];
+    let filled = tables.into_iter().filter_map(|(name, of)| {
+        let table = run.table(name).filter(|table| !table.rows().is_empty())?;
+        Some(of(table))
+    });
+    let groups: Vec<Group> = filled.flatten().collect();
+    if groups.is_empty() {
+        return Err(Unexported(format!(
+            "a run of {} has sums, and no events in time; noise has, and footprint --trace",
+            escape::plain(&run.experiment)
+        )));
+    }
+    Ok(encode(&groups))
+}
+
+fn text(row: &Row<'_>, column: &str) -> String {
+    match row.get(column) {
+        Value::Text(text) => text.clone(),
+        Value::Uint(number) => number.to_string(),
+        _ => String::new(),
+    }
+}
+
+fn uint(row: &Row<'_>, column: &str) -> Option<u64> {
+    match row.get(column) {
+        Value::Uint(number) => Some(*number),
+        _ => None,
+    }
+}
+
+/// The rows of a table by a name of their group and one of their track, in order of first appearance.
+fn grouped(
+    table: &Table,
+    group: impl Fn(&Row<'_>) -> String,
+    track: impl Fn(&Row<'_>) -> String,
+    slice: impl Fn(&Row<'_>) -> Option<Slice>,
+) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    let mut places: BTreeMap<(String, String), (usize, usize)> = BTreeMap::new();
+    let mut of_groups: BTreeMap<String, usize> = BTreeMap::new();
+    for values in table.rows() {
+        let row = Row::new(table, values);
+        let Some(slice) = slice(&row) else { continue };
+        let names = (group(&row), track(&row));
+        let (at, below) = *places.entry(names.clone()).or_insert_with(|| {
+            let at = *of_groups.entry(names.0.clone()).or_insert_with(|| {
+                groups.push(Group { name: names.0.clone(), tracks: Vec::new() });
+                groups.len() - 1
+            });
+            groups[at].tracks.push(Track { name: names.1.clone(), ..Track::default() });
+            (at, groups[at].tracks.len() - 1)
+        });
+        groups[at].tracks[below].slices.push(slice);
+    }
+    groups
+}
+
+/// `footprint --trace`: who had each CPU in a repetition.
+fn trace(table: &Table) -> Vec<Group> {
+    let group = |row: &Row<'_>| {
+        let series = ["level", "stimulus", "method"].map(|column| text(row, column)).join(", ");
+        match row.get("not_accepted") {
+            Value::Text(why) => format!("{series} (not accepted: {why})"),
+            _ => series,
+        }
+    };
+    let track = |row: &Row<'_>| match uint(row, "cpu") {
+        Some(cpu) => format!("CPU {cpu}"),
+        None => "by the loop's clock".to_owned(),
+    };
+    grouped(table, group, track, |row| {
+        Some(Slice {
+            name: text(row, "name"),
+            kind: text(row, "kind"),
+            from_ns: uint(row, "start_ns")?,
+            length_ns: uint(row, "length_ns")?,
+            details: Vec::new(),
+        })
+    })
+}
+
+fn details(row: &Row<'_>, columns: &[&'static str]) -> Vec<(&'static str, u64)> {
+    columns.iter().filter_map(|column| Some((*column, uint(row, column)?))).collect()
+}
+
+/// `noise`: each detour on the track of its largest cause.
+fn detours(table: &Table) -> Vec<Group> {
+    let kind = |row: &Row<'_>| text(row, "largest_kind");
+    let track = |row: &Row<'_>| match kind(row).as_str() {
+        // There are as many tasks as a machine likes.
+        "task" => "task".to_owned(),
+        kind => format!("{kind} {}", text(row, "largest_name")),
+    };
+    let group = |row: &Row<'_>| format!("CPU {}: detours", text(row, "cpu"));
+    let mut groups = grouped(table, group, track, |row| {
+        Some(Slice {
+            name: text(row, "largest_name"),
+            kind: kind(row),
+            from_ns: uint(row, "start_ns")?,
+            length_ns: uint(row, "length_ns")?,
+            details: details(
+                row,
+                &[
+                    "attributed_ns",
+                    "entry_exit_ns",
+                    "unattributed_ns",
+                    "remainder_ns",
+                    "indirect_ns",
+                ],
+            ),
+        })
+    });
+    groups.iter_mut().for_each(|group| group.tracks.sort_by(|a, b| a.name.cmp(&b.name)));
+    groups
+}
+
+/// `noise`: quanta of fixed work, whose lengths differ by what interrupted them.
+fn fixed_work(table: &Table) -> Vec<Group> {
+    let group = |row: &Row<'_>| format!("CPU {}: fixed work (FWQ)", text(row, "cpu"));
+    grouped(
+        table,
+        group,
+        |_| "quanta".to_owned(),
+        |row| {
+            let largest = [text(row, "largest_kind"), text(row, "largest_name")].join(" ");
+            let is_disturbed = uint(row, "attributed_ns").is_some_and(|ns| ns > 0);
+            Some(Slice {
+                name: if is_disturbed { largest } else { "undisturbed".to_owned() },
+                kind: "quantum".to_owned(),
+                from_ns: uint(row, "start_ns")?,
+                length_ns: uint(row, "duration_ns")?,
+                details: details(row, &["attributed_ns"]),
+            })
+        },
+    )
+}
+
+/// `noise`: the work done in each quantum of fixed time.
+fn fixed_time(table: &Table) -> Vec<Group> {
+    let mut by_cpu: BTreeMap<u64, Vec<(u64, i64)>> = BTreeMap::new();
+    for values in table.rows() {
+        let row = Row::new(table, values);
+        let all = (uint(&row, "cpu"), uint(&row, "start_ns"), uint(&row, "work_iterations"));
+        if let (Some(cpu), Some(start), Some(work)) = all {
+            let work = i64::try_from(work).unwrap_or(i64::MAX);
+            by_cpu.entry(cpu).or_default().push((start, work));
+        }
+    }
+    let group = |(cpu, values)| Group {
+        name: format!("CPU {cpu}: fixed time (FTQ)"),
+        tracks: vec![Track {
+            name: "work in each quantum".to_owned(),
+            values,
+            unit: Some("iterations"),
+            ..Track::default()
+        }],
+    };
+    by_cpu.into_iter().map(group).collect()
+}
+
+/// A name that a viewer can show: without control characters, and of limited length.
+fn shown(name: &str) -> String {
+    escape::plain(name).chars().take(NAME_CHARS_MAX).collect()
+}
+
+fn encode(groups: &[Group]) -> Vec<u8> {
+    let mut file = TraceFile { packet: Vec::new() };
+    let mut next_uuid = 0_u64;
+    let mut uuid = || {
+        next_uuid += 1;
+        next_uuid
+    };
+    let mut events = Vec::new();
+    for (group, rank) in groups.iter().zip(1..) {
+        let parent = uuid();
+        file.packet.push(packet_of(TrackDescriptor {
+            uuid: Some(parent),
+            name: Some(shown(&group.name)),
+            child_ordering: Some(EXPLICIT_ORDER),
+            sibling_order_rank: Some(rank),
+            ..TrackDescriptor::default()
+        }));
+        for (track, rank) in group.tracks.iter().zip(1..) {
+            let lanes = lanes(&track.slices);
+            // A counter has a track and no lane.
+            for lane in 0..lanes.len().max(1) {
+                let id = uuid();
+                file.packet.push(packet_of(TrackDescriptor {
+                    uuid: Some(id),
+                    name: Some(shown(&track.name)),
+                    parent_uuid: Some(parent),
+                    counter: track
+                        .unit
+                        .map(|unit| CounterDescriptor { unit_name: Some(unit.into()) }),
+                    sibling_order_rank: Some(rank),
+                    ..TrackDescriptor::default()
+                }));
+                for slice in lanes.get(lane).into_iter().flatten() {
+                    events.extend(slice.events(id));
+                }
+                events.extend(track.values.iter().map(|(at, value)| {
+                    let value = Some(*value);
+                    let kind = Some(COUNTER);
+                    (
+                        *at,
+                        TrackEvent {
+                            kind,
+                            counter_value: value,
+                            track_uuid: Some(id),
+                            ..TrackEvent::default()
+                        },
+                    )
+                }));
+            }
+        }
+    }
+    // Stable: events of one time stay in the order of their track.
+    events.sort_by_key(|(at, _)| *at);
+    file.packet.extend(events.into_iter().map(|(at, event)| TracePacket {
+        timestamp: Some(at),
+        trusted_packet_sequence_id: Some(SEQUENCE),
+        track_event: Some(event),
+        ..TracePacket::default()
+    }));
+    if let Some(first) = file.packet.first_mut() {
+        first.sequence_flags = Some(1);
+    }
+    file.encode_to_vec()
+}
+
+fn packet_of(track: TrackDescriptor) -> TracePacket {
+    TracePacket {
+        trusted_packet_sequence_id: Some(SEQUENCE),
+        track_descriptor: Some(track),
+        ..TracePacket::default()
+    }
+}
+
+/// An edge of a slice in a lane.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Edge<'a> {
+    Start(&'a Slice),
+    End(u64),
+}
+
+impl Edge<'_> {
+    fn events(self, track: u64) -> impl Iterator<Item = (u64, TrackEvent)> {
+        let (at, event) = match self {
+            Edge::End(at) => (at, TrackEvent { kind: Some(SLICE_END), ..TrackEvent::default() }),
+            Edge::Start(slice) => {
+                let annotation = |(name, value): &(&str, u64)| DebugAnnotation {
+                    name: Some((*name).to_owned()),
+                    uint_value: Some(*value),
+                    string_value: None,
+                };
+                let event = TrackEvent {
+                    kind: Some(SLICE_BEGIN),
+                    name: Some(shown(&slice.name)),
+                    categories: vec![shown(&slice.kind)],
+                    debug_annotations: slice.details.iter().map(annotation).collect(),
+                    ..TrackEvent::default()
+                };
+                (slice.from_ns, event)
+            }
+        };
+        std::iter::once((at, TrackEvent { track_uuid: Some(track), ..event }))
+    }
+}
+
+/// The edges of slices in order of time, in as few lanes as it takes for any two of a lane to lie apart
+/// or one within the other: a track of Perfetto shows no others.
+fn lanes(slices: &[Slice]) -> Vec<Vec<Edge<'_>>> {
+    let mut ordered: Vec<&Slice> = slices.iter().collect();
+    ordered.sort_by_key(|slice| (slice.from_ns, u64::MAX - slice.length_ns));
+    // The edges of each lane, and when its open slices end, the innermost last.
+    let mut lanes: Vec<(Vec<Edge<'_>>, Vec<u64>)> = Vec::new();
+    for slice in ordered {
+        let end = slice.from_ns.saturating_add(slice.length_ns);
+        for (edges, open) in &mut lanes {
+            while let Some(over) = open.pop_if(|over| *over <= slice.from_ns) {
+                edges.push(Edge::End(over));
+            }
+        }
+        let fits =
+            |(_, open): &(Vec<Edge<'_>>, Vec<u64>)| open.last().is_none_or(|outer| end <= *outer);
+        let lane = lanes.iter().position(fits).unwrap_or_else(|| {
+            lanes.push(Default::default());
+            lanes.len() - 1
+        });
+        lanes[lane].0.push(Edge::Start(slice));
+        lanes[lane].1.push(end);
+    }
+    lanes.iter_mut().for_each(|(edges, open)| edges.extend(open.drain(..).rev().map(Edge::End)));
+    lanes.into_iter().map(|(edges, _)| edges).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picture::tests::{run_of, table};
+    use proptest::prelude::*;
+    use record::Kind::{Text, Uint};
+
+    fn slice(name: &str, from_ns: u64, length_ns: u64) -> Slice {
+        Slice { name: name.to_owned(), from_ns, length_ns, ..Slice::default() }
+    }
+
+    /// The slices of each track as a viewer finds them: depth, name, start, end.
+    fn read(bytes: &[u8]) -> BTreeMap<u64, Vec<(usize, String, u64, u64)>> {
+        let file = TraceFile::decode(bytes).unwrap();
+        let (mut open, mut found) = (BTreeMap::<u64, Vec<_>>::new(), BTreeMap::<_, Vec<_>>::new());
+        let mut last = 0;
+        for packet in file.packet {
+            let Some(event) = packet.track_event else { continue };
+            let (at, track) = (packet.timestamp.unwrap(), event.track_uuid.unwrap());
+            assert!(at >= last, "in order");
+            last = at;
+            let stack = open.entry(track).or_default();
+            if event.kind == Some(SLICE_BEGIN) {
+                stack.push((event.name.unwrap(), at));
+            } else {
+                let (name, from) = stack.pop().expect("an end has its start");
+                found.entry(track).or_default().push((stack.len(), name, from, at));
+            }
+        }
+        assert!(open.values().all(Vec::is_empty), "a start has its end");
+        found
+    }
+
+    fn encoded(slices: Vec<Slice>) -> Vec<u8> {
+        let track = Track { slices, ..Track::default() };
+        encode(&[Group { name: "g".to_owned(), tracks: vec![track] }])
+    }
+
+    #[test]
+    fn slices_within_and_after_each_other_are_on_one_track() {
+        let outer = slice("outer", 0, 10);
+        let bytes = encoded(vec![slice("b", 4, 6), slice("a", 1, 3), outer, slice("empty", 10, 0)]);
+        let tracks = read(&bytes);
+        let expected = [(1, "a", 1, 4), (1, "b", 4, 10), (0, "outer", 0, 10), (0, "empty", 10, 10)];
+        let expected = expected.map(|(depth, name, from, to)| (depth, name.to_owned(), from, to));
+        assert_eq!(tracks.into_values().collect::<Vec<_>>(), [expected.to_vec()]);
+    }
+
+    #[test]
+    fn slices_that_overlap_are_on_two_tracks() {
+        let tracks = read(&encoded(vec![slice("a", 0, 10), slice("b", 5, 10)]));
+        assert_eq!(tracks.len(), 2);
+    }
+
+    #[test]
+    fn a_detour_is_on_the_track_of_its_cause_and_work_is_a_counter() {
+        let columns = [
+            ("cpu", Uint),
+            ("start_ns", Uint),
+            ("length_ns", Uint),
+            ("largest_kind", Text),
+            ("largest_name", Text),
+            ("attributed_ns", Uint),
+        ];
+        let row = |cpu: u64, start: u64, kind: &str, name: &str| {
+            vec![cpu.into(), start.into(), 5.into(), kind.into(), name.into(), 4.into()]
+        };
+        let rows = vec![
+            row(0, 100, "softirq", "RCU"),
+            row(0, 200, "task", "one"),
+            row(0, 300, "task", "two"),
+            row(1, 10, "softirq", "RCU"),
+        ];
+        let work = vec![vec![0.into(), 0.into(), 77.into()]];
+        let quanta = [("cpu", Uint), ("start_ns", Uint), ("work_iterations", Uint)];
+        let run =
+            run_of(vec![table("detours", &columns, rows), table("ftq_quanta", &quanta, work)]);
+        let file = TraceFile::decode(perfetto(&run).unwrap().as_slice()).unwrap();
+        let tracks = file.packet.iter().filter_map(|packet| packet.track_descriptor.clone());
+        let names: Vec<String> = tracks.map(|track| track.name.unwrap()).collect();
+        let expected = [
+            "CPU 0: detours",
+            "softirq RCU",
+            "task",
+            "CPU 1: detours",
+            "softirq RCU",
+            "CPU 0: fixed time (FTQ)",
+            "work in each quantum",
+        ];
+        assert_eq!(names, expected);
+        let events = || file.packet.iter().filter_map(|packet| packet.track_event.as_ref());
+        assert_eq!(events().filter_map(|event| event.counter_value).collect::<Vec<_>>(), [77]);
+        let first = events().find(|event| event.kind == Some(SLICE_BEGIN)).unwrap();
+        assert_eq!(first.debug_annotations[0].uint_value, Some(4));
+    }
+
+    #[test]
+    fn a_run_of_sums_says_who_has_events() {
+        let error = perfetto(&run_of(vec![])).unwrap_err().to_string();
+        assert!(error.contains("footprint --trace"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_slices_are_a_trace_in_which_every_one_is_found(
+            slices in prop::collection::vec((".{0,100}", 0u64..50, 0u64..20), 0..30),
+        ) {
+            let slices: Vec<Slice> =
+                slices.iter().map(|(name, from, length)| slice(name, *from, *length)).collect();
+            let mut expected: Vec<(String, u64, u64)> = slices
+                .iter()
+                .map(|one| (shown(&one.name), one.from_ns, one.from_ns + one.length_ns))
+                .collect();
+            let mut found: Vec<(String, u64, u64)> = read(&encoded(slices))
+                .into_values()
+                .flatten()
+                .map(|(_, name, from, to)| (name, from, to))
+                .collect();
+            expected.sort();
+            found.sort();
+            prop_assert!(found.iter().all(|(name, ..)| !name.chars().any(char::is_control)));
+            prop_assert_eq!(found, expected);
+        }
+    }
+}
