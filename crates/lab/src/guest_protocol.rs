@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::experiment::BenchError;
 use crate::footprint::in_guest::FootprintRequest;
 use crate::handlers::in_guest::HandlersRequest;
+use crate::kernels::in_guest::KernelsRequest;
 use crate::noise::in_guest::NoiseRequest;
 use crate::signal::in_guest::SignalRequest;
 
@@ -44,6 +45,8 @@ pub enum Request {
     Footprint(FootprintRequest),
     /// One window of events from one CPU to another.
     Signal(SignalRequest),
+    /// Kernels of the validation suite.
+    Kernels(KernelsRequest),
 }
 
 /// A request with its version.
@@ -194,6 +197,7 @@ mod tests {
     use crate::footprint::in_guest::FootprintResponse;
     use crate::handlers::Condition;
     use crate::handlers::in_guest::HandlersResponse;
+    use crate::kernels::in_guest::KernelsResponse;
     use crate::noise::Body;
     use crate::noise::in_guest::NoiseResponse;
     use crate::signal::in_guest::SignalResponse;
@@ -223,7 +227,7 @@ mod tests {
         decode(lines.iter().copied())
     }
 
-    fn requests() -> [Request; 4] {
+    fn requests() -> [Request; 5] {
         let handlers = HandlersRequest {
             condition: Condition::Command,
             warm_up_ns: 1,
@@ -261,7 +265,14 @@ mod tests {
             work_additions: 9,
             seed: u64::MAX,
         };
+        let kernels = KernelsRequest {
+            only: vec!["arithmetic/add_chain".to_owned()],
+            windows: 5,
+            window_cycles: 20_000,
+            cpu: 0,
+        };
         [
+            Request::Kernels(kernels),
             Request::Handlers(handlers),
             Request::Noise(noise),
             Request::Signal(signal),
@@ -411,6 +422,7 @@ mod tests {
             prop_assert!(decode::<NoiseResponse>(all()).is_err());
             prop_assert!(decode::<FootprintResponse>(all()).is_err());
             prop_assert!(decode::<SignalResponse>(all()).is_err());
+            prop_assert!(decode::<KernelsResponse>(all()).is_err());
             prop_assert!(lines.iter().all(|line| Request::decode(line).is_err()));
         }
     }

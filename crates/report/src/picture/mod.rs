@@ -3,6 +3,7 @@
 
 mod axis;
 mod chart;
+mod kernels;
 mod noise;
 mod palette;
 mod sheet;
@@ -33,6 +34,7 @@ pub fn pictures(run: &Run) -> Result<Vec<(&'static str, String)>, Undrawn> {
         ("throughput.svg", signal::throughput_svg(run)?),
         ("paper.svg", signal::paper_svg(run)?),
         ("regions.svg", signal::regions_svg(run)?),
+        ("kernels.svg", kernels::kernels_svg(run)?),
     ];
     Ok(all.into_iter().filter_map(|(name, svg)| Some((name, svg?))).collect())
 }
