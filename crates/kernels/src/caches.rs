@@ -13,6 +13,8 @@ const UNROLLED: u64 = 16;
 /// Seed of all orders.
 const SEED: u64 = 1;
 const KIB: usize = 1 << 10;
+/// Memory of so many lines or less is gone through before it is timed.
+const WARMED_PLACES: u64 = (16 << 20) / LINE_BYTES as u64;
 
 pub(crate) fn kernels() -> Vec<Kernel> {
     chases().into_iter().chain(parallel()).chain(streams()).collect()
@@ -125,9 +127,10 @@ impl Ring {
         rounds * UNROLLED
     }
 
-    /// Goes through it as often as fills the caches and TLBs that can hold it.
+    /// Goes through it, so that the caches and TLBs have what they can hold of it: all of it where a last
+    /// cache may hold it.
     pub(crate) fn warm(&mut self) {
-        self.walk((self.places * 2).min(20_000));
+        self.walk(if self.places <= WARMED_PLACES { self.places * 2 } else { 20_000 });
     }
 
     /// Links of a window: all places a few times, or a part of them.
@@ -172,7 +175,8 @@ impl Body for Chase {
 
 /// Loads in eight chains.
 struct Chains {
-    _ring: Ring,
+    ring: Ring,
+    is_warm: bool,
     at: [*const u8; 8],
     links: u64,
 }
@@ -181,16 +185,21 @@ impl Chains {
     fn new(bytes: usize) -> Result<Chains, String> {
         let memory = Pages::new(bytes, Kind::Large)?;
         let (base, lines) = (memory.base().as_ptr(), bytes / LINE_BYTES);
-        let mut ring = Ring::new(memory, lines, |line| line * LINE_BYTES);
-        ring.warm();
+        let ring = Ring::new(memory, lines, |line| line * LINE_BYTES);
         let at = [0, 1, 2, 3, 4, 5, 6, 7].map(|chain: usize| {
             base.wrapping_add((lines / 8 * chain + chain * 37) % lines * LINE_BYTES).cast_const()
         });
-        Ok(Chains { _ring: ring, at, links: 1_000 })
+        Ok(Chains { ring, is_warm: false, at, links: 1_000 })
     }
 }
 
 impl Body for Chains {
+    fn prepare(&mut self) {
+        if !std::mem::replace(&mut self.is_warm, true) {
+            self.ring.warm();
+        }
+    }
+
     fn run(&mut self, rounds: u64) -> Executed {
         let [a, b, c, d, e, f, g, h] = &mut self.at;
         // SAFETY: each address is a place of the ring, which is a line's first bytes and holds the
@@ -229,6 +238,7 @@ struct Stream {
     bytes: usize,
     way: Way,
     at: usize,
+    is_warm: bool,
 }
 
 /// Bytes that a window goes through.
@@ -238,7 +248,7 @@ impl Stream {
     fn new(bytes: usize, kind: Kind, way: Way) -> Result<Stream, String> {
         let memory = Pages::new(bytes, kind)?;
         let bytes = if way == Way::Copy { bytes / 2 } else { bytes };
-        Ok(Stream { memory, bytes, way, at: 0 })
+        Ok(Stream { memory, bytes, way, at: 0, is_warm: false })
     }
 
     fn part(&self, bytes: usize) {
@@ -282,6 +292,13 @@ impl Stream {
 }
 
 impl Body for Stream {
+    fn prepare(&mut self) {
+        let is_small = (self.bytes / LINE_BYTES) as u64 <= WARMED_PLACES;
+        if !std::mem::replace(&mut self.is_warm, true) && is_small {
+            self.part(self.bytes);
+        }
+    }
+
     fn run(&mut self, rounds: u64) -> Executed {
         let bytes = self.bytes.min(STREAM_WINDOW_BYTES);
         for _ in 0..rounds {

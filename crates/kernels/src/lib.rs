@@ -23,6 +23,8 @@ mod measure;
 #[cfg(target_arch = "x86_64")]
 mod memory;
 #[cfg(target_arch = "x86_64")]
+mod programs;
+#[cfg(target_arch = "x86_64")]
 mod straight;
 #[cfg(target_arch = "x86_64")]
 mod strings;
@@ -61,11 +63,13 @@ pub enum Group {
     Atomics,
     /// Kernel entries, faults, switches, interrupts.
     System,
+    /// Small programs as users write them.
+    Programs,
 }
 
 impl Group {
     /// All groups, in the order of tables.
-    pub const ALL: [Group; 9] = [
+    pub const ALL: [Group; 10] = [
         Group::Arithmetic,
         Group::LoadsStores,
         Group::Caches,
@@ -75,6 +79,7 @@ impl Group {
         Group::Strings,
         Group::Atomics,
         Group::System,
+        Group::Programs,
     ];
 
     /// Its name in tables and in `--only`.
@@ -90,6 +95,7 @@ impl Group {
             Group::Strings => "strings",
             Group::Atomics => "atomics",
             Group::System => "system",
+            Group::Programs => "programs",
         }
     }
 }
@@ -213,6 +219,7 @@ pub fn all() -> Vec<Kernel> {
             strings::kernels(),
             atomics::kernels(),
             system::kernels(),
+            programs::kernels(),
         ];
         groups.into_iter().flatten().collect()
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use super::pairs::{leave_this_cpu, needs_cpus};
-use super::{checked, kernel, owned, syscall};
+use super::{kernel, owned, syscall};
 use crate::timing::ticks;
 use crate::{Body, Executed, Kernel, Rounds};
 
@@ -129,7 +129,11 @@ struct Interprocessor {
 impl Interprocessor {
     fn new() -> Result<Interprocessor, String> {
         needs_cpus(2)?;
-        checked("membarrier", syscall(libc::SYS_membarrier, [REGISTER, 0, 0]))?;
+        let registered = syscall(libc::SYS_membarrier, [REGISTER, 0, 0]);
+        if registered < 0 {
+            let error = std::io::Error::from_raw_os_error(-registered as i32);
+            return Err(format!("membarrier: {error}"));
+        }
         let ends = Arc::new(AtomicBool::new(false));
         let started = Arc::new(AtomicBool::new(false));
         let (others_ends, others_started) = (Arc::clone(&ends), Arc::clone(&started));

@@ -282,7 +282,29 @@ pub fn refine(
     all
 }
 
-/// The first-level cache, TLBs and what the last cache shares, by plateaus.
+/// Cycles of a load from L3 beyond which it is no longer L3 that supplies it.
+const L3_CYCLES_MAX: f64 = 200.0;
+
+/// Fields that this host's cycles cannot determine, with the reason: the last cache belongs to other guests, too,
+/// where a chase through a part of it is as slow as memory.
+#[must_use]
+pub fn undetermined(host: &[KernelSample]) -> Vec<Fitted> {
+    let cycles = |name: &str| {
+        host.iter().find(|one| one.name == name).and_then(KernelSample::compared_cycles)
+    };
+    let (Some(near), Some(far)) = (cycles("chase_2m_2m"), cycles("chase_4m_2m")) else {
+        return Vec::new();
+    };
+    if near <= L3_CYCLES_MAX && far <= near * 1.5 {
+        return Vec::new();
+    }
+    let why = format!(
+        "no plateau of L3: {near:.0} cycles a load in 2 MiB, {far:.0} in 4 MiB; other guests have it, too"
+    );
+    ["l3_hit_cycles", "l3.line_cycles"].map(|field| left(field, &why)).into()
+}
+
+/// What a virtual machine cannot determine.
 #[must_use]
 pub fn could_not_tell_in_a_vm() -> Vec<Fitted> {
     NOT_IN_A_VM.iter().map(|(field, why)| left(field, why)).collect()
