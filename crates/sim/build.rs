@@ -6,8 +6,9 @@
 //! it: the guest is static, the bare program is nothing but itself, the plugin is a shared object, and
 //! all abort on panic. Each has its own target directory, so that the cargos do not wait for each other.
 //!
-//! Models of machines (`machines/*.toml`) are embedded, too: `models.rs` is a list of their names and
-//! texts.
+//! Models of machines (`machines/*.toml`) and what was measured on real processors
+//! (`machines/measured/*.tsv`) are embedded, too: `models.rs` and `measured.rs` are lists of their names
+//! and texts.
 //!
 //! So are workloads (`workloads/*.toml`), with the files in the directory of the same name.
 //!
@@ -98,7 +99,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         fs::write(out.join(format!("{}-missing", product.name)), reason)?;
     }
     println!("cargo:rerun-if-changed=../../machines");
-    fs::write(out.join("models.rs"), models(&crates.join("../machines"))?)?;
+    let machines = crates.join("../machines");
+    fs::write(out.join("models.rs"), texts(&machines, "toml")?)?;
+    fs::write(out.join("measured.rs"), texts(&machines.join("measured"), "tsv")?)?;
     println!("cargo:rerun-if-changed=../../workloads");
     fs::write(out.join("workloads.rs"), workloads(&crates.join("../workloads"))?)?;
     Ok(())
@@ -145,12 +148,12 @@ fn entries(directory: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
     Ok(entries)
 }
 
-/// An array of the models in a directory, by name.
-fn models(directory: &Path) -> Result<String, Box<dyn Error>> {
+/// An array of the files in a directory that have this extension, by name.
+fn texts(directory: &Path, kind: &str) -> Result<String, Box<dyn Error>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "toml") {
+        if path.extension().is_some_and(|extension| extension == kind) {
             files.push(path);
         }
     }

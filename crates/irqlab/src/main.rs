@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod console;
+mod kernels;
 mod options;
 mod pictures;
 mod run;

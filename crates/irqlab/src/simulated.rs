@@ -241,6 +241,16 @@ impl SimulatedArgs {
         }
     }
 
+    /// The level of detail that was asked for.
+    pub fn detail(&self) -> Option<ModelDetail> {
+        self.detail
+    }
+
+    /// The changes of the model, each `FIELD=VALUE`.
+    pub fn changes(&self) -> &[String] {
+        &self.set
+    }
+
     /// How the machine is watched under that model: from the guest's marker on.
     pub fn watch(&self, model: Option<Model>) -> Watch {
         Watch {

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::experiment::BenchError;
 use crate::footprint::in_guest::FootprintRequest;
 use crate::handlers::in_guest::HandlersRequest;
+use crate::kernels::in_guest::KernelsRequest;
 use crate::noise::in_guest::NoiseRequest;
 use crate::services::in_guest::ServicesRequest;
 use crate::signal::in_guest::SignalRequest;
@@ -47,6 +48,8 @@ pub enum Request {
     Signal(SignalRequest),
     /// A command.
     Services(ServicesRequest),
+    /// Kernels of the validation suite.
+    Kernels(KernelsRequest),
 }
 
 /// A request with its version.
@@ -197,6 +200,7 @@ mod tests {
     use crate::footprint::in_guest::FootprintResponse;
     use crate::handlers::Condition;
     use crate::handlers::in_guest::HandlersResponse;
+    use crate::kernels::in_guest::KernelsResponse;
     use crate::noise::Body;
     use crate::noise::in_guest::NoiseResponse;
     use crate::signal::in_guest::SignalResponse;
@@ -269,8 +273,15 @@ mod tests {
             command: "echo 'a'".to_owned(),
             verify: true,
         };
+        let kernels = KernelsRequest {
+            only: vec!["arithmetic/add_chain".to_owned()],
+            windows: 5,
+            window_cycles: 20_000,
+            cpu: 0,
+        };
         [
             Request::Services(services),
+            Request::Kernels(kernels),
             Request::Handlers(handlers),
             Request::Noise(noise),
             Request::Signal(signal),
@@ -420,6 +431,7 @@ mod tests {
             prop_assert!(decode::<NoiseResponse>(all()).is_err());
             prop_assert!(decode::<FootprintResponse>(all()).is_err());
             prop_assert!(decode::<SignalResponse>(all()).is_err());
+            prop_assert!(decode::<KernelsResponse>(all()).is_err());
             prop_assert!(lines.iter().all(|line| Request::decode(line).is_err()));
         }
     }

@@ -9,6 +9,7 @@ pub mod footprint;
 pub mod guest_protocol;
 pub mod handlers;
 mod judge;
+pub mod kernels;
 pub mod noise;
 mod published;
 mod quantiles;

@@ -16,6 +16,7 @@ pub mod footprint;
 pub mod handlers;
 pub mod host;
 pub mod journal;
+pub mod kernels;
 pub mod marks;
 pub mod memory;
 mod network;

@@ -35,8 +35,41 @@ pub fn names() -> Vec<&'static str> {
     KNOWN.iter().map(|(name, _)| *name).collect()
 }
 
-/// The text of the model of that name; what has a slash in it, or ends in `.toml`, is a file. It is
-/// not parsed.
+/// The name of the model of the machine that irqlab runs on, which `irqlab machines fit` writes.
+pub const HOST: &str = "host";
+
+/// The file of the model [`HOST`] of this user; absent without a home directory.
+#[must_use]
+pub fn host_file() -> Option<PathBuf> {
+    let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let config = of("XDG_CONFIG_HOME").map(PathBuf::from);
+    let config = config.or_else(|| Some(Path::new(&of("HOME")?).join(".config")))?;
+    Some(config.join("irqlab").join("host.toml"))
+}
+
+/// The text of the model [`HOST`].
+fn host_text() -> Result<String> {
+    let file = host_file().filter(|file| file.exists());
+    let file = file.ok_or_else(|| SimError::Missing {
+        what: "there is no model of this machine".to_owned(),
+        remedy: "irqlab machines fit".to_owned(),
+    })?;
+    text(&file.display().to_string())
+}
+
+/// The names of the models that are of this processor, by vendor, family and model of its CPUID.
+#[must_use]
+pub fn of_processor(vendor: &str, family: u32, model: u32) -> Vec<&'static str> {
+    let is_of = |text: &str| {
+        let parsed = SystemModel::parse(text);
+        let ranges = parsed.map(|model| model.processors).unwrap_or_default();
+        ranges.iter().any(|range| range.holds(vendor, family, model))
+    };
+    KNOWN.iter().filter(|(_, text)| is_of(text)).map(|(name, _)| *name).collect()
+}
+
+/// The text of the model of that name; what has a slash in it, or ends in `.toml`, is a file, and
+/// [`HOST`] is the one in [`host_file`]. It is not parsed.
 ///
 /// # Errors
 /// When there is none of that name, or the file can't be read as text.
@@ -45,10 +78,15 @@ pub fn text(name: &str) -> Result<String> {
         let bytes = read_bounded(Path::new(name), TEXT_BYTES_MAX)?;
         return String::from_utf8(bytes).map_err(|_| SimError::data(name, "is no text"));
     }
+    if name == HOST {
+        return host_text();
+    }
     let known = KNOWN.iter().find(|(known, _)| *known == name);
     let none = || {
         let names = names().join(", ");
-        let what = format!("no model {name:?}; there are: {names}, and files (as in ./M.toml)");
+        let what = format!(
+            "no model {name:?}; there are: {names}, host (the model that machines fit made), and files (as in ./M.toml)"
+        );
         SimError::Invalid(what)
     };
     Ok(known.ok_or_else(none)?.1.to_owned())

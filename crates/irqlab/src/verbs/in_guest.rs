@@ -6,6 +6,7 @@ use lab::experiment::BenchError;
 use lab::footprint::in_guest::FootprintResponse;
 use lab::guest_protocol::{Request, Response, encode};
 use lab::handlers::in_guest::HandlersResponse;
+use lab::kernels::in_guest::KernelsResponse;
 use lab::noise::in_guest::NoiseResponse;
 use lab::services::in_guest::ServicesResponse;
 use lab::signal::in_guest::SignalResponse;
@@ -28,7 +29,7 @@ pub struct InGuestArgs {
 /// Executes the request and prints the response: one arm for each experiment.
 pub fn run(args: &InGuestArgs) -> anyhow::Result<ExitCode> {
     let request = Request::decode(&args.request);
-    if !matches!(request, Ok(Request::Handlers(_) | Request::Signal(_))) {
+    if !matches!(request, Ok(Request::Handlers(_) | Request::Signal(_) | Request::Kernels(_))) {
         // The boot may have been recorded in less detail; what loops do before a window counts.
         mark(marker::FULL, 0);
     }
@@ -41,6 +42,9 @@ pub fn run(args: &InGuestArgs) -> anyhow::Result<ExitCode> {
         }
         Ok(Request::Footprint(request)) => {
             respond::<FootprintResponse>(live::footprint::in_guest::execute(&request, at))
+        }
+        Ok(Request::Kernels(request)) => {
+            respond::<KernelsResponse>(live::kernels::execute(&request, at, at_phase))
         }
         Ok(Request::Signal(request)) => {
             let observer = Observer { at_edge: at, at_phase };

@@ -1,4 +1,6 @@
-//! `irqlab machines`: lists the models of machines, or draws one.
+//! `irqlab machines`: lists the models of machines, draws one, or makes one of this machine.
+
+mod fit;
 
 use std::process::ExitCode;
 
@@ -12,12 +14,16 @@ use crate::options::Usage;
 
 /// List the models of machines, or draw one
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:
   irqlab machines                                    their names
   irqlab machines zen3                               caches, TLBs and latencies
   irqlab machines zen3 --set l3.size=64MiB --set memory_cycles=300
-  irqlab machines ./mine.toml                        a file; what is wrong with it, by its line")]
+  irqlab machines ./mine.toml                        a file; what is wrong with it, by its line
+  irqlab machines fit                                makes the model of this machine: --on sim:host")]
 pub struct MachinesArgs {
+    #[command(subcommand)]
+    verb: Option<MachinesVerb>,
     /// Model to draw: its name, or a file (with a slash, or ending in .toml)
     model: Option<String>,
     /// Change a field, as in l2.size=4MiB; may be repeated
@@ -31,8 +37,16 @@ pub struct MachinesArgs {
     json: bool,
 }
 
-/// Lists, draws or prints.
+#[derive(Debug, clap::Subcommand)]
+enum MachinesVerb {
+    Fit(Box<fit::FitArgs>),
+}
+
+/// Lists, draws, prints or fits.
 pub fn run(args: &MachinesArgs) -> anyhow::Result<ExitCode> {
+    if let Some(MachinesVerb::Fit(args)) = &args.verb {
+        return fit::run(args);
+    }
     let text = match &args.model {
         None if args.json => format!(
             "{:#}\n",

@@ -6,6 +6,7 @@ mod bare;
 #[path = "../cli_support/mod.rs"]
 mod cli_support;
 mod machine;
+mod model;
 mod noise;
 mod services;
 mod signal;

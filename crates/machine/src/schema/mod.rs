@@ -3,11 +3,13 @@
 mod check;
 mod draw;
 mod parse;
+mod processor;
 mod reader;
 mod set;
 pub mod units;
 
 pub use draw::draw;
+pub use processor::ProcessorRange;
 pub use set::set;
 
 use crate::core::CoreModel;
@@ -170,6 +172,8 @@ pub struct SystemModel {
     pub name: String,
     /// What it is, in a line.
     pub about: String,
+    /// The processors that it is a model of, where CPUID can name them.
+    pub processors: Vec<ProcessorRange>,
     /// Clock, Hz.
     pub clock_hz: u64,
     /// Processors that the kernel sees.

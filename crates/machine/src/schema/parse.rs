@@ -5,8 +5,8 @@ use toml::de::DeTable;
 use super::reader::{Reader, line_of};
 use super::units::{BYTES, HZ};
 use super::{
-    Dma, Inclusion, Index, Latencies, LevelModel, Prefetch, Protocol, SystemModel, TEXT_BYTES_MAX,
-    TlbLevel, Walk, WritePolicy, check,
+    Dma, Inclusion, Index, Latencies, LevelModel, Prefetch, ProcessorRange, Protocol, SystemModel,
+    TEXT_BYTES_MAX, TlbLevel, Walk, WritePolicy, check,
 };
 use crate::core::CoreModel;
 use crate::model::{
@@ -31,6 +31,8 @@ const PREFETCH_BUFFERS: u64 = 16;
 /// The most entries of a page walk cache.
 const WALK_ENTRIES_MAX: u64 = 4096;
 
+/// The most ranges of processors that a model is of.
+const PROCESSORS_MAX: usize = 16;
 /// The most page walkers of a core.
 const WALKERS_MAX: u64 = 64;
 
@@ -72,6 +74,7 @@ fn system(file: &Reader<'_>) -> Parsed<SystemModel> {
     Ok(SystemModel {
         name: file.words("name").and_then(needed("name"))?,
         about: file.words("about")?.unwrap_or_default(),
+        processors: processors(file)?,
         clock_hz: file
             .quantity("clock", "hz", HZ, 1_000_000..=100_000_000_000)?
             .ok_or_else(|| file.fail("clock", "is missing; allowed: \"1 MHz\" to \"100 GHz\""))?,
@@ -101,6 +104,17 @@ fn system(file: &Reader<'_>) -> Parsed<SystemModel> {
             .choice("dma", &[("invalidate", Dma::Invalidate), ("update", Dma::Update)])?
             .unwrap_or_default(),
     })
+}
+
+fn processors(file: &Reader<'_>) -> Parsed<Vec<ProcessorRange>> {
+    let texts = file.texts("cpuid", PROCESSORS_MAX)?.unwrap_or_default();
+    let problem = "allowed: \"VENDOR FAMILY MODEL\" or \"VENDOR FAMILY FIRST-LAST\", as \
+                   \"AuthenticAMD 25 0-15\"";
+    let range = |text: &String| {
+        ProcessorRange::parse(text)
+            .ok_or_else(|| file.fail("cpuid", format!("{text:?}; {problem}")))
+    };
+    texts.iter().map(range).collect()
 }
 
 fn core(file: &Reader<'_>) -> Parsed<Option<CoreModel>> {

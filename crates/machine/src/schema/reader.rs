@@ -145,6 +145,23 @@ impl<'t> Reader<'t> {
         Ok(Some(sizes))
     }
 
+    /// A list of at most `most` texts.
+    pub(crate) fn texts(
+        &self,
+        field: &str,
+        most: usize,
+    ) -> Result<Option<Vec<String>>, ModelError> {
+        let Some(value) = self.value(field) else { return Ok(None) };
+        let wanted = format!("a list of up to {most} texts");
+        let list = value.as_array().filter(|list| list.len() <= most);
+        let Some(list) = list else { return Err(self.wrong(field, value, wanted)) };
+        let text = |item: &Spanned<DeValue<'_>>| {
+            let text = item.get_ref().as_str().filter(|text| text.len() <= WORDS_BYTES_MAX);
+            text.map(str::to_owned).ok_or_else(|| self.wrong(field, item.get_ref(), &wanted))
+        };
+        list.iter().map(text).collect::<Result<_, _>>().map(Some)
+    }
+
     /// A text.
     pub(crate) fn words(&self, field: &str) -> Result<Option<String>, ModelError> {
         let Some(value) = self.value(field) else { return Ok(None) };

@@ -7,6 +7,7 @@ mod changes;
 mod chart;
 mod footprint;
 mod handlers;
+mod kernels;
 mod noise;
 mod palette;
 mod sheet;
@@ -39,7 +40,7 @@ pub struct Picture {
 type Draw = fn(&Run, f64) -> Result<Option<Sheet>, Undrawn>;
 
 /// All kinds of pictures: name, tables, and what draws it; in the order of a page.
-const KINDS: [(&str, &[&str], Draw); 15] = [
+const KINDS: [(&str, &[&str], Draw); 16] = [
     ("changes", &["differences"], changes::changes),
     ("costs", &["handlers", "events"], handlers::costs),
     ("distribution", &["histograms", "handlers"], handlers::distribution),
@@ -55,6 +56,7 @@ const KINDS: [(&str, &[&str], Draw); 15] = [
     ("throughput", &["throughput"], signal::throughput),
     ("paper", &["paper"], signal::paper),
     ("regions", &["regions"], signal::regions),
+    ("kernels", &["kernels", "groups"], kernels::kernels),
 ];
 
 /// The columns that pictures need of tables that may be long.

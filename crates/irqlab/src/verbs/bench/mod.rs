@@ -1,6 +1,7 @@
 //! `irqlab bench`: irqlab measured by itself. What each bench does: docs/bench.md.
 
 mod chase;
+mod model;
 mod noise_peers;
 mod overhead;
 mod signal;
@@ -39,6 +40,8 @@ enum Which {
     NoisePeers(noise_peers::NoisePeersArgs),
     /// Latencies of this machine's caches, compared with those of models
     Chase(chase::ChaseArgs),
+    /// How true a model of a processor is: kernels on the processor and in the simulated machine
+    Model(Box<model::ModelArgs>),
     /// How fast is the simulated machine, at each level of detail?
     Sim(sim::SimBenchArgs),
     /// How fast is the event simulation of `irqlab signal`?
@@ -55,6 +58,7 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Which::Storm(args) => storm::run(&args),
         Which::NoisePeers(args) => noise_peers::run(&args),
         Which::Chase(args) => chase::run(&args),
+        Which::Model(args) => model::run(&args),
         Which::Sim(args) => sim::run(&args),
         Which::Signal(args) => signal::run(&args),
         Which::SimRepeat(args) => sim_repeat::run(&args),

@@ -1,0 +1,109 @@
+//! Kernels of the validation suite, measured on this machine and in a simulated one: what `bench model`
+//! and `machines fit` have in common.
+
+use std::cell::RefCell;
+
+use lab::kernels::in_guest::KernelsRequest;
+use lab::kernels::{KernelSample, Processor};
+use live::kernels::{KernelsObserver, counter_flaw, measure, steal_ns, this_processor};
+use live::window::Stop;
+use sim::kernels::SimKernels;
+
+use crate::console::{ProgressLine, Redraw};
+use crate::run::with_remedy_for_rights;
+use crate::simulated::Simulated;
+
+/// About how long a window is, cycles.
+pub const WINDOW_CYCLES: u64 = 20_000;
+/// Windows of each kernel in the simulated machine, which repeats itself but for what interrupts it.
+pub const MODEL_WINDOWS: u32 = 5;
+
+/// What was measured on this machine.
+#[derive(Debug)]
+pub struct Host {
+    /// A sample of each kernel.
+    pub samples: Vec<KernelSample>,
+    /// Its processor and that one's name.
+    pub processor: Option<(Processor, String)>,
+    /// What a reader must know.
+    pub warnings: Vec<String>,
+    /// Time that the hypervisor took from the CPU meanwhile, ns.
+    pub steal_ns: Option<u64>,
+}
+
+struct Observer<'s> {
+    stop: &'s Stop,
+    line: RefCell<ProgressLine>,
+}
+
+impl KernelsObserver for Observer<'_> {
+    fn stop_requested(&self) -> bool {
+        self.stop.is_requested()
+    }
+
+    fn next(&self, number: usize, count: usize, name: &str) {
+        self.line.borrow_mut().step(number, count, name);
+    }
+}
+
+/// Measures kernels on a CPU of this machine.
+///
+/// # Errors
+/// Where nothing can be measured.
+pub fn measure_host(only: &[String], windows: u32, cpu: u32, stop: &Stop) -> anyhow::Result<Host> {
+    let request =
+        KernelsRequest { only: only.to_vec(), windows, window_cycles: WINDOW_CYCLES, cpu };
+    let stolen_before = steal_ns(cpu);
+    let observer = Observer { stop, line: RefCell::new(ProgressLine::new(Redraw::EachStep)) };
+    let samples = measure(&request, &observer).map_err(with_remedy_for_rights)?;
+    drop(observer);
+    let steal_ns = steal_ns(cpu).zip(stolen_before).map(|(now, then)| now.saturating_sub(then));
+    let mut warnings = Vec::new();
+    if let Some(flaw) = counter_flaw() {
+        warnings.push(format!(
+            "the time-stamp counter {flaw}: cycles hold as far as the chains of additions before and \
+             after each window saw the same rate"
+        ));
+    }
+    warnings.extend(disturbance(&samples));
+    Ok(Host { samples, processor: this_processor(), warnings, steal_ns })
+}
+
+/// What to say where many windows were disturbed.
+fn disturbance(samples: &[KernelSample]) -> Option<String> {
+    let figures = || samples.iter().filter_map(|one| one.figures.as_ref().ok());
+    let (counted, rate, sibling) = figures().fold((0, 0, 0), |(counted, rate, sibling), one| {
+        (counted + one.windows, rate + one.rate_changed, sibling + one.sibling_busy)
+    });
+    let disturbed = rate + sibling;
+    (disturbed > counted).then(|| {
+        format!(
+            "{disturbed} windows were disturbed and {counted} counted: in {sibling} the sibling was busy or \
+             something else ran, in {rate} the core's rate changed (-c: a CPU whose core is quiet)"
+        )
+    })
+}
+
+/// Measures kernels in a simulated machine; none if the user asked to stop.
+///
+/// # Errors
+/// When the machine cannot be started, or breaks.
+pub fn measure_model(
+    machine: &Simulated,
+    label: &str,
+    only: &[String],
+) -> anyhow::Result<Option<SimKernels>> {
+    let request = KernelsRequest {
+        only: only.to_vec(),
+        windows: MODEL_WINDOWS,
+        window_cycles: WINDOW_CYCLES,
+        cpu: 0,
+    };
+    Ok(sim::kernels::measure(&machine.guest, label, request)?)
+}
+
+/// Cycles of this thread's core per tick of the time-stamp counter, at the highest rate that a short
+/// measurement sees; absent without a counter.
+pub fn cycles_per_tick() -> Option<f64> {
+    live::clock::core_cycle().map(|ticks| 1.0 / ticks)
+}

@@ -1,0 +1,90 @@
+//! `irqlab bench model` and `irqlab machines fit`: what they refuse, and what they keep, without a simulated
+//! machine.
+
+mod cli_support;
+
+use std::fs;
+
+use cli_support::{Place, alone, check_refused, rows};
+
+#[test]
+fn what_names_nothing_is_refused_with_what_there_is() {
+    check_refused(&["bench", "model", "--only", "add"], "names no kernel and no group; groups: ");
+    check_refused(&["bench", "model", "--measured", "z80"], "no kept data \"z80\"; there are: ");
+    check_refused(&["bench", "model", "--on", "sim:z80"], "no model \"z80\"; there are: ");
+    check_refused(&["bench", "model", "--windows", "1"], "6..=1000");
+    let both = ["bench", "model", "--on", "live", "--measured", "zen3"];
+    check_refused(&both, "add --on sim:MODEL");
+}
+
+#[test]
+fn kept_data_with_a_mistake_are_refused_by_line() {
+    let place = Place::new();
+    fs::write(place.path().join("mine.tsv"), "# irqlab-measured: 1\n# cpuid: x\n").unwrap();
+    let ended = place.run(&["bench", "model", "--on", "sim:zen3", "--measured", "./mine.tsv"]);
+    ended.assert_code(2).assert_says("./mine.tsv: line 2: cpuid \"x\" is not VENDOR FAMILY MODEL");
+}
+
+#[test]
+fn a_model_of_another_processor_is_refused_with_what_helps() {
+    let place = Place::new();
+    // It says of no processor that it is one of them: nobody has a T1 here.
+    let ended = place.run(&["bench", "model", "--on", "sim:t1"]);
+    ended.assert_code(4).assert_says("the model t1 does not say which processors it is of");
+    ended.assert_says("irqlab machines fit");
+    let ended = place.run(&["bench", "model", "--on", "sim:t1", "--measured", "zen3"]);
+    ended.assert_code(4).assert_says("AuthenticAMD 25 1");
+    assert_eq!(place.names(), [""; 0], "nothing is left");
+}
+
+#[test]
+fn without_a_fitted_model_sim_host_says_what_makes_one() {
+    let place = Place::new();
+    let mut command = place.irqlab(&["bench", "model", "--on", "sim:host"]);
+    let ended = cli_support::Ended::of(command.env("XDG_CONFIG_HOME", place.path()));
+    ended
+        .assert_code(4)
+        .assert_says("there is no model of this machine")
+        .assert_says("irqlab machines fit");
+}
+
+#[test]
+fn a_fit_never_replaces_a_file_that_is_named() {
+    let place = Place::new();
+    fs::write(place.path().join("mine.toml"), "").unwrap();
+    let ended = place.run(&["machines", "fit", "-o", "mine.toml"]);
+    ended.assert_code(2).assert_says("mine.toml exists already");
+}
+
+#[test]
+fn the_list_has_all_kernels_and_a_selection_some() {
+    let place = Place::new();
+    let all = place.run(&["bench", "model", "--list"]);
+    let some = place.run(&["bench", "model", "--list", "--only", "strings,arithmetic/add_chain"]);
+    let [all, some] = [all, some].map(|ended| ended.assert_code(0).out.lines().count());
+    assert!(all >= 150 && some > 5 && some < all, "{all}, {some}");
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn what_was_measured_can_be_kept() {
+    let _alone = alone();
+    let place = Place::new();
+    let words =
+        ["bench", "model", "--on", "live", "--only", "add_chain,load_chain", "--windows", "6"];
+    let ended =
+        place.run(&[&words[..], &["--save", "mine.tsv", "--json", "-q", "--out", "run"]].concat());
+    if ended.code == Some(4) {
+        // On a busy machine no window may have been undisturbed.
+        ended.assert_says("no window was undisturbed");
+        return;
+    }
+    let run = ended.assert_code(0).json();
+    assert!(!rows(&run, "kernels").is_empty(), "{run}");
+    let kept = fs::read_to_string(place.path().join("mine.tsv")).unwrap();
+    assert!(kept.starts_with("# irqlab-measured: 1\n"), "{kept}");
+    for row in rows(&run, "kernels") {
+        let name = row["kernel"].as_str().unwrap();
+        assert!(kept.lines().any(|line| line.starts_with(&format!("{name}\t"))), "{name}: {kept}");
+    }
+}

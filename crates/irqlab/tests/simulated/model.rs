@@ -1,0 +1,32 @@
+//! `irqlab bench model` on a simulated machine, by the command. Where there is no QEMU, says so and passes.
+
+use crate::cli_support::{Place, can_simulate, names, rows};
+
+#[test]
+fn kernels_of_a_model_are_compared_with_kept_data() {
+    let place = Place::new();
+    if !can_simulate(&place) {
+        return;
+    }
+    let only = "add_chain,imul_chain,loads-stores/load_chain,mfence,getppid,page_fault";
+    let words = ["bench", "model", "--on", "sim:zen3", "--measured", "zen3", "--vcpus", "1", "-q"];
+    let more = ["--mem", "512M", "--json", "--pictures", "--out", "run", "--only", only];
+    let run = place.run(&[&words[..], &more[..]].concat()).assert_code(0).json();
+    let kernels = rows(&run, "kernels");
+    let found: Vec<&str> = kernels.iter().filter_map(|row| row["kernel"].as_str()).collect();
+    assert_eq!(found, ["add_chain", "imul_chain", "load_chain", "mfence", "getppid", "page_fault"]);
+    for row in kernels {
+        let [host, model, ratio] =
+            ["host_cycles", "model_cycles", "ratio"].map(|name| row[name].as_f64().unwrap());
+        assert!((model / host - ratio).abs() < 1e-9, "{row}");
+        // The model's cycles are no times of this machine: a chain is what the model says.
+        if row["group"] == "arithmetic" {
+            assert!((ratio - 1.0).abs() < 0.03, "{row}");
+        }
+    }
+    let groups = rows(&run, "groups");
+    let all = groups.iter().find(|row| row["group"] == "all").expect("a row of all");
+    assert_eq!(all["kernels"], 6);
+    assert_eq!(run["settings"]["measured_cpuid"], "AuthenticAMD 25 1");
+    assert!(names(&place.path().join("run")).contains(&"kernels.svg".to_owned()));
+}

@@ -1,0 +1,63 @@
+//! Supply of instructions, by the size of the code.
+
+use crate::code::{Code, Filling};
+use crate::{Group, Kernel};
+
+const KIB: usize = 1 << 10;
+
+pub(crate) fn kernels() -> Vec<Kernel> {
+    use Filling::{Additions, JumpsInNoOrder, JumpsInOrder, Nops, NotTaken};
+    let list = [
+        ("nop4_12k", 12, Nops(4)),
+        ("nop4_16k", 16, Nops(4)),
+        ("nop4_28k", 28, Nops(4)),
+        ("nop4_64k", 64, Nops(4)),
+        ("nop4_256k", 256, Nops(4)),
+        ("nop4_512k", 512, Nops(4)),
+        ("nop4_2m", 2048, Nops(4)),
+        ("nop8_12k", 12, Nops(8)),
+        ("nop8_28k", 28, Nops(8)),
+        ("nop8_64k", 64, Nops(8)),
+        ("nop8_256k", 256, Nops(8)),
+        ("nop1_3k", 3, Nops(1)),
+        ("nop1_16k", 16, Nops(1)),
+        ("add4_4k", 4, Additions),
+        ("add4_12k", 12, Additions),
+        ("add4_28k", 28, Additions),
+        ("add4_64k", 64, Additions),
+        ("add4_256k", 256, Additions),
+        ("add4_512k", 512, Additions),
+        ("add4_2m", 2048, Additions),
+        ("jump_16k", 16, JumpsInOrder),
+        ("jump_random_16k", 16, JumpsInNoOrder),
+        ("jump_64k", 64, JumpsInOrder),
+        ("jump_random_64k", 64, JumpsInNoOrder),
+        ("jump_random_128k", 128, JumpsInNoOrder),
+        ("jump_random_256k", 256, JumpsInNoOrder),
+        ("jump_random_1m", 1024, JumpsInNoOrder),
+        ("not_taken_4k", 4, NotTaken),
+        ("not_taken_64k", 64, NotTaken),
+    ];
+    let kernel = |(name, kib, of): (&'static str, usize, Filling)| {
+        let make = move || Code::new(kib * KIB, of)?.body();
+        Kernel::new(Group::FrontEnd, (name, "instruction", about(of)), make)
+    };
+    let flushed = [("add4_4k_flushed", 4), ("add4_64k_flushed", 64)].map(|(name, kib)| {
+        let about = "The same, flushed from all caches before and executed once.";
+        let make = move || Code::new(kib * KIB, Additions)?.flushed().body();
+        Kernel::new(Group::FrontEnd, (name, "instruction", about), make).shared()
+    });
+    list.map(kernel).into_iter().chain(flushed).collect()
+}
+
+fn about(of: Filling) -> &'static str {
+    match of {
+        Filling::Nops(1) => "Straight code of NOPs of 1 byte.",
+        Filling::Nops(4) => "Straight code of NOPs of 4 bytes.",
+        Filling::Nops(_) => "Straight code of NOPs of 8 bytes.",
+        Filling::Additions => "Straight code of additions of 4 bytes, in four chains.",
+        Filling::JumpsInOrder => "A jump in each line to the next one.",
+        Filling::JumpsInNoOrder => "A jump in each line to another one, in no order.",
+        Filling::NotTaken => "A conditional jump that is not taken and a NOP, every 8 bytes.",
+    }
+}

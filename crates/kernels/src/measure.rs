@@ -1,0 +1,126 @@
+//! A kernel's cycles: the median of windows that nothing disturbed, with its interval.
+
+use std::time::{Duration, Instant};
+
+use stats::interval::order_95;
+use stats::median::median;
+
+use crate::timing::{Clock, Timed};
+use crate::{Body, Executed, Kernel, Rounds};
+
+/// A window in which the core's rate changed by more than this is not counted.
+const RATE_CHANGE_MAX: f64 = 0.01;
+/// A window around which four chains of additions took longer than this is not counted: the sibling
+/// was busy, or something else ran.
+const PROBE_RATIO_MAX: f64 = 1.1;
+/// Windows are tried so many times as often as are asked for, but no longer than [`TIME_MAX`].
+const TRIES: usize = 40;
+/// The longest time for a kernel, unless it has too few windows then: they are tried four times as often
+/// as asked for in any case.
+const TIME_MAX: Duration = Duration::from_millis(1500);
+const TRIES_IN_ANY_CASE: usize = 4;
+/// Windows before the first one that counts.
+const WARM_UP_WINDOWS: usize = 2;
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Effort {
+    /// Windows that count.
+    pub windows: usize,
+    /// About how many cycles a window takes, where a kernel does not determine it itself.
+    pub window_cycles: u64,
+}
+
+/// Why windows of a kernel were not counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Disturbance {
+    /// The core's rate changed.
+    pub rate: usize,
+    /// The sibling was busy, or something else ran.
+    pub sibling: usize,
+}
+
+/// What was measured of a kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    /// Cycles of the core for a unit: the median of the windows.
+    pub cycles: f64,
+    /// Their tenth percentile: what is left where other guests disturb less.
+    pub low_cycles: f64,
+    /// Where the median lies with 95 % and more; absent with fewer than six windows.
+    pub cycles_95: Option<(f64, f64)>,
+    /// Windows that counted.
+    pub windows: usize,
+    /// Windows that did not.
+    pub disturbed: Disturbance,
+}
+
+/// Measures a kernel. `at_set_up` is called with true before and with false after what only prepares.
+///
+/// # Errors
+/// Why it cannot run here, or that no window was undisturbed.
+pub fn measure(
+    kernel: &Kernel,
+    clock: &mut Clock,
+    effort: Effort,
+    at_set_up: &dyn Fn(bool),
+) -> Result<Sample, String> {
+    at_set_up(true);
+    let made = kernel.make();
+    at_set_up(false);
+    let mut body = made?;
+    let rounds = rounds(body.as_mut(), clock, effort.window_cycles);
+    let (mut cycles, mut disturbed) = (Vec::new(), Disturbance::default());
+    let started = Instant::now();
+    for attempt in 0..WARM_UP_WINDOWS + effort.windows * TRIES {
+        let (executed, timed) = window(body.as_mut(), clock, rounds);
+        if attempt < WARM_UP_WINDOWS {
+            continue;
+        }
+        match timed {
+            Timed { rate_change, .. } if rate_change > RATE_CHANGE_MAX => disturbed.rate += 1,
+            Timed { probe_ratio, .. } if probe_ratio > PROBE_RATIO_MAX => disturbed.sibling += 1,
+            _ => cycles.push(timed.cycles / executed.units),
+        }
+        let is_late = attempt > effort.windows * TRIES_IN_ANY_CASE && started.elapsed() > TIME_MAX;
+        if cycles.len() == effort.windows || is_late {
+            break;
+        }
+    }
+    cycles.sort_by(f64::total_cmp);
+    let none = || {
+        let Disturbance { rate, sibling } = disturbed;
+        format!(
+            "no window was undisturbed: in {rate} the core's rate changed, in {sibling} its sibling \
+             or something else ran"
+        )
+    };
+    Ok(Sample {
+        cycles: median(&cycles).ok_or_else(none)?,
+        low_cycles: cycles[cycles.len() / 10],
+        cycles_95: order_95(cycles.len()).map(|(low, high)| (cycles[low], cycles[high])),
+        windows: cycles.len(),
+        disturbed,
+    })
+}
+
+fn window(body: &mut dyn Body, clock: &mut Clock, rounds: u64) -> (Executed, Timed) {
+    body.prepare();
+    clock.time(|| {
+        let executed = body.run(rounds);
+        (executed, executed.ticks)
+    })
+}
+
+/// How many rounds fill a window, by a short one.
+fn rounds(body: &mut dyn Body, clock: &mut Clock, window_cycles: u64) -> u64 {
+    const TRIED: u64 = 4;
+    match body.rounds() {
+        Rounds::Fixed(rounds) => rounds,
+        Rounds::AsFit => {
+            let shortest = (0..3).map(|_| window(body, clock, TRIED).1.cycles);
+            let shortest = shortest.fold(f64::INFINITY, f64::min).max(1.0);
+            (window_cycles as f64 * TRIED as f64 / shortest).round().clamp(1.0, 1e7) as u64
+        }
+    }
+}

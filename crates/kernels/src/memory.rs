@@ -1,0 +1,113 @@
+//! Memory for kernels, in pages of a known kind.
+
+use std::ptr::NonNull;
+
+/// Bytes of a large page.
+const LARGE_BYTES: usize = 2 << 20;
+
+/// Which pages memory has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// 4 KiB.
+    Small,
+    /// 2 MiB.
+    Large,
+    /// 4 KiB, and instructions can be executed from it.
+    Code,
+}
+
+/// Memory of its own, all of it written once.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    map: NonNull<u8>,
+    map_bytes: usize,
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+impl Pages {
+    /// Memory in pages of a kind.
+    ///
+    /// # Errors
+    /// When there is no memory, or none in large pages.
+    pub(crate) fn new(bytes: usize, kind: Kind) -> Result<Pages, String> {
+        let bytes = bytes.next_multiple_of(4096);
+        let map_bytes = bytes + LARGE_BYTES;
+        let execute = if kind == Kind::Code { libc::PROT_EXEC } else { 0 };
+        let protection = libc::PROT_READ | libc::PROT_WRITE | execute;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new map at an address of the kernel's choice affects no other memory.
+        let map = unsafe { libc::mmap(std::ptr::null_mut(), map_bytes, protection, flags, -1, 0) };
+        let none = || format!("no memory of {bytes} bytes: {}", std::io::Error::last_os_error());
+        if map == libc::MAP_FAILED {
+            return Err(none());
+        }
+        let map = NonNull::new(map.cast::<u8>()).ok_or_else(none)?;
+        // SAFETY: the map is a large page longer than what is used, and the offset is less than one.
+        let base = unsafe { map.add(map.as_ptr().align_offset(LARGE_BYTES)) };
+        let mut pages = Pages { map, map_bytes, base, bytes };
+        let advice = match kind {
+            Kind::Large => libc::MADV_HUGEPAGE,
+            _ => libc::MADV_NOHUGEPAGE,
+        };
+        // SAFETY: the range is within the map, and the advice changes no content.
+        unsafe { libc::madvise(base.as_ptr().cast(), bytes, advice) };
+        pages.touch();
+        match kind == Kind::Large && bytes >= LARGE_BYTES && !pages.is_large() {
+            true => Err("the kernel gives no large pages (transparent huge pages are off)".into()),
+            false => Ok(pages),
+        }
+    }
+
+    /// Memory in pages of 4 KiB.
+    ///
+    /// # Errors
+    /// When there is no memory.
+    pub(crate) fn small(bytes: usize) -> Result<Pages, String> {
+        Pages::new(bytes, Kind::Small)
+    }
+
+    /// Its first byte, which is aligned to 2 MiB.
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Its content.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: `base` and `bytes` are within a map that this value owns and that is readable and
+        // writable; the borrow is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.bytes) }
+    }
+
+    /// Writes each page once.
+    fn touch(&mut self) {
+        self.bytes_mut().iter_mut().step_by(4096).for_each(|byte| *byte = 1);
+    }
+
+    /// Whether nearly all of it is in large pages, by /proc/self/smaps.
+    fn is_large(&self) -> bool {
+        let Ok(text) = std::fs::read_to_string("/proc/self/smaps") else { return false };
+        let at = self.base.as_ptr() as usize;
+        let mut is_inside = false;
+        for line in text.lines() {
+            let range = line.split(' ').next().and_then(|word| word.split_once('-'));
+            let ends = range.and_then(|(from, to)| {
+                Some((usize::from_str_radix(from, 16).ok()?, usize::from_str_radix(to, 16).ok()?))
+            });
+            if let Some((from, to)) = ends {
+                is_inside = (from..to).contains(&at);
+            } else if is_inside && let Some(rest) = line.strip_prefix("AnonHugePages:") {
+                let kib = rest.trim().trim_end_matches("kB").trim().parse::<usize>();
+                return kib.is_ok_and(|kib| kib << 10 >= self.bytes / 8 * 7);
+            }
+        }
+        false
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: the map is this value's, and nothing refers to it after it.
+        unsafe { libc::munmap(self.map.as_ptr().cast(), self.map_bytes) };
+    }
+}

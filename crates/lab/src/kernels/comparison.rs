@@ -1,0 +1,136 @@
+//! Kernels of a real processor and of its model, pair by pair.
+
+use super::sample::KernelSample;
+
+/// One kernel in five is not used for a fit.
+const HELD_OUT_ONE_IN: u64 = 5;
+/// A kernel is far off by more than this factor.
+const FAR_FACTOR: f64 = 1.2;
+
+/// A kernel on both.
+#[derive(Clone, Copy, Debug)]
+pub struct Pair<'s> {
+    /// On the real processor.
+    pub host: &'s KernelSample,
+    /// In the model.
+    pub model: &'s KernelSample,
+}
+
+impl Pair<'_> {
+    /// The model's cycles over the host's; absent where one of them has none.
+    #[must_use]
+    pub fn ratio(&self) -> Option<f64> {
+        Some(self.model.compared_cycles()? / self.host.compared_cycles()?)
+    }
+}
+
+/// How far a ratio is from 1, in either direction: the larger of it and its inverse.
+#[must_use]
+pub fn error_factor(ratio: f64) -> f64 {
+    ratio.max(1.0 / ratio)
+}
+
+/// Whether a kernel is held out of fits: by a hash of its name (FNV-1a), so that it is the same on each
+/// machine and does not change with the list.
+#[must_use]
+pub fn is_held_out(name: &str) -> bool {
+    let add = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, add);
+    (hash >> 32).is_multiple_of(HELD_OUT_ONE_IN)
+}
+
+/// Error factors of several kernels.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Comparison {
+    /// Kernels that both have.
+    pub kernels: u64,
+    /// Mean of the error factors.
+    pub mean: f64,
+    /// Their geometric mean.
+    pub geometric_mean: f64,
+    /// Their median.
+    pub median: f64,
+    /// Geometric mean of model over host: below 1, the model is too fast.
+    pub bias: f64,
+    /// Kernels that are off by more than 20 %.
+    pub far: u64,
+    /// The kernel with the largest factor, and its ratio.
+    pub worst: (String, f64),
+}
+
+impl Comparison {
+    /// Of these pairs; absent without any that both have.
+    #[must_use]
+    pub fn of<'s>(pairs: impl Iterator<Item = Pair<'s>>) -> Option<Comparison> {
+        let mut ratios: Vec<(&str, f64)> =
+            pairs.filter_map(|pair| Some((pair.host.name.as_str(), pair.ratio()?))).collect();
+        ratios.sort_by(|a, b| error_factor(a.1).total_cmp(&error_factor(b.1)));
+        let (worst, ratio) = ratios.last()?;
+        let factors: Vec<f64> = ratios.iter().map(|(_, ratio)| error_factor(*ratio)).collect();
+        let number = factors.len() as f64;
+        let mean_of = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / number;
+        Some(Comparison {
+            kernels: factors.len() as u64,
+            mean: mean_of(&mut factors.iter().copied()),
+            geometric_mean: mean_of(&mut factors.iter().map(|factor| factor.ln())).exp(),
+            median: stats::median::median(&factors)?,
+            bias: mean_of(&mut ratios.iter().map(|(_, ratio)| ratio.ln())).exp(),
+            far: factors.iter().filter(|factor| **factor > FAR_FACTOR).count() as u64,
+            worst: ((*worst).to_owned(), *ratio),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::Figures;
+
+    fn sample(name: &str, cycles: f64, low_cycles: f64, shared: bool) -> KernelSample {
+        let figures = Figures {
+            cycles,
+            low_cycles,
+            cycles_95: None,
+            windows: 5,
+            rate_changed: 0,
+            sibling_busy: 0,
+        };
+        KernelSample {
+            name: name.to_owned(),
+            group: "g".to_owned(),
+            unit: "u".to_owned(),
+            about: "A.".to_owned(),
+            shared,
+            figures: Ok(figures),
+        }
+    }
+
+    #[test]
+    fn factors_count_both_directions() {
+        let host = ["a", "b", "c"].map(|name| sample(name, 8.0, 2.0, false));
+        let model = [("a", 4.0), ("b", 8.0), ("c", 16.0)]
+            .map(|(name, cycles)| sample(name, cycles, cycles, false));
+        let pairs = || host.iter().zip(&model).map(|(host, model)| Pair { host, model });
+        let of = Comparison::of(pairs()).unwrap();
+        assert_eq!((of.kernels, of.far), (3, 2));
+        assert!((of.mean - 5.0 / 3.0).abs() < 1e-9);
+        assert!((of.geometric_mean - 4_f64.powf(1.0 / 3.0)).abs() < 1e-9);
+        assert!((of.median - 2.0).abs() < 1e-9 && (of.bias - 1.0).abs() < 1e-9);
+        let absent = KernelSample { figures: Err("no".to_owned()), ..sample("d", 1.0, 1.0, false) };
+        let one = [Pair { host: &host[0], model: &absent }];
+        assert_eq!(Comparison::of(one.into_iter()), None);
+    }
+
+    #[test]
+    fn where_others_share_the_tenth_percentile_is_compared() {
+        let (host, model) = (sample("a", 8.0, 2.0, true), sample("a", 4.0, 4.0, true));
+        assert_eq!(Pair { host: &host, model: &model }.ratio(), Some(2.0));
+    }
+
+    #[test]
+    fn a_fifth_is_held_out_whatever_the_order() {
+        let names: Vec<String> = (0..1000).map(|at| format!("kernel_{at}")).collect();
+        let held = names.iter().filter(|name| is_held_out(name)).count();
+        assert!((120..280).contains(&held), "{held}");
+    }
+}

@@ -1,0 +1,434 @@
+//! A model's fields from kernels: which kernel determines which field, and how.
+//!
+//! Some fields follow from the processor's cycles alone: a width is how many instructions a cycle takes.
+//! Others are refined: a simulated machine measures the kernel under the model, and the field changes by what
+//! lacks in cycles. Kernels that are held out determine nothing; they show how well the model predicts.
+
+use super::comparison::is_held_out;
+use super::sample::KernelSample;
+
+/// How a field follows from a kernel's cycles.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum How {
+    /// So many units a cycle, rounded up from this part of one: a width or a number of units.
+    PerCycle,
+    /// Cycles of a unit, times a factor, less a number of cycles.
+    Cycles { factor: f64, less: f64 },
+    /// True if a unit takes fewer cycles than this.
+    IsBelow(f64),
+    /// True if a unit takes more cycles than this.
+    IsAbove(f64),
+    /// Changes by the difference of the cycles, host less model, times this factor.
+    Refined(f64),
+}
+
+/// A field and what determines it: the first of the kernels that is not held out.
+struct Rule {
+    field: &'static str,
+    kernels: &'static [&'static str],
+    how: How,
+    /// The least and the largest value.
+    range: (i64, i64),
+}
+
+/// A part of a unit below which a width is not rounded up: a width of 4.2 is 4.
+const ROUND_UP_FROM: f64 = 0.3;
+/// The largest latency that a field can have.
+const CYCLES_MAX: i64 = 100_000;
+/// A figure is uncertain where its interval is wider than this part of it.
+const UNCERTAIN_RATIO: f64 = 0.2;
+
+const fn rule(field: &'static str, kernels: &'static [&'static str], how: How) -> Rule {
+    Rule { field, kernels, how, range: (1, 64) }
+}
+
+const fn cycles(field: &'static str, kernels: &'static [&'static str], how: How) -> Rule {
+    Rule { field, kernels, how, range: (0, CYCLES_MAX) }
+}
+
+const fn latency(field: &'static str, kernels: &'static [&'static str]) -> Rule {
+    Rule { field, kernels, how: How::Cycles { factor: 1.0, less: 0.0 }, range: (1, 1000) }
+}
+
+/// All rules. Latencies of units come before what is refined on top of them.
+const RULES: &[Rule] = &[
+    rule("core.width", &["nop", "nop1_3k", "nop4_12k"], How::PerCycle),
+    rule("core.units.integer.count", &["add_6", "add_5"], How::PerCycle),
+    rule("core.units.load.count", &["loads_6", "load_add"], How::PerCycle),
+    rule("core.units.store.count", &["stores_line", "stores_lines"], How::PerCycle),
+    rule("core.units.float_add.count", &["addsd_8"], How::PerCycle),
+    rule("core.units.float_multiply.count", &["mulsd_8", "fma_10"], How::PerCycle),
+    rule("core.units.vector.count", &["paddd_8"], How::PerCycle),
+    rule("core.units.shuffle.count", &["pshufb_6"], How::PerCycle),
+    rule("core.units.multiply.count", &["imul_4"], How::PerCycle),
+    rule("core.data.wide_loads", &["loads_32b"], How::PerCycle),
+    latency("l1_hit_cycles", &["chase_4k", "chase_16k", "chase_24k", "pages_16"]),
+    latency("core.units.multiply.latency_cycles", &["imul_chain", "mul_128"]),
+    latency("core.units.float_add.latency_cycles", &["addsd_chain", "load_float"]),
+    latency("core.units.float_multiply.latency_cycles", &["fma_chain"]),
+    latency("core.units.vector.latency_cycles", &["paddd_chain"]),
+    latency("core.units.shuffle.latency_cycles", &["pshufb_chain"]),
+    latency("core.units.of.lea_three_cycles", &["lea_3"]),
+    latency("core.units.of.bit_count_cycles", &["popcnt"]),
+    latency("core.units.of.bit_scan_cycles", &["tzcnt"]),
+    latency("core.units.of.bit_deposit_cycles", &["pdep", "pext"]),
+    latency("core.units.of.crc32_cycles", &["crc32"]),
+    latency("core.units.of.float_multiply_only_cycles", &["mulsd_chain"]),
+    latency("core.units.of.aes_cycles", &["aesenc_chain"]),
+    latency("core.units.of.sha_cycles", &["sha256_chain"]),
+    cycles(
+        "core.units.of.convert_cycles",
+        &["convert_chain"],
+        How::Cycles { factor: 0.5, less: 0.0 },
+    ),
+    cycles("core.units.of.cross_cycles", &["movq_chain"], How::Cycles { factor: 0.5, less: 0.0 }),
+    cycles("core.units.divide.latency_cycles", &["div_64"], How::Refined(1.0)),
+    cycles("core.units.of.divide32_cycles", &["div_32"], How::Refined(1.0)),
+    cycles("core.units.float_divide.latency_cycles", &["divsd_chain"], How::Refined(1.0)),
+    cycles("core.units.of.float_root_cycles", &["sqrtsd_chain"], How::Refined(1.0)),
+    cycles("core.front.eliminates_moves", &["move_chain", "movdqa_chain"], How::IsBelow(0.6)),
+    cycles("core.front.eliminates_zeroing", &["xor_zero"], How::IsBelow(0.3)),
+    cycles("core.front.mispredict_cycles", &["branch_random"], How::Refined(2.0)),
+    cycles("core.front.return_cycles", &["calls_8", "calls_20"], How::Refined(0.5)),
+    cycles("core.front.btb_second_cycles", &["jump_random_64k", "jump_64k"], How::Refined(1.0)),
+    cycles(
+        "core.predictor.indirect_by_directions",
+        &["indirect_4_in_turn", "indirect_16_in_turn"],
+        How::IsAbove(12.0),
+    ),
+    cycles(
+        "core.data.renames_memory",
+        &["forward_same", "add_memory", "inc_memory"],
+        How::IsBelow(2.5),
+    ),
+    cycles("core.data.forward_cycles", &["forward_part"], How::Refined(1.0)),
+    cycles("core.data.forward_vector_cycles", &["forward_32b"], How::Refined(1.0)),
+    cycles("core.data.forward_fail_cycles", &["forward_two"], How::Refined(1.0)),
+    cycles("core.data.splits_take_two", &["loads_split"], How::IsAbove(0.45)),
+    cycles("core.data.stores_one_line_per_cycle", &["stores_lines"], How::IsAbove(0.75)),
+    cycles("l2_hit_cycles", &["chase_256k_2m", "chase_128k_2m", "chase_256k"], How::Refined(1.0)),
+    cycles("l3_hit_cycles", &["chase_2m_2m", "chase_4m_2m"], How::Refined(1.0)),
+    cycles("memory_cycles", &["chase_128m_2m", "chase_128m"], How::Refined(1.0)),
+    cycles("l2.line_cycles", &["read_256k"], How::Refined(1.0)),
+    cycles("l3.line_cycles", &["read_4m", "write_4m"], How::Refined(1.0)),
+    cycles("memory_line_cycles", &["read_128m_2m", "read_128m"], How::Refined(1.0)),
+    cycles("stlb_hit_cycles", &["pages_256", "pages_128", "pages_512"], How::Refined(1.0)),
+    cycles(
+        "core.strings.copy_start_cycles",
+        &["movsb_64", "movsq_64", "movsb_200", "movsb_1k"],
+        How::Refined(1.0),
+    ),
+    cycles(
+        "core.strings.fill_start_cycles",
+        &["stosb_4k", "stosq_4k", "stosb_64"],
+        How::Refined(1.0),
+    ),
+    cycles(
+        "core.events.atomic_cycles",
+        &["lock_add", "lock_xadd", "lock_cmpxchg"],
+        How::Refined(1.0),
+    ),
+    cycles("core.events.pause_cycles", &["pause"], How::Refined(1.0)),
+    cycles("core.events.of.mfence_cycles", &["mfence", "store_mfence"], How::Refined(1.0)),
+    cycles("core.events.of.lfence_cycles", &["lfence"], How::Refined(1.0)),
+    cycles("core.events.of.clflush_cycles", &["clflush_mfence"], How::Refined(1.0)),
+    cycles("core.events.of.rdtsc_cycles", &["rdtsc", "lfence_rdtsc"], How::Refined(1.0)),
+    cycles("core.events.of.rdtscp_cycles", &["rdtscp"], How::Refined(1.0)),
+    cycles("core.events.of.popf_cycles", &["pushf_popf"], How::Refined(1.0)),
+    cycles("core.events.system_call_cycles", &["getppid", "invalid_call"], How::Refined(0.5)),
+    cycles("core.events.system_return_cycles", &["getppid", "invalid_call"], How::Refined(0.5)),
+];
+
+/// Fields that no kernel of a virtual machine can determine, with the reason.
+const NOT_IN_A_VM: &[(&str, &str)] = &[
+    ("core.events.interrupt_cycles", "a hypervisor handles the timer's interrupts"),
+    ("core.events.interrupt_return_cycles", "a hypervisor handles the end of interrupts"),
+    ("core.events.serialise_cycles", "cpuid leaves to the hypervisor"),
+    ("local_device_cycles", "a hypervisor stands for the local APIC"),
+    ("tlb_miss_cycles", "nested page tables: a walk has those of the hypervisor, too"),
+];
+
+/// A field that was determined, or why it was not.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fitted {
+    /// The field, as in `--set`.
+    pub field: String,
+    /// Its value; absent if the preset's was left.
+    pub value: Option<String>,
+    /// The cycles of the kernel, and where they lie with 95 %.
+    pub measured: Option<(f64, Option<(f64, f64)>)>,
+    /// Which kernel, and how; or why the preset's value was left.
+    pub method: String,
+}
+
+/// The kernel that determines the rule's field, or why none does.
+fn source<'s>(rule: &Rule, host: &'s [KernelSample]) -> Result<(&'s KernelSample, f64), String> {
+    let names = rule.kernels.iter().filter(|name| !is_held_out(name));
+    let mut why = format!("held out: {}", rule.kernels.join(", "));
+    for name in names {
+        let Some(sample) = host.iter().find(|one| one.name == *name) else {
+            why = format!("{name}: not measured");
+            continue;
+        };
+        match &sample.figures {
+            Err(reason) => why = format!("{name}: {reason}"),
+            Ok(figures) => {
+                let (low, high) = figures.cycles_95.unwrap_or((figures.cycles, figures.cycles));
+                if !sample.shared && (high - low) / figures.cycles > UNCERTAIN_RATIO {
+                    why = format!(
+                        "{name}: {low:.1} to {high:.1} cycles, too uncertain (a busy sibling?)"
+                    );
+                    continue;
+                }
+                if let Some(cycles) = sample.compared_cycles() {
+                    return Ok((sample, cycles));
+                }
+            }
+        }
+    }
+    Err(why)
+}
+
+/// What follows from the processor's cycles alone.
+#[must_use]
+pub fn direct(host: &[KernelSample]) -> Vec<Fitted> {
+    let rules = RULES.iter().filter(|rule| !matches!(rule.how, How::Refined(_)));
+    let of = |rule: &Rule| {
+        let (sample, cycles) = match source(rule, host) {
+            Ok(source) => source,
+            Err(why) => return left(rule.field, &why),
+        };
+        let (least, most) = rule.range;
+        let number = |value: f64| (value as i64).clamp(least, most).to_string();
+        let value = match rule.how {
+            How::PerCycle => number((1.0 / cycles - ROUND_UP_FROM).ceil()),
+            How::Cycles { factor, less } => number((cycles * factor - less).round()),
+            How::IsBelow(limit) => (cycles < limit).to_string(),
+            How::IsAbove(limit) => (cycles > limit).to_string(),
+            How::Refined(_) => return left(rule.field, "it is refined"),
+        };
+        let how = match rule.how {
+            How::PerCycle => "units a cycle",
+            _ => "cycles",
+        };
+        fitted(rule, value, sample, cycles, format!("{how} of {}", sample.name))
+    };
+    rules.map(of).collect()
+}
+
+fn fitted(
+    rule: &Rule,
+    value: String,
+    sample: &KernelSample,
+    cycles: f64,
+    method: String,
+) -> Fitted {
+    let interval = sample.figures.as_ref().ok().and_then(|figures| figures.cycles_95);
+    let (field, value) = (rule.field.to_owned(), Some(value));
+    Fitted { field, value, measured: Some((cycles, interval)), method }
+}
+
+/// A field whose preset value is left.
+#[must_use]
+pub fn left(field: &str, why: &str) -> Fitted {
+    let (field, method) = (field.to_owned(), format!("preset left: {why}"));
+    Fitted { field, value: None, measured: None, method }
+}
+
+/// The kernels that the simulated machine must measure to refine.
+#[must_use]
+pub fn refined_by(host: &[KernelSample]) -> Vec<String> {
+    let rules = RULES.iter().filter(|rule| matches!(rule.how, How::Refined(_)));
+    let mut names: Vec<String> =
+        rules.filter_map(|rule| Some(source(rule, host).ok()?.0.name.clone())).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// A round of refinement: the fields that a simulated machine's cycles change. `current` gives a field's
+/// value in the model that it measured.
+#[must_use]
+pub fn refine(
+    host: &[KernelSample],
+    model: &[KernelSample],
+    current: &dyn Fn(&str) -> Option<i64>,
+) -> Vec<Fitted> {
+    let mut all = Vec::new();
+    for rule in RULES {
+        let How::Refined(factor) = rule.how else { continue };
+        let (sample, cycles) = match source(rule, host) {
+            Ok(source) => source,
+            Err(why) => {
+                all.push(left(rule.field, &why));
+                continue;
+            }
+        };
+        let simulated = model.iter().find(|one| one.name == sample.name);
+        let Some(simulated) = simulated.and_then(KernelSample::compared_cycles) else {
+            all.push(left(rule.field, &format!("{}: not simulated", sample.name)));
+            continue;
+        };
+        let Some(now) = current(rule.field) else {
+            all.push(left(rule.field, "the preset does not have the field"));
+            continue;
+        };
+        let (least, most) = rule.range;
+        let value = (now as f64 + factor * (cycles - simulated)).round();
+        let value = (value as i64).clamp(least, most).to_string();
+        let method = format!("{}: as many cycles as on the processor", sample.name);
+        all.push(fitted(rule, value, sample, cycles, method));
+    }
+    all
+}
+
+/// Cycles of a load from L3 beyond which it is no longer L3 that supplies it.
+const L3_CYCLES_MAX: f64 = 200.0;
+
+/// Fields that this host's cycles cannot determine, with the reason: the last cache belongs to other guests, too,
+/// where a chase through a part of it is as slow as memory.
+#[must_use]
+pub fn undetermined(host: &[KernelSample]) -> Vec<Fitted> {
+    let cycles = |name: &str| {
+        host.iter().find(|one| one.name == name).and_then(KernelSample::compared_cycles)
+    };
+    let (Some(near), Some(far)) = (cycles("chase_2m_2m"), cycles("chase_4m_2m")) else {
+        return Vec::new();
+    };
+    if near <= L3_CYCLES_MAX && far <= near * 1.5 {
+        return Vec::new();
+    }
+    let why = format!(
+        "no plateau of L3: {near:.0} cycles a load in 2 MiB, {far:.0} in 4 MiB; other guests have it, too"
+    );
+    ["l3_hit_cycles", "l3.line_cycles"].map(|field| left(field, &why)).into()
+}
+
+/// What a virtual machine cannot determine.
+#[must_use]
+pub fn could_not_tell_in_a_vm() -> Vec<Fitted> {
+    NOT_IN_A_VM.iter().map(|(field, why)| left(field, why)).collect()
+}
+
+/// The most pages whose chase takes no longer than the one through the fewest: the reach of the first TLB for
+/// data; absent where the kernels do not show an end.
+#[must_use]
+pub fn first_tlb_entries(host: &[KernelSample]) -> Option<(u32, String)> {
+    let mut chases: Vec<(u32, f64, &str)> = host
+        .iter()
+        .filter(|one| !is_held_out(&one.name))
+        .filter_map(|one| {
+            let pages = one.name.strip_prefix("pages_")?.parse().ok()?;
+            Some((pages, one.compared_cycles()?, one.name.as_str()))
+        })
+        .collect();
+    chases.sort_by_key(|(pages, ..)| *pages);
+    let (_, shortest, _) = *chases.first()?;
+    let end = chases.iter().position(|(_, cycles, _)| *cycles > shortest * 1.25)?;
+    let (pages, _, name) = *chases.get(end.checked_sub(1)?)?;
+    let (next, ..) = chases[end];
+    Some((pages, format!("{name} is as fast as fewer pages, pages_{next} is not")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::Figures;
+
+    fn sample(name: &str, cycles: f64, cycles_95: (f64, f64)) -> KernelSample {
+        let figures = Figures {
+            cycles,
+            low_cycles: cycles,
+            cycles_95: Some(cycles_95),
+            windows: 31,
+            rate_changed: 0,
+            sibling_busy: 0,
+        };
+        KernelSample {
+            name: name.to_owned(),
+            group: "g".to_owned(),
+            unit: "u".to_owned(),
+            about: "A.".to_owned(),
+            shared: false,
+            figures: Ok(figures),
+        }
+    }
+
+    /// A host on which all kernels of the rules take so many cycles.
+    fn host(cycles: f64) -> Vec<KernelSample> {
+        let mut names: Vec<&str> = RULES.iter().flat_map(|rule| rule.kernels).copied().collect();
+        names.sort_unstable();
+        names.dedup();
+        names.iter().map(|name| sample(name, cycles, (cycles, cycles))).collect()
+    }
+
+    fn value<'f>(all: &'f [Fitted], field: &str) -> &'f Fitted {
+        all.iter().find(|one| one.field == field).unwrap()
+    }
+
+    #[test]
+    fn no_field_is_determined_by_a_kernel_that_is_held_out() {
+        let host = host(2.0);
+        let all = [direct(&host), refine(&host, &host, &|_| Some(5))].concat();
+        for one in &all {
+            let determined = one.value.is_some();
+            let rule = RULES.iter().find(|rule| rule.field == one.field).unwrap();
+            let usable = rule.kernels.iter().any(|name| !is_held_out(name));
+            assert_eq!(determined, usable, "{one:?}");
+            if let Some(name) = rule.kernels.iter().find(|name| one.method.contains(**name)) {
+                assert!(!determined || !is_held_out(name), "{one:?}");
+            }
+        }
+        assert!(refined_by(&host).iter().all(|name| !is_held_out(name)));
+        // Most of them are determined, whatever the hash holds out.
+        let number = all.iter().filter(|one| one.value.is_some()).count();
+        assert!(number * 10 >= all.len() * 7, "{number} of {}", all.len());
+    }
+
+    #[test]
+    fn widths_are_rounded_up_and_flags_follow_from_cycles() {
+        for (cycles, width) in [(0.1675, "6"), (0.134, "8"), (0.25, "4"), (0.24, "4"), (1.0, "1")] {
+            let all = direct(&host(cycles));
+            assert_eq!(value(&all, "core.width").value.as_deref(), Some(width), "{cycles}");
+        }
+        let all = direct(&host(3.0));
+        assert_eq!(value(&all, "core.data.renames_memory").value.as_deref(), Some("false"));
+    }
+
+    #[test]
+    fn what_is_refined_changes_by_what_lacks() {
+        let (host, model) = (host(80.0), host(60.0));
+        let all = refine(&host, &model, &|_| Some(50));
+        assert_eq!(value(&all, "core.events.pause_cycles").value.as_deref(), Some("70"));
+        let all = refine(&model, &host, &|_| Some(5));
+        assert_eq!(value(&all, "core.events.pause_cycles").value.as_deref(), Some("0"));
+        let all = refine(&host, &model, &|_| None);
+        assert!(all.iter().all(|one| one.value.is_none()));
+    }
+
+    #[test]
+    fn an_uncertain_figure_determines_nothing() {
+        let uncertain = |one: KernelSample| sample(&one.name, 10.0, (5.0, 20.0));
+        let all = direct(&host(10.0).into_iter().map(uncertain).collect::<Vec<_>>());
+        assert!(all.iter().all(|one| one.value.is_none()));
+        assert!(all.iter().any(|one| one.method.contains("too uncertain")), "{all:?}");
+    }
+
+    #[test]
+    fn the_first_tlb_ends_where_pages_take_longer() {
+        let names = ["16", "32", "48", "64", "80", "96", "112", "128", "256", "512"];
+        let host: Vec<KernelSample> = names
+            .iter()
+            .map(|pages| {
+                let number: u32 = pages.parse().unwrap();
+                let cycles = if number <= 96 { 4.0 } else { 11.0 };
+                sample(&format!("pages_{pages}"), cycles, (cycles, cycles))
+            })
+            .collect();
+        let (entries, _) = first_tlb_entries(&host).unwrap();
+        let usable = |pages: &&&str| !is_held_out(&format!("pages_{pages}"));
+        let expected = names.iter().filter(usable).map(|pages| pages.parse::<u32>().unwrap());
+        assert_eq!(Some(entries), expected.filter(|pages| *pages <= 96).max());
+        assert_eq!(first_tlb_entries(&host[..3]), None);
+    }
+}

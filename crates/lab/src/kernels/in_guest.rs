@@ -1,0 +1,115 @@
+//! Kernels, measured in a guest by the code of the live bench: the request, and the response with a
+//! sample of each.
+
+use serde::{Deserialize, Serialize};
+
+use super::sample::KernelSample;
+use crate::guest_protocol::Response;
+
+/// Maximum number of kernels of a response.
+const KERNELS_MAX: usize = 1000;
+/// Maximum length of a text of a sample, bytes.
+const TEXT_BYTES_MAX: usize = 400;
+
+/// Which kernels to measure, and how long.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KernelsRequest {
+    /// Names, groups, or `GROUP/NAME`; all kernels if it is empty.
+    pub only: Vec<String>,
+    /// Windows of each that count.
+    pub windows: u32,
+    /// About how long a window is, cycles.
+    pub window_cycles: u64,
+    /// The CPU.
+    pub cpu: u32,
+}
+
+/// The samples, in the order of the suite.
+#[derive(Debug, Default)]
+pub struct KernelsResponse {
+    /// A sample of each kernel.
+    pub samples: Vec<KernelSample>,
+}
+
+impl Response for KernelsResponse {
+    type Item = KernelSample;
+
+    fn add(&mut self, item: KernelSample) -> Result<(), String> {
+        let texts = [&item.name, &item.group, &item.unit, &item.about];
+        if texts.iter().any(|text| text.len() > TEXT_BYTES_MAX) {
+            return Err("it has a text that is too long".to_owned());
+        }
+        if item.figures.as_ref().is_ok_and(|figures| !figures.are_possible()) {
+            return Err(format!("it has impossible cycles of {:?}", item.name));
+        }
+        self.samples.push(item);
+        match self.samples.len() > KERNELS_MAX {
+            true => Err(format!("it has more than {KERNELS_MAX} kernels")),
+            false => Ok(()),
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let mut names: Vec<&str> = self.samples.iter().map(|one| one.name.as_str()).collect();
+        names.sort_unstable();
+        match names.windows(2).find(|two| two[0] == two[1]) {
+            Some(two) => Err(format!("it has kernel {:?} twice", two[0])),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::BenchError;
+    use crate::guest_protocol::{decode, encode};
+    use crate::kernels::Figures;
+
+    fn sample(name: &str, cycles: f64) -> KernelSample {
+        let figures = Figures {
+            cycles,
+            low_cycles: cycles,
+            cycles_95: Some((cycles, cycles)),
+            windows: 7,
+            rate_changed: 1,
+            sibling_busy: 0,
+        };
+        KernelSample {
+            name: name.to_owned(),
+            group: "arithmetic".to_owned(),
+            unit: "instruction".to_owned(),
+            about: "Additions.".to_owned(),
+            shared: false,
+            figures: Ok(figures),
+        }
+    }
+
+    fn read(samples: Vec<KernelSample>) -> Result<KernelsResponse, BenchError> {
+        let lines = encode(Ok(samples));
+        decode(lines.iter().map(String::as_str))
+    }
+
+    #[test]
+    fn samples_read_back_with_what_is_absent() {
+        let absent = KernelSample { figures: Err("no AVX2".to_owned()), ..sample("fma", 1.0) };
+        let samples = vec![sample("add", 1.25), absent];
+        assert_eq!(read(samples.clone()).unwrap().samples, samples);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let long = KernelSample { about: "x".repeat(401), ..sample("a", 1.0) };
+        for (samples, words) in [
+            (vec![sample("a", 1.0), sample("a", 1.0)], "twice"),
+            (vec![sample("a", 0.0)], "impossible"),
+            (vec![sample("a", -1.0)], "impossible"),
+            (vec![long], "too long"),
+            ((0..1001).map(|at| sample(&at.to_string(), 1.0)).collect(), "more than"),
+        ] {
+            let error = read(samples).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! Kernels of the validation suite: what was measured of each, on a real processor or in a simulated
+//! machine, kept data, and the comparison of the two.
+//!
+//! The kernels themselves are in the crate `kernels`. `irqlab bench model` compares, and `irqlab machines
+//! fit` makes a model that agrees.
+
+mod comparison;
+pub mod fit;
+pub mod in_guest;
+mod measured;
+mod sample;
+mod tables;
+
+pub use comparison::{Comparison, Pair, error_factor, is_held_out};
+pub use measured::{Kept, MEASURED_BYTES_MAX};
+pub use sample::{Figures, KernelSample, Processor};
+pub use tables::{comparison_tables, measured_table};

@@ -1,0 +1,209 @@
+//! Kernels of the validation suite on this machine, which may be a simulated one.
+
+use kernels::{Group, Kernel};
+use lab::experiment::BenchError;
+use lab::kernels::in_guest::KernelsRequest;
+use lab::kernels::{Figures, KernelSample, Processor};
+
+use crate::host::{Root, cpu_facts, steal_facts};
+use crate::threads::pin;
+use crate::window::{BenchPhase, WindowEdge};
+
+/// What watches a measurement.
+pub trait KernelsObserver {
+    /// Whether the user asked to stop.
+    fn stop_requested(&self) -> bool {
+        false
+    }
+
+    /// A kernel is next: its number from 1, of how many, and its name.
+    fn next(&self, _number: usize, _count: usize, _name: &str) {}
+
+    /// Called before what only prepares, and before what is measured.
+    fn at_phase(&self, _phase: BenchPhase) {}
+
+    /// Called before and after the windows of a kernel.
+    fn at_edge(&self, _edge: WindowEdge) {}
+}
+
+/// Marks phases and windows for the simulator that runs this machine.
+struct Marks {
+    at_edge: fn(WindowEdge),
+    at_phase: fn(BenchPhase),
+}
+
+impl KernelsObserver for Marks {
+    fn at_phase(&self, phase: BenchPhase) {
+        (self.at_phase)(phase);
+    }
+
+    fn at_edge(&self, edge: WindowEdge) {
+        (self.at_edge)(edge);
+    }
+}
+
+/// Executes a request inside a simulated machine, which learns of phases and windows.
+///
+/// # Errors
+/// As [`measure`].
+pub fn execute(
+    request: &KernelsRequest,
+    at_edge: fn(WindowEdge),
+    at_phase: fn(BenchPhase),
+) -> Result<Vec<KernelSample>, BenchError> {
+    measure(request, &Marks { at_edge, at_phase })
+}
+
+/// The kernels that a request selects, without cycles.
+///
+/// # Errors
+/// When a word of the selection names none; says which groups there are.
+pub fn selected(only: &[String]) -> Result<Vec<KernelSample>, String> {
+    let found = select(only)?;
+    Ok(found.iter().map(|kernel| sample(kernel, Err("it was not measured".to_owned()))).collect())
+}
+
+fn select(only: &[String]) -> Result<Vec<Kernel>, String> {
+    let all = kernels::all();
+    if let Some(by) = only.iter().find(|by| !all.iter().any(|kernel| kernel.is_selected(by))) {
+        let groups = Group::ALL.map(Group::word).join(", ");
+        return Err(format!("{by:?} names no kernel and no group; groups: {groups} (--list)"));
+    }
+    let is_selected =
+        |kernel: &Kernel| only.is_empty() || only.iter().any(|by| kernel.is_selected(by));
+    Ok(all.into_iter().filter(is_selected).collect())
+}
+
+fn sample(kernel: &Kernel, figures: Result<Figures, String>) -> KernelSample {
+    KernelSample {
+        name: kernel.name.to_owned(),
+        group: kernel.group.word().to_owned(),
+        unit: kernel.unit.to_owned(),
+        about: kernel.about.to_owned(),
+        shared: kernel.shared,
+        figures,
+    }
+}
+
+/// Measures the kernels of a request on its CPU, one after the other. A stop ends it after a kernel.
+///
+/// # Errors
+/// Where nothing can be measured: no such CPU, or no counter.
+#[cfg(target_arch = "x86_64")]
+pub fn measure(
+    request: &KernelsRequest,
+    observer: &dyn KernelsObserver,
+) -> Result<Vec<KernelSample>, BenchError> {
+    use kernels::{Clock, Effort};
+    let chosen = select(&request.only).map_err(BenchError::Failed)?;
+    pin(request.cpu).map_err(|error| {
+        BenchError::Failed(format!("cannot run on CPU {}: {error}", request.cpu))
+    })?;
+    let no_counter = |_| BenchError::NothingMeasurable {
+        reason: "the time-stamp counter does not count".to_owned(),
+        remedy: None,
+    };
+    observer.at_phase(BenchPhase::Measurement);
+    let mut clock = Clock::new().map_err(no_counter)?;
+    let effort = Effort {
+        windows: request.windows.max(1) as usize,
+        window_cycles: request.window_cycles.max(1000),
+    };
+    let mut samples = Vec::new();
+    for (at, kernel) in chosen.iter().enumerate() {
+        if observer.stop_requested() {
+            break;
+        }
+        observer.next(at + 1, chosen.len(), kernel.name);
+        let at_set_up = |is_set_up: bool| match is_set_up {
+            true => observer.at_phase(BenchPhase::SetUp),
+            false => {
+                observer.at_phase(BenchPhase::Measurement);
+                observer.at_edge(WindowEdge::Open);
+            }
+        };
+        let measured = kernels::measure(kernel, &mut clock, effort, &at_set_up);
+        observer.at_edge(WindowEdge::Close);
+        let figures = measured.map(|sample| Figures {
+            cycles: sample.cycles,
+            low_cycles: sample.low_cycles,
+            cycles_95: sample.cycles_95,
+            windows: sample.windows as u64,
+            rate_changed: sample.disturbed.rate as u64,
+            sibling_busy: sample.disturbed.sibling as u64,
+        });
+        samples.push(self::sample(kernel, figures));
+    }
+    Ok(samples)
+}
+
+/// No kernels are written for this processor.
+///
+/// # Errors
+/// Always.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn measure(
+    _request: &KernelsRequest,
+    _observer: &dyn KernelsObserver,
+) -> Result<Vec<KernelSample>, BenchError> {
+    Err(BenchError::NothingMeasurable {
+        reason: "kernels are written for x86-64 alone".to_owned(),
+        remedy: None,
+    })
+}
+
+/// The processor that this machine has, and its name; absent where CPUID does not say.
+#[must_use]
+pub fn this_processor() -> Option<(Processor, String)> {
+    let model = cpu_facts(&Root::default()).model;
+    let processor = Processor { vendor: model.vendor?, family: model.family?, model: model.model? };
+    Some((processor, model.name.unwrap_or_default()))
+}
+
+/// Why cycles cannot be measured by the time-stamp counter of this machine, if so.
+#[must_use]
+pub fn counter_flaw() -> Option<&'static str> {
+    cpu_facts(&Root::default()).model.tsc_flaw()
+}
+
+/// Time that the hypervisor took from a CPU since boot, ns; absent where it does not say.
+#[must_use]
+pub fn steal_ns(cpu: u32) -> Option<u64> {
+    let facts = steal_facts(&Root::default());
+    let of_cpu = facts.per_cpu.iter().find(|one| one.cpu == cpu)?;
+    Some(of_cpu.steal_ticks.saturating_mul(facts.tick_ns?))
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    struct Nobody;
+
+    impl KernelsObserver for Nobody {}
+
+    #[test]
+    fn what_is_selected_is_measured() {
+        let cpus = rustix::thread::sched_getaffinity(None).unwrap();
+        let cpu = (0..1024).find(|cpu| cpus.is_set(*cpu)).unwrap() as u32;
+        let only = ["add_chain", "loads-stores/loads_6"].map(str::to_owned).to_vec();
+        let request = KernelsRequest { only, windows: 3, window_cycles: 5_000, cpu };
+        let samples = measure(&request, &Nobody).unwrap();
+        rustix::thread::sched_setaffinity(None, &cpus).unwrap();
+        let names: Vec<&str> = samples.iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(names, ["add_chain", "loads_6"]);
+        for one in samples {
+            // On a busy machine it may be that no window was undisturbed, which it then says.
+            match &one.figures {
+                Ok(figures) => assert!(figures.are_possible(), "{one:?}"),
+                Err(why) => assert!(why.contains("no window was undisturbed"), "{why}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_names_nothing_is_refused() {
+        let error = selected(&["add".to_owned()]).unwrap_err();
+        assert!(error.contains("arithmetic, loads-stores"), "{error}");
+    }
+}

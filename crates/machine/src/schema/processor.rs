@@ -1,0 +1,73 @@
+//! Which processors a model is of, as CPUID names them.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+
+/// Processors of a vendor and a family, with a range of models.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessorRange {
+    /// Such as `AuthenticAMD`.
+    pub vendor: String,
+    /// Family of the CPUID signature, with the extended family.
+    pub family: u32,
+    /// Models of the CPUID signature, with the extended model.
+    pub models: RangeInclusive<u32>,
+}
+
+impl ProcessorRange {
+    /// Reads `VENDOR FAMILY MODEL` or `VENDOR FAMILY FIRST-LAST`, with numbers in decimal; absent if it is
+    /// neither.
+    pub(super) fn parse(text: &str) -> Option<ProcessorRange> {
+        let words: Vec<&str> = text.split(' ').collect();
+        let [vendor, family, models] = words[..] else { return None };
+        let (first, last) = models.split_once('-').unwrap_or((models, models));
+        let models = first.parse().ok()?..=last.parse().ok()?;
+        let is_vendor = vendor.len() == 12 && vendor.chars().all(|c| c.is_ascii_graphic());
+        let is_range = is_vendor && !models.is_empty();
+        is_range.then_some(ProcessorRange {
+            vendor: vendor.to_owned(),
+            family: family.parse().ok()?,
+            models,
+        })
+    }
+
+    /// Whether it holds a processor.
+    #[must_use]
+    pub fn holds(&self, vendor: &str, family: u32, model: u32) -> bool {
+        self.vendor == vendor && self.family == family && self.models.contains(&model)
+    }
+}
+
+impl fmt::Display for ProcessorRange {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (first, last) = (self.models.start(), self.models.end());
+        write!(to, "{} {} {first}", self.vendor, self.family)?;
+        if first == last { Ok(()) } else { write!(to, "-{last}") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_reads_back_and_holds_its_models() {
+        for text in ["AuthenticAMD 25 0-15", "GenuineIntel 6 151"] {
+            assert_eq!(ProcessorRange::parse(text).unwrap().to_string(), text);
+        }
+        let range = ProcessorRange::parse("AuthenticAMD 25 0-15").unwrap();
+        assert!(range.holds("AuthenticAMD", 25, 1) && range.holds("AuthenticAMD", 25, 15));
+        assert!(!range.holds("AuthenticAMD", 25, 16) && !range.holds("AuthenticAMD", 26, 1));
+        assert!(!range.holds("GenuineIntel", 25, 1));
+        for text in [
+            "",
+            "AuthenticAMD",
+            "AuthenticAMD 25",
+            "AuthenticAMD 25 9-1",
+            "AMD 25 1",
+            "AuthenticAMD x 1",
+        ] {
+            assert_eq!(ProcessorRange::parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Kernels in a model over those on the real processor: a bar for each, by group, on a logarithmic
+//! scale.
+
+use plotters::element::{PathElement, Rectangle};
+use plotters::style::text_anchor::HPos;
+use plotters::style::{Color, RGBColor};
+use record::{Run, Table};
+
+use super::palette::{BLUE, GRID, INK, SOFT_INK, VERMILION};
+use super::rows;
+use super::sheet::{
+    Area, Entry, Heading, NARROW_BELOW, SUBTITLE, Sheet, Undrawn, at, bold, draw, short, units, words,
+};
+
+/// Columns of a wide sheet.
+const COLUMNS: usize = 2;
+/// Height of a kernel's row, pixels, and of its words.
+const ROW: f64 = 13.0;
+const ROW_WORDS: f64 = 9.5;
+/// Height of a group's title.
+const TITLE_ROW: f64 = 28.0;
+/// Room for names at the left of a column, and for numbers at its right.
+const NAMES: f64 = 140.0;
+const NUMBERS: f64 = 52.0;
+/// Room at both sides of the sheet.
+const MARGIN: f64 = 16.0;
+/// Distance between columns.
+const GAP: f64 = 24.0;
+/// Where bars end, whatever the ratio is: its number is written.
+const RATIO_MAX: f64 = 4.0;
+/// Lines of the grid.
+const GRID_RATIOS: [f64; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
+/// Most kernels that are drawn.
+const KERNELS_MAX: usize = 1000;
+
+/// A row of the sheet.
+enum Line {
+    Group { name: String, mean: Option<f64> },
+    Kernel { name: String, ratio: f64 },
+}
+
+impl Line {
+    fn height(&self) -> f64 {
+        match self {
+            Line::Group { .. } => TITLE_ROW,
+            Line::Kernel { .. } => ROW,
+        }
+    }
+}
+
+/// The picture of the tables `kernels` and `groups` of a comparison; none for a run without one.
+///
+/// # Errors
+/// When plotters fails.
+pub fn kernels(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
+    let Some(kernels) = run.table("kernels").filter(|table| table.column("ratio").is_some()) else {
+        return Ok(None);
+    };
+    let lines = lines(kernels, run.table("groups"));
+    if lines.is_empty() {
+        return Ok(None);
+    }
+    let number = if width < NARROW_BELOW { 1 } else { COLUMNS };
+    let columns = columns(&lines, number);
+    let wide = (width - 2.0 * MARGIN - GAP * (number - 1) as f64) / number as f64;
+    let height = |part: &&[Line]| part.iter().map(Line::height).sum::<f64>();
+    let highest = columns.iter().map(|part| height(part)).fold(0.0, f64::max);
+    let heading = Heading {
+        title: "The model's cycles over the processor's, kernel by kernel".to_owned(),
+        notes: vec![format!(
+            "Logarithmic, from 1/{RATIO_MAX} to {RATIO_MAX}; bars beyond are cut off. Lines: 1/4, 1/2, 1, 2, 4. \
+             Next to a group's name: the mean error factor."
+        )],
+        legend: [("the model is too slow", VERMILION), ("the model is too fast", BLUE)]
+            .map(|(name, colour)| Entry { name: name.to_owned(), colour })
+            .into(),
+        description:
+            "The ratio of cycles of each kernel, by group. The numbers are in table kernels \
+                      of the run."
+                .to_owned(),
+    };
+    let sheet = draw(&heading, width, highest + 12.0, |area| {
+        for (number, part) in columns.iter().enumerate() {
+            column(area, MARGIN + (wide + GAP) * number as f64, wide, part)?;
+        }
+        Ok(())
+    })?;
+    Ok(Some(sheet))
+}
+
+fn lines(kernels: &Table, groups: Option<&Table>) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
+    let mut last = None;
+    for row in rows(kernels).take(KERNELS_MAX) {
+        let ratio = row.number("ratio").filter(|ratio| ratio.is_finite() && *ratio > 0.0);
+        let Some(ratio) = ratio else { continue };
+        let group = row.alone("group");
+        if last.as_ref() != Some(&group) {
+            let of_group = |row: &super::Row<'_>| row.alone("group") == group;
+            let mean = groups.into_iter().flat_map(rows).find(of_group);
+            let mean = mean.and_then(|row| row.number("mean_error_factor"));
+            lines.push(Line::Group { name: group.clone(), mean });
+            last = Some(group);
+        }
+        lines.push(Line::Kernel { name: row.alone("kernel"), ratio });
+    }
+    lines
+}
+
+/// The lines in columns of about the same height; none ends with a title.
+fn columns(lines: &[Line], number: usize) -> Vec<&[Line]> {
+    let whole: f64 = lines.iter().map(Line::height).sum();
+    let (mut parts, mut rest) = (Vec::new(), lines);
+    for left in (1..=number).rev() {
+        let mut height = 0.0;
+        let mut count = rest.iter().take_while(|line| {
+            height += line.height();
+            height <= whole / number as f64 + TITLE_ROW
+        });
+        let mut count = if left == 1 { rest.len() } else { count.by_ref().count() };
+        while count > 1 && count < rest.len() && matches!(rest[count - 1], Line::Group { .. }) {
+            count -= 1;
+        }
+        let (part, after) = rest.split_at(count);
+        parts.extend(Some(part).filter(|part| !part.is_empty()));
+        rest = after;
+    }
+    parts
+}
+
+fn column(area: &Area<'_>, left: f64, wide: f64, lines: &[Line]) -> Result<(), Undrawn> {
+    let (from, to) = (left + NAMES, left + wide - NUMBERS);
+    let place = |ratio: f64| {
+        let share = (ratio.ln() / RATIO_MAX.ln()).clamp(-1.0, 1.0);
+        f64::midpoint(from, to) + share * (to - from) / 2.0
+    };
+    let text = |what: &str, size: f64, colour: RGBColor, anchor: HPos, x: f64, y: f64| {
+        area.draw_text(what, &words(size, colour).pos(at(anchor)), (units(x), units(y)))
+    };
+    let mut y = 0.0;
+    for line in lines {
+        match line {
+            Line::Group { name, mean } => {
+                let place = (units(left), units(y + TITLE_ROW - 9.0));
+                area.draw_text(&short(name), &bold(SUBTITLE, INK).pos(at(HPos::Left)), place)?;
+                if let Some(mean) = mean {
+                    let words = format!("{mean:.2}");
+                    let base = y + TITLE_ROW - 9.0;
+                    text(&words, SUBTITLE, SOFT_INK, HPos::Right, left + wide, base)?;
+                }
+            }
+            Line::Kernel { name, ratio } => {
+                let middle = y + ROW / 2.0;
+                for grid in GRID_RATIOS {
+                    let x = units(place(grid));
+                    let ends = vec![(x, units(y)), (x, units(y + ROW))];
+                    let colour = if grid == 1.0 { SOFT_INK } else { GRID };
+                    area.draw(&PathElement::new(ends, colour.stroke_width(units(0.5) as u32)))?;
+                }
+                text(&short(name), ROW_WORDS, INK, HPos::Right, from - 6.0, middle)?;
+                let (one, other) = (place(ratio.min(1.0)), place(ratio.max(1.0)));
+                let colour = if *ratio > 1.0 { VERMILION } else { BLUE };
+                let corners = [
+                    (units(one), units(middle - 3.0)),
+                    (units(other.max(one + 0.75)), units(middle + 3.0)),
+                ];
+                area.draw(&Rectangle::new(corners, colour.filled()))?;
+                let number =
+                    if *ratio >= 10.0 { format!("{ratio:.0}") } else { format!("{ratio:.2}") };
+                let number = if *ratio < 0.1 { format!("{ratio:.3}") } else { number };
+                text(&number, ROW_WORDS, SOFT_INK, HPos::Right, left + wide, middle)?;
+            }
+        }
+        y += line.height();
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use record::{Kind, Value};
+
+    use super::super::sheet::WIDTH;
+    use super::super::tests::{checked, run_of, table, texts};
+    use super::*;
+
+    fn run(kernels: usize) -> Run {
+        let columns = [("group", Kind::Text), ("kernel", Kind::Text), ("ratio", Kind::Real)];
+        let row = |at: usize| {
+            let group = if at < kernels / 3 { "arithmetic" } else { "system" };
+            vec![
+                group.into(),
+                format!("k{at}").as_str().into(),
+                Value::Real(0.01 * (at + 1) as f64),
+            ]
+        };
+        let means = [("group", Kind::Text), ("mean_error_factor", Kind::Real)];
+        let groups = vec![vec!["arithmetic".into(), 1.25.into()]];
+        run_of(vec![
+            table("kernels", &columns, (0..kernels).map(row).collect()),
+            table("groups", &means, groups),
+        ])
+    }
+
+    #[test]
+    fn each_kernel_has_its_bar_its_name_and_its_number() {
+        let svg = kernels(&run(90), WIDTH).unwrap().unwrap().file();
+        let texts = texts(&svg);
+        for word in ["arithmetic", "1.25", "system", "k0", "0.010", "k89", "0.90"] {
+            assert!(texts.iter().any(|text| text == word), "{word}: {texts:?}");
+        }
+        let bars = checked(&svg).into_iter().filter(|one| one.tag == "rect").count();
+        // The background, two of the legend, and the bars.
+        assert_eq!(bars, 1 + 2 + 90);
+    }
+
+    #[test]
+    fn a_run_without_a_comparison_has_no_picture() {
+        assert_eq!(kernels(&run(0), WIDTH).unwrap(), None);
+        let plain = table("kernels", &[("kernel", Kind::Text)], vec![vec!["k".into()]]);
+        assert_eq!(kernels(&run_of(vec![plain]), WIDTH).unwrap(), None);
+        assert_eq!(kernels(&run_of(vec![]), WIDTH).unwrap(), None);
+    }
+}

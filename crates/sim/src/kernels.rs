@@ -1,0 +1,41 @@
+//! Kernels of the validation suite in a simulated machine: the irqlab in the guest measures them by
+//! the code of the live bench, in cycles of the model.
+
+use std::time::Duration;
+
+use lab::experiment::BenchError;
+use lab::guest_protocol::Request;
+use lab::kernels::KernelSample;
+use lab::kernels::in_guest::{KernelsRequest, KernelsResponse};
+
+use crate::guest_run::{Expected, GuestRun};
+
+/// What a machine measured.
+#[derive(Clone, Debug)]
+pub struct SimKernels {
+    /// A sample of each kernel.
+    pub samples: Vec<KernelSample>,
+    /// How long the machine ran on the host's clock.
+    pub wall: Duration,
+    /// What a reader must know.
+    pub notices: Vec<String>,
+}
+
+/// Starts a machine that measures the kernels of a request; none if the user asked to stop.
+///
+/// # Errors
+/// When the machine cannot be started, or breaks.
+pub fn measure(
+    guest: &GuestRun,
+    label: &str,
+    request: KernelsRequest,
+) -> Result<Option<SimKernels>, BenchError> {
+    let expected = Expected { label, window_cycles: None };
+    let ran = guest.run::<KernelsResponse>(&Request::Kernels(request), expected)?;
+    let Some((response, exit, account)) = ran else { return Ok(None) };
+    if let Some(broken) = account.broken.first() {
+        return Err(BenchError::Failed(format!("the record of the machine is broken: {broken}")));
+    }
+    let (samples, notices) = (response.samples, account.notices);
+    Ok(Some(SimKernels { samples, wall: exit.wall, notices }))
+}

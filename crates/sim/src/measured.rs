@@ -1,0 +1,66 @@
+//! What was measured on real processors, as kept data: those that irqlab brings (`machines/measured/`),
+//! and files.
+
+use std::path::Path;
+
+use crate::cache::read_bounded;
+use crate::{Result, SimError};
+
+/// Names and texts, by name.
+const KNOWN: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/measured.rs"));
+/// The longest text of kept data, bytes.
+const TEXT_BYTES_MAX: u64 = 1 << 20;
+
+/// Names of the kept data that irqlab brings.
+#[must_use]
+pub fn names() -> Vec<&'static str> {
+    KNOWN.iter().map(|(name, _)| *name).collect()
+}
+
+/// The text of the kept data of that name; what has a slash in it, or ends in `.tsv`, is a file. It is
+/// not parsed.
+///
+/// # Errors
+/// When there are none of that name, or the file cannot be read as text.
+pub fn text(name: &str) -> Result<String> {
+    if name.contains('/') || name.ends_with(".tsv") {
+        let bytes = read_bounded(Path::new(name), TEXT_BYTES_MAX)?;
+        return String::from_utf8(bytes).map_err(|_| SimError::data(name, "is no text"));
+    }
+    let known = KNOWN.iter().find(|(known, _)| *known == name);
+    let none = || {
+        let names = names().join(", ");
+        SimError::Invalid(format!(
+            "no kept data {name:?}; there are: {names}, and files (as in ./M.tsv)"
+        ))
+    };
+    Ok(known.ok_or_else(none)?.1.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use lab::kernels::Kept;
+
+    use super::*;
+    use crate::models;
+
+    #[test]
+    fn kept_data_are_of_the_processor_of_the_model_with_their_name() {
+        assert!(!names().is_empty());
+        for name in names() {
+            let kept =
+                Kept::parse(&text(name).unwrap()).unwrap_or_else(|why| panic!("{name}: {why}"));
+            let processor = &kept.processor;
+            let models = models::of_processor(&processor.vendor, processor.family, processor.model);
+            assert!(models.contains(&name), "{name}: {models:?}");
+            assert!(kept.kernels.len() >= 50, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_kept_data_is_refused_with_what_there_is() {
+        let error = text("z80").unwrap_err().to_string();
+        assert!(error.contains("there are: ") && error.contains("zen3"), "{error}");
+        assert!(text("./nowhere.tsv").is_err());
+    }
+}
