@@ -230,7 +230,7 @@ mod tests {
         decode(lines.iter().copied())
     }
 
-    fn requests() -> [Request; 5] {
+    fn requests() -> [Request; 6] {
         let handlers = HandlersRequest {
             condition: Condition::Command,
             warm_up_ns: 1,
