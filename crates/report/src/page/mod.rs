@@ -84,7 +84,8 @@ pub fn page(runs: &[Entry<'_>], changes: &[Changes<'_>]) -> Result<String, Undra
             }
         }
     };
-    Ok(document.into_string())
+    // Two characters that no text has, and a name may.
+    Ok(document.into_string().replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}"))
 }
 
 /// The command that makes the page again.

@@ -158,7 +158,10 @@ mod tests {
     use crate::picture::tests::{checked, run_of, table, texts};
     use record::{Kind, Value};
 
-    fn differences(rows: &[(&str, &str, f64, Option<(f64, f64)>)]) -> Run {
+    /// Verdict, row, change and its interval.
+    type Difference = (&'static str, &'static str, f64, Option<(f64, f64)>);
+
+    fn differences(rows: &[Difference]) -> Run {
         let columns = [
             ("verdict", Kind::Text),
             ("row", Kind::Text),
@@ -167,7 +170,7 @@ mod tests {
             ("change_low_ratio", Kind::Real),
             ("change_high_ratio", Kind::Real),
         ];
-        let row = |(verdict, row, change, ends): &(&str, &str, f64, Option<(f64, f64)>)| {
+        let row = |(verdict, row, change, ends): &Difference| {
             let (low, high) = ends.map_or((None, None), |(low, high)| (Some(low), Some(high)));
             let values: Vec<Value> = vec![
                 (*verdict).into(),
