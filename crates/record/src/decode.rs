@@ -1,7 +1,9 @@
 //! Reads a table from a Parquet file without trusting the file.
 
+use std::cell::Cell;
 use std::fs::File;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{self, AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
 
 use parquet::column::reader::get_typed_column_reader;
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
@@ -22,8 +24,31 @@ const BATCH_ROWS: usize = 1 << 14;
 pub(crate) fn decode(file: File, entry: &TableEntry, columns: usize) -> Result<Table, String> {
     // The Parquet library panics on some damaged files. The entry is all that it borrows, and it does
     // not change it.
-    let outcome = catch_unwind(AssertUnwindSafe(|| decode_unguarded(file, entry, columns)));
-    outcome.unwrap_or_else(|_| Err("damaged: the Parquet decoder gave up on it".to_owned()))
+    let outcome = unless_it_panics(|| decode_unguarded(file, entry, columns));
+    outcome.unwrap_or_else(|| Err("damaged: the Parquet decoder gave up on it".to_owned()))
+}
+
+thread_local! {
+    /// Whether a panic of this thread is expected, and not to be printed.
+    static EXPECTED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The result of `work`; none where it panics. Such a panic is not printed: its message and back trace are about
+/// the library, and the reader of a damaged run could do nothing with them.
+fn unless_it_panics<T>(work: impl FnOnce() -> T) -> Option<T> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let print = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if !EXPECTED.get() {
+                print(info);
+            }
+        }));
+    });
+    EXPECTED.set(true);
+    let outcome = catch_unwind(AssertUnwindSafe(work));
+    EXPECTED.set(false);
+    outcome.ok()
 }
 
 fn decode_unguarded(file: File, entry: &TableEntry, columns: usize) -> Result<Table, String> {
