@@ -60,7 +60,7 @@ pub fn kernels_svg(run: &Run) -> Result<Option<String>, Undrawn> {
     }
     let columns = columns(&lines);
     let height = |part: &&[Line]| part.iter().map(Line::height).sum::<f64>();
-    let highest = columns.iter().map(|part| height(part)).fold(0.0, f64::max);
+    let highest = columns.iter().map(height).fold(0.0, f64::max);
     let heading = Heading {
         title: "The model's cycles over the processor's, kernel by kernel".to_owned(),
         notes: vec![format!(
