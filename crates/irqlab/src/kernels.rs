@@ -102,8 +102,9 @@ pub fn measure_model(
     Ok(sim::kernels::measure(&machine.guest, label, request)?)
 }
 
-/// Cycles of this thread's core per tick of the time-stamp counter, at the highest rate that a short
-/// measurement sees; absent without a counter.
-pub fn cycles_per_tick() -> Option<f64> {
-    live::clock::core_cycle().map(|ticks| 1.0 / ticks)
+/// The clock of this thread's core, Hz, at the highest rate that a short measurement sees; absent without a
+/// counter.
+pub fn core_hz() -> Option<f64> {
+    let ticks = live::clock::core_cycle()?;
+    Some(live::clock::ClockResolution::measure()?.hz / ticks)
 }

@@ -109,9 +109,9 @@ const RULES: &[Rule] = &[
     cycles("l2_hit_cycles", &["chase_256k_2m", "chase_128k_2m", "chase_256k"], How::Refined(1.0)),
     cycles("l3_hit_cycles", &["chase_2m_2m", "chase_4m_2m"], How::Refined(1.0)),
     cycles("memory_cycles", &["chase_128m_2m", "chase_128m"], How::Refined(1.0)),
-    cycles("l2.line_cycles", &["read_256k"], How::Refined(1.0)),
-    cycles("l3.line_cycles", &["read_4m", "write_4m"], How::Refined(1.0)),
-    cycles("memory_line_cycles", &["read_128m_2m", "read_128m"], How::Refined(1.0)),
+    cycles("l2.line_cycles", &["read_256k"], How::Refined(0.5)),
+    cycles("l3.line_cycles", &["read_4m", "write_4m"], How::Refined(0.5)),
+    cycles("memory_line_cycles", &["read_128m_2m", "read_128m"], How::Refined(0.5)),
     cycles("stlb_hit_cycles", &["pages_256", "pages_128", "pages_512"], How::Refined(1.0)),
     cycles(
         "core.strings.copy_start_cycles",

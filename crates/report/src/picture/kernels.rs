@@ -64,7 +64,7 @@ pub fn kernels(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let columns = columns(&lines, number);
     let wide = (width - 2.0 * MARGIN - GAP * (number - 1) as f64) / number as f64;
     let height = |part: &&[Line]| part.iter().map(Line::height).sum::<f64>();
-    let highest = columns.iter().map(|part| height(part)).fold(0.0, f64::max);
+    let highest = columns.iter().map(height).fold(0.0, f64::max);
     let heading = Heading {
         title: "The model's cycles over the processor's, kernel by kernel".to_owned(),
         notes: vec![format!(

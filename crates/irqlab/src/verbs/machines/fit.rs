@@ -20,7 +20,7 @@ use serde_json::{Map, json};
 use sim::{Cache, models};
 
 use crate::console;
-use crate::kernels::{Host, cycles_per_tick, measure_host, measure_model};
+use crate::kernels::{Host, core_hz, measure_host, measure_model};
 use crate::options::{ResultArgs, Usage, help_with_exit_codes, one_cpu, online_cpus};
 use crate::pictures::PictureArgs;
 use crate::run::{OpenRun, STOPPED, stop_on_signals};
@@ -28,6 +28,8 @@ use crate::simulated::{GuestArgs, JobsArgs, ModelDetail, Simulated, SimulatedArg
 
 /// Models that a fit can start from, by vendor: the newest core out of order of each.
 const PRESETS: [(&str, &str); 2] = [("AuthenticAMD", "zen3"), ("GenuineIntel", "golden-cove")];
+/// The most ways of a model's TLB.
+const WAYS_MAX: u32 = 64;
 /// CPUs and memory of the simulated machine, as those of `bench model`.
 const VCPUS: u32 = 2;
 const MEMORY_MIB: u32 = 1024;
@@ -216,13 +218,12 @@ fn from_facts(draft: &mut Draft, facts: &HostFacts, processor: &Processor) -> an
     draft.set(stated("name", "\"host\"".to_owned(), "--on sim:host"));
     draft.set(stated("about", format!("{about:?}"), "/proc/cpuinfo"));
     draft.set(stated("cpuid", format!("[\"{processor}\"]"), "CPUID"));
-    match facts.clock.tsc_khz.zip(cycles_per_tick()) {
-        Some((khz, per_tick)) => {
-            let hz = khz as f64 * 1000.0 * per_tick;
+    match core_hz() {
+        Some(hz) => {
             let text = format!("\"{} MHz\"", (hz / 1e6).round());
             draft.set(stated("clock", text, "dependent additions by the time-stamp counter"));
         }
-        None => draft.set(left("clock", "the kernel does not say the counter's frequency")),
+        None => draft.set(left("clock", "the time-stamp counter has no frequency")),
     }
     let cpus = facts.cpu.online.as_ref().map_or(1, Vec::len).clamp(1, 64);
     draft.set(stated("cpus", cpus.to_string(), "CPUs online"));
@@ -251,7 +252,15 @@ fn geometry(of: &CacheFacts, table: &str) -> Option<Vec<Fitted>> {
 fn tlb(draft: &mut Draft, host: &[KernelSample]) {
     match first_tlb_entries(host) {
         Some((entries, method)) => {
-            draft.set(stated("dtlb.entries", entries.to_string(), &method));
+            // A model's TLB has at most so many ways: a larger one has two sets or four.
+            let sets = [1, 2, 4]
+                .into_iter()
+                .find(|sets| entries.is_multiple_of(*sets) && entries / sets <= WAYS_MAX);
+            let ways = entries / sets.unwrap_or(1);
+            draft.set_together(vec![
+                stated("dtlb.entries", entries.to_string(), &method),
+                stated("dtlb.ways", ways.to_string(), "as few sets as a model can have"),
+            ]);
         }
         None => draft.set(left("dtlb.entries", "chases of pages show no end of it")),
     }
