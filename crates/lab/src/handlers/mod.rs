@@ -7,10 +7,12 @@ pub mod condition;
 pub mod experiment;
 pub mod in_guest;
 pub mod probe_check;
+pub mod rates;
 pub mod sample;
 mod tables;
 
 pub use bench::{HandlersBench, Pass, ProbeOverhead};
 pub use condition::{Condition, Load, Rate, Stimulus};
 pub use experiment::{ConditionSamples, Plan, Samples};
+pub use rates::{ContextRates, Rates, SelfTimes};
 pub use sample::{Agreement, ContextStats, CpuWindow, EventSums, Timing, WindowSample};
