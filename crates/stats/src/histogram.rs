@@ -77,6 +77,20 @@ impl LogLinear {
         }
     }
 
+    /// What was counted since `earlier`, a reading of the same histogram.
+    #[must_use]
+    pub fn since(&self, earlier: &LogLinear) -> LogLinear {
+        let pairs = self.counts.iter().zip(&earlier.counts);
+        LogLinear { counts: pairs.map(|(now, then)| now.saturating_sub(*then)).collect() }
+    }
+
+    /// Number of values below `limit`, exact where a bucket ends there: at each power of two.
+    #[must_use]
+    pub fn below(&self, limit: u64) -> u64 {
+        let end = if limit >= VALUE_LIMIT { SLOTS } else { slot_of(limit) };
+        self.counts[..end].iter().sum()
+    }
+
     /// Number of values counted.
     #[must_use]
     pub fn total(&self) -> u64 {
@@ -179,6 +193,19 @@ mod tests {
             let said = said.unwrap_or(truth);
             prop_assert!(truth.abs_diff(said) * ERROR_DENOMINATOR <= truth);
         }
+    }
+
+    #[test]
+    fn counts_below_a_power_of_two_are_exact_and_differences_are_what_came_since() {
+        let mut earlier = LogLinear::default();
+        [3, 1023, 1024, 70_000].iter().for_each(|value| earlier.record(*value));
+        assert_eq!([0, 4, 1024, 2048].map(|limit| earlier.below(limit)), [0, 1, 2, 3]);
+        assert_eq!(earlier.below(u64::MAX), 4);
+        let mut now = earlier.clone();
+        now.record(5_000);
+        let since = now.since(&earlier);
+        assert_eq!((since.total(), since.filled().next().map(|one| one.2)), (1, Some(1)));
+        assert_eq!(earlier.since(&now).total(), 0);
     }
 
     #[test]

@@ -21,3 +21,4 @@ pub mod show;
 pub mod signal;
 pub mod sim;
 pub mod stimulus;
+pub mod watch;

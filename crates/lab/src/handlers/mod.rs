@@ -8,6 +8,7 @@ pub mod experiment;
 pub mod in_guest;
 pub mod paper;
 pub mod probe_check;
+pub mod rates;
 pub mod sample;
 
 mod tables;
@@ -15,4 +16,5 @@ mod tables;
 pub use bench::{HandlersBench, Pass, ProbeOverhead};
 pub use condition::{Condition, Load, Rate, Stimulus};
 pub use experiment::{ConditionSamples, Plan, Samples};
+pub use rates::{ContextRates, Rates, SelfTimes};
 pub use sample::{Agreement, ContextStats, CpuWindow, EventSums, Timing, WindowSample};

@@ -345,7 +345,15 @@ impl Probes {
     /// # Errors
     /// When the kernel refuses.
     pub fn rows(&self) -> Result<Vec<CountedRow>, BpfError> {
-        let states = self.states()?;
+        self.rows_of(&self.states()?)
+    }
+
+    /// All rows that were in use when [`Probes::states`] gave `states`. A window may be open: then a row may
+    /// have some of its sums from before a span and others from after it.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn rows_of(&self, states: &[CpuState]) -> Result<Vec<CountedRow>, BpfError> {
         let mut rows = Vec::new();
         for (cpu, range) in self.rows.cpus() {
             let used = states.get(cpu as usize).map_or(0, |state| state.rows_used.min(range.rows));

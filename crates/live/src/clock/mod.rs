@@ -44,7 +44,8 @@ pub struct Reading {
     width_cycles: u64,
 }
 
-fn monotonic_ns() -> u64 {
+/// `CLOCK_MONOTONIC`, which the BPF programs read, ns.
+pub(crate) fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     (now.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64)
 }

@@ -16,6 +16,7 @@ use super::known_contexts::known_contexts;
 use super::passes::{LoadedPass, has_probe};
 use super::settings::LiveSettings;
 use super::stimuli::Stimuli;
+use crate::bpf::layout::CpuState;
 use crate::bpf::memory;
 use crate::bpf::programs::{choose, context_of_program};
 use crate::bpf::{BpfError, CountedRow, Flavour, Maps, RowLayout};
@@ -34,12 +35,12 @@ use crate::window::{
 
 /// This machine as a bench for the experiment `handlers`.
 pub struct LiveBench {
-    settings: LiveSettings,
+    pub(super) settings: LiveSettings,
     root: Root,
     flavour: Flavour,
     /// The measured CPUs by the type of their cores.
     core_types: Vec<CoreType>,
-    passes: Vec<LoadedPass>,
+    pub(super) passes: Vec<LoadedPass>,
     absent: Vec<Absence>,
     warnings: Vec<String>,
     started: Option<Reading>,
@@ -47,7 +48,7 @@ pub struct LiveBench {
     tsc_flaw: Option<&'static str>,
 }
 
-fn bench_error(error: BpfError) -> BenchError {
+pub(super) fn bench_error(error: BpfError) -> BenchError {
     match error {
         BpfError::NotPermitted(reason) => BenchError::NothingMeasurable {
             // The rest of libbpf's message guesses at memory limits; the remedy is exact.
@@ -207,7 +208,7 @@ impl LiveBench {
     }
 
     /// Attaches the programs of one pass, and detaches all others.
-    fn attach_only(&mut self, pass: usize) -> Result<(), BenchError> {
+    pub(super) fn attach_only(&mut self, pass: usize) -> Result<(), BenchError> {
         let others = self.passes.iter_mut().enumerate().filter(|(at, _)| *at != pass);
         others.for_each(|(_, other)| other.detach());
         self.passes[pass].attach().map_err(bench_error)
@@ -299,6 +300,29 @@ impl LiveBench {
         if has_one { row.count * warm.total_ns / 2 } else { of_spans.round() as u64 }
     }
 
+    /// Adds what the maps have counted to a sample: the window on each CPU, and the statistics of its
+    /// contexts.
+    pub(super) fn add_counts(
+        &self,
+        loaded: &LoadedPass,
+        event_overheads: &EventOverheadsByCore,
+        (states, rows): (&[CpuState], &[CountedRow]),
+        sample: &mut WindowSample,
+    ) {
+        for &cpu in &self.settings.cpus {
+            let Some(state) = states.get(cpu as usize) else { continue };
+            let window = window_of(cpu, state);
+            let of_cpu = || rows.iter().filter(|row| row.cpu == cpu);
+            let overheads = event_overheads.on(cpu);
+            let contexts = of_cpu().map(|row| sample_of(row, &window, overheads, &self.root));
+            sample.contexts.extend(contexts.flatten());
+            let warm = loaded.warm_on(cpu);
+            let probe_ns: u64 = of_cpu().map(|row| Self::probe_ns(row, warm)).sum();
+            sample.probe_ns = Some(sample.probe_ns.unwrap_or(0) + probe_ns);
+            sample.windows.push(window);
+        }
+    }
+
     fn collect(
         &self,
         loaded: &LoadedPass,
@@ -307,19 +331,12 @@ impl LiveBench {
         sample: &mut WindowSample,
     ) -> Result<(), BenchError> {
         let states = loaded.probes.states().map_err(bench_error)?;
-        let rows = loaded.probes.rows().map_err(bench_error)?;
+        let rows = loaded.probes.rows_of(&states).map_err(bench_error)?;
+        self.add_counts(loaded, event_overheads, (&states, &rows), sample);
         let has_probe = |key: u32| has_probe(key, &loaded.programs);
         let nested_threaded = nested_threaded_lines(&self.root, bracket);
         for &cpu in &self.settings.cpus {
             let Some(state) = states.get(cpu as usize) else { continue };
-            let window = window_of(cpu, state);
-            let of_cpu: Vec<&CountedRow> = rows.iter().filter(|row| row.cpu == cpu).collect();
-            let overheads = event_overheads.on(cpu);
-            let sources = of_cpu.iter().map(|row| sample_of(row, &window, overheads, &self.root));
-            sample.contexts.extend(sources.flatten());
-            let warm = loaded.warm_on(cpu);
-            let probe_ns: u64 = of_cpu.iter().map(|row| Self::probe_ns(row, warm)).sum();
-            sample.probe_ns = Some(sample.probe_ns.unwrap_or(0) + probe_ns);
             let use_exact = gate_agrees_with_files(cpu, state, bracket);
             if !use_exact {
                 sample.warnings.push(format!(
@@ -327,17 +344,17 @@ impl LiveBench {
                      compared with /proc only"
                 ));
             }
+            let of_cpu = rows.iter().filter(|row| row.cpu == cpu);
             let counts = CpuCounts {
                 cpu,
                 state,
-                rows: of_cpu.iter().map(|row| &*row.row).collect(),
+                rows: of_cpu.map(|row| &*row.row).collect(),
                 has_probe: &has_probe,
                 nested_threaded: &nested_threaded,
             };
             let lines = compare(&counts, bracket, use_exact);
             sample.contexts.extend(lines.iter().filter_map(sample_of_counter));
             sample.agreement.extend(lines);
-            sample.windows.push(window);
         }
         let errors = loaded.probes.event_errors().map_err(bench_error)?;
         sample.warnings.extend(errors.warnings());

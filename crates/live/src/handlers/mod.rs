@@ -6,9 +6,11 @@ pub mod bench;
 mod convert;
 pub mod in_guest;
 mod known_contexts;
+mod open_window;
 mod passes;
 mod settings;
 mod stimuli;
 
 pub use bench::LiveBench;
+pub use open_window::OpenWindow;
 pub use settings::LiveSettings;

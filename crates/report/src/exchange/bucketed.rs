@@ -1,5 +1,5 @@
-//! Histograms of a run: tables of filled buckets, a row each, with the columns `bucket_min`, `bucket_max`
-//! (with the unit, if all are of one) and a count.
+//! Histograms of a run: tables of filled buckets, a row each, with the columns `bucket_min` and
+//! `bucket_max` or `low` and `high` (with the unit, if all are of one), and a count.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,9 @@ pub(super) fn of(table: &Table) -> Option<Bucketed<'_>> {
         let of_kind = |one: &&record::Column| one.kind == kind && one.name.starts_with(prefix);
         table.columns.iter().find(of_kind).map(|one| one.name.as_str())
     };
-    let (min, max) = column("bucket_min", Kind::Uint).zip(column("bucket_max", Kind::Uint))?;
+    let bounds = [("bucket_min", "bucket_max"), ("low_", "high_")];
+    let both = |(min, max)| column(min, Kind::Uint).zip(column(max, Kind::Uint));
+    let (min, max) = bounds.into_iter().find_map(both)?;
     let is_count = |one: &&record::Column| one.kind == Kind::Uint && one.name.ends_with("count");
     let count = &table.columns.iter().find(is_count)?.name;
     let names: Vec<&str> = table.columns.iter().map(|one| one.name.as_str()).collect();
@@ -84,6 +86,7 @@ pub(super) fn of(table: &Table) -> Option<Bucketed<'_>> {
 
 /// Whether a quantity is a time in ns: the columns say so, or it is a self or inclusive time.
 pub(super) fn is_time(table: &Table, quantity: &str) -> bool {
-    let by_column = table.columns.iter().any(|one| one.name == "bucket_max_ns");
+    let upper = ["bucket_max_ns", "high_ns"];
+    let by_column = table.columns.iter().any(|one| upper.contains(&one.name.as_str()));
     by_column || ["self", "inclusive"].contains(&quantity)
 }

@@ -39,8 +39,8 @@ pub fn folded(run: &Run, weight: Option<&str>) -> Result<Folded, Unexported> {
     let names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
     if names.is_empty() {
         return Err(Unexported(format!(
-            "a run of {} has no table with the self times or events of contexts; handlers, noise and \
-             sim boot have one",
+            "a run of {} has no table with the self times or events of contexts; handlers, noise, \
+             services and sim boot have one",
             escape::plain(&run.experiment)
         )));
     }
@@ -81,10 +81,18 @@ fn collect(run: &Run) -> Vec<(String, Stacks)> {
             all.add(&text(&row, "event"), frames, total.map(|(mean, spans)| mean * spans));
         }
     }
+    if let Some(table) = run.table("services") {
+        let counters = self_counters(table);
+        for (row, _) in rows(table, "") {
+            let frames = || with(&[], &["class", "service"].map(|column| text(&row, column)));
+            all.add("ns", frames(), row.number("self_total_ns"));
+            for counter in &counters {
+                all.add(counter, frames(), row.number(&format!("self_{counter}")));
+            }
+        }
+    }
     if let Some(table) = run.table("contexts") {
-        let counters = table.columns.iter().filter(|column| column.kind == Kind::Uint);
-        let counters: Vec<&str> =
-            counters.filter_map(|column| column.name.strip_prefix("self_")).collect();
+        let counters = self_counters(table);
         for (row, root) in rows(table, "region") {
             let frames = with(&root, &kind_and_name(&text(&row, "context")));
             for counter in &counters {
@@ -99,6 +107,13 @@ fn collect(run: &Run) -> Vec<(String, Stacks)> {
         }
     }
     all.0
+}
+
+/// The counters of which a table has a column `self_COUNTER`. Totals are the same in another unit.
+fn self_counters(table: &Table) -> Vec<&str> {
+    let counters = table.columns.iter().filter(|column| column.kind == Kind::Uint);
+    let names = counters.filter_map(|column| column.name.strip_prefix("self_"));
+    names.filter(|name| !name.starts_with("total_")).collect()
 }
 
 /// Stacks by weight, in the order in which weights were first seen.
@@ -215,6 +230,21 @@ mod tests {
         let rows = [("idle", "all", "nmi", 2, "nmi", 1), ("busy", "all", "nmi", 2, "nmi", 2)];
         let folded = folded(&run_of(vec![handlers(&rows)]), Some("ns")).unwrap();
         assert_eq!(folded.text, "busy;nmi;nmi 2\nidle;nmi;nmi 1\n");
+    }
+
+    #[test]
+    fn services_have_a_class_a_name_and_their_counters() {
+        let columns = [
+            ("class", Text),
+            ("service", Text),
+            ("self_total_ns", Real),
+            ("self_total_cycles", Uint),
+            ("self_cycles", Uint),
+        ];
+        let row = vec!["syscall".into(), "read".into(), 2.5.into(), 10.into(), 10.into()];
+        let run = run_of(vec![table("services", &columns, vec![row])]);
+        assert_eq!(weights(&run), ["ns", "cycles"]);
+        assert_eq!(folded(&run, Some("cycles")).unwrap().text, "syscall;read 10\n");
     }
 
     #[test]

@@ -137,17 +137,15 @@ struct Group {
 /// # Errors
 /// When the run has no table with single events in time.
 pub fn perfetto(run: &Run) -> Result<Vec<u8>, Unexported> {
-    let tables: [(&str, fn(&Table) -> Vec<Group>); 4] = [
-        ("trace", trace),
-        ("detours", detours),
-        ("fwq_quanta", fixed_work),
-        ("ftq_quanta", fixed_time),
-    ];
-    let filled = tables.into_iter().filter_map(|(name, of)| {
-        let table = run.table(name).filter(|table| !table.rows().is_empty())?;
-        Some(of(table))
-    });
-    let groups: Vec<Group> = filled.flatten().collect();
+    let of =
+        |name: &str, make: fn(&Table) -> Vec<Group>| run.table(name).map(make).unwrap_or_default();
+    let groups = [
+        of("trace", trace),
+        of("detours", detours),
+        of("fwq_quanta", fixed_work),
+        of("ftq_quanta", fixed_time),
+    ]
+    .concat();
     if groups.is_empty() {
         return Err(Unexported(format!(
             "a run of {} has sums, and no events in time; noise has, and footprint --trace",

@@ -6,6 +6,7 @@ mod events;
 mod handlers;
 mod histograms;
 mod napi;
+mod rates;
 
 pub(super) use agreement::agreement;
 pub(super) use conditions::conditions;
@@ -13,6 +14,7 @@ pub(super) use events::{events, ratios};
 pub(super) use handlers::handlers;
 pub(super) use histograms::histograms;
 pub(super) use napi::napi;
+pub(super) use rates::rates;
 
 use attribution::Context;
 use record::limits::ROWS_MAX;
@@ -167,6 +169,7 @@ mod tests {
             handlers(&[], &facts),
             histograms(&[]),
             napi(&[]),
+            rates(&super::super::Rates::default()),
         ];
         for table in tables {
             assert_eq!(table.check_display(), Ok(()), "{}", table.name);

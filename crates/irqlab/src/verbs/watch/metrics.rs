@@ -1,0 +1,167 @@
+//! The last reading as metrics for Prometheus.
+
+use std::collections::BTreeMap;
+
+use attribution::Context;
+use lab::handlers::{Timing, WindowSample};
+use report::{Buckets, Exposition, MetricKind, Metrics};
+use stats::Distribution;
+
+/// What does not change while the window is open.
+#[derive(Clone, Debug, Default)]
+pub struct Constants {
+    /// The kernel's release.
+    pub kernel: String,
+    /// How the probes are attached.
+    pub attachment: String,
+    /// What a pair of probes adds around an empty span, ns.
+    pub probe_overhead_ns: u64,
+}
+
+/// Upper bounds of the histograms' buckets: the largest whole ns below each power of four from 256 ns to
+/// 1.07 s. At a power of two a bucket of the run ends, so the counts are exact.
+const BOUND_BITS: [u32; 12] = [8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30];
+
+/// One row of the metrics: a context on a CPU. Contexts that a reading has twice are one.
+struct Row<'a> {
+    timing: Timing,
+    count: u64,
+    own: Distribution,
+    labels: [(&'static str, &'a str); 4],
+}
+
+/// The metrics of a reading.
+pub fn metrics(format: Exposition, constants: &Constants, reading: &WindowSample) -> String {
+    let mut metrics = Metrics::new(format);
+    about(&mut metrics, constants, reading);
+    let numbers: Vec<(String, String)> = reading
+        .contexts
+        .iter()
+        .map(|stats| (stats.cpu.to_string(), stats.context.number.to_string()))
+        .collect();
+    let mut rows: BTreeMap<(&Context, u32), Row<'_>> = BTreeMap::new();
+    for (stats, (cpu, number)) in reading.contexts.iter().zip(&numbers) {
+        let labels = [
+            ("cpu", cpu.as_str()),
+            ("kind", stats.context.kind.label()),
+            ("name", &stats.context.name),
+            ("number", number),
+        ];
+        let empty = || Row { timing: stats.timing, count: 0, own: Distribution::default(), labels };
+        let row = rows.entry((&stats.context, stats.cpu)).or_insert_with(empty);
+        row.count += stats.count;
+        row.own.merge(&stats.own);
+    }
+    let rows: Vec<Row<'_>> = rows.into_values().collect();
+    let help = "Interrupts, softirqs, polls and page faults: spans that ended, or events.";
+    let mut events = metrics.family("irqlab_context_events", MetricKind::Counter, None, help);
+    rows.iter().for_each(|row| events.sample(&row.labels, row.count as f64));
+    let has_times = |row: &&Row<'_>| !matches!(row.timing, Timing::CountOnly | Timing::Packets);
+    let seconds = Some("seconds");
+    let help =
+        "Self time of each span, without the contexts nested within it and without the probes.";
+    let mut times =
+        metrics.family("irqlab_context_self_seconds", MetricKind::Histogram, seconds, help);
+    rows.iter().filter(has_times).for_each(|row| times.histogram(&row.labels, &buckets(&row.own)));
+    let help = "The longest self time of a span since the probes were attached.";
+    let mut longest =
+        metrics.family("irqlab_context_self_max_seconds", MetricKind::Gauge, seconds, help);
+    for row in rows.iter().filter(has_times).filter(|row| row.count > 0) {
+        longest.sample(&row.labels, row.own.peak.value as f64 / 1e9);
+    }
+    let help = "Packets that polls handled, by NAPI instance.";
+    let mut packets = metrics.family("irqlab_napi_packets", MetricKind::Counter, None, help);
+    for row in rows.iter().filter(|row| row.timing == Timing::Packets) {
+        packets.sample(&row.labels, row.own.sum as f64);
+    }
+    metrics.finish()
+}
+
+/// What is measured, how, and what that costs.
+fn about(metrics: &mut Metrics, constants: &Constants, reading: &WindowSample) {
+    let (counter, gauge, seconds) = (MetricKind::Counter, MetricKind::Gauge, Some("seconds"));
+    let help = "The measuring program: its version, the kernel, and how the probes are attached.";
+    let labels = [
+        ("version", env!("CARGO_PKG_VERSION")),
+        ("kernel", constants.kernel.as_str()),
+        ("attachment", constants.attachment.as_str()),
+    ];
+    metrics.family("irqlab_build_info", gauge, None, help).sample(&labels, 1.0);
+    let help = "How long each CPU has been observed.";
+    let mut observed = metrics.family("irqlab_observed_seconds", counter, seconds, help);
+    for window in &reading.windows {
+        observed.sample(&[("cpu", &window.cpu.to_string())], window.length_ns as f64 / 1e9);
+    }
+    let help = "Events that were not counted: dropped by the kernel, or without a place.";
+    metrics.family("irqlab_lost_events", counter, None, help).sample(&[], reading.lost() as f64);
+    if let Some(ns) = reading.probe_ns {
+        let help = "CPU time of the probes, all CPUs, by what they cost where they ran.";
+        metrics
+            .family("irqlab_probe_cpu_seconds", counter, seconds, help)
+            .sample(&[], ns as f64 / 1e9);
+    }
+    let help =
+        "What a pair of probes adds around an empty span in a warm loop, measured at the start.";
+    metrics
+        .family("irqlab_probe_overhead_seconds", gauge, seconds, help)
+        .sample(&[], constants.probe_overhead_ns as f64 / 1e9);
+    let help = "CPU time of this process since the probes were attached.";
+    metrics
+        .family("irqlab_process_cpu_seconds", counter, seconds, help)
+        .sample(&[], reading.user_cpu_ns as f64 / 1e9);
+}
+
+fn buckets(own: &Distribution) -> Buckets {
+    let bound = |bits: u32| (1_u64 << bits, ((1_u64 << bits) - 1) as f64 / 1e9);
+    let up_to = BOUND_BITS.map(bound).map(|(limit, seconds)| (seconds, own.histogram.below(limit)));
+    // Not own.count: a span that ended while its row was read may be in one of the two.
+    Buckets { up_to: up_to.to_vec(), count: own.histogram.total(), sum: Some(own.sum as f64 / 1e9) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use attribution::ContextKind;
+    use lab::handlers::ContextStats;
+
+    fn stats(kind: ContextKind, name: &str, timing: Timing, values: &[u64]) -> ContextStats {
+        let mut own = Distribution::default();
+        values.iter().for_each(|value| own.record(*value, 0));
+        ContextStats {
+            cpu: 1,
+            context: Context { kind, number: 7, name: name.to_owned() },
+            timing,
+            count: values.len() as u64,
+            own,
+            inclusive: Distribution::default(),
+            nested_count: 0,
+            special_count: 0,
+            clamped_count: 0,
+            clamped_total_ns: 0,
+            probe_overhead_total_ns: 0,
+            abandoned_count: 0,
+            shared: false,
+            events: lab::handlers::EventSums::default(),
+        }
+    }
+
+    #[test]
+    fn two_actions_of_one_name_are_one_series_with_exact_buckets() {
+        let irq = |values: &[u64]| stats(ContextKind::HardIrq, "a\"b", Timing::Probes, values);
+        let fault = stats(ContextKind::Exception, "fault", Timing::CountOnly, &[]);
+        let contexts = vec![irq(&[255, 256]), irq(&[1 << 31]), fault];
+        let reading = WindowSample { contexts, ..WindowSample::default() };
+        let text = metrics(Exposition::OpenMetrics, &Constants::default(), &reading);
+        let labels = "cpu=\"1\",kind=\"irq\",name=\"a\\\"b\",number=\"7\"";
+        for line in [
+            format!("irqlab_context_events_total{{{labels}}} 3.0"),
+            format!("irqlab_context_self_seconds_bucket{{{labels},le=\"2.55e-07\"}} 1"),
+            format!("irqlab_context_self_seconds_bucket{{{labels},le=\"1.023e-06\"}} 2"),
+            format!("irqlab_context_self_seconds_bucket{{{labels},le=\"+Inf\"}} 3"),
+            format!("irqlab_context_self_max_seconds{{{labels}}} 2.147483648"),
+        ] {
+            assert_eq!(text.lines().filter(|one| **one == line).count(), 1, "{line}\n{text}");
+        }
+        assert!(!text.contains("self_seconds_bucket{cpu=\"1\",kind=\"exception\""), "{text}");
+    }
+}

@@ -1,0 +1,294 @@
+//! `irqlab watch`: the interrupts of this machine as they come, in a terminal, for scripts, or for
+//! Prometheus.
+//!
+//! One thread reads the maps, once in an interval; everything else works on its last reading. So
+//! neither a slow terminal nor a scrape touches what is measured.
+
+mod metrics;
+mod screen;
+mod server;
+mod state;
+mod view;
+
+use std::net::{SocketAddr, TcpListener};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use lab::experiment::Bench;
+use lab::handlers::{HandlersBench, Rates, WindowSample};
+use live::handlers::{LiveBench, LiveSettings, OpenWindow};
+use live::host::{Root, host_facts, run_host_block};
+use live::window::{Stop, Until, WaitOutcome, wait};
+use record::{Absence, Run, SCHEMA, Timestamp};
+use report::Exposition;
+use serde_json::{Map, Value as Json, json};
+
+use self::metrics::Constants;
+use self::server::{Page, Server};
+use crate::console;
+use crate::options::{
+    Format, OptionalResultArgs, Usage, duration, duration_between, ns, online_cpus,
+};
+use crate::run::{OpenRun, STOPPED, stop_on_signals, with_remedy_for_rights};
+
+/// What comes now: rate, CPU time and longest span of each interrupt
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  irqlab watch                                    a live view; ? explains its keys
+  irqlab watch --once --json                      one interval, for a script
+  irqlab watch --json | jq -c .tables.rates       a line of JSON for each interval, until Ctrl-C
+  irqlab watch --listen                           also for Prometheus, at http://127.0.0.1:9464/metrics
+
+Exit codes: 0 ended by q, Ctrl-C, SIGTERM or --duration; 1 failed; 2 a mistake in what was typed; 4 nothing
+can be measured here; with --once also 5: events were lost.")]
+pub struct WatchArgs {
+    /// CPUs to measure, as in 0-3,8 [default: all]
+    #[arg(short = 'c', long, value_name = "LIST")]
+    cpus: Option<String>,
+    /// How often to read what was counted
+    #[arg(short, long, allow_hyphen_values = true,
+          value_parser = duration_between("100ms", "1h"), default_value = "1s", value_name = "TIME")]
+    interval: Duration,
+    /// End after this time [default: when it is stopped]
+    #[arg(short, long, allow_hyphen_values = true, value_parser = duration, value_name = "TIME",
+          conflicts_with = "once")]
+    duration: Option<Duration>,
+    /// Print the first interval, and end
+    #[arg(long)]
+    once: bool,
+    /// Serve metrics for Prometheus, without a screen where there is no terminal [default address:
+    /// 127.0.0.1:9464; port 0: one that is free]
+    #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, conflicts_with = "once",
+          default_missing_value = "127.0.0.1:9464")]
+    listen: Option<SocketAddr>,
+    #[command(flatten)]
+    results: OptionalResultArgs,
+}
+
+/// Where the readings go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Output {
+    /// One interval is printed as a run.
+    Once,
+    /// Each interval is printed as a line of JSON.
+    Lines,
+    /// The screen of a terminal.
+    Screen,
+    /// Metrics alone.
+    Metrics,
+}
+
+impl WatchArgs {
+    fn output(&self) -> Result<Output, Usage> {
+        let printing = &self.results.printing;
+        let refuse = |why: &str| Err(Usage(why.to_owned()));
+        match (self.once, printing.format()) {
+            (true, _) => Ok(Output::Once),
+            (false, Format::Csv | Format::Markdown) => {
+                refuse("--format csv and markdown are for one interval: add --once")
+            }
+            (false, _) if self.results.out.is_some() => {
+                refuse("--out records one interval: add --once")
+            }
+            (false, Format::Json) => Ok(Output::Lines),
+            (false, Format::Table) if screen::is_possible() => Ok(Output::Screen),
+            (false, Format::Table) if self.listen.is_some() => Ok(Output::Metrics),
+            (false, Format::Table) => {
+                refuse("there is no terminal for a screen: --once, --json or --listen")
+            }
+        }
+    }
+}
+
+/// Loads the probes, and reads them until it is stopped.
+pub fn run(args: &WatchArgs) -> anyhow::Result<ExitCode> {
+    let output = args.output()?;
+    let cpus = online_cpus(args.cpus.as_deref())?;
+    let open = OpenRun::if_asked(&args.results)?;
+    // Before the seconds of calibration.
+    let place =
+        || format!("cannot listen at {}", args.listen.map(|at| at.to_string()).unwrap_or_default());
+    let listener = args.listen.map(TcpListener::bind).transpose().with_context(place)?;
+    let stop = stop_on_signals()?;
+    console::say_more("calibrating the probes");
+    let settings = LiveSettings::new(cpus, Until::Elapsed(args.interval), stop.clone());
+    let bench = LiveBench::new(settings).map_err(with_remedy_for_rights)?;
+    if stop.is_requested() {
+        bail!(STOPPED);
+    }
+    let host = run_host_block(&host_facts(&Root::default()));
+    let constants = constants(&bench, &host);
+    let window = OpenWindow::open(bench)?;
+    let last = Mutex::new(Arc::new(window.read()?));
+    let published = Arc::new(Published { constants, last });
+    let page = Arc::clone(&published);
+    let server =
+        listener.map(|listener| Server::start(listener, page)).transpose().with_context(place)?;
+    let until = args.duration.and_then(|length| Instant::now().checked_add(length));
+    let watch = Watch { host, interval: args.interval, until, window, published, server, stop };
+    watch.announce();
+    match output {
+        Output::Once => watch.once(&open),
+        Output::Lines => watch.lines(),
+        Output::Screen => screen::run(&watch),
+        Output::Metrics => watch.metrics(),
+    }
+}
+
+fn constants(bench: &LiveBench, host: &Map<String, Json>) -> Constants {
+    let text = |value: Option<&Json>| value.and_then(Json::as_str).unwrap_or_default().to_owned();
+    Constants {
+        kernel: text(host.get("kernel")),
+        attachment: text(bench.facts().settings.get("attachment")),
+        probe_overhead_ns: bench.probe_overhead().total_ns,
+    }
+}
+
+/// The last reading, for those who scrape.
+struct Published {
+    constants: Constants,
+    last: Mutex<Arc<WindowSample>>,
+}
+
+impl Published {
+    fn publish(&self, reading: Arc<WindowSample>) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = reading;
+    }
+}
+
+impl Page for Published {
+    fn text(&self, format: Exposition) -> String {
+        // The text is made without the lock, so that the reading thread never waits for a scrape.
+        let last = Arc::clone(&self.last.lock().unwrap_or_else(PoisonError::into_inner));
+        metrics::metrics(format, &self.constants, &last)
+    }
+}
+
+/// The open window, and how long it is read.
+struct Watch {
+    host: Map<String, Json>,
+    interval: Duration,
+    until: Option<Instant>,
+    // Ends before the window: nobody scrapes what is not measured any more.
+    server: Option<Server>,
+    published: Arc<Published>,
+    window: OpenWindow,
+    stop: Stop,
+}
+
+impl Watch {
+    /// Where metrics are served.
+    fn address(&self) -> Option<SocketAddr> {
+        self.server.as_ref().map(Server::address)
+    }
+
+    fn announce(&self) {
+        let Some(address) = self.address() else { return };
+        console::say(&format!("metrics: http://{address}/metrics"));
+        if !address.ip().is_loopback() {
+            console::say(
+                "anybody who reaches this address can read them: names of devices, and rates",
+            );
+        }
+    }
+
+    /// Reads the maps, and publishes the reading where somebody may ask for it.
+    fn read(&self) -> anyhow::Result<Arc<WindowSample>> {
+        let reading = Arc::new(self.window.read()?);
+        if self.server.is_some() {
+            self.published.publish(Arc::clone(&reading));
+        }
+        Ok(reading)
+    }
+
+    /// Whether the time that was asked for is over.
+    fn is_over(&self) -> bool {
+        self.until.is_some_and(|until| until <= Instant::now())
+    }
+
+    /// Reads at the end of each interval until it is stopped, or `take` returns false.
+    fn each(
+        &self,
+        mut take: impl FnMut(Arc<WindowSample>) -> anyhow::Result<bool>,
+    ) -> anyhow::Result<ExitCode> {
+        let mut next = Instant::now();
+        loop {
+            next = (next + self.interval).max(Instant::now());
+            let deadline = self.until.map_or(next, |until| until.min(next));
+            if wait(Some(deadline), None, &self.stop) == WaitOutcome::Stopped {
+                return Ok(ExitCode::SUCCESS);
+            }
+            if !take(self.read()?)? || self.is_over() {
+                return Ok(ExitCode::SUCCESS);
+            }
+        }
+    }
+
+    fn metrics(&self) -> anyhow::Result<ExitCode> {
+        self.each(|_| Ok(true))
+    }
+
+    fn once(&self, open: &OpenRun) -> anyhow::Result<ExitCode> {
+        let deadline = Instant::now() + self.interval;
+        let outcome = wait(Some(deadline), None, &self.stop);
+        let reading = self.window.read()?;
+        let rates = Rates::between(None, &reading);
+        let mut run = self.run(&rates, open.started());
+        run.complete = outcome == WaitOutcome::Completed;
+        if !run.complete && run.tables.iter().all(|table| table.rows().is_empty()) {
+            bail!(STOPPED);
+        }
+        open.finish(&run, &[])
+    }
+
+    fn lines(&self) -> anyhow::Result<ExitCode> {
+        let mut before: Option<Arc<WindowSample>> = None;
+        self.each(|reading| {
+            let rates = Rates::between(before.as_deref(), &reading);
+            before = Some(reading);
+            let line = report::json_line(&self.run(&rates, Timestamp::now()));
+            console::print_bytes(line.as_bytes())
+        })
+    }
+
+    /// An interval as a run.
+    fn run(&self, rates: &Rates, started: Timestamp) -> Run {
+        let facts = self.window.bench().facts();
+        let overhead = self.window.bench().probe_overhead();
+        let mut settings = Map::new();
+        settings.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
+        settings.insert("interval_ns".into(), json!(ns(self.interval)));
+        settings.extend(facts.settings);
+        let mut observer = facts.observer;
+        for (key, value) in [
+            ("probe_overhead_ns", json!(overhead.total_ns)),
+            ("probe_overhead_in_span_ns", json!(overhead.in_span_ns)),
+            ("cpu_share_ratio", json!(rates.probe_ratio)),
+            ("process_cpu_ratio", json!(rates.process_ratio)),
+            ("length_ns", json!(rates.length_ns)),
+            ("events_lost", json!(rates.lost_count)),
+        ] {
+            observer.insert(key.to_owned(), value);
+        }
+        Run {
+            schema: SCHEMA.to_owned(),
+            experiment: "watch".to_owned(),
+            bench: facts.bench,
+            started_utc: started.to_string(),
+            complete: true,
+            host: self.host.clone(),
+            settings,
+            observer,
+            warnings: facts.warnings,
+            absent: facts.absent.into_iter().map(of_rates).collect(),
+            tables: vec![rates.table()],
+        }
+    }
+}
+
+/// What is absent from the bench is absent from this verb's table.
+fn of_rates(absence: Absence) -> Absence {
+    Absence { table: "rates".to_owned(), ..absence }
+}

@@ -1,0 +1,194 @@
+//! The terminal: draws, waits for keys and for the next reading.
+
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use lab::handlers::{Rates, WindowSample};
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use record::Timestamp;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::Watch;
+use super::state::{Key, State};
+use super::view::{Surroundings, draw};
+use crate::console;
+
+/// Rows that PgUp and PgDn scroll.
+const PAGE_ROWS: i32 = 10;
+
+/// Whether somebody can see the screen and press keys.
+pub fn is_possible() -> bool {
+    io::stdout().is_terminal() && io::stdin().is_terminal()
+}
+
+/// The terminal in raw mode with an alternate screen. It is restored when this is dropped, and by a
+/// panic before its message is printed.
+struct Screen(DefaultTerminal);
+
+impl Screen {
+    fn open() -> anyhow::Result<Screen> {
+        ratatui::try_init().map(Screen).context("cannot use the terminal")
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        ratatui::restore();
+    }
+}
+
+/// What ended a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Woken {
+    /// It is time for the next reading.
+    Time,
+    /// A key was pressed, or the terminal has another size.
+    Input,
+    /// A signal asks to stop, or the terminal is gone.
+    End,
+}
+
+/// Shows the readings until it is stopped.
+pub(super) fn run(watch: &Watch) -> anyhow::Result<ExitCode> {
+    // Dropped before the probes are detached, which takes longer.
+    let mut screen = Screen::open()?;
+    // Installs the handler for changes of size.
+    let _ = event::poll(Duration::ZERO).context("cannot read the terminal")?;
+    let mut state = State::default();
+    let mut before: Option<Arc<WindowSample>> = None;
+    let mut next = Instant::now();
+    let address = watch.address().map(|address| address.to_string());
+    loop {
+        let now = Instant::now();
+        if now >= next {
+            let reading = watch.read()?;
+            if let Some(before) = &before {
+                state.update(Rates::between(Some(before), &reading));
+            }
+            before = Some(reading);
+            // After a stop of the process, intervals that were missed are one.
+            next = (next + watch.interval).max(now);
+        }
+        let clock = Timestamp::now().strftime("%H:%M:%S UTC").to_string();
+        let around =
+            Surroundings { clock, address: address.clone(), has_color: console::has_color() };
+        screen.0.draw(|frame| draw(frame, &state, &around)).context("cannot draw")?;
+        let deadline = watch.until.map_or(next, |until| until.min(next));
+        match wait(watch, deadline) {
+            Woken::End => return Ok(ExitCode::SUCCESS),
+            Woken::Time if watch.is_over() => return Ok(ExitCode::SUCCESS),
+            Woken::Time => {}
+            Woken::Input => press_keys(&mut state).context("cannot read the terminal")?,
+        }
+        if state.is_over {
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
+}
+
+fn wait(watch: &Watch, deadline: Instant) -> Woken {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let timeout = Timespec::try_from(left).ok();
+    let stdin = io::stdin();
+    let mut polled = [
+        PollFd::from_borrowed_fd(watch.stop.descriptor(), PollFlags::IN),
+        PollFd::new(&stdin, PollFlags::IN),
+    ];
+    match poll(&mut polled, timeout.as_ref()) {
+        Ok(0) => Woken::Time,
+        Ok(_) if !polled[0].revents().is_empty() => Woken::End,
+        Ok(_)
+            if polled[1]
+                .revents()
+                .intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) =>
+        {
+            Woken::End
+        }
+        // Interrupted: perhaps by a change of size.
+        Ok(_) | Err(_) => Woken::Input,
+    }
+}
+
+fn press_keys(state: &mut State) -> io::Result<()> {
+    while event::poll(Duration::ZERO)? {
+        if let Event::Key(event) = event::read()?
+            && event.kind != KeyEventKind::Release
+        {
+            match key_of(event) {
+                Some(Pressed::Quit) => state.is_over = true,
+                Some(Pressed::Key(key)) => state.press(key),
+                None => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+enum Pressed {
+    Quit,
+    Key(Key),
+}
+
+/// In raw mode Ctrl-C is a key like others.
+fn key_of(event: KeyEvent) -> Option<Pressed> {
+    let has_control = event.modifiers.contains(KeyModifiers::CONTROL);
+    Some(Pressed::Key(match event.code {
+        KeyCode::Char('c' | 'd' | '\\') if has_control => return Some(Pressed::Quit),
+        KeyCode::Char(_) if has_control => return None,
+        KeyCode::Char(c) => Key::Char(c),
+        KeyCode::Enter => Key::Enter,
+        KeyCode::Esc => Key::Escape,
+        KeyCode::Backspace => Key::Backspace,
+        KeyCode::Up => Key::Up(1),
+        KeyCode::Down => Key::Up(-1),
+        KeyCode::PageUp => Key::Up(PAGE_ROWS),
+        KeyCode::PageDown => Key::Up(-PAGE_ROWS),
+        KeyCode::Home => Key::Home,
+        KeyCode::End => Key::End,
+        _ => return None,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    /// Set in the process that panics.
+    const PANICS: &str = "IRQLAB_TEST_PANICS";
+
+    /// Does nothing but in the process that the test below starts.
+    #[test]
+    fn panics_on_its_screen() {
+        if std::env::var_os(PANICS).is_some() {
+            let _screen = Screen::open().unwrap();
+            panic!("on purpose");
+        }
+    }
+
+    #[test]
+    fn a_panic_restores_the_terminal_before_its_message() {
+        let dir = tempfile::tempdir().unwrap();
+        let exe = std::env::current_exe().unwrap();
+        let test = "verbs::watch::screen::tests::panics_on_its_screen";
+        let line = format!(
+            "stty rows 24 cols 80; stty -a > before; {PANICS}=1 {} --exact {test} --nocapture; \
+             stty -a > after",
+            exe.display()
+        );
+        let mut script = Command::new("script");
+        script.args(["-qefc", &line, "/dev/null"]).current_dir(dir.path());
+        script.env("SHELL", "/bin/sh").env("TERM", "xterm-256color");
+        let out = script.stdin(std::process::Stdio::null()).output().unwrap().stdout;
+        let out = String::from_utf8_lossy(&out).into_owned();
+        let at = |words: &str| out.find(words).unwrap_or_else(|| panic!("{words:?}: {out:?}"));
+        assert!(at("\u{1b}[?1049h") < at("\u{1b}[?1049l"), "{out:?}");
+        assert!(at("\u{1b}[?1049l") < at("on purpose"), "{out:?}");
+        let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+        assert_eq!(read("before"), read("after"));
+    }
+}

@@ -1,0 +1,273 @@
+//! A small HTTP server for one page of text, with a limit on everything: it is asked by a scraper on the
+//! same machine, and must survive whoever else asks.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use live::window::Stop;
+use report::Exposition;
+use rustix::event::{PollFd, PollFlags, poll};
+
+/// Connections that are served at the same time; more are closed at once.
+const CONNECTIONS_MAX: usize = 8;
+/// Bytes of a request's line and headers.
+const HEAD_BYTES_MAX: usize = 8 << 10;
+/// How long a request may take to arrive, and each write of the answer.
+const REQUEST_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// What is served at `/metrics`.
+pub trait Page: Send + Sync + 'static {
+    /// The page as it is now.
+    fn text(&self, format: Exposition) -> String;
+}
+
+/// The server; it ends when this is dropped.
+pub struct Server {
+    address: SocketAddr,
+    stop: Stop,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Serves the page at the listener's address.
+    ///
+    /// # Errors
+    /// When the process has no descriptors or threads left.
+    pub fn start(listener: TcpListener, page: Arc<dyn Page>) -> io::Result<Server> {
+        let address = listener.local_addr()?;
+        listener.set_nonblocking(true)?;
+        let stop = Stop::new()?;
+        let until = stop.clone();
+        let serve = move || accept(&listener, &page, &until);
+        let thread = std::thread::Builder::new().name("metrics".to_owned()).spawn(serve)?;
+        Ok(Server { address, stop, thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.request();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // it only ends early by a panic, which has been printed
+        }
+    }
+}
+
+/// Accepts until it is stopped. Each connection has a thread, because a slow one must not hold up others.
+fn accept(listener: &TcpListener, page: &Arc<dyn Page>, stop: &Stop) {
+    let open = Arc::new(AtomicUsize::new(0));
+    loop {
+        let mut polled = [
+            PollFd::from_borrowed_fd(stop.descriptor(), PollFlags::IN),
+            PollFd::new(listener, PollFlags::IN),
+        ];
+        if poll(&mut polled, None).is_ok() && !polled[0].revents().is_empty() {
+            return;
+        }
+        match listener.accept() {
+            Ok((stream, _)) => {
+                if open.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
+                    open.fetch_sub(1, Ordering::Relaxed);
+                    continue; // dropped: closed
+                }
+                let (page, counted) = (Arc::clone(page), Connection(Arc::clone(&open)));
+                // Without a thread left, the connection is closed.
+                let _ = std::thread::Builder::new().name("scrape".to_owned()).spawn(move || {
+                    let _counted = counted;
+                    let _ = answer(&stream, page.as_ref()); // the other side went away
+                });
+            }
+            // Out of descriptors: they come back when connections end.
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// A connection that counts as open until it is dropped.
+struct Connection(Arc<AtomicUsize>);
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Reads one request and answers it.
+fn answer(mut stream: &TcpStream, page: &dyn Page) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_write_timeout(Some(REQUEST_TIME_MAX))?;
+    let response = match read_head(stream)? {
+        Some(head) => respond(&head, page),
+        None => Response::text("431 Request Header Fields Too Large", "the request is too long\n"),
+    };
+    stream.write_all(&response.bytes())?;
+    stream.flush()
+}
+
+/// The request up to the empty line after its headers; `None` where that is too long.
+fn read_head(mut stream: &TcpStream) -> io::Result<Option<String>> {
+    let deadline = Instant::now() + REQUEST_TIME_MAX;
+    let mut head = Vec::new();
+    let mut buffer = [0; 1024];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        let count = stream.read(&mut buffer)?;
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        head.extend_from_slice(&buffer[..count]);
+        if let Some(end) = head.windows(4).position(|four| four == b"\r\n\r\n") {
+            head.truncate(end);
+            return Ok(Some(String::from_utf8_lossy(&head).into_owned()));
+        }
+        if head.len() > HEAD_BYTES_MAX {
+            return Ok(None);
+        }
+    }
+}
+
+/// An answer.
+#[derive(Debug, PartialEq)]
+struct Response {
+    status: &'static str,
+    content_type: &'static str,
+    body: String,
+    /// The body's length is stated, and the body left out.
+    is_head: bool,
+}
+
+impl Response {
+    fn text(status: &'static str, body: &str) -> Response {
+        let content_type = "text/plain; charset=utf-8";
+        Response { status, content_type, body: body.to_owned(), is_head: false }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let Response { status, content_type, body, is_head } = self;
+        let length = body.len();
+        let headers = format!(
+            "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n\
+             X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n"
+        );
+        let body = if *is_head { "" } else { body };
+        [headers.as_bytes(), body.as_bytes()].concat()
+    }
+}
+
+fn respond(head: &str, page: &dyn Page) -> Response {
+    let mut lines = head.split("\r\n");
+    let request: Vec<&str> = lines.next().unwrap_or_default().split(' ').collect();
+    let [method, target, version] = request[..] else {
+        return Response::text("400 Bad Request", "not a request of HTTP/1.1\n");
+    };
+    if !version.starts_with("HTTP/1.") {
+        return Response::text("505 HTTP Version Not Supported", "HTTP/1.1 is spoken here\n");
+    }
+    if !["GET", "HEAD"].contains(&method) {
+        return Response::text("405 Method Not Allowed", "GET and HEAD are allowed\n");
+    }
+    let path = target.split('?').next().unwrap_or_default();
+    let response = match path {
+        "/metrics" => {
+            let format = format_of(lines);
+            let (status, content_type) = ("200 OK", format.content_type());
+            Response { status, content_type, body: page.text(format), is_head: false }
+        }
+        "/" => Response::text("200 OK", "irqlab watch: the metrics are at /metrics\n"),
+        _ => Response::text("404 Not Found", "the metrics are at /metrics\n"),
+    };
+    Response { is_head: method == "HEAD", ..response }
+}
+
+/// OpenMetrics for those who accept it.
+fn format_of<'a>(mut headers: impl Iterator<Item = &'a str>) -> Exposition {
+    let accepts = headers.any(|line| {
+        let (name, value) = line.split_once(':').unwrap_or_default();
+        name.eq_ignore_ascii_case("accept") && value.contains("application/openmetrics-text")
+    });
+    if accepts { Exposition::OpenMetrics } else { Exposition::Prometheus }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Fixed;
+
+    impl Page for Fixed {
+        fn text(&self, format: Exposition) -> String {
+            format!("{format:?}\n")
+        }
+    }
+
+    fn served(request: &[u8]) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = Server::start(listener, Arc::new(Fixed)).unwrap();
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        // The server may close while a request that is too long is still being written.
+        let _ = stream.write_all(request);
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        answer
+    }
+
+    #[test]
+    fn requests_and_their_answers() {
+        let open =
+            "GET /metrics HTTP/1.1\r\nHost: x\r\nACCEPT: application/openmetrics-text;q=1\r\n\r\n";
+        for (request, status, end) in [
+            (open, "200", "\r\n\r\nOpenMetrics\n"),
+            ("GET /metrics?a=b HTTP/1.0\r\n\r\n", "200", "\r\n\r\nPrometheus\n"),
+            ("HEAD /metrics HTTP/1.1\r\n\r\n", "200", "Connection: close\r\n\r\n"),
+            ("GET / HTTP/1.1\r\n\r\n", "200", "/metrics\n"),
+            ("GET /../etc/passwd HTTP/1.1\r\n\r\n", "404", "/metrics\n"),
+            ("POST /metrics HTTP/1.1\r\n\r\n", "405", "allowed\n"),
+            ("GET /metrics\r\n\r\n", "400", "\n"),
+            ("GET /metrics HTTP/2.0\r\n\r\n", "505", "\n"),
+            ("\0\u{fffd}\r\n\r\n", "400", "\n"),
+        ] {
+            let answer = served(request.as_bytes());
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request:?}: {answer}");
+            assert!(answer.ends_with(end), "{request:?}: {answer}");
+        }
+    }
+
+    #[test]
+    fn a_request_without_end_is_refused() {
+        let head = Response::text("431 Request Header Fields Too Large", "").bytes();
+        let long = vec![b'a'; HEAD_BYTES_MAX + 1024];
+        // A reset by the close may overtake the answer.
+        let answer = served(&long);
+        assert!(answer.is_empty() || answer.as_bytes().starts_with(&head[..12]), "{answer}");
+    }
+
+    #[test]
+    fn idle_connections_hold_up_nobody_and_are_limited() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = Server::start(listener, Arc::new(Fixed)).unwrap();
+        let connect = || TcpStream::connect(server.address()).unwrap();
+        let idle: Vec<TcpStream> = (0..CONNECTIONS_MAX - 1).map(|_| connect()).collect();
+        let mut asked = connect();
+        asked.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        asked.read_to_string(&mut answer).unwrap();
+        assert!(answer.contains("200 OK"), "{answer}");
+        drop(idle);
+    }
+}

@@ -1,0 +1,367 @@
+//! What the screen shows, and what keys do to it. Pure: readings and keys go in.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, VecDeque};
+
+use attribution::Context;
+use lab::handlers::{ContextRates, Rates};
+
+/// Intervals of which a row's history is kept.
+const HISTORY_MAX: usize = 120;
+/// Characters of a filter.
+const FILTER_CHARS_MAX: usize = 60;
+
+/// By which column rows are sorted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sort {
+    /// Share of CPU time.
+    Share,
+    /// Spans per second.
+    Rate,
+    /// Mean self time.
+    Mean,
+    /// The longest span of the interval.
+    Max,
+    /// The longest span since the start.
+    Peak,
+    /// Kind and name.
+    Name,
+}
+
+impl Sort {
+    const ALL: [Sort; 6] = [Sort::Share, Sort::Rate, Sort::Mean, Sort::Max, Sort::Peak, Sort::Name];
+
+    fn next(self, step: usize) -> Sort {
+        let at = Sort::ALL.iter().position(|one| *one == self).unwrap_or(0);
+        Sort::ALL[(at + step) % Sort::ALL.len()]
+    }
+
+    fn compare(self, a: &ContextRates, b: &ContextRates) -> Ordering {
+        let largest_first = |key: fn(&ContextRates) -> f64| key(b).total_cmp(&key(a));
+        match self {
+            Sort::Share => largest_first(|one| one.times.map_or(-1.0, |times| times.cpu_ratio)),
+            Sort::Rate => largest_first(|one| one.rate_hz),
+            Sort::Mean => {
+                largest_first(|one| one.times.and_then(|times| times.mean_ns).unwrap_or(f64::MIN))
+            }
+            Sort::Max => largest_first(|one| {
+                one.times.and_then(|times| times.max_ns).map_or(-1.0, |ns| ns as f64)
+            }),
+            Sort::Peak => largest_first(|one| {
+                one.times.and_then(|times| times.max_since_open_ns).map_or(-1.0, |ns| ns as f64)
+            }),
+            Sort::Name => a.context.cmp(&b.context),
+        }
+    }
+}
+
+/// A key that the screen knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// A character.
+    Char(char),
+    /// Enter.
+    Enter,
+    /// Escape.
+    Escape,
+    /// Backspace.
+    Backspace,
+    /// Up by so many rows; down if negative.
+    Up(i32),
+    /// To the first row.
+    Home,
+    /// To the last row.
+    End,
+}
+
+/// What the screen shows.
+#[derive(Debug)]
+pub struct State {
+    /// The last reading, or the one at which it was paused.
+    pub rates: Rates,
+    /// By which column rows are sorted.
+    pub sort: Sort,
+    /// Only rows that contain it, in any case.
+    pub filter: String,
+    /// The filter is being typed.
+    pub is_editing: bool,
+    /// New readings are not shown.
+    pub is_paused: bool,
+    /// A row for each CPU, instead of one for all.
+    pub is_per_cpu: bool,
+    /// The keys are explained.
+    pub has_help: bool,
+    /// Rows scrolled past.
+    pub offset: usize,
+    /// It is to end.
+    pub is_over: bool,
+    histories: BTreeMap<(Option<u32>, Context), VecDeque<f64>>,
+    cpu_histories: BTreeMap<u32, VecDeque<f64>>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        State {
+            rates: Rates::default(),
+            sort: Sort::Share,
+            filter: String::new(),
+            is_editing: false,
+            is_paused: false,
+            is_per_cpu: false,
+            has_help: false,
+            offset: 0,
+            is_over: false,
+            histories: BTreeMap::new(),
+            cpu_histories: BTreeMap::new(),
+        }
+    }
+}
+
+fn note(history: &mut VecDeque<f64>, value: f64) {
+    if history.len() == HISTORY_MAX {
+        history.pop_front();
+    }
+    history.push_back(value);
+}
+
+impl State {
+    /// Takes a new interval, which is shown unless the screen is paused; its rates go into the histories
+    /// in any case.
+    pub fn update(&mut self, rates: Rates) {
+        for one in &rates.contexts {
+            let history = self.histories.entry((one.cpu, one.context.clone())).or_default();
+            note(history, one.rate_hz);
+        }
+        for cpu in &rates.cpus {
+            note(self.cpu_histories.entry(cpu.cpu).or_default(), cpu.interrupt_rate_hz);
+        }
+        if !self.is_paused {
+            self.rates = rates;
+        }
+    }
+
+    /// The rates of a row in the last intervals, oldest first.
+    pub fn history(&self, row: &ContextRates) -> impl DoubleEndedIterator<Item = f64> {
+        self.histories.get(&(row.cpu, row.context.clone())).into_iter().flatten().copied()
+    }
+
+    /// The rates of a CPU's interrupts in the last intervals, oldest first.
+    pub fn cpu_history(&self, cpu: u32) -> impl DoubleEndedIterator<Item = f64> {
+        self.cpu_histories.get(&cpu).into_iter().flatten().copied()
+    }
+
+    /// The rows to show, in order: those that came since the start and that the filter keeps.
+    pub fn rows(&self) -> Vec<&ContextRates> {
+        let filter = self.filter.to_lowercase();
+        let has_come =
+            |one: &ContextRates| one.count > 0 || self.history(one).any(|rate| rate > 0.0);
+        let is_kept = |one: &&ContextRates| {
+            let words =
+                format!("{} {} {}", one.context.kind.label(), one.context.number, one.context.name);
+            one.cpu.is_some() == self.is_per_cpu
+                && has_come(one)
+                && words.to_lowercase().contains(&filter)
+        };
+        let mut rows: Vec<&ContextRates> = self.rates.contexts.iter().filter(is_kept).collect();
+        // Rows that are equal stay in the order of tables.
+        rows.sort_by(|a, b| self.sort.compare(a, b));
+        rows
+    }
+
+    /// Does what a key asks for.
+    pub fn press(&mut self, key: Key) {
+        match (self.is_editing, key) {
+            (true, Key::Char(c)) if !c.is_control() => {
+                if self.filter.chars().count() < FILTER_CHARS_MAX {
+                    self.filter.push(c);
+                }
+                self.offset = 0;
+            }
+            (true, Key::Backspace) => drop(self.filter.pop()),
+            (true, Key::Enter) => self.is_editing = false,
+            (true, Key::Escape) => {
+                self.is_editing = false;
+                self.filter.clear();
+            }
+            (false, _) if self.has_help => match key {
+                Key::Char('q') => self.is_over = true,
+                _ => self.has_help = false,
+            },
+            (false, Key::Char(c)) => self.command(c),
+            (false, Key::Escape) => {
+                self.filter.clear();
+                self.offset = 0;
+            }
+            (_, Key::Up(rows)) => {
+                let step = rows.unsigned_abs() as usize;
+                self.offset = match rows > 0 {
+                    true => self.offset.saturating_sub(step),
+                    false => self.offset.saturating_add(step),
+                };
+            }
+            (_, Key::Home) => self.offset = 0,
+            (_, Key::End) => self.offset = usize::MAX,
+            _ => {}
+        }
+        self.offset = self.offset.min(self.rows().len().saturating_sub(1));
+    }
+
+    fn command(&mut self, c: char) {
+        match c {
+            'q' => self.is_over = true,
+            '?' | 'h' => self.has_help = true,
+            'p' | ' ' => self.is_paused = !self.is_paused,
+            'c' => {
+                self.is_per_cpu = !self.is_per_cpu;
+                self.offset = 0;
+            }
+            's' | '>' => self.sort = self.sort.next(1),
+            'S' | '<' => self.sort = self.sort.next(Sort::ALL.len() - 1),
+            'n' => self.sort = Sort::Name,
+            'r' => self.sort = Sort::Rate,
+            'm' => self.sort = Sort::Max,
+            'u' => self.sort = Sort::Share,
+            '/' => self.is_editing = true,
+            'j' => self.offset = self.offset.saturating_add(1),
+            'k' => self.offset = self.offset.saturating_sub(1),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use attribution::ContextKind;
+    use lab::handlers::rates::CpuRates;
+    use lab::handlers::{SelfTimes, Timing};
+
+    /// A context on all CPUs or one: rate, share of CPU time, longest span.
+    pub fn context(
+        cpu: Option<u32>,
+        (kind, name): (ContextKind, &str),
+        rate_hz: f64,
+        times: Option<(f64, u64)>,
+    ) -> ContextRates {
+        ContextRates {
+            cpu,
+            context: Context { kind, number: 36, name: name.to_owned() },
+            timing: Timing::Probes,
+            count: rate_hz as u64,
+            rate_hz,
+            times: times.map(|(cpu_ratio, max_ns)| SelfTimes {
+                cpu_ratio,
+                mean_ns: Some(max_ns as f64 / 4.0),
+                p99_ns: Some(max_ns / 2),
+                max_ns: Some(max_ns),
+                max_since_open_ns: Some(2 * max_ns),
+            }),
+        }
+    }
+
+    /// Two CPUs, with a disk, a softirq and page faults.
+    pub fn rates(scale: f64) -> Rates {
+        use ContextKind::{Exception, HardIrq, Softirq};
+        let cpu = |cpu| CpuRates { cpu, interrupt_rate_hz: 4_500.0 * scale, self_ratio: 0.041 };
+        let mut contexts = Vec::new();
+        for cpu in [None, Some(0), Some(1)] {
+            let irq = (HardIrq, "virtio1-req.0");
+            contexts.push(context(cpu, irq, 9_000.0 * scale, Some((0.0055, 82_000))));
+            contexts.push(context(
+                cpu,
+                (Softirq, "BLOCK"),
+                9_100.0 * scale,
+                Some((0.073, 336_000)),
+            ));
+            contexts.push(context(cpu, (Softirq, "HI"), 0.0, Some((0.0, 0))));
+            contexts.push(context(cpu, (Exception, "page_fault_user"), 66_000.0 * scale, None));
+        }
+        Rates {
+            length_ns: 1_000_000_000,
+            cpus: vec![cpu(0), cpu(1)],
+            contexts,
+            lost_count: 0,
+            probe_ratio: Some(0.0123),
+            process_ratio: Some(0.0004),
+        }
+    }
+
+    fn names(state: &State) -> Vec<&str> {
+        state.rows().into_iter().map(|row| row.context.name.as_str()).collect()
+    }
+
+    fn pressed(keys: &str) -> State {
+        let mut state = State::default();
+        state.update(rates(1.0));
+        for c in keys.chars() {
+            state.press(if c == '\n' { Key::Enter } else { Key::Char(c) });
+        }
+        state
+    }
+
+    #[test]
+    fn rows_are_sorted_by_the_column_that_was_chosen() {
+        let sorted = |keys| names(&pressed(keys)).join(" ");
+        assert_eq!(sorted(""), "BLOCK virtio1-req.0 page_fault_user");
+        assert_eq!(sorted("s"), "page_fault_user BLOCK virtio1-req.0");
+        assert_eq!(sorted("sS"), sorted(""));
+        assert_eq!(sorted("n"), "virtio1-req.0 BLOCK page_fault_user");
+        assert_eq!(sorted("m"), "BLOCK virtio1-req.0 page_fault_user");
+    }
+
+    #[test]
+    fn what_never_came_is_not_shown_and_what_came_once_stays() {
+        let mut state = pressed("");
+        assert!(!names(&state).contains(&"HI"));
+        state.update(rates(0.0));
+        assert_eq!(names(&state).len(), 3, "rates of zero");
+    }
+
+    #[test]
+    fn a_filter_is_typed_kept_and_cleared() {
+        assert_eq!(names(&pressed("/BLO")), ["BLOCK"]);
+        assert_eq!(names(&pressed("/irq 36\nq")), ["BLOCK", "virtio1-req.0"], "softirq, too");
+        assert!(pressed("/q\nq").is_over && !pressed("/q").is_over);
+        let mut state = pressed("/blo\n");
+        state.press(Key::Escape);
+        assert_eq!(names(&state).len(), 3);
+        let mut state = pressed(&format!("/{}", "x".repeat(200)));
+        assert_eq!(state.filter.len(), FILTER_CHARS_MAX);
+        state.press(Key::Backspace);
+        assert_eq!(state.filter.len(), FILTER_CHARS_MAX - 1);
+    }
+
+    #[test]
+    fn a_pause_keeps_what_is_shown_and_goes_on_counting() {
+        let mut state = pressed("p");
+        state.update(rates(2.0));
+        let row = state.rows()[0];
+        assert_eq!(
+            (row.rate_hz, state.history(row).collect::<Vec<_>>()),
+            (9_100.0, vec![9_100.0, 18_200.0])
+        );
+        state.press(Key::Char('p'));
+        state.update(rates(2.0));
+        assert_eq!(state.rows()[0].rate_hz, 18_200.0);
+    }
+
+    #[test]
+    fn rows_of_cpus_are_shown_on_request_and_scrolling_ends_at_the_last() {
+        let mut state = pressed("c");
+        assert_eq!(state.rows().len(), 6);
+        state.press(Key::Up(-100));
+        assert_eq!(state.offset, 5);
+        state.press(Key::Up(2));
+        assert_eq!(state.offset, 3);
+        state.press(Key::Char('c'));
+        assert_eq!((state.offset, state.rows().len()), (0, 3));
+    }
+
+    #[test]
+    fn histories_are_bounded() {
+        let mut state = State::default();
+        (0..300).for_each(|_| state.update(rates(1.0)));
+        assert_eq!(state.history(state.rows()[0]).count(), HISTORY_MAX);
+        assert_eq!(state.cpu_history(1).count(), HISTORY_MAX);
+    }
+}

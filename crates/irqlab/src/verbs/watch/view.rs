@@ -1,0 +1,385 @@
+//! Draws the state: CPUs, a row for each context, and what measuring costs.
+
+use lab::handlers::{ContextRates, Rates};
+use ratatui::Frame;
+use ratatui::layout::{Alignment, Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Table};
+use report::{escape, human};
+
+use super::state::{Sort, State};
+
+/// Lines of CPUs at most; with more CPUs the busiest are shown.
+const CPU_LINES_MAX: usize = 4;
+/// Columns of a CPU in its line.
+const CPU_WIDTH: usize = 40;
+/// Bars of a CPU's history.
+const CPU_BARS: usize = 11;
+/// Bars of a row's history at 80 columns.
+const ROW_BARS: u16 = 6;
+/// Share of a CPU's time from which a row is conspicuous.
+const CONSPICUOUS_RATIO: f64 = 0.05;
+const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// What is drawn next to the state.
+#[derive(Clone, Debug, Default)]
+pub struct Surroundings {
+    /// Time of day, UTC.
+    pub clock: String,
+    /// Where metrics are served.
+    pub address: Option<String>,
+    /// Whether colours are wanted.
+    pub has_color: bool,
+}
+
+/// Draws one screen.
+pub fn draw(frame: &mut Frame<'_>, state: &State, around: &Surroundings) {
+    let rates = &state.rates;
+    let width = usize::from(frame.area().width);
+    let per_line = (width / CPU_WIDTH).max(1);
+    let cpu_lines = rates.cpus.len().div_ceil(per_line).clamp(1, CPU_LINES_MAX);
+    let [head, cpus, body, cost, foot] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(cpu_lines as u16),
+        Constraint::Min(3),
+        Constraint::Length(1),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
+    frame.render_widget(heading(state, around, width), head);
+    frame.render_widget(Paragraph::new(cpu_texts(state, per_line, cpu_lines)), cpus);
+    contexts(frame, body, state, around);
+    frame.render_widget(cost_line(rates, around), cost);
+    frame.render_widget(foot_line(state), foot);
+    if state.has_help {
+        help(frame);
+    }
+}
+
+fn heading(state: &State, around: &Surroundings, width: usize) -> Paragraph<'static> {
+    let rates = &state.rates;
+    let interrupts: f64 = rates.cpus.iter().map(|cpu| cpu.interrupt_rate_hz).sum();
+    let ratio: f64 = rates.cpus.iter().map(|cpu| cpu.self_ratio).sum();
+    let mean = ratio / rates.cpus.len().max(1) as f64;
+    let left = format!(
+        " irqlab watch  {} interrupts, {} of CPU time",
+        human::rate(interrupts),
+        human::percent(mean)
+    );
+    let paused = if state.is_paused { "PAUSED  " } else { "" };
+    let right = format!("{paused}{} ", around.clock);
+    let space = width.saturating_sub(left.chars().count() + right.chars().count()).max(1);
+    let line = format!("{left}{}{right}", " ".repeat(space));
+    Paragraph::new(line).style(Style::new().add_modifier(Modifier::REVERSED))
+}
+
+/// The CPUs in their order, or the busiest where there is no room for all.
+fn cpu_texts(state: &State, per_line: usize, lines: usize) -> Vec<Line<'static>> {
+    let mut cpus: Vec<_> = state.rates.cpus.iter().collect();
+    let room = per_line * lines;
+    if cpus.len() > room {
+        cpus.sort_by(|a, b| b.interrupt_rate_hz.total_cmp(&a.interrupt_rate_hz));
+        cpus.truncate(room);
+        cpus.sort_by_key(|cpu| cpu.cpu);
+    }
+    let text = |cpu: &&lab::handlers::rates::CpuRates| {
+        let words = format!(
+            " CPU {:<4}{:>6}/s {:>8}  {}",
+            cpu.cpu,
+            short_rate(cpu.interrupt_rate_hz),
+            human::percent(cpu.self_ratio),
+            sparkline(state.cpu_history(cpu.cpu), CPU_BARS)
+        );
+        format!("{words:<CPU_WIDTH$}")
+    };
+    let texts: Vec<String> = cpus.iter().map(text).collect();
+    texts.chunks(per_line).map(|line| Line::from(line.concat())).collect()
+}
+
+fn contexts(frame: &mut Frame<'_>, area: Rect, state: &State, around: &Surroundings) {
+    let rows = state.rows();
+    // On a wide terminal the history is longer.
+    let history = ROW_BARS + area.width.saturating_sub(100).min(50);
+    let mut widths = [10, 16, 7, 6, 7, 7, 7, history].map(Constraint::Length).to_vec();
+    widths[1] = Constraint::Min(16);
+    let mut titles = vec![
+        ("KIND", Some(Sort::Name), Alignment::Left),
+        ("NAME", Some(Sort::Name), Alignment::Left),
+        ("RATE/s", Some(Sort::Rate), Alignment::Right),
+        ("CPU %", Some(Sort::Share), Alignment::Right),
+        ("MEAN", Some(Sort::Mean), Alignment::Right),
+        ("MAX", Some(Sort::Max), Alignment::Right),
+        ("PEAK", Some(Sort::Peak), Alignment::Right),
+        ("RATE", None, Alignment::Left),
+    ];
+    if state.is_per_cpu {
+        widths.insert(0, Constraint::Length(3));
+        titles.insert(0, ("CPU", None, Alignment::Right));
+    }
+    let history = usize::from(history);
+    let header = Row::new(titles.into_iter().map(|(title, sort, alignment)| {
+        let is_sorted = sort == Some(state.sort) && title != "KIND";
+        let style = match is_sorted {
+            true => Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED),
+            false => Style::new().add_modifier(Modifier::BOLD),
+        };
+        Cell::from(Line::styled(title, style).alignment(alignment))
+    }));
+    let visible = usize::from(area.height.saturating_sub(1));
+    // The last screen is full.
+    let from = state.offset.min(rows.len().saturating_sub(visible));
+    let shown = rows.iter().skip(from).take(visible);
+    let shown: Vec<Row<'_>> = shown.map(|row| context(state, row, history, around)).collect();
+    if shown.is_empty() {
+        let words = match state.filter.is_empty() {
+            true => "no interrupt has come yet",
+            false => "no row has what the filter asks for; Esc clears it",
+        };
+        frame.render_widget(Paragraph::new(format!("\n {words}")), area);
+        return;
+    }
+    frame.render_widget(Table::new(shown, widths).header(header).column_spacing(1), area);
+}
+
+fn context(
+    state: &State,
+    row: &ContextRates,
+    history: usize,
+    around: &Surroundings,
+) -> Row<'static> {
+    let right = |text: String| Cell::from(Line::from(text).alignment(Alignment::Right));
+    let times = row.times;
+    let time = |ns: Option<f64>| ns.map_or_else(|| "–".to_owned(), human::ns);
+    let name = match row.context.kind.label() {
+        "irq" | "irq_thread" => format!("{} {}", row.context.number, row.context.name),
+        _ => row.context.name.clone(),
+    };
+    let mut cells = vec![
+        Cell::from(row.context.kind.label()),
+        Cell::from(escape::plain(&name)),
+        right(short_rate(row.rate_hz)),
+        right(times.map_or_else(|| "–".to_owned(), |times| percent(times.cpu_ratio))),
+        right(time(times.and_then(|times| times.mean_ns))),
+        right(time(times.and_then(|times| times.max_ns).map(|ns| ns as f64))),
+        right(time(times.and_then(|times| times.max_since_open_ns).map(|ns| ns as f64))),
+        Cell::from(sparkline(state.history(row), history)),
+    ];
+    if let Some(cpu) = row.cpu {
+        cells.insert(0, right(cpu.to_string()));
+    }
+    let is_conspicuous = times.is_some_and(|times| times.cpu_ratio >= CONSPICUOUS_RATIO);
+    let style = match (is_conspicuous, around.has_color, row.count) {
+        (true, true, _) => Style::new().fg(Color::Yellow),
+        (true, false, _) => Style::new().add_modifier(Modifier::BOLD),
+        (false, _, 0) => Style::new().add_modifier(Modifier::DIM),
+        _ => Style::new(),
+    };
+    Row::new(cells).style(style)
+}
+
+/// `7.33`: per cent without the sign, which the heading has.
+fn percent(ratio: f64) -> String {
+    human::percent(ratio).trim_end_matches(['%', ' ', '\u{a0}']).to_owned()
+}
+
+/// `9.16 k`: a rate without `/s`, which the heading has.
+fn short_rate(hz: f64) -> String {
+    match hz {
+        0.0 => "0".to_owned(),
+        ..9.995 => format!("{hz:.2}"),
+        ..99.95 => format!("{hz:.1}"),
+        ..9_999.5 => format!("{hz:.0}"),
+        ..99_950.0 => format!("{:.1}k", hz / 1e3),
+        ..999_500.0 => format!("{:.0}k", hz / 1e3),
+        _ => format!("{:.2}M", hz / 1e6),
+    }
+}
+
+/// The last values as bars, the newest on the right; the highest of them is a full one.
+fn sparkline(values: impl DoubleEndedIterator<Item = f64>, width: usize) -> String {
+    let mut last: Vec<f64> = values.rev().take(width).collect();
+    last.reverse();
+    let most = last.iter().copied().fold(0.0, f64::max);
+    let bar = |value: &f64| match *value > 0.0 {
+        true => BARS[((value / most * 8.0).ceil() as usize).clamp(1, 8) - 1],
+        false => ' ',
+    };
+    let bars: String = last.iter().map(bar).collect();
+    format!("{bars:>width$}")
+}
+
+fn cost_line(rates: &Rates, around: &Surroundings) -> Paragraph<'static> {
+    let share = |ratio: Option<f64>| ratio.map_or_else(|| "–".to_owned(), human::percent);
+    let lost = match rates.lost_count {
+        0 => "no events lost".to_owned(),
+        count => format!("{} EVENTS LOST", human::count(count)),
+    };
+    let address = around.address.as_ref().map(|address| format!("; metrics at {address}"));
+    let line = format!(
+        " probes {} of CPU time; irqlab {} of a CPU; {lost}{}",
+        share(rates.probe_ratio),
+        share(rates.process_ratio),
+        address.unwrap_or_default()
+    );
+    Paragraph::new(line).style(Style::new().add_modifier(Modifier::DIM))
+}
+
+fn foot_line(state: &State) -> Paragraph<'static> {
+    let filter = escape::plain(&state.filter);
+    let line = match (state.is_editing, filter.is_empty()) {
+        (true, _) => format!(" filter: {filter}_   (Enter keeps it, Esc clears it)"),
+        (false, true) => " q quit  s sort  / filter  p pause  c per CPU  ? help".to_owned(),
+        (false, false) => {
+            format!(" filter: {filter}   q quit  s sort  / filter  p pause  c per CPU  ? help")
+        }
+    };
+    Paragraph::new(line)
+}
+
+/// What the keys and columns are.
+fn help(frame: &mut Frame<'_>) {
+    let keys = [
+        ("q, Ctrl-C", "quit"),
+        ("s, S", "sort by the next, the previous column (underlined)"),
+        ("u r m n", "sort by CPU time, rate, longest span, name"),
+        ("/", "show rows that contain a text; Esc shows all"),
+        ("p, Space", "pause the screen; counting goes on"),
+        ("c", "a row for each CPU"),
+        ("↑ ↓ PgUp PgDn", "scroll"),
+    ];
+    let columns = [
+        ("RATE/s", "spans, polls or faults per second of the last interval"),
+        ("CPU %", "self time over the time of all CPUs (of its CPU with c)"),
+        ("MEAN, MAX", "self time of a span, and the longest of the interval"),
+        ("PEAK", "the longest since the start"),
+    ];
+    let line = |(key, words): &(&'static str, &'static str)| {
+        let key = Span::styled(format!(" {key:<14}"), Style::new().add_modifier(Modifier::BOLD));
+        Line::from(vec![key, Span::raw(*words)])
+    };
+    let mut lines: Vec<Line<'_>> = keys.iter().map(line).collect();
+    lines.push(Line::default());
+    lines.extend(columns.iter().map(line));
+    lines.push(Line::default());
+    lines
+        .push(Line::from(" Times are self times: without nested contexts and without the probes."));
+    let (width, height) = (76, lines.len() as u16 + 2);
+    let screen = frame.area();
+    let area = Rect {
+        x: screen.width.saturating_sub(width) / 2,
+        y: screen.height.saturating_sub(height) / 2,
+        width: width.min(screen.width),
+        height: height.min(screen.height),
+    };
+    frame.render_widget(Clear, area);
+    frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(" keys ")), area);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verbs::watch::state::Key;
+    use crate::verbs::watch::state::tests::{context, rates};
+    use attribution::ContextKind;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    /// The screen as text.
+    fn screen(state: &State, (width, height): (u16, u16)) -> Vec<String> {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        let clock = "12:34:56 UTC".to_owned();
+        let around = Surroundings { clock, ..Surroundings::default() };
+        terminal.draw(|frame| draw(frame, state, &around)).unwrap();
+        let buffer = terminal.backend().buffer();
+        let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
+        (0..height).map(line).collect()
+    }
+
+    fn state(keys: &str) -> State {
+        let mut state = State::default();
+        state.update(rates(0.5));
+        state.update(rates(1.0));
+        keys.chars().for_each(|c| state.press(Key::Char(c)));
+        state
+    }
+
+    #[test]
+    fn at_80_by_24_everything_has_its_place() {
+        let lines = screen(&state(""), (80, 24));
+        assert!(lines[0].starts_with(" irqlab watch  9.00 k/s interrupts, 4.10 %"), "{}", lines[0]);
+        assert!(lines[0].ends_with("12:34:56 UTC "), "{}", lines[0]);
+        let cpu = "  4500/s   4.10 %           ▄█";
+        assert_eq!(lines[1].trim_end(), format!(" CPU 0   {cpu}  CPU 1   {cpu}"));
+        let header =
+            "KIND       NAME                     RATE/s  CPU %    MEAN     MAX    PEAK RATE  ";
+        assert_eq!(lines[2], header);
+        let block =
+            "softirq    BLOCK                      9100   7.30 84.0 µs  336 µs  672 µs     ▄█";
+        assert_eq!(lines[3], block);
+        assert!(lines[4].starts_with("irq        36 virtio1-req.0"), "{}", lines[4]);
+        let faults =
+            "exception  page_fault_user           66.0k      –       –       –       –     ▄█";
+        assert_eq!(lines[5], faults);
+        assert!(
+            lines[22]
+                .contains("probes 1.23 % of CPU time; irqlab 0.040 % of a CPU; no events lost")
+        );
+        assert!(lines[23].starts_with(" q quit  s sort"), "{}", lines[23]);
+    }
+
+    #[test]
+    fn each_cpu_has_rows_on_request_and_the_columns_still_fit() {
+        let lines = screen(&state("c"), (80, 24));
+        assert!(lines[2].starts_with("CPU KIND       NAME"), "{}", lines[2]);
+        assert!(lines[3].starts_with("  0 softirq    BLOCK"), "{}", lines[3]);
+        assert!(lines[3].contains("672 µs"), "{}", lines[3]);
+    }
+
+    #[test]
+    fn pause_filter_and_help_are_seen() {
+        assert!(screen(&state("p"), (80, 24))[0].contains("PAUSED"));
+        assert!(screen(&state("/vir"), (80, 24))[23].starts_with(" filter: vir_"));
+        let none = screen(&state("/zzz"), (80, 24));
+        assert!(none[3].contains("Esc clears it"), "{none:?}");
+        let help = screen(&state("?"), (80, 24));
+        assert!(help.iter().any(|line| line.contains("pause the screen; counting goes on")));
+        assert!(help.iter().any(|line| line.contains("the longest since the start")));
+    }
+
+    #[test]
+    fn rows_scroll_and_a_small_terminal_does_not_break() {
+        let mut state = state("");
+        let many: Vec<String> = (0..50).map(|at| format!("device{at:02}")).collect();
+        let mut rates = rates(1.0);
+        for (at, name) in many.iter().enumerate() {
+            let share = Some((0.5 - at as f64 * 0.01, 1_000));
+            rates.contexts.push(context(None, (ContextKind::HardIrq, name), 1.0, share));
+        }
+        state.update(rates);
+        state.press(Key::End);
+        let lines = screen(&state, (80, 24));
+        assert!(lines[21].starts_with("exception"), "the last row is on the last line: {lines:?}");
+        for size in [(20, 5), (1, 1), (300, 100)] {
+            screen(&state, size);
+        }
+    }
+
+    #[test]
+    fn names_from_a_device_cannot_write_to_the_terminal() {
+        let mut state = State::default();
+        let mut rates = rates(1.0);
+        rates.contexts[0].context.name = "\u{1b}[2Jx".to_owned();
+        state.update(rates);
+        let lines = screen(&state, (80, 24)).concat();
+        assert!(!lines.chars().any(char::is_control) && lines.contains("\\u{1b}[2Jx"), "{lines}");
+    }
+
+    #[test]
+    fn rates_and_bars() {
+        let rates = [0.0, 0.5, 12.34, 9_160.4, 45_678.0, 123_456.0, 2e6].map(short_rate);
+        assert_eq!(rates, ["0", "0.50", "12.3", "9160", "45.7k", "123k", "2.00M"]);
+        assert_eq!(sparkline([0.0, 1.0, 4.0, 8.0].into_iter(), 6), "   ▁▄█");
+        assert_eq!(sparkline([1.0, 2.0, 4.0].into_iter(), 2), "▄█");
+    }
+}

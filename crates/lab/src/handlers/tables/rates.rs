@@ -1,0 +1,88 @@
+//! Table `rates`: how often each context came in an interval, and what it took.
+
+use record::{Column, Format, Kind, RowFilter, Table, TableDisplay, Value};
+
+use super::super::rates::{ContextRates, Rates};
+use super::{context_columns, context_values};
+
+fn columns() -> Vec<Column> {
+    let doc = "CPU number, or `all` for the sum over the measured CPUs.";
+    let mut columns = vec![Column::new("cpu", Kind::Text, doc).priority(95).key()];
+    columns.extend(context_columns());
+    let time = |name, kind, doc| Column::new(name, kind, doc).format(Format::Microseconds).cost();
+    columns.extend([
+        Column::new("count", Kind::Uint, "Spans that ended in the interval, polls, or faults.")
+            .priority(60),
+        Column::new("rate_hz", Kind::Real, "The same per second.").priority(90),
+        Column::new(
+            "self_cpu_ratio",
+            Kind::Real,
+            "Share of the CPU time of the row's CPUs: self time, without nested spans.",
+        )
+        .title("CPU")
+        .priority(85)
+        .cost(),
+        time(
+            "self_mean_ns",
+            Kind::Real,
+            "Mean self time of a span; the probe overhead within the span is subtracted.",
+        )
+        .title("mean")
+        .priority(80),
+        time(
+            "self_p99_ns",
+            Kind::Uint,
+            "99 % of the spans took at most this time; exact within 1/16; absent with fewer than 100 spans.",
+        )
+        .title("p99")
+        .priority(50),
+        time(
+            "self_max_ns",
+            Kind::Uint,
+            "The longest span of the interval: exact if it is the longest since the window opened, else at \
+             most 1/16 too long.",
+        )
+        .title("max")
+        .priority(75),
+        time(
+            "self_max_since_open_ns",
+            Kind::Uint,
+            "The longest span since the window opened; exact.",
+        )
+        .detail(),
+    ]);
+    columns
+}
+
+/// One row per context that came in the interval and CPU, and one per context over all CPUs.
+pub fn rates(rates: &Rates) -> Table {
+    let doc = "One row per interrupt context that came in the interval, and CPU, and one for the sum over \
+               the CPUs (`all`).";
+    let display = TableDisplay {
+        title: "rate and CPU time of each interrupt context in the interval".to_owned(),
+        headline: "largest: {kind} {name}, {self_cpu_ratio} of CPU time, {rate_hz}".to_owned(),
+        sort_by: Some("self_cpu_ratio".to_owned()),
+        filter: Some(RowFilter::sums_over_cpus()),
+        rows_max: Some(record::limits::ROWS_MAX),
+        ..TableDisplay::default()
+    };
+    let mut table = Table::new("rates", doc, columns()).displayed(display);
+    rates.contexts.iter().filter(|one| one.count > 0).for_each(|one| table.push(row(one)));
+    table
+}
+
+fn row(one: &ContextRates) -> Vec<Value> {
+    let cpu = one.cpu.map_or_else(|| "all".to_owned(), |cpu| cpu.to_string());
+    let mut row: Vec<Value> = vec![cpu.into()];
+    row.extend(context_values(&one.context));
+    row.extend([
+        one.count.into(),
+        one.rate_hz.into(),
+        one.times.map(|times| times.cpu_ratio).into(),
+        one.times.and_then(|times| times.mean_ns).into(),
+        one.times.and_then(|times| times.p99_ns).into(),
+        one.times.and_then(|times| times.max_ns).into(),
+        one.times.and_then(|times| times.max_since_open_ns).into(),
+    ]);
+    row
+}

@@ -1,0 +1,77 @@
+//! [`OpenWindow`]: a window that is read while it stays open.
+//!
+//! The programs count in maps that only they write, so reading them stops nothing and is invisible to
+//! what is measured, but for the CPU time of the read. A CPU may count a span while its row is read; then
+//! some of its sums have the span and others do not. The next read has all of it: nothing is lost or counted
+//! twice, because readings are totals since the window opened, and callers subtract them.
+
+use lab::experiment::BenchError;
+use lab::handlers::WindowSample;
+
+use super::bench::{LiveBench, bench_error, own_cpu_ns};
+use crate::clock::monotonic_ns;
+use crate::probe_overhead::events::EventOverheadsByCore;
+use crate::window::{WindowEdge, move_gates};
+
+/// The timing pass of a bench, with its window open on every measured CPU until this is dropped: then the
+/// gates close and the programs are detached.
+pub struct OpenWindow {
+    bench: LiveBench,
+    /// What had been missed, and used, when it opened.
+    missed_before: u64,
+    own_cpu_before_ns: u64,
+}
+
+impl OpenWindow {
+    /// Attaches the timing probes and opens the window. The probes learn in it what they add to times; until
+    /// then the warm loop's overhead is subtracted.
+    ///
+    /// # Errors
+    /// When a CPU went offline or the kernel refuses.
+    pub fn open(mut bench: LiveBench) -> Result<Self, BenchError> {
+        bench.attach_only(0)?;
+        let timing = &bench.passes[0];
+        let overheads = |cpu| timing.warm_on(cpu).overheads();
+        timing.probes.clear_for_each(overheads).map_err(bench_error)?;
+        let missed_before = timing.probes.misses().map_err(bench_error)?;
+        move_gates(&timing.probes, &bench.settings.cpus, WindowEdge::Open)?;
+        Ok(OpenWindow { bench, missed_before, own_cpu_before_ns: own_cpu_ns() })
+    }
+
+    /// The bench, for its facts and what its probes cost.
+    #[must_use]
+    pub fn bench(&self) -> &LiveBench {
+        &self.bench
+    }
+
+    /// What was counted from the opening of the window until now. `agreement` is empty: the kernel's
+    /// counters are compared where a window ends.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn read(&self) -> Result<WindowSample, BenchError> {
+        let timing = &self.bench.passes[0];
+        let mut states = timing.probes.states().map_err(bench_error)?;
+        let now_ns = monotonic_ns();
+        states.iter_mut().for_each(|state| state.disarmed_ns = now_ns);
+        let rows = timing.probes.rows_of(&states).map_err(bench_error)?;
+        let missed = timing.probes.misses().map_err(bench_error)?;
+        let mut sample = WindowSample {
+            missed: missed.saturating_sub(self.missed_before),
+            user_cpu_ns: own_cpu_ns().saturating_sub(self.own_cpu_before_ns),
+            ..WindowSample::default()
+        };
+        let no_events = EventOverheadsByCore::default();
+        self.bench.add_counts(timing, &no_events, (&states, &rows), &mut sample);
+        Ok(sample)
+    }
+}
+
+impl Drop for OpenWindow {
+    fn drop(&mut self) {
+        let timing = &self.bench.passes[0];
+        // A CPU that went offline has no gate; its programs are detached all the same.
+        let _ = move_gates(&timing.probes, &self.bench.settings.cpus, WindowEdge::Close);
+        self.bench.passes.iter_mut().for_each(|pass| pass.detach());
+    }
+}
