@@ -108,7 +108,7 @@ fn basis(runs: &[Entry<'_>], at: usize, picture: &Picture) -> Markup {
             .filter(|method| !method.is_empty()).collect();
         @if !methods.is_empty() {
             details.note {
-                summary { "How " (tables().map(|table| table.name.as_str()).collect::<Vec<_>>().join(" and ")) " was measured" }
+                summary { "How it was measured" }
                 @for method in methods { p { (tables::sentence(&method)) } }
             }
         }

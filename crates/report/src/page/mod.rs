@@ -156,7 +156,8 @@ fn answers(runs: &[Entry<'_>], changes: &[Changes<'_>]) -> Markup {
                     @let answer = answer::of(entry.run);
                     p.sentence { strong { (answer.fact) } @if let Some(change) = &answer.lever { " " (change) } }
                     p.basis {
-                        (words::title(entry.run)) ". " (words::host(entry.run)) "."
+                        @let host = words::host(entry.run);
+                        (words::title(entry.run)) "." @if !host.is_empty() { " " (host) "." }
                         @if let Some(table) = &answer.table {
                             " From table " a href=(format!("#{}", tables::id(at, table))) { (table) } "."
                         }
@@ -233,7 +234,8 @@ fn run_section(runs: &[Entry<'_>], at: usize, entry: Entry<'_>) -> Markup {
             }
             dl.facts {
                 dt { "Run" } dd { code { (plain(entry.directory)) } ": " (words::title(run)) }
-                dt { "Machine" } dd { (words::host(run)) }
+                @let host = words::host(run);
+                @if !host.is_empty() { dt { "Machine" } dd { (host) } }
                 dt { "Made by" }
                 dd {
                     @match run.settings.get("command_line").and_then(|line| line.as_str()) {

@@ -93,7 +93,7 @@ pub fn outline(table: &Table, prefix: &str, command: &str) -> Markup {
     html! {
         div.outline id=(format!("{prefix}-{name}")) {
             p {
-                strong { (name) } ": " (plain(words::table_title(table))) " "
+                strong { (name) } ": " (sentence(&plain(words::table_title(table)))) " "
                 (crate::grid::rows_of(usize::try_from(table.row_count()).unwrap_or(usize::MAX))) ", printed by " code { (command) }
             }
             (columns_list(table))

@@ -131,7 +131,7 @@ pub fn regions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         colour: colours.get(scheme).copied().unwrap_or(GREY),
     };
     let mut notes = vec![format!(
-        "By the model{source}: {method} at {} rates. White: no scheme of this run keeps the bound.",
+        "By the model{source}: {method} at {} rates. Unfilled: no scheme of this run keeps the bound.",
         columns.len()
     )];
     notes.extend(super::disturbed(run));
