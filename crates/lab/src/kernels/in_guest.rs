@@ -51,6 +51,9 @@ impl Response for KernelsResponse {
     }
 
     fn check(&self) -> Result<(), String> {
+        if self.samples.is_empty() {
+            return Err("it has no kernel".to_owned());
+        }
         let mut names: Vec<&str> = self.samples.iter().map(|one| one.name.as_str()).collect();
         names.sort_unstable();
         match names.windows(2).find(|two| two[0] == two[1]) {
@@ -103,6 +106,7 @@ mod tests {
         let long = KernelSample { about: "x".repeat(401), ..sample("a", 1.0) };
         for (samples, words) in [
             (vec![sample("a", 1.0), sample("a", 1.0)], "twice"),
+            (vec![], "no kernel"),
             (vec![sample("a", 0.0)], "impossible"),
             (vec![sample("a", -1.0)], "impossible"),
             (vec![long], "too long"),

@@ -206,3 +206,39 @@ fn add<'s>(table: &mut Table, name: &str, pairs: impl Iterator<Item = &'s Pair<'
         of.worst.1.into(),
     ]);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::Figures;
+
+    #[test]
+    fn tables_can_be_shown_and_have_a_row_for_each_kernel() {
+        let figures = Figures {
+            cycles: 2.0,
+            low_cycles: 1.5,
+            cycles_95: Some((1.0, 3.0)),
+            windows: 7,
+            rate_changed: 1,
+            sibling_busy: 2,
+        };
+        let sample = |name: &str, figures| KernelSample {
+            name: name.to_owned(),
+            group: "arithmetic".to_owned(),
+            unit: "instruction".to_owned(),
+            about: "Additions.".to_owned(),
+            shared: false,
+            figures,
+        };
+        let absent = || sample("b", Err("no".to_owned()));
+        let all = [sample("a", Ok(figures)), absent()];
+        let tables = [comparison_tables(&all, &all), vec![measured_table(&all)]].concat();
+        for table in &tables {
+            table.check_display().unwrap();
+        }
+        // What one of them lacks has no row; its absence has the reason.
+        let rows: Vec<usize> = tables.iter().map(|table| table.rows().len()).collect();
+        assert_eq!(rows[1..], [1, 1]);
+        assert!(rows[0] >= 3, "the group, all, and all but system");
+    }
+}
