@@ -388,7 +388,7 @@ mod tests {
         ]);
         let other = data_archive(&[("./lib/x.so", EntryType::Symlink, 0o777, "x.so.1", 7)]);
         let file = RootFile { path: "a/b".to_owned(), is_program: true, bytes: b"own".to_vec() };
-        let user = RootUser { name: "u".to_owned(), id: 9, home: "/home/u".to_owned() };
+        let user = RootUser { name: "u".to_owned(), id: 9, home: "/var/lib/u".to_owned() };
         let spec = RootSpec { files: vec![file], users: vec![user], ..RootSpec::default() };
         let all = merged(&spec, &[one, other]);
         let of = |path: &str| all.iter().find(|entry| entry.0 == path).cloned();
@@ -402,8 +402,8 @@ mod tests {
         );
         assert_eq!(of("usr/share/doc/dash"), None);
         assert_eq!(of("a/b").unwrap(), ("a/b".to_owned(), 0o755, 0, EPOCH_S, "own".to_owned()));
-        assert_eq!((of("home/u/").unwrap().2, of("tmp/").unwrap().1), (9, 0o1777));
-        assert!(of("etc/passwd").unwrap().4.contains("u:x:9:9::/home/u:/bin/sh\n"));
+        assert_eq!((of("var/lib/u/").unwrap().2, of("tmp/").unwrap().1), (9, 0o1777));
+        assert!(of("etc/passwd").unwrap().4.contains("u:x:9:9::/var/lib/u:/bin/sh\n"));
         // A hard link comes after all files, whatever its name.
         assert_eq!(all.last().unwrap().0, "usr/bin/zz");
         let others = all[..all.len() - 1].iter().map(|entry| entry.0.trim_end_matches('/'));

@@ -21,7 +21,7 @@ fn spec() -> RootSpec {
         is_program: true,
         bytes: b"#!/bin/sh\necho hello from $(id -u)\n".to_vec(),
     };
-    let user = RootUser { name: "tester".to_owned(), id: 7, home: "/home/tester".to_owned() };
+    let user = RootUser { name: "tester".to_owned(), id: 7, home: "/var/lib/tester".to_owned() };
     RootSpec { files: vec![file], users: vec![user], ..RootSpec::default() }
 }
 

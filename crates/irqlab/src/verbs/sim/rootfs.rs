@@ -17,7 +17,7 @@ use crate::simulated::size_text;
 #[command(after_help = help_with_exit_codes("Examples:
   irqlab sim rootfs progdev                                   that of the workload progdev
   irqlab sim rootfs mine --add-package strace --add-package perl-base
-  irqlab sim rootfs mine --add-package gcc --add-file hello.c:/root/hello.c
+  irqlab sim rootfs mine --add-package gcc --add-file hello.c:/srv/hello.c
   irqlab sim boot --rootfs mine -- 'strace -c ls'"))]
 pub struct RootfsArgs {
     /// Its name, for --rootfs: that of a workload, whose packages and files it then has, or your own
@@ -37,7 +37,7 @@ pub struct RootfsArgs {
 }
 
 fn added_file(text: &str) -> Result<(PathBuf, String), String> {
-    let (file, path) = text.rsplit_once(":/").ok_or("FILE:/PATH, as in hello.c:/root/hello.c")?;
+    let (file, path) = text.rsplit_once(":/").ok_or("FILE:/PATH, as in hello.c:/srv/hello.c")?;
     Ok((file.into(), path.to_owned()))
 }
 
