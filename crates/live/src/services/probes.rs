@@ -209,7 +209,7 @@ mod tests {
         const CALLS: u32 = 10_000;
         let probes = match ServiceProbes::load() {
             Ok(probes) => probes,
-            Err(error) => return needs::not_run(needs::Need::Bpf, &error.to_string()),
+            Err(error) => return needs::not_run(needs::Need::Bpf, error.to_string()),
         };
         ns_per_call(0, CALLS).unwrap();
         assert!(probes.read().unwrap().0.is_empty(), "the window is closed");
