@@ -17,6 +17,8 @@ const HANDLER_STRUCTS: [&str; 8] =
     ["config", "frame", "cpu_state", "batch", "row", "nested_times", "pmu_frame", "pmu_frames"];
 /// Those of `noise.bpf.c`.
 const NOISE_STRUCTS: [&str; 2] = ["noise_mark", "noise_switch"];
+/// Those of `services.bpf.c`.
+const SERVICE_STRUCTS: [&str; 2] = ["service_row", "service_rows"];
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -37,11 +39,13 @@ fn main() -> Result<()> {
     // Once for kernels with BTF, once for kernels without.
     compile("bpf/handlers.bpf.c", "handlers.btf.o", &[])?;
     compile("bpf/handlers.bpf.c", "handlers.raw.o", &["-DIRQLAB_NO_BTF"])?;
-    // The probes of the noise experiment need BTF: there is one object of them.
+    // The probes of these experiments need BTF: there is one object of each.
     compile("bpf/noise.bpf.c", "noise.o", &[])?;
+    compile("bpf/services.bpf.c", "services.o", &[])?;
     let mut layout = String::new();
     write_structs(&out.join("handlers.btf.o"), &HANDLER_STRUCTS, &mut layout)?;
     write_structs(&out.join("noise.o"), &NOISE_STRUCTS, &mut layout)?;
+    write_structs(&out.join("services.o"), &SERVICE_STRUCTS, &mut layout)?;
     std::fs::write(out.join("layout.rs"), layout)?;
     println!("cargo:rerun-if-changed=bpf");
     println!("cargo:rerun-if-changed=src/bpf/constants.rs");

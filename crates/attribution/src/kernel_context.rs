@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::fault::FaultKind;
+use crate::locks::LockKind;
 
 /// The process id of a task whose id is not known (yet).
 pub const PID_UNKNOWN: u32 = u32::MAX;
@@ -44,6 +45,8 @@ pub enum KernelContext {
     Fault(FaultKind),
     /// A page that the kernel itself brings in for a task, without an exception.
     KernelFault(FaultKind),
+    /// The slow way to a lock that another has.
+    LockWait(LockKind),
     /// The scheduler: from the call of `__schedule` to its return, without other tasks.
     Scheduler,
 }
@@ -68,6 +71,7 @@ impl KernelContext {
             KernelContext::Fault(kind) => (12, kind as u32),
             KernelContext::KernelFault(kind) => (13, kind as u32),
             KernelContext::Scheduler => (14, 0),
+            KernelContext::LockWait(kind) => (15, kind as u32),
         };
         u64::from(kind as u32) << 32 | u64::from(number)
     }
@@ -93,6 +97,7 @@ impl KernelContext {
             12 => KernelContext::Fault(FaultKind::of_number(number)?),
             13 => KernelContext::KernelFault(FaultKind::of_number(number)?),
             14 => KernelContext::Scheduler,
+            15 => KernelContext::LockWait(LockKind::of_number(number)?),
             _ => return None,
         };
         (context.code() == code).then_some(context)
@@ -129,6 +134,7 @@ impl fmt::Display for KernelContext {
                 write!(out, "fault {} (by the kernel)", kind.label())
             }
             KernelContext::Scheduler => write!(out, "scheduler"),
+            KernelContext::LockWait(kind) => write!(out, "wait for a {}", kind.label()),
         }
     }
 }
@@ -155,6 +161,7 @@ mod tests {
             KernelContext::Fault(FaultKind::CopyOnWrite),
             KernelContext::KernelFault(FaultKind::BadAddress),
             KernelContext::Scheduler,
+            KernelContext::LockWait(LockKind::SemaphoreWrite),
         ];
         for context in contexts {
             assert_eq!(KernelContext::from_code(context.code()), Some(context));
@@ -166,7 +173,8 @@ mod tests {
             9 << 32 | 1,
             12 << 32 | 9,
             14 << 32 | 1,
-            15 << 32,
+            15 << 32 | 6,
+            16 << 32,
             u64::MAX,
         ] {
             assert_eq!(KernelContext::from_code(code), None, "{code:#x}");

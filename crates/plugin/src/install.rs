@@ -87,7 +87,7 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
     }
     let mut symbols = parse_given(options.symbols.as_deref(), KernelSymbols::parse)?;
     if options.services {
-        symbols.add_services();
+        symbols.add_services(options.locks);
     }
     let offsets = parse_given(options.offsets.as_deref(), Offsets::parse)?;
     let pmus = pmus(&options, cpus)?;

@@ -76,6 +76,8 @@ pub struct Options {
     pub transitions: bool,
     /// Whether services of the kernel are recorded.
     pub services: bool,
+    /// Whether that is with the locks that they take.
+    pub locks: bool,
     /// Where the region of interest starts.
     pub roi: Roi,
     /// Addresses of kernel symbols.
@@ -122,6 +124,7 @@ impl Options {
             span_counts: false,
             transitions: false,
             services: false,
+            locks: false,
             roi: Roi::Marker,
             symbols: None,
             offsets: None,
@@ -198,8 +201,10 @@ impl Options {
             ("spans", _) => return wrong("on, off or counts"),
             ("transitions", "on" | "off") => self.transitions = value == "on",
             ("transitions", _) => return wrong("on or off"),
-            ("services", "on" | "off") => self.services = value == "on",
-            ("services", _) => return wrong("on or off"),
+            ("services", "on" | "off" | "locks") => {
+                (self.services, self.locks) = (value != "off", value == "locks");
+            }
+            ("services", _) => return wrong("on, off or locks"),
             ("shift", text) => match text.parse() {
                 Ok(shift @ 0..=SHIFT_MAX) => self.shift = shift,
                 _ => return wrong(&format!("a number, 0 to {SHIFT_MAX}")),
@@ -292,7 +297,7 @@ mod tests {
             ("shift=11", "0 to 10"),
             ("spans=", "on, off or counts"),
             ("transitions=yes", "on or off"),
-            ("services=yes", "on or off"),
+            ("services=yes", "on, off or locks"),
             ("start=slow", "fast or full"),
             ("vcpu_slice=0", "1 to"),
             ("vcpu_slice=x", "1 to"),

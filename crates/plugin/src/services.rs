@@ -1,7 +1,7 @@
 //! Services of the kernel: follows the scheduler, page faults and wake-ups, and writes what each service
 //! took in a region.
 
-use attribution::{FaultKind, KernelContext, KernelStack, RequestPart, Services};
+use attribution::{FaultKind, KernelContext, KernelStack, LockPlace, Locks, RequestPart, Services};
 
 use crate::regions::write_counters;
 use crate::session::Session;
@@ -9,8 +9,8 @@ use crate::symbols::{Action, FaultStep};
 use crate::tracker::{Moment, Tracker};
 use simrecord::counters::{COUNTERS, Counts};
 use simrecord::record::{
-    CountersOf, Record, ServiceBucket, ServiceRow, ServiceTime, ServiceTotals, ServiceWait,
-    SyscallFunction,
+    CountersOf, LockCounts, Record, ServiceBucket, ServiceRow, ServiceTime, ServiceTotals,
+    ServiceWait, SyscallFunction,
 };
 
 /// The most system calls whose functions are read.
@@ -25,6 +25,7 @@ const VM_SHARED: u64 = 8;
 pub(crate) struct ServiceSums {
     sums: Services<COUNTERS>,
     handled_faults: u64,
+    pub(crate) locks: Locks,
     /// Addresses of the functions of system calls, by number.
     functions: Vec<u64>,
 }
@@ -73,7 +74,13 @@ impl Tracker {
     }
 
     /// An instruction is about to execute that says something of a service.
-    pub(crate) fn service_point(&mut self, cpu: usize, action: Action, mut at: Moment<'_>) {
+    pub(crate) fn service_point(
+        &mut self,
+        cpu: usize,
+        action: Action,
+        address: u64,
+        mut at: Moment<'_>,
+    ) {
         let stack_pointer = at.rsp();
         match action {
             Action::Schedule => {
@@ -92,7 +99,42 @@ impl Tracker {
                     stack.enter_wait(number.into(), stack_pointer);
                 }
             }
+            Action::TakeLock(_) | Action::ContendLock { .. } | Action::ReleaseLock => {
+                self.lock_point(cpu, action, (address, stack_pointer), &mut at);
+            }
             _ => {}
+        }
+    }
+
+    /// A function is called that takes, waits for or releases a lock.
+    fn lock_point(
+        &mut self,
+        cpu: usize,
+        action: Action,
+        (address, stack_pointer): (u64, u64),
+        at: &mut Moment<'_>,
+    ) {
+        let Some(services) = &mut self.services else { return };
+        let (task, now) = (self.cpus[cpu].task, at.common_cycles());
+        let lock = at.qemu.register_value(at.registers.rdi);
+        match action {
+            Action::TakeLock(kind) => {
+                if let Some(return_to) = at.word(stack_pointer) {
+                    services.locks.take(LockPlace { kind, return_to }, task, lock, now);
+                }
+            }
+            Action::ContendLock { sleeps } => {
+                let stack = &mut self.cpus[cpu].stack;
+                if let Some(Action::Wait { number, .. }) = self.symbols.wait_at(address) {
+                    stack.enter_wait(number.into(), stack_pointer);
+                }
+                let kind = services.locks.contend(task, sleeps, lock, now);
+                if let Some((kind, return_to)) = kind.zip(at.word(stack_pointer)) {
+                    let context = KernelContext::LockWait(kind);
+                    stack.enter_call(context, return_to, stack_pointer, at.now);
+                }
+            }
+            _ => services.locks.release(lock, now),
         }
     }
 
@@ -205,11 +247,24 @@ impl Session {
                 writer.write(&Record::SyscallFunction(SyscallFunction { number, address }));
             }
         }
+        for (place, row) in services.locks.rows() {
+            writer.write(&Record::LockPlace(LockCounts {
+                region,
+                kind: place.kind as u32,
+                return_to: place.return_to,
+                lock: row.lock.unwrap_or(0),
+                acquires: row.acquires,
+                contended: row.contended,
+                waited: row.waited,
+                held: row.held,
+            }));
+        }
         for (service, wait, count, blocked) in sums.waits() {
             let wait = ServiceWait { region, code: service.code(), wait, count, blocked };
             writer.write(&Record::ServiceWait(wait));
         }
-        let broken = sums.refused() + u64::from(sums.total() != used);
+        let refused = sums.refused() + services.locks.refused();
+        let broken = refused + u64::from(sums.total() != used);
         writer.write(&Record::ServiceTotals(ServiceTotals { region, handled_faults, broken }));
     }
 }

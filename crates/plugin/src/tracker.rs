@@ -30,7 +30,7 @@ const VECTOR_PROBE: u32 = 3;
 pub(crate) struct TrackedCpu {
     pub(crate) stack: Stack,
     /// Address of the task that runs; 0 if not known.
-    task: u64,
+    pub(crate) task: u64,
     pid: Option<u32>,
     /// Whether the task has ended and runs on to its last switch only.
     dying: bool,
@@ -212,9 +212,13 @@ impl Tracker {
                 }
             }
             Action::SyscallReturn => self.return_to_user(cpu, at),
-            Action::Schedule | Action::WakeUp | Action::Fault(_) | Action::Wait { .. } => {
-                self.service_point(cpu, action, at);
-            }
+            Action::Schedule
+            | Action::WakeUp
+            | Action::Fault(_)
+            | Action::Wait { .. }
+            | Action::TakeLock(_)
+            | Action::ContendLock { .. }
+            | Action::ReleaseLock => self.service_point(cpu, action, address, at),
         }
     }
 
@@ -223,6 +227,9 @@ impl Tracker {
         let stack_pointer = at.rsp();
         let tracked = &mut self.cpus[cpu];
         let was = tracked.stack.context();
+        if let (KernelContext::LockWait(kind), Some(services)) = (was, &mut self.services) {
+            services.locks.obtain(tracked.task, kind.sleeps(), at.common_cycles());
+        }
         tracked.stack.at_return_address(address, stack_pointer, at.now);
         // What the live bench measures starts after the probe at a vector's entry.
         if was == KernelContext::Function(PROBE_FIRST + VECTOR_PROBE)

@@ -5,7 +5,7 @@ use attribution::KernelContext;
 use crate::counters::{COUNTERS, Counts};
 use crate::reader::Stream;
 use crate::record::{
-    AnnotationRow, ContextRow, Counters, CountersOf, KernelCount, Marker, MissCount,
+    AnnotationRow, ContextRow, Counters, CountersOf, KernelCount, LockCounts, Marker, MissCount,
     MissCurvePoint, Record, Region, ServiceBucket, ServiceRow, ServiceTotals, ServiceWait,
     ShadowCaches, Span, SyscallFunction, Transition, Value, Values,
 };
@@ -87,6 +87,8 @@ pub struct ParsedServices {
     pub functions: Vec<SyscallFunction>,
     /// Totals of regions.
     pub totals: Vec<ServiceTotals>,
+    /// Places that take locks.
+    pub locks: Vec<LockCounts>,
 }
 
 /// The content of a stream, in the order of the stream.
@@ -180,6 +182,7 @@ impl ParsedRecord {
             Record::ServiceWait(wait) => self.services.waits.push(*wait),
             Record::SyscallFunction(function) => self.services.functions.push(*function),
             Record::ServiceTotals(totals) => self.services.totals.push(*totals),
+            Record::LockPlace(place) => self.services.locks.push(*place),
             Record::Notice(..) | Record::Check(_) => {}
             Record::Header(_) | Record::End(_) => return None,
         }

@@ -151,6 +151,8 @@ pub enum Record {
     SyscallFunction(SyscallFunction),
     /// All services of a region together.
     ServiceTotals(ServiceTotals),
+    /// A place of the kernel that takes locks.
+    LockPlace(LockCounts),
 }
 
 /// What is recorded, and how.
@@ -588,6 +590,27 @@ pub struct SyscallFunction {
     pub number: u32,
     /// The address of the function.
     pub address: u64,
+}
+
+/// A place of the kernel that takes locks of one kind. Times are in cycles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LockCounts {
+    /// The region.
+    pub region: u32,
+    /// Number of the [`attribution::LockKind`].
+    pub kind: u32,
+    /// Where the function that takes the lock returns to.
+    pub return_to: u64,
+    /// Address of the lock; 0 if the place took several.
+    pub lock: u64,
+    /// How often it took one.
+    pub acquires: u64,
+    /// How often another had it.
+    pub contended: u64,
+    /// How long it was waited for then, sum.
+    pub waited: u64,
+    /// How long it was held, sum.
+    pub held: u64,
 }
 
 /// All services of a region together.

@@ -2,27 +2,29 @@
 
 use std::process::ExitCode;
 
-use anyhow::bail;
 use lab::services::in_guest::ServicesRequest;
 use lab::services::{Plan, ServicesBench};
+use live::host::{Root, diagnose, diagnosis, host_facts, run_host_block};
+use live::services::{LiveServices, LiveServicesSettings};
 use serde_json::{Map, Value as Json, json};
 use sim::Cache;
 use sim::services::{SimServices, SimServicesSettings};
 use sim::watch::Watch;
 
-use crate::console::Redraw;
-use crate::options::{On, ResultArgs, SIMULATED, Usage, help_with_exit_codes};
+use crate::console::{self, Redraw};
+use crate::options::{Format, On, ResultArgs, SIMULATED, help_with_exit_codes, online_cpus};
 use crate::run::{OpenRun, stop_on_signals};
 use crate::simulated::{Simulated, SimulatedArgs, shell_line};
 
 /// Where does kernel time go, service by service?
 #[derive(Debug, clap::Args)]
 #[command(after_help = help_with_exit_codes("Examples:
+  irqlab services -- make -j2                               this machine, while the command runs
   irqlab services --on sim -- 'ls -lR / > /dev/null'        counts of each service
   irqlab services --on sim:r4400-1994 -- CMD                with cycles and memory stalls of a model
   irqlab services --on sim --verify -- CMD                  against the guest's own counts"))]
 pub struct ServicesArgs {
-    /// Where to measure: sim or sim:MODEL
+    /// Where to measure: live, sim or sim:MODEL
     #[arg(long, default_value = "live", value_name = "BENCH")]
     on: On,
     /// A line for the guest's shell that runs before the measurement, to fill its caches
@@ -31,6 +33,9 @@ pub struct ServicesArgs {
     /// Have the guest's kernel count its system calls, too, which costs it time
     #[arg(long, help_heading = SIMULATED)]
     verify: bool,
+    /// Also record which places of the kernel take locks, and wait for them; takes longer
+    #[arg(long, help_heading = SIMULATED)]
+    locks: bool,
     /// Also record the histograms' buckets
     #[arg(long)]
     histograms: bool,
@@ -58,7 +63,7 @@ impl ServicesArgs {
 /// Measures, prints, records.
 pub fn run(args: &ServicesArgs) -> anyhow::Result<ExitCode> {
     match &args.on {
-        On::Live => bail!(Usage("services: --on sim or --on sim:MODEL".to_owned())),
+        On::Live => run_live(args),
         On::Sim(model) => run_simulated(args, model.as_deref()),
     }
 }
@@ -74,12 +79,30 @@ fn measure(
     Ok(measured?.0)
 }
 
+fn run_live(args: &ServicesArgs) -> anyhow::Result<ExitCode> {
+    let host = host_facts(&Root::default());
+    let open = OpenRun::new("services", &args.results)?;
+    let findings = diagnose(&host);
+    let rights = findings.iter().find(|finding| finding.subject == diagnosis::RIGHTS);
+    let mut context = open.context(run_host_block(&host), args.settings());
+    context.settings.insert("out".into(), json!(open.directory()));
+    console::say_more("measuring what the probes cost");
+    let mut bench = LiveServices::new(LiveServicesSettings {
+        command: args.command.clone(),
+        to_stderr: args.results.printing.format() != Format::Table,
+        cpus: online_cpus(None)?,
+        remedy_rights: rights.and_then(|finding| finding.unlock.clone()),
+        stop: stop_on_signals()?,
+    })?;
+    measure(args, &open, context, &mut bench)
+}
+
 fn run_simulated(args: &ServicesArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {
     let vcpus = args.simulated.vcpus.unwrap_or(1);
     let cache = Cache::from_environment()?;
     let model = args.simulated.model(&cache, model)?;
     let open = OpenRun::new("services", &args.results)?;
-    let watch = Watch { services: true, ..args.simulated.watch(model) };
+    let watch = Watch { services: true, locks: args.locks, ..args.simulated.watch(model) };
     let stop = stop_on_signals()?;
     let guest = &args.simulated.guest;
     let prepared = Simulated::prepare(cache, guest, vcpus, watch, stop, |_| Ok(()))?;

@@ -116,3 +116,31 @@ fn without_a_model_there_are_counts_and_no_stalls() {
     let absent = run["absent"].as_array().unwrap();
     assert!(absent.iter().any(|one| one["what"] == "memory stalls"), "{absent:?}");
 }
+
+/// Two processes write to one file: each write takes the file's semaphore. The place and the service that
+/// waits for it are found by name, and the service waits for nothing else.
+#[test]
+fn a_contended_lock_is_found_by_name() {
+    let place = Place::new();
+    if !can_simulate(&place) {
+        return;
+    }
+    let writes = "dd if=/dev/zero of=/tmp/x bs=4k count=100 conv=notrunc";
+    let line = format!("{writes} & {writes}; wait");
+    let words = ["services", "-q", "--json", "--on", "sim", "--vcpus", "2", "--locks", "--", &line];
+    let run = place.run(&words).assert_code(0).json();
+    closes(&run);
+    let contended = |row: &&Json| uint(row, "contended_count") > 10;
+    let found: Vec<&Json> = rows(&run, "locks").iter().filter(contended).collect();
+    let by_name = |row: &&&Json| {
+        let place = row["place"].as_str().unwrap_or_default();
+        row["kind"] == "rwsem write" && place.starts_with("generic_file_write_iter+")
+    };
+    let file = found.iter().find(by_name).unwrap_or_else(|| panic!("{found:?}"));
+    assert!(uint(file, "acquire_count") >= 200, "{file}");
+    assert!(real(file, "waited_total_ns") > 0.0 && real(file, "held_total_ns") > 0.0, "{file}");
+    assert!(uint(service(&run, "lock", "rwsem write (wait)"), "request_count") > 10);
+    for row in rows(&run, "locks") {
+        assert!(uint(row, "contended_count") <= uint(row, "acquire_count"), "{row}");
+    }
+}

@@ -11,4 +11,4 @@ mod tables;
 
 pub use bench::ServicesBench;
 pub use experiment::{Plan, Samples};
-pub use sample::{Agreement, Class, ServiceStats, ServicesSample, Times, WaitStats};
+pub use sample::{Agreement, Class, LockStats, ServiceStats, ServicesSample, Times, WaitStats};

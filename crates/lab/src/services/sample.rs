@@ -22,6 +22,8 @@ pub enum Class {
     Softirq,
     /// The scheduler, with the switch of tasks.
     Scheduler,
+    /// The slow way to a lock that another has.
+    Lock,
     /// A kernel thread.
     KernelThread,
     /// Kernel code that belongs to none of these: the start of tasks, and what was under way when the
@@ -44,6 +46,7 @@ impl Class {
             Class::Irq => "irq",
             Class::Softirq => "softirq",
             Class::Scheduler => "scheduler",
+            Class::Lock => "lock",
             Class::KernelThread => "kernel thread",
             Class::Other => "other",
             Class::Idle => "idle",
@@ -62,8 +65,10 @@ impl Class {
 pub struct Times {
     /// From start to end.
     pub latency: Distribution,
-    /// The service itself; absent where the bench cannot separate it.
+    /// The service itself; absent where the bench knows no more than the sum.
     pub computation: Option<Distribution>,
+    /// Sum of the times of the service itself.
+    pub computation_ticks: Option<u64>,
     /// Sum of the times for which tasks were blocked; absent where they are not known.
     pub blocked_ticks: Option<u64>,
     /// Sum of the times for which tasks could have run but did not.
@@ -103,6 +108,25 @@ pub struct WaitStats {
     pub blocked_ticks: u64,
 }
 
+/// A place of the kernel that takes locks of one kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockStats {
+    /// The kind of lock.
+    pub kind: String,
+    /// The function that takes it, and how far in it.
+    pub place: String,
+    /// The name of the lock, if the place takes one only and it has a name.
+    pub lock: Option<String>,
+    /// How often it takes one.
+    pub acquires: u64,
+    /// How often another has it.
+    pub contended: u64,
+    /// How long it waits for it then, sum.
+    pub waited_ticks: u64,
+    /// How long it has it, sum; absent where several can.
+    pub held_ticks: Option<u64>,
+}
+
 /// Two counts of the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreement {
@@ -135,6 +159,8 @@ pub struct ServicesSample {
     pub services: Vec<ServiceStats>,
     /// For what tasks were blocked.
     pub waits: Vec<WaitStats>,
+    /// Places that take locks; absent if they were not measured.
+    pub locks: Option<Vec<LockStats>>,
     /// Comparisons with the kernel's own counts.
     pub agreement: Vec<Agreement>,
     /// What was in force.

@@ -69,4 +69,26 @@ shared_constants! {
     MARK_SWITCH_BACK: u16 = 6;
     /// Bytes of a task's name (`TASK_COMM_LEN`).
     TASK_NAME_BYTES: usize = 16;
+
+    /// Positions of services: the first are system calls by number; the last of them are all with higher
+    /// numbers.
+    SERVICE_SYSCALLS: usize = 512;
+    /// The first softirq.
+    SERVICE_SOFTIRQ: usize = 512;
+    /// The first system vector.
+    SERVICE_VECTOR: usize = 528;
+    /// All handlers of devices.
+    SERVICE_IRQ: usize = 544;
+    /// Page faults in user mode.
+    SERVICE_FAULT_USER: usize = 545;
+    /// Page faults in the kernel.
+    SERVICE_FAULT_KERNEL: usize = 546;
+    /// Switches of tasks.
+    SERVICE_SCHEDULER: usize = 547;
+    /// All positions.
+    SERVICES: usize = 548;
+    /// Rows of a CPU, with row 0, which is none.
+    SERVICE_ROWS: usize = 256;
+    /// Tasks whose system calls are followed at the same time.
+    SERVICE_TASKS: usize = 32_768;
 }

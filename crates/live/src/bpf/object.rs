@@ -182,7 +182,7 @@ pub(crate) fn failure(doing: &str, error: &libbpf_rs::Error) -> BpfError {
 /// The same, for programs that an older kernel than [`crate::host::KERNEL_MIN`] refuses: there the
 /// verifier's message would only name an instruction. Kernels of that age which take them, because
 /// their distributor added what is needed, are used.
-fn load_failure(error: &libbpf_rs::Error, release: Option<String>) -> BpfError {
+pub(crate) fn load_failure(error: &libbpf_rs::Error, release: Option<String>) -> BpfError {
     let failure = failure("loading the BPF programs", error);
     let kernel = KernelFacts { release, ..KernelFacts::default() };
     match (failure, kernel.is_too_old(), kernel.release) {
@@ -192,7 +192,7 @@ fn load_failure(error: &libbpf_rs::Error, release: Option<String>) -> BpfError {
 }
 
 /// The release of the running kernel, such as `6.1.0-18-amd64`.
-fn running_release() -> Option<String> {
+pub(crate) fn running_release() -> Option<String> {
     Some(rustix::system::uname().release().to_str().ok()?.to_owned())
 }
 

@@ -1,6 +1,6 @@
 //! Which addresses of the guest's kernel mean what: annotations from a list of symbols.
 
-use attribution::KernelContext;
+use attribution::{KernelContext, LockKind};
 use machine::decode::Decoded;
 
 mod names;
@@ -81,6 +81,16 @@ pub enum Action {
         /// Whether it says nothing where another one is known.
         is_general: bool,
     },
+    /// First instruction of a function that takes the lock in rdi.
+    TakeLock(LockKind),
+    /// First instruction of the slow way to the lock in rdi, which another has; it may also be a place in
+    /// which tasks wait.
+    ContendLock {
+        /// Whether it may leave the CPU.
+        sleeps: bool,
+    },
+    /// First instruction of a function that releases the lock in rdi.
+    ReleaseLock,
     /// `iret`: to user mode or to the kernel.
     InterruptReturn,
     /// `sysret`, `sysexit`: to user mode.
@@ -109,6 +119,10 @@ pub struct KernelSymbols {
     points: Vec<(u64, Action)>,
     /// Further points, for services only.
     service_points: Vec<(u64, Action)>,
+    /// Further points, for locks only.
+    lock_points: Vec<(u64, Action)>,
+    /// The slow ways of locks that are places in which tasks wait, by address, ascending.
+    waits: Vec<(u64, Action)>,
     /// By address, ascending.
     gates: Vec<(u64, KernelContext)>,
     /// Where handlers of softirqs may return to: start, and end which is not in it.
@@ -168,6 +182,9 @@ impl KernelSymbols {
             if let Some(action) = services::action_of(name) {
                 made.service_points.push((*address, action));
             }
+            if let Some(action) = services::lock_action_of(name) {
+                made.lock_points.push((*address, action));
+            }
             if SOFTIRQ_CALLERS.contains(name) {
                 made.softirq_callers.push((*address, ends()));
             }
@@ -196,8 +213,21 @@ impl KernelSymbols {
         made
     }
 
-    /// Annotates what services are told by, too.
-    pub(crate) fn add_services(&mut self) {
+    /// The place in which tasks wait that a lock's slow way at `address` is.
+    pub(crate) fn wait_at(&self, address: u64) -> Option<Action> {
+        let index = self.waits.binary_search_by_key(&address, |wait| wait.0).ok()?;
+        Some(self.waits[index].1)
+    }
+
+    /// Annotates what services are recognised by, too, and locks, if they are wanted: they come first, as
+    /// they are more than a place in which a task waits.
+    pub(crate) fn add_services(&mut self, with_locks: bool) {
+        if with_locks {
+            let is_lock = |at: u64| self.lock_points.iter().any(|point| point.0 == at);
+            self.waits = self.service_points.iter().filter(|one| is_lock(one.0)).copied().collect();
+            self.waits.sort_by_key(|wait| wait.0);
+            self.points.append(&mut self.lock_points);
+        }
         self.points.append(&mut self.service_points);
         self.points.sort_by_key(|point| point.0);
         self.points.dedup_by_key(|point| point.0);

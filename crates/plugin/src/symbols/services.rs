@@ -1,7 +1,7 @@
 //! Functions of the kernel by which services are told apart: the scheduler, the handling of page faults,
 //! and the places in which tasks wait.
 
-use attribution::FaultKind;
+use attribution::{FaultKind, LockKind};
 
 use super::Action;
 
@@ -101,6 +101,52 @@ const WAITS: [(&str, &str); 54] = [
     ("schedule_timeout", "time or event"),
 ];
 
+/// Functions that take a lock, whose address is in rdi.
+const LOCK_TAKERS: [(&str, LockKind); 17] = [
+    ("_raw_spin_lock", LockKind::Spin),
+    ("_raw_spin_lock_irqsave", LockKind::Spin),
+    ("_raw_spin_lock_irq", LockKind::Spin),
+    ("_raw_spin_lock_bh", LockKind::Spin),
+    ("_raw_read_lock", LockKind::SpinRead),
+    ("_raw_write_lock", LockKind::SpinWrite),
+    ("_raw_write_lock_irq", LockKind::SpinWrite),
+    ("_raw_write_lock_bh", LockKind::SpinWrite),
+    ("mutex_lock", LockKind::Mutex),
+    ("mutex_lock_io", LockKind::Mutex),
+    ("mutex_lock_interruptible", LockKind::Mutex),
+    ("mutex_lock_killable", LockKind::Mutex),
+    ("down_read", LockKind::SemaphoreRead),
+    ("down_read_interruptible", LockKind::SemaphoreRead),
+    ("down_read_killable", LockKind::SemaphoreRead),
+    ("down_write", LockKind::SemaphoreWrite),
+    ("down_write_killable", LockKind::SemaphoreWrite),
+];
+
+/// Functions by which those go the slow way, and whether that may leave the CPU. Those that may are among
+/// the waits as well.
+const SLOW_WAYS: [(&str, bool); 7] = [
+    ("native_queued_spin_lock_slowpath", false),
+    ("queued_read_lock_slowpath", false),
+    ("queued_write_lock_slowpath", false),
+    ("__mutex_lock.constprop.0", true),
+    ("__mutex_lock", true),
+    ("rwsem_down_read_slowpath", true),
+    ("rwsem_down_write_slowpath", true),
+];
+
+/// Functions that release a lock.
+const LOCK_RELEASERS: [&str; 9] = [
+    "_raw_spin_unlock",
+    "_raw_spin_unlock_irqrestore",
+    "_raw_spin_unlock_irq",
+    "_raw_spin_unlock_bh",
+    "_raw_write_unlock",
+    "_raw_write_unlock_irq",
+    "_raw_write_unlock_bh",
+    "mutex_unlock",
+    "up_write",
+];
+
 /// How many of the last [`WAITS`] only say it where no other does.
 const GENERAL_WAITS: usize = 4;
 
@@ -117,10 +163,23 @@ pub(super) fn action_of(name: &str) -> Option<Action> {
     })
 }
 
+/// What to do with locks at the first instruction of a function.
+pub(super) fn lock_action_of(name: &str) -> Option<Action> {
+    let takes = LOCK_TAKERS.iter().find(|taker| taker.0 == name);
+    let contends = || SLOW_WAYS.iter().find(|way| way.0 == name);
+    takes.map(|(_, kind)| Action::TakeLock(*kind)).or_else(|| {
+        let contends = contends().map(|(_, sleeps)| Action::ContendLock { sleeps: *sleeps });
+        contends.or_else(|| LOCK_RELEASERS.contains(&name).then_some(Action::ReleaseLock))
+    })
+}
+
 /// The symbols that are used.
 pub(super) fn wanted() -> impl Iterator<Item = &'static str> {
     let points = POINTS.iter().map(|point| point.0);
-    points.chain(WAITS.iter().map(|wait| wait.0)).chain([SYSCALL_TABLE])
+    let waits = WAITS.iter().map(|wait| wait.0);
+    let takers = LOCK_TAKERS.iter().map(|taker| taker.0);
+    let slow = SLOW_WAYS.iter().filter(|way| !way.1).map(|way| way.0);
+    points.chain(waits).chain(takers).chain(slow).chain(LOCK_RELEASERS).chain([SYSCALL_TABLE])
 }
 
 /// For what a task waits in a function, by its number; none for 0 and numbers that are not given.

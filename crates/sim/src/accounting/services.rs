@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use attribution::KernelContext;
 use simrecord::counters::Counts;
 use simrecord::parsed::ParsedServices;
-use simrecord::record::ServiceTime;
+use simrecord::record::{LockCounts, ServiceTime};
 
 use super::{RegionUse, add, context_of};
 use crate::Result;
@@ -19,6 +19,8 @@ pub struct ServicesUse {
     pub waits: Vec<ServiceWaitUse>,
     /// How often the kernel's memory management handled a page fault, with those that it causes itself.
     pub handled_faults: u64,
+    /// Places of the kernel that take locks, if they were requested.
+    pub locks: Vec<LockCounts>,
     /// Addresses of the functions of system calls, by number.
     pub functions: BTreeMap<u32, u64>,
 }
@@ -106,6 +108,13 @@ pub(super) fn services(
         let service = context_of(code)?;
         let wait = ServiceWaitUse { service, wait, count, blocked_cycles };
         services.entry(region).or_default().waits.push(wait);
+    }
+    let mut places = BTreeMap::new();
+    for place in &parsed.locks {
+        places.insert((place.region, place.kind, place.return_to), *place);
+    }
+    for ((region, ..), place) in places {
+        services.entry(region).or_default().locks.push(place);
     }
     let functions = parsed.functions.iter().map(|one| (one.number, one.address));
     let functions: BTreeMap<u32, u64> = functions.collect();

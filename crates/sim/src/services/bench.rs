@@ -100,7 +100,8 @@ impl ServicesBench for SimServices {
         self.notices.clone_from(&account.notices);
         let wall_ns = u64::try_from(exit.wall.as_nanos()).unwrap_or(u64::MAX);
         let symbols = settings.symbols.as_ref();
-        let sample = sample_of(&account, response.window.as_ref(), symbols, self.clock_hz());
+        let (window, locks) = (response.window.as_ref(), settings.guest.watch.locks);
+        let sample = sample_of(&account, window, symbols, self.clock_hz(), locks);
         self.settings.on_host.insert("command".to_owned(), json!({ "wall_ns": wall_ns }));
         sample.map(Some).map_err(BenchError::Failed)
     }

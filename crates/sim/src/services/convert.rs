@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use attribution::{FaultKind, KernelContext, SYSCALL_32};
+use attribution::{FaultKind, KernelContext, LockKind, SYSCALL_32};
 use lab::services::in_guest::ServicesItem;
-use lab::services::{Agreement, Class, ServiceStats, ServicesSample, Times, WaitStats};
+use lab::services::{Agreement, Class, LockStats, ServiceStats, ServicesSample, Times, WaitStats};
 use plugin::symbols::wait_name;
 use serde_json::{Map, json};
 use simrecord::counters::{COUNTERS, TIME, name};
+use simrecord::record::LockCounts;
 use stats::Distribution;
 
 use crate::accounting::{ServiceUse, ServicesUse};
@@ -28,6 +29,7 @@ pub(super) fn sample_of(
     window: Option<&ServicesItem>,
     symbols: Option<&Symbols>,
     clock_hz: u64,
+    has_locks: bool,
 ) -> Result<ServicesSample, String> {
     if let Some(broken) = account.broken.first() {
         return Err(format!("the record is broken, its numbers must not be used: {broken}"));
@@ -51,6 +53,7 @@ pub(super) fn sample_of(
         counters: counted.iter().filter_map(|&at| name(at)).map(str::to_owned).collect(),
         services: merged,
         waits: waits(used, &names),
+        locks: has_locks.then(|| locks(used, &names)),
         ..ServicesSample::default()
     };
     if let Some(window) = window {
@@ -86,6 +89,9 @@ impl Names<'_> {
             KernelContext::User(_) => return (Class::User, "user".to_owned()),
             KernelContext::Idle => return (Class::Idle, "idle".to_owned()),
             KernelContext::Scheduler => return (Class::Scheduler, "schedule".to_owned()),
+            KernelContext::LockWait(kind) => {
+                return (Class::Lock, format!("{} (wait)", kind.label()));
+            }
             KernelContext::Task(_) => return (Class::Other, "start of a task".to_owned()),
             KernelContext::Syscall(number) => return (Class::Syscall, self.syscall(number)),
             KernelContext::KernelThread(pid) => {
@@ -131,6 +137,7 @@ fn stats(service: &ServiceUse, names: &Names<'_>, counted: &[usize]) -> ServiceS
             service.computation_cycles,
             &service.computations,
         )),
+        computation_ticks: Some(service.computation_cycles),
         blocked_ticks: Some(service.blocked_cycles),
         descheduled_ticks: Some(service.descheduled_cycles),
     };
@@ -180,6 +187,7 @@ fn merge(services: Vec<ServiceStats>) -> Vec<ServiceStats> {
             if let Some((to, more)) = to.computation.as_mut().zip(more.computation) {
                 to.merge(&more);
             }
+            to.computation_ticks = sum(to.computation_ticks, more.computation_ticks);
             to.blocked_ticks = sum(to.blocked_ticks, more.blocked_ticks);
             to.descheduled_ticks = sum(to.descheduled_ticks, more.descheduled_ticks);
         }
@@ -200,6 +208,36 @@ fn waits(used: &ServicesUse, names: &Names<'_>) -> Vec<WaitStats> {
             WaitStats { class, service, wait: wait.map(str::to_owned), count, blocked_ticks }
         };
     sums.into_iter().map(stats).collect()
+}
+
+fn locks(used: &ServicesUse, names: &Names<'_>) -> Vec<LockStats> {
+    let place = |address: u64| match names.symbols.and_then(|symbols| symbols.at(address)) {
+        Some((symbol, offset)) => format!("{}+{offset:#x}", symbol.name),
+        None => format!("{address:#x}"),
+    };
+    let lock = |address: u64| {
+        let (symbol, offset) = names.symbols?.at(address).filter(|_| address != 0)?;
+        // What is in the heap is far beyond the last symbol.
+        match offset {
+            0 => Some(symbol.name.clone()),
+            1..4096 => Some(format!("{}+{offset:#x}", symbol.name)),
+            _ => None,
+        }
+    };
+    let stats = |one: &LockCounts| {
+        let kind = LockKind::of_number(one.kind)?;
+        let is_shared = matches!(kind, LockKind::SpinRead | LockKind::SemaphoreRead);
+        Some(LockStats {
+            kind: kind.label().to_owned(),
+            place: place(one.return_to),
+            lock: lock(one.lock),
+            acquires: one.acquires,
+            contended: one.contended,
+            waited_ticks: one.waited,
+            held_ticks: (!is_shared).then_some(one.held),
+        })
+    };
+    used.locks.iter().filter_map(stats).collect()
 }
 
 /// The counts that the guest keeps itself.

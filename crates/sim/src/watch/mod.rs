@@ -59,6 +59,8 @@ pub struct Watch {
     pub transitions: bool,
     /// Whether services of the kernel are recorded.
     pub services: bool,
+    /// Whether that is with the locks that they take.
+    pub locks: bool,
     /// What opens the region of interest.
     pub roi: Roi,
     /// Cycles of a vCPU time slice, with two or more CPUs; without a model a cycle is an instruction.
@@ -83,6 +85,7 @@ impl Default for Watch {
             span_counts: false,
             transitions: false,
             services: false,
+            locks: false,
             roi: Roi::Marker,
             vcpu_slice: VCPU_SLICE_DEFAULT,
             check: false,
@@ -239,7 +242,8 @@ impl Recording {
         };
         options.push(("spans", spans.to_owned()));
         options.push(("transitions", if watch.transitions { "on" } else { "off" }.to_owned()));
-        options.extend(watch.services.then(|| ("services", "on".to_owned())));
+        let services = if watch.locks { "locks" } else { "on" };
+        options.extend(watch.services.then(|| ("services", services.to_owned())));
         options.extend(watch.model.as_ref().map(|model| ("model", path(&model.path))));
         options.extend(watch.shadow_models.iter().map(|model| ("also", path(&model.path))));
         options.extend(watch.miss_curves.then(|| ("curves", "on".to_owned())));

@@ -2,10 +2,10 @@
 
 use super::{
     AccessStream, AnnotationRow, BYTES, CACHES, CPUS_MAX, Check, ContextRow, Counters, CountersOf,
-    Detail, End, FORMAT_VERSION, Group, Header, IrqName, KernelCount, MAGIC, Marker, MissCount,
-    MissCurvePoint, MissKind, Notice, Record, RecordError, Region, Roi, ServiceBucket, ServiceRow,
-    ServiceTime, ServiceTotals, ServiceWait, ShadowCaches, Span, SyscallFunction, Task, Transition,
-    Value, Values, ValuesKind,
+    Detail, End, FORMAT_VERSION, Group, Header, IrqName, KernelCount, LockCounts, MAGIC, Marker,
+    MissCount, MissCurvePoint, MissKind, Notice, Record, RecordError, Region, Roi, ServiceBucket,
+    ServiceRow, ServiceTime, ServiceTotals, ServiceWait, ShadowCaches, Span, SyscallFunction, Task,
+    Transition, Value, Values, ValuesKind,
 };
 use crate::counters::COUNTERS;
 
@@ -72,6 +72,7 @@ impl Record {
             Record::ServiceWait(record) => of(record),
             Record::SyscallFunction(record) => of(record),
             Record::ServiceTotals(record) => of(record),
+            Record::LockPlace(record) => of(record),
         }
     }
 
@@ -118,6 +119,7 @@ impl Record {
             ServiceWait::KIND => Record::ServiceWait(of(cpu, words)?),
             SyscallFunction::KIND => Record::SyscallFunction(of(cpu, words)?),
             ServiceTotals::KIND => Record::ServiceTotals(of(cpu, words)?),
+            LockCounts::KIND => Record::LockPlace(of(cpu, words)?),
             _ => return Err(RecordError::Kind(kind)),
         })
     }
@@ -628,5 +630,21 @@ impl Encoding for ServiceTotals {
     fn from_words(_: u32, words: &Words) -> Option<ServiceTotals> {
         let [region, handled_faults, broken, ..] = *words;
         Some(ServiceTotals { region: small(region)?, handled_faults, broken })
+    }
+}
+
+impl Encoding for LockCounts {
+    const KIND: u32 = 25;
+
+    fn to_words(&self) -> (u32, Words) {
+        let LockCounts { region, kind, return_to, lock, acquires, contended, waited, held } = *self;
+        (0, [pair(kind, region), return_to, lock, acquires, contended, waited, held])
+    }
+
+    fn from_words(_: u32, words: &Words) -> Option<LockCounts> {
+        let [head, return_to, lock, acquires, contended, waited, held] = *words;
+        let (kind, region) = ((head >> 32) as u32, head as u32);
+        attribution::LockKind::of_number(kind)?;
+        Some(LockCounts { region, kind, return_to, lock, acquires, contended, waited, held })
     }
 }

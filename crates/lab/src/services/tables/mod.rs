@@ -3,6 +3,7 @@
 mod absent;
 mod agreement;
 mod histograms;
+mod locks;
 mod modes;
 mod services;
 mod waits;
@@ -10,6 +11,7 @@ mod waits;
 pub(super) use absent::absent;
 pub(super) use agreement::agreement;
 pub(super) use histograms::histograms;
+pub(super) use locks::locks;
 pub(super) use modes::modes;
 pub(super) use services::services;
 pub(super) use waits::waits;
@@ -109,6 +111,7 @@ pub(super) mod tests {
             times: Some(Times {
                 latency,
                 computation: Some(computation),
+                computation_ticks: Some(300),
                 blocked_ticks: Some(400),
                 descheduled_ticks: Some(60),
             }),
@@ -146,12 +149,22 @@ pub(super) mod tests {
     #[test]
     fn display_hints_are_about_columns_that_exist() {
         let sample = sample();
+        let lock = crate::services::sample::LockStats {
+            kind: "spin lock".to_owned(),
+            place: "pipe_write+0x10".to_owned(),
+            lock: None,
+            acquires: 3,
+            contended: 1,
+            waited_ticks: 50,
+            held_ticks: Some(70),
+        };
         for table in [
             services(&sample),
             modes(&sample),
             waits(&sample),
             agreement(&sample),
             histograms(&sample),
+            locks(&sample, &[lock]),
         ] {
             assert_eq!(table.check_display(), Ok(()), "{}", table.name);
             assert!(!table.rows().is_empty(), "{}", table.name);

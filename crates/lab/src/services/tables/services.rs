@@ -162,10 +162,11 @@ fn means(sample: &ServicesSample, times: Option<&Times>) -> [Value; 5] {
         sum.filter(|_| count > 0).map(|sum| sample.ns_of(sum as f64 / count as f64)).into()
     };
     let latency = times.map(|times| times.latency.sum);
-    let computation = times.and_then(|times| times.computation.as_ref()).map(|of| of.sum);
+    let computation = times.and_then(|times| times.computation_ticks);
     let blocked = times.and_then(|times| times.blocked_ticks);
     let descheduled = times.and_then(|times| times.descheduled_ticks);
-    let rest = || latency?.checked_sub(computation? + blocked? + descheduled?);
+    let off = blocked.unwrap_or(0) + descheduled.unwrap_or(0);
+    let rest = || latency?.checked_sub(computation? + off);
     [mean(computation), mean(latency), mean(rest()), mean(blocked), mean(descheduled)]
 }
 
