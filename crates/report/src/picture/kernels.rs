@@ -9,7 +9,8 @@ use record::{Run, Table};
 use super::palette::{BLUE, GRID, INK, SOFT_INK, VERMILION};
 use super::rows;
 use super::sheet::{
-    Area, Entry, Heading, NARROW_BELOW, SUBTITLE, Sheet, Undrawn, at, bold, draw, short, units, words,
+    Area, Entry, Heading, NARROW_BELOW, SUBTITLE, Sheet, Undrawn, at, bold, draw, short, units,
+    words,
 };
 
 /// Columns of a wide sheet.
