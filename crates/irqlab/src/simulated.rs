@@ -17,6 +17,7 @@ use sim::kernel::{Flavour, Kernel};
 use sim::models::Model;
 use sim::parallel::Jobs;
 use sim::watch::{self, Detail, VCPU_SLICE_DEFAULT, VCPU_SLICE_MAX, Watch};
+use sim::workload::{self, Prepared, Workload};
 use sim::{
     Cache, GuestFacts, GuestRun, Machine, MachinePhase, MachineProgress, StopRequest, image,
     kernel, models, qemu,
@@ -280,6 +281,14 @@ pub fn model(
     Ok(model.map_err(|error| Usage(error.to_string()))?)
 }
 
+/// How long a workload may run, and its set-up: hours, unless something else is asked for.
+pub fn workload_limits(wall: Option<Duration>, guest: Option<Duration>) -> Limits {
+    const WALL: Duration = Duration::from_secs(6 * 3600);
+    const GUEST: Duration = Duration::from_secs(3600);
+    let guest_s = guest.unwrap_or(GUEST).as_secs().max(1);
+    Limits { wall: wall.unwrap_or(WALL), guest_s: u32::try_from(guest_s).unwrap_or(u32::MAX) }
+}
+
 /// The machine that boots, for progress.
 const BOOT: &str = "a machine for the cache";
 
@@ -328,6 +337,48 @@ impl Simulated {
         let guest =
             GuestRun { cache, qemu, machine, kernel_files, start, limits, watch, stop, progress };
         Ok(Simulated { guest, facts })
+    }
+
+    /// The machine of a workload, set up unless the cache has it; and what it is to execute.
+    ///
+    /// # Errors
+    /// When something is missing, the set-up fails, or an option is given that the workload has itself.
+    pub fn prepare_workload(
+        cache: Cache,
+        args: &GuestArgs,
+        workload: &Workload,
+        watch: Watch,
+        stop: Stop,
+    ) -> anyhow::Result<(Simulated, Prepared)> {
+        for (option, is_given) in [
+            ("--disk", !args.disk.is_empty()),
+            ("--net", args.net.is_some()),
+            ("--append", !args.append.is_empty()),
+            ("--free-running", args.free_running),
+            ("--from", args.from.is_some()),
+        ] {
+            if is_given {
+                bail!(Usage(format!("{option}: a workload has its own machine")));
+            }
+        }
+        let stop: StopRequest = Arc::new(move || stop.is_requested());
+        let progress: Arc<dyn MachineProgress> = Arc::new(MachineLines::default());
+        let qemu = qemu::find(&cache)?;
+        let kernel = args.kernel.kernel(&cache)?;
+        let kernel_files = watch::kernel_files(&cache, &qemu, &kernel, &console::say)?;
+        let facts = sim::guest_facts(&cache, &qemu, &kernel, &console::say)?;
+        let limits = workload_limits(args.limit, args.guest_limit);
+        let adjust = |machine: &mut Machine| {
+            machine.memory_mib = args.mem.unwrap_or(machine.memory_mib);
+        };
+        let tell = &*stop;
+        let say = &console::say;
+        let prepared =
+            workload::prepare(&cache, &qemu, &kernel, workload, limits, adjust, say, tell)?;
+        let (machine, start) = (prepared.machine.clone(), prepared.start.clone());
+        let guest =
+            GuestRun { cache, qemu, machine, kernel_files, start, limits, watch, stop, progress };
+        Ok((Simulated { guest, facts }, prepared))
     }
 
     /// What a run says about the machine that was measured.

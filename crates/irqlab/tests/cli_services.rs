@@ -46,4 +46,16 @@ fn options_of_the_simulated_machine_are_refused_here() {
     check_refused(&["services", "--locks", "--", "true"], "add --on sim");
     check_refused(&["services", "--verify", "--", "true"], "add --on sim");
     check_refused(&["services"], "CMD");
+    check_refused(&["services", "--workload", "progdev"], "add --on sim");
+}
+
+#[test]
+fn a_workload_is_known_and_has_its_own_machine() {
+    let on_sim = ["services", "--on", "sim", "--workload"];
+    let refused = |more: &[&str], says: &str| check_refused(&[&on_sim, more].concat(), says);
+    refused(&["nosuch"], "no workload \"nosuch\"; there are: ");
+    refused(&["progdev", "--vcpus", "3"], "no form for 3 CPUs; there are: 1, 8");
+    refused(&["progdev", "--verify"], "--verify is for a command");
+    refused(&["progdev", "--disk", "nvme"], "--disk: a workload has its own machine");
+    refused(&["progdev", "--", "true"], "cannot be used with");
 }

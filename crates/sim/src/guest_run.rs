@@ -142,7 +142,8 @@ fn outcome<R: Response>(
     Ok(Some((response, exit, account)))
 }
 
-fn bench_error(error: SimError) -> BenchError {
+/// As experiments have it.
+pub(crate) fn bench_error(error: SimError) -> BenchError {
     match error {
         SimError::Checkpoint { .. } => BenchError::Failed(format!(
             "{error}\n(an experiment takes one made with --with-irqlab by this irqlab, and the source disk \

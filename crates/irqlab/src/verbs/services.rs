@@ -2,17 +2,19 @@
 
 use std::process::ExitCode;
 
+use anyhow::bail;
 use lab::services::in_guest::ServicesRequest;
 use lab::services::{Plan, ServicesBench};
 use live::host::{Root, diagnose, diagnosis, host_facts, run_host_block};
 use live::services::{LiveServices, LiveServicesSettings};
 use serde_json::{Map, Value as Json, json};
 use sim::Cache;
-use sim::services::{SimServices, SimServicesSettings};
+use sim::services::{SimServices, SimServicesSettings, Work};
 use sim::watch::Watch;
+use sim::workload;
 
 use crate::console::{self, Redraw};
-use crate::options::{Format, On, ResultArgs, SIMULATED, help_with_exit_codes, online_cpus};
+use crate::options::{Format, On, ResultArgs, SIMULATED, Usage, help_with_exit_codes, online_cpus};
 use crate::run::{OpenRun, stop_on_signals};
 use crate::simulated::{Simulated, SimulatedArgs, shell_line};
 
@@ -22,6 +24,7 @@ use crate::simulated::{Simulated, SimulatedArgs, shell_line};
   irqlab services -- make -j2                               this machine, while the command runs
   irqlab services --on sim -- 'ls -lR / > /dev/null'        counts of each service
   irqlab services --on sim:r4400-1994 -- CMD                with cycles and memory stalls of a model
+  irqlab services --on sim:r10000-1996 --workload progdev   gcc and make, set up once
   irqlab services --on sim --verify -- CMD                  against the guest's own counts"))]
 pub struct ServicesArgs {
     /// Where to measure: live, sim or sim:MODEL
@@ -39,8 +42,11 @@ pub struct ServicesArgs {
     /// Also record the histograms' buckets
     #[arg(long)]
     histograms: bool,
+    /// Measure this workload instead of a command, by name or file (`irqlab sim workload` lists them)
+    #[arg(long, value_name = "NAME", help_heading = SIMULATED, conflicts_with = "command")]
+    workload: Option<String>,
     /// The command that is measured; on sim, the guest's shell runs it
-    #[arg(last = true, value_name = "CMD", required = true)]
+    #[arg(last = true, value_name = "CMD", required_unless_present = "workload")]
     command: Vec<String>,
     #[command(flatten)]
     results: ResultArgs,
@@ -53,10 +59,23 @@ impl ServicesArgs {
         let settings = [
             ("version", json!(env!("CARGO_PKG_VERSION"))),
             ("command", json!(self.command)),
+            ("workload", json!(self.workload)),
             ("warm_up_command", json!(self.warm_up_command)),
             ("verify", json!(self.verify)),
         ];
         settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    }
+
+    /// Refuses what is for commands.
+    fn check_workload(&self) -> Result<(), Usage> {
+        let of_commands =
+            [("--verify", self.verify), ("--warm-up-command", self.warm_up_command.is_some())];
+        match of_commands.into_iter().find(|(_, is_given)| *is_given) {
+            Some((option, _)) => {
+                Err(Usage(format!("{option} is for a command, not for --workload")))
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -80,6 +99,11 @@ fn measure(
 }
 
 fn run_live(args: &ServicesArgs) -> anyhow::Result<ExitCode> {
+    if args.workload.is_some() {
+        bail!(Usage(
+            "--workload runs in a simulated machine: --on sim or --on sim:MODEL".to_owned()
+        ));
+    }
     let host = host_facts(&Root::default());
     let open = OpenRun::new("services", &args.results)?;
     let findings = diagnose(&host);
@@ -105,14 +129,29 @@ fn run_simulated(args: &ServicesArgs, model: Option<&str>) -> anyhow::Result<Exi
     let watch = Watch { services: true, locks: args.locks, ..args.simulated.watch(model) };
     let stop = stop_on_signals()?;
     let guest = &args.simulated.guest;
-    let prepared = Simulated::prepare(cache, guest, vcpus, watch, stop, |_| Ok(()))?;
-    let context = open.context(prepared.host(), args.settings());
+    let mut settings = args.settings();
+    let (prepared, work) = match &args.workload {
+        Some(name) => {
+            args.check_workload()?;
+            let found = workload::find(name, vcpus).map_err(|error| Usage(error.to_string()))?;
+            let (machine, prepared) =
+                Simulated::prepare_workload(cache, guest, &found, watch, stop)?;
+            settings.insert("root_sha256".to_owned(), json!(prepared.root.sha256));
+            (machine, Work::Workload(Box::new(prepared)))
+        }
+        None => {
+            let request = ServicesRequest {
+                warm_up: args.warm_up_command.clone(),
+                command: shell_line(&args.command),
+                verify: args.verify,
+            };
+            let machine = Simulated::prepare(cache, guest, vcpus, watch, stop, |_| Ok(()))?;
+            (machine, Work::Command(request))
+        }
+    };
+    let context = open.context(prepared.host(), settings);
     let mut bench = SimServices::new(SimServicesSettings {
-        request: ServicesRequest {
-            warm_up: args.warm_up_command.clone(),
-            command: shell_line(&args.command),
-            verify: args.verify,
-        },
+        work,
         symbols: prepared.facts.symbols,
         guest: prepared.guest,
         on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),

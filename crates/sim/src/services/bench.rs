@@ -2,22 +2,32 @@
 
 use lab::experiment::{Absence, Bench, BenchError, BenchFacts};
 use lab::guest_protocol::Request;
-use lab::services::in_guest::{ServicesRequest, ServicesResponse};
+use lab::services::in_guest::{ServicesItem, ServicesRequest, ServicesResponse};
 use lab::services::{ServicesBench, ServicesSample};
 use serde_json::{Map, Value as Json, json};
 
 use super::convert::sample_of;
-use crate::Symbols;
-use crate::guest_run::{Expected, GuestRun};
+use crate::boot::GuestExit;
+use crate::guest_run::{Expected, GuestRun, MachinePhase, bench_error};
 use crate::machine::Timing;
 use crate::watch::Detail;
+use crate::workload::{self, Outcome, Prepared};
+use crate::{Accounting, Symbols};
+
+/// What runs in the guest.
+pub enum Work {
+    /// A command, by the irqlab in the guest.
+    Command(ServicesRequest),
+    /// A workload, set up in the machine.
+    Workload(Box<Prepared>),
+}
 
 /// How to measure.
 pub struct SimServicesSettings {
     /// The machine; its [`crate::watch::Watch::services`] is set.
     pub guest: GuestRun,
-    /// What is asked of the guest.
-    pub request: ServicesRequest,
+    /// What runs in it.
+    pub work: Work,
     /// Symbols of its kernel, for the names of system calls.
     pub symbols: Option<Symbols>,
     /// What is true of this host or this moment only.
@@ -90,18 +100,67 @@ impl Bench for SimServices {
     }
 }
 
+impl SimServices {
+    /// Runs a workload; its results were right. Returns what the guest counted, too.
+    fn run_workload(
+        &self,
+        prepared: &Prepared,
+    ) -> Result<Option<(Option<ServicesItem>, GuestExit, Accounting)>, BenchError> {
+        let guest = &self.settings.guest;
+        let stop = || {
+            guest.progress.update(WORKLOAD, MachinePhase::Window(1), None);
+            (guest.stop)()
+        };
+        let ran = workload::run(
+            &guest.cache,
+            &guest.qemu,
+            prepared,
+            &guest.kernel_files,
+            &guest.watch,
+            guest.limits,
+            None,
+            &mut |_| {},
+            &stop,
+        );
+        guest.progress.done(WORKLOAD);
+        let Some(outcome) = ran.map_err(bench_error)? else { return Ok(None) };
+        if let Some(failure) = outcome.failure() {
+            return Err(BenchError::Failed(failure));
+        }
+        let Outcome { exit, accounting, .. } = outcome;
+        let window = exit.faults.map(|faults| {
+            let counts = [("pgfault", faults.all), ("pgmajfault", faults.major)];
+            ServicesItem {
+                command_ended: "its results are right".to_owned(),
+                vmstat: counts.map(|(name, count)| (name.to_owned(), count)).into(),
+                ..ServicesItem::default()
+            }
+        });
+        Ok(Some((window, exit, accounting)))
+    }
+}
+
+/// The machine of a workload, for progress.
+const WORKLOAD: &str = "workload";
+
 impl ServicesBench for SimServices {
     fn measure(&mut self) -> Result<Option<ServicesSample>, BenchError> {
         let settings = &self.settings;
-        let request = Request::Services(settings.request.clone());
-        let expected = Expected { label: "command", window_cycles: None };
-        let ran = settings.guest.run::<ServicesResponse>(&request, expected)?;
-        let Some((response, exit, account)) = ran else { return Ok(None) };
+        let ran = match &settings.work {
+            Work::Command(request) => {
+                let request = Request::Services(request.clone());
+                let expected = Expected { label: "command", window_cycles: None };
+                let ran = settings.guest.run::<ServicesResponse>(&request, expected)?;
+                ran.map(|(response, exit, account)| (response.window, exit, account))
+            }
+            Work::Workload(prepared) => self.run_workload(prepared)?,
+        };
+        let Some((window, exit, account)) = ran else { return Ok(None) };
         self.notices.clone_from(&account.notices);
         let wall_ns = u64::try_from(exit.wall.as_nanos()).unwrap_or(u64::MAX);
         let symbols = settings.symbols.as_ref();
-        let (window, locks) = (response.window.as_ref(), settings.guest.watch.locks);
-        let sample = sample_of(&account, window, symbols, self.clock_hz(), locks);
+        let locks = settings.guest.watch.locks;
+        let sample = sample_of(&account, window.as_ref(), symbols, self.clock_hz(), locks);
         self.settings.on_host.insert("command".to_owned(), json!({ "wall_ns": wall_ns }));
         sample.map(Some).map_err(BenchError::Failed)
     }

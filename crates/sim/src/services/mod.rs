@@ -3,4 +3,4 @@
 mod bench;
 mod convert;
 
-pub use bench::{SimServices, SimServicesSettings};
+pub use bench::{SimServices, SimServicesSettings, Work};

@@ -8,7 +8,6 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use sim::boot::Limits;
 use sim::counters::INSTRUCTIONS;
 use sim::watch::{self, Detail, Watch};
 use sim::workload::{self, Outcome};
@@ -18,10 +17,7 @@ use super::contexts;
 use crate::console::{self, ProgressLine, Redraw};
 use crate::options::{On, OptionalResultArgs, Usage, duration, help_with_exit_codes};
 use crate::run::{OpenRun, stop_on_signals};
-use crate::simulated::{self, KernelArgs, ModelDetail, SliceArgs};
-
-/// Longest time of the guest, if nothing else is asked for.
-const GUEST_LIMIT: Duration = Duration::from_secs(3600);
+use crate::simulated::{self, KernelArgs, ModelDetail, SliceArgs, workload_limits};
 
 /// Run a workload: what a machine that was set up once does under a model, and whether its results are right
 #[derive(Debug, clap::Args)]
@@ -67,14 +63,6 @@ pub struct WorkloadArgs {
 }
 
 impl WorkloadArgs {
-    fn limits(&self) -> Limits {
-        let guest = self.guest_limit.unwrap_or(GUEST_LIMIT).as_secs().max(1);
-        Limits {
-            wall: self.limit.unwrap_or(Duration::from_secs(6 * 3600)),
-            guest_s: u32::try_from(guest).unwrap_or(u32::MAX),
-        }
-    }
-
     fn watch(&self, cache: &Cache) -> anyhow::Result<Watch> {
         let model = match &self.on {
             On::Live => bail!(Usage("a workload runs in a simulated machine: --on sim".to_owned())),
@@ -108,7 +96,7 @@ pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
     let kernel_files = watch::kernel_files(cache, &qemu, &kernel, &console::say)?;
     let stopped = stop_on_signals()?;
     let stop = || stopped.is_requested();
-    let limits = args.limits();
+    let limits = workload_limits(args.limit, args.guest_limit);
     let adjust = |machine: &mut sim::Machine| {
         machine.memory_mib = args.mem.unwrap_or(machine.memory_mib);
     };
