@@ -1,4 +1,4 @@
-//! Functions of the kernel by which services are told apart: the scheduler, the handling of page faults,
+//! Functions of the kernel that distinguish services: the scheduler, the handling of page faults,
 //! and the places in which tasks wait.
 
 use attribution::{FaultKind, LockKind};

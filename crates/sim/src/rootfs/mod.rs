@@ -27,7 +27,7 @@ use crate::{Cache, Progress, Result, SimError, hash};
 const RELEASE: &str = "bookworm";
 /// Packages of each root file system: a shell, what scripts use, and `ldconfig`.
 const BASE_PACKAGES: [&str; 3] = ["coreutils", "dash", "libc-bin"];
-/// Changes with the way in which an image is made of the same parts.
+/// Changes when an image is made otherwise of the same parts.
 const RECIPE: u32 = 1;
 /// The time of what has no time of its own, and the latest of all others, in seconds since 1970: that at
 /// which the guest's clock starts.

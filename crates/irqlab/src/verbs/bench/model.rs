@@ -193,7 +193,7 @@ fn compare(
     let mut guest = args.simulated.guest.clone();
     guest.mem.get_or_insert(MEMORY_MIB);
     let stop = stop_on_signals()?;
-    // Before the minutes of measuring: what is missing for a simulated machine is said at once.
+    // Checked before the minutes of measuring: what a simulated machine needs.
     let machine = Simulated::prepare(cache, &guest, vcpus, watch, stop, |_| Ok(()))?;
     let mut real = match kept {
         Some(kept) => of_kept(&kept, kernels),

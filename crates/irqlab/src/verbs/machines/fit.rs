@@ -148,7 +148,7 @@ pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
     let open = OpenRun::new("machines-fit", &args.results)?;
     let stop = stop_on_signals()?;
     let simulator = Simulator::new()?;
-    // What is missing for a simulated machine is said before the minutes of measuring.
+    // Checked before the minutes of measuring: what a simulated machine needs.
     simulator.prepare(&preset)?;
     console::say("measures this machine");
     let host = measure_host(&[], args.windows, cpu, &stop)?;

@@ -20,7 +20,7 @@ use record::{Column, Kind, Value};
 
 use super::sample::{Class, ServiceStats, ServicesSample};
 
-/// Counters by which the cost of memory is told.
+/// Counters that show the cost of memory.
 const CYCLES: &str = "cycles";
 const INSTRUCTIONS: &str = "instructions";
 const FETCH_STALL: &str = "fetch_stall_cycles";
