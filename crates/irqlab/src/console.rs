@@ -94,10 +94,10 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     print_bytes(text.as_bytes()).map(drop)
 }
 
-/// As [`print`], also for what is no text; says whether somebody still reads it.
+/// As [`print()`], also for what is no text. Returns whether somebody still reads it.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print()`].
 pub fn print_bytes(bytes: &[u8]) -> anyhow::Result<bool> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {

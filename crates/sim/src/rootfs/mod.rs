@@ -5,7 +5,7 @@
 //! unpacked on the host, so no rights are needed, and no time, owner or order of the host gets in.
 //!
 //! Maintainer scripts are not run. What they would do and programs need is done here: the links of a merged
-//! `/usr`, a shell, the alternatives of [`archive::ALTERNATIVES`], users and groups. `ldconfig` is left to
+//! `/usr`, a shell, the alternatives of `archive::ALTERNATIVES`, users and groups. `ldconfig` is left to
 //! the guest.
 
 mod archive;
