@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use cli_support::Place;
 
 /// What is parsed only, and why.
-const PARSED_ONLY: [(&str, &str); 10] = [
+const PARSED_ONLY: [(&str, &str); 12] = [
     ("handlers", "measures"),
     ("noise", "measures"),
     ("footprint", "measures"),
@@ -21,7 +21,9 @@ const PARSED_ONLY: [(&str, &str); 10] = [
     ("signal undo", "changes the machine"),
     ("bench", "measures"),
     ("echo", "runs until it is stopped"),
+    ("machines fit", "measures, and writes into the user's settings"),
     ("reproduce", "measures or simulates"),
+    ("services", "measures or simulates"),
     ("sim", "simulates"),
     ("watch", "runs until it is stopped"),
 ];
