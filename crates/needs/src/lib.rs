@@ -133,7 +133,9 @@ mod tests {
     fn a_list_names_needs() {
         assert_eq!(parse("qemu, bpf,"), Ok(vec![Need::Qemu, Need::Bpf]));
         assert_eq!(parse(""), Ok(Vec::new()));
-        assert!(parse("quemu").unwrap_err().starts_with("\"quemu\": allowed: bpf, cpus, "));
+        assert!(
+            parse("quemu").unwrap_err().starts_with("\"quemu\": allowed: bpf, browser, cpus, ")
+        );
         for (need, name) in Need::NAMES {
             assert_eq!((need.to_string(), name.parse()), (name.to_owned(), Ok(need)));
         }

@@ -74,7 +74,7 @@ fn executes(core: &CoreModel) -> String {
         DirectionModel::Bimodal(_) => "bimodal",
         DirectionModel::Gshare(_) => "gshare",
         DirectionModel::Tournament(_) => "tournament",
-        DirectionModel::TwoLevel(_) => "two-level, by each one's history",
+        DirectionModel::TwoLevel(_) => "two-level",
         DirectionModel::Tage(_) => "TAGE",
     };
     format!(
