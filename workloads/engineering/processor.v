@@ -160,7 +160,7 @@ endmodule
 module processor (
     input wire clock,
     input wire reset,
-    // Memory of instructions and of data, each behind its cache.
+    // Memory of instructions and of data, each with its cache.
     output wire [31:0] code_address,
     output wire code_read,
     input wire [31:0] code_data,

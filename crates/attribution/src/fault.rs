@@ -8,7 +8,7 @@ pub enum FaultKind {
     /// None of the functions was reached, such as a fault in the kernel's own addresses.
     #[default]
     Unclassified = 0,
-    /// Memory without a file behind it gets its first page, filled with zeros.
+    /// Memory that maps no file gets its first page, filled with zeros.
     DemandZero = 1,
     /// A page of a file that is in memory is mapped: no read waits.
     Minor = 2,

@@ -247,7 +247,7 @@ static bool is_in_class(const char **pattern, char character, bool *is_closed)
     return found != negated;
 }
 
-/* Whether one character of a pattern, not a star, matches; moves the pattern behind it. */
+/* Whether one character of a pattern, not a star, matches; moves the pattern past it. */
 static bool is_one_match(const char **pattern, char character)
 {
     const char *start = *pattern;

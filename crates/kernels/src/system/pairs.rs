@@ -181,7 +181,7 @@ pub(super) fn needs_cpus(number: usize) -> Result<(), String> {
 
 /// Made for threads of other kernels that must run elsewhere: all CPUs but the one of the caller.
 pub(super) fn leave_this_cpu() -> Result<(), String> {
-    // SAFETY: the set is as large as the kernel is told, and the calling thread's alone is changed.
+    // SAFETY: the length is that of the set, and only the calling thread's affinity changes.
     unsafe {
         let own = checked("sched_getcpu", libc::sched_getcpu().into())? as usize;
         let mut set: libc::cpu_set_t = std::mem::zeroed();

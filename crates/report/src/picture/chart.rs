@@ -271,8 +271,8 @@ impl<'s> Chart<'s> {
         let (x, y) = self.pixel(point);
         // A grid line would go through them.
         let (from, half) = (x + units(4.0), units(WORDS * 0.6));
-        let behind = [(from, y - half), (from + units(width_of(text, WORDS) * 0.9), y + half)];
-        self.area.draw(&Rectangle::new(behind, PAPER.filled()))?;
+        let backdrop = [(from, y - half), (from + units(width_of(text, WORDS) * 0.9), y + half)];
+        self.area.draw(&Rectangle::new(backdrop, PAPER.filled()))?;
         let style = words(WORDS, colour).pos(at(HPos::Left));
         self.area.draw_text(text, &style, (x + units(6.0), y))
     }
