@@ -13,6 +13,17 @@ give_up() {
     exit 1
 }
 
+# need_space GIB DIRECTORY PURPOSE: refuses to start what would end in the middle, with a linker's or
+# a package manager's message about something else.
+need_space() {
+    local existing=$2 free
+    until [ -d "$existing" ]; do existing=$(dirname "$existing"); done
+    free=$(df --output=avail --block-size=1G "$existing" | tail -n 1 | tr -d ' ')
+    [ "$free" -ge "$1" ] ||
+        give_up "$3 needs about $1 GiB of disk in $2, and $free GiB are free there" \
+            "free some, or set CARGO_TARGET_DIR to a directory on a larger disk"
+}
+
 is_root() { [ "$(id -u)" -eq 0 ]; }
 
 # Whether sudo would work: without a password, or with somebody at a terminal who can type one.
