@@ -111,7 +111,7 @@ pub(crate) fn compare(bytes: &[u8]) {
     let (base, new) = (run_of(base), run_of(new));
     let plan = Plan { all_rows: true, margin_ratio: 0.01, rules };
     if let Ok(comparison) = lab::compare::compare(&base, &new, &plan) {
-        let (tables, _) = lab::compare::tables(&comparison, &[]);
+        let (tables, _) = lab::compare::tables(&comparison, &[], lab::compare::Listed::All);
         tables.iter().for_each(|table| assert_printable(&report::markdown(table)));
     }
     let _ = lab::compare::self_test(&base, &plan);

@@ -16,8 +16,17 @@ const GAP: usize = 2;
 /// The narrowest width that a text column is cut to.
 const TEXT_WIDTH_MIN: usize = 16;
 
-/// Rows that are shown of a table without a limit of its own.
-const ROWS_MAX: usize = 100;
+/// How many rows are shown of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RowLimits {
+    /// Of a table whose hints have no limit.
+    pub usual: usize,
+    /// Of one whose hints ask for more.
+    pub most: usize,
+}
+
+/// On a terminal. Nobody reads more than 10,000 rows of a table there.
+const ON_TERMINAL: RowLimits = RowLimits { usual: 100, most: 10_000 };
 
 /// Side of its column on which a cell is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,15 +67,15 @@ pub(crate) struct Grid {
 impl Grid {
     /// The grid of a table; `all_rows`: also those that its hints hide.
     pub fn new(table: &Table, all_rows: bool) -> Grid {
-        Grid::bounded(table, all_rows, ROWS_MAX)
+        Grid::limited(table, all_rows, ON_TERMINAL)
     }
 
-    /// The same, with at most so many rows of a table whose hints have no limit.
-    pub fn bounded(table: &Table, all_rows: bool, rows_max: usize) -> Grid {
+    /// The same within other limits, which `all_rows` lifts.
+    pub fn limited(table: &Table, all_rows: bool, limits: RowLimits) -> Grid {
         let columns: Vec<&Column> =
             table.columns.iter().filter(|column| is_shown(table, column, all_rows)).collect();
         let mut hidden = Vec::new();
-        let groups = groups(table, all_rows, rows_max, &mut hidden);
+        let groups = groups(table, all_rows, limits, &mut hidden);
         let units: Vec<Unit> = columns
             .iter()
             .map(|column| {
@@ -184,7 +193,7 @@ fn align(column: &Column) -> Align {
 fn groups<'a>(
     table: &'a Table,
     all_rows: bool,
-    rows_max: usize,
+    limits: RowLimits,
     hidden: &mut Vec<String>,
 ) -> Vec<Vec<Row<'a>>> {
     let display = &table.display;
@@ -215,8 +224,8 @@ fn groups<'a>(
         hidden.push(format!("{} {}", rows_of(others), escape::plain(&filter.others)));
     }
     if !all_rows {
-        let max = display.rows_max.map_or(rows_max, |max| usize::try_from(max).unwrap_or(rows_max));
-        let mut left = max;
+        let asked = display.rows_max.map(|max| usize::try_from(max).unwrap_or(usize::MAX));
+        let mut left = asked.map_or(limits.usual, |max| max.min(limits.most));
         let mut more = 0;
         for group in &mut groups {
             more += group.len().saturating_sub(left);

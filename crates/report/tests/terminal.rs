@@ -286,3 +286,20 @@ fn the_narrowest_terminal_gets_one_column() {
     assert!(terminal(&run, at_width(0)).contains("\n…\n"));
     assert!(terminal(&run, at_width(6)).contains("\n36 vi…\n"));
 }
+
+#[test]
+fn no_table_floods_the_terminal_unless_all_rows_are_asked_for() {
+    let mut table = Table::new("spans", "Spans.", vec![Column::new("count", Kind::Uint, ".")]);
+    table.display.rows_max = Some(record::limits::ROWS_MAX);
+    (0..10_003_u64).for_each(|count| table.push(vec![count.into()]));
+    let run = common::run(vec![table]);
+    let lines = |options| terminal(&run, options).lines().count();
+    let text = terminal(&run, TerminalOptions::default());
+    assert!(
+        text.contains("not shown: 3 rows more; see irqlab show RUN spans --all"),
+        "{text:.300}"
+    );
+    let all = TerminalOptions { all_rows: true, ..TerminalOptions::default() };
+    // The note takes a line.
+    assert_eq!(lines(all) + 1, lines(TerminalOptions::default()) + 3);
+}

@@ -4,11 +4,11 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use lab::compare::{CompareError, Plan, Rule, Ruling, compare, self_test, tables};
+use lab::compare::{CompareError, Listed, Plan, Rule, Ruling, compare, self_test, tables};
 use record::{Part, ReadError, Role, Run, SCHEMA, Table, read_run, read_run_parts};
 use serde_json::{Map, json};
 
-use crate::options::{OptionalResultArgs, Usage};
+use crate::options::{Format, OptionalResultArgs, Usage};
 use crate::run::OpenRun;
 
 /// A rule of the gate is broken.
@@ -56,7 +56,7 @@ fn percent(text: &str) -> Result<f64, String> {
     number.map(|number| number / 100.0).ok_or_else(|| "allowed: 0% to 1000%".to_owned())
 }
 
-/// A table of more rows is first looked at by its key columns.
+/// A table of more rows is first looked at by its key columns; a comparison of more figures lists those that differ.
 const LONG: u64 = 100_000;
 
 /// Reads a run. Of a long table whose keys do not name its rows, nothing is compared: its keys alone are read, so
@@ -74,6 +74,17 @@ fn read(path: &Path) -> Result<Run, ReadError> {
     let is_long = |table: &&Table| table.row_count() > LONG;
     let is_compared = run.tables.iter().filter(is_long).any(has_names);
     if is_compared { read_run(path) } else { Ok(run) }
+}
+
+/// What is listed of a comparison that people see: of a long one, what differs.
+pub(super) fn listed_for_people(figures: usize) -> Listed {
+    if figures as u64 <= LONG { Listed::All } else { Listed::Differing }
+}
+
+fn listed(results: &OptionalResultArgs, figures: usize) -> Listed {
+    let is_for_people = matches!(results.printing.format(), Format::Table | Format::Markdown);
+    let is_whole = results.out.is_some() || results.printing.all || !is_for_people;
+    if is_whole { Listed::All } else { listed_for_people(figures) }
 }
 
 /// Reads the runs, compares and prints.
@@ -96,7 +107,8 @@ pub fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
         |test: &lab::compare::SelfTest| !test.holds_for_itself || test.breaks_from_ratio.is_none();
     let is_broken = tests.iter().any(cannot_fail)
         || comparison.outcomes.iter().any(|outcome| outcome.ruling == Ruling::Broken);
-    let (tables, absent) = tables(&comparison, &tests);
+    let (tables, absent) =
+        tables(&comparison, &tests, listed(&args.results, comparison.differences.len()));
     let name = |path: &PathBuf| path.display().to_string();
     let mut settings = Map::new();
     for (key, value) in [
@@ -109,6 +121,7 @@ pub fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     ] {
         settings.insert(key.to_owned(), value);
     }
+    settings.extend(comparison.counts().map(|(key, count)| (key.to_owned(), json!(count))));
     let run = Run {
         schema: SCHEMA.to_owned(),
         experiment: "compare".to_owned(),

@@ -11,6 +11,7 @@ use record::{Run, SCHEMA, read_run, read_run_parts};
 use report::{Changes, Entry};
 use serde_json::{Map, json};
 
+use super::compare::listed_for_people;
 use crate::console;
 use crate::options::Usage;
 
@@ -90,11 +91,13 @@ fn compared(runs: &[Run], names: &[String]) -> Vec<(usize, Result<Run, String>)>
     let of = |(at, new): (usize, &Run)| {
         let result = compare(base, new, &plan).map_err(|error| error.to_string());
         let result = result.map(|mut comparison| {
-            let (tables, absent) = tables(&comparison, &[]);
+            let listed = listed_for_people(comparison.differences.len());
+            let (tables, absent) = tables(&comparison, &[], listed);
             let mut settings = Map::new();
             settings.insert("base".to_owned(), json!(names[0]));
             settings.insert("new".to_owned(), json!(names[at + 1]));
             settings.insert("margin_ratio".to_owned(), json!(MARGIN_RATIO));
+            settings.extend(comparison.counts().map(|(key, count)| (key.to_owned(), json!(count))));
             Run {
                 schema: SCHEMA.to_owned(),
                 experiment: "compare".to_owned(),

@@ -1,6 +1,7 @@
 //! The cells of two runs, side by side.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use record::{Column, Combine, Role, Run, Table, Value};
 
@@ -28,8 +29,8 @@ impl Figure {
 pub struct Pair<'a> {
     /// Its table.
     pub table: &'a Table,
-    /// The values of the key columns.
-    pub row: Vec<(&'a str, String)>,
+    /// The values of the key columns; one list for all cells of the row.
+    pub row: Rc<[(&'a str, String)]>,
     /// Its column.
     pub column: &'a Column,
     /// What the first run has.
@@ -83,15 +84,16 @@ fn figure(row: &[Value], at: usize, place: Option<&Place>) -> Option<Figure> {
 
 /// The rows of a table by the values of its key columns; `None` where the keys do not name them.
 fn by_key<'t>(table: &'t Table, keys: &[&str]) -> Option<BTreeMap<Vec<String>, &'t [Value]>> {
+    let places: Vec<Option<usize>> = keys.iter().map(|name| table.column(name)).collect();
     let mut rows = BTreeMap::new();
     for row in table.rows() {
-        let text = |name: &&str| match table.get(row, name) {
+        let text = |at: &Option<usize>| match at.and_then(|at| row.get(at)) {
             Some(Value::Text(text)) => text.clone(),
             Some(Value::Bool(is)) => is.to_string(),
             Some(value) => value.number().map(|number| number.to_string()).unwrap_or_default(),
             None => String::new(),
         };
-        if rows.insert(keys.iter().map(text).collect(), row.as_slice()).is_some() {
+        if rows.insert(places.iter().map(text).collect(), row.as_slice()).is_some() {
             return None;
         }
     }
@@ -138,21 +140,42 @@ pub fn matched<'a>(
             continue;
         };
         found.added += others.keys().filter(|key| !rows.contains_key(*key)).count();
+        let figures = figures(table, other);
         for (key, row) in &rows {
             let names = keys.iter().copied().zip(key.iter().cloned());
-            let names: Vec<(&str, String)> = names.collect();
-            for (at, column) in table.columns.iter().enumerate() {
-                if column.role == Role::Key || !wanted(table, column, row) {
+            let names: Rc<[(&str, String)]> = names.collect();
+            let counterpart = others.get(key);
+            for FigureColumn { column, at, place, other_at, other_place } in &figures {
+                if !wanted(table, column, row) {
                     continue;
                 }
-                let Some(base) = figure(row, at, place(table, column).as_ref()) else { continue };
-                let new = others.get(key).and_then(|row| {
-                    let at = other.column(&column.name)?;
-                    figure(row, at, place(other, column).as_ref())
-                });
-                found.pairs.push(Pair { table, row: names.clone(), column, base, new });
+                let Some(base) = figure(row, *at, place.as_ref()) else { continue };
+                let new = counterpart.zip(*other_at);
+                let new = new.and_then(|(row, at)| figure(row, at, other_place.as_ref()));
+                found.pairs.push(Pair { table, row: Rc::clone(&names), column, base, new });
             }
         }
     }
     found
+}
+
+/// A column of figures, and where it is in both tables.
+struct FigureColumn<'a> {
+    column: &'a Column,
+    at: usize,
+    place: Option<Place>,
+    other_at: Option<usize>,
+    other_place: Option<Place>,
+}
+
+fn figures<'a>(table: &'a Table, other: &Table) -> Vec<FigureColumn<'a>> {
+    let columns = table.columns.iter().enumerate().filter(|(_, column)| column.role != Role::Key);
+    let figure_column = |(at, column): (usize, &'a Column)| FigureColumn {
+        column,
+        at,
+        place: place(table, column),
+        other_at: other.column(&column.name),
+        other_place: place(other, column),
+    };
+    columns.map(figure_column).collect()
 }

@@ -18,7 +18,7 @@ use stats::interval::simultaneous_widening;
 pub use cells::{Figure, Pair};
 use cells::{Matched, matched};
 pub use rules::{Limit, Rule, RuleError};
-pub use tables::tables;
+pub use tables::{Listed, tables};
 
 /// What is compared, and what the gate asks.
 #[derive(Clone, Debug)]
@@ -160,6 +160,19 @@ pub struct Comparison<'a> {
     pub left_out: Vec<(String, &'static str)>,
     /// How many times wider than their own the intervals are that judge.
     pub widening: f64,
+}
+
+impl Comparison<'_> {
+    /// For the settings of a run: how many figures were compared, and how many of them could not be decided,
+    /// whether the tables list them or not.
+    #[must_use]
+    pub fn counts(&self) -> [(&'static str, u64); 2] {
+        let undecided = self.differences.iter().filter(|one| one.verdict == Verdict::Undecided);
+        [
+            ("figure_count", self.differences.len() as u64),
+            ("undecided_count", undecided.count() as u64),
+        ]
+    }
 }
 
 /// Why two runs cannot be compared.

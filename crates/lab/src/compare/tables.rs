@@ -11,16 +11,30 @@ fn column(name: &str, kind: Kind, doc: &str) -> Column {
     Column::new(name, kind, doc)
 }
 
+/// Which figures have a row in the table `differences`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listed {
+    /// All that were compared.
+    All,
+    /// Those that differ for all that is known, or are missing: what people see by default. A comparison of
+    /// 1,000,000 rows need not build rows of all others.
+    Differing,
+}
+
 /// The tables `rules`, where rules were given, and `differences`; and what is absent from them.
 #[must_use]
-pub fn tables(comparison: &Comparison<'_>, tests: &[SelfTest]) -> (Vec<Table>, Vec<Absence>) {
+pub fn tables(
+    comparison: &Comparison<'_>,
+    tests: &[SelfTest],
+    listed: Listed,
+) -> (Vec<Table>, Vec<Absence>) {
     let mut tables = Vec::new();
     if !tests.is_empty() {
         tables.push(self_tests(tests));
     } else if !comparison.outcomes.is_empty() {
         tables.push(rules(comparison));
     }
-    tables.push(differences(comparison));
+    tables.push(differences(comparison, listed));
     let absence = |(table, why): &(String, &'static str)| Absence {
         table: "differences".to_owned(),
         what: format!("table {table}"),
@@ -160,7 +174,11 @@ fn difference_columns() -> Vec<Column> {
     ]
 }
 
-fn differences(comparison: &Comparison<'_>) -> Table {
+fn differs(verdict: Verdict) -> bool {
+    !matches!(verdict, Verdict::Equal | Verdict::Undecided)
+}
+
+fn differences(comparison: &Comparison<'_>, listed: Listed) -> Table {
     let count = |verdict: Verdict| {
         comparison.differences.iter().filter(|one| one.verdict == verdict).count()
     };
@@ -186,6 +204,10 @@ fn differences(comparison: &Comparison<'_>) -> Table {
             comparison.widening
         ));
     }
+    let left_out = comparison.differences.iter().filter(|one| !differs(one.verdict)).count();
+    if listed == Listed::Differing && left_out > 0 {
+        notes.push(format!("{left_out} equal or undecided ones are not listed; --all lists them"));
+    }
     let others = "equal or undecided".to_owned();
     let display = TableDisplay {
         title: "What changed".to_owned(),
@@ -197,6 +219,9 @@ fn differences(comparison: &Comparison<'_>) -> Table {
     let doc = "Each figure of both runs, the worst first.";
     let mut table = Table::new("differences", doc, difference_columns()).displayed(display);
     for one in &comparison.differences {
+        if listed == Listed::Differing && !differs(one.verdict) {
+            continue;
+        }
         let (base, new) = (one.pair.base, one.pair.new);
         let ends = |interval: Option<(f64, f64)>| {
             [interval.map(|(low, _)| low).into(), interval.map(|(_, high)| high).into()]
@@ -205,7 +230,7 @@ fn differences(comparison: &Comparison<'_>) -> Table {
         let [new_low, new_high] = ends(new.and_then(|new| new.interval));
         let ratio = |change: Option<f64>| Value::from(change.and_then(|change| one.ratio(change)));
         table.push(vec![
-            (!matches!(one.verdict, Verdict::Equal | Verdict::Undecided)).into(),
+            differs(one.verdict).into(),
             one.verdict.word().into(),
             one.pair.table.name.clone().into(),
             row_name(&one.pair).into(),

@@ -182,3 +182,15 @@ fn what_else_differs_is_said() {
     let warnings = compare(&base, &new, &plan(&[])).unwrap().warnings;
     assert!(warnings.last().unwrap().contains("1 rows are in the second run alone"));
 }
+
+#[test]
+fn a_long_comparison_may_list_what_differs_alone() {
+    let base = run("sim", &[("a", 1000.0, None), ("b", 10.0, None)]);
+    let new = run("sim", &[("a", 1001.0, None), ("b", 10.0, None)]);
+    let found = compare(&base, &new, &plan(&[])).unwrap();
+    let rows = |listed| tables(&found, &[], listed).0[0].rows().len();
+    assert_eq!((rows(Listed::All), rows(Listed::Differing)), (4, 1));
+    let (tables, _) = tables(&found, &[], Listed::Differing);
+    let notes = &tables[0].display.notes;
+    assert!(notes.iter().any(|note| note.starts_with("3 equal or undecided")), "{notes:?}");
+}

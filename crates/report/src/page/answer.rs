@@ -23,6 +23,7 @@ pub fn of(run: &Run) -> Answer {
         "handlers" => handlers(run),
         "noise" => noise(run),
         "footprint" => footprint(run),
+        "services" => services(run),
         "signal" | "signal-model" => signal(run),
         _ => None,
     };
@@ -174,6 +175,35 @@ fn footprint(run: &Run) -> Option<Answer> {
     })
 }
 
+/// The service that takes most time, and whether its code, its data or its waits are the reason.
+fn services(run: &Run) -> Option<Answer> {
+    let table = run.table("services")?;
+    let is_service =
+        |row: &Row<'_>| !is_text(row, "class", "user") && !is_text(row, "class", "idle");
+    let row = largest(rows(table).filter(is_service), "self_total_ns")?;
+    let name = format!("{} {}", row.alone("class"), row.alone("service"));
+    let share = row.number("time_ratio")?;
+    let of_kernel = row
+        .number("kernel_ratio")
+        .map_or(String::new(), |ratio| format!(", {} of the kernel's", human::percent(ratio)));
+    let requests = row.number("request_count").zip(row.number("computation_mean_ns"));
+    let requests = requests.map_or(String::new(), |(count, mean)| {
+        format!(": {} requests of {} each", human::number(count), human::ns(mean))
+    });
+    let cpi = row.number("cpi_ratio").filter(|cpi| *cpi > 0.0);
+    let stalls = row.number("fetch_mcpi_ratio").zip(row.number("data_mcpi_ratio"));
+    let lever = cpi.zip(stalls).map(|(cpi, (fetch, data))| {
+        let (what, most) = if fetch > data { ("instructions", fetch) } else { ("data", data) };
+        format!(
+            "Without its waits for {what} it would take {} of the time.",
+            human::percent(share * (1.0 - most / cpi).max(0.0))
+        )
+    });
+    let fact =
+        format!("{name} takes most: {} of the time{of_kernel}{requests}.", human::percent(share));
+    Some(Answer { fact, lever, table: Some("services".to_owned()) })
+}
+
 /// At the highest rate, the scheme that costs least CPU time and the one that delays least.
 fn signal(run: &Run) -> Option<Answer> {
     let name = if run.table("rates").is_some() { "rates" } else { "model" };
@@ -217,8 +247,11 @@ pub fn of_comparison(run: &Run) -> String {
     let Some(table) = run.table("differences") else { return by_headline(run).fact };
     let is = |row: &Row<'_>, verdict: &str| is_text(row, "verdict", verdict);
     let count = |verdict: &str| rows(table).filter(|row| is(row, verdict)).count();
-    let all = table.rows().len();
-    let (worse, better, unclear) = (count("worse"), count("better"), count("can't tell"));
+    // A long comparison lists what differs alone.
+    let counted = |name: &str| run.settings.get(name).and_then(serde_json::Value::as_u64);
+    let all = counted("figure_count").unwrap_or(table.row_count());
+    let unclear = counted("undecided_count").unwrap_or(count("can't tell") as u64);
+    let (worse, better) = (count("worse"), count("better"));
     let named = |verdict: &str| {
         let row =
             rows(table).find(|row| is(row, verdict) && row.number("change_ratio").is_some())?;

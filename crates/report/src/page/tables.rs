@@ -5,11 +5,11 @@ use record::{Run, Table};
 use serde_json::{Map, Value as Json};
 
 use crate::escape::plain;
-use crate::grid::{Align, Grid};
+use crate::grid::{Align, Grid, RowLimits};
 use crate::words;
 
-/// Most rows of a table that the page holds.
-const ROWS_MAX: usize = 400;
+/// Most rows of a table that the page holds: 1,000 are 300 KB.
+const LIMITS: RowLimits = RowLimits { usual: 400, most: 1_000 };
 /// With fewer rows, a table needs no filter.
 const FILTER_FROM: usize = 8;
 /// Longest text of a setting, characters.
@@ -24,7 +24,7 @@ pub fn id(at: usize, table: &str) -> String {
 pub fn table(run: &Run, table: &Table, prefix: &str, command: &str) -> Markup {
     let name = plain(&table.name);
     let id = format!("{prefix}-{name}");
-    let grid = Grid::bounded(table, false, ROWS_MAX);
+    let grid = Grid::limited(table, false, LIMITS);
     let rows: usize = grid.groups.iter().map(|group| group.rows.len()).sum();
     let title = plain(words::table_title(table));
     let method = words::method(run, table);

@@ -10,6 +10,7 @@ mod handlers;
 mod kernels;
 mod noise;
 mod palette;
+mod services;
 mod sheet;
 mod signal;
 
@@ -40,7 +41,7 @@ pub struct Picture {
 type Draw = fn(&Run, f64) -> Result<Option<Sheet>, Undrawn>;
 
 /// All kinds of pictures: name, tables, and what draws it; in the order of a page.
-const KINDS: [(&str, &[&str], Draw); 16] = [
+const KINDS: [(&str, &[&str], Draw); 18] = [
     ("changes", &["differences"], changes::changes),
     ("costs", &["handlers", "events"], handlers::costs),
     ("distribution", &["histograms", "handlers"], handlers::distribution),
@@ -56,6 +57,8 @@ const KINDS: [(&str, &[&str], Draw); 16] = [
     ("throughput", &["throughput"], signal::throughput),
     ("paper", &["paper"], signal::paper),
     ("regions", &["regions"], signal::regions),
+    ("services", &["services"], services::costs),
+    ("requests", &["services"], services::requests),
     ("kernels", &["kernels", "groups"], kernels::kernels),
 ];
 
