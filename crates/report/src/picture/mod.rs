@@ -10,6 +10,7 @@ mod handlers;
 mod kernels;
 mod noise;
 mod palette;
+mod services;
 mod sheet;
 mod signal;
 
@@ -40,7 +41,7 @@ pub struct Picture {
 type Draw = fn(&Run, f64) -> Result<Option<Sheet>, Undrawn>;
 
 /// All kinds of pictures: name, tables, and what draws it; in the order of a page.
-const KINDS: [(&str, &[&str], Draw); 16] = [
+const KINDS: [(&str, &[&str], Draw); 22] = [
     ("changes", &["differences"], changes::changes),
     ("costs", &["handlers", "events"], handlers::costs),
     ("distribution", &["histograms", "handlers"], handlers::distribution),
@@ -57,12 +58,22 @@ const KINDS: [(&str, &[&str], Draw); 16] = [
     ("paper", &["paper"], signal::paper),
     ("regions", &["regions"], signal::regions),
     ("kernels", &["kernels", "groups"], kernels::kernels),
+    ("services", &["services"], services::services),
+    ("profile", &["profile"], services::profile),
+    ("execution", &["execution"], services::execution),
+    ("mcpi", &["mcpi"], services::mcpi),
+    ("hidden", &["hidden_stalls"], services::hidden),
+    ("cache-misses", &["cache_misses"], services::cache_misses),
 ];
 
 /// The columns that pictures need of tables that may be long.
-const LONG: [(&str, &[&str]); 2] = [
+const LONG: [(&str, &[&str]); 3] = [
     ("detours", &["cpu", "start_ns", "length_ns", "largest_name"]),
     ("fwq_quanta", &["cpu", "start_ns", "duration_ns", "attributed_ns", "largest_name"]),
+    (
+        "profile",
+        &["workload", "model", "start_ns", "length_ns", "mode", "time_ratio", "execution_ratio"],
+    ),
 ];
 
 /// What a page needs of a table, which is seen without its rows: of a table for programs, what its pictures
