@@ -20,6 +20,7 @@
 use crate::fault::FaultKind;
 use crate::kernel_context::KernelContext;
 use crate::ledger::{Counts, Ledger, add};
+use crate::profile::{Mode, Profile};
 use crate::services::{BlockedSpan, Completed, OffCpu, RequestPart};
 use crate::stack::DEPTH_MAX;
 
@@ -230,6 +231,8 @@ pub struct KernelStack<const N: usize = 1> {
     requests: Vec<RequestPart<N>>,
     blocked: Vec<BlockedSpan>,
     faults: KernelStackFaults,
+    /// If it is kept: that of the region, and when the region opened.
+    profile: Option<(Profile<N>, u64)>,
 }
 
 impl<const N: usize> Default for KernelStack<N> {
@@ -250,11 +253,26 @@ impl<const N: usize> Default for KernelStack<N> {
             requests: Vec::new(),
             blocked: Vec::new(),
             faults: KernelStackFaults::default(),
+            profile: None,
         }
     }
 }
 
+/// The counter that is the time axis of a profile.
+const TIME: usize = 0;
+
 impl<const N: usize> KernelStack<N> {
+    /// Keeps a profile of each region from now on; the first counter is its time.
+    pub fn keep_profile(&mut self) {
+        self.profile.get_or_insert_default();
+    }
+
+    /// The profile of the region up to `now`; none if it is not kept.
+    pub fn profile(&mut self, now: Counts<N>) -> Option<&Profile<N>> {
+        self.advance(now);
+        self.profile.as_ref().map(|(profile, _)| profile)
+    }
+
     /// Keeps spans for [`KernelStack::take_spans`], which must be called after each event from now
     /// on.
     pub fn keep_spans(&mut self) {
@@ -306,6 +324,9 @@ impl<const N: usize> KernelStack<N> {
         self.region += 1;
         self.counting = true;
         self.ledger = Ledger::default();
+        if let Some(profile) = &mut self.profile {
+            *profile = (Profile::default(), now[TIME]);
+        }
         if self.keeps_requests {
             reset_counts(&mut self.frames);
         }
@@ -586,13 +607,17 @@ impl<const N: usize> KernelStack<N> {
             };
             *amount = used;
         }
-        self.charged_to = now;
+        let from = std::mem::replace(&mut self.charged_to, now);
         if !self.counting {
             return;
         }
         if let Some(top) = self.frames.last_mut() {
             add(&mut top.self_counts, &amount);
             self.ledger.charge_at(self.place, &amount);
+            if let Some((profile, opened_at)) = &mut self.profile {
+                let from = from[TIME].saturating_sub(*opened_at);
+                profile.charge(Mode::of(top.context), from, amount[TIME], &amount);
+            }
         }
     }
 

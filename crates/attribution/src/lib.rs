@@ -18,6 +18,7 @@ pub mod kernel_stack;
 pub mod key;
 pub mod ledger;
 pub mod locks;
+pub mod profile;
 pub mod services;
 pub mod stack;
 pub mod tasks;
@@ -29,6 +30,7 @@ pub use kernel_stack::{ContextTransition, Frames, KernelSpan, KernelStack, Kerne
 pub use key::ContextKey;
 pub use ledger::{Counts, Ledger, Row};
 pub use locks::{LockKind, LockPlace, LockRow, Locks};
+pub use profile::{Mode, Profile};
 pub use services::{BlockedSpan, Completed, OffCpu, RequestPart, ServiceRow, Services};
 pub use stack::{ClosedSpan, SpanStack, StackFaults};
 pub use tasks::TaskStacks;

@@ -281,6 +281,16 @@ pub fn model(
     Ok(model.map_err(|error| Usage(error.to_string()))?)
 }
 
+/// The workload of that name or file for so many CPUs, or its short form.
+///
+/// # Errors
+/// Where there is none: what was typed is wrong.
+pub fn workload(name: &str, cpus: u32, is_short: bool) -> anyhow::Result<Workload> {
+    let found = workload::find(name, cpus);
+    let found = if is_short { found.and_then(Workload::shortened) } else { found };
+    Ok(found.map_err(|error| Usage(error.to_string()))?)
+}
+
 /// How long a workload may run, and its set-up: hours, unless something else is asked for.
 pub fn workload_limits(wall: Option<Duration>, guest: Option<Duration>) -> Limits {
     const WALL: Duration = Duration::from_secs(6 * 3600);

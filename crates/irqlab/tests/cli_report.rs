@@ -304,7 +304,8 @@ fn a_browser_shows_it_and_its_controls_work() {
         let page: Json = serde_json::from_str(line).expect("a line for each page");
         assert_eq!(page["violations"], 0, "{page}");
         // Bars have no axis to zoom.
-        let has_zoom = !["hostile", "simulated", "services"].contains(&page["page"].as_str().unwrap());
+        let has_zoom =
+            !["hostile", "simulated", "services"].contains(&page["page"].as_str().unwrap());
         assert!(!has_zoom || page["zoomed"].as_u64() > Some(0), "{page}");
     }
 }

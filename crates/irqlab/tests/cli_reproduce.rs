@@ -25,5 +25,10 @@ fn papers_and_models_are_named() {
     }
     check_refused(&["reproduce", "noise-t1", "--models", "t1,zen3"], "one for this paper");
     check_refused(&["reproduce", "noise-t1", "--models", "zen3"], "the paper's machine has 4 (t1)");
+    check_refused(&["reproduce", "noise-t1", "--short"], "--short is for another paper");
+    check_refused(&["reproduce", "simos-1995", "-d", "1s"], "--duration is for another paper");
+    let names = "simos-1995 has r4400-1994, r10000-1996, next-1998, r4400-smp8";
+    check_refused(&["reproduce", "simos-1995", "--models", "zen3"], names);
+    check_refused(&["reproduce", "simos-1995", "--workload", "nosuch"], "no workload");
     check_refused(&["reproduce", "noise-t1", "-d", "1s"], "--duration is for another paper");
 }

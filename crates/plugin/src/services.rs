@@ -1,16 +1,21 @@
 //! Services of the kernel: follows the scheduler, page faults and wake-ups, and writes what each service
 //! took in a region.
 
-use attribution::{FaultKind, KernelContext, KernelStack, LockPlace, Locks, RequestPart, Services};
+use attribution::{
+    FaultKind, KernelContext, KernelStack, LockPlace, Locks, Profile, RequestPart, Services,
+};
 
 use crate::regions::write_counters;
 use crate::session::Session;
 use crate::symbols::{Action, FaultStep};
 use crate::tracker::{Moment, Tracker};
-use simrecord::counters::{COUNTERS, Counts};
+use crate::writer::Writer;
+use simrecord::counters::{
+    COUNTERS, Counts, DATA_STALL_CYCLES, FETCH_STALL_CYCLES, PIPELINE_STALL_CYCLES, TIME,
+};
 use simrecord::record::{
-    CountersOf, LockCounts, Record, ServiceBucket, ServiceRow, ServiceTime, ServiceTotals,
-    ServiceWait, SyscallFunction,
+    CountersOf, LockCounts, ProfileSlot, Record, ServiceBucket, ServiceRow, ServiceTime,
+    ServiceTotals, ServiceWait, SyscallFunction,
 };
 
 /// The most system calls whose functions are read.
@@ -56,7 +61,10 @@ impl Tracker {
     /// Records services from now on.
     pub(crate) fn keep_services(&mut self) {
         self.services = Some(ServiceSums::default());
-        self.cpus.iter_mut().for_each(|cpu| cpu.stack.keep_requests());
+        for cpu in &mut self.cpus {
+            cpu.stack.keep_requests();
+            cpu.stack.keep_profile();
+        }
     }
 
     /// A region opens, whose sums start at zero.
@@ -199,6 +207,27 @@ impl Tracker {
     }
 }
 
+/// Writes what all CPUs together did over time.
+fn write_profile(writer: &mut Writer, region: u32, profile: &Profile<COUNTERS>) {
+    let length = profile.length();
+    for (number, slot) in (0_u64..).zip(profile.slots()) {
+        for (mode, counts) in (0_u32..).zip(slot) {
+            if counts[TIME] > 0 {
+                writer.write(&Record::ProfileSlot(ProfileSlot {
+                    region,
+                    mode,
+                    start: number * length,
+                    length,
+                    time: counts[TIME],
+                    fetch_stall: counts[FETCH_STALL_CYCLES],
+                    data_stall: counts[DATA_STALL_CYCLES],
+                    pipeline_stall: counts[PIPELINE_STALL_CYCLES],
+                }));
+            }
+        }
+    }
+}
+
 impl Session {
     /// Writes the services of the region that is open.
     pub(crate) fn write_services(&mut self, counted: &[Counts]) {
@@ -263,6 +292,9 @@ impl Session {
             let wait = ServiceWait { region, code: service.code(), wait, count, blocked };
             writer.write(&Record::ServiceWait(wait));
         }
+        let stacks = self.tracker.cpus.iter_mut().zip(counted);
+        let profiles = stacks.filter_map(|(cpu, now)| cpu.stack.profile(*now));
+        write_profile(writer, region, &Profile::joined(profiles));
         let refused = sums.refused() + services.locks.refused();
         let broken = refused + u64::from(sums.total() != used);
         writer.write(&Record::ServiceTotals(ServiceTotals { region, handled_faults, broken }));

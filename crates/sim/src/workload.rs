@@ -66,6 +66,19 @@ pub struct Workload {
     pub region: String,
     /// Shell commands that succeed if the results are right; empty for none. They are not recorded.
     pub check: String,
+    /// Less of the same, from the same machine; absent if the workload has no such form.
+    pub short: Option<ShortForm>,
+}
+
+/// A region of interest with less work than a workload's own, for a first look.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShortForm {
+    /// Shell commands of the region of interest.
+    pub region: String,
+    /// Shell commands that succeed if the results are right.
+    #[serde(default)]
+    pub check: String,
 }
 
 /// A workload's file.
@@ -100,6 +113,7 @@ struct FormText {
     region: String,
     #[serde(default)]
     check: String,
+    short: Option<ShortForm>,
 }
 
 /// Names of the workloads that irqlab brings.
@@ -154,6 +168,7 @@ pub fn of_command(line: &str, root: RootSpec, cpus: u32) -> Result<Workload> {
         warm_up: String::new(),
         region: line.to_owned(),
         check: String::new(),
+        short: None,
     };
     workload.check()?;
     Ok(workload)
@@ -181,6 +196,7 @@ fn parse(name: &str, text: &str, files: Vec<RootFile>, cpus: u32) -> Result<Work
         warm_up: form.warm_up,
         region: form.region,
         check: form.check,
+        short: form.short,
     };
     workload.check()?;
     Ok(workload)
@@ -218,11 +234,28 @@ impl Workload {
         if self.region.trim().is_empty() {
             return invalid("it has no command for its region of interest");
         }
-        let parts = [&self.set_up, &self.warm_up, &self.region, &self.check];
-        if parts.iter().any(|part| part.contains(['\0', SEPARATOR])) {
+        let short = self.short.iter().flat_map(|short| [&short.region, &short.check]);
+        let mut parts =
+            [&self.set_up, &self.warm_up, &self.region, &self.check].into_iter().chain(short);
+        if self.short.as_ref().is_some_and(|short| short.region.trim().is_empty()) {
+            return invalid("its short form has no command for the region of interest");
+        }
+        if parts.any(|part| part.contains(['\0', SEPARATOR])) {
             return invalid("a command has a control character");
         }
         Ok(())
+    }
+
+    /// Returns the workload with the region and the check of its short form. Its machine is the same.
+    ///
+    /// # Errors
+    /// When it has none.
+    pub fn shortened(mut self) -> Result<Workload> {
+        let Some(short) = self.short.take() else {
+            return Err(SimError::data(format!("workload {}", self.name), "has no short form"));
+        };
+        (self.region, self.check) = (short.region, short.check);
+        Ok(self)
     }
 
     /// Returns what is executed before the machine is kept.
@@ -386,6 +419,11 @@ mod tests {
                 let workload = find(name, cpus).unwrap();
                 assert!(!workload.check.is_empty(), "{name}: nothing checks its results");
                 assert!(workload.request().len() <= 4096 && workload.preparation().len() <= 4000);
+                let short = workload.clone().shortened().unwrap();
+                assert!(!short.check.is_empty() && short.request().len() <= 4096, "{name}");
+                // Restored from the same machine.
+                assert_eq!(short.preparation(), workload.preparation());
+                assert_eq!((&short.root, &short.disks), (&workload.root, &workload.disks));
             }
             let error = find(name, 3).unwrap_err().to_string();
             assert!(error.contains("no form for 3 CPUs; there are: 1, 8"), "{error}");

@@ -15,6 +15,10 @@ pub const MODEL: usize = 1;
 pub const INSTRUCTIONS: usize = MODEL;
 /// Cycles in which it executed; without a model, one for each instruction.
 pub const CYCLES: usize = MODEL + 1;
+/// Cycles of waiting for instructions.
+pub const FETCH_STALL_CYCLES: usize = of_model("fetch_stall_cycles");
+/// Cycles of waiting for data.
+pub const DATA_STALL_CYCLES: usize = of_model("data_stall_cycles");
 /// Position of the first counter that only some levels of detail and models have.
 const FURTHER: usize = MODEL + ModelCounts::LEN;
 /// Branches: calls, returns and jumps, taken or not. Counted with a model only.
@@ -41,6 +45,23 @@ const FURTHER_NAMES: [&str; 7] = [
     "cache_to_cache",
     "upgrades",
 ];
+
+/// The position of a counter of the model; the build fails if there is none of that name.
+const fn of_model(name: &str) -> usize {
+    let mut at = 0;
+    while !is_same(ModelCounts::NAMES[at].as_bytes(), name.as_bytes()) {
+        at += 1;
+    }
+    MODEL + at
+}
+
+const fn is_same(one: &[u8], other: &[u8]) -> bool {
+    let mut at = 0;
+    while at < one.len() && at < other.len() && one[at] == other[at] {
+        at += 1;
+    }
+    at == one.len() && at == other.len()
+}
 
 /// Bit mask of the counters without a model.
 pub const MASK_PLAIN: u32 = 1 << TIME | 1 << INSTRUCTIONS | 1 << CYCLES;
@@ -97,6 +118,8 @@ mod tests {
     fn every_counter_has_a_name_of_its_own() {
         let mut names: Vec<&str> = (0..COUNTERS).filter_map(name).collect();
         assert_eq!((names[INSTRUCTIONS], names[CYCLES]), ("instructions", "cycles"));
+        let stalls = [names[FETCH_STALL_CYCLES], names[DATA_STALL_CYCLES]];
+        assert_eq!(stalls, ["fetch_stall_cycles", "data_stall_cycles"]);
         names.sort_unstable();
         names.dedup();
         assert_eq!((names.len(), name(COUNTERS)), (COUNTERS, None));

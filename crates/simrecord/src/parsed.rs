@@ -6,8 +6,8 @@ use crate::counters::{COUNTERS, Counts};
 use crate::reader::Stream;
 use crate::record::{
     AnnotationRow, ContextRow, Counters, CountersOf, KernelCount, LockCounts, Marker, MissCount,
-    MissCurvePoint, Record, Region, ServiceBucket, ServiceRow, ServiceTotals, ServiceWait,
-    ShadowCaches, Span, SyscallFunction, Transition, Value, Values,
+    MissCurvePoint, ProfileSlot, Record, Region, ServiceBucket, ServiceRow, ServiceTotals,
+    ServiceWait, ShadowCaches, Span, SyscallFunction, Transition, Value, Values,
 };
 
 /// A context of a region, with its counters.
@@ -89,6 +89,8 @@ pub struct ParsedServices {
     pub totals: Vec<ServiceTotals>,
     /// Places that take locks.
     pub locks: Vec<LockCounts>,
+    /// What the CPUs did over time.
+    pub profile: Vec<ProfileSlot>,
 }
 
 /// The content of a stream, in the order of the stream.
@@ -183,6 +185,7 @@ impl ParsedRecord {
             Record::SyscallFunction(function) => self.services.functions.push(*function),
             Record::ServiceTotals(totals) => self.services.totals.push(*totals),
             Record::LockPlace(place) => self.services.locks.push(*place),
+            Record::ProfileSlot(slot) => self.services.profile.push(*slot),
             Record::Notice(..) | Record::Check(_) => {}
             Record::Header(_) | Record::End(_) => return None,
         }

@@ -153,6 +153,8 @@ pub enum Record {
     ServiceTotals(ServiceTotals),
     /// A place of the kernel that takes locks.
     LockPlace(LockCounts),
+    /// What all CPUs together did in a mode in a part of a region.
+    ProfileSlot(ProfileSlot),
 }
 
 /// What is recorded, and how.
@@ -611,6 +613,27 @@ pub struct LockCounts {
     pub waited: u64,
     /// How long it was held, sum.
     pub held: u64,
+}
+
+/// A mode in a part of a region, of all CPUs together. Parts are equally long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProfileSlot {
+    /// The region.
+    pub region: u32,
+    /// The position of the mode in [`attribution::profile::Mode::ALL`].
+    pub mode: u32,
+    /// When it starts, in cycles since the region opened.
+    pub start: u64,
+    /// How long it is, in cycles.
+    pub length: u64,
+    /// Cycles in the mode.
+    pub time: u64,
+    /// Those of them that waited for instructions.
+    pub fetch_stall: u64,
+    /// Those that waited for data.
+    pub data_stall: u64,
+    /// Those that were lost in the pipeline otherwise.
+    pub pipeline_stall: u64,
 }
 
 /// All services of a region together.

@@ -11,12 +11,12 @@ use serde_json::{Map, Value as Json, json};
 use sim::Cache;
 use sim::services::{SimServices, SimServicesSettings, Work};
 use sim::watch::Watch;
-use sim::workload;
 
 use crate::console::{self, Redraw};
 use crate::options::{Format, On, ResultArgs, SIMULATED, Usage, help_with_exit_codes, online_cpus};
+use crate::pictures::PictureArgs;
 use crate::run::{OpenRun, stop_on_signals};
-use crate::simulated::{Simulated, SimulatedArgs, shell_line};
+use crate::simulated::{self, Simulated, SimulatedArgs, shell_line};
 
 /// Where does kernel time go, service by service?
 #[derive(Debug, clap::Args)]
@@ -45,11 +45,16 @@ pub struct ServicesArgs {
     /// Measure this workload instead of a command, by name or file (`irqlab sim workload` lists them)
     #[arg(long, value_name = "NAME", help_heading = SIMULATED, conflicts_with = "command")]
     workload: Option<String>,
+    /// Measure the workload's short form, which does less of the same
+    #[arg(long, help_heading = SIMULATED, requires = "workload")]
+    short: bool,
     /// The command that is measured; on sim, the guest's shell runs it
     #[arg(last = true, value_name = "CMD", required_unless_present = "workload")]
     command: Vec<String>,
     #[command(flatten)]
     results: ResultArgs,
+    #[command(flatten)]
+    pictures: PictureArgs,
     #[command(flatten, next_help_heading = SIMULATED)]
     simulated: SimulatedArgs,
 }
@@ -60,6 +65,7 @@ impl ServicesArgs {
             ("version", json!(env!("CARGO_PKG_VERSION"))),
             ("command", json!(self.command)),
             ("workload", json!(self.workload)),
+            ("short", json!(self.short)),
             ("warm_up_command", json!(self.warm_up_command)),
             ("verify", json!(self.verify)),
         ];
@@ -94,7 +100,8 @@ fn measure(
     bench: &mut (dyn ServicesBench + 'static),
 ) -> anyhow::Result<ExitCode> {
     let plan = Plan { histograms: args.histograms };
-    let measured = open.measure(&plan, context, bench, Redraw::EverySecond, |_, _| Vec::new());
+    let measured =
+        open.measure(&plan, context, bench, Redraw::EverySecond, |run, _| args.pictures.of(run));
     Ok(measured?.0)
 }
 
@@ -133,7 +140,7 @@ fn run_simulated(args: &ServicesArgs, model: Option<&str>) -> anyhow::Result<Exi
     let (prepared, work) = match &args.workload {
         Some(name) => {
             args.check_workload()?;
-            let found = workload::find(name, vcpus).map_err(|error| Usage(error.to_string()))?;
+            let found = simulated::workload(name, vcpus, args.short)?;
             let (machine, prepared) =
                 Simulated::prepare_workload(cache, guest, &found, watch, stop)?;
             settings.insert("root_sha256".to_owned(), json!(prepared.root.sha256));
@@ -155,6 +162,7 @@ fn run_simulated(args: &ServicesArgs, model: Option<&str>) -> anyhow::Result<Exi
         symbols: prepared.facts.symbols,
         guest: prepared.guest,
         on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),
+        label: args.workload.clone().unwrap_or_else(|| "command".to_owned()),
     });
     measure(args, &open, context, &mut bench)
 }

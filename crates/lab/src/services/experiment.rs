@@ -62,6 +62,7 @@ impl Experiment for Plan {
             tables::waits(window),
             tables::agreement(window),
         ];
+        tables.extend((!window.profile.is_empty()).then(|| tables::profile(window)));
         tables.extend(window.locks.as_deref().map(|locks| tables::locks(window, locks)));
         if self.histograms {
             tables.push(tables::histograms(window));

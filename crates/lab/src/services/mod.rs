@@ -6,9 +6,13 @@
 pub mod bench;
 pub mod experiment;
 pub mod in_guest;
+pub mod paper;
 pub mod sample;
 mod tables;
 
 pub use bench::ServicesBench;
 pub use experiment::{Plan, Samples};
-pub use sample::{Agreement, Class, LockStats, ServiceStats, ServicesSample, Times, WaitStats};
+pub use sample::{
+    Agreement, Class, LockStats, ProfileMode, ProfileSlot, ServiceStats, ServicesSample, Times,
+    WaitStats,
+};

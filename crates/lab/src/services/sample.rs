@@ -127,6 +127,51 @@ pub struct LockStats {
     pub held_ticks: Option<u64>,
 }
 
+/// What a CPU executes for, in a profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProfileMode {
+    /// A program.
+    User,
+    /// The kernel.
+    Kernel,
+    /// The kernel waits for a lock that another has.
+    Sync,
+    /// The idle task.
+    Idle,
+}
+
+impl ProfileMode {
+    /// The name in tables.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            ProfileMode::User => "user",
+            ProfileMode::Kernel => "kernel",
+            ProfileMode::Sync => "sync",
+            ProfileMode::Idle => "idle",
+        }
+    }
+}
+
+/// A mode in a slot of the window, of all CPUs together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProfileSlot {
+    /// The mode.
+    pub mode: ProfileMode,
+    /// When the slot starts, since the window opened.
+    pub start_ticks: u64,
+    /// How long it is.
+    pub length_ticks: u64,
+    /// Time in the mode.
+    pub ticks: u64,
+    /// That of waiting for instructions.
+    pub fetch_stall_ticks: u64,
+    /// That of waiting for data.
+    pub data_stall_ticks: u64,
+    /// That lost in the pipeline otherwise.
+    pub pipeline_stall_ticks: u64,
+}
+
 /// Two counts of the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreement {
@@ -161,6 +206,8 @@ pub struct ServicesSample {
     pub waits: Vec<WaitStats>,
     /// Places that take locks; absent if they were not measured.
     pub locks: Option<Vec<LockStats>>,
+    /// What all CPUs together did over time, in slots of equal length; empty if the bench does not know it.
+    pub profile: Vec<ProfileSlot>,
     /// Comparisons with the kernel's own counts.
     pub agreement: Vec<Agreement>,
     /// What was in force.

@@ -5,7 +5,9 @@ use plotters::style::{Color, RGBColor};
 use super::axis::Axis;
 use super::chart::{Chart, Look, room_for_names};
 use super::palette::{INK, SOFT_INK};
-use super::sheet::{Area, NARROW_BELOW, Undrawn, WORDS, short, width_of};
+use super::sheet::{
+    Area, Heading, NARROW_BELOW, Sheet, Undrawn, WORDS, draw, short, units, width_of,
+};
 
 /// Height of a bar with the room around it, pixels.
 const STEP: f64 = 24.0;
@@ -44,6 +46,29 @@ impl Bar {
 /// Height of a panel of so many bars, pixels.
 pub fn height(bars: usize) -> f64 {
     AROUND + STEP * bars as f64
+}
+
+/// Draws panels of bars under each other on a sheet of that width; `axis` as in [`draw_bars`].
+///
+/// # Errors
+/// When plotters fails.
+pub fn draw_panels(
+    heading: &Heading,
+    width: f64,
+    panels: &[(String, Vec<Bar>)],
+    axis: impl Fn(f64) -> Axis,
+) -> Result<Sheet, Undrawn> {
+    let whole: f64 = panels.iter().map(|(_, bars)| height(bars.len())).sum();
+    draw(heading, width, whole, |area| {
+        let mut top = 0.0;
+        for (title, bars) in panels {
+            let high = height(bars.len());
+            let part = area.part((0, units(top)), (units(width) as u32, units(high) as u32));
+            top += high;
+            draw_bars(&part, title, bars, &axis)?;
+        }
+        Ok(())
+    })
 }
 
 /// Draws bars into an area, the first at the top; `axis` makes the horizontal axis up to the longest.

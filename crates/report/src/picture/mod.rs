@@ -41,7 +41,7 @@ pub struct Picture {
 type Draw = fn(&Run, f64) -> Result<Option<Sheet>, Undrawn>;
 
 /// All kinds of pictures: name, tables, and what draws it; in the order of a page.
-const KINDS: [(&str, &[&str], Draw); 18] = [
+const KINDS: [(&str, &[&str], Draw); 23] = [
     ("changes", &["differences"], changes::changes),
     ("costs", &["handlers", "events"], handlers::costs),
     ("distribution", &["histograms", "handlers"], handlers::distribution),
@@ -57,15 +57,24 @@ const KINDS: [(&str, &[&str], Draw); 18] = [
     ("throughput", &["throughput"], signal::throughput),
     ("paper", &["paper"], signal::paper),
     ("regions", &["regions"], signal::regions),
-    ("services", &["services"], services::costs),
-    ("requests", &["services"], services::requests),
     ("kernels", &["kernels", "groups"], kernels::kernels),
+    ("services", &["services"], services::services),
+    ("requests", &["services"], services::requests),
+    ("profile", &["profile"], services::profile),
+    ("execution", &["execution"], services::execution),
+    ("mcpi", &["mcpi"], services::mcpi),
+    ("hidden", &["hidden_stalls"], services::hidden),
+    ("cache-misses", &["cache_misses"], services::cache_misses),
 ];
 
 /// The columns that pictures need of tables that may be long.
-const LONG: [(&str, &[&str]); 2] = [
+const LONG: [(&str, &[&str]); 3] = [
     ("detours", &["cpu", "start_ns", "length_ns", "largest_name"]),
     ("fwq_quanta", &["cpu", "start_ns", "duration_ns", "attributed_ns", "largest_name"]),
+    (
+        "profile",
+        &["workload", "model", "start_ns", "length_ns", "mode", "time_ratio", "execution_ratio"],
+    ),
 ];
 
 /// What a page needs of a table, which is seen without its rows: of a table for programs, what its pictures

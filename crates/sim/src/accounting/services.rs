@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use attribution::KernelContext;
-use simrecord::counters::Counts;
+use simrecord::counters::{Counts, TIME};
 use simrecord::parsed::ParsedServices;
-use simrecord::record::{LockCounts, ServiceTime};
+use simrecord::record::{LockCounts, ProfileSlot, ServiceTime};
 
 use super::{RegionUse, add, context_of};
 use crate::Result;
@@ -23,6 +23,8 @@ pub struct ServicesUse {
     pub locks: Vec<LockCounts>,
     /// Addresses of the functions of system calls, by number.
     pub functions: BTreeMap<u32, u64>,
+    /// What all CPUs together did over time: by start, then by mode.
+    pub profile: Vec<ProfileSlot>,
 }
 
 /// A service.
@@ -116,6 +118,15 @@ pub(super) fn services(
     for ((region, ..), place) in places {
         services.entry(region).or_default().locks.push(place);
     }
+    for slot in &parsed.profile {
+        let profile = &mut services.entry(slot.region).or_default().profile;
+        let place = (slot.start, slot.mode);
+        if profile.last().is_some_and(|last| (last.start, last.mode) >= place) {
+            // That of an earlier snapshot, whose slots may have been shorter.
+            profile.clear();
+        }
+        profile.push(*slot);
+    }
     let functions = parsed.functions.iter().map(|one| (one.number, one.address));
     let functions: BTreeMap<u32, u64> = functions.collect();
     for totals in &parsed.totals {
@@ -137,6 +148,10 @@ pub(super) fn services(
         region.cpus.iter().for_each(|cpu| add(&mut whole, &cpu.used));
         if sum != whole {
             broken.push("the counters of services do not add up to those of the CPUs".to_owned());
+        }
+        let in_profile: u64 = used.profile.iter().map(|slot| slot.time).sum();
+        if in_profile != whole[TIME] {
+            broken.push("the times of the profile do not add up to those of the CPUs".to_owned());
         }
     }
     Ok(services)

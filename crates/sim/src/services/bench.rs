@@ -32,6 +32,8 @@ pub struct SimServicesSettings {
     pub symbols: Option<Symbols>,
     /// What is true of this host or this moment only.
     pub on_host: Map<String, Json>,
+    /// The name of the machine, for progress.
+    pub label: String,
 }
 
 /// A simulated machine as a bench.
@@ -108,7 +110,7 @@ impl SimServices {
     ) -> Result<Option<(Option<ServicesItem>, GuestExit, Accounting)>, BenchError> {
         let guest = &self.settings.guest;
         let stop = || {
-            guest.progress.update(WORKLOAD, MachinePhase::Window(1), None);
+            guest.progress.update(&self.settings.label, MachinePhase::Window(1), None);
             (guest.stop)()
         };
         let ran = workload::run(
@@ -122,7 +124,7 @@ impl SimServices {
             &mut |_| {},
             &stop,
         );
-        guest.progress.done(WORKLOAD);
+        guest.progress.done(&self.settings.label);
         let Some(outcome) = ran.map_err(bench_error)? else { return Ok(None) };
         if let Some(failure) = outcome.failure() {
             return Err(BenchError::Failed(failure));
@@ -140,16 +142,17 @@ impl SimServices {
     }
 }
 
-/// The machine of a workload, for progress.
-const WORKLOAD: &str = "workload";
-
-impl ServicesBench for SimServices {
-    fn measure(&mut self) -> Result<Option<ServicesSample>, BenchError> {
+impl SimServices {
+    /// Measures, and hands in what was recorded, too: it also has what is not of a service.
+    ///
+    /// # Errors
+    /// As [`ServicesBench::measure`].
+    pub fn measure_recorded(&mut self) -> Result<Option<(ServicesSample, Accounting)>, BenchError> {
         let settings = &self.settings;
         let ran = match &settings.work {
             Work::Command(request) => {
                 let request = Request::Services(request.clone());
-                let expected = Expected { label: "command", window_cycles: None };
+                let expected = Expected { label: &settings.label, window_cycles: None };
                 let ran = settings.guest.run::<ServicesResponse>(&request, expected)?;
                 ran.map(|(response, exit, account)| (response.window, exit, account))
             }
@@ -162,6 +165,13 @@ impl ServicesBench for SimServices {
         let locks = settings.guest.watch.locks;
         let sample = sample_of(&account, window.as_ref(), symbols, self.clock_hz(), locks);
         self.settings.on_host.insert("command".to_owned(), json!({ "wall_ns": wall_ns }));
-        sample.map(Some).map_err(BenchError::Failed)
+        let sample = sample.map_err(BenchError::Failed)?;
+        Ok(Some((sample, account)))
+    }
+}
+
+impl ServicesBench for SimServices {
+    fn measure(&mut self) -> Result<Option<ServicesSample>, BenchError> {
+        Ok(self.measure_recorded()?.map(|(sample, _)| sample))
     }
 }

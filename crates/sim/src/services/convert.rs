@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use attribution::{FaultKind, KernelContext, LockKind, SYSCALL_32};
+use attribution::{FaultKind, KernelContext, LockKind, Mode, SYSCALL_32};
 use lab::services::in_guest::ServicesItem;
-use lab::services::{Agreement, Class, LockStats, ServiceStats, ServicesSample, Times, WaitStats};
+use lab::services::{
+    Agreement, Class, LockStats, ProfileMode, ProfileSlot, ServiceStats, ServicesSample, Times,
+    WaitStats,
+};
 use plugin::symbols::wait_name;
 use serde_json::{Map, json};
 use simrecord::counters::{COUNTERS, TIME, name};
@@ -53,6 +56,7 @@ pub(super) fn sample_of(
         counters: counted.iter().filter_map(|&at| name(at)).map(str::to_owned).collect(),
         services: merged,
         waits: waits(used, &names),
+        profile: profile(used),
         locks: has_locks.then(|| locks(used, &names)),
         ..ServicesSample::default()
     };
@@ -68,6 +72,25 @@ pub(super) fn sample_of(
     }
     sample.agreement = agreement(used, window, &names);
     Ok(sample)
+}
+
+/// What the CPUs did over time.
+fn profile(used: &ServicesUse) -> Vec<ProfileSlot> {
+    let slot = |one: &simrecord::record::ProfileSlot| ProfileSlot {
+        mode: match Mode::ALL.get(one.mode as usize) {
+            Some(Mode::User) => ProfileMode::User,
+            Some(Mode::Sync) => ProfileMode::Sync,
+            Some(Mode::Idle) => ProfileMode::Idle,
+            Some(Mode::Kernel) | None => ProfileMode::Kernel,
+        },
+        start_ticks: one.start,
+        length_ticks: one.length,
+        ticks: one.time,
+        fetch_stall_ticks: one.fetch_stall,
+        data_stall_ticks: one.data_stall,
+        pipeline_stall_ticks: one.pipeline_stall,
+    };
+    used.profile.iter().map(slot).collect()
 }
 
 /// What names need.

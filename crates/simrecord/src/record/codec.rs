@@ -3,9 +3,9 @@
 use super::{
     AccessStream, AnnotationRow, BYTES, CACHES, CPUS_MAX, Check, ContextRow, Counters, CountersOf,
     Detail, End, FORMAT_VERSION, Group, Header, IrqName, KernelCount, LockCounts, MAGIC, Marker,
-    MissCount, MissCurvePoint, MissKind, Notice, Record, RecordError, Region, Roi, ServiceBucket,
-    ServiceRow, ServiceTime, ServiceTotals, ServiceWait, ShadowCaches, Span, SyscallFunction, Task,
-    Transition, Value, Values, ValuesKind,
+    MissCount, MissCurvePoint, MissKind, Notice, ProfileSlot, Record, RecordError, Region, Roi,
+    ServiceBucket, ServiceRow, ServiceTime, ServiceTotals, ServiceWait, ShadowCaches, Span,
+    SyscallFunction, Task, Transition, Value, Values, ValuesKind,
 };
 use crate::counters::COUNTERS;
 
@@ -73,6 +73,7 @@ impl Record {
             Record::SyscallFunction(record) => of(record),
             Record::ServiceTotals(record) => of(record),
             Record::LockPlace(record) => of(record),
+            Record::ProfileSlot(record) => of(record),
         }
     }
 
@@ -120,6 +121,7 @@ impl Record {
             SyscallFunction::KIND => Record::SyscallFunction(of(cpu, words)?),
             ServiceTotals::KIND => Record::ServiceTotals(of(cpu, words)?),
             LockCounts::KIND => Record::LockPlace(of(cpu, words)?),
+            ProfileSlot::KIND => Record::ProfileSlot(of(cpu, words)?),
             _ => return Err(RecordError::Kind(kind)),
         })
     }
@@ -617,6 +619,34 @@ impl Encoding for SyscallFunction {
 
     fn from_words(_: u32, words: &Words) -> Option<SyscallFunction> {
         Some(SyscallFunction { number: small(words[0])?, address: words[1] })
+    }
+}
+
+impl Encoding for ProfileSlot {
+    const KIND: u32 = 32;
+
+    fn to_words(&self) -> (u32, Words) {
+        let ProfileSlot { region, mode, start, length, time, .. } = *self;
+        let place = u64::from(region) << 32 | u64::from(mode);
+        let stalls = [self.fetch_stall, self.data_stall, self.pipeline_stall];
+        (0, [place, start, length, time, stalls[0], stalls[1], stalls[2]])
+    }
+
+    fn from_words(_: u32, words: &Words) -> Option<ProfileSlot> {
+        let [place, start, length, time, fetch_stall, data_stall, pipeline_stall] = *words;
+        let (region, mode) = ((place >> 32) as u32, place as u32);
+        let is_mode = (mode as usize) < attribution::profile::Mode::ALL.len();
+        let slot = ProfileSlot {
+            region,
+            mode,
+            start,
+            length,
+            time,
+            fetch_stall,
+            data_stall,
+            pipeline_stall,
+        };
+        is_mode.then_some(slot)
     }
 }
 

@@ -144,7 +144,7 @@ fn changed(name: &str, changes: &[String]) -> Result<SystemModel, Usage> {
 fn measure_part(args: &ReproduceArgs, item: &Item<'_>, stop: &Stop) -> ItemResult {
     let part = &item.part;
     let guest = GuestArgs {
-        limit: Some(args.limit),
+        limit: Some(args.limit()),
         append: part.append.clone(),
         net: part.cards(),
         ..GuestArgs::default()

@@ -114,7 +114,7 @@ fn measure(
     };
     let kernel = KernelArgs { kernel: None, modules: None, flavour: Some(FlavourName::Full) };
     let guest =
-        GuestArgs { kernel, net: Some(CARDS), limit: Some(args.limit), ..GuestArgs::default() };
+        GuestArgs { kernel, net: Some(CARDS), limit: Some(args.limit()), ..GuestArgs::default() };
     let disk = if name == HAS_SCSI { SCSI } else { IDE };
     let prepared = Simulated::prepare(cache, &guest, 1, watch, stop.clone(), |machine| {
         add_disk(machine, true, disk)

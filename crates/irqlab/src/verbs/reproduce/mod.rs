@@ -5,6 +5,7 @@ mod handlers_ia32;
 mod noise_t1;
 mod parts;
 mod signal_afterburner;
+mod simos_1995;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -26,12 +27,14 @@ use crate::simulated::JobsArgs;
   irqlab reproduce handlers-ia32 --models p3-1266,p4-1800               two of its six machines; minutes each
   sudo irqlab reproduce signal-afterburner                              on this machine; some minutes
   irqlab reproduce noise-t1                                             seven machines of eight CPUs; minutes
-  irqlab reproduce signal-afterburner --on sim:r4400-1994               in simulated machines; half an hour"))]
+  irqlab reproduce signal-afterburner --on sim:r4400-1994               in simulated machines; half an hour
+  irqlab reproduce simos-1995 --workload database --short               less of one workload; some ten minutes
+  irqlab reproduce simos-1995                                           three workloads, all machines; hours"))]
 pub struct ReproduceArgs {
     /// The paper
     paper: PaperName,
     /// footprint-1999, handlers-ia32: models of machines, in order [default: the paper's; for footprint-1999
-    /// also r4400-1994,p3-600,zen3]; noise-t1: one [default: t1]
+    /// also r4400-1994,p3-600,zen3]; noise-t1: one [default: t1]; simos-1995: some of its four machines
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     models: Vec<String>,
     /// footprint-1999: maximum number of treatment repetitions of each series, and of control repetitions;
@@ -53,9 +56,19 @@ pub struct ReproduceArgs {
     /// Chooses the order of lines and points, and the times of interrupts and events
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// Kill a machine after this time on the host's clock
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1h")]
-    limit: Duration,
+    /// Kill a machine after this time on the host's clock [default: 1h; simos-1995: 6h]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    limit: Option<Duration>,
+    /// simos-1995: workloads, in order [default: progdev,database,engineering]
+    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    workload: Vec<String>,
+    /// simos-1995: measure the short forms of the workloads, which do less of the same
+    #[arg(long)]
+    short: bool,
+    /// simos-1995: what to measure: the machines; in-order cores with the caches of later machines (Figure 4.5);
+    /// caches of several sizes, with classes of misses (Figures 4.6, 4.7, 5.3) [default: all]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
+    parts: Vec<simos_1995::Part>,
     #[command(flatten)]
     jobs: JobsArgs,
     #[command(flatten)]
@@ -79,6 +92,10 @@ enum PaperName {
     /// Interrupt, poll or clock (Tables 1 to 3, section 8.3)
     #[value(name = "signal-afterburner")]
     SignalAfterburner,
+    /// Where kernel time goes on machines of three years and on eight CPUs (Tables 4.2, 4.8, 5.2, 5.4,
+    /// Figures 4.1, 4.3 to 4.7, 5.1, 5.3)
+    #[value(name = "simos-1995")]
+    Simos1995,
 }
 
 /// Models that stand for the machines of footprint-1999, and newer ones.
@@ -92,12 +109,18 @@ impl ReproduceArgs {
         }
     }
 
+    /// How long a machine may run.
+    fn limit(&self) -> Duration {
+        let hours = if self.paper == PaperName::Simos1995 { 6 } else { 1 };
+        self.limit.unwrap_or(Duration::from_secs(hours * 3600))
+    }
+
     /// How often each is repeated.
     fn repetitions(&self) -> anyhow::Result<u32> {
         let (range, default) = match self.paper {
             PaperName::Footprint1999 => (24..=100_000, 32),
             // One window of each condition: intervals come from its batches.
-            PaperName::HandlersIa32 | PaperName::NoiseT1 => (1..=1, 1),
+            PaperName::HandlersIa32 | PaperName::NoiseT1 | PaperName::Simos1995 => (1..=1, 1),
             PaperName::SignalAfterburner => (2..=1000, if self.is_simulated() { 2 } else { 3 }),
         };
         let number = self.repetitions.unwrap_or(default);
@@ -115,7 +138,7 @@ impl ReproduceArgs {
 
     /// Refuses options of another paper.
     fn check(&self) -> anyhow::Result<()> {
-        let of_others = match self.paper {
+        let mut of_others = match self.paper {
             PaperName::Footprint1999 => vec![
                 ("--duration", self.duration.is_some()),
                 ("--cpus", self.cpus.is_some()),
@@ -136,7 +159,20 @@ impl ReproduceArgs {
                 ("--pictures", self.pictures.are_wanted()),
             ],
             PaperName::SignalAfterburner => vec![("--models", !self.models.is_empty())],
+            PaperName::Simos1995 => vec![
+                ("--repetitions", self.repetitions.is_some()),
+                ("--duration", self.duration.is_some()),
+                ("--cpus", self.cpus.is_some()),
+                ("--on", self.on.is_some()),
+            ],
         };
+        if self.paper != PaperName::Simos1995 {
+            of_others.extend([
+                ("--workload", !self.workload.is_empty()),
+                ("--short", self.short),
+                ("--parts", !self.parts.is_empty()),
+            ]);
+        }
         match of_others.into_iter().find(|(_, is_given)| *is_given) {
             Some((option, _)) => bail!(Usage(format!("{option} is for another paper"))),
             None => Ok(()),
@@ -152,6 +188,7 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
         PaperName::Footprint1999 => footprint_1999::run(args),
         PaperName::HandlersIa32 => handlers_ia32::run(args),
         PaperName::NoiseT1 => noise_t1::run(args),
+        PaperName::Simos1995 => simos_1995::run(args),
     }
 }
 
@@ -160,6 +197,7 @@ fn add(to: &str, of: &[(&str, &str)], from: Table, tables: &mut Vec<Table>) {
     let front = |(name, _): &(&str, &str)| {
         let doc = match *name {
             "model" => "Model of the simulated machine.",
+            "workload" => "The workload.",
             _ => "Guest in which it was measured.",
         };
         Column::new(name, Kind::Text, doc).priority(101).key()

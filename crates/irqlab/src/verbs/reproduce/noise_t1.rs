@@ -121,7 +121,7 @@ fn under_kernel(
     };
     let guest = GuestArgs {
         append: append.iter().map(|&word| word.to_owned()).collect(),
-        limit: Some(args.limit),
+        limit: Some(args.limit()),
         ..GuestArgs::default()
     };
     let prepared = Simulated::prepare(cache, &guest, VCPUS, watch, stop.clone(), |_| Ok(()))?;
@@ -159,7 +159,7 @@ fn without_kernel(args: &ReproduceArgs, name: &str, stop: &Stop) -> anyhow::Resu
         repetitions: REPETITIONS,
         threshold_ns: QUANTUM_NS,
         model: Some(model),
-        limits: Limits { wall: args.limit, ..Limits::default() },
+        limits: Limits { wall: args.limit(), ..Limits::default() },
         seed: args.seed,
     };
     let stop = stop.clone();

@@ -76,7 +76,7 @@ fn prepare_simulated(
         work_additions: 0,
         windows,
     };
-    let (bench, host) = machine.bench(&SimulatedArgs::plain(args.jobs, args.limit), open)?;
+    let (bench, host) = machine.bench(&SimulatedArgs::plain(args.jobs, args.limit()), open)?;
     let clock_hz = bench.clock_hz().context("the model has no clock")?;
     Ok(Prepared {
         bench: Box::new(bench),

@@ -11,7 +11,7 @@ const CACHES: [&str; 4] = ["L1I", "L1D", "L2", "L3"];
 const PLACES_MAX: usize = 50;
 
 /// Bit of a class's key: user mode missed.
-const BY_USER: u64 = 1 << 8;
+pub(in crate::verbs) const BY_USER: u64 = 1 << 8;
 
 /// Why there are no tables: where contexts are not known, all misses would be the kernel's.
 pub fn absent(account: &Accounting) -> Option<Absence> {
@@ -52,11 +52,13 @@ fn of(account: &Accounting, sort: MissKind) -> impl Iterator<Item = &MissCount> 
     account.misses.iter().filter(move |one| one.kind == sort)
 }
 
-fn cache(one: &MissCount) -> &'static str {
+/// The name of the cache.
+pub(in crate::verbs) fn cache(one: &MissCount) -> &'static str {
     CACHES.get(one.cache as usize).copied().unwrap_or("")
 }
 
-fn class(key: u64) -> &'static str {
+/// The class in the key of [`MissKind::Class`].
+pub(in crate::verbs) fn class(key: u64) -> &'static str {
     match MissClass::ALL.get((key & (BY_USER - 1)) as usize) {
         Some(MissClass::Cold) => "cold",
         Some(MissClass::SameSelf) => "self",

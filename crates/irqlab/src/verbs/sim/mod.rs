@@ -9,7 +9,7 @@ mod cache;
 mod contexts;
 mod diff;
 mod facts;
-mod misses;
+pub(in crate::verbs) mod misses;
 mod rootfs;
 mod shadow_caches;
 mod terminal;

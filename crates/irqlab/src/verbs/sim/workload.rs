@@ -36,6 +36,9 @@ pub struct WorkloadArgs {
     /// CPUs of the simulated machine, of which the workload has a form
     #[arg(long, value_name = "N", default_value_t = 1)]
     vcpus: u32,
+    /// Run its short form, which does less of the same
+    #[arg(long)]
+    short: bool,
     /// How the model is run [default: timed if it runs the model, else ooo]
     #[arg(long, value_enum, value_name = "LEVEL")]
     detail: Option<ModelDetail>,
@@ -88,7 +91,7 @@ pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
         console::print(&list()?)?;
         return Ok(ExitCode::SUCCESS);
     };
-    let found = workload::find(name, args.vcpus).map_err(|error| Usage(error.to_string()))?;
+    let found = simulated::workload(name, args.vcpus, args.short)?;
     let watch = args.watch(cache)?;
     let mut open = OpenRun::if_asked(&args.results)?;
     let qemu = qemu::find(cache)?;

@@ -5,6 +5,7 @@ mod agreement;
 mod histograms;
 mod locks;
 mod modes;
+mod profile;
 mod services;
 mod waits;
 
@@ -13,6 +14,7 @@ pub(super) use agreement::agreement;
 pub(super) use histograms::histograms;
 pub(super) use locks::locks;
 pub(super) use modes::modes;
+pub(super) use profile::profile;
 pub(super) use services::services;
 pub(super) use waits::waits;
 
@@ -21,11 +23,11 @@ use record::{Column, Kind, Value};
 use super::sample::{Class, ServiceStats, ServicesSample};
 
 /// Counters that show the cost of memory.
-const CYCLES: &str = "cycles";
-const INSTRUCTIONS: &str = "instructions";
-const FETCH_STALL: &str = "fetch_stall_cycles";
-const DATA_STALL: &str = "data_stall_cycles";
-const PIPELINE_STALL: &str = "pipeline_stall_cycles";
+pub(super) const CYCLES: &str = "cycles";
+pub(super) const INSTRUCTIONS: &str = "instructions";
+pub(super) const FETCH_STALL: &str = "fetch_stall_cycles";
+pub(super) const DATA_STALL: &str = "data_stall_cycles";
+pub(super) const PIPELINE_STALL: &str = "pipeline_stall_cycles";
 
 /// The columns that name a service.
 fn key_columns() -> [Column; 2] {
@@ -45,18 +47,18 @@ fn key_values(class: Class, service: &str) -> [Value; 2] {
 
 impl ServicesSample {
     /// A counter of a service; absent if the bench does not count it.
-    fn count(&self, service: &ServiceStats, name: &str) -> Option<u64> {
+    pub(super) fn count(&self, service: &ServiceStats, name: &str) -> Option<u64> {
         service.counters.get(self.counter(name)?).copied()
     }
 
     /// The sum of a counter over services.
-    fn sum(&self, name: &str, of: impl Fn(&ServiceStats) -> bool) -> Option<u64> {
+    pub(super) fn sum(&self, name: &str, of: impl Fn(&ServiceStats) -> bool) -> Option<u64> {
         let services = self.services.iter().filter(|service| of(service));
         services.map(|service| self.count(service, name)).sum()
     }
 
     /// The time of services, in ticks; absent if none has one.
-    fn ticks(&self, of: impl Fn(&ServiceStats) -> bool) -> Option<u64> {
+    pub(super) fn ticks(&self, of: impl Fn(&ServiceStats) -> bool) -> Option<u64> {
         let services = self.services.iter().filter(|service| of(service));
         let ticks: Vec<u64> = services.filter_map(|service| service.self_ticks).collect();
         (!ticks.is_empty()).then(|| ticks.iter().sum())

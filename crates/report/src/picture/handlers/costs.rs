@@ -7,10 +7,10 @@ use record::{Run, Table};
 use super::{conditions, context, largest, left_out, panel_title, text};
 use crate::human::{self, Quantity};
 use crate::picture::axis::Axis;
-use crate::picture::bars::{Bar, draw_bars, height};
+use crate::picture::bars::{Bar, draw_panels};
 use crate::picture::palette::{BLUE, GREY, ORANGE, SKY, VERMILION};
 use crate::picture::rows;
-use crate::picture::sheet::{Entry, Heading, Sheet, Undrawn, draw, units};
+use crate::picture::sheet::{Entry, Heading, Sheet, Undrawn};
 use crate::row::Row;
 
 /// Most contexts of a condition.
@@ -143,18 +143,6 @@ pub fn costs(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
                       handlers of the run."
                 .to_owned(),
     };
-    let whole: f64 = panels.iter().map(|(_, bars)| height(bars.len())).sum();
-    let sheet = draw(&heading, width, whole, |area| {
-        let mut top = 0.0;
-        for (title, bars) in &panels {
-            let high = height(bars.len());
-            let part = area.part((0, units(top)), (units(width) as u32, units(high) as u32));
-            top += high;
-            draw_bars(&part, title, bars, |most| {
-                Axis::linear("share of CPU time", Quantity::Share, 0.0, most)
-            })?;
-        }
-        Ok(())
-    })?;
-    Ok(Some(sheet))
+    let axis = |most| Axis::linear("share of CPU time", Quantity::Share, 0.0, most);
+    draw_panels(&heading, width, &panels, axis).map(Some)
 }

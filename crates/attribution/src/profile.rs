@@ -1,0 +1,206 @@
+//! What a CPU does over time: a profile in slots of equal length, which get longer as a region does.
+
+use crate::kernel_context::KernelContext;
+use crate::ledger::Counts;
+
+/// Most slots; with more, two become one.
+pub const SLOTS_MAX: usize = 512;
+/// Length of a slot at first, in units of the time axis.
+const SLOT_FIRST: u64 = 1 << 14;
+
+/// What a CPU executes for, in a profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// A program.
+    User,
+    /// The kernel.
+    Kernel,
+    /// The kernel waits for a lock that another has.
+    Sync,
+    /// The idle task.
+    Idle,
+}
+
+impl Mode {
+    /// All modes, in the order of their numbers.
+    pub const ALL: [Mode; 4] = [Mode::User, Mode::Kernel, Mode::Sync, Mode::Idle];
+
+    /// The mode of a context.
+    #[must_use]
+    pub fn of(context: KernelContext) -> Mode {
+        match context {
+            KernelContext::User(_) => Mode::User,
+            KernelContext::Idle => Mode::Idle,
+            KernelContext::LockWait(_) => Mode::Sync,
+            _ => Mode::Kernel,
+        }
+    }
+}
+
+/// The profile of a CPU in a region: counters by slot and mode.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Profile<const N: usize> {
+    /// Length of a slot; 0 before the first charge.
+    length: u64,
+    slots: Vec<[Counts<N>; Mode::ALL.len()]>,
+}
+
+impl<const N: usize> Profile<N> {
+    /// Charges what a CPU counted from `from` to `from + time`, on the time axis from the opening of the
+    /// region: evenly over that time.
+    pub fn charge(&mut self, mode: Mode, from: u64, time: u64, amount: &Counts<N>) {
+        if time == 0 && amount.iter().all(|count| *count == 0) {
+            return;
+        }
+        self.length = self.length.max(SLOT_FIRST);
+        let last = from.saturating_add(time.saturating_sub(1));
+        while last / self.length >= SLOTS_MAX as u64 {
+            self.double();
+        }
+        let (first, last) = ((from / self.length) as usize, (last / self.length) as usize);
+        if self.slots.len() <= last {
+            self.slots.resize(last + 1, [[0; N]; Mode::ALL.len()]);
+        }
+        let mut charged = [0; N];
+        for slot in first..=last {
+            let end = (slot as u64 + 1).saturating_mul(self.length).min(from.saturating_add(time));
+            let elapsed = end.saturating_sub(from);
+            for (at, charged) in charged.iter_mut().enumerate() {
+                // The last slot gets what rounding has left.
+                let due = match slot == last {
+                    true => amount[at],
+                    false => share(amount[at], elapsed, time),
+                };
+                self.slots[slot][mode as usize][at] += due - *charged;
+                *charged = due;
+            }
+        }
+    }
+
+    /// Makes slots twice as long.
+    fn double(&mut self) {
+        self.length = self.length.saturating_mul(2);
+        let merged = self.slots.chunks(2).map(|pair| {
+            let mut sum = pair[0];
+            for other in &pair[1..] {
+                for (to, more) in sum.iter_mut().flatten().zip(other.iter().flatten()) {
+                    *to += more;
+                }
+            }
+            sum
+        });
+        self.slots = merged.collect();
+    }
+
+    /// Joins profiles of several CPUs; slots get the length of the longest ones.
+    #[must_use]
+    pub fn joined<'p>(profiles: impl Iterator<Item = &'p Profile<N>>) -> Profile<N> {
+        let mut all = Profile::default();
+        for profile in profiles {
+            let mut profile = profile.clone();
+            if all.length == 0 || profile.length == 0 {
+                all = if profile.length == 0 { all } else { profile };
+                continue;
+            }
+            while profile.length < all.length {
+                profile.double();
+            }
+            while all.length < profile.length {
+                all.double();
+            }
+            if all.slots.len() < profile.slots.len() {
+                all.slots.resize(profile.slots.len(), [[0; N]; Mode::ALL.len()]);
+            }
+            let to = all.slots.iter_mut().flatten().flatten();
+            to.zip(profile.slots.iter().flatten().flatten()).for_each(|(to, more)| *to += more);
+        }
+        all
+    }
+
+    /// Length of a slot, in units of the time axis; 0 if nothing was charged.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Counters of each slot, in order, by mode in the order of [`Mode::ALL`].
+    #[must_use]
+    pub fn slots(&self) -> &[[Counts<N>; Mode::ALL.len()]] {
+        &self.slots
+    }
+}
+
+/// `count * elapsed / time`, rounded down.
+fn share(count: u64, elapsed: u64, time: u64) -> u64 {
+    (u128::from(count) * u128::from(elapsed) / u128::from(time.max(1))) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn total<const N: usize>(profile: &Profile<N>) -> Counts<N> {
+        let mut sum = [0; N];
+        for counts in profile.slots().iter().flatten() {
+            sum.iter_mut().zip(counts).for_each(|(to, more)| *to += more);
+        }
+        sum
+    }
+
+    #[test]
+    fn a_long_time_is_spread_over_its_slots() {
+        let mut profile = Profile::<2>::default();
+        profile.charge(Mode::User, 0, SLOT_FIRST / 2, &[SLOT_FIRST / 2, 7]);
+        profile.charge(Mode::Kernel, SLOT_FIRST / 2, 2 * SLOT_FIRST, &[2 * SLOT_FIRST, 9]);
+        let half = SLOT_FIRST / 2;
+        let time = |mode: Mode| -> Vec<u64> {
+            profile.slots().iter().map(|slot| slot[mode as usize][0]).collect()
+        };
+        assert_eq!(time(Mode::User), [half, 0, 0]);
+        assert_eq!(time(Mode::Kernel), [half, SLOT_FIRST, half]);
+        assert_eq!(total(&profile), [half + 2 * SLOT_FIRST, 16]);
+    }
+
+    #[test]
+    fn slots_get_longer_and_stay_few() {
+        let mut profile = Profile::<1>::default();
+        let step = SLOT_FIRST;
+        for number in 0..4 * SLOTS_MAX as u64 {
+            profile.charge(Mode::User, number * step, step, &[step]);
+        }
+        assert_eq!((profile.length(), profile.slots().len()), (4 * SLOT_FIRST, SLOTS_MAX));
+        assert!(profile.slots().iter().all(|slot| slot[0] == [4 * SLOT_FIRST]));
+        // A single gap as long as a lifetime is no more.
+        profile.charge(Mode::Idle, 4 * SLOTS_MAX as u64 * step, u64::MAX / 4, &[1]);
+        assert!(profile.slots().len() <= SLOTS_MAX);
+    }
+
+    #[test]
+    fn profiles_of_several_cpus_are_joined() {
+        let of = |time: u64| {
+            let mut profile = Profile::<1>::default();
+            profile.charge(Mode::Kernel, 0, time, &[time]);
+            profile
+        };
+        let (short, long) = (of(3 * SLOT_FIRST), of(2 * SLOTS_MAX as u64 * SLOT_FIRST));
+        let joined = Profile::joined([&short, &Profile::default(), &long].into_iter());
+        assert_eq!(joined.length(), long.length());
+        assert_eq!(total(&joined)[0], total(&short)[0] + total(&long)[0]);
+        assert_eq!(joined.slots()[0][Mode::Kernel as usize], [2 * joined.length()]);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost(charges in prop::collection::vec((0..3 * SLOT_FIRST, 0..1000_u64), 0..200)) {
+            let (mut profile, mut at, mut whole) = (Profile::<2>::default(), 0, [0, 0]);
+            for (time, count) in charges {
+                profile.charge(Mode::User, at, time, &[time, count]);
+                at += time;
+                whole = [whole[0] + time, whole[1] + count];
+            }
+            prop_assert_eq!(total(&profile), whole);
+        }
+    }
+}

@@ -1,0 +1,464 @@
+//! `reproduce simos-1995`: where kernel time goes for three workloads, on machines of three years and on eight
+//! CPUs.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow};
+use clap::ValueEnum;
+use lab::experiment::{Bench, Experiment};
+use lab::services::paper::{
+    ClassifiedMisses, MachineRun, MissCosts, Paper, Role, findings, tables,
+};
+use lab::services::{Plan, Samples};
+use live::window::Stop;
+use machine::SystemModel;
+use record::{Absence, Run, SCHEMA, Table, Value};
+use serde_json::{Map, Value as Json, json};
+use sim::models::Model;
+use sim::parallel::for_each;
+use sim::services::{SimServices, SimServicesSettings, Work};
+use sim::watch::{Detail, Watch};
+use sim::workload::Prepared;
+use sim::{Accounting, Cache, MissKind};
+
+use super::{ReproduceArgs, add};
+use crate::console;
+use crate::options::Usage;
+use crate::run::{OpenRun, STOPPED, stop_on_signals};
+use crate::simulated::{self, GuestArgs, ModelDetail, Simulated, model};
+use crate::verbs::sim::misses::{BY_USER, cache, class};
+
+/// Sizes of L1I and of L1D, and of L2, from those of the machine of 1994 to those of 1998 (Table 3.1), KiB.
+const SIZES_KIB: [(u64, u64); 3] = [(16, 1024), (32, 2048), (64, 4096)];
+/// Lines and ways of these caches: the captions of Figures 4.6 and 4.7.
+const SHAPES: [&str; 6] =
+    ["l1i.line=64B", "l1i.ways=2", "l1d.line=32B", "l1d.ways=2", "l2.line=128B", "l2.ways=2"];
+/// CPUs of the multiprocessor (section 3.5).
+const CPUS: u32 = 8;
+/// Tables of a machine that go into the run.
+const TABLES: [&str; 4] = ["services", "modes", "waits", "agreement"];
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Part {
+    /// The machines themselves
+    Machines,
+    /// The core of 1994 with the caches of 1996 and 1998
+    InOrder,
+    /// Caches of three sizes, with misses by class
+    Caches,
+}
+
+/// A machine that runs a workload.
+struct Item {
+    workload: String,
+    /// The model that is loaded, with changes.
+    base: String,
+    changes: Vec<String>,
+    /// The model that it is for.
+    model: String,
+    cpus: u32,
+    role: Role,
+}
+
+impl Item {
+    /// Its name for the user.
+    fn label(&self) -> String {
+        let Item { workload, model, .. } = self;
+        match self.role {
+            Role::Machine => format!("{workload}, {model}"),
+            Role::InOrder => format!("{workload}, in order with the caches of {model}"),
+            Role::Caches { l1_bytes, l2_bytes } => {
+                let kib = |bytes: u64| bytes >> 10;
+                format!("{workload}, {model} with {} and {} KiB", kib(l1_bytes), kib(l2_bytes))
+            }
+        }
+    }
+
+    fn model(&self, cache: &Cache) -> anyhow::Result<Model> {
+        let classifies = matches!(self.role, Role::Caches { .. });
+        let detail = classifies.then_some(ModelDetail::Ooo);
+        model(cache, &self.base, &self.changes, detail)
+    }
+}
+
+/// The changes that give the machine of 1994 the caches and the memory of another.
+fn caches_of(other: &SystemModel) -> Vec<String> {
+    let levels = [("l1i", &other.l1i), ("l1d", &other.l1d), ("l2", &other.l2)];
+    let level = |(name, level): (&str, &machine::schema::LevelModel)| {
+        let cache = &level.cache;
+        [
+            format!("{name}.size_bytes={}", cache.size_bytes),
+            format!("{name}.ways={}", cache.ways),
+            format!("{name}.line_bytes={}", cache.line_bytes),
+        ]
+    };
+    let waits = &other.latencies;
+    let mut changes: Vec<String> = levels.into_iter().flat_map(level).collect();
+    changes.extend([
+        format!("clock_hz={}", other.clock_hz),
+        format!("l2_hit_cycles={}", waits.l2_hit_cycles),
+        format!("memory_cycles={}", waits.memory_cycles),
+        format!("tlb_miss_cycles={}", waits.tlb_miss_cycles),
+    ]);
+    changes
+}
+
+/// The machines of a workload, those that were asked for.
+fn items(
+    args: &ReproduceArgs,
+    paper: &Paper,
+    cache: &Cache,
+    workload: &str,
+) -> anyhow::Result<Vec<Item>> {
+    let is_wanted =
+        |name: &str| args.models.is_empty() || args.models.iter().any(|one| one == name);
+    let has = |part: Part| args.parts.is_empty() || args.parts.contains(&part);
+    let [first, later @ ..] = &paper.machines;
+    let item = |model: &str, cpus: u32, role: Role| Item {
+        workload: workload.to_owned(),
+        base: model.to_owned(),
+        changes: Vec::new(),
+        model: model.to_owned(),
+        cpus,
+        role,
+    };
+    let sizes = |model: &str, cpus: u32| {
+        let one = |(l1_kib, l2_kib): (u64, u64)| {
+            let (l1_bytes, l2_bytes) = (l1_kib << 10, l2_kib << 10);
+            let changes = [("l1i", l1_bytes), ("l1d", l1_bytes), ("l2", l2_bytes)];
+            let sizes = changes.map(|(name, bytes)| format!("{name}.size_bytes={bytes}"));
+            let changes = SHAPES.iter().map(|&one| one.to_owned()).chain(sizes).collect();
+            Item { changes, ..item(model, cpus, Role::Caches { l1_bytes, l2_bytes }) }
+        };
+        SIZES_KIB.map(one)
+    };
+    let multi = &paper.multiprocessor;
+    let mut all = Vec::new();
+    if has(Part::Machines) {
+        let machines = paper.machines.iter().filter(|name| is_wanted(name));
+        all.extend(machines.map(|name| item(name, 1, Role::Machine)));
+    }
+    if has(Part::InOrder) {
+        for name in later.iter().filter(|name| is_wanted(name)) {
+            let other = model(cache, name, &[], None)?.model;
+            let changes = caches_of(&other);
+            all.push(Item { base: first.clone(), changes, ..item(name, 1, Role::InOrder) });
+        }
+    }
+    if has(Part::Caches) && is_wanted(first) {
+        all.extend(sizes(first, 1));
+    }
+    if is_wanted(multi) {
+        if has(Part::Machines) {
+            all.push(item(multi, CPUS, Role::Machine));
+        }
+        if has(Part::Caches) {
+            all.extend(sizes(multi, CPUS));
+        }
+    }
+    Ok(all)
+}
+
+/// What was measured on a machine.
+struct Measured {
+    run: MachineRun,
+    tables: Vec<Table>,
+    settings: Map<String, Json>,
+    warnings: Vec<String>,
+}
+
+/// The results of all machines.
+#[derive(Default)]
+struct Gathered {
+    runs: Vec<MachineRun>,
+    tables: Vec<Table>,
+    absent: Vec<Absence>,
+    warnings: Vec<String>,
+    host: Map<String, Json>,
+    machines: Map<String, Json>,
+    complete: bool,
+    failure: Option<anyhow::Error>,
+}
+
+/// Measures, prints, records.
+pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
+    let paper = Paper::simos_1995().context("papers/simos-1995.toml")?;
+    let workloads: Vec<String> = match args.workload.is_empty() {
+        true => paper.workloads().map(str::to_owned).collect(),
+        false => args.workload.clone(),
+    };
+    let known = || paper.machines.iter().chain([&paper.multiprocessor]);
+    if let Some(other) = args.models.iter().find(|name| !known().any(|one| one == *name)) {
+        let names: Vec<&str> = known().map(String::as_str).collect();
+        return Err(Usage(format!("--models {other}: simos-1995 has {}", names.join(", "))).into());
+    }
+    let cache = Cache::from_environment()?;
+    let mut all = Vec::new();
+    for workload in &workloads {
+        let items = items(args, &paper, &cache, workload)?;
+        for cpus in [1, CPUS] {
+            if items.iter().any(|item| item.cpus == cpus) {
+                simulated::workload(workload, cpus, args.short)?;
+            }
+        }
+        all.push((workload, items));
+    }
+    let open = OpenRun::new("reproduce", &args.results)?;
+    let stop = stop_on_signals()?;
+    let mut gathered = Gathered { complete: true, ..Gathered::default() };
+    for (workload, items) in all {
+        let (one, several): (Vec<Item>, Vec<Item>) =
+            items.into_iter().partition(|item| item.cpus == 1);
+        for items in [one, several] {
+            if !items.is_empty() && !stop.is_requested() {
+                measure_all(args, workload, &items, &stop, &mut gathered);
+            }
+        }
+    }
+    gathered.complete &= !stop.is_requested();
+    if gathered.runs.is_empty() {
+        return Err(gathered.failure.unwrap_or_else(|| anyhow!(STOPPED)));
+    }
+    let run = assemble(args, &workloads, &paper, gathered, &open);
+    open.finish(&run, &args.pictures.of(&run))
+}
+
+/// Runs the machines of a workload with the same number of CPUs: all start from one that was set up once.
+fn measure_all(
+    args: &ReproduceArgs,
+    workload: &str,
+    items: &[Item],
+    stop: &Stop,
+    all: &mut Gathered,
+) {
+    let failed = |item: &Item, error: anyhow::Error, all: &mut Gathered| {
+        let (table, what, reason) = ("execution".to_owned(), item.label(), format!("{error:#}"));
+        console::warn(&format!("{what}: {reason}"));
+        all.complete = false;
+        all.absent.push(Absence { table, what, reason, remedy: None });
+        all.failure.get_or_insert(error);
+    };
+    let cpus = items[0].cpus;
+    let (prepared, workload) = match prepare(args, workload, cpus, stop) {
+        Ok(ready) => ready,
+        Err(error) => {
+            for item in items {
+                failed(item, anyhow!("{error:#}"), all);
+            }
+            return;
+        }
+    };
+    all.host = prepared.host();
+    let jobs = args.jobs.choose(items.len(), prepared.guest.machine.memory_mib);
+    let results = for_each(jobs, items, |_, item| {
+        let result = measure(item, &prepared, &workload);
+        if let Ok(Some(measured)) = &result {
+            let instructions = measured.run.instructions() as f64 / 1e9;
+            console::say(&format!("{}: {instructions:.3} G instructions", item.label()));
+        }
+        result
+    });
+    for (item, result) in items.iter().zip(results) {
+        match result {
+            Ok(Some(measured)) => add_machine(item, measured, all),
+            Ok(None) => all.complete = false,
+            // The results of the other machines are kept.
+            Err(error) => failed(item, error, all),
+        }
+    }
+}
+
+/// The machine of a workload, set up unless the cache has it.
+fn prepare(
+    args: &ReproduceArgs,
+    workload: &str,
+    cpus: u32,
+    stop: &Stop,
+) -> anyhow::Result<(Simulated, Prepared)> {
+    let found = simulated::workload(workload, cpus, args.short)?;
+    let guest = GuestArgs { limit: Some(args.limit()), ..GuestArgs::default() };
+    let cache = Cache::from_environment()?;
+    Simulated::prepare_workload(cache, &guest, &found, Watch::default(), stop.clone())
+}
+
+/// Runs a machine; nothing if the user asked to stop.
+fn measure(
+    item: &Item,
+    prepared: &Simulated,
+    workload: &Prepared,
+) -> anyhow::Result<Option<Measured>> {
+    let mut guest = prepared.guest.clone();
+    if (guest.stop)() {
+        return Ok(None);
+    }
+    let model = item.model(&guest.cache)?;
+    let costs = costs(&model);
+    let misses = matches!(item.role, Role::Caches { .. });
+    guest.watch = Watch {
+        detail: model.detail,
+        model: Some(model),
+        start_fast: true,
+        services: true,
+        // Waits for locks: there are none on one CPU.
+        locks: item.cpus > 1,
+        misses,
+        ..Watch::default()
+    };
+    let mut bench = SimServices::new(SimServicesSettings {
+        guest,
+        work: Work::Workload(Box::new(workload.clone())),
+        symbols: prepared.facts.symbols.clone(),
+        on_host: Map::new(),
+        label: item.label(),
+    });
+    let Some((sample, account)) = bench.measure_recorded()? else { return Ok(None) };
+    let facts = bench.facts();
+    let samples = Samples { window: Some(sample) };
+    let report = Plan { histograms: false }.report(&samples);
+    let Some(sample) = samples.window else { return Ok(None) };
+    let run = MachineRun {
+        workload: item.workload.clone(),
+        model: item.model.clone(),
+        cpus: item.cpus,
+        role: item.role,
+        costs,
+        sample,
+        misses: classified(&account),
+    };
+    let mut warnings = report.warnings;
+    warnings.extend(facts.warnings);
+    Ok(Some(Measured { run, tables: report.tables, settings: facts.settings, warnings }))
+}
+
+fn costs(model: &Model) -> MissCosts {
+    let waits = &model.model.latencies;
+    MissCosts {
+        l2_hit_cycles: waits.l2_hit_cycles,
+        memory_cycles: waits.memory_cycles,
+        transfer_cycles: waits.cache_to_cache_cycles,
+        upgrade_cycles: waits.upgrade_cycles,
+        // The level that runs nothing but blocking caches.
+        is_blocking: model.detail == Detail::Timed,
+    }
+}
+
+/// Misses by class in the first region.
+fn classified(account: &Accounting) -> Vec<ClassifiedMisses> {
+    let classes =
+        account.misses.iter().filter(|one| one.region == 1 && one.kind == MissKind::Class);
+    let one = |one: &sim::MissCount| ClassifiedMisses {
+        cache: cache(one).to_owned(),
+        is_user: one.key & BY_USER != 0,
+        class: class(one.key).to_owned(),
+        count: one.count,
+    };
+    classes.map(one).collect()
+}
+
+fn add_machine(item: &Item, measured: Measured, all: &mut Gathered) {
+    let label = item.label();
+    for warning in measured.warnings {
+        let words = format!("{label}: {warning}");
+        if !all.warnings.contains(&words) {
+            all.warnings.push(words);
+        }
+    }
+    let settings = |name: &str| measured.settings.get(name).cloned();
+    let machine = json!({
+        "model": settings("model"), "machine": settings("machine"), "start": settings("start"),
+        "clock_hz": settings("clock_hz"), "vcpu_slice_cycles": settings("vcpu_slice_cycles"),
+    });
+    all.machines.insert(label, machine);
+    let front = [("workload", item.workload.as_str()), ("model", item.model.as_str())];
+    let is_machine = item.role == Role::Machine;
+    let is_kept = |table: &Table| is_machine && TABLES.contains(&table.name.as_str());
+    for table in measured.tables.into_iter().filter(is_kept) {
+        let table = without_counters(&table);
+        add(&table.name.clone(), &front, table, &mut all.tables);
+    }
+    all.runs.push(measured.run);
+}
+
+/// The table without single counters: not all models have the same.
+fn without_counters(table: &Table) -> Table {
+    let is_kept = |name: &str| !name.starts_with("self_") || name.starts_with("self_total_");
+    let kept: Vec<usize> =
+        (0..table.columns.len()).filter(|&at| is_kept(&table.columns[at].name)).collect();
+    let columns = kept.iter().map(|&at| table.columns[at].clone()).collect();
+    let mut one = Table::new(&table.name, &table.doc, columns).displayed(table.display.clone());
+    for row in table.rows() {
+        one.push(kept.iter().map(|&at| row[at].clone()).collect::<Vec<Value>>());
+    }
+    one
+}
+
+fn assemble(
+    args: &ReproduceArgs,
+    workloads: &[String],
+    paper: &Paper,
+    all: Gathered,
+    open: &OpenRun,
+) -> Run {
+    let mut found = vec![findings(paper, &all.runs)];
+    found.extend(tables(paper, &all.runs));
+    found.extend(all.tables);
+    found.retain(|table| !table.rows().is_empty());
+    let sizes: Vec<Json> =
+        SIZES_KIB.iter().map(|(l1, l2)| json!({ "l1_kib": l1, "l2_kib": l2 })).collect();
+    let settings = json!({
+        "version": env!("CARGO_PKG_VERSION"), "paper": paper.title, "workloads": workloads,
+        "short": args.short, "cache_sizes": sizes, "guests": all.machines,
+    });
+    let mut warnings = all.warnings;
+    let words = "the guest is Linux on x86-64 with the cores, the caches and the clocks of the models; PostgreSQL, \
+                 Icarus Verilog and today's gcc stand for the paper's programs, and disks of a fixed latency for \
+                 its disk: compare machines and trends, not single figures";
+    warnings.insert(0, words.to_owned());
+    if args.short {
+        let words = "short forms of the workloads: less work, and a larger part of it at the start and the end";
+        warnings.insert(1, words.to_owned());
+    }
+    let mut absent = all.absent;
+    absent.extend(not_known());
+    Run {
+        schema: SCHEMA.to_owned(),
+        experiment: "services".to_owned(),
+        bench: "sim".to_owned(),
+        started_utc: open.started().to_string(),
+        complete: all.complete && all.failure.is_none(),
+        host: all.host,
+        settings: settings.as_object().cloned().unwrap_or_default(),
+        observer: Map::new(),
+        warnings,
+        absent,
+        tables: found,
+    }
+}
+
+/// What the paper has and no run can have.
+fn not_known() -> [Absence; 3] {
+    let one = |table: &str, what: &str, reason: &str| Absence {
+        table: table.to_owned(),
+        what: what.to_owned(),
+        reason: reason.to_owned(),
+        remedy: None,
+    };
+    [
+        one(
+            "uniprocessor_services",
+            "UTLB and DBL_FAULT",
+            "x86-64 hardware walks the page tables; the kernel has no such service",
+        ),
+        one(
+            "hidden_stalls",
+            "stalls of the out-of-order core by level",
+            "its misses overlap, so that a cycle is not the wait for one of them",
+        ),
+        one(
+            "multiprocessor_services",
+            "locks by service",
+            "locks are known by place; a wait for one is a service of its own",
+        ),
+    ]
+}

@@ -1,0 +1,130 @@
+//! The paper's tables and figures, simulated and published.
+
+mod events;
+mod execution;
+mod memory;
+mod misses;
+mod multiprocessor;
+mod services;
+
+pub(super) use execution::speed_up;
+pub(super) use memory::{hidden_ratio, stall_per_instruction};
+pub(super) use misses::{per_kinstruction, size_of};
+pub(super) use services::on_machines;
+
+use record::{Column, Format, Kind, Table};
+
+use super::published::Paper;
+use super::runs::{MachineRun, Role};
+
+/// What was published, and what was measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sides<'a> {
+    pub(super) paper: &'a Paper,
+    pub(super) runs: &'a [MachineRun],
+}
+
+impl<'a> Sides<'a> {
+    /// Workloads that were measured, in the paper's order; others after them.
+    pub(super) fn workloads(&self) -> Vec<&'a str> {
+        let mut names: Vec<&str> = Vec::new();
+        let measured = || self.runs.iter().map(|run| run.workload.as_str());
+        let is_measured = |name: &&str| measured().any(|one| one == *name);
+        names.extend(self.paper.workloads().filter(is_measured));
+        for name in measured() {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
+    }
+
+    fn find(&self, workload: &str, of: impl Fn(&MachineRun) -> bool) -> Option<&'a MachineRun> {
+        self.runs.iter().find(|run| run.workload == workload && of(run))
+    }
+
+    /// A workload on a machine with one CPU.
+    pub(super) fn uniprocessor(&self, workload: &str, model: &str) -> Option<&'a MachineRun> {
+        self.find(workload, |run| run.role == Role::Machine && run.cpus == 1 && run.model == model)
+    }
+
+    /// The same of the machine with this number in the paper's order, from 0.
+    pub(super) fn machine(&self, workload: &str, number: usize) -> Option<&'a MachineRun> {
+        self.uniprocessor(workload, self.paper.machines.get(number)?)
+    }
+
+    /// A workload on the multiprocessor.
+    pub(super) fn multiprocessor(&self, workload: &str) -> Option<&'a MachineRun> {
+        let model = &self.paper.multiprocessor;
+        self.find(workload, |run| run.role == Role::Machine && run.cpus > 1 && run.model == *model)
+    }
+
+    /// The in-order core with the caches of a model.
+    pub(super) fn in_order(&self, workload: &str, model: &str) -> Option<&'a MachineRun> {
+        self.find(workload, |run| run.role == Role::InOrder && run.model == model)
+    }
+
+    /// Runs of a workload itself, in the order in which they were measured.
+    pub(super) fn machines(&self, workload: &str) -> Vec<&'a MachineRun> {
+        let is_of = |run: &&MachineRun| run.workload == workload && run.role == Role::Machine;
+        self.runs.iter().filter(is_of).collect()
+    }
+
+    /// Runs with caches of several sizes, on a uniprocessor or the multiprocessor, the smallest first.
+    pub(super) fn cache_sizes(&self, workload: &str, is_multi: bool) -> Vec<&'a MachineRun> {
+        let is_of = |run: &&MachineRun| {
+            run.workload == workload
+                && matches!(run.role, Role::Caches { .. })
+                && (run.cpus > 1) == is_multi
+        };
+        let mut found: Vec<&MachineRun> = self.runs.iter().filter(is_of).collect();
+        found.sort_by_key(|run| match run.role {
+            Role::Caches { l1_bytes, l2_bytes } => (l2_bytes, l1_bytes),
+            _ => (0, 0),
+        });
+        found
+    }
+}
+
+/// All tables, those without rows left out.
+#[must_use]
+pub fn tables(paper: &Paper, runs: &[MachineRun]) -> Vec<Table> {
+    let sides = Sides { paper, runs };
+    let mut all = vec![
+        events::event_rates(&sides),
+        execution::execution(&sides),
+        memory::mcpi(&sides),
+        memory::hidden(&sides),
+        misses::cache_misses(&sides),
+        services::uniprocessor_services(&sides),
+        multiprocessor::multiprocessor_services(&sides),
+    ];
+    all.retain(|table| !table.rows().is_empty());
+    all
+}
+
+fn text(name: &str, doc: &str) -> Column {
+    Column::new(name, Kind::Text, doc)
+}
+
+fn real(name: &str, doc: &str) -> Column {
+    Column::new(name, Kind::Real, doc)
+}
+
+/// A ratio that is a factor.
+fn factor(name: &str, doc: &str) -> Column {
+    real(name, doc).format(Format::Factor)
+}
+
+fn workload_column() -> Column {
+    text("workload", "The workload.").priority(101).key()
+}
+
+fn model_column() -> Column {
+    text("model", "Model of the simulated machine.").priority(100).key()
+}
+
+/// Per cent as a part of a whole.
+fn of_percent(percent: f64) -> f64 {
+    percent / 100.0
+}

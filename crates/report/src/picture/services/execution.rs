@@ -1,0 +1,118 @@
+//! How long the same work takes on each machine, divided by mode and by what the processor waits for.
+
+use plotters::style::RGBColor;
+use record::{Run, Table};
+
+use super::{PartOf, distinct, legend, text};
+use crate::human::{self, Quantity};
+use crate::picture::axis::Axis;
+use crate::picture::bars::{Bar, draw_panels};
+use crate::picture::palette::{BLUE, GREEN, ORANGE, PALE, SKY, VERMILION};
+use crate::picture::rows;
+use crate::picture::sheet::{Heading, Sheet, Undrawn};
+use crate::row::Row;
+
+/// Modes with the colours of executing and of waiting in them.
+const MODES: [(&str, RGBColor, RGBColor); 2] = [("user", BLUE, SKY), ("kernel", VERMILION, ORANGE)];
+const IDLE: RGBColor = PALE;
+const PARTS: [PartOf; 5] = [
+    ("user executes", BLUE),
+    ("user waits", SKY),
+    ("kernel executes", VERMILION),
+    ("kernel waits", ORANGE),
+    ("idle", IDLE),
+];
+/// Names a model whose bars are of another length: a share, and not a time.
+const ENOUGH: f64 = 1e-9;
+const SYNC: RGBColor = GREEN;
+
+/// The bar of a machine: its length is in `column`.
+fn bar(table: &Table, workload: &str, model: &str, column: &str) -> Bar {
+    let of = |mode: &str| {
+        rows(table).find(|row| {
+            text(row, "workload") == workload
+                && text(row, "model") == model
+                && text(row, "mode") == mode
+        })
+    };
+    let length = |row: &Row<'_>| row.number(column).unwrap_or(0.0).max(0.0);
+    let mut parts = Vec::new();
+    for (mode, executes, waits) in MODES {
+        let Some(row) = of(mode) else { continue };
+        let share = |name: &str| row.number(name).unwrap_or(0.0).clamp(0.0, 1.0);
+        let stalls = ["fetch_stall_ratio", "data_stall_ratio", "pipeline_stall_ratio"].map(share);
+        let stalls = stalls.iter().sum::<f64>().min(1.0);
+        parts.push((length(&row) * (1.0 - stalls), executes));
+        parts.push((length(&row) * stalls, waits));
+    }
+    // Waits for locks are a part of the kernel's time: taken off it.
+    if let Some(sync) = of("sync").map(|row| length(&row)).filter(|sync| *sync > ENOUGH) {
+        for (part, _) in parts.iter_mut().skip(2) {
+            let taken = sync.min(*part);
+            *part -= taken;
+        }
+        parts.push((sync, SYNC));
+    }
+    parts.extend(of("idle").map(|row| (length(&row), IDLE)));
+    let whole: f64 = parts.iter().map(|(length, _)| length).sum();
+    let idle = of("idle").and_then(|row| row.number("time_ratio")).unwrap_or(0.0);
+    let label = match column {
+        "time_ratio" => human::percent(1.0 - idle),
+        _ => format!("{whole:.2}"),
+    };
+    let detail = match column {
+        "time_ratio" => " not idle".to_owned(),
+        _ => format!(", idle {}", human::percent(idle)),
+    };
+    Bar { name: model.to_owned(), parts, interval: None, label, detail }
+}
+
+/// Execution time of each workload on each machine; none for a run without it.
+///
+/// # Errors
+/// When plotters fails.
+pub fn execution(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
+    let Some(table) = run.table("execution") else { return Ok(None) };
+    let workloads = distinct(rows(table).map(|row| text(&row, "workload")));
+    let mut panels = Vec::new();
+    for workload in &workloads {
+        let of = || rows(table).filter(|row| text(row, "workload") == *workload);
+        let models = distinct(of().map(|row| text(&row, "model")));
+        // Without the first machine there is nothing to be relative to.
+        let is_relative = |model: &String| {
+            of().any(|row| {
+                text(&row, "model") == *model && row.number("relative_time_ratio").is_some()
+            })
+        };
+        let (one, others): (Vec<String>, Vec<String>) = models.into_iter().partition(is_relative);
+        for (models, column, what) in [
+            (one, "relative_time_ratio", "time for the same work, first machine = 1"),
+            (others, "time_ratio", "shares of the time of all CPUs"),
+        ] {
+            let bars: Vec<Bar> =
+                models.iter().map(|model| bar(table, workload, model, column)).collect();
+            if !bars.is_empty() {
+                panels.push((format!("{workload}: {what}"), bars));
+            }
+        }
+    }
+    if panels.is_empty() {
+        return Ok(None);
+    }
+    let mut parts = PARTS.to_vec();
+    parts.insert(4, ("kernel waits for locks", SYNC));
+    let heading = Heading {
+        title: "Where the time goes on each machine".to_owned(),
+        notes: vec![
+            "The same work is an instruction of user mode. Waits are those for memory, and cycles lost in the \
+             pipeline."
+                .to_owned(),
+        ],
+        legend: legend(&parts, &panels),
+        description: "A bar for each machine and workload, divided into user mode, kernel and idle time. The \
+                      numbers are in table execution of the run."
+            .to_owned(),
+    };
+    draw_panels(&heading, width, &panels, |most| Axis::linear("time", Quantity::Count, 0.0, most))
+        .map(Some)
+}

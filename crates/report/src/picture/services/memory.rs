@@ -1,0 +1,140 @@
+//! Memory stall cycles per instruction by machine, and what an out-of-order core hides of them.
+
+use plotters::style::RGBColor;
+use record::{Run, Table};
+
+use super::{PartOf, distinct, legend, text};
+use crate::human::Quantity;
+use crate::picture::axis::Axis;
+use crate::picture::bars::{Bar, draw_panels};
+use crate::picture::palette::{BLUE, GREEN, GREY, ORANGE, PALE, PURPLE, SKY, VERMILION};
+use crate::picture::rows;
+use crate::picture::sheet::{Heading, Sheet, Undrawn};
+use crate::row::Row;
+
+/// A stream with the colours of its levels: L1, L2, and all of them where they are not known.
+const STREAMS: [(&str, [RGBColor; 3]); 2] =
+    [("instructions", [ORANGE, VERMILION, PURPLE]), ("data", [SKY, BLUE, GREEN])];
+const OTHER: RGBColor = GREY;
+const PARTS: [PartOf; 7] = [
+    ("instructions, L1", ORANGE),
+    ("instructions, L2", VERMILION),
+    ("instructions, all levels", PURPLE),
+    ("data, L1", SKY),
+    ("data, L2", BLUE),
+    ("data, all levels", GREEN),
+    ("page walks, devices", OTHER),
+];
+const HIDDEN: [PartOf; 3] =
+    [("waits for instructions", VERMILION), ("waits for data", BLUE), ("hidden", PALE)];
+
+/// A panel for each workload, with the bars of `bar` for its rows of the same name.
+fn panels(
+    table: &Table,
+    name: impl Fn(&Row<'_>) -> String,
+    bar: impl Fn(&[Row<'_>], &str) -> Bar,
+) -> Vec<(String, Vec<Bar>)> {
+    let workloads = distinct(rows(table).map(|row| text(&row, "workload")));
+    let panel = |workload: String| {
+        let of: Vec<Row<'_>> =
+            rows(table).filter(|row| text(row, "workload") == workload).collect();
+        let names = distinct(of.iter().map(&name));
+        let bars = names.iter().map(|one| {
+            let same: Vec<Row<'_>> = of.iter().filter(|row| name(row) == *one).copied().collect();
+            bar(&same, one)
+        });
+        let bars = bars.collect();
+        (workload, bars)
+    };
+    workloads.into_iter().map(panel).collect()
+}
+
+fn stalls(rows: &[Row<'_>], name: &str) -> Bar {
+    let mut parts = Vec::new();
+    let mut other = 0.0;
+    for (stream, [l1, l2, all]) in STREAMS {
+        let Some(row) = rows.iter().find(|row| text(row, "stream") == stream) else { continue };
+        let number = |column: &str| row.number(column);
+        match (number("l1_mcpi_ratio"), number("l2_mcpi_ratio")) {
+            (Some(first), Some(second)) => {
+                parts.extend([(first, l1), (second, l2)]);
+                other += number("other_mcpi_ratio").unwrap_or(0.0);
+            }
+            _ => parts.push((number("mcpi_ratio").unwrap_or(0.0), all)),
+        }
+    }
+    parts.push((other, OTHER));
+    let whole: f64 = parts.iter().map(|(length, _)| length).sum();
+    let (name, label) = (name.to_owned(), format!("{whole:.2}"));
+    Bar { name, parts, interval: None, label, detail: String::new() }
+}
+
+/// Stall cycles per instruction; none for a run without them.
+///
+/// # Errors
+/// When plotters fails.
+pub fn mcpi(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
+    let Some(table) = run.table("mcpi") else { return Ok(None) };
+    let name = |row: &Row<'_>| format!("{}, {}", text(row, "model"), text(row, "mode"));
+    let panels = panels(table, name, stalls);
+    if panels.is_empty() {
+        return Ok(None);
+    }
+    let heading = Heading {
+        title: "Cycles that an instruction waits for memory".to_owned(),
+        notes: vec![
+            "Idle time is left out. Where a core overlaps misses, a cycle is not the wait for one level."
+                .to_owned(),
+        ],
+        legend: legend(&PARTS, &panels),
+        description: "A bar for kernel and user mode of each machine and workload, divided by what is waited \
+                      for. The numbers are in table mcpi of the run."
+            .to_owned(),
+    };
+    draw_panels(&heading, width, &panels, axis).map(Some)
+}
+
+fn axis(most: f64) -> Axis {
+    Axis::linear("cycles per instruction", Quantity::Count, 0.0, most)
+}
+
+fn seen_and_hidden(rows: &[Row<'_>], name: &str) -> Bar {
+    let row = rows.first();
+    let number = |column: &str| row.and_then(|row| row.number(column)).unwrap_or(0.0);
+    let (seen, in_order) = (number("mcpi_ratio"), number("in_order_mcpi_ratio"));
+    let is_data = row.is_some_and(|row| text(row, "stream") == "data");
+    let colour = if is_data { BLUE } else { VERMILION };
+    let parts = vec![(seen, colour), ((in_order - seen).max(0.0), PALE)];
+    let hidden = row.and_then(|row| row.number("hidden_ratio"));
+    let label = hidden.map_or_else(String::new, |hidden| match hidden >= 0.0 {
+        true => format!("{:.0} % hidden", hidden * 100.0),
+        false => format!("{:.0} % more than in order", -hidden * 100.0),
+    });
+    Bar { name: name.to_owned(), parts, interval: None, label, detail: String::new() }
+}
+
+/// What an out-of-order core hides; none for a run without it.
+///
+/// # Errors
+/// When plotters fails.
+pub fn hidden(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
+    let Some(table) = run.table("hidden_stalls") else { return Ok(None) };
+    let name = |row: &Row<'_>| {
+        format!("{}, {}, {}", text(row, "model"), text(row, "mode"), text(row, "stream"))
+    };
+    let panels = panels(table, name, seen_and_hidden);
+    if panels.is_empty() {
+        return Ok(None);
+    }
+    let heading = Heading {
+        title: "Waits for memory that an out-of-order core hides".to_owned(),
+        notes: vec![
+            "Compared with the in-order core of the first machine with the same caches and memory.".to_owned(),
+        ],
+        legend: legend(&HIDDEN, &panels),
+        description: "A bar for each stream of a machine: what is left of the waits, and what is hidden. The \
+                      numbers are in table hidden_stalls of the run."
+            .to_owned(),
+    };
+    draw_panels(&heading, width, &panels, axis).map(Some)
+}

@@ -1,0 +1,82 @@
+//! Misses by the size of a cache and by class.
+
+use record::Run;
+
+use super::{PartOf, distinct, legend, text};
+use crate::human::{self, Quantity};
+use crate::picture::axis::Axis;
+use crate::picture::bars::{Bar, draw_panels};
+use crate::picture::palette::{BLACK, BLUE, GREEN, GREY, ORANGE, PALE, PURPLE, SKY, VERMILION};
+use crate::picture::rows;
+use crate::picture::sheet::{Heading, Sheet, Undrawn};
+use crate::row::Row;
+
+/// Parts: names, mode (any where it is empty), classes.
+const PARTS: [(PartOf, &str, &[&str]); 9] = [
+    (("user: own lines", BLUE), "user", &["self"]),
+    (("user: evicted by others", SKY), "user", &["other"]),
+    (("kernel: own lines", VERMILION), "kernel", &["self"]),
+    (("kernel: evicted by others", ORANGE), "kernel", &["other"]),
+    (("kernel: coherence", PURPLE), "kernel", &["true sharing", "false sharing"]),
+    (("user: coherence", GREEN), "user", &["true sharing", "false sharing"]),
+    (("upgrades", BLACK), "", &["upgrade"]),
+    (("cold", PALE), "", &["cold"]),
+    (("devices, unknown", GREY), "", &["device", "untracked"]),
+];
+
+/// Misses of each cache; none for a run without classes.
+///
+/// # Errors
+/// When plotters fails.
+pub fn cache_misses(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
+    let Some(table) = run.table("cache_misses") else { return Ok(None) };
+    let title = |row: &Row<'_>| format!("{}, {}", text(row, "workload"), text(row, "cache"));
+    let name = |row: &Row<'_>| {
+        let cpus = row.number("cpus").unwrap_or(1.0);
+        let size = human::alone("cache_bytes", record::Format::Auto, row.get("cache_bytes"));
+        if cpus > 1.0 { format!("{size}, {cpus:.0} CPUs") } else { size }
+    };
+    let panel = |of: String| {
+        let all: Vec<Row<'_>> = rows(table).filter(|row| title(row) == of).collect();
+        let bars = distinct(all.iter().map(name)).into_iter().map(|one| {
+            let same: Vec<&Row<'_>> = all.iter().filter(|row| name(row) == one).collect();
+            let part = |((_, colour), mode, classes): &(PartOf, &str, &[&str])| {
+                let is_of = |row: &&&Row<'_>| {
+                    (mode.is_empty() || text(row, "mode") == *mode)
+                        && classes.contains(&text(row, "class").as_str())
+                };
+                let rates = same.iter().filter(is_of);
+                let sum: f64 = rates.filter_map(|row| row.number("misses_per_kinstruction")).sum();
+                (sum, *colour)
+            };
+            let parts: Vec<_> = PARTS.iter().map(part).collect();
+            let whole: f64 = parts.iter().map(|(length, _)| length).sum();
+            let label = format!("{whole:.2}");
+            Bar { name: one, parts, interval: None, label, detail: String::new() }
+        });
+        let bars: Vec<Bar> = bars.collect();
+        (of, bars)
+    };
+    let titles = distinct(rows(table).map(|row| title(&row)));
+    let panels: Vec<(String, Vec<Bar>)> = titles.into_iter().map(panel).collect();
+    if panels.is_empty() {
+        return Ok(None);
+    }
+    let parts = PARTS.map(|(part, ..)| part);
+    let heading = Heading {
+        title: "Misses by size of the cache and by why the line was absent".to_owned(),
+        notes: vec![
+            "Per 1,000 instructions, idle time left out. Own lines: the same program, or the kernel itself, had \
+             evicted them."
+                .to_owned(),
+        ],
+        legend: legend(&parts, &panels),
+        description: "A bar for each size of a cache, divided by mode and class. The numbers are in table \
+                      cache_misses of the run."
+            .to_owned(),
+    };
+    draw_panels(&heading, width, &panels, |most| {
+        Axis::linear("misses per 1,000 instructions", Quantity::Count, 0.0, most)
+    })
+    .map(Some)
+}

@@ -1,0 +1,146 @@
+//! What the CPUs do over time: modes on top of each other, each divided into executing and waiting.
+
+use plotters::style::{Color, RGBColor};
+use record::Run;
+
+use super::{distinct, text};
+use crate::human::Quantity;
+use crate::picture::axis::Axis;
+use crate::picture::chart::Chart;
+use crate::picture::palette::{BLUE, GREEN, ORANGE, PALE, SKY, VERMILION};
+use crate::picture::rows;
+use crate::picture::sheet::{Entry, Heading, Sheet, Undrawn, draw, units};
+use crate::row::Row;
+
+/// Height of a panel, pixels.
+const PANEL: f64 = 220.0;
+/// Most machines.
+const PANELS_MAX: usize = 12;
+/// Slots are narrower than this many pixels only after joining some of them.
+const SLOT_PIXELS: f64 = 2.5;
+
+/// Layers from the bottom: name, mode, whether it is the waiting in it, colour.
+const LAYERS: [(&str, &str, bool, RGBColor); 6] = [
+    ("user executes", "user", false, BLUE),
+    ("user waits", "user", true, SKY),
+    ("kernel executes", "kernel", false, VERMILION),
+    ("kernel waits for memory", "kernel", true, ORANGE),
+    ("kernel waits for locks", "sync", false, GREEN),
+    ("idle", "idle", false, PALE),
+];
+
+/// Layers of a slot, and when it starts and how long it is, ns.
+struct Slot {
+    start_ns: f64,
+    length_ns: f64,
+    layers: [f64; LAYERS.len()],
+}
+
+/// The slots of a machine, some joined where there are more than fit.
+fn slots(all: &[Row<'_>], most: usize) -> Vec<Slot> {
+    let mut slots: Vec<Slot> = Vec::new();
+    for row in all {
+        let number = |column: &str| row.number(column).unwrap_or(0.0);
+        let (start_ns, length_ns) = (number("start_ns"), number("length_ns"));
+        if slots.last().is_none_or(|last| last.start_ns < start_ns) {
+            slots.push(Slot { start_ns, length_ns, layers: [0.0; LAYERS.len()] });
+        }
+        let Some(slot) = slots.last_mut() else { continue };
+        let whole = number("time_ratio");
+        let executes = number("execution_ratio").min(whole);
+        let mode = text(row, "mode");
+        for (layer, (_, of, is_waiting, _)) in slot.layers.iter_mut().zip(LAYERS) {
+            if of == mode {
+                let is_divided = matches!(of, "user" | "kernel");
+                *layer += match (is_divided, is_waiting) {
+                    (false, _) => whole,
+                    (true, false) => executes,
+                    (true, true) => whole - executes,
+                };
+            }
+        }
+    }
+    let joined = slots.len().div_ceil(most.max(1)).max(1);
+    let mean = |some: &[Slot]| {
+        let length_ns: f64 = some.iter().map(|slot| slot.length_ns).sum();
+        let layers = std::array::from_fn(|at| {
+            let sum: f64 = some.iter().map(|slot| slot.layers[at] * slot.length_ns).sum();
+            sum / length_ns.max(1e-9)
+        });
+        Slot { start_ns: some[0].start_ns, length_ns, layers }
+    };
+    slots.chunks(joined).map(mean).collect()
+}
+
+/// What the CPUs do over time; none for a run without a profile.
+///
+/// # Errors
+/// When plotters fails.
+pub fn profile(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
+    let Some(table) = run.table("profile").filter(|table| table.column("start_ns").is_some())
+    else {
+        return Ok(None);
+    };
+    let title = |row: &Row<'_>| {
+        let names = ["workload", "model"].map(|name| text(row, name));
+        names.into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>().join(", ")
+    };
+    let mut titles = distinct(rows(table).map(|row| title(&row)));
+    titles.truncate(PANELS_MAX);
+    let most = ((width - 140.0) / SLOT_PIXELS) as usize;
+    let panels: Vec<(String, Vec<Slot>)> = titles
+        .into_iter()
+        .map(|of| {
+            let all: Vec<Row<'_>> = rows(table).filter(|row| title(row) == of).collect();
+            (of, slots(&all, most))
+        })
+        .filter(|(_, slots)| !slots.is_empty())
+        .collect();
+    if panels.is_empty() {
+        return Ok(None);
+    }
+    let is_seen = |at: &usize| {
+        panels.iter().any(|(_, slots)| slots.iter().any(|slot| slot.layers[*at] > 1e-6))
+    };
+    let legend = (0..LAYERS.len()).filter(is_seen).map(|at| {
+        let (name, _, _, colour) = LAYERS[at];
+        Entry { name: name.to_owned(), colour }
+    });
+    let heading = Heading {
+        title: "What the processors do over time".to_owned(),
+        notes: vec![
+            "Shares of the time of all CPUs. Waits are those for memory, and cycles lost in the pipeline."
+                .to_owned(),
+        ],
+        legend: legend.collect(),
+        description: "Shares of user mode, kernel and idle time over the time of the window, on top of each other. \
+                      The numbers are in table profile of the run."
+            .to_owned(),
+    };
+    let height = PANEL * panels.len() as f64;
+    let sheet = draw(&heading, width, height, |area| {
+        let mut top = 0.0;
+        for (title, slots) in &panels {
+            let part = area.part((0, units(top)), (units(width) as u32, units(PANEL) as u32));
+            top += PANEL;
+            let end = slots.last().map_or(1.0, |slot| slot.start_ns + slot.length_ns);
+            let x = Axis::linear_to("time since the window opened", Quantity::Time, end);
+            let y = Axis::between("share of the time", Quantity::Share, 0.0, 1.0);
+            let mut chart = Chart::new(&part, title, [&x, &y], 22.0)?;
+            for slot in slots {
+                let mut from = 0.0;
+                for (length, (.., colour)) in slot.layers.iter().zip(LAYERS) {
+                    let to = (from + length).min(1.0);
+                    if to > from {
+                        let right = (slot.start_ns + slot.length_ns).min(end);
+                        let corners = [(slot.start_ns, from), (right, to)];
+                        chart.block(corners, colour.filled())?;
+                    }
+                    from = to;
+                }
+            }
+        }
+        Ok(())
+    })?;
+    Ok(Some(sheet))
+}

@@ -1,0 +1,163 @@
+//! What a request of each service spends its time on.
+
+use plotters::style::RGBColor;
+use record::{Run, Table};
+
+use super::{legend, text};
+use crate::human::{self, Quantity};
+use crate::picture::axis::Axis;
+use crate::picture::bars::{Bar, draw_panels};
+use crate::picture::palette::{BLUE, ORANGE, SKY, VERMILION};
+use crate::picture::rows;
+use crate::picture::sheet::{Heading, Sheet, Undrawn};
+use crate::row::Row;
+
+/// Most services of a picture.
+const SERVICES_MAX: usize = 16;
+/// Classes without requests that wait: user mode and idle are no services, and a pass through the scheduler is off
+/// the CPU by its nature.
+const LEFT_OUT: [&str; 3] = ["user", "idle", "scheduler"];
+/// The parts of a request's latency.
+const PARTS: [(&str, &str, RGBColor); 4] = [
+    ("computation_mean_ns", "computation", BLUE),
+    ("nested_mean_ns", "nested", SKY),
+    ("blocked_mean_ns", "blocked", ORANGE),
+    ("descheduled_mean_ns", "descheduled", VERMILION),
+];
+
+/// `write syscall`: the name first, as in other pictures.
+fn name(row: &Row<'_>) -> String {
+    format!("{} {}", text(row, "service"), text(row, "class"))
+}
+
+/// A request's latency in its parts, each as a share of it.
+fn request(row: &Row<'_>) -> Option<Bar> {
+    let latency = row.number("latency_mean_ns").filter(|latency| *latency > 0.0)?;
+    row.number(PARTS[0].0)?;
+    let share = |column: &str| row.number(column).unwrap_or(0.0).max(0.0) / latency;
+    let parts = PARTS.map(|(column, _, colour)| (share(column), colour)).to_vec();
+    let detail = row
+        .number("request_count")
+        .map_or(String::new(), |count| format!(" × {}", human::count(count as u64)));
+    Some(Bar { name: name(row), parts, interval: None, label: human::ns(latency), detail })
+}
+
+/// What a request of each service spends its time on; none where no parts of latencies are known, and none for
+/// several machines together.
+///
+/// # Errors
+/// When plotters fails.
+pub fn requests(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
+    let is_one_machine = |table: &&Table| table.column("model").is_none();
+    let Some(table) = run.table("services").filter(is_one_machine) else { return Ok(None) };
+    let size = |row: &Row<'_>| row.number("self_total_ns").unwrap_or(0.0);
+    let is_service = |row: &Row<'_>| !LEFT_OUT.contains(&text(row, "class").as_str());
+    let mut services: Vec<(Row<'_>, Bar)> =
+        rows(table).filter(is_service).filter_map(|row| Some((row, request(&row)?))).collect();
+    services.sort_by(|(one, _), (other, _)| size(other).total_cmp(&size(one)));
+    let more = services.len().saturating_sub(SERVICES_MAX);
+    services.truncate(SERVICES_MAX);
+    let off = |row: &Row<'_>| {
+        let of = |column: &str| row.number(column).unwrap_or(0.0);
+        (of(PARTS[2].0) + of(PARTS[3].0)) * of("request_count")
+    };
+    let waits = services.iter().map(|(row, _)| row).max_by(|a, b| off(a).total_cmp(&off(b)));
+    let Some(waits) = waits else { return Ok(None) };
+    let title = match off(waits) > 0.0 {
+        true => format!("Where a request's time goes: most is lost off the CPU in {}", name(waits)),
+        false => "Where a request's time goes: no request leaves the CPU".to_owned(),
+    };
+    let mut notes = vec![
+        "Shares of the mean latency, which is written after each bar with the number of requests. Nested: \
+         interrupts, faults and other services meanwhile. The services are those that take most time."
+            .to_owned(),
+    ];
+    notes.extend(
+        (more > 0).then(|| {
+            format!("Not drawn: {more} services that take less time; see table services.")
+        }),
+    );
+    let panels = [(String::new(), services.into_iter().map(|(_, bar)| bar).collect())];
+    let heading = Heading {
+        title,
+        notes,
+        legend: legend(&PARTS.map(|(_, name, colour)| (name, colour)), &panels),
+        description: "A bar for each service: how the mean latency of its requests divides into computation, \
+                      nested, blocked and descheduled. The numbers are in table services of the run."
+            .to_owned(),
+    };
+    let axis = |most| Axis::linear("share of the mean latency", Quantity::Share, 0.0, most);
+    draw_panels(&heading, width, &panels, axis).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picture::palette::hex;
+    use crate::picture::sheet::WIDTH;
+    use crate::picture::tests::{checked, run_of, table, texts};
+    use record::{Kind, Value};
+
+    /// `read` is blocked for half of its latency, `fork` never; user mode is no service.
+    fn run() -> Run {
+        let columns = [
+            ("class", Kind::Text),
+            ("service", Kind::Text),
+            ("time_ratio", Kind::Real),
+            ("self_total_ns", Kind::Real),
+            ("request_count", Kind::Uint),
+            ("computation_mean_ns", Kind::Real),
+            ("latency_mean_ns", Kind::Real),
+            ("nested_mean_ns", Kind::Real),
+            ("blocked_mean_ns", Kind::Real),
+            ("descheduled_mean_ns", Kind::Real),
+        ];
+        let row = |class: &str, name: &str, share: f64, blocked: f64| -> Vec<Value> {
+            vec![
+                class.into(),
+                name.into(),
+                share.into(),
+                (share * 1e9).into(),
+                100_u64.into(),
+                400.0.into(),
+                (400.0 + blocked).into(),
+                0.0.into(),
+                blocked.into(),
+                0.0.into(),
+            ]
+        };
+        let rows = vec![
+            row("syscall", "fork", 0.05, 0.0),
+            row("user", "user", 0.6, 0.0),
+            row("syscall", "read", 0.2, 400.0),
+        ];
+        run_of(vec![table("services", &columns, rows)])
+    }
+
+    /// Widths of the blocks of a colour.
+    fn widths(sheet: &Sheet, colour: RGBColor) -> Vec<f64> {
+        let svg = sheet.file();
+        let blocks = checked(&svg).into_iter().filter(|one| {
+            one.tag == "rect"
+                && one.attribute("fill") == Some(&hex(colour))
+                // Entries of the legend are squares.
+                && one.attribute("width") != one.attribute("height")
+        });
+        blocks.map(|one| one.attribute("width").unwrap().parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_request_is_divided_by_where_it_waits() {
+        let sheet = requests(&run(), WIDTH).unwrap().unwrap();
+        let (computation, blocked) = (widths(&sheet, BLUE), widths(&sheet, ORANGE));
+        assert!((computation[0] / blocked[0] - 1.0).abs() < 0.02, "{computation:?} {blocked:?}");
+        let words = texts(&sheet.file()).join("\n");
+        assert!(words.contains("most is lost off the CPU in read syscall"), "{words}");
+        assert!(!words.contains("descheduled"), "nothing is: {words}");
+    }
+
+    #[test]
+    fn other_runs_have_none() {
+        assert_eq!(requests(&run_of(vec![]), WIDTH).unwrap(), None);
+    }
+}

@@ -1,0 +1,88 @@
+//! The kernel's services by their share of its time, divided by what the processor does in it.
+
+use record::Run;
+
+use super::{PartOf, distinct, legend, text};
+use crate::human::{self, Quantity};
+use crate::picture::axis::Axis;
+use crate::picture::bars::{Bar, draw_panels};
+use crate::picture::palette::{BLUE, GREY, ORANGE, VERMILION};
+use crate::picture::rows;
+use crate::picture::sheet::{Heading, Sheet, Undrawn};
+use crate::row::Row;
+
+/// Most services of a machine.
+const SERVICES_MAX: usize = 12;
+/// Most machines.
+const PANELS_MAX: usize = 12;
+const PARTS: [PartOf; 4] = [
+    ("executes", BLUE),
+    ("waits for instructions", VERMILION),
+    ("waits for data", ORANGE),
+    ("time, not divided", GREY),
+];
+
+fn bar(row: &Row<'_>) -> Bar {
+    let share = row.number("kernel_ratio").unwrap_or(0.0);
+    let cycles = row.number("cpi_ratio").filter(|cycles| *cycles > 0.0);
+    let of = |column: &str| Some((row.number(column)? / cycles?).clamp(0.0, 1.0));
+    let parts = match (of("fetch_mcpi_ratio"), of("data_mcpi_ratio")) {
+        (Some(fetch), Some(data)) => vec![
+            (share * (1.0 - fetch - data).max(0.0), BLUE),
+            (share * fetch, VERMILION),
+            (share * data, ORANGE),
+        ],
+        _ => vec![(share, GREY)],
+    };
+    let label = human::percent(share);
+    let mean = row.number("computation_mean_ns").zip(row.number("request_rate_hz"));
+    let detail = mean
+        .map(|(mean, rate)| format!(" = {} × {}", human::ns(mean), human::rate(rate)))
+        .unwrap_or_default();
+    Bar { name: text(row, "service"), parts, interval: None, label, detail }
+}
+
+/// Shares of the kernel's time; none for a run without services.
+///
+/// # Errors
+/// When plotters fails.
+pub fn services(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
+    let Some(table) = run.table("services").filter(|table| table.column("kernel_ratio").is_some())
+    else {
+        return Ok(None);
+    };
+    let title = |row: &Row<'_>| {
+        let names = ["workload", "model"].map(|name| text(row, name));
+        names.into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>().join(", ")
+    };
+    let mut titles = distinct(rows(table).map(|row| title(&row)));
+    titles.truncate(PANELS_MAX);
+    let mut panels = Vec::new();
+    for of in titles {
+        let size = |row: &Row<'_>| row.number("kernel_ratio").unwrap_or(0.0);
+        let mut all: Vec<Row<'_>> =
+            rows(table).filter(|row| title(row) == of && size(row) > 0.0).collect();
+        all.sort_by(|one, other| size(other).total_cmp(&size(one)));
+        all.truncate(SERVICES_MAX);
+        let bars: Vec<Bar> = all.iter().map(bar).collect();
+        if !bars.is_empty() {
+            panels.push((of, bars));
+        }
+    }
+    let Some(first) = panels.first().and_then(|(_, bars)| bars.first()) else { return Ok(None) };
+    let heading = Heading {
+        title: format!("The kernel's services: {} takes {} of its time", first.name, first.label),
+        notes: vec![format!(
+            "Time of a service itself, without what interrupted it or was nested in it; the largest {SERVICES_MAX} \
+             of each."
+        )],
+        legend: legend(&PARTS, &panels),
+        description: "A bar for each service, as long as its share of the kernel's time. The numbers are in table \
+                      services of the run."
+            .to_owned(),
+    };
+    draw_panels(&heading, width, &panels, |most| {
+        Axis::linear("share of the kernel's time", Quantity::Share, 0.0, most)
+    })
+    .map(Some)
+}
