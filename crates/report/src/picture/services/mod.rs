@@ -51,3 +51,135 @@ fn distinct(texts: impl Iterator<Item = String>) -> Vec<String> {
     }
     all
 }
+
+#[cfg(test)]
+mod tests {
+    use record::{Kind, Run, Table, Value};
+
+    use super::super::sheet::{NARROW, WIDTH};
+    use super::super::tests::{checked, run_of, table, texts};
+    use super::*;
+
+    fn row(texts: &[&str], numbers: &[f64]) -> Vec<Value> {
+        let texts = texts.iter().map(|text| Value::from(*text));
+        texts.chain(numbers.iter().map(|number| Value::from(*number))).collect()
+    }
+
+    fn made(name: &str, texts: &[&str], numbers: &[&str], rows: Vec<Vec<Value>>) -> Run {
+        let texts = texts.iter().map(|name| (*name, Kind::Text));
+        let columns: Vec<(&str, Kind)> =
+            texts.chain(numbers.iter().map(|name| (*name, Kind::Real))).collect();
+        let one: Table = table(name, &columns, rows);
+        run_of(vec![one])
+    }
+
+    /// The lengths of the parts in a colour, in the order in which they are drawn.
+    fn lengths(svg: &str, colour: RGBColor, side: &str) -> Vec<f64> {
+        let hex = super::super::palette::hex(colour);
+        let all = checked(svg);
+        let of = all.iter().filter(|one| one.tag == "rect" && one.attribute("fill") == Some(&hex));
+        of.filter_map(|one| one.attribute(side)?.parse().ok()).filter(|side| *side > 60.0).collect()
+    }
+
+    #[test]
+    fn a_bar_of_execution_is_divided_by_mode_and_waiting() {
+        let numbers =
+            ["time_ratio", "relative_time_ratio", "fetch_stall_ratio", "data_stall_ratio"];
+        let of = |model: &str, mode: &str, numbers: [f64; 4]| row(&["w", model, mode], &numbers);
+        let run = made(
+            "execution",
+            &["workload", "model", "mode"],
+            &numbers,
+            vec![
+                of("old", "user", [0.5, 0.5, 0.25, 0.25]),
+                of("old", "kernel", [0.25, 0.25, 0.5, 0.0]),
+                of("old", "idle", [0.25, 0.25, 0.0, 0.0]),
+                of("new", "user", [0.5, 0.2, 0.5, 0.0]),
+                of("new", "kernel", [0.25, 0.1, 0.5, 0.0]),
+                of("new", "idle", [0.25, 0.1, 0.0, 0.0]),
+            ],
+        );
+        let svg = execution(&run, WIDTH).unwrap().unwrap().file();
+        let words = texts(&svg);
+        for word in ["user executes", "kernel waits", "idle", "old", "1.00, idle 25.0 %"] {
+            assert!(words.iter().any(|one| one == word), "{word}: {words:?}");
+        }
+        let user = lengths(&svg, super::super::palette::BLUE, "width");
+        assert_eq!(user.len(), 2, "{user:?}");
+        // Half of 0.5, and half of 0.2.
+        assert!((user[0] / user[1] - 2.5).abs() < 0.02, "{user:?}");
+        assert!(execution(&run, NARROW).unwrap().is_some());
+        assert_eq!(execution(&run_of(vec![]), WIDTH).unwrap(), None);
+    }
+
+    #[test]
+    fn a_profile_has_layers_that_fill_its_slots() {
+        let numbers = ["start_ns", "length_ns", "time_ratio", "execution_ratio"];
+        let rows = (0..2000).flat_map(|slot| {
+            let start = f64::from(slot) * 1e6;
+            let of = |mode, whole, executes| row(&[mode], &[start, 1e6, whole, executes]);
+            [of("user", 0.6, 0.3), of("kernel", 0.3, 0.1), of("idle", 0.1, 0.1)]
+        });
+        let run = made("profile", &["mode"], &numbers, rows.collect());
+        let svg = profile(&run, WIDTH).unwrap().unwrap().file();
+        let heights = lengths(&svg, super::super::palette::BLUE, "height");
+        assert!((100..1000).contains(&heights.len()), "{}", heights.len());
+        let user = heights[0];
+        let waits = lengths(&svg, super::super::palette::SKY, "height");
+        assert!(heights.iter().all(|one| (one - user).abs() <= 1.0));
+        assert!((waits[0] / user - 1.0).abs() < 0.02);
+        assert!(!texts(&svg).iter().any(|word| word == "kernel waits for locks"));
+        // A run directory of another program has a table of that name, too.
+        assert_eq!(
+            profile(&made("profile", &["mode"], &["time_ratio"], vec![]), WIDTH).unwrap(),
+            None
+        );
+    }
+
+    #[test]
+    fn services_are_divided_by_what_they_wait_for() {
+        let numbers = ["kernel_ratio", "cpi_ratio", "fetch_mcpi_ratio", "data_mcpi_ratio"];
+        let rows = vec![
+            row(&["user"], &[0.0, 1.0, 0.0, 0.0]),
+            row(&["read"], &[0.25, 4.0, 1.0, 1.0]),
+            row(&["write"], &[0.75, 2.0, 0.5, 0.5]),
+        ];
+        let run = made("services", &["service"], &numbers, rows);
+        let svg = services(&run, WIDTH).unwrap().unwrap().file();
+        let words = texts(&svg);
+        assert!(words.iter().any(|word| word.contains("write takes 75.0 %")), "{words:?}");
+        assert!(!words.iter().any(|word| word == "user"), "not the kernel's");
+        let executes = lengths(&svg, super::super::palette::BLUE, "width");
+        assert!((executes[0] / executes[1] - 3.0).abs() < 0.02, "{executes:?}");
+    }
+
+    #[test]
+    fn misses_and_stalls_have_bars_for_what_is_known() {
+        let numbers = ["mcpi_ratio", "l1_mcpi_ratio", "l2_mcpi_ratio", "other_mcpi_ratio"];
+        let texts_of = ["workload", "model", "mode", "stream"];
+        let mut rows = vec![row(&["w", "m", "kernel", "instructions"], &[1.0, 0.5, 0.4, 0.1])];
+        let mut unknown = row(&["w", "m", "kernel", "data"], &[2.0]);
+        unknown.resize(8, Value::Absent);
+        rows.push(unknown);
+        let svg = mcpi(&made("mcpi", &texts_of, &numbers, rows), WIDTH).unwrap().unwrap().file();
+        let words = texts(&svg);
+        for word in ["instructions, L1", "data, all levels", "m, kernel", "3.00"] {
+            assert!(words.iter().any(|one| one == word), "{word}: {words:?}");
+        }
+        let numbers = ["in_order_mcpi_ratio", "mcpi_ratio", "hidden_ratio"];
+        let rows = vec![row(&["w", "m", "kernel", "data"], &[2.0, 1.0, 0.5])];
+        let run = made("hidden_stalls", &texts_of, &numbers, rows);
+        let words = texts(&hidden(&run, WIDTH).unwrap().unwrap().file());
+        assert!(words.iter().any(|word| word == "50 % hidden"), "{words:?}");
+        let numbers = ["cpus", "cache_bytes", "misses_per_kinstruction"];
+        let of = |class, size, misses| row(&["w", "L1I", "user", class], &[1.0, size, misses]);
+        let rows =
+            vec![of("self", 16384.0, 8.0), of("other", 16384.0, 2.0), of("self", 65536.0, 1.0)];
+        let texts_of = ["workload", "cache", "mode", "class"];
+        let run = made("cache_misses", &texts_of, &numbers, rows);
+        let words = texts(&cache_misses(&run, WIDTH).unwrap().unwrap().file());
+        for word in ["w, L1I", "16.0 KiB", "64.0 KiB", "10.00", "user: own lines"] {
+            assert!(words.iter().any(|one| one == word), "{word}: {words:?}");
+        }
+    }
+}
