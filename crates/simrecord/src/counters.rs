@@ -15,6 +15,10 @@ pub const MODEL: usize = 1;
 pub const INSTRUCTIONS: usize = MODEL;
 /// Cycles in which it executed; without a model, one for each instruction.
 pub const CYCLES: usize = MODEL + 1;
+/// Cycles lost to instruction fetches.
+pub const FETCH_STALL_CYCLES: usize = MODEL + 13;
+/// Cycles lost to loads and stores.
+pub const DATA_STALL_CYCLES: usize = MODEL + 14;
 /// Position of the first counter that only some levels of detail and models have.
 const FURTHER: usize = MODEL + ModelCounts::LEN;
 /// Branches: calls, returns and jumps, taken or not. Counted with a model only.
@@ -46,6 +50,10 @@ const FURTHER_NAMES: [&str; 7] = [
 pub const MASK_PLAIN: u32 = 1 << TIME | 1 << INSTRUCTIONS | 1 << CYCLES;
 /// Bit mask of the counters of the level `timed`.
 pub const MASK_TIMED: u32 = (1 << (BRANCHES + 1)) - 1;
+
+/// Bit mask of the counters that only a core that executes all instructions has.
+pub const MASK_STALLS: u32 =
+    1 << FETCH_STALL_CYCLES | 1 << DATA_STALL_CYCLES | 1 << PIPELINE_STALL_CYCLES;
 
 /// Bit mask of the counters of the level `ooo`, for a model and a number of vCPUs.
 #[must_use]
@@ -97,6 +105,8 @@ mod tests {
     fn every_counter_has_a_name_of_its_own() {
         let mut names: Vec<&str> = (0..COUNTERS).filter_map(name).collect();
         assert_eq!((names[INSTRUCTIONS], names[CYCLES]), ("instructions", "cycles"));
+        assert_eq!(names[FETCH_STALL_CYCLES], "fetch_stall_cycles");
+        assert_eq!(names[DATA_STALL_CYCLES], "data_stall_cycles");
         names.sort_unstable();
         names.dedup();
         assert_eq!((names.len(), name(COUNTERS)), (COUNTERS, None));

@@ -6,8 +6,8 @@ use crate::counters::{COUNTERS, Counts};
 use crate::reader::Stream;
 use crate::record::{
     AnnotationRow, ContextRow, Counters, CountersOf, KernelCount, LockCounts, Marker, MissCount,
-    MissCurvePoint, Record, Region, ServiceBucket, ServiceRow, ServiceTotals, ServiceWait,
-    ShadowCaches, Span, SyscallFunction, Transition, Value, Values,
+    MissCurvePoint, Record, Region, SampledPart, ServiceBucket, ServiceRow, ServiceTotals,
+    ServiceWait, ShadowCaches, Span, SyscallFunction, Transition, Value, Values,
 };
 
 /// A context of a region, with its counters.
@@ -118,6 +118,8 @@ pub struct ParsedRecord {
     pub misses: Vec<MissCount>,
     /// Services of the kernel.
     pub services: ParsedServices,
+    /// Parts of sampled units, with their counters.
+    pub sampled: Vec<(SampledPart, Counts)>,
     /// Names of tasks by process id: the last one that was recorded.
     pub tasks: Vec<(u32, String)>,
     /// Names of IRQ lines.
@@ -183,6 +185,7 @@ impl ParsedRecord {
             Record::SyscallFunction(function) => self.services.functions.push(*function),
             Record::ServiceTotals(totals) => self.services.totals.push(*totals),
             Record::LockPlace(place) => self.services.locks.push(*place),
+            Record::SampledPart(part) => self.sampled.push((*part, [0; COUNTERS])),
             Record::Notice(..) | Record::Check(_) => {}
             Record::Header(_) | Record::End(_) => return None,
         }
@@ -204,6 +207,7 @@ impl ParsedRecord {
             CountersOf::SelfCounts => {
                 &mut self.regions.last_mut()?.contexts.last_mut()?.self_counts
             }
+            CountersOf::SampledPart => &mut self.sampled.last_mut()?.1,
             CountersOf::Service => &mut self.services.rows.last_mut()?.self_counts,
             CountersOf::ServiceInclusive => &mut self.services.rows.last_mut()?.inclusive,
             CountersOf::Inclusive => &mut self.regions.last_mut()?.contexts.last_mut()?.inclusive,

@@ -3,9 +3,9 @@
 use super::{
     AccessStream, AnnotationRow, BYTES, CACHES, CPUS_MAX, Check, ContextRow, Counters, CountersOf,
     Detail, End, FORMAT_VERSION, Group, Header, IrqName, KernelCount, LockCounts, MAGIC, Marker,
-    MissCount, MissCurvePoint, MissKind, Notice, Record, RecordError, Region, Roi, ServiceBucket,
-    ServiceRow, ServiceTime, ServiceTotals, ServiceWait, ShadowCaches, Span, SyscallFunction, Task,
-    Transition, Value, Values, ValuesKind,
+    MissCount, MissCurvePoint, MissKind, Notice, Record, RecordError, Region, Roi, SampledPart,
+    ServiceBucket, ServiceRow, ServiceTime, ServiceTotals, ServiceWait, ShadowCaches, Span,
+    SyscallFunction, Task, Transition, Value, Values, ValuesKind,
 };
 use crate::counters::COUNTERS;
 
@@ -73,6 +73,7 @@ impl Record {
             Record::SyscallFunction(record) => of(record),
             Record::ServiceTotals(record) => of(record),
             Record::LockPlace(record) => of(record),
+            Record::SampledPart(record) => of(record),
         }
     }
 
@@ -120,6 +121,7 @@ impl Record {
             SyscallFunction::KIND => Record::SyscallFunction(of(cpu, words)?),
             ServiceTotals::KIND => Record::ServiceTotals(of(cpu, words)?),
             LockCounts::KIND => Record::LockPlace(of(cpu, words)?),
+            SampledPart::KIND => Record::SampledPart(of(cpu, words)?),
             _ => return Err(RecordError::Kind(kind)),
         })
     }
@@ -630,6 +632,19 @@ impl Encoding for ServiceTotals {
     fn from_words(_: u32, words: &Words) -> Option<ServiceTotals> {
         let [region, handled_faults, broken, ..] = *words;
         Some(ServiceTotals { region: small(region)?, handled_faults, broken })
+    }
+}
+
+impl Encoding for SampledPart {
+    const KIND: u32 = 30;
+
+    fn to_words(&self) -> (u32, Words) {
+        let SampledPart { cpu, region, code, unit } = *self;
+        (cpu, padded([region.into(), code, unit]))
+    }
+
+    fn from_words(cpu: u32, words: &Words) -> Option<SampledPart> {
+        Some(SampledPart { cpu, region: small(words[0])?, code: words[1], unit: words[2] })
     }
 }
 

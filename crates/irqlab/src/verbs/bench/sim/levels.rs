@@ -7,6 +7,7 @@ use sim::{Cache, Timing, models};
 
 use super::SimBenchArgs;
 use crate::options::Usage;
+use crate::sampling::{self, PERIOD};
 
 /// A way to run a machine.
 pub struct Level {
@@ -23,7 +24,7 @@ pub struct Level {
 impl Level {
     /// Whether it is so slow that a boot is measured once.
     pub fn is_slow(&self) -> bool {
-        let is_ooo = |watch: &Watch| watch.detail == Detail::Ooo;
+        let is_ooo = |watch: &Watch| watch.detail == Detail::Ooo && watch.sampling.is_none();
         self.plugin.is_some() || self.watch.as_ref().is_some_and(is_ooo)
     }
 }
@@ -46,7 +47,14 @@ pub fn levels(cache: &Cache, args: &SimBenchArgs) -> anyhow::Result<Vec<Level>> 
         let model = models::find(cache, name, &[], detail);
         let model = Some(model.map_err(|error| Usage(error.to_string()))?);
         let watch = Watch { model, ..watch(detail) };
-        levels.push(level(&format!("{word}, {name}"), icount, Some(watch)));
+        // Models without an out-of-order core have no samples.
+        let sampled = watch.model.as_ref().filter(|_| detail == Detail::Ooo);
+        let sampling = sampled.and_then(|model| sampling::sampling(model, PERIOD).ok());
+        levels.push(level(&format!("{word}, {name}"), icount, Some(watch.clone())));
+        if sampling.is_some() {
+            let watch = Watch { sampling, ..watch };
+            levels.push(level(&format!("sampled, {name}"), icount, Some(watch)));
+        }
     }
     if let Some(file) = &args.cache_plugin {
         let plugin = Some(cache_plugin(file)?);
