@@ -7,6 +7,7 @@ mod kernels;
 mod options;
 mod pictures;
 mod run;
+mod sampling;
 mod simulated;
 mod verbs;
 

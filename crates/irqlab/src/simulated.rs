@@ -52,13 +52,15 @@ pub enum ModelDetail {
     Timed,
     /// Any model: its core in or out of order, all of its caches, its predictors
     Ooo,
+    /// An out-of-order core on samples of the program, with intervals
+    Sampled,
 }
 
 impl From<ModelDetail> for Detail {
     fn from(detail: ModelDetail) -> Detail {
         match detail {
             ModelDetail::Timed => Detail::Timed,
-            ModelDetail::Ooo => Detail::Ooo,
+            ModelDetail::Ooo | ModelDetail::Sampled => Detail::Ooo,
         }
     }
 }
@@ -274,6 +276,13 @@ pub fn model(
     set: &[String],
     detail: Option<ModelDetail>,
 ) -> anyhow::Result<Model> {
+    if detail == Some(ModelDetail::Sampled) {
+        bail!(Usage(
+            "--detail sampled is for sim boot and sim workload: what is made of single spans, as here, \
+             cannot be made of a sample"
+                .to_owned()
+        ));
+    }
     let model = match detail {
         Some(detail) => models::find(cache, name, set, detail.into()),
         None => models::find_level(cache, name, set),

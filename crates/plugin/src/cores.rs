@@ -4,12 +4,13 @@ use attribution::KernelContext;
 use machine::SystemModel;
 use machine::core::{
     CoreCounts, ExecutedBlock, InOrderCore, Layout, Memory, MultithreadedCore, OutOfOrderCore,
-    Template,
+    Template, Warmed,
 };
 use machine::memory::{MemorySystem, without_mshr_limit};
 
 use crate::misses::{Misses, context_of};
 use crate::pipeline::Pipeline;
+use crate::sampling::{Sampler, Sampling};
 use simrecord::record::MissCount;
 
 /// The core that a vCPU executes on.
@@ -57,6 +58,24 @@ impl Core {
             Core::Thread(of) => {
                 let thread = of.thread;
                 of.core().run_from(thread, (first, block), executed, memory);
+            }
+        }
+    }
+
+    /// Executes a block without times: see [`OutOfOrderCore::warm_from`]. Only an out-of-order core can.
+    #[inline]
+    pub(crate) fn warm_from<M: Memory>(
+        &mut self,
+        first: usize,
+        block: &Template,
+        executed: &ExecutedBlock,
+        memory: &mut M,
+    ) -> Warmed {
+        match self {
+            Core::OutOfOrder(core) => core.warm_from(first, block, executed, memory),
+            Core::InOrder(_) | Core::Thread(_) => {
+                self.run_from(first, block, executed, memory);
+                Warmed::default()
             }
         }
     }
@@ -148,6 +167,8 @@ pub(crate) struct Processors {
     shared: Vec<*mut MultithreadedCore>,
     /// The classes of misses, once a region that records them was opened.
     misses: Option<Misses>,
+    /// Which units the cores execute; absent if they execute all.
+    sampling: Option<Sampling>,
 }
 
 impl Processors {
@@ -168,6 +189,7 @@ impl Processors {
             system: Box::into_raw(Box::new(system)),
             shared: (0..cores).filter_map(|_| threads()).collect(),
             misses: None,
+            sampling: None,
             model,
         })
     }
@@ -201,6 +223,22 @@ impl Processors {
         rows
     }
 
+    /// Has the cores execute sampled units only.
+    ///
+    /// # Errors
+    /// When the model has no out-of-order core.
+    pub(crate) fn sample(&mut self, sampling: Sampling) -> Result<(), String> {
+        let model = self.model.core.as_ref();
+        if model.is_none_or(|model| model.window.is_none() || model.threads.is_some()) {
+            return Err(format!(
+                "{} has no out-of-order core: only such a core costs so much that it pays to sample it",
+                self.model.name
+            ));
+        }
+        self.sampling = Some(sampling);
+        Ok(())
+    }
+
     /// What executes for a vCPU.
     pub(crate) fn pipeline(&self, vcpu: u32) -> Option<Pipeline> {
         let model = self.model.core.as_ref()?;
@@ -215,6 +253,7 @@ impl Processors {
             }
             None => Core::InOrder(Box::new(InOrderCore::new(model, line_bytes)?)),
         };
-        Some(Pipeline::new(core, model.width, self.system, vcpu as usize))
+        let sampler = self.sampling.map(|sampling| Sampler::new(sampling, vcpu));
+        Some(Pipeline::new(core, model.width, self.system, vcpu as usize, sampler))
     }
 }

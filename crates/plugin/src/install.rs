@@ -30,10 +30,10 @@ use crate::session::{self, Session};
 use crate::symbols::{FILE_BYTES_MAX, KernelSymbols, Offsets};
 use crate::tracker::Tracker;
 use crate::writer::Writer;
-use simrecord::counters::{COUNTERS, MASK_PLAIN, MASK_TIMED, mask_of};
+use simrecord::counters::{COUNTERS, MASK_PLAIN, MASK_STALLS, MASK_TIMED, mask_of};
 use simrecord::record::{
     CPUS_MAX, Detail, FEATURE_CONTEXTS, FEATURE_HALTED, FEATURE_MODEL_TIME, FEATURE_PMU,
-    FEATURE_SLICES, FEATURE_TASKS, Header, Notice, Record, Roi,
+    FEATURE_SAMPLED, FEATURE_SLICES, FEATURE_TASKS, Header, Notice, Record, Roi,
 };
 
 /// The API version that QEMU looks for before it loads a plugin.
@@ -192,9 +192,11 @@ fn models(options: &Options, cpus: u32) -> Result<Models, String> {
         (Detail::Ooo, Some(path)) => {
             let parsed = |text: &str| SystemModel::parse(text).map_err(|error| error.to_string());
             let model = parse(path, parsed)?;
-            let counters = mask_of(&model, cpus);
-            let processors = Some(Processors::new(model, cpus)?);
-            Models { processors, counters, ..Models::default() }
+            let unknown = if options.sampling.is_some() { MASK_STALLS } else { 0 };
+            let counters = mask_of(&model, cpus) & !unknown;
+            let mut processors = Processors::new(model, cpus)?;
+            options.sampling.map(|sampling| processors.sample(sampling)).transpose()?;
+            Models { processors: Some(processors), counters, ..Models::default() }
         }
         (Detail::Fast, _) => Models::default(),
         _ => Models { counters: MASK_PLAIN, ..Models::default() },
@@ -284,7 +286,8 @@ fn header(
             | bit(parts.cpus > 1 || parts.bias.is_some(), FEATURE_SLICES)
             | bit(parts.bias.is_some(), FEATURE_MODEL_TIME)
             | bit(parts.guest.is_some(), FEATURE_HALTED)
-            | bit(options.pmu, FEATURE_PMU),
+            | bit(options.pmu, FEATURE_PMU)
+            | bit(options.sampling.is_some(), FEATURE_SAMPLED),
         counters,
     }
 }

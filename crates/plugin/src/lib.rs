@@ -43,6 +43,7 @@ mod qemu;
 mod qemu_internals;
 mod regions;
 mod rounds;
+pub mod sampling;
 mod services;
 mod session;
 pub mod shadow_caches;

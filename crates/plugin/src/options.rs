@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use simrecord::record::{Detail, Roi};
 
+use crate::sampling::Sampling;
 use crate::shadow_caches::ALSO_MAX;
 
 /// How guest time advances.
@@ -60,6 +61,8 @@ pub struct Options {
     pub also: Vec<PathBuf>,
     /// Whether there are shadow caches of all sizes, too.
     pub curves: bool,
+    /// Which units the cores execute in detail, for [`Detail::Ooo`]; absent if all is.
+    pub sampling: Option<Sampling>,
     /// Whether misses are classified by cause, evicting context and place: for [`Detail::Ooo`].
     pub misses: bool,
     /// How guest time advances.
@@ -117,6 +120,7 @@ impl Options {
             also: Vec::new(),
             curves: false,
             misses: false,
+            sampling: None,
             time: Time::Model,
             shift: 0,
             start_fast: false,
@@ -153,6 +157,9 @@ impl Options {
         if options.misses && options.detail != Detail::Ooo {
             return Err("misses=on is for detail=ooo".to_owned());
         }
+        if options.sampling.is_some() && (options.detail != Detail::Ooo || options.misses) {
+            return Err("sample= is for detail=ooo without misses=on".to_owned());
+        }
         match (options.detail, &options.model) {
             (Detail::Timed | Detail::Ooo, None) => {
                 Err("detail=timed and detail=ooo need model=FILE".to_owned())
@@ -187,6 +194,10 @@ impl Options {
             ("also", _) => return wrong(&format!("given at most {ALSO_MAX} times")),
             ("curves", "on" | "off") => self.curves = value == "on",
             ("curves", _) => return wrong("on or off"),
+            ("sample", text) => match Sampling::parse(text) {
+                Some(sampling) => self.sampling = Some(sampling),
+                None => return wrong("PERIOD:WARMING:UNIT:SEED, with WARMING + UNIT <= PERIOD"),
+            },
             ("misses", "on" | "off") => self.misses = value == "on",
             ("misses", _) => return wrong("on or off"),
             ("time", "model") => self.time = Time::Model,
@@ -292,6 +303,8 @@ mod tests {
             ("detail=ooo", "model=FILE"),
             ("curves=yes", "on or off"),
             ("misses=yes", "on or off"),
+            ("sample=100:60:50:1", "WARMING + UNIT"),
+            ("sample=100:60:40:1", "detail=ooo"),
             ("model=/m", "detail=timed"),
             ("time=now", "uniform"),
             ("shift=11", "0 to 10"),

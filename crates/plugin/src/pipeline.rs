@@ -7,8 +7,9 @@ use machine::memory::{MemoryPort, MemorySystem, PageSize, TlbFlush};
 use crate::cores::Core;
 use crate::counters::{add_core, add_memory};
 use crate::pages::Pages;
+use crate::sampling::{Edge, Moment, Sampler, UnitPart};
 use crate::translations::{self, Change};
-use simrecord::counters::Counts;
+use simrecord::counters::{COUNTERS, CYCLES, Counts};
 
 /// The most accesses of one block that are collected. Each iteration of a repeated instruction
 /// is a block of its own.
@@ -34,6 +35,10 @@ pub(crate) struct Pipeline {
     pub(crate) pages: Pages,
     /// Offset from the core's time to the common time of all vCPUs.
     skew_cycles: u64,
+    /// Chooses what the core executes; absent if it executes all.
+    sampler: Option<Box<Sampler>>,
+    /// Cycles that were estimated for what the core did not execute. Its own clock does not advance then.
+    estimated_cycles: u64,
 }
 
 /// The memory port of a core, in the common time of all vCPUs.
@@ -68,6 +73,45 @@ impl Memory for PipelinePort<'_> {
     }
 }
 
+/// A memory that adds up what accesses wait for.
+struct WaitSum<M> {
+    memory: M,
+    waited_cycles: u64,
+}
+
+impl<M: Memory> WaitSum<M> {
+    fn add(&mut self, wait: u64) -> u64 {
+        self.waited_cycles += wait;
+        wait
+    }
+}
+
+impl<M: Memory> Memory for WaitSum<M> {
+    fn fetch(&mut self, virtual_address: u64, physical: u64, now_cycles: u64) -> u64 {
+        let wait = self.memory.fetch(virtual_address, physical, now_cycles);
+        self.add(wait)
+    }
+
+    fn load(&mut self, access: &Access, now_cycles: u64) -> u64 {
+        let wait = self.memory.load(access, now_cycles);
+        self.add(wait)
+    }
+
+    fn load_locked(&mut self, access: &Access, now_cycles: u64) -> u64 {
+        let wait = self.memory.load_locked(access, now_cycles);
+        self.add(wait)
+    }
+
+    fn store(&mut self, access: &Access, now_cycles: u64) -> u64 {
+        let wait = self.memory.store(access, now_cycles);
+        self.add(wait)
+    }
+
+    fn last_wait(&self) -> WaitParts {
+        self.memory.last_wait()
+    }
+}
+
 /// The size of the page of an address, by Linux's map of the kernel's addresses
 /// (Documentation/arch/x86/x86_64/mm.rst, four levels): all memory, the array of its pages, and the
 /// kernel's image are in pages of 2 MiB. QEMU does not export it.
@@ -84,7 +128,13 @@ pub(crate) fn page_size(address: u64) -> PageSize {
 
 impl Pipeline {
     /// Makes the pipeline of vCPU `cpu`, on the memory system of all.
-    pub(crate) fn new(core: Core, width: u32, system: *mut MemorySystem, cpu: usize) -> Pipeline {
+    pub(crate) fn new(
+        core: Core,
+        width: u32,
+        system: *mut MemorySystem,
+        cpu: usize,
+        sampler: Option<Sampler>,
+    ) -> Pipeline {
         Pipeline {
             core,
             width: width.into(),
@@ -96,6 +146,8 @@ impl Pipeline {
             accesses: Vec::with_capacity(ACCESSES_MAX),
             pages: Pages::new(),
             skew_cycles: 0,
+            sampler: sampler.map(Box::new),
+            estimated_cycles: 0,
         }
     }
 
@@ -201,7 +253,7 @@ impl Pipeline {
         // SAFETY: as above; what is returned is used up before the next use.
         let system = unsafe { &mut *self.system };
         let port = MemoryPort { system, cpu: self.cpu, pc, page: PageSize::Small };
-        PipelinePort { port, skew_cycles: self.skew_cycles }
+        PipelinePort { port, skew_cycles: self.skew_cycles + self.estimated_cycles }
     }
 
     /// Passes the block to the core up to instruction `until`.
@@ -214,7 +266,25 @@ impl Pipeline {
         let block = unsafe { &*self.block };
         let mut port = self.port(block.address());
         let executed = ExecutedBlock { instructions: until, accesses: &self.accesses, next };
-        self.core.run_from(self.ran as usize, block, &executed, &mut port);
+        match &mut self.sampler {
+            None => self.core.run_from(self.ran as usize, block, &executed, &mut port),
+            Some(sampler) => {
+                let first = self.ran as usize;
+                let mut port = WaitSum { memory: port, waited_cycles: 0 };
+                if sampler.is_in_detail() {
+                    self.core.run_from(first, block, &executed, &mut port);
+                    sampler.waited(port.waited_cycles);
+                } else {
+                    let warmed = self.core.warm_from(first, block, &executed, &mut port);
+                    self.estimated_cycles +=
+                        sampler.estimate(warmed.slots, port.waited_cycles, block.address());
+                }
+                let branches = until as usize == block.len() && block.ends_in_branch();
+                if let Some(edge) = sampler.executed(until - self.ran, branches) {
+                    self.pass(edge);
+                }
+            }
+        }
         self.ran = until;
         // Accesses come in the order of the program: all but those of a later instruction.
         if self.accesses.last().is_none_or(|last| u32::from(last.instruction) < until) {
@@ -222,6 +292,54 @@ impl Pipeline {
         } else {
             self.accesses.retain(|access| u32::from(access.instruction) >= until);
         }
+    }
+
+    /// The way in which instructions are executed changes.
+    #[cold]
+    fn pass(&mut self, edge: Edge) {
+        let counts = self.sampled_counts();
+        if let Some(sampler) = &mut self.sampler {
+            sampler.pass(edge, &counts);
+        }
+    }
+
+    /// What the model has counted, by the sampler's own count of instructions.
+    fn sampled_counts(&self) -> Moment {
+        let mut counts = [0; COUNTERS];
+        self.add_to(&mut counts);
+        counts[CYCLES] = self.cycles();
+        if let Some(sampler) = &self.sampler {
+            sampler.add_to(&mut counts);
+        }
+        Moment { counts, slots: self.core.counts().instructions }
+    }
+
+    /// The vCPU executes in this context from now on.
+    pub(crate) fn set_context(&mut self, code: u64) {
+        if self.sampler.as_ref().is_some_and(|sampler| sampler.measures_other_than(code)) {
+            let counts = self.sampled_counts();
+            if let Some(sampler) = &mut self.sampler {
+                sampler.charge(&counts);
+            }
+        }
+        if let Some(sampler) = &mut self.sampler {
+            sampler.enter(code);
+        }
+    }
+
+    /// A region of interest opens, or closes.
+    pub(crate) fn set_sampled_region(&mut self, region: Option<u32>) {
+        if self.sampler.is_some() {
+            let counts = self.sampled_counts();
+            if let Some(sampler) = &mut self.sampler {
+                sampler.set_region(region, &counts);
+            }
+        }
+    }
+
+    /// The parts of the units that have ended since the last call.
+    pub(crate) fn take_sampled(&mut self) -> Vec<UnitPart> {
+        self.sampler.as_mut().map_or_else(Vec::new, |sampler| sampler.take())
     }
 
     /// Accesses whose instructions the core executed before they were made.
@@ -274,15 +392,15 @@ impl Pipeline {
         self.core.issue_all_threads();
     }
 
-    /// Cycles of the instructions that the core has executed.
+    /// Cycles of the instructions that the core has executed, and those estimated for all others.
     #[inline(always)]
     pub(crate) fn cycles(&self) -> u64 {
-        self.core.cycles()
+        self.core.cycles() + self.estimated_cycles
     }
 
     /// Sets the common time at the core's current time to `cycles`.
     pub(crate) fn set_time(&mut self, cycles: u64) {
-        self.skew_cycles = cycles.saturating_sub(self.core.time());
+        self.skew_cycles = cycles.saturating_sub(self.core.time() + self.estimated_cycles);
     }
 
     /// Adds what was counted to the model's part of the counts.

@@ -4,12 +4,14 @@ use std::collections::BTreeSet;
 
 use attribution::{ContextTransition, KernelContext, KernelSpan};
 
+use crate::cpu;
+use crate::sampling::UnitPart;
 use crate::session::Session;
 use crate::writer::Writer;
 use simrecord::counters::{COUNTERS, CYCLES, Counts, INSTRUCTIONS, TIME};
 use simrecord::record::{
     COUNTERS_PER_RECORD, ContextRow, Counters, CountersOf, Detail, IrqName, KernelCount, Record,
-    Region, Span, Task, Transition,
+    Region, SampledPart, Span, Task, Transition,
 };
 
 /// Writes counters, some a record.
@@ -24,12 +26,16 @@ pub(crate) fn write_counters(writer: &mut Writer, cpu: u32, of: CountersOf, coun
 
 /// Writes the counters of a span itself, without records of zeros.
 pub(crate) fn write_span_counters(writer: &mut Writer, cpu: u32, counts: &Counts) {
+    write_without_zeros(writer, cpu, CountersOf::Span, counts);
+}
+
+fn write_without_zeros(writer: &mut Writer, cpu: u32, of: CountersOf, counts: &Counts) {
     for (part, some) in counts.chunks(COUNTERS_PER_RECORD).enumerate() {
         let mut values = [0; COUNTERS_PER_RECORD];
         values[..some.len()].copy_from_slice(some);
         let first = (part * COUNTERS_PER_RECORD) as u32;
         if part == 0 || values.iter().any(|value| *value > 0) {
-            writer.write(&Record::Counters(Counters { cpu, of: CountersOf::Span, first, values }));
+            writer.write(&Record::Counters(Counters { cpu, of, first, values }));
         }
     }
 }
@@ -81,6 +87,7 @@ impl Session {
             tracked.stack.open_region(*now);
         }
         self.tracker.open_services();
+        self.set_sampled_region(Some(self.region));
         // What each is in the middle of.
         (0..self.cpus).for_each(|vcpu| self.tracked(vcpu));
     }
@@ -89,6 +96,8 @@ impl Session {
     pub(crate) fn close_region(&mut self, counted: &[Counts]) {
         self.write_region(counted);
         self.open = false;
+        self.set_sampled_region(None);
+        self.write_sampled();
         for (tracked, now) in self.tracker.cpus.iter_mut().zip(counted) {
             tracked.stack.close_region(*now);
         }
@@ -115,6 +124,24 @@ impl Session {
         self.annotations.write_region(&mut self.writer, self.region, self.cpus);
         self.write_shadow_caches();
         self.writer.flush();
+    }
+
+    /// Tells the samplers of all vCPUs which region is open.
+    fn set_sampled_region(&self, region: Option<u32>) {
+        for vcpu in 0..self.cpus {
+            cpu::with(vcpu, |cpu| cpu.set_sampled_region(region));
+        }
+    }
+
+    /// Writes the parts of sampled units that have ended.
+    fn write_sampled(&mut self) {
+        for cpu in 0..self.cpus {
+            for UnitPart { region, unit, code, counts } in cpu::with(cpu, |cpu| cpu.take_sampled())
+            {
+                self.writer.write(&Record::SampledPart(SampledPart { cpu, region, code, unit }));
+                write_without_zeros(&mut self.writer, cpu, CountersOf::SampledPart, &counts);
+            }
+        }
     }
 
     /// Writes the counts of shadow caches, and the classes of the model's own misses.

@@ -218,6 +218,7 @@ impl Session {
         cpu::with(vcpu, |cpu| {
             cpu.await_at(awaited);
             cpu.set_idles(context == KernelContext::Idle);
+            cpu.set_sampled_context(context);
         });
     }
 

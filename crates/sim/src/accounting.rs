@@ -3,6 +3,7 @@
 //! Only this module reads records. [`Accounting::broken`] says why the numbers of a record cannot be
 //! trusted; they must not be used then.
 
+mod sampled;
 mod services;
 
 use std::collections::BTreeMap;
@@ -15,12 +16,13 @@ use simrecord::counters::{COUNTERS, CYCLES, Counts, is_of_memory};
 use simrecord::parsed::{ContextCounts, CpuRegion, ParsedRecord, ShadowCacheCounts, parse};
 use simrecord::reader::{self, Stream};
 use simrecord::record::{
-    self, FEATURE_CONTEXTS, FEATURE_MODEL_TIME, FEATURE_TASKS, Group, KernelCount, MissCount,
-    MissCurvePoint, Record, Span, Transition, Value, ValuesKind,
+    self, FEATURE_CONTEXTS, FEATURE_MODEL_TIME, FEATURE_SAMPLED, FEATURE_TASKS, Group, KernelCount,
+    MissCount, MissCurvePoint, Record, SampledPart, Span, Transition, Value, ValuesKind,
 };
 
 use crate::text::printable;
 use crate::{Result, SimError};
+pub use sampled::SampledCycles;
 pub use services::{ServiceUse, ServiceWaitUse, ServicesUse};
 
 /// What a machine executed in its regions of interest.
@@ -34,6 +36,9 @@ pub struct Accounting {
     pub has_tasks: bool,
     /// Whether guest time followed the model's cycles.
     pub has_model_time: bool,
+    /// Whether a core executed sampled units only: cycles of contexts are estimates of the plugin's clock,
+    /// and better ones in [`Accounting::sampled_cycles`].
+    pub is_sampled: bool,
     /// Bit N is set if counter N of [`simrecord::counters`] was counted.
     pub counters: u32,
     /// Instructions of the whole run on all CPUs, if they were counted.
@@ -73,6 +78,21 @@ pub struct Accounting {
 pub struct RegionUse {
     /// Each CPU, by number.
     pub cpus: Vec<CpuUse>,
+    /// What a core executed in detail of it, if that were sampled units only.
+    pub sampled: Vec<SampledPartUse>,
+}
+
+/// What one context executed of a sampled unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SampledPartUse {
+    /// The CPU.
+    pub cpu: u32,
+    /// The unit of the CPU.
+    pub unit: u64,
+    /// The context.
+    pub context: KernelContext,
+    /// What was counted.
+    pub counts: Counts,
 }
 
 /// What a CPU executed in a region.
@@ -238,6 +258,7 @@ impl Accounting {
             has_contexts: has(FEATURE_CONTEXTS),
             has_tasks: has(FEATURE_TASKS),
             has_model_time: has(FEATURE_MODEL_TIME),
+            is_sampled: has(FEATURE_SAMPLED),
             counters: stream.header.counters,
             instructions: stream.end.instructions,
             ended_by_guest: stream.end.by_marker,
@@ -258,6 +279,7 @@ impl Accounting {
         if !accounting.has_contexts {
             accounting.forget_contexts();
         }
+        accounting.add_sampled(&parsed.sampled)?;
         accounting.add_spans(&parsed.spans, &parsed.span_counts)?;
         accounting.add_transitions(&parsed.transitions)?;
         accounting.add_kernel_counts(&parsed.kernel_counts)?;
@@ -309,6 +331,19 @@ impl Accounting {
         let region = self.regions.get_mut((region as usize).wrapping_sub(1));
         let found = region.and_then(|region| region.cpus.get_mut(cpu as usize));
         found.ok_or_else(|| bad("a record belongs to no region"))
+    }
+
+    fn add_sampled(&mut self, parts: &[(SampledPart, Counts)]) -> Result<()> {
+        for (part, counts) in parts {
+            let context = match self.has_contexts {
+                true => context_of(part.code)?,
+                false => KernelContext::Unknown,
+            };
+            let used = SampledPartUse { cpu: part.cpu, unit: part.unit, context, counts: *counts };
+            let region = self.regions.get_mut((part.region as usize).wrapping_sub(1));
+            region.ok_or_else(|| bad("a sampled unit belongs to no region"))?.sampled.push(used);
+        }
+        Ok(())
     }
 
     fn add_spans(&mut self, spans: &[Span], counts: &[Counts]) -> Result<()> {

@@ -59,7 +59,8 @@ pub use attribution::KernelContext;
 
 pub use accounting::{
     Accounting, AnnotationUse, ContextTransition, ContextUse, CpuUse, Hit, KernelUse,
-    RecordedValues, RegionUse, ServiceUse, ServiceWaitUse, ServicesUse, ShadowCacheUse, SpanUse,
+    RecordedValues, RegionUse, SampledCycles, SampledPartUse, ServiceUse, ServiceWaitUse,
+    ServicesUse, ShadowCacheUse, SpanUse,
 };
 pub use cache::{Cache, CacheEntry, EntryKind, LIMIT_BYTES_DEFAULT};
 pub use error::SimError;

@@ -68,6 +68,10 @@ pub const MASK_PLAIN: u32 = 1 << TIME | 1 << INSTRUCTIONS | 1 << CYCLES;
 /// Bit mask of the counters of the level `timed`.
 pub const MASK_TIMED: u32 = (1 << (BRANCHES + 1)) - 1;
 
+/// Bit mask of the counters that only a core that executes all instructions has.
+pub const MASK_STALLS: u32 =
+    1 << FETCH_STALL_CYCLES | 1 << DATA_STALL_CYCLES | 1 << PIPELINE_STALL_CYCLES;
+
 /// Bit mask of the counters of the level `ooo`, for a model and a number of vCPUs.
 #[must_use]
 pub fn mask_of(model: &SystemModel, cpus: u32) -> u32 {

@@ -6,8 +6,8 @@ use crate::counters::{COUNTERS, Counts};
 use crate::reader::Stream;
 use crate::record::{
     AnnotationRow, ContextRow, Counters, CountersOf, KernelCount, LockCounts, Marker, MissCount,
-    MissCurvePoint, ProfileSlot, Record, Region, ServiceBucket, ServiceRow, ServiceTotals,
-    ServiceWait, ShadowCaches, Span, SyscallFunction, Transition, Value, Values,
+    MissCurvePoint, ProfileSlot, Record, Region, SampledPart, ServiceBucket, ServiceRow,
+    ServiceTotals, ServiceWait, ShadowCaches, Span, SyscallFunction, Transition, Value, Values,
 };
 
 /// A context of a region, with its counters.
@@ -120,6 +120,8 @@ pub struct ParsedRecord {
     pub misses: Vec<MissCount>,
     /// Services of the kernel.
     pub services: ParsedServices,
+    /// Parts of sampled units, with their counters.
+    pub sampled: Vec<(SampledPart, Counts)>,
     /// Names of tasks by process id: the last one that was recorded.
     pub tasks: Vec<(u32, String)>,
     /// Names of IRQ lines.
@@ -186,6 +188,7 @@ impl ParsedRecord {
             Record::ServiceTotals(totals) => self.services.totals.push(*totals),
             Record::LockPlace(place) => self.services.locks.push(*place),
             Record::ProfileSlot(slot) => self.services.profile.push(*slot),
+            Record::SampledPart(part) => self.sampled.push((*part, [0; COUNTERS])),
             Record::Notice(..) | Record::Check(_) => {}
             Record::Header(_) | Record::End(_) => return None,
         }
@@ -207,6 +210,7 @@ impl ParsedRecord {
             CountersOf::SelfCounts => {
                 &mut self.regions.last_mut()?.contexts.last_mut()?.self_counts
             }
+            CountersOf::SampledPart => &mut self.sampled.last_mut()?.1,
             CountersOf::Service => &mut self.services.rows.last_mut()?.self_counts,
             CountersOf::ServiceInclusive => &mut self.services.rows.last_mut()?.inclusive,
             CountersOf::Inclusive => &mut self.regions.last_mut()?.contexts.last_mut()?.inclusive,

@@ -37,6 +37,8 @@ pub const FEATURE_MODEL_TIME: u32 = 8;
 pub const FEATURE_HALTED: u32 = 16;
 /// Bit of [`Header::features`]: the guest has a PMU, for which the plugin writes registers.
 pub const FEATURE_PMU: u32 = 32;
+/// Bit of [`Header::features`]: the core executes sampled units only; cycles between them are estimated.
+pub const FEATURE_SAMPLED: u32 = 64;
 
 /// Defines an enumeration whose numbers the record holds, with the list of all its variants.
 macro_rules! numbered {
@@ -155,6 +157,9 @@ pub enum Record {
     LockPlace(LockCounts),
     /// What all CPUs together did in a mode in a part of a region.
     ProfileSlot(ProfileSlot),
+    /// The part of a sampled unit that one context executed. Counters follow, without records that would
+    /// hold zeros only.
+    SampledPart(SampledPart),
 }
 
 /// What is recorded, and how.
@@ -254,6 +259,8 @@ numbered! {
         Service = 6,
         /// Completed requests of the service, with what was nested in them.
         ServiceInclusive = 7,
+        /// The part of a sampled unit.
+        SampledPart = 10,
     }
 }
 
@@ -634,6 +641,20 @@ pub struct ProfileSlot {
     pub data_stall: u64,
     /// Those that were lost in the pipeline otherwise.
     pub pipeline_stall: u64,
+}
+
+/// What one context executed of a sampled unit, in detail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SampledPart {
+    /// The CPU.
+    pub cpu: u32,
+    /// The region.
+    pub region: u32,
+    /// [`attribution::KernelContext::code`].
+    pub code: u64,
+    /// The unit of the CPU, from 0 where the record started; units in which a region was not open have no
+    /// parts.
+    pub unit: u64,
 }
 
 /// All services of a region together.

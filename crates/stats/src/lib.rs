@@ -12,6 +12,7 @@ pub mod interval;
 pub mod median;
 pub mod periodicity;
 pub mod random;
+pub mod regression;
 pub mod reservoir;
 pub mod spectrum;
 

@@ -163,8 +163,8 @@ fn a_command_without_a_record_ends_with_its_status() {
 }
 
 /// A checkpoint that is removed in the end.
-struct Checkpoint {
-    name: String,
+pub struct Checkpoint {
+    pub name: String,
 }
 
 impl Drop for Checkpoint {

@@ -8,6 +8,7 @@ mod cli_support;
 mod machine;
 mod model;
 mod noise;
+mod sampled;
 mod services;
 mod signal;
 mod threaded;

@@ -212,6 +212,48 @@ impl FrontEnd {
         Fetched { cycle, wait }
     }
 
+    /// Does for an instruction that gets no times what later ones find: looks up the cache of decoded
+    /// instructions, and fetches its lines at `now`.
+    #[inline(always)]
+    pub(super) fn warm<M: Memory>(
+        &mut self,
+        block: &Template,
+        one: &Instruction,
+        now: u64,
+        memory: &mut M,
+    ) {
+        if one.starts_decoded()
+            && let Some(decoded) = &mut self.decoded
+        {
+            self.block_decoded = decoded.holds(block.physical_of(one));
+            (self.block_width, self.block_bytes) = match self.block_decoded {
+                true => (self.width, u32::MAX),
+                false => (decoded.width, decoded.bytes),
+            };
+        }
+        if one.starts_line() && (!self.block_decoded || self.last_line.is_none()) {
+            for line in block.lines_of(one) {
+                if self.last_line != Some(line) {
+                    self.last_line = Some(line);
+                    memory.fetch(line.0, line.1, now);
+                }
+            }
+        }
+    }
+
+    /// Trains the predictor with the branch at the end of a block that gets no times and leads to `next`.
+    #[inline]
+    pub(super) fn warm_branch(&mut self, block: &Template, next: u64, counts: &mut CoreCounts) {
+        let Some((kind, address)) = block.warming.branch else { return };
+        let (fall_through, target) = (block.fall_through, block.target);
+        counts.branches += 1;
+        match self.predictor.step(&Branch { address, kind, fall_through, target, next }) {
+            Prediction::BtbMiss => counts.btb_misses += 1,
+            Prediction::Mispredicted => counts.mispredicted_branches += 1,
+            Prediction::Predicted | Prediction::PredictedLate => {}
+        }
+    }
+
     /// How long the lines of an instruction are waited for, which is fetched at `now`.
     #[inline(never)]
     fn fetch_lines<M: Memory>(

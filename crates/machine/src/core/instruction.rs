@@ -543,6 +543,42 @@ pub struct Template {
     pub(super) fall_through: u64,
     /// The target of the branch at its end, if the branch is direct.
     pub(super) target: Option<u64>,
+    /// What functional warming needs to know.
+    pub(super) warming: WarmingSummary,
+}
+
+/// What functional warming needs to know of a block, without its instructions: in code that does not repeat
+/// itself they are not in the host's caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WarmingSummary {
+    /// Which of the first 64 instructions start a line, of code or of decoded instructions.
+    pub(super) starts: u64,
+    /// Whether a later one does.
+    pub(super) starts_later: bool,
+    /// Whether an instruction is locked.
+    pub(super) has_locked: bool,
+    /// Whether it is a repetition of a string instruction.
+    pub(super) repeats: bool,
+    /// The branch at its end, with its address.
+    pub(super) branch: Option<(BranchKind, u64)>,
+}
+
+impl WarmingSummary {
+    fn of(instructions: &[Instruction], address: u64) -> WarmingSummary {
+        let starts = |one: &Instruction| one.starts_line() || one.starts_decoded();
+        let bits = instructions.iter().take(64).enumerate();
+        let branch =
+            |last: &Instruction| Some((last.branch?, address.wrapping_add(last.offset.into())));
+        WarmingSummary {
+            starts: bits
+                .map(|(at, one)| u64::from(starts(one)) << at)
+                .fold(0, |all, one| all | one),
+            starts_later: instructions.iter().skip(64).any(starts),
+            has_locked: instructions.iter().any(|one| one.special == Special::Atomic),
+            repeats: instructions.len() == 1 && instructions[0].repeats(),
+            branch: instructions.last().and_then(branch),
+        }
+    }
 }
 
 impl Template {
@@ -588,8 +624,10 @@ impl Template {
             last_line = ends;
             one.classified()
         };
+        let instructions: Box<[Instruction]> = instructions.iter().map(&mut prepare).collect();
         Template {
-            instructions: instructions.iter().map(&mut prepare).collect(),
+            warming: WarmingSummary::of(&instructions, first.virtual_address),
+            instructions,
             fall_through: first.virtual_address.wrapping_add(offset.into()),
             first,
             second,

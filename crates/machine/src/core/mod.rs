@@ -25,6 +25,7 @@ mod ports;
 mod retirement;
 mod store_buffer;
 mod strings;
+mod warming;
 
 pub use chase::chase_cycles;
 pub use in_order::InOrderCore;
@@ -35,6 +36,7 @@ pub use model::{
 };
 pub use multithreaded::MultithreadedCore;
 pub use out_of_order::OutOfOrderCore;
+pub use warming::Warmed;
 
 use instruction::{OPERATIONS, SPECIALS, UNITS};
 
@@ -180,6 +182,12 @@ pub(super) struct Accesses<'a>(&'a [Access]);
 impl<'a> Accesses<'a> {
     pub(super) fn new(accesses: &'a [Access]) -> Accesses<'a> {
         Accesses(accesses)
+    }
+
+    /// The next access, if there is one.
+    #[inline]
+    pub(super) fn peek(&self) -> Option<&'a Access> {
+        self.0.first()
     }
 
     /// The accesses of instruction `index`. Those of the instructions before it were taken already.

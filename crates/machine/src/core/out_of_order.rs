@@ -27,14 +27,14 @@ pub struct OutOfOrderCore {
     scheduler_entries: u32,
     loads_pass_stores: bool,
     stores_hold_retirement: bool,
-    access_bytes: u8,
+    pub(super) access_bytes: u8,
     has_wide_limit: bool,
     splits_take_two: bool,
     renames_memory: bool,
     forward_vector: u64,
     forward_fail: u64,
     latencies: Latencies,
-    front: FrontEnd,
+    pub(super) front: FrontEnd,
     entering: WidthLimiter,
     ports: PortScheduler,
     reorder: EntryQueue,
@@ -50,8 +50,10 @@ pub struct OutOfOrderCore {
     loads_from: u64,
     /// When the addresses of all stores are known.
     addresses_known: u64,
-    retirement: Retirement,
-    strings: Option<Strings>,
+    pub(super) retirement: Retirement,
+    pub(super) strings: Option<Strings>,
+    /// Instructions that kept the core's state warm and got no times.
+    pub(super) warmed: u64,
 }
 
 /// The times of the loads of an instruction.
@@ -99,6 +101,7 @@ impl OutOfOrderCore {
             addresses_known: 0,
             retirement: Retirement::new(model.width),
             strings: model.strings.map(Strings::new),
+            warmed: 0,
         })
     }
 
@@ -162,9 +165,9 @@ impl OutOfOrderCore {
     }
 
     /// Instructions and interrupts so far.
-    fn progress(&self) -> (u64, u64) {
+    pub(super) fn progress(&self) -> (u64, u64) {
         let counts = &self.retirement.counts;
-        (counts.instructions + counts.repetitions, counts.interrupts)
+        (counts.instructions + counts.repetitions + self.warmed, counts.interrupts)
     }
 
     /// A repetition of a string instruction.

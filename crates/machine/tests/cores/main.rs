@@ -12,3 +12,4 @@ mod sharing;
 mod streams;
 mod support;
 mod threads;
+mod warming;

@@ -8,6 +8,7 @@ use std::cell::UnsafeCell;
 use std::ffi::{c_uint, c_void};
 use std::ptr;
 
+use attribution::KernelContext;
 use machine::memory::TlbFlush;
 use machine::{BlockingMachine, BlockingModel};
 
@@ -16,6 +17,7 @@ use crate::callbacks;
 use crate::counters;
 use crate::pipeline::Pipeline;
 use crate::qemu_internals::CurrentCpu;
+use crate::sampling::UnitPart;
 use crate::shadow_caches::ShadowCacheModels;
 use crate::translations::Change;
 use simrecord::counters::{BRANCHES, COUNTERS, CYCLES, Counts, INSTRUCTIONS, TIME};
@@ -353,6 +355,25 @@ impl Cpu {
     /// Whether the idle task runs.
     pub(crate) fn set_idles(&mut self, idles: bool) {
         self.idles = idles;
+    }
+
+    /// This context executes from now on, for a sampler.
+    pub(crate) fn set_sampled_context(&mut self, context: KernelContext) {
+        if let Some(pipeline) = self.pipeline() {
+            pipeline.set_context(context.code());
+        }
+    }
+
+    /// A region of interest opens or closes, for a sampler.
+    pub(crate) fn set_sampled_region(&mut self, region: Option<u32>) {
+        if let Some(pipeline) = self.pipeline() {
+            pipeline.set_sampled_region(region);
+        }
+    }
+
+    /// The parts of sampled units that have ended since the last call.
+    pub(crate) fn take_sampled(&mut self) -> Vec<UnitPart> {
+        self.pipeline().map_or_else(Vec::new, Pipeline::take_sampled)
     }
 
     /// Whether a model counts.

@@ -74,8 +74,8 @@ mod tests {
         let cpu = |cpu, transitions| CpuUse { cpu, transitions, ..CpuUse::default() };
         let loops = cpu(1, vec![turn(own, 900), turn(irq, 1100), turn(own, 1200), turn(own, 1300)]);
         let other = cpu(0, vec![turn(KernelContext::Idle, 950)]);
-        let late = RegionUse { cpus: vec![cpu(1, vec![turn(own, 5000)])] };
-        let early = RegionUse { cpus: vec![other, loops] };
+        let late = RegionUse { cpus: vec![cpu(1, vec![turn(own, 5000)])], ..RegionUse::default() };
+        let early = RegionUse { cpus: vec![other, loops], ..RegionUse::default() };
         let account = Accounting { regions: vec![early, late], ..Accounting::default() };
         let times = TraceTimes { opened: 1000, ended: 1500, resumed: 1210, stalled_cycles: 120 };
         let mut trace = Trace {

@@ -81,7 +81,8 @@ mod tests {
         let used =
             ContextUse { context, self_counts: own, inclusive: own, entries: 1, completed: 1 };
         let cpu = |contexts| CpuUse { contexts, ..CpuUse::default() };
-        let region = RegionUse { cpus: vec![cpu(Vec::new()), cpu(vec![used])] };
+        let region =
+            RegionUse { cpus: vec![cpu(Vec::new()), cpu(vec![used])], ..RegionUse::default() };
         let all = ["l1d_load_misses", "l1d_store_misses", "l1i_misses", "dtlb_misses"];
         let counters = all.iter().fold(0, |bits, name| bits | 1 << at(name));
         let account = Accounting { counters, regions: vec![region], ..Accounting::default() };

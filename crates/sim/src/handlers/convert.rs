@@ -178,7 +178,7 @@ mod tests {
             overflows: 2,
             ..CpuUse::default()
         };
-        let region = RegionUse { cpus: vec![cpu] };
+        let region = RegionUse { cpus: vec![cpu], ..RegionUse::default() };
         Accounting {
             ended_by_guest: true,
             regions: vec![region],

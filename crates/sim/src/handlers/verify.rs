@@ -271,7 +271,8 @@ mod tests {
         let early = [span(irq, 10, 20), span(gate, 30, 40), span(irq, 25, 45), span(irq, 50, 60)];
         let late = [span(irq, 60, 70), span(gate, 80, 90), span(irq, 75, 95), span(irq, 100, 110)];
         let spans = [early, late].concat();
-        let mut region = RegionUse { cpus: vec![CpuUse { spans, ..CpuUse::default() }] };
+        let mut region =
+            RegionUse { cpus: vec![CpuUse { spans, ..CpuUse::default() }], ..RegionUse::default() };
         assert_eq!(spans_of(&region, irq), [2, 2, 2]);
         region.cpus[0].spans.retain(|span| span.context == irq);
         assert_eq!((gates(&region.cpus[0]), spans_of(&region, irq)), (None, [6, 6, 6]));
@@ -298,7 +299,8 @@ mod tests {
             span(softirq, 50, 300, 170),
             span(interrupt, 300, 340, 40),
         ];
-        let region = RegionUse { cpus: vec![CpuUse { spans, ..CpuUse::default() }] };
+        let region =
+            RegionUse { cpus: vec![CpuUse { spans, ..CpuUse::default() }], ..RegionUse::default() };
         assert_eq!(spans_of(&region, softirq), [1, 170 + 20, 85 + 10]);
         assert_eq!(spans_of(&region, body), [1, 30, 15]);
     }

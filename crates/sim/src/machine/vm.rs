@@ -101,6 +101,11 @@ pub struct Instrumentation<'a> {
 }
 
 impl Instrumentation<'_> {
+    /// Loads another plugin: its file and options, as `-plugin` takes them.
+    pub fn load(&mut self, plugin: &str) {
+        self.arguments.extend(["-plugin".to_owned(), plugin.to_owned()]);
+    }
+
     /// Adds an option for the plugin, if it is loaded.
     pub(crate) fn add_option(&mut self, name: &str, value: &str) {
         let at = self.arguments.iter().position(|argument| argument == "-plugin");

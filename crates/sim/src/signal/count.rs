@@ -125,7 +125,8 @@ mod tests {
                 (Softirq(1), 50, 9),
             ],
         );
-        let region = |cpus| RegionUse { cpus: vec![CpuUse::default(), cpus] };
+        let region =
+            |cpus| RegionUse { cpus: vec![CpuUse::default(), cpus], ..RegionUse::default() };
         let account = Accounting {
             ended_by_guest: true,
             regions: vec![region(control), region(window)],

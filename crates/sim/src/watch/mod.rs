@@ -13,6 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 pub use plugin::options::{VCPU_SLICE_DEFAULT, VCPU_SLICE_MAX};
+pub use plugin::sampling::{PERIOD_MAX, Sampling};
 pub use plugin::shadow_caches::ALSO_MAX;
 use record_file::{check_place, keep, unnamed};
 use simrecord::progress::{self, GuestProgress};
@@ -47,6 +48,8 @@ pub struct Watch {
     pub shadow_models: Vec<Model>,
     /// Whether misses are counted for caches of all sizes.
     pub miss_curves: bool,
+    /// Which units the cores execute in detail, for [`Detail::Ooo`]; absent if all is.
+    pub sampling: Option<Sampling>,
     /// Whether misses are classified by cause, context and place, for [`Detail::Ooo`].
     pub misses: bool,
     /// Whether only markers are recorded until one requests full recording, which makes the boot faster.
@@ -80,6 +83,7 @@ impl Default for Watch {
             shadow_models: Vec::new(),
             miss_curves: false,
             misses: false,
+            sampling: None,
             start_fast: false,
             spans: false,
             span_counts: false,
@@ -248,6 +252,7 @@ impl Recording {
         options.extend(watch.shadow_models.iter().map(|model| ("also", path(&model.path))));
         options.extend(watch.miss_curves.then(|| ("curves", "on".to_owned())));
         options.extend(watch.misses.then(|| ("misses", "on".to_owned())));
+        options.extend(watch.sampling.map(|sampling| ("sample", sampling.text())));
         options.extend(kernel_files.symbols.as_ref().map(|symbols| (SYMBOLS, path(symbols))));
         options.extend(kernel_files.offsets.as_ref().map(|offsets| (OFFSETS, path(offsets))));
         let annotations = watch.annotations.clone();

@@ -4,8 +4,8 @@ use super::{
     AccessStream, AnnotationRow, BYTES, CACHES, CPUS_MAX, Check, ContextRow, Counters, CountersOf,
     Detail, End, FORMAT_VERSION, Group, Header, IrqName, KernelCount, LockCounts, MAGIC, Marker,
     MissCount, MissCurvePoint, MissKind, Notice, ProfileSlot, Record, RecordError, Region, Roi,
-    ServiceBucket, ServiceRow, ServiceTime, ServiceTotals, ServiceWait, ShadowCaches, Span,
-    SyscallFunction, Task, Transition, Value, Values, ValuesKind,
+    SampledPart, ServiceBucket, ServiceRow, ServiceTime, ServiceTotals, ServiceWait, ShadowCaches,
+    Span, SyscallFunction, Task, Transition, Value, Values, ValuesKind,
 };
 use crate::counters::COUNTERS;
 
@@ -74,6 +74,7 @@ impl Record {
             Record::ServiceTotals(record) => of(record),
             Record::LockPlace(record) => of(record),
             Record::ProfileSlot(record) => of(record),
+            Record::SampledPart(record) => of(record),
         }
     }
 
@@ -122,6 +123,7 @@ impl Record {
             ServiceTotals::KIND => Record::ServiceTotals(of(cpu, words)?),
             LockCounts::KIND => Record::LockPlace(of(cpu, words)?),
             ProfileSlot::KIND => Record::ProfileSlot(of(cpu, words)?),
+            SampledPart::KIND => Record::SampledPart(of(cpu, words)?),
             _ => return Err(RecordError::Kind(kind)),
         })
     }
@@ -660,6 +662,19 @@ impl Encoding for ServiceTotals {
     fn from_words(_: u32, words: &Words) -> Option<ServiceTotals> {
         let [region, handled_faults, broken, ..] = *words;
         Some(ServiceTotals { region: small(region)?, handled_faults, broken })
+    }
+}
+
+impl Encoding for SampledPart {
+    const KIND: u32 = 30;
+
+    fn to_words(&self) -> (u32, Words) {
+        let SampledPart { cpu, region, code, unit } = *self;
+        (cpu, padded([region.into(), code, unit]))
+    }
+
+    fn from_words(cpu: u32, words: &Words) -> Option<SampledPart> {
+        Some(SampledPart { cpu, region: small(words[0])?, code: words[1], unit: words[2] })
     }
 }
 

@@ -12,14 +12,15 @@ use sim::boot::GuestExit;
 use sim::kernel::Kernel;
 use sim::models::Model;
 use sim::qemu::Qemu;
-use sim::watch::{self, ALSO_MAX, Detail, Recording, Roi, Watch};
+use sim::watch::{self, ALSO_MAX, Detail, KernelFiles, Recording, Roi, Watch};
 use sim::{Accounting, Cache, Held, Instrumentation, Machine, Vm, boot, checkpoint, models, qemu};
 
 use super::terminal::Terminal;
-use super::{MachineArgs, annotations, contexts, misses, shadow_caches};
+use super::{MachineArgs, annotations, contexts, misses, sampled, shadow_caches};
 use crate::console::{self, ProgressLine, Redraw};
 use crate::options::{Format, OptionalResultArgs, Usage};
 use crate::run::OpenRun;
+use crate::sampling::SampleArgs;
 use crate::simulated::{SliceArgs, shell_line};
 
 const LIMIT_REACHED: &str = "the guest reached its time limit (--guest-limit)";
@@ -35,6 +36,8 @@ enum DetailName {
     Timed,
     /// The same of any model: cores in and out of order, all caches, predictors; needs --model
     Ooo,
+    /// The same of an out-of-order core on samples of the command, with intervals; needs --model
+    Sampled,
 }
 
 /// How the machine runs until the command starts.
@@ -54,7 +57,7 @@ pub struct WatchArgs {
     detail: Option<DetailName>,
     /// Model of the processor, by name or file; for --detail timed and ooo
     #[arg(long, value_name = "MODEL",
-          required_if_eq_any([("detail", "timed"), ("detail", "ooo")]))]
+          required_if_eq_any([("detail", "timed"), ("detail", "ooo"), ("detail", "sampled")]))]
     model: Option<String>,
     /// Change a field of the model, as in l2.size=4MiB; may be repeated
     #[arg(long, value_name = "FIELD=VALUE", requires = "model")]
@@ -76,6 +79,8 @@ pub struct WatchArgs {
     #[arg(long, value_name = "FILE", requires = "detail")]
     record: Option<PathBuf>,
     #[command(flatten)]
+    sample: SampleArgs,
+    #[command(flatten)]
     slice: SliceArgs,
     /// Do something where the guest arrives: `[NAME=]AT[: DO, DO]`, or a file FILE.toml with
     /// annotations; see docs/annotations.md
@@ -96,11 +101,12 @@ pub struct WatchArgs {
 impl WatchArgs {
     fn watch(&self, cache: &Cache) -> anyhow::Result<Option<Watch>> {
         let Some(detail) = self.detail else { return Ok(None) };
+        let is_sampled = detail == DetailName::Sampled;
         let detail = match detail {
             DetailName::Fast => Detail::Fast,
             DetailName::Count => Detail::Count,
             DetailName::Timed => Detail::Timed,
-            DetailName::Ooo => Detail::Ooo,
+            DetailName::Ooo | DetailName::Sampled => Detail::Ooo,
         };
         let model = match &self.model {
             Some(_) if !detail.has_model() => {
@@ -121,7 +127,11 @@ impl WatchArgs {
                 "--detail fast counts nothing that could be printed or recorded".to_owned()
             ));
         }
-        if self.misses && detail != Detail::Ooo {
+        let sampling = self.sample.first(model.as_ref(), is_sampled)?;
+        if is_sampled && (self.pmu || !self.annotate.is_empty()) {
+            bail!(Usage("--annotate and --pmu need all of a run: --detail ooo".to_owned()));
+        }
+        if self.misses && (detail != Detail::Ooo || is_sampled) {
             bail!(Usage("--misses is for --detail ooo".to_owned()));
         }
         let misses = self.misses;
@@ -134,6 +144,7 @@ impl WatchArgs {
             shadow_models: also,
             miss_curves: self.curves,
             misses,
+            sampling,
             start_fast,
             vcpu_slice: self.slice.vcpu_slice,
             ..Watch::default()
@@ -212,34 +223,23 @@ fn watched(
     machine.pmu = options.pmu;
     let kernel_files = watch::kernel_files(cache, &qemu, &kernel, &console::say)?;
     how.annotations = options.annotations(cache, &qemu, &kernel)?;
-    let recording =
-        Recording::new(cache, &qemu, &machine, &kernel_files, &how, options.record.as_deref())?;
-    let mut vm = start(cache, &qemu, &machine, args, order, recording.instrumentation())?;
-    let progress = boot_progress(&how, args);
-    let to_stdout = options.results.printing.format() == Format::Table;
-    let saver = checkpoint::Saver::new(cache, &qemu, &machine, &recording);
-    let mut saved = Vec::new();
-    let mut save = |vm: &mut Vm, held: Held| {
-        saved.push(held.number);
-        saver.save(vm, held, &console::say)
-    };
-    // A run with --out or --record continues when its console cannot be written.
-    let is_kept = options.results.out.is_some() || options.record.is_some();
-    let console = GuestConsole::new(to_stdout);
-    let stop = || recording.was_stopped() || (console.has_failed() && !is_kept);
-    let mut write = |bytes: &[u8]| console.write(bytes);
-    let limits = args.guest.limits();
-    let exit = boot::follow_saving(&mut vm, limits, &mut write, &stop, &mut save)?;
-    drop((vm, progress));
-    if !is_kept && let Some(end) = console.end()? {
-        return Ok(end);
-    }
-    for (name, number) in how.annotations.checkpoints.iter().zip(0..) {
-        if !saved.contains(&number) {
-            console::say(&format!("checkpoint {name}: not saved, the guest never arrived there"));
+    let console = GuestConsole::new(options.results.printing.format() == Format::Table);
+    let mut runs = 0;
+    // A sample that is too coarse is taken again, from the same state of the machine.
+    let (exit, account) = loop {
+        let watched = Watched { cache, args, options, qemu: &qemu, machine: &machine, how: &how };
+        let shown = (runs == 0).then_some(&console);
+        let (exit, account) = match watched.run(&kernel_files, order, shown)? {
+            Ok(ended) => ended,
+            Err(code) => return Ok(code),
+        };
+        runs += 1;
+        let sampling = how.sampling.filter(|_| exit.is_some() && account.broken.is_empty());
+        match sampling.and_then(|last| options.sample.next(last, runs, &account)) {
+            Some(next) => how.sampling = Some(next),
+            None => break (exit, account),
         }
-    }
-    let account = recording.accounting()?;
+    };
     let mut run = contexts::run(open.started(), &qemu, &machine, &kernel_files, &account);
     run.tables.extend(annotations::tables(&how.annotations, &account));
     let shadow = shadow_caches::tables(&options.also, &account);
@@ -251,7 +251,9 @@ fn watched(
         run.warnings.extend(misses::warning(&account));
         run.absent.extend(misses::absent(&account));
     }
+    run.settings.extend(sampled::setting(how.sampling));
     let plain = if how.annotations.is_empty() { "contexts" } else { "annotations" };
+    let plain = if account.is_sampled { "sampled_cycles" } else { plain };
     let plain = if options.misses && account.has_contexts { "misses" } else { plain };
     open.set_main_table(first.as_deref().unwrap_or(plain));
     if how.detail != Detail::Fast {
@@ -276,12 +278,71 @@ fn watched(
     }
 }
 
+/// A machine that is watched.
+struct Watched<'a> {
+    cache: &'a Cache,
+    args: &'a MachineArgs,
+    options: &'a WatchArgs,
+    qemu: &'a Qemu,
+    machine: &'a Machine,
+    how: &'a Watch,
+}
+
+impl Watched<'_> {
+    /// Runs it, with its console if that is shown, and reads its record. Returns how irqlab ends instead if
+    /// the console can be written no more.
+    fn run(
+        &self,
+        kernel_files: &KernelFiles,
+        order: &str,
+        console: Option<&GuestConsole>,
+    ) -> anyhow::Result<Result<(Option<GuestExit>, Accounting), ExitCode>> {
+        let Watched { cache, args, options, qemu, machine, how } = *self;
+        let record = options.record.as_deref();
+        let recording = Recording::new(cache, qemu, machine, kernel_files, how, record)?;
+        let mut vm = start(cache, qemu, machine, args, order, recording.instrumentation())?;
+        let progress = boot_progress(how, args);
+        let saver = checkpoint::Saver::new(cache, qemu, machine, &recording);
+        let mut saved = Vec::new();
+        let mut save = |vm: &mut Vm, held: Held| {
+            saved.push(held.number);
+            saver.save(vm, held, &console::say)
+        };
+        // A run with --out or --record continues when its console cannot be written.
+        let is_kept = options.results.out.is_some() || options.record.is_some();
+        let has_failed = || console.is_some_and(GuestConsole::has_failed);
+        let stop = || recording.was_stopped() || (has_failed() && !is_kept);
+        let mut write = |bytes: &[u8]| {
+            if let Some(console) = console {
+                console.write(bytes);
+            }
+        };
+        let limits = args.guest.limits();
+        let exit = boot::follow_saving(&mut vm, limits, &mut write, &stop, &mut save)?;
+        drop((vm, progress));
+        if !is_kept
+            && let Some(console) = console
+            && let Some(end) = console.end()?
+        {
+            return Ok(Err(end));
+        }
+        for (name, number) in how.annotations.checkpoints.iter().zip(0..) {
+            if !saved.contains(&number) {
+                let never = "not saved, the guest never arrived there";
+                console::say(&format!("checkpoint {name}: {never}"));
+            }
+        }
+        Ok(Ok((exit, recording.accounting()?)))
+    }
+}
+
 /// The line of progress of a machine that boots; and how to boot it but once.
 fn boot_progress(watch: &Watch, args: &MachineArgs) -> ProgressLine {
     let level = match watch.detail {
         Detail::Fast => "fast",
         Detail::Count => "count",
         Detail::Timed => "timed",
+        Detail::Ooo if watch.sampling.is_some() => "sampled",
         Detail::Ooo => "ooo",
     };
     let mut progress = ProgressLine::new(Redraw::EverySecond);

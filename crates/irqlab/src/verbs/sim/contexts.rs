@@ -8,10 +8,12 @@ use record::{
     Absence, Column, Kind, RowFilter, Run, SCHEMA, Table, TableDisplay, Timestamp, Value,
 };
 use serde_json::{Map, Value as Json, json};
-use sim::counters::{COUNTERS, INSTRUCTIONS, TIME, name};
+use sim::counters::{COUNTERS, CYCLES, INSTRUCTIONS, TIME, name};
 use sim::qemu::Qemu;
 use sim::watch::KernelFiles;
 use sim::{Accounting, ContextUse, Machine};
+
+use super::sampled;
 
 /// The run of a watched machine.
 pub fn run(
@@ -40,7 +42,7 @@ pub fn run(
         observer,
         warnings: account.notices.iter().chain(&account.broken).cloned().collect(),
         absent: absent.collect(),
-        tables: vec![table(account)],
+        tables: sampled::table(account).into_iter().chain([table(account)]).collect(),
     }
 }
 
@@ -131,7 +133,10 @@ fn table(account: &Accounting) -> Table {
 
 /// Counters that only a model has. Without a model, a cycle is an instruction.
 fn more_counters(account: &Accounting) -> impl Iterator<Item = usize> {
-    let wanted = |counter: usize| ![TIME, INSTRUCTIONS].contains(&counter);
+    // A sample has cycles with intervals, in a table of its own.
+    let estimated = |counter: usize| account.is_sampled && counter == CYCLES;
+    let wanted =
+        move |counter: usize| ![TIME, INSTRUCTIONS].contains(&counter) && !estimated(counter);
     (0..COUNTERS)
         .filter(move |counter| account.has_model() && account.counts(*counter) && wanted(*counter))
 }

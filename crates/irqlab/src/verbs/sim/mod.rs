@@ -11,6 +11,7 @@ mod diff;
 mod facts;
 pub(in crate::verbs) mod misses;
 mod rootfs;
+mod sampled;
 mod shadow_caches;
 mod terminal;
 mod verify_probes;

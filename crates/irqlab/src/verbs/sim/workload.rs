@@ -13,10 +13,11 @@ use sim::watch::{self, Detail, Watch};
 use sim::workload::{self, Outcome};
 use sim::{Accounting, Cache, qemu};
 
-use super::contexts;
+use super::{contexts, sampled};
 use crate::console::{self, ProgressLine, Redraw};
 use crate::options::{On, OptionalResultArgs, Usage, duration, help_with_exit_codes};
 use crate::run::{OpenRun, stop_on_signals};
+use crate::sampling::SampleArgs;
 use crate::simulated::{self, KernelArgs, ModelDetail, SliceArgs, workload_limits};
 
 /// Run a workload: what a machine that was set up once does under a model, and whether its results are right
@@ -46,6 +47,8 @@ pub struct WorkloadArgs {
     #[arg(long, value_name = "FIELD=VALUE")]
     set: Vec<String>,
     #[command(flatten)]
+    sample: SampleArgs,
+    #[command(flatten)]
     slice: SliceArgs,
     #[command(flatten)]
     kernel: KernelArgs,
@@ -67,17 +70,23 @@ pub struct WorkloadArgs {
 
 impl WorkloadArgs {
     fn watch(&self, cache: &Cache) -> anyhow::Result<Watch> {
+        let is_sampled = self.detail == Some(ModelDetail::Sampled);
         let model = match &self.on {
             On::Live => bail!(Usage("a workload runs in a simulated machine: --on sim".to_owned())),
             On::Sim(None) if self.detail.is_some() || !self.set.is_empty() => {
                 bail!(Usage("--detail and --set are for a model: --on sim:MODEL".to_owned()))
             }
             On::Sim(None) => None,
-            On::Sim(Some(name)) => Some(simulated::model(cache, name, &self.set, self.detail)?),
+            On::Sim(Some(name)) => {
+                let detail = if is_sampled { Some(ModelDetail::Ooo) } else { self.detail };
+                Some(simulated::model(cache, name, &self.set, detail)?)
+            }
         };
+        let sampling = self.sample.first(model.as_ref(), is_sampled)?;
         Ok(Watch {
             detail: model.as_ref().map_or(Detail::Count, |model| model.detail),
             model,
+            sampling,
             start_fast: true,
             vcpu_slice: self.slice.vcpu_slice,
             ..Watch::default()
@@ -92,7 +101,7 @@ pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     };
     let found = simulated::workload(name, args.vcpus, args.short)?;
-    let watch = args.watch(cache)?;
+    let mut watch = args.watch(cache)?;
     let mut open = OpenRun::if_asked(&args.results)?;
     let qemu = qemu::find(cache)?;
     let kernel = args.kernel.kernel(cache)?;
@@ -115,19 +124,29 @@ pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
         let written = console::above_progress(|| std::io::stderr().write_all(bytes));
         ended.set(written.is_err());
     };
-    let start = Instant::now();
-    let outcome = workload::run(
-        cache,
-        &qemu,
-        &prepared,
-        &kernel_files,
-        &watch,
-        limits,
-        args.record.as_deref(),
-        &mut print,
-        &stop,
-    )?;
-    let run_s = start.elapsed().as_secs_f64();
+    let mut runs = 0;
+    // A sample that is too coarse is taken again, from the same state of the machine.
+    let (outcome, run_s) = loop {
+        let start = Instant::now();
+        let outcome = workload::run(
+            cache,
+            &qemu,
+            &prepared,
+            &kernel_files,
+            &watch,
+            limits,
+            args.record.as_deref(),
+            &mut print,
+            &stop,
+        )?;
+        runs += 1;
+        let done = outcome.as_ref().filter(|outcome| outcome.failure().is_none());
+        let sampling = watch.sampling.zip(done);
+        match sampling.and_then(|(last, of)| args.sample.next(last, runs, &of.accounting)) {
+            Some(next) => watch.sampling = Some(next),
+            None => break (outcome, start.elapsed().as_secs_f64()),
+        }
+    };
     drop(progress);
     let Some(Outcome { accounting, exit, .. }) = outcome.as_ref() else {
         bail!("the machine was stopped");
@@ -136,7 +155,8 @@ pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
         contexts::run(open.started(), &qemu, &prepared.machine, &kernel_files, accounting);
     run.settings.insert("workload".into(), found.name.clone().into());
     run.settings.insert("root_sha256".into(), prepared.root.sha256.clone().into());
-    open.set_main_table("contexts");
+    run.settings.extend(sampled::setting(watch.sampling));
+    open.set_main_table(if accounting.is_sampled { "sampled_cycles" } else { "contexts" });
     let failure = outcome.as_ref().and_then(Outcome::failure);
     if failure.is_none() || exit.reached_limit {
         open.finish(&run, &[])?;

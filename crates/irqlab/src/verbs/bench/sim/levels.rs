@@ -1,0 +1,84 @@
+//! Ways to run a machine: QEMU alone, and the levels of detail.
+
+use std::path::Path;
+
+use sim::watch::{Detail, Roi, Watch};
+use sim::{Cache, Timing, models};
+
+use super::SimBenchArgs;
+use crate::options::Usage;
+use crate::sampling::{self, PERIOD};
+
+/// A way to run a machine.
+pub struct Level {
+    /// Its name in the table.
+    pub name: String,
+    /// What guest time follows.
+    pub timing: Timing,
+    /// How irqlab's plugin observes it; none without the plugin.
+    pub watch: Option<Watch>,
+    /// Another plugin, with its options, as QEMU's `-plugin` takes it.
+    pub plugin: Option<String>,
+}
+
+impl Level {
+    /// Whether it is so slow that a boot is measured once.
+    pub fn is_slow(&self) -> bool {
+        let is_ooo = |watch: &Watch| watch.detail == Detail::Ooo && watch.sampling.is_none();
+        self.plugin.is_some() || self.watch.as_ref().is_some_and(is_ooo)
+    }
+}
+
+/// All levels that were asked for.
+pub fn levels(cache: &Cache, args: &SimBenchArgs) -> anyhow::Result<Vec<Level>> {
+    let (icount, host) = (Timing::Instructions { shift: 0 }, Timing::HostClock);
+    let level =
+        |name: &str, timing, watch| Level { name: name.to_owned(), timing, watch, plugin: None };
+    let watch = |detail| Watch { detail, roi: Roi::Marker, start_fast: true, ..Watch::default() };
+    let mut levels = vec![
+        level("TCG", host, None),
+        level("TCG+icount", icount, None),
+        level("fast", icount, Some(watch(Detail::Fast))),
+        level("count", icount, Some(watch(Detail::Count))),
+    ];
+    let timed = args.model.iter().map(|name| (Detail::Timed, "timed", name));
+    let ooo = args.ooo.iter().map(|name| (Detail::Ooo, "ooo", name));
+    for (detail, word, name) in timed.chain(ooo) {
+        let model = models::find(cache, name, &[], detail);
+        let model = Some(model.map_err(|error| Usage(error.to_string()))?);
+        let watch = Watch { model, ..watch(detail) };
+        // Models without an out-of-order core have no samples.
+        let sampled = watch.model.as_ref().filter(|_| detail == Detail::Ooo);
+        let sampling = sampled.and_then(|model| sampling::sampling(model, PERIOD).ok());
+        levels.push(level(&format!("{word}, {name}"), icount, Some(watch.clone())));
+        if sampling.is_some() {
+            let watch = Watch { sampling, ..watch };
+            levels.push(level(&format!("sampled, {name}"), icount, Some(watch)));
+        }
+    }
+    if let Some(file) = &args.cache_plugin {
+        let plugin = Some(cache_plugin(file)?);
+        levels.push(Level { plugin, ..level("QEMU's cache plugin", icount, None) });
+    }
+    Ok(levels)
+}
+
+/// QEMU's own cache plugin with the caches of the default model of `timed`: two of 16 KiB, two ways,
+/// lines of 16 bytes, and 1 MiB with lines of 128 bytes.
+fn cache_plugin(file: &Path) -> anyhow::Result<String> {
+    let file = file.canonicalize().map_err(|error| {
+        let reason = format!(
+            "--cache-plugin {}: {error} (docs/bench.md says how it is built)",
+            file.display()
+        );
+        Usage(reason)
+    })?;
+    let text = file.display().to_string();
+    if text.contains(',') {
+        anyhow::bail!(Usage(format!("--cache-plugin {text}: the path has a comma")));
+    }
+    Ok(format!(
+        "{text},icachesize=16384,iassoc=2,iblksize=16,dcachesize=16384,dassoc=2,dblksize=16,\
+         l2=on,l2cachesize=1048576,l2assoc=1,l2blksize=128"
+    ))
+}

@@ -1,0 +1,152 @@
+//! What the simulator runs while it is measured: programs that are used, each from a kept machine.
+
+use clap::ValueEnum;
+use live::window::Stop;
+use sim::boot::Limits;
+use sim::checkpoint::{self, Start};
+use sim::image::Tools;
+use sim::kernel::Kernel;
+use sim::qemu::Qemu;
+use sim::workload::{self, Workload};
+use sim::{Cache, Machine, image};
+
+use crate::console;
+
+/// A shell's loop: processes, files, pipes, sorting and hashing.
+const LOOP: &str =
+    "seq 1 5000 | sort -r | md5sum; cat /proc/*/stat | wc; ls -lR /sys/kernel | md5sum";
+/// The compiler proper, on the largest source of the workload `progdev`.
+const GCC: &str = "/usr/lib/gcc/x86_64-linux-gnu/12/cc1 -quiet -O2 -o /tmp/out.s \
+    $(ls -S /workload/src/*.c | head -1)";
+/// 60 of the workload's 1,000 transactions.
+const TRANSACTIONS: &str = "/workload/region 20 3";
+/// From one network card of the machine to the other, by TCP. The receiver's stdin stays open: at its end
+/// nc would end the connection.
+const STREAM: &str = "unshare -n sleep 600 & P=$!; sleep 0.1; ip link set eth1 netns $P; \
+    nsenter -t $P -n ip addr add 10.0.0.2/24 dev eth1; nsenter -t $P -n ip link set eth1 up; \
+    ip addr add 10.0.0.1/24 dev eth0; ip link set eth0 up; sleep 0.2; \
+    mkfifo /tmp/open; exec 9<>/tmp/open; \
+    nsenter -t $P -n nc -l -p 5000 <&9 >/tmp/received & N=$!; sleep 0.1; \
+    dd if=/dev/zero bs=4k count=400 2>/dev/null | nc 10.0.0.2 5000; wait $N; kill $P; \
+    [ $(wc -c </tmp/received) = 1638400 ]";
+/// fork, exec, and files of a few bytes. By its path busybox is executed, not called by its own shell.
+const KERNEL: &str = "b=/bin/busybox; i=0; while [ $i -lt 20 ]; do i=$((i+1)); \
+    $b mkdir /tmp/d$i; $b echo $i >/tmp/d$i/f; $b cat /tmp/d$i/f >/tmp/d$i/g; \
+    $b ls -l /tmp/d$i >/dev/null; ( : ); $b mv /tmp/d$i/g /tmp/d$i/h; $b rm -r /tmp/d$i; done";
+
+/// What runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WorkName {
+    /// From power-on to power-off
+    Boot,
+    /// A shell's loop: processes, files, pipes, sorting and hashing
+    Loop,
+    /// cc1 compiles a file at -O2
+    Gcc,
+    /// PostgreSQL executes pgbench's transactions
+    Database,
+    /// 1.6 MB by TCP from one virtio-net card to another
+    Network,
+    /// fork, exec and small files
+    Kernel,
+}
+
+impl WorkName {
+    /// Its name in the table.
+    pub fn text(self) -> &'static str {
+        match self {
+            WorkName::Boot => "boot",
+            WorkName::Loop => "loop",
+            WorkName::Gcc => "gcc",
+            WorkName::Database => "database",
+            WorkName::Network => "network",
+            WorkName::Kernel => "kernel",
+        }
+    }
+}
+
+/// A machine that is measured twice: with its work, and without.
+pub struct Work {
+    pub name: WorkName,
+    pub machine: Machine,
+    pub start: Start,
+    /// The request with the work.
+    pub request: String,
+    /// The request that does nothing; none where all of the machine's life is the work.
+    pub idle_request: Option<String>,
+}
+
+/// What works are made with.
+pub struct Maker<'a> {
+    pub cache: &'a Cache,
+    pub qemu: &'a Qemu,
+    pub kernel: &'a Kernel,
+    pub vcpus: u32,
+    /// How often the loop's body is run.
+    pub loops: u32,
+    pub limits: Limits,
+    pub stop: &'a Stop,
+}
+
+impl Maker<'_> {
+    /// Makes a work; its machine is booted and set up unless the cache has it.
+    pub fn make(&self, name: WorkName) -> anyhow::Result<Work> {
+        let repeated = |loops| {
+            format!("i=0; while [ $i -lt {loops} ]; do {LOOP}; i=$((i+1)); done >/dev/null")
+        };
+        match name {
+            WorkName::Boot => Ok(Work {
+                name,
+                machine: self.machine()?,
+                start: Start::Boot,
+                request: "run:true".to_owned(),
+                idle_request: None,
+            }),
+            WorkName::Loop => self.command(name, self.machine()?, &repeated(self.loops)),
+            WorkName::Kernel => self.command(name, self.machine()?, KERNEL),
+            WorkName::Network => {
+                let nics = "virtio-net".parse().ok();
+                self.command(name, Machine { nics, ..self.machine()? }, STREAM)
+            }
+            WorkName::Gcc => self.workload(name, workload::find("progdev", 1)?, GCC),
+            WorkName::Database => self.workload(name, workload::find("database", 1)?, TRANSACTIONS),
+        }
+    }
+
+    fn machine(&self) -> anyhow::Result<Machine> {
+        let image = image::build(self.cache, self.kernel, Tools::None)?;
+        let mut machine = Machine::new(self.kernel, &image);
+        machine.cpus = self.vcpus;
+        machine.check()?;
+        Ok(machine)
+    }
+
+    /// A command of the guest's own shell.
+    fn command(&self, name: WorkName, machine: Machine, line: &str) -> anyhow::Result<Work> {
+        let stop = || self.stop.is_requested();
+        let start = checkpoint::ready(self.cache, self.qemu, &machine, &console::say, &stop)?;
+        let request = format!("run:{line}");
+        Ok(Work { name, machine, start, request, idle_request: Some("run:true".to_owned()) })
+    }
+
+    /// Another region of interest on the machine of a workload.
+    fn workload(&self, name: WorkName, of: Workload, region: &str) -> anyhow::Result<Work> {
+        let prepare = |region: &str| {
+            let of = Workload { region: region.to_owned(), check: String::new(), ..of.clone() };
+            workload::prepare(
+                self.cache,
+                self.qemu,
+                self.kernel,
+                &of,
+                self.limits,
+                |_| {},
+                &console::say,
+                &|| self.stop.is_requested(),
+            )
+        };
+        let prepared = prepare(region)?;
+        let idle_request = Some(prepare("true")?.request);
+        let (machine, start, request) = (prepared.machine, prepared.start, prepared.request);
+        Ok(Work { name, machine, start, request, idle_request })
+    }
+}

@@ -1,0 +1,63 @@
+//! `--detail sampled`, by the command. Where there is no QEMU, says so and passes.
+
+use serde_json::Value as Json;
+
+use crate::cli_support::{Place, can_simulate, rows};
+use crate::machine::Checkpoint;
+
+const COMMAND: &str = "seq 1 3000 | sort -r | md5sum; ls -lR /proc/sys >/dev/null";
+
+/// Cycles of all contexts, and of each, of a run in which the core executed everything.
+fn cycles(run: &Json) -> (f64, impl Fn(&str) -> Option<f64>) {
+    let of_all = rows(run, "contexts").iter().filter(|row| row["cpu"] == "all");
+    let known = |row: &Json| (row["context"].as_str().unwrap().to_owned(), &row["self_cycles"]);
+    let each: Vec<(String, f64)> =
+        of_all.map(known).map(|(name, cycles)| (name, cycles.as_u64().unwrap() as f64)).collect();
+    let sum = each.iter().map(|one| one.1).sum();
+    (sum, move |name| each.iter().find(|one| one.0 == name).map(|one| one.1))
+}
+
+#[test]
+fn a_sample_gives_the_cycles_of_the_whole_and_its_interval() {
+    let place = Place::new();
+    if !can_simulate(&place) {
+        return;
+    }
+    let checkpoint = Checkpoint { name: format!("test-sampled-{}", std::process::id()) };
+    place.run(&["sim", "checkpoint", &checkpoint.name]).assert_code(0);
+    let words = ["sim", "boot", "-q", "--from", &checkpoint.name, "--json", "--model"];
+    let run = |more: &[&str]| place.run(&[&words[..], more, &["--", COMMAND]].concat());
+    let whole = run(&["zen3", "--detail", "ooo"]).assert_code(0).json();
+    let sampled = ["zen3", "--detail", "sampled", "--sample-period", "10000"];
+    let first = run(&sampled).assert_code(0).json();
+    let second = run(&sampled).assert_code(0).json();
+    assert_eq!(first["tables"], second["tables"], "the same seed gives the same sample");
+
+    let (sum, of) = cycles(&whole);
+    let found = rows(&first, "sampled_cycles");
+    let all = found.iter().find(|row| row["context"] == "all").expect("a row of all");
+    // The interval has no part for the error of warming, which is within a hundredth.
+    let error = all["self_cycles"].as_f64().unwrap() / sum - 1.0;
+    let interval = all["interval_ratio"].as_f64().unwrap();
+    assert!(interval < 0.02 && error.abs() < interval + 0.01, "{error}: {all}");
+    let (mut inside, mut stated) = (0, 0);
+    for row in found {
+        let bounds = [&row["self_cycles_low"], &row["self_cycles_high"]].map(Json::as_f64);
+        if let ([Some(low), Some(high)], Some(cycles)) =
+            (bounds, of(row["context"].as_str().unwrap()))
+        {
+            stated += 1;
+            inside += u32::from((low..=high).contains(&cycles));
+        } else if row["interval_ratio"].is_null() {
+            assert!(row["self_cycles"].as_f64() > Some(0.0), "{row}");
+        }
+    }
+    assert!(stated >= 5 && 10 * inside >= 8 * stated, "{inside} of {stated}");
+    // All cycles of contexts are in the table of the sample.
+    assert!(rows(&first, "contexts")[0].get("self_cycles").is_none());
+
+    let finer = ["--detail", "sampled", "--sample-period", "100000", "--target", "1%"];
+    let ended = run(&[&["zen3"][..], &finer].concat());
+    ended.assert_code(0).assert_says("again with a unit in");
+    run(&["t1", "--detail", "sampled"]).assert_code(2).assert_says("no out-of-order core");
+}

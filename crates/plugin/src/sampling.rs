@@ -1,0 +1,399 @@
+//! Which instructions a core executes in detail, and what it counts of them.
+//!
+//! A vCPU's instructions are divided into periods of one length. In each, at a place that a seed chooses,
+//! the core executes a stretch in detail: first `warming` instructions, which fill its queues and are not
+//! counted, then a unit, which is. All other instructions only keep caches, TLBs and predictors warm, and
+//! take as many cycles as the last units say. (SMARTS: Wunderlich and others, ISCA 2003; here the place
+//! within a period is random, so that a period of the program's own cannot hide.)
+
+use attribution::KernelContext;
+use simrecord::counters::{BRANCHES, COUNTERS, CYCLES, Counts, INSTRUCTIONS};
+
+/// Fraction bits of a rate.
+const RATE_SHIFT: u32 = 16;
+/// A unit changes a rate by this fraction of the difference, as a power of two.
+const RATE_WEIGHT_SHIFT: i64 = 3;
+/// How many waits for memory overlap, as a power of two, for the clock between units. What this is wrong by
+/// is in the rate; it is there so that time passes where a program waits, and prefetched lines arrive.
+const OVERLAP_SHIFT: u32 = 2;
+/// The least cycles of an instruction, as fixed point: no core is wider than sixteen.
+const RATE_MIN: u64 = 1 << (RATE_SHIFT - 4);
+/// Fewer instructions of a mode say nothing of its rate.
+const RATE_SLOTS_MIN: u64 = 100;
+
+/// How units are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sampling {
+    /// Instructions of a period.
+    pub period: u64,
+    /// Instructions that are executed in detail before a unit.
+    pub warming: u64,
+    /// Instructions of a unit.
+    pub unit: u64,
+    /// Seed of the places.
+    pub seed: u64,
+}
+
+/// The longest period.
+pub const PERIOD_MAX: u64 = 1 << 40;
+
+impl Sampling {
+    /// Reads `PERIOD:WARMING:UNIT:SEED`.
+    pub(crate) fn parse(text: &str) -> Option<Sampling> {
+        let mut numbers = text.split(':').map(|number| number.parse::<u64>().ok());
+        let mut next = || numbers.next().flatten();
+        let (period, warming, unit, seed) = (next()?, next()?, next()?, next()?);
+        let fits = unit > 0 && period <= PERIOD_MAX && warming.checked_add(unit)? <= period;
+        (fits && numbers.next().is_none()).then_some(Sampling { period, warming, unit, seed })
+    }
+
+    /// The value of the plugin's option `sample`.
+    #[must_use]
+    pub fn text(&self) -> String {
+        format!("{}:{}:{}:{}", self.period, self.warming, self.unit, self.seed)
+    }
+
+    /// The instruction of a vCPU at which the detail of a unit starts.
+    fn start_of(&self, vcpu: u32, unit: u64) -> u64 {
+        let free = self.period - self.warming - self.unit + 1;
+        let chosen = mixed(mixed(self.seed ^ u64::from(vcpu) << 48) ^ unit);
+        unit * self.period + (u128::from(chosen) * u128::from(free) >> 64) as u64
+    }
+}
+
+/// SplitMix64 (Steele and others, OOPSLA 2014): a number that depends on all bits of another.
+fn mixed(number: u64) -> u64 {
+    let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ number >> 31
+}
+
+/// What the instructions of a vCPU are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// To keep caches and predictors warm.
+    FunctionalWarming,
+    /// To fill the queues of the core.
+    DetailedWarming,
+    /// To be measured.
+    Unit,
+}
+
+/// The next phase starts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Edge;
+
+/// What one context executed of a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct UnitPart {
+    pub(crate) region: u32,
+    pub(crate) unit: u64,
+    /// [`KernelContext::code`].
+    pub(crate) code: u64,
+    pub(crate) counts: Counts,
+}
+
+/// What was counted up to some moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    pub(crate) counts: Counts,
+    /// Issue slots used.
+    pub(crate) slots: u64,
+}
+
+/// A part of the unit that is measured.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    code: u64,
+    counts: Counts,
+    slots: u64,
+    waited_cycles: u64,
+}
+
+/// Chooses what the core of a vCPU executes in detail, and keeps what it counted.
+pub(crate) struct Sampler {
+    sampling: Sampling,
+    vcpu: u32,
+    phase: Phase,
+    /// Instructions executed, in whichever way.
+    executed: u64,
+    branches: u64,
+    /// The count of instructions at which the next phase starts.
+    next_edge: u64,
+    /// The number of the next unit, or of the one that is measured.
+    unit: u64,
+    /// The context that executes.
+    code: u64,
+    /// The region of interest, while one is open.
+    region: Option<u32>,
+    /// The unit's parts so far, up to `last`.
+    parts: Vec<Part>,
+    last: Moment,
+    /// What accesses waited for since then.
+    waited_cycles: u64,
+    ended: Vec<UnitPart>,
+    /// Cycles of an instruction that uses a slot, in user mode and in the kernel, as fixed point.
+    rates: [u64; 2],
+    /// What is left of the estimated cycles, as fixed point.
+    fraction: u64,
+}
+
+impl Sampler {
+    pub(crate) fn new(sampling: Sampling, vcpu: u32) -> Sampler {
+        Sampler {
+            sampling,
+            vcpu,
+            phase: Phase::FunctionalWarming,
+            executed: 0,
+            branches: 0,
+            next_edge: sampling.start_of(vcpu, 0),
+            unit: 0,
+            code: KernelContext::Unknown.code(),
+            region: None,
+            parts: Vec::new(),
+            last: Moment { counts: [0; COUNTERS], slots: 0 },
+            waited_cycles: 0,
+            ended: Vec::new(),
+            rates: [1 << RATE_SHIFT; 2],
+            fraction: 0,
+        }
+    }
+
+    /// Whether the core executes what comes next.
+    #[inline(always)]
+    pub(crate) fn is_in_detail(&self) -> bool {
+        self.phase != Phase::FunctionalWarming
+    }
+
+    /// Accesses of instructions in detail have waited for so many cycles, one by one.
+    #[inline]
+    pub(crate) fn waited(&mut self, cycles: u64) {
+        self.waited_cycles += cycles;
+    }
+
+    /// The cycles of instructions at `address` that use so many issue slots, and whose accesses waited so
+    /// long, one by one.
+    #[inline]
+    pub(crate) fn estimate(&mut self, slots: u32, waited_cycles: u64, address: u64) -> u64 {
+        let cycles = u64::from(slots) * self.rates[(address >> 63) as usize]
+            + (waited_cycles << (RATE_SHIFT - OVERLAP_SHIFT))
+            + self.fraction;
+        self.fraction = cycles & ((1 << RATE_SHIFT) - 1);
+        cycles >> RATE_SHIFT
+    }
+
+    /// So many instructions have executed, the last of them a branch or not. Returns whether the next phase
+    /// starts.
+    #[inline]
+    pub(crate) fn executed(&mut self, instructions: u32, branch: bool) -> Option<Edge> {
+        self.executed += u64::from(instructions);
+        self.branches += u64::from(branch);
+        (self.executed >= self.next_edge).then_some(Edge)
+    }
+
+    /// Adds what it counts itself.
+    pub(crate) fn add_to(&self, counts: &mut Counts) {
+        counts[INSTRUCTIONS] = self.executed;
+        counts[BRANCHES] = self.branches;
+    }
+
+    /// The next phase starts at `now`.
+    pub(crate) fn pass(&mut self, _: Edge, now: &Moment) {
+        match self.phase {
+            Phase::FunctionalWarming => {
+                self.phase = Phase::DetailedWarming;
+                self.next_edge += self.sampling.warming;
+            }
+            Phase::DetailedWarming => {
+                self.phase = Phase::Unit;
+                self.next_edge += self.sampling.unit;
+                self.parts.clear();
+                (self.last, self.waited_cycles) = (*now, 0);
+            }
+            Phase::Unit => {
+                self.charge(now);
+                self.adapt_rates();
+                self.end_unit();
+                self.phase = Phase::FunctionalWarming;
+                self.unit += 1;
+                self.next_edge = self.sampling.start_of(self.vcpu, self.unit);
+            }
+        }
+        if self.executed >= self.next_edge {
+            // A block can be longer than what is left of a phase.
+            self.pass(Edge, now);
+        }
+    }
+
+    /// Whether another context than this is measured.
+    pub(crate) fn measures_other_than(&self, code: u64) -> bool {
+        self.phase == Phase::Unit && self.code != code
+    }
+
+    /// This context executes from now on. What was measured of another was charged.
+    pub(crate) fn enter(&mut self, code: u64) {
+        self.code = code;
+    }
+
+    /// A region of interest opens, or closes. What was measured of a unit belongs to the region before.
+    pub(crate) fn set_region(&mut self, region: Option<u32>, now: &Moment) {
+        if self.phase == Phase::Unit {
+            self.charge(now);
+            self.end_unit();
+        }
+        self.region = region;
+    }
+
+    /// The parts of the units that have ended since the last call.
+    pub(crate) fn take(&mut self) -> Vec<UnitPart> {
+        std::mem::take(&mut self.ended)
+    }
+
+    /// Charges what was counted since the last time to the context.
+    pub(crate) fn charge(&mut self, now: &Moment) {
+        let last = self.last.counts;
+        let counts: Counts = std::array::from_fn(|at| now.counts[at].wrapping_sub(last[at]));
+        let slots = now.slots - self.last.slots;
+        self.last = *now;
+        let waited_cycles = std::mem::take(&mut self.waited_cycles);
+        if counts.iter().all(|count| *count == 0) {
+            return;
+        }
+        let code = self.code;
+        match self.parts.iter_mut().find(|part| part.code == code) {
+            Some(part) => {
+                part.counts.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+                part.slots += slots;
+                part.waited_cycles += waited_cycles;
+            }
+            None => self.parts.push(Part { code, counts, slots, waited_cycles }),
+        }
+    }
+
+    /// The unit, or what was measured of it, belongs to the region that is open.
+    fn end_unit(&mut self) {
+        let unit = self.unit;
+        if let Some(region) = self.region {
+            let part =
+                |part: &Part| UnitPart { region, unit, code: part.code, counts: part.counts };
+            self.ended.extend(self.parts.iter().map(part));
+        }
+        self.parts.clear();
+    }
+
+    fn adapt_rates(&mut self) {
+        for (mode, rate) in self.rates.iter_mut().enumerate() {
+            let is_user =
+                |code: u64| matches!(KernelContext::from_code(code), Some(KernelContext::User(_)));
+            let of_mode = self.parts.iter().filter(|part| is_user(part.code) == (mode == 0));
+            let (mut cycles, mut slots) = (0_u64, 0);
+            for part in of_mode {
+                let waited = part.waited_cycles >> OVERLAP_SHIFT;
+                cycles += part.counts[CYCLES].saturating_sub(waited);
+                slots += part.slots;
+            }
+            if slots >= RATE_SLOTS_MIN {
+                let found = ((cycles << RATE_SHIFT) / slots).cast_signed();
+                let difference = found - rate.cast_signed();
+                *rate = rate.saturating_add_signed(difference >> RATE_WEIGHT_SHIFT).max(RATE_MIN);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAMPLING: Sampling = Sampling { period: 1_000, warming: 100, unit: 50, seed: 7 };
+
+    /// Runs blocks of five instructions of the kernel, of which each takes `cycles`; returns cycles in
+    /// detail.
+    fn run(sampler: &mut Sampler, blocks: u64, cycles: u64) -> u64 {
+        let (mut now, mut in_detail) = (0, 0);
+        for _ in 0..blocks {
+            if sampler.is_in_detail() {
+                (now, in_detail) = (now + 5 * cycles, in_detail + 5 * cycles);
+            } else {
+                now += sampler.estimate(5, 0, u64::MAX);
+            }
+            if let Some(edge) = sampler.executed(5, true) {
+                let mut counts = [0; COUNTERS];
+                sampler.add_to(&mut counts);
+                counts[CYCLES] = now;
+                sampler.pass(edge, &Moment { counts, slots: sampler.executed });
+            }
+        }
+        in_detail
+    }
+
+    #[test]
+    fn a_unit_of_each_period_is_measured() {
+        let sampling = Sampling { unit: 150, ..SAMPLING };
+        let mut sampler = Sampler::new(sampling, 0);
+        sampler.set_region(Some(1), &Moment { counts: [0; COUNTERS], slots: 0 });
+        let in_detail = run(&mut sampler, 20_000, 3);
+        let parts = sampler.take();
+        assert_eq!(parts.len(), 100);
+        assert!(parts.iter().enumerate().all(|(at, part)| part.unit == at as u64));
+        let instructions: u64 = parts.iter().map(|part| part.counts[INSTRUCTIONS]).sum();
+        let cycles: u64 = parts.iter().map(|part| part.counts[CYCLES]).sum();
+        assert_eq!(cycles, 3 * instructions);
+        // Phases end with a block.
+        assert!((100 * 145..=100 * 155).contains(&instructions), "{instructions}");
+        assert!((3 * 100 * 245..=3 * 100 * 260).contains(&in_detail), "{in_detail}");
+        // What is not measured takes what was.
+        let rate = sampler.rates[1] as f64 / f64::from(1 << RATE_SHIFT);
+        assert!((rate - 3.0).abs() < 0.001, "{rate}");
+    }
+
+    #[test]
+    fn places_depend_on_the_seed_and_stay_within_their_period() {
+        let other = Sampling { seed: 8, ..SAMPLING };
+        let starts = |sampling: Sampling| (0..500).map(move |unit| sampling.start_of(0, unit));
+        for (unit, start) in starts(SAMPLING).enumerate() {
+            let within = start - unit as u64 * SAMPLING.period;
+            assert!(within <= SAMPLING.period - SAMPLING.warming - SAMPLING.unit);
+        }
+        assert!(starts(SAMPLING).eq(starts(SAMPLING)) && !starts(SAMPLING).eq(starts(other)));
+        // All of a period is reached.
+        let within = |unit: u64| SAMPLING.start_of(0, unit) - unit * SAMPLING.period;
+        assert!((0..500).any(|unit| within(unit) < 50) && (0..500).any(|unit| within(unit) > 800));
+    }
+
+    #[test]
+    fn a_unit_is_divided_among_contexts_and_cut_at_the_edges_of_a_region() {
+        let sampling = Sampling { period: 10, warming: 0, unit: 10, seed: 1 };
+        let mut sampler = Sampler::new(sampling, 0);
+        let moment = |instructions: u64| {
+            let mut counts = [0; COUNTERS];
+            (counts[INSTRUCTIONS], counts[CYCLES]) = (instructions, 2 * instructions);
+            Moment { counts, slots: instructions }
+        };
+        let enter = |sampler: &mut Sampler, code, now| {
+            assert!(sampler.measures_other_than(code));
+            sampler.charge(&now);
+            sampler.enter(code);
+        };
+        sampler.pass(Edge, &moment(0)); // detailed warming of no length, then the unit
+        assert_eq!(sampler.phase, Phase::Unit);
+        // No region was open before.
+        sampler.set_region(Some(4), &moment(3));
+        enter(&mut sampler, 77, moment(5));
+        enter(&mut sampler, 78, moment(9));
+        sampler.set_region(None, &moment(10));
+        let unknown = KernelContext::Unknown.code();
+        let found = sampler.take();
+        let found = found.iter().map(|part| (part.region, part.code, part.counts[CYCLES]));
+        assert_eq!(found.collect::<Vec<_>>(), [(4, unknown, 4), (4, 77, 8), (4, 78, 2)]);
+    }
+
+    #[test]
+    fn options_are_checked() {
+        assert_eq!(Sampling::parse(&SAMPLING.text()), Some(SAMPLING));
+        for wrong in ["", "1:2:3", "100:60:50:1", "100:0:0:1", "100:1:1:1:1", "x:1:1:1"] {
+            assert_eq!(Sampling::parse(wrong), None, "{wrong}");
+        }
+    }
+}
