@@ -158,7 +158,8 @@ fn on_machine(
 ) -> CoreCounts {
     let machine = SystemModel::parse(machine).expect("a machine");
     let mut system = MemorySystem::new(&without_mshr_limit(&machine), 1);
-    let mut port = MemoryPort { system: &mut system, cpu: 0, pc: 0, page: PageSize::Large };
+    let mut port =
+        MemoryPort { system: &mut system, cpu: 0, code: None, pc: 0, page: PageSize::Large };
     let mut core = OutOfOrderCore::new(model, 64).expect("a window");
     execute(blocks, thrown, |block, executed, _| core.run(block, executed, &mut port));
     core.counts()

@@ -9,8 +9,9 @@
 //! [`SystemModel::blocking`]: crate::SystemModel::blocking
 
 use crate::counts::Counts;
-use crate::memory::{TlbFlush, is_global};
+use crate::memory::{TRANSFER_BYTES_MAX, TlbFlush, is_global, lines_of};
 use crate::model::{BlockingModel, TlbModel};
+use crate::schema::Dma;
 use crate::tag_array::{Outcome, Slot, TagArray};
 
 /// Code with consecutive virtual and physical addresses: it lies in one page of the guest.
@@ -252,6 +253,7 @@ pub struct BlockingMachine {
     l2_hit_cycles: u64,
     memory_cycles: u64,
     tlb_miss_cycles: u64,
+    dma: Dma,
     last_fetch: LastFetch,
     /// Loads and stores.
     data_accesses: u64,
@@ -277,6 +279,7 @@ impl BlockingMachine {
             l2_hit_cycles: model.l2_hit_cycles,
             memory_cycles: model.memory_cycles,
             tlb_miss_cycles: model.tlb_miss_cycles,
+            dma: model.dma,
             last_fetch: NO_FETCH,
             data_accesses: 0,
             counts: Counts::default(),
@@ -373,6 +376,24 @@ impl BlockingMachine {
         self.itlb.flush(flush);
         self.dtlb.flush(flush);
         self.last_fetch = NO_FETCH;
+    }
+
+    /// A device writes memory: as [`MemorySystem::dma_write`].
+    ///
+    /// [`MemorySystem::dma_write`]: crate::memory::MemorySystem::dma_write
+    pub fn dma_write(&mut self, physical: u64, bytes: u64) {
+        let bytes = bytes.min(TRANSFER_BYTES_MAX);
+        if self.dma == Dma::Update {
+            return;
+        }
+        let shifts = [self.fetch_shift, self.data_shift, self.l2_shift];
+        for (cache, shift) in [&mut self.l1i, &mut self.l1d, &mut self.l2].into_iter().zip(shifts) {
+            let mut lines = lines_of(physical, bytes, shift);
+            while let Some((line, slot)) = cache.find_first(lines.clone()) {
+                lines.start = line + 1;
+                cache.remove(slot);
+            }
+        }
     }
 
     /// Cycles so far, stalls included.

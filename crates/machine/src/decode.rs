@@ -49,6 +49,15 @@ pub enum Operation {
     LongNop(u32),
 }
 
+/// What `clflush`, `clflushopt` or `clwb` is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlushedLine {
+    /// A byte of the line.
+    pub at: MemoryOperand,
+    /// Whether caches keep the line, which is clean then.
+    pub keeps: bool,
+}
+
 /// An operand in memory. Registers are numbered as the processor does: rax, rcx, rdx, rbx, rsp, ...
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryOperand {
@@ -182,6 +191,17 @@ impl Decoded {
             }
             _ => TranslationChange::Mode,
         })
+    }
+
+    /// The line that it takes out of all caches, or of which it writes back what is dirty.
+    #[must_use]
+    pub fn flushed_line(&self) -> Option<FlushedLine> {
+        let keeps = match self.valid.mnemonic() {
+            Mnemonic::Clflush | Mnemonic::Clflushopt => false,
+            Mnemonic::Clwb => true,
+            _ => return None,
+        };
+        Some(FlushedLine { at: MemoryOperand::of(&self.valid)?, keeps })
     }
 
     /// Whether it is a call, a jump or a near return.
@@ -382,6 +402,9 @@ fn prepare(decoded: &X86, info: &InstructionInfo) -> Instruction {
         }
         addresses.extend(registers);
     }
+    if is_streaming(decoded) {
+        one = one.streaming();
+    }
     let used = used(decoded, info, &addresses);
     one = one.reading(&used.read).writing(&used.written).moving(&used.moved);
     if decoded.is_stack_instruction() {
@@ -413,6 +436,13 @@ fn prepare(decoded: &X86, info: &InstructionInfo) -> Instruction {
         },
         None => one,
     }
+}
+
+/// Whether its stores bypass the caches (non-temporal stores).
+fn is_streaming(decoded: &X86) -> bool {
+    use Mnemonic::{Movntdq, Movnti, Movntpd, Movntps, Movntq, Vmovntdq, Vmovntpd, Vmovntps};
+    let streaming = [Movntdq, Movnti, Movntpd, Movntps, Movntq, Vmovntdq, Vmovntpd, Vmovntps];
+    streaming.contains(&decoded.mnemonic())
 }
 
 /// Whether it is a repeated string instruction that copies, or that fills; none if neither.

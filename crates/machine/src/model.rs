@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::schema::SystemModel;
+use crate::schema::{Dma, SystemModel};
 
 /// Why a model is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -190,6 +190,9 @@ pub struct BlockingModel {
     pub memory_cycles: u64,
     /// The wait for a TLB miss, cycles.
     pub tlb_miss_cycles: u64,
+    /// What devices' writes do to lines that are cached.
+    #[serde(default)]
+    pub dma: Dma,
 }
 
 impl BlockingModel {
@@ -244,10 +247,10 @@ mod tests {
         let refused = |from: &str, to: &str| {
             BlockingModel::parse(&R4400.replacen(from, to, 1)).unwrap_err().to_string()
         };
-        assert!(refused("ways = 2", "ways = 3").starts_with("line 17: l1i.size_bytes: "));
-        assert!(refused("ways = 2", "ways = 0").starts_with("line 18: l1i.ways: 0 is not in 1..="));
+        assert!(refused("ways = 2", "ways = 3").starts_with("line 18: l1i.size_bytes: "));
+        assert!(refused("ways = 2", "ways = 0").starts_with("line 19: l1i.ways: 0 is not in 1..="));
         assert!(
-            refused("line_bytes = 16", "line_bytes = 24").starts_with("line 19: l1i.line_bytes")
+            refused("line_bytes = 16", "line_bytes = 24").starts_with("line 20: l1i.line_bytes")
         );
         assert!(refused("line_bytes = 128", "line_bytes = 8").contains("l2.line_bytes"));
         assert!(refused("clock_hz", "clock_khz").contains("clock"));

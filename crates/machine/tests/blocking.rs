@@ -2,6 +2,7 @@
 //! operation, for any model that both run and any sequence of blocks, accesses and flushes.
 
 use machine::memory::{Access, MemorySystem, PageSize, TlbFlush};
+use machine::schema::Dma;
 use machine::{
     AccessKind, BlockingMachine, BlockingModel, CacheModel, CodeBlock, CodeSpan, Counts,
     Replacement, SystemModel, TlbModel,
@@ -26,6 +27,12 @@ enum Operation {
     },
     /// New page tables, several times.
     Flush(u16, TlbFlush),
+    /// A device writes memory that an address maps to, as code or as data.
+    Device {
+        address: u64,
+        bytes: u64,
+        code: bool,
+    },
 }
 
 const GUEST_PAGE_BYTES: u64 = 4096;
@@ -88,8 +95,8 @@ fn tlb() -> impl Strategy<Value = TlbModel> {
 
 fn model() -> impl Strategy<Value = BlockingModel> {
     let caches = (cache(3..8), cache(2..8), cache(7..10));
-    (caches, tlb(), tlb(), [1u64..4, 0..20, 0..300, 0..50]).prop_map(
-        |((l1i, l1d, l2), itlb, dtlb, cycles)| BlockingModel {
+    (caches, tlb(), tlb(), [1u64..4, 0..20, 0..300, 0..50], prop::bool::weighted(0.2)).prop_map(
+        |((l1i, l1d, l2), itlb, dtlb, cycles, update)| BlockingModel {
             name: "any".to_owned(),
             clock_hz: 1_000_000_000,
             instruction_cycles: cycles[0],
@@ -101,6 +108,7 @@ fn model() -> impl Strategy<Value = BlockingModel> {
             l2_hit_cycles: cycles[1],
             memory_cycles: cycles[2],
             tlb_miss_cycles: cycles[3],
+            dma: if update { Dma::Update } else { Dma::Invalidate },
         },
     )
 }
@@ -142,6 +150,8 @@ fn operation() -> impl Strategy<Value = Operation> {
             .prop_map(|(address, bytes, write)| Operation::Data { address, bytes, write }),
         4 => (prop_oneof![4 => Just(1u16), 1 => 1u16..9000], flush())
             .prop_map(|(times, what)| Operation::Flush(times, what)),
+        6 => (address(), 1u64..2000, any::<bool>())
+            .prop_map(|(address, bytes, code)| Operation::Device { address, bytes, code }),
     ]
 }
 
@@ -170,6 +180,7 @@ fn general(model: &BlockingModel) -> SystemModel {
     system.latencies.l2_hit_cycles = model.l2_hit_cycles;
     system.latencies.memory_cycles = model.memory_cycles;
     system.latencies.tlb_miss_cycles = model.tlb_miss_cycles;
+    system.dma = model.dma;
     assert_eq!(system.blocking().as_ref(), Ok(model));
     system
 }
@@ -215,6 +226,14 @@ impl Pair {
                     self.fast.flush_tlbs(what);
                 }
                 self.tables.flushes += u64::from(times);
+            }
+            Operation::Device { address, bytes, code } => {
+                let data = self.tables.data(address);
+                let physical = if code { Some(self.tables.code(address)) } else { data };
+                if let Some(physical) = physical {
+                    self.system.dma_write(physical, bytes);
+                    self.fast.dma_write(physical, bytes);
+                }
             }
         }
     }

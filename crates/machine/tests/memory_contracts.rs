@@ -1,12 +1,13 @@
 //! Timing contracts of the memory system: synthetic streams whose cycles can be computed by hand.
 //! They are numbered, so that a change can name those that it affects.
 
+use machine::core::{Access as CoreAccess, Instruction, Layout, Memory, Template};
 use machine::memory::{
-    Access, CacheName, ClassifierConfig, Context, MemorySystem, MissClass, Mode, PageSize,
-    SupplyingLevel, TlbFlush,
+    Access, CacheName, ClassifierConfig, Context, MemoryPort, MemorySystem, MissClass, Mode,
+    PageSize, SupplyingLevel, TlbFlush,
 };
 use machine::schema::{Latencies, Prefetch, Walk, set};
-use machine::{AccessKind, SystemModel};
+use machine::{AccessKind, CodeSpan, SystemModel};
 
 const ZEN3: &str = include_str!("../../../machines/zen3.toml");
 const R4400: &str = include_str!("../../../machines/r4400-1994.toml");
@@ -627,4 +628,102 @@ fn m22_a_load_from_the_local_apic_does_not_leave_the_core() {
     system.set_local_device_page(0x11_0000);
     let mut wait = |at, now| system.access_device(&load(0, at, now)).ready_cycles - now;
     assert_eq!([wait(0x10_0000, 15_000), wait(0x11_0020, 20_000)], [1_000, 80]);
+}
+
+#[test]
+fn m23_a_flushed_line_comes_from_memory_again() {
+    let model = plain(ZEN3);
+    let memory = model.latencies.memory_cycles;
+    let mut system = MemorySystem::new(&model, 2);
+    let load_at = |system: &mut MemorySystem, cpu| system.access_blocking(&load(cpu, 0x4000, 0));
+    load_at(&mut system, 0);
+    system.access_blocking(&store(0, 0x4000, 0));
+    assert_eq!(load_at(&mut system, 0), 0);
+    // `clwb`: written to memory, and kept.
+    system.flush_line(1, 0x4008, true);
+    assert_eq!((system.counts(1).memory_writes, load_at(&mut system, 0)), (1, 0));
+    assert_eq!(system.dirty_copies(0x4000), []);
+    // `clflush`, by another processor, of a line that is dirty again.
+    system.access_blocking(&store(0, 0x4000, 0));
+    system.flush_line(1, 0x4008, false);
+    assert_eq!((system.counts(1).memory_writes, system.holds(0, 0x4000)), (2, false));
+    assert_eq!(system.verify(), Ok(()));
+    assert_eq!(load_at(&mut system, 0), memory);
+}
+
+#[test]
+fn m24_stores_around_the_caches_are_combined_by_line() {
+    let model = plain(ZEN3);
+    let memory = model.latencies.memory_cycles;
+    let mut system = MemorySystem::new(&model, 1);
+    system.access_blocking(&load(0, 0x4000, 0));
+    let mut around = |address: u64, now| {
+        let access = CoreAccess {
+            virtual_address: address,
+            physical: Some(address),
+            instruction: 0,
+            bytes: 8,
+            write: true,
+        };
+        let page = PageSize::Huge;
+        MemoryPort { system: &mut system, cpu: 0, code: None, pc: 0, page }
+            .store_around(&access, now)
+    };
+    // The eighth completes the line, which no store waits for but one to the same line.
+    let first: Vec<u64> = (0..8).map(|at| around(0x4000 + 8 * at, 10_000)).collect();
+    assert_eq!(first, [0; 8]);
+    assert_eq!(around(0x8000, 10_000), 0);
+    assert_eq!(around(0x4000, 10_100), memory - 100);
+    assert_eq!(around(0x4000, 10_100 + memory), 0);
+    // The cache has lost the line, and memory got it once.
+    assert_eq!((system.holds(0, 0x4000), system.counts(0).memory_writes), (false, 1));
+}
+
+#[test]
+fn m25_a_store_to_code_drops_it_from_l1i() {
+    let model = plain(ZEN3);
+    let mut system = MemorySystem::new(&model, 2);
+    let fetch = |cpu| Access { kind: AccessKind::Fetch, ..load(cpu, 0x4000, 0) };
+    let other = |cpu| Access { kind: AccessKind::Fetch, ..load(cpu, 0x9000, 0) };
+    let misses = |system: &MemorySystem| [0, 1].map(|cpu| system.counts(cpu).basic.l1i_misses);
+    for cpu in [0, 1] {
+        system.access_blocking(&fetch(cpu));
+        system.access_blocking(&other(cpu));
+        system.access_blocking(&fetch(cpu));
+    }
+    assert_eq!(misses(&system), [2, 2]);
+    system.code_written(0, 0x4010, 4);
+    assert_eq!(system.verify(), Ok(()));
+    for cpu in [0, 1] {
+        system.access_blocking(&other(cpu));
+        system.access_blocking(&fetch(cpu));
+    }
+    assert_eq!(misses(&system), [3, 3]);
+}
+
+#[test]
+fn m26_a_miss_has_the_address_of_its_instruction() {
+    let span = CodeSpan { virtual_address: 0x40_0ffe, physical: 0x40_0ffe, bytes: 12 };
+    let layout = Layout { line_shift: 6, ..Layout::default() };
+    let instructions = [3, 7, 2].map(Instruction::nothing);
+    let block = Template::new(layout, (span, None), &instructions, None);
+    let mut system = MemorySystem::new(&plain(ZEN3), 1);
+    system.classify_misses(ClassifierConfig { misses_kept: 10, ..ClassifierConfig::default() });
+    for (number, instruction) in [(0, 0), (1, 2), (2, 1), (3, 9)] {
+        let address = 0x10_0000 + number * 0x1000;
+        let access = CoreAccess {
+            virtual_address: address,
+            physical: Some(address),
+            instruction,
+            bytes: 8,
+            write: false,
+        };
+        let page = PageSize::Huge;
+        MemoryPort { system: &mut system, cpu: 0, code: Some(&block), pc: 0, page }
+            .load(&access, 1_000 * number);
+    }
+    let misses = system.take_misses().0.into_iter().filter(|miss| miss.cache == CacheName::L1d);
+    let places: Vec<u64> = misses.map(|miss| miss.pc).collect();
+    // The last is of no instruction of the block: it has the block's address.
+    assert_eq!(places, [0x40_0ffe, 0x40_1008, 0x40_1001, 0x40_0ffe]);
 }

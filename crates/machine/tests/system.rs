@@ -105,6 +105,8 @@ enum Event {
     Flush { cpu: usize, flush: TlbFlush },
     Space { cpu: usize, space: u16 },
     Context { cpu: usize, process: u32, user: bool },
+    Line { cpu: usize, address: u64, keeps: bool },
+    Code { cpu: usize, address: u64, bytes: u64 },
 }
 
 fn flush() -> impl Strategy<Value = TlbFlush> {
@@ -129,6 +131,10 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (0usize..8, 0u16..4).prop_map(|(cpu, space)| Event::Space { cpu, space }),
         1 => (0usize..8, 0u32..3, any::<bool>())
             .prop_map(|(cpu, process, user)| Event::Context { cpu, process, user }),
+        1 => (0usize..8, address(), any::<bool>())
+            .prop_map(|(cpu, address, keeps)| Event::Line { cpu, address, keeps }),
+        1 => (0usize..8, address(), 1u64..9)
+            .prop_map(|(cpu, address, bytes)| Event::Code { cpu, address, bytes }),
     ]
 }
 
@@ -147,6 +153,8 @@ fn play(system: &mut MemorySystem, event: &Event) {
             let mode = if user { Mode::User } else { Mode::Kernel };
             system.set_context(cpu, Context { mode, process, interrupt: None });
         }
+        Event::Line { cpu, address, keeps } => system.flush_line(cpu, address, keeps),
+        Event::Code { cpu, address, bytes } => system.code_written(cpu, address, bytes),
     }
 }
 

@@ -96,7 +96,8 @@ fn misses_of_a_core_overlap() {
     let core = model.core.clone().unwrap();
     let mut system = MemorySystem::new(&without_mshr_limit(&model), 1);
     let mut runs = OutOfOrderCore::new(&core, 64).unwrap();
-    let mut port = MemoryPort { system: &mut system, cpu: 0, pc: 0x40_0000, page: PageSize::Huge };
+    let mut port =
+        MemoryPort { system: &mut system, cpu: 0, code: None, pc: 0x40_0000, page: PageSize::Huge };
     let addresses = lines(1 << 20);
     for part in addresses.chunks(32) {
         let steps: Vec<_> = part.iter().map(|at| load(1, 2, *at)).collect();

@@ -145,6 +145,7 @@ pub(crate) struct Arena {
     points: Vec<Box<Point>>,
     accesses: Vec<Box<Access>>,
     translation_points: Vec<Box<translations::Point>>,
+    flush_points: Vec<Box<translations::FlushPoint>>,
     annotations: Vec<Box<AnnotationPoint>>,
 }
 
@@ -185,6 +186,15 @@ impl Arena {
         self.translation_points.last().map_or(std::ptr::null(), |point| &raw const **point)
     }
 
+    /// Keeps an instruction that flushes a line, and returns its address.
+    pub(crate) fn keep_flush_point(
+        &mut self,
+        point: translations::FlushPoint,
+    ) -> *const translations::FlushPoint {
+        self.flush_points.push(Box::new(point));
+        self.flush_points.last().map_or(std::ptr::null(), |point| &raw const **point)
+    }
+
     /// Keeps the place of an annotation in a block, and returns its address.
     pub(crate) fn keep_annotation_point(
         &mut self,
@@ -202,6 +212,7 @@ impl Arena {
         self.points.clear();
         self.accesses.clear();
         self.translation_points.clear();
+        self.flush_points.clear();
         self.annotations.clear();
     }
 }

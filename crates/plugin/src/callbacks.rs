@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use crate::block::{Block, Point};
 use crate::cpu;
+use crate::dma;
 use crate::drain;
 use crate::ffi::{
     DISCONTINUITY_EXCEPTION, DataCallback, DiscontinuityCallback, Id, TranslationCallback,
@@ -116,16 +117,19 @@ extern "C" fn on_translation(block: *mut c_void, _: *mut c_void) {
 #[cold]
 #[inline(never)]
 pub(crate) fn before_block(vcpu: u32, block: &Block) {
-    let (over, returns, looks, corrects) = cpu::with(vcpu, |cpu| {
+    let (over, returns, looks, corrects, wrote) = cpu::with(vcpu, |cpu| {
         cpu.set_mode(block.in_kernel);
         let (over, looks) = (cpu.slice_is_over(), cpu.pmu_is_due());
-        (over, cpu.awaits(block.address), looks, cpu.has_read_clock())
+        (over, cpu.awaits(block.address), looks, cpu.has_read_clock(), cpu.device_wrote())
     });
-    if !over && !returns && !looks && !corrects {
+    if !over && !returns && !looks && !corrects && !wrote {
         return;
     }
     let mut guard = session::lock();
     let Some(session) = guard.as_mut() else { return };
+    if wrote {
+        dma::reach_caches(session);
+    }
     if corrects {
         session.correct_clock(vcpu);
     }
@@ -203,6 +207,7 @@ extern "C" fn on_discontinuity(vcpu: c_uint, kind: c_int, from: u64, to: u64, _:
         let now = moment.now[TIME];
         let vector = tracker.discontinuity(vcpu as usize, exception, (from, to), moment);
         session.tracked(vcpu);
+        session.enter_handler(vcpu, (from, to));
         session.hit_event(vcpu, exception, vector);
         if let Some(progress) = &mut session.progress {
             progress.advance(now);

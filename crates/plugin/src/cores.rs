@@ -1,5 +1,7 @@
 //! The processors of a model, as the level `ooo` runs them.
 
+use std::ops::Range;
+
 use attribution::KernelContext;
 use machine::SystemModel;
 use machine::core::{
@@ -8,6 +10,7 @@ use machine::core::{
 };
 use machine::memory::{MemorySystem, without_mshr_limit};
 
+use crate::dma::Write;
 use crate::misses::{Misses, context_of};
 use crate::pipeline::Pipeline;
 use crate::sampling::{Sampler, Sampling};
@@ -89,6 +92,28 @@ impl Core {
                 let thread = of.thread;
                 of.core().interrupt(thread);
             }
+        }
+    }
+
+    /// The processor waits so long for what it reads itself before the handler's first instruction.
+    pub(crate) fn delay_entry(&mut self, cycles: u64) {
+        match self {
+            Core::OutOfOrder(core) => core.delay_entry(cycles),
+            Core::InOrder(core) => core.delay_entry(cycles),
+            Core::Thread(of) => {
+                let thread = of.thread;
+                of.core().delay_entry(thread, cycles);
+            }
+        }
+    }
+
+    /// Code at these physical addresses may have changed. The threads of a core have no cache of decoded
+    /// instructions.
+    pub(crate) fn forget_code(&mut self, physical: Range<u64>) {
+        match self {
+            Core::OutOfOrder(core) => core.forget_code(physical),
+            Core::InOrder(core) => core.forget_code(physical),
+            Core::Thread(_) => {}
         }
     }
 
@@ -198,6 +223,14 @@ impl Processors {
         // SAFETY: lives as long as the process; one thread of the host uses it, and no use is
         // nested in another.
         unsafe { &mut *self.system }
+    }
+
+    /// Memory was written, if not by a device then by a store of `vcpu` to a page with code.
+    pub(crate) fn written(&mut self, vcpu: u32, write: Write) {
+        match write.by_device {
+            true => self.memory().dma_write(write.physical, write.bytes),
+            false => self.memory().code_written(vcpu as usize, write.physical, write.bytes),
+        }
     }
 
     /// Classifies misses from now on.

@@ -159,11 +159,15 @@ fn drain_at_end_of_block() {
 /// A request of a disk is held that no doorbell started: an earlier one ended by itself, a port was
 /// read, or a timer of the device expired. In the thread of all vCPUs devices are then drained, too.
 pub(crate) fn drain_soon() {
-    let in_vcpu_thread = VCPU_THREAD.get() == Some(&std::thread::current().id());
     let drains = DRAINING.load(Ordering::Relaxed) || DOORBELL.load(Ordering::Relaxed) == RUNG;
-    if in_vcpu_thread && !drains {
+    if in_vcpu_thread() && !drains {
         drain_at_end_of_block();
     }
+}
+
+/// Whether this is the thread of all vCPUs.
+pub(crate) fn in_vcpu_thread() -> bool {
+    VCPU_THREAD.get() == Some(&std::thread::current().id())
 }
 
 /// The main loop, in its own thread and with QEMU's big lock, is about to do deferred work.

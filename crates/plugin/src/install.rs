@@ -7,6 +7,8 @@ use std::path::Path;
 
 use crate::callbacks::Callbacks;
 use crate::cpu;
+use crate::dma;
+use crate::entry::Entries;
 use crate::ffi::{API_VERSION, Id, Info};
 use crate::shadow_caches::ShadowCacheModels;
 use machine::decode::Decoder;
@@ -115,6 +117,7 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
         model: models.timed,
         processors: models.processors,
         decoder: Decoder::default(),
+        entries: Entries::find(),
         shadow_caches: shadow_caches(&options, cpus)?,
         registers: None,
         thread: None,
@@ -145,6 +148,11 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
     for notice in notices {
         session.notice(notice, 0, 0);
     }
+    dma::begin(&mut session);
+    if session.has_caches() && !session.entries.are_followed() {
+        session.notice(Notice::NoEntries, 0, 0);
+    }
+    dma::follow(session.counts() && session.has_caches());
     if session.options.roi == Roi::Always && session.options.detail != Detail::Fast {
         session.open_region(&vec![[0; COUNTERS]; cpus as usize]);
     }

@@ -6,11 +6,15 @@ use machine::memory::{MemoryPort, MemorySystem, PageSize, TlbFlush};
 
 use crate::cores::Core;
 use crate::counters::{add_core, add_memory};
+use crate::entry::OwnAccess;
 use crate::pages::Pages;
+use crate::physical;
 use crate::sampling::{Edge, Moment, Sampler, UnitPart};
 use crate::translations::{self, Change};
 use simrecord::counters::{COUNTERS, CYCLES, Counts};
 
+/// Of code that is flushed, as of all x86 processors.
+const LINE_BYTES: u64 = 64;
 /// The most accesses of one block that are collected. Each iteration of a repeated instruction
 /// is a block of its own.
 const ACCESSES_MAX: usize = 4_096;
@@ -209,6 +213,33 @@ impl Pipeline {
         self.core.interrupt();
     }
 
+    /// The processor makes these accesses itself as it enters a handler, after
+    /// [`Pipeline::interrupt`]. It waits for loads, one after the other where an address depends on
+    /// the one before; stores are buffered.
+    pub(crate) fn enter_handler(&mut self, accesses: &[OwnAccess]) {
+        let now = self.core.time();
+        let (mut started, mut ready) = (now, now);
+        let mut port = self.port(None);
+        for own in accesses {
+            let access = Access {
+                virtual_address: own.virtual_address,
+                physical: Some(own.physical),
+                instruction: 0,
+                bytes: own.bytes,
+                write: own.write,
+            };
+            if own.depends {
+                started = ready;
+            }
+            if own.write {
+                port.store(&access, ready);
+            } else {
+                ready = ready.max(started + port.load(&access, started));
+            }
+        }
+        self.core.delay_entry(ready - now);
+    }
+
     /// The address translations have changed.
     pub(crate) fn forget_translations(&mut self, flush: TlbFlush) {
         self.change_translations(Change { flush: Some(flush), space: None });
@@ -221,6 +252,24 @@ impl Pipeline {
         // SAFETY: lives as long as the process; one thread uses it, and no use is nested in
         // another.
         translations::apply(change, unsafe { &mut *self.system }, self.cpu);
+    }
+
+    /// Code may have changed: what is decoded of it is dropped.
+    pub(crate) fn forget_code(&mut self, physical: u64, bytes: u64) {
+        self.core.forget_code(physical..physical.saturating_add(bytes));
+    }
+
+    /// The vCPU flushes the line of an address from all caches, or has it written back.
+    pub(crate) fn flush_line(&mut self, virtual_address: u64, keeps: bool) {
+        let known = self.pages.get(virtual_address);
+        let Some(physical) = known.or_else(|| physical::of_address(virtual_address)) else {
+            return;
+        };
+        // SAFETY: as above.
+        unsafe { (*self.system).flush_line(self.cpu, physical, keeps) };
+        if !keeps {
+            self.forget_code(physical / LINE_BYTES * LINE_BYTES, LINE_BYTES);
+        }
     }
 
     /// The local APIC is mapped at this address.
@@ -249,10 +298,11 @@ impl Pipeline {
         self.accesses.clear();
     }
 
-    fn port(&mut self, pc: u64) -> PipelinePort<'static> {
+    fn port(&mut self, code: Option<&'static Template>) -> PipelinePort<'static> {
         // SAFETY: as above; what is returned is used up before the next use.
         let system = unsafe { &mut *self.system };
-        let port = MemoryPort { system, cpu: self.cpu, pc, page: PageSize::Small };
+        let page = PageSize::Small;
+        let port = MemoryPort { system, cpu: self.cpu, code, pc: 0, page };
         PipelinePort { port, skew_cycles: self.skew_cycles + self.estimated_cycles }
     }
 
@@ -264,7 +314,7 @@ impl Pipeline {
         }
         // SAFETY: as in `retire_pending`; callers have checked that it is not null.
         let block = unsafe { &*self.block };
-        let mut port = self.port(block.address());
+        let mut port = self.port(Some(block));
         let executed = ExecutedBlock { instructions: until, accesses: &self.accesses, next };
         match &mut self.sampler {
             None => self.core.run_from(self.ran as usize, block, &executed, &mut port),
@@ -375,7 +425,9 @@ impl Pipeline {
     /// Makes an access that no instruction waits for.
     fn access_alone(&mut self, access: &Access) {
         let now = self.core.time();
-        let mut port = self.port(0);
+        // SAFETY: as in `retire_pending`; null if the block is not known.
+        let code = unsafe { self.block.as_ref() };
+        let mut port = self.port(code);
         match access.write {
             true => port.store(access, now),
             false => port.load(access, now),

@@ -29,8 +29,10 @@ macro_rules! function {
 }
 
 pub(crate) mod devices;
+pub(crate) mod dirty;
 pub(crate) mod held;
 pub(crate) mod idle;
+pub(crate) mod tables;
 
 /// Which vCPU runs in the thread of all vCPUs: QEMU's thread-local `current_cpu`.
 #[derive(Clone, Copy, Debug)]

@@ -13,6 +13,8 @@ use crate::callbacks;
 use crate::clock::Clock;
 use crate::cores::Processors;
 use crate::cpu;
+use crate::dma::{self, Write};
+use crate::entry::Entries;
 use crate::held;
 use crate::idle;
 use crate::options::Options;
@@ -22,7 +24,7 @@ use crate::qemu::{Qemu, Registers};
 use crate::qemu_internals::Icount;
 use crate::regions;
 use crate::shadow_caches::ShadowCacheModels;
-use crate::tracker::{Moment, Tracker};
+use crate::tracker::{Moment, Tracker, is_kernel};
 use crate::writer::{Ending, Writer};
 use simrecord::counters::{Counts, INSTRUCTIONS, TIME};
 use simrecord::marker;
@@ -59,6 +61,8 @@ pub(crate) struct Session {
     /// Those of the level `ooo`.
     pub(crate) processors: Option<Processors>,
     pub(crate) decoder: Decoder,
+    /// What vCPUs read and write themselves when they enter handlers.
+    pub(crate) entries: Entries,
     /// Shadow caches, null without any. They live as long as the process.
     pub(crate) shadow_caches: *mut ShadowCacheModels,
     /// Found when the first vCPU is made.
@@ -100,6 +104,26 @@ impl Session {
         self.level != Detail::Fast
     }
 
+    /// Whether the options ask for a level of detail that has caches.
+    pub(crate) fn has_caches(&self) -> bool {
+        self.options.detail.has_model() || !self.shadow_caches.is_null()
+    }
+
+    /// Memory was written: the caches that all vCPUs have in common see it.
+    pub(crate) fn written(&mut self, writes: &[Write]) {
+        let vcpu = cpu::running();
+        // SAFETY: null, or alive as long as the process; no use is nested in another.
+        let mut shadow_caches = unsafe { self.shadow_caches.as_mut() };
+        for write in writes {
+            if let Some(processors) = &mut self.processors {
+                processors.written(vcpu, *write);
+            }
+            if let Some(shadow_caches) = &mut shadow_caches {
+                shadow_caches.written(vcpu as usize, *write);
+            }
+        }
+    }
+
     /// Records as much as the options say from the next block on, or only markers.
     pub(crate) fn set_level(&mut self, full: bool) {
         let level = if full { self.options.detail } else { Detail::Fast };
@@ -121,6 +145,7 @@ impl Session {
     pub(crate) fn level_changed(&mut self) {
         self.flushed();
         self.level = self.next_level.take().unwrap_or(self.level);
+        dma::follow(self.counts() && self.has_caches());
         for vcpu in 0..self.cpus {
             cpu::with(vcpu, |cpu| {
                 cpu.set_level(self.level);
@@ -161,6 +186,15 @@ impl Session {
         let registers = self.registers?;
         let (qemu, clock) = (&mut self.qemu, &self.clock);
         Some((&mut self.tracker, Moment { qemu, clock, vcpu, registers, now }))
+    }
+
+    /// A vCPU enters a handler, and its context is known: caches see what it reads and writes for
+    /// that.
+    pub(crate) fn enter_handler(&mut self, vcpu: u32, (from, to): (u64, u64)) {
+        if self.has_caches() {
+            let accesses = self.entries.enter(vcpu, (from, to), &mut self.qemu);
+            cpu::with(vcpu, |cpu| cpu.enter_handler(vcpu, &accesses, is_kernel(to)));
+        }
     }
 
     /// A vCPU is about to halt.

@@ -7,6 +7,7 @@ use machine::memory::{
 use machine::{AccessKind, CodeSpan, SystemModel};
 
 use crate::counters::add_memory;
+use crate::dma::Write;
 use crate::pages::Pages;
 use crate::pipeline::page_size;
 use crate::translations::{self, Change};
@@ -110,6 +111,16 @@ impl ShadowCacheModels {
         let access = self.access(cpu, kind, (virtual_address, 0), 1);
         for hierarchy in &mut self.hierarchies {
             hierarchy.system.access_device(&access);
+        }
+    }
+
+    /// Memory was written, if not by a device then by a store of `cpu` to a page with code.
+    pub(crate) fn written(&mut self, cpu: usize, write: Write) {
+        for hierarchy in &mut self.hierarchies {
+            match write.by_device {
+                true => hierarchy.system.dma_write(write.physical, write.bytes),
+                false => hierarchy.system.code_written(cpu, write.physical, write.bytes),
+            }
         }
     }
 

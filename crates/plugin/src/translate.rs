@@ -124,6 +124,10 @@ fn watch_translations(session: &mut Session, instructions: &[Instruction]) {
             let remaining = (instructions.len() - index) as u32;
             translations::watch(session, one.handle, change, remaining);
         }
+        if let Some(flush) = one.decoded.flushed_line().filter(|_| session.level == Detail::Ooo) {
+            let remaining = (instructions.len() - index) as u32;
+            translations::watch_flush(session, one.handle, flush, remaining);
+        }
     }
 }
 

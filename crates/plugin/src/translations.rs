@@ -5,7 +5,7 @@
 
 use std::ffi::{c_uint, c_void};
 
-use machine::decode::{MemoryOperand, TranslationChange};
+use machine::decode::{FlushedLine, MemoryOperand, TranslationChange};
 use machine::memory::{MemorySystem, TlbFlush};
 
 use crate::annotations::REGISTERS;
@@ -55,6 +55,40 @@ pub(crate) fn watch(
 ) {
     let point = session.arena.keep_translation_point(Point { change, remaining });
     session.qemu.on_instruction(instruction, on_change, point.cast_mut().cast());
+}
+
+/// An instruction that flushes a line, in a block.
+#[derive(Debug)]
+pub(crate) struct FlushPoint {
+    flush: FlushedLine,
+    remaining: u32,
+}
+
+/// Has the caches of this level follow an instruction that flushes a line.
+pub(crate) fn watch_flush(
+    session: &mut Session,
+    instruction: TranslatedInstruction,
+    flush: FlushedLine,
+    remaining: u32,
+) {
+    let point = session.arena.keep_flush_point(FlushPoint { flush, remaining });
+    session.qemu.on_instruction(instruction, on_flush, point.cast_mut().cast());
+}
+
+/// The instruction is about to execute.
+extern "C" fn on_flush(_: c_uint, point: *mut c_void) {
+    let vcpu = cpu::running();
+    // SAFETY: the arena keeps the point while there is code that passes it.
+    let point = unsafe { &*point.cast_const().cast::<FlushPoint>() };
+    let address = {
+        let mut guard = session::lock();
+        let Some(session) = guard.as_mut() else { return };
+        let Some(registers) = session.registers else { return };
+        Operands(&mut session.qemu, registers).address(point.flush.at)
+    };
+    if let Some(address) = address {
+        cpu::with(vcpu, |cpu| cpu.flush_line(point.flush, point.remaining, address));
+    }
 }
 
 /// The instruction is about to execute.

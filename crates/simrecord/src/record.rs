@@ -698,6 +698,11 @@ numbered! {
         NoDisk = 9,
         /// QEMU does not export what is needed to interrupt the guest when a counter overflows.
         NoOverflows = 10,
+        /// What devices write cannot be followed: caches keep lines that a device has written.
+        NoDeviceWrites = 11,
+        /// Descriptor tables cannot be found: what vCPUs read and write themselves when they enter
+        /// handlers does not reach the caches.
+        NoEntries = 12,
     }
 }
 
@@ -728,6 +733,13 @@ impl fmt::Display for Notice {
             }
             Notice::NoOverflows => {
                 "this QEMU does not interrupt the guest when a counter overflows: no sampling"
+            }
+            Notice::NoDeviceWrites => {
+                "this QEMU does not show what devices write: caches keep those lines"
+            }
+            Notice::NoEntries => {
+                "this QEMU does not show descriptor tables: what a processor itself reads and \
+                 writes when it enters a handler does not reach the caches"
             }
         })
     }

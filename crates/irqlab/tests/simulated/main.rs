@@ -5,6 +5,7 @@
 mod bare;
 #[path = "../cli_support/mod.rs"]
 mod cli_support;
+mod dma;
 mod machine;
 mod model;
 mod noise;

@@ -57,7 +57,7 @@ pub fn chase_cycles(
     let mut core = Core::of(model)?;
     let layout = Layout::of(model.core.as_ref()?, model.l1i.cache.line_bytes);
     let mut system = MemorySystem::new(&without_mshr_limit(model), 1);
-    let mut port = MemoryPort { system: &mut system, cpu: 0, pc: CODE, page };
+    let mut port = MemoryPort { system: &mut system, cpu: 0, code: None, pc: CODE, page };
     let block = loads(layout);
     let mut before = 0;
     for round in 0..=warm {

@@ -1,6 +1,8 @@
 //! The front end: fetches up to `width` instructions per cycle, in program order, along predicted
 //! branches.
 
+use std::ops::Range;
+
 use super::CoreCounts;
 use super::Memory;
 use super::instruction::Instruction;
@@ -95,17 +97,37 @@ impl DecodedCache {
         }
     }
 
-    /// Looks the line up that starts at a physical address, and fills it. Returns whether it hit.
-    #[inline]
-    fn holds(&mut self, address: u64) -> bool {
-        let name = if self.traces {
+    /// Drops what starts in the lines of code that some physical addresses, at least one, lie in.
+    fn forget(&mut self, physical: &Range<u64>) {
+        let lines = physical.start >> CODE_LINE_SHIFT..=(physical.end - 1) >> CODE_LINE_SHIFT;
+        let traces = self.traces;
+        self.cache.remove_if(|name| lines.contains(&code_line_of(name, traces)));
+    }
+
+    /// The name of a line that starts at a physical address.
+    fn name_of(&self, address: u64) -> u64 {
+        if self.traces {
             // No address has this many bits, so no name is that of an empty way.
             address >> 1 ^ (address & 1) << 62
         } else {
             // The set is that of the line of code, whose parts have names of their own.
             address >> CODE_LINE_SHIFT ^ (address & ((1 << CODE_LINE_SHIFT) - 1)) << 56
-        };
+        }
+    }
+
+    /// Looks the line up that starts at a physical address, and fills it. Returns whether it hit.
+    #[inline]
+    fn holds(&mut self, address: u64) -> bool {
+        let name = self.name_of(address);
         self.cache.access(name, false) == Outcome::Hit
+    }
+}
+
+/// The line of code that a name of [`DecodedCache::name_of`] starts in.
+fn code_line_of(name: u64, traces: bool) -> u64 {
+    match traces {
+        true => (name & !(1 << 62)) << 1 >> CODE_LINE_SHIFT,
+        false => name & ((1 << 56) - 1),
     }
 }
 
@@ -295,6 +317,25 @@ impl FrontEnd {
         self.earliest = self.earliest.max(cycle);
     }
 
+    /// Code at these physical addresses has changed, or has left all caches: what is decoded of it is
+    /// dropped.
+    pub(super) fn forget_code(&mut self, physical: Range<u64>) {
+        if physical.is_empty() {
+            return;
+        }
+        if let Some(decoded) = &mut self.decoded {
+            decoded.forget(&physical);
+        }
+        let line_bytes = 1 << CODE_LINE_SHIFT;
+        let is_in = |line: u64| line < physical.end && line + line_bytes > physical.start;
+        self.last_line = self.last_line.filter(|(_, line)| !is_in(*line));
+    }
+
+    /// Nothing is fetched for so many cycles more than was known.
+    pub(super) fn delay(&mut self, cycles: u64) {
+        self.earliest += cycles;
+    }
+
     /// Translations have changed: the next line is looked up, whichever it is.
     pub(super) fn forget_line(&mut self) {
         self.last_line = None;
@@ -340,6 +381,31 @@ impl FrontEnd {
         let goes_on = self.block_decoded && self.decoded.as_ref().is_some_and(|of| of.traces);
         if self.taken_ends_cycle && branch.taken() && !goes_on {
             self.fetching.end_cycle();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_that_was_written_is_decoded_again_and_its_neighbours_are_not() {
+        for traces in [false, true] {
+            let model = DecodedModel {
+                lines: 64,
+                ways: 8,
+                line_instructions: 8,
+                decode_width: 4,
+                decode_bytes: None,
+                traces,
+            };
+            let mut decoded = DecodedCache::new(&model);
+            let starts = [0x1000, 0x1020, 0x103f, 0x1040, 0x0fff];
+            starts.into_iter().for_each(|address| assert!(!decoded.holds(address)));
+            decoded.forget(&(0x1010..0x1011));
+            let held = starts.map(|address| decoded.holds(address));
+            assert_eq!(held, [false, false, false, true, true], "traces: {traces}");
         }
     }
 }

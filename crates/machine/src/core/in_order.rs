@@ -136,6 +136,18 @@ impl InOrderCore {
         self.front.forget_line();
     }
 
+    /// Before the first instruction of the interrupt's handler the processor waits for what it reads
+    /// itself, so many cycles. After [`InOrderCore::interrupt`].
+    pub fn delay_entry(&mut self, cycles: u64) {
+        self.front.delay(cycles);
+    }
+
+    /// Code at these physical addresses has changed, or has left all caches: what is decoded of it is
+    /// dropped.
+    pub fn forget_code(&mut self, physical: std::ops::Range<u64>) {
+        self.front.forget_code(physical);
+    }
+
     /// Translations of addresses have changed.
     pub fn flush_translations(&mut self) {
         self.front.forget_line();

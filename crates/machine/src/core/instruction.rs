@@ -218,6 +218,8 @@ const COPIES: u16 = 256;
 const FILLS: u16 = 512;
 /// It starts a line of the cache of decoded instructions.
 const NEW_DECODED: u16 = 1024;
+/// Its stores bypass the caches.
+const STREAMS: u16 = 2048;
 
 /// An instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -431,6 +433,20 @@ impl Instruction {
         self.flags & STORES != 0
     }
 
+    /// Its stores bypass the caches.
+    #[must_use]
+    pub fn streaming(mut self) -> Instruction {
+        self.flags |= STREAMS;
+        self
+    }
+
+    /// Whether its stores bypass the caches.
+    #[inline]
+    #[must_use]
+    pub fn streams(&self) -> bool {
+        self.flags & STREAMS != 0
+    }
+
     /// Whether it is only an operation on registers: known for instructions of a template.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
@@ -582,6 +598,15 @@ impl WarmingSummary {
 }
 
 impl Template {
+    /// The address of an instruction by its number; that of the block for a number beyond its
+    /// instructions.
+    #[inline]
+    #[must_use]
+    pub fn address_at(&self, number: u16) -> u64 {
+        let offset = self.instructions.get(usize::from(number)).map_or(0, |one| one.offset);
+        self.first.virtual_address.wrapping_add(offset.into())
+    }
+
     /// Returns a block in the one or two pages that it spans. `target` is the target of the branch
     /// at its end, if the branch is direct.
     #[must_use]

@@ -78,6 +78,11 @@ pub trait Memory {
     /// Stores to one line or more.
     fn store(&mut self, access: &Access, now_cycles: u64) -> u64;
 
+    /// Stores around the caches: what is written to a line is combined, and goes to memory.
+    fn store_around(&mut self, access: &Access, now_cycles: u64) -> u64 {
+        self.store(access, now_cycles)
+    }
+
     /// What the last load or store waits for.
     fn last_wait(&self) -> WaitParts {
         WaitParts::default()

@@ -264,6 +264,14 @@ pub struct DataModel {
     /// or a wider one; one that crosses lines takes two cycles. Without, all that units permit.
     #[serde(default)]
     pub stores_one_line_per_cycle: bool,
+    /// Cycles for which a store that crosses pages keeps later ones from leaving. An in-order core has
+    /// none.
+    #[serde(default)]
+    pub page_split_store_cycles: u32,
+    /// Cycles that a load waits if an earlier store that has not left has the same address within a
+    /// page of 4 KiB, and another one in all. An in-order core has none.
+    #[serde(default)]
+    pub alias_cycles: u32,
     /// Whether an in-order core stalls while a miss is served.
     #[serde(default)]
     pub blocking: bool,
@@ -450,6 +458,9 @@ impl CoreModel {
         let vector = data.forward_vector_cycles.unwrap_or(0);
         in_range(field("data.forward_vector_cycles"), vector, 0, LATENCY_MAX)?;
         in_range(field("data.forward_fail_cycles"), data.forward_fail_cycles, 0, LATENCY_MAX)?;
+        let page_split = data.page_split_store_cycles;
+        in_range(field("data.page_split_store_cycles"), page_split, 0, LATENCY_MAX)?;
+        in_range(field("data.alias_cycles"), data.alias_cycles, 0, LATENCY_MAX)?;
         in_range(field("data.access_bytes"), data.access_bytes.into(), 8, 64)?;
         in_range(field("data.wide_loads"), data.wide_loads.unwrap_or(1), 1, WIDTH_MAX)?;
         if let Some(strings) = &self.strings {

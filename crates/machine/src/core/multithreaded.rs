@@ -108,15 +108,15 @@ impl MultithreadedCore {
                 counts.btb_misses += u64::from(prediction == Prediction::BtbMiss);
                 counts.mispredicted_branches += u64::from(prediction == Prediction::Mispredicted);
             }
-            let interrupted = std::mem::take(&mut thread.interrupted);
+            let entry_cycles = std::mem::take(&mut thread.entry_cycles);
             let one = *one;
             let pending =
-                Pending { one, fetch_wait, load_wait, store_wait, interrupted, prediction };
+                Pending { one, fetch_wait, load_wait, store_wait, entry_cycles, prediction };
             thread.queued_cycles += pending.least_cycles(self.blocking);
             thread.queue.push_back(pending);
         }
         if empty {
-            thread.look_ahead(&self.latencies);
+            thread.look_ahead();
         }
     }
 
@@ -124,8 +124,16 @@ impl MultithreadedCore {
     pub fn interrupt(&mut self, thread: usize) {
         let thread = &mut self.threads[thread];
         thread.retirement.counts.interrupts += 1;
-        thread.interrupted = true;
+        thread.entry_cycles = Some(self.latencies.interrupt);
         thread.last_line = None;
+    }
+
+    /// Before the first instruction of the interrupt's handler the processor waits for what it reads
+    /// itself, so many cycles. After [`MultithreadedCore::interrupt`].
+    pub fn delay_entry(&mut self, thread: usize, cycles: u64) {
+        if let Some(entry_cycles) = &mut self.threads[thread].entry_cycles {
+            *entry_cycles += cycles;
+        }
     }
 
     /// Translations of a thread's addresses have changed.
@@ -238,7 +246,7 @@ impl MultithreadedCore {
             thread.stores.leave(done.cycle() + pending.store_wait, pending.store_wait > 0);
         }
         self.hold_back(number, &pending, cycle, done);
-        self.threads[number].look_ahead(&self.latencies);
+        self.threads[number].look_ahead();
     }
 
     /// Delays the thread of an instruction that has issued, if it has to.
@@ -296,8 +304,8 @@ pub(super) struct Pending {
     pub(super) load_wait: u64,
     /// Cycles that its stores wait beyond a hit.
     pub(super) store_wait: u64,
-    /// Whether it is the first one after an interrupt.
-    pub(super) interrupted: bool,
+    /// What an interrupt's entry takes, if it is the first one after an interrupt.
+    pub(super) entry_cycles: Option<u64>,
     /// How it was predicted, if it is a branch.
     pub(super) prediction: Prediction,
 }
@@ -328,7 +336,8 @@ pub(super) struct Thread {
     pub(super) stores: StoreBuffer,
     pub(super) predictor: Predictor,
     pub(super) last_line: Option<(u64, u64)>,
-    pub(super) interrupted: bool,
+    /// What the entry of an interrupt takes that has come.
+    pub(super) entry_cycles: Option<u64>,
     /// The least number of cycles that the queued instructions take.
     pub(super) queued_cycles: u64,
     /// Whether the other threads do not wait to know what it executes next.
@@ -347,7 +356,7 @@ impl Thread {
             stores: StoreBuffer::new(model.data.store_entries, model.units.store.count),
             predictor: Predictor::new(&model.predictor),
             last_line: None,
-            interrupted: false,
+            entry_cycles: None,
             queued_cycles: 0,
             halted: false,
             retirement: Retirement::new(1),
@@ -415,7 +424,7 @@ impl Thread {
     }
 
     /// Finds when the first in the queue can issue.
-    pub(super) fn look_ahead(&mut self, latencies: &Latencies) {
+    pub(super) fn look_ahead(&mut self) {
         let Some(pending) = self.queue.front() else { return };
         // The cycle after that of the previous instruction.
         let next = self.retirement.cycle();
@@ -434,9 +443,7 @@ impl Thread {
             until = until.max(ReadyTime::new(cycle, missed));
         }
         let mut starts = next;
-        if pending.interrupted {
-            starts += latencies.interrupt;
-        }
+        starts += pending.entry_cycles.unwrap_or(0);
         let fetched = starts + pending.fetch_wait;
         let data = if until.missed() { (0, until.cycle() + 1) } else { (0, 0) };
         let fetch = ((starts + 1).max(data.1), fetched + 1);

@@ -14,7 +14,7 @@ use super::model::{CoreModel, WindowModel};
 use super::ports::PortScheduler;
 use super::retirement::{Interval, Retirement, StallCauses};
 use super::store_buffer::EntryQueue;
-use super::store_buffer::{Source, StoreBuffer, is_split, next_access};
+use super::store_buffer::{Source, StoreBuffer, crosses_pages, is_split, next_access};
 use super::strings::{Repetition, Strings};
 use super::{Access, Memory};
 use super::{Accesses, ExecutedBlock, Latencies, load_as};
@@ -30,6 +30,10 @@ pub struct OutOfOrderCore {
     pub(super) access_bytes: u8,
     has_wide_limit: bool,
     splits_take_two: bool,
+    /// What a store that crosses pages takes.
+    page_split: u64,
+    /// What a load waits for a store with the same address within a page.
+    alias: u64,
     renames_memory: bool,
     forward_vector: u64,
     forward_fail: u64,
@@ -83,6 +87,8 @@ impl OutOfOrderCore {
             access_bytes: model.data.access_bytes,
             has_wide_limit: model.data.wide_loads.is_some(),
             splits_take_two: model.data.splits_take_two,
+            page_split: model.data.page_split_store_cycles.into(),
+            alias: model.data.alias_cycles.into(),
             renames_memory: model.data.renames_memory,
             forward_vector: model.data.forward_vector_cycles.map_or(forward, u64::from),
             forward_fail: model.data.forward_fail_cycles.into(),
@@ -93,7 +99,8 @@ impl OutOfOrderCore {
             reorder: EntryQueue::new(window.reorder_entries),
             loads: EntryQueue::new(model.data.load_entries),
             stores: StoreBuffer::new(model.data.store_entries, model.units.store.count)
-                .one_line_per_cycle(model.data.stores_one_line_per_cycle),
+                .one_line_per_cycle(model.data.stores_one_line_per_cycle)
+                .with_aliases(model.data.alias_cycles > 0),
             fill_buffers: LineFillBuffers::new(model.data.mshrs, data_line_bytes),
             unresolved: vec![0; window.unresolved_branches.unwrap_or(0) as usize].into(),
             ready: Box::new([0; REGISTERS]),
@@ -144,6 +151,18 @@ impl OutOfOrderCore {
         let (retired, left) = (self.retirement.cycle(), self.stores.all_left());
         self.front.resume_at(self.latencies.interrupted(retired, left));
         self.front.forget_line();
+    }
+
+    /// Before the first instruction of the interrupt's handler the processor waits for what it reads
+    /// itself, so many cycles. After [`OutOfOrderCore::interrupt`].
+    pub fn delay_entry(&mut self, cycles: u64) {
+        self.front.delay(cycles);
+    }
+
+    /// Code at these physical addresses has changed, or has left all caches: what is decoded of it is
+    /// dropped.
+    pub fn forget_code(&mut self, physical: std::ops::Range<u64>) {
+        self.front.forget_code(physical);
     }
 
     /// Translations of addresses have changed.
@@ -374,6 +393,9 @@ impl OutOfOrderCore {
         let latency = self.latencies.of(Unit::Load);
         let form = if self.renames_memory { one.address_form } else { 0 };
         let start = match self.stores.source(load, form, issued) {
+            Source::Cache if self.alias > 0 && self.stores.aliases(load, issued) => {
+                issued + self.alias
+            }
             Source::Cache => issued,
             Source::CacheAfter(left) => issued.max(left + self.forward_fail),
             Source::Renamed(known) => {
@@ -415,7 +437,10 @@ impl OutOfOrderCore {
         let mut rest = accesses;
         while let Some(store) = next_access(&mut rest, true, self.access_bytes) {
             let store = &store;
-            let wait = memory.store(store, issued);
+            let wait = match one.streams() {
+                true => memory.store_around(store, issued),
+                false => memory.store(store, issued),
+            };
             let parts = memory.last_wait();
             let present = self.ports.now();
             let served =
@@ -438,7 +463,10 @@ impl OutOfOrderCore {
         } else {
             0
         };
-        let earliest = retired.max(filled) + flushed;
+        let mut earliest = retired.max(filled) + flushed;
+        if self.page_split > 0 && accesses.len() > 1 && crosses_pages(accesses) {
+            earliest = earliest.max(self.stores.all_left()) + self.page_split;
+        }
         let missed = filled > issued;
         let leaves = self.stores.leave_by_line(accesses, self.access_bytes, earliest, missed);
         let mut rest = accesses;

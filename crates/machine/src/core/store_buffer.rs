@@ -74,6 +74,9 @@ pub(super) struct StoreBuffer {
     /// The bytes that were stored last: from one address to before another, in one line.
     last: (u64, u64),
     granules: Box<[Granule]>,
+    /// By its place in a page, the last granule that was stored: its name, and when it leaves. Empty
+    /// if aliases do not matter.
+    aliases: Box<[(u64, u64)]>,
 }
 
 /// Where a granule is kept. Addresses that are 4 KiB apart have different places.
@@ -126,6 +129,16 @@ pub(super) fn is_split(access: &Access) -> bool {
     access.virtual_address >> LINE_SHIFT != last >> LINE_SHIFT
 }
 
+/// Whether two of an instruction's accesses are the parts of a store on both sides of a page's end.
+#[inline(never)]
+pub(super) fn crosses_pages(accesses: &[Access]) -> bool {
+    accesses.windows(2).any(|pair| {
+        let [first, second] = pair else { return false };
+        let end = first.virtual_address.wrapping_add(first.bytes.into());
+        first.write && second.write && end == second.virtual_address && end & 4_095 == 0
+    })
+}
+
 /// The granules of an access: number and mask of each.
 fn parts(access: &Access) -> impl Iterator<Item = (u64, u8)> {
     let (first, bytes) = (access.virtual_address, u64::from(access.bytes.max(1)));
@@ -149,6 +162,7 @@ impl StoreBuffer {
             one_line: false,
             last: (0, 0),
             granules: vec![Granule::default(); GRANULES].into(),
+            aliases: Box::default(),
         }
     }
 
@@ -156,6 +170,21 @@ impl StoreBuffer {
     pub(super) fn one_line_per_cycle(mut self, one_line: bool) -> StoreBuffer {
         self.one_line = one_line;
         self
+    }
+
+    /// So that it knows which loads have the same place in a page as a store.
+    pub(super) fn with_aliases(mut self, with: bool) -> StoreBuffer {
+        self.aliases = vec![(0, 0); if with { GRANULES } else { 0 }].into();
+        self
+    }
+
+    /// Whether a load that starts at `start` has the same place in a page as a store to another
+    /// page that has not left before.
+    #[inline]
+    pub(super) fn aliases(&self, load: &Access, start: u64) -> bool {
+        let granule = load.virtual_address >> 3;
+        let alias = self.aliases.get(granule as usize % GRANULES);
+        alias.is_some_and(|(name, leaves)| *name != 0 && *name != granule + 1 && *leaves >= start)
     }
 
     /// When the next store has an entry, and whether it waits for a miss.
@@ -262,6 +291,9 @@ impl StoreBuffer {
         for (granule, mask) in parts(store) {
             let name = granule + 1;
             self.granules[slot(granule)] = Granule { name, mask, known, leaves, form };
+            if let Some(alias) = self.aliases.get_mut(granule as usize % GRANULES) {
+                *alias = (name, leaves);
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::classification::{CacheName, Classifier, Leaves, ShadowUse};
 use super::fill::{FillRequest, Purpose};
-use super::{Access, CacheId, MemorySystem, lines_of};
+use super::{Access, CacheId, MemorySystem, Response, SupplyingLevel, lines_of};
 use crate::schema::{Dma, Inclusion};
 use crate::tag_array::{DIRTY, Evicted, Slot};
 
@@ -21,7 +21,7 @@ pub struct DmaCounts {
 }
 
 /// The longest transfer that is looked up line by line.
-const TRANSFER_BYTES_MAX: u64 = 1 << 30;
+pub(crate) const TRANSFER_BYTES_MAX: u64 = 1 << 30;
 
 impl MemorySystem {
     /// L1D evicted the line in `slot`.
@@ -195,6 +195,97 @@ impl MemorySystem {
                 (0..self.cores.len()).for_each(|core| self.release(core, granule));
             }
         }
+    }
+
+    /// A processor has stored to memory that instructions were fetched from: L1I caches drop the
+    /// lines. A trace cache, whose lines are not named by what they hold, keeps them.
+    pub fn code_written(&mut self, cpu: usize, physical: u64, bytes: u64) {
+        if self.config.trace {
+            return;
+        }
+        for core in 0..self.cores.len() {
+            let cache = CacheId { name: CacheName::L1i, number: core };
+            let lines = lines_of(physical, bytes, self.line_shift(cache.name));
+            let report = |classifier: &mut Classifier, line| classifier.evicted(cpu, cache, line);
+            self.remove_lines(cache, lines, report);
+            for granule in lines_of(physical, bytes, self.config.granule_shift) {
+                self.release(core, granule);
+            }
+        }
+    }
+
+    /// A processor flushes the line of an address from all caches, or writes it back and has caches
+    /// keep it, if `keeps`.
+    pub fn flush_line(&mut self, cpu: usize, physical: u64, keeps: bool) {
+        let bytes = 1_u64 << self.config.l1d_shift;
+        let start = physical / bytes * bytes;
+        let mut was_dirty = false;
+        for cache in self.all_caches() {
+            let lines = lines_of(start, bytes, self.line_shift(cache.name));
+            if keeps {
+                let tags = self.cache_mut(cache);
+                for slot in lines.filter_map(|line| tags.find_physical(line)).collect::<Vec<_>>() {
+                    was_dirty |= tags.flags(slot) & DIRTY != 0;
+                    tags.set_flags(slot, tags.flags(slot) & !DIRTY);
+                }
+            } else {
+                let report = |classifier: &mut Classifier, line| {
+                    classifier.evicted(cpu, cache, line);
+                };
+                was_dirty |= self.remove_lines(cache, lines, report).1 != 0;
+            }
+        }
+        if was_dirty {
+            self.write_memory(cpu);
+        }
+        if !keeps {
+            for granule in lines_of(start, bytes, self.config.granule_shift) {
+                (0..self.cores.len()).for_each(|core| self.release(core, granule));
+            }
+        }
+    }
+
+    /// A processor stores around the caches: they drop the line. What is stored to a line is
+    /// combined in one of as many buffers as L1D has for misses, and written to memory when the line
+    /// is complete or its buffer is needed; a store to a line that is being written waits for that.
+    pub(super) fn store_around(&mut self, access: &Access) -> Response {
+        self.cpus[access.cpu].counts.basic.stores += 1;
+        let page = access.virtual_address >> 12 | self.cpus[access.cpu].thread << 58;
+        let mut now = self.translate_data(access, page);
+        let translation_cycles = now - access.now_cycles;
+        let core = self.core_of(access.cpu);
+        let shift = self.config.l1d_shift;
+        let (mut physical, end) = (access.physical, access.physical + u64::from(access.bytes));
+        while physical < end {
+            let line = physical >> shift;
+            let to = end.min((line + 1) << shift);
+            if !self.cores[core].combining.has_open(line) {
+                self.flush_line(access.cpu, physical, false);
+                let (free, written) = self.cores[core].combining.open(line, now);
+                now = now.max(free);
+                if written {
+                    self.write_combined(access.cpu, now);
+                }
+            }
+            let bytes = physical - (line << shift)..to - (line << shift);
+            if self.cores[core].combining.fill(line, bytes) {
+                let done = self.write_combined(access.cpu, now);
+                self.cores[core].combining.close(line, done);
+            }
+            physical = to;
+        }
+        Response {
+            ready_cycles: now,
+            supplier: SupplyingLevel::Memory,
+            under_way: false,
+            translation_cycles,
+        }
+    }
+
+    /// Writes a combined line to memory from `now` on. Returns when it is there.
+    fn write_combined(&mut self, cpu: usize, now: u64) -> u64 {
+        self.cpus[cpu].counts.memory_writes += 1;
+        self.bus.reserve(now) + self.config.latencies.memory_cycles
     }
 
     /// A device reads memory. Caches supply their dirty lines, and keep them. Only the first GiB is

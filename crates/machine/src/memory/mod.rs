@@ -31,6 +31,7 @@ pub use classification::{
     CacheName, ClassCounts, ClassifierConfig, Context, LocationCounts, Miss, MissClass, Mode,
 };
 pub use evict::DmaCounts;
+pub(crate) use evict::TRANSFER_BYTES_MAX;
 pub use stack::{SetStackDistances, StackDistances};
 pub use translation::TlbFlush;
 pub(crate) use translation::is_global;
@@ -39,11 +40,13 @@ use std::ops::Range;
 
 use classification::Classifier;
 use coherence::Directory;
-use mshr::{Arrivals, BUS_SLOTS, MemoryBus, MshrFile, UNLIMITED, WAY_SLOTS, Walkers};
+use mshr::{
+    Arrivals, BUS_SLOTS, CombiningBuffers, MemoryBus, MshrFile, UNLIMITED, WAY_SLOTS, Walkers,
+};
 use prefetch::{StreamPrefetcher, StridePrefetcher};
 use translation::Tlbs;
 
-use crate::core::{Memory, WaitParts};
+use crate::core::{Memory, Template, WaitParts};
 use crate::counts::Counts;
 use crate::schema::{
     Dma, Inclusion, Index, Latencies, LevelModel, Prefetch, Protocol, SystemModel, WritePolicy,
@@ -198,6 +201,7 @@ struct Core {
     /// For each slot of L1D, the bytes that were written; empty unless misses are classified.
     written: Vec<u64>,
     mshrs: MshrFile,
+    combining: CombiningBuffers,
     strides: StridePrefetcher,
     streams: StreamPrefetcher,
     /// When translations are there that are under way, by page.
@@ -594,6 +598,11 @@ fn new_core(model: &SystemModel) -> Core {
         written: Vec::new(),
         l1d,
         mshrs: MshrFile::new(model.l1d.mshrs, model.l1d.prefetch_buffers),
+        combining: CombiningBuffers::new(
+            // A core limits its misses itself, and then L1D has no limit.
+            model.core.as_ref().map_or(model.l1d.mshrs, |core| core.data.mshrs),
+            model.l1d.cache.line_bytes,
+        ),
         strides: StridePrefetcher::default(),
         streams: StreamPrefetcher::default(),
         translations: Arrivals::new(0),
@@ -621,7 +630,7 @@ fn new_level(level: &LevelModel, cores: usize, hit_cycles: u64) -> OuterLevel {
 
 /// The lines that a range touches.
 #[inline]
-fn lines_of(start: u64, bytes: u64, line_shift: u32) -> Range<u64> {
+pub(crate) fn lines_of(start: u64, bytes: u64, line_shift: u32) -> Range<u64> {
     let first = start >> line_shift;
     let Some(to_last) = bytes.checked_sub(1) else { return first..first };
     first..(start.saturating_add(to_last) >> line_shift) + 1
@@ -646,28 +655,42 @@ pub struct MemoryPort<'s> {
     pub system: &'s mut MemorySystem,
     /// The processor that executes.
     pub cpu: usize,
-    /// The address of the block, from which prefetchers tell instructions apart.
+    /// The block of the accesses, which has the addresses of their instructions.
+    pub code: Option<&'s Template>,
+    /// Without it: the address from which instructions are numbered. Prefetchers distinguish
+    /// instructions by their addresses, and misses are counted by them.
     pub pc: u64,
     /// The size of the pages that it accesses, which a core does not know.
     pub page: PageSize,
 }
 
 impl MemoryPort<'_> {
-    fn data(&mut self, access: &crate::core::Access, kind: AccessKind, now_cycles: u64) -> u64 {
-        let request = Access {
+    fn request(&self, access: &crate::core::Access, kind: AccessKind, now_cycles: u64) -> Access {
+        Access {
             cpu: self.cpu,
             kind,
             virtual_address: access.virtual_address,
             physical: access.physical.unwrap_or(0),
             bytes: u32::from(access.bytes.max(1)),
-            pc: self.pc.wrapping_add(access.instruction.into()),
+            pc: match self.code {
+                Some(code) => code.address_at(access.instruction),
+                None => self.pc.wrapping_add(access.instruction.into()),
+            },
             page: self.page,
             now_cycles,
-        };
+        }
+    }
+
+    fn data(&mut self, access: &crate::core::Access, kind: AccessKind, now_cycles: u64) -> u64 {
+        let request = self.request(access, kind, now_cycles);
         let response = match access.physical {
             Some(_) => self.system.access(&request),
             None => self.system.access_device(&request),
         };
+        self.answer(response, now_cycles)
+    }
+
+    fn answer(&mut self, response: Response, now_cycles: u64) -> u64 {
         let Response { translation_cycles, under_way, .. } = response;
         self.system.last_wait = WaitParts { translation_cycles, under_way };
         response.ready_cycles - now_cycles
@@ -687,6 +710,15 @@ impl Memory for MemoryPort<'_> {
             now_cycles,
         });
         response.ready_cycles - now_cycles
+    }
+
+    fn store_around(&mut self, access: &crate::core::Access, now_cycles: u64) -> u64 {
+        if access.physical.is_none() {
+            return self.store(access, now_cycles);
+        }
+        let request = self.request(access, AccessKind::Store, now_cycles);
+        let response = self.system.store_around(&request);
+        self.answer(response, now_cycles)
     }
 
     fn load(&mut self, access: &crate::core::Access, now_cycles: u64) -> u64 {

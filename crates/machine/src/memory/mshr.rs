@@ -1,5 +1,7 @@
 //! What misses wait for: miss status holding registers (MSHRs) and the memory bus.
 
+use std::ops::Range;
+
 /// No line has this number.
 const NO_LINE: u64 = u64::MAX;
 
@@ -10,6 +12,83 @@ const LINES: usize = 1 << 10;
 
 /// Lines of page walks that are remembered.
 const WALK_LINES: usize = 16;
+
+/// A buffer in which what is stored around the caches to one line is combined.
+#[derive(Clone, Copy, Debug)]
+struct CombiningBuffer {
+    line: u64,
+    /// What was stored, a bit for each byte, or for each 64th of a longer line.
+    stored: u64,
+    /// When the line is in memory; none while it is combined.
+    written_cycles: Option<u64>,
+}
+
+/// Buffers that combine what is stored around the caches.
+#[derive(Clone, Debug)]
+pub(super) struct CombiningBuffers {
+    buffers: Vec<CombiningBuffer>,
+    /// The one that is taken next when all are combining.
+    next: usize,
+    line_bytes: u64,
+}
+
+/// More than processors have.
+const COMBINING_MAX: u32 = 64;
+
+impl CombiningBuffers {
+    pub(super) fn new(buffers: u32, line_bytes: u64) -> Self {
+        let free = CombiningBuffer { line: NO_LINE, stored: 0, written_cycles: Some(0) };
+        let buffers = vec![free; buffers.clamp(1, COMBINING_MAX) as usize];
+        CombiningBuffers { buffers, next: 0, line_bytes }
+    }
+
+    fn combining(&mut self, line: u64) -> Option<&mut CombiningBuffer> {
+        self.buffers.iter_mut().find(|one| one.line == line && one.written_cycles.is_none())
+    }
+
+    /// Whether a line is being combined.
+    pub(super) fn has_open(&mut self, line: u64) -> bool {
+        self.combining(line).is_some()
+    }
+
+    /// Gives a buffer to a line. Returns when it has one, and whether it is that of a line that has
+    /// to be written now.
+    pub(super) fn open(&mut self, line: u64, now_cycles: u64) -> (u64, bool) {
+        let written = |one: &CombiningBuffer| one.written_cycles;
+        let same = self.buffers.iter().position(|one| one.line == line);
+        let first = || {
+            let waited =
+                self.buffers.iter().enumerate().filter_map(|(at, one)| Some((at, written(one)?)));
+            waited.min_by_key(|(_, cycles)| *cycles).map(|(at, _)| at)
+        };
+        let at = same.or_else(first).unwrap_or_else(|| {
+            self.next = (self.next + 1) % self.buffers.len();
+            self.next
+        });
+        let free = written(&self.buffers[at]);
+        self.buffers[at] = CombiningBuffer { line, stored: 0, written_cycles: None };
+        (free.unwrap_or(0).max(now_cycles), free.is_none())
+    }
+
+    /// Stores these bytes of a line that has a buffer. Returns whether it is complete.
+    pub(super) fn fill(&mut self, line: u64, bytes: Range<u64>) -> bool {
+        let part = (self.line_bytes / 64).max(1);
+        let (first, last) = (bytes.start / part, (bytes.end - 1) / part);
+        let mask = (u64::MAX << first) & (u64::MAX >> (63 - last.min(63)));
+        let all = u64::MAX >> (64 - self.line_bytes.min(64));
+        self.combining(line).is_some_and(|one| {
+            one.stored |= mask;
+            one.stored & all == all
+        })
+    }
+
+    /// A line that has a buffer is in memory from then on.
+    pub(super) fn close(&mut self, line: u64, written_cycles: u64) {
+        if let Some(one) = self.combining(line) {
+            one.written_cycles = Some(written_cycles);
+        }
+    }
+}
 
 /// The lines that are under way to a cache: at most as many as it has MSHRs.
 #[derive(Clone, Debug)]

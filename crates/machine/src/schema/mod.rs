@@ -10,6 +10,7 @@ pub mod units;
 
 pub use draw::draw;
 pub use processor::ProcessorRange;
+use serde::{Deserialize, Serialize};
 pub use set::set;
 
 use crate::core::CoreModel;
@@ -74,7 +75,8 @@ pub enum Protocol {
 }
 
 /// What happens to cached lines that a device writes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Dma {
     /// Caches drop them.
     #[default]
@@ -267,6 +269,7 @@ impl SystemModel {
             l2_hit_cycles: self.latencies.l2_hit_cycles,
             memory_cycles: self.latencies.memory_cycles,
             tlb_miss_cycles: self.latencies.tlb_miss_cycles,
+            dma: self.dma,
         };
         model.check()?;
         Ok(model)

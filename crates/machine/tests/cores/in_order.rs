@@ -137,7 +137,7 @@ fn r4400_system() -> MemorySystem {
 }
 
 fn port(system: &mut MemorySystem) -> MemoryPort<'_> {
-    MemoryPort { system, cpu: 0, pc: 0, page: PageSize::Small }
+    MemoryPort { system, cpu: 0, code: None, pc: 0, page: PageSize::Small }
 }
 
 fn reference_model() -> BlockingModel {

@@ -350,6 +350,47 @@ fn loads_and_stores_are_as_many_a_cycle_as_was_measured() {
     ]);
 }
 
+/// A store whose parts are on both sides of a page's end holds the store buffer up, as long as the
+/// model says; one that only crosses lines does not.
+#[test]
+fn stores_across_pages_take_what_the_model_says() {
+    let machine = |cycles: u64| {
+        let field = format!("access_bytes = 32\npage_split_store_cycles = {cycles}");
+        ZEN3.lines().filter(|line| !line.starts_with("page_split_store_cycles")).fold(
+            String::new(),
+            |text, line| {
+                let is_place = line.starts_with("access_bytes");
+                text + if is_place { &field } else { line } + "\n"
+            },
+        )
+    };
+    let page = [(0, true, DATA + 4_092, 4), (0, true, DATA + 4_096, 4)];
+    let line = [(0, true, DATA + 60, 8)];
+    let of = |touches, cycles| thousandths(&machine(cycles), &Kernel { code: &[STORE], touches });
+    within(1_990, 2, "without", of(&page, 0));
+    // The next store leaves a cycle later.
+    within(23_000, 2, "with", of(&page, 22));
+    within(1_990, 2, "lines", of(&line, 22));
+}
+
+/// A load that has the same place in a page as a store that has not left waits; one of another
+/// place does not.
+#[test]
+fn aliases_of_stores_take_what_the_model_says() {
+    let machine = |cycles: u64| {
+        ZEN3.replace("access_bytes = 32", &format!("access_bytes = 32\nalias_cycles = {cycles}"))
+    };
+    // mov %rax, (%rdi); mov 4096(%rdi,%rax), %rax: the next address depends on the load.
+    let load: &[u8] = &[0x48, 0x8b, 0x84, 0x07, 0, 0x10, 0, 0];
+    let of = |distance: u64, cycles| {
+        let touches = [(0, true, DATA, 8), (1, false, DATA + distance, 8)];
+        thousandths(&machine(cycles), &Kernel { code: &[STORE, load], touches: &touches })
+    };
+    let plain = of(4_096, 0);
+    within(plain + 9_000, 2, "an alias", of(4_096, 9));
+    within(plain, 1, "another place", of(4_096 + 512, 9));
+}
+
 impl Loop {
     /// A loop whose code comes from a memory of so many cycles.
     fn from_memory(machine: &str, fetch_cycles: u64) -> Loop {

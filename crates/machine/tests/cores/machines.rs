@@ -44,7 +44,7 @@ impl Bench {
             let (instructions, next) = (steps.len() as u32, block.fall_through);
             let executed = ExecutedBlock { instructions, accesses: &block.accesses, next };
             let (pc, page) = (0x40_0000, PageSize::Huge);
-            let mut port = MemoryPort { system: &mut self.system, cpu: 0, pc, page };
+            let mut port = MemoryPort { system: &mut self.system, cpu: 0, code: None, pc, page };
             self.core.run(&block.template, &executed, &mut port);
         }
         self.core.cycles() - before

@@ -9,12 +9,15 @@ use std::ffi::{c_uint, c_void};
 use std::ptr;
 
 use attribution::KernelContext;
+use machine::decode::FlushedLine;
 use machine::memory::TlbFlush;
 use machine::{BlockingMachine, BlockingModel};
 
 use crate::block::Block;
 use crate::callbacks;
 use crate::counters;
+use crate::dma::Write;
+use crate::entry::OwnAccess;
 use crate::pipeline::Pipeline;
 use crate::qemu_internals::CurrentCpu;
 use crate::sampling::UnitPart;
@@ -51,10 +54,12 @@ pub(crate) struct Cpu {
     slice_end: u64,
     /// The count of cycles from which on a counter of the guest's PMU may have overflowed.
     pmu_deadline: u64,
-    /// The earlier of the two; 0 if the guest has read the clock.
+    /// The earlier of the two; 0 if the guest has read the clock, or a device has written memory.
     due_at: u64,
     /// What is to be added to the time that the guest has just read from the clock, ns.
     clock_ahead: Option<i64>,
+    /// A device has written memory that caches may hold.
+    device_wrote: bool,
     /// Branches of the blocks that were started. With a model only.
     branches: u64,
     /// The model of the level `timed`, null without one.
@@ -212,6 +217,7 @@ impl Cpu {
         pmu_deadline: u64::MAX,
         due_at: u64::MAX,
         clock_ahead: None,
+        device_wrote: false,
         branches: 0,
         model: ptr::null_mut(),
         pipeline: ptr::null_mut(),
@@ -243,7 +249,13 @@ impl Cpu {
     /// The slice ends in so many cycles.
     pub(crate) fn set_slice(&mut self, cycles: u64) {
         self.slice_end = self.cycles().saturating_add(cycles);
-        self.due_at = self.slice_end.min(self.pmu_deadline);
+        self.set_due();
+    }
+
+    /// When something is due.
+    fn set_due(&mut self) {
+        let at_once = self.has_read_clock() || self.device_wrote;
+        self.due_at = if at_once { 0 } else { self.slice_end.min(self.pmu_deadline) };
     }
 
     /// QEMU's description of the vCPU, by which it is recognised.
@@ -500,6 +512,34 @@ impl Cpu {
         exception
     }
 
+    /// It makes these accesses itself as it enters a handler.
+    pub(crate) fn enter_handler(&mut self, vcpu: u32, accesses: &[OwnAccess], in_kernel: bool) {
+        // They are the handler's, not those of what it interrupts.
+        self.set_mode(in_kernel);
+        match self.counting {
+            Counting::Timed => {
+                for own in accesses {
+                    if let Some(model) = self.model() {
+                        timed::own_access(model, own);
+                    }
+                }
+            }
+            Counting::Ooo => {
+                if let Some(pipeline) = self.pipeline() {
+                    pipeline.enter_handler(accesses);
+                }
+            }
+            Counting::Plain => {}
+        }
+        // SAFETY: as in `forget_shadow_translations`.
+        if let Some(shadow_caches) = unsafe { self.shadow_caches.as_mut() } {
+            for own in accesses {
+                let place = (own.virtual_address, own.physical);
+                shadow_caches.data(vcpu as usize, own.write, place, own.bytes.into());
+            }
+        }
+    }
+
     /// An exception came at `address`: the instruction there was not executed, nor were those after
     /// it in the block.
     fn interrupted_at(&mut self, address: u64) {
@@ -549,9 +589,7 @@ impl Cpu {
     /// Sets the count of cycles from which on the guest's PMU is checked.
     pub(crate) fn set_pmu_deadline(&mut self, cycles: u64) {
         self.pmu_deadline = cycles;
-        if !self.has_read_clock() {
-            self.due_at = self.slice_end.min(cycles);
-        }
+        self.set_due();
     }
 
     /// Returns whether the guest's PMU is to be checked.
@@ -562,7 +600,7 @@ impl Cpu {
     /// The guest reads the clock, to whose time so much is to be added before the next block.
     pub(crate) fn read_clock(&mut self, ahead_ns: i64) {
         self.clock_ahead = Some(ahead_ns);
-        self.due_at = 0;
+        self.set_due();
     }
 
     /// Whether the guest has just read the clock.
@@ -573,8 +611,41 @@ impl Cpu {
     /// What is to be added to the time that the guest has just read.
     pub(crate) fn take_clock_ahead(&mut self) -> Option<i64> {
         let ahead_ns = self.clock_ahead.take()?;
-        self.due_at = self.slice_end.min(self.pmu_deadline);
+        self.set_due();
         Some(ahead_ns)
+    }
+
+    /// Whether a device has written memory since the last block.
+    pub(crate) fn device_wrote(&self) -> bool {
+        self.device_wrote
+    }
+
+    /// A device has written memory, or the caches have seen that.
+    pub(crate) fn set_device_wrote(&mut self, wrote: bool) {
+        self.device_wrote = wrote;
+        self.set_due();
+    }
+
+    /// Memory was written: the vCPU's own caches of the level `timed`, and what its core has decoded
+    /// at the level `ooo`, see it.
+    pub(crate) fn written(&mut self, write: Write) {
+        if let Some(model) = self.model().filter(|_| write.by_device) {
+            model.dma_write(write.physical, write.bytes);
+        }
+        if let Some(pipeline) = self.pipeline() {
+            pipeline.forget_code(write.physical, write.bytes);
+        }
+    }
+
+    /// It executes an instruction that flushes the line of an address, when `remaining` instructions
+    /// of the block, with itself, are still to execute.
+    pub(crate) fn flush_line(&mut self, flush: FlushedLine, remaining: u32, address: u64) {
+        if self.counting == Counting::Ooo
+            && let Some(pipeline) = self.pipeline()
+        {
+            pipeline.retire_pending(remaining);
+            pipeline.flush_line(address, flush.keeps);
+        }
     }
 
     /// The block that was started last is left before its last `count` instructions.

@@ -8,6 +8,7 @@ use machine::BlockingMachine;
 use super::{known_running, running, with};
 use crate::block::Block;
 use crate::callbacks;
+use crate::entry::OwnAccess;
 use crate::ffi::MemoryCallback;
 use crate::physical;
 
@@ -98,6 +99,18 @@ fn access_late<const STORES: bool>(access: u32, address: u64) {
             beyond(model, access, (address, bytes), STORES);
         }
     });
+}
+
+/// An access that the processor makes itself.
+pub(super) fn own_access(model: &mut BlockingMachine, own: &OwnAccess) {
+    for line in model.data_lines(own.virtual_address, own.bytes.into()) {
+        let offset = line.wrapping_sub(own.virtual_address);
+        let translate = |_| Some(own.physical.wrapping_add(offset));
+        match own.write {
+            true => model.store(line, translate),
+            false => model.load(line, translate),
+        }
+    }
 }
 
 /// The further lines of an access that lies in more than one.

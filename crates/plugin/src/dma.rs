@@ -1,0 +1,123 @@
+//! What devices write into the guest's memory reaches the caches of the models.
+//!
+//! QEMU says where and how much when a device has written ([`crate::qemu_internals::dirty`]): a
+//! received packet, a block that was read, the ring entry that tells of it. That happens inside an
+//! instruction of a vCPU, or between two blocks. The lines are dropped or updated, as the model says,
+//! before the next block of any vCPU starts; a block whose instruction rang the doorbell has made its
+//! own accesses by then.
+//!
+//! In the same way QEMU says when a vCPU stores to a page from which it has translated code: what L1I
+//! caches and caches of decoded instructions hold of it is dropped then, as processors do with code that
+//! modifies itself.
+//!
+//! What devices read changes nothing in the caches, and is not followed.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::cpu;
+use crate::drain;
+use crate::qemu_internals::dirty::{self, RamPiece, Written};
+use crate::session::Session;
+use simrecord::record::Notice;
+
+/// The most writes that wait for the next block; a longer list is that of a machine that boots.
+const WRITES_MAX: usize = 1 << 16;
+
+/// A write that the caches have not seen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Write {
+    pub(crate) physical: u64,
+    pub(crate) bytes: u64,
+    /// By a device; otherwise by a store of a vCPU to a page with code.
+    pub(crate) by_device: bool,
+}
+
+static WRITES: Mutex<Vec<Write>> = Mutex::new(Vec::new());
+static PIECES: OnceLock<Vec<RamPiece>> = OnceLock::new();
+static CPUS: AtomicU32 = AtomicU32::new(0);
+/// Whether caches are followed now.
+static FOLLOWS: AtomicBool = AtomicBool::new(false);
+
+/// Follows the writes of devices from now on, if a level of detail has caches. While the plugin is
+/// loaded.
+pub(crate) fn begin(session: &mut Session) {
+    if !session.has_caches() {
+        return;
+    }
+    CPUS.store(session.cpus, Ordering::Relaxed);
+    if !dirty::on_write(on_write) {
+        session.notice(Notice::NoDeviceWrites, 0, 0);
+    }
+}
+
+/// Caches are followed from now on, or no longer.
+pub(crate) fn follow(follows: bool) {
+    FOLLOWS.store(follows, Ordering::Relaxed);
+    lock().clear();
+}
+
+fn lock() -> MutexGuard<'static, Vec<Write>> {
+    WRITES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// RAM was written.
+fn on_write(written: Written) {
+    if !FOLLOWS.load(Ordering::Relaxed) {
+        return;
+    }
+    // What another thread writes, it writes when the host gets to it. Where devices are drained, that
+    // was never seen.
+    if !drain::in_vcpu_thread() {
+        return;
+    }
+    let pieces = PIECES.get_or_init(dirty::ram_pieces);
+    let Some(physical) = physical_of(written.ram, pieces) else { return };
+    let mut writes = lock();
+    if writes.len() == WRITES_MAX {
+        return;
+    }
+    writes.push(Write { physical, bytes: written.bytes, by_device: written.by_device });
+    if writes.len() == 1 {
+        let cpus = CPUS.load(Ordering::Relaxed);
+        (0..cpus).for_each(|vcpu| cpu::with(vcpu, |cpu| cpu.set_device_wrote(true)));
+    }
+}
+
+/// Where the guest has a place of RAM; `None` for memory that is no RAM of the guest, as a display's.
+fn physical_of(ram: u64, pieces: &[RamPiece]) -> Option<u64> {
+    let is_in = |piece: &&RamPiece| ram.wrapping_sub(piece.ram) < piece.bytes;
+    pieces.iter().find(is_in).map(|piece| ram - piece.ram + piece.physical)
+}
+
+/// The caches see what devices have written. Before a block starts.
+pub(crate) fn reach_caches(session: &mut Session) {
+    let writes = std::mem::take(&mut *lock());
+    for vcpu in 0..session.cpus {
+        cpu::with(vcpu, |cpu| {
+            cpu.set_device_wrote(false);
+            writes.iter().for_each(|write| cpu.written(*write));
+        });
+    }
+    session.written(&writes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ram_above_four_gib_is_found() {
+        let pieces = [
+            RamPiece { ram: 0, physical: 0, bytes: 0xa_0000 },
+            RamPiece { ram: 0x10_0000, physical: 0x10_0000, bytes: 0xbff0_0000 },
+            RamPiece { ram: 0xc000_0000, physical: 1 << 32, bytes: 0x4000_0000 },
+        ];
+        let of = |ram| physical_of(ram, &pieces);
+        assert_eq!(of(0x9_ffff), Some(0x9_ffff));
+        assert_eq!(of(0xa_0000), None);
+        assert_eq!(of(0x1234_5678), Some(0x1234_5678));
+        assert_eq!(of(0xc000_0010), Some((1 << 32) + 0x10));
+        assert_eq!(of(1 << 32), None);
+    }
+}
