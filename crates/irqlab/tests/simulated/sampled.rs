@@ -5,14 +5,15 @@ use serde_json::Value as Json;
 use crate::cli_support::{Place, can_simulate, rows};
 use crate::machine::Checkpoint;
 
-const COMMAND: &str = "seq 1 3000 | sort -r | md5sum; ls -lR /proc/sys >/dev/null";
+const COMMAND: &str = "seq 1 2000 | sort -r | md5sum; ls -lR /proc/sys/net >/dev/null";
 
 /// Cycles of all contexts, and of each, of a run in which the core executed everything.
-fn cycles(run: &Json) -> (f64, impl Fn(&str) -> Option<f64>) {
+fn cycles(run: &Json) -> (f64, impl Fn(&str) -> Option<f64> + use<>) {
     let of_all = rows(run, "contexts").iter().filter(|row| row["cpu"] == "all");
-    let known = |row: &Json| (row["context"].as_str().unwrap().to_owned(), &row["self_cycles"]);
-    let each: Vec<(String, f64)> =
-        of_all.map(known).map(|(name, cycles)| (name, cycles.as_u64().unwrap() as f64)).collect();
+    let known = |row: &Json| {
+        (row["context"].as_str().unwrap().to_owned(), row["self_cycles"].as_f64().unwrap())
+    };
+    let each: Vec<(String, f64)> = of_all.map(known).collect();
     let sum = each.iter().map(|one| one.1).sum();
     (sum, move |name| each.iter().find(|one| one.0 == name).map(|one| one.1))
 }
@@ -56,8 +57,12 @@ fn a_sample_gives_the_cycles_of_the_whole_and_its_interval() {
     // All cycles of contexts are in the table of the sample.
     assert!(rows(&first, "contexts")[0].get("self_cycles").is_none());
 
-    let finer = ["--detail", "sampled", "--sample-period", "100000", "--target", "1%"];
-    let ended = run(&[&["zen3"][..], &finer].concat());
-    ended.assert_code(0).assert_says("again with a unit in");
+    // A sample that is too coarse is taken again.
+    let finer = ["zen3", "--detail", "sampled", "--sample-period", "100000", "--target", "2%"];
+    let again = run(&finer).assert_code(0).json();
+    let period = again["settings"]["sampling"]["period_instructions"].as_u64();
+    assert!(period < Some(100_000), "{}", again["settings"]);
+    let all = rows(&again, "sampled_cycles").iter().find(|row| row["context"] == "all");
+    assert!(all.expect("a row of all")["interval_ratio"].as_f64() <= Some(0.02), "{all:?}");
     run(&["t1", "--detail", "sampled"]).assert_code(2).assert_says("no out-of-order core");
 }
