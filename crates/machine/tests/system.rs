@@ -145,7 +145,7 @@ fn play(system: &mut MemorySystem, event: &Event) {
         }
         Event::Context { cpu, process, user } => {
             let mode = if user { Mode::User } else { Mode::Kernel };
-            system.set_context(cpu, Context { mode, process, interrupt: None });
+            system.set_context(cpu, Context { mode, process, service: None });
         }
     }
 }

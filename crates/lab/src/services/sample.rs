@@ -3,6 +3,8 @@
 use serde_json::{Map, Value as Json};
 use stats::Distribution;
 
+use super::misses::MissSample;
+
 /// What a CPU executes for; the order is that of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
@@ -24,6 +26,8 @@ pub enum Class {
     Scheduler,
     /// The slow way to a lock that another has.
     Lock,
+    /// The hardware walks page tables, for whichever service.
+    PageWalk,
     /// A kernel thread.
     KernelThread,
     /// Kernel code that belongs to none of these: the start of tasks, and what was under way when the
@@ -47,16 +51,17 @@ impl Class {
             Class::Softirq => "softirq",
             Class::Scheduler => "scheduler",
             Class::Lock => "lock",
+            Class::PageWalk => "page walk",
             Class::KernelThread => "kernel thread",
             Class::Other => "other",
             Class::Idle => "idle",
         }
     }
 
-    /// Whether it is neither user mode nor idle.
+    /// Whether it is neither user mode nor idle, nor the hardware's page walks.
     #[must_use]
     pub fn is_kernel(self) -> bool {
-        !matches!(self, Class::User | Class::Idle)
+        !matches!(self, Class::User | Class::PageWalk | Class::Idle)
     }
 }
 
@@ -85,6 +90,10 @@ pub struct ServiceStats {
     /// CPU time of the service itself, without what interrupted it or was nested in it; absent where the
     /// bench does not know it.
     pub self_ticks: Option<u64>,
+    /// Time of page walks for it, for instructions and for data, which is in the rows of
+    /// [`Class::PageWalk`] and not in [`ServiceStats::self_ticks`]; absent where the bench does not know
+    /// it.
+    pub page_walk_ticks: Option<[u64; 2]>,
     /// Requests that started in the window; absent where the word has no meaning (user mode, idle).
     pub requests: Option<u64>,
     /// Times of those that completed in it.
@@ -108,14 +117,15 @@ pub struct WaitStats {
     pub blocked_ticks: u64,
 }
 
-/// A place of the kernel that takes locks of one kind.
+/// A place of the kernel that takes locks of one kind and name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockStats {
     /// The kind of lock.
     pub kind: String,
     /// The function that takes it, and how far in it.
     pub place: String,
-    /// The name of the lock, if the place takes one only and it has a name.
+    /// The name of the lock: its symbol, or the structure that it is in and the member or distance. Absent
+    /// where it is not known.
     pub lock: Option<String>,
     /// How often it takes one.
     pub acquires: u64,
@@ -161,6 +171,8 @@ pub struct ServicesSample {
     pub waits: Vec<WaitStats>,
     /// Places that take locks; absent if they were not measured.
     pub locks: Option<Vec<LockStats>>,
+    /// Misses; absent if they were not measured.
+    pub misses: Option<MissSample>,
     /// Comparisons with the kernel's own counts.
     pub agreement: Vec<Agreement>,
     /// What was in force.
@@ -171,6 +183,14 @@ pub struct ServicesSample {
     pub warnings: Vec<String>,
     /// Whether the user ended the window.
     pub interrupted: bool,
+}
+
+impl ServiceStats {
+    /// Time of page walks for it.
+    #[must_use]
+    pub fn page_walks(&self) -> Option<u64> {
+        self.page_walk_ticks.map(|[fetch, data]| fetch + data)
+    }
 }
 
 impl ServicesSample {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use attribution::KernelContext;
 use simrecord::counters::Counts;
 use simrecord::parsed::ParsedServices;
-use simrecord::record::{LockCounts, ServiceTime};
+use simrecord::record::{LockCounts, ServiceMisses, ServiceTime, SharedMisses, StructureKind};
 
 use super::{RegionUse, add, context_of};
 use crate::Result;
@@ -23,6 +23,12 @@ pub struct ServicesUse {
     pub locks: Vec<LockCounts>,
     /// Addresses of the functions of system calls, by number.
     pub functions: BTreeMap<u32, u64>,
+    /// Misses, if they were requested.
+    pub misses: Vec<ServiceMisses>,
+    /// Misses of lines that other CPUs had written, likewise.
+    pub shared: Vec<SharedMisses>,
+    /// Names of structures, and how many caches of the kernel share each.
+    pub structures: BTreeMap<(StructureKind, u64), (String, u32)>,
 }
 
 /// A service.
@@ -111,17 +117,36 @@ pub(super) fn services(
     }
     let mut places = BTreeMap::new();
     for place in &parsed.locks {
-        places.insert((place.region, place.kind, place.return_to), *place);
+        let lock = (place.structure, place.place, place.offset);
+        places.insert((place.region, place.kind, place.return_to, lock), *place);
     }
     for ((region, ..), place) in places {
         services.entry(region).or_default().locks.push(place);
     }
+    let mut misses = BTreeMap::new();
+    for one in &parsed.misses {
+        let of = (one.what, one.cache, one.code, one.class, one.structure, one.key);
+        misses.insert((one.region, of), *one);
+    }
+    for ((region, _), one) in misses {
+        services.entry(region).or_default().misses.push(one);
+    }
+    let mut shared = BTreeMap::new();
+    for one in &parsed.shared {
+        let of = (one.address, one.pc, one.code, one.structure, one.place, one.offset);
+        shared.insert((one.region, of), *one);
+    }
+    for ((region, _), one) in shared {
+        services.entry(region).or_default().shared.push(one);
+    }
+    let structures: BTreeMap<_, _> = parsed.structures.iter().cloned().collect();
     let functions = parsed.functions.iter().map(|one| (one.number, one.address));
     let functions: BTreeMap<u32, u64> = functions.collect();
     for totals in &parsed.totals {
         let used = services.entry(totals.region).or_default();
         used.handled_faults = totals.handled_faults;
         used.functions.clone_from(&functions);
+        used.structures.clone_from(&structures);
         if totals.broken > 0 {
             broken.push(format!(
                 "services: {} rows without room or sums that are wrong",
