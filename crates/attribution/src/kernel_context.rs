@@ -52,6 +52,16 @@ pub enum KernelContext {
 }
 
 impl KernelContext {
+    /// The service that a context is: user mode of all tasks is one, and so is the start of all tasks.
+    #[must_use]
+    pub fn of_all_tasks(self) -> KernelContext {
+        match self {
+            KernelContext::User(_) => KernelContext::User(PID_UNKNOWN),
+            KernelContext::Task(_) => KernelContext::Task(PID_UNKNOWN),
+            other => other,
+        }
+    }
+
     /// The context as one number: its kind in the upper half, its number in the lower.
     #[must_use]
     pub fn code(self) -> u64 {

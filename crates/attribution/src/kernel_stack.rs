@@ -60,6 +60,8 @@ struct Frame<const N: usize> {
     region: u32,
     /// What a page fault is, as far as it is known.
     fault: FaultKind,
+    /// Whether it has found its page, and reads those after it ahead.
+    reads_ahead: bool,
     /// How long the task had been off the CPUs when the span started.
     off: OffCpu,
 }
@@ -68,7 +70,8 @@ impl<const N: usize> Frame<N> {
     fn new(context: KernelContext, entry: Entry) -> Self {
         let (fault, off) = (FaultKind::default(), OffCpu::default());
         let (self_counts, nested) = ([0; N], [0; N]);
-        Frame { context, entry, self_counts, nested, start: 0, region: 0, fault, off }
+        let reads_ahead = false;
+        Frame { context, entry, self_counts, nested, start: 0, region: 0, fault, reads_ahead, off }
     }
 
     /// The service to which the frame's counts are charged.
@@ -165,7 +168,8 @@ fn open_parts<const N: usize>(
     frames: &[Frame<N>],
     region: u32,
 ) -> impl Iterator<Item = RequestPart<N>> + '_ {
-    frames.iter().map(move |frame| RequestPart {
+    frames.iter().enumerate().map(move |(depth, frame)| RequestPart {
+        depth,
         service: frame.service(),
         self_counts: frame.self_counts,
         is_new: frame.entry != Entry::Bottom && frame.region == region,
@@ -367,6 +371,13 @@ impl<const N: usize> KernelStack<N> {
         self.top().context
     }
 
+    /// The service to which the context on top is charged; of a page fault it is what is known of it so
+    /// far.
+    #[must_use]
+    pub fn service(&self) -> KernelContext {
+        self.top().service()
+    }
+
     /// How many frames are open, with the task's.
     #[must_use]
     pub fn depth(&self) -> usize {
@@ -500,6 +511,20 @@ impl<const N: usize> KernelStack<N> {
         if let Some(top) = self.frames.last_mut().filter(|top| top.is_fault()) {
             top.fault = top.fault.max(kind);
         }
+    }
+
+    /// The page fault on top starts to read pages ahead which nobody waits for, or looks for its page
+    /// again.
+    pub fn read_ahead(&mut self, reads_ahead: bool) {
+        if let Some(top) = self.frames.last_mut() {
+            top.reads_ahead = reads_ahead;
+        }
+    }
+
+    /// Whether the page fault on top reads pages ahead which nobody waits for.
+    #[must_use]
+    pub fn reads_ahead(&self) -> bool {
+        self.top().reads_ahead
     }
 
     /// The kind of the page fault on top, so far.
@@ -666,7 +691,8 @@ impl<const N: usize> KernelStack<N> {
         let off = self.time.off.since(frame.off);
         let completed = inclusive.filter(|_| is_new).map(|inclusive| Completed { inclusive, off });
         let (service, self_counts) = (frame.service(), frame.self_counts);
-        self.requests.push(RequestPart { service, self_counts, is_new, completed });
+        let depth = position;
+        self.requests.push(RequestPart { service, self_counts, depth, is_new, completed });
     }
 
     fn set_task(&mut self, task: KernelContext) {

@@ -71,20 +71,20 @@ impl LockKind {
     }
 }
 
-/// A place that takes locks of one kind.
+/// A place that takes locks of one kind and name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LockPlace {
     /// The kind.
     pub kind: LockKind,
     /// Where the function that takes the lock returns to.
     pub return_to: u64,
+    /// The lock's name, by the caller's number: locks in the same member of a structure have one name.
+    pub name: u32,
 }
 
 /// What a place took, in the unit of the caller's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockRow {
-    /// The lock's address, if the place took one lock only.
-    pub lock: Option<u64>,
     /// How often it took one.
     pub acquires: u64,
     /// How often it went the slow way, because another had it.
@@ -125,12 +125,7 @@ impl Locks {
             self.refused += 1;
             return;
         }
-        let row =
-            self.rows.entry(place).or_insert(LockRow { lock: Some(lock), ..LockRow::default() });
-        row.acquires += 1;
-        if row.lock != Some(lock) {
-            row.lock = None;
-        }
+        self.rows.entry(place).or_default().acquires += 1;
         if self.taking.len() < HELD_MAX {
             let taking = Taking { place, lock, since: None };
             self.taking.insert((task, place.kind.sleeps()), taking);
@@ -203,8 +198,8 @@ impl Locks {
 mod tests {
     use super::*;
 
-    const PLACE: LockPlace = LockPlace { kind: LockKind::Spin, return_to: 0x10 };
-    const OTHER: LockPlace = LockPlace { kind: LockKind::Spin, return_to: 0x20 };
+    const PLACE: LockPlace = LockPlace { kind: LockKind::Spin, return_to: 0x10, name: 0 };
+    const OTHER: LockPlace = LockPlace { kind: LockKind::Spin, return_to: 0x20, name: 0 };
 
     fn row(locks: &Locks, place: LockPlace) -> LockRow {
         locks.rows().find(|row| row.0 == place).unwrap().1
@@ -219,8 +214,7 @@ mod tests {
         locks.release(0xa0, 20);
         locks.obtain(2, false, 22);
         locks.release(0xa0, 25);
-        let first =
-            LockRow { lock: Some(0xa0), acquires: 1, releases: 1, held: 10, ..LockRow::default() };
+        let first = LockRow { acquires: 1, releases: 1, held: 10, ..LockRow::default() };
         assert_eq!(row(&locks, PLACE), first);
         let second = LockRow { contended: 1, waited: 22 - 13, held: 25 - 22, ..first };
         assert_eq!(row(&locks, OTHER), second);
@@ -238,9 +232,9 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_takes_several_locks_names_none_and_readers_hold_none() {
+    fn readers_hold_none() {
         let mut locks = Locks::default();
-        let read = LockPlace { kind: LockKind::SemaphoreRead, return_to: 0x10 };
+        let read = LockPlace { kind: LockKind::SemaphoreRead, return_to: 0x10, name: 0 };
         locks.take(read, 1, 0xa0, 0);
         locks.take(read, 1, 0xb0, 1);
         locks.release(0xa0, 5);
@@ -255,7 +249,7 @@ mod tests {
     fn places_beyond_the_bound_are_counted() {
         let mut locks = Locks::default();
         for return_to in 0..=PLACES_MAX as u64 {
-            locks.take(LockPlace { kind: LockKind::Mutex, return_to }, 1, 0xa0, 0);
+            locks.take(LockPlace { kind: LockKind::Mutex, return_to, name: 0 }, 1, 0xa0, 0);
         }
         assert_eq!((locks.rows().count(), locks.refused()), (PLACES_MAX, 1));
     }

@@ -17,7 +17,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::kernel_context::{KernelContext, PID_UNKNOWN};
+use crate::kernel_context::KernelContext;
 use crate::ledger::{Counts, Ledger, Row};
 
 /// Maximum number of pairs of a service and what it waited for.
@@ -52,6 +52,8 @@ pub struct RequestPart<const N: usize = 1> {
     pub service: KernelContext,
     /// Counts of the service itself.
     pub self_counts: Counts<N>,
+    /// How many frames of the task were below it.
+    pub depth: usize,
     /// Whether it started in the region.
     pub is_new: bool,
     /// What it took from entry to exit, if it started in the region and came to its end.
@@ -136,7 +138,7 @@ impl<const N: usize> Default for Services<N> {
 impl<const N: usize> Services<N> {
     /// Charges a frame.
     pub fn add(&mut self, part: &RequestPart<N>) {
-        let service = whole(part.service);
+        let service = part.service.of_all_tasks();
         self.ledger.charge(service, &part.self_counts);
         if part.is_new {
             self.ledger.enter(service);
@@ -159,7 +161,7 @@ impl<const N: usize> Services<N> {
 
     /// Notes for what a service was blocked.
     pub fn add_blocked(&mut self, span: &BlockedSpan) {
-        let key = (whole(span.service), span.wait);
+        let key = (span.service.of_all_tasks(), span.wait);
         if self.waits.len() >= WAITS_MAX && !self.waits.contains_key(&key) {
             self.waits_refused += 1;
             return;
@@ -197,15 +199,6 @@ impl<const N: usize> Services<N> {
     }
 }
 
-/// The service of a context: all user mode is one, and so is the start of all tasks.
-fn whole(context: KernelContext) -> KernelContext {
-    match context {
-        KernelContext::User(_) => KernelContext::User(PID_UNKNOWN),
-        KernelContext::Task(_) => KernelContext::Task(PID_UNKNOWN),
-        other => other,
-    }
-}
-
 /// The lowest value of the bucket of a value.
 fn bucket(value: u64) -> u64 {
     let shift = value.checked_ilog2().unwrap_or(0).saturating_sub(LEADING_BITS);
@@ -228,7 +221,8 @@ mod tests {
     fn a_request_that_did_not_complete_has_counts_and_no_latency() {
         let mut services = Services::<1>::default();
         let service = KernelContext::Syscall(60);
-        let part = RequestPart { service, self_counts: [7], is_new: true, completed: None };
+        let (self_counts, is_new) = ([7], true);
+        let part = RequestPart { service, self_counts, depth: 1, is_new, completed: None };
         services.add(&part);
         let [(_, row)] = services.rows().collect::<Vec<_>>().try_into().unwrap();
         assert_eq!((row.counts.entries, row.counts.completed, row.latency()), (1, 0, 0));

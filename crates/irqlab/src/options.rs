@@ -26,7 +26,7 @@ const EXIT_CODES: &str = "\
 Ctrl-C stops; what was measured until then is printed and recorded (\"complete\": false).
 
 Exit codes: 0 done; 1 failed; 2 a mistake in what was typed; 4 nothing can be measured here;
-5 done, but events were lost. With `-- CMD`: the exit code of CMD where that fails, 128 + N where
+5 done, but events were lost; 124 the guest reached --guest-limit. With `-- CMD`: the exit code of CMD where that fails, 128 + N where
 signal N ends it.";
 
 /// The end of a verb's help: its examples, and the exit codes.

@@ -28,6 +28,8 @@ const USAGE: u8 = 2;
 pub const DIFFERS: u8 = 3;
 /// Exit code when nothing can be measured here.
 const NOTHING_MEASURABLE: u8 = 4;
+/// Exit code when a simulated machine reached the limit on its time, as that of `timeout`.
+const STATUS_LIMIT: u8 = sim::boot::STATUS_LIMIT;
 /// Exit code of a run that is whole but for events that were lost.
 const EVENTS_LOST: u8 = 5;
 
@@ -56,6 +58,12 @@ pub fn failure(error: &anyhow::Error) -> ExitCode {
         }
     }
     console::warn(&with_causes(error));
+    let is_limit = |cause: &(dyn std::error::Error + 'static)| {
+        matches!(cause.downcast_ref(), Some(BenchError::TimeLimit(_)))
+    };
+    if error.chain().any(is_limit) {
+        return ExitCode::from(STATUS_LIMIT);
+    }
     let is_usage = |cause: &(dyn std::error::Error + 'static)| {
         cause.is::<Usage>() || matches!(cause.downcast_ref(), Some(SimError::Invalid(_)))
     };
@@ -289,6 +297,10 @@ impl OpenRun {
         let lost = number(&run.observer, "events_lost");
         if let Some(lost) = lost {
             console::warn(&format!("{lost} events were lost: counts are too low by that much"));
+        }
+        if let Some(limit) = run.settings.get(experiment::TIME_LIMIT).and_then(Json::as_str) {
+            console::warn(limit);
+            return ExitCode::from(STATUS_LIMIT);
         }
         match command_status(run) {
             Some(status @ 1..) => ExitCode::from(status),

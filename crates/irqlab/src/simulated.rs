@@ -244,6 +244,19 @@ impl SimulatedArgs {
         }
     }
 
+    /// The model of `--on sim:MODEL` at the level that says why lines are missed.
+    ///
+    /// # Errors
+    /// As [`SimulatedArgs::model`]; and where there is no model, or another level is asked for.
+    pub fn model_with_misses(&self, cache: &Cache, name: Option<&str>) -> anyhow::Result<Model> {
+        let name = name
+            .ok_or_else(|| Usage("--misses is of a model's caches: --on sim:MODEL".to_owned()))?;
+        if self.detail == Some(ModelDetail::Timed) {
+            bail!(Usage("--misses needs --detail ooo, the default with it".to_owned()));
+        }
+        model(cache, name, &self.set, Some(ModelDetail::Ooo))
+    }
+
     /// The level of detail that was asked for.
     pub fn detail(&self) -> Option<ModelDetail> {
         self.detail

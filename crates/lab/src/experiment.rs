@@ -61,6 +61,9 @@ pub enum BenchError {
     /// Something broke.
     #[error("{0}")]
     Failed(String),
+    /// A limit that the user can set on the time of the measured machine was reached.
+    #[error("{0}")]
+    TimeLimit(String),
 }
 
 impl BenchError {
@@ -70,7 +73,7 @@ impl BenchError {
         match self {
             BenchError::Unavailable { remedy, .. }
             | BenchError::NothingMeasurable { remedy, .. } => remedy.as_deref(),
-            BenchError::Failed(_) => None,
+            BenchError::Failed(_) | BenchError::TimeLimit(_) => None,
         }
     }
 }
@@ -161,12 +164,14 @@ pub struct Measured<S> {
     pub absent: Vec<Absence>,
     /// The first part that failed.
     pub failure: Option<String>,
+    /// The first part that reached the limit on the time of the measured machine, if one did.
+    pub time_limit: Option<String>,
 }
 
 impl<S> Measured<S> {
     /// Nothing has been measured yet, and nothing is lacking.
     pub fn new(samples: S) -> Self {
-        Measured { samples, complete: true, absent: Vec::new(), failure: None }
+        Measured { samples, complete: true, absent: Vec::new(), failure: None, time_limit: None }
     }
 }
 
@@ -198,6 +203,11 @@ impl<S: Samples> Measured<S> {
             BenchError::Failed(reason) => {
                 self.complete = false;
                 self.failure.get_or_insert_with(|| format!("{what}: {reason}"));
+                (reason, None)
+            }
+            BenchError::TimeLimit(reason) => {
+                self.complete = false;
+                self.time_limit.get_or_insert_with(|| format!("{what}: {reason}"));
                 (reason, None)
             }
         };
@@ -268,6 +278,9 @@ pub enum Outcome<S> {
     Stopped,
 }
 
+/// The setting of a run that says which part reached the limit on the time of the measured machine.
+pub const TIME_LIMIT: &str = "time_limit_reached";
+
 /// Measures a plan on a bench and assembles the run.
 ///
 /// # Errors
@@ -305,6 +318,9 @@ pub fn finish<E: Experiment>(
     if let Some(failure) = measured.failure {
         return Err(BenchError::Failed(failure));
     }
+    if let Some(limit) = measured.time_limit {
+        return Err(BenchError::TimeLimit(limit));
+    }
     let mut reasons: Vec<String> = Vec::new();
     for Absence { what, reason, .. } in &measured.absent {
         // One part stands for all that lack for the same reason.
@@ -331,6 +347,9 @@ pub fn assemble<E: Experiment>(
     let RunContext { started_utc, host, mut settings } = context;
     settings.extend(facts.settings);
     settings.extend(report.settings);
+    if let Some(limit) = &measured.time_limit {
+        settings.insert(TIME_LIMIT.to_owned(), Json::from(limit.as_str()));
+    }
     let mut observer = facts.observer;
     observer.extend(report.observer);
     let mut absent = measured.absent.clone();

@@ -490,6 +490,7 @@ impl BlockingMachine {
         if !hit {
             self.counts.itlb_misses += 1;
             self.counts.fetch_stall_cycles += self.tlb_miss_cycles;
+            self.counts.fetch_walk_cycles += self.tlb_miss_cycles;
         }
         // The block brings its physical address.
         self.itlb.remember(virtual_address, virtual_address, slot);
@@ -547,6 +548,7 @@ impl BlockingMachine {
         if !hit {
             self.counts.dtlb_misses += 1;
             self.counts.data_stall_cycles += self.tlb_miss_cycles;
+            self.counts.data_walk_cycles += self.tlb_miss_cycles;
         }
         let known = self.dtlb.translate(virtual_address);
         let Some(physical) = known.or_else(|| translate(virtual_address)) else {

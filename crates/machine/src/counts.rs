@@ -66,6 +66,11 @@ counts! {
     data_stall_cycles,
     /// Loads and stores of devices, which bypass the caches.
     device_accesses,
+    /// Cycles that page walks for instructions took. In a blocking processor they are a part of
+    /// `fetch_stall_cycles`; others hide some of them.
+    fetch_walk_cycles,
+    /// Cycles that page walks for data took, likewise.
+    data_walk_cycles,
 }
 
 impl Counts {

@@ -273,7 +273,7 @@ fn m10_misses_are_charged_to_who_evicted() {
         misses_kept: 100,
         ..ClassifierConfig::default()
     });
-    let context = |mode, process, interrupt| Context { mode, process, interrupt };
+    let context = |mode, process, service| Context { mode, process, service };
     let a = context(Mode::User, 1, None);
     let b = context(Mode::User, 2, None);
     let kernel = context(Mode::Kernel, 1, None);
@@ -296,7 +296,7 @@ fn m10_misses_are_charged_to_who_evicted() {
     let counts = system.class_counts(CacheName::L1d);
     assert_eq!(counts.by_mode[Mode::Kernel as usize], [1, 1, 1, 0, 0, 0, 0]);
     assert_eq!(counts.by_mode[Mode::User as usize], [3, 1, 2, 0, 0, 0, 0]);
-    assert_eq!(counts.evicted_by_interrupt(236), 1);
+    assert_eq!(counts.evicted_by_service(236), 1);
     // 16 KiB have room for all of them: the misses are conflicts.
     assert_eq!((counts.conflict, counts.capacity), (5, 0));
     let (misses, more) = system.take_misses();

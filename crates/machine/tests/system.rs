@@ -151,7 +151,7 @@ fn play(system: &mut MemorySystem, event: &Event) {
         }
         Event::Context { cpu, process, user } => {
             let mode = if user { Mode::User } else { Mode::Kernel };
-            system.set_context(cpu, Context { mode, process, interrupt: None });
+            system.set_context(cpu, Context { mode, process, service: None });
         }
         Event::Line { cpu, address, keeps } => system.flush_line(cpu, address, keeps),
         Event::Code { cpu, address, bytes } => system.code_written(cpu, address, bytes),

@@ -14,7 +14,9 @@ use crate::dma::Write;
 use crate::misses::{Misses, context_of};
 use crate::pipeline::Pipeline;
 use crate::sampling::{Sampler, Sampling};
-use simrecord::record::MissCount;
+use crate::service_misses::{EndedFault, Executing};
+use crate::structures::Guest;
+use simrecord::record::Record;
 
 /// The core that a vCPU executes on.
 pub(crate) enum Core {
@@ -234,24 +236,33 @@ impl Processors {
     }
 
     /// Classifies misses from now on.
-    pub(crate) fn watch_misses(&mut self) {
-        self.misses = Some(Misses::begin(self.memory()));
+    pub(crate) fn watch_misses(&mut self, with_services: bool) {
+        self.misses = Some(Misses::begin(self.memory(), with_services));
     }
 
-    /// Sets the context in which a vCPU executes from now on; earlier instructions have executed.
-    pub(crate) fn set_context(&mut self, vcpu: u32, context: KernelContext) {
+    /// Sets the context in which a vCPU executes from now on, and its service; earlier instructions
+    /// have executed, and faults of the task that ran until now have ended.
+    pub(crate) fn set_context(
+        &mut self,
+        vcpu: u32,
+        (context, executing): (KernelContext, Executing),
+        ended: impl Iterator<Item = EndedFault>,
+        guest: &mut Guest<'_>,
+    ) {
         if let Some(mut misses) = self.misses.take() {
-            misses.collect(self.memory());
+            misses.collect(self.memory(), guest);
+            misses.execute(vcpu as usize, executing, ended);
             self.memory().set_context(vcpu as usize, context_of(context));
             self.misses = Some(misses);
         }
     }
 
     /// The misses of the region that is open.
-    pub(crate) fn miss_rows(&mut self, region: u32) -> Vec<MissCount> {
+    pub(crate) fn miss_rows(&mut self, region: u32, guest: &mut Guest<'_>) -> Vec<Record> {
         let Some(mut misses) = self.misses.take() else { return Vec::new() };
-        misses.collect(self.memory());
-        let rows = misses.rows(self.memory(), region);
+        misses.collect(self.memory(), guest);
+        let rows = misses.rows(self.memory(), region).into_iter().map(Record::Misses);
+        let rows = rows.chain(misses.service_rows(region)).collect();
         self.misses = Some(misses);
         rows
     }

@@ -4,8 +4,8 @@ use machine::Counts as ModelCounts;
 use machine::core::CoreCounts;
 use machine::memory::CpuCounts;
 use simrecord::counters::{
-    BRANCH_MISSES, CACHE_TO_CACHE, Counts, L3_MISSES, MODEL, PIPELINE_STALL_CYCLES, STLB_MISSES,
-    UPGRADES,
+    BRANCH_MISSES, CACHE_TO_CACHE, Counts, DATA_WAIT_CYCLES, FETCH_WAIT_CYCLES, L3_MISSES, MODEL,
+    PIPELINE_STALL_CYCLES, STLB_MISSES, UPGRADES,
 };
 
 /// Puts the counts of a vCPU's memory accesses into their places.
@@ -16,6 +16,8 @@ pub(crate) fn add_memory(memory: &CpuCounts, counts: &mut Counts) {
     counts[STLB_MISSES] = basic.itlb_misses + basic.dtlb_misses - memory.stlb_hits;
     counts[CACHE_TO_CACHE] = memory.cache_to_cache;
     counts[UPGRADES] = memory.upgrades;
+    counts[FETCH_WAIT_CYCLES] = memory.fetch_wait_cycles;
+    counts[DATA_WAIT_CYCLES] = memory.data_wait_cycles;
 }
 
 /// Adds the counts of a core. `width` slots are a cycle.

@@ -1,12 +1,14 @@
 //! Why lines miss in the caches of the level `ooo`, for whom they had left, and where they are
 //! missed.
 
-use attribution::KernelContext;
+use attribution::{KernelContext, PID_UNKNOWN, SYSCALL_32};
 use machine::memory::{
     CacheName, ClassifierConfig, Context, LocationCounts, MemorySystem, Miss, MissClass, Mode,
 };
 
-use simrecord::record::{ELSEWHERE, MissCount, MissKind};
+use crate::service_misses::{EndedFault, Executing, ServiceMisses};
+use crate::structures::Guest;
+use simrecord::record::{ELSEWHERE, MissCount, MissKind, Record};
 
 /// Caches, in the order of [`MissCount::cache`].
 const CACHES: [CacheName; simrecord::record::CACHES] =
@@ -26,24 +28,47 @@ pub(crate) struct Misses {
     data: [LocationCounts; 4],
     /// Misses without a location, because there were too many.
     not_kept: u64,
+    /// There if services are recorded.
+    services: Option<ServiceMisses>,
 }
 
 impl Misses {
     /// Watches a memory from now on: what was counted before is forgotten.
-    pub(crate) fn begin(system: &mut MemorySystem) -> Misses {
+    pub(crate) fn begin(system: &mut MemorySystem, with_services: bool) -> Misses {
         system.classify_misses(ClassifierConfig {
             misses_kept: KEPT,
             shadow_caches: true,
             ..ClassifierConfig::default()
         });
         let places = || std::array::from_fn(|_| LocationCounts::new(ROOM));
-        Misses { code: places(), data: places(), not_kept: 0 }
+        let services = with_services.then(ServiceMisses::default);
+        Misses { code: places(), data: places(), not_kept: 0, services }
+    }
+
+    /// A vCPU executes something else from now on, and faults have ended.
+    pub(crate) fn execute(
+        &mut self,
+        cpu: usize,
+        next: Executing,
+        ended: impl Iterator<Item = EndedFault>,
+    ) {
+        if let Some(services) = &mut self.services {
+            services.execute(cpu, next, ended);
+        }
+    }
+
+    /// The rows of services in a region.
+    pub(crate) fn service_rows(&self, region: u32) -> Vec<Record> {
+        self.services.as_ref().map_or_else(Vec::new, |services| services.rows(region))
     }
 
     /// Counts the misses since the last time by their places.
-    pub(crate) fn collect(&mut self, system: &mut MemorySystem) {
+    pub(crate) fn collect(&mut self, system: &mut MemorySystem, guest: &mut Guest<'_>) {
         let (misses, more) = system.take_misses();
         self.not_kept += more;
+        if let Some(services) = &mut self.services {
+            services.add(&misses, guest);
+        }
         for Miss { cache, pc, virtual_address, .. } in misses {
             self.code[cache as usize].add(pc);
             if cache != CacheName::L1i {
@@ -97,37 +122,55 @@ impl Misses {
 fn evictors(by: &[(Context, u64)]) -> Vec<(u64, u64)> {
     let mut sums = std::collections::BTreeMap::new();
     for (who, count) in by {
-        let code = match (who.interrupt, who.mode) {
-            (Some(interrupt), _) => code_of(interrupt),
-            (None, Mode::User) => KernelContext::User(0).code(),
-            (None, Mode::Kernel) => KernelContext::Unknown.code(),
+        let code = match KernelContext::from_code(service_of(*who)) {
+            Some(KernelContext::User(_)) => KernelContext::User(0).code(),
+            Some(interrupt) if is_interrupt(interrupt) => interrupt.code(),
+            _ => KernelContext::Unknown.code(),
         };
         *sums.entry(code).or_insert(0) += count;
     }
     sums.into_iter().collect()
 }
 
-/// The kind of a context above, its number below: numbers of interrupts are small.
+fn is_interrupt(context: KernelContext) -> bool {
+    matches!(
+        context,
+        KernelContext::Interrupt(_)
+            | KernelContext::Irq(_)
+            | KernelContext::Softirq(_)
+            | KernelContext::Nmi
+    )
+}
+
+/// Bit of a number of a service that stands for the highest bit of its code.
+const HIGHEST: u32 = 1 << 23;
+
+/// The kind of a context above, its number below: numbers are small, but for [`SYSCALL_32`].
 fn number_of(code: u64) -> u32 {
-    ((code >> 32) as u32 & 0xff) << 24 | (code as u32 & 0xff_ffff)
+    let highest = if code as u32 & SYSCALL_32 == 0 { 0 } else { HIGHEST };
+    ((code >> 32) as u32 & 0xff) << 24 | (code as u32 & (HIGHEST - 1)) | highest
 }
 
 fn code_of(number: u32) -> u64 {
-    u64::from(number >> 24) << 32 | u64::from(number & 0xff_ffff)
+    let highest = if number & HIGHEST == 0 { 0 } else { SYSCALL_32 };
+    u64::from(number >> 24) << 32 | u64::from(number & (HIGHEST - 1) | highest)
 }
 
 /// A context as the memory knows it: by the context on top alone.
 pub(crate) fn context_of(top: KernelContext) -> Context {
-    match top {
-        KernelContext::User(process) => Context { mode: Mode::User, process, interrupt: None },
-        KernelContext::Interrupt(_)
-        | KernelContext::Irq(_)
-        | KernelContext::Softirq(_)
-        | KernelContext::Nmi => {
-            let interrupt = Some(number_of(top.code()));
-            Context { mode: Mode::Kernel, process: 0, interrupt }
-        }
-        _ => Context::default(),
+    if let KernelContext::User(process) = top {
+        return Context { mode: Mode::User, process, service: None };
+    }
+    let service = Some(number_of(top.of_all_tasks().code()));
+    Context { mode: Mode::Kernel, process: 0, service }
+}
+
+/// The code of the service that a context of the memory is.
+pub(crate) fn service_of(context: Context) -> u64 {
+    match (context.service, context.mode) {
+        (Some(service), _) => code_of(service),
+        (None, Mode::User) => KernelContext::User(PID_UNKNOWN).code(),
+        (None, Mode::Kernel) => KernelContext::Unknown.code(),
     }
 }
 
@@ -150,6 +193,10 @@ mod tests {
         assert_eq!((user.mode, user.process), (Mode::User, 42));
         let both = [(user, 1), (context_of(KernelContext::User(43)), 2)];
         assert_eq!(evictors(&both), [(KernelContext::User(0).code(), 3)]);
-        assert_eq!(context_of(KernelContext::Syscall(3)), Context::default());
+        // Where services are not recorded, the rest of the kernel is one.
+        let call = context_of(KernelContext::Syscall(3 | SYSCALL_32));
+        assert_eq!(evictors(&[(call, 1)]), [(KernelContext::Unknown.code(), 1)]);
+        assert_eq!(service_of(call), KernelContext::Syscall(3 | SYSCALL_32).code());
+        assert_eq!(service_of(user), KernelContext::User(PID_UNKNOWN).code());
     }
 }

@@ -81,7 +81,7 @@ impl Session {
             shadow_caches.open_region();
         }
         if let Some(processors) = self.processors.as_mut().filter(|_| self.options.misses) {
-            processors.watch_misses();
+            processors.watch_misses(self.options.services);
         }
         for (tracked, now) in self.tracker.cpus.iter_mut().zip(counted) {
             tracked.stack.open_region(*now);
@@ -146,10 +146,9 @@ impl Session {
 
     /// Writes the counts of shadow caches, and the classes of the model's own misses.
     fn write_shadow_caches(&mut self) {
-        let misses = self.processors.as_mut().map(|of| of.miss_rows(self.region));
-        for row in misses.into_iter().flatten() {
-            self.writer.write(&Record::Misses(row));
-        }
+        self.miss_rows().iter().for_each(|row| self.writer.write(row));
+        let names: Vec<Record> = self.tracker.structures.names().collect();
+        names.iter().for_each(|name| self.writer.write(name));
         // SAFETY: as above.
         let Some(shadow_caches) = (unsafe { self.shadow_caches.as_mut() }) else { return };
         for (row, counts) in shadow_caches.rows(self.region) {

@@ -5,8 +5,12 @@ use attribution::{
     FaultKind, KernelContext, KernelStack, LockPlace, Locks, Profile, RequestPart, Services,
 };
 
+use std::collections::BTreeMap;
+
 use crate::regions::write_counters;
+use crate::service_misses::EndedFault;
 use crate::session::Session;
+use crate::structures::{Guest, Located, Structure};
 use crate::symbols::{Action, FaultStep};
 use crate::tracker::{Moment, Tracker};
 use crate::writer::Writer;
@@ -15,7 +19,7 @@ use simrecord::counters::{
 };
 use simrecord::record::{
     CountersOf, LockCounts, ProfileSlot, Record, ServiceBucket, ServiceRow, ServiceTime,
-    ServiceTotals, ServiceWait, SyscallFunction,
+    ServiceTotals, ServiceWait, StructureKind, SyscallFunction,
 };
 
 /// The most system calls whose functions are read.
@@ -25,6 +29,43 @@ const FAULT_FLAG_WRITE: u32 = 1;
 /// Bit of the flags of an area of user memory: others see what is written.
 const VM_SHARED: u64 = 8;
 
+/// The most locks whose names are remembered.
+const LOCKS_MAX: usize = 1 << 18;
+
+/// Names of locks, as numbers: all locks in the same member of the objects of a slab cache have one.
+#[derive(Debug, Default)]
+struct LockNames {
+    /// By the place that takes a lock, and the lock. The same place takes the same sort of lock.
+    known: BTreeMap<(u64, u64), u32>,
+    numbers: BTreeMap<(Structure, u32), u32>,
+    names: Vec<Located>,
+}
+
+impl LockNames {
+    fn of(&mut self, return_to: u64, lock: u64, locate: impl FnOnce(u64) -> Located) -> u32 {
+        if let Some(known) = self.known.get(&(return_to, lock)) {
+            return *known;
+        }
+        let located = locate(lock);
+        let next = self.names.len() as u32;
+        let number = *self.numbers.entry((located.structure, located.offset)).or_insert(next);
+        if number == next {
+            self.names.push(located);
+        }
+        if self.known.len() < LOCKS_MAX {
+            self.known.insert((return_to, lock), number);
+        }
+        number
+    }
+
+    fn name(&self, number: u32) -> Located {
+        self.names.get(number as usize).copied().unwrap_or(Located {
+            structure: Structure { kind: StructureKind::Unknown, place: 0 },
+            offset: 0,
+        })
+    }
+}
+
 /// What services took in the region that is open.
 #[derive(Default)]
 pub(crate) struct ServiceSums {
@@ -33,17 +74,31 @@ pub(crate) struct ServiceSums {
     pub(crate) locks: Locks,
     /// Addresses of the functions of system calls, by number.
     functions: Vec<u64>,
+    /// Page faults that have ended, for those who wait for what they were.
+    ended_faults: Vec<EndedFault>,
+    /// Names of locks, by where they lie.
+    lock_names: LockNames,
 }
 
 impl ServiceSums {
     /// Takes over what ended on a CPU.
     pub(crate) fn collect(&mut self, stack: &mut KernelStack<COUNTERS>) {
+        self.ended_faults.clear();
         for part in stack.take_requests() {
             self.sums.add(&part);
+            let (service, depth) = (part.service, part.depth);
+            if matches!(service, KernelContext::Fault(_) | KernelContext::KernelFault(_)) {
+                self.ended_faults.push(EndedFault { service, depth });
+            }
         }
         for span in stack.take_blocked() {
             self.sums.add_blocked(&span);
         }
+    }
+
+    /// The page faults that the last event ended.
+    pub(crate) fn take_ended_faults(&mut self) -> impl Iterator<Item = EndedFault> + '_ {
+        self.ended_faults.drain(..)
     }
 
     /// Reads the functions of system calls, where the CPU is in the kernel.
@@ -122,13 +177,25 @@ impl Tracker {
         (address, stack_pointer): (u64, u64),
         at: &mut Moment<'_>,
     ) {
+        let pid = self.cpus[cpu].pid_or_zero();
+        let area_array = self.symbols.kernel_counts.map(|counts| counts.areas);
         let Some(services) = &mut self.services else { return };
         let (task, now) = (self.cpus[cpu].task, at.common_cycles());
         let lock = at.qemu.register_value(at.registers.rdi);
         match action {
             Action::TakeLock(kind) => {
                 if let Some(return_to) = at.word(stack_pointer) {
-                    services.locks.take(LockPlace { kind, return_to }, task, lock, now);
+                    let mut guest = Guest {
+                        qemu: &mut *at.qemu,
+                        offsets: &self.offsets,
+                        structures: &mut self.structures,
+                        area_array,
+                        cpus: self.cpus.len(),
+                    };
+                    let name = services
+                        .lock_names
+                        .of(return_to, lock, |lock| guest.locate(lock, None, pid));
+                    services.locks.take(LockPlace { kind, return_to, name }, task, lock, now);
                 }
             }
             Action::ContendLock { sleeps } => {
@@ -166,6 +233,7 @@ impl Tracker {
                     services.handled_faults += 1;
                 }
                 let stack = &mut self.cpus[cpu].stack;
+                stack.read_ahead(false);
                 if !stack.is_in_fault() {
                     let Some(return_to) = at.word(stack_pointer) else { return };
                     let context = KernelContext::KernelFault(FaultKind::Unclassified);
@@ -177,6 +245,9 @@ impl Tracker {
             }
             FaultStep::FilePage if self.copies(argument, at) => FaultKind::CopyOnWrite,
             FaultStep::FilePage => FaultKind::Minor,
+            FaultStep::ReadAhead => return self.cpus[cpu].stack.read_ahead(true),
+            FaultStep::Read if self.cpus[cpu].stack.reads_ahead() => return,
+            FaultStep::Read => FaultKind::File,
             FaultStep::Is(kind) => kind,
         };
         self.cpus[cpu].stack.classify_fault(kind);
@@ -277,11 +348,14 @@ impl Session {
             }
         }
         for (place, row) in services.locks.rows() {
+            let name = services.lock_names.name(place.name);
             writer.write(&Record::LockPlace(LockCounts {
                 region,
                 kind: place.kind as u32,
                 return_to: place.return_to,
-                lock: row.lock.unwrap_or(0),
+                structure: name.structure.kind,
+                place: name.structure.place,
+                offset: name.offset,
                 acquires: row.acquires,
                 contended: row.contended,
                 waited: row.waited,

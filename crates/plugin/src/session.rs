@@ -23,7 +23,9 @@ use crate::progress::ProgressFile;
 use crate::qemu::{Qemu, Registers};
 use crate::qemu_internals::Icount;
 use crate::regions;
+use crate::service_misses::Executing;
 use crate::shadow_caches::ShadowCacheModels;
+use crate::structures::Guest;
 use crate::tracker::{Moment, Tracker, is_kernel};
 use crate::writer::{Ending, Writer};
 use simrecord::counters::{Counts, INSTRUCTIONS, TIME};
@@ -246,14 +248,44 @@ impl Session {
             services.collect(stack);
         }
         let (awaited, context) = (stack.awaits(), stack.context());
-        if let Some(processors) = &mut self.processors {
-            processors.set_context(vcpu, context);
-        }
+        self.set_context(vcpu);
         cpu::with(vcpu, |cpu| {
             cpu.await_at(awaited);
             cpu.set_idles(context == KernelContext::Idle);
             cpu.set_sampled_context(context);
         });
+    }
+
+    /// Tells the model what a vCPU executes from now on.
+    fn set_context(&mut self, vcpu: u32) {
+        let Some(processors) = &mut self.processors else { return };
+        let Tracker { cpus, symbols, offsets, services, structures, .. } = &mut self.tracker;
+        let tracked = &cpus[vcpu as usize];
+        let service = tracked.stack.service();
+        let is_fault = tracked.stack.fault().is_some();
+        let executing = Executing {
+            code: service.of_all_tasks().code(),
+            fault: is_fault.then(|| (tracked.task, tracked.stack.depth() - 1)),
+            pid: tracked.pid_or_zero(),
+            task: tracked.task,
+        };
+        let area_array = symbols.kernel_counts.map(|counts| counts.areas);
+        let (qemu, cpus) = (&mut self.qemu, self.cpus as usize);
+        let mut guest = Guest { qemu, offsets, structures, area_array, cpus };
+        let ended = services.iter_mut().flat_map(|services| services.take_ended_faults());
+        // Without services evictors are contexts, as the tables of contexts have them.
+        let context = if self.options.services { service } else { tracked.stack.context() };
+        processors.set_context(vcpu, (context, executing), ended, &mut guest);
+    }
+
+    /// The misses of the region that is open, as records.
+    pub(crate) fn miss_rows(&mut self) -> Vec<Record> {
+        let Some(processors) = &mut self.processors else { return Vec::new() };
+        let Tracker { symbols, offsets, structures, .. } = &mut self.tracker;
+        let area_array = symbols.kernel_counts.map(|counts| counts.areas);
+        let (qemu, cpus) = (&mut self.qemu, self.cpus as usize);
+        let mut guest = Guest { qemu, offsets, structures, area_array, cpus };
+        processors.miss_rows(self.region, &mut guest)
     }
 
     /// Writes a notice to the record and to the standard error output.

@@ -10,6 +10,7 @@ use crate::cpu;
 use crate::irq::IrqLines;
 use crate::qemu::{Qemu, Registers};
 use crate::services::ServiceSums;
+use crate::structures::Structures;
 use crate::symbols::{Action, BODY_FIRST, KernelSymbols, Offsets, PROBE_FIRST};
 use simrecord::counters::{COUNTERS, Counts};
 
@@ -51,6 +52,11 @@ impl TrackedCpu {
         self.pid.unwrap_or(PID_UNKNOWN)
     }
 
+    /// The process id of the task that runs; 0 if not known, and of the idle task.
+    pub(crate) fn pid_or_zero(&self) -> u32 {
+        self.pid.unwrap_or(0)
+    }
+
     /// What did not fit.
     pub(crate) fn faults(&self) -> KernelStackFaults {
         self.stack.faults()
@@ -66,6 +72,8 @@ pub(crate) struct Tracker {
     pub(crate) tasks: TaskStacks<COUNTERS>,
     /// There if services are recorded.
     pub(crate) services: Option<ServiceSums>,
+    /// What is known of the guest's structures.
+    pub(crate) structures: Structures,
     names: BTreeMap<u32, [u8; 16]>,
 }
 
@@ -107,8 +115,8 @@ impl Tracker {
     pub(crate) fn new(cpus: usize, symbols: KernelSymbols, offsets: Offsets) -> Tracker {
         let cpus = (0..cpus).map(|_| TrackedCpu::default()).collect();
         let (tasks, names) = (TaskStacks::default(), BTreeMap::new());
-        let (irqs, services) = (IrqLines::default(), None);
-        Tracker { cpus, symbols, offsets, irqs, tasks, services, names }
+        let (irqs, services, structures) = (IrqLines::default(), None, Structures::default());
+        Tracker { cpus, symbols, offsets, irqs, tasks, services, structures, names }
     }
 
     /// Forgets what a CPU is inside of: it was not followed for a while.
@@ -281,6 +289,9 @@ impl Tracker {
         }
         self.name_current(cpu, at.qemu);
         let pid = self.pid_of(next, at.qemu);
+        if self.services.is_some() {
+            self.note_stack(next, pid, &mut at);
+        }
         let foot = self.foot_of(next, pid, at.qemu);
         let tracked = &mut self.cpus[cpu];
         let died = std::mem::take(&mut tracked.dying);
@@ -293,6 +304,14 @@ impl Tracker {
         tracked.pid = pid;
         if self.services.is_some() {
             tracked.stack.arrive(at.common_cycles());
+        }
+    }
+
+    /// Remembers where the stack of a task is.
+    fn note_stack(&mut self, task: u64, pid: Option<u32>, at: &mut Moment<'_>) {
+        let base = self.offsets.stack.and_then(|stack| at.word(task.wrapping_add(stack)));
+        if let Some((base, pid)) = base.zip(pid) {
+            self.structures.note_stack(base, pid);
         }
     }
 

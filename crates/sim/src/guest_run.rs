@@ -136,6 +136,9 @@ fn outcome<R: Response>(
 ) -> std::result::Result<Option<(R, GuestExit, Accounting)>, BenchError> {
     let (recording, exit) = started.map_err(bench_error)?;
     let Some(exit) = exit else { return Ok(None) };
+    if exit.reached_limit {
+        return response(&GuestExit { status: boot::STATUS_LIMIT, ..exit }).map(|_: R| None);
+    }
     // The record of a guest that failed is broken, too: its own error says more.
     let response = response(&exit)?;
     let account = recording.accounting().map_err(bench_error)?;
@@ -160,9 +163,9 @@ pub(crate) fn bench_error(error: SimError) -> BenchError {
 fn response<R: Response>(exit: &GuestExit) -> std::result::Result<R, BenchError> {
     match exit.status {
         0 => decode(exit.output.iter().map(String::as_str)),
-        boot::STATUS_LIMIT => {
-            Err(BenchError::Failed("the guest reached its time limit (--guest-limit)".to_owned()))
-        }
+        boot::STATUS_LIMIT => Err(BenchError::TimeLimit(
+            "the guest reached its time limit (--guest-limit)".to_owned(),
+        )),
         status => Err(BenchError::Failed(format!(
             "irqlab in the guest ended with status {status} and no response"
         ))),

@@ -341,6 +341,12 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Returns whether the guest reached its time limit.
+    #[must_use]
+    pub fn reached_limit(&self) -> bool {
+        self.exit.reached_limit || self.exit.status == STATUS_LIMIT
+    }
+
     /// Returns why the results must not be used; none if the region and its check have succeeded.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
@@ -350,7 +356,7 @@ impl Outcome {
             format!("last lines of the console:\n{}", lines.join("\n"))
         };
         let status = self.exit.status;
-        if self.exit.reached_limit || status == STATUS_LIMIT {
+        if self.reached_limit() {
             let limit = "the workload reached the guest's time limit (--guest-limit)";
             let where_it_was = match self.accounting.regions.is_empty() {
                 true => "before it opened its region of interest",

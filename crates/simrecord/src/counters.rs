@@ -35,8 +35,12 @@ pub const STLB_MISSES: usize = FURTHER + 4;
 pub const CACHE_TO_CACHE: usize = FURTHER + 5;
 /// Stores for which other cores had to invalidate the line.
 pub const UPGRADES: usize = FURTHER + 6;
+/// Cycles that fetches took beyond hits of L1, page walks included; a core hides some of them.
+pub const FETCH_WAIT_CYCLES: usize = FURTHER + 7;
+/// Cycles that loads and stores took beyond hits of L1, likewise.
+pub const DATA_WAIT_CYCLES: usize = FURTHER + 8;
 
-const FURTHER_NAMES: [&str; 7] = [
+const FURTHER_NAMES: [&str; 9] = [
     "branches",
     "branch_misses",
     "pipeline_stall_cycles",
@@ -44,6 +48,8 @@ const FURTHER_NAMES: [&str; 7] = [
     "stlb_misses",
     "cache_to_cache",
     "upgrades",
+    "fetch_wait_cycles",
+    "data_wait_cycles",
 ];
 
 /// The position of a counter of the model; the build fails if there is none of that name.
@@ -81,6 +87,8 @@ pub fn mask_of(model: &SystemModel, cpus: u32) -> u32 {
     MASK_TIMED
         | bit(BRANCH_MISSES, true)
         | bit(PIPELINE_STALL_CYCLES, true)
+        | bit(FETCH_WAIT_CYCLES, true)
+        | bit(DATA_WAIT_CYCLES, true)
         | bit(L3_MISSES, model.l3.is_some())
         | bit(STLB_MISSES, model.stlb.is_some())
         | bit(CACHE_TO_CACHE, several)
@@ -100,7 +108,11 @@ pub fn name(position: usize) -> Option<&'static str> {
 /// Whether caches and TLBs alone, without a core, can count it.
 #[must_use]
 pub fn is_of_memory(position: usize) -> bool {
-    const OTHERS: [&str; 9] = [
+    const OTHERS: [&str; 13] = [
+        "fetch_walk_cycles",
+        "data_walk_cycles",
+        "fetch_wait_cycles",
+        "data_wait_cycles",
         "time_cycles",
         "instructions",
         "cycles",

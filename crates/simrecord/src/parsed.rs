@@ -6,8 +6,9 @@ use crate::counters::{COUNTERS, Counts};
 use crate::reader::Stream;
 use crate::record::{
     AnnotationRow, ContextRow, Counters, CountersOf, KernelCount, LockCounts, Marker, MissCount,
-    MissCurvePoint, ProfileSlot, Record, Region, SampledPart, ServiceBucket, ServiceRow,
-    ServiceTotals, ServiceWait, ShadowCaches, Span, SyscallFunction, Transition, Value, Values,
+    MissCurvePoint, ProfileSlot, Record, Region, SampledPart, ServiceBucket, ServiceMisses,
+    ServiceRow, ServiceTotals, ServiceWait, ShadowCaches, SharedMisses, Span, StructureKind,
+    StructureName, SyscallFunction, Transition, Value, Values,
 };
 
 /// A context of a region, with its counters.
@@ -91,6 +92,12 @@ pub struct ParsedServices {
     pub locks: Vec<LockCounts>,
     /// What the CPUs did over time.
     pub profile: Vec<ProfileSlot>,
+    /// Misses of services.
+    pub misses: Vec<ServiceMisses>,
+    /// Misses of lines that other CPUs had written.
+    pub shared: Vec<SharedMisses>,
+    /// Names of structures, and how many caches of the kernel share each.
+    pub structures: Vec<((StructureKind, u64), (String, u32))>,
 }
 
 /// The content of a stream, in the order of the stream.
@@ -189,6 +196,18 @@ impl ParsedRecord {
             Record::LockPlace(place) => self.services.locks.push(*place),
             Record::ProfileSlot(slot) => self.services.profile.push(*slot),
             Record::SampledPart(part) => self.sampled.push((*part, [0; COUNTERS])),
+            Record::ServiceMisses(misses) => {
+                KernelContext::from_code(misses.code)?;
+                self.services.misses.push(*misses);
+            }
+            Record::SharedMisses(misses) => {
+                KernelContext::from_code(misses.code)?;
+                self.services.shared.push(*misses);
+            }
+            Record::StructureName(name) => {
+                let StructureName { kind, place, shared_by, name } = name;
+                self.services.structures.push(((*kind, *place), (text(name), *shared_by)));
+            }
             Record::Notice(..) | Record::Check(_) => {}
             Record::Header(_) | Record::End(_) => return None,
         }
@@ -222,10 +241,15 @@ impl ParsedRecord {
     }
 }
 
+/// A text that may be padded with zeros.
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
 /// Sets the name of a number.
-fn put(names: &mut Vec<(u32, String)>, number: u32, text: &[u8]) {
-    let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
-    let name = String::from_utf8_lossy(&text[..end]).into_owned();
+fn put(names: &mut Vec<(u32, String)>, number: u32, bytes: &[u8]) {
+    let name = text(bytes);
     match names.iter_mut().find(|(known, _)| *known == number) {
         Some(known) => known.1 = name,
         None => names.push((number, name)),

@@ -17,7 +17,7 @@ pub const RECORDS_MAX: u64 = 1 << 22;
 /// First number of the header: "irqlabrc".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"irqlabrc");
 /// Version of the format. It changes whenever the meaning of a record changes.
-pub const FORMAT_VERSION: u32 = 4;
+pub const FORMAT_VERSION: u32 = 5;
 /// The most spans of a stream whose counters are recorded: up to a third of its records.
 pub const SPAN_COUNTS_MAX: u32 = 1 << 18;
 /// The most vCPUs of a machine.
@@ -160,6 +160,12 @@ pub enum Record {
     /// The part of a sampled unit that one context executed. Counters follow, without records that would
     /// hold zeros only.
     SampledPart(SampledPart),
+    /// Misses of a service.
+    ServiceMisses(ServiceMisses),
+    /// Misses of lines that other CPUs had written.
+    SharedMisses(SharedMisses),
+    /// The name of a structure of the guest.
+    StructureName(StructureName),
 }
 
 /// What is recorded, and how.
@@ -601,7 +607,7 @@ pub struct SyscallFunction {
     pub address: u64,
 }
 
-/// A place of the kernel that takes locks of one kind. Times are in cycles.
+/// A place of the kernel that takes locks of one kind and name. Times are in cycles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockCounts {
     /// The region.
@@ -610,8 +616,12 @@ pub struct LockCounts {
     pub kind: u32,
     /// Where the function that takes the lock returns to.
     pub return_to: u64,
-    /// Address of the lock; 0 if the place took several.
-    pub lock: u64,
+    /// What the lock lies in.
+    pub structure: StructureKind,
+    /// Which structure: see [`StructureKind`].
+    pub place: u64,
+    /// Distance of the lock from the start of the object, at most 65,535.
+    pub offset: u32,
     /// How often it took one.
     pub acquires: u64,
     /// How often another had it.
@@ -655,6 +665,124 @@ pub struct SampledPart {
     /// The unit of the CPU, from 0 where the record started; units in which a region was not open have no
     /// parts.
     pub unit: u64,
+}
+
+numbered! {
+    /// What [`ServiceMisses::count`] counts, and what [`ServiceMisses::key`] is.
+    #[derive(PartialOrd, Ord, Hash)]
+    pub enum ServiceMissKind {
+        /// Misses of a class. The key is 1 if a fully associative cache of the same size would have
+        /// missed, too (capacity), 2 if not (conflict), and 0 where that is not known.
+        Class = 0,
+        /// Misses of lines that had been evicted, by the context that did; the key is its code.
+        Evictor = 1,
+        /// Misses by the code that made them: the key is an address of instructions, rounded.
+        Code = 2,
+        /// Misses by their data, and by class: the key is [`StructureName::place`].
+        Data = 3,
+        /// How long misses of L1 took, by the level that supplied the line. The key is its position
+        /// among L1, L2, L3, another core's cache and memory.
+        Wait = 4,
+    }
+}
+
+numbered! {
+    /// What [`StructureName::place`] is.
+    #[derive(PartialOrd, Ord, Hash)]
+    pub enum StructureKind {
+        /// What could not be read; 0.
+        Unknown = 0,
+        /// A variable of the kernel's image or of a module: its address, rounded to 64 bytes.
+        Image = 1,
+        /// A variable of the CPUs' own areas: its distance from the start, rounded likewise.
+        PerCpu = 2,
+        /// An object of a slab cache: the address of the cache.
+        Slab = 3,
+        /// The stack of a task: its process id.
+        Stack = 4,
+        /// User memory without a file: the process id of the task that used it, 0 if not known.
+        Anonymous = 5,
+        /// A page of a file: the address of the description of its file system's sort, 0 if not known.
+        File = 6,
+        /// Page tables; 0.
+        PageTable = 7,
+        /// The array of descriptions of pages; 0.
+        PageArray = 8,
+        /// The part of the addresses for memory that is mapped page by page, without tasks' stacks; 0.
+        Vmalloc = 9,
+        /// Memory that was reserved at boot, such as large hash tables; 0.
+        Reserved = 10,
+        /// Another page of the kernel; 0.
+        KernelPage = 11,
+        /// The CPUs' entry areas; 0.
+        EntryArea = 12,
+        /// Other user memory; 0.
+        OtherUser = 13,
+    }
+}
+
+/// Misses of a service, of all CPUs together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServiceMisses {
+    /// The region.
+    pub region: u32,
+    /// In which cache, below [`CACHES`].
+    pub cache: u32,
+    /// What is counted.
+    pub what: ServiceMissKind,
+    /// The position of the class in [`machine::memory::MissClass::ALL`], for [`ServiceMissKind::Class`]
+    /// and [`ServiceMissKind::Data`]; else 0.
+    pub class: u32,
+    /// The service: [`attribution::KernelContext::code`].
+    pub code: u64,
+    /// What sort of structure, for [`ServiceMissKind::Data`].
+    pub structure: StructureKind,
+    /// Of what: see [`ServiceMissKind`]; [`ELSEWHERE`] for all that have no row of their own.
+    pub key: u64,
+    /// How many.
+    pub count: u64,
+    /// How long they took, sum, cycles, for [`ServiceMissKind::Wait`]; else 0.
+    pub cycles: u64,
+}
+
+/// Misses of L1D by a service at a place of its code, of 8 bytes that lie in a line that another CPU had
+/// written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedMisses {
+    /// The region.
+    pub region: u32,
+    /// Where the bytes lie.
+    pub structure: StructureKind,
+    /// Which structure: see [`StructureKind`].
+    pub place: u64,
+    /// Distance of the bytes from the start of the object.
+    pub offset: u32,
+    /// Their virtual address.
+    pub address: u64,
+    /// Code of the service.
+    pub code: u64,
+    /// An address of instructions, rounded.
+    pub pc: u64,
+    /// Bit N is set if CPU N missed.
+    pub cpus: u32,
+    /// Misses because another CPU had written these bytes.
+    pub true_sharing: u32,
+    /// Misses because another CPU had written other bytes of the coherence granule.
+    pub false_sharing: u32,
+}
+
+/// The name of a structure: of a slab cache, or of the sort of a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StructureName {
+    /// What sort of structure.
+    pub kind: StructureKind,
+    /// Which one.
+    pub place: u64,
+    /// How many caches of the kernel share a slab cache, whose objects then are of several types; 1 for
+    /// others, 0 if that is not known.
+    pub shared_by: u32,
+    /// Its name, padded with zeros.
+    pub name: [u8; TEXT_BYTES_MAX],
 }
 
 /// All services of a region together.

@@ -25,6 +25,7 @@ use crate::simulated::{self, Simulated, SimulatedArgs, shell_line};
   irqlab services --on sim -- 'ls -lR / > /dev/null'        counts of each service
   irqlab services --on sim:r4400-1994 -- CMD                with cycles and memory stalls of a model
   irqlab services --on sim:r10000-1996 --workload progdev   gcc and make, set up once
+  irqlab services --on sim:zen3 --misses -- CMD             why each service misses its caches
   irqlab services --on sim --verify -- CMD                  against the guest's own counts"))]
 pub struct ServicesArgs {
     /// Where to measure: live, sim or sim:MODEL
@@ -39,6 +40,10 @@ pub struct ServicesArgs {
     /// Also record which places of the kernel take locks, and wait for them; takes longer
     #[arg(long, help_heading = SIMULATED)]
     locks: bool,
+    /// Also record which lines each service misses in the caches of a model, who evicted them, and what
+    /// they belong to; runs the model at level ooo
+    #[arg(long, help_heading = SIMULATED)]
+    misses: bool,
     /// Also record the histograms' buckets
     #[arg(long)]
     histograms: bool,
@@ -68,6 +73,7 @@ impl ServicesArgs {
             ("short", json!(self.short)),
             ("warm_up_command", json!(self.warm_up_command)),
             ("verify", json!(self.verify)),
+            ("misses", json!(self.misses)),
         ];
         settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
@@ -131,9 +137,13 @@ fn run_live(args: &ServicesArgs) -> anyhow::Result<ExitCode> {
 fn run_simulated(args: &ServicesArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {
     let vcpus = args.simulated.vcpus.unwrap_or(1);
     let cache = Cache::from_environment()?;
-    let model = args.simulated.model(&cache, model)?;
+    let model = match args.misses {
+        true => Some(args.simulated.model_with_misses(&cache, model)?),
+        false => args.simulated.model(&cache, model)?,
+    };
     let open = OpenRun::new("services", &args.results)?;
-    let watch = Watch { services: true, locks: args.locks, ..args.simulated.watch(model) };
+    let (locks, misses) = (args.locks, args.misses);
+    let watch = Watch { services: true, locks, misses, ..args.simulated.watch(model) };
     let stop = stop_on_signals()?;
     let guest = &args.simulated.guest;
     let mut settings = args.settings();
@@ -160,6 +170,7 @@ fn run_simulated(args: &ServicesArgs, model: Option<&str>) -> anyhow::Result<Exi
     let mut bench = SimServices::new(SimServicesSettings {
         work,
         symbols: prepared.facts.symbols,
+        btf: prepared.facts.btf,
         guest: prepared.guest,
         on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),
         label: args.workload.clone().unwrap_or_else(|| "command".to_owned()),

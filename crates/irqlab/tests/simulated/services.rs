@@ -137,10 +137,103 @@ fn a_contended_lock_is_found_by_name() {
         row["kind"] == "rwsem write" && place.starts_with("generic_file_write_iter+")
     };
     let file = found.iter().find(by_name).unwrap_or_else(|| panic!("{found:?}"));
+    let lock = file["lock"].as_str().unwrap_or_default();
+    assert!(lock.ends_with("inode.i_rwsem"), "{file}");
     assert!(uint(file, "acquire_count") >= 200, "{file}");
     assert!(real(file, "waited_total_ns") > 0.0 && real(file, "held_total_ns") > 0.0, "{file}");
     assert!(uint(service(&run, "lock", "rwsem write (wait)"), "request_count") > 10);
     for row in rows(&run, "locks") {
         assert!(uint(row, "contended_count") <= uint(row, "acquire_count"), "{row}");
     }
+}
+
+/// A line for the guest's shell that writes the program of `false_sharing.s` to `path`; none if it cannot be
+/// assembled here.
+fn false_sharing(place: &Path, path: &str) -> Option<String> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/simulated/false_sharing.s");
+    let program = place.join("false-sharing");
+    let linked = "-Wl,--build-id=none,-z,noseparate-code,-s";
+    let mut cc = std::process::Command::new("cc");
+    let cc = cc.args(["-nostdlib", "-static", linked, "-o"]).arg(&program).arg(source);
+    if !cc.status().is_ok_and(|status| status.success()) {
+        needs::not_run(needs::Need::Other, "cc cannot assemble a program");
+        return None;
+    }
+    let bytes = std::fs::read(program).unwrap();
+    let octal: String = bytes.iter().map(|byte| format!("\\{byte:03o}")).collect();
+    Some(format!("printf '{octal}' > {path}; chmod +x {path}"))
+}
+
+/// Two planted causes of misses, each found by name. Two threads add to two numbers in one line of memory:
+/// the line is in their task's memory, is lost to false sharing, and the numbers have two addresses. A file
+/// that no cache holds is read: read(2) waits for memory, because of first uses of the file's pages.
+#[test]
+fn false_sharing_and_a_cold_cache_are_found_by_name() {
+    let place = Place::new();
+    if !can_simulate(&place) {
+        return;
+    }
+    let Some(program) = false_sharing(place.path(), "/tmp/sharing") else { return };
+    // What is written last is larger than L2, and evicts the file.
+    let zeros = "dd if=/dev/zero bs=64k";
+    let files = format!("{zeros} of=/tmp/file count=4; {zeros} of=/tmp/other count=32");
+    let warm_up = format!("{program}; {files}");
+    let command = "/tmp/sharing; dd if=/tmp/file of=/dev/null bs=64k";
+    let words = ["services", "-q", "--json", "--on", "sim:r4400-smp8", "--vcpus", "2", "--misses"];
+    let more = ["--warm-up-command", &warm_up, "--", command];
+    let run = place.run(&[&words[..], &more[..]].concat()).assert_code(0).json();
+    closes(&run);
+
+    let of_line: Vec<&Json> =
+        rows(&run, "shared_lines").iter().filter(|row| row["line"] == 1).collect();
+    for row in &of_line {
+        assert_eq!((&row["class"], &row["kind"]), (&"user".into(), &"anonymous memory".into()));
+        assert_eq!(row["structure"], "sharing", "{row}");
+        assert!(uint(row, "false_sharing_count") > 10 * uint(row, "true_sharing_count"), "{row}");
+    }
+    let sum: u64 = of_line.iter().map(|row| uint(row, "false_sharing_count")).sum();
+    assert!(sum > 100, "{of_line:?}");
+    let mut addresses: Vec<&str> =
+        of_line.iter().filter_map(|row| row["address"].as_str()).collect();
+    addresses.dedup();
+    assert_eq!(addresses.len(), 2, "{of_line:?}");
+
+    // 256 KiB in lines of L2 of 128 bytes.
+    let lines = 256 * 1024 / 128;
+    let read =
+        |row: &&Json| row["service"] == "read" && row["class"] == "syscall" && row["cache"] == "L2";
+    let of_read = rows(&run, "misses").iter().find(read).unwrap();
+    assert!(uint(of_read, "cold_count") >= lines * 8 / 10, "{of_read}");
+    assert!(2 * uint(of_read, "cold_count") > uint(of_read, "miss_count"), "{of_read}");
+    let mut data = rows(&run, "miss_data").iter().filter(read);
+    let file = data.find(|row| row["kind"] == "file").unwrap_or_else(|| panic!("{run}"));
+    assert!(uint(file, "cold_count") >= lines * 8 / 10, "{file}");
+    let is_it = |row: &&Json| {
+        row["service"] == "read" && row["access"] == "data" && row["level"] == "memory"
+    };
+    let memory = rows(&run, "miss_stalls").iter().find(is_it).unwrap_or_else(|| panic!("{run}"));
+    assert!(uint(memory, "miss_count") >= lines * 8 / 10, "{memory}");
+    assert!(real(memory, "stall_ratio") > 0.2, "{memory}");
+    // Each miss has one class and one place.
+    for cache in ["L1D", "L2"] {
+        let sum = |table: &str| -> u64 {
+            let of_cache = rows(&run, table).iter().filter(|row| row["cache"] == cache);
+            of_cache.map(|row| uint(row, "miss_count")).sum()
+        };
+        assert_eq!(sum("misses"), sum("miss_functions"), "{cache}");
+        assert!(sum("miss_data") <= sum("misses"), "{cache}");
+    }
+}
+
+/// The guest's clock is what ends it, after a restore, too: the status is that of timeout(1).
+#[test]
+fn the_limit_on_the_guests_time_has_its_own_exit_code() {
+    let place = Place::new();
+    if !can_simulate(&place) {
+        return;
+    }
+    let words = ["services", "-q", "--json", "--on", "sim", "--guest-limit", "1s", "--out", "run"];
+    let ended = place.run(&[&words[..], &["--", "sleep 100"]].concat());
+    ended.assert_code(124).assert_says("--guest-limit");
+    assert!(place.names().is_empty(), "{:?}", place.names());
 }

@@ -72,7 +72,7 @@ pub struct GuestEnd {
 #[must_use]
 pub fn items(measured: Measured<Samples>, facts: BenchFacts) -> Vec<FootprintItem> {
     let mut items = Vec::new();
-    let Measured { samples, complete, absent, failure } = measured;
+    let Measured { samples, complete, absent, failure, .. } = measured;
     for one in samples.series {
         items.push(FootprintItem::Series(one.level, one.stimulus, one.method, one.ready));
         for (treatment, all) in [(true, one.treatment), (false, one.control)] {
@@ -101,7 +101,7 @@ impl Response for FootprintResponse {
     type Item = FootprintItem;
 
     fn add(&mut self, item: FootprintItem) -> Result<(), String> {
-        let Measured { samples, complete, absent, failure } = &mut self.measured;
+        let Measured { samples, complete, absent, failure, .. } = &mut self.measured;
         match item {
             FootprintItem::Series(level, stimulus, method, ready) => {
                 let (treatment, control, rounds) = (Vec::new(), Vec::new(), Vec::new());

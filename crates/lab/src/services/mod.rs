@@ -6,6 +6,7 @@
 pub mod bench;
 pub mod experiment;
 pub mod in_guest;
+pub mod misses;
 pub mod paper;
 pub mod sample;
 mod tables;

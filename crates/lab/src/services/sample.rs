@@ -3,6 +3,9 @@
 use serde_json::{Map, Value as Json};
 use stats::Distribution;
 
+use super::misses::MissSample;
+use super::tables::{CYCLES, DATA_STALL, FETCH_STALL};
+
 /// What a CPU executes for; the order is that of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
@@ -24,6 +27,8 @@ pub enum Class {
     Scheduler,
     /// The slow way to a lock that another has.
     Lock,
+    /// The hardware walks page tables, for whichever service.
+    PageWalk,
     /// A kernel thread.
     KernelThread,
     /// Kernel code that belongs to none of these: the start of tasks, and what was under way when the
@@ -47,16 +52,17 @@ impl Class {
             Class::Softirq => "softirq",
             Class::Scheduler => "scheduler",
             Class::Lock => "lock",
+            Class::PageWalk => "page walk",
             Class::KernelThread => "kernel thread",
             Class::Other => "other",
             Class::Idle => "idle",
         }
     }
 
-    /// Whether it is neither user mode nor idle.
+    /// Whether it is neither user mode nor idle, nor the hardware's page walks.
     #[must_use]
     pub fn is_kernel(self) -> bool {
-        !matches!(self, Class::User | Class::Idle)
+        !matches!(self, Class::User | Class::PageWalk | Class::Idle)
     }
 }
 
@@ -85,6 +91,10 @@ pub struct ServiceStats {
     /// CPU time of the service itself, without what interrupted it or was nested in it; absent where the
     /// bench does not know it.
     pub self_ticks: Option<u64>,
+    /// Time of page walks for it, for instructions and for data, which is in the rows of
+    /// [`Class::PageWalk`] and not in [`ServiceStats::self_ticks`]; absent where the bench does not know
+    /// it.
+    pub page_walk_ticks: Option<[u64; 2]>,
     /// Requests that started in the window; absent where the word has no meaning (user mode, idle).
     pub requests: Option<u64>,
     /// Times of those that completed in it.
@@ -108,14 +118,15 @@ pub struct WaitStats {
     pub blocked_ticks: u64,
 }
 
-/// A place of the kernel that takes locks of one kind.
+/// A place of the kernel that takes locks of one kind and name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockStats {
     /// The kind of lock.
     pub kind: String,
     /// The function that takes it, and how far in it.
     pub place: String,
-    /// The name of the lock, if the place takes one only and it has a name.
+    /// The name of the lock: its symbol, or the structure that it is in and the member or distance. Absent
+    /// where it is not known.
     pub lock: Option<String>,
     /// How often it takes one.
     pub acquires: u64,
@@ -208,6 +219,8 @@ pub struct ServicesSample {
     pub locks: Option<Vec<LockStats>>,
     /// What all CPUs together did over time, in slots of equal length; empty if the bench does not know it.
     pub profile: Vec<ProfileSlot>,
+    /// Misses; absent if they were not measured.
+    pub misses: Option<MissSample>,
     /// Comparisons with the kernel's own counts.
     pub agreement: Vec<Agreement>,
     /// What was in force.
@@ -220,11 +233,37 @@ pub struct ServicesSample {
     pub interrupted: bool,
 }
 
+impl ServiceStats {
+    /// Time of page walks for it.
+    #[must_use]
+    pub fn page_walks(&self) -> Option<u64> {
+        self.page_walk_ticks.map(|[fetch, data]| fetch + data)
+    }
+}
+
 impl ServicesSample {
     /// Ticks in nanoseconds.
     #[must_use]
     pub fn ns_of(&self, ticks: f64) -> f64 {
         ticks * 1e9 / self.ticks_hz.max(1) as f64
+    }
+
+    /// The same with page walks as part of the services whose accesses caused them, not as rows of their own:
+    /// what was moved is moved again, and no cycle is lost.
+    #[must_use]
+    pub fn with_page_walks_in_services(mut self) -> ServicesSample {
+        let at = [CYCLES, FETCH_STALL, DATA_STALL].map(|name| self.counter(name));
+        self.services.retain(|service| service.class != Class::PageWalk);
+        for service in &mut self.services {
+            let Some([fetch, data]) = service.page_walk_ticks.take() else { continue };
+            service.self_ticks = service.self_ticks.map(|ticks| ticks + fetch + data);
+            for (at, ticks) in at.into_iter().zip([fetch + data, fetch, data]) {
+                if let Some(count) = at.and_then(|at| service.counters.get_mut(at)) {
+                    *count += ticks;
+                }
+            }
+        }
+        self
     }
 
     /// The position of a counter.

@@ -69,7 +69,9 @@ impl From<BenchError> for WorkerError {
             | BenchError::NothingMeasurable { reason, remedy } => {
                 WorkerError::unavailable(reason, remedy.unwrap_or_default())
             }
-            BenchError::Failed(message) => WorkerError::Failed { message },
+            BenchError::Failed(message) | BenchError::TimeLimit(message) => {
+                WorkerError::Failed { message }
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use std::collections::hash_map::Entry;
 
 use rustc_hash::FxHashMap;
 
-use super::{Access, CacheId};
+use super::{Access, AccessKind, CacheId, SupplyingLevel};
 
 /// The name of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,8 +70,8 @@ pub struct Context {
     pub mode: Mode,
     /// The process, by a number that the caller chooses.
     pub process: u32,
-    /// The interrupt that is served, by a number that the caller chooses.
-    pub interrupt: Option<u32>,
+    /// What it executes for, such as an interrupt, by a number that the caller chooses.
+    pub service: Option<u32>,
 }
 
 impl Context {
@@ -143,10 +143,10 @@ impl ClassCounts {
         self.by_mode.iter().map(|mode| mode[class as usize]).sum()
     }
 
-    /// The misses of lines that were evicted while an interrupt was served.
+    /// The misses of lines that were evicted by what executed for a service.
     #[must_use]
-    pub fn evicted_by_interrupt(&self, interrupt: u32) -> u64 {
-        let by = self.evicted_by.iter().filter(|(who, _)| who.interrupt == Some(interrupt));
+    pub fn evicted_by_service(&self, service: u32) -> u64 {
+        let by = self.evicted_by.iter().filter(|(who, _)| who.service == Some(service));
         by.map(|(_, number)| number).sum()
     }
 
@@ -182,6 +182,16 @@ pub struct Miss {
     pub class: MissClass,
     /// The context that evicted the line, if one did.
     pub evicted_by: Option<Context>,
+    /// Of a line that was evicted, whether a fully associative cache of the same size would have hit:
+    /// a conflict miss, else a capacity miss. Absent without shadow caches.
+    pub is_conflict: Option<bool>,
+    /// Whether it is an instruction fetch.
+    pub is_fetch: bool,
+    /// The level that supplied the line.
+    pub supplier: SupplyingLevel,
+    /// How long the line took from then on when its translation was known, cycles. Of the misses of an
+    /// access in several caches, each has all of it.
+    pub wait_cycles: u64,
 }
 
 /// Counts events by location, such as a function or a datum, which the caller numbers. Room is
@@ -481,6 +491,10 @@ pub(super) struct MissedLine {
     pub(super) granule: u64,
     /// The parts of the granule that are accessed.
     pub(super) mask: u64,
+    /// The level that supplied the line.
+    pub(super) supplier: SupplyingLevel,
+    /// How long the line took.
+    pub(super) wait_cycles: u64,
 }
 
 /// The classifier of a memory system, which may be off.
@@ -675,11 +689,13 @@ impl Classifier {
         };
         let cache = &mut state.caches[name as usize][number];
         cache.counts.by_mode[context.mode as usize][class as usize] += 1;
+        let mut is_conflict = None;
         if let Some(evictor) = evictor {
             *cache.evicted_by.entry(evictor.into()).or_default() += 1;
-            match &cache.shadow {
-                Some(shadow) if shadow.hit => cache.counts.conflict += 1,
-                Some(_) => cache.counts.capacity += 1,
+            is_conflict = cache.shadow.as_ref().map(|shadow| shadow.hit);
+            match is_conflict {
+                Some(true) => cache.counts.conflict += 1,
+                Some(false) => cache.counts.capacity += 1,
                 None => {}
             }
         }
@@ -692,6 +708,10 @@ impl Classifier {
                 physical: access.physical,
                 class,
                 evicted_by,
+                is_conflict,
+                is_fetch: access.kind == AccessKind::Fetch,
+                supplier: missed.supplier,
+                wait_cycles: missed.wait_cycles,
             });
         } else if state.config.misses_kept > 0 {
             state.not_kept += 1;

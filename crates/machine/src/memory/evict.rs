@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::classification::{CacheName, Classifier, Leaves, ShadowUse};
-use super::fill::{FillRequest, Purpose};
+use super::fill::{FillRequest, FillResponse, Purpose};
 use super::{Access, CacheId, MemorySystem, Response, SupplyingLevel, lines_of};
 use crate::schema::{Dma, Inclusion};
 use crate::tag_array::{DIRTY, Evicted, Slot};
@@ -118,8 +118,8 @@ impl MemorySystem {
     }
 
     /// Writes a store of a write-through cache to L2, which fills the line if it is absent. Nothing
-    /// waits for it. Returns a bit for each level that missed.
-    pub(super) fn write_through(&mut self, access: &Access) -> u8 {
+    /// waits for it.
+    pub(super) fn write_through(&mut self, access: &Access) -> FillResponse {
         let core = self.core_of(access.cpu);
         let line = access.physical >> self.outer[0].line_shift;
         let mask = self.config.granule_mask(access.physical, access.bytes);
@@ -128,7 +128,7 @@ impl MemorySystem {
             l2.set_flags(slot, l2.flags(slot) | DIRTY);
             self.classifier.accessed(self.outer_id(0, core), line);
             self.acquire_ownership(access.cpu, access.physical, mask);
-            return 0;
+            return FillResponse::posted(access.now_cycles);
         }
         let response = self.fill(&FillRequest {
             cpu: access.cpu,
@@ -140,7 +140,8 @@ impl MemorySystem {
             start_cycles: access.now_cycles,
         });
         self.insert_victim(0, access.cpu, access.physical, DIRTY);
-        response.missed_levels
+        // The processor does not wait for it.
+        FillResponse { ready_cycles: access.now_cycles, ..response }
     }
 
     /// Removes lines from a cache, in whichever sets they are, and reports each to the classifier.

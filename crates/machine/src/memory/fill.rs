@@ -50,6 +50,18 @@ pub(super) struct FillResponse {
 }
 
 impl FillResponse {
+    /// L2 takes what is written to it, and nothing waits.
+    pub(super) fn posted(now_cycles: u64) -> Self {
+        FillResponse {
+            supplier: SupplyingLevel::L2,
+            ready_cycles: now_cycles,
+            under_way: false,
+            writable: false,
+            flags: 0,
+            missed_levels: 0,
+        }
+    }
+
     /// The response to the access that missed.
     pub(super) fn to_access(self) -> Response {
         let FillResponse { supplier, ready_cycles, under_way, .. } = self;

@@ -103,7 +103,7 @@ impl MemorySystem {
         if let (_, Some(victim)) = self.cores[core].l1i.insert(index, line, 0) {
             self.evict_l1i(access.cpu, victim);
         }
-        self.classify_miss(access, cache, response.missed_levels);
+        self.classify_miss(access, cache, now, &response);
         self.cores[core].code_arrivals.note(line, response.ready_cycles);
         self.prefetch_code(access, now);
         response.to_access()
@@ -278,9 +278,9 @@ impl MemorySystem {
         self.count_data_miss(access, write);
         self.classifier.absent(cache, line, !write || self.config.write_allocate);
         if write && !self.config.write_allocate {
-            let missed_levels = self.write_through(access);
+            let passed_on = self.write_through(access);
             self.release(core, self.config.granule(access.physical));
-            self.classify_miss(access, cache, missed_levels);
+            self.classify_miss(access, cache, now, &passed_on);
             return Response::hit(now);
         }
         if self.config.l1d_virtual {
@@ -289,7 +289,7 @@ impl MemorySystem {
         let response = self.fill_data(access, now, write);
         let flags = response.flags | flag_if(response.writable, WRITABLE);
         let slot = self.insert_l1d(access.cpu, index, access.physical, flags);
-        self.classify_miss(access, cache, response.missed_levels);
+        self.classify_miss(access, cache, now, &response);
         self.cores[core].mshrs.allocate(line, response.ready_cycles);
         if write {
             // The fill has acquired ownership, if that is needed.
@@ -307,12 +307,12 @@ impl MemorySystem {
         self.count_data_miss(access, write);
         self.classifier.absent(cache, line, true);
         if write && !self.config.write_allocate {
-            let missed_levels = self.write_through(access);
-            self.classify_miss(access, cache, missed_levels);
+            let passed_on = self.write_through(access);
+            self.classify_miss(access, cache, now, &passed_on);
             return Response::hit(now);
         }
         let response = self.fill_data(access, now, write);
-        self.classify_miss(access, cache, response.missed_levels);
+        self.classify_miss(access, cache, now, &response);
         let of = &mut self.cores[core];
         // The fill may have evicted the line itself, from an inclusive level.
         if of.l1d.find_physical(line) == Some(slot) {
@@ -419,15 +419,17 @@ impl MemorySystem {
         *(if write { &mut counts.l1d_store_misses } else { &mut counts.l1d_load_misses }) += 1;
     }
 
-    /// Classifies a miss of L1 and of the levels of `missed_levels`.
-    fn classify_miss(&mut self, access: &Access, l1: CacheId, missed_levels: u8) {
+    /// Classifies a miss of L1 and of the levels that missed, too. The line was asked for at `now`.
+    fn classify_miss(&mut self, access: &Access, l1: CacheId, now: u64, response: &FillResponse) {
         if !self.classifier.is_on() {
             return;
         }
         let core = self.core_of(access.cpu);
         let granule = self.config.granule(access.physical);
         let mask = self.config.granule_mask(access.physical, access.bytes.min(64));
-        let missed = MissedLine { cache: l1, core, granule, mask };
+        let FillResponse { supplier, missed_levels, ready_cycles, .. } = *response;
+        let wait_cycles = ready_cycles.saturating_sub(now);
+        let missed = MissedLine { cache: l1, core, granule, mask, supplier, wait_cycles };
         self.classifier.missed(access, &missed);
         for level in (0..self.outer.len()).filter(|level| missed_levels >> level & 1 == 1) {
             let cache = self.outer_id(level, core);

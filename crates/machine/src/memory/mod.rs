@@ -181,6 +181,10 @@ counts! {
     mshr_wait_cycles,
     /// Cycles that misses waited for the memory bus.
     bus_wait_cycles,
+    /// Cycles that the fetches of a [`MemoryPort`] took beyond hits of L1, page walks included.
+    fetch_wait_cycles,
+    /// Cycles that its loads and stores took beyond hits of L1, likewise.
+    data_wait_cycles,
 }
 
 /// Names one of the caches of a machine.
@@ -693,7 +697,9 @@ impl MemoryPort<'_> {
     fn answer(&mut self, response: Response, now_cycles: u64) -> u64 {
         let Response { translation_cycles, under_way, .. } = response;
         self.system.last_wait = WaitParts { translation_cycles, under_way };
-        response.ready_cycles - now_cycles
+        let wait_cycles = response.ready_cycles - now_cycles;
+        self.system.cpus[self.cpu].counts.data_wait_cycles += wait_cycles;
+        wait_cycles
     }
 }
 
@@ -709,7 +715,9 @@ impl Memory for MemoryPort<'_> {
             page: self.page,
             now_cycles,
         });
-        response.ready_cycles - now_cycles
+        let wait_cycles = response.ready_cycles - now_cycles;
+        self.system.cpus[self.cpu].counts.fetch_wait_cycles += wait_cycles;
+        wait_cycles
     }
 
     fn store_around(&mut self, access: &crate::core::Access, now_cycles: u64) -> u64 {

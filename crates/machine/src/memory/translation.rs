@@ -1,6 +1,6 @@
 //! Address translation: which pages the TLBs hold, and which page table entries a walk loads.
 
-use super::{Access, Cpu, MemorySystem, PageSize};
+use super::{Access, AccessKind, Cpu, MemorySystem, PageSize};
 use crate::model::{CacheModel, Replacement};
 use crate::schema::{SystemModel, TlbLevel, Walk};
 use crate::tag_array::TagArray;
@@ -289,13 +289,17 @@ impl MemorySystem {
         }
         let walk = tlbs.walk;
         now += self.config.latencies.tlb_miss_cycles;
-        if walk == Walk::Fixed {
-            return now;
+        if walk != Walk::Fixed {
+            let start = self.cores[place.core].walkers.free_cycles(now);
+            now = self.walk(access, start);
+            self.cores[place.core].walkers.walk(start, now);
         }
-        let start = self.cores[place.core].walkers.free_cycles(now);
-        let end = self.walk(access, start);
-        self.cores[place.core].walkers.walk(start, end);
-        end
+        let counts = &mut self.cpus[access.cpu].counts.basic;
+        *(match access.kind {
+            AccessKind::Fetch => &mut counts.fetch_walk_cycles,
+            _ => &mut counts.data_walk_cycles,
+        }) += now - access.now_cycles;
+        now
     }
 
     /// Loads the page table entries that lead to a page, one after the other.

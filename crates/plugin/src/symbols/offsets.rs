@@ -17,8 +17,8 @@ macro_rules! offsets {
             }
         }
 
-        /// The members whose offsets are used, as `STRUCT.MEMBER`. What a kernel does not have is
-        /// left out.
+        /// The members whose offsets are used, as `STRUCT.MEMBER`, or `sizeof STRUCT` or `enum ENUM.VALUE` for
+        /// sizes and numbers. What a kernel does not have is left out.
         pub fn wanted_members() -> impl Iterator<Item = &'static str> {
             [$($name),*].into_iter()
         }
@@ -36,6 +36,8 @@ offsets! {
     state = "task_struct.__state";
     /// Of whether it is queued to run.
     on_rq = "task_struct.on_rq";
+    /// Of the pointer to the kernel's stack.
+    stack = "task_struct.stack";
     /// Of the operations of an area of user memory, a pointer; null without a file.
     vm_ops = "vm_area_struct.vm_ops";
     /// Of the flags of such an area.
@@ -62,20 +64,50 @@ offsets! {
     irq_work_count = "irq_cpustat_t.apic_irq_work_irqs";
     /// Of the counts of softirqs, by number, 32 bits each.
     softirq_counts = "kernel_stat.softirqs";
+    /// Size of the description of a page.
+    page_bytes = "sizeof page";
+    /// Of a page's flags.
+    page_flags = "page.flags";
+    /// Of the pointer from a page to the first one that it is joined with; bit 0 says that it is.
+    compound_head = "page.compound_head";
+    /// Of the pointer to what a page of user memory belongs to.
+    mapping = "page.mapping";
+    /// Of the type of a page that is none of user memory.
+    page_type = "page.page_type";
+    /// Number of the flag of pages of slabs.
+    slab_bit = "enum pageflags.PG_slab";
+    /// Number of the flag of pages that were reserved at boot.
+    reserved_bit = "enum pageflags.PG_reserved";
+    /// Of the pointer from a slab's page to its cache.
+    slab_cache = "slab.slab_cache";
+    /// Of the size of a cache's objects, 32 bits.
+    cache_size = "kmem_cache.size";
+    /// Of the number of caches that share a cache, 32 bits.
+    cache_users = "kmem_cache.refcount";
+    /// Of a cache's name, a pointer.
+    cache_name = "kmem_cache.name";
+    /// Of the pointer from the pages of a file to the file.
+    mapping_host = "address_space.host";
+    /// Of the pointer to a file's file system.
+    inode_super = "inode.i_sb";
+    /// Of the pointer to the sort of a file system.
+    super_type = "super_block.s_type";
+    /// Of its name, a pointer.
+    file_system_name = "file_system_type.name";
 }
 
 impl Offsets {
     /// The largest offset that is believed.
     const MAX: u64 = 1 << 20;
 
-    /// Reads lines `STRUCT.MEMBER OFFSET`, decimal. Other members are passed over.
+    /// Reads lines `STRUCT.MEMBER OFFSET`, decimal, and the like. Other members are passed over.
     ///
     /// # Errors
     /// The first line that is not of that form.
     pub fn parse(text: &str) -> Result<Offsets, String> {
         let mut offsets = Offsets::default();
         for (number, line) in text.lines().enumerate() {
-            let offset = line.split_once(' ').and_then(|(name, offset)| {
+            let offset = line.rsplit_once(' ').and_then(|(name, offset)| {
                 Some((name, offset.trim().parse().ok().filter(|offset| *offset < Offsets::MAX)?))
             });
             let Some((name, offset)) = offset else {

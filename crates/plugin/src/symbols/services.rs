@@ -12,12 +12,16 @@ pub enum FaultStep {
     Handle,
     /// It is about a page of a file, or of shared memory; vm_fault in rdi.
     FilePage,
+    /// It has found its page, and reads pages after it ahead, for which it does not wait.
+    ReadAhead,
+    /// It reads pages: its own, unless it reads ahead.
+    Read,
     /// It is of this kind, or of a more specific one.
     Is(FaultKind),
 }
 
 /// Functions at whose first instruction something is known.
-const POINTS: [(&str, Action); 20] = [
+const POINTS: [(&str, Action); 21] = [
     ("__schedule", Action::Schedule),
     ("try_to_wake_up", Action::WakeUp),
     ("handle_mm_fault", Action::Fault(FaultStep::Handle)),
@@ -33,7 +37,9 @@ const POINTS: [(&str, Action); 20] = [
     ("wp_page_copy", Action::Fault(FaultStep::Is(FaultKind::CopyOnWrite))),
     // The page cache lacks the page.
     ("page_cache_sync_ra", Action::Fault(FaultStep::Is(FaultKind::File))),
-    ("page_cache_ra_order", Action::Fault(FaultStep::Is(FaultKind::File))),
+    ("page_cache_ra_order", Action::Fault(FaultStep::Read)),
+    // It has the page, which says that the next ones are to be read.
+    ("page_cache_async_ra", Action::Fault(FaultStep::ReadAhead)),
     ("filemap_read_folio", Action::Fault(FaultStep::Is(FaultKind::File))),
     ("do_swap_page", Action::Fault(FaultStep::Is(FaultKind::Swap))),
     ("__bad_area_nosemaphore", Action::Fault(FaultStep::Is(FaultKind::BadAddress))),

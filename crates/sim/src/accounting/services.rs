@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use attribution::KernelContext;
 use simrecord::counters::{Counts, TIME};
 use simrecord::parsed::ParsedServices;
-use simrecord::record::{LockCounts, ProfileSlot, ServiceTime};
+use simrecord::record::{
+    LockCounts, ProfileSlot, ServiceMisses, ServiceTime, SharedMisses, StructureKind,
+};
 
 use super::{RegionUse, add, context_of};
 use crate::Result;
@@ -25,6 +27,12 @@ pub struct ServicesUse {
     pub functions: BTreeMap<u32, u64>,
     /// What all CPUs together did over time: by start, then by mode.
     pub profile: Vec<ProfileSlot>,
+    /// Misses, if they were requested.
+    pub misses: Vec<ServiceMisses>,
+    /// Misses of lines that other CPUs had written, likewise.
+    pub shared: Vec<SharedMisses>,
+    /// Names of structures, and how many caches of the kernel share each.
+    pub structures: BTreeMap<(StructureKind, u64), (String, u32)>,
 }
 
 /// A service.
@@ -113,7 +121,8 @@ pub(super) fn services(
     }
     let mut places = BTreeMap::new();
     for place in &parsed.locks {
-        places.insert((place.region, place.kind, place.return_to), *place);
+        let lock = (place.structure, place.place, place.offset);
+        places.insert((place.region, place.kind, place.return_to, lock), *place);
     }
     for ((region, ..), place) in places {
         services.entry(region).or_default().locks.push(place);
@@ -127,12 +136,30 @@ pub(super) fn services(
         }
         profile.push(*slot);
     }
+    let mut misses = BTreeMap::new();
+    for one in &parsed.misses {
+        let of = (one.what, one.cache, one.code, one.class, one.structure, one.key);
+        misses.insert((one.region, of), *one);
+    }
+    for ((region, _), one) in misses {
+        services.entry(region).or_default().misses.push(one);
+    }
+    let mut shared = BTreeMap::new();
+    for one in &parsed.shared {
+        let of = (one.address, one.pc, one.code, one.structure, one.place, one.offset);
+        shared.insert((one.region, of), *one);
+    }
+    for ((region, _), one) in shared {
+        services.entry(region).or_default().shared.push(one);
+    }
+    let structures: BTreeMap<_, _> = parsed.structures.iter().cloned().collect();
     let functions = parsed.functions.iter().map(|one| (one.number, one.address));
     let functions: BTreeMap<u32, u64> = functions.collect();
     for totals in &parsed.totals {
         let used = services.entry(totals.region).or_default();
         used.handled_faults = totals.handled_faults;
         used.functions.clone_from(&functions);
+        used.structures.clone_from(&structures);
         if totals.broken > 0 {
             broken.push(format!(
                 "services: {} rows without room or sums that are wrong",

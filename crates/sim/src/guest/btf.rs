@@ -35,6 +35,28 @@ const SUGGESTION_DEPTH_MAX: usize = 8;
 /// Maximum number of parameters of a function.
 const PARAMETERS_MAX: usize = 64;
 const PARAMETER_BYTES: usize = 8;
+/// Types that are one thing to those who look for the member at an offset.
+const WHOLE_TYPES: [&str; 17] = [
+    "spinlock",
+    "raw_spinlock",
+    "rwlock_t",
+    "mutex",
+    "rw_semaphore",
+    "percpu_rw_semaphore",
+    "semaphore",
+    "seqcount",
+    "lockref",
+    "list_head",
+    "hlist_node",
+    "hlist_head",
+    "rb_node",
+    "atomic_t",
+    "atomic64_t",
+    "refcount_struct",
+    "percpu_counter",
+];
+/// Size of a value of an enumeration of up to 32 bits.
+const ENUMERATOR_BYTES: usize = 8;
 
 /// Types of a kernel.
 #[derive(Clone, Debug)]
@@ -204,6 +226,91 @@ impl Btf {
         let size_bytes = (u64::from(first) + u64::from(bits)).div_ceil(8);
         let bit_field = Some((first, bits));
         Ok(Member { offset_bytes: offset_bits / 8, size_bytes, bit_field })
+    }
+
+    /// Returns the size of a struct, bytes.
+    ///
+    /// # Errors
+    /// When there is no such type.
+    pub fn size_of(&self, name: &str) -> Result<u64> {
+        self.size(self.named(name)?)
+    }
+
+    /// Returns the number of a value of an enumeration of up to 32 bits; none if it does not exist.
+    #[must_use]
+    pub fn enumerator(&self, name: &str, value: &str) -> Option<u64> {
+        let types = &self.bytes[..self.sections.types_end];
+        let heads = (1..=self.types.len() as u32).filter_map(|id| self.head(id));
+        let is_it = |head: &TypeHead| {
+            head.kind == Kind::Enum && head.rest_bytes == head.count * ENUMERATOR_BYTES
+        };
+        for head in heads.filter(is_it).filter(|head| self.string(head.name) == Some(name)) {
+            for index in 0..head.count {
+                let at = head.rest + index * ENUMERATOR_BYTES;
+                if read_u32(types, at).and_then(|text| self.string(text)) == Some(value) {
+                    return read_u32(types, at + 4).map(u64::from);
+                }
+            }
+        }
+        None
+    }
+
+    /// Returns the path of the innermost named member of a struct at an offset, and how far in it the
+    /// offset lies, bytes; of a union the first one. Locks, lists and counters are not looked into.
+    #[must_use]
+    pub fn member_at(&self, name: &str, offset_bytes: u64) -> Option<(String, u64)> {
+        let mut type_id = self.named(name).ok()?;
+        let (mut path, mut left) = (String::new(), offset_bytes);
+        for _ in 0..DEPTH_MAX {
+            if self.is_whole(type_id) {
+                break;
+            }
+            let Some((member, inner, distance)) = self.member_around(type_id, left) else { break };
+            if !member.is_empty() {
+                if !path.is_empty() {
+                    path.push('.');
+                }
+                path.push_str(&member);
+            }
+            (type_id, left) = (inner, distance);
+        }
+        (!path.is_empty()).then_some((path, left))
+    }
+
+    /// Whether a type is one whose members nobody asks for, by its name or that of a typedef of it.
+    fn is_whole(&self, mut id: u32) -> bool {
+        for _ in 0..CHAIN_MAX {
+            let Some(head) = self.head(id) else { return false };
+            if self.string(head.name).is_some_and(|name| WHOLE_TYPES.contains(&name)) {
+                return true;
+            }
+            match head.kind {
+                Kind::Typedef | Kind::Wrapper => id = head.size_or_type,
+                _ => return false,
+            }
+        }
+        false
+    }
+
+    /// The member of a struct around an offset: its name, which may be empty, its type, and how far in it.
+    fn member_around(&self, id: u32, offset_bytes: u64) -> Option<(String, u32, u64)> {
+        let head = self.resolve(id).ok()?;
+        if !matches!(head.kind, Kind::Struct | Kind::Union) {
+            return None;
+        }
+        let types = &self.bytes[..self.sections.types_end];
+        for index in 0..head.count {
+            let at = head.rest + index * MEMBER_BYTES;
+            let word = |n: usize| read_u32(types, at + 4 * n);
+            let (name, type_id, place) = (word(0)?, word(1)?, word(2)?);
+            let bits = if head.has_bit_sizes { place & 0xff_ffff } else { place };
+            let start = u64::from(bits) / 8;
+            let Ok(size) = self.size(type_id) else { continue };
+            if (start..start.saturating_add(size)).contains(&offset_bytes) {
+                return Some((self.string(name)?.to_owned(), type_id, offset_bytes - start));
+            }
+        }
+        None
     }
 
     fn named(&self, name: &str) -> Result<u32> {
@@ -553,6 +660,7 @@ pub(crate) mod tests {
     pub(crate) const ARRAY: u32 = 3;
     pub(crate) const STRUCT: u32 = 4;
     const UNION: u32 = 5;
+    const ENUM: u32 = 6;
     const TYPEDEF: u32 = 8;
     const CONST: u32 = 10;
     const FUNCTION: u32 = 12;
@@ -611,6 +719,17 @@ pub(crate) mod tests {
             }
         }
 
+        /// An enumeration: names and numbers.
+        fn enumeration(&mut self, name: &str, values: &[(&str, u32)]) {
+            let mut words = vec![self.name(name), ENUM << 24 | values.len() as u32, 4];
+            for (value, number) in values {
+                words.extend([self.name(value), *number]);
+            }
+            for word in words {
+                self.types.extend(word.to_le_bytes());
+            }
+        }
+
         pub(crate) fn finish(self) -> Vec<u8> {
             let mut bytes = vec![0x9f, 0xeb, 1, 0];
             let (types, strings) = (self.types.len() as u32, self.strings.len() as u32);
@@ -633,6 +752,36 @@ pub(crate) mod tests {
         maker.aggregate(STRUCT, "outer", 64, &[("p", 2, 0), ("in", 7, 64)]); // 8
         maker.aggregate(STRUCT, "flags", 4, &[("x", 1, 0), ("y", 1, 3 << 24 | 37)]); // 9
         maker.finish()
+    }
+
+    #[test]
+    fn members_are_found_by_offset_and_locks_are_whole() {
+        let mut maker = Maker::new();
+        maker.add(INT, "int", 4, &[32]); // 1
+        maker.aggregate(STRUCT, "spinlock", 4, &[("value", 1, 0)]); // 2
+        maker.add(TYPEDEF, "spinlock_t", 2, &[]); // 3
+        maker.aggregate(STRUCT, "queue", 12, &[("length", 1, 0), ("lock", 3, 64)]); // 4
+        maker.aggregate(STRUCT, "device", 24, &[("id", 1, 0), ("", 4, 32), ("q", 4, 96)]); // 5
+        let btf = Btf::parse(maker.finish()).unwrap();
+        let at = |offset| btf.member_at("device", offset);
+        assert_eq!(at(0), Some(("id".to_owned(), 0)));
+        assert_eq!(at(12), Some(("q.length".to_owned(), 0)));
+        assert_eq!(at(20), Some(("q.lock".to_owned(), 0)));
+        assert_eq!(at(22), Some(("q.lock".to_owned(), 2)));
+        // A member of an unnamed structure is one of the outer.
+        assert_eq!(at(4), Some(("length".to_owned(), 0)));
+        assert_eq!((at(24), btf.member_at("none", 0)), (None, None));
+        assert_eq!(btf.size_of("device").unwrap(), 24);
+    }
+
+    #[test]
+    fn values_of_enumerations_are_found() {
+        let mut maker = Maker::new();
+        maker.enumeration("pageflags", &[("PG_locked", 0), ("PG_slab", 9)]);
+        let btf = Btf::parse(maker.finish()).unwrap();
+        assert_eq!(btf.enumerator("pageflags", "PG_slab"), Some(9));
+        assert_eq!(btf.enumerator("pageflags", "PG_other"), None);
+        assert_eq!(btf.enumerator("other", "PG_slab"), None);
     }
 
     #[test]

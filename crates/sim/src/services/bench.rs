@@ -8,6 +8,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::convert::sample_of;
 use crate::boot::GuestExit;
+use crate::btf::Btf;
 use crate::guest_run::{Expected, GuestRun, MachinePhase, bench_error};
 use crate::machine::Timing;
 use crate::watch::Detail;
@@ -28,8 +29,10 @@ pub struct SimServicesSettings {
     pub guest: GuestRun,
     /// What runs in it.
     pub work: Work,
-    /// Symbols of its kernel, for the names of system calls.
+    /// Symbols of its kernel, for the names of system calls, functions and variables.
     pub symbols: Option<Symbols>,
+    /// Types of its kernel, for the names of members.
+    pub btf: Option<Btf>,
     /// What is true of this host or this moment only.
     pub on_host: Map<String, Json>,
     /// The name of the machine, for progress.
@@ -127,7 +130,10 @@ impl SimServices {
         guest.progress.done(&self.settings.label);
         let Some(outcome) = ran.map_err(bench_error)? else { return Ok(None) };
         if let Some(failure) = outcome.failure() {
-            return Err(BenchError::Failed(failure));
+            return Err(match outcome.reached_limit() {
+                true => BenchError::TimeLimit(failure),
+                false => BenchError::Failed(failure),
+            });
         }
         let Outcome { exit, accounting, .. } = outcome;
         let window = exit.faults.map(|faults| {
@@ -161,9 +167,15 @@ impl SimServices {
         let Some((window, exit, account)) = ran else { return Ok(None) };
         self.notices.clone_from(&account.notices);
         let wall_ns = u64::try_from(exit.wall.as_nanos()).unwrap_or(u64::MAX);
-        let symbols = settings.symbols.as_ref();
-        let locks = settings.guest.watch.locks;
-        let sample = sample_of(&account, window.as_ref(), symbols, self.clock_hz(), locks);
+        let kernel = (settings.symbols.as_ref(), settings.btf.as_ref());
+        let watch = &settings.guest.watch;
+        let mut sample = sample_of(&account, window.as_ref(), kernel, self.clock_hz(), watch.locks);
+        if let Ok(sample) = &mut sample
+            && let Some(misses) = &mut sample.misses
+            && let Some(model) = &watch.model
+        {
+            misses.line_bytes = model.model.l1d.cache.line_bytes;
+        }
         self.settings.on_host.insert("command".to_owned(), json!({ "wall_ns": wall_ns }));
         let sample = sample.map_err(BenchError::Failed)?;
         Ok(Some((sample, account)))

@@ -14,7 +14,9 @@ use simrecord::counters::{COUNTERS, TIME, name};
 use simrecord::record::LockCounts;
 use stats::Distribution;
 
+use super::{misses, page_walks};
 use crate::accounting::{ServiceUse, ServicesUse};
+use crate::btf::Btf;
 use crate::contexts::context_of;
 use crate::{Accounting, Symbols};
 
@@ -30,7 +32,7 @@ const WRITE: u32 = 1;
 pub(super) fn sample_of(
     account: &Accounting,
     window: Option<&ServicesItem>,
-    symbols: Option<&Symbols>,
+    (symbols, btf): (Option<&Symbols>, Option<&Btf>),
     clock_hz: u64,
     has_locks: bool,
 ) -> Result<ServicesSample, String> {
@@ -39,13 +41,15 @@ pub(super) fn sample_of(
     }
     let region = account.regions.first().ok_or("the guest opened no region of interest")?;
     let used = account.services.get(&1).ok_or("the record has no services")?;
-    let names = Names { account, used, symbols };
+    let names = Names { account, used, symbols, btf };
     let counted: Vec<usize> =
         (0..COUNTERS).filter(|&at| at != TIME && account.counts(at)).collect();
     let mut services: Vec<ServiceStats> =
         used.services.iter().map(|service| stats(service, &names, &counted)).collect();
     services.sort_by(|one, other| (one.class, &one.name).cmp(&(other.class, &other.name)));
-    let merged = merge(services);
+    let mut merged = merge(services);
+    let counters = counted.iter().filter_map(|&at| name(at)).map(str::to_owned).collect();
+    page_walks::separate(&mut merged, &counters);
     let window_ticks: u64 = region.cpus.iter().map(|cpu| cpu.used[TIME]).sum();
     let first = region.cpus.first().map_or(0, |cpu| cpu.used[TIME]);
     let mut sample = ServicesSample {
@@ -53,11 +57,12 @@ pub(super) fn sample_of(
         window_ns: (u128::from(first) * 1_000_000_000 / u128::from(clock_hz)) as u64,
         cpus: account.cpus,
         ticks_hz: clock_hz,
-        counters: counted.iter().filter_map(|&at| name(at)).map(str::to_owned).collect(),
+        counters,
         services: merged,
         waits: waits(used, &names),
         profile: profile(used),
         locks: has_locks.then(|| locks(used, &names)),
+        misses: misses::sample(used, &names),
         ..ServicesSample::default()
     };
     if let Some(window) = window {
@@ -94,14 +99,16 @@ fn profile(used: &ServicesUse) -> Vec<ProfileSlot> {
 }
 
 /// What names need.
-struct Names<'a> {
-    account: &'a Accounting,
-    used: &'a ServicesUse,
-    symbols: Option<&'a Symbols>,
+pub(super) struct Names<'a> {
+    pub(super) account: &'a Accounting,
+    pub(super) used: &'a ServicesUse,
+    pub(super) symbols: Option<&'a Symbols>,
+    pub(super) btf: Option<&'a Btf>,
 }
 
 impl Names<'_> {
-    fn of(&self, service: KernelContext) -> (Class, String) {
+    /// The class of a service and its name.
+    pub(super) fn of(&self, service: KernelContext) -> (Class, String) {
         if let KernelContext::Fault(kind) = service {
             return (Class::Fault, kind.label().to_owned());
         }
@@ -168,6 +175,7 @@ fn stats(service: &ServiceUse, names: &Names<'_>, counted: &[usize]) -> ServiceS
         class,
         name,
         self_ticks: Some(service.self_counts[TIME]),
+        page_walk_ticks: None,
         requests: has_requests.then_some(service.requests),
         times: has_requests.then_some(times),
         counters: counted.iter().map(|&at| service.self_counts[at]).collect(),
@@ -238,22 +246,13 @@ fn locks(used: &ServicesUse, names: &Names<'_>) -> Vec<LockStats> {
         Some((symbol, offset)) => format!("{}+{offset:#x}", symbol.name),
         None => format!("{address:#x}"),
     };
-    let lock = |address: u64| {
-        let (symbol, offset) = names.symbols?.at(address).filter(|_| address != 0)?;
-        // What is in the heap is far beyond the last symbol.
-        match offset {
-            0 => Some(symbol.name.clone()),
-            1..4096 => Some(format!("{}+{offset:#x}", symbol.name)),
-            _ => None,
-        }
-    };
     let stats = |one: &LockCounts| {
         let kind = LockKind::of_number(one.kind)?;
         let is_shared = matches!(kind, LockKind::SpinRead | LockKind::SemaphoreRead);
         Some(LockStats {
             kind: kind.label().to_owned(),
             place: place(one.return_to),
-            lock: lock(one.lock),
+            lock: names.structure(one.structure, one.place, Some(one.offset)).1,
             acquires: one.acquires,
             contended: one.contended,
             waited_ticks: one.waited,

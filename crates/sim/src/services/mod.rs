@@ -2,5 +2,8 @@
 
 mod bench;
 mod convert;
+mod misses;
+mod page_walks;
+mod structures;
 
 pub use bench::{SimServices, SimServicesSettings, Work};

@@ -175,9 +175,18 @@ fn wanted_lines<'a>(symbols: &Symbols, wanted: impl Iterator<Item = &'a str>) ->
 fn offset_list(facts: &GuestFacts) -> String {
     let Some(btf) = &facts.btf else { return String::new() };
     let line = |member: &str| {
-        let (of, path) = member.split_once('.')?;
-        let offset = btf.offset_of(of, path).ok()?;
-        Some(format!("{member} {offset}\n"))
+        let number = match member.split_once(' ') {
+            Some(("sizeof", name)) => btf.size_of(name).ok()?,
+            Some((_, value)) => {
+                let (of, value) = value.split_once('.')?;
+                btf.enumerator(of, value)?
+            }
+            None => {
+                let (of, path) = member.split_once('.')?;
+                btf.offset_of(of, path).ok()?
+            }
+        };
+        Some(format!("{member} {number}\n"))
     };
     plugin::symbols::wanted_members().filter_map(line).collect()
 }

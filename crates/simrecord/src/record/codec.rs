@@ -4,8 +4,9 @@ use super::{
     AccessStream, AnnotationRow, BYTES, CACHES, CPUS_MAX, Check, ContextRow, Counters, CountersOf,
     Detail, End, FORMAT_VERSION, Group, Header, IrqName, KernelCount, LockCounts, MAGIC, Marker,
     MissCount, MissCurvePoint, MissKind, Notice, ProfileSlot, Record, RecordError, Region, Roi,
-    SampledPart, ServiceBucket, ServiceRow, ServiceTime, ServiceTotals, ServiceWait, ShadowCaches,
-    Span, SyscallFunction, Task, Transition, Value, Values, ValuesKind,
+    SampledPart, ServiceBucket, ServiceMissKind, ServiceMisses, ServiceRow, ServiceTime,
+    ServiceTotals, ServiceWait, ShadowCaches, SharedMisses, Span, StructureKind, StructureName,
+    SyscallFunction, Task, Transition, Value, Values, ValuesKind,
 };
 use crate::counters::COUNTERS;
 
@@ -75,6 +76,9 @@ impl Record {
             Record::LockPlace(record) => of(record),
             Record::ProfileSlot(record) => of(record),
             Record::SampledPart(record) => of(record),
+            Record::ServiceMisses(record) => of(record),
+            Record::SharedMisses(record) => of(record),
+            Record::StructureName(record) => of(record),
         }
     }
 
@@ -124,6 +128,9 @@ impl Record {
             LockCounts::KIND => Record::LockPlace(of(cpu, words)?),
             ProfileSlot::KIND => Record::ProfileSlot(of(cpu, words)?),
             SampledPart::KIND => Record::SampledPart(of(cpu, words)?),
+            ServiceMisses::KIND => Record::ServiceMisses(of(cpu, words)?),
+            SharedMisses::KIND => Record::SharedMisses(of(cpu, words)?),
+            StructureName::KIND => Record::StructureName(of(cpu, words)?),
             _ => return Err(RecordError::Kind(kind)),
         })
     }
@@ -682,14 +689,94 @@ impl Encoding for LockCounts {
     const KIND: u32 = 25;
 
     fn to_words(&self) -> (u32, Words) {
-        let LockCounts { region, kind, return_to, lock, acquires, contended, waited, held } = *self;
-        (0, [pair(kind, region), return_to, lock, acquires, contended, waited, held])
+        let LockCounts { region, return_to, place, acquires, contended, waited, held, .. } = *self;
+        let offset = self.offset.min(0xffff);
+        let head = pair(offset << 16 | (self.structure as u32) << 8 | self.kind & 0xff, region);
+        (0, [head, return_to, place, acquires, contended, waited, held])
     }
 
     fn from_words(_: u32, words: &Words) -> Option<LockCounts> {
-        let [head, return_to, lock, acquires, contended, waited, held] = *words;
-        let (kind, region) = ((head >> 32) as u32, head as u32);
+        let [head, return_to, place, acquires, contended, waited, held] = *words;
+        let (kind, region) = ((head >> 32 & 0xff) as u32, head as u32);
         attribution::LockKind::of_number(kind)?;
-        Some(LockCounts { region, kind, return_to, lock, acquires, contended, waited, held })
+        Some(LockCounts {
+            region,
+            kind,
+            return_to,
+            structure: StructureKind::of_number(head >> 40 & 0xff)?,
+            place,
+            offset: (head >> 48) as u32,
+            acquires,
+            contended,
+            waited,
+            held,
+        })
+    }
+}
+
+impl Encoding for ServiceMisses {
+    const KIND: u32 = 26;
+
+    fn to_words(&self) -> (u32, Words) {
+        let ServiceMisses { region, cache, what, class, code, structure, key, count, cycles } =
+            *self;
+        let kinds = pair(structure as u32, (what as u32) << 16 | class & 0xffff);
+        (0, [pair(cache, region), kinds, code, key, count, cycles, 0])
+    }
+
+    fn from_words(_: u32, words: &Words) -> Option<ServiceMisses> {
+        let [head, kinds, code, key, count, cycles, _] = *words;
+        Some(ServiceMisses {
+            region: head as u32,
+            cache: Some((head >> 32) as u32).filter(|cache| (*cache as usize) < CACHES)?,
+            what: ServiceMissKind::of_number(kinds >> 16 & 0xffff)?,
+            class: (kinds & 0xffff) as u32,
+            code,
+            structure: StructureKind::of_number(kinds >> 32)?,
+            key,
+            count,
+            cycles,
+        })
+    }
+}
+
+impl Encoding for SharedMisses {
+    const KIND: u32 = 27;
+
+    fn to_words(&self) -> (u32, Words) {
+        let SharedMisses { region, structure, place, offset, address, code, pc, cpus, .. } = *self;
+        let head = pair((structure as u32) << 16 | cpus & 0xffff, region);
+        let counts = pair(self.true_sharing, self.false_sharing);
+        (0, [head, place, address, code, pc, counts, offset.into()])
+    }
+
+    fn from_words(_: u32, words: &Words) -> Option<SharedMisses> {
+        let [head, place, address, code, pc, counts, offset] = *words;
+        Some(SharedMisses {
+            region: head as u32,
+            structure: StructureKind::of_number(head >> 48)?,
+            place,
+            offset: small(offset)?,
+            address,
+            code,
+            pc,
+            cpus: (head >> 32 & 0xffff) as u32,
+            true_sharing: (counts >> 32) as u32,
+            false_sharing: counts as u32,
+        })
+    }
+}
+
+impl Encoding for StructureName {
+    const KIND: u32 = 28;
+
+    fn to_words(&self) -> (u32, Words) {
+        let [a, b, c, d] = words_of(&self.name);
+        (0, [self.kind as u64, self.place, a, b, c, d, self.shared_by.into()])
+    }
+
+    fn from_words(_: u32, words: &Words) -> Option<StructureName> {
+        let (kind, shared_by) = (StructureKind::of_number(words[0])?, small(words[6])?);
+        Some(StructureName { kind, place: words[1], shared_by, name: text_of(&words[2..6]) })
     }
 }

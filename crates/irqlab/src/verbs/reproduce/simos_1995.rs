@@ -309,6 +309,7 @@ fn measure(
         guest,
         work: Work::Workload(Box::new(workload.clone())),
         symbols: prepared.facts.symbols.clone(),
+        btf: prepared.facts.btf.clone(),
         on_host: Map::new(),
         label: item.label(),
     });
@@ -323,7 +324,8 @@ fn measure(
         cpus: item.cpus,
         role: item.role,
         costs,
-        sample,
+        // The paper's modes and services contain them; its machine's were services of the kernel themselves.
+        sample: sample.with_page_walks_in_services(),
         misses: classified(&account),
     };
     let mut warnings = report.warnings;

@@ -105,7 +105,9 @@ pub fn run(cache: Cache, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
                 all.sources.extend(verified.sources);
                 all.costs.extend(verified.costs);
             }
-            Err(BenchError::Failed(reason)) => bail!("{label}: {reason}"),
+            Err(BenchError::Failed(reason) | BenchError::TimeLimit(reason)) => {
+                bail!("{label}: {reason}")
+            }
             Err(
                 BenchError::Unavailable { reason, remedy }
                 | BenchError::NothingMeasurable { reason, remedy },

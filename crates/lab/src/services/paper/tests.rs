@@ -38,6 +38,7 @@ fn service(class: Class, name: &str, instructions: u64, fetch: u64, data: u64) -
         class,
         name: name.to_owned(),
         self_ticks: Some(cycles),
+        page_walk_ticks: None,
         requests: has_requests.then_some(10),
         times: has_requests.then(|| Times {
             latency,
@@ -310,4 +311,22 @@ fn published_figures_are_judged_alike() {
         of("the kernel's share of the time that is not idle grows on eight CPUs"),
         ["fails"]
     );
+}
+
+/// Moved out and in again, as a simulated machine's are.
+#[test]
+fn page_walks_can_be_part_of_their_services() {
+    let whole = run("r4400-1994", 1000, 0, 1).sample;
+    let mut apart = whole.clone();
+    let at = ["cycles", "fetch_stall_cycles", "data_stall_cycles"]
+        .map(|name| apart.counter(name).expect("a counter of the model"));
+    let mut walks = service(Class::PageWalk, "of the kernel", 0, 0, 0);
+    for (at, ticks) in at.into_iter().zip([7, 3, 4]) {
+        apart.services[1].counters[at] -= ticks;
+        walks.counters[at] += ticks;
+    }
+    apart.services[1].self_ticks = apart.services[1].self_ticks.map(|ticks| ticks - 7);
+    apart.services[1].page_walk_ticks = Some([3, 4]);
+    apart.services.push(ServiceStats { self_ticks: Some(7), ..walks });
+    assert!(apart.with_page_walks_in_services() == whole);
 }

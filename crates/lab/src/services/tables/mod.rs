@@ -4,6 +4,7 @@ mod absent;
 mod agreement;
 mod histograms;
 mod locks;
+mod misses;
 mod modes;
 mod profile;
 mod services;
@@ -13,6 +14,7 @@ pub(super) use absent::absent;
 pub(super) use agreement::agreement;
 pub(super) use histograms::histograms;
 pub(super) use locks::locks;
+pub(super) use misses::misses;
 pub(super) use modes::modes;
 pub(super) use profile::profile;
 pub(super) use services::services;
@@ -32,7 +34,7 @@ pub(super) const PIPELINE_STALL: &str = "pipeline_stall_cycles";
 /// The columns that name a service.
 fn key_columns() -> [Column; 2] {
     let class = "What sort of service: syscall, fault, exception, interrupt, irq, softirq, scheduler, \
-                 kernel thread, other; user and idle complete the sum.";
+                 kernel thread, other; user, page walk and idle complete the sum.";
     [
         Column::new("class", Kind::Text, class).priority(98).key(),
         Column::new("service", Kind::Text, "The service, as the kernel spells it.")
@@ -90,6 +92,9 @@ pub(super) mod tests {
     use stats::Distribution;
 
     use super::*;
+    use crate::services::misses::{
+        DataMisses, MissPart, MissRow, MissSample, MissWait, ServiceName, SharedLine,
+    };
     use crate::services::sample::{Agreement, Times, WaitStats};
 
     /// Two system calls, user mode and idle on one CPU of 1 GHz for 1,000 ticks.
@@ -104,6 +109,7 @@ pub(super) mod tests {
             class,
             name: name.to_owned(),
             self_ticks: Some(ticks),
+            page_walk_ticks: None,
             requests: None,
             times: None,
             counters: counters.to_vec(),
@@ -148,6 +154,80 @@ pub(super) mod tests {
         }
     }
 
+    /// What `read` of [`sample`] missed.
+    fn missed() -> MissSample {
+        let service = || ServiceName { class: Class::Syscall, name: "read".to_owned() };
+        let part = |by: &str, count| MissPart {
+            service: service(),
+            cache: "L1D".to_owned(),
+            by: by.to_owned(),
+            count,
+        };
+        let wait = |level: &str, count, wait_ticks| MissWait {
+            service: service(),
+            is_fetch: false,
+            level: level.to_owned(),
+            count,
+            wait_ticks,
+        };
+        let classes = [4, 1, 0, 0, 2, 0, 0];
+        let row = MissRow {
+            service: service(),
+            cache: "L1D".to_owned(),
+            classes,
+            capacity: 1,
+            conflict: 0,
+        };
+        let data = DataMisses {
+            service: service(),
+            cache: "L1D".to_owned(),
+            kind: "slab".to_owned(),
+            structure: Some("filp".to_owned()),
+            classes,
+        };
+        let line = |address, false_sharing| SharedLine {
+            service: service(),
+            kind: "slab".to_owned(),
+            structure: Some("file.f_pos".to_owned()),
+            address,
+            function: "vfs_read".to_owned(),
+            cpus: 0b11,
+            true_sharing: 0,
+            false_sharing,
+        };
+        MissSample {
+            rows: vec![row],
+            evictors: vec![part("user", 1)],
+            functions: (0..30).map(|place| part(&format!("f{place}"), 100 - place)).collect(),
+            data: vec![data],
+            waits: vec![wait("L2", 4, 60), wait("memory", 3, 140)],
+            shared: vec![line(0x1000, 2), line(0x2000, 7), line(0x1008, 1)],
+            line_bytes: 64,
+        }
+    }
+
+    #[test]
+    fn stalls_are_divided_by_level_and_the_most_shared_line_comes_first() {
+        let tables = misses(&sample(), &missed());
+        let find = |name: &str| tables.iter().find(|table| table.name == name).unwrap();
+        let numbers = |name: &str, column: &str| -> Vec<Option<f64>> {
+            let table = find(name);
+            let cell = |row: &Vec<Value>| table.get(row, column).and_then(Value::number);
+            table.rows().iter().map(cell).collect()
+        };
+        // 110 cycles of data stalls of `read`; user mode's 100 have no misses.
+        let of_read = find("miss_stalls").rows().iter().filter(|row| row[1] == "read".into());
+        let stalls: Vec<f64> = of_read.filter_map(|row| row[6].number()).collect();
+        assert_eq!(stalls.iter().sum::<f64>(), 160.0);
+        assert!(stalls.contains(&33.0) && stalls.contains(&77.0), "{stalls:?}");
+        assert_eq!(numbers("shared_lines", "line"), [Some(1.0), Some(2.0), Some(2.0)]);
+        assert_eq!(numbers("shared_lines", "miss_count"), [Some(7.0), Some(2.0), Some(1.0)]);
+        let functions = numbers("miss_functions", "miss_count");
+        let sum: f64 = functions.iter().flatten().sum();
+        assert_eq!((functions.len(), sum), (21, 2565.0));
+        assert_eq!(numbers("misses", "per_kilo_instruction_ratio"), [Some(70.0)]);
+    }
+
     #[test]
     fn display_hints_are_about_columns_that_exist() {
         let sample = sample();
@@ -167,7 +247,10 @@ pub(super) mod tests {
             agreement(&sample),
             histograms(&sample),
             locks(&sample, &[lock]),
-        ] {
+        ]
+        .into_iter()
+        .chain(misses(&sample, &missed()))
+        {
             assert_eq!(table.check_display(), Ok(()), "{}", table.name);
             assert!(!table.rows().is_empty(), "{}", table.name);
         }

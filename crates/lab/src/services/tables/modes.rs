@@ -9,9 +9,10 @@ use super::{CYCLES, DATA_STALL, FETCH_STALL, INSTRUCTIONS, PIPELINE_STALL, is_ke
 type Belongs = fn(&ServiceStats) -> bool;
 
 /// The modes.
-const MODES: [(&str, Belongs); 3] = [
+const MODES: [(&str, Belongs); 4] = [
     ("user", |service| service.class == Class::User),
     ("kernel", is_kernel),
+    ("page walk", |service| service.class == Class::PageWalk),
     ("idle", |service| service.class == Class::Idle),
 ];
 
@@ -19,7 +20,7 @@ fn columns() -> Vec<Column> {
     let real = |name: &str, doc: &str| Column::new(name, Kind::Real, doc);
     let uint = |name: &str, doc: &str| Column::new(name, Kind::Uint, doc).detail();
     vec![
-        Column::new("mode", Kind::Text, "user, kernel or idle.").priority(100).key(),
+        Column::new("mode", Kind::Text, "user, kernel, page walk (by the hardware, for any of them) or idle.").priority(100).key(),
         real("time_ratio", "Share of the time of all CPUs.").title("% time").priority(99),
         real("self_total_ns", "Time, sum over the CPUs.").title("time").priority(90),
         uint("self_total_cycles", "The same in cycles."),

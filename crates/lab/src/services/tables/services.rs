@@ -26,22 +26,26 @@ fn columns(sample: &ServicesSample) -> Vec<Column> {
     columns.extend([
         real(
             "kernel_ratio",
-            "Share of the kernel's time: self_total_ns over that of all rows but user and idle.",
+            "Share of the kernel's time: self_total_ns over that of all rows but user, page walk and idle.",
         )
         .title("% kernel")
         .priority(97),
         real("time_ratio", "Share of the time of all CPUs.").title("% time").priority(96),
-        real("self_total_ns", "Time of the service itself: without interrupts, faults, other services and other tasks.")
+        real("self_total_ns", "Time of the service itself: without interrupts, faults, other services, other tasks and page walks.")
             .title("time")
             .format(Format::Milliseconds)
             .priority(80),
         uint("self_total_cycles", "The same in cycles; these add up exactly to the time of all CPUs.")
             .detail(),
-        uint("request_count", "Requests that started in the window.").title("requests").priority(95),
+        real("page_walk_total_ns", "Time of page walks for the service, which is in the rows of class page walk.")
+            .title("walks")
+            .format(Format::Milliseconds)
+            .priority(40),
+        uint("request_count", "Requests that started in the window; of the rows of class page walk, walks.").title("requests").priority(95),
         real("request_rate_hz", "Requests per second of the window.").title("rate").priority(60),
         uint("completed_count", "Requests that started and completed in the window: those of the means and quantiles.")
             .detail(),
-        real("computation_mean_ns", "Mean time of the service itself in a completed request.")
+        real("computation_mean_ns", "Mean time of the service itself in a completed request, page walks included.")
             .title("computation")
             .format(Format::Microseconds)
             .cost()
@@ -131,6 +135,7 @@ fn row(sample: &ServicesSample, service: &ServiceStats) -> Vec<Value> {
         ratio(ticks, Some(sample.window_ticks)).into(),
         ticks.map(|ticks| sample.ns_of(ticks as f64)).into(),
         ticks.filter(|_| sample.has_cycles()).into(),
+        service.page_walks().map(|ticks| sample.ns_of(ticks as f64)).into(),
         service.requests.into(),
         rate.into(),
         service.times.as_ref().map(|times| times.latency.count).into(),

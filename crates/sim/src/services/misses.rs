@@ -1,0 +1,149 @@
+//! The misses of services, from the record to the experiment's sample.
+
+use std::collections::BTreeMap;
+
+use attribution::KernelContext;
+use lab::services::misses::{
+    CLASSES, DataMisses, MissPart, MissRow, MissSample, MissWait, ServiceName, SharedLine,
+};
+use simrecord::record::{ELSEWHERE, ServiceMissKind, ServiceMisses};
+
+use super::convert::Names;
+use crate::accounting::ServicesUse;
+
+const CACHES: [&str; simrecord::record::CACHES] = ["L1I", "L1D", "L2", "L3"];
+/// The first cache of data.
+const L1I: u32 = 0;
+/// What supplies lines, by its position among the levels of the model.
+const LEVELS: [&str; 5] = ["L1", "L2", "L3", "other core", "memory"];
+
+/// The misses of a region; none if they were not recorded.
+pub(super) fn sample(used: &ServicesUse, names: &Names<'_>) -> Option<MissSample> {
+    if used.misses.is_empty() {
+        return None;
+    }
+    Some(MissSample {
+        rows: rows(used, names),
+        evictors: parts(used, names, ServiceMissKind::Evictor, &|one| names.evictor(one.key)),
+        functions: parts(used, names, ServiceMissKind::Code, &|one| names.function(one.key)),
+        data: data(used, names),
+        waits: waits(used, names),
+        shared: shared(used, names),
+        line_bytes: 0,
+    })
+}
+
+fn of<'a>(used: &'a ServicesUse, what: ServiceMissKind) -> impl Iterator<Item = &'a ServiceMisses> {
+    used.misses.iter().filter(move |one| one.what == what)
+}
+
+fn service(code: u64, names: &Names<'_>) -> ServiceName {
+    let service = KernelContext::from_code(code).unwrap_or(KernelContext::Unknown);
+    let (class, name) = names.of(service);
+    ServiceName { class, name }
+}
+
+fn cache(one: &ServiceMisses) -> &'static str {
+    CACHES.get(one.cache as usize).copied().unwrap_or("")
+}
+
+fn rows(used: &ServicesUse, names: &Names<'_>) -> Vec<MissRow> {
+    let mut sums: BTreeMap<_, ([u64; CLASSES.len()], [u64; 3])> = BTreeMap::new();
+    for one in of(used, ServiceMissKind::Class) {
+        let sum = sums.entry((service(one.code, names), one.cache, cache(one))).or_default();
+        if let Some(count) = sum.0.get_mut(one.class as usize) {
+            *count += one.count;
+        }
+        if let Some(count) = sum.1.get_mut(one.key as usize) {
+            *count += one.count;
+        }
+    }
+    type Sums = ([u64; CLASSES.len()], [u64; 3]);
+    let row = |((service, _, cache), (classes, of)): ((_, _, &str), Sums)| {
+        let [_, capacity, conflict] = of;
+        MissRow { service, cache: cache.to_owned(), classes, capacity, conflict }
+    };
+    sums.into_iter().map(row).collect()
+}
+
+fn parts(
+    used: &ServicesUse,
+    names: &Names<'_>,
+    what: ServiceMissKind,
+    name: &dyn Fn(&ServiceMisses) -> String,
+) -> Vec<MissPart> {
+    let mut sums: BTreeMap<_, u64> = BTreeMap::new();
+    for one in of(used, what) {
+        let by = if one.key == ELSEWHERE { "elsewhere".to_owned() } else { name(one) };
+        *sums.entry((service(one.code, names), one.cache, cache(one), by)).or_default() +=
+            one.count;
+    }
+    let part = |((service, _, cache, by), count): ((_, _, &str, _), _)| MissPart {
+        service,
+        cache: cache.to_owned(),
+        by,
+        count,
+    };
+    sums.into_iter().map(part).collect()
+}
+
+fn data(used: &ServicesUse, names: &Names<'_>) -> Vec<DataMisses> {
+    let mut sums: BTreeMap<_, [u64; CLASSES.len()]> = BTreeMap::new();
+    for one in of(used, ServiceMissKind::Data) {
+        let (kind, structure) = names.structure(one.structure, one.key, None);
+        let key = (service(one.code, names), one.cache, cache(one), kind, structure);
+        if let Some(count) = sums.entry(key).or_default().get_mut(one.class as usize) {
+            *count += one.count;
+        }
+    }
+    let row = |((service, _, cache, kind, structure), classes): ((_, _, &str, &str, _), _)| {
+        let (cache, kind) = (cache.to_owned(), kind.to_owned());
+        DataMisses { service, cache, kind, structure, classes }
+    };
+    sums.into_iter().map(row).collect()
+}
+
+fn waits(used: &ServicesUse, names: &Names<'_>) -> Vec<MissWait> {
+    let mut sums: BTreeMap<_, (u64, u64)> = BTreeMap::new();
+    for one in of(used, ServiceMissKind::Wait) {
+        let key = (service(one.code, names), one.cache == L1I, one.key);
+        let sum = sums.entry(key).or_default();
+        *sum = (sum.0 + one.count, sum.1 + one.cycles);
+    }
+    let row = |((service, is_fetch, level), (count, wait_ticks)): ((_, _, u64), _)| MissWait {
+        service,
+        is_fetch,
+        level: LEVELS.get(level as usize).copied().unwrap_or("").to_owned(),
+        count,
+        wait_ticks,
+    };
+    sums.into_iter().map(row).collect()
+}
+
+fn shared(used: &ServicesUse, names: &Names<'_>) -> Vec<SharedLine> {
+    let mut sums: BTreeMap<_, (u32, u64, u64)> = BTreeMap::new();
+    for one in &used.shared {
+        let (kind, structure) = names.structure(one.structure, one.place, Some(one.offset));
+        let function = names.function(one.pc);
+        let key = (one.address, service(one.code, names), kind, structure, function);
+        let sum = sums.entry(key).or_default();
+        sum.0 |= one.cpus;
+        sum.1 += u64::from(one.true_sharing);
+        sum.2 += u64::from(one.false_sharing);
+    }
+    let row = |((address, service, kind, structure, function), sum): ((_, _, &str, _, _), _)| {
+        let (cpus, true_sharing, false_sharing) = sum;
+        let kind = kind.to_owned();
+        SharedLine {
+            service,
+            kind,
+            structure,
+            address,
+            function,
+            cpus,
+            true_sharing,
+            false_sharing,
+        }
+    };
+    sums.into_iter().map(row).collect()
+}

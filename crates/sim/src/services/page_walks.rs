@@ -1,0 +1,127 @@
+//! Page walks as services of their own: their time is taken out of the services whose accesses caused
+//! them. No cycle is lost or counted twice.
+
+use lab::services::{Class, ServiceStats};
+
+/// Names of the rows: walks for user mode, and for the kernel with the idle task.
+const ROWS: [&str; 2] = ["of user mode", "of the kernel"];
+/// Kinds of access: the counters of stalls, of walks, and of all waits.
+const KINDS: [[&str; 3]; 2] = [
+    ["fetch_stall_cycles", "fetch_walk_cycles", "fetch_wait_cycles"],
+    ["data_stall_cycles", "data_walk_cycles", "data_wait_cycles"],
+];
+
+/// Moves the time of page walks from services to rows of their own, if the model counts it. A core that
+/// does nothing while it waits stalls for all of a walk; another one hides a part of what its accesses
+/// wait for, and its stalls are divided as these waits.
+pub(super) fn separate(services: &mut Vec<ServiceStats>, counters: &Vec<String>) {
+    let at = |name: &str| counters.iter().position(|counter| counter == name);
+    let Some(cycles) = at("cycles") else { return };
+    let mut rows = ROWS.map(|name| ServiceStats {
+        class: Class::PageWalk,
+        name: name.to_owned(),
+        self_ticks: Some(0),
+        page_walk_ticks: None,
+        requests: Some(0),
+        times: None,
+        counters: vec![0; counters.len()],
+    });
+    for service in &mut *services {
+        let row = &mut rows[usize::from(service.class != Class::User)];
+        let mut moved = [0; 2];
+        for (kind, moved) in KINDS.iter().zip(&mut moved) {
+            let [Some(stall), Some(walk)] = [at(kind[0]), at(kind[1])] else { return };
+            let (stalled, walked) = (service.counters[stall], service.counters[walk]);
+            *moved = match at(kind[2]).map(|wait| service.counters[wait]) {
+                Some(waited) => part(stalled, walked, waited),
+                None => walked.min(stalled),
+            };
+            service.counters[stall] -= *moved;
+            service.counters[cycles] = service.counters[cycles].saturating_sub(*moved);
+            row.counters[stall] += *moved;
+            row.counters[cycles] += *moved;
+        }
+        let sum: u64 = moved.iter().sum();
+        service.self_ticks = service.self_ticks.map(|ticks| ticks.saturating_sub(sum));
+        service.page_walk_ticks = Some(moved);
+        row.self_ticks = row.self_ticks.map(|ticks| ticks + sum);
+        let count = |name| at(name).map(|at| service.counters[at]);
+        let misses = count("itlb_misses").unwrap_or(0) + count("dtlb_misses").unwrap_or(0);
+        let walks = count("stlb_misses").unwrap_or(misses);
+        row.requests = row.requests.map(|requests| requests + walks);
+    }
+    services.extend(rows.into_iter().filter(|row| row.requests > Some(0)));
+    services.sort_by(|one, other| (one.class, &one.name).cmp(&(other.class, &other.name)));
+}
+
+/// The part of `stalled` that `walked` is of `waited`, rounded down.
+fn part(stalled: u64, walked: u64, waited: u64) -> u64 {
+    let share = u128::from(stalled) * u128::from(walked.min(waited));
+    u64::try_from(share / u128::from(waited.max(1))).unwrap_or(stalled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(class: Class, counters: &[u64]) -> ServiceStats {
+        ServiceStats {
+            class,
+            name: "one".to_owned(),
+            self_ticks: Some(counters[0]),
+            page_walk_ticks: None,
+            requests: Some(1),
+            times: None,
+            counters: counters.to_vec(),
+        }
+    }
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    const TIMED: [&str; 7] = [
+        "cycles",
+        "fetch_stall_cycles",
+        "data_stall_cycles",
+        "fetch_walk_cycles",
+        "data_walk_cycles",
+        "itlb_misses",
+        "dtlb_misses",
+    ];
+
+    #[test]
+    fn a_blocking_core_stalls_for_all_of_a_walk_and_sums_stay() {
+        let mut services = vec![
+            service(Class::User, &[100, 20, 30, 5, 10, 1, 2]),
+            service(Class::Syscall, &[200, 40, 50, 15, 0, 3, 0]),
+        ];
+        separate(&mut services, &names(&TIMED));
+        let sum: u64 = services.iter().filter_map(|one| one.self_ticks).sum();
+        let cycles: u64 = services.iter().map(|one| one.counters[0]).sum();
+        assert_eq!((sum, cycles), (300, 300));
+        let row = |name: &str| services.iter().find(|one| one.name == name).unwrap();
+        let user = row("of user mode");
+        assert_eq!((user.self_ticks, user.requests), (Some(15), Some(3)));
+        assert_eq!(row("of the kernel").self_ticks, Some(15));
+        assert_eq!(services[0].page_walk_ticks, Some([5, 10]));
+        assert_eq!(services[0].counters[..3], [85, 15, 20]);
+    }
+
+    #[test]
+    fn another_core_hides_walks_as_it_hides_other_waits() {
+        let mut all = TIMED.to_vec();
+        all.extend(["fetch_wait_cycles", "data_wait_cycles"]);
+        let mut services = vec![service(Class::User, &[100, 20, 30, 10, 50, 1, 2, 40, 100])];
+        separate(&mut services, &names(&all));
+        assert_eq!(services[0].page_walk_ticks, Some([5, 15]));
+        assert_eq!(services.iter().filter_map(|one| one.self_ticks).sum::<u64>(), 100);
+    }
+
+    #[test]
+    fn without_a_model_there_are_no_walks() {
+        let mut services = vec![service(Class::User, &[100])];
+        separate(&mut services, &names(&["instructions"]));
+        assert_eq!((services.len(), services[0].page_walk_ticks), (1, None));
+    }
+}

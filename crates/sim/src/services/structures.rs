@@ -1,0 +1,161 @@
+//! Names of the guest's structures, from its kernel's symbols and types.
+
+use attribution::KernelContext;
+use simrecord::record::{ELSEWHERE, StructureKind};
+
+use super::convert::Names;
+
+/// Slab caches whose names are not those of their objects' types.
+const TYPES: [(&str, &str); 40] = [
+    ("TCP", "tcp_sock"),
+    ("TCPv6", "tcp6_sock"),
+    ("UDP", "udp_sock"),
+    ("UNIX", "unix_sock"),
+    ("UNIX-STREAM", "unix_sock"),
+    ("bdev_cache", "bdev_inode"),
+    ("bio", "bio"),
+    ("blkdev_ioc", "io_context"),
+    ("cred_jar", "cred"),
+    ("eventpoll_epi", "epitem"),
+    ("ext4_inode_cache", "ext4_inode_info"),
+    ("ext4_io_end", "ext4_io_end"),
+    ("fasync_cache", "fasync_struct"),
+    ("file_lock_cache", "file_lock"),
+    ("files_cache", "files_struct"),
+    ("filp", "file"),
+    ("fs_cache", "fs_struct"),
+    ("hugetlbfs_inode_cache", "hugetlbfs_inode_info"),
+    ("inode_cache", "inode"),
+    ("jbd2_inode", "jbd2_inode"),
+    ("jbd2_journal_handle", "jbd2_journal_handle"),
+    ("jbd2_journal_head", "journal_head"),
+    ("jbd2_transaction_s", "transaction_s"),
+    ("kernfs_node_cache", "kernfs_node"),
+    ("mnt_cache", "mount"),
+    ("mqueue_inode_cache", "mqueue_inode_info"),
+    ("names_cache", "filename"),
+    ("net_namespace", "net"),
+    ("ovl_inode", "ovl_inode"),
+    ("perf_event", "perf_event"),
+    ("pid", "pid"),
+    ("pid_namespace", "pid_namespace"),
+    ("proc_inode_cache", "proc_inode"),
+    ("radix_tree_node", "xa_node"),
+    ("request_queue", "request_queue"),
+    ("shmem_inode_cache", "shmem_inode_info"),
+    ("sighand_cache", "sighand_struct"),
+    ("signal_cache", "signal_struct"),
+    ("skbuff_head_cache", "sk_buff"),
+    ("sock_inode_cache", "socket_alloc"),
+];
+
+/// The farthest from a symbol that a variable is believed to belong to it, bytes.
+const VARIABLE_BYTES_MAX: u64 = 1 << 22;
+
+impl Names<'_> {
+    /// The sort of a structure, and its name: of the byte at `offset` in its object, if there is one. Of
+    /// variables, places are in pieces of 64 bytes.
+    pub(super) fn structure(
+        &self,
+        kind: StructureKind,
+        place: u64,
+        offset: Option<u32>,
+    ) -> (&'static str, Option<String>) {
+        if place == ELSEWHERE {
+            return ("elsewhere", None);
+        }
+        let known = |kind| self.used.structures.get(&(kind, place)).map(|known| known.0.clone());
+        match kind {
+            StructureKind::Unknown => ("unknown", None),
+            StructureKind::Image => ("variable", self.variable(place, offset)),
+            StructureKind::PerCpu => {
+                let name = self.per_cpu(place, offset);
+                ("per-CPU variable", Some(name.unwrap_or_else(|| "allocated".to_owned())))
+            }
+            StructureKind::Slab => ("slab", self.slab(place, offset)),
+            StructureKind::Stack => ("stack", Some(self.task(place))),
+            StructureKind::Anonymous => {
+                ("anonymous memory", (place != 0).then(|| self.task(place)))
+            }
+            StructureKind::File => ("file", known(kind)),
+            StructureKind::PageTable => ("page table", None),
+            StructureKind::PageArray => {
+                // Its members are unions, which depend on what the page is.
+                let name = |offset: u32| format!("page+{offset:#x}");
+                ("page array", offset.map(name).or(Some("page".to_owned())))
+            }
+            StructureKind::Vmalloc => ("vmalloc", None),
+            StructureKind::Reserved => ("reserved at boot", None),
+            StructureKind::KernelPage => ("kernel page", None),
+            StructureKind::EntryArea => ("entry area", None),
+            StructureKind::OtherUser => ("other user memory", None),
+        }
+    }
+
+    fn task(&self, pid: u64) -> String {
+        let pid = u32::try_from(pid).unwrap_or(u32::MAX);
+        let name = self.account.tasks.get(&pid).filter(|name| !name.is_empty());
+        name.cloned().unwrap_or_else(|| format!("task {pid}"))
+    }
+
+    /// A variable of the kernel's image or of a module.
+    fn variable(&self, place: u64, offset: Option<u32>) -> Option<String> {
+        let address = place + u64::from(offset.unwrap_or(0));
+        let symbols = self.symbols?;
+        // What starts in the 64 bytes, unless an exact address is known.
+        let first = symbols.at(address)?;
+        let next = symbols.after(address).filter(|next| next.address - place < 64);
+        let (symbol, distance) = match (offset, next) {
+            (None, Some(next)) if first.1 > 0 => (next, 0),
+            _ => first,
+        };
+        if distance >= VARIABLE_BYTES_MAX {
+            return None;
+        }
+        Some(match offset {
+            Some(_) if distance > 0 => format!("{}+{distance:#x}", symbol.name),
+            _ => symbol.name.clone(),
+        })
+    }
+
+    fn per_cpu(&self, place: u64, offset: Option<u32>) -> Option<String> {
+        let end = self.symbols?.get("__per_cpu_end")?.address;
+        (place < end).then(|| self.variable(place, offset)).flatten()
+    }
+
+    /// A slab cache, with the member of its objects if they are of one type, else the distance.
+    fn slab(&self, place: u64, offset: Option<u32>) -> Option<String> {
+        let (name, shared_by) = self.used.structures.get(&(StructureKind::Slab, place))?;
+        let Some(offset) = offset else { return Some(name.clone()) };
+        let typed = TYPES.iter().find(|(cache, _)| cache == name).map_or(name.as_str(), |of| of.1);
+        let member = (*shared_by == 1).then(|| self.btf?.member_at(typed, offset.into())).flatten();
+        Some(match member {
+            Some((member, 0)) => format!("{typed}.{member}"),
+            Some((member, distance)) => format!("{typed}.{member}+{distance:#x}"),
+            None => format!("{name}+{offset:#x}"),
+        })
+    }
+
+    /// The function at an address; `user mode` for all of it.
+    pub(super) fn function(&self, address: u64) -> String {
+        if address >> 63 == 0 {
+            return "user mode".to_owned();
+        }
+        match self.symbols.and_then(|symbols| symbols.at(address)) {
+            Some((symbol, _)) => symbol.name.clone(),
+            None => "kernel".to_owned(),
+        }
+    }
+
+    /// A service as one text, as evictors are named.
+    pub(super) fn evictor(&self, code: u64) -> String {
+        match KernelContext::from_code(code) {
+            Some(KernelContext::User(_)) => "user".to_owned(),
+            Some(KernelContext::Unknown) | None => "kernel".to_owned(),
+            Some(service) => {
+                let (class, name) = self.of(service);
+                if class.label() == name { name } else { format!("{} {name}", class.label()) }
+            }
+        }
+    }
+}
