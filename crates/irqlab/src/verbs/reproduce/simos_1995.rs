@@ -36,7 +36,7 @@ const SHAPES: [&str; 6] =
 /// CPUs of the multiprocessor (section 3.5).
 const CPUS: u32 = 8;
 /// Tables of a machine that go into the run.
-const TABLES: [&str; 4] = ["services", "modes", "waits", "agreement"];
+const TABLES: [&str; 5] = ["services", "modes", "waits", "agreement", "profile"];
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
