@@ -152,7 +152,8 @@ impl Judged {
 
 fn words(mean: Figure) -> String {
     // Three digits of small numbers; a tenth of others.
-    let decimals = (2.0 - mean.mean.abs().max(1e-6).log10().floor()).max(1.0) as usize;
+    let size = if mean.mean == 0.0 { 1.0 } else { mean.mean.abs().max(1e-6) };
+    let decimals = (2.0 - size.log10().floor()).max(1.0) as usize;
     match mean.half_width.is_finite() {
         true => format!("{:.decimals$} ± {:.decimals$}", mean.mean, mean.half_width),
         false => format!("{:.decimals$} (no interval)", mean.mean),

@@ -36,7 +36,7 @@ const SHAPES: [&str; 6] =
 /// CPUs of the multiprocessor (section 3.5).
 const CPUS: u32 = 8;
 /// Tables of a machine that go into the run.
-const TABLES: [&str; 4] = ["services", "modes", "waits", "agreement"];
+const TABLES: [&str; 5] = ["services", "modes", "waits", "agreement", "profile"];
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -421,6 +421,13 @@ fn assemble(
         let words = "short forms of the workloads: less work, and a larger part of it at the start and the end";
         warnings.insert(1, words.to_owned());
     }
+    let mut host = all.host;
+    let mut models: Vec<&str> = all.runs.iter().map(|run| run.model.as_str()).collect();
+    models.sort_unstable();
+    models.dedup();
+    host.insert("cpu_model".to_owned(), json!(format!("models {}", models.join(", "))));
+    // Those of one workload have one, those of another eight.
+    host.remove("cpus_online");
     let mut absent = all.absent;
     absent.extend(not_known());
     Run {
@@ -429,7 +436,7 @@ fn assemble(
         bench: "sim".to_owned(),
         started_utc: open.started().to_string(),
         complete: all.complete && all.failure.is_none(),
-        host: all.host,
+        host,
         settings: settings.as_object().cloned().unwrap_or_default(),
         observer: Map::new(),
         warnings,

@@ -40,7 +40,7 @@ fn service(class: Class, name: &str, instructions: u64, fetch: u64, data: u64) -
         self_ticks: Some(cycles),
         page_walk_ticks: None,
         requests: has_requests.then_some(10),
-        times: has_requests.then(|| Times {
+        times: has_requests.then_some(Times {
             latency,
             computation: None,
             computation_ticks: Some(cycles),

@@ -120,7 +120,7 @@ fn seen_and_hidden(rows: &[Row<'_>], name: &str) -> Bar {
 pub fn hidden(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("hidden_stalls") else { return Ok(None) };
     let name = |row: &Row<'_>| {
-        format!("{}, {}, {}", text(row, "model"), text(row, "mode"), text(row, "stream"))
+        format!("{} {}, {}", text(row, "model"), text(row, "mode"), text(row, "stream"))
     };
     let panels = panels(table, name, seen_and_hidden);
     if panels.is_empty() {

@@ -39,7 +39,12 @@ fn bar(row: &Row<'_>) -> Bar {
     let detail = mean
         .map(|(mean, rate)| format!(" = {} × {}", human::ns(mean), human::rate(rate)))
         .unwrap_or_default();
-    Bar { name: text(row, "service"), parts, interval: None, label, detail }
+    // System calls are known by their names; what a `minor` is, its class says.
+    let name = match text(row, "class").as_str() {
+        "" | "syscall" => text(row, "service"),
+        class => format!("{class} {}", text(row, "service")),
+    };
+    Bar { name, parts, interval: None, label, detail }
 }
 
 /// Shares of the kernel's time; none for a run without services.
