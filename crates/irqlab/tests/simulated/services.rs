@@ -208,12 +208,17 @@ fn false_sharing_and_a_cold_cache_are_found_by_name() {
     let mut data = rows(&run, "miss_data").iter().filter(read);
     let file = data.find(|row| row["kind"] == "file").unwrap_or_else(|| panic!("{run}"));
     assert!(uint(file, "cold_count") >= lines * 8 / 10, "{file}");
-    let is_it = |row: &&Json| {
-        row["service"] == "read" && row["access"] == "data" && row["level"] == "memory"
+    // Some of the lines come from the other CPU's cache, which takes as long.
+    let is_far = |row: &&Json| {
+        let level = row["level"].as_str();
+        row["service"] == "read"
+            && row["access"] == "data"
+            && matches!(level, Some("memory" | "other core"))
     };
-    let memory = rows(&run, "miss_stalls").iter().find(is_it).unwrap_or_else(|| panic!("{run}"));
-    assert!(uint(memory, "miss_count") >= lines * 8 / 10, "{memory}");
-    assert!(real(memory, "stall_ratio") > 0.2, "{memory}");
+    let far: Vec<&Json> = rows(&run, "miss_stalls").iter().filter(is_far).collect();
+    let count: u64 = far.iter().map(|row| uint(row, "miss_count")).sum();
+    let share: f64 = far.iter().map(|row| real(row, "stall_ratio")).sum();
+    assert!(count >= lines * 8 / 10 && share > 0.2, "{far:?}");
     // Each miss has one class and one place.
     for cache in ["L1D", "L2"] {
         let sum = |table: &str| -> u64 {

@@ -780,3 +780,64 @@ impl Encoding for StructureName {
         Some(StructureName { kind, place: words[1], shared_by, name: text_of(&words[2..6]) })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::ELSEWHERE;
+
+    #[test]
+    fn misses_of_services_and_locks_round_trip() {
+        let misses = ServiceMisses {
+            region: 1,
+            cache: 3,
+            what: ServiceMissKind::Data,
+            class: 6,
+            code: 5 << 32 | 511,
+            structure: StructureKind::OtherUser,
+            key: ELSEWHERE,
+            count: u64::MAX,
+            cycles: 7,
+        };
+        let shared = SharedMisses {
+            region: u32::MAX,
+            structure: StructureKind::Slab,
+            place: 1 << 63,
+            offset: u32::MAX,
+            address: 8,
+            code: 2 << 32,
+            pc: 16,
+            cpus: 0xffff,
+            true_sharing: 1,
+            false_sharing: u32::MAX,
+        };
+        let name = StructureName {
+            kind: StructureKind::File,
+            place: 9,
+            shared_by: u32::MAX,
+            name: *b"a name of thirty-two bytes, all.",
+        };
+        let lock = LockCounts {
+            region: 2,
+            kind: 5,
+            return_to: 1,
+            structure: StructureKind::PerCpu,
+            place: 64,
+            offset: 0xffff,
+            acquires: 3,
+            contended: 2,
+            waited: 1,
+            held: 0,
+        };
+        for record in [
+            Record::ServiceMisses(misses),
+            Record::SharedMisses(shared),
+            Record::StructureName(name),
+            Record::LockPlace(lock),
+        ] {
+            assert_eq!(Record::decode(&record.encode()), Ok(record));
+        }
+        let unknown = Record::ServiceMisses(ServiceMisses { cache: 4, ..misses });
+        assert_eq!(Record::decode(&unknown.encode()), Err(RecordError::Field(26)));
+    }
+}

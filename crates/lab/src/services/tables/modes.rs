@@ -8,11 +8,14 @@ use super::{CYCLES, DATA_STALL, FETCH_STALL, INSTRUCTIONS, PIPELINE_STALL, is_ke
 /// Whether a service belongs to a mode.
 type Belongs = fn(&ServiceStats) -> bool;
 
+/// The mode of page walks, which not every bench counts.
+const PAGE_WALK: &str = "page walk";
+
 /// The modes.
 const MODES: [(&str, Belongs); 4] = [
     ("user", |service| service.class == Class::User),
     ("kernel", is_kernel),
-    ("page walk", |service| service.class == Class::PageWalk),
+    (PAGE_WALK, |service| service.class == Class::PageWalk),
     ("idle", |service| service.class == Class::Idle),
 ];
 
@@ -47,6 +50,9 @@ pub(in super::super) fn modes(sample: &ServicesSample) -> Table {
     let doc = "User mode, kernel and idle; the times add up to that of all CPUs.";
     let mut table = Table::new("modes", doc, columns()).displayed(TableDisplay::default());
     for (mode, is_in) in MODES {
+        if mode == PAGE_WALK && !sample.services.iter().any(is_in) {
+            continue;
+        }
         let ticks = sample.ticks(is_in);
         let sum = |name| sample.sum(name, is_in);
         let stalls = [FETCH_STALL, DATA_STALL, PIPELINE_STALL].map(sum);
