@@ -57,7 +57,7 @@ impl Sampling {
     fn start_of(&self, vcpu: u32, unit: u64) -> u64 {
         let free = self.period - self.warming - self.unit + 1;
         let chosen = mixed(mixed(self.seed ^ u64::from(vcpu) << 48) ^ unit);
-        unit * self.period + (u128::from(chosen) * u128::from(free) >> 64) as u64
+        unit * self.period + ((u128::from(chosen) * u128::from(free)) >> 64) as u64
     }
 }
 

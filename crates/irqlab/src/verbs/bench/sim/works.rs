@@ -15,11 +15,11 @@ use crate::console;
 /// A shell's loop: processes, files, pipes, sorting and hashing.
 const LOOP: &str =
     "seq 1 5000 | sort -r | md5sum; cat /proc/*/stat | wc; ls -lR /sys/kernel | md5sum";
-/// The compiler proper, on the largest source of the workload `progdev`.
-const GCC: &str = "/usr/lib/gcc/x86_64-linux-gnu/12/cc1 -quiet -O2 -o /tmp/out.s \
-    $(ls -S /workload/src/*.c | head -1)";
-/// 60 of the workload's 1,000 transactions.
-const TRANSACTIONS: &str = "/workload/region 20 3";
+/// The compiler proper, on a source of the workload `progdev` and the system's headers.
+const GCC: &str = "/usr/lib/gcc/x86_64-linux-gnu/12/cc1 -quiet -imultiarch x86_64-linux-gnu -O0 \
+    -o /tmp/out.s /workload/src/hash.c";
+/// 20 of the workload's 1,000 transactions.
+const TRANSACTIONS: &str = "/workload/region 20 1";
 /// From one network card of the machine to the other, by TCP. The receiver's stdin stays open: at its end
 /// nc would end the connection.
 const STREAM: &str = "unshare -n sleep 600 & P=$!; sleep 0.1; ip link set eth1 netns $P; \
@@ -41,7 +41,7 @@ pub enum WorkName {
     Boot,
     /// A shell's loop: processes, files, pipes, sorting and hashing
     Loop,
-    /// cc1 compiles a file at -O2
+    /// cc1 compiles a file
     Gcc,
     /// PostgreSQL executes pgbench's transactions
     Database,
