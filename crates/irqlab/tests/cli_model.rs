@@ -49,6 +49,42 @@ fn without_a_fitted_model_sim_host_says_what_makes_one() {
 }
 
 #[test]
+fn a_model_that_lacks_a_field_is_refused_by_the_name_of_the_field() {
+    let place = Place::new();
+    let whole = include_str!("../../../machines/zen3.toml");
+    let without = |start: &str| -> String {
+        let lines = whole.lines().filter(|line| !line.starts_with(start));
+        lines.map(|line| format!("{line}\n")).collect()
+    };
+    let core = whole.find("[core]").unwrap_or_default();
+    for (text, says) in [
+        (without("l2_hit_cycles"), "mine.toml: line 1: l2_hit_cycles: is missing"),
+        (without("width"), "core: missing field `width`"),
+        (whole[..core].to_owned(), "has no [core]"),
+    ] {
+        fs::write(place.path().join("mine.toml"), text).unwrap();
+        let words = ["bench", "model", "--on", "sim:./mine.toml", "--measured", "zen3"];
+        place.run(&words).assert_code(2).assert_says(says);
+    }
+}
+
+/// A fit needs the simulator, too: it says so before it measures for minutes.
+#[test]
+fn without_qemu_a_model_is_neither_compared_nor_fitted() {
+    let place = Place::new();
+    let compare = ["bench", "model", "--on", "sim:zen3", "--measured", "zen3"];
+    let fit = ["machines", "fit", "-o", "mine.toml"];
+    for words in [&compare[..], &fit] {
+        let mut command = place.irqlab(words);
+        command.env_remove("IRQLAB_QEMU");
+        command.env("XDG_CACHE_HOME", place.path()).env("PATH", place.path());
+        let ended = cli_support::Ended::of(&mut command);
+        ended.assert_code(4).assert_says("no QEMU").assert_says("irqlab sim setup");
+    }
+    assert!(!place.path().join("mine.toml").exists());
+}
+
+#[test]
 fn a_fit_never_replaces_a_file_that_is_named() {
     let place = Place::new();
     fs::write(place.path().join("mine.toml"), "").unwrap();

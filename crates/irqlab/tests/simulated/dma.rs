@@ -20,7 +20,7 @@ fn a_disk_drops_the_lines_that_it_writes_from_the_caches() {
     let model = ["--detail", "ooo", "--model", "p3-600", "--misses", "--"];
     let script = format!("dd if=/dev/vda iflag=direct bs=4k count={BLOCKS} 2>/dev/null | md5sum");
     let run = place.run(&[&machine[..], &model, &[&script]].concat()).assert_code(0).json();
-    let of_devices = rows(&run, "miss_classes").iter().filter(|row| row["class"] == "device");
+    let of_devices = rows(&run, "misses").iter().filter(|row| row["class"] == "device");
     let in_l2 = of_devices.filter(|row| row["cache"] == "L2");
     let misses: u64 = in_l2.filter_map(|row| row["misses"].as_u64()).sum();
     // Some were evicted before, and the rings of the disk are written, too.

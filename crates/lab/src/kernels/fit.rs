@@ -104,6 +104,8 @@ const RULES: &[Rule] = &[
     cycles("core.data.forward_cycles", &["forward_part"], How::Refined(1.0)),
     cycles("core.data.forward_vector_cycles", &["forward_32b"], How::Refined(1.0)),
     cycles("core.data.forward_fail_cycles", &["forward_two"], How::Refined(1.0)),
+    cycles("core.data.page_split_store_cycles", &["stores_page_split"], How::Refined(1.0)),
+    cycles("core.data.alias_cycles", &["alias_4k"], How::Refined(1.0)),
     cycles("core.data.splits_take_two", &["loads_split"], How::IsAbove(0.45)),
     cycles("core.data.stores_one_line_per_cycle", &["stores_lines"], How::IsAbove(0.75)),
     cycles("l2_hit_cycles", &["chase_256k_2m", "chase_128k_2m", "chase_256k"], How::Refined(1.0)),
