@@ -169,7 +169,7 @@ impl Guest<'_> {
         let flags = word(self.qemu, page.wrapping_add(offsets.page_flags?))?;
         let has = |bit: Option<u64>| bit.is_some_and(|bit| bit < 64 && flags >> bit & 1 == 1);
         if has(offsets.slab_bit) {
-            let start = page.checked_sub(PAGE_ARRAY.start)? / bytes << PAGE_SHIFT;
+            let start = (page.checked_sub(PAGE_ARRAY.start)? / bytes) << PAGE_SHIFT;
             return self.object(page, physical.wrapping_sub(start));
         }
         let mapping = word(self.qemu, page.wrapping_add(offsets.mapping?))?;
