@@ -48,7 +48,8 @@ pub(super) fn sample_of(
         used.services.iter().map(|service| stats(service, &names, &counted)).collect();
     services.sort_by(|one, other| (one.class, &one.name).cmp(&(other.class, &other.name)));
     let mut merged = merge(services);
-    let counters = counted.iter().filter_map(|&at| name(at)).map(str::to_owned).collect();
+    let counters: Vec<String> =
+        counted.iter().filter_map(|&at| name(at)).map(str::to_owned).collect();
     page_walks::separate(&mut merged, &counters);
     let window_ticks: u64 = region.cpus.iter().map(|cpu| cpu.used[TIME]).sum();
     let first = region.cpus.first().map_or(0, |cpu| cpu.used[TIME]);

@@ -33,7 +33,7 @@ pub(super) fn sample(used: &ServicesUse, names: &Names<'_>) -> Option<MissSample
     })
 }
 
-fn of<'a>(used: &'a ServicesUse, what: ServiceMissKind) -> impl Iterator<Item = &'a ServiceMisses> {
+fn of(used: &ServicesUse, what: ServiceMissKind) -> impl Iterator<Item = &ServiceMisses> {
     used.misses.iter().filter(move |one| one.what == what)
 }
 

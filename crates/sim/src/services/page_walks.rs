@@ -14,7 +14,7 @@ const KINDS: [[&str; 3]; 2] = [
 /// Moves the time of page walks from services to rows of their own, if the model counts it. A core that
 /// does nothing while it waits stalls for all of a walk; another one hides a part of what its accesses
 /// wait for, and its stalls are divided as these waits.
-pub(super) fn separate(services: &mut Vec<ServiceStats>, counters: &Vec<String>) {
+pub(super) fn separate(services: &mut Vec<ServiceStats>, counters: &[String]) {
     let at = |name: &str| counters.iter().position(|counter| counter == name);
     let Some(cycles) = at("cycles") else { return };
     let mut rows = ROWS.map(|name| ServiceStats {
