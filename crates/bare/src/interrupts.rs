@@ -5,6 +5,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Its vector number.
 const VECTOR: u64 = 0x40;
+const GATE_BYTES: u64 = 16;
+/// The code segment, by its distance from the start of the descriptors.
+const CODE_SELECTOR: u64 = 8;
 /// Registers of the local APIC.
 const APIC: u64 = 0xfee0_0000;
 const SPURIOUS: u64 = 0xf0;
@@ -104,9 +107,10 @@ extern "C" fn bare_unexpected() -> ! {
     crate::cpu::power_off()
 }
 
-/// Returns a 64-bit interrupt gate: present, code segment 8.
+/// Returns a 64-bit interrupt gate: present.
 fn gate(handler: u64) -> [u64; 2] {
-    let low = (handler & 0xffff) | 8 << 16 | 0x8e00 << 32 | (handler >> 16 & 0xffff) << 48;
+    let low =
+        (handler & 0xffff) | CODE_SELECTOR << 16 | 0x8e00 << 32 | (handler >> 16 & 0xffff) << 48;
     [low, handler >> 32]
 }
 
@@ -115,13 +119,15 @@ fn write_apic(register: u64, value: u32) {
     unsafe { ((APIC + register) as *mut u32).write_volatile(value) };
 }
 
+/// What `lidt` reads and `sgdt` writes.
+#[repr(C, packed)]
+struct Pointer {
+    limit: u16,
+    base: u64,
+}
+
 /// Loads the interrupt descriptor table, and enables the local APIC.
 pub fn set_up() {
-    #[repr(C, packed)]
-    struct Pointer {
-        limit: u16,
-        base: u64,
-    }
     // SAFETY: one CPU, interrupts off: nothing else uses the table; the pointer is read at once.
     unsafe {
         let table = &raw mut interrupt_table;
@@ -160,10 +166,23 @@ pub fn ran() -> u64 {
     HANDLER_WORK.ran.load(Ordering::Relaxed)
 }
 
-/// Returns what the handler touches in addition: the lowest address of its stack, the start and the end of
-/// its instructions, and the address of its parameters.
-pub fn own() -> [u64; 4] {
+/// Returns what an interrupt touches in addition: the lowest address of the handler's stack, the start and the
+/// end of its instructions, and the address of its parameters; the gate and the descriptor of the code segment
+/// that the processor itself reads.
+pub fn own() -> [u64; 6] {
     let stack = HANDLER_WORK.stack.load(Ordering::Relaxed);
     let work = &raw const HANDLER_WORK as u64;
-    [stack, handler as *const () as u64, handler_end as *const () as u64, work]
+    let gate = &raw const interrupt_table as u64 + VECTOR * GATE_BYTES;
+    let code = handler as *const () as u64..handler_end as *const () as u64;
+    [stack, code.start, code.end, work, gate, descriptors() + CODE_SELECTOR]
+}
+
+/// Returns the address of the descriptors of segments.
+fn descriptors() -> u64 {
+    let mut pointer = Pointer { limit: 0, base: 0 };
+    // SAFETY: the instruction writes the ten bytes of `pointer`.
+    unsafe {
+        asm!("sgdt [{}]", in(reg) &raw mut pointer, options(nostack, preserves_flags));
+    }
+    pointer.base
 }

@@ -10,13 +10,16 @@
 //! caches and caches of decoded instructions hold of it is dropped then, as processors do with code that
 //! modifies itself.
 //!
+//! Which thread of QEMU writes does not matter: devices work at points that guest time determines
+//! ([`crate::drain`], [`crate::delay`]), in the thread of the vCPUs or, as for packets that another machine
+//! sent, in the main loop. To leave out the main loop's writes made a run depend on the host.
+//!
 //! What devices read changes nothing in the caches, and is not followed.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::cpu;
-use crate::drain;
 use crate::qemu_internals::dirty::{self, RamPiece, Written};
 use crate::session::Session;
 use simrecord::record::Notice;
@@ -64,11 +67,6 @@ fn lock() -> MutexGuard<'static, Vec<Write>> {
 /// RAM was written.
 fn on_write(written: Written) {
     if !FOLLOWS.load(Ordering::Relaxed) {
-        return;
-    }
-    // What another thread writes, it writes when the host gets to it. Where devices are drained, that
-    // was never seen.
-    if !drain::in_vcpu_thread() {
         return;
     }
     let pieces = PIECES.get_or_init(dirty::ram_pieces);

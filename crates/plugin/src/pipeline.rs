@@ -217,6 +217,8 @@ impl Pipeline {
     /// [`Pipeline::interrupt`]. It waits for loads, one after the other where an address depends on
     /// the one before; stores are buffered.
     pub(crate) fn enter_handler(&mut self, accesses: &[OwnAccess]) {
+        // An interrupt ends a halt: the accesses are made at the time of the core's other threads.
+        self.core.set_halted(false);
         let now = self.core.time();
         let (mut started, mut ready) = (now, now);
         let mut port = self.port(None);

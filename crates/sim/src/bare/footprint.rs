@@ -96,6 +96,10 @@ pub struct Own {
     pub code_end: u64,
     /// Start of the table that it reads.
     pub work: u64,
+    /// The gate that the processor reads as it enters the handler.
+    pub gate: u64,
+    /// The descriptor of the code segment that it then reads.
+    pub descriptor: u64,
 }
 
 /// One repetition.
@@ -216,7 +220,8 @@ fn joined(run: &RunOutcome, events: usize) -> Result<Footprints> {
     };
     let joined: Option<Vec<Repetition>> = repetitions.iter().zip(regions).map(join).collect();
     let malformed = || SimError::data("the bare machine", "a repetition is malformed");
-    let [stack, code, code_end, work] = run.output.own.ok_or_else(malformed)?;
-    let own = Own { stack, code, code_end, work };
+    let own = run.output.own.ok_or_else(malformed)?;
+    let [stack, code, code_end, work, gate, descriptor] = own;
+    let own = Own { stack, code, code_end, work, gate, descriptor };
     Ok(Footprints { repetitions: joined.ok_or_else(malformed)?, own })
 }

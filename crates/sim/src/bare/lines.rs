@@ -27,7 +27,7 @@ pub struct Output {
     /// The numbers of each repetition of `footprint`, at most [`NUMBERS_MAX`] each.
     pub repetitions: Vec<Vec<u64>>,
     /// The addresses of what the handler touches in addition.
-    pub own: Option<[u64; 4]>,
+    pub own: Option<[u64; 6]>,
 }
 
 impl Output {
@@ -64,7 +64,7 @@ impl Output {
                 {
                     output.repetitions.push(numbers.to_vec());
                 }
-                ("own", Some(numbers)) if numbers.len() == 4 => {
+                ("own", Some(numbers)) if numbers.len() == 6 => {
                     output.own = numbers.try_into().ok();
                 }
                 ("end", Some([])) if output.hz > 0 => return Ok(output),

@@ -761,17 +761,17 @@ pub(crate) mod tests {
         maker.aggregate(STRUCT, "spinlock", 4, &[("value", 1, 0)]); // 2
         maker.add(TYPEDEF, "spinlock_t", 2, &[]); // 3
         maker.aggregate(STRUCT, "queue", 12, &[("length", 1, 0), ("lock", 3, 64)]); // 4
-        maker.aggregate(STRUCT, "device", 24, &[("id", 1, 0), ("", 4, 32), ("q", 4, 96)]); // 5
+        maker.aggregate(STRUCT, "device", 28, &[("id", 1, 0), ("", 4, 32), ("q", 4, 128)]); // 5
         let btf = Btf::parse(maker.finish()).unwrap();
         let at = |offset| btf.member_at("device", offset);
         assert_eq!(at(0), Some(("id".to_owned(), 0)));
-        assert_eq!(at(12), Some(("q.length".to_owned(), 0)));
-        assert_eq!(at(20), Some(("q.lock".to_owned(), 0)));
-        assert_eq!(at(22), Some(("q.lock".to_owned(), 2)));
+        assert_eq!(at(16), Some(("q.length".to_owned(), 0)));
+        assert_eq!(at(24), Some(("q.lock".to_owned(), 0)));
+        assert_eq!(at(26), Some(("q.lock".to_owned(), 2)));
         // A member of an unnamed structure is one of the outer.
         assert_eq!(at(4), Some(("length".to_owned(), 0)));
-        assert_eq!((at(24), btf.member_at("none", 0)), (None, None));
-        assert_eq!(btf.size_of("device").unwrap(), 24);
+        assert_eq!((at(28), btf.member_at("none", 0)), (None, None));
+        assert_eq!(btf.size_of("device").unwrap(), 28);
     }
 
     #[test]
