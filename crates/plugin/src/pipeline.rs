@@ -217,8 +217,11 @@ impl Pipeline {
     /// [`Pipeline::interrupt`]. It waits for loads, one after the other where an address depends on
     /// the one before; stores are buffered.
     pub(crate) fn enter_handler(&mut self, accesses: &[OwnAccess]) {
-        // An interrupt ends a halt: the accesses are made at the time of the core's other threads.
-        self.core.set_halted(false);
+        // A thread of a core that others share has no time of its own before its next instruction is
+        // queued: its entry is not followed.
+        if matches!(self.core, Core::Thread(_)) {
+            return;
+        }
         let now = self.core.time();
         let (mut started, mut ready) = (now, now);
         let mut port = self.port(None);
