@@ -46,7 +46,8 @@ pub fn execute(
     // first call of a function can cause one: with all pages present there is none.
     let locked = LockedMemory::current();
     if let Err(error) = &locked.result {
-        item.warnings.push(format!("page faults of irqlab itself may be counted: mlockall: {error}"));
+        item.warnings
+            .push(format!("page faults of irqlab itself may be counted: mlockall: {error}"));
     }
     before.read()?;
     if let Some(counter) = &syscalls {
