@@ -163,9 +163,10 @@ extern "C" fn on_point(_: c_uint, point: *mut c_void) {
         return;
     }
     cpu::with(vcpu, |cpu| cpu.retire_pending(point.remaining));
-    if point.action == Action::ReadClock {
-        session.read_clock(vcpu);
-        return;
+    match point.action {
+        Action::ReadClock => return session.read_clock(vcpu),
+        Action::Pause => return session.clock.wait_for_others(vcpu),
+        _ => {}
     }
     if session.ended {
         return;

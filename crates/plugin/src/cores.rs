@@ -153,6 +153,14 @@ impl Core {
         }
     }
 
+    /// A thread waits so many cycles before its next instruction.
+    pub(crate) fn hold(&mut self, cycles: u64) {
+        if let Core::Thread(of) = self {
+            let thread = of.thread;
+            of.core().hold(thread, cycles);
+        }
+    }
+
     /// Cycles of the executed instructions; a lower bound for a thread.
     #[inline(always)]
     pub(crate) fn cycles(&self) -> u64 {
@@ -199,6 +207,11 @@ pub(crate) struct Processors {
 }
 
 impl Processors {
+    /// Whether several vCPUs are threads of one core.
+    pub(crate) fn shares_cores(&self) -> bool {
+        !self.shared.is_empty()
+    }
+
     /// Processors of a model for so many vCPUs.
     pub(crate) fn new(model: SystemModel, cpus: u32) -> Result<Processors, String> {
         let core = model

@@ -217,11 +217,6 @@ impl Pipeline {
     /// [`Pipeline::interrupt`]. It waits for loads, one after the other where an address depends on
     /// the one before; stores are buffered.
     pub(crate) fn enter_handler(&mut self, accesses: &[OwnAccess]) {
-        // A thread of a core that others share has no time of its own before its next instruction is
-        // queued: its entry is not followed.
-        if matches!(self.core, Core::Thread(_)) {
-            return;
-        }
         let now = self.core.time();
         let (mut started, mut ready) = (now, now);
         let mut port = self.port(None);
@@ -442,6 +437,11 @@ impl Pipeline {
     /// The vCPU is halted, or no longer is.
     pub(crate) fn set_halted(&mut self, halted: bool) {
         self.core.set_halted(halted);
+    }
+
+    /// It waits so many cycles before its next instruction, where it is a thread of a core.
+    pub(crate) fn hold(&mut self, cycles: u64) {
+        self.core.hold(cycles);
     }
 
     /// Has the threads of its core issue all their instructions, and continue at a common time.

@@ -107,7 +107,7 @@ impl Rounds {
     }
 
     fn end_round(&mut self, since: impl Fn(usize) -> u64) {
-        let runs = |cpu: &usize| !self.halted[*cpu] && !self.gone[*cpu];
+        let runs = |cpu: &usize| self.runs(*cpu);
         let cpus = 0..self.halted.len();
         let used = cpus.clone().filter(runs).map(|cpu| self.used(cpu, since(cpu)).max(0));
         let length = match (used.min(), self.halted.iter().filter(|halted| !**halted).count()) {
@@ -134,6 +134,11 @@ impl Rounds {
     /// `cpu` is halted, or no longer is. Those that were not started yet are halted.
     pub(crate) fn set_halted(&mut self, cpu: usize, halted: bool) {
         (self.halted[cpu], self.gone[cpu]) = (halted, false);
+    }
+
+    /// Whether a vCPU runs slices.
+    pub(crate) fn runs(&self, cpu: usize) -> bool {
+        !self.halted[cpu] && !self.gone[cpu]
     }
 
     /// Returns whether `cpu` is halted.

@@ -170,6 +170,7 @@ fn action_of(operation: Operation, in_kernel: bool) -> Option<Action> {
         Operation::SyscallReturn if in_kernel => Some(Action::SyscallReturn),
         Operation::ReadTsc => Some(Action::ReadClock),
         Operation::Halt => Some(Action::Halt),
+        Operation::Pause => Some(Action::Pause),
         Operation::LongNop(marker::DISPLACEMENT) => Some(Action::Marker),
         _ => None,
     }
@@ -186,6 +187,7 @@ fn annotate(session: &mut Session, instructions: &[Instruction], on_point: VcpuC
         let remaining = (instructions.len() - index) as u32;
         let wanted = |action: &Action| match action {
             Action::Marker | Action::Halt => true,
+            Action::Pause => session.pauses_wait(),
             Action::ReadClock => session.level.has_model() && session.clock.follows_model(),
             _ => session.counts(),
         };

@@ -113,6 +113,7 @@ impl MultithreadedCore {
             let pending =
                 Pending { one, fetch_wait, load_wait, store_wait, entry_cycles, prediction };
             thread.queued_cycles += pending.least_cycles(self.blocking);
+            thread.held_cycles += entry_cycles.unwrap_or(0);
             thread.queue.push_back(pending);
         }
         if empty {
@@ -120,11 +121,16 @@ impl MultithreadedCore {
         }
     }
 
+    /// `thread` waits so many cycles before its next instruction.
+    pub fn hold(&mut self, thread: usize, cycles: u64) {
+        *self.threads[thread].entry_cycles.get_or_insert(0) += cycles;
+    }
+
     /// An interrupt or exception comes after the last queued instruction of `thread`.
     pub fn interrupt(&mut self, thread: usize) {
         let thread = &mut self.threads[thread];
         thread.retirement.counts.interrupts += 1;
-        thread.entry_cycles = Some(self.latencies.interrupt);
+        *thread.entry_cycles.get_or_insert(0) += self.latencies.interrupt;
         thread.last_line = None;
     }
 
@@ -223,6 +229,7 @@ impl MultithreadedCore {
         let Some(pending) = thread.queue.pop_front() else { return };
         (self.now, self.last) = (cycle + 1, number);
         thread.queued_cycles -= pending.least_cycles(self.blocking);
+        thread.held_cycles -= pending.entry_cycles.unwrap_or(0);
         let own = thread.head.cycle;
         let shared = (own + 1, cycle + 1);
         thread.retirement.retire(cycle + 1, &StallCauses { shared, ..thread.head.waits });
@@ -304,14 +311,14 @@ pub(super) struct Pending {
     pub(super) load_wait: u64,
     /// Cycles that its stores wait beyond a hit.
     pub(super) store_wait: u64,
-    /// What an interrupt's entry takes, if it is the first one after an interrupt.
+    /// Cycles that pass before it: an interrupt's entry, or what the thread is held.
     pub(super) entry_cycles: Option<u64>,
     /// How it was predicted, if it is a branch.
     pub(super) prediction: Prediction,
 }
 
 impl Pending {
-    /// The least number of cycles that its thread takes for it.
+    /// The least number of cycles that its thread takes for it, without those that pass before it.
     pub(super) fn least_cycles(&self, blocking: bool) -> u64 {
         1 + if blocking { self.load_wait + self.store_wait } else { 0 }
     }
@@ -336,10 +343,13 @@ pub(super) struct Thread {
     pub(super) stores: StoreBuffer,
     pub(super) predictor: Predictor,
     pub(super) last_line: Option<(u64, u64)>,
-    /// What the entry of an interrupt takes that has come.
+    /// Cycles that pass before the next instruction: the entry of an interrupt that has come, or what the
+    /// thread is held.
     pub(super) entry_cycles: Option<u64>,
     /// The least number of cycles that the queued instructions take.
     pub(super) queued_cycles: u64,
+    /// The cycles that pass before some of them.
+    pub(super) held_cycles: u64,
     /// Whether the other threads do not wait to know what it executes next.
     pub(super) halted: bool,
     pub(super) retirement: Retirement,
@@ -358,19 +368,27 @@ impl Thread {
             last_line: None,
             entry_cycles: None,
             queued_cycles: 0,
+            held_cycles: 0,
             halted: false,
             retirement: Retirement::new(1),
         }
     }
 
-    /// When all queued instructions have issued, at the earliest. It never decreases.
+    /// When its next instruction can issue, at the earliest. It never decreases.
     pub(super) fn time(&self) -> u64 {
-        self.retirement.cycle().max(self.earliest.cycle()) + self.queued_cycles
+        let held = self.held_cycles + self.entry_cycles.unwrap_or(0);
+        self.continues() + held + self.queued_cycles
+    }
+
+    /// When what follows the last instruction that has issued can start.
+    fn continues(&self) -> u64 {
+        self.retirement.cycle().max(self.earliest.cycle())
     }
 
     /// With an empty queue: does not charge the cycles until `cycle` to this thread.
     pub(super) fn skip_to(&mut self, cycle: u64) {
-        if cycle > self.time() {
+        // Before what it is held for a next instruction.
+        if cycle > self.continues() {
             // It is charged for what it waits for before that.
             self.retirement.wait_for_data(self.earliest.cycle());
             self.retirement.skip_to(cycle);
@@ -442,8 +460,8 @@ impl Thread {
             let (cycle, missed) = self.stores.place();
             until = until.max(ReadyTime::new(cycle, missed));
         }
-        let mut starts = next;
-        starts += pending.entry_cycles.unwrap_or(0);
+        // An interrupt is taken, and a thread is held, when the instruction before has had its effect.
+        let starts = pending.entry_cycles.map_or(next, |cycles| self.continues() + cycles);
         let fetched = starts + pending.fetch_wait;
         let data = if until.missed() { (0, until.cycle() + 1) } else { (0, 0) };
         let fetch = ((starts + 1).max(data.1), fetched + 1);

@@ -305,6 +305,13 @@ impl Cpu {
         }
     }
 
+    /// It waits so many cycles before its next instruction, where it is a thread of a core.
+    pub(crate) fn hold(&mut self, cycles: u64) {
+        if let Some(pipeline) = self.pipeline() {
+            pipeline.hold(cycles);
+        }
+    }
+
     /// Has the threads of its core issue all their instructions, and continue at a common time.
     pub(crate) fn issue_all_threads(&mut self) {
         if let Some(pipeline) = self.pipeline() {

@@ -62,6 +62,8 @@ pub enum Action {
     ReadClock,
     /// `hlt`.
     Halt,
+    /// `pause`.
+    Pause,
     /// First instruction of the switch from the task in rdi to the task in rsi.
     Switch,
     /// First instruction of the function that ends the current task.

@@ -32,6 +32,9 @@ fn measure() {
     marker::mark(marker::FULL, 0);
     // Contexts are known from the first return from the kernel on.
     drop(fs::read("/proc/uptime"));
+    // Where the loops are in the period of a tick.
+    let delay: u64 = std::env::var("delay").map_or(0, |delay| delay.parse().unwrap());
+    dependent_adds(1 + 1_711 * delay);
     noted(1, ITERATIONS, || dependent_adds(ITERATIONS));
     noted(2, ITERATIONS, || independent_adds(ITERATIONS));
     for (number, chain) in [(3, &small), (4, &large)] {
