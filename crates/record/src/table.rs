@@ -249,6 +249,30 @@ impl Table {
         self.rows.push(row);
     }
 
+    /// The same table with columns in front of its own that have one value in all rows.
+    ///
+    /// # Panics
+    /// As [`Table::push`], when a value is of another kind than its column.
+    #[must_use]
+    pub fn with_front(self, front: &[(Column, Value)]) -> Table {
+        let columns = front.iter().map(|(column, _)| column.clone()).chain(self.columns).collect();
+        let mut table = Table::new(&self.name, &self.doc, columns).displayed(self.display);
+        table.unread = self.unread;
+        for row in self.rows {
+            table.push(front.iter().map(|(_, value)| value.clone()).chain(row).collect());
+        }
+        table
+    }
+
+    /// Adds the rows of a table with the same columns.
+    ///
+    /// # Panics
+    /// As [`Table::push`].
+    pub fn append(&mut self, other: Table) {
+        self.unread += other.unread;
+        other.rows.into_iter().for_each(|row| self.push(row));
+    }
+
     /// The number of rows, those that were not read among them.
     #[must_use]
     pub fn row_count(&self) -> u64 {
