@@ -47,6 +47,6 @@ fn a_boot_that_comes_to_nothing_ends_with_124_too() {
     bytes[start..].chunks_exact_mut(2).for_each(|pair| pair.copy_from_slice(&[0xfa, 0xf4]));
     fs::write(place.path().join("bzImage"), bytes).unwrap();
     let words = ["sim", "boot", "-q", "--kernel", "bzImage", "--guest-limit", "1s", "--", "true"];
-    let ended = place.run(&words).assert_code(124);
-    ended.assert_says("its first process has sent nothing");
+    let ended = place.run(&words);
+    ended.assert_code(124).assert_says("its first process has sent nothing");
 }
