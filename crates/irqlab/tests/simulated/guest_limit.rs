@@ -16,7 +16,7 @@ fn ends(place: &Place, words: &str) {
 }
 
 #[test]
-fn every_experiment_ends_with_124_at_the_limit_of_the_guests_time() {
+fn experiments_end_with_124_at_the_limit_of_the_guests_time() {
     let place = Place::new();
     if !can_simulate(&place) {
         return;
