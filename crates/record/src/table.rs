@@ -297,3 +297,23 @@ impl Table {
         row.get(self.column(name)?)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_in_front_have_one_value_in_all_rows() {
+        let column = |name: &str, kind| Column::new(name, kind, "");
+        let mut table = Table::new("misses", "", vec![column("count", Kind::Uint)]);
+        table.push(vec![3.into()]);
+        table.push(vec![4.into()]);
+        let front = |condition: &str| [(column("condition", Kind::Text).key(), condition.into())];
+        let mut all = table.clone().with_front(&front("idle"));
+        all.append(table.with_front(&front("busy")));
+        let names: Vec<&str> = all.columns.iter().map(|column| column.name.as_str()).collect();
+        assert_eq!(names, ["condition", "count"]);
+        let row = |condition: &str, count: u64| vec![Value::from(condition), count.into()];
+        assert_eq!(all.rows(), [row("idle", 3), row("idle", 4), row("busy", 3), row("busy", 4)]);
+    }
+}
