@@ -11,6 +11,7 @@ use std::time::Instant;
 use lab::experiment::BenchError;
 use lab::services::in_guest::{ServicesItem, ServicesRequest};
 
+use crate::threads::LockedMemory;
 use crate::window::{WaitOutcome, WindowEdge, Workload, shell_status};
 
 /// The guest's shell.
@@ -40,10 +41,15 @@ pub fn execute(
         }
     }
     let syscalls = if request.verify { Some(SyscallCounter::start()?) } else { None };
-    let mut vmstat = Vmstat::open()?;
-    // Twice: what the first time causes in faults is not in the window's count.
-    vmstat.read()?;
-    let before = vmstat.read()?;
+    let (mut before, mut after) = (Vmstat::open()?, Vmstat::open()?);
+    // A fault of ours between a reading and its mark would be in one count and not in the other. The
+    // first call of a function can cause one: with all pages present there is none.
+    let locked = LockedMemory::current();
+    if let Err(error) = &locked.result {
+        item.warnings
+            .push(format!("page faults of irqlab itself may be counted: mlockall: {error}"));
+    }
+    before.read()?;
     if let Some(counter) = &syscalls {
         counter.let_count()?;
     }
@@ -55,14 +61,16 @@ pub fn execute(
     if let Some(counter) = &syscalls {
         counter.pause()?;
     }
-    let after = vmstat.read()?;
+    after.read()?;
+    drop(locked);
     if let Some(counter) = syscalls {
         item.syscalls = Some(counter.end()?);
     }
     let status = status?;
     item.command_ended = status.to_string();
     item.command_status = shell_status(status);
-    for (name, before) in before {
+    let after = after.counters();
+    for (name, before) in before.counters() {
         let after = after.get(&name).copied().unwrap_or(before);
         item.vmstat.insert(name, after.saturating_sub(before));
     }
@@ -79,42 +87,48 @@ fn failed(what: &str) -> impl Fn(std::io::Error) -> BenchError {
     move |error| BenchError::Failed(format!("{what}: {error}"))
 }
 
-/// The kernel's counters of memory events. Its buffer is there before the window opens, so that
-/// reading causes no fault.
+/// A reading of the kernel's counters of memory events. Its buffer is there before the window opens, and
+/// what was read is parsed after the window: between a reading and its mark nothing is allocated.
 struct Vmstat {
     file: File,
     buffer: Vec<u8>,
+    filled: usize,
 }
 
 impl Vmstat {
     fn open() -> Result<Vmstat, BenchError> {
         let file = File::open("/proc/vmstat").map_err(failed("/proc/vmstat"))?;
-        Ok(Vmstat { file, buffer: vec![1; VMSTAT_BYTES_MAX] })
+        Ok(Vmstat { file, buffer: vec![1; VMSTAT_BYTES_MAX], filled: 0 })
     }
 
-    fn read(&mut self) -> Result<BTreeMap<String, u64>, BenchError> {
-        let mut filled = 0;
-        while filled < self.buffer.len() {
-            let into = &mut self.buffer[filled..];
-            match self.file.read_at(into, filled as u64).map_err(failed("/proc/vmstat"))? {
+    fn read(&mut self) -> Result<(), BenchError> {
+        self.filled = 0;
+        while self.filled < self.buffer.len() {
+            let into = &mut self.buffer[self.filled..];
+            match self.file.read_at(into, self.filled as u64).map_err(failed("/proc/vmstat"))? {
                 0 => break,
-                bytes => filled += bytes,
+                bytes => self.filled += bytes,
             }
         }
-        let text = String::from_utf8_lossy(&self.buffer[..filled]);
+        Ok(())
+    }
+
+    fn counters(&self) -> BTreeMap<String, u64> {
+        let text = String::from_utf8_lossy(&self.buffer[..self.filled]);
         let value = |line: &str| -> Option<(String, u64)> {
             let (name, value) = line.split_once(' ')?;
             let value = value.trim().parse().ok()?;
             VMSTAT.contains(&name).then(|| (name.to_owned(), value))
         };
-        Ok(text.lines().filter_map(value).collect())
+        text.lines().filter_map(value).collect()
     }
 }
 
 /// The kernel's own count of system calls, by a histogram at its tracepoint.
 struct SyscallCounter {
     trigger: File,
-    /// The text that pauses it, which is there before the window opens.
+    /// The texts that let it count and pause it, which are there before the window opens.
+    resume: String,
     pause: String,
 }
 
@@ -134,16 +148,17 @@ impl SyscallCounter {
         })?;
         let pause = format!("{HISTOGRAM}:pause");
         trigger.write_all(pause.as_bytes()).map_err(failed("the guest's trigger"))?;
-        Ok(SyscallCounter { trigger, pause })
+        let resume = format!("{HISTOGRAM}:cont");
+        Ok(SyscallCounter { trigger, resume, pause })
     }
 
     fn write(&self, text: &str) -> Result<(), BenchError> {
         (&self.trigger).write_all(text.as_bytes()).map_err(failed("the guest's trigger"))
     }
 
-    /// From here on the kernel counts.
+    /// From here on the kernel counts. Allocates nothing, as that could cause a fault.
     fn let_count(&self) -> Result<(), BenchError> {
-        self.write(&format!("{HISTOGRAM}:cont"))
+        self.write(&self.resume)
     }
 
     /// The kernel counts no more. Allocates nothing, as that could cause a fault.

@@ -4,18 +4,19 @@ use std::cmp::Reverse;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use lab::experiment::{Bench, BenchFacts, Experiment, Measured, RunContext, Step, assemble};
 use lab::footprint::Samples;
 use lab::footprint::paper::{ModelRun, Paper, Part, paper, statements};
 use live::window::Stop;
 use machine::SystemModel;
-use record::{Run, SCHEMA, Table, Timestamp};
+use record::{Run, Timestamp};
 use serde_json::{Map, Value as Json, json};
 use sim::parallel::for_each;
 use sim::watch::Watch;
 use sim::{Cache, models};
 
+use super::gathered::{Gathered, Reproduction};
 use super::parts::{GuestPart, left_out, parts};
 use super::{ReproduceArgs, add};
 use crate::console::{ProgressLine, Redraw};
@@ -27,20 +28,6 @@ use crate::verbs::footprint::{MEMORY_MIB, SimulatedFootprint, VCPUS, prepare};
 /// Tables of a part that go into the run, with their names there.
 const TABLES: [(&str, &str); 4] =
     [("footprint", "series"), ("sums", "sums"), ("modes", "modes"), ("by_context", "by_context")];
-
-/// The results of all parts.
-#[derive(Default)]
-struct Gathered {
-    runs: Vec<ModelRun>,
-    tables: Vec<Table>,
-    absent: Vec<record::Absence>,
-    warnings: Vec<String>,
-    host: Map<String, Json>,
-    machines: Map<String, Json>,
-    stopped: bool,
-    /// Why the first part that failed did.
-    failure: Option<anyhow::Error>,
-}
 
 /// A machine of its own: a part of a model's measurements.
 struct Item<'a> {
@@ -94,8 +81,7 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
         gather(item, result, &mut all)?;
     }
     if all.runs.iter().all(|run| run.parts.is_empty()) {
-        let stopped = || anyhow!("stopped before anything was measured; nothing was written");
-        return Err(all.failure.unwrap_or_else(stopped));
+        return Err(all.into_failure());
     }
     open.finish(&assemble_all(args, repetitions, &figures, all, open.started()), &[])
 }
@@ -104,7 +90,7 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
 fn gather(
     Item { model, part, .. }: Item<'_>,
     result: ItemResult,
-    all: &mut Gathered,
+    all: &mut Gathered<ModelRun>,
 ) -> anyhow::Result<()> {
     if all.runs.last().is_none_or(|run| run.model != model) {
         let left_out = left_out(&changed(model, &[])?);
@@ -113,16 +99,12 @@ fn gather(
     let measured = match result {
         Ok(Some(measured)) => measured,
         Ok(None) => {
-            all.stopped = true;
+            all.incomplete();
             return Ok(());
         }
         // The results of the other parts are kept.
         Err(error) => {
-            let what = format!("{model}, {}", part.name);
-            let reason = format!("{error:#}");
-            let table = "series".to_owned();
-            all.absent.push(record::Absence { table, what, reason, remedy: None });
-            all.failure.get_or_insert(error);
+            all.fail("series", &format!("{model}, {}", part.name), error);
             return Ok(());
         }
     };
@@ -179,28 +161,21 @@ fn add_part(
     part: &GuestPart,
     facts: BenchFacts,
     seen: &Measured<Samples>,
-    all: &mut Gathered,
+    all: &mut Gathered<ModelRun>,
 ) {
     let machine = json!({
         "model": facts.settings.get("model"), "machine": facts.settings.get("machine"),
         "window_ns": part.request.window_ns, "ticks": part.request.ticks,
     });
-    all.machines.insert(format!("{name}, {}", part.name), machine);
-    for warning in &facts.warnings {
-        let words = format!("{name}, {}: {warning}", part.name);
-        if !all.warnings.contains(&words) {
-            all.warnings.push(words);
-        }
-    }
-    if let Some(clock) = part.clock() {
-        all.warnings.push(format!(
-            "{name}, {}: run with {clock}: at its own, windows have too many cycles for the host",
-            part.name
-        ));
-    }
+    let label = format!("{name}, {}", part.name);
+    all.machine(&label, machine);
+    let slowed = part.clock().map(|clock| {
+        format!("run with {clock}: at its own, windows have too many cycles for the host")
+    });
+    all.warn(&label, facts.warnings.iter().cloned().chain(slowed));
     let run = assemble(&part.request.plan, RunContext::default(), facts, seen);
     for absence in run.absent {
-        let what = format!("{name}, {}: {}", part.name, absence.what);
+        let what = format!("{label}: {}", absence.what);
         all.absent.push(record::Absence { table: "series".to_owned(), what, ..absence });
     }
     for table in run.tables {
@@ -213,38 +188,29 @@ fn assemble_all(
     args: &ReproduceArgs,
     repetitions: u32,
     figures: &Paper,
-    all: Gathered,
+    mut all: Gathered<ModelRun>,
     started: Timestamp,
 ) -> Run {
-    let mut absent = all.absent;
-    let mut tables = vec![paper(figures, &all.runs, &mut absent), statements(figures, &all.runs)];
-    tables.extend(all.tables);
-    tables.retain(|table| !table.rows().is_empty());
+    let tables = vec![paper(figures, &all.runs, &mut all.absent), statements(figures, &all.runs)];
     let settings = json!({
-        "version": env!("CARGO_PKG_VERSION"), "paper": figures.title, "models": args.models(),
-        "repetitions_max": repetitions, "seed": args.seed, "guests": all.machines,
+        "paper": figures.title, "models": args.models(), "repetitions_max": repetitions,
+        "seed": args.seed,
     });
-    let mut warnings = all.warnings;
-    let words = "the guest is Linux on x86-64 with the caches and the clock of the model: other code and \
-                 another system than the paper measured, so that figures are compared in kind";
-    warnings.insert(0, words.to_owned());
-    Run {
-        schema: SCHEMA.to_owned(),
-        experiment: "footprint".to_owned(),
-        bench: "sim".to_owned(),
-        started_utc: started.to_string(),
-        complete: !all.stopped && all.failure.is_none(),
-        host: all.host,
-        settings: settings.as_object().cloned().unwrap_or_default(),
-        observer: Map::new(),
-        warnings,
-        absent,
+    let caution = "the guest is Linux on x86-64 with the caches and the clock of the model: other code and \
+                   another system than the paper measured, so that figures are compared in kind";
+    all.into_run(Reproduction {
+        experiment: "footprint",
+        settings,
+        cautions: &[caution],
         tables,
-    }
+        started,
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use anyhow::anyhow;
+
     use super::*;
 
     fn item(number: usize) -> Item<'static> {
@@ -260,6 +226,6 @@ mod tests {
         gather(item(1), Ok(Some(measured)), &mut all).unwrap();
         assert_eq!((all.absent.len(), all.runs[0].parts.len()), (1, 1));
         assert_eq!(all.absent[0].reason, "no machine");
-        assert!(all.failure.is_some());
+        assert_eq!(all.into_failure().to_string(), "no machine");
     }
 }

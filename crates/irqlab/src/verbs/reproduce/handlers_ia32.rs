@@ -4,19 +4,20 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use lab::experiment::{Bench, BenchFacts, Experiment, Measured, RunContext, assemble};
 use lab::handlers::in_guest::HandlersRequest;
 use lab::handlers::paper::{ModelRun, Paper, findings, paper};
 use lab::handlers::{Condition, Load, Plan, Rate, Stimulus};
 use live::window::Stop;
-use record::{Absence, Run, SCHEMA, Table};
+use record::{Absence, Run};
 use serde_json::{Map, Value as Json, json};
 use sim::Cache;
 use sim::devices::NicModel;
 use sim::handlers::{SimBench, SimSettings};
 use sim::watch::Watch;
 
+use super::gathered::{Gathered, Reproduction};
 use super::{ReproduceArgs, add};
 use crate::console;
 use crate::options::ns;
@@ -36,19 +37,6 @@ const CARDS: NicModel = NicModel::Rtl8139;
 /// Tables of a model that go into the run.
 const TABLES: [&str; 4] = ["handlers", "events", "ratios", "conditions"];
 
-/// The results of all models.
-#[derive(Default)]
-struct Gathered {
-    runs: Vec<ModelRun>,
-    tables: Vec<Table>,
-    absent: Vec<Absence>,
-    warnings: Vec<String>,
-    host: Map<String, Json>,
-    machines: Map<String, Json>,
-    complete: bool,
-    failure: Option<anyhow::Error>,
-}
-
 /// Measures, prints, records.
 pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     let published = Paper::handlers_ia32().context("papers/handlers-ia32.toml")?;
@@ -66,10 +54,10 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     };
     let open = OpenRun::new("reproduce", &args.results)?;
     let stop = stop_on_signals()?;
-    let mut all = Gathered { complete: true, ..Gathered::default() };
+    let mut all = Gathered::default();
     for name in &models {
         if stop.is_requested() {
-            all.complete = false;
+            all.incomplete();
             break;
         }
         console::say(&format!("{name}: {} conditions", plan.conditions.len()));
@@ -79,18 +67,11 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
                 add_model(&plan, run, facts, &mut all);
             }
             // The results of the other models are kept.
-            Err(error) => {
-                all.complete = false;
-                let reason = format!("{error:#}");
-                let (table, what) = ("paper".to_owned(), name.clone());
-                all.absent.push(Absence { table, what, reason, remedy: None });
-                all.failure.get_or_insert(error);
-            }
+            Err(error) => all.fail("paper", name, error),
         }
     }
     if all.runs.iter().all(|run| run.measured.samples.conditions.is_empty()) {
-        let stopped = || anyhow!("stopped before anything was measured; nothing was written");
-        return Err(all.failure.unwrap_or_else(stopped));
+        return Err(all.into_failure());
     }
     open.finish(&assemble_all(args, &models, &published, all, &open), &[])
 }
@@ -142,19 +123,16 @@ fn measure(
 }
 
 /// Adds a model's tables, with its name.
-fn add_model(plan: &Plan, run: ModelRun, facts: BenchFacts, all: &mut Gathered) {
+fn add_model(plan: &Plan, run: ModelRun, facts: BenchFacts, all: &mut Gathered<ModelRun>) {
     let name = run.model.clone();
     let machine = json!({
         "model": facts.settings.get("model"), "machine": facts.settings.get("machine"),
     });
-    all.machines.insert(name.clone(), machine);
-    for warning in &facts.warnings {
-        let words = format!("{name}: {warning}");
-        if !all.warnings.contains(&words) {
-            all.warnings.push(words);
-        }
+    all.machine(&name, machine);
+    all.warn(&name, facts.warnings.iter().cloned());
+    if !run.measured.complete {
+        all.incomplete();
     }
-    all.complete &= run.measured.complete;
     let assembled = assemble(plan, RunContext::default(), facts, &run.measured);
     for absence in assembled.absent {
         all.absent.push(Absence { what: format!("{name}: {}", absence.what), ..absence });
@@ -172,33 +150,24 @@ fn assemble_all(
     args: &ReproduceArgs,
     models: &[String],
     published: &Paper,
-    all: Gathered,
+    all: Gathered<ModelRun>,
     open: &OpenRun,
 ) -> Run {
-    let mut tables = vec![paper(published, &all.runs), findings(published, &all.runs)];
-    tables.extend(all.tables);
-    tables.retain(|table| !table.rows().is_empty());
     let settings = json!({
-        "version": env!("CARGO_PKG_VERSION"), "paper": published.title, "models": models,
+        "paper": published.title, "models": models,
         "duration_ns": ns(args.duration.unwrap_or(WINDOW)), "low_interval_ns": ns(LOW_INTERVAL),
-        "warm_up_ns": ns(WARM_UP), "guests": all.machines,
+        "warm_up_ns": ns(WARM_UP),
     });
-    let mut warnings = all.warnings;
-    let words = "the guest is Linux on x86-64 with the caches, core and clock of the model, one RTL8139 card \
-                 joined to another in place of a remote machine: other drivers than the paper measured, so that \
-                 machines and conditions are compared, not single figures";
-    warnings.insert(0, words.to_owned());
-    Run {
-        schema: SCHEMA.to_owned(),
-        experiment: "handlers".to_owned(),
-        bench: "sim".to_owned(),
-        started_utc: open.started().to_string(),
-        complete: all.complete && all.failure.is_none(),
-        host: all.host,
-        settings: settings.as_object().cloned().unwrap_or_default(),
-        observer: Map::new(),
-        warnings,
-        absent: all.absent,
+    let caution = "the guest is Linux on x86-64 with the caches, core and clock of the model, one RTL8139 card \
+                   joined to another in place of a remote machine: other drivers than the paper measured, so \
+                   that machines and conditions are compared, not single figures";
+    let tables = vec![paper(published, &all.runs), findings(published, &all.runs)];
+    let started = open.started();
+    all.into_run(Reproduction {
+        experiment: "handlers",
+        settings,
+        cautions: &[caution],
         tables,
-    }
+        started,
+    })
 }

@@ -1,6 +1,7 @@
 //! `irqlab reproduce`: a paper's tables, next to simulated or measured ones.
 
 mod footprint_1999;
+mod gathered;
 mod handlers_ia32;
 mod noise_t1;
 mod parts;

@@ -12,7 +12,7 @@ use lab::services::paper::{
 use lab::services::{Class, Plan, Samples};
 use live::window::Stop;
 use machine::SystemModel;
-use record::{Absence, Run, SCHEMA, Table, Value};
+use record::{Absence, Run, Table, Value};
 use serde_json::{Map, Value as Json, json};
 use sim::models::Model;
 use sim::parallel::for_each;
@@ -21,10 +21,11 @@ use sim::watch::{Detail, Watch};
 use sim::workload::Prepared;
 use sim::{Accounting, Cache, MissKind};
 
+use super::gathered::{Gathered, Reproduction};
 use super::{ReproduceArgs, add};
 use crate::console;
 use crate::options::Usage;
-use crate::run::{OpenRun, STOPPED, stop_on_signals};
+use crate::run::{OpenRun, stop_on_signals};
 use crate::simulated::{self, GuestArgs, ModelDetail, Simulated, model};
 use crate::verbs::sim::misses::{BY_USER, cache, class};
 
@@ -37,6 +38,16 @@ const SHAPES: [&str; 6] =
 const CPUS: u32 = 8;
 /// Tables of a machine that go into the run.
 const TABLES: [&str; 5] = ["services", "modes", "waits", "agreement", "profile"];
+
+/// What is not as the paper had it; the second one of short forms alone.
+const CAUTIONS: [&str; 2] = [
+    "the guest is Linux on x86-64 with the cores, the caches and the clocks of the models; PostgreSQL, \
+     Icarus Verilog and today's gcc stand for the paper's programs, and disks of a fixed latency for \
+     its disk: compare machines and trends, not single figures",
+    "short forms of the workloads: less work, and a larger part of it at the start and the end",
+];
+/// The table that lacks the rows of a machine that failed.
+const TABLE: &str = "execution";
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -168,19 +179,6 @@ struct Measured {
     warnings: Vec<String>,
 }
 
-/// The results of all machines.
-#[derive(Default)]
-struct Gathered {
-    runs: Vec<MachineRun>,
-    tables: Vec<Table>,
-    absent: Vec<Absence>,
-    warnings: Vec<String>,
-    host: Map<String, Json>,
-    machines: Map<String, Json>,
-    complete: bool,
-    failure: Option<anyhow::Error>,
-}
-
 /// Measures, prints, records.
 pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     let paper = Paper::simos_1995().context("papers/simos-1995.toml")?;
@@ -206,7 +204,7 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     }
     let open = OpenRun::new("reproduce", &args.results)?;
     let stop = stop_on_signals()?;
-    let mut gathered = Gathered { complete: true, ..Gathered::default() };
+    let mut gathered = Gathered::default();
     for (workload, items) in all {
         let (one, several): (Vec<Item>, Vec<Item>) =
             items.into_iter().partition(|item| item.cpus == 1);
@@ -216,9 +214,11 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    gathered.complete &= !stop.is_requested();
+    if stop.is_requested() {
+        gathered.incomplete();
+    }
     if gathered.runs.is_empty() {
-        return Err(gathered.failure.unwrap_or_else(|| anyhow!(STOPPED)));
+        return Err(gathered.into_failure());
     }
     let run = assemble(args, &workloads, &paper, gathered, &open);
     open.finish(&run, &args.pictures.of(&run))
@@ -230,21 +230,14 @@ fn measure_all(
     workload: &str,
     items: &[Item],
     stop: &Stop,
-    all: &mut Gathered,
+    all: &mut Gathered<MachineRun>,
 ) {
-    let failed = |item: &Item, error: anyhow::Error, all: &mut Gathered| {
-        let (table, what, reason) = ("execution".to_owned(), item.label(), format!("{error:#}"));
-        console::warn(&format!("{what}: {reason}"));
-        all.complete = false;
-        all.absent.push(Absence { table, what, reason, remedy: None });
-        all.failure.get_or_insert(error);
-    };
     let cpus = items[0].cpus;
     let (prepared, workload) = match prepare(args, workload, cpus, stop) {
         Ok(ready) => ready,
         Err(error) => {
             for item in items {
-                failed(item, anyhow!("{error:#}"), all);
+                all.fail(TABLE, &item.label(), anyhow!("{error:#}"));
             }
             return;
         }
@@ -262,9 +255,9 @@ fn measure_all(
     for (item, result) in items.iter().zip(results) {
         match result {
             Ok(Some(measured)) => add_machine(item, measured, all),
-            Ok(None) => all.complete = false,
+            Ok(None) => all.incomplete(),
             // The results of the other machines are kept.
-            Err(error) => failed(item, error, all),
+            Err(error) => all.fail(TABLE, &item.label(), error),
         }
     }
 }
@@ -360,20 +353,15 @@ fn classified(account: &Accounting) -> Vec<ClassifiedMisses> {
     classes.map(one).collect()
 }
 
-fn add_machine(item: &Item, measured: Measured, all: &mut Gathered) {
+fn add_machine(item: &Item, measured: Measured, all: &mut Gathered<MachineRun>) {
     let label = item.label();
-    for warning in measured.warnings {
-        let words = format!("{label}: {warning}");
-        if !all.warnings.contains(&words) {
-            all.warnings.push(words);
-        }
-    }
+    all.warn(&label, measured.warnings);
     let settings = |name: &str| measured.settings.get(name).cloned();
     let machine = json!({
         "model": settings("model"), "machine": settings("machine"), "start": settings("start"),
         "clock_hz": settings("clock_hz"), "vcpu_slice_cycles": settings("vcpu_slice_cycles"),
     });
-    all.machines.insert(label, machine);
+    all.machine(&label, machine);
     let front = [("workload", item.workload.as_str()), ("model", item.model.as_str())];
     let is_machine = item.role == Role::Machine;
     let is_kept = |table: &Table| is_machine && TABLES.contains(&table.name.as_str());
@@ -401,50 +389,31 @@ fn assemble(
     args: &ReproduceArgs,
     workloads: &[String],
     paper: &Paper,
-    all: Gathered,
+    mut all: Gathered<MachineRun>,
     open: &OpenRun,
 ) -> Run {
     let mut found = vec![findings(paper, &all.runs)];
     found.extend(tables(paper, &all.runs));
-    found.extend(all.tables);
-    found.retain(|table| !table.rows().is_empty());
     let sizes: Vec<Json> =
         SIZES_KIB.iter().map(|(l1, l2)| json!({ "l1_kib": l1, "l2_kib": l2 })).collect();
     let settings = json!({
-        "version": env!("CARGO_PKG_VERSION"), "paper": paper.title, "workloads": workloads,
-        "short": args.short, "cache_sizes": sizes, "guests": all.machines,
+        "paper": paper.title, "workloads": workloads, "short": args.short, "cache_sizes": sizes,
     });
-    let mut warnings = all.warnings;
-    let words = "the guest is Linux on x86-64 with the cores, the caches and the clocks of the models; PostgreSQL, \
-                 Icarus Verilog and today's gcc stand for the paper's programs, and disks of a fixed latency for \
-                 its disk: compare machines and trends, not single figures";
-    warnings.insert(0, words.to_owned());
-    if args.short {
-        let words = "short forms of the workloads: less work, and a larger part of it at the start and the end";
-        warnings.insert(1, words.to_owned());
-    }
-    let mut host = all.host;
     let mut models: Vec<&str> = all.runs.iter().map(|run| run.model.as_str()).collect();
     models.sort_unstable();
     models.dedup();
-    host.insert("cpu_model".to_owned(), json!(format!("models {}", models.join(", "))));
+    let models = format!("models {}", models.join(", "));
+    all.host.insert("cpu_model".to_owned(), json!(models));
     // Those of one workload have one, those of another eight.
-    host.remove("cpus_online");
-    let mut absent = all.absent;
-    absent.extend(not_known());
-    Run {
-        schema: SCHEMA.to_owned(),
-        experiment: "services".to_owned(),
-        bench: "sim".to_owned(),
-        started_utc: open.started().to_string(),
-        complete: all.complete && all.failure.is_none(),
-        host,
-        settings: settings.as_object().cloned().unwrap_or_default(),
-        observer: Map::new(),
-        warnings,
-        absent,
+    all.host.remove("cpus_online");
+    all.absent.extend(not_known());
+    all.into_run(Reproduction {
+        experiment: "services",
+        settings,
+        cautions: &CAUTIONS[..1 + usize::from(args.short)],
         tables: found,
-    }
+        started: open.started(),
+    })
 }
 
 /// What the paper has and no run can have.
