@@ -60,6 +60,7 @@ pub fn failure(error: &anyhow::Error) -> ExitCode {
     console::warn(&with_causes(error));
     let is_limit = |cause: &(dyn std::error::Error + 'static)| {
         matches!(cause.downcast_ref(), Some(BenchError::TimeLimit(_)))
+            || matches!(cause.downcast_ref(), Some(SimError::TimeLimit { .. }))
     };
     if error.chain().any(is_limit) {
         return ExitCode::from(STATUS_LIMIT);

@@ -249,6 +249,30 @@ impl Table {
         self.rows.push(row);
     }
 
+    /// The same table with columns in front of its own that have one value in all rows.
+    ///
+    /// # Panics
+    /// As [`Table::push`], when a value is of another kind than its column.
+    #[must_use]
+    pub fn with_front(self, front: &[(Column, Value)]) -> Table {
+        let columns = front.iter().map(|(column, _)| column.clone()).chain(self.columns).collect();
+        let mut table = Table::new(&self.name, &self.doc, columns).displayed(self.display);
+        table.unread = self.unread;
+        for row in self.rows {
+            table.push(front.iter().map(|(_, value)| value.clone()).chain(row).collect());
+        }
+        table
+    }
+
+    /// Adds the rows of a table with the same columns.
+    ///
+    /// # Panics
+    /// As [`Table::push`].
+    pub fn append(&mut self, other: Table) {
+        self.unread += other.unread;
+        other.rows.into_iter().for_each(|row| self.push(row));
+    }
+
     /// The number of rows, those that were not read among them.
     #[must_use]
     pub fn row_count(&self) -> u64 {
@@ -271,5 +295,25 @@ impl Table {
     #[must_use]
     pub fn get<'a>(&self, row: &'a [Value], name: &str) -> Option<&'a Value> {
         row.get(self.column(name)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_in_front_have_one_value_in_all_rows() {
+        let column = |name: &str, kind| Column::new(name, kind, "");
+        let mut table = Table::new("misses", "", vec![column("count", Kind::Uint)]);
+        table.push(vec![3.into()]);
+        table.push(vec![4.into()]);
+        let front = |condition: &str| [(column("condition", Kind::Text).key(), condition.into())];
+        let mut all = table.clone().with_front(&front("idle"));
+        all.append(table.with_front(&front("busy")));
+        let names: Vec<&str> = all.columns.iter().map(|column| column.name.as_str()).collect();
+        assert_eq!(names, ["condition", "count"]);
+        let row = |condition: &str, count: u64| vec![Value::from(condition), count.into()];
+        assert_eq!(all.rows(), [row("idle", 3), row("idle", 4), row("busy", 3), row("busy", 4)]);
     }
 }

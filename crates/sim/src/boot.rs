@@ -165,7 +165,8 @@ fn is_for_firmware(request: &str) -> bool {
 ///
 /// # Errors
 /// [`SimError::Machine`] with the last lines of the console when the kernel panics, resets or does
-/// not end in time, when its first process sends nothing, or QEMU ends by itself.
+/// not end in time, or QEMU ends by itself; [`SimError::TimeLimit`] when its first process has sent nothing
+/// within the guest's time.
 pub fn follow(vm: &mut Vm, limits: Limits, console: &mut dyn FnMut(&[u8])) -> Result<GuestExit> {
     let exit = follow_unless(vm, limits, console, &|| false)?;
     exit.ok_or_else(|| vm.failure("the machine was stopped"))
@@ -269,7 +270,7 @@ pub fn follow_saving(
 fn ended_early(vm: &Vm, ended: ExitStatus, is_up: bool) -> SimError {
     if vm.reached_limit() {
         let what = "the guest has reached its time limit (--guest-limit)";
-        return vm.failure(&format!("{what}; its first process has sent nothing"));
+        return vm.time_limit(&format!("{what}; its first process has sent nothing"));
     }
     if !ended.success() {
         return vm.failure(&format!("QEMU {} before the guest did", describe_exit(ended)));

@@ -60,6 +60,16 @@ pub enum SimError {
         /// The last lines that QEMU itself wrote.
         qemu: String,
     },
+    /// The guest reached the limit on its own time before it had executed its request.
+    #[error("{what}{}", tail_text(console, qemu))]
+    TimeLimit {
+        /// What it had come to.
+        what: String,
+        /// The last lines of the console.
+        console: String,
+        /// The last lines that QEMU itself wrote.
+        qemu: String,
+    },
     /// QEMU's monitor refused a command, or violated its protocol.
     #[error("QEMU's monitor: {0}")]
     Monitor(String),

@@ -155,6 +155,7 @@ pub(crate) fn bench_error(error: SimError) -> BenchError {
         SimError::Missing { what, remedy } => {
             BenchError::NothingMeasurable { reason: what, remedy: Some(remedy) }
         }
+        SimError::TimeLimit { .. } => BenchError::TimeLimit(error.to_string()),
         other => BenchError::Failed(other.to_string()),
     }
 }

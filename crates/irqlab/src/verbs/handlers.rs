@@ -94,6 +94,10 @@ pub struct HandlersArgs {
     /// Also record the histograms' buckets
     #[arg(long)]
     histograms: bool,
+    /// Also record which lines handlers and other services of the kernel miss in the caches of a model, who
+    /// evicted them, and what they belong to; runs the model at level ooo
+    #[arg(long, help_heading = SIMULATED)]
+    misses: bool,
     /// The other side of the net stimulus, over a real NIC [default: a veth pair on this machine]
     #[arg(long, value_name = "HOST[:PORT]", help_heading = LIVE)]
     peer: Option<String>,
@@ -163,6 +167,7 @@ impl HandlersArgs {
             ("peer", json!(self.peer)),
             ("disk_file", json!(self.disk_file)),
             ("command", json!(self.command)),
+            ("misses", json!(self.misses)),
         ];
         settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
@@ -272,10 +277,16 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
     let vcpus = args.simulated.vcpus.unwrap_or(1);
     let request = guest_request(args, vcpus)?;
     let cache = Cache::from_environment()?;
-    let model = args.simulated.model(&cache, model)?;
+    let misses = args.misses;
+    let model = match misses {
+        true => Some(args.simulated.model_with_misses(&cache, model)?),
+        false => args.simulated.model(&cache, model)?,
+    };
     let open = OpenRun::new("handlers", &args.results)?;
     let span_counts = !args.events.iter().any(|name| name == "none");
-    let watch = Watch { spans: true, span_counts, ..args.simulated.watch(model) };
+    // Misses are known by service.
+    let services = misses;
+    let watch = Watch { spans: true, span_counts, services, misses, ..args.simulated.watch(model) };
     let stop = stop_on_signals()?;
     let guest = &args.simulated.guest;
     let mut prepared = Simulated::prepare(cache, guest, vcpus, watch, stop, |machine| {
@@ -290,6 +301,7 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
         jobs,
         request,
         events: args.events.clone(),
+        kernel: (prepared.facts.symbols.clone(), prepared.facts.btf.clone()),
         on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),
     });
     measure(args, &open, context, &mut bench)

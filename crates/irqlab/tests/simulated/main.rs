@@ -6,7 +6,9 @@ mod bare;
 #[path = "../cli_support/mod.rs"]
 mod cli_support;
 mod dma;
+mod guest_limit;
 mod machine;
+mod misses;
 mod model;
 mod noise;
 mod sampled;

@@ -229,16 +229,3 @@ fn false_sharing_and_a_cold_cache_are_found_by_name() {
         assert!(sum("miss_data") <= sum("misses"), "{cache}");
     }
 }
-
-/// The guest's clock is what ends it, after a restore, too: the status is that of timeout(1).
-#[test]
-fn the_limit_on_the_guests_time_has_its_own_exit_code() {
-    let place = Place::new();
-    if !can_simulate(&place) {
-        return;
-    }
-    let words = ["services", "-q", "--json", "--on", "sim", "--guest-limit", "1s", "--out", "run"];
-    let ended = place.run(&[&words[..], &["--", "sleep 100"]].concat());
-    ended.assert_code(124).assert_says("--guest-limit");
-    assert!(place.names().is_empty(), "{:?}", place.names());
-}

@@ -104,6 +104,7 @@ impl Experiment for Plan {
             tables.push(tables::events(conditions, passes, overhead));
             tables.push(tables::ratios(conditions, passes, overhead));
         }
+        tables.extend(tables::misses(conditions));
         if self.histograms {
             tables.push(tables::histograms(conditions));
         }

@@ -4,6 +4,8 @@ use attribution::Context;
 use serde::{Deserialize, Serialize};
 use stats::{Batches, Distribution, JointBatch};
 
+use crate::services::ServicesSample;
+
 /// Where the time of a context comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timing {
@@ -200,6 +202,9 @@ pub struct WindowSample {
     pub load_work: Option<StimulusStats>,
     /// What the stimulus did meanwhile.
     pub stimulus_work: Option<StimulusStats>,
+    /// What services of the kernel took meanwhile, with what they missed in caches; absent where that was not
+    /// measured.
+    pub services: Option<Box<ServicesSample>>,
     /// Whether it was cut short.
     pub interrupted: bool,
     /// What a reader must know.

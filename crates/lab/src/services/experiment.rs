@@ -64,7 +64,7 @@ impl Experiment for Plan {
         ];
         tables.extend((!window.profile.is_empty()).then(|| tables::profile(window)));
         tables.extend(window.locks.as_deref().map(|locks| tables::locks(window, locks)));
-        tables.extend(window.misses.iter().flat_map(|misses| tables::misses(window, misses)));
+        tables.extend(super::miss_tables(window));
         if self.histograms {
             tables.push(tables::histograms(window));
         }

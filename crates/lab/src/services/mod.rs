@@ -11,9 +11,16 @@ pub mod paper;
 pub mod sample;
 mod tables;
 
+use record::Table;
+
 pub use bench::ServicesBench;
 pub use experiment::{Plan, Samples};
 pub use sample::{
     Agreement, Class, LockStats, ProfileMode, ProfileSlot, ServiceStats, ServicesSample, Times,
     WaitStats,
 };
+
+/// The tables of misses of a window, for experiments that measure services, too; none if they were not measured.
+pub(crate) fn miss_tables(window: &ServicesSample) -> Vec<Table> {
+    window.misses.iter().flat_map(|misses| tables::misses(window, misses)).collect()
+}

@@ -101,9 +101,12 @@ fn collect(run: &Run) -> Vec<(String, Stacks)> {
         }
     }
     if let Some(table) = run.table("miss_functions") {
-        for (row, root) in rows(table, "region") {
-            let frames = ["cache", "function"].map(|column| text(&row, column));
-            all.add("misses", with(&root, &frames), row.number("misses"));
+        // Those of experiments are by service, too.
+        let group = if table.column("condition").is_some() { "condition" } else { "region" };
+        for (row, root) in rows(table, group) {
+            let frames = ["cache", "class", "service", "function"].map(|name| text(&row, name));
+            let misses = row.number("misses").or_else(|| row.number("miss_count"));
+            all.add("misses", with(&root, &frames), misses);
         }
     }
     all.0
@@ -245,6 +248,25 @@ mod tests {
         let run = run_of(vec![table("services", &columns, vec![row])]);
         assert_eq!(weights(&run), ["ns", "cycles"]);
         assert_eq!(folded(&run, Some("cycles")).unwrap().text, "syscall;read 10\n");
+    }
+
+    #[test]
+    fn misses_by_service_have_its_class_and_name() {
+        let columns =
+            ["condition", "class", "service", "cache", "function"].map(|name| (name, Text));
+        let columns = [&columns[..], &[("miss_count", Uint)]].concat();
+        let row = |condition: &str, misses: u64| {
+            let names = [condition, "softirq", "NET_RX", "L2", "__napi_poll"];
+            names.into_iter().map(Value::from).chain([misses.into()]).collect()
+        };
+        let run =
+            run_of(vec![table("miss_functions", &columns, vec![row("idle", 3), row("busy", 4)])]);
+        assert_eq!(weights(&run), ["misses"]);
+        let text = folded(&run, Some("misses")).unwrap().text;
+        assert_eq!(
+            text,
+            "busy;L2;softirq;NET_RX;__napi_poll 4\nidle;L2;softirq;NET_RX;__napi_poll 3\n"
+        );
     }
 
     #[test]

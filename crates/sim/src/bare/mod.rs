@@ -120,7 +120,7 @@ fn follow(vm: &mut Vm, limits: Limits, stop: &dyn Fn() -> bool) -> Result<Option
             Some(VmEvent::Guest(_) | VmEvent::Held(_)) => {}
             Some(VmEvent::Ended(_)) if vm.reached_limit() => {
                 return Err(
-                    vm.failure("the bare machine has reached its time limit (--guest-limit)")
+                    vm.time_limit("the bare machine has reached its time limit (--guest-limit)")
                 );
             }
             Some(VmEvent::Ended(status)) if !status.success() => {

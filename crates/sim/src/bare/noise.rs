@@ -10,11 +10,12 @@ use serde_json::{Map, json};
 
 use super::lines::{Output, RECORDS_MAX};
 use super::{RunOutcome, WALK_BYTES_MAX, run, watch};
+use crate::Cache;
 use crate::boot::Limits;
 use crate::counters;
+use crate::guest_run::bench_error;
 use crate::models::Model;
 use crate::qemu::Qemu;
-use crate::{Cache, SimError};
 
 /// Bytes that stay in a first-level cache; as in the live loops.
 const LOAD_BYTES: u64 = 16 << 10;
@@ -52,15 +53,6 @@ pub struct BareNoise {
     qemu: Qemu,
     settings: BareNoiseSettings,
     stop: Box<dyn Fn() -> bool>,
-}
-
-fn failed(error: SimError) -> BenchError {
-    match error {
-        SimError::Missing { what, remedy } => {
-            BenchError::NothingMeasurable { reason: what, remedy: Some(remedy) }
-        }
-        error => BenchError::Failed(error.to_string()),
-    }
 }
 
 impl BareNoise {
@@ -239,7 +231,7 @@ impl NoiseBench for BareNoise {
         let line = self.command_line(looping);
         let ran =
             run(&self.cache, &self.qemu, &watch, false, &line, self.settings.limits, &self.stop);
-        match ran.map_err(failed)? {
+        match ran.map_err(bench_error)? {
             Some(ran) => Ok(self.sample(looping, &ran)),
             None => Err(BenchError::Failed("stopped".to_owned())),
         }

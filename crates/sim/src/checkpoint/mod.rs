@@ -46,6 +46,9 @@ const SAVE_POLL: Duration = Duration::from_millis(20);
 const BOOT_S_MAX: u64 = 30;
 /// The same where guest time follows a model.
 const BOOT_TIMED_S_MAX: u64 = 120;
+/// Maximum time for reading it: hundreds of MiB, from a disk that others may use. A QEMU that fails ends.
+const RESTORE_TIMEOUT: Duration = Duration::from_secs(600);
+/// How often it is asked whether it has.
 const RESTORE_POLL: Duration = Duration::from_millis(5);
 
 /// What a machine starts from.
@@ -399,7 +402,7 @@ pub fn start(
 
 /// Continues a restored machine when QEMU has read all its state. It was saved stopped.
 fn resume(vm: &mut Vm) -> Result<()> {
-    let deadline = Instant::now() + MONITOR_TIMEOUT;
+    let deadline = Instant::now() + RESTORE_TIMEOUT;
     loop {
         let answer = vm.command("query-status", &Value::Null, MONITOR_TIMEOUT)?;
         match answer["status"].as_str() {
@@ -440,13 +443,19 @@ fn wait_until_held(vm: &mut Vm, limits: Limits, stop: &dyn Fn() -> bool) -> Resu
                 failed = Some((name, status));
             }
             Some(VmEvent::Ended(_)) => {
-                return Err(vm.failure(&match failed {
-                    Some((name, status)) => boot::step_failed(&name, status),
-                    None if vm.reached_limit() => {
-                        "the guest has reached its time limit before it was ready".to_owned()
+                return Err(match failed {
+                    Some((name, status)) => {
+                        let what = boot::step_failed(&name, status);
+                        match status {
+                            boot::STATUS_LIMIT => vm.time_limit(&what),
+                            _ => vm.failure(&what),
+                        }
                     }
-                    None => "the machine ended before it was ready".to_owned(),
-                }));
+                    None if vm.reached_limit() => {
+                        vm.time_limit("the guest has reached its time limit before it was ready")
+                    }
+                    None => vm.failure("the machine ended before it was ready"),
+                });
             }
             None if Instant::now() >= deadline && is_held => {
                 vm.kill();

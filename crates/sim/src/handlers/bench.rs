@@ -8,15 +8,18 @@ use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::guest_protocol::Request;
 use lab::handlers::in_guest::{GuestWindow, HandlersRequest, HandlersResponse};
 use lab::handlers::{Condition, HandlersBench, Load, Pass, ProbeOverhead, Rate, WindowSample};
+use lab::services::ServicesSample;
 use serde_json::{Map, Value as Json, json};
 
 use super::convert::{Reading, sample_of};
 use super::events;
-use crate::Accounting;
+use crate::btf::Btf;
 use crate::guest_run::{Expected, GuestRun};
 use crate::machine::Timing;
 use crate::parallel::{Jobs, for_each};
+use crate::services::{self, KernelNames};
 use crate::watch::Detail;
+use crate::{Accounting, Symbols};
 
 /// How to measure.
 pub struct SimSettings {
@@ -31,6 +34,8 @@ pub struct SimSettings {
     pub on_host: Map<String, Json>,
     /// How many conditions are measured at the same time.
     pub jobs: Jobs,
+    /// Symbols and types of its kernel, for the names in tables of misses.
+    pub kernel: (Option<Symbols>, Option<Btf>),
 }
 
 /// A simulated machine as a bench.
@@ -157,7 +162,21 @@ impl SimBench {
                 self.notices.push(notice.clone());
             }
         }
-        sample_of(&outcome.account, outcome.window, &self.reading).map_err(BenchError::Failed)
+        let services = self.services(&outcome.account)?;
+        let sample = sample_of(&outcome.account, outcome.window, &self.reading);
+        sample.map(|sample| WindowSample { services, ..sample }).map_err(BenchError::Failed)
+    }
+
+    /// What services took and missed; nothing where that is not recorded.
+    fn services(&self, account: &Accounting) -> Result<Option<Box<ServicesSample>>, BenchError> {
+        let settings = &self.settings;
+        let watch = &settings.guest.watch;
+        if !watch.services {
+            return Ok(None);
+        }
+        let kernel: KernelNames<'_> = (settings.kernel.0.as_ref(), settings.kernel.1.as_ref());
+        let sample = services::sample_of(account, None, kernel, self.reading.clock_hz, watch);
+        sample.map(|sample| Some(Box::new(sample))).map_err(BenchError::Failed)
     }
 }
 

@@ -288,10 +288,21 @@ impl Vm {
 
     /// Returns an error with the last lines of the console and of QEMU, without QEMU's usual warnings.
     pub(crate) fn failure(&self, what: &str) -> SimError {
+        let (console, qemu) = self.last_lines();
+        SimError::Machine { what: what.to_owned(), console, qemu }
+    }
+
+    /// As [`Vm::failure`], of a guest whose time is over.
+    pub(crate) fn time_limit(&self, what: &str) -> SimError {
+        let (console, qemu) = self.last_lines();
+        SimError::TimeLimit { what: what.to_owned(), console, qemu }
+    }
+
+    /// The last lines of the console and of QEMU.
+    fn last_lines(&self) -> (String, String) {
         let qemu = self.qemu_tail.lines();
         let lines: Vec<&str> = qemu.lines().filter(|line| !line.contains(": warning: ")).collect();
-        let console = self.console_tail.lines();
-        SimError::Machine { what: what.to_owned(), console, qemu: lines.join("\n") }
+        (self.console_tail.lines(), lines.join("\n"))
     }
 
     /// Waits for input and reads it; `false` if `deadline` came first.

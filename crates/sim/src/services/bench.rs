@@ -169,13 +169,7 @@ impl SimServices {
         let wall_ns = u64::try_from(exit.wall.as_nanos()).unwrap_or(u64::MAX);
         let kernel = (settings.symbols.as_ref(), settings.btf.as_ref());
         let watch = &settings.guest.watch;
-        let mut sample = sample_of(&account, window.as_ref(), kernel, self.clock_hz(), watch.locks);
-        if let Ok(sample) = &mut sample
-            && let Some(misses) = &mut sample.misses
-            && let Some(model) = &watch.model
-        {
-            misses.line_bytes = model.model.l1d.cache.line_bytes;
-        }
+        let sample = sample_of(&account, window.as_ref(), kernel, self.clock_hz(), watch);
         self.settings.on_host.insert("command".to_owned(), json!({ "wall_ns": wall_ns }));
         let sample = sample.map_err(BenchError::Failed)?;
         Ok(Some((sample, account)))

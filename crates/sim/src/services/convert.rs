@@ -18,6 +18,7 @@ use super::{misses, page_walks};
 use crate::accounting::{ServiceUse, ServicesUse};
 use crate::btf::Btf;
 use crate::contexts::context_of;
+use crate::watch::Watch;
 use crate::{Accounting, Symbols};
 
 /// How the functions of system calls are named.
@@ -25,16 +26,19 @@ const PREFIXES: [&str; 3] = ["__x64_sys_", "__do_sys_", "sys_"];
 /// The number of write(2), by which the guest stops its own count.
 const WRITE: u32 = 1;
 
+/// Symbols of a kernel, and its types.
+pub(crate) type KernelNames<'a> = (Option<&'a Symbols>, Option<&'a Btf>);
+
 /// Makes a sample of the first region of a record.
 ///
 /// # Errors
 /// Why the record cannot be used.
-pub(super) fn sample_of(
+pub(crate) fn sample_of(
     account: &Accounting,
     window: Option<&ServicesItem>,
-    (symbols, btf): (Option<&Symbols>, Option<&Btf>),
+    (symbols, btf): KernelNames<'_>,
     clock_hz: u64,
-    has_locks: bool,
+    watch: &Watch,
 ) -> Result<ServicesSample, String> {
     if let Some(broken) = account.broken.first() {
         return Err(format!("the record is broken, its numbers must not be used: {broken}"));
@@ -62,8 +66,8 @@ pub(super) fn sample_of(
         services: merged,
         waits: waits(used, &names),
         profile: profile(used),
-        locks: has_locks.then(|| locks(used, &names)),
-        misses: misses::sample(used, &names),
+        locks: watch.locks.then(|| locks(used, &names)),
+        misses: misses::sample(used, &names, watch.model.as_ref()),
         ..ServicesSample::default()
     };
     if let Some(window) = window {

@@ -10,6 +10,7 @@ use simrecord::record::{ELSEWHERE, ServiceMissKind, ServiceMisses};
 
 use super::convert::Names;
 use crate::accounting::ServicesUse;
+use crate::models::Model;
 
 const CACHES: [&str; simrecord::record::CACHES] = ["L1I", "L1D", "L2", "L3"];
 /// The first cache of data.
@@ -17,8 +18,12 @@ const L1I: u32 = 0;
 /// What supplies lines, by its position among the levels of the model.
 const LEVELS: [&str; 5] = ["L1", "L2", "L3", "other core", "memory"];
 
-/// The misses of a region; none if they were not recorded.
-pub(super) fn sample(used: &ServicesUse, names: &Names<'_>) -> Option<MissSample> {
+/// The misses of a region on a model; none if they were not recorded.
+pub(super) fn sample(
+    used: &ServicesUse,
+    names: &Names<'_>,
+    model: Option<&Model>,
+) -> Option<MissSample> {
     if used.misses.is_empty() {
         return None;
     }
@@ -29,7 +34,7 @@ pub(super) fn sample(used: &ServicesUse, names: &Names<'_>) -> Option<MissSample
         data: data(used, names),
         waits: waits(used, names),
         shared: shared(used, names),
-        line_bytes: 0,
+        line_bytes: model.map_or(0, |model| model.model.l1d.cache.line_bytes),
     })
 }
 

@@ -7,3 +7,4 @@ mod page_walks;
 mod structures;
 
 pub use bench::{SimServices, SimServicesSettings, Work};
+pub(crate) use convert::{KernelNames, sample_of};

@@ -114,7 +114,8 @@ fn measure(
         events: Vec::new(),
     };
     let (events, on_host) = (Vec::new(), Map::new());
-    let settings = SimSettings { guest: prepared.guest, jobs, request, events, on_host };
+    let settings =
+        SimSettings { guest: prepared.guest, jobs, request, events, on_host, kernel: (None, None) };
     let mut bench = SimBench::new(settings);
     let measured: Measured<_> = plan.measure(&mut bench, &mut |_: &_| {})?;
     let run = ModelRun { model: name.to_owned(), clock_hz, measured };

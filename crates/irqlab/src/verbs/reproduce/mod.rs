@@ -195,21 +195,19 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
 
 /// Appends rows to the table of that name, with what is the same for all of them in front.
 fn add(to: &str, of: &[(&str, &str)], from: Table, tables: &mut Vec<Table>) {
-    let front = |(name, _): &(&str, &str)| {
+    let front = |(name, value): &(&str, &str)| {
         let doc = match *name {
             "model" => "Model of the simulated machine.",
             "workload" => "The workload.",
             _ => "Guest in which it was measured.",
         };
-        Column::new(name, Kind::Text, doc).priority(101).key()
+        (Column::new(name, Kind::Text, doc).priority(101).key(), Value::from(*value))
     };
-    if !tables.iter().any(|table| table.name == to) {
-        let columns = of.iter().map(front).chain(from.columns.iter().cloned()).collect();
-        tables.push(Table::new(to, &from.doc, columns).displayed(from.display.clone()));
-    }
-    let Some(table) = tables.iter_mut().find(|table| table.name == to) else { return };
-    for row in from.rows() {
-        let front = of.iter().map(|(_, value)| Value::from(*value));
-        table.push(front.chain(row.iter().cloned()).collect());
+    let front: Vec<_> = of.iter().map(front).collect();
+    let mut more = from.with_front(&front);
+    to.clone_into(&mut more.name);
+    match tables.iter_mut().find(|table| table.name == to) {
+        Some(table) => table.append(more),
+        None => tables.push(more),
     }
 }

@@ -9,7 +9,7 @@ use lab::experiment::{Bench, Experiment};
 use lab::services::paper::{
     ClassifiedMisses, MachineRun, MissCosts, Paper, Role, findings, tables,
 };
-use lab::services::{Plan, Samples};
+use lab::services::{Class, Plan, Samples};
 use live::window::Stop;
 use machine::SystemModel;
 use record::{Absence, Run, Table, Value};
@@ -311,7 +311,9 @@ fn measure(
     let samples = Samples { window: Some(sample) };
     let report = Plan { histograms: false }.report(&samples);
     let Some(sample) = samples.window else { return Ok(None) };
+    let walks = sample.services.iter().filter(|service| service.class == Class::PageWalk);
     let run = MachineRun {
+        page_walks: walks.cloned().collect(),
         workload: item.workload.clone(),
         model: item.model.clone(),
         cpus: item.cpus,
@@ -425,8 +427,8 @@ fn not_known() -> [Absence; 3] {
     [
         one(
             "uniprocessor_services",
-            "UTLB and DBL_FAULT",
-            "x86-64 hardware walks the page tables; the kernel has no such service",
+            "DBL_FAULT, and CPI and cold misses of UTLB",
+            "x86-64 hardware walks the page tables: it executes no instructions, and cannot fault within",
         ),
         one(
             "hidden_stalls",

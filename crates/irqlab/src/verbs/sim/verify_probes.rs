@@ -138,6 +138,7 @@ fn bench(cache: Cache, args: &VerifyArgs) -> anyhow::Result<(SimBench, Map<Strin
     let events: &[&str] = if args.events { &["cycles", "instructions"] } else { &[] };
     let host = prepared.host();
     let bench = SimBench::new(SimSettings {
+        kernel: (None, None),
         jobs: args.jobs.choose(args.conditions().len(), prepared.guest.machine.memory_mib),
         guest: prepared.guest,
         request: HandlersRequest {

@@ -5,6 +5,7 @@ mod conditions;
 mod events;
 mod handlers;
 mod histograms;
+mod misses;
 mod napi;
 mod rates;
 
@@ -13,6 +14,7 @@ pub(super) use conditions::conditions;
 pub(super) use events::{events, ratios};
 pub(super) use handlers::handlers;
 pub(super) use histograms::histograms;
+pub(super) use misses::misses;
 pub(super) use napi::napi;
 pub(super) use rates::rates;
 

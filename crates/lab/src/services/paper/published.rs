@@ -290,7 +290,8 @@ mod tests {
         assert!(select.is_of(Class::Syscall, "epoll_wait"));
         assert!(!select.is_of(Class::Fault, "epoll_wait"));
         assert!(row("DISK INT").here().unwrap().is_of(Class::Irq, "virtio2-req.0"));
-        assert_eq!(row("UTLB").here(), None);
+        assert!(row("UTLB").here().unwrap().is_of(Class::PageWalk, "of user mode"));
+        assert_eq!(row("DBL_FAULT").here(), None);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What was measured of a workload on a machine, and the figures that the paper makes of it.
 
+use super::super::misses::{CLASSES, MissRow};
 use super::super::sample::{Class, ServiceStats, ServicesSample};
 use super::super::tables::{CYCLES, DATA_STALL, FETCH_STALL, INSTRUCTIONS, PIPELINE_STALL};
 use super::published::Here;
@@ -62,8 +63,11 @@ pub struct MachineRun {
     pub role: Role,
     /// What its misses cost.
     pub costs: MissCosts,
-    /// What its kernel did.
+    /// What its kernel did, page walks in the services whose accesses caused them.
     pub sample: ServicesSample,
+    /// The rows of page walks, which stand for the paper's refills of the TLB by software; empty where the model
+    /// does not count them.
+    pub page_walks: Vec<ServiceStats>,
     /// Misses by class, if they were classified.
     pub misses: Vec<ClassifiedMisses>,
 }
@@ -230,9 +234,29 @@ impl MachineRun {
 
     /// The services that stand for one of the paper, joined.
     pub(super) fn joined(&self, here: &Here<'_>) -> Option<Joined<'_>> {
-        let services: Vec<&ServiceStats> =
-            self.sample.services.iter().filter(|service| here.holds(service)).collect();
+        let services: Vec<&ServiceStats> = self
+            .sample
+            .services
+            .iter()
+            .chain(&self.page_walks)
+            .filter(|service| here.holds(service))
+            .collect();
         (!services.is_empty()).then_some(Joined { run: self, services })
+    }
+
+    /// Misses of a cache of classes by services; absent where they were not classified by service.
+    pub(super) fn misses_by_service(
+        &self,
+        cache: &str,
+        classes: &[&str],
+        of: impl Fn(&MissRow) -> bool,
+    ) -> Option<u64> {
+        let rows = self.sample.misses.as_ref()?.rows.iter();
+        let count = |row: &MissRow| -> u64 {
+            let counts = CLASSES.iter().zip(row.classes);
+            counts.filter(|(class, _)| classes.contains(class)).map(|(_, count)| count).sum()
+        };
+        Some(rows.filter(|row| row.cache == cache && of(row)).map(count).sum())
     }
 
     /// Misses of a cache in a mode, of classes.
@@ -253,18 +277,23 @@ impl Joined<'_> {
         self.services.iter().map(|service| of(service)).sum()
     }
 
-    /// The sum of a counter.
+    /// The sum of a counter; absent of page walks where it is not their time.
     pub(super) fn count(&self, name: &str) -> Option<u64> {
-        self.sum(|service| self.run.sample.count(service, name))
+        let is_time = [CYCLES, FETCH_STALL, DATA_STALL].contains(&name);
+        let is_known = is_time || !self.is_page_walk();
+        self.sum(|service| self.run.sample.count(service, name).filter(|_| is_known))
     }
 
     pub(super) fn ticks(&self) -> Option<u64> {
         self.sum(|service| service.self_ticks)
     }
 
-    /// Its share of the kernel's time.
+    /// Its share of the kernel's time; that of page walks for user mode is of both together, as the paper's kernel
+    /// refills the TLB itself.
     pub(super) fn kernel_ratio(&self) -> Option<f64> {
-        ratio(self.ticks()? as f64, self.run.ticks(Mode::Kernel) as f64)
+        let ticks = self.ticks()?;
+        let more = if self.is_page_walk() { ticks } else { 0 };
+        ratio(ticks as f64, (self.run.ticks(Mode::Kernel) + more) as f64)
     }
 
     pub(super) fn requests(&self) -> Option<u64> {
@@ -282,12 +311,35 @@ impl Joined<'_> {
         ratio(self.run.sample.ns_of(ticks as f64), count as f64)
     }
 
+    /// Whether the hardware does it, which has no requests that start and end.
+    fn is_page_walk(&self) -> bool {
+        self.services.iter().all(|service| service.class == Class::PageWalk)
+    }
+
+    /// Mean time of a page walk, ns: nothing interrupts it. Absent of other services.
+    fn walk_ns(&self) -> Option<f64> {
+        let ticks = self.ticks().filter(|_| self.is_page_walk())?;
+        ratio(self.run.sample.ns_of(ticks as f64), self.requests()? as f64)
+    }
+
     pub(super) fn computation_ns(&self) -> Option<f64> {
-        self.mean_ns(|service| service.times.as_ref()?.computation_ticks)
+        self.walk_ns().or_else(|| self.mean_ns(|service| service.times.as_ref()?.computation_ticks))
     }
 
     pub(super) fn latency_ns(&self) -> Option<f64> {
-        self.mean_ns(|service| Some(service.times.as_ref()?.latency.sum))
+        self.walk_ns().or_else(|| self.mean_ns(|service| Some(service.times.as_ref()?.latency.sum)))
+    }
+
+    /// Misses of a cache of some classes; absent where they were not classified, and of page walks.
+    pub(super) fn misses(&self, cache: &str, classes: &[&str]) -> Option<u64> {
+        if self.is_page_walk() {
+            return None;
+        }
+        let is_of = |row: &MissRow| {
+            let key = (row.service.class, row.service.name.as_str());
+            self.services.iter().any(|one| (one.class, one.name.as_str()) == key)
+        };
+        self.run.misses_by_service(cache, classes, is_of)
     }
 
     pub(super) fn blocked_ns(&self) -> Option<f64> {

@@ -67,6 +67,13 @@ fn columns() -> Vec<Column> {
         factor("transfers_per_request", "Lines that another CPU's cache supplied, per request.")
             .title("transfers")
             .priority(54),
+        factor(
+            "coherence_misses_per_request",
+            "Misses of L2 of lines that another CPU had written, per request, with the smallest of the chosen \
+             sizes of caches; absent where those were not measured.",
+        )
+        .title("coherence misses")
+        .priority(53),
         factor("published_coherence_misses", "The paper's coherence misses per call.")
             .title("paper")
             .priority(43),
@@ -94,7 +101,8 @@ pub(super) fn multiprocessor_services(sides: &Sides<'_>) -> Table {
         let Some(multi) = sides.multiprocessor(workload) else { continue };
         let uni = sides.machine(workload, 0);
         for published in sides.paper.slowdowns(workload) {
-            table.push(row(multi, uni, published));
+            let coherence = coherence_misses(sides, workload, published);
+            table.push(row(multi, uni, published, coherence));
         }
     }
     table
@@ -114,7 +122,20 @@ fn parts(of: &Joined<'_>, run: &MachineRun) -> Option<[Option<f64>; 6]> {
     Some([execution, None, coherence, upgrade, Some(fetch), rest])
 }
 
-fn row(multi: &MachineRun, uni: Option<&MachineRun>, published: &SlowdownRow) -> Vec<Value> {
+/// Coherence misses of a request of a service. They do not depend on the size of the cache.
+fn coherence_misses(sides: &Sides<'_>, workload: &str, published: &SlowdownRow) -> Option<f64> {
+    let run = *sides.cache_sizes(workload, true).first()?;
+    let found = run.joined(&published.here()?)?;
+    let misses = found.misses("L2", &["true_sharing", "false_sharing"])?;
+    ratio(misses as f64, found.requests()? as f64)
+}
+
+fn row(
+    multi: &MachineRun,
+    uni: Option<&MachineRun>,
+    published: &SlowdownRow,
+    coherence_misses: Option<f64>,
+) -> Vec<Value> {
     let here = published.here();
     let found = here.and_then(|here| multi.joined(&here));
     let one = here.and_then(|here| uni?.joined(&here));
@@ -160,6 +181,7 @@ fn row(multi: &MachineRun, uni: Option<&MachineRun>, published: &SlowdownRow) ->
         of(&|joined: &Joined<'_>| joined.rate_hz()).into(),
         published.rate_hz.into(),
         transfers.into(),
+        coherence_misses.into(),
         published.coherence_misses.into(),
         published.lock_acquires.into(),
         reason.into(),

@@ -7,6 +7,8 @@ use super::super::published::{Here, ServiceRow};
 use super::super::runs::{Joined, ratio};
 use super::{Sides, factor, of_percent, real, text, workload_column};
 
+/// The class of misses of lines that no cache has had.
+const COLD: &[&str] = &["cold"];
 /// Years of the machines, as in names of columns.
 const YEARS: [&str; 3] = ["1994", "1996", "1998"];
 
@@ -73,6 +75,14 @@ fn columns() -> Vec<Column> {
             .title("rate")
             .priority(55),
         real("published_rate_1994_hz", "The paper's.").title("paper").priority(49),
+        real(
+            "cold_miss_ratio",
+            "Share of the kernel's cold misses of L2 on the machine of 1994 with the smallest of the chosen sizes \
+             of caches; absent where those were not measured.",
+        )
+        .title("% of cold misses")
+        .priority(54),
+        real("published_cold_miss_ratio", "The paper's.").title("paper").priority(48),
         text("reason", "Why there are no figures.").priority(40),
     ]);
     columns
@@ -114,8 +124,16 @@ pub(in super::super) fn on_machines<'a>(
 
 /// Why a service of the paper has no figures.
 pub(super) const NO_SERVICE: &str =
-    "this kernel has no such service: hardware walks the page tables, and other names";
+    "this kernel has no such service: hardware walks the page tables, or other names";
 pub(super) const NOT_REQUESTED: &str = "no request of it";
+
+/// The part of the kernel's cold misses of L2 that a service has. Larger caches have as many.
+fn cold_misses(sides: &Sides<'_>, workload: &str, here: Option<Here<'_>>) -> Option<f64> {
+    let run = *sides.cache_sizes(workload, false).first()?;
+    let of_service = run.joined(&here?)?.misses("L2", COLD)?;
+    let of_kernel = run.misses_by_service("L2", COLD, |row| row.service.class.is_kernel())?;
+    ratio(of_service as f64, of_kernel as f64)
+}
 
 fn row(sides: &Sides<'_>, workload: &str, published: &ServiceRow) -> Vec<Value> {
     let here = published.here();
@@ -165,6 +183,8 @@ fn row(sides: &Sides<'_>, workload: &str, published: &ServiceRow) -> Vec<Value> 
     row.extend([
         of(0, &|joined: &Joined<'_>| joined.rate_hz()).into(),
         published.rate_hz.into(),
+        cold_misses(sides, workload, here).into(),
+        of_percent(published.cold_percent).into(),
         reason.into(),
     ]);
     row
