@@ -225,7 +225,8 @@ impl MultithreadedCore {
         thread.queued_cycles -= pending.least_cycles(self.blocking);
         let own = thread.head.cycle;
         let shared = (own + 1, cycle + 1);
-        thread.retirement.retire(cycle + 1, &StallCauses { shared, ..thread.head.waits });
+        let waits = || StallCauses { shared, ..thread.head.waits };
+        thread.retirement.retire(cycle + 1, waits);
         let one = &pending.one;
         if let Some(unit) = one.unit {
             self.free[unit as usize] = cycle + self.intervals[unit as usize];
