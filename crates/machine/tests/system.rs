@@ -1,9 +1,10 @@
 //! The memory system of any machine: against the two-level reference, and against the invariants of
 //! every hierarchy.
 
+use machine::core::{Access as CoreAccess, Memory};
 use machine::memory::{
-    Access, CacheName, ClassifierConfig, Context, MemorySystem, MissClass, Mode, PageSize,
-    SupplyingLevel, TlbFlush,
+    Access, CacheName, ClassifierConfig, Context, MemoryPort, MemorySystem, MissClass, Mode,
+    PageSize, SupplyingLevel, TlbFlush, without_mshr_limit,
 };
 use machine::schema::{Dma, Inclusion, Index, LevelModel, Prefetch, Protocol, Walk, WritePolicy};
 use machine::{AccessKind, CacheModel, Replacement, SystemModel};
@@ -443,4 +444,120 @@ proptest! {
             before = after;
         }
     }
+}
+
+/// An access to a memory port, by what is drawn.
+#[derive(Clone, Debug)]
+struct PortStep {
+    cpu: usize,
+    kind: AccessKind,
+    /// One of a few hundred places, in pages far from each other.
+    place: u64,
+    bytes: u8,
+    /// How much later than the last one, or earlier by a few cycles, as out of order.
+    later_cycles: i64,
+    what: u32,
+}
+
+fn port_step() -> impl Strategy<Value = PortStep> {
+    let numbers = (0usize..2, kind(), 0u64..200, 1u8..33, -8i64..60, 0u32..40);
+    numbers.prop_map(|(cpu, kind, place, bytes, later_cycles, what)| PortStep {
+        cpu,
+        kind,
+        place,
+        bytes,
+        later_cycles,
+        what,
+    })
+}
+
+proptest! {
+    /// The short way of a hit against the whole one, in all that can be observed.
+    #[test]
+    fn what_hits_at_once_has_the_effect_of_an_access(
+        model in any_machine(),
+        mshr_limit: bool,
+        steps in prop::collection::vec(port_step(), 1..400),
+    ) {
+        let model = if mshr_limit { model } else { without_mshr_limit(&model) };
+        let mut whole = MemorySystem::new(&model, 2);
+        let mut short = whole.clone();
+        let mut now = 1_000i64;
+        for PortStep { cpu, kind, place, bytes, later_cycles, what } in steps {
+            now += later_cycles;
+            // Seven pages, of all sizes; in each a few lines, and accesses across them.
+            let in_page = ((place / 7) << 5) & 0xfff;
+            let address = ((place % 7) << 22) + in_page + u64::from(bytes % 3);
+            let page = [PageSize::Small, PageSize::Large, PageSize::Huge][(place % 3) as usize];
+            match what {
+                0 => {
+                    whole.dma_write(address, 64);
+                    short.dma_write(address, 64);
+                }
+                1 => {
+                    whole.flush_tlbs(cpu, TlbFlush::NonGlobal);
+                    short.flush_tlbs(cpu, TlbFlush::NonGlobal);
+                }
+                _ => {}
+            }
+            let access = CoreAccess {
+                virtual_address: address,
+                physical: (what != 2).then_some(address),
+                instruction: 0,
+                bytes,
+                write: kind == AccessKind::Store,
+            };
+            let port = |system| MemoryPort { system, cpu, code: None, pc: 0x1000, page };
+            let now = now as u64;
+            let step = |port: &mut MemoryPort<'_>| {
+                let wait = match kind {
+                    AccessKind::Fetch => port.fetch(address, address, now),
+                    AccessKind::Store => port.store(&access, now),
+                    _ if what == 3 => port.load_locked(&access, now),
+                    _ => port.load(&access, now),
+                };
+                (wait, port.last_wait())
+            };
+            let expected = step(&mut port(&mut whole));
+            let mut port = port(&mut short);
+            let is_short = kind != AccessKind::Fetch
+                && (what != 3 || access.write)
+                && port.hits_at_once(&access, access.write, || page, now);
+            let got = if is_short { (0, port.last_wait()) } else { step(&mut port) };
+            prop_assert_eq!(got, expected, "{:?} at {}, at once: {}", access, now, is_short);
+            prop_assert_eq!(short.counts(cpu), whole.counts(cpu), "{:?}", access);
+        }
+    }
+}
+
+#[test]
+fn loads_and_stores_of_a_warm_line_hit_at_once() {
+    let mut system = MemorySystem::new(&SystemModel::parse(ZEN3).unwrap(), 1);
+    let mut port =
+        MemoryPort { system: &mut system, cpu: 0, code: None, pc: 0, page: PageSize::Small };
+    let access = |virtual_address, write| CoreAccess {
+        virtual_address,
+        physical: Some(virtual_address),
+        instruction: 0,
+        bytes: 8,
+        write,
+    };
+    let mut at_once = |address, write, now| {
+        port.hits_at_once(&access(address, write), write, || PageSize::Small, now) || {
+            let access = access(address, write);
+            if write {
+                port.store(&access, now)
+            } else {
+                port.load(&access, now)
+            };
+            false
+        }
+    };
+    // A page and a line that are not there, then there but under way, then there; another page between.
+    let loads = [(0x5000, 0), (0x5008, 1), (0x9000, 5_000), (0x5008, 9_000), (0x9008, 9_001)];
+    let loads = loads.map(|(address, now)| at_once(address, false, now));
+    assert_eq!(loads, [false, false, false, true, true]);
+    let stores = [(0x5000, 10_000), (0x5008, 10_001), (0x5000, 10_002)];
+    let stores = stores.map(|(address, now)| at_once(address, true, now));
+    assert_eq!(stores, [false, true, true], "the first one marks the line as written");
 }

@@ -11,40 +11,53 @@ use super::model::{CoreModel, DecodedModel};
 use super::retirement::Interval;
 use super::store_buffer::EntryQueue;
 use crate::predict::{Branch, BranchKind, Prediction, Predictor};
-use crate::tag_array::{Outcome, TagArray};
+use crate::tag_array::TagArray;
 
 /// Limits how many instructions pass a stage per cycle, in order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WidthLimiter {
-    cycle: u64,
-    used: u32,
+    /// The cycle in which the last one passed, and in the low bits how many have passed in it. In one
+    /// number, a cycle and a place in it are compared at once.
+    last: u64,
 }
 
+/// The bits of [`WidthLimiter::last`] that count, and the most that a width is.
+const PASSED_BITS: u32 = 4;
+const PASSED: u64 = (1 << PASSED_BITS) - 1;
+
 impl WidthLimiter {
-    /// The first cycle from `earliest` on in which fewer than `width` have passed.
-    #[inline]
+    /// The next place in which one passes, if fewer than `width` pass per cycle.
+    #[inline(always)]
+    fn place(&self, earliest: u64, width: u32) -> u64 {
+        let is_full = self.last & PASSED >= u64::from(width);
+        let next = if is_full { (self.last | PASSED) + 2 } else { self.last + 1 };
+        next.max(earliest << PASSED_BITS | 1)
+    }
+
+    /// The first cycle from `earliest` on in which fewer than `width`, at most 15, have passed.
+    #[inline(always)]
     fn next(&self, earliest: u64, width: u32) -> u64 {
-        earliest.max(self.cycle + u64::from(self.used >= width))
+        self.place(earliest, width) >> PASSED_BITS
     }
 
     /// Lets the next instruction pass in the first cycle from `earliest` on in which fewer than
-    /// `width` have passed. Returns the cycle.
-    #[inline]
+    /// `width`, at most 15, have passed. Returns the cycle.
+    #[inline(always)]
     pub(super) fn take(&mut self, earliest: u64, width: u32) -> u64 {
-        let cycle = self.next(earliest, width);
-        self.used = if cycle == self.cycle { self.used + 1 } else { 1 };
-        self.cycle = cycle;
-        cycle
+        self.last = self.place(earliest, width);
+        self.cycle()
     }
 
     /// The cycle in which the last one passed.
+    #[inline(always)]
     pub(super) fn cycle(&self) -> u64 {
-        self.cycle
+        self.last >> PASSED_BITS
     }
 
     /// Nothing more passes in this cycle.
+    #[inline(always)]
     pub(super) fn end_cycle(&mut self) {
-        self.used = u32::MAX;
+        self.last |= PASSED;
     }
 }
 
@@ -119,7 +132,11 @@ impl DecodedCache {
     #[inline]
     fn holds(&mut self, address: u64) -> bool {
         let name = self.name_of(address);
-        self.cache.access(name, false) == Outcome::Hit
+        let hit = self.cache.lookup(name, name).is_some();
+        if !hit {
+            self.cache.insert(name, name, 0);
+        }
+        hit
     }
 }
 

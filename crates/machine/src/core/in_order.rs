@@ -245,7 +245,8 @@ impl InOrderCore {
         let data = if waits_for.missed() { (0, until) } else { (0, 0) };
         // Where it waits for both, the slots are charged to data.
         let fetch = (fetched.wait.0.max(data.1), fetched.wait.1);
-        self.retirement.retire(issued + 1, &StallCauses { fetch, data, ..StallCauses::default() });
+        let waits = || StallCauses { fetch, data, ..StallCauses::default() };
+        self.retirement.retire(issued + 1, waits);
     }
 
     fn load<M: Memory>(

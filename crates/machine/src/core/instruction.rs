@@ -661,6 +661,15 @@ impl Template {
         }
     }
 
+    /// Where its instructions lie in the host's memory, as bytes: for who wants them in the host's
+    /// caches before it executes.
+    #[inline(always)]
+    #[must_use]
+    pub fn host_range(&self) -> std::ops::Range<*const u8> {
+        let instructions = self.instructions.as_ptr_range();
+        instructions.start.cast()..instructions.end.cast()
+    }
+
     /// The number of instructions.
     #[must_use]
     pub fn len(&self) -> usize {

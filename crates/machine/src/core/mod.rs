@@ -199,7 +199,13 @@ impl<'a> Accesses<'a> {
     #[inline]
     pub(super) fn next(&mut self, index: usize) -> &'a [Access] {
         let of_it = |access: &&Access| usize::from(access.instruction) <= index;
-        let (of_it, rest) = self.0.split_at(self.0.iter().take_while(of_it).count());
+        // None or one is the common case.
+        let number = match self.0 {
+            [] => 0,
+            [first, ..] if !of_it(&first) => 0,
+            [_, rest @ ..] => 1 + rest.iter().take_while(of_it).count(),
+        };
+        let (of_it, rest) = self.0.split_at(number);
         self.0 = rest;
         of_it
     }

@@ -232,7 +232,8 @@ impl MultithreadedCore {
         thread.held_cycles -= pending.entry_cycles.unwrap_or(0);
         let own = thread.head.cycle;
         let shared = (own + 1, cycle + 1);
-        thread.retirement.retire(cycle + 1, &StallCauses { shared, ..thread.head.waits });
+        let waits = || StallCauses { shared, ..thread.head.waits };
+        thread.retirement.retire(cycle + 1, waits);
         let one = &pending.one;
         if let Some(unit) = one.unit {
             self.free[unit as usize] = cycle + self.intervals[unit as usize];

@@ -247,11 +247,11 @@ impl OutOfOrderCore {
             Loaded { issued: operands, cycle: entered, wait: (0, 0) }
         };
         let executed = self.execute::<PLAIN>(one, (entered, operands), &loaded);
-        let waits = StallCauses { fetch: fetched.wait, full, data: loaded.wait, shared: (0, 0) };
+        let waits = || StallCauses { fetch: fetched.wait, full, data: loaded.wait, shared: (0, 0) };
         let retired = if !PLAIN && one.stores() {
             self.store(one, accesses, (address, executed), waits, memory)
         } else {
-            self.retirement.retire(executed, &waits)
+            self.retirement.retire(executed, waits)
         };
         self.reorder.push(retired);
         if !PLAIN && one.loads() {
@@ -352,31 +352,59 @@ impl OutOfOrderCore {
             // A load from a device is not speculative: all before it has retired.
             earliest = earliest.max(self.retirement.cycle());
         }
-        let latency = self.latencies.of(Unit::Load);
         let mut loaded = Loaded { issued: earliest, cycle: 0, wait: (0, 0) };
-        let mut rest = accesses;
-        while let Some(access) = next_access(&mut rest, false, self.access_bytes) {
-            let wide = access.bytes > 16 && self.has_wide_limit;
-            let mut issued = self.ports.reserve_load(earliest, wide);
-            if self.splits_take_two && is_split(&access) {
-                // Each line is read by itself.
-                issued = self.ports.reserve_load(issued, wide);
-            }
-            let (cycle, missed) = self.load_one(one, &access, issued, memory);
-            self.retirement.counts.loads += 1;
-            if missed {
-                self.retirement.counts.load_misses += 1;
-                let from = issued.max(self.ports.now() + 1);
-                let from = if loaded.wait.1 == 0 { from } else { from.min(loaded.wait.0) };
-                loaded.wait = (from, loaded.wait.1.max(cycle));
-            }
-            loaded.issued = loaded.issued.max(issued);
-            loaded.cycle = loaded.cycle.max(cycle);
-        }
-        if accesses.is_empty() {
-            loaded.cycle = earliest + latency;
+        match accesses {
+            // The common case.
+            [only] if !only.write => self.load_part(one, only, earliest, &mut loaded, memory),
+            [] => loaded.cycle = earliest + self.latencies.of(Unit::Load),
+            _ => loaded = self.load_parts(one, accesses, loaded, memory),
         }
         loaded
+    }
+
+    /// The loads of an instruction with several accesses.
+    #[inline(never)]
+    fn load_parts<M: Memory>(
+        &mut self,
+        one: &Instruction,
+        accesses: &[Access],
+        mut loaded: Loaded,
+        memory: &mut M,
+    ) -> Loaded {
+        let earliest = loaded.issued;
+        let mut rest = accesses;
+        while let Some(access) = next_access(&mut rest, false, self.access_bytes) {
+            self.load_part(one, &access, earliest, &mut loaded, memory);
+        }
+        loaded
+    }
+
+    /// One load of an instruction.
+    #[inline(always)]
+    fn load_part<M: Memory>(
+        &mut self,
+        one: &Instruction,
+        access: &Access,
+        earliest: u64,
+        loaded: &mut Loaded,
+        memory: &mut M,
+    ) {
+        let wide = access.bytes > 16 && self.has_wide_limit;
+        let mut issued = self.ports.reserve_load(earliest, wide);
+        if self.splits_take_two && is_split(access) {
+            // Each line is read by itself.
+            issued = self.ports.reserve_load(issued, wide);
+        }
+        let (cycle, missed) = self.load_one(one, access, issued, memory);
+        self.retirement.counts.loads += 1;
+        if missed {
+            self.retirement.counts.load_misses += 1;
+            let from = issued.max(self.ports.now() + 1);
+            let from = if loaded.wait.1 == 0 { from } else { from.min(loaded.wait.0) };
+            loaded.wait = (from, loaded.wait.1.max(cycle));
+        }
+        loaded.issued = loaded.issued.max(issued);
+        loaded.cycle = loaded.cycle.max(cycle);
     }
 
     /// When the value of a load is ready, and whether it waited for a line.
@@ -428,35 +456,25 @@ impl OutOfOrderCore {
         one: &Instruction,
         accesses: &[Access],
         (address, executed): (u64, u64),
-        mut waits: StallCauses,
+        waits: impl Fn() -> StallCauses,
         memory: &mut M,
     ) -> u64 {
         let issued = self.ports.reserve(address, Unit::Store);
         self.addresses_known = self.addresses_known.max(issued);
-        let mut filled = issued;
-        let mut rest = accesses;
-        while let Some(store) = next_access(&mut rest, true, self.access_bytes) {
-            let store = &store;
-            let wait = match one.streams() {
-                true => memory.store_around(store, issued),
-                false => memory.store(store, issued),
-            };
-            let parts = memory.last_wait();
-            let present = self.ports.now();
-            let served =
-                self.fill_buffers.serve(store.virtual_address, issued, (wait, parts), present);
-            self.retirement.counts.stores += 1;
-            self.retirement.counts.store_misses += u64::from(served.missed);
-            filled = filled.max(served.cycle);
-        }
-        let mut done = executed.max(issued + self.latencies.of(Unit::Store));
-        if self.stores_hold_retirement && filled > done {
+        let filled = match accesses {
+            // The common case.
+            [only] if only.write => self.store_part(one, only, issued, memory),
+            _ => self.store_parts(one, accesses, issued, memory),
+        };
+        let done = executed.max(issued + self.latencies.of(Unit::Store));
+        let retired = if self.stores_hold_retirement && filled > done {
             let from = issued.max(self.ports.now() + 1);
+            let waits = waits();
             let from = if waits.data.1 == 0 { from } else { waits.data.0 };
-            waits.data = (from, filled);
-            done = filled;
-        }
-        let retired = self.retirement.retire(done, &waits);
+            self.retirement.retire(filled, || StallCauses { data: (from, filled), ..waits })
+        } else {
+            self.retirement.retire(done, waits)
+        };
         let flushed = if one.special == Special::FlushLine {
             // The line is being written back; all that is ordered after stores waits for it.
             self.latencies.special(one.special)
@@ -474,6 +492,44 @@ impl OutOfOrderCore {
             self.stores.remember(&store, one.address_form, executed, leaves);
         }
         retired
+    }
+
+    /// When the lines of all stores of an instruction are there, which issue at `issued`.
+    #[inline(never)]
+    fn store_parts<M: Memory>(
+        &mut self,
+        one: &Instruction,
+        accesses: &[Access],
+        issued: u64,
+        memory: &mut M,
+    ) -> u64 {
+        let mut filled = issued;
+        let mut rest = accesses;
+        while let Some(store) = next_access(&mut rest, true, self.access_bytes) {
+            filled = filled.max(self.store_part(one, &store, issued, memory));
+        }
+        filled
+    }
+
+    /// When the line of a store is there, or the store itself issues.
+    #[inline(always)]
+    fn store_part<M: Memory>(
+        &mut self,
+        one: &Instruction,
+        store: &Access,
+        issued: u64,
+        memory: &mut M,
+    ) -> u64 {
+        let wait = match one.streams() {
+            true => memory.store_around(store, issued),
+            false => memory.store(store, issued),
+        };
+        let parts = memory.last_wait();
+        let present = self.ports.now();
+        let served = self.fill_buffers.serve(store.virtual_address, issued, (wait, parts), present);
+        self.retirement.counts.stores += 1;
+        self.retirement.counts.store_misses += u64::from(served.missed);
+        issued.max(served.cycle)
     }
 
     fn finish_special(&mut self, special: Special, entered: u64, done: u64) {

@@ -49,6 +49,12 @@ impl Limits {
         Limits { empty }
     }
 
+    /// A cycle ahead in which nothing has issued.
+    #[inline(always)]
+    fn free(self) -> Ahead {
+        Ahead { issued: self.empty, leaving: 0, wide_loads: 0 }
+    }
+
     /// A cycle in which nothing has issued.
     pub(super) fn cycle(self, cycle: u64) -> Cycle {
         Cycle { cycle, issued: self.empty }
@@ -93,13 +99,22 @@ impl Cycle {
     }
 }
 
+/// A cycle from the present on.
+#[derive(Clone, Copy, Debug)]
+struct Ahead {
+    /// What issues in it.
+    issued: Word,
+    /// How many instructions leave the scheduler in it.
+    leaving: u16,
+    /// Its wide loads.
+    wide_loads: u8,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct PortScheduler {
     limits: Limits,
-    /// What issues in each cycle from `now` on.
-    issued: Box<[Word; AHEAD]>,
-    /// How many instructions leave the scheduler in each cycle from `now` on.
-    leaving: Box<[u16; AHEAD]>,
+    /// The cycles from `now` on.
+    ahead: Box<[Ahead; AHEAD]>,
     /// When further instructions leave it, later than that.
     leaving_late: Vec<u64>,
     /// The present: nothing issues before this cycle any more.
@@ -109,13 +124,13 @@ pub(super) struct PortScheduler {
     /// For each unit: it is taken in all cycles from the present to before this one.
     full_until: [u64; UNITS],
     intervals: [u32; UNITS],
-    /// Wide loads of each cycle from `now` on; empty without a limit of their own.
-    wide_loads: Box<[u8]>,
+    /// The most wide loads of a cycle.
     wide_most: u8,
 }
 
-fn boxed<T: Copy>(value: T) -> Box<[T; AHEAD]> {
-    let Ok(array) = vec![value; AHEAD].into_boxed_slice().try_into() else {
+/// Cycles in which nothing has issued.
+fn free_cycles(limits: Limits) -> Box<[Ahead; AHEAD]> {
+    let Ok(array) = vec![limits.free(); AHEAD].into_boxed_slice().try_into() else {
         unreachable!("the length is that of the array")
     };
     array
@@ -126,14 +141,12 @@ impl PortScheduler {
         let limits = Limits::new(model, model.issue_width);
         PortScheduler {
             limits,
-            issued: boxed(limits.empty),
-            leaving: boxed(0),
+            ahead: free_cycles(limits),
             leaving_late: Vec::new(),
             now: 0,
             waiting: 0,
             full_until: [0; UNITS],
             intervals: model.units.all().map(|(_, unit)| unit.interval_cycles),
-            wide_loads: vec![0; if model.data.wide_loads.is_some() { AHEAD } else { 0 }].into(),
             wide_most: model.data.wide_loads.unwrap_or(0) as u8,
         }
     }
@@ -149,7 +162,7 @@ impl PortScheduler {
             cycle = self.reserve_interval(cycle, unit);
         } else {
             while cycle - self.now < AHEAD as u64 {
-                if fits(&mut self.issued[(cycle & MASK) as usize], unit) {
+                if fits(&mut self.ahead[(cycle & MASK) as usize].issued, unit) {
                     break;
                 }
                 cycle += 1;
@@ -171,9 +184,9 @@ impl PortScheduler {
         }
         let mut cycle = earliest.max(self.full_until[Unit::Load as usize]);
         while cycle - self.now < AHEAD as u64 {
-            let at = (cycle & MASK) as usize;
-            if self.wide_loads[at] < self.wide_most && fits(&mut self.issued[at], Unit::Load) {
-                self.wide_loads[at] += 1;
+            let at = &mut self.ahead[(cycle & MASK) as usize];
+            if at.wide_loads < self.wide_most && fits(&mut at.issued, Unit::Load) {
+                at.wide_loads += 1;
                 break;
             }
             cycle += 1;
@@ -189,13 +202,14 @@ impl PortScheduler {
         let end = self.now + AHEAD as u64;
         let mut cycle = earliest;
         while cycle < end {
-            let word = |cycle: u64| self.issued[(cycle & MASK) as usize];
+            let word = |cycle: u64| self.ahead[(cycle & MASK) as usize].issued;
             let issued = (word(cycle) + one(unit as usize)) & OVERFLOW == 0;
             let stays = |cycle| (word(cycle) + taken) & OVERFLOW == 0;
             let until = end.min(cycle + interval);
             if issued && (cycle + 1..until).all(stays) {
-                self.issued[(cycle & MASK) as usize] += 1;
-                (cycle..until).for_each(|cycle| self.issued[(cycle & MASK) as usize] += taken);
+                self.ahead[(cycle & MASK) as usize].issued += 1;
+                (cycle..until)
+                    .for_each(|cycle| self.ahead[(cycle & MASK) as usize].issued += taken);
                 break;
             }
             cycle += 1;
@@ -211,7 +225,7 @@ impl PortScheduler {
         }
         self.waiting += 1;
         if cycle - self.now < AHEAD as u64 {
-            self.leaving[(cycle & MASK) as usize] += 1;
+            self.ahead[(cycle & MASK) as usize].leaving += 1;
         } else {
             self.leaving_late.push(cycle);
         }
@@ -233,19 +247,14 @@ impl PortScheduler {
 
     fn advance_to(&mut self, cycle: u64) {
         if cycle - self.now >= AHEAD as u64 {
-            self.issued.fill(self.limits.empty);
-            self.leaving.fill(0);
-            self.wide_loads.fill(0);
+            self.ahead.fill(self.limits.free());
             self.waiting = self.leaving_late.len() as u32;
             self.now = cycle;
         }
         while self.now < cycle {
-            self.issued[(self.now & MASK) as usize] = self.limits.empty;
-            if let Some(wide) = self.wide_loads.get_mut((self.now & MASK) as usize) {
-                *wide = 0;
-            }
+            self.ahead[(self.now & MASK) as usize] = self.limits.free();
             self.now += 1;
-            let leaving = &mut self.leaving[(self.now & MASK) as usize];
+            let leaving = &mut self.ahead[(self.now & MASK) as usize].leaving;
             self.waiting -= u32::from(*leaving);
             *leaving = 0;
         }
@@ -284,14 +293,12 @@ mod tests {
         }
         PortScheduler {
             limits: Limits { empty },
-            issued: boxed(empty),
-            leaving: boxed(0),
+            ahead: free_cycles(Limits { empty }),
             leaving_late: Vec::new(),
             now: 0,
             waiting: 0,
             full_until: [0; UNITS],
             intervals: *intervals,
-            wide_loads: Box::default(),
             wide_most: 0,
         }
     }

@@ -47,9 +47,10 @@ impl Retirement {
         self.cycle
     }
 
-    /// Retires the next instruction, not before cycle `done`. Returns the cycle.
-    #[inline]
-    pub(super) fn retire(&mut self, done: u64, waits: &StallCauses) -> u64 {
+    /// Retires the next instruction, not before cycle `done`. Returns the cycle. `waits` is asked only
+    /// if slots were lost.
+    #[inline(always)]
+    pub(super) fn retire(&mut self, done: u64, waits: impl FnOnce() -> StallCauses) -> u64 {
         self.counts.instructions += 1;
         if done <= self.cycle && self.used < self.width {
             self.used += 1;
@@ -58,7 +59,7 @@ impl Retirement {
         let cycle = done.max(self.cycle + 1);
         let lost = self.width - self.used + (cycle - self.cycle - 1) * self.width;
         if lost > 0 {
-            self.charge(cycle, lost, waits);
+            self.charge(cycle, lost, &waits());
         }
         self.cycle = cycle;
         self.used = 1;

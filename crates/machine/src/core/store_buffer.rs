@@ -3,29 +3,37 @@
 use super::Access;
 use super::front_end::WidthLimiter;
 
+/// The most entries of a queue: those of a reorder buffer, see [`CoreModel::check`](super::CoreModel::check).
+const ENTRIES_MAX: usize = 4096;
+
 /// A queue that is filled in program order, as the times at which its entries become free.
 #[derive(Clone, Debug)]
 pub(super) struct EntryQueue {
-    times: Box<[u64]>,
+    /// Of a fixed size, so that no index needs a check; the host backs what is used.
+    times: Box<[u64; ENTRIES_MAX]>,
+    entries: usize,
     next: usize,
 }
 
 impl EntryQueue {
     pub(super) fn new(entries: u32) -> EntryQueue {
-        EntryQueue { times: vec![0; entries as usize].into(), next: 0 }
+        let Ok(times) = vec![0; ENTRIES_MAX].into_boxed_slice().try_into() else {
+            unreachable!("the length is that of the array")
+        };
+        EntryQueue { times, entries: entries as usize, next: 0 }
     }
 
     /// When the entry is free that the next instruction takes.
-    #[inline]
+    #[inline(always)]
     pub(super) fn oldest(&self) -> u64 {
-        self.times[self.next]
+        self.times[self.next % ENTRIES_MAX]
     }
 
     /// The next instruction takes its entry until `time`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn push(&mut self, time: u64) {
-        self.times[self.next] = time;
-        self.next = if self.next + 1 == self.times.len() { 0 } else { self.next + 1 };
+        self.times[self.next % ENTRIES_MAX] = time;
+        self.next = if self.next + 1 == self.entries { 0 } else { self.next + 1 };
     }
 }
 
@@ -73,7 +81,7 @@ pub(super) struct StoreBuffer {
     one_line: bool,
     /// The bytes that were stored last: from one address to before another, in one line.
     last: (u64, u64),
-    granules: Box<[Granule]>,
+    granules: Box<[Granule; GRANULES]>,
     /// By its place in a page, the last granule that was stored: its name, and when it leaves. Empty
     /// if aliases do not matter.
     aliases: Box<[(u64, u64)]>,
@@ -89,12 +97,15 @@ fn slot(granule: u64) -> usize {
 /// several of a wide one.
 #[inline]
 pub(super) fn next_access(accesses: &mut &[Access], write: bool, most: u8) -> Option<Access> {
-    if let [only] = accesses {
-        // The common case.
-        *accesses = &[];
-        return (only.write == write).then_some(*only);
+    match accesses {
+        // The common cases.
+        [] => None,
+        [only] => {
+            *accesses = &[];
+            (only.write == write).then_some(*only)
+        }
+        _ => next_of_several(accesses, write, most),
     }
-    next_of_several(accesses, write, most)
 }
 
 #[inline(never)]
@@ -161,7 +172,7 @@ impl StoreBuffer {
             ports,
             one_line: false,
             last: (0, 0),
-            granules: vec![Granule::default(); GRANULES].into(),
+            granules: Box::new([Granule::default(); GRANULES]),
             aliases: Box::default(),
         }
     }
@@ -197,6 +208,21 @@ impl StoreBuffer {
     /// core renames memory: then a load of all that a store of the same form stored needs no access.
     #[inline]
     pub(super) fn source(&self, load: &Access, form: u16, start: u64) -> Source {
+        let first = load.virtual_address;
+        let last = first.wrapping_add(u64::from(load.bytes.max(1)) - 1);
+        if first >> 3 == last >> 3 {
+            // The common case: one granule, which no store in the buffer has stored to.
+            let store = &self.granules[slot(first >> 3)];
+            if store.name != (first >> 3) + 1 || store.leaves <= start {
+                return Source::Cache;
+            }
+        }
+        self.source_of_parts(load, form, start)
+    }
+
+    /// [`StoreBuffer::source`] of any load.
+    #[inline(never)]
+    fn source_of_parts(&self, load: &Access, form: u16, start: u64) -> Source {
         let mut source = Source::Cache;
         if form != 0 {
             let granule = load.virtual_address >> 3;
@@ -288,12 +314,22 @@ impl StoreBuffer {
     /// at `leaves`.
     #[inline]
     pub(super) fn remember(&mut self, store: &Access, form: u16, known: u64, leaves: u64) {
+        if store.virtual_address & 7 == 0 && store.bytes == 8 {
+            // The common case.
+            let (granule, mask) = (store.virtual_address >> 3, 0xff);
+            return self.remember_part(Granule { name: granule + 1, mask, known, leaves, form });
+        }
         for (granule, mask) in parts(store) {
-            let name = granule + 1;
-            self.granules[slot(granule)] = Granule { name, mask, known, leaves, form };
-            if let Some(alias) = self.aliases.get_mut(granule as usize % GRANULES) {
-                *alias = (name, leaves);
-            }
+            self.remember_part(Granule { name: granule + 1, mask, known, leaves, form });
+        }
+    }
+
+    #[inline(always)]
+    fn remember_part(&mut self, stored: Granule) {
+        let granule = stored.name - 1;
+        self.granules[slot(granule)] = stored;
+        if let Some(alias) = self.aliases.get_mut(granule as usize % GRANULES) {
+            *alias = (stored.name, stored.leaves);
         }
     }
 

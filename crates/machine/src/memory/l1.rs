@@ -2,7 +2,7 @@
 
 use super::classification::{CacheName, Leaves, MissedLine, ShadowUse};
 use super::fill::{FillRequest, FillResponse, Purpose};
-use super::{Access, AccessKind, CacheId, Core, MemorySystem, Response, SupplyingLevel};
+use super::{Access, AccessKind, CacheId, Core, MemorySystem, PageSize, Response, SupplyingLevel};
 use crate::schema::Prefetch;
 use crate::tag_array::{DIRTY, PREFETCHED, Slot, WRITABLE, flag_if};
 
@@ -136,6 +136,47 @@ impl MemorySystem {
             self.evict_l1i(access.cpu, victim);
         }
         self.classifier.filled(CacheId { name: CacheName::L1i, number: core }, line);
+    }
+
+    /// A load, or a store if `write`, that waits for nothing and has nothing more to do than to touch its
+    /// page and its line: the common case. Returns whether it is that. If not, [`MemorySystem::access`]
+    /// makes the access: at most, page and line were touched already.
+    #[inline(always)]
+    pub(super) fn hits_at_once(
+        &mut self,
+        cpu: usize,
+        (virtual_address, physical): (u64, u64),
+        (bytes, write): (u8, bool),
+        page_size: impl FnOnce() -> PageSize,
+        now_cycles: u64,
+    ) -> bool {
+        let shift = self.config.l1d_shift;
+        let last = physical.wrapping_add(u64::from(bytes.max(1)) - 1);
+        let of = &self.cpus[cpu];
+        let page = virtual_address >> 12 | of.thread << 58;
+        let number = of.core;
+        let line = physical >> shift;
+        let is_special = self.slow_stores | self.config.l1d_virtual | self.classifier.is_on();
+        if last >> shift != line || is_special {
+            return false;
+        }
+        if self.cores[number].last_data_page != page
+            && !self.translates_at_once(cpu, virtual_address, page, page_size(), now_cycles)
+        {
+            return false;
+        }
+        let core = &mut self.cores[number];
+        let Some(slot) = core.l1d.lookup(line, line) else { return false };
+        // A store to a line that is not dirty yet has more to do.
+        let needed = if write { WRITABLE | DIRTY } else { 0 };
+        if core.l1d.flags(slot) & (needed | PREFETCHED) != needed
+            || core.mshrs.ready_cycles(line, now_cycles) > now_cycles
+        {
+            return false;
+        }
+        let counts = &mut self.cpus[cpu].counts.basic;
+        *(if write { &mut counts.stores } else { &mut counts.loads }) += 1;
+        true
     }
 
     /// A load or store. One that crosses lines is one access to each, one after the other.

@@ -669,6 +669,27 @@ pub struct MemoryPort<'s> {
 }
 
 impl MemoryPort<'_> {
+    /// A load, or a store if `write`: returns whether it is of the simplest sort, which hits at once. If
+    /// not, [`Memory::load`] or [`Memory::store`] is to make it, with `page` set. `page_size` is that of
+    /// its page.
+    #[inline(always)]
+    pub fn hits_at_once(
+        &mut self,
+        access: &crate::core::Access,
+        write: bool,
+        page_size: impl FnOnce() -> PageSize,
+        now_cycles: u64,
+    ) -> bool {
+        let Some(physical) = access.physical else { return false };
+        let place = (access.virtual_address, physical);
+        let what = (access.bytes, write);
+        let hits = self.system.hits_at_once(self.cpu, place, what, page_size, now_cycles);
+        if hits {
+            self.system.last_wait = WaitParts::default();
+        }
+        hits
+    }
+
     fn request(&self, access: &crate::core::Access, kind: AccessKind, now_cycles: u64) -> Access {
         Access {
             cpu: self.cpu,

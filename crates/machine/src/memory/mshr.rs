@@ -127,15 +127,18 @@ impl MshrFile {
     /// When a line that hits is ready: at once, or when it is filled.
     #[inline(always)]
     pub(super) fn ready_cycles(&self, line: u64, now_cycles: u64) -> u64 {
-        if now_cycles >= self.latest_cycles { now_cycles } else { self.search(line, now_cycles) }
-    }
-
-    #[inline(never)]
-    fn search(&self, line: u64, now_cycles: u64) -> u64 {
+        if now_cycles >= self.latest_cycles {
+            return now_cycles;
+        }
         if self.is_unlimited() {
             let (other, ready) = self.lines[line as usize % LINES];
             return if other == line { now_cycles.max(ready) } else { now_cycles };
         }
+        self.search(line, now_cycles)
+    }
+
+    #[inline(never)]
+    fn search(&self, line: u64, now_cycles: u64) -> u64 {
         let all = self.misses.iter().chain(&self.prefetches).chain(&self.walks);
         let fills = all.filter(|(other, _)| *other == line).map(|(_, ready)| *ready);
         fills.fold(now_cycles, u64::max)

@@ -83,11 +83,17 @@ fn page_number(virtual_address: u64, shift: u32) -> u64 {
     (virtual_address & ((1 << ADDRESS_BITS) - 1)) >> shift
 }
 
+/// The tag of a page of `1 << shift` bytes.
+#[inline(always)]
+fn tag_of(virtual_address: u64, shift: u32, owner: u64) -> u64 {
+    page_number(virtual_address, shift) | u64::from(shift) << SIZE_SHIFT | owner
+}
+
 /// Looks a page of `1 << shift` bytes up in a TLB, and fills it if it is absent. Returns whether it
 /// hit.
 fn access_tlb(tlb: &mut TagArray, virtual_address: u64, shift: u32, owner: u64) -> bool {
     let page = virtual_address >> shift;
-    let tag = page_number(virtual_address, shift) | u64::from(shift) << SIZE_SHIFT | owner;
+    let tag = tag_of(virtual_address, shift, owner);
     let hit = tlb.lookup(page, tag).is_some();
     if !hit {
         tlb.insert(page, tag, 0);
@@ -105,12 +111,12 @@ struct FirstTlb {
     small: TagArray,
     large: Option<TagArray>,
     /// For each page size of the guest: whether the large TLB holds it, and as pages of which size.
-    holds: [(bool, u32); 3],
+    held_as: [(bool, u32); 3],
 }
 
 impl FirstTlb {
     fn new(small: &TlbLevel, large: Option<&TlbLevel>) -> Self {
-        let holds = PAGE_SHIFTS.map(|shift| {
+        let held_as = PAGE_SHIFTS.map(|shift| {
             let in_small = held_as(small, shift);
             let in_large = large.and_then(|large| held_as(large, shift));
             match (in_small, in_large) {
@@ -120,16 +126,30 @@ impl FirstTlb {
                 (None, _) => (false, small.pages_bytes[0].ilog2()),
             }
         });
-        FirstTlb { small: new_tlb(small), large: large.map(new_tlb), holds }
+        FirstTlb { small: new_tlb(small), large: large.map(new_tlb), held_as }
+    }
+
+    /// The TLB for pages of a size, and the size, as a power of two, as which it holds them.
+    #[inline(always)]
+    fn tlb_of(&mut self, size: PageSize) -> (&mut TagArray, u32) {
+        let (is_large, shift) = self.held_as[size as usize];
+        match &mut self.large {
+            Some(large) if is_large => (large, shift),
+            _ => (&mut self.small, shift),
+        }
     }
 
     fn access(&mut self, virtual_address: u64, size: PageSize, owner: u64) -> bool {
-        let (is_large, shift) = self.holds[size as usize];
-        let tlb = match &mut self.large {
-            Some(large) if is_large => large,
-            _ => &mut self.small,
-        };
+        let (tlb, shift) = self.tlb_of(size);
         access_tlb(tlb, virtual_address, shift, owner)
+    }
+
+    /// Touches a page if it is held. Returns whether it is.
+    #[inline(always)]
+    fn holds(&mut self, virtual_address: u64, size: PageSize, owner: u64) -> bool {
+        let (tlb, shift) = self.tlb_of(size);
+        let tag = tag_of(virtual_address, shift, owner);
+        tlb.lookup(virtual_address >> shift, tag).is_some()
     }
 }
 
@@ -233,6 +253,29 @@ impl Tlbs {
 }
 
 impl MemorySystem {
+    /// Translates a data access to another page than the last one, if the first TLB holds it and it is
+    /// not under way: with the effect of [`MemorySystem::translate_data`]. If not, returns false; at
+    /// most, the page was touched.
+    #[inline(always)]
+    pub(super) fn translates_at_once(
+        &mut self,
+        cpu: usize,
+        virtual_address: u64,
+        page: u64,
+        size: PageSize,
+        now_cycles: u64,
+    ) -> bool {
+        let place = self.place_of(cpu);
+        let owner = owner_of(virtual_address, place);
+        let core = &mut self.cores[place.core];
+        let ready = core.tlbs.data.holds(virtual_address, size, owner)
+            && core.translations.ready_cycles(page, now_cycles) <= now_cycles;
+        if ready {
+            core.last_data_page = page;
+        }
+        ready
+    }
+
     /// Translates a data access to another page than the last one. Returns when it is translated.
     /// The page of the last access is the most recently used one of its set: a further lookup would
     /// change nothing.

@@ -4,31 +4,34 @@
 use super::counters::Counters;
 use super::model::{HISTORY_MAX, TABLES_MAX, TageModel};
 
-/// Words of the history of branches.
-const WORDS: usize = HISTORY_MAX / 64;
 /// After so many branches, all counters of usefulness are halved.
 const FORGET_EVERY: u64 = 1 << 18;
 /// Tagged counters have three bits: a branch is predicted taken from 4 on.
 const TAKEN: u8 = 4;
 
-/// Whether each of the last branches was taken, the most recent first.
+/// Whether each of the last branches was taken: a byte each, which is found without a shift.
 #[derive(Clone, Debug)]
 struct History {
-    bits: [u64; WORDS],
+    taken: [bool; HISTORY_MAX],
     newest: usize,
 }
 
 impl History {
-    /// The outcome of the branch that came `ago` branches before the most recent one.
-    fn taken(&self, ago: usize) -> u64 {
-        let at = (self.newest + HISTORY_MAX - ago) % HISTORY_MAX;
-        self.bits[at / 64] >> (at % 64) & 1
+    fn new() -> History {
+        History { taken: [false; HISTORY_MAX], newest: 0 }
     }
 
+    /// The outcome of the branch that came `ago` branches, less than [`HISTORY_MAX`], before the most
+    /// recent one.
+    #[inline(always)]
+    fn taken(&self, ago: usize) -> u64 {
+        u64::from(self.taken[self.newest.wrapping_sub(ago) % HISTORY_MAX])
+    }
+
+    #[inline(always)]
     fn push(&mut self, taken: bool) {
         self.newest = (self.newest + 1) % HISTORY_MAX;
-        let (word, bit) = (self.newest / 64, self.newest % 64);
-        self.bits[word] = self.bits[word] & !(1 << bit) | u64::from(taken) << bit;
+        self.taken[self.newest] = taken;
     }
 }
 
@@ -42,43 +45,47 @@ const LOWEST: u64 = 1 << PLACES[0] | 1 << PLACES[1] | 1 << PLACES[2];
 /// per branch.
 #[derive(Clone, Debug)]
 struct Folded {
-    histories: Box<[Word]>,
+    /// The words, one for each table.
+    values: [u64; TABLES_MAX],
+    /// For each, the bit in each number of the branch that leaves the history.
+    leaves: [u64; TABLES_MAX],
+    /// For each, the length of its history less one.
+    last: [u16; TABLES_MAX],
     widths: [u32; 3],
     mask: u64,
 }
 
-/// The folded history of one length.
-#[derive(Clone, Copy, Debug)]
-struct Word {
-    value: u64,
-    /// The bit in each number of the branch that leaves the history.
-    leaves: u64,
-    length: usize,
-}
-
 impl Folded {
     fn new(lengths: &[u32], widths: [u32; 3]) -> Folded {
-        let word = |length: &u32| {
-            let places = widths.iter().zip(PLACES);
-            let leaves = places.map(|(width, place)| 1 << (length % width) << place).sum();
-            Word { value: 0, leaves, length: *length as usize }
-        };
         let mask = widths.iter().zip(PLACES).map(|(width, place)| ((1 << width) - 1) << place);
-        Folded { histories: lengths.iter().map(word).collect(), widths, mask: mask.sum() }
+        let mut folded = Folded {
+            values: [0; TABLES_MAX],
+            leaves: [0; TABLES_MAX],
+            last: [0; TABLES_MAX],
+            widths,
+            mask: mask.sum(),
+        };
+        for (at, length) in lengths.iter().enumerate() {
+            let places = widths.iter().zip(PLACES);
+            folded.leaves[at] = places.map(|(width, place)| 1 << (length % width) << place).sum();
+            folded.last[at] = (length - 1) as u16;
+        }
+        folded
     }
 
-    #[inline]
-    fn push(&mut self, history: &History, taken: bool) {
+    /// Enters a branch into the folds of the first `number` lengths.
+    #[inline(always)]
+    fn push(&mut self, number: usize, history: &History, taken: bool) {
         let enters = LOWEST & u64::from(taken).wrapping_neg();
         let [first, second, third] = self.widths;
-        for word in &mut self.histories {
-            let leaves = word.leaves & history.taken(word.length - 1).wrapping_neg();
-            let turned = (word.value << 1 | enters) ^ leaves;
+        for at in 0..number.min(TABLES_MAX) {
+            let leaves = self.leaves[at] & history.taken(self.last[at].into()).wrapping_neg();
+            let turned = (self.values[at] << 1 | enters) ^ leaves;
             // Bits that are shifted out of a number come in again at its other end.
             let out = (turned >> first & 1 << PLACES[0])
                 ^ (turned >> second & 1 << PLACES[1])
                 ^ (turned >> third & 1 << PLACES[2]);
-            word.value = (turned ^ out) & self.mask;
+            self.values[at] = (turned ^ out) & self.mask;
         }
     }
 }
@@ -138,22 +145,30 @@ impl Tage {
             tables,
             table_entries,
             folded: Folded::new(&lengths(model), widths),
-            history: History { bits: [0; WORDS], newest: 0 },
+            history: History::new(),
             use_alternate: 8,
             branches: 0,
         }
     }
 
-    /// For each table, the index of an address's entry and its tag.
-    #[inline]
-    fn places(&self, address: u64) -> [(usize, u16); TABLES_MAX] {
-        let mut places = [(0, 0); TABLES_MAX];
+    /// The number of tables, which is `TABLES` if that is less than the most: then a constant.
+    #[inline(always)]
+    fn known<const TABLES: usize>(&self) -> usize {
+        if TABLES < TABLES_MAX { TABLES } else { self.tables }
+    }
+
+    /// For each of the `TABLES` tables, the index of an address's entry and its tag.
+    #[inline(always)]
+    fn places<const TABLES: usize>(&self, address: u64) -> [(usize, u16); TABLES] {
+        let mut places = [(0, 0); TABLES];
         let widths = self.folded.widths;
         let address_index = address ^ address >> widths[0];
         let (index_mask, tag_mask) = (self.table_entries - 1, (1 << widths[1]) - 1);
         let mut first = 0;
-        for (word, place) in self.folded.histories.iter().zip(&mut places) {
-            let number = |number: usize| word.value >> PLACES[number];
+        for (value, place) in
+            self.folded.values.iter().zip(&mut places).take(self.known::<TABLES>())
+        {
+            let number = |number: usize| value >> PLACES[number];
             let index = (address_index ^ number(0)) as usize & index_mask;
             let tag = (address ^ number(1) ^ number(2) << 1) & tag_mask;
             *place = (first + index, tag as u16 | 1);
@@ -164,10 +179,22 @@ impl Tage {
 
     /// Trains the predictor. Returns the prediction before that.
     pub(super) fn step(&mut self, address: u64, taken: bool) -> bool {
-        let places = self.places(address);
+        // Loops over a known number of tables are unrolled.
+        match self.tables {
+            4 => self.step_in::<4>(address, taken),
+            5 => self.step_in::<5>(address, taken),
+            6 => self.step_in::<6>(address, taken),
+            _ => self.step_in::<TABLES_MAX>(address, taken),
+        }
+    }
+
+    /// [`Tage::step`] with at most so many tables.
+    #[inline(always)]
+    fn step_in<const TABLES: usize>(&mut self, address: u64, taken: bool) -> bool {
+        let places = self.places::<TABLES>(address);
         // A bit for each table that hits.
         let mut known = 0u32;
-        for (number, (at, tag)) in places.iter().enumerate().take(self.tables) {
+        for (number, (at, tag)) in places.iter().enumerate().take(self.known::<TABLES>()) {
             known |= u32::from(self.entries[*at].tag == *tag) << number;
         }
         let found = |known: u32| {
@@ -192,7 +219,7 @@ impl Tage {
         if predicted != taken && provided != taken {
             self.allocate(provider.map_or(0, |found| found.table + 1), &places, taken);
         }
-        self.remember(taken);
+        self.remember::<TABLES>(taken);
         predicted
     }
 
@@ -215,7 +242,8 @@ impl Tage {
     }
 
     /// Allocates an entry with a longer history, in the first table whose entry is not useful.
-    fn allocate(&mut self, from: usize, places: &[(usize, u16); TABLES_MAX], taken: bool) {
+    #[inline(never)]
+    fn allocate(&mut self, from: usize, places: &[(usize, u16)], taken: bool) {
         let of_longer = &places[from..self.tables];
         for (at, tag) in of_longer {
             let entry = &mut self.entries[*at];
@@ -229,8 +257,10 @@ impl Tage {
         }
     }
 
-    fn remember(&mut self, taken: bool) {
-        self.folded.push(&self.history, taken);
+    #[inline(always)]
+    fn remember<const TABLES: usize>(&mut self, taken: bool) {
+        let tables = self.known::<TABLES>();
+        self.folded.push(tables, &self.history, taken);
         self.history.push(taken);
         self.branches += 1;
         if self.branches.is_multiple_of(FORGET_EVERY) {
@@ -263,14 +293,14 @@ mod tests {
             widths in (1u32..21, 4u32..17, 3u32..16),
         ) {
             let widths = [widths.0, widths.1, widths.2];
-            let mut history = History { bits: [0; WORDS], newest: 0 };
+            let mut history = History::new();
             let mut incremental = Folded::new(&[1, length], widths);
             for taken in &branches {
-                incremental.push(&history, *taken);
+                incremental.push(2, &history, *taken);
                 history.push(*taken);
             }
             for (number, width) in widths.into_iter().enumerate() {
-                let value = incremental.histories[1].value >> PLACES[number] & ((1 << width) - 1);
+                let value = incremental.values[1] >> PLACES[number] & ((1 << width) - 1);
                 prop_assert_eq!(value, folded(&branches, length as usize, width));
             }
         }
