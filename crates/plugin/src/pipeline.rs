@@ -72,6 +72,11 @@ impl Memory for PipelinePort<'_> {
         self.port.store(access, now_cycles + self.skew_cycles)
     }
 
+    fn store_around(&mut self, access: &Access, now_cycles: u64) -> u64 {
+        self.port.page = page_size(access.virtual_address);
+        self.port.store_around(access, now_cycles + self.skew_cycles)
+    }
+
     fn last_wait(&self) -> WaitParts {
         self.port.last_wait()
     }
@@ -108,6 +113,11 @@ impl<M: Memory> Memory for WaitSum<M> {
 
     fn store(&mut self, access: &Access, now_cycles: u64) -> u64 {
         let wait = self.memory.store(access, now_cycles);
+        self.add(wait)
+    }
+
+    fn store_around(&mut self, access: &Access, now_cycles: u64) -> u64 {
+        let wait = self.memory.store_around(access, now_cycles);
         self.add(wait)
     }
 

@@ -437,10 +437,13 @@ impl OutOfOrderCore {
         let mut rest = accesses;
         while let Some(store) = next_access(&mut rest, true, self.access_bytes) {
             let store = &store;
-            let wait = match one.streams() {
-                true => memory.store_around(store, issued),
-                false => memory.store(store, issued),
-            };
+            if one.streams() {
+                // It has a buffer of its own, in which the line waits to be in memory.
+                filled = filled.max(issued + memory.store_around(store, issued));
+                self.retirement.counts.stores += 1;
+                continue;
+            }
+            let wait = memory.store(store, issued);
             let parts = memory.last_wait();
             let present = self.ports.now();
             let served =

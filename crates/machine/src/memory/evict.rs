@@ -304,7 +304,9 @@ impl MemorySystem {
         while physical < end {
             let line = physical >> shift;
             let to = end.min((line + 1) << shift);
-            if !self.cores[core].combining.has_open(line) {
+            if let Some(since) = self.cores[core].combining.open_since(line) {
+                now = now.max(since);
+            } else {
                 self.flush_line(access.cpu, physical, false);
                 let (free, written) = self.cores[core].combining.open(line, now);
                 now = now.max(free);
