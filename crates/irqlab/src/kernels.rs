@@ -1,10 +1,12 @@
 //! Kernels of the validation suite, measured on this machine and in a simulated one: what `bench model`
 //! and `machines fit` have in common.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
+use lab::kernels::fit::Conditions;
 use lab::kernels::in_guest::KernelsRequest;
 use lab::kernels::{KernelSample, Processor};
+use live::host::{Root, cpu_facts, rate_facts};
 use live::kernels::{KernelsObserver, counter_flaw, measure, steal_ns, this_processor};
 use live::window::Stop;
 use sim::kernels::SimKernels;
@@ -29,10 +31,13 @@ pub struct Host {
     pub warnings: Vec<String>,
     /// Time that the hypervisor took from the CPU meanwhile, ns.
     pub steal_ns: Option<u64>,
+    /// The conditions that limit what a fit can determine.
+    pub conditions: Conditions,
 }
 
 struct Observer<'s> {
     stop: &'s Stop,
+    quietest_ratio: Cell<Option<f64>>,
     line: RefCell<ProgressLine>,
 }
 
@@ -44,6 +49,10 @@ impl KernelsObserver for Observer<'_> {
     fn next(&self, number: usize, count: usize, name: &str) {
         self.line.borrow_mut().step(number, count, name);
     }
+
+    fn quietest(&self, ratio: f64) {
+        self.quietest_ratio.set(Some(ratio));
+    }
 }
 
 /// Measures kernels on a CPU of this machine.
@@ -54,9 +63,24 @@ pub fn measure_host(only: &[String], windows: u32, cpu: u32, stop: &Stop) -> any
     let request =
         KernelsRequest { only: only.to_vec(), windows, window_cycles: WINDOW_CYCLES, cpu };
     let stolen_before = steal_ns(cpu);
-    let observer = Observer { stop, line: RefCell::new(ProgressLine::new(Redraw::EachStep)) };
+    let root = Root::default();
+    let rate_before = rate_facts(&root, cpu);
+    let observer = Observer {
+        stop,
+        quietest_ratio: Cell::new(None),
+        line: RefCell::new(ProgressLine::new(Redraw::EachStep)),
+    };
     let samples = measure(&request, &observer).map_err(with_remedy_for_rights)?;
+    let quietest_ratio = observer.quietest_ratio.get();
     drop(observer);
+    let throttled = rate_facts(&root, cpu).throttled.zip(rate_before.throttled);
+    let conditions = Conditions {
+        counter_flaw: counter_flaw().map(str::to_owned),
+        is_virtual: is_virtual(&root),
+        quietest_ratio,
+        throttled: throttled.map(|(now, then)| now.saturating_sub(then)),
+        rate_ratio: core_hz().zip(rate_before.highest_hz).map(|(hz, most)| hz / most as f64),
+    };
     let steal_ns = steal_ns(cpu).zip(stolen_before).map(|(now, then)| now.saturating_sub(then));
     let mut warnings = Vec::new();
     if let Some(flaw) = counter_flaw() {
@@ -66,7 +90,12 @@ pub fn measure_host(only: &[String], windows: u32, cpu: u32, stop: &Stop) -> any
         ));
     }
     warnings.extend(disturbance(&samples));
-    Ok(Host { samples, processor: this_processor(), warnings, steal_ns })
+    Ok(Host { samples, processor: this_processor(), warnings, steal_ns, conditions })
+}
+
+/// Whether the processor says that it is a virtual one.
+fn is_virtual(root: &Root) -> bool {
+    cpu_facts(root).model.hypervisor_flag == Some(true)
 }
 
 /// What to say where many windows were disturbed.

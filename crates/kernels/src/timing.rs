@@ -129,6 +129,13 @@ impl Clock {
         CHAIN_ADDITIONS as f64 / self.chain_ticks_min as f64
     }
 
+    /// The shortest time of four chains of additions at once so far, over what four units need that
+    /// nothing else uses: 1 unless a sibling was busy throughout, or the core has fewer units.
+    #[must_use]
+    pub fn quietest_ratio(&self) -> f64 {
+        self.probe_cycles_min / (PROBE_ADDITIONS as f64 / 4.0)
+    }
+
     /// Times something, which may itself measure its ticks, between chains and probes.
     pub(crate) fn time<T>(&mut self, run: impl FnOnce() -> (T, Option<u64>)) -> (T, Timed) {
         let chain_before = self.net(chain());
@@ -171,5 +178,10 @@ mod tests {
         let mut clock = Clock::new().unwrap();
         let (_, timed) = clock.time(|| (chain(), None));
         assert!(timed.cycles > 0.0 && clock.cycles_per_tick() > 0.0);
+        assert!(clock.quietest_ratio() >= 1.0);
+        // A sibling that was busy throughout.
+        let mut busy = Clock { probe_cycles_min: f64::INFINITY, ..clock };
+        (0..3).for_each(|_| busy.note(4_000, 20_000 * 4_000 / CHAIN_ADDITIONS));
+        assert_eq!(busy.quietest_ratio(), 8.0);
     }
 }

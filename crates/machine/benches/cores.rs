@@ -55,6 +55,10 @@ impl Memory for Thrown {
     fn store(&mut self, _: &Access, _: u64) -> u64 {
         self.wait()
     }
+
+    fn store_around(&mut self, access: &Access, now: u64) -> u64 {
+        self.store(access, now)
+    }
 }
 
 /// A block with its accesses and the address that follows it.

@@ -356,6 +356,23 @@ impl TagArray {
         (slot, old.victim())
     }
 
+    /// Fills a line that is absent into one of the first `ways` ways of its set. Returns the victim.
+    pub(crate) fn insert_within(&mut self, tag: u64, flags: u8, ways: usize) -> Option<Evicted> {
+        let set = (tag & self.set_mask) as usize;
+        let first = set * self.associativity;
+        let of_set = &self.ways[first..first + ways.min(self.associativity)];
+        let way = match way_of(of_set, EMPTY) {
+            Some(empty) => empty,
+            None if self.is_lru => least_recent(of_set),
+            // No order of these ways is known: lines take turns.
+            None => (tag / (self.set_mask + 1)) as usize % of_set.len(),
+        };
+        let victim =
+            std::mem::replace(&mut self.ways[first + way], Way { tag, state: flags.into() });
+        self.touch(set, first + way, tag);
+        victim.victim()
+    }
+
     /// The slot that the next new line of a set takes: an empty one if there is one.
     #[inline(always)]
     fn victim(&mut self, set: usize) -> Slot {

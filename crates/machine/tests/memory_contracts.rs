@@ -727,3 +727,59 @@ fn m26_a_miss_has_the_address_of_its_instruction() {
     // The last is of no instruction of the block: it has the block's address.
     assert_eq!(places, [0x40_0ffe, 0x40_1008, 0x40_1001, 0x40_0ffe]);
 }
+
+#[test]
+fn m27_a_nested_walk_translates_the_place_of_each_entry() {
+    let text = set(ZEN3, &["l1d.prefetch=none", "l2.prefetch=none"]).unwrap();
+    // Loads of page tables for a page of the guest, for the page after it, and for the first one after
+    // a flush of all that is the guest's.
+    let loads = |changes: &[&str]| {
+        let model = SystemModel::parse(&set(&text, changes).unwrap()).unwrap();
+        let mut system = MemorySystem::new(&model, 1);
+        [(0x1000, false), (0x2000, false), (0x1000, true)].map(|(address, flushes)| {
+            if flushes {
+                system.flush_tlbs(0, TlbFlush::All);
+            }
+            let before = system.counts(0).walk_loads;
+            system.access_blocking(&Access { page: PageSize::Small, ..load(0, address, 0) });
+            system.counts(0).walk_loads - before
+        })
+    };
+    assert_eq!(loads(&[]), [4, 1, 4]);
+    // Four tables of the guest and the page, each by four tables: AMD64 manual, volume 2, 15.25.
+    // The hypervisor's upper tables and the places of the guest's tables are at hand afterwards.
+    assert_eq!(loads(&["nested.page=4KiB"]), [24, 2, 5]);
+    assert_eq!(loads(&["nested.page=2MiB"]), [19, 2, 5]);
+    // Without a nested TLB, the places of the guest's tables are looked up each time.
+    assert_eq!(loads(&["nested.entries=0"]), [24, 3, 9]);
+    let error = set(R4400, &["nested.page=4KiB"]).unwrap_err().to_string();
+    assert!(error.contains("nested.page: has no effect without walk"), "{error}");
+    let error = set(ZEN3, &["nested.page=8KiB"]).unwrap_err().to_string();
+    assert!(error.contains("nested.page: allowed: \"4 KiB\""), "{error}");
+}
+
+#[test]
+fn m28_a_tlb_holds_a_large_page_in_parts_of_the_hypervisors_pages() {
+    let text = set(ZEN3, &["l1d.prefetch=none", "l2.prefetch=none"]).unwrap();
+    let misses = |changes: &[&str]| {
+        let model = SystemModel::parse(&set(&text, changes).unwrap()).unwrap();
+        let mut system = MemorySystem::new(&model, 1);
+        let mut miss = |address| {
+            let before = system.counts(0).basic.dtlb_misses;
+            system.access_blocking(&Access { page: PageSize::Large, ..load(0, address, 0) });
+            system.counts(0).basic.dtlb_misses - before
+        };
+        let first = [0, 0x1000, 0x40_0000].map(&mut miss);
+        // `invlpg` of any address drops all parts of the page, and no other page.
+        let flush = TlbFlush::Page { virtual_address: 0x1f_f000, space: 0, global: true };
+        system.flush_tlbs(0, flush);
+        let mut miss = |address| {
+            let before = system.counts(0).basic.dtlb_misses;
+            system.access_blocking(&Access { page: PageSize::Large, ..load(0, address, 0) });
+            system.counts(0).basic.dtlb_misses - before
+        };
+        (first, [0, 0x1000, 0x40_0000].map(&mut miss))
+    };
+    assert_eq!(misses(&["nested.page=2MiB"]), ([1, 0, 1], [1, 0, 0]));
+    assert_eq!(misses(&["nested.page=4KiB"]), ([1, 1, 1], [1, 1, 0]));
+}

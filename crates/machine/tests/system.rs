@@ -305,6 +305,69 @@ fn devices_drop_or_update_lines() {
 }
 
 #[test]
+fn what_a_device_writes_is_missed_for_that_reason_also_where_it_was_evicted_before() {
+    let model = SystemModel::parse(R4400).unwrap();
+    let mut system = MemorySystem::new(&model, 1);
+    system.classify_misses(ClassifierConfig::default());
+    let read = |system: &mut MemorySystem| {
+        // A buffer of 4 KiB, and then as much of other things as the caches hold.
+        for at in (0..4096).chain(1 << 24..(1 << 24) + (2 << 20)).step_by(16) {
+            system.access_blocking(&access(0, AccessKind::Load, at, 4));
+        }
+    };
+    let of = |system: &MemorySystem, class| {
+        [CacheName::L1d, CacheName::L2].map(|name| system.class_counts(name).of(class))
+    };
+    read(&mut system);
+    system.dma_write(0, 4096);
+    // Never read before: a device changes nothing in why that misses.
+    system.dma_write(1 << 30, 4096);
+    system.access_blocking(&access(0, AccessKind::Load, 1 << 30, 4));
+    assert_eq!(of(&system, MissClass::Device), [0, 0]);
+    read(&mut system);
+    assert_eq!(of(&system, MissClass::Device), [4096 / 16, 4096 / 128]);
+}
+
+#[test]
+fn devices_allocate_in_a_few_ways_of_the_last_level() {
+    let set = |changes: &[&str]| {
+        SystemModel::parse(&machine::schema::set(ZEN3, changes).unwrap()).unwrap()
+    };
+    let quiet = ["dma=allocate", "l1d.prefetch=none", "l2.prefetch=none"];
+    let fixed = ["walk=fixed", "walk_entries=0", "walkers=0"];
+    for inclusion in ["inclusive", "non-inclusive", "exclusive"] {
+        let inclusion = format!("l3.inclusion={inclusion}");
+        // 64 sets of 16 ways.
+        let small = ["l3.size=64KiB", "l2.size=32KiB", inclusion.as_str()];
+        let model = set(&[&quiet[..], &fixed, &small].concat());
+        let mut system = MemorySystem::new(&model, 2);
+        system.classify_misses(ClassifierConfig::default());
+        let load = |system: &mut MemorySystem, at| {
+            let before = system.counts(0);
+            system.access_blocking(&access(0, AccessKind::Load, at, 8));
+            system.counts(0).memory_reads - before.memory_reads
+        };
+        load(&mut system, 1 << 30);
+        load(&mut system, (1 << 30) + 64);
+        system.dma_write(1 << 30, 64);
+        // The last level had it, or took it; L1D and L2 dropped theirs.
+        assert_eq!(load(&mut system, 1 << 30), 0, "{inclusion}");
+        assert_eq!(system.class_counts(CacheName::L1d).of(MissClass::Device), 1, "{inclusion}");
+        // Two ways of 64 sets: the first lines made room for the last ones.
+        system.dma_write(0x10_0000, 3 * 64 * 64);
+        assert_eq!(load(&mut system, 0x10_0000), 1, "{inclusion}");
+        assert_eq!(load(&mut system, 0x10_0000 + 2 * 64 * 64), 0, "{inclusion}");
+        let counts = system.dma_counts();
+        assert!(counts.allocated >= 3 * 64 && counts.written_back >= 64, "{counts:?}");
+        assert_eq!(system.verify(), Ok(()), "{inclusion}");
+    }
+    let error = machine::schema::set(ZEN3, &["dma=allocate", "dma_ways=17"]).unwrap_err();
+    assert!(error.to_string().contains("dma_ways: 17; allowed: 1..=16"), "{error}");
+    let error = machine::schema::set(ZEN3, &["dma=allocate", "l3.shared=false"]).unwrap_err();
+    assert!(error.to_string().contains("a last level that the cores do not share"), "{error}");
+}
+
+#[test]
 fn what_has_no_room_for_notes_is_untracked() {
     let model = SystemModel::parse(R4400).unwrap();
     let mut system = MemorySystem::new(&model, 1);

@@ -24,7 +24,7 @@ use crate::qemu_internals::dirty::{self, RamPiece, Written};
 use crate::session::Session;
 use simrecord::record::Notice;
 
-/// The most writes that wait for the next block; a longer list is that of a machine that boots.
+/// The most writes that wait for the next block; further ones are counted, and the run says so.
 const WRITES_MAX: usize = 1 << 16;
 
 /// A write that the caches have not seen.
@@ -36,7 +36,31 @@ pub(crate) struct Write {
     pub(crate) by_device: bool,
 }
 
-static WRITES: Mutex<Vec<Write>> = Mutex::new(Vec::new());
+/// Writes that wait for the next block.
+#[derive(Debug)]
+struct Waiting {
+    writes: Vec<Write>,
+    /// How many more there were than are kept.
+    lost: u64,
+}
+
+impl Waiting {
+    const fn new() -> Waiting {
+        Waiting { writes: Vec::new(), lost: 0 }
+    }
+
+    /// Keeps a write, or counts it where there is no room. Whether it is the first.
+    fn push(&mut self, write: Write) -> bool {
+        if self.writes.len() == WRITES_MAX {
+            self.lost += 1;
+            return false;
+        }
+        self.writes.push(write);
+        self.writes.len() == 1
+    }
+}
+
+static WAITING: Mutex<Waiting> = Mutex::new(Waiting::new());
 static PIECES: OnceLock<Vec<RamPiece>> = OnceLock::new();
 static CPUS: AtomicU32 = AtomicU32::new(0);
 /// Whether caches are followed now.
@@ -57,11 +81,11 @@ pub(crate) fn begin(session: &mut Session) {
 /// Caches are followed from now on, or no longer.
 pub(crate) fn follow(follows: bool) {
     FOLLOWS.store(follows, Ordering::Relaxed);
-    lock().clear();
+    *lock() = Waiting::new();
 }
 
-fn lock() -> MutexGuard<'static, Vec<Write>> {
-    WRITES.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock() -> MutexGuard<'static, Waiting> {
+    WAITING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// RAM was written.
@@ -71,12 +95,9 @@ fn on_write(written: Written) {
     }
     let pieces = PIECES.get_or_init(dirty::ram_pieces);
     let Some(physical) = physical_of(written.ram, pieces) else { return };
-    let mut writes = lock();
-    if writes.len() == WRITES_MAX {
-        return;
-    }
-    writes.push(Write { physical, bytes: written.bytes, by_device: written.by_device });
-    if writes.len() == 1 {
+    let write = Write { physical, bytes: written.bytes, by_device: written.by_device };
+    let mut waiting = lock();
+    if waiting.push(write) {
         let cpus = CPUS.load(Ordering::Relaxed);
         (0..cpus).for_each(|vcpu| cpu::with(vcpu, |cpu| cpu.set_device_wrote(true)));
     }
@@ -90,7 +111,7 @@ fn physical_of(ram: u64, pieces: &[RamPiece]) -> Option<u64> {
 
 /// The caches see what devices have written. Before a block starts.
 pub(crate) fn reach_caches(session: &mut Session) {
-    let writes = std::mem::take(&mut *lock());
+    let Waiting { writes, lost } = std::mem::replace(&mut *lock(), Waiting::new());
     for vcpu in 0..session.cpus {
         cpu::with(vcpu, |cpu| {
             cpu.set_device_wrote(false);
@@ -98,11 +119,23 @@ pub(crate) fn reach_caches(session: &mut Session) {
         });
     }
     session.written(&writes);
+    if lost > 0 {
+        session.notice(Notice::DeviceWritesLost, 0, lost);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn writes_without_room_are_counted() {
+        let mut waiting = Waiting::new();
+        let write = |n: u64| Write { physical: n * 64, bytes: 4, by_device: true };
+        let firsts = (0..WRITES_MAX as u64 + 3).filter(|n| waiting.push(write(*n))).count();
+        assert_eq!((firsts, waiting.writes.len(), waiting.lost), (1, WRITES_MAX, 3));
+        assert_eq!(waiting.writes.last().unwrap().physical, (WRITES_MAX as u64 - 1) * 64);
+    }
 
     #[test]
     fn ram_above_four_gib_is_found() {

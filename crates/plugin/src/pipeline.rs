@@ -84,6 +84,11 @@ impl Memory for PipelinePort<'_> {
         self.port.store(access, now_cycles)
     }
 
+    fn store_around(&mut self, access: &Access, now_cycles: u64) -> u64 {
+        self.port.page = page_size(access.virtual_address);
+        self.port.store_around(access, now_cycles + self.skew_cycles)
+    }
+
     fn last_wait(&self) -> WaitParts {
         self.port.last_wait()
     }
@@ -120,6 +125,11 @@ impl<M: Memory> Memory for WaitSum<M> {
 
     fn store(&mut self, access: &Access, now_cycles: u64) -> u64 {
         let wait = self.memory.store(access, now_cycles);
+        self.add(wait)
+    }
+
+    fn store_around(&mut self, access: &Access, now_cycles: u64) -> u64 {
+        let wait = self.memory.store_around(access, now_cycles);
         self.add(wait)
     }
 

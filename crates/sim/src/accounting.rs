@@ -17,7 +17,7 @@ use simrecord::parsed::{ContextCounts, CpuRegion, ParsedRecord, ShadowCacheCount
 use simrecord::reader::{self, Stream};
 use simrecord::record::{
     self, FEATURE_CONTEXTS, FEATURE_MODEL_TIME, FEATURE_SAMPLED, FEATURE_TASKS, Group, KernelCount,
-    MissCount, MissCurvePoint, Record, SampledPart, Span, Transition, Value, ValuesKind,
+    MissCount, MissCurvePoint, Notice, Record, SampledPart, Span, Transition, Value, ValuesKind,
 };
 
 use crate::text::printable;
@@ -517,12 +517,23 @@ fn is_interrupt(context: KernelContext) -> bool {
     )
 }
 
+/// What the plugin warned of. Of writes that were lost, their number in all.
 fn notices(stream: &Stream) -> Vec<String> {
-    let notice = |record: &Record| match record {
+    let lost_writes = |record: &Record| match record {
+        Record::Notice(Notice::DeviceWritesLost, _, number) => Some(*number),
+        _ => None,
+    };
+    let other = |record: &Record| match record {
+        Record::Notice(Notice::DeviceWritesLost, ..) => None,
         Record::Notice(notice, ..) => Some(notice.to_string()),
         _ => None,
     };
-    stream.records.iter().filter_map(notice).collect()
+    let mut notices: Vec<String> = stream.records.iter().filter_map(other).collect();
+    let lost = stream.records.iter().filter_map(lost_writes).reduce(u64::saturating_add);
+    if let Some(lost) = lost {
+        notices.push(format!("{} ({lost} writes)", Notice::DeviceWritesLost));
+    }
+    notices
 }
 
 fn cpu_use(region: &CpuRegion) -> CpuUse {
@@ -666,6 +677,20 @@ mod tests {
         let mut values = [0; 6];
         values[INSTRUCTIONS] = instructions;
         Record::Counters(Counters { cpu, of, first: 0, values })
+    }
+
+    #[test]
+    fn writes_of_devices_that_were_lost_are_a_warning_with_their_number() {
+        let notice = |notice, value| Record::Notice(notice, 0, value);
+        let records = vec![
+            notice(Notice::DeviceWritesLost, 7),
+            notice(Notice::NoIcount, 0),
+            notice(Notice::DeviceWritesLost, 5),
+        ];
+        let notices = notices(&stream(1, records));
+        assert_eq!(notices.len(), 2, "{notices:?}");
+        assert_eq!(notices[0], Notice::NoIcount.to_string());
+        assert!(notices[1].ends_with("keep lines of the others (12 writes)"), "{notices:?}");
     }
 
     fn region(cpu: u32, instructions: u64, broken: u64) -> Vec<Record> {

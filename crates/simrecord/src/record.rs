@@ -831,6 +831,9 @@ numbered! {
         /// Descriptor tables cannot be found: what vCPUs read and write themselves when they enter
         /// handlers does not reach the caches.
         NoEntries = 12,
+        /// Devices wrote more places between two blocks than are kept: caches keep the lines of the
+        /// others. The value is the number of those writes.
+        DeviceWritesLost = 13,
     }
 }
 
@@ -868,6 +871,10 @@ impl fmt::Display for Notice {
             Notice::NoEntries => {
                 "this QEMU does not show descriptor tables: what a processor itself reads and \
                  writes when it enters a handler does not reach the caches"
+            }
+            Notice::DeviceWritesLost => {
+                "devices wrote to more places between two blocks than are followed: caches keep lines \
+                 of the others"
             }
         })
     }

@@ -27,3 +27,40 @@ fn a_disk_drops_the_lines_that_it_writes_from_the_caches() {
     let lines = BLOCKS * BLOCK_BYTES / LINE_BYTES;
     assert!((lines * 9 / 10..lines * 11 / 10).contains(&misses), "{misses} of {lines} lines");
 }
+
+/// Two network cards in two namespaces, and so many echo requests, so that rings of 256 buffers come round.
+const SET_UP: &str = "unshare -n sleep 600 & P=$!; sleep 0.1; ip link set eth1 netns $P; \
+    nsenter -t $P -n ip addr add 10.0.0.2/24 dev eth1; nsenter -t $P -n ip link set eth1 up; \
+    ip addr add 10.0.0.1/24 dev eth0; ip link set eth0 up; sleep 0.1";
+const PACKETS: u64 = 400;
+const RING_BUFFERS: u64 = 256;
+const PACKET_BYTES: u64 = 1_400;
+/// Of L1D of `r4400-1994`.
+const L1_LINE_BYTES: u64 = 16;
+
+/// The network's softirq reads each packet once (it adds its bytes up), in a buffer that it has read
+/// before, and that the card has written since: each line of it is missed for that reason, by name.
+#[test]
+fn received_packets_are_missed_because_a_device_wrote_them() {
+    let place = Place::new();
+    if !can_simulate(&place) {
+        return;
+    }
+    let machine = ["services", "-q", "--json", "--on", "sim:r4400-1994", "--net", "virtio-net"];
+    let ping = format!("ping -c {PACKETS} -A -q -s {PACKET_BYTES} 10.0.0.2");
+    let words = ["--misses", "--warm-up-command", SET_UP, "--", &ping];
+    let run = place.run(&[&machine[..], &words].concat()).assert_code(0).json();
+    let of = |service: &str| {
+        let row = rows(&run, "misses")
+            .iter()
+            .find(|row| row["service"] == service && row["cache"] == "L1D")
+            .unwrap_or_else(|| panic!("no misses of {service}"));
+        row["device_count"].as_u64().unwrap()
+    };
+    // A request and its answer each.
+    let lines = 2 * (PACKETS - RING_BUFFERS) * PACKET_BYTES / L1_LINE_BYTES;
+    let misses = of("NET_RX");
+    assert!((lines * 9 / 10..lines * 13 / 10).contains(&misses), "{misses} of {lines} lines");
+    // What only runs in the processor has none but entries of rings.
+    assert!(of("virtio0-input.0") < 4 * PACKETS, "{}", of("virtio0-input.0"));
+}

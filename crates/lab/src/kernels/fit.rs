@@ -141,13 +141,15 @@ const RULES: &[Rule] = &[
     cycles("core.events.system_return_cycles", &["getppid", "invalid_call"], How::Refined(0.5)),
 ];
 
-/// Fields that no kernel of a virtual machine can determine, with the reason.
+/// Fields that no kernel of a virtual machine can determine, with the reason. What nested page walks add to
+/// others is in the field `nested`.
 const NOT_IN_A_VM: &[(&str, &str)] = &[
     ("core.events.interrupt_cycles", "a hypervisor handles the timer's interrupts"),
     ("core.events.interrupt_return_cycles", "a hypervisor handles the end of interrupts"),
     ("core.events.serialise_cycles", "cpuid leaves to the hypervisor"),
     ("local_device_cycles", "a hypervisor stands for the local APIC"),
     ("tlb_miss_cycles", "nested page tables: a walk has those of the hypervisor, too"),
+    ("nested.entries", "no kernel shows how many places of page tables are at hand"),
 ];
 
 /// A field that was determined, or why it was not.
@@ -286,14 +288,90 @@ pub fn refine(
 
 /// Cycles of a load from L3 beyond which it is no longer L3 that supplies it.
 const L3_CYCLES_MAX: f64 = 200.0;
+/// Four chains of additions that take so many times as long as four units need for them had the units for
+/// themselves at no time.
+const QUIET_RATIO_MAX: f64 = 1.1;
+/// A core that ran at less than this part of the highest rate that the machine states was held back.
+const RATE_RATIO_MIN: f64 = 0.9;
 
-/// Fields that this host's cycles cannot determine, with the reason: the last cache belongs to other guests, too,
-/// where a chase through a part of it is as slow as memory.
+/// The conditions under which a machine was measured, which limit what a fit can determine.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Conditions {
+    /// Why the time-stamp counter has no constant rate, if so.
+    pub counter_flaw: Option<String>,
+    /// Whether it is a virtual machine.
+    pub is_virtual: bool,
+    /// The shortest time of four chains of additions at once over what four free units need; absent if it
+    /// was not measured.
+    pub quietest_ratio: Option<f64>,
+    /// How often the core was throttled meanwhile; absent where the machine does not count it.
+    pub throttled: Option<u64>,
+    /// The core's rate over the highest one that the machine states; absent where it states none.
+    pub rate_ratio: Option<f64>,
+}
+
+/// Fields that a host cannot determine under its conditions, each with the reason. The preset's values are
+/// left, whatever the kernels say.
 #[must_use]
-pub fn undetermined(host: &[KernelSample]) -> Vec<Fitted> {
-    let cycles = |name: &str| {
-        host.iter().find(|one| one.name == name).and_then(KernelSample::compared_cycles)
+pub fn could_not_tell(host: &[KernelSample], conditions: &Conditions) -> Vec<Fitted> {
+    let mut all = without_l3(host);
+    let mut add = |fields: &mut dyn Iterator<Item = &str>, why: &str| {
+        for field in fields {
+            if !all.iter().any(|one| one.field == field) {
+                all.push(left(field, why));
+            }
+        }
     };
+    if let Some(flaw) = &conditions.counter_flaw {
+        let why =
+            format!("the time-stamp counter {flaw}, so that it does not tell the core's rate");
+        add(&mut ["clock"].into_iter(), &why);
+    }
+    if let Some(why) = held_back(host, conditions) {
+        add(&mut ["clock"].into_iter().chain(NOT_OF_THE_CORE.iter().copied()), &why);
+    }
+    if let Some(ratio) = conditions.quietest_ratio.filter(|ratio| *ratio > QUIET_RATIO_MAX) {
+        let why = format!(
+            "four chains of additions took {ratio:.2} times as long as on four free units, and never \
+             less: the sibling was busy throughout, or there are fewer units"
+        );
+        let per_cycle = RULES.iter().filter(|rule| rule.how == How::PerCycle);
+        add(&mut per_cycle.map(|rule| rule.field), &why);
+    }
+    if conditions.is_virtual {
+        for (field, why) in NOT_IN_A_VM {
+            add(&mut [*field].into_iter(), why);
+        }
+    }
+    all
+}
+
+/// Fields whose time does not follow the core's rate: in cycles of a core that was held back they are too
+/// short.
+const NOT_OF_THE_CORE: &[&str] = &["memory_cycles", "memory_line_cycles"];
+
+/// Why the core's rate was not that which it has when nothing holds it back, if so.
+fn held_back(host: &[KernelSample], conditions: &Conditions) -> Option<String> {
+    if let Some(times) = conditions.throttled.filter(|times| *times > 0) {
+        return Some(format!("the core was throttled {times} times meanwhile"));
+    }
+    if let Some(ratio) = conditions.rate_ratio.filter(|ratio| *ratio < RATE_RATIO_MIN) {
+        let percent = ratio * 100.0;
+        return Some(format!(
+            "the core ran at {percent:.0} % of the highest rate that the machine states"
+        ));
+    }
+    let figures = host.iter().filter_map(|one| one.figures.as_ref().ok());
+    let (changed, counted) = figures.fold((0, 0), |(changed, counted), one| {
+        (changed + one.rate_changed, counted + one.windows)
+    });
+    (changed > counted)
+        .then(|| format!("the core's rate changed in {changed} windows, and not in {counted}"))
+}
+
+/// Where the last cache belongs to other guests, too, a chase through a part of it is as slow as memory.
+fn without_l3(host: &[KernelSample]) -> Vec<Fitted> {
+    let cycles = |name: &str| cycles_of(host, name);
     let (Some(near), Some(far)) = (cycles("chase_2m_2m"), cycles("chase_4m_2m")) else {
         return Vec::new();
     };
@@ -306,10 +384,38 @@ pub fn undetermined(host: &[KernelSample]) -> Vec<Fitted> {
     ["l3_hit_cycles", "l3.line_cycles"].map(|field| left(field, &why)).into()
 }
 
-/// What a virtual machine cannot determine.
+fn cycles_of(host: &[KernelSample], name: &str) -> Option<f64> {
+    host.iter().find(|one| one.name == name).and_then(KernelSample::compared_cycles)
+}
+
+/// A chase through large pages is faster by more than this, cycles, where TLBs hold them whole.
+const WHOLE_PAGE_CYCLES: f64 = 3.0;
+
+/// The second translation of a virtual machine: whether the hypervisor's pages are large enough for TLBs to
+/// hold a large page of the guest as one. None on a machine that is not virtual.
 #[must_use]
-pub fn could_not_tell_in_a_vm() -> Vec<Fitted> {
-    NOT_IN_A_VM.iter().map(|(field, why)| left(field, why)).collect()
+pub fn nested_page(host: &[KernelSample], conditions: &Conditions) -> Option<Fitted> {
+    const SMALL: &str = "pages_1024";
+    const LARGE: &str = "pages_1024_2m";
+    const FIELD: &str = "nested.page";
+    if !conditions.is_virtual {
+        return None;
+    }
+    let (Some(small), Some(large)) = (cycles_of(host, SMALL), cycles_of(host, LARGE)) else {
+        return Some(left(FIELD, &format!("{SMALL} and {LARGE}: not measured")));
+    };
+    let is_whole = large < small - WHOLE_PAGE_CYCLES;
+    let (size, how) = match is_whole {
+        true => ("2 MiB", "faster than"),
+        false => ("4 KiB", "no faster than"),
+    };
+    let figures = host.iter().find(|one| one.name == LARGE).map(|one| &one.figures);
+    Some(Fitted {
+        field: FIELD.to_owned(),
+        value: Some(format!("\"{size}\"")),
+        measured: figures.and_then(|of| Some((large, of.as_ref().ok()?.cycles_95))),
+        method: format!("{LARGE}: {how} {SMALL} ({small:.1} cycles)"),
+    })
 }
 
 /// The most pages whose chase takes no longer than the one through the fewest: the reach of the first TLB for
@@ -414,6 +520,87 @@ mod tests {
         let all = direct(&host(10.0).into_iter().map(uncertain).collect::<Vec<_>>());
         assert!(all.iter().all(|one| one.value.is_none()));
         assert!(all.iter().any(|one| one.method.contains("too uncertain")), "{all:?}");
+    }
+
+    fn reasons(all: &[Fitted], field: &str) -> Vec<String> {
+        let of = all.iter().filter(|one| one.field == field);
+        of.map(|one| {
+            assert_eq!(one.value, None, "{one:?}");
+            one.method.clone()
+        })
+        .collect()
+    }
+
+    #[test]
+    fn a_quiet_machine_of_its_own_determines_everything() {
+        let quiet = Conditions {
+            quietest_ratio: Some(1.01),
+            throttled: Some(0),
+            rate_ratio: Some(0.98),
+            ..Conditions::default()
+        };
+        assert_eq!(could_not_tell(&host(2.0), &quiet), []);
+        assert_eq!(could_not_tell(&host(2.0), &Conditions::default()), []);
+        assert_eq!(nested_page(&host(2.0), &quiet), None);
+    }
+
+    #[test]
+    fn a_counter_without_a_constant_rate_tells_no_clock() {
+        let flaw = Some("follows the CPU's frequency".to_owned());
+        let all =
+            could_not_tell(&host(2.0), &Conditions { counter_flaw: flaw, ..Conditions::default() });
+        let [why] = &reasons(&all, "clock")[..] else { panic!("{all:?}") };
+        assert!(why.starts_with("preset left: the time-stamp counter follows"), "{why}");
+        assert_eq!(all.len(), 1);
+    }
+
+    #[test]
+    fn a_throttled_core_tells_neither_its_clock_nor_what_has_a_clock_of_its_own() {
+        let by = |conditions: Conditions, host: &[KernelSample], says: &str| {
+            let all = could_not_tell(host, &conditions);
+            for field in ["clock", "memory_cycles", "memory_line_cycles"] {
+                let [why] = &reasons(&all, field)[..] else { panic!("{field}: {all:?}") };
+                assert!(why.contains(says), "{why}");
+            }
+            assert_eq!(all.len(), 3);
+        };
+        let of = |throttled, rate_ratio| Conditions { throttled, rate_ratio, ..Default::default() };
+        by(of(Some(7), None), &host(2.0), "was throttled 7 times");
+        by(of(None, Some(0.5)), &host(2.0), "at 50 % of the highest rate");
+        let mut unsteady = host(2.0);
+        for one in &mut unsteady {
+            one.figures.as_mut().unwrap().rate_changed = 40;
+        }
+        by(of(Some(0), None), &unsteady, "rate changed in");
+    }
+
+    #[test]
+    fn a_sibling_that_is_never_quiet_leaves_widths() {
+        let busy = Conditions { quietest_ratio: Some(1.6), ..Conditions::default() };
+        let all = could_not_tell(&host(2.0), &busy);
+        for field in ["core.width", "core.units.integer.count", "core.data.wide_loads"] {
+            let [why] = &reasons(&all, field)[..] else { panic!("{field}: {all:?}") };
+            assert!(why.contains("1.60 times as long") && why.contains("sibling"), "{why}");
+        }
+        assert!(reasons(&all, "core.events.pause_cycles").is_empty());
+    }
+
+    #[test]
+    fn a_virtual_machine_says_what_its_hypervisor_hides_and_how_large_its_pages_are() {
+        let virtual_one = Conditions { is_virtual: true, ..Conditions::default() };
+        let all = could_not_tell(&host(2.0), &virtual_one);
+        for (field, why) in NOT_IN_A_VM {
+            assert_eq!(reasons(&all, field), [format!("preset left: {why}")]);
+        }
+        let chases = |small, large| {
+            let of = |name, cycles| sample(name, cycles, (cycles, cycles));
+            [of("pages_1024", small), of("pages_1024_2m", large)]
+        };
+        let page = |host: &[KernelSample]| nested_page(host, &virtual_one).unwrap().value;
+        assert_eq!(page(&chases(19.9, 19.8)).as_deref(), Some("\"4 KiB\""));
+        assert_eq!(page(&chases(19.9, 12.1)).as_deref(), Some("\"2 MiB\""));
+        assert_eq!(page(&chases(19.9, 12.1)[..1]), None);
+        assert!(!is_held_out("pages_1024") && !is_held_out("pages_1024_2m"));
     }
 
     #[test]

@@ -24,6 +24,9 @@ pub struct Kept {
     pub date: String,
     /// How it was measured, and on what system.
     pub method: String,
+    /// Whether it was measured in a virtual machine, whose page walks are nested; absent where the data do
+    /// not say it.
+    pub is_virtual: Option<bool>,
     /// Kernels with their cycles.
     pub kernels: Vec<(String, Figures)>,
 }
@@ -70,6 +73,7 @@ impl Kept {
             cpu: needed(head.cpu, "cpu")?,
             date: needed(head.date, "date")?,
             method: needed(head.method, "method")?,
+            is_virtual: head.is_virtual,
             kernels,
         })
     }
@@ -77,11 +81,14 @@ impl Kept {
     /// Writes it, so that [`Kept::parse`] reads it.
     #[must_use]
     pub fn text(&self) -> String {
-        let Kept { processor, cpu, date, method, kernels } = self;
+        let Kept { processor, cpu, date, method, is_virtual, kernels } = self;
         let mut text = format!(
-            "{FIRST}\n# cpu: {cpu}\n# cpuid: {processor}\n# date: {date}\n# method: {method}\n{}\n",
-            COLUMNS.join("\t")
+            "{FIRST}\n# cpu: {cpu}\n# cpuid: {processor}\n# date: {date}\n# method: {method}\n"
         );
+        if let Some(is_virtual) = is_virtual {
+            text += &format!("# virtual: {}\n", if *is_virtual { "yes" } else { "no" });
+        }
+        text += &(COLUMNS.join("\t") + "\n");
         for (name, figures) in kernels {
             let Figures { cycles, low_cycles, cycles_95, windows, .. } = figures;
             let (low, high) = cycles_95.map_or(("-".into(), "-".into()), |(low, high)| {
@@ -101,7 +108,8 @@ impl Kept {
         method: String,
     ) -> Kept {
         let kernel = |one: &KernelSample| Some((one.name.clone(), *one.figures.as_ref().ok()?));
-        Kept { processor, cpu, date, method, kernels: samples.iter().filter_map(kernel).collect() }
+        let kernels = samples.iter().filter_map(kernel).collect();
+        Kept { processor, cpu, date, method, is_virtual: None, kernels }
     }
 
     /// Samples of `kernels` with the kept cycles in place of theirs.
@@ -123,6 +131,7 @@ struct Head {
     cpu: Option<String>,
     date: Option<String>,
     method: Option<String>,
+    is_virtual: Option<bool>,
 }
 
 impl Head {
@@ -145,6 +154,11 @@ impl Head {
             "cpu" => self.cpu = Some(value.to_owned()),
             "date" => self.date = Some(value.to_owned()),
             "method" => self.method = Some(value.to_owned()),
+            "virtual" => match value {
+                "yes" => self.is_virtual = Some(true),
+                "no" => self.is_virtual = Some(false),
+                _ => return Err(format!("virtual {value:?} is neither yes nor no")),
+            },
             _ => {}
         }
         Ok(())
@@ -197,6 +211,7 @@ mod tests {
             cpu: "AMD EPYC 7003".to_owned(),
             date: "2026-11".to_owned(),
             method: "chains of additions: cycles".to_owned(),
+            is_virtual: None,
             kernels: vec![
                 ("add_chain".to_owned(), of(1.0, Some((0.5, 1.5)))),
                 ("mfence".to_owned(), of(60.5, None)),
@@ -206,7 +221,10 @@ mod tests {
 
     #[test]
     fn what_is_written_reads_back() {
-        assert_eq!(Kept::parse(&kept().text()), Ok(kept()));
+        for is_virtual in [None, Some(true), Some(false)] {
+            let kept = Kept { is_virtual, ..kept() };
+            assert_eq!(Kept::parse(&kept.text()), Ok(kept));
+        }
     }
 
     #[test]
@@ -217,6 +235,7 @@ mod tests {
             ("# cpuid: AuthenticAMD 25 1", "# cpuid: AuthenticAMD", "line 3: cpuid"),
             ("# cpuid: AuthenticAMD 25 1", "# cpuid: A 25 x", "line 3: cpuid"),
             ("# cpuid: AuthenticAMD 25 1\n", "", "no line \"# cpuid"),
+            ("# date: 2026-11", "# virtual: so\n# date: x", "line 4: virtual \"so\" is neither"),
             ("# date: 2026-11\n", "", "no line \"# date"),
             ("kernel\tcycles", "cycles\tkernel", "line 6: the columns are not"),
             ("mfence\t60.5000", "mfence\tx", "line 8: \"x\" is no number"),

@@ -151,6 +151,28 @@ impl CpuFacts {
     }
 }
 
+/// What the machine says of a CPU's rate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RateFacts {
+    /// How often its core or its package was too hot and was throttled, since boot (Intel's processors).
+    pub throttled: Option<u64>,
+    /// The highest rate that cpufreq states, Hz.
+    pub highest_hz: Option<u64>,
+}
+
+/// Reads what the machine says of a CPU's rate.
+#[must_use]
+pub fn rate_facts(root: &Root, cpu: u32) -> RateFacts {
+    let directory = format!("{CPU_DIRECTORY}/cpu{cpu}");
+    let count = |of: &str| root.number::<u64>(format!("{directory}/thermal_throttle/{of}"));
+    let counts = [count("core_throttle_count"), count("package_throttle_count")];
+    let khz = root.number::<u64>(format!("{directory}/cpufreq/cpuinfo_max_freq"));
+    RateFacts {
+        throttled: counts.into_iter().flatten().reduce(u64::saturating_add),
+        highest_hz: khz.filter(|khz| *khz > 0).map(|khz| khz.saturating_mul(1000)),
+    }
+}
+
 fn cpu_topology(root: &Root, cpu: u32) -> CpuTopology {
     let directory = format!("{CPU_DIRECTORY}/cpu{cpu}");
     let siblings = ["core_cpus_list", "thread_siblings_list"]
@@ -239,6 +261,22 @@ mod tests {
         assert_eq!(facts.governors(), ["powersave"]);
         assert_eq!(facts.topology[1].smt_siblings, Some(vec![0, 1]));
         assert_eq!(facts.topology[1].node, Some(1));
+    }
+
+    #[test]
+    fn a_throttled_core_says_how_often() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::new(directory.path());
+        assert_eq!(rate_facts(&root, 3), RateFacts::default());
+        let base = "sys/devices/system/cpu/cpu3";
+        let at = |path: &str, text: &str| plant(directory.path(), &format!("{base}/{path}"), text);
+        at("thermal_throttle/core_throttle_count", "5\n");
+        at("thermal_throttle/package_throttle_count", "2\n");
+        at("cpufreq/cpuinfo_max_freq", "4700000\n");
+        let facts = RateFacts { throttled: Some(7), highest_hz: Some(4_700_000_000) };
+        assert_eq!(rate_facts(&root, 3), facts);
+        at("cpufreq/cpuinfo_max_freq", "<unknown>\n");
+        assert_eq!(rate_facts(&root, 3).highest_hz, None);
     }
 
     #[test]

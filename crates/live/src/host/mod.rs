@@ -29,7 +29,7 @@ pub use affinity::{IrqAffinity, irq_affinities};
 pub use caches::{CacheFacts, cache_facts};
 pub use clock::{ClockFacts, HypervisorFacts};
 pub use core_types::{CoreType, core_types};
-pub use cpu::{CpuFacts, CpuModel, CpuTopology, cpu_facts};
+pub use cpu::{CpuFacts, CpuModel, CpuTopology, RateFacts, cpu_facts, rate_facts};
 pub use cpu_list::{CPU_MAX, CpuListError, format_cpu_list, parse_cpu_list};
 pub use cpu_time::{CpuSteal, MemoryFacts, StealFacts, memory_facts, steal_facts};
 pub use diagnosis::{Finding, Status, diagnose};

@@ -24,6 +24,10 @@ pub trait KernelsObserver {
 
     /// Called before and after the windows of a kernel.
     fn at_edge(&self, _edge: WindowEdge) {}
+
+    /// Called at the end: the shortest time of four chains of additions at once, over what four units need
+    /// that nothing else uses.
+    fn quietest(&self, _ratio: f64) {}
 }
 
 /// Marks phases and windows for the simulator that runs this machine.
@@ -134,6 +138,7 @@ pub fn measure(
         });
         samples.push(self::sample(kernel, figures));
     }
+    observer.quietest(clock.quietest_ratio());
     Ok(samples)
 }
 

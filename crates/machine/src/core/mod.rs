@@ -79,9 +79,7 @@ pub trait Memory {
     fn store(&mut self, access: &Access, now_cycles: u64) -> u64;
 
     /// Stores around the caches: what is written to a line is combined, and goes to memory.
-    fn store_around(&mut self, access: &Access, now_cycles: u64) -> u64 {
-        self.store(access, now_cycles)
-    }
+    fn store_around(&mut self, access: &Access, now_cycles: u64) -> u64;
 
     /// What the last load or store waits for.
     fn last_wait(&self) -> WaitParts {

@@ -520,10 +520,12 @@ impl OutOfOrderCore {
         issued: u64,
         memory: &mut M,
     ) -> u64 {
-        let wait = match one.streams() {
-            true => memory.store_around(store, issued),
-            false => memory.store(store, issued),
-        };
+        if one.streams() {
+            // It has a buffer of its own, in which the line waits to be in memory.
+            self.retirement.counts.stores += 1;
+            return issued + memory.store_around(store, issued);
+        }
+        let wait = memory.store(store, issued);
         let parts = memory.last_wait();
         let present = self.ports.now();
         let served = self.fill_buffers.serve(store.virtual_address, issued, (wait, parts), present);

@@ -7,6 +7,7 @@
 //! cycles are the same with and without it.
 
 use std::collections::hash_map::Entry;
+use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 
@@ -95,7 +96,8 @@ pub enum MissClass {
     TrueSharing,
     /// Another core wrote other bytes of the coherence granule.
     FalseSharing,
-    /// A device wrote it.
+    /// A device wrote it since a cache had it, whether that cache had evicted it before or not: a larger
+    /// one would not have kept it. Or the last level made room for what a device wrote.
     Device,
     /// There was no room to keep the reason.
     Untracked,
@@ -634,6 +636,18 @@ impl Classifier {
                 line,
                 ShadowUse { is_access: false, leaves: Leaves::Absent },
             );
+        }
+    }
+
+    /// A device wrote lines, of which those that the cache held are reported by
+    /// [`Classifier::device_wrote`]. What took the others out before no longer matters.
+    pub(super) fn device_wrote_absent(&mut self, cache: CacheId, lines: Range<u64>) {
+        let Some(state) = &mut self.0 else { return };
+        for line in lines {
+            let before = state.caches[cache.name as usize][cache.number].lines.get(line);
+            if before >= EVICTED || before == INVALIDATED {
+                state.set(cache, line, DEVICE_WROTE);
+            }
         }
     }
 

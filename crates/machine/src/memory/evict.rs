@@ -18,6 +18,10 @@ pub struct DmaCounts {
     pub updated: u64,
     /// Dirty lines that a cache supplied to a device.
     pub supplied: u64,
+    /// Lines that a device wrote and the last level took in.
+    pub allocated: u64,
+    /// Dirty lines that were written to memory to make room for those.
+    pub written_back: u64,
 }
 
 /// The longest transfer that is looked up line by line.
@@ -185,10 +189,13 @@ impl MemorySystem {
             if self.config.dma == Dma::Update {
                 let is_in = |line: &u64| self.cache(cache).contains(*line);
                 self.dma.updated += lines.filter(is_in).count() as u64;
+            } else if self.config.dma == Dma::Allocate && cache.name == self.last_level() {
+                lines.for_each(|line| self.dma_allocate(cache, line));
             } else {
                 let report =
                     |classifier: &mut Classifier, line| classifier.device_wrote(cache, line);
-                self.dma.dropped += self.remove_lines(cache, lines, report).0;
+                self.dma.dropped += self.remove_lines(cache, lines.clone(), report).0;
+                self.classifier.device_wrote_absent(cache, lines);
             }
         }
         if self.config.dma != Dma::Update {
@@ -196,6 +203,43 @@ impl MemorySystem {
                 (0..self.cores.len()).for_each(|core| self.release(core, granule));
             }
         }
+    }
+
+    fn last_level(&self) -> CacheName {
+        CacheName::outer(self.outer.len() - 1)
+    }
+
+    /// The last level takes a line that a device has written, in one of the ways that are for that.
+    fn dma_allocate(&mut self, cache: CacheId, line: u64) {
+        let ways = self.config.dma_ways;
+        let tags = self.cache_mut(cache);
+        if let Some(slot) = tags.find_physical(line) {
+            tags.set_flags(slot, tags.flags(slot) | DIRTY);
+            self.dma.updated += 1;
+            return;
+        }
+        let victim = tags.insert_within(line, DIRTY, ways);
+        self.dma.allocated += 1;
+        self.classifier.filled(cache, line);
+        let Some(victim) = victim else { return };
+        let level = self.outer.len() - 1;
+        let physical = victim.line << self.outer[level].line_shift;
+        let bytes = 1 << self.outer[level].line_shift;
+        let mut dirty = victim.flags & DIRTY;
+        self.classifier.device_wrote(cache, victim.line);
+        if self.outer[level].inclusion == Inclusion::Inclusive {
+            let above = (0..self.cores.len()).flat_map(|core| self.caches_of(core, level));
+            for above in above.collect::<Vec<_>>() {
+                let lines = lines_of(physical, bytes, self.line_shift(above.name));
+                let report =
+                    |classifier: &mut Classifier, line| classifier.device_wrote(above, line);
+                dirty |= self.remove_lines(above, lines, report).1;
+            }
+            for granule in lines_of(physical, bytes, self.config.granule_shift) {
+                (0..self.cores.len()).for_each(|core| self.release(core, granule));
+            }
+        }
+        self.dma.written_back += u64::from(dirty != 0);
     }
 
     /// A processor has stored to memory that instructions were fetched from: L1I caches drop the
@@ -260,7 +304,9 @@ impl MemorySystem {
         while physical < end {
             let line = physical >> shift;
             let to = end.min((line + 1) << shift);
-            if !self.cores[core].combining.has_open(line) {
+            if let Some(since) = self.cores[core].combining.open_since(line) {
+                now = now.max(since);
+            } else {
                 self.flush_line(access.cpu, physical, false);
                 let (free, written) = self.cores[core].combining.open(line, now);
                 now = now.max(free);

@@ -286,6 +286,8 @@ struct Config {
     instruction_cycles: u64,
     protocol: Protocol,
     dma: Dma,
+    /// Ways of the last level that lines of devices can take.
+    dma_ways: usize,
     /// The coherence granule, as a power of two: the longest line of a private cache.
     granule_shift: u32,
     /// How many levels below L1 are private to a core.
@@ -314,6 +316,7 @@ impl Config {
             instruction_cycles: model.instruction_cycles,
             protocol: model.protocol,
             dma: model.dma,
+            dma_ways: model.dma_ways as usize,
             granule_shift: private.fold(shift(&model.l1i).max(shift(&model.l1d)), u32::max),
             private_levels,
         }

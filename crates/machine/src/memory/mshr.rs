@@ -19,6 +19,8 @@ struct CombiningBuffer {
     line: u64,
     /// What was stored, a bit for each byte, or for each 64th of a longer line.
     stored: u64,
+    /// From when on the line has the buffer.
+    since_cycles: u64,
     /// When the line is in memory; none while it is combined.
     written_cycles: Option<u64>,
 }
@@ -37,7 +39,8 @@ const COMBINING_MAX: u32 = 64;
 
 impl CombiningBuffers {
     pub(super) fn new(buffers: u32, line_bytes: u64) -> Self {
-        let free = CombiningBuffer { line: NO_LINE, stored: 0, written_cycles: Some(0) };
+        let free =
+            CombiningBuffer { line: NO_LINE, stored: 0, since_cycles: 0, written_cycles: Some(0) };
         let buffers = vec![free; buffers.clamp(1, COMBINING_MAX) as usize];
         CombiningBuffers { buffers, next: 0, line_bytes }
     }
@@ -46,9 +49,9 @@ impl CombiningBuffers {
         self.buffers.iter_mut().find(|one| one.line == line && one.written_cycles.is_none())
     }
 
-    /// Whether a line is being combined.
-    pub(super) fn has_open(&mut self, line: u64) -> bool {
-        self.combining(line).is_some()
+    /// From when on a line is being combined, if it is.
+    pub(super) fn open_since(&mut self, line: u64) -> Option<u64> {
+        self.combining(line).map(|one| one.since_cycles)
     }
 
     /// Gives a buffer to a line. Returns when it has one, and whether it is that of a line that has
@@ -66,8 +69,9 @@ impl CombiningBuffers {
             self.next
         });
         let free = written(&self.buffers[at]);
-        self.buffers[at] = CombiningBuffer { line, stored: 0, written_cycles: None };
-        (free.unwrap_or(0).max(now_cycles), free.is_none())
+        let since_cycles = free.unwrap_or(0).max(now_cycles);
+        self.buffers[at] = CombiningBuffer { line, stored: 0, since_cycles, written_cycles: None };
+        (since_cycles, free.is_none())
     }
 
     /// Stores these bytes of a line that has a buffer. Returns whether it is complete.

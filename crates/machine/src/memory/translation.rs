@@ -24,6 +24,12 @@ const GLOBAL: u64 = 1 << 54;
 const SPACE_SHIFT: u32 = 42;
 /// The page size in a tag, as a power of two, starts at this bit.
 const SIZE_SHIFT: u32 = ADDRESS_BITS - 12;
+/// Where a tag of a TLB says of which of the guest's page sizes its page is a part.
+const PART_SHIFT: u32 = 55;
+/// A tag of the page walk cache has this bit if it names a table of the hypervisor.
+const NESTED: u64 = 1 << 57;
+/// Where the hypervisor's page tables lie in the model, see [`TABLES`].
+const NESTED_TABLES: u64 = TABLES | 1 << 50;
 
 /// What a processor drops from its TLBs and page walk caches. A page is global if it lies in the
 /// kernel's half of the addresses: there Linux sets the G bit of all pages, unless it isolates page
@@ -78,6 +84,15 @@ impl Place {
     }
 }
 
+/// The guest's page size of so many bytes, or the next smaller one.
+fn page_of_bytes(bytes: u64) -> PageSize {
+    match bytes.ilog2() {
+        30.. => PageSize::Huge,
+        21.. => PageSize::Large,
+        _ => PageSize::Small,
+    }
+}
+
 /// The number of the page of `1 << shift` bytes of an address, as in a tag.
 fn page_number(virtual_address: u64, shift: u32) -> u64 {
     (virtual_address & ((1 << ADDRESS_BITS) - 1)) >> shift
@@ -93,10 +108,18 @@ fn tag_of(virtual_address: u64, shift: u32, owner: u64) -> u64 {
 /// hit.
 fn access_tlb(tlb: &mut TagArray, virtual_address: u64, shift: u32, owner: u64) -> bool {
     let page = virtual_address >> shift;
-    let tag = tag_of(virtual_address, shift, owner);
-    let hit = tlb.lookup(page, tag).is_some();
+    access_tag(tlb, page, tag_of(virtual_address, shift, owner))
+}
+
+/// Looks an entry of a page walk cache or of a nested TLB up, likewise.
+fn access_array(array: &mut TagArray, number: u64, owner: u64) -> bool {
+    access_tag(array, number, number | owner)
+}
+
+fn access_tag(array: &mut TagArray, index: u64, tag: u64) -> bool {
+    let hit = array.lookup(index, tag).is_some();
     if !hit {
-        tlb.insert(page, tag, 0);
+        array.insert(index, tag, 0);
     }
     hit
 }
@@ -170,6 +193,31 @@ pub(super) struct Tlbs {
     walk: Walk,
     /// The page walk cache: an entry for each table of 512 pages.
     walk_cache: Option<TagArray>,
+    nested: Option<NestedTlb>,
+}
+
+/// The second translation of a virtual machine.
+#[derive(Clone, Debug)]
+struct NestedTlb {
+    /// The hypervisor's pages.
+    page: PageSize,
+    /// The pages of the guest's page tables.
+    tables: Option<TagArray>,
+}
+
+/// An array of so many entries, fully associative up to 64; none for 0.
+fn array_of(entries: u32) -> Option<TagArray> {
+    if entries == 0 {
+        return None;
+    }
+    let entries = entries.next_power_of_two();
+    let cache = CacheModel {
+        size_bytes: u64::from(entries) * 64,
+        ways: entries.min(64),
+        line_bytes: 64,
+        replacement: Replacement::Lru,
+    };
+    Some(TagArray::new(&cache))
 }
 
 impl Tlbs {
@@ -179,20 +227,17 @@ impl Tlbs {
             let shifts = PAGE_SHIFTS.map(|shift| held_as(level, shift).unwrap_or(smallest));
             (new_tlb(level), shifts)
         });
-        // Fully associative up to 64 entries.
-        let entries = model.walk_entries.next_power_of_two();
-        let walk_cache = CacheModel {
-            size_bytes: u64::from(entries) * 64,
-            ways: entries.min(64),
-            line_bytes: 64,
-            replacement: Replacement::Lru,
-        };
+        let nested = model.nested.as_ref().map(|nested| NestedTlb {
+            page: page_of_bytes(nested.page_bytes),
+            tables: array_of(nested.entries),
+        });
         Tlbs {
             code: FirstTlb::new(&model.itlb, model.itlb_large.as_ref()),
             data: FirstTlb::new(&model.dtlb, model.dtlb_large.as_ref()),
             second,
             walk: model.walk,
-            walk_cache: (model.walk_entries > 0).then(|| TagArray::new(&walk_cache)),
+            walk_cache: array_of(model.walk_entries),
+            nested,
         }
     }
 
@@ -202,7 +247,9 @@ impl Tlbs {
         let is_of = |tag: u64, space: u16| tag >> SPACE_SHIFT & 0xfff == u64::from(space);
         let is_page = |tag: u64, address: u64| {
             let shift = (tag >> SIZE_SHIFT & 63) as u32;
-            tag & ((1 << SIZE_SHIFT) - 1) == page_number(address, shift)
+            let whole = PAGE_SHIFTS[(tag >> PART_SHIFT & 3) as usize].max(shift);
+            let number = tag & ((1 << SIZE_SHIFT) - 1);
+            number >> (whole - shift) == page_number(address, whole)
         };
         let first = [&mut self.code, &mut self.data];
         let arrays = first.into_iter().flat_map(|tlb| [Some(&mut tlb.small), tlb.large.as_mut()]);
@@ -221,17 +268,45 @@ impl Tlbs {
                     }
             });
         }
-        // Entries of page walk caches are never global, and those of an address space go even if
+        // A guest drops nothing of the hypervisor's. Entries of page walk caches are never global, and those of an address space go even if
         // only one page does.
         if let Some(walk_cache) = &mut self.walk_cache {
             walk_cache.remove_if(|tag| {
                 is_own(tag)
+                    && tag & NESTED == 0
                     && match flush {
                         TlbFlush::All | TlbFlush::NonGlobal => true,
                         TlbFlush::Space(space) | TlbFlush::Page { space, .. } => is_of(tag, space),
                     }
             });
         }
+    }
+
+    /// The part of a page that a TLB holds of a page of the guest, and what its tag says of that.
+    fn part_of(&self, page: PageSize) -> (PageSize, u64) {
+        match &self.nested {
+            Some(nested) if (nested.page as u8) < page as u8 => {
+                (nested.page, (page as u64) << PART_SHIFT)
+            }
+            _ => (page, 0),
+        }
+    }
+
+    /// The levels of the hypervisor's tables that are loaded to translate an address of the guest's
+    /// memory, as [`Tlbs::walk_levels`]; `None` if it is known where that page lies.
+    fn nested_levels(&mut self, physical: u64, thread: u64, is_table: bool) -> Option<(u32, u32)> {
+        let nested = self.nested.as_mut()?;
+        let (last, shift) = (nested.page as u32, PAGE_SHIFTS[nested.page as usize]);
+        let owner = NESTED | thread << THREAD_SHIFT;
+        if let Some(tables) = nested.tables.as_mut().filter(|_| is_table)
+            && access_array(tables, physical >> shift, owner)
+        {
+            return None;
+        }
+        let table = physical >> (shift + 9);
+        let is_near = (self.walk_cache.as_mut())
+            .is_some_and(|cache| access_array(cache, table, owner | u64::from(last) << SIZE_SHIFT));
+        Some((last, if is_near { last } else { TABLE_LEVELS - 1 }))
     }
 
     /// The range of levels, from the last to the first, whose tables a walk loads: level 0 has the
@@ -241,11 +316,9 @@ impl Tlbs {
         let mut first = TABLE_LEVELS - 1;
         if let Some(walk_cache) = &mut self.walk_cache {
             let table = address >> (PAGE_SHIFTS[page as usize] + 9);
-            let tag = table | u64::from(last) << SIZE_SHIFT | place.in_space();
-            if walk_cache.lookup(table, tag).is_some() {
+            let owner = u64::from(last) << SIZE_SHIFT | place.in_space();
+            if access_array(walk_cache, table, owner) {
                 first = last;
-            } else {
-                walk_cache.insert(table, tag, 0);
             }
         }
         (last, first)
@@ -282,9 +355,10 @@ impl MemorySystem {
     #[inline(never)]
     pub(super) fn translate_data(&mut self, access: &Access, page: u64) -> u64 {
         let place = self.place_of(access.cpu);
-        let owner = owner_of(access.virtual_address, place);
         let core = &mut self.cores[place.core];
-        if core.tlbs.data.access(access.virtual_address, access.page, owner) {
+        let (size, part) = core.tlbs.part_of(access.page);
+        let owner = owner_of(access.virtual_address, place) | part;
+        if core.tlbs.data.access(access.virtual_address, size, owner) {
             // The translation may be under way, for an access before.
             let ready = core.translations.ready_cycles(page, access.now_cycles);
             core.last_data_page = if ready > access.now_cycles { u64::MAX } else { page };
@@ -302,9 +376,10 @@ impl MemorySystem {
     #[inline(never)]
     pub(super) fn translate_fetch(&mut self, access: &Access) -> u64 {
         let place = self.place_of(access.cpu);
-        let owner = owner_of(access.virtual_address, place);
         let tlbs = &mut self.cores[place.core].tlbs;
-        if tlbs.code.access(access.virtual_address, access.page, owner) {
+        let (size, part) = tlbs.part_of(access.page);
+        let owner = owner_of(access.virtual_address, place) | part;
+        if tlbs.code.access(access.virtual_address, size, owner) {
             return access.now_cycles;
         }
         self.cpus[access.cpu].counts.basic.itlb_misses += 1;
@@ -319,11 +394,12 @@ impl MemorySystem {
     /// Translates after a miss of the first TLB.
     fn translate_miss(&mut self, access: &Access) -> u64 {
         let place = self.place_of(access.cpu);
-        let owner = owner_of(access.virtual_address, place);
         let tlbs = &mut self.cores[place.core].tlbs;
+        let (size, part) = tlbs.part_of(access.page);
+        let owner = owner_of(access.virtual_address, place) | part;
         let mut now = access.now_cycles;
         if let Some((second, shifts)) = &mut tlbs.second {
-            let shift = shifts[access.page as usize];
+            let shift = shifts[size as usize];
             now += self.config.latencies.stlb_hit_cycles;
             if access_tlb(second, access.virtual_address, shift, owner) {
                 self.cpus[access.cpu].counts.stlb_hits += 1;
@@ -357,7 +433,22 @@ impl MemorySystem {
             let entry = address >> (12 + 9 * level);
             let physical = TABLES | u64::from(level) << 48 | (space % 512) << 39 | entry << 3;
             let physical = physical & !(3 << 46) | (entry >> 33 & 3) << 46;
+            now = self.translate_nested(access.cpu, physical, true, now);
             now = self.load_table_entry(access.cpu, physical, now);
+        }
+        self.translate_nested(access.cpu, access.physical, false, now)
+    }
+
+    /// Translates an address of the guest's memory by the hypervisor's tables, if there are any.
+    fn translate_nested(&mut self, cpu: usize, physical: u64, is_table: bool, mut now: u64) -> u64 {
+        let Place { core, thread, .. } = self.place_of(cpu);
+        let tlbs = &mut self.cores[core].tlbs;
+        let levels = tlbs.nested_levels(physical, thread, is_table);
+        let Some((last, first)) = levels else { return now };
+        for level in (last..=first).rev() {
+            let entry = physical >> (12 + 9 * level);
+            let at = NESTED_TABLES | u64::from(level) << 48 | entry << 3;
+            now = self.load_table_entry(cpu, at, now);
         }
         now
     }

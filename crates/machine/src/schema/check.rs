@@ -1,7 +1,7 @@
 //! Checks of a model's parts against each other.
 
 use super::reader::Reader;
-use super::{Inclusion, Index, LevelModel, Prefetch, SystemModel, Walk};
+use super::{Dma, Inclusion, Index, LevelModel, Prefetch, SystemModel, Walk};
 use crate::model::ModelError;
 
 /// Page sizes of the guest, bytes.
@@ -59,6 +59,20 @@ pub(super) fn check(model: &SystemModel, file: &Reader<'_>) -> Result<(), ModelE
     }
     if model.walk == Walk::Fixed && model.walkers > 0 {
         return Err(file.fail("walkers", "has no effect without walk = \"caches\""));
+    }
+    if model.walk == Walk::Fixed && model.nested.is_some() {
+        return Err(inside(file, "nested", "page", "has no effect without walk = \"caches\""));
+    }
+    if model.dma == Dma::Allocate {
+        let last = model.l3.as_ref().unwrap_or(&model.l2);
+        if !last.shared && model.cores() > 1 {
+            let problem = "\"allocate\" with a last level that the cores do not share";
+            return Err(file.fail("dma", problem));
+        }
+        if model.dma_ways > last.cache.ways {
+            let problem = format!("{}; allowed: 1..={}", model.dma_ways, last.cache.ways);
+            return Err(file.fail("dma_ways", problem));
+        }
     }
     tlbs(model, file)
 }

@@ -52,8 +52,9 @@ pub fn draw(model: &SystemModel) -> String {
         let _ = writeln!(text, "{:<11}{}", "coherence", coherence(model));
     }
     let dma = match model.dma {
-        Dma::Invalidate => "drop the lines that they write from caches",
-        Dma::Update => "write into lines that caches hold",
+        Dma::Invalidate => "drop the lines that they write from caches".to_owned(),
+        Dma::Update => "write into lines that caches hold".to_owned(),
+        Dma::Allocate => format!("write into {} ways of the last level", model.dma_ways),
     };
     let _ = writeln!(text, "{:<11}{dma}", "devices");
     text
@@ -188,12 +189,20 @@ fn tlb(level: &TlbLevel) -> String {
 
 fn walk(model: &SystemModel) -> String {
     let fixed = cycles(model.latencies.tlb_miss_cycles);
-    match (model.walk, model.walk_entries) {
+    let walk = match (model.walk, model.walk_entries) {
         (Walk::Fixed, _) => fixed,
         (Walk::Caches, 0) => format!("{fixed}, and loads of the tables through the caches"),
         (Walk::Caches, entries) => {
             format!("{fixed}, and loads of the tables, with {entries} upper tables at hand")
         }
+    };
+    match &model.nested {
+        None => walk,
+        Some(nested) => format!(
+            "{walk}; nested, in pages of {}, {} entries",
+            size_text(nested.page_bytes),
+            nested.entries
+        ),
     }
 }
 

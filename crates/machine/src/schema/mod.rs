@@ -83,6 +83,9 @@ pub enum Dma {
     Invalidate,
     /// Caches keep them, with the new content.
     Update,
+    /// The last level keeps them, with the new content, and takes those that it does not hold into a
+    /// few of its ways; other caches drop them: Intel's DDIO.
+    Allocate,
 }
 
 /// How a TLB miss is served.
@@ -135,6 +138,18 @@ pub struct TlbLevel {
     pub tlb: TlbModel,
     /// Page sizes, bytes, the smallest first.
     pub pages_bytes: Vec<u64>,
+}
+
+/// Nested paging: the processor runs a virtual machine, whose physical addresses are translated a
+/// second time by the hypervisor's page tables. A page walk then translates the place of each of the
+/// guest's entries, and in the end the page itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NestedModel {
+    /// The hypervisor's pages, bytes: one of the guest's page sizes. A TLB holds a larger page of the
+    /// guest in parts of this size.
+    pub page_bytes: u64,
+    /// Entries of the nested TLB, which holds where the guest's page tables lie; 0 for none.
+    pub entries: u32,
 }
 
 /// Latencies in cycles. Those of misses are in addition to an L1 hit.
@@ -210,12 +225,16 @@ pub struct SystemModel {
     pub walk_entries: u32,
     /// Page walks that a core makes at the same time, with walks through the caches; 0 for any number.
     pub walkers: u32,
+    /// The second translation of a machine that is a virtual one, if it is.
+    pub nested: Option<NestedModel>,
     /// All latencies.
     pub latencies: Latencies,
     /// The coherence protocol.
     pub protocol: Protocol,
     /// What writes of devices do to caches.
     pub dma: Dma,
+    /// The ways of a set of the last level that lines of devices can take, with [`Dma::Allocate`].
+    pub dma_ways: u32,
 }
 
 /// The longest text of a model, bytes.
@@ -302,6 +321,7 @@ impl SystemModel {
             ("line_cycles", any(|level| level.line_cycles > 0)),
             ("inclusion", any(|level| level.inclusion != Inclusion::NonInclusive)),
             ("trace", any(|level| level.trace)),
+            ("dma = \"allocate\"", self.dma == Dma::Allocate),
         ];
         excess.iter().filter(|(_, has)| *has).map(|(name, _)| *name).collect()
     }

@@ -74,6 +74,10 @@ impl Memory for Waits {
     fn store(&mut self, access: &Access, _: u64) -> u64 {
         self.data(access)
     }
+
+    fn store_around(&mut self, access: &Access, _: u64) -> u64 {
+        self.data(access)
+    }
 }
 
 /// An instruction with the address that it accesses, if it does.

@@ -34,6 +34,10 @@ impl Memory for Log {
         self.data.push((access.virtual_address, access.bytes, true, false));
         0
     }
+
+    fn store_around(&mut self, access: &Access, now: u64) -> u64 {
+        self.store(access, now)
+    }
 }
 
 proptest! {

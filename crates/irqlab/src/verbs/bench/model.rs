@@ -16,7 +16,7 @@ use sim::{Cache, measured, models};
 
 use super::{Measured, run_of};
 use crate::console;
-use crate::kernels::{MODEL_WINDOWS, WINDOW_CYCLES, measure_host, measure_model};
+use crate::kernels::{Host, MODEL_WINDOWS, WINDOW_CYCLES, measure_host, measure_model};
 use crate::options::{
     On, ResultArgs, SIMULATED, Usage, help_with_exit_codes, one_cpu, online_cpus,
 };
@@ -72,6 +72,8 @@ pub struct ModelArgs {
 struct Real {
     samples: Vec<KernelSample>,
     of: Measured,
+    /// Whether the processor ran a virtual machine.
+    is_virtual: bool,
 }
 
 /// Measures, compares, prints, records.
@@ -188,6 +190,7 @@ fn compare(
     check_processor(name, &model.model, &processor)?;
     let open = OpenRun::new("bench-model", &args.results)?;
     let described = model.described.clone();
+    let is_nested = model.model.nested.is_some();
     let vcpus = args.simulated.vcpus.unwrap_or(VCPUS);
     let watch = args.simulated.watch(Some(model));
     let mut guest = args.simulated.guest.clone();
@@ -209,6 +212,9 @@ fn compare(
     let wall_ns = u64::try_from(measured.wall.as_nanos()).unwrap_or(u64::MAX);
     of.settings.insert("on_host".into(), json!({ "wall_ns": wall_ns }));
     of.warnings.extend(measured.notices);
+    if real.is_virtual && !is_nested {
+        of.warnings.push(UNNESTED.to_owned());
+    }
     of.absent.extend(absences(&measured.samples, "in the model"));
     of.tables = comparison_tables(&real.samples, &measured.samples);
     finish(args, &open, "sim", of)
@@ -231,7 +237,7 @@ fn of_kept(kept: &Kept, kernels: &[KernelSample]) -> Real {
     of.settings.insert("measured_date".into(), json!(kept.date));
     of.observer.insert("method".into(), json!(kept.method));
     of.absent = absences(&samples, "in the kept data");
-    Real { samples, of }
+    Real { samples, of, is_virtual: kept.is_virtual == Some(true) }
 }
 
 fn measure_real(args: &ModelArgs) -> anyhow::Result<Real> {
@@ -249,23 +255,29 @@ fn measure_real(args: &ModelArgs) -> anyhow::Result<Real> {
     if let Some((processor, cpu)) = &host.processor {
         of.settings.insert("cpuid".into(), json!(processor.to_string()));
         if let Some(file) = &args.save {
-            save(file, &host.samples, (processor.clone(), cpu.clone()))?;
+            save(file, &host, (processor.clone(), cpu.clone()))?;
         }
     } else if args.save.is_some() {
         bail!(unidentified());
     }
     of.warnings = host.warnings;
-    Ok(Real { samples: host.samples, of })
+    Ok(Real { samples: host.samples, of, is_virtual: host.conditions.is_virtual })
 }
+
+/// What to say where only the processor ran a virtual machine.
+const UNNESTED: &str = "the processor was measured in a virtual machine, whose page walks are nested, and the model's are \
+                        not: kernels of many pages and of the system differ for that (--set nested.page=4KiB)";
 
 /// How cycles are measured.
 const METHOD: &str = "cycles of the core for a unit: ticks of the time-stamp counter, by chains of dependent \
                       additions (a cycle each) before and after each window; median of the windows in which \
                       the core's rate changed by at most 1 % and four chains of additions found no busy sibling";
 
-fn save(file: &PathBuf, samples: &[KernelSample], of: (Processor, String)) -> anyhow::Result<()> {
+fn save(file: &PathBuf, host: &Host, of: (Processor, String)) -> anyhow::Result<()> {
     let date = jiff::Timestamp::now().strftime("%Y-%m-%d").to_string();
-    let text = Kept::of(samples, of, date, METHOD.to_owned()).text();
+    let mut kept = Kept::of(&host.samples, of, date, METHOD.to_owned());
+    kept.is_virtual = Some(host.conditions.is_virtual);
+    let text = kept.text();
     let cannot = || format!("cannot write {}", file.display());
     let mut out = File::create_new(file).with_context(cannot)?;
     out.write_all(text.as_bytes()).with_context(cannot)?;

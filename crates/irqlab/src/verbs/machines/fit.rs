@@ -8,8 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use lab::experiment::BenchError;
 use lab::kernels::fit::{
-    Fitted, could_not_tell_in_a_vm, direct, first_tlb_entries, left, refine, refined_by,
-    undetermined,
+    Fitted, could_not_tell, direct, first_tlb_entries, left, nested_page, refine, refined_by,
 };
 use lab::kernels::{KernelSample, Processor, comparison_tables};
 use live::host::{CacheFacts, HostFacts, Root, host_facts, run_host_block};
@@ -65,11 +64,16 @@ pub struct FitArgs {
 struct Draft {
     text: String,
     fitted: Vec<Fitted>,
+    /// Fields that this host cannot determine: they are left, whatever its kernels say.
+    undetermined: Vec<Fitted>,
 }
 
 impl Draft {
-    /// Sets a field; one that the model refuses is left as it is, with the reason.
+    /// Sets a field; one that the host cannot determine, or that the model refuses, is left as it is, with
+    /// the reason.
     fn set(&mut self, one: Fitted) {
+        let undetermined = self.undetermined.iter().find(|other| other.field == one.field);
+        let one = undetermined.cloned().unwrap_or(one);
         let one = match &one.value {
             None => one,
             Some(value) => match schema::set(&self.text, &[&format!("{}={value}", one.field)]) {
@@ -142,7 +146,7 @@ pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
         BenchError::NothingMeasurable { reason, remedy: None }
     })?;
     let preset = preset(args.preset.as_deref(), &processor)?;
-    let mut draft = Draft { text: models::text(&preset)?, fitted: Vec::new() };
+    let text = models::text(&preset)?;
     let list = args.cpus.as_deref();
     let cpu = one_cpu(list, &online_cpus(list)?)?;
     let open = OpenRun::new("machines-fit", &args.results)?;
@@ -156,9 +160,10 @@ pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
         bail!(STOPPED);
     }
     let before = simulator.measure(&preset, "preset", &[])?;
+    let undetermined = could_not_tell(&host.samples, &host.conditions);
+    let mut draft = Draft { text, fitted: Vec::new(), undetermined };
     from_facts(&mut draft, &facts, &processor)?;
-    let undetermined = undetermined(&host.samples);
-    let is_left = |field: &str| undetermined.iter().any(|one| one.field == field);
+    nested_page(&host.samples, &host.conditions).into_iter().for_each(|one| draft.set(one));
     direct(&host.samples).into_iter().for_each(|one| draft.set(one));
     tlb(&mut draft, &host.samples);
     let names = refined_by(&host.samples);
@@ -167,12 +172,10 @@ pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
         let model = simulator.measure_text(&draft.text, &label, &names)?;
         let current = |field: &str| draft.number(field);
         let changes = refine(&host.samples, &model, &current);
-        changes.into_iter().filter(|one| !is_left(&one.field)).for_each(|one| draft.set(one));
+        changes.into_iter().for_each(|one| draft.set(one));
     }
-    draft.fitted.extend(undetermined);
-    if facts.hypervisor.present == Some(true) {
-        draft.fitted.extend(could_not_tell_in_a_vm());
-    }
+    // Also those that no kernel would have changed.
+    std::mem::take(&mut draft.undetermined).into_iter().for_each(|one| draft.set(one));
     let after = simulator.measure_text(&draft.text, "the fitted model", &[])?;
     let head = head(&preset, &processor, &host, &after);
     write(&file, &draft.file(&head), args.output.is_none())?;
@@ -428,5 +431,34 @@ fn run_of(
         warnings: host.warnings.clone(),
         absent: Vec::new(),
         tables,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lab::kernels::fit::Conditions;
+
+    #[test]
+    fn what_the_host_cannot_tell_stays_the_presets_and_is_marked() {
+        let text = models::text("zen3").unwrap();
+        let conditions =
+            Conditions { throttled: Some(3), is_virtual: true, ..Conditions::default() };
+        let undetermined = could_not_tell(&[], &conditions);
+        let mut draft = Draft { text, fitted: Vec::new(), undetermined };
+        draft.set(stated("clock", "\"2 GHz\"".to_owned(), "measured"));
+        draft.set(stated("memory_cycles", "100".to_owned(), "measured"));
+        draft.set(stated("l2_hit_cycles", "11".to_owned(), "measured"));
+        let model = machine::SystemModel::parse(&draft.text).unwrap();
+        assert_eq!((model.clock_hz, model.latencies.memory_cycles), (4_700_000_000, 368));
+        assert_eq!(model.latencies.l2_hit_cycles, 11);
+        std::mem::take(&mut draft.undetermined).into_iter().for_each(|one| draft.set(one));
+        let file = draft.file("");
+        for field in ["clock", "memory_cycles", "memory_line_cycles"] {
+            let line = format!("#   {field} | - | - | preset left: the core was throttled 3 times");
+            assert!(file.contains(&line), "{file}");
+        }
+        assert!(file.contains("#   core.events.interrupt_cycles | - | - | preset left: a hyper"));
+        assert!(file.contains("#   l2_hit_cycles | 11 | - | measured"), "{file}");
     }
 }

@@ -43,7 +43,7 @@ fn class_columns() -> [Column; CLASSES.len()] {
         "The line had been evicted by another: the kernel, or another process.",
         "Another CPU had written the bytes.",
         "Another CPU had written other bytes of the line.",
-        "A device had written the line.",
+        "A device had written the line since it was last cached.",
         "Misses of which the reason was not kept.",
     ];
     let column = |(class, doc): (&str, &str)| {
