@@ -1,7 +1,7 @@
 //! Executes requests.
 
 use crate::agent::Agent;
-use crate::faults::Faults;
+use crate::faults::{FaultReading, Faults, lock_pages};
 use crate::request::{KNOWN, Request, Work};
 use crate::root::Root;
 use crate::{firmware, irqlab, share, shell, work};
@@ -49,7 +49,12 @@ pub fn execute(request: Request, root: &Root, agent: &mut Agent) -> u8 {
 
 /// Runs the region of interest between its markers, and the check after the end of the record.
 fn execute_work(work: &Work, root: &Root, agent: &mut Agent) -> u8 {
-    let faults = Faults::read();
+    let mut readings = FaultReading::open().zip(FaultReading::open());
+    // Between a reading and its marker there must be no fault of this process.
+    lock_pages();
+    if let Some((before, _)) = &mut readings {
+        before.take();
+    }
     if work.marks_itself {
         // What it does until its own marker is not recorded.
         mark(marker::FAST, 0);
@@ -60,9 +65,15 @@ fn execute_work(work: &Work, root: &Root, agent: &mut Agent) -> u8 {
     if !work.marks_itself {
         mark(marker::CLOSE, 0);
     }
+    if let Some((_, after)) = &mut readings {
+        after.take();
+    }
     mark(marker::FAST, 0);
-    if let (Some(before), Some(after)) = (faults, Faults::read()) {
-        let Faults { all, major } = after.since(before);
+    let faults = readings.and_then(|(before, after)| {
+        let (before, after) = (before.faults()?, after.faults()?);
+        Some(after.since(before))
+    });
+    if let Some(Faults { all, major }) = faults {
         agent.send(&format!(r#"{{"event":"faults","all":{all},"major":{major}}}"#));
     }
     if status != 0 {

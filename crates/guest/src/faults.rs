@@ -1,5 +1,8 @@
 //! Page faults since the boot, as the kernel counts them.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
 /// Faults of all CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faults {
@@ -9,12 +12,47 @@ pub struct Faults {
     pub major: u64,
 }
 
-impl Faults {
-    /// Reads the counters; none if the kernel does not have them.
-    pub fn read() -> Option<Faults> {
-        Faults::parse(&std::fs::read_to_string("/proc/vmstat").ok()?)
+/// More than /proc/vmstat has.
+const VMSTAT_BYTES_MAX: usize = 32 << 10;
+
+/// A reading of the kernel's counters, which causes no fault itself before they are summed: its buffer is
+/// there, and what was read is parsed later.
+pub struct FaultReading {
+    file: File,
+    buffer: Vec<u8>,
+    filled: usize,
+}
+
+impl FaultReading {
+    /// None if the kernel does not have the counters.
+    pub fn open() -> Option<FaultReading> {
+        let file = File::open("/proc/vmstat").ok()?;
+        Some(FaultReading { file, buffer: vec![1; VMSTAT_BYTES_MAX], filled: 0 })
     }
 
+    /// Reads the counters.
+    pub fn take(&mut self) {
+        self.filled = 0;
+        while let Ok(bytes @ 1..) =
+            self.file.read_at(&mut self.buffer[self.filled..], self.filled as u64)
+        {
+            self.filled += bytes;
+        }
+    }
+
+    /// What was read; none if that was not all of them.
+    pub fn faults(&self) -> Option<Faults> {
+        Faults::parse(&String::from_utf8_lossy(&self.buffer[..self.filled]))
+    }
+}
+
+/// Has all pages of this process present, so that no first call of a function is a fault.
+pub fn lock_pages() {
+    // SAFETY: locking changes no memory's contents or place. Where it fails, a fault may be counted.
+    unsafe { libc::mlockall(libc::MCL_CURRENT) };
+}
+
+impl Faults {
     fn parse(text: &str) -> Option<Faults> {
         let value = |name: &str| {
             let mut lines = text.lines();

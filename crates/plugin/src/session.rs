@@ -114,7 +114,7 @@ impl Session {
     /// Whether a vCPU that executes a `pause` waits for those that run: see [`Clock::wait_for_others`].
     pub(crate) fn pauses_wait(&self) -> bool {
         let shares_cores = self.processors.as_ref().is_some_and(Processors::shares_cores);
-        shares_cores && self.level == Detail::Ooo && self.clock.has_slices()
+        shares_cores && self.level == Detail::Ooo && self.clock.follows_model()
     }
 
     /// Memory was written: the caches that all vCPUs have in common see it.
