@@ -154,15 +154,15 @@ impl Clock {
 
     /// A vCPU that waits in a loop executes `pause`, at which QEMU turns to the next vCPU: in its turns it
     /// executes a few instructions, and the others a block each, however far ahead they are. On a core of
-    /// several threads, where all instructions take about as long, it would fall behind without end.
+    /// several threads, where all instructions take about as long, its lag would grow without bound.
     /// A `pause` there lasts until the vCPU is as far as the one of the others that is least ahead.
     pub(crate) fn wait_for_others(&mut self, vcpu: u32) {
         let now = |cpu: u32| self.rounds.now_ns(cpu as usize, self.since_slice_ns(cpu));
         let others = (0..self.parts.cpus).filter(|cpu| *cpu != vcpu);
         let running = others.filter(|cpu| self.rounds.runs(*cpu as usize));
         let Some(least) = running.map(now).min() else { return };
-        let behind = u128::from(least.saturating_sub(now(vcpu)));
-        let cycles = behind * u128::from(self.parts.hz) / NS_PER_S;
+        let lag_ns = u128::from(least.saturating_sub(now(vcpu)));
+        let cycles = lag_ns * u128::from(self.parts.hz) / NS_PER_S;
         cpu::with(vcpu, |cpu| cpu.hold(cycles as u64));
     }
 

@@ -42,8 +42,8 @@ pub fn execute(
     }
     let syscalls = if request.verify { Some(SyscallCounter::start()?) } else { None };
     let (mut before, mut after) = (Vmstat::open()?, Vmstat::open()?);
-    // A fault of ours between a reading and its mark would be in one count and not in the other. The
-    // first call of a function can cause one: with all pages present there is none.
+    // A page fault of this process between a reading and its marker is in one of the two counts only.
+    // The first call of a function can cause one; with all pages present there is none.
     let locked = LockedMemory::current();
     if let Err(error) = &locked.result {
         item.warnings

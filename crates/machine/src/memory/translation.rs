@@ -268,8 +268,8 @@ impl Tlbs {
                     }
             });
         }
-        // A guest drops nothing of the hypervisor's. Entries of page walk caches are never global, and those of an address space go even if
-        // only one page does.
+        // A guest drops nothing of the hypervisor's. Entries of page walk caches are never global,
+        // and those of an address space go even if only one page does.
         if let Some(walk_cache) = &mut self.walk_cache {
             walk_cache.remove_if(|tag| {
                 is_own(tag)

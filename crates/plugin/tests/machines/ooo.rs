@@ -201,8 +201,8 @@ fn next_to_a_sleeper(loops_of: &[Used]) {
     assert!(instructions > 10_000 && cycles < 20 * instructions, "{cycles} for {instructions}");
 }
 
-/// A thread that waits in a loop of `pause` keeps up with the others: where it fell behind them, the
-/// kernel's part took up to 300 cycles an instruction, in six of fourteen such starts.
+/// The time of a thread that spins with `pause` advances with that of the other threads of its core. When it
+/// lagged, the kernel's part took up to 300 cycles an instruction, in six of fourteen such starts.
 #[test]
 fn one_of_four_threads_that_waits_in_a_loop_keeps_up() {
     let Some(machine) = find() else { return };
