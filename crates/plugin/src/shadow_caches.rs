@@ -6,8 +6,8 @@ use machine::memory::{
 };
 use machine::{AccessKind, CodeSpan, SystemModel};
 
+use crate::accesses::Write;
 use crate::counters::add_memory;
-use crate::dma::Write;
 use crate::pages::Pages;
 use crate::pipeline::page_size;
 use crate::translations::{self, Change};

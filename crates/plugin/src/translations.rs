@@ -53,7 +53,7 @@ pub(crate) fn watch(
     change: TranslationChange,
     remaining: u32,
 ) {
-    let point = session.arena.keep_translation_point(Point { change, remaining });
+    let point = session.arena.keep_instruction(Point { change, remaining });
     session.qemu.on_instruction(instruction, on_change, point.cast_mut().cast());
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn watch_flush(
     flush: FlushedLine,
     remaining: u32,
 ) {
-    let point = session.arena.keep_flush_point(FlushPoint { flush, remaining });
+    let point = session.arena.keep_instruction(FlushPoint { flush, remaining });
     session.qemu.on_instruction(instruction, on_flush, point.cast_mut().cast());
 }
 

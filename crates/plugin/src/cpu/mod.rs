@@ -13,11 +13,11 @@ use machine::decode::FlushedLine;
 use machine::memory::TlbFlush;
 use machine::{BlockingMachine, BlockingModel};
 
+use crate::accesses::OwnAccess;
+use crate::accesses::Write;
 use crate::block::Block;
 use crate::callbacks;
 use crate::counters;
-use crate::dma::Write;
-use crate::entry::OwnAccess;
 use crate::pipeline::Pipeline;
 use crate::qemu_internals::CurrentCpu;
 use crate::sampling::UnitPart;
