@@ -7,7 +7,8 @@ use machine::memory::{MemorySystem, without_mshr_limit};
 
 use crate::accesses::Write;
 use crate::cores::{Core, Thread};
-use crate::misses::{Misses, context_of};
+use crate::memory_context::context_of;
+use crate::misses::Misses;
 use crate::pipeline::Pipeline;
 use crate::sampling::{Sampler, Sampling};
 use crate::service_misses::{EndedFault, Executing};

@@ -14,8 +14,6 @@ use crate::translations::{self, Change};
 use simrecord::counters::{COUNTERS, Counts, mask_of};
 use simrecord::record::{AccessStream, Group, MissCurvePoint, ShadowCaches};
 
-/// Maximum number of models.
-pub const ALSO_MAX: usize = 16;
 /// Lines of the caches of all sizes, bytes.
 pub const CURVE_LINE_BYTES: u64 = 64;
 /// Sizes of the miss curve, as powers of two: 1 KiB to 1 GiB.

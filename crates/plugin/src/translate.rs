@@ -8,7 +8,7 @@ use machine::{CodeBlock, CodeSpan};
 
 use crate::annotations;
 use crate::block::{Block, Kind, OooBlock, Point, ShadowBlock};
-use crate::cpu::{self, ooo, shadow_caches, timed};
+use crate::cpu::{ooo, plain, shadow_caches, timed};
 use crate::drain;
 use crate::ffi::{
     MemoryCallback, READS, READS_AND_WRITES, READS_REGISTERS, VcpuCallback, WRITES,
@@ -22,7 +22,7 @@ use crate::session::Session;
 use crate::symbols::Action;
 use crate::template::template;
 use crate::tracker::is_kernel;
-use crate::translations;
+use crate::translation_points;
 use simrecord::marker;
 use simrecord::record::Detail;
 
@@ -82,8 +82,8 @@ pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: V
         Detail::Ooo => ooo::on_block::<true>,
         _ if has_shadow_caches && session.cpus > 1 => shadow_caches::on_block::<false>,
         _ if has_shadow_caches => shadow_caches::on_block::<true>,
-        _ if session.cpus > 1 => cpu::on_block_of_slice,
-        _ => cpu::on_block,
+        _ if session.cpus > 1 => plain::on_block_of_slice,
+        _ => plain::on_block,
     };
     let right = if session.clock.follows_model() { WRITES_REGISTERS } else { READS_REGISTERS };
     let prepared = prepared.cast_mut().cast();
@@ -101,7 +101,7 @@ pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: V
         && let [single] = &instructions[..]
         && !single.decoded.is_repeated_string()
     {
-        session.qemu.on_memory(single.handle, READS_AND_WRITES, cpu::on_single_access, prepared);
+        session.qemu.on_memory(single.handle, READS_AND_WRITES, plain::on_single_access, prepared);
     }
 }
 
@@ -123,13 +123,13 @@ fn watch_translations(session: &mut Session, instructions: &[Instruction]) {
     for (index, one) in instructions.iter().enumerate() {
         if let Some(change) = one.decoded.translation_change() {
             let remaining = (instructions.len() - index) as u32;
-            translations::watch(session, one.handle, change, remaining);
+            translation_points::watch(session, one.handle, change, remaining);
         }
         if let Some(flush) =
             one.decoded.flushed_line().filter(|_| session.level.now() == Detail::Ooo)
         {
             let remaining = (instructions.len() - index) as u32;
-            translations::watch_flush(session, one.handle, flush, remaining);
+            translation_points::watch_flush(session, one.handle, flush, remaining);
         }
     }
 }
