@@ -1,12 +1,11 @@
 //! Descriptions of translated blocks, prepared once and read on each execution.
 
+use std::any::Any;
+
 use machine::core::Template;
 use machine::{CodeBlock, CodeSpan};
 
-use crate::annotations::AnnotationPoint;
-use crate::pmu::msr::Access;
 use crate::symbols::Action;
-use crate::translations;
 
 /// The description of a block. It fits one cache line of the host: each execution reads it, and
 /// there are more blocks than the host's cache holds.
@@ -136,17 +135,13 @@ const HOST_PAGE: usize = 4_096;
 /// Keeps descriptions at addresses that don't change while translated code refers to them, which
 /// is until QEMU flushes its code cache. QEMU bounds that cache, and so this.
 #[derive(Debug, Default)]
-#[allow(clippy::vec_box)] // the vectors grow, the boxes stay where they are
 pub(crate) struct Arena {
     /// Contiguous in chunks, in the order of translation, which is about that of execution.
     blocks: Vec<Vec<Block>>,
     templates: Vec<Vec<OooBlock>>,
     shadow_blocks: Vec<Vec<ShadowBlock>>,
-    points: Vec<Box<Point>>,
-    accesses: Vec<Box<Access>>,
-    translation_points: Vec<Box<translations::Point>>,
-    flush_points: Vec<Box<translations::FlushPoint>>,
-    annotations: Vec<Box<AnnotationPoint>>,
+    /// Descriptions of single instructions: the vector grows, the boxes stay where they are.
+    instructions: Vec<Box<dyn Any>>,
 }
 
 impl Arena {
@@ -165,43 +160,11 @@ impl Arena {
         keep(&mut self.shadow_blocks, block)
     }
 
-    /// Keeps a point, and returns its address.
-    pub(crate) fn keep_point(&mut self, point: Point) -> *const Point {
-        self.points.push(Box::new(point));
-        self.points.last().map_or(std::ptr::null(), |point| &raw const **point)
-    }
-
-    /// Keeps an instruction that uses the PMU, and returns its address.
-    pub(crate) fn keep_access(&mut self, access: Access) -> *const Access {
-        self.accesses.push(Box::new(access));
-        self.accesses.last().map_or(std::ptr::null(), |point| &raw const **point)
-    }
-
-    /// Keeps an instruction that changes translations, and returns its address.
-    pub(crate) fn keep_translation_point(
-        &mut self,
-        point: translations::Point,
-    ) -> *const translations::Point {
-        self.translation_points.push(Box::new(point));
-        self.translation_points.last().map_or(std::ptr::null(), |point| &raw const **point)
-    }
-
-    /// Keeps an instruction that flushes a line, and returns its address.
-    pub(crate) fn keep_flush_point(
-        &mut self,
-        point: translations::FlushPoint,
-    ) -> *const translations::FlushPoint {
-        self.flush_points.push(Box::new(point));
-        self.flush_points.last().map_or(std::ptr::null(), |point| &raw const **point)
-    }
-
-    /// Keeps the place of an annotation in a block, and returns its address.
-    pub(crate) fn keep_annotation_point(
-        &mut self,
-        point: AnnotationPoint,
-    ) -> *const AnnotationPoint {
-        self.annotations.push(Box::new(point));
-        self.annotations.last().map_or(std::ptr::null(), |point| &raw const **point)
+    /// Keeps what a callback of an instruction wants to know of it, and returns its address.
+    pub(crate) fn keep_instruction<D: 'static>(&mut self, description: D) -> *const D {
+        self.instructions.push(Box::new(description));
+        let kept = self.instructions.last().and_then(|kept| kept.downcast_ref());
+        kept.map_or(std::ptr::null(), std::ptr::from_ref)
     }
 
     /// Forgets all: no translated code is left.
@@ -209,11 +172,7 @@ impl Arena {
         self.blocks.clear();
         self.templates.clear();
         self.shadow_blocks.clear();
-        self.points.clear();
-        self.accesses.clear();
-        self.translation_points.clear();
-        self.flush_points.clear();
-        self.annotations.clear();
+        self.instructions.clear();
     }
 }
 

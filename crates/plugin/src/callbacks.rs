@@ -2,44 +2,33 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
+use crate::annotations;
 use crate::block::{Block, Point};
 use crate::cpu;
-use crate::dma;
 use crate::drain;
-use crate::ffi::{
-    DISCONTINUITY_EXCEPTION, DataCallback, DiscontinuityCallback, Id, TranslationCallback,
-    VcpuCallback,
-};
+use crate::ffi::{DISCONTINUITY_EXCEPTION, Id};
 use crate::held;
 use crate::idle;
 use crate::limit;
-use crate::qemu::TranslatedBlock;
+use crate::markers;
+use crate::options::Time;
+use crate::qemu::{Callbacks, TranslatedBlock};
 use crate::qemu_internals::{CurrentCpu, Slices, ignore_reclamation};
 use crate::session::{self, Session};
 use crate::symbols::Action;
 use crate::translate;
+use crate::tsc::TscReadings;
 use simrecord::counters::TIME;
 use simrecord::record::Notice;
 
-/// The callbacks of a machine.
-pub(crate) struct Callbacks {
-    pub(crate) vcpu: VcpuCallback,
-    pub(crate) translation: TranslationCallback,
-    pub(crate) flush: DataCallback,
-    pub(crate) exit: DataCallback,
-    pub(crate) discontinuity: Option<DiscontinuityCallback>,
-}
-
-impl Callbacks {
-    /// Those that a detail needs.
-    pub(crate) fn of(session: &Session) -> Callbacks {
-        Callbacks {
-            vcpu: on_vcpu,
-            translation: on_translation,
-            flush: on_flush,
-            exit: on_exit,
-            discontinuity: session.counts().then_some(on_discontinuity),
-        }
+/// The callbacks that the level of detail of now needs.
+pub(crate) fn of(session: &Session) -> Callbacks {
+    Callbacks {
+        vcpu: on_vcpu,
+        translation: on_translation,
+        flush: on_flush,
+        exit: on_exit,
+        discontinuity: session.level.counts().then_some(on_discontinuity),
     }
 }
 
@@ -49,7 +38,7 @@ extern "C" fn on_vcpu(vcpu: c_uint, _: *mut c_void) {
     let Some(session) = guard.as_mut() else { return };
     let thread = std::thread::current().id();
     if *session.thread.get_or_insert(thread) != thread {
-        session.notice(Notice::SecondThread, vcpu, 0);
+        session.writer.notice(Notice::SecondThread, vcpu, 0);
         session.writer.flush();
         // Counts would be wrong, and the state of vCPUs is not shared between threads.
         std::process::abort();
@@ -59,16 +48,18 @@ extern "C" fn on_vcpu(vcpu: c_uint, _: *mut c_void) {
             Ok(registers) => session.registers = Some(registers),
             Err(error) => {
                 eprintln!("irqlab plugin: {error}");
-                session.notice(Notice::NoRegisters, vcpu, 0);
+                session.writer.notice(Notice::NoRegisters, vcpu, 0);
             }
         }
     }
-    session.give_model(vcpu);
+    session.models.give(vcpu, session.level.now());
     if session.clock.has_slices() {
         begin_slices(session, vcpu);
     }
-    drain::start(session);
-    idle::begin(session);
+    drain::start(&session.options.disks, &mut session.writer);
+    if session.options.time != Time::Host {
+        idle::begin(&mut session.writer);
+    }
     limit::begin();
 }
 
@@ -92,11 +83,11 @@ fn begin_slices(session: &mut Session, vcpu: c_uint) {
         Some(current) if slices.is_some() => {
             cpu::watch(current);
             if vcpu == 0 && !ignore_reclamation() {
-                session.notice(Notice::DevicesNotDrained, vcpu, 1);
+                session.writer.notice(Notice::DevicesNotDrained, vcpu, 1);
             }
         }
         _ => {
-            session.notice(Notice::NoSlices, vcpu, 0);
+            session.writer.notice(Notice::NoSlices, vcpu, 0);
             session.writer.flush();
             // Nothing can be said of any vCPU when it isn't known which one runs.
             std::process::abort();
@@ -128,19 +119,22 @@ pub(crate) fn before_block(vcpu: u32, block: &Block) {
     let mut guard = session::lock();
     let Some(session) = guard.as_mut() else { return };
     if wrote {
-        dma::reach_caches(session);
+        session.written();
     }
     if corrects {
-        session.correct_clock(vcpu);
+        session.tsc.correct(vcpu, &mut session.qemu, session.registers);
     }
-    if returns && !session.ended {
+    if returns && !session.writer.has_ended() {
         if let Some((tracker, moment)) = session.moment(vcpu, 0) {
             tracker.returned(vcpu as usize, block.address, moment);
         }
         session.tracked(vcpu);
     }
     if looks {
-        session.check_pmu(vcpu);
+        let now = session.pmu_now(vcpu, 0);
+        if let Some(pmus) = &mut session.pmus {
+            pmus.check(vcpu, &now);
+        }
     }
     if over {
         session.clock.end_slice(vcpu);
@@ -159,23 +153,33 @@ extern "C" fn on_point(_: c_uint, point: *mut c_void) {
         // With the halt itself: later instructions execute when the vCPU has woken.
         cpu::with(vcpu, |cpu| cpu.retire_pending(point.remaining - 1));
         drain::does_not_ring();
-        session.halt(vcpu);
-        return;
+        return halt(session, vcpu);
     }
     cpu::with(vcpu, |cpu| cpu.retire_pending(point.remaining));
     match point.action {
-        Action::ReadClock => return session.read_clock(vcpu),
+        Action::ReadClock => return TscReadings::start(vcpu, &session.clock),
         Action::Pause => return session.clock.pause(vcpu),
         _ => {}
     }
-    if session.ended {
+    if session.writer.has_ended() {
         return;
     }
     if point.action == Action::Marker {
-        session.marker(vcpu, point.remaining);
+        markers::execute(session, vcpu, point.remaining);
     } else if let Some((tracker, moment)) = session.moment(vcpu, point.remaining_after()) {
         tracker.point(vcpu as usize, point.action, point.address, moment);
         session.tracked(vcpu);
+    }
+}
+
+/// A vCPU is about to halt.
+fn halt(session: &mut Session, vcpu: u32) {
+    held::ask();
+    idle::before_halt(session.cpus);
+    if session.level.counts() {
+        session.clock.halt(vcpu);
+    } else {
+        session.clock.halt_uncounted(vcpu);
     }
 }
 
@@ -193,23 +197,21 @@ extern "C" fn on_discontinuity(vcpu: c_uint, kind: c_int, from: u64, to: u64, _:
     let exception = cpu::with(vcpu, |cpu| cpu.deliver(from));
     let mut guard = session::lock();
     let Some(session) = guard.as_mut() else { return };
-    session.correct_clock(vcpu);
+    session.tsc.correct(vcpu, &mut session.qemu, session.registers);
     session.clock.wake(vcpu);
-    if session.ended {
+    if session.writer.has_ended() {
         return;
     }
-    if session.check_due {
-        session.check();
-    }
+    session.check.compare(&session.level, session.clock.unclocked, &mut session.writer);
     if session.cpus > 1 && cpu::running() != vcpu {
-        session.misplaced += 1;
+        session.tracker.note_misplaced();
     }
     if let Some((tracker, moment)) = session.moment(vcpu, 0) {
         let now = moment.now[TIME];
         let vector = tracker.discontinuity(vcpu as usize, exception, (from, to), moment);
         session.tracked(vcpu);
-        session.enter_handler(vcpu, (from, to));
-        session.hit_event(vcpu, exception, vector);
+        session.models.enter_handler(vcpu, (from, to), &mut session.qemu);
+        annotations::hit_event(session, vcpu, exception, vector);
         if let Some(progress) = &mut session.progress {
             progress.advance(now);
         }
@@ -229,6 +231,7 @@ pub(crate) extern "C" fn on_reset(_: Id) {
     let mut guard = session::lock();
     if let Some(session) = guard.as_mut() {
         session.level_changed();
+        session.qemu.register(&of(session));
     }
 }
 

@@ -19,22 +19,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use crate::accesses::Write;
 use crate::cpu;
 use crate::qemu_internals::dirty::{self, RamPiece, Written};
-use crate::session::Session;
-use simrecord::record::Notice;
 
 /// The most writes that wait for the next block; further ones are counted, and the run says so.
 const WRITES_MAX: usize = 1 << 16;
-
-/// A write that the caches have not seen.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Write {
-    pub(crate) physical: u64,
-    pub(crate) bytes: u64,
-    /// By a device; otherwise by a store of a vCPU to a page with code.
-    pub(crate) by_device: bool,
-}
 
 /// Writes that wait for the next block.
 #[derive(Debug)]
@@ -66,16 +56,11 @@ static CPUS: AtomicU32 = AtomicU32::new(0);
 /// Whether caches are followed now.
 static FOLLOWS: AtomicBool = AtomicBool::new(false);
 
-/// Follows the writes of devices from now on, if a level of detail has caches. While the plugin is
-/// loaded.
-pub(crate) fn begin(session: &mut Session) {
-    if !session.has_caches() {
-        return;
-    }
-    CPUS.store(session.cpus, Ordering::Relaxed);
-    if !dirty::on_write(on_write) {
-        session.notice(Notice::NoDeviceWrites, 0, 0);
-    }
+/// Follows the writes of devices from now on, while the plugin is loaded. Returns whether this QEMU says
+/// when a device writes.
+pub(crate) fn begin(cpus: u32) -> bool {
+    CPUS.store(cpus, Ordering::Relaxed);
+    dirty::on_write(on_write)
 }
 
 /// Caches are followed from now on, or no longer.
@@ -98,9 +83,14 @@ fn on_write(written: Written) {
     let write = Write { physical, bytes: written.bytes, by_device: written.by_device };
     let mut waiting = lock();
     if waiting.push(write) {
-        let cpus = CPUS.load(Ordering::Relaxed);
-        (0..cpus).for_each(|vcpu| cpu::with(vcpu, |cpu| cpu.set_device_wrote(true)));
+        set_device_wrote(true);
     }
+}
+
+/// All vCPUs stop before their next block for writes that wait, or no longer do.
+fn set_device_wrote(wrote: bool) {
+    let cpus = CPUS.load(Ordering::Relaxed);
+    (0..cpus).for_each(|vcpu| cpu::with(vcpu, |cpu| cpu.set_device_wrote(wrote)));
 }
 
 /// Where the guest has a place of RAM; `None` for memory that is no RAM of the guest, as a display's.
@@ -109,19 +99,12 @@ fn physical_of(ram: u64, pieces: &[RamPiece]) -> Option<u64> {
     pieces.iter().find(is_in).map(|piece| ram - piece.ram + piece.physical)
 }
 
-/// The caches see what devices have written. Before a block starts.
-pub(crate) fn reach_caches(session: &mut Session) {
+/// Takes the writes that wait, for the caches, before a block starts; and how many more there were than
+/// are kept.
+pub(crate) fn take() -> (Vec<Write>, u64) {
     let Waiting { writes, lost } = std::mem::replace(&mut *lock(), Waiting::new());
-    for vcpu in 0..session.cpus {
-        cpu::with(vcpu, |cpu| {
-            cpu.set_device_wrote(false);
-            writes.iter().for_each(|write| cpu.written(*write));
-        });
-    }
-    session.written(&writes);
-    if lost > 0 {
-        session.notice(Notice::DeviceWritesLost, 0, lost);
-    }
+    set_device_wrote(false);
+    (writes, lost)
 }
 
 #[cfg(test)]

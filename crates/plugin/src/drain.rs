@@ -22,13 +22,15 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::thread::ThreadId;
 use std::time::Duration;
 
-use machine::decode::{Decoded, DeviceWrite};
+use machine::decode::{Decoded, Decoder, DeviceWrite};
 
 use crate::delay;
 use crate::ffi::{NO_REGISTERS, WRITES};
-use crate::qemu::TranslatedInstruction;
+use crate::options::Disk;
+use crate::qemu::{Qemu, TranslatedInstruction};
 use crate::qemu_internals::devices::{Deferred, EventLoop, MainLoop};
-use crate::session::{self, Session};
+use crate::session;
+use crate::writer::Writer;
 use crate::{cpu, delay::Delays, physical};
 use simrecord::record::Notice;
 
@@ -74,26 +76,26 @@ const RUNG: u8 = 2;
 static DOORBELL: AtomicU8 = AtomicU8::new(QUIET);
 
 /// Starts draining, when the first vCPU is created.
-pub(crate) fn start(session: &mut Session) {
+pub(crate) fn start(disks: &[Disk], writer: &mut Writer) {
     if EVENTS.get().is_some() {
         return;
     }
     let _ = VCPU_THREAD.set(std::thread::current().id());
     if EVENTS.get_or_init(EventLoop::find).is_none() {
-        session.notice(Notice::DevicesNotDrained, 0, 0);
+        writer.notice(Notice::DevicesNotDrained, 0, 0);
         return;
     }
     if MAIN_LOOP.get_or_init(|| MainLoop::hook(on_main_loop)).is_none() {
-        session.notice(Notice::DevicesNotDrained, 0, 4);
+        writer.notice(Notice::DevicesNotDrained, 0, 4);
     }
-    if let Err(disk) = Delays::begin(&session.options.disks) {
-        session.notice(Notice::NoDisk, 0, disk as u64);
+    if let Err(disk) = Delays::begin(disks) {
+        writer.notice(Notice::NoDisk, 0, disk as u64);
     }
 }
 
 /// Watches an instruction while its block is translated.
 pub(crate) fn watch(
-    session: &mut Session,
+    (qemu, decoder): (&Qemu, &mut Decoder),
     instruction: TranslatedInstruction,
     decoded: &Decoded,
     is_last: bool,
@@ -101,17 +103,17 @@ pub(crate) fn watch(
     match decoded.device_write() {
         DeviceWrite::Store if is_last => {
             // Only instructions that store call `on_store`, which ends the main loop's wait.
-            if session.decoder.stores(decoded) {
+            if decoder.stores(decoded) {
                 let before = on_before_store;
                 let data = ptr::null_mut();
-                session.qemu.on_instruction_with(instruction, before, NO_REGISTERS, data);
+                qemu.on_instruction_with(instruction, before, NO_REGISTERS, data);
             }
-            session.qemu.on_memory(instruction, WRITES, on_store, ptr::null_mut());
+            qemu.on_memory(instruction, WRITES, on_store, ptr::null_mut());
         }
         DeviceWrite::Port(Some(port)) if is_quiet_port(port.into()) => {}
         DeviceWrite::Port(port) => {
             let port = port.map_or(0, usize::from);
-            session.qemu.on_instruction(instruction, on_port, port as *mut c_void);
+            qemu.on_instruction(instruction, on_port, port as *mut c_void);
         }
         _ => {}
     }

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::accesses::OwnAccess;
 use crate::pages::bytes_in_first;
 use crate::physical;
 use crate::qemu::Qemu;
@@ -22,17 +23,6 @@ const TSS_KERNEL_STACK: u64 = 4;
 const TSS_GATE_STACKS: u64 = 0x24 - 8;
 /// Exceptions that push an error code.
 const WITH_ERROR_CODE: [u64; 10] = [8, 10, 11, 12, 13, 14, 17, 21, 29, 30];
-
-/// An access of the processor itself, inside a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OwnAccess {
-    pub(crate) virtual_address: u64,
-    pub(crate) physical: u64,
-    pub(crate) bytes: u8,
-    pub(crate) write: bool,
-    /// Whether its address comes from what the access before read.
-    pub(crate) depends: bool,
-}
 
 /// A gate of the IDT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

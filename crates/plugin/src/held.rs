@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::delay;
 use crate::idle;
 use crate::qemu_internals::held::HeldMachine;
-use crate::session::{self, Session};
+use crate::session;
 use simrecord::messages::{HELD, REGION_CLOSED, REGION_OPEN};
 
 /// Requested checkpoints.
@@ -122,7 +122,7 @@ extern "C" fn on_all_done(_: *mut c_void, _: usize) {
         !checkpoints.is_waiting() && std::mem::take(&mut checkpoints.stops)
     };
     if stops && let Some(session) = session::lock().as_mut() {
-        session.stop_between_blocks();
+        session.stop(0, 0);
     }
     idle::look();
 }
@@ -137,13 +137,6 @@ fn say(number: u32) {
     let mut guard = session::lock();
     let Some(session) = guard.as_mut() else { return };
     session.save_pmus();
-    let region = if session.open { REGION_OPEN } else { REGION_CLOSED };
+    let region = if session.regions.is_open() { REGION_OPEN } else { REGION_CLOSED };
     eprintln!("{}{number} {region}", HELD);
-}
-
-impl Session {
-    /// Returns whether vCPUs run in slices, which end by themselves.
-    pub(crate) fn runs_in_slices(&self) -> bool {
-        self.counts() && self.clock.has_slices()
-    }
 }

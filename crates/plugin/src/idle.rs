@@ -11,9 +11,9 @@ use std::ffi::c_void;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::options::Time;
 use crate::qemu_internals::idle::{Jump, Jumps};
-use crate::session::{self, Session};
+use crate::session;
+use crate::writer::Writer;
 use simrecord::record::Notice;
 
 /// Jumps in a row. A machine that sleeps for longer, or for ever, is left to the main loop, which
@@ -26,12 +26,9 @@ static JUMPS: OnceLock<Option<Jumps>> = OnceLock::new();
 static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 
 /// Finds QEMU's functions, when the first vCPU is created.
-pub(crate) fn begin(session: &mut Session) {
-    if session.options.time == Time::Host || JUMPS.get().is_some() {
-        return;
-    }
-    if JUMPS.get_or_init(Jumps::find).is_none() {
-        session.notice(Notice::DevicesNotDrained, 0, 2);
+pub(crate) fn begin(writer: &mut Writer) {
+    if JUMPS.get().is_none() && JUMPS.get_or_init(Jumps::find).is_none() {
+        writer.notice(Notice::DevicesNotDrained, 0, 2);
     }
 }
 
@@ -66,8 +63,8 @@ pub(crate) fn look() {
 fn give_up() {
     GIVEN_UP.store(true, Ordering::Relaxed);
     if let Some(session) = session::lock().as_mut()
-        && !session.ended
+        && !session.writer.has_ended()
     {
-        session.notice(Notice::DevicesNotDrained, 0, 3);
+        session.writer.notice(Notice::DevicesNotDrained, 0, 3);
     }
 }

@@ -1,38 +1,35 @@
 //! The entry point: what QEMU calls when it loads the plugin.
 
 use std::ffi::{CStr, c_char, c_int};
-use std::fs::File;
-use std::io::Read;
-use std::path::Path;
 
-use crate::callbacks::Callbacks;
-use crate::cpu;
-use crate::dma;
-use crate::entry::Entries;
-use crate::ffi::{API_VERSION, Id, Info};
-use crate::shadow_caches::ShadowCacheModels;
 use machine::decode::Decoder;
-use machine::{BlockingMachine, BlockingModel, SystemModel};
 
 use crate::annotations::{AnnotationCounters, AnnotationList};
+use crate::block::Arena;
+use crate::callbacks;
+use crate::check::CountCheck;
 use crate::clock::{Clock, Parts};
-use crate::cores::Processors;
-use crate::ffi::Access;
+use crate::dma;
+use crate::ffi::{API_VERSION, Access, Id, Info};
+use crate::files::parse_given;
+use crate::level::Level;
 use crate::limit;
+use crate::models::Models;
 use crate::options::{Options, Time, VERSION_BYTES_MAX};
 use crate::pause;
 use crate::physical;
 use crate::pmu::machine::Pmus;
 use crate::progress::ProgressFile;
 use crate::qemu::Qemu;
-use crate::qemu_internals::{
-    Bias, CurrentCpu, GuestClock, Icount, MiddleOfBlock, NonMaskable, Slices,
-};
+use crate::qemu_internals::{Bias, CurrentCpu, GuestClock, Icount, NonMaskable, Slices};
+use crate::regions::Regions;
 use crate::session::{self, Session};
-use crate::symbols::{FILE_BYTES_MAX, KernelSymbols, Offsets};
+use crate::spans::Spans;
+use crate::symbols::{KernelSymbols, Offsets};
 use crate::tracker::Tracker;
+use crate::tsc::TscReadings;
 use crate::writer::Writer;
-use simrecord::counters::{COUNTERS, MASK_PLAIN, MASK_STALLS, MASK_TIMED, mask_of};
+use simrecord::counters::COUNTERS;
 use simrecord::record::{
     CPUS_MAX, Detail, FEATURE_CONTEXTS, FEATURE_HALTED, FEATURE_MODEL_TIME, FEATURE_PMU,
     FEATURE_SAMPLED, FEATURE_SLICES, FEATURE_TASKS, Header, Notice, Record, Roi,
@@ -76,10 +73,11 @@ pub unsafe extern "C" fn qemu_plugin_install(
 fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
     let options = Options::parse(arguments.iter().map(String::as_str))?;
     let cpus = machine(info)?;
-    let qemu = Qemu::new(id).map_err(|missing| format!("this QEMU has no {missing}"))?;
+    let qemu = Qemu::new(id, callbacks::on_reset)
+        .map_err(|missing| format!("this QEMU has no {missing}"))?;
     options.limit_ns.into_iter().for_each(limit::set);
     if options.out.as_os_str().is_empty() {
-        qemu.register_limit();
+        qemu.register_limit(callbacks::on_vcpu_unwatched);
         return Ok(());
     }
     if cpus > 1 && !(Slices::are_exported() && CurrentCpu::is_exported()) {
@@ -92,135 +90,60 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
         symbols.add_services(options.locks);
     }
     let offsets = parse_given(options.offsets.as_deref(), Offsets::parse)?;
-    let pmus = pmus(&options, cpus)?;
-    let models = models(&options, cpus)?;
+    let pmus = Pmus::of(&options, cpus as usize)?;
+    let models = Models::load(&options, cpus)?;
     physical::begin(Access::load().map_err(|missing| format!("this QEMU has no {missing}"))?);
     let annotations = parse_given(options.annotate.as_deref(), AnnotationList::parse)?;
     let parts = clock_parts(&options, cpus, models.hz());
     pause::begin(&options);
     let notices = notices(&options, &parts);
     let mut writer = Writer::create(&options.out)?;
-    writer.write(&Record::Header(header(&options, info, &parts, &offsets, models.counters)));
-    let level = if options.start_fast { Detail::Fast } else { options.detail };
+    writer.write(&Record::Header(header(&options, info, &parts, &offsets, models.counters())));
+    let mut tracker = Tracker::new(cpus as usize, symbols, offsets);
+    let spans = Spans::new(&options, &mut tracker);
+    if options.services {
+        tracker.keep_services();
+    }
     let mut session = Session {
         qemu,
-        level,
         cpus,
-        arena: Default::default(),
-        tracker: Tracker::new(cpus as usize, symbols, offsets),
-        writer,
-        clock: Clock::new(parts),
-        fetch_line_shift: models
-            .timed
-            .as_ref()
-            .map(|model| BlockingMachine::new(model).fetch_line_shift()),
-        model: models.timed,
-        processors: models.processors,
-        decoder: Decoder::default(),
-        entries: Entries::find(),
-        shadow_caches: shadow_caches(&options, cpus)?,
         registers: None,
         thread: None,
-        icount: if options.check { Icount::find() } else { None },
-        check_due: false,
+        level: Level::new(options.detail, options.start_fast, cpus),
+        arena: Arena::default(),
+        decoder: Decoder::default(),
+        models,
+        clock: Clock::new(parts),
+        tsc: TscReadings::default(),
+        tracker,
+        spans,
         annotations: AnnotationCounters::new(annotations),
-        next_level: None,
-        region: 0,
-        open: false,
-        span_counts: 0,
-        opened_at: Vec::new(),
-        ended: false,
-        misplaced: 0,
-        uncorrected: 0,
         pmus,
+        regions: Regions::default(),
+        check: CountCheck::new(options.check),
+        writer,
         progress: options.progress.as_deref().map(ProgressFile::open).transpose()?,
         options,
     };
-    if session.options.spans {
-        session.tracker.cpus.iter_mut().for_each(|cpu| cpu.stack.keep_spans());
-    }
-    if session.options.transitions {
-        session.tracker.cpus.iter_mut().for_each(|cpu| cpu.stack.keep_transitions());
-    }
-    if session.options.services {
-        session.tracker.keep_services();
-    }
     for notice in notices {
-        session.notice(notice, 0, 0);
+        session.writer.notice(notice, 0, 0);
     }
-    dma::begin(&mut session);
-    if session.has_caches() && !session.entries.are_followed() {
-        session.notice(Notice::NoEntries, 0, 0);
+    if session.models.has_caches() {
+        if !dma::begin(cpus) {
+            session.writer.notice(Notice::NoDeviceWrites, 0, 0);
+        }
+        if !session.models.follow_entries() {
+            session.writer.notice(Notice::NoEntries, 0, 0);
+        }
     }
-    dma::follow(session.counts() && session.has_caches());
-    if session.options.roi == Roi::Always && session.options.detail != Detail::Fast {
+    session.follow_writes();
+    if session.options.roi == Roi::Always && session.level.ever_counts() {
         session.open_region(&vec![[0; COUNTERS]; cpus as usize]);
     }
     session.writer.flush();
-    session.qemu.register(&Callbacks::of(&session));
+    session.qemu.register(&callbacks::of(&session));
     *session::lock() = Some(session);
     Ok(())
-}
-
-/// The guest's PMUs, if it is to have any.
-fn pmus(options: &Options, cpus: u32) -> Result<Option<Pmus>, String> {
-    if options.pmu && !MiddleOfBlock::is_exported() {
-        return Err("this QEMU has no cpu_restore_state, which pmu=on needs".to_owned());
-    }
-    let Some(path) = &options.pmu_state else {
-        return Ok(options.pmu.then(|| Pmus::new(cpus as usize)));
-    };
-    (0..cpus).for_each(|vcpu| cpu::with(vcpu, |cpu| cpu.set_pmu_deadline(0)));
-    Pmus::load(path, cpus as usize).map(Some)
-}
-
-/// What the level counts with, and what it counts.
-#[derive(Default)]
-struct Models {
-    timed: Option<BlockingModel>,
-    processors: Option<Processors>,
-    counters: u32,
-}
-
-impl Models {
-    fn hz(&self) -> Option<u64> {
-        let timed = self.timed.as_ref().map(|model| model.clock_hz);
-        timed.or(self.processors.as_ref().map(|of| of.hz))
-    }
-}
-
-fn models(options: &Options, cpus: u32) -> Result<Models, String> {
-    let path = options.model.as_deref();
-    Ok(match (options.detail, path) {
-        (Detail::Timed, Some(path)) => {
-            let parsed = |text: &str| BlockingModel::parse(text).map_err(|error| error.to_string());
-            let timed = Some(parse(path, parsed)?);
-            Models { timed, counters: MASK_TIMED, ..Models::default() }
-        }
-        (Detail::Ooo, Some(path)) => {
-            let parsed = |text: &str| SystemModel::parse(text).map_err(|error| error.to_string());
-            let model = parse(path, parsed)?;
-            let unknown = if options.sampling.is_some() { MASK_STALLS } else { 0 };
-            let counters = mask_of(&model, cpus) & !unknown;
-            let mut processors = Processors::new(model, cpus)?;
-            options.sampling.map(|sampling| processors.sample(sampling)).transpose()?;
-            Models { processors: Some(processors), counters, ..Models::default() }
-        }
-        (Detail::Fast, _) => Models::default(),
-        _ => Models { counters: MASK_PLAIN, ..Models::default() },
-    })
-}
-
-/// Shadow caches, if any are wanted.
-fn shadow_caches(options: &Options, cpus: u32) -> Result<*mut ShadowCacheModels, String> {
-    if !options.has_shadow_caches() {
-        return Ok(std::ptr::null_mut());
-    }
-    let parsed = |text: &str| SystemModel::parse(text).map_err(|error| error.to_string());
-    let models: Result<Vec<_>, _> = options.also.iter().map(|path| parse(path, parsed)).collect();
-    let shadow_caches = ShadowCacheModels::new(&models?, options.curves, cpus);
-    // Lives as long as the process, as the code that uses it may.
-    Ok(Box::into_raw(Box::new(shadow_caches)))
 }
 
 fn clock_parts(options: &Options, cpus: u32, hz: Option<u64>) -> Parts {
@@ -298,24 +221,4 @@ fn header(
             | bit(options.sampling.is_some(), FEATURE_SAMPLED),
         counters,
     }
-}
-
-/// What a file says, if there is one.
-fn parse_given<T: Default>(
-    path: Option<&Path>,
-    parse_text: fn(&str) -> Result<T, String>,
-) -> Result<T, String> {
-    path.map_or_else(|| Ok(T::default()), |path| parse(path, parse_text))
-}
-
-fn parse<T>(path: &Path, parse: impl Fn(&str) -> Result<T, String>) -> Result<T, String> {
-    let in_file = |error: String| format!("{}: {error}", path.display());
-    let mut text = String::new();
-    let file = File::open(path).map_err(|error| in_file(error.to_string()))?;
-    let read = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
-    read.map_err(|error| in_file(error.to_string()))?;
-    if text.len() as u64 > FILE_BYTES_MAX {
-        return Err(in_file(format!("longer than {FILE_BYTES_MAX} bytes")));
-    }
-    parse(&text).map_err(in_file)
 }

@@ -1,11 +1,12 @@
 //! Why lines miss in the caches of the level `ooo`, for whom they had left, and where they are
 //! missed.
 
-use attribution::{KernelContext, PID_UNKNOWN, SYSCALL_32};
+use attribution::KernelContext;
 use machine::memory::{
-    CacheName, ClassifierConfig, Context, LocationCounts, MemorySystem, Miss, MissClass, Mode,
+    CacheName, ClassifierConfig, Context, LocationCounts, MemorySystem, Miss, MissClass,
 };
 
+use crate::memory_context::service_of;
 use crate::service_misses::{EndedFault, Executing, ServiceMisses};
 use crate::structures::Guest;
 use simrecord::record::{ELSEWHERE, MissCount, MissKind, Record};
@@ -142,41 +143,13 @@ fn is_interrupt(context: KernelContext) -> bool {
     )
 }
 
-/// Bit of a number of a service that stands for the highest bit of its code.
-const HIGHEST: u32 = 1 << 23;
-
-/// The kind of a context above, its number below: numbers are small, but for [`SYSCALL_32`].
-fn number_of(code: u64) -> u32 {
-    let highest = if code as u32 & SYSCALL_32 == 0 { 0 } else { HIGHEST };
-    ((code >> 32) as u32 & 0xff) << 24 | (code as u32 & (HIGHEST - 1)) | highest
-}
-
-fn code_of(number: u32) -> u64 {
-    let highest = if number & HIGHEST == 0 { 0 } else { SYSCALL_32 };
-    u64::from(number >> 24) << 32 | u64::from(number & (HIGHEST - 1) | highest)
-}
-
-/// A context as the memory knows it: by the context on top alone.
-pub(crate) fn context_of(top: KernelContext) -> Context {
-    if let KernelContext::User(process) = top {
-        return Context { mode: Mode::User, process, service: None };
-    }
-    let service = Some(number_of(top.of_all_tasks().code()));
-    Context { mode: Mode::Kernel, process: 0, service }
-}
-
-/// The code of the service that a context of the memory is.
-pub(crate) fn service_of(context: Context) -> u64 {
-    match (context.service, context.mode) {
-        (Some(service), _) => code_of(service),
-        (None, Mode::User) => KernelContext::User(PID_UNKNOWN).code(),
-        (None, Mode::Kernel) => KernelContext::Unknown.code(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use attribution::{PID_UNKNOWN, SYSCALL_32};
+    use machine::memory::Mode;
+
     use super::*;
+    use crate::memory_context::context_of;
 
     #[test]
     fn interrupts_keep_their_names_on_the_way_through_the_memory() {

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use simrecord::record::{Detail, Roi};
 
 use crate::sampling::Sampling;
-use crate::shadow_caches::ALSO_MAX;
 
 /// How guest time advances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +17,8 @@ pub enum Time {
     Host,
 }
 
+/// The most models of shadow caches.
+pub const ALSO_MAX: usize = 16;
 /// Cycles of a slice.
 pub const VCPU_SLICE_DEFAULT: u64 = 1_000;
 /// The longest slice: beyond it QEMU's own round robin is as good.

@@ -4,9 +4,9 @@
 use machine::core::{Access, ExecutedBlock, Memory, Template, WaitParts};
 use machine::memory::{MemoryPort, MemorySystem, PageSize, TlbFlush};
 
+use crate::accesses::OwnAccess;
 use crate::cores::Core;
 use crate::counters::{add_core, add_memory};
-use crate::entry::OwnAccess;
 use crate::pages::Pages;
 use crate::physical;
 use crate::sampling::{Edge, Moment, Sampler, UnitPart};

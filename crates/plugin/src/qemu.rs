@@ -5,8 +5,8 @@ use std::ffi::{CStr, CString, c_int, c_uint, c_void};
 use std::ptr;
 
 use crate::ffi::{
-    Api, GByteArray, Id, MemoryCallback, NO_REGISTERS, READS_REGISTERS, RegisterDescriptor,
-    ResetCallback, SetPc, VcpuCallback,
+    Api, DataCallback, DiscontinuityCallback, GByteArray, Id, MemoryCallback, NO_REGISTERS,
+    READS_REGISTERS, RegisterDescriptor, ResetCallback, SetPc, TranslationCallback, VcpuCallback,
 };
 
 use crate::annotations::REGISTERS;
@@ -34,10 +34,26 @@ pub(crate) struct Registers {
     pub(crate) named: [Option<Register>; REGISTERS.len()],
 }
 
+/// The callbacks of a machine that is recorded.
+pub(crate) struct Callbacks {
+    /// A vCPU is made.
+    pub(crate) vcpu: VcpuCallback,
+    /// A block is translated.
+    pub(crate) translation: TranslationCallback,
+    /// The code cache is empty.
+    pub(crate) flush: DataCallback,
+    /// QEMU ends.
+    pub(crate) exit: DataCallback,
+    /// Control leaves the instructions' own order, if that is to be known.
+    pub(crate) discontinuity: Option<DiscontinuityCallback>,
+}
+
 /// The plugin API with a buffer to read into.
 pub(crate) struct Qemu {
     api: Api,
     id: Id,
+    /// What [`Qemu::reset`] calls.
+    on_reset: ResetCallback,
     buffer: *mut GByteArray,
 }
 
@@ -61,22 +77,22 @@ impl TranslatedBlock {
 
 impl Qemu {
     /// Finds the API in this process, or says which function is missing.
-    pub(crate) fn new(id: Id) -> Result<Qemu, &'static str> {
+    pub(crate) fn new(id: Id, on_reset: ResetCallback) -> Result<Qemu, &'static str> {
         let api = Api::load()?;
         // SAFETY: makes an array that this value keeps for good.
         let buffer = unsafe { (api.g_byte_array_new)() };
-        Ok(Qemu { api, id, buffer })
+        Ok(Qemu { api, id, on_reset, buffer })
     }
 
     /// Has QEMU forget all translated code and all callbacks as soon as the vCPU leaves its block,
-    /// and call `then`, which registers callbacks again.
-    pub(crate) fn reset(&self, then: ResetCallback) {
+    /// and call the callback of a reset, which registers callbacks again.
+    pub(crate) fn reset(&self) {
         // SAFETY: called in a vCPU's thread; the function lives as long as the process.
-        unsafe { (self.api.qemu_plugin_reset)(self.id, then) };
+        unsafe { (self.api.qemu_plugin_reset)(self.id, self.on_reset) };
     }
 
     /// Registers the callbacks of a machine.
-    pub(crate) fn register(&self, callbacks: &crate::callbacks::Callbacks) {
+    pub(crate) fn register(&self, callbacks: &Callbacks) {
         let (api, id, none) = (&self.api, self.id, ptr::null_mut());
         // SAFETY: called from `qemu_plugin_install` or from the callback of a reset; the functions
         // live as long as the process.
@@ -94,14 +110,10 @@ impl Qemu {
     }
 
     /// Registers what a machine needs that is not watched, but has a limit.
-    pub(crate) fn register_limit(&self) {
+    pub(crate) fn register_limit(&self, on_vcpu: VcpuCallback) {
         // SAFETY: called from `qemu_plugin_install`; the function lives as long as the process.
         unsafe {
-            (self.api.qemu_plugin_register_vcpu_init_cb)(
-                self.id,
-                crate::callbacks::on_vcpu_unwatched,
-                ptr::null_mut(),
-            );
+            (self.api.qemu_plugin_register_vcpu_init_cb)(self.id, on_vcpu, ptr::null_mut());
         }
     }
 

@@ -10,7 +10,7 @@ use simrecord::record::{
     CPUS_MAX, ELSEWHERE, Record, ServiceMissKind, ServiceMisses as Row, SharedMisses, StructureKind,
 };
 
-use crate::misses::service_of;
+use crate::memory_context::service_of;
 use crate::structures::{Guest, Located, Structure};
 
 /// Rows of one kind that are counted separately.

@@ -7,9 +7,8 @@ use attribution::{
 
 use std::collections::BTreeMap;
 
-use crate::regions::write_counters;
+use crate::regions::Regions;
 use crate::service_misses::EndedFault;
-use crate::session::Session;
 use crate::structures::{Guest, Located, Structure};
 use crate::symbols::{Action, FaultStep};
 use crate::tracker::{Moment, Tracker};
@@ -185,13 +184,9 @@ impl Tracker {
         match action {
             Action::TakeLock(kind) => {
                 if let Some(return_to) = at.word(stack_pointer) {
-                    let mut guest = Guest {
-                        qemu: &mut *at.qemu,
-                        offsets: &self.offsets,
-                        structures: &mut self.structures,
-                        area_array,
-                        cpus: self.cpus.len(),
-                    };
+                    let (offsets, structures) = (&self.offsets, &mut self.structures);
+                    let (qemu, cpus) = (&mut *at.qemu, self.cpus.len());
+                    let mut guest = Guest { qemu, offsets, structures, area_array, cpus };
                     let name = services
                         .lock_names
                         .of(return_to, lock, |lock| guest.locate(lock, None, pid));
@@ -299,22 +294,27 @@ fn write_profile(writer: &mut Writer, region: u32, profile: &Profile<COUNTERS>) 
     }
 }
 
-impl Session {
+impl Tracker {
     /// Writes the services of the region that is open.
-    pub(crate) fn write_services(&mut self, counted: &[Counts]) {
-        let Some(services) = &mut self.tracker.services else { return };
-        let region = self.region;
+    pub(crate) fn write_services(
+        &mut self,
+        regions: &Regions,
+        counted: &[Counts],
+        writer: &mut Writer,
+    ) {
+        let Some(services) = &mut self.services else { return };
+        let region = regions.number();
         let mut sums = services.sums.clone();
         let mut used = [0; COUNTERS];
         for (index, now) in counted.iter().enumerate() {
-            let stack = &mut self.tracker.cpus[index].stack;
+            let stack = &mut self.cpus[index].stack;
             stack.open_parts(*now).for_each(|part| sums.add(&part));
-            let opened = &self.opened_at[index];
-            (0..COUNTERS).for_each(|at| used[at] += now[at] - opened[at]);
+            let of_cpu = regions.used(index, now);
+            (0..COUNTERS).for_each(|at| used[at] += of_cpu[at]);
         }
-        let parked = self.tracker.tasks.open_parts(region);
+        let parked = self.tasks.open_parts(region);
         parked.for_each(|part: RequestPart<COUNTERS>| sums.add(&part));
-        let (handled_faults, writer) = (services.handled_faults, &mut self.writer);
+        let handled_faults = services.handled_faults;
         for (service, row) in sums.rows() {
             let code = service.code();
             let (requests, completed) = (row.counts.entries, row.counts.completed);
@@ -329,8 +329,8 @@ impl Session {
                 blocked,
                 descheduled,
             }));
-            write_counters(writer, 0, CountersOf::Service, &row.counts.self_counts);
-            write_counters(writer, 0, CountersOf::ServiceInclusive, &row.counts.inclusive);
+            writer.counters(0, CountersOf::Service, &row.counts.self_counts);
+            writer.counters(0, CountersOf::ServiceInclusive, &row.counts.inclusive);
             let times = [
                 (ServiceTime::Latency, &row.latencies),
                 (ServiceTime::Computation, &row.computations),
@@ -366,7 +366,7 @@ impl Session {
             let wait = ServiceWait { region, code: service.code(), wait, count, blocked };
             writer.write(&Record::ServiceWait(wait));
         }
-        let stacks = self.tracker.cpus.iter_mut().zip(counted);
+        let stacks = self.cpus.iter_mut().zip(counted);
         let profiles = stacks.filter_map(|(cpu, now)| cpu.stack.profile(*now));
         write_profile(writer, region, &Profile::joined(profiles));
         let refused = sums.refused() + services.locks.refused();

@@ -6,16 +6,14 @@ use machine::memory::{
 };
 use machine::{AccessKind, CodeSpan, SystemModel};
 
+use crate::accesses::Write;
 use crate::counters::add_memory;
-use crate::dma::Write;
 use crate::pages::Pages;
 use crate::pipeline::page_size;
 use crate::translations::{self, Change};
 use simrecord::counters::{COUNTERS, Counts, mask_of};
 use simrecord::record::{AccessStream, Group, MissCurvePoint, ShadowCaches};
 
-/// Maximum number of models.
-pub const ALSO_MAX: usize = 16;
 /// Lines of the caches of all sizes, bytes.
 pub const CURVE_LINE_BYTES: u64 = 64;
 /// Sizes of the miss curve, as powers of two: 1 KiB to 1 GiB.

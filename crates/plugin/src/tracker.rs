@@ -9,8 +9,9 @@ use crate::clock::Clock;
 use crate::cpu;
 use crate::irq::IrqLines;
 use crate::qemu::{Qemu, Registers};
+use crate::service_misses::{EndedFault, Executing};
 use crate::services::ServiceSums;
-use crate::structures::Structures;
+use crate::structures::{Guest, Structures};
 use crate::symbols::{Action, BODY_FIRST, KernelSymbols, Offsets, PROBE_FIRST};
 use simrecord::counters::{COUNTERS, Counts};
 
@@ -75,6 +76,7 @@ pub(crate) struct Tracker {
     /// What is known of the guest's structures.
     pub(crate) structures: Structures,
     names: BTreeMap<u32, [u8; 16]>,
+    misplaced: u64,
 }
 
 /// The guest at an event: what can be read of it, and how much the CPU has executed.
@@ -116,7 +118,7 @@ impl Tracker {
         let cpus = (0..cpus).map(|_| TrackedCpu::default()).collect();
         let (tasks, names) = (TaskStacks::default(), BTreeMap::new());
         let (irqs, services, structures) = (IrqLines::default(), None, Structures::default());
-        Tracker { cpus, symbols, offsets, irqs, tasks, services, structures, names }
+        Tracker { cpus, symbols, offsets, irqs, tasks, services, structures, names, misplaced: 0 }
     }
 
     /// Forgets what a CPU is inside of: it was not followed for a while.
@@ -128,14 +130,52 @@ impl Tracker {
         (tracked.task, tracked.pid, tracked.dying, tracked.irq) = (0, None, false, None);
     }
 
+    /// What executes on a CPU, by its context and service; the page faults that the last event ended; and
+    /// the guest, as its structures are read.
+    pub(crate) fn executing<'a>(
+        &'a mut self,
+        cpu: usize,
+        qemu: &'a mut Qemu,
+    ) -> ((KernelContext, Executing), impl Iterator<Item = EndedFault> + 'a, Guest<'a>) {
+        let Tracker { cpus, symbols, offsets, services, structures, .. } = self;
+        let tracked = &cpus[cpu];
+        let service = tracked.stack.service();
+        let is_fault = tracked.stack.fault().is_some();
+        let by_service = Executing {
+            code: service.of_all_tasks().code(),
+            fault: is_fault.then(|| (tracked.task, tracked.stack.depth() - 1)),
+            pid: tracked.pid_or_zero(),
+            task: tracked.task,
+        };
+        // Without services evictors are contexts, as the tables of contexts have them.
+        let context = if services.is_some() { service } else { tracked.stack.context() };
+        let area_array = symbols.kernel_counts.map(|counts| counts.areas);
+        let guest = Guest { qemu, offsets, structures, area_array, cpus: cpus.len() };
+        let ended = services.iter_mut().flat_map(|services| services.take_ended_faults());
+        ((context, by_service), ended, guest)
+    }
+
+    /// The guest, as its structures are read.
+    pub(crate) fn guest<'a>(&'a mut self, qemu: &'a mut Qemu) -> Guest<'a> {
+        let area_array = self.symbols.kernel_counts.map(|counts| counts.areas);
+        let (offsets, structures) = (&self.offsets, &mut self.structures);
+        Guest { qemu, offsets, structures, area_array, cpus: self.cpus.len() }
+    }
+
     /// The name of a task, if it was seen.
     pub(crate) fn name(&self, pid: u32) -> Option<[u8; 16]> {
         self.names.get(&pid).copied()
     }
 
-    /// Tasks whose stacks were lost for want of room.
-    pub(crate) fn tasks_dropped(&self) -> u64 {
-        self.tasks.dropped()
+    /// What could not be followed: tasks whose stacks were lost for want of room, and interrupts on another
+    /// vCPU than the one that was assumed to run, of which there must be none.
+    pub(crate) fn lost(&self) -> u64 {
+        self.tasks.dropped() + self.misplaced
+    }
+
+    /// An interrupt came on another vCPU than the one that was assumed to run.
+    pub(crate) fn note_misplaced(&mut self) {
+        self.misplaced += 1;
     }
 
     /// The processor went from one address to another by itself. Returns the vector, if it is

@@ -8,7 +8,7 @@ use machine::{CodeBlock, CodeSpan};
 
 use crate::annotations;
 use crate::block::{Block, Kind, OooBlock, Point, ShadowBlock};
-use crate::cpu::{self, ooo, shadow_caches, timed};
+use crate::cpu::{ooo, plain, shadow_caches, timed};
 use crate::drain;
 use crate::ffi::{
     MemoryCallback, READS, READS_AND_WRITES, READS_REGISTERS, VcpuCallback, WRITES,
@@ -22,7 +22,7 @@ use crate::session::Session;
 use crate::symbols::Action;
 use crate::template::template;
 use crate::tracker::is_kernel;
-use crate::translations;
+use crate::translation_points;
 use simrecord::marker;
 use simrecord::record::Detail;
 
@@ -47,7 +47,7 @@ pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: V
     annotate(session, &instructions, on_point);
     annotate_pmu(session, &instructions);
     let Some((first, last)) = instructions.first().zip(instructions.last()) else { return };
-    if !session.counts() && session.cpus == 1 {
+    if !session.level.counts() && session.cpus == 1 {
         return;
     }
     let kind = Kind {
@@ -57,14 +57,15 @@ pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: V
     };
     let addresses: Vec<u64> = instructions.iter().map(|one| one.address).collect();
     let range = (first.address, last.address + u64::from(last.bytes));
-    let code = session.fetch_line_shift.map_or_else(CodeBlock::default, |shift| {
+    let code = session.models.fetch_line_shift().map_or_else(CodeBlock::default, |shift| {
         let (first, second) = spans(range);
         CodeBlock::new(shift, instructions.len() as u32, first, second)
     });
     let known = Block::new(&addresses, kind, code);
-    let has_shadow_caches = session.level == Detail::Count && !session.shadow_caches.is_null();
-    let prepared = match session.processors.as_ref().map(|of| of.layout) {
-        Some(layout) if session.level == Detail::Ooo => {
+    let has_shadow_caches =
+        session.level.now() == Detail::Count && session.models.has_shadow_caches();
+    let prepared = match session.models.layout() {
+        Some(layout) if session.level.now() == Detail::Ooo => {
             let code = instructions.iter().map(|one| (&one.decoded, one.bytes));
             let template = template(&mut session.decoder, layout, spans(range), code);
             session.arena.keep_template(OooBlock { known, template }).cast()
@@ -74,20 +75,20 @@ pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: V
         }
         _ => session.arena.keep_block(known),
     };
-    let on_block = match session.level {
+    let on_block = match session.level.now() {
         Detail::Timed if session.cpus > 1 => timed::on_block::<false>,
         Detail::Timed => timed::on_block::<true>,
         Detail::Ooo if session.cpus > 1 => ooo::on_block::<false>,
         Detail::Ooo => ooo::on_block::<true>,
         _ if has_shadow_caches && session.cpus > 1 => shadow_caches::on_block::<false>,
         _ if has_shadow_caches => shadow_caches::on_block::<true>,
-        _ if session.cpus > 1 => cpu::on_block_of_slice,
-        _ => cpu::on_block,
+        _ if session.cpus > 1 => plain::on_block_of_slice,
+        _ => plain::on_block,
     };
     let right = if session.clock.follows_model() { WRITES_REGISTERS } else { READS_REGISTERS };
     let prepared = prepared.cast_mut().cast();
     session.qemu.on_block(block, on_block, right, prepared);
-    match session.level {
+    match session.level.now() {
         Detail::Timed => watch(session, &instructions, timed::accesses(session.cpus)),
         _ if has_shadow_caches => {
             watch(session, &instructions, shadow_caches::accesses(session.cpus));
@@ -96,11 +97,11 @@ pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: V
         _ => {}
     }
     // A repeated instruction is the last of its block, so that block is never left early at it.
-    if matches!(session.level, Detail::Count | Detail::Timed)
+    if matches!(session.level.now(), Detail::Count | Detail::Timed)
         && let [single] = &instructions[..]
         && !single.decoded.is_repeated_string()
     {
-        session.qemu.on_memory(single.handle, READS_AND_WRITES, cpu::on_single_access, prepared);
+        session.qemu.on_memory(single.handle, READS_AND_WRITES, plain::on_single_access, prepared);
     }
 }
 
@@ -122,11 +123,13 @@ fn watch_translations(session: &mut Session, instructions: &[Instruction]) {
     for (index, one) in instructions.iter().enumerate() {
         if let Some(change) = one.decoded.translation_change() {
             let remaining = (instructions.len() - index) as u32;
-            translations::watch(session, one.handle, change, remaining);
+            translation_points::watch(session, one.handle, change, remaining);
         }
-        if let Some(flush) = one.decoded.flushed_line().filter(|_| session.level == Detail::Ooo) {
+        if let Some(flush) =
+            one.decoded.flushed_line().filter(|_| session.level.now() == Detail::Ooo)
+        {
             let remaining = (instructions.len() - index) as u32;
-            translations::watch_flush(session, one.handle, flush, remaining);
+            translation_points::watch_flush(session, one.handle, flush, remaining);
         }
     }
 }
@@ -180,16 +183,17 @@ fn action_of(operation: Operation, in_kernel: bool) -> Option<Action> {
 fn annotate(session: &mut Session, instructions: &[Instruction], on_point: VcpuCallback) {
     for (index, one) in instructions.iter().enumerate() {
         let is_last = index + 1 == instructions.len();
-        drain::watch(session, one.handle, &one.decoded, is_last);
-        if session.level == Detail::Fast && one.decoded.operation() == Operation::Pause {
+        let Session { qemu, decoder, .. } = session;
+        drain::watch((qemu, decoder), one.handle, &one.decoded, is_last);
+        if session.level.now() == Detail::Fast && one.decoded.operation() == Operation::Pause {
             pause::watch(&session.qemu, one.handle);
         }
         let remaining = (instructions.len() - index) as u32;
         let wanted = |action: &Action| match action {
             Action::Marker | Action::Halt => true,
             Action::Pause => session.pauses_wait(),
-            Action::ReadClock => session.level.has_model() && session.clock.follows_model(),
-            _ => session.counts(),
+            Action::ReadClock => session.level.now().has_model() && session.clock.follows_model(),
+            _ => session.level.counts(),
         };
         let action = one.action.filter(wanted);
         // Counts must not decrease: what charges the instruction to another context is done last.
@@ -199,7 +203,7 @@ fn annotate(session: &mut Session, instructions: &[Instruction], on_point: VcpuC
         }
         if let Some(action) = action {
             let point = Point { action, address: one.address, remaining };
-            let point = session.arena.keep_point(point);
+            let point = session.arena.keep_instruction(point);
             session.qemu.on_instruction(one.handle, on_point, point.cast_mut().cast());
         }
         if notes_last {

@@ -3,15 +3,11 @@
 //! Without PCIDs, which QEMU's own translator does not offer, a write of cr3 drops all pages that
 //! are not global. Both cases are handled.
 
-use std::ffi::{c_uint, c_void};
-
-use machine::decode::{FlushedLine, MemoryOperand, TranslationChange};
+use machine::decode::{MemoryOperand, TranslationChange};
 use machine::memory::{MemorySystem, TlbFlush};
 
 use crate::annotations::REGISTERS;
-use crate::cpu;
-use crate::qemu::{Qemu, Registers, TranslatedInstruction};
-use crate::session::{self, Session};
+use crate::qemu::{Qemu, Registers};
 
 /// Bits of cr4: pages can be global; PCIDs are enabled.
 const CR4_PGE: u64 = 1 << 7;
@@ -19,14 +15,6 @@ const CR4_PCIDE: u64 = 1 << 17;
 /// The bit of a new cr3 that keeps the translations of its address space.
 const KEEPS_TRANSLATIONS: u64 = 1 << 63;
 const SPACE_MASK: u64 = 0xfff;
-
-/// An instruction of a block that changes translations.
-#[derive(Debug)]
-pub(crate) struct Point {
-    change: TranslationChange,
-    /// How many instructions of the block, with itself, are still to execute.
-    remaining: u32,
-}
 
 /// What an instruction changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,71 +32,6 @@ pub(crate) fn apply(change: Change, system: &mut MemorySystem, cpu: usize) {
     if let Some(flush) = change.flush {
         system.flush_tlbs(cpu, flush);
     }
-}
-
-/// Has the caches of this level follow an instruction that changes translations.
-pub(crate) fn watch(
-    session: &mut Session,
-    instruction: TranslatedInstruction,
-    change: TranslationChange,
-    remaining: u32,
-) {
-    let point = session.arena.keep_translation_point(Point { change, remaining });
-    session.qemu.on_instruction(instruction, on_change, point.cast_mut().cast());
-}
-
-/// An instruction that flushes a line, in a block.
-#[derive(Debug)]
-pub(crate) struct FlushPoint {
-    flush: FlushedLine,
-    remaining: u32,
-}
-
-/// Has the caches of this level follow an instruction that flushes a line.
-pub(crate) fn watch_flush(
-    session: &mut Session,
-    instruction: TranslatedInstruction,
-    flush: FlushedLine,
-    remaining: u32,
-) {
-    let point = session.arena.keep_flush_point(FlushPoint { flush, remaining });
-    session.qemu.on_instruction(instruction, on_flush, point.cast_mut().cast());
-}
-
-/// The instruction is about to execute.
-extern "C" fn on_flush(_: c_uint, point: *mut c_void) {
-    let vcpu = cpu::running();
-    // SAFETY: the arena keeps the point while there is code that passes it.
-    let point = unsafe { &*point.cast_const().cast::<FlushPoint>() };
-    let address = {
-        let mut guard = session::lock();
-        let Some(session) = guard.as_mut() else { return };
-        let Some(registers) = session.registers else { return };
-        Operands(&mut session.qemu, registers).address(point.flush.at)
-    };
-    if let Some(address) = address {
-        cpu::with(vcpu, |cpu| cpu.flush_line(point.flush, point.remaining, address));
-    }
-}
-
-/// The instruction is about to execute.
-extern "C" fn on_change(_: c_uint, point: *mut c_void) {
-    let vcpu = cpu::running();
-    // SAFETY: the arena keeps the point while there is code that passes it.
-    let point = unsafe { &*point.cast_const().cast::<Point>() };
-    let change = {
-        let mut guard = session::lock();
-        let Some(session) = guard.as_mut() else { return };
-        match session.registers {
-            Some(registers) => change_of(&mut Operands(&mut session.qemu, registers), point.change),
-            None => EVERYTHING,
-        }
-    };
-    cpu::with(vcpu, |cpu| {
-        // Accesses before it were made with the translations before it.
-        cpu.retire_pending(point.remaining);
-        cpu.change_translations(vcpu, change);
-    });
 }
 
 /// What is assumed where operands are not known.
@@ -161,6 +84,24 @@ impl Guest for Operands<'_> {
     fn memory(&mut self, address: u64) -> Option<[u8; 16]> {
         self.0.memory::<16>(address)
     }
+}
+
+/// What an instruction changes that a vCPU is about to execute; everything if its registers are not known.
+pub(crate) fn at(
+    qemu: &mut Qemu,
+    registers: Option<Registers>,
+    change: TranslationChange,
+) -> Change {
+    registers.map_or(EVERYTHING, |registers| change_of(&mut Operands(qemu, registers), change))
+}
+
+/// The address of an operand of an instruction that a vCPU is about to execute.
+pub(crate) fn address(
+    qemu: &mut Qemu,
+    registers: Registers,
+    operand: MemoryOperand,
+) -> Option<u64> {
+    Operands(qemu, registers).address(operand)
 }
 
 fn change_of(guest: &mut impl Guest, change: TranslationChange) -> Change {

@@ -4,7 +4,10 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use simrecord::record::{End, RECORDS_MAX, Record};
+use simrecord::counters::Counts;
+use simrecord::record::{
+    COUNTERS_PER_RECORD, Counters, CountersOf, End, Notice, RECORDS_MAX, Record,
+};
 
 /// What ends a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,13 +27,15 @@ pub(crate) struct Writer {
     records: u64,
     truncated: bool,
     failed: bool,
+    has_ended: bool,
 }
 
 impl Writer {
     /// Begins a stream in a new file, or over an old one.
     pub(crate) fn create(path: &Path) -> Result<Writer, String> {
         let file = File::create(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok(Writer { to: BufWriter::new(file), records: 0, truncated: false, failed: false })
+        let to = BufWriter::new(file);
+        Ok(Writer { to, records: 0, truncated: false, failed: false, has_ended: false })
     }
 
     /// Writes a record.
@@ -42,12 +47,53 @@ impl Writer {
         }
     }
 
+    /// Writes a notice, also to the standard error output.
+    pub(crate) fn notice(&mut self, notice: Notice, cpu: u32, value: u64) {
+        eprintln!("irqlab plugin: {notice}");
+        self.write(&Record::Notice(notice, cpu, value));
+    }
+
+    /// Writes counters, some a record.
+    pub(crate) fn counters(&mut self, cpu: u32, of: CountersOf, counts: &Counts) {
+        self.counters_if(cpu, of, counts, |_, _| true);
+    }
+
+    /// Writes counters without records of zeros, but for the first.
+    pub(crate) fn counters_without_zeros(&mut self, cpu: u32, of: CountersOf, counts: &Counts) {
+        self.counters_if(cpu, of, counts, |part, some| {
+            part == 0 || some.iter().any(|one| *one > 0)
+        });
+    }
+
+    fn counters_if(
+        &mut self,
+        cpu: u32,
+        of: CountersOf,
+        counts: &Counts,
+        is_wanted: impl Fn(usize, &[u64]) -> bool,
+    ) {
+        for (part, some) in counts.chunks(COUNTERS_PER_RECORD).enumerate() {
+            if is_wanted(part, some) {
+                let mut values = [0; COUNTERS_PER_RECORD];
+                values[..some.len()].copy_from_slice(some);
+                let first = (part * COUNTERS_PER_RECORD) as u32;
+                self.write(&Record::Counters(Counters { cpu, of, first, values }));
+            }
+        }
+    }
+
+    /// Whether the last record is written.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
     /// Writes the last record.
     pub(crate) fn end(&mut self, by: Ending, instructions: Option<u64>) {
         let (truncated, records) = (self.truncated, self.records);
         let (by_marker, by_annotation) = (by == Ending::Marker, by == Ending::Annotation);
         self.put(&Record::End(End { by_marker, by_annotation, truncated, instructions, records }));
         self.flush();
+        self.has_ended = true;
     }
 
     /// Hands to the kernel what is still here.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use attribution::KernelContext;
 use attribution::stack::DEPTH_MAX;
 
-use super::counters::{on_hit, size, write_values};
-use super::list::{Action, Place, VALUES_MAX};
+use super::counters::on_hit;
+use super::list::{Action, VALUES_MAX};
 use super::program::{Guest, Program};
 use crate::cpu;
 use crate::ffi::NO_REGISTERS;
@@ -15,9 +15,8 @@ use crate::held;
 use crate::physical;
 use crate::qemu::{Qemu, Registers, TranslatedInstruction};
 use crate::session::{self, Session};
-use crate::tracker::is_kernel;
-use crate::writer::Ending;
-use simrecord::counters::{Counts, TIME};
+use crate::tracker::{Moment, Tracker, is_kernel};
+use simrecord::counters::TIME;
 use simrecord::record::{Value, Values, ValuesKind};
 
 /// Spans are not opened at a greater depth: the rest of the stack is reserved for contexts.
@@ -30,7 +29,7 @@ const HIGH_MEMORY: u64 = 1 << 32;
 
 /// An annotation at an instruction of a block.
 #[derive(Debug)]
-pub(crate) struct AnnotationPoint {
+struct AnnotationPoint {
     annotation: u32,
     /// How many instructions of the block, with this one, are still to execute.
     remaining: u32,
@@ -47,7 +46,7 @@ pub(crate) fn watch(
     let numbers: Vec<u32> = session.annotations.at(address).collect();
     for number in numbers {
         let annotation = &session.annotations.list[number as usize];
-        if !session.counts() && !annotation.is_for_all_levels() {
+        if !session.level.counts() && !annotation.is_for_all_levels() {
             continue;
         }
         if annotation.actions.is_empty() {
@@ -56,9 +55,8 @@ pub(crate) fn watch(
                 session.qemu.on_instruction_with(instruction, on_hit, NO_REGISTERS, data);
             }
         } else {
-            let point = session
-                .arena
-                .keep_annotation_point(AnnotationPoint { annotation: number, remaining });
+            let point = AnnotationPoint { annotation: number, remaining };
+            let point = session.arena.keep_instruction(point);
             session.qemu.on_instruction(instruction, on_annotation, point.cast_mut().cast());
         }
     }
@@ -72,140 +70,122 @@ extern "C" fn on_annotation(_: c_uint, point: *mut c_void) {
     // SAFETY: the arena keeps the point while there is code that passes it.
     let AnnotationPoint { annotation, remaining } =
         *unsafe { &*point.cast_const().cast::<AnnotationPoint>() };
-    session.hit(vcpu, annotation, remaining);
+    hit(session, vcpu, annotation, remaining);
 }
 
-impl Session {
-    /// A vCPU has taken an interrupt or exception; `vector` where it is known.
-    pub(crate) fn hit_event(&mut self, vcpu: u32, exception: bool, vector: Option<u8>) {
-        let list = Arc::clone(&self.annotations.list);
-        for (annotation, number) in list.iter().zip(0..) {
-            let hit = match annotation.place {
-                Place::Interrupt(wanted) => !exception && (wanted.is_none() || wanted == vector),
-                Place::Exception(wanted) => exception && (wanted.is_none() || wanted == vector),
-                Place::Address(_) | Place::Marker(_) => false,
-            };
-            if hit {
-                self.hit(vcpu, number, 0);
+/// A vCPU has taken an interrupt or exception; `vector` where it is known.
+pub(crate) fn hit_event(session: &mut Session, vcpu: u32, exception: bool, vector: Option<u8>) {
+    for number in session.annotations.at_event(exception, vector) {
+        hit(session, vcpu, number, 0);
+    }
+}
+
+/// A vCPU executes a marker.
+pub(crate) fn hit_marker(session: &mut Session, vcpu: u32, marker: u32, remaining: u32) {
+    for number in session.annotations.at_marker(marker) {
+        hit(session, vcpu, number, remaining);
+    }
+}
+
+/// A vCPU reaches an annotation, with `remaining` instructions of its block still to execute.
+fn hit(session: &mut Session, vcpu: u32, number: u32, remaining: u32) {
+    let list = Arc::clone(&session.annotations.list);
+    let annotation = list.get(number as usize).filter(|_| !session.writer.has_ended());
+    let Some(annotation) = annotation else { return };
+    let counts = session.level.counts();
+    if counts {
+        session.annotations.count(number, vcpu);
+    }
+    for (at, action) in annotation.actions.iter().enumerate() {
+        match action {
+            Action::Record(programs) if counts && session.regions.is_open() => {
+                record_values(session, vcpu, (number, at), programs, remaining);
             }
-        }
-    }
-
-    /// A vCPU executes a marker.
-    pub(crate) fn hit_marker(&mut self, vcpu: u32, marker: u32, remaining: u32) {
-        let list = Arc::clone(&self.annotations.list);
-        for (annotation, number) in list.iter().zip(0..) {
-            if annotation.place == Place::Marker(marker) {
-                self.hit(vcpu, number, remaining);
+            Action::Span(span) if counts => {
+                change_span(session, (vcpu, remaining), number, |tracker, at| {
+                    open_call_span(tracker, *span, at)
+                });
             }
-        }
-    }
-
-    /// A vCPU reaches an annotation, with `remaining` instructions of its block still to execute.
-    fn hit(&mut self, vcpu: u32, number: u32, remaining: u32) {
-        let list = Arc::clone(&self.annotations.list);
-        let Some(annotation) = list.get(number as usize).filter(|_| !self.ended) else { return };
-        let counts = self.counts();
-        if counts {
-            self.annotations.count(number, vcpu);
-        }
-        for (at, action) in annotation.actions.iter().enumerate() {
-            match action {
-                Action::Record(programs) if counts && self.open => {
-                    self.record_values(vcpu, (number, at), programs, remaining);
-                }
-                Action::Span(span) if counts => self.open_call_span(vcpu, number, *span, remaining),
-                Action::Open(span) if counts => self.open_span(vcpu, number, *span, remaining),
-                Action::Close(span) if counts => self.close_span(vcpu, number, *span, remaining),
-                Action::Detail { full } => self.set_level(*full),
-                Action::Checkpoint(number) => held::want(*number, self.runs_in_slices()),
-                Action::Stop if held::stops_too() => {}
-                Action::Stop => return self.stop(vcpu, remaining),
-                Action::Record(_) | Action::Span(_) | Action::Open(_) | Action::Close(_) => {}
+            Action::Open(span) if counts => {
+                change_span(session, (vcpu, remaining), number, |tracker, at| {
+                    open_span(tracker, *span, &at)
+                });
             }
-        }
-    }
-
-    fn record_values(
-        &mut self,
-        vcpu: u32,
-        (annotation, at): (u32, usize),
-        programs: &[Program],
-        remaining: u32,
-    ) {
-        let Some(registers) = self.registers else { return };
-        let memory_bytes = self.annotations.memory_bytes;
-        let mut guest = Now { qemu: &mut self.qemu, registers, memory_bytes };
-        let mut values = [Value::Absent; VALUES_MAX];
-        for (value, program) in values.iter_mut().zip(programs) {
-            *value = program.run(&mut guest);
-        }
-        self.annotations.add(annotation, at, values);
-        if self.annotations.takes_log() {
-            let number = cpu::with(vcpu, |cpu| cpu.counts_before(remaining))[TIME];
-            let (region, action, kind) = (self.region, at as u32, ValuesKind::Hit);
-            let head = Values { cpu: vcpu, region, annotation, action, kind, number };
-            let size = size(&self.annotations.list[annotation as usize].actions[at]);
-            write_values(&mut self.writer, head, &values[..size]);
-        }
-    }
-
-    fn open_call_span(&mut self, vcpu: u32, annotation: u32, span: u32, remaining: u32) {
-        let entered = self.moment(vcpu, remaining).and_then(|(tracker, mut at)| {
-            let stack_pointer = at.rsp();
-            let return_to = at.word(stack_pointer).filter(|address| is_kernel(*address))?;
-            let stack = &mut tracker.cpus[vcpu as usize].stack;
-            let has_room = stack.depth() < DEPTH_FOR_SPANS;
-            let context = KernelContext::Function(span);
-            has_room.then(|| stack.enter_call(context, return_to, stack_pointer, at.now))
-        });
-        self.span_changed(vcpu, annotation, entered.is_some());
-    }
-
-    fn open_span(&mut self, vcpu: u32, annotation: u32, span: u32, remaining: u32) {
-        let opened = self.moment(vcpu, remaining).is_some_and(|(tracker, at)| {
-            let stack = &mut tracker.cpus[vcpu as usize].stack;
-            let context = KernelContext::Function(span);
-            let opens = stack.depth() < DEPTH_FOR_SPANS && !stack.is_inside(context);
-            if opens {
-                stack.enter_section(context, at.now);
+            Action::Close(span) if counts => {
+                change_span(session, (vcpu, remaining), number, |tracker, at| {
+                    let stack = &mut tracker.cpus[vcpu as usize].stack;
+                    stack.leave_section_of(KernelContext::Function(*span), at.now)
+                });
             }
-            opens
-        });
-        self.span_changed(vcpu, annotation, opened);
-    }
-
-    fn close_span(&mut self, vcpu: u32, annotation: u32, span: u32, remaining: u32) {
-        let closed = self.moment(vcpu, remaining).is_some_and(|(tracker, at)| {
-            let stack = &mut tracker.cpus[vcpu as usize].stack;
-            stack.leave_section_of(KernelContext::Function(span), at.now)
-        });
-        self.span_changed(vcpu, annotation, closed);
-    }
-
-    fn span_changed(&mut self, vcpu: u32, annotation: u32, done: bool) {
-        if !done {
-            self.annotations.refuse(annotation);
-        }
-        self.tracked(vcpu);
-    }
-
-    /// Ends the record between two blocks.
-    pub(crate) fn stop_between_blocks(&mut self) {
-        if !self.ended {
-            self.stop(0, 0);
+            Action::Detail { full } => session.set_level(*full),
+            Action::Checkpoint(number) => {
+                held::want(*number, counts && session.clock.has_slices());
+            }
+            Action::Stop if held::stops_too() => {}
+            Action::Stop => return session.stop(vcpu, remaining),
+            Action::Record(_) | Action::Span(_) | Action::Open(_) | Action::Close(_) => {}
         }
     }
+}
 
-    /// Ends the record at this instruction.
-    fn stop(&mut self, vcpu: u32, remaining: u32) {
-        let counted: Vec<Counts> = self.counted(vcpu, remaining);
-        if self.open {
-            self.write_kernel_counts(true);
-            self.close_region(&counted);
-        }
-        self.end(Ending::Annotation, &counted);
+fn record_values(
+    session: &mut Session,
+    vcpu: u32,
+    (annotation, at): (u32, usize),
+    programs: &[Program],
+    remaining: u32,
+) {
+    let Some(registers) = session.registers else { return };
+    let Session { annotations, qemu, regions, writer, .. } = session;
+    let mut guest = Now { qemu, registers, memory_bytes: annotations.memory_bytes };
+    let mut values = [Value::Absent; VALUES_MAX];
+    for (value, program) in values.iter_mut().zip(programs) {
+        *value = program.run(&mut guest);
     }
+    let head = || {
+        let number = cpu::with(vcpu, |cpu| cpu.counts_before(remaining))[TIME];
+        let (region, action, kind) = (regions.number(), at as u32, ValuesKind::Hit);
+        Values { cpu: vcpu, region, annotation, action, kind, number }
+    };
+    annotations.record((annotation, at), values, head, writer);
+}
+
+/// Opens or closes a span of an annotation, and counts it if `change` cannot.
+fn change_span(
+    session: &mut Session,
+    (vcpu, remaining): (u32, u32),
+    annotation: u32,
+    change: impl FnOnce(&mut Tracker, Moment<'_>) -> bool,
+) {
+    let changed = session.moment(vcpu, remaining).is_some_and(|(tracker, at)| change(tracker, at));
+    if !changed {
+        session.annotations.refuse(annotation);
+    }
+    session.tracked(vcpu);
+}
+
+/// Opens a span that the function's return closes. Returns whether it does.
+fn open_call_span(tracker: &mut Tracker, span: u32, mut at: Moment<'_>) -> bool {
+    let stack_pointer = at.rsp();
+    let return_to = at.word(stack_pointer).filter(|address| is_kernel(*address));
+    let Some(return_to) = return_to else { return false };
+    let stack = &mut tracker.cpus[at.vcpu as usize].stack;
+    let has_room = stack.depth() < DEPTH_FOR_SPANS;
+    if has_room {
+        stack.enter_call(KernelContext::Function(span), return_to, stack_pointer, at.now);
+    }
+    has_room
+}
+
+/// Opens a span that another annotation closes. Returns whether it does.
+fn open_span(tracker: &mut Tracker, span: u32, at: &Moment<'_>) -> bool {
+    let stack = &mut tracker.cpus[at.vcpu as usize].stack;
+    let context = KernelContext::Function(span);
+    let opens = stack.depth() < DEPTH_FOR_SPANS && !stack.is_inside(context);
+    if opens {
+        stack.enter_section(context, at.now);
+    }
+    opens
 }
 
 /// The state of the guest at the annotation.

@@ -124,8 +124,42 @@ impl AnnotationCounters {
         }
     }
 
+    /// Those at an interrupt or exception; `vector` where it is known.
+    pub(crate) fn at_event(&self, exception: bool, vector: Option<u8>) -> Vec<u32> {
+        self.at_place(|place| match place {
+            Place::Interrupt(wanted) => !exception && (wanted.is_none() || wanted == vector),
+            Place::Exception(wanted) => exception && (wanted.is_none() || wanted == vector),
+            Place::Address(_) | Place::Marker(_) => false,
+        })
+    }
+
+    /// Those at a marker.
+    pub(crate) fn at_marker(&self, marker: u32) -> Vec<u32> {
+        self.at_place(|place| place == Place::Marker(marker))
+    }
+
+    fn at_place(&self, is_there: impl Fn(Place) -> bool) -> Vec<u32> {
+        let all = self.list.iter().zip(0..);
+        all.filter(|(annotation, _)| is_there(annotation.place)).map(|of| of.1).collect()
+    }
+
+    /// An action records values; `head` says when and where, if the hit is recorded individually.
+    pub(super) fn record(
+        &mut self,
+        (annotation, action): (u32, usize),
+        values: Together,
+        head: impl FnOnce() -> Values,
+        writer: &mut Writer,
+    ) {
+        self.add(annotation, action, values);
+        if self.takes_log() {
+            let size = size(&self.list[annotation as usize].actions[action]);
+            write_values(writer, head(), &values[..size]);
+        }
+    }
+
     /// Values of a annotation's action were recorded.
-    pub(crate) fn add(&mut self, number: u32, action: usize, values: Together) {
+    fn add(&mut self, number: u32, action: usize, values: Together) {
         let state = self.state.get_mut(number as usize);
         let Some(recorded) = state.and_then(|state| state.recorded.get_mut(action)) else { return };
         let has_room = recorded.counts.len() < DIFFERENT_MAX;
@@ -137,7 +171,7 @@ impl AnnotationCounters {
     }
 
     /// Returns whether one more hit is to be recorded individually.
-    pub(crate) fn takes_log(&mut self) -> bool {
+    fn takes_log(&mut self) -> bool {
         let takes = self.log && self.logged < LOGGED_MAX;
         self.logged += u64::from(takes);
         takes
@@ -185,12 +219,12 @@ impl AnnotationCounters {
 }
 
 /// How many values a action records.
-pub(super) fn size(action: &Action) -> usize {
+fn size(action: &Action) -> usize {
     if let Action::Record(programs) = action { programs.len().min(VALUES_MAX) } else { 0 }
 }
 
 /// Writes the record of values, and the values.
-pub(super) fn write_values(writer: &mut Writer, head: Values, values: &[Value]) {
+fn write_values(writer: &mut Writer, head: Values, values: &[Value]) {
     writer.write(&Record::Values(head));
     for value in values {
         writer.write(&Record::Value(*value));

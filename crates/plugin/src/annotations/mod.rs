@@ -14,5 +14,5 @@ pub use list::{
 };
 pub use program::{Guest, Program, REGISTERS, STEPS_MAX, Step};
 
-pub(crate) use actions::{AnnotationPoint, watch};
+pub(crate) use actions::{hit_event, hit_marker, watch};
 pub(crate) use counters::AnnotationCounters;

@@ -1,11 +1,12 @@
 //! The state of a vCPU that every executed block touches.
 
 pub(crate) mod ooo;
+pub(crate) mod plain;
 pub(crate) mod shadow_caches;
 pub(crate) mod timed;
 
 use std::cell::UnsafeCell;
-use std::ffi::{c_uint, c_void};
+use std::ffi::c_void;
 use std::ptr;
 
 use attribution::KernelContext;
@@ -13,11 +14,10 @@ use machine::decode::FlushedLine;
 use machine::memory::TlbFlush;
 use machine::{BlockingMachine, BlockingModel};
 
+use crate::accesses::OwnAccess;
+use crate::accesses::Write;
 use crate::block::Block;
-use crate::callbacks;
 use crate::counters;
-use crate::dma::Write;
-use crate::entry::OwnAccess;
 use crate::pipeline::Pipeline;
 use crate::qemu_internals::CurrentCpu;
 use crate::sampling::UnitPart;
@@ -169,48 +169,6 @@ impl Running {
             self.handle = handle;
         }
     }
-}
-
-/// A block starts, on a machine with one vCPU.
-pub(crate) extern "C" fn on_block(_: c_uint, block: *mut c_void) {
-    begin(0, block.cast_const().cast());
-}
-
-/// A block starts, on a machine with several vCPUs.
-pub(crate) extern "C" fn on_block_of_slice(_: c_uint, block: *mut c_void) {
-    begin(running(), block.cast_const().cast());
-}
-
-#[inline(always)]
-fn begin(vcpu: u32, block: *const Block) {
-    // SAFETY: the arena keeps the block while there is code that passes it.
-    let known = unsafe { &*block };
-    if with(vcpu, |cpu| cpu.is_due(known, cpu.instructions)) {
-        callbacks::before_block(vcpu, known);
-    }
-    with(vcpu, |cpu| {
-        cpu.instructions += u64::from(known.length);
-        cpu.block = block;
-    });
-}
-
-/// After an access to memory by the only instruction of a block that is not a repeated string
-/// instruction.
-///
-/// QEMU can count time only at the end of a block. When an instruction in the middle turns out to
-/// access a device, it leaves the block there, executes that instruction in a block of its own, and
-/// goes on with the rest. Blocks of that sort have their memory callbacks, but not the others: so
-/// this callback without the one of its block says that the block before was left.
-pub(crate) extern "C" fn on_single_access(_: c_uint, _: u32, _: u64, block: *mut c_void) {
-    let block = block.cast_const().cast::<Block>();
-    with(running(), |cpu| {
-        if cpu.block != block {
-            // SAFETY: the arena keeps the block while there is code that passes it.
-            let address = unsafe { (*block).address };
-            cpu.left_after(address);
-            cpu.block = block;
-        }
-    });
 }
 
 impl Cpu {

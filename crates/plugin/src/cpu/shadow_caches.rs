@@ -14,7 +14,7 @@ pub(crate) extern "C" fn on_block<const ALONE: bool>(_: c_uint, block: *mut c_vo
     let vcpu = known_running::<ALONE>().unwrap_or_else(running);
     // SAFETY: the arena keeps the block while there is code that passes it.
     let block = unsafe { &*block.cast_const().cast::<ShadowBlock>() };
-    super::begin(vcpu, &raw const block.known);
+    super::plain::begin(vcpu, &raw const block.known);
     with(vcpu, |cpu| {
         let group = match (block.known.in_kernel, cpu.idles) {
             (false, _) => Group::User,

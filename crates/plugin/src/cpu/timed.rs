@@ -6,9 +6,9 @@ use std::ffi::{c_uint, c_void};
 use machine::BlockingMachine;
 
 use super::{known_running, running, with};
+use crate::accesses::OwnAccess;
 use crate::block::Block;
 use crate::callbacks;
-use crate::entry::OwnAccess;
 use crate::ffi::MemoryCallback;
 use crate::physical;
 

@@ -2,15 +2,18 @@
 
 use std::fs::{self, File};
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::core::{Counts as CountsOfVcpu, Pmu, PrivilegeRings};
 use super::events::Event;
 use super::state;
 use crate::counters;
 use crate::cpu;
-use crate::qemu_internals::NonMaskable;
-use crate::session::Session;
+use crate::level::Level;
+use crate::options::Options;
+use crate::qemu_internals::{MiddleOfBlock, NonMaskable};
+use crate::tracker::TrackedCpu;
+use crate::writer::Writer;
 use simrecord::counters::{BRANCH_MISSES, BRANCHES, CYCLES, Counts, INSTRUCTIONS};
 use simrecord::record::{Detail, Notice, Record};
 
@@ -46,14 +49,16 @@ pub(crate) struct VcpuPmu {
 
 /// The PMUs of a machine.
 pub(crate) struct Pmus {
-    pub(crate) vcpus: Vec<VcpuPmu>,
+    vcpus: Vec<VcpuPmu>,
     /// Events named as not counted.
     reported: Vec<u64>,
+    /// Where to keep what they hold.
+    save_to: Option<PathBuf>,
 }
 
 /// The counts of a vCPU at a moment.
 #[derive(Default)]
-struct Now {
+pub(crate) struct Now {
     level: Option<Detail>,
     all: Counts,
     user: Counts,
@@ -62,6 +67,27 @@ struct Now {
 }
 
 impl Now {
+    /// At an instruction of a vCPU with `remaining` more to execute in its block, itself among them.
+    pub(crate) fn at(vcpu: u32, remaining: u32, level: &Level, tracked: &TrackedCpu) -> Now {
+        let (all, user) = cpu::with(vcpu, |cpu| {
+            let all = cpu.counts_before(level.counted_of(remaining));
+            (all, cpu.user_counts(&all))
+        });
+        let (interrupts, exceptions) = (tracked.interrupts, tracked.exceptions);
+        Now { level: Some(level.now()), all, user, interrupts, exceptions }
+    }
+
+    /// That of all vCPUs, with `remaining` instructions of the block of `vcpu` still to execute.
+    pub(crate) fn of_all(
+        (vcpu, remaining): (u32, u32),
+        level: &Level,
+        tracked: &[TrackedCpu],
+    ) -> Vec<Now> {
+        let at =
+            |(one, tracked)| Now::at(one, if one == vcpu { remaining } else { 0 }, level, tracked);
+        (0..).zip(tracked).map(at).collect()
+    }
+
     /// The counts of these privilege rings.
     fn of(&self, rings: PrivilegeRings) -> Counts {
         std::array::from_fn(|position| match (rings.user, rings.kernel) {
@@ -121,78 +147,90 @@ fn of_model(event: Event, counts: &machine::Counts) -> Option<u64> {
 
 impl Pmus {
     /// PMUs with all counters off.
-    pub(crate) fn new(vcpus: usize) -> Pmus {
-        Pmus { vcpus: (0..vcpus).map(|_| VcpuPmu::default()).collect(), reported: Vec::new() }
+    fn new(vcpus: usize, save_to: Option<PathBuf>) -> Pmus {
+        let vcpus = (0..vcpus).map(|_| VcpuPmu::default()).collect();
+        Pmus { vcpus, reported: Vec::new(), save_to }
     }
 
-    /// PMUs as they were when a checkpoint was made.
-    pub(crate) fn load(path: &Path, vcpus: usize) -> Result<Pmus, String> {
+    /// The PMUs that the options ask for, as they were when a checkpoint was made if they name its file.
+    ///
+    /// # Errors
+    /// When this QEMU does not let a PMU be emulated, or the file is not the state of so many PMUs.
+    pub(crate) fn of(options: &Options, vcpus: usize) -> Result<Option<Pmus>, String> {
+        if options.pmu && !MiddleOfBlock::is_exported() {
+            return Err("this QEMU has no cpu_restore_state, which pmu=on needs".to_owned());
+        }
+        if !options.pmu && options.pmu_state.is_none() {
+            return Ok(None);
+        }
+        let mut pmus = Pmus::new(vcpus, options.pmu_save.clone());
+        if let Some(path) = &options.pmu_state {
+            pmus.load(path)?;
+            pmus.check_soon();
+        }
+        Ok(Some(pmus))
+    }
+
+    /// Restores what they held when a checkpoint was made.
+    fn load(&mut self, path: &Path) -> Result<(), String> {
         let in_file = |error: String| format!("{}: {error}", path.display());
         let mut text = String::new();
         let file = File::open(path).map_err(|error| in_file(error.to_string()))?;
         let read = file.take(STATE_BYTES_MAX).read_to_string(&mut text);
         read.map_err(|error| in_file(error.to_string()))?;
-        let mut pmus = Pmus::new(vcpus);
         let nothing = Now::default();
-        let contents = state::read(&text, vcpus).map_err(in_file)?;
-        for (vcpu, content) in pmus.vcpus.iter_mut().zip(contents) {
+        let contents = state::read(&text, self.vcpus.len()).map_err(in_file)?;
+        for (vcpu, content) in self.vcpus.iter_mut().zip(contents) {
             for (index, (select, value)) in content.into_iter().enumerate() {
                 vcpu.pmu.write_select(index, select, &nothing);
                 vcpu.pmu.write_value(index, value, &nothing);
             }
         }
-        Ok(pmus)
+        Ok(())
     }
-}
 
-impl Session {
-    /// Reads a register of a vCPU's PMU, at an instruction with `remaining` more to execute in its
-    /// block, itself among them.
-    pub(crate) fn read_pmu(
-        &mut self,
-        vcpu: u32,
-        register: PmuRegister,
-        remaining: u32,
-    ) -> Option<u64> {
-        let now = self.now(vcpu, remaining);
-        let pmu = &mut self.pmus.as_mut()?.vcpus.get_mut(vcpu as usize)?.pmu;
+    /// The PMU of a vCPU.
+    pub(crate) fn of_vcpu(&mut self, vcpu: u32) -> Option<&mut VcpuPmu> {
+        self.vcpus.get_mut(vcpu as usize)
+    }
+
+    /// Reads a register of a vCPU's PMU.
+    pub(crate) fn read(&mut self, vcpu: u32, register: PmuRegister, now: &Now) -> Option<u64> {
+        let pmu = &mut self.of_vcpu(vcpu)?.pmu;
         Some(match register {
             PmuRegister::Select(index) => pmu.select(index),
-            PmuRegister::Value(index) => pmu.value(index, &now),
+            PmuRegister::Value(index) => pmu.value(index, now),
         })
     }
 
     /// Writes a register of a vCPU's PMU.
-    pub(crate) fn write_pmu(
+    pub(crate) fn write(
         &mut self,
         vcpu: u32,
-        register: PmuRegister,
-        value: u64,
-        remaining: u32,
+        (register, value): (PmuRegister, u64),
+        now: &Now,
+        writer: &mut Writer,
     ) {
-        let now = self.now(vcpu, remaining);
-        let Some(pmus) = self.pmus.as_mut() else { return };
-        let Some(pmu) = pmus.vcpus.get_mut(vcpu as usize).map(|vcpu| &mut vcpu.pmu) else { return };
+        let Some(VcpuPmu { pmu, .. }) = self.of_vcpu(vcpu) else { return };
         let uncounted = match register {
             PmuRegister::Select(index) => {
-                pmu.write_select(index, value, &now);
-                pmu.uncounted(index, &now)
+                pmu.write_select(index, value, now);
+                pmu.uncounted(index, now)
             }
             PmuRegister::Value(index) => {
-                pmu.write_value(index, value, &now);
+                pmu.write_value(index, value, now);
                 None
             }
         };
-        self.interrupt_if_due(vcpu, &now);
+        self.check(vcpu, now);
         if let Some(event) = uncounted {
-            self.name_uncounted(vcpu, event);
+            self.name_uncounted(vcpu, event, writer);
         }
     }
 
     /// Interrupts a vCPU whose counters have run over, and says when to look again.
-    fn interrupt_if_due(&mut self, vcpu: u32, now: &Now) {
-        let Some(pmus) = self.pmus.as_mut() else { return };
-        let Some(pmu) = pmus.vcpus.get_mut(vcpu as usize).map(|vcpu| &mut vcpu.pmu) else { return };
+    pub(crate) fn check(&mut self, vcpu: u32, now: &Now) {
+        let Some(VcpuPmu { pmu, .. }) = self.of_vcpu(vcpu) else { return };
         if pmu.take_overflows(now)
             && let Some(interrupt) = NonMaskable::of(vcpu)
         {
@@ -203,66 +241,39 @@ impl Session {
         cpu::with(vcpu, |cpu| cpu.set_pmu_deadline(next));
     }
 
-    /// A counter of a vCPU may have run over; between two blocks.
-    pub(crate) fn check_pmu(&mut self, vcpu: u32) {
-        let now = self.now(vcpu, 0);
-        self.interrupt_if_due(vcpu, &now);
+    /// Counters stop here, or count again from the next block on, before which all are checked.
+    pub(crate) fn check_soon(&self) {
+        let vcpus = 0..self.vcpus.len() as u32;
+        vcpus.for_each(|vcpu| cpu::with(vcpu, |cpu| cpu.set_pmu_deadline(0)));
     }
 
-    /// Counters stop here, or count again from the next block on.
-    pub(crate) fn check_pmus(&mut self) {
-        if self.pmus.is_some() {
-            (0..self.cpus).for_each(|vcpu| cpu::with(vcpu, |cpu| cpu.set_pmu_deadline(0)));
-        }
-    }
-
-    /// Has all counters hold what was counted so far, with `remaining` instructions of the block of
-    /// `vcpu` still to execute.
-    pub(crate) fn synchronise_pmus(&mut self, vcpu: u32, remaining: u32) {
-        let now_of = |one| self.now(one, if one == vcpu { remaining } else { 0 });
-        let now: Vec<Now> = (0..self.cpus).map(now_of).collect();
-        let pmus = self.pmus.iter_mut().flat_map(|pmus| &mut pmus.vcpus);
-        pmus.zip(&now).for_each(|(vcpu, now)| vcpu.pmu.synchronise(now));
+    /// Has all counters hold what was counted so far.
+    pub(crate) fn synchronise(&mut self, now: &[Now]) {
+        self.vcpus.iter_mut().zip(now).for_each(|(vcpu, now)| vcpu.pmu.synchronise(now));
     }
 
     /// Says once that the guest counts something that can't be counted.
-    fn name_uncounted(&mut self, vcpu: u32, event: u64) {
-        let Some(pmus) = self.pmus.as_mut() else { return };
-        if pmus.reported.contains(&event) || pmus.reported.len() == REPORTED_MAX {
+    fn name_uncounted(&mut self, vcpu: u32, event: u64, writer: &mut Writer) {
+        if self.reported.contains(&event) || self.reported.len() == REPORTED_MAX {
             return;
         }
-        pmus.reported.push(event);
+        self.reported.push(event);
         eprintln!("irqlab plugin: event {event:#x}: {}", Notice::EventNotCounted);
-        self.writer.write(&Record::Notice(Notice::EventNotCounted, vcpu, event));
+        writer.write(&Record::Notice(Notice::EventNotCounted, vcpu, event));
     }
 
-    /// The PMUs as text, once the vCPUs have stopped.
-    fn pmu_state(&mut self) -> Option<String> {
-        let now: Vec<Now> = (0..self.cpus).map(|vcpu| self.now(vcpu, 0)).collect();
-        let vcpus = self.pmus.as_mut()?.vcpus.iter_mut();
-        let contents: Vec<_> = vcpus.zip(&now).map(|(vcpu, now)| vcpu.pmu.content(now)).collect();
-        Some(state::write(&contents))
+    /// Whether a file of their state is wanted.
+    pub(crate) fn is_saved(&self) -> bool {
+        self.save_to.is_some()
     }
 
-    /// Writes the file of the PMUs' state, if one is wanted.
-    pub(crate) fn save_pmus(&mut self) {
-        if let Some(path) = self.options.pmu_save.clone()
-            && let Some(text) = self.pmu_state()
-            && let Err(error) = fs::write(&path, text)
-        {
+    /// Writes the file of their state, if one is wanted, once the vCPUs have stopped.
+    pub(crate) fn save(&mut self, now: &[Now]) {
+        let Some(path) = &self.save_to else { return };
+        let vcpus = self.vcpus.iter_mut().zip(now);
+        let contents: Vec<_> = vcpus.map(|(vcpu, now)| vcpu.pmu.content(now)).collect();
+        if let Err(error) = fs::write(path, state::write(&contents)) {
             eprintln!("irqlab plugin: {}: {error}", path.display());
         }
-    }
-
-    fn now(&self, vcpu: u32, remaining: u32) -> Now {
-        // While only markers are recorded, blocks are not counted.
-        let remaining = if self.counts() { remaining } else { 0 };
-        let (all, user) = cpu::with(vcpu, |cpu| {
-            let all = cpu.counts_before(remaining);
-            (all, cpu.user_counts(&all))
-        });
-        let tracked = &self.tracker.cpus[vcpu as usize];
-        let (interrupts, exceptions) = (tracked.interrupts, tracked.exceptions);
-        Now { level: Some(self.level), all, user, interrupts, exceptions }
     }
 }

@@ -82,7 +82,7 @@ pub(crate) fn annotate(
         (Use::Identify, None) => (on_identify_at_end, WRITES_PC),
     };
     let after = next.filter(|_| matches!(access.what, Use::Read | Use::Identify));
-    let access = session.arena.keep_access(access).cast_mut().cast();
+    let access = session.arena.keep_instruction(access).cast_mut().cast();
     session.qemu.on_instruction_with(instruction, before, flags, access);
     if let Some(next) = after {
         session.qemu.on_instruction_with(next, on_answer, WRITES_REGISTERS, access);
@@ -135,8 +135,14 @@ fn with_access<R>(
 }
 
 fn set_answer(session: &mut Session, vcpu: u32, answer: Option<Answer>) -> Option<()> {
-    session.pmus.as_mut()?.vcpus.get_mut(vcpu as usize)?.answer = answer;
+    session.pmus.as_mut()?.of_vcpu(vcpu)?.answer = answer;
     Some(())
+}
+
+/// Reads a register of a vCPU's PMU, at an instruction with `remaining` more to execute in its block.
+fn read(session: &mut Session, vcpu: u32, register: PmuRegister, remaining: u32) -> Option<u64> {
+    let now = session.pmu_now(vcpu, remaining);
+    session.pmus.as_mut()?.read(vcpu, register, &now)
 }
 
 /// `wrmsr` is about to execute.
@@ -145,7 +151,9 @@ extern "C" fn on_write(_: c_uint, access: *mut c_void) {
         let register = register_meant(session, access, registers)?;
         let low = session.qemu.register_value(registers.rax) & 0xffff_ffff;
         let high = session.qemu.register_value(registers.rdx) << 32;
-        session.write_pmu(vcpu, register, high | low, access.remaining);
+        let now = session.pmu_now(vcpu, access.remaining);
+        let Session { pmus, writer, .. } = session;
+        pmus.as_mut()?.write(vcpu, (register, high | low), &now, writer);
         Some(())
     });
 }
@@ -154,7 +162,7 @@ extern "C" fn on_write(_: c_uint, access: *mut c_void) {
 extern "C" fn on_read(_: c_uint, access: *mut c_void) {
     with_access(access, |session, vcpu, access, registers| {
         let value = register_meant(session, access, registers)
-            .and_then(|register| session.read_pmu(vcpu, register, access.remaining));
+            .and_then(|register| read(session, vcpu, register, access.remaining));
         set_answer(session, vcpu, value.map(Answer::Register))
     });
 }
@@ -170,7 +178,7 @@ extern "C" fn on_identify(_: c_uint, access: *mut c_void) {
 /// The instruction after `rdmsr` or `cpuid` is about to execute.
 extern "C" fn on_answer(_: c_uint, access: *mut c_void) {
     with_access(access, |session, vcpu, _, registers| {
-        let asked = session.pmus.as_mut()?.vcpus.get_mut(vcpu as usize)?;
+        let asked = session.pmus.as_mut()?.of_vcpu(vcpu)?;
         match asked.answer.take()? {
             Answer::Register(value) => session.qemu.put_value(registers, value),
             Answer::SixCounters => {
@@ -192,13 +200,13 @@ extern "C" fn on_read_and_leave(_: c_uint, _: *mut c_void) {
 extern "C" fn read_and_leave(_: c_uint, access: *mut c_void, return_address: usize) {
     let leave = with_access(access, |session, vcpu, access, registers| {
         let register = register_meant(session, access, registers)?;
-        let value = session.read_pmu(vcpu, register, access.remaining)?;
+        let value = read(session, vcpu, register, access.remaining)?;
         if !MiddleOfBlock::of(vcpu)?.restore(return_address) {
             return None;
         }
         session.qemu.put_value(registers, value)?;
         cpu::with(vcpu, |cpu| cpu.leave_block(access.remaining - 1));
-        session.clock.unclocked += u64::from(session.counts());
+        session.clock.unclocked += u64::from(session.level.counts());
         Some((session.qemu.set_pc(), access.address + u64::from(access.bytes)))
     });
     if let Some((set_pc, address)) = leave {
@@ -219,7 +227,7 @@ extern "C" fn on_identify_at_end(_: c_uint, _: *mut c_void) {
 extern "C" fn identify_at_end(_: c_uint, access: *mut c_void, return_address: usize) {
     let leave = with_access(access, |session, vcpu, access, registers| {
         let features = session.qemu.register_value(registers.rax) & 0xffff_ffff == FEATURES_LEAF;
-        let asked = session.pmus.as_mut()?.vcpus.get_mut(vcpu as usize)?;
+        let asked = session.pmus.as_mut()?.of_vcpu(vcpu)?;
         if !features || asked.again_at.replace(access.address) == Some(access.address) {
             return None;
         }

@@ -12,9 +12,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-pub use plugin::options::{VCPU_SLICE_DEFAULT, VCPU_SLICE_MAX};
+pub use plugin::options::{ALSO_MAX, VCPU_SLICE_DEFAULT, VCPU_SLICE_MAX};
 pub use plugin::sampling::{PERIOD_MAX, Sampling};
-pub use plugin::shadow_caches::ALSO_MAX;
 use record_file::{check_place, keep, unnamed};
 use simrecord::progress::{self, GuestProgress};
 pub use simrecord::record::{Detail, Roi};

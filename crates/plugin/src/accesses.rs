@@ -1,0 +1,22 @@
+//! Accesses to memory that no instruction of translated code makes, and of which no callback says
+//! anything: the plugin finds them out ([`crate::dma`], [`crate::entry`]), and passes them to the caches.
+
+/// A write that the caches have not seen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Write {
+    pub(crate) physical: u64,
+    pub(crate) bytes: u64,
+    /// By a device; otherwise by a store of a vCPU to a page with code.
+    pub(crate) by_device: bool,
+}
+
+/// An access of the processor itself, inside a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OwnAccess {
+    pub(crate) virtual_address: u64,
+    pub(crate) physical: u64,
+    pub(crate) bytes: u8,
+    pub(crate) write: bool,
+    /// Whether its address comes from what the access before read.
+    pub(crate) depends: bool,
+}

@@ -1,0 +1,39 @@
+//! Compares the plugin's counts with QEMU's own, where the options ask for it.
+
+use simrecord::counters::INSTRUCTIONS;
+use simrecord::record::{Check, Record};
+
+use crate::level::Level;
+use crate::qemu_internals::Icount;
+use crate::writer::Writer;
+
+/// The comparison of counts.
+pub(crate) struct CountCheck {
+    /// QEMU's count of instructions, if a comparison is wanted and this QEMU shows it.
+    icount: Option<Icount>,
+    is_due: bool,
+}
+
+impl CountCheck {
+    /// Compares after each marker, if `wanted`.
+    pub(crate) fn new(wanted: bool) -> CountCheck {
+        CountCheck { icount: Icount::find().filter(|_| wanted), is_due: false }
+    }
+
+    /// A marker was executed: counts are compared at the next discontinuity.
+    pub(crate) fn request(&mut self) {
+        self.is_due = true;
+    }
+
+    /// If a comparison is due, makes it; between two blocks. `unclocked` instructions are not among QEMU's.
+    pub(crate) fn compare(&mut self, level: &Level, unclocked: u64, writer: &mut Writer) {
+        if std::mem::take(&mut self.is_due)
+            && let Some(icount) = self.icount
+        {
+            let counted = level.counted(0, 0);
+            let counted = counted.iter().map(|counts| counts[INSTRUCTIONS]).sum::<u64>();
+            let counted = counted - unclocked;
+            writer.write(&Record::Check(Check { counted, icount: icount.get() }));
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Files that the options name.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use crate::symbols::FILE_BYTES_MAX;
+
+/// What a file says, if there is one.
+///
+/// # Errors
+/// As [`parse`].
+pub(crate) fn parse_given<T: Default>(
+    path: Option<&Path>,
+    parse_text: fn(&str) -> Result<T, String>,
+) -> Result<T, String> {
+    path.map_or_else(|| Ok(T::default()), |path| parse(path, parse_text))
+}
+
+/// What a file says.
+///
+/// # Errors
+/// When it cannot be read, is longer than [`FILE_BYTES_MAX`], or says nothing that `parse` understands;
+/// with its name.
+pub(crate) fn parse<T>(
+    path: &Path,
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Result<T, String> {
+    let in_file = |error: String| format!("{}: {error}", path.display());
+    let mut text = String::new();
+    let file = File::open(path).map_err(|error| in_file(error.to_string()))?;
+    let read = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
+    read.map_err(|error| in_file(error.to_string()))?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(in_file(format!("longer than {FILE_BYTES_MAX} bytes")));
+    }
+    parse(&text).map_err(in_file)
+}
