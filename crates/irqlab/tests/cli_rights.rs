@@ -150,8 +150,9 @@ fn an_unknown_event_is_absent_and_the_rest_is_counted() {
     let _alone = alone();
     let place = Place::new();
     let events = "cpu-clock,context-switches,no-such-event,nor-this/one/";
-    let words = ["handlers", "-q", "-d", "1s", "--events", events, "--json"];
-    let run = place.run(&words).assert_code(0).json();
+    // Timers, so that also an idle machine has spans enough for an interval.
+    let words = ["--stimulus", "timer", "--rate", "high", "-c", "0", "--events", events, "--json"];
+    let run = place.run(&short(&words)).assert_code(0).json();
     let absent = absence(&run, "PMU events no-such-event nor-this/one/");
     assert_eq!(absent, Some("this machine has no events of these names"));
     let counted = rows(&run, "events");

@@ -165,7 +165,7 @@ extern "C" fn on_point(_: c_uint, point: *mut c_void) {
     cpu::with(vcpu, |cpu| cpu.retire_pending(point.remaining));
     match point.action {
         Action::ReadClock => return session.read_clock(vcpu),
-        Action::Pause => return session.clock.wait_for_others(vcpu),
+        Action::Pause => return session.clock.pause(vcpu),
         _ => {}
     }
     if session.ended {

@@ -152,18 +152,20 @@ impl Clock {
         self.publish_time(vcpu);
     }
 
-    /// A vCPU that waits in a loop executes `pause`, at which QEMU turns to the next vCPU: in its turns it
-    /// executes a few instructions, and the others a block each, however far ahead they are. On a core of
-    /// several threads, where all instructions take about as long, its lag would grow without bound.
-    /// A `pause` there lasts until the vCPU is as far as the one of the others that is least ahead.
-    pub(crate) fn wait_for_others(&mut self, vcpu: u32) {
-        let now = |cpu: u32| self.rounds.now_ns(cpu as usize, self.since_slice_ns(cpu));
-        let others = (0..self.parts.cpus).filter(|cpu| *cpu != vcpu);
-        let running = others.filter(|cpu| self.rounds.runs(*cpu as usize));
-        let Some(least) = running.map(now).min() else { return };
-        let lag_ns = u128::from(least.saturating_sub(now(vcpu)));
-        let cycles = lag_ns * u128::from(self.parts.hz) / NS_PER_S;
-        cpu::with(vcpu, |cpu| cpu.hold(cycles as u64));
+    /// Whether a vCPU waits at a `pause`: with others, and where guest time follows the model.
+    pub(crate) fn pauses_wait(&self) -> bool {
+        self.parts.cpus > 1 && self.parts.bias.is_some()
+    }
+
+    /// A vCPU executes `pause` where guest time follows the model: see [`Rounds::pause`].
+    pub(crate) fn pause(&mut self, vcpu: u32) {
+        let (hz, counted_ns) = (self.parts.hz, &self.counted_ns);
+        let lag_ns = self.rounds.pause(vcpu as usize, |cpu| since_ns(hz, counted_ns, cpu as u32));
+        let cycles = u128::from(lag_ns) * u128::from(hz) / NS_PER_S;
+        if cycles > 0 {
+            cpu::with(vcpu, |cpu| cpu.wait(cycles as u64));
+            self.publish_time(vcpu);
+        }
     }
 
     /// Adds the time for which a vCPU was halted, until `now_ns`, and returns from when on it would

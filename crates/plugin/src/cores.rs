@@ -153,12 +153,12 @@ impl Core {
         }
     }
 
-    /// A thread waits so many cycles before its next instruction.
-    pub(crate) fn hold(&mut self, cycles: u64) {
-        if let Core::Thread(of) = self {
-            let thread = of.thread;
-            of.core().hold(thread, cycles);
-        }
+    /// A thread waits so many cycles before its next instruction; returns whether it is one.
+    pub(crate) fn wait_as_thread(&mut self, cycles: u64) -> bool {
+        let Core::Thread(of) = self else { return false };
+        let thread = of.thread;
+        of.core().wait(thread, cycles);
+        true
     }
 
     /// Cycles of the executed instructions; a lower bound for a thread.
@@ -207,11 +207,6 @@ pub(crate) struct Processors {
 }
 
 impl Processors {
-    /// Whether several vCPUs are threads of one core.
-    pub(crate) fn shares_cores(&self) -> bool {
-        !self.shared.is_empty()
-    }
-
     /// Processors of a model for so many vCPUs.
     pub(crate) fn new(model: SystemModel, cpus: u32) -> Result<Processors, String> {
         let core = model

@@ -487,9 +487,9 @@ impl Pipeline {
         self.core.set_halted(halted);
     }
 
-    /// It waits so many cycles before its next instruction, where it is a thread of a core.
-    pub(crate) fn hold(&mut self, cycles: u64) {
-        self.core.hold(cycles);
+    /// It waits so many cycles before its next instruction, if it is a thread of a core; returns whether.
+    pub(crate) fn wait_as_thread(&mut self, cycles: u64) -> bool {
+        self.core.wait_as_thread(cycles)
     }
 
     /// Has the threads of its core issue all their instructions, and continue at a common time.

@@ -34,6 +34,8 @@ pub(crate) struct Rounds {
     waited: u32,
     /// The vCPUs that no round waits for until they run.
     gone: Vec<bool>,
+    /// Each vCPU's time after its last `pause`.
+    paused_ns: Vec<Option<u64>>,
 }
 
 /// Number of such rounds after which a vCPU is not waited for: one that was reset does not
@@ -54,6 +56,7 @@ impl Rounds {
             round_ns,
             waited: 0,
             gone: vec![false; cpus],
+            paused_ns: vec![None; cpus],
         }
     }
 
@@ -94,6 +97,28 @@ impl Rounds {
         self.start_ns.wrapping_sub(shows_ns).cast_signed()
     }
 
+    /// `cpu` executes a `pause`, and vCPUs have used what `since` says since their last slices ended. Returns
+    /// for how long it waits: until it is as far as the least advanced of the others that run.
+    ///
+    /// At a `pause` QEMU goes on to the next vCPU. One that waits in a loop has executed a few instructions
+    /// then, and each of the others executes a block at least before it is its turn again, however far it
+    /// has advanced: the lag of the one that waits would grow without bound. It does not wait for others
+    /// that wait as it does, unless all do: they lag, too. A vCPU waits so if it has not executed a whole
+    /// slice since its last `pause`.
+    pub(crate) fn pause(&mut self, cpu: usize, since: impl Fn(usize) -> u64) -> u64 {
+        let now = |cpu: usize| self.now_ns(cpu, since(cpu));
+        let pauses = |other: &usize| {
+            self.paused_ns[*other].is_some_and(|at| now(*other).saturating_sub(at) < self.round_ns)
+        };
+        let others = || (0..self.halted.len()).filter(|other| *other != cpu && self.runs(*other));
+        let least = others().filter(|other| !pauses(other)).map(now).min();
+        let least = least.or_else(|| others().map(now).min());
+        let own = now(cpu);
+        let lag_ns = least.map_or(0, |least| least.saturating_sub(own));
+        self.paused_ns[cpu] = Some(own + lag_ns);
+        lag_ns
+    }
+
     /// How long the next slice of `cpu` is, when its slice has just ended.
     pub(crate) fn next_slice_ns(&self, cpu: usize) -> u64 {
         let rounds = if self.last.is_some() { 2 } else { 1 };
@@ -103,6 +128,7 @@ impl Rounds {
     /// Starts again where all have executed `instructions`, by another way of counting than before.
     pub(crate) fn restart(&mut self, instructions: u64) {
         self.used_ns.fill(0);
+        self.paused_ns.fill(None);
         (self.last, self.instructions, self.shown_ns) = (None, instructions, self.start_ns);
     }
 
@@ -224,7 +250,59 @@ mod tests {
         assert_eq!((rounds.now_ns(0, late(0)), rounds.now_ns(1, 0)), (1_000, 1_000));
     }
 
+    #[test]
+    fn a_pause_lasts_until_one_is_as_far_as_those_that_execute() {
+        let mut rounds = running(3);
+        let since = [900, 20, 400];
+        assert_eq!(rounds.pause(1, |cpu| since[cpu]), 380);
+        // The least advanced waits, too.
+        let since = [900, 400, 450];
+        assert_eq!(rounds.pause(2, |cpu| since[cpu]), 450);
+        // It has executed a slice since.
+        let since = [2_900, 1_500, 950];
+        assert_eq!(rounds.pause(2, |cpu| since[cpu]), 550);
+        rounds.set_halted(0, true);
+        assert_eq!(rounds.pause(1, |cpu| since[cpu]), 0);
+        rounds.set_halted(1, true);
+        assert_eq!(rounds.pause(2, |cpu| since[cpu]), 0);
+    }
+
     proptest! {
+        /// Those that wait in a loop of `pause` are as far as the one that executes, up to a slice and what
+        /// it was too long, whatever a block and a turn of the loop take.
+        #[test]
+        fn those_that_wait_in_a_loop_lag_by_a_slice_at_most(
+            waiting in 1..4_usize,
+            block in 1..400_u64,
+            turns in prop::collection::vec(1..50_u64, 200..400),
+        ) {
+            let cpus = waiting + 1;
+            let mut rounds = running(cpus);
+            let (mut slices, mut since, mut instructions) = (vec![1_000; cpus], vec![0; cpus], 0);
+            for (step, turn) in turns.into_iter().enumerate() {
+                let cpu = step % cpus;
+                instructions += 1;
+                let mut ends = since[cpu] >= slices[cpu];
+                if !ends && cpu == 0 {
+                    while since[0] < slices[0] {
+                        since[0] += block;
+                    }
+                    ends = true;
+                } else if !ends {
+                    since[cpu] += turn;
+                    since[cpu] += rounds.pause(cpu, |cpu| since[cpu]);
+                }
+                if ends {
+                    let ended = std::mem::take(&mut since[cpu]);
+                    rounds.end_slice(cpu, ended, |cpu| since[cpu], instructions);
+                    slices[cpu] = rounds.next_slice_ns(cpu).max(1);
+                }
+                let times = || (0..cpus).map(|cpu| rounds.now_ns(cpu, since[cpu]));
+                let lag = times().max().unwrap() - times().min().unwrap();
+                prop_assert!(lag <= 3 * 1_400, "{step}: {:?}", times().collect::<Vec<_>>());
+            }
+        }
+
         /// QEMU's clock shows the start of the round, whatever it did meanwhile, and never goes
         /// back over a round.
         #[test]

@@ -111,10 +111,9 @@ impl Session {
         self.options.detail.has_model() || !self.shadow_caches.is_null()
     }
 
-    /// Whether a vCPU that executes a `pause` waits for those that run: see [`Clock::wait_for_others`].
+    /// Whether a vCPU that executes a `pause` waits for those that run: see [`Clock::pause`].
     pub(crate) fn pauses_wait(&self) -> bool {
-        let shares_cores = self.processors.as_ref().is_some_and(Processors::shares_cores);
-        shares_cores && self.level == Detail::Ooo && self.clock.follows_model()
+        self.level.has_model() && self.clock.pauses_wait()
     }
 
     /// Memory was written: the caches that all vCPUs have in common see it.

@@ -122,7 +122,7 @@ impl MultithreadedCore {
     }
 
     /// `thread` waits so many cycles before its next instruction.
-    pub fn hold(&mut self, thread: usize, cycles: u64) {
+    pub fn wait(&mut self, thread: usize, cycles: u64) {
         *self.threads[thread].entry_cycles.get_or_insert(0) += cycles;
     }
 

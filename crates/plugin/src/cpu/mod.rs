@@ -23,7 +23,9 @@ use crate::qemu_internals::CurrentCpu;
 use crate::sampling::UnitPart;
 use crate::shadow_caches::ShadowCacheModels;
 use crate::translations::Change;
-use simrecord::counters::{BRANCHES, COUNTERS, CYCLES, Counts, INSTRUCTIONS, TIME};
+use simrecord::counters::{
+    BRANCHES, COUNTERS, CYCLES, Counts, INSTRUCTIONS, PIPELINE_STALL_CYCLES, TIME,
+};
 use simrecord::record::{CPUS_MAX, Detail};
 
 /// No block starts at this address.
@@ -54,7 +56,8 @@ pub(crate) struct Cpu {
     slice_end: u64,
     /// The count of cycles from which on a counter of the guest's PMU may have overflowed.
     pmu_deadline: u64,
-    /// The earlier of the two; 0 if the guest has read the clock, or a device has written memory.
+    /// The earlier of the two, as the model or core counts; 0 if the guest has read the clock, or a device
+    /// has written memory.
     due_at: u64,
     /// What is to be added to the time that the guest has just read from the clock, ns.
     clock_ahead: Option<i64>,
@@ -82,6 +85,8 @@ pub(crate) struct Cpu {
     handle: *mut c_void,
     /// Cycles for which the vCPU was halted.
     halted_cycles: u64,
+    /// Cycles that its model or core does not count: a `pause` lasted until others were as far.
+    waited_cycles: u64,
     /// What user mode has counted up to the last change of the mode.
     user: Counts,
     /// What was counted when the mode changed last.
@@ -229,6 +234,7 @@ impl Cpu {
         left: false,
         handle: ptr::null_mut(),
         halted_cycles: 0,
+        waited_cycles: 0,
         user: [0; COUNTERS],
         changed_at: [0; COUNTERS],
     };
@@ -255,7 +261,8 @@ impl Cpu {
     /// When something is due.
     fn set_due(&mut self) {
         let at_once = self.has_read_clock() || self.device_wrote;
-        self.due_at = if at_once { 0 } else { self.slice_end.min(self.pmu_deadline) };
+        let due_at = self.slice_end.min(self.pmu_deadline);
+        self.due_at = if at_once { 0 } else { due_at.saturating_sub(self.waited_cycles) };
     }
 
     /// QEMU's description of the vCPU, by which it is recognised.
@@ -305,10 +312,12 @@ impl Cpu {
         }
     }
 
-    /// It waits so many cycles before its next instruction, where it is a thread of a core.
-    pub(crate) fn hold(&mut self, cycles: u64) {
-        if let Some(pipeline) = self.pipeline() {
-            pipeline.hold(cycles);
+    /// It waits so many cycles before its next instruction.
+    pub(crate) fn wait(&mut self, cycles: u64) {
+        let is_thread = self.pipeline().is_some_and(|pipeline| pipeline.wait_as_thread(cycles));
+        if !is_thread {
+            self.waited_cycles += cycles;
+            self.set_due();
         }
     }
 
@@ -418,11 +427,12 @@ impl Cpu {
     /// Cycles executed, where slices are measured; not to be compared over a change of the level.
     pub(crate) fn cycles(&mut self) -> u64 {
         let (plain, counting) = (self.instructions, self.counting);
-        match counting {
+        let counted = match counting {
             Counting::Plain => plain,
             Counting::Timed => self.model().map_or(plain, |model| model.cycles()),
             Counting::Ooo => self.pipeline().map_or(plain, |pipeline| pipeline.cycles()),
-        }
+        };
+        counted + self.waited_cycles
     }
 
     /// Instructions executed, if the block that was started last ran to its end.
@@ -442,7 +452,9 @@ impl Cpu {
             pipeline.add_to(&mut counts);
             counts[CYCLES] = pipeline.cycles();
             counts[INSTRUCTIONS] = self.instructions;
+            counts[PIPELINE_STALL_CYCLES] += self.waited_cycles;
         }
+        counts[CYCLES] += self.waited_cycles;
         if self.has_model() {
             counts[BRANCHES] = self.branches;
         }

@@ -9,7 +9,7 @@ mod marker;
 
 use std::arch::asm;
 use std::fs;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 const ITERATIONS: u64 = 2_000;
@@ -29,6 +29,12 @@ fn measure() {
     init::wait_for_boot_work();
     let small = chain(16 << 10);
     let large = chain(128 << 10);
+    if let Ok(spinners) = std::env::var("spinners") {
+        marker::mark(marker::FULL, 0);
+        drop(fs::read("/proc/uptime"));
+        with_spinners(&large, spinners.parse().unwrap());
+        return marker::mark(marker::END, 0);
+    }
     marker::mark(marker::FULL, 0);
     // Contexts are known from the first return from the kernel on.
     drop(fs::read("/proc/uptime"));
@@ -173,6 +179,26 @@ fn beside_a_sleeper() {
         scope.spawn(|| (0..10).for_each(|_| std::thread::sleep(Duration::from_micros(500))));
     });
     marker::mark(marker::SNAPSHOT, 0);
+}
+
+/// A thread misses L1 all the time, and `spinners` wait in a loop of `pause` until it is done.
+fn with_spinners(chain: &[u64], spinners: usize) {
+    let is_done = AtomicBool::new(false);
+    let wait = || {
+        while !is_done.load(Ordering::Acquire) {
+            std::hint::spin_loop();
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..spinners).for_each(|_| drop(scope.spawn(wait)));
+        // All have started.
+        chase(chain, CHASE_ITERATIONS);
+        marker::mark(marker::USER_FIRST + 1, 0);
+        marker::mark(marker::SNAPSHOT, 0);
+        chase(chain, 10 * CHASE_ITERATIONS);
+        marker::mark(marker::SNAPSHOT, 0);
+        is_done.store(true, Ordering::Release);
+    });
 }
 
 /// Two threads add to the same number.

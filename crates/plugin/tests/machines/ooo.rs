@@ -214,6 +214,27 @@ fn one_of_four_threads_that_waits_in_a_loop_keeps_up() {
     }
 }
 
+/// Time passes on a vCPU that waits in a loop of `pause` as on the one that it waits for, whatever the core.
+#[test]
+fn time_passes_on_a_vcpu_that_spins() {
+    let Some(machine) = find() else { return };
+    let machines = [("zen3", "ooo", 2, 1), ("zen3", "ooo", 4, 3), ("r4400-smp8", "ooo", 4, 2)];
+    let timed = [("r4400-1994", "timed", 2, 1), ("r4400-1994", "timed", 4, 3), ("t1", "ooo", 4, 3)];
+    for (name, level, cpus, spinners) in machines.into_iter().chain(timed) {
+        let options = format!("detail={level},model={}", model(name).display());
+        let phase = format!("measure spinners={spinners}");
+        let bytes = record_of(&phase, &machine, cpus, &options, &format!("spin-{name}-{spinners}"));
+        let regions = parsed::parse(&reader::read(bytes.as_slice()).unwrap()).unwrap().regions;
+        let count = cpus as usize;
+        let times: Vec<u64> = (0..count)
+            .map(|cpu| regions[count + cpu].used[TIME] - regions[cpu].used[TIME])
+            .collect();
+        let (least, most) = (times.iter().min().unwrap(), times.iter().max().unwrap());
+        println!("{name}, {level}: {times:?}");
+        assert!(*least > 100_000 && most - least < 10_000, "{name}, {level}: {times:?}");
+    }
+}
+
 /// Shadow caches have the misses of a run with the model, if that run's time is also that of
 /// instructions.
 #[test]
