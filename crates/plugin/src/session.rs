@@ -26,7 +26,7 @@ use crate::regions;
 use crate::service_misses::Executing;
 use crate::shadow_caches::ShadowCacheModels;
 use crate::structures::Guest;
-use crate::tracker::{Moment, Tracker, is_kernel};
+use crate::tracker::{Moment, TrackedCpu, Tracker, is_kernel};
 use crate::writer::{Ending, Writer};
 use simrecord::counters::{Counts, INSTRUCTIONS, TIME};
 use simrecord::marker;
@@ -237,7 +237,7 @@ impl Session {
     /// the state that depends on its context.
     pub(crate) fn tracked(&mut self, vcpu: u32) {
         let region = self.region;
-        let stack = &mut self.tracker.cpus[vcpu as usize].stack;
+        let TrackedCpu { stack, task, .. } = &mut self.tracker.cpus[vcpu as usize];
         for span in stack.take_spans() {
             self.writer.write(&regions::span(vcpu, region, &span));
             if self.options.span_counts && self.span_counts < SPAN_COUNTS_MAX {
@@ -250,7 +250,7 @@ impl Session {
             self.writer.write(&regions::transition(vcpu, region, &transition, tsc));
         }
         if let Some(services) = &mut self.tracker.services {
-            services.collect(stack);
+            services.collect(vcpu as usize, *task, stack);
         }
         let (awaited, context) = (stack.awaits(), stack.context());
         self.set_context(vcpu);

@@ -228,6 +228,23 @@ fn a_contended_lock_is_found_by_name() {
     for row in rows(&run, "locks") {
         assert!(uint(row, "contended_count") <= uint(row, "acquire_count"), "{row}");
     }
+    // The two take it for write(2), and wait for it nowhere else.
+    let by_service = rows(&run, "service_locks");
+    let is_file = |row: &&Json| row["kind"] == "rwsem write" && row["lock"] == file["lock"];
+    let of_write = by_service.iter().filter(is_file).find(|row| row["service"] == "write");
+    let of_write = of_write.unwrap_or_else(|| panic!("{by_service:?}"));
+    assert_eq!(of_write["class"], "syscall");
+    let waits = |row: &Json| (uint(row, "contended_count"), real(row, "waited_total_ns") as u64);
+    assert_eq!(waits(of_write), waits(file), "{file}");
+    assert!(real(of_write, "acquires_per_request") > 0.9, "{of_write}");
+    // Faults take locks, too, under the name that they have at their end.
+    let is_fault = |row: &&Json| row["class"] == "fault" && row["service"] == "demand-zero";
+    assert!(by_service.iter().any(|row| is_fault(&row)), "{by_service:?}");
+    // Both tables have all of them.
+    for column in ["acquire_count", "contended_count"] {
+        let sum = |table: &str| rows(&run, table).iter().map(|row| uint(row, column)).sum::<u64>();
+        assert_eq!(sum("locks"), sum("service_locks"), "{column}");
+    }
 }
 
 /// A line for the guest's shell that writes the program of `false_sharing.s` to `path`; none if it cannot be
