@@ -378,6 +378,16 @@ impl<const N: usize> KernelStack<N> {
         self.top().service()
     }
 
+    /// The service for which the CPU takes a lock: that on top, or the one below where that itself waits for a
+    /// lock. With a page fault, of which it turns out later what it is, how many frames are below it.
+    #[must_use]
+    pub fn client(&self) -> (KernelContext, Option<usize>) {
+        let mut frames = self.frames.iter().enumerate().rev();
+        let client = frames.find(|(_, frame)| !matches!(frame.context, KernelContext::LockWait(_)));
+        let (depth, frame) = client.unwrap_or((0, &self.frames[0]));
+        (frame.service(), frame.is_fault().then_some(depth))
+    }
+
     /// How many frames are open, with the task's.
     #[must_use]
     pub fn depth(&self) -> usize {

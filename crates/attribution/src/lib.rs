@@ -29,7 +29,7 @@ pub use kernel_context::{KernelContext, PID_UNKNOWN, SYSCALL_32};
 pub use kernel_stack::{ContextTransition, Frames, KernelSpan, KernelStack, KernelStackFaults};
 pub use key::ContextKey;
 pub use ledger::{Counts, Ledger, Row};
-pub use locks::{LockKind, LockPlace, LockRow, Locks};
+pub use locks::{LockClient, LockKind, LockPlace, LockRow, Locks};
 pub use profile::{Mode, Profile};
 pub use services::{BlockedSpan, Completed, OffCpu, RequestPart, ServiceRow, Services};
 pub use stack::{ClosedSpan, SpanStack, StackFaults};

@@ -1,13 +1,16 @@
-//! Locks of the kernel by the place that takes them: how often, how often another has it, how long that
-//! is waited for, and how long it is held.
+//! Locks of the kernel by the service for which they are taken and the place that takes them: how often, how
+//! often another has it, how long that is waited for, and how long it is held.
 //!
 //! The places are return addresses. A lock that is free is taken where the function is called, one that
 //! another has when the slow path returns.
 
 use std::collections::BTreeMap;
 
-/// Maximum number of places.
-pub const PLACES_MAX: usize = 16_384;
+use crate::fault::FaultKind;
+use crate::kernel_context::KernelContext;
+
+/// Maximum number of places, each for each service that takes locks there.
+pub const PLACES_MAX: usize = 65_536;
 /// Maximum number of locks that are held, and of tasks that wait, at the same time.
 const HELD_MAX: usize = 65_536;
 
@@ -82,6 +85,30 @@ pub struct LockPlace {
     pub name: u32,
 }
 
+/// For whom a lock is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LockClient {
+    /// A service.
+    Service(KernelContext),
+    /// A page fault that has not ended, of which it is not yet known what it is.
+    Fault {
+        /// The task that is in it.
+        task: u64,
+        /// How many frames are below it in the task's stack.
+        depth: usize,
+    },
+}
+
+impl LockClient {
+    /// The service, as far as it is known.
+    fn service(self) -> KernelContext {
+        match self {
+            LockClient::Service(service) => service,
+            LockClient::Fault { .. } => KernelContext::Fault(FaultKind::Unclassified),
+        }
+    }
+}
+
 /// What a place took, in the unit of the caller's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockRow {
@@ -97,10 +124,26 @@ pub struct LockRow {
     pub held: u64,
 }
 
+impl LockRow {
+    fn add(&mut self, other: &LockRow) {
+        self.acquires += other.acquires;
+        self.contended += other.contended;
+        self.waited += other.waited;
+        self.releases += other.releases;
+        self.held += other.held;
+    }
+}
+
+/// A row: for whom, and where.
+type Key = (LockClient, LockPlace);
+
+/// The first place in the order of places.
+const FIRST: LockPlace = LockPlace { kind: LockKind::Spin, return_to: 0, name: 0 };
+
 /// Who takes a lock, in the slow way.
 #[derive(Clone, Copy, Debug)]
 struct Taking {
-    place: LockPlace,
+    key: Key,
     lock: u64,
     /// When the slow way started; absent before.
     since: Option<u64>,
@@ -109,35 +152,43 @@ struct Taking {
 /// The locks of a machine in a region.
 #[derive(Clone, Debug, Default)]
 pub struct Locks {
-    rows: BTreeMap<LockPlace, LockRow>,
+    rows: BTreeMap<Key, LockRow>,
     /// Who has a lock since when; none of those that are shared.
-    held: BTreeMap<u64, (LockPlace, u64)>,
+    held: BTreeMap<u64, (Key, u64)>,
+    /// The locks among them that page faults took which have not ended; some may have been released.
+    held_by_faults: BTreeMap<LockClient, Vec<u64>>,
     /// What each task takes, and whether it may sleep for it: an interrupt may spin meanwhile.
     taking: BTreeMap<(u64, bool), Taking>,
     refused: u64,
 }
 
 impl Locks {
-    /// A task is about to take a lock.
-    pub fn take(&mut self, place: LockPlace, task: u64, lock: u64, now: u64) {
-        let is_known = self.rows.contains_key(&place);
+    /// A task is about to take a lock, for `client`.
+    pub fn take(&mut self, place: LockPlace, client: LockClient, task: u64, lock: u64, now: u64) {
+        let key = (client, place);
+        let is_known = self.rows.contains_key(&key);
         if !is_known && self.rows.len() >= PLACES_MAX {
             self.refused += 1;
             return;
         }
-        self.rows.entry(place).or_default().acquires += 1;
+        self.rows.entry(key).or_default().acquires += 1;
         if self.taking.len() < HELD_MAX {
-            let taking = Taking { place, lock, since: None };
+            let taking = Taking { key, lock, since: None };
             self.taking.insert((task, place.kind.sleeps()), taking);
         }
         if !self.held.contains_key(&lock) {
-            self.hold(place, lock, now);
+            self.hold(key, lock, now);
         }
     }
 
-    fn hold(&mut self, place: LockPlace, lock: u64, now: u64) {
-        if !place.kind.is_shared() && self.held.len() < HELD_MAX {
-            self.held.insert(lock, (place, now));
+    fn hold(&mut self, key: Key, lock: u64, now: u64) {
+        let (client, place) = key;
+        if place.kind.is_shared() || self.held.len() >= HELD_MAX {
+            return;
+        }
+        self.held.insert(lock, (key, now));
+        if matches!(client, LockClient::Fault { .. }) {
+            self.held_by_faults.entry(client).or_default().push(lock);
         }
     }
 
@@ -145,46 +196,71 @@ impl Locks {
     pub fn contend(&mut self, task: u64, sleeps: bool, lock: u64, now: u64) -> Option<LockKind> {
         let taking = self.taking.get_mut(&(task, sleeps)).filter(|taking| taking.lock == lock)?;
         taking.since = Some(now);
-        let place = taking.place;
-        self.rows.get_mut(&place)?.contended += 1;
+        let key = taking.key;
+        self.rows.get_mut(&key)?.contended += 1;
         // That it was free is what was assumed.
-        if self.held.get(&lock).is_some_and(|(holder, since)| (*holder, *since) == (place, now)) {
+        if self.held.get(&lock).is_some_and(|(holder, since)| (*holder, *since) == (key, now)) {
             self.held.remove(&lock);
         }
-        Some(place.kind)
+        Some(key.1.kind)
     }
 
     /// The slow way ends: the task has the lock.
     pub fn obtain(&mut self, task: u64, sleeps: bool, now: u64) {
         let Some(taking) = self.taking.remove(&(task, sleeps)) else { return };
-        let (Some(since), Some(row)) = (taking.since, self.rows.get_mut(&taking.place)) else {
+        let (Some(since), Some(row)) = (taking.since, self.rows.get_mut(&taking.key)) else {
             return;
         };
         row.waited += now.saturating_sub(since);
-        self.hold(taking.place, taking.lock, now);
+        self.hold(taking.key, taking.lock, now);
     }
 
     /// A lock is released.
     pub fn release(&mut self, lock: u64, now: u64) {
-        if let Some((place, since)) = self.held.remove(&lock)
-            && let Some(row) = self.rows.get_mut(&place)
+        if let Some((key, since)) = self.held.remove(&lock)
+            && let Some(row) = self.rows.get_mut(&key)
         {
             row.releases += 1;
             row.held += now.saturating_sub(since);
         }
     }
 
-    /// A region opens: counts start at zero, and what is held then is not known.
-    pub fn restart(&mut self) {
-        self.rows.clear();
-        self.held.clear();
-        self.taking.clear();
-        self.refused = 0;
+    /// A page fault of a task has ended, and is known to be `service`: so are the locks that it took.
+    pub fn end_fault(&mut self, task: u64, depth: usize, service: KernelContext) {
+        let (fault, client) = (LockClient::Fault { task, depth }, LockClient::Service(service));
+        let from_fault = self.rows.range((fault, FIRST)..).take_while(|(key, _)| key.0 == fault);
+        let places: Vec<LockPlace> = from_fault.map(|(key, _)| key.1).collect();
+        for place in places {
+            if let Some(row) = self.rows.remove(&(fault, place)) {
+                self.rows.entry((client, place)).or_default().add(&row);
+            }
+        }
+        for lock in self.held_by_faults.remove(&fault).unwrap_or_default() {
+            if let Some((key, _)) = self.held.get_mut(&lock).filter(|(key, _)| key.0 == fault) {
+                key.0 = client;
+            }
+        }
+        for sleeps in [false, true] {
+            let taking = self.taking.get_mut(&(task, sleeps));
+            if let Some(taking) = taking.filter(|taking| taking.key.0 == fault) {
+                taking.key.0 = client;
+            }
+        }
     }
 
-    /// The rows.
-    pub fn rows(&self) -> impl Iterator<Item = (LockPlace, LockRow)> + '_ {
-        self.rows.iter().map(|(place, row)| (*place, *row))
+    /// A region opens: counts start at zero, and what is held then is not known.
+    pub fn restart(&mut self) {
+        *self = Locks::default();
+    }
+
+    /// The rows: for which service, and where. A page fault that has not ended is one of an unknown kind.
+    #[must_use]
+    pub fn rows(&self) -> BTreeMap<(KernelContext, LockPlace), LockRow> {
+        let mut rows: BTreeMap<_, LockRow> = BTreeMap::new();
+        for ((client, place), row) in &self.rows {
+            rows.entry((client.service(), *place)).or_default().add(row);
+        }
+        rows
     }
 
     /// How often there was no room for a place.
@@ -201,15 +277,17 @@ mod tests {
     const PLACE: LockPlace = LockPlace { kind: LockKind::Spin, return_to: 0x10, name: 0 };
     const OTHER: LockPlace = LockPlace { kind: LockKind::Spin, return_to: 0x20, name: 0 };
 
+    const READ: LockClient = LockClient::Service(KernelContext::Syscall(0));
+
     fn row(locks: &Locks, place: LockPlace) -> LockRow {
-        locks.rows().find(|row| row.0 == place).unwrap().1
+        locks.rows()[&(KernelContext::Syscall(0), place)]
     }
 
     #[test]
     fn who_waits_has_the_lock_from_when_it_obtains_it() {
         let mut locks = Locks::default();
-        locks.take(PLACE, 1, 0xa0, 10);
-        locks.take(OTHER, 2, 0xa0, 12);
+        locks.take(PLACE, READ, 1, 0xa0, 10);
+        locks.take(OTHER, READ, 2, 0xa0, 12);
         assert_eq!(locks.contend(2, false, 0xa0, 13), Some(LockKind::Spin));
         locks.release(0xa0, 20);
         locks.obtain(2, false, 22);
@@ -223,7 +301,7 @@ mod tests {
     #[test]
     fn a_holder_that_was_not_seen_is_not_the_one_that_waits() {
         let mut locks = Locks::default();
-        locks.take(PLACE, 1, 0xa0, 10);
+        locks.take(PLACE, READ, 1, 0xa0, 10);
         assert_eq!(locks.contend(1, false, 0xa0, 10), Some(LockKind::Spin));
         locks.release(0xa0, 15); // by the one that was not seen
         locks.obtain(1, false, 16);
@@ -235,8 +313,8 @@ mod tests {
     fn readers_hold_none() {
         let mut locks = Locks::default();
         let read = LockPlace { kind: LockKind::SemaphoreRead, return_to: 0x10, name: 0 };
-        locks.take(read, 1, 0xa0, 0);
-        locks.take(read, 1, 0xb0, 1);
+        locks.take(read, READ, 1, 0xa0, 0);
+        locks.take(read, READ, 1, 0xb0, 1);
         locks.release(0xa0, 5);
         let expected = LockRow { acquires: 2, ..LockRow::default() };
         assert_eq!(row(&locks, read), expected);
@@ -249,8 +327,57 @@ mod tests {
     fn places_beyond_the_bound_are_counted() {
         let mut locks = Locks::default();
         for return_to in 0..=PLACES_MAX as u64 {
-            locks.take(LockPlace { kind: LockKind::Mutex, return_to, name: 0 }, 1, 0xa0, 0);
+            let place = LockPlace { kind: LockKind::Mutex, return_to, name: 0 };
+            locks.take(place, READ, 1, 0xa0, 0);
         }
-        assert_eq!((locks.rows().count(), locks.refused()), (PLACES_MAX, 1));
+        assert_eq!((locks.rows().len(), locks.refused()), (PLACES_MAX, 1));
+    }
+    /// Two services take locks in one place, and each has its own row.
+    #[test]
+    fn a_place_has_a_row_for_each_service() {
+        let mut locks = Locks::default();
+        let write = LockClient::Service(KernelContext::Syscall(1));
+        locks.take(PLACE, READ, 1, 0xa0, 10);
+        locks.take(PLACE, write, 2, 0xa0, 12);
+        locks.contend(2, false, 0xa0, 12);
+        locks.release(0xa0, 30);
+        locks.obtain(2, false, 31);
+        locks.release(0xa0, 35);
+        let reads = LockRow { acquires: 1, releases: 1, held: 20, ..LockRow::default() };
+        let writes = LockRow { contended: 1, waited: 19, held: 4, ..reads };
+        let expected = [(0, reads), (1, writes)]
+            .map(|(number, row)| ((KernelContext::Syscall(number), PLACE), row));
+        assert_eq!(locks.rows(), expected.into());
+    }
+
+    /// What a page fault is turns out at its end: also of a lock that it still holds, or waits for.
+    #[test]
+    fn locks_of_a_page_fault_are_those_of_its_kind() {
+        let mut locks = Locks::default();
+        let fault = LockClient::Fault { task: 1, depth: 2 };
+        let other = LockClient::Fault { task: 3, depth: 2 };
+        locks.take(PLACE, fault, 1, 0xa0, 10);
+        locks.release(0xa0, 15);
+        locks.take(PLACE, other, 3, 0xb0, 15);
+        locks.take(OTHER, fault, 1, 0xc0, 16);
+        let kind = KernelContext::Fault(FaultKind::CopyOnWrite);
+        locks.end_fault(1, 2, kind);
+        locks.release(0xc0, 18);
+        let once = LockRow { acquires: 1, releases: 1, held: 5, ..LockRow::default() };
+        let rows = locks.rows();
+        assert_eq!(rows[&(kind, PLACE)], once);
+        assert_eq!(rows[&(kind, OTHER)], LockRow { held: 2, ..once });
+        let open = KernelContext::Fault(FaultKind::Unclassified);
+        assert_eq!(rows[&(open, PLACE)], LockRow { releases: 0, held: 0, ..once });
+        // The next of the task at this depth is another one.
+        locks.take(PLACE, fault, 1, 0xa0, 20);
+        locks.contend(1, false, 0xa0, 20);
+        locks.end_fault(1, 2, KernelContext::Fault(FaultKind::Minor));
+        locks.obtain(1, false, 27);
+        let minor = locks.rows()[&(KernelContext::Fault(FaultKind::Minor), PLACE)];
+        assert_eq!((minor.contended, minor.waited), (1, 7));
+        assert_eq!(locks.rows()[&(kind, PLACE)], once);
+        // In all they are as many as were taken.
+        assert_eq!(locks.rows().values().map(|row| row.acquires).sum::<u64>(), 4);
     }
 }

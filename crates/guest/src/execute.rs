@@ -49,7 +49,11 @@ pub fn execute(request: Request, root: &Root, agent: &mut Agent) -> u8 {
 
 /// Runs the region of interest between its markers, and the check after the end of the record.
 fn execute_work(work: &Work, root: &Root, agent: &mut Agent) -> u8 {
-    let mut readings = FaultReading::open().zip(FaultReading::open());
+    // A region that marks itself is a part of what would be counted, so there is nothing to compare.
+    let mut readings = match work.marks_itself {
+        true => None,
+        false => FaultReading::open().zip(FaultReading::open()),
+    };
     // Between a reading and its marker there must be no fault of this process.
     lock_pages();
     if let Some((before, _)) = &mut readings {
@@ -62,6 +66,9 @@ fn execute_work(work: &Work, root: &Root, agent: &mut Agent) -> u8 {
         mark(marker::OPEN, 0);
     }
     let status = work::run(&work.region, root);
+    if let Some((_, after)) = &mut readings {
+        after.touch();
+    }
     if !work.marks_itself {
         mark(marker::CLOSE, 0);
     }

@@ -30,7 +30,16 @@ impl FaultReading {
         Some(FaultReading { file, buffer: vec![1; VMSTAT_BYTES_MAX], filled: 0 })
     }
 
+    /// Writes to what [`FaultReading::take`] writes to before the kernel sums its counters: this reading, and
+    /// the stack below its caller's. Since the last `fork` they may be pages that the child had, too, the
+    /// first write to which is a fault.
+    #[inline(never)]
+    pub fn touch(&mut self) {
+        self.filled = std::hint::black_box(0);
+    }
+
     /// Reads the counters.
+    #[inline(never)]
     pub fn take(&mut self) {
         self.filled = 0;
         while let Ok(bytes @ 1..) =

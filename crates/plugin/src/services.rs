@@ -2,7 +2,8 @@
 //! took in a region.
 
 use attribution::{
-    FaultKind, KernelContext, KernelStack, LockPlace, Locks, Profile, RequestPart, Services,
+    FaultKind, KernelContext, KernelStack, LockClient, LockPlace, Locks, Profile, RequestPart,
+    Services,
 };
 
 use std::collections::BTreeMap;
@@ -17,7 +18,7 @@ use simrecord::counters::{
     COUNTERS, Counts, DATA_STALL_CYCLES, FETCH_STALL_CYCLES, PIPELINE_STALL_CYCLES, TIME,
 };
 use simrecord::record::{
-    CountersOf, LockCounts, ProfileSlot, Record, ServiceBucket, ServiceRow, ServiceTime,
+    CPUS_MAX, CountersOf, LockCounts, ProfileSlot, Record, ServiceBucket, ServiceRow, ServiceTime,
     ServiceTotals, ServiceWait, StructureKind, SyscallFunction,
 };
 
@@ -75,19 +76,23 @@ pub(crate) struct ServiceSums {
     functions: Vec<u64>,
     /// Page faults that have ended, for those who wait for what they were.
     ended_faults: Vec<EndedFault>,
+    /// The task that each CPU ran at the last event: that of the faults that the next one ends.
+    ran: [u64; CPUS_MAX],
     /// Names of locks, by where they lie.
     lock_names: LockNames,
 }
 
 impl ServiceSums {
-    /// Takes over what ended on a CPU.
-    pub(crate) fn collect(&mut self, stack: &mut KernelStack<COUNTERS>) {
+    /// Takes over what ended on a CPU, which runs `task` from now on.
+    pub(crate) fn collect(&mut self, cpu: usize, task: u64, stack: &mut KernelStack<COUNTERS>) {
         self.ended_faults.clear();
+        let ran = self.ran.get_mut(cpu).map_or(task, |ran| std::mem::replace(ran, task));
         for part in stack.take_requests() {
             self.sums.add(&part);
             let (service, depth) = (part.service, part.depth);
             if matches!(service, KernelContext::Fault(_) | KernelContext::KernelFault(_)) {
                 self.ended_faults.push(EndedFault { service, depth });
+                self.locks.end_fault(ran, depth, service);
             }
         }
         for span in stack.take_blocked() {
@@ -125,7 +130,7 @@ impl Tracker {
     pub(crate) fn open_services(&mut self) {
         if let Some(services) = &mut self.services {
             let functions = std::mem::take(&mut services.functions);
-            *services = ServiceSums { functions, ..ServiceSums::default() };
+            *services = ServiceSums { functions, ran: services.ran, ..ServiceSums::default() };
             self.tasks.reset_counts();
             for cpu in &mut self.cpus {
                 // What ended before.
@@ -190,7 +195,12 @@ impl Tracker {
                     let name = services
                         .lock_names
                         .of(return_to, lock, |lock| guest.locate(lock, None, pid));
-                    services.locks.take(LockPlace { kind, return_to, name }, task, lock, now);
+                    let client = match self.cpus[cpu].stack.client() {
+                        (_, Some(depth)) => LockClient::Fault { task, depth },
+                        (service, None) => LockClient::Service(service.of_all_tasks()),
+                    };
+                    let place = LockPlace { kind, return_to, name };
+                    services.locks.take(place, client, task, lock, now);
                 }
             }
             Action::ContendLock { sleeps } => {
@@ -347,10 +357,11 @@ impl Tracker {
                 writer.write(&Record::SyscallFunction(SyscallFunction { number, address }));
             }
         }
-        for (place, row) in services.locks.rows() {
+        for ((service, place), row) in services.locks.rows() {
             let name = services.lock_names.name(place.name);
             writer.write(&Record::LockPlace(LockCounts {
                 region,
+                code: service.code(),
                 kind: place.kind as u32,
                 return_to: place.return_to,
                 structure: name.structure.kind,

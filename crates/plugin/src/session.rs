@@ -21,7 +21,7 @@ use crate::progress::ProgressFile;
 use crate::qemu::{Qemu, Registers};
 use crate::regions::{self, Regions};
 use crate::spans::Spans;
-use crate::tracker::{Moment, Tracker};
+use crate::tracker::{Moment, TrackedCpu, Tracker};
 use crate::tsc::TscReadings;
 use crate::writer::{Ending, Writer};
 use simrecord::counters::{Counts, INSTRUCTIONS};
@@ -162,9 +162,9 @@ impl Session {
         let place = (vcpu, self.regions.number());
         self.spans.write_ended(place, &mut self.tracker, &self.clock, &mut self.writer);
         let Tracker { cpus, services, .. } = &mut self.tracker;
-        let stack = &mut cpus[vcpu as usize].stack;
+        let TrackedCpu { stack, task, .. } = &mut cpus[vcpu as usize];
         if let Some(services) = services {
-            services.collect(stack);
+            services.collect(vcpu as usize, *task, stack);
         }
         let (awaited, context) = (stack.awaits(), stack.context());
         if self.models.has_processors() {

@@ -17,7 +17,7 @@ pub const RECORDS_MAX: u64 = 1 << 22;
 /// First number of the header: "irqlabrc".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"irqlabrc");
 /// Version of the format. It changes whenever the meaning of a record changes.
-pub const FORMAT_VERSION: u32 = 5;
+pub const FORMAT_VERSION: u32 = 6;
 /// The most spans of a stream whose counters are recorded: up to a third of its records.
 pub const SPAN_COUNTS_MAX: u32 = 1 << 18;
 /// The most vCPUs of a machine.
@@ -607,11 +607,13 @@ pub struct SyscallFunction {
     pub address: u64,
 }
 
-/// A place of the kernel that takes locks of one kind and name. Times are in cycles.
+/// A place of the kernel that takes locks of one kind and name, for one service. Times are in cycles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockCounts {
     /// The region.
     pub region: u32,
+    /// The code of the service.
+    pub code: u64,
     /// Number of the [`attribution::LockKind`].
     pub kind: u32,
     /// Where the function that takes the lock returns to.

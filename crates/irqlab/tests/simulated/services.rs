@@ -117,6 +117,89 @@ fn without_a_model_there_are_counts_and_no_stalls() {
     assert!(absent.iter().any(|one| one["what"] == "memory stalls"), "{absent:?}");
 }
 
+/// A workload whose programs lie on a disk and are not in memory, so that some of its faults wait for it.
+const FAULTING: &str = r#"
+about = "Eight pipes of programs that a disk holds"
+packages = []
+marks_itself = MARKS
+
+[[forms]]
+cpus = CPUS
+memory_mib = 256
+set_up = "sync; echo 3 >/proc/sys/vm/drop_caches"
+region = '''
+ls >/dev/null
+OPEN
+for turn in 1 2 3 4 5 6 7 8; do ls -l /usr/bin | sort | md5sum >/tmp/$turn & done
+wait
+CLOSE
+'''
+check = '[ -s /tmp/1 ] && [ "$(cat /tmp/1)" = "$(cat /tmp/8)" ]'
+"#;
+
+/// Runs [`FAULTING`] by `irqlab services --workload`.
+fn faulting(place: &Place, on: &str, cpus: u32, marks_itself: bool) -> Json {
+    let mark = |word: &str| match marks_itself {
+        true => format!("/irqlab/mark {word}"),
+        false => String::new(),
+    };
+    let text = FAULTING.replace("CPUS", &cpus.to_string());
+    let text = text.replace("MARKS", &marks_itself.to_string());
+    let text = text.replace("OPEN", &mark("open")).replace("CLOSE", &mark("close"));
+    std::fs::write(place.path().join("faulting.toml"), text).unwrap();
+    let cpus = cpus.to_string();
+    let words = ["services", "-q", "--json", "--on", on, "--vcpus", &cpus];
+    place.run(&[&words[..], &["--workload", "./faulting.toml"]].concat()).assert_code(0).json()
+}
+
+/// Whether there can be workloads: packages are downloaded once.
+fn can_have_packages() -> bool {
+    let cache = sim::Cache::from_environment().unwrap();
+    match sim::rootfs::image(&cache, &sim::rootfs::RootSpec::default(), false, &|_| {}) {
+        Ok(_) => true,
+        Err(error @ (sim::SimError::Missing { .. } | sim::SimError::Program { .. })) => {
+            needs::not_run(needs::Need::Qemu, error);
+            false
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// A workload has another way through the guest than a command: its first process reads what the kernel
+/// counts. No fault of its own may lie between a reading and its marker.
+#[test]
+fn page_faults_of_a_workload_are_those_that_the_guest_counts() {
+    let place = Place::new();
+    if !can_simulate(&place) || !can_have_packages() {
+        return;
+    }
+    for (on, cpus) in [("sim", 1), ("sim:r4400-1994", 2)] {
+        let run = faulting(&place, on, cpus, false);
+        let counts = rows(&run, "agreement");
+        let expected = [("page faults handled", 1000), ("page faults with a read", 1)];
+        assert_eq!(counts.len(), expected.len(), "{counts:?}");
+        for (row, (what, least)) in counts.iter().zip(expected) {
+            assert_eq!((&row["what"], &row["agrees"]), (&what.into(), &true.into()), "{on}: {row}");
+            assert!(uint(row, "counted_count") >= least, "{on}: {row}");
+            assert_eq!(uint(row, "counted_count"), uint(row, "kernel_count"), "{on}: {row}");
+        }
+    }
+}
+
+/// The kernel's count is then that of more than the region, and absent.
+#[test]
+fn a_workload_that_marks_its_own_region_has_no_count_to_compare() {
+    let place = Place::new();
+    if !can_simulate(&place) || !can_have_packages() {
+        return;
+    }
+    let run = faulting(&place, "sim", 1, true);
+    for row in rows(&run, "agreement") {
+        assert!(uint(row, "counted_count") > 0, "{row}");
+        assert!(row["kernel_count"].is_null() && row["agrees"].is_null(), "{row}");
+    }
+}
+
 /// Two processes write to one file: each write takes the file's semaphore. The place and the service that
 /// waits for it are found by name, and the service waits for nothing else.
 #[test]
@@ -144,6 +227,23 @@ fn a_contended_lock_is_found_by_name() {
     assert!(uint(service(&run, "lock", "rwsem write (wait)"), "request_count") > 10);
     for row in rows(&run, "locks") {
         assert!(uint(row, "contended_count") <= uint(row, "acquire_count"), "{row}");
+    }
+    // The two take it for write(2), and wait for it nowhere else.
+    let by_service = rows(&run, "service_locks");
+    let is_file = |row: &&Json| row["kind"] == "rwsem write" && row["lock"] == file["lock"];
+    let of_write = by_service.iter().filter(is_file).find(|row| row["service"] == "write");
+    let of_write = of_write.unwrap_or_else(|| panic!("{by_service:?}"));
+    assert_eq!(of_write["class"], "syscall");
+    let waits = |row: &Json| (uint(row, "contended_count"), real(row, "waited_total_ns") as u64);
+    assert_eq!(waits(of_write), waits(file), "{file}");
+    assert!(real(of_write, "acquires_per_request") > 0.9, "{of_write}");
+    // Faults take locks, too, under the name that they have at their end.
+    let is_fault = |row: &&Json| row["class"] == "fault" && row["service"] == "demand-zero";
+    assert!(by_service.iter().any(|row| is_fault(&row)), "{by_service:?}");
+    // Both tables have all of them.
+    for column in ["acquire_count", "contended_count"] {
+        let sum = |table: &str| rows(&run, table).iter().map(|row| uint(row, column)).sum::<u64>();
+        assert_eq!(sum("locks"), sum("service_locks"), "{column}");
     }
 }
 

@@ -63,7 +63,9 @@ impl Experiment for Plan {
             tables::agreement(window),
         ];
         tables.extend((!window.profile.is_empty()).then(|| tables::profile(window)));
-        tables.extend(window.locks.as_deref().map(|locks| tables::locks(window, locks)));
+        if let Some(locks) = &window.locks {
+            tables.extend([tables::locks(window, locks), tables::service_locks(window, locks)]);
+        }
         tables.extend(super::miss_tables(window));
         if self.histograms {
             tables.push(tables::histograms(window));

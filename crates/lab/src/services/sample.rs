@@ -118,11 +118,17 @@ pub struct WaitStats {
     pub blocked_ticks: u64,
 }
 
-/// A place of the kernel that takes locks of one kind and name.
+/// A place of the kernel that takes locks of one kind and name, for one service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockStats {
+    /// What the service is.
+    pub class: Class,
+    /// Its name.
+    pub service: String,
     /// The kind of lock.
     pub kind: String,
+    /// Whether a CPU that waits for it spins: it does not leave its task.
+    pub spins: bool,
     /// The function that takes it, and how far in it.
     pub place: String,
     /// The name of the lock: its symbol, or the structure that it is in and the member or distance. Absent
@@ -215,7 +221,7 @@ pub struct ServicesSample {
     pub services: Vec<ServiceStats>,
     /// For what tasks were blocked.
     pub waits: Vec<WaitStats>,
-    /// Places that take locks; absent if they were not measured.
+    /// Places that take locks, each for each service; absent if they were not measured.
     pub locks: Option<Vec<LockStats>>,
     /// What all CPUs together did over time, in slots of equal length; empty if the bench does not know it.
     pub profile: Vec<ProfileSlot>,

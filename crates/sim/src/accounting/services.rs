@@ -21,7 +21,7 @@ pub struct ServicesUse {
     pub waits: Vec<ServiceWaitUse>,
     /// How often the kernel's memory management handled a page fault, with those that it causes itself.
     pub handled_faults: u64,
-    /// Places of the kernel that take locks, if they were requested.
+    /// Places of the kernel that take locks, each for each service, if they were requested.
     pub locks: Vec<LockCounts>,
     /// Addresses of the functions of system calls, by number.
     pub functions: BTreeMap<u32, u64>,
@@ -122,7 +122,7 @@ pub(super) fn services(
     let mut places = BTreeMap::new();
     for place in &parsed.locks {
         let lock = (place.structure, place.place, place.offset);
-        places.insert((place.region, place.kind, place.return_to, lock), *place);
+        places.insert((place.region, place.kind, place.return_to, lock, place.code), *place);
     }
     for ((region, ..), place) in places {
         services.entry(region).or_default().locks.push(place);

@@ -66,7 +66,7 @@ pub(crate) fn sample_of(
         services: merged,
         waits: waits(used, &names),
         profile: profile(used),
-        locks: watch.locks.then(|| locks(used, &names)),
+        locks: watch.locks.then(|| locks(used, &names)).transpose()?,
         misses: misses::sample(used, &names, watch.model.as_ref()),
         ..ServicesSample::default()
     };
@@ -246,16 +246,21 @@ fn waits(used: &ServicesUse, names: &Names<'_>) -> Vec<WaitStats> {
     sums.into_iter().map(stats).collect()
 }
 
-fn locks(used: &ServicesUse, names: &Names<'_>) -> Vec<LockStats> {
+fn locks(used: &ServicesUse, names: &Names<'_>) -> Result<Vec<LockStats>, String> {
     let place = |address: u64| match names.symbols.and_then(|symbols| symbols.at(address)) {
         Some((symbol, offset)) => format!("{}+{offset:#x}", symbol.name),
         None => format!("{address:#x}"),
     };
     let stats = |one: &LockCounts| {
-        let kind = LockKind::of_number(one.kind)?;
+        let kind = LockKind::of_number(one.kind).ok_or("a lock of an unknown kind")?;
         let is_shared = matches!(kind, LockKind::SpinRead | LockKind::SemaphoreRead);
-        Some(LockStats {
+        let service = KernelContext::from_code(one.code).ok_or("a lock of an unknown service")?;
+        let (class, service) = names.of(service);
+        Ok(LockStats {
+            class,
+            service,
             kind: kind.label().to_owned(),
+            spins: !kind.sleeps(),
             place: place(one.return_to),
             lock: names.structure(one.structure, one.place, Some(one.offset)).1,
             acquires: one.acquires,
@@ -264,7 +269,7 @@ fn locks(used: &ServicesUse, names: &Names<'_>) -> Vec<LockStats> {
             held_ticks: (!is_shared).then_some(one.held),
         })
     };
-    used.locks.iter().filter_map(stats).collect()
+    used.locks.iter().map(stats).collect()
 }
 
 /// The counts that the guest keeps itself.

@@ -94,7 +94,7 @@ impl Record {
             if version != FORMAT_VERSION {
                 return Err(RecordError::Version(version));
             }
-        } else if cpu as usize >= CPUS_MAX {
+        } else if kind != LockCounts::KIND && cpu as usize >= CPUS_MAX {
             return Err(RecordError::Field(kind));
         }
         Ok(match kind {
@@ -691,16 +691,22 @@ impl Encoding for LockCounts {
     fn to_words(&self) -> (u32, Words) {
         let LockCounts { region, return_to, place, acquires, contended, waited, held, .. } = *self;
         let offset = self.offset.min(0xffff);
-        let head = pair(offset << 16 | (self.structure as u32) << 8 | self.kind & 0xff, region);
-        (0, [head, return_to, place, acquires, contended, waited, held])
+        // The service's code: its kind has room next to that of the lock, its number where others have the CPU.
+        let (context, number) = ((self.code >> 32) as u32 & 0xf, self.code as u32);
+        let kinds = context << 4 | self.kind & 0xf;
+        let head = pair(offset << 16 | (self.structure as u32) << 8 | kinds, region);
+        (number, [head, return_to, place, acquires, contended, waited, held])
     }
 
-    fn from_words(_: u32, words: &Words) -> Option<LockCounts> {
+    fn from_words(number: u32, words: &Words) -> Option<LockCounts> {
         let [head, return_to, place, acquires, contended, waited, held] = *words;
-        let (kind, region) = ((head >> 32 & 0xff) as u32, head as u32);
+        let (kind, region) = ((head >> 32 & 0xf) as u32, head as u32);
         attribution::LockKind::of_number(kind)?;
+        let code = (head >> 36 & 0xf) << 32 | u64::from(number);
+        attribution::KernelContext::from_code(code)?;
         Some(LockCounts {
             region,
+            code,
             kind,
             return_to,
             structure: StructureKind::of_number(head >> 40 & 0xff)?,
@@ -819,6 +825,7 @@ mod tests {
         };
         let lock = LockCounts {
             region: 2,
+            code: attribution::KernelContext::Syscall(attribution::SYSCALL_32 | 3).code(),
             kind: 5,
             return_to: 1,
             structure: StructureKind::PerCpu,

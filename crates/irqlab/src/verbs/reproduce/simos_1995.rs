@@ -417,7 +417,7 @@ fn assemble(
 }
 
 /// What the paper has and no run can have.
-fn not_known() -> [Absence; 3] {
+fn not_known() -> [Absence; 2] {
     let one = |table: &str, what: &str, reason: &str| Absence {
         table: table.to_owned(),
         what: what.to_owned(),
@@ -434,11 +434,6 @@ fn not_known() -> [Absence; 3] {
             "hidden_stalls",
             "stalls of the out-of-order core by level",
             "its misses overlap, so that a cycle is not the wait for one of them",
-        ),
-        one(
-            "multiprocessor_services",
-            "locks by service",
-            "locks are known by place; a wait for one is a service of its own",
         ),
     ]
 }

@@ -259,6 +259,17 @@ impl MachineRun {
         Some(rows.filter(|row| row.cache == cache && of(row)).map(count).sum())
     }
 
+    /// Of the locks that a service takes: how many, and for how long it waits for those that spin; absent where
+    /// locks were not followed.
+    fn locks_of(&self, service: &ServiceStats) -> Option<(u64, u64)> {
+        let locks = self.sample.locks.as_ref()?.iter();
+        let own = locks.filter(|one| (one.class, &one.service) == (service.class, &service.name));
+        Some(own.fold((0, 0), |(acquires, waited), one| {
+            let spun = if one.spins { one.waited_ticks } else { 0 };
+            (acquires + one.acquires, waited + spun)
+        }))
+    }
+
     /// Misses of a cache in a mode, of classes.
     pub(super) fn misses_of(&self, cache: &str, is_user: bool, classes: &[&str]) -> u64 {
         let all = self.misses.iter().filter(|one| one.cache == cache && one.is_user == is_user);
@@ -294,6 +305,16 @@ impl Joined<'_> {
         let ticks = self.ticks()?;
         let more = if self.is_page_walk() { ticks } else { 0 };
         ratio(ticks as f64, (self.run.ticks(Mode::Kernel) + more) as f64)
+    }
+
+    /// How often it takes a lock, sum.
+    pub(super) fn lock_acquires(&self) -> Option<u64> {
+        self.sum(|service| Some(self.run.locks_of(service)?.0))
+    }
+
+    /// How long it waits for locks that spin, in cycles, sum; no part of [`Joined::ticks`].
+    pub(super) fn spin_ticks(&self) -> Option<u64> {
+        self.sum(|service| Some(self.run.locks_of(service)?.1))
     }
 
     pub(super) fn requests(&self) -> Option<u64> {

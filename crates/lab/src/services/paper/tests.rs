@@ -153,7 +153,22 @@ fn eight(mut of: MachineRun) -> MachineRun {
         }
         of.sample.window_ticks += more;
     }
-    of.sample.locks = Some(Vec::<LockStats>::new());
+    // Two of the locks that `read` takes: each request takes one that spins, for a tenth of the call's time.
+    let lock = |spins, acquires, waited_ticks| LockStats {
+        class: Class::Syscall,
+        service: "read".to_owned(),
+        kind: String::new(),
+        spins,
+        place: String::new(),
+        lock: None,
+        acquires,
+        contended: 1,
+        waited_ticks,
+        held_ticks: None,
+    };
+    let read = of.sample.services.iter().find(|service| service.name == "read").unwrap();
+    let (requests, ticks) = (read.requests.unwrap(), read.self_ticks.unwrap());
+    of.sample.locks = Some(vec![lock(true, requests, ticks / 10), lock(false, requests, ticks)]);
     of
 }
 
@@ -280,6 +295,9 @@ fn services_are_compared_with_published_ones() {
     assert_eq!(of("published_slowdown_ratio"), Some(1.51));
     // 100 transfers and 50 upgrades of 100 cycles each, of 100,000 cycles.
     assert_eq!((of("coherence_ratio"), of("upgrade_ratio")), (Some(0.1), Some(0.05)));
+    // One lock that spins and one that sleeps each; only the first is of this part. Walks take none.
+    assert_eq!(of("lock_acquires_per_request"), Some(2.0));
+    assert_eq!(of("spin_lock_ratio"), Some(0.1));
     // Both kinds of sharing, of ten requests; walks have none that are known.
     assert_eq!(of("coherence_misses_per_request"), Some(3.0));
     let utlb = |column| number(eight, &[("service", "UTLB")], column);

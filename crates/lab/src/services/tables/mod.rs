@@ -13,7 +13,7 @@ mod waits;
 pub(super) use absent::absent;
 pub(super) use agreement::agreement;
 pub(super) use histograms::histograms;
-pub(super) use locks::locks;
+pub(super) use locks::{locks, service_locks};
 pub(super) use misses::misses;
 pub(super) use modes::modes;
 pub(super) use profile::profile;
@@ -232,7 +232,10 @@ pub(super) mod tests {
     fn display_hints_are_about_columns_that_exist() {
         let sample = sample();
         let lock = crate::services::sample::LockStats {
+            class: Class::Syscall,
+            service: "write".to_owned(),
             kind: "spin lock".to_owned(),
+            spins: true,
             place: "pipe_write+0x10".to_owned(),
             lock: None,
             acquires: 3,
@@ -246,7 +249,8 @@ pub(super) mod tests {
             waits(&sample),
             agreement(&sample),
             histograms(&sample),
-            locks(&sample, &[lock]),
+            locks(&sample, std::slice::from_ref(&lock)),
+            service_locks(&sample, &[lock]),
         ]
         .into_iter()
         .chain(misses(&sample, &missed()))

@@ -14,7 +14,8 @@ const PARTS: [(&str, &str, &str); 6] = [
     (
         "spin_lock",
         "spin lock",
-        "waits for a lock, in the kernel's slow path; absent: those waits are services of their own",
+        "spins for a lock that another has, in the kernel's slow path; over its time without that, as those waits \
+         are services of their own",
     ),
     ("coherence", "coherence", "waits for a line that another CPU's cache supplies"),
     ("upgrade", "upgrade", "waits for others to give up a line that it writes"),
@@ -77,12 +78,12 @@ fn columns() -> Vec<Column> {
         factor("published_coherence_misses", "The paper's coherence misses per call.")
             .title("paper")
             .priority(43),
-        factor(
-            "published_lock_acquires",
-            "The paper's acquisitions of locks per call; those here are not known by service.",
-        )
-        .title("locks, paper")
-        .priority(42),
+        factor("lock_acquires_per_request", "Locks that the kernel takes for it, per request.")
+            .title("locks")
+            .priority(52),
+        factor("published_lock_acquires", "The paper's acquisitions of locks per call.")
+            .title("paper")
+            .priority(42),
         text("reason", "Why there are no figures.").priority(40),
     ]);
     columns
@@ -119,7 +120,8 @@ fn parts(of: &Joined<'_>, run: &MachineRun) -> Option<[Option<f64>; 6]> {
     let pipeline = share(PIPELINE_STALL).unwrap_or(0.0);
     let execution = share(CYCLES).map(|cycles| (cycles - fetch - data - pipeline).max(0.0));
     let rest = coherence.zip(upgrade).map(|(one, other)| (data - one - other).max(0.0));
-    Some([execution, None, coherence, upgrade, Some(fetch), rest])
+    let spin = of.spin_ticks().and_then(|spin| ratio(spin as f64, ticks));
+    Some([execution, spin, coherence, upgrade, Some(fetch), rest])
 }
 
 /// Coherence misses of a request of a service. They do not depend on the size of the cache.
@@ -169,6 +171,8 @@ fn row(
     let transfers = of(&|joined: &Joined<'_>| {
         ratio(joined.count("cache_to_cache")? as f64, joined.requests()? as f64)
     });
+    let locks =
+        of(&|joined: &Joined<'_>| ratio(joined.lock_acquires()? as f64, joined.requests()? as f64));
     row.extend([
         of(&|joined: &Joined<'_>| joined.latency_ns()).into(),
         ns(Some(published.latency_us)).into(),
@@ -183,6 +187,7 @@ fn row(
         transfers.into(),
         coherence_misses.into(),
         published.coherence_misses.into(),
+        locks.into(),
         published.lock_acquires.into(),
         reason.into(),
     ]);
