@@ -3,7 +3,7 @@
 use anyhow::bail;
 use sim::models::Model;
 use sim::watch::{PERIOD_MAX, Sampling};
-use sim::{Accounting, SampledCycles};
+use sim::{Accounting, SampledCycles, WARMING_ERROR};
 
 use crate::console;
 use crate::options::Usage;
@@ -44,11 +44,12 @@ pub struct SampleArgs {
 
 fn target(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
-    let fits = |percent: &f64| (0.1..=50.0).contains(percent);
+    // Intervals contain the error of warming, half a percent, however many units there are.
+    let fits = |percent: &f64| (0.6..=50.0).contains(percent);
     number
         .filter(fits)
         .map(|percent| percent / 100.0)
-        .ok_or_else(|| "must be 0.1% to 50%".to_owned())
+        .ok_or_else(|| "must be 0.6% to 50%".to_owned())
 }
 
 impl SampleArgs {
@@ -93,7 +94,9 @@ impl SampleArgs {
             console::say(&format!("{text}: {} is met", percent(target)));
             return None;
         }
-        let factor = worst.map_or(MORE_UNITS, |worst| (worst / target).powi(2) * MARGIN);
+        // Only this part of the interval becomes narrower with more units.
+        let by_units = |interval: f64| interval.powi(2) - WARMING_ERROR.powi(2);
+        let factor = worst.map_or(MORE_UNITS, |worst| by_units(worst) / by_units(target) * MARGIN);
         let shortest = (last.warming + last.unit) as f64 / DETAIL_MAX;
         let period = (last.period as f64 / factor).max(shortest) as u64;
         if run >= RUNS_MAX || period >= last.period {
@@ -159,7 +162,7 @@ mod tests {
     #[test]
     fn targets_are_percentages() {
         assert_eq!(target("2%"), Ok(0.02));
-        for wrong in ["2", "0%", "90%", "x%", ""] {
+        for wrong in ["2", "0%", "0.5%", "90%", "x%", ""] {
             assert!(target(wrong).is_err(), "{wrong}");
         }
     }

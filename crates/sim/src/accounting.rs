@@ -22,7 +22,7 @@ use simrecord::record::{
 
 use crate::text::printable;
 use crate::{Result, SimError};
-pub use sampled::SampledCycles;
+pub use sampled::{SampledCycles, WARMING_ERROR};
 pub use services::{ServiceUse, ServiceWaitUse, ServicesUse};
 
 /// What a machine executed in its regions of interest.

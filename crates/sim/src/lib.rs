@@ -60,7 +60,7 @@ pub use attribution::KernelContext;
 pub use accounting::{
     Accounting, AnnotationUse, ContextTransition, ContextUse, CpuUse, Hit, KernelUse,
     RecordedValues, RegionUse, SampledCycles, SampledPartUse, ServiceUse, ServiceWaitUse,
-    ServicesUse, ShadowCacheUse, SpanUse,
+    ServicesUse, ShadowCacheUse, SpanUse, WARMING_ERROR,
 };
 pub use cache::{Cache, CacheEntry, EntryKind, LIMIT_BYTES_DEFAULT};
 pub use error::SimError;

@@ -18,6 +18,19 @@ fn cycles(run: &Json) -> (f64, impl Fn(&str) -> Option<f64> + use<>) {
     (sum, move |name| each.iter().find(|one| one.0 == name).map(|one| one.1))
 }
 
+/// The probability that at most `inside` of `stated` intervals hold what each holds with probability `each`
+/// (binomial distribution).
+fn at_most(inside: u32, stated: u32, each: f64) -> f64 {
+    let term = |number: u32| {
+        let ways: f64 =
+            (0..number).map(|at| f64::from(stated - at) / f64::from(number - at)).product();
+        ways * each.powi(number.cast_signed()) * (1.0 - each).powi((stated - number).cast_signed())
+    };
+    (0..=inside).map(term).sum()
+}
+
+/// Which rows are outside depends on addresses in the guest's program, which differ from build to build, as
+/// on the seed. So rows of several seeds are counted, and fewer inside than one sample in 10,000 has are wrong.
 #[test]
 fn a_sample_gives_the_cycles_of_the_whole_and_its_interval() {
     let place = Place::new();
@@ -29,31 +42,38 @@ fn a_sample_gives_the_cycles_of_the_whole_and_its_interval() {
     let words = ["sim", "boot", "-q", "--from", &checkpoint.name, "--json", "--model"];
     let run = |more: &[&str]| place.run(&[&words[..], more, &["--", COMMAND]].concat());
     let whole = run(&["zen3", "--detail", "ooo"]).assert_code(0).json();
-    let sampled = ["zen3", "--detail", "sampled", "--sample-period", "10000"];
-    let first = run(&sampled).assert_code(0).json();
-    let second = run(&sampled).assert_code(0).json();
-    assert_eq!(first["tables"], second["tables"], "the same seed gives the same sample");
+    let of_seed = |seed: &str| {
+        let sampled = ["zen3", "--detail", "sampled", "--sample-period", "10000"];
+        let seed = ["--target", "50%", "--sample-seed", seed];
+        run(&[&sampled[..], &seed].concat()).assert_code(0).json()
+    };
+    let first = of_seed("1");
+    assert_eq!(first["tables"], of_seed("1")["tables"], "the same seed gives the same sample");
 
     let (sum, of) = cycles(&whole);
-    let found = rows(&first, "sampled_cycles");
-    let all = found.iter().find(|row| row["context"] == "all").expect("a row of all");
-    // The interval has no part for the error of warming, which is within a hundredth.
-    let error = all["self_cycles"].as_f64().unwrap() / sum - 1.0;
-    let interval = all["interval_ratio"].as_f64().unwrap();
-    assert!(interval < 0.02 && error.abs() < interval + 0.01, "{error}: {all}");
     let (mut inside, mut stated) = (0, 0);
-    for row in found {
-        let bounds = [&row["self_cycles_low"], &row["self_cycles_high"]].map(Json::as_f64);
-        if let ([Some(low), Some(high)], Some(cycles)) =
-            (bounds, of(row["context"].as_str().unwrap()))
-        {
-            stated += 1;
-            inside += u32::from((low..=high).contains(&cycles));
-        } else if row["interval_ratio"].is_null() {
-            assert!(row["self_cycles"].as_f64() > Some(0.0), "{row}");
+    for seed in ["1", "2", "3", "4"] {
+        let sample = of_seed(seed);
+        let found = rows(&sample, "sampled_cycles");
+        let all = found.iter().find(|row| row["context"] == "all").expect("a row of all");
+        // Twice a 95 % interval is four standard errors.
+        let error = all["self_cycles"].as_f64().unwrap() / sum - 1.0;
+        let interval = all["interval_ratio"].as_f64().unwrap();
+        assert!(interval < 0.02 && error.abs() < 2.0 * interval, "{error}: {all}");
+        for row in found {
+            let bounds = [&row["self_cycles_low"], &row["self_cycles_high"]].map(Json::as_f64);
+            if let ([Some(low), Some(high)], Some(cycles)) =
+                (bounds, of(row["context"].as_str().unwrap()))
+            {
+                stated += 1;
+                inside += u32::from((low..=high).contains(&cycles));
+            } else if row["interval_ratio"].is_null() {
+                assert!(row["self_cycles"].as_f64() > Some(0.0), "{row}");
+            }
         }
     }
-    assert!(stated >= 5 && 10 * inside >= 8 * stated, "{inside} of {stated}");
+    let chance = at_most(inside, stated, 0.95);
+    assert!(stated >= 20 && chance > 1e-4, "{inside} of {stated}: by a chance of {chance}");
     // All cycles of contexts are in the table of the sample.
     assert!(rows(&first, "contexts")[0].get("self_cycles").is_none());
 

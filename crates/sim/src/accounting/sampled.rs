@@ -7,12 +7,22 @@ use attribution::KernelContext;
 use simrecord::counters::{
     BRANCH_MISSES, BRANCHES, COUNTERS, CYCLES, Counts, INSTRUCTIONS, L3_MISSES, STLB_MISSES, name,
 };
-use stats::regression::{TotalEstimate, non_negative, ratio_total};
+use stats::regression::{
+    Population, SampledUnit, TotalEstimate, difference_total, dispersion, non_negative,
+};
 
 use super::{Accounting, RegionUse, SampledPartUse, add};
 
-/// By what the cycles of a part are predicted: counters that are known of everything that was executed.
-const PREDICTORS: usize = 11;
+/// By what the cycles of a part are predicted: counters that are known of everything that was executed, and
+/// mean the same in detail and in between. Missing stores do not: in detail each store to a line that is on
+/// its way is one, in between only the first.
+const PREDICTORS: usize = 10;
+
+/// The error of warming that an interval allows for, over the cycles: what caches and predictors hold after
+/// functional warming is not quite what they would hold. It does not shrink with more units. Measured: the
+/// mean over several seeds differs from full detail by up to half a hundredth where units are many
+/// (docs/validation.md).
+pub const WARMING_ERROR: f64 = 0.005;
 
 /// The cycles of a context in a region, on all CPUs, from a sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,10 +65,14 @@ impl Sample {
         self.units.values().map(|counts| counts[INSTRUCTIONS]).sum()
     }
 
-    /// Cycles measured and predicted of each unit.
-    fn pairs(&self, coefficients: &[f64; PREDICTORS]) -> Vec<(f64, f64)> {
-        let of = |counts: &Counts| (counts[CYCLES] as f64, predicted(counts, coefficients));
-        self.units.values().map(of).collect()
+    /// Its units with instructions.
+    fn units(&self, coefficients: &[f64; PREDICTORS]) -> Vec<SampledUnit> {
+        let of = |counts: &Counts| SampledUnit {
+            measured: counts[CYCLES] as f64,
+            predicted: predicted(counts, coefficients),
+            size: counts[INSTRUCTIONS] as f64,
+        };
+        self.units.values().map(of).filter(|unit| unit.size > 0.0).collect()
     }
 }
 
@@ -93,22 +107,38 @@ fn of_region(region: &RegionUse) -> Vec<SampledCycles> {
     let row = |part: &SampledPartUse| (part.counts[CYCLES] as f64, predictors(&part.counts));
     let rows: Vec<_> = region.sampled.iter().map(row).collect();
     let coefficients = non_negative(&rows);
-    let estimate = |of: &Sample, used: &Counts| {
-        let sampled = of.instructions() as f64 / used[INSTRUCTIONS].max(1) as f64;
-        ratio_total(&of.pairs(&coefficients), predicted(used, &coefficients), sampled)
+    let units: BTreeMap<_, _> =
+        samples.iter().map(|(context, sample)| (*context, sample.units(&coefficients))).collect();
+    let dispersion = dispersion(units.values().map(Vec::as_slice));
+    let all_units = all.units(&coefficients);
+    let estimate = |units: &[SampledUnit], used: &Counts| {
+        let predicted = predicted(used, &coefficients);
+        let population = Population { predicted, size: used[INSTRUCTIONS] as f64 };
+        let TotalEstimate { total, half_width } = difference_total(units, population, dispersion)?;
+        let half_width = half_width.map(|half_width| half_width.hypot(WARMING_ERROR * total));
+        Some(TotalEstimate { total, half_width })
     };
     // What was never sampled is as the rest of its mode.
     let as_others = |context: Option<KernelContext>, used: &Counts| {
         let mode = context.map_or(&all, |context| &of_mode[usize::from(is_user(context))]);
-        let other = estimate(mode, used).or_else(|| estimate(&all, used))?;
-        Some(TotalEstimate { half_width: None, ..other })
+        let ratio = |units: &[SampledUnit]| {
+            let measured: f64 = units.iter().map(|unit| unit.measured).sum();
+            let predicted: f64 = units.iter().map(|unit| unit.predicted).sum();
+            (predicted > 0.0).then(|| measured / predicted)
+        };
+        let ratio = ratio(&mode.units(&coefficients)).or_else(|| ratio(&all_units))?;
+        Some(TotalEstimate { total: ratio * predicted(used, &coefficients), half_width: None })
     };
     let none = Sample::default();
     let contexts = used.into_iter().map(|(context, used)| (Some(context), used));
     let mut rows = Vec::new();
     for (context, (used, entries)) in std::iter::once((None, all_used)).chain(contexts) {
         let sample = context.map_or(&all, |context| samples.get(&context).unwrap_or(&none));
-        let cycles = estimate(sample, &used).or_else(|| as_others(context, &used));
+        let units = match context {
+            Some(context) => units.get(&context).map_or(&[][..], Vec::as_slice),
+            None => &all_units,
+        };
+        let cycles = estimate(units, &used).or_else(|| as_others(context, &used));
         rows.extend(cycles.map(|cycles| SampledCycles {
             context,
             instructions: used[INSTRUCTIONS],
@@ -142,7 +172,6 @@ fn predictors(counts: &Counts) -> [f64; PREDICTORS] {
         counts[BRANCH_MISSES],
         named("l1i_misses"),
         named("l1d_load_misses"),
-        named("l1d_store_misses"),
         named("l2_fetch_misses") + named("l2_data_misses"),
         counts[L3_MISSES],
         counts[STLB_MISSES],
