@@ -7,14 +7,19 @@ use crate::machine::Checkpoint;
 
 const COMMAND: &str = "seq 1 2000 | sort -r | md5sum; ls -lR /proc/sys/net >/dev/null";
 
-/// Cycles of all contexts, and of each, of a run in which the core executed everything.
-fn cycles(run: &Json) -> (f64, impl Fn(&str) -> Option<f64> + use<>) {
+/// Instructions and cycles.
+type Executed = (f64, f64);
+
+fn executed(row: &Json) -> Executed {
+    (row["self_instructions"].as_f64().unwrap(), row["self_cycles"].as_f64().unwrap())
+}
+
+/// What all contexts executed, and each, of a run in which the core executed everything.
+fn contexts(run: &Json) -> (Executed, impl Fn(&str) -> Option<Executed> + use<>) {
     let of_all = rows(run, "contexts").iter().filter(|row| row["cpu"] == "all");
-    let known = |row: &Json| {
-        (row["context"].as_str().unwrap().to_owned(), row["self_cycles"].as_f64().unwrap())
-    };
-    let each: Vec<(String, f64)> = of_all.map(known).collect();
-    let sum = each.iter().map(|one| one.1).sum();
+    let known = |row: &Json| (row["context"].as_str().unwrap().to_owned(), executed(row));
+    let each: Vec<(String, Executed)> = of_all.map(known).collect();
+    let sum = each.iter().fold((0.0, 0.0), |sum, (_, one)| (sum.0 + one.0, sum.1 + one.1));
     (sum, move |name| each.iter().find(|one| one.0 == name).map(|one| one.1))
 }
 
@@ -31,6 +36,8 @@ fn at_most(inside: u32, stated: u32, each: f64) -> f64 {
 
 /// Which rows are outside depends on addresses in the guest's program, which differ from build to build, as
 /// on the seed. So rows of several seeds are counted, and fewer inside than one sample in 10,000 has are wrong.
+/// Guest time is not quite that of `ooo`, and decides when a pipe's reader runs: a context that executed other
+/// instructions than at `ooo` has other cycles to state.
 #[test]
 fn a_sample_gives_the_cycles_of_the_whole_and_its_interval() {
     let place = Place::new();
@@ -50,23 +57,25 @@ fn a_sample_gives_the_cycles_of_the_whole_and_its_interval() {
     let first = of_seed("1");
     assert_eq!(first["tables"], of_seed("1")["tables"], "the same seed gives the same sample");
 
-    let (sum, of) = cycles(&whole);
+    let (sum, of) = contexts(&whole);
     let (mut inside, mut stated) = (0, 0);
     for seed in ["1", "2", "3", "4"] {
         let sample = of_seed(seed);
         let found = rows(&sample, "sampled_cycles");
         let all = found.iter().find(|row| row["context"] == "all").expect("a row of all");
-        // Twice a 95 % interval is four standard errors.
-        let error = all["self_cycles"].as_f64().unwrap() / sum - 1.0;
+        // Per instruction, as above. Twice a 95 % interval is four standard errors.
+        let (instructions, cycles) = executed(all);
+        let error = cycles / instructions / (sum.1 / sum.0) - 1.0;
         let interval = all["interval_ratio"].as_f64().unwrap();
-        assert!(interval < 0.02 && error.abs() < 2.0 * interval, "{error}: {all}");
+        assert!(interval < 0.03 && error.abs() < 2.0 * interval, "{error}: {all}");
         for row in found {
             let bounds = [&row["self_cycles_low"], &row["self_cycles_high"]].map(Json::as_f64);
-            if let ([Some(low), Some(high)], Some(cycles)) =
+            if let ([Some(low), Some(high)], Some((instructions, cycles))) =
                 (bounds, of(row["context"].as_str().unwrap()))
             {
-                stated += 1;
-                inside += u32::from((low..=high).contains(&cycles));
+                let is_same = (executed(row).0 / instructions - 1.0).abs() <= 0.002;
+                stated += u32::from(is_same);
+                inside += u32::from(is_same && (low..=high).contains(&cycles));
             } else if row["interval_ratio"].is_null() {
                 assert!(row["self_cycles"].as_f64() > Some(0.0), "{row}");
             }
