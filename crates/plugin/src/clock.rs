@@ -128,9 +128,8 @@ impl Clock {
     /// Sets the next slice of a vCPU whose slice has ended, shorter by the excess of that one.
     fn plan_slice(&self, vcpu: u32) {
         let planned = self.rounds.next_slice_ns(vcpu as usize);
-        let cycles = u128::from(planned) * u128::from(self.parts.hz) / NS_PER_S;
         let cycles = match self.parts.bias {
-            Some(_) => (cycles as u64).max(1),
+            Some(_) => cycles_of(planned, self.parts.hz).max(1),
             None => self.parts.vcpu_slice,
         };
         cpu::with(vcpu, |cpu| cpu.set_slice(cycles));
@@ -161,9 +160,9 @@ impl Clock {
     pub(crate) fn pause(&mut self, vcpu: u32) {
         let (hz, counted_ns) = (self.parts.hz, &self.counted_ns);
         let lag_ns = self.rounds.pause(vcpu as usize, |cpu| since_ns(hz, counted_ns, cpu as u32));
-        let cycles = u128::from(lag_ns) * u128::from(hz) / NS_PER_S;
+        let cycles = cycles_of(lag_ns, hz);
         if cycles > 0 {
-            cpu::with(vcpu, |cpu| cpu.wait(cycles as u64));
+            cpu::with(vcpu, |cpu| cpu.wait(cycles));
             self.publish_time(vcpu);
         }
     }
@@ -197,8 +196,7 @@ impl Clock {
     }
 
     fn add_halted(&self, vcpu: u32, ns: u64) {
-        let cycles = u128::from(ns) * u128::from(self.parts.hz) / NS_PER_S;
-        cpu::with(vcpu, |cpu| cpu.add_halted(cycles as u64));
+        cpu::with(vcpu, |cpu| cpu.add_halted(cycles_of(ns, self.parts.hz)));
     }
 
     /// By how much the model's time of a vCPU that executes is ahead of QEMU's clock, which is set
@@ -223,8 +221,7 @@ impl Clock {
 
     /// [`Clock::tsc_at`] in cycles: a clock that all vCPUs have in common, but for a time slice.
     pub(crate) fn common_cycles_at(&self, vcpu: u32, at: &Counts) -> u64 {
-        let cycles = u128::from(self.tsc_at(vcpu, at)) * u128::from(self.parts.hz) / NS_PER_S;
-        cycles as u64
+        cycles_of(self.tsc_at(vcpu, at), self.parts.hz)
     }
 
     /// Guest time as the vCPU sees it.
@@ -254,8 +251,8 @@ impl Clock {
     /// Passes the common time to the memory side of a vCPU, where time follows a model.
     fn publish_time(&self, vcpu: u32) {
         if self.parts.cpus > 1 && self.parts.bias.is_some() {
-            let now = u128::from(self.now_ns(vcpu)) * u128::from(self.parts.hz) / NS_PER_S;
-            cpu::with(vcpu, |cpu| cpu.set_time(now as u64));
+            let now = cycles_of(self.now_ns(vcpu), self.parts.hz);
+            cpu::with(vcpu, |cpu| cpu.set_time(now));
         }
     }
 
@@ -277,6 +274,10 @@ impl Clock {
         let of = |vcpu| cpu::with(vcpu, |cpu| cpu.instructions());
         (0..self.parts.cpus).map(of).sum::<u64>() - self.unclocked
     }
+}
+
+fn cycles_of(ns: u64, hz: u64) -> u64 {
+    (u128::from(ns) * u128::from(hz) / NS_PER_S) as u64
 }
 
 fn ns_of(cycles: u64, hz: u64) -> u64 {

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use attribution::KernelContext;
 use machine::core::Layout;
 use machine::{BlockingMachine, BlockingModel, SystemModel};
 use simrecord::counters::{MASK_PLAIN, MASK_STALLS, MASK_TIMED, mask_of};
@@ -16,7 +15,6 @@ use crate::options::Options;
 use crate::processors::Processors;
 use crate::qemu::Qemu;
 use crate::sampling::UnitPart;
-use crate::service_misses::{EndedFault, Executing};
 use crate::shadow_caches::ShadowCacheModels;
 use crate::structures::Guest;
 use crate::tracker::is_kernel;
@@ -168,22 +166,9 @@ impl Models {
         }
     }
 
-    /// Whether there are processors, which follow what executes.
-    pub(crate) fn has_processors(&self) -> bool {
-        self.processors.is_some()
-    }
-
-    /// What a vCPU executes from now on: see [`Processors::set_context`].
-    pub(crate) fn set_context(
-        &mut self,
-        vcpu: u32,
-        (context, executing): (KernelContext, Executing),
-        ended: impl Iterator<Item = EndedFault>,
-        guest: &mut Guest<'_>,
-    ) {
-        if let Some(processors) = &mut self.processors {
-            processors.set_context(vcpu, (context, executing), ended, guest);
-        }
+    /// The processors, which follow what executes; none without a core.
+    pub(crate) fn processors(&mut self) -> Option<&mut Processors> {
+        self.processors.as_mut()
     }
 
     /// Tells the samplers of all vCPUs which region is open.

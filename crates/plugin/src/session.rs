@@ -167,10 +167,10 @@ impl Session {
             services.collect(vcpu as usize, *task, stack);
         }
         let (awaited, context) = (stack.awaits(), stack.context());
-        if self.models.has_processors() {
+        if let Some(processors) = self.models.processors() {
             let (executing, ended, mut guest) =
                 self.tracker.executing(vcpu as usize, &mut self.qemu);
-            self.models.set_context(vcpu, executing, ended, &mut guest);
+            processors.set_context(vcpu, executing, ended, &mut guest);
         }
         cpu::with(vcpu, |cpu| {
             cpu.await_at(awaited);
