@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::{Cache, read_bounded, remove_directory};
+use super::{Cache, in_use, read_bounded, remove_directory};
 use crate::{Progress, Result, SimError};
 
 /// Default of the limit, bytes.
@@ -17,10 +17,6 @@ const LIMIT_FILE: &str = "limit";
 const GRACE: Duration = Duration::from_secs(600);
 /// The same for `irqlab sim cache prune`.
 const GRACE_PRUNE: Duration = Duration::from_secs(60);
-/// The file of a directory whose time of modification is that of the last use, and whose lock says that it
-/// is in use.
-const USED_FILES: [&str; 3] = ["checkpoint.json", "symbols", "rootfs.json"];
-
 /// What an entry of the cache is for. The name of an entry starts with the word of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryKind {
@@ -166,19 +162,8 @@ impl Cache {
         if entry.is_none_or(|entry| entry.last_used.elapsed().unwrap_or_default() < grace) {
             return false;
         }
-        if !path.is_dir() {
-            return fs::remove_file(&path).is_ok();
-        }
-        let _in_use = match used_file(&path).map(File::open) {
-            Some(Ok(file)) => {
-                if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-                    return false;
-                }
-                Some(file)
-            }
-            _ => None,
-        };
-        self.discard(name).is_ok()
+        let Ok(_locked) = in_use::lock_unused(&path) else { return false };
+        if path.is_dir() { self.discard(name).is_ok() } else { fs::remove_file(&path).is_ok() }
     }
 
     /// Removes a directory: first its name, so that nobody finds half of it.
@@ -194,15 +179,11 @@ impl Cache {
     }
 }
 
-fn used_file(directory: &Path) -> Option<std::path::PathBuf> {
-    USED_FILES.iter().map(|name| directory.join(name)).find(|path| path.is_file())
-}
-
 fn examine(path: &Path, name: String) -> Option<CacheEntry> {
     let data = fs::symlink_metadata(path).ok()?;
     let is_derived = DERIVED.iter().any(|prefix| name.starts_with(prefix));
     let kind = if is_derived { EntryKind::Derived } else { EntryKind::Kept };
-    let used = used_file(path).and_then(|path| fs::metadata(path).ok());
+    let used = in_use::used_file(path).and_then(|path| fs::metadata(path).ok());
     let last_used = used.as_ref().unwrap_or(&data).modified().ok()?;
     let bytes = if data.is_dir() { bytes_in(path) } else { data.len() };
     Some(CacheEntry { name, kind, bytes, last_used })
@@ -274,6 +255,44 @@ mod tests {
         assert_eq!(names(&cache), ["ready-new", "ready-used"]);
         drop(used);
         assert_eq!(cache.prune(), ["ready-used"]);
+    }
+
+    /// As if so long had passed since the last use.
+    fn age(path: &Path, hours: u64) {
+        let used = SystemTime::now() - Duration::from_secs(hours * 3600);
+        File::open(path).unwrap().set_times(FileTimes::new().set_modified(used)).unwrap();
+    }
+
+    #[test]
+    fn what_this_process_was_given_stays() {
+        let (_scratch, cache) = cache();
+        let (image, _) = cache.keyed("image", ".cpio", b"in use").unwrap();
+        let symbols = |aside: &Path| {
+            fs::write(aside.join("symbols"), "0 a\n").unwrap();
+            Ok(())
+        };
+        let files = cache.held_directory("kernel-files-1", &|_| {}, symbols).unwrap();
+        let unused = cache.file("model-1.toml", b"unused").unwrap();
+        for path in [&image, &files.join("symbols"), &unused] {
+            age(path, 5);
+        }
+        assert_eq!(cache.prune(), ["model-1.toml"]);
+        assert!(image.is_file() && files.join("symbols").is_file());
+        // Found in the cache, it is in use, too, and was used now.
+        cache.held_directory("kernel-files-1", &|_| {}, |_| panic!("made twice")).unwrap();
+        assert_eq!(names(&cache)[0], "kernel-files-1");
+    }
+
+    #[test]
+    fn a_file_that_another_process_uses_stays() {
+        let (_scratch, cache) = cache();
+        let path = cache.file("plugin-1.so", b"used").unwrap();
+        let used = in_use::open(&path).unwrap().unwrap();
+        age(&path, 5);
+        assert!(cache.prune().is_empty());
+        drop(used);
+        assert_eq!(cache.prune(), ["plugin-1.so"]);
+        assert!(in_use::open(&path).unwrap().is_none());
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! The cache directory: files that can be made again, each complete or absent.
 
 mod eviction;
+pub(crate) mod in_use;
 
-use std::fs::{self, File, FileTimes, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::SystemTime;
 
 pub use eviction::{CacheEntry, EntryKind, LIMIT_BYTES_DEFAULT};
 
@@ -86,12 +86,34 @@ impl Cache {
         progress: Progress,
         make: impl FnOnce(&Path) -> Result<()>,
     ) -> Result<PathBuf> {
+        self.find_or_make(name, Path::is_dir, progress, make)
+    }
+
+    /// Like [`Cache::directory`]; it is not evicted while this process lives.
+    pub(crate) fn held_directory(
+        &self,
+        name: &str,
+        progress: Progress,
+        make: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<PathBuf> {
+        let place = self.find_or_make(name, in_use::hold, progress, make)?;
+        in_use::hold(&place);
+        Ok(place)
+    }
+
+    fn find_or_make(
+        &self,
+        name: &str,
+        is_there: fn(&Path) -> bool,
+        progress: Progress,
+        make: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<PathBuf> {
         let place = self.path(name);
-        if place.is_dir() {
+        if is_there(&place) {
             return Ok(place);
         }
         let _lock = self.lock(name, progress)?;
-        if place.is_dir() {
+        if is_there(&place) {
             return Ok(place);
         }
         self.replace_directory_locked(name, make)
@@ -130,7 +152,8 @@ impl Cache {
     }
 
     /// Writes a file whose name is `PREFIX-KEY` with the suffix, where the key is a hash of its content.
-    /// Returns its path, and the SHA-256 of the content in hexadecimal.
+    /// Returns its path, and the SHA-256 of the content in hexadecimal. The file is not evicted while this
+    /// process lives.
     pub(crate) fn keyed(
         &self,
         prefix: &str,
@@ -140,12 +163,13 @@ impl Cache {
         let sha256 = hash::of_bytes(bytes);
         let name = format!("{prefix}-{}{suffix}", hash::key(&sha256));
         let path = self.path(&name);
-        // Notes the use, first, so that it is not evicted now. A cache that cannot be written evicts nothing.
-        let now = FileTimes::new().set_modified(SystemTime::now());
-        let _ = File::open(&path).and_then(|file| file.set_times(now));
-        let is_there = fs::metadata(&path).is_ok_and(|file| file.len() == bytes.len() as u64)
+        let is_there = in_use::hold(&path)
+            && fs::metadata(&path).is_ok_and(|file| file.len() == bytes.len() as u64)
             && hash::of_file(&path).is_ok_and(|hash| hash == sha256);
-        let path = if is_there { path } else { self.file(&name, bytes)? };
+        if !is_there {
+            self.file(&name, bytes)?;
+            in_use::hold(&path);
+        }
         Ok((path, sha256))
     }
 

@@ -4,19 +4,17 @@
 //! booted, and it is saved at a place that the guest determines; so results do not depend on whether
 //! the cache had it.
 
-use std::fs::{self, File, FileTimes};
+use std::fs::File;
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use rustix::fs::{FlockOperation, flock};
 use serde_json::json;
 use tempfile::TempDir;
 
 use super::{Boot, Checkpoint, MANIFEST, SCHEMA, Start, restore_from, save_when_ready};
 use crate::boot::Limits;
+use crate::cache::in_use;
 use crate::machine::vm::Instrumentation;
 use crate::machine::{Machine, Timing};
 use crate::qemu::Qemu;
@@ -151,24 +149,17 @@ impl Ready {
     /// removed or replaced the directory in that moment.
     fn open(place: PathBuf, scratch: Option<TempDir>) -> Result<Option<Ready>> {
         let path = place.join(MANIFEST);
-        let in_use = match File::open(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound && !place.exists() => {
-                return Ok(None);
-            }
-            opened => opened.map_err(SimError::file(&path))?,
+        let opened = in_use::open(&path).map_err(SimError::file(&path))?;
+        let Some(file) = opened else {
+            // Without a manifest it is damaged, unless it is gone as a whole.
+            return match place.exists() && !path.exists() {
+                true => Err(SimError::file(&path)(ErrorKind::NotFound.into())),
+                false => Ok(None),
+            };
         };
-        flock(&in_use, FlockOperation::LockShared)
-            .map_err(|error| SimError::file(&path)(error.into()))?;
-        let inode = |data: fs::Metadata| data.ino();
-        let locked = in_use.metadata().map(inode).ok();
-        if fs::metadata(&path).map(inode).ok() != locked {
-            return Ok(None);
-        }
         let checkpoint = Checkpoint::read(&place)?;
-        // A cache that cannot be written does not need to know.
-        let _ = in_use.set_times(FileTimes::new().set_modified(SystemTime::now()));
         let command_line = checkpoint.command_line;
-        Ok(Some(Ready { place, command_line, _in_use: in_use, _scratch: scratch }))
+        Ok(Some(Ready { place, command_line, _in_use: file, _scratch: scratch }))
     }
 
     /// Restores it with a request.

@@ -11,14 +11,13 @@
 mod archive;
 mod image;
 
-use std::fs::{self, File, FileTimes};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::cache::{check_name, read_bounded};
+use crate::cache::{check_name, in_use, read_bounded};
 use crate::machine::devices::{Backing, Disk, DiskModel};
 use crate::setup::apt::Apt;
 use crate::{Cache, Progress, Result, SimError, hash};
@@ -176,7 +175,7 @@ impl RootImage {
         Ok(Disk { model: DiskModel::VirtioBlk, backing, latency_ns })
     }
 
-    /// Reads what describes the image in a directory, and notes that it was used now.
+    /// Reads what describes the image in a directory.
     fn read(directory: &Path) -> Result<RootImage> {
         let manifest = directory.join(MANIFEST);
         let text = read_bounded(&manifest, MANIFEST_BYTES_MAX)?;
@@ -191,9 +190,6 @@ impl RootImage {
         if bytes != made.bytes {
             return Err(invalid(format!("the image has {bytes} bytes, not {}", made.bytes)));
         }
-        // A cache that cannot be written does not need to know.
-        let now = FileTimes::new().set_modified(SystemTime::now());
-        let _ = File::open(&manifest).and_then(|file| file.set_times(now));
         Ok(made)
     }
 }
@@ -208,7 +204,7 @@ pub fn image(cache: &Cache, spec: &RootSpec, again: bool, progress: Progress) ->
     let tools = image::tools(cache, progress)?;
     let archives = archives(cache, spec, again, progress)?;
     let name = format!("{PREFIX}{}", key(spec, &archives, &tools)?);
-    let directory = cache.directory(&name, progress, |aside| {
+    let directory = cache.held_directory(&name, progress, |aside| {
         progress("making the image of the root file system; the cache keeps it for later runs");
         let place = aside.join(IMAGE);
         let extent = archive::merge(spec, &archives, aside)?;
@@ -251,7 +247,7 @@ pub fn named(cache: &Cache, name: &str) -> Result<Option<RootImage>> {
         what: format!("root file system {name}: {why}"),
         remedy: format!("make it again: irqlab sim rootfs {name} ..."),
     };
-    if !is_name || !cache.path(directory).is_dir() {
+    if !is_name || !in_use::hold(&cache.path(directory)) {
         return Err(gone("its image is no longer in the cache".to_owned()));
     }
     let image = RootImage::read(&cache.path(directory)).map_err(|error| gone(error.to_string()))?;

@@ -117,7 +117,7 @@ pub fn kernel_files(
     let plugin = plugin_sha256();
     let (kernel_key, plugin_key) = (hash::key(&kernel.sha256), hash::key(&plugin));
     let name = format!("kernel-files-{RECIPE}-{kernel_key}-{plugin_key}");
-    let directory = cache.directory(&name, progress, |aside| {
+    let directory = cache.held_directory(&name, progress, |aside| {
         let facts = guest_facts(cache, qemu, kernel, progress)?;
         for (name, text) in [(SYMBOLS, symbol_list(&facts)), (OFFSETS, offset_list(&facts))] {
             let path = aside.join(name);
