@@ -8,7 +8,7 @@ use lab::services::misses::{
 };
 use simrecord::record::{ELSEWHERE, ServiceMissKind, ServiceMisses};
 
-use super::convert::Names;
+use super::names::Names;
 use crate::accounting::ServicesUse;
 use crate::models::Model;
 

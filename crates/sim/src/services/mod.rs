@@ -3,6 +3,7 @@
 mod bench;
 mod convert;
 mod misses;
+mod names;
 mod page_walks;
 mod structures;
 

@@ -3,7 +3,7 @@
 use attribution::KernelContext;
 use simrecord::record::{ELSEWHERE, StructureKind};
 
-use super::convert::Names;
+use super::names::Names;
 
 /// Slab caches whose names are not those of their objects' types.
 const TYPES: [(&str, &str); 40] = [

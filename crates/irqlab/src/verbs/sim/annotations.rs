@@ -7,7 +7,7 @@ use sim::annotate::{self, Annotation, Annotations};
 use sim::counters::{CYCLES, INSTRUCTIONS};
 use sim::{Accounting, ContextUse, CpuUse};
 
-use super::contexts::by_region;
+use super::by_region::by_region;
 
 /// The tables; none without annotations.
 pub fn tables(annotations: &Annotations, account: &Accounting) -> Vec<Table> {

@@ -5,7 +5,7 @@ use sim::Cache;
 use sim::bare::{FootprintSettings, Point, Truth, TruthSettings};
 use sim::qemu::Qemu;
 
-use super::bare_footprint::empty_run;
+use super::bare_run::empty_run;
 
 /// Points of the curve.
 const CURVE_POINTS: u64 = 16;

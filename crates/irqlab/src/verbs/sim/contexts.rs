@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use attribution::KernelContext;
-use record::limits::ROWS_MAX;
 use record::{
     Absence, Column, Kind, RowFilter, Run, SCHEMA, Table, TableDisplay, Timestamp, Value,
 };
@@ -13,6 +12,7 @@ use sim::qemu::Qemu;
 use sim::watch::KernelFiles;
 use sim::{Accounting, ContextUse, Machine};
 
+use super::by_region::by_region;
 use super::sampled;
 
 /// The run of a watched machine.
@@ -54,15 +54,6 @@ fn settings(qemu: &Qemu, machine: &Machine) -> Map<String, Json> {
         ("machine", machine),
     ];
     pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
-}
-
-/// Hints of a table with rows of several regions of interest.
-pub(super) fn by_region() -> TableDisplay {
-    TableDisplay {
-        group_by: vec!["region".to_owned()],
-        rows_max: Some(ROWS_MAX),
-        ..TableDisplay::default()
-    }
 }
 
 fn table(account: &Accounting) -> Table {

@@ -3,8 +3,10 @@
 mod annotations;
 mod bare;
 mod bare_footprint;
+mod bare_run;
 mod bare_truth;
 mod boot;
+mod by_region;
 mod cache;
 mod contexts;
 mod diff;

@@ -5,7 +5,7 @@ use serde_json::{Value as Json, json};
 use sim::Accounting;
 use sim::watch::Sampling;
 
-use super::contexts::by_region;
+use super::by_region::by_region;
 
 /// The table; none unless the core executed sampled units only.
 pub fn table(account: &Accounting) -> Option<Table> {

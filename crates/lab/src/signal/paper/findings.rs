@@ -2,11 +2,10 @@
 
 use record::Table;
 use signalling::{BUDGET_DEFAULT, Scheme};
-use stats::interval::from_values;
 
-use super::super::sample::{Load, RateWindow, RoundTripWindow, Samples};
+use super::super::sample::{Load, Samples};
+use super::measured::{Measured, mean, most};
 use super::published::Published;
-use super::tables::{mbit_per_s, mean, most};
 use crate::judge::{Figure, Finding, FindingsTable, Judged, Known, exactly, greater};
 
 const INTERRUPT: Scheme = Scheme::Drain { budget: BUDGET_DEFAULT };
@@ -19,56 +18,6 @@ const IDLE: (Load, u32) = (Load::Idle, 2);
 const BUSY: (Load, u32) = (Load::Busy, 3);
 /// At least this part of another throughput keeps up with it.
 const KEEPS_UP: f64 = 0.9;
-
-/// What was measured, by what the paper asks of it.
-pub(super) struct Measured<'a> {
-    /// The windows.
-    pub samples: &'a Samples,
-}
-
-/// Mean and interval over repetitions.
-fn over(values: Vec<f64>) -> Known {
-    match (from_values(&values), values.first()) {
-        (Some(interval), _) => Ok(Figure { mean: interval.mean, half_width: interval.half_width }),
-        // One repetition has no interval, and so is beyond none.
-        (None, Some(one)) => Ok(Figure { mean: *one, half_width: f64::INFINITY }),
-        (None, None) => Err("not measured".to_owned()),
-    }
-}
-
-impl Measured<'_> {
-    /// Throughput, Mbit/s.
-    pub fn mbit_per_s(&self, load: Load, scheme: Scheme, bytes: u64) -> Known {
-        let of = self.samples.transfers.iter().filter(|window| {
-            let point = window.point;
-            (point.load, point.scheme, point.socket_buffer_bytes) == (load, scheme, bytes)
-        });
-        over(of.filter_map(mbit_per_s).collect())
-    }
-
-    /// A figure of the round trips without a CPU-bound job, ns.
-    pub fn round_trip_ns(
-        &self,
-        scheme: Scheme,
-        bulk: bool,
-        figure: fn(&RoundTripWindow) -> Option<f64>,
-    ) -> Known {
-        let of = self.samples.round_trips.iter().filter(|window| {
-            let point = window.point;
-            (point.load, point.scheme, point.bulk) == (Load::Idle, scheme, bulk)
-        });
-        over(of.filter_map(figure).collect())
-    }
-
-    /// CPU use of a scheme, 0 to 1, by the job of the lowest priority.
-    fn cpu_ratio(&self, scheme: Scheme) -> Known {
-        let is_accepted = |window: &&RateWindow| window.contamination().is_none();
-        let accepted = self.samples.rates.iter().filter(is_accepted);
-        let of = accepted.filter(|window| window.point.scheme == scheme);
-        let used = |window: &RateWindow| window.activity.cpu_ratio(window.point.load);
-        over(of.filter_map(used).collect())
-    }
-}
 
 /// The finding `name` about `subject`.
 fn finding(

@@ -2,6 +2,7 @@
 //! as statements.
 
 mod findings;
+mod measured;
 mod published;
 mod tables;
 

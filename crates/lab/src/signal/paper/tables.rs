@@ -2,16 +2,13 @@
 
 use record::{Column, Format, Kind, Table, TableDisplay, Value};
 
-use super::super::sample::{RoundTripWindow, Samples, TransferWindow};
-use super::findings::Measured;
+use super::super::sample::{RoundTripWindow, Samples};
+use super::measured::{Measured, least, mean, most};
 use super::published::Published;
 
 fn column(name: &str, kind: Kind, doc: &str) -> Column {
     Column::new(name, kind, doc)
 }
-
-/// Bits of a Mbit.
-pub(super) const MBIT: f64 = 1e6;
 
 fn throughput_columns() -> Vec<Column> {
     use Kind::{Real, Text, Uint};
@@ -125,25 +122,4 @@ pub fn round_trips(paper: &Published, samples: &Samples) -> Table {
         table.push(row);
     }
     table
-}
-
-/// The smallest round trip of a window, ns; within 1/16.
-fn least(window: &RoundTripWindow) -> Option<f64> {
-    window.round_trip.histogram.filled().next().map(|(low, _, _)| low as f64)
-}
-
-/// The mean of a window, ns.
-pub(super) fn mean(window: &RoundTripWindow) -> Option<f64> {
-    window.round_trip.mean()
-}
-
-/// The largest round trip of a window, ns.
-pub(super) fn most(window: &RoundTripWindow) -> Option<f64> {
-    (window.round_trip.count > 0).then_some(window.round_trip.peak.value as f64)
-}
-
-/// The throughput of a window, Mbit/s.
-pub(super) fn mbit_per_s(window: &TransferWindow) -> Option<f64> {
-    let ns = window.activity.window_ns;
-    (ns > 0).then(|| window.bytes as f64 * 8.0 / MBIT * 1e9 / ns as f64)
 }

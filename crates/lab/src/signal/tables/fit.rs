@@ -8,7 +8,7 @@ use signalling::{
 use super::super::sample::Load;
 use super::RATES;
 use super::columns::column;
-use super::rates::Point;
+use super::point::Point;
 use super::regions::region_table;
 
 /// The fit to the points whose CPU use was measured.

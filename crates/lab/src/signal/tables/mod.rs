@@ -2,6 +2,7 @@
 
 mod columns;
 mod fit;
+mod point;
 mod rates;
 mod regions;
 mod round_trips;
@@ -24,7 +25,7 @@ pub(super) const ROUND_TRIPS: &str = "round_trips";
 
 /// All tables, the most important one first, and what they lack.
 pub(super) fn all(plan: &Plan, samples: &Samples) -> (Vec<Table>, Vec<Absence>) {
-    let points = rates::points(&samples.rates);
+    let points = point::points(&samples.rates);
     let (model, absent) = fit::Model::of(&points);
     let tables = vec![
         rates::rates(&points, &model),
