@@ -11,7 +11,7 @@ use attribution::KernelContext;
 use simrecord::difference::{self, Block};
 use simrecord::record::Record;
 
-use crate::cache::open_regular;
+use crate::regular_file::open_regular;
 use crate::{Accounting, Result, SimError, accounting};
 
 /// The first difference of two records.

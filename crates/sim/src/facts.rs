@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::boot::{self, Limits};
-use crate::cache::read_bounded;
 use crate::guest::btf::Btf;
 use crate::guest::image::{self, Tools};
 use crate::guest::kernel::Kernel;
@@ -21,6 +20,7 @@ use crate::machine::agent::{GuestReport, Message};
 use crate::machine::vm::{GuestEvent, Vm, VmEvent};
 use crate::machine::{Machine, Timing};
 use crate::qemu::Qemu;
+use crate::regular_file::read_bounded;
 use crate::{Cache, Progress, Result, SimError, Symbols, hash};
 
 /// Maximum size of a file that the guest transfers, bytes.

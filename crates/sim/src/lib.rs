@@ -45,6 +45,7 @@ pub mod noise;
 pub mod parallel;
 mod process;
 pub mod qemu;
+mod regular_file;
 pub mod rootfs;
 pub mod services;
 pub mod setup;

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::cache::read_bounded;
+use crate::regular_file::read_bounded;
 use crate::{Result, SimError};
 
 /// Names and texts, by name.

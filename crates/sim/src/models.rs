@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use simrecord::counters::{MASK_TIMED, mask_of};
 use simrecord::record::Detail;
 
-use crate::cache::read_bounded;
+use crate::regular_file::read_bounded;
 use crate::{Cache, Result, SimError};
 
 /// Names and texts, by name.

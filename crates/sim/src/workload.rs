@@ -11,13 +11,13 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::boot::{self, GuestExit, Limits, STATUS_LIMIT};
-use crate::cache::read_bounded;
 use crate::checkpoint::{self, Start};
 use crate::guest::image::{self, Tools};
 use crate::guest::kernel::Kernel;
 use crate::machine::devices::Disk;
 use crate::machine::{CPUS_MAX, Machine};
 use crate::qemu::Qemu;
+use crate::regular_file::read_bounded;
 use crate::rootfs::{self, RootFile, RootImage, RootSpec, RootUser};
 use crate::text::Tail;
 use crate::watch::{KernelFiles, Recording, Watch};

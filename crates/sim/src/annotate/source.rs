@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::cache::read_bounded;
+use crate::regular_file::read_bounded;
 use crate::{Result, SimError};
 
 /// Maximum size of a file, bytes.

@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::{Cache, in_use, read_bounded, remove_directory};
+use super::{Cache, in_use, remove_directory};
+use crate::regular_file::read_bounded;
 use crate::{Progress, Result, SimError};
 
 /// Default of the limit, bytes.

@@ -24,12 +24,13 @@ use serde_json::{Value, json};
 
 use crate::annotate::Annotations;
 use crate::boot::Limits;
-use crate::cache::{check_checkpoint_name, read_bounded};
+use crate::cache::check_checkpoint_name;
 use crate::machine::agent::{GuestReport, Message};
 use crate::machine::devices::saved_names;
 use crate::machine::vm::{GuestEvent, Instrumentation, StartConfig, Vm, VmEvent};
 use crate::machine::{Held, Machine};
 use crate::qemu::Qemu;
+use crate::regular_file::read_bounded;
 use crate::watch::{self, Detail, KernelFiles, Recording, Watch};
 use crate::{Cache, Progress, Result, SimError, boot, hash};
 

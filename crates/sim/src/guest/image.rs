@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use cpio::newc::{Builder, trailer};
 
-use crate::cache::read_bounded;
 use crate::guest::kernel::Kernel;
 use crate::guest::layer::{self, LayerFile};
 use crate::guest::modules::{self, Module};
+use crate::regular_file::read_bounded;
 use crate::{Cache, Result, SimError, setup};
 
 /// The guest's first process from the build script; empty if it could not be built.

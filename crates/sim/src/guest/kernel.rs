@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::cache::open_regular;
+use crate::regular_file::open_regular;
 pub use crate::setup::Flavour;
 use crate::{Cache, Progress, Result, SimError, hash, setup};
 

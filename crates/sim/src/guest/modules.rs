@@ -9,7 +9,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::cache::read_bounded;
+use crate::regular_file::read_bounded;
 use crate::{Result, SimError, process};
 
 /// Modules that a guest may need. Those that a kernel does not have as modules are built in or absent.

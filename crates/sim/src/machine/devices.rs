@@ -16,7 +16,7 @@ use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::hash::Identity;
+use crate::cache::known_file::{self, Identity};
 use crate::{Cache, Result, SimError, hash};
 
 /// Maximum number of disks.
@@ -199,7 +199,7 @@ impl Backing {
         let (bytes, known) = (data.len(), Identity::of_unchanged(&data));
         check_size(bytes).map_err(|reason| SimError::data(path.display().to_string(), reason))?;
         let sha256 = match Cache::from_environment() {
-            Ok(cache) => hash::of_known_file(&cache, path)?,
+            Ok(cache) => known_file::hash_of(&cache, path)?,
             Err(_) => hash::of_file(path)?,
         };
         Ok(Backing::File { path: path.to_owned(), bytes, sha256, known })
@@ -212,7 +212,7 @@ impl Backing {
     pub(crate) fn read_only(cache: &Cache, path: &Path, sha256: &str) -> Result<Backing> {
         let data = fs::metadata(path).map_err(SimError::file(path))?;
         let (bytes, known) = (data.len(), Identity::of_unchanged(&data));
-        if hash::of_known_file(cache, path)? != sha256 {
+        if known_file::hash_of(cache, path)? != sha256 {
             return Err(SimError::data(path.display().to_string(), "is damaged"));
         }
         let (path, sha256) = (path.to_owned(), sha256.to_owned());

@@ -17,8 +17,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::cache::{check_name, in_use, read_bounded};
+use crate::cache::{check_name, in_use, known_file};
 use crate::machine::devices::{Backing, Disk, DiskModel};
+use crate::regular_file::read_bounded;
 use crate::setup::apt::Apt;
 use crate::{Cache, Progress, Result, SimError, hash};
 
@@ -296,7 +297,7 @@ fn archives(
         let (Some(name), Some(version)) = (parts.next(), parts.next()) else {
             return Err(SimError::data(stem, "is no name of a package's archive"));
         };
-        let sha256 = hash::of_known_file(cache, &path)?;
+        let sha256 = known_file::hash_of(cache, &path)?;
         // apt writes an epoch's colon as in an address.
         let (name, version) = (name.to_owned(), version.replace("%3a", ":"));
         archives.push(Archive { path, package: InstalledPackage { name, version, sha256 } });

@@ -25,7 +25,7 @@ fn configured(root: &Path) -> Option<String> {
     files.sort();
     files.insert(0, root.join("etc/apt/sources.list"));
     files.iter().find_map(|file| {
-        let bytes = crate::cache::read_bounded(file, SOURCES_BYTES_MAX).ok()?;
+        let bytes = crate::regular_file::read_bounded(file, SOURCES_BYTES_MAX).ok()?;
         let text = String::from_utf8_lossy(&bytes);
         match file.extension().and_then(|extension| extension.to_str()) {
             Some("list") => text.lines().find_map(of_line),

@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use apt::{Apt, Package};
 use serde::{Deserialize, Serialize};
 
-use crate::cache::{read_bounded, remove_directory};
+use crate::cache::remove_directory;
 use crate::qemu::{self, Qemu};
+use crate::regular_file::read_bounded;
 use crate::{Cache, Progress, Result, SimError};
 
 /// The release of the guest's kernel and tools.

@@ -1,0 +1,65 @@
+//! Reading of files that others may have made: regular ones only, and within bounds.
+
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rustix::fs::OFlags;
+
+use crate::{Result, SimError};
+
+/// Opens a regular file for reading. Others are refused: opening a FIFO would wait for its writer.
+pub(crate) fn open_regular(path: &Path) -> Result<File> {
+    let nonblocking = OFlags::NONBLOCK.bits() as i32;
+    let file = OpenOptions::new().read(true).custom_flags(nonblocking).open(path);
+    let file = file.map_err(SimError::file(path))?;
+    match file.metadata().map_err(SimError::file(path))?.is_file() {
+        true => Ok(file),
+        false => Err(SimError::data(path.display().to_string(), "not a regular file")),
+    }
+}
+
+/// Reads a regular file of at most `bytes_max` bytes.
+pub(crate) fn read_bounded(path: &Path, bytes_max: u64) -> Result<Vec<u8>> {
+    let file = open_regular(path)?;
+    let mut bytes = Vec::new();
+    file.take(bytes_max + 1).read_to_end(&mut bytes).map_err(SimError::file(path))?;
+    if bytes.len() as u64 > bytes_max {
+        return Err(SimError::data(path.display().to_string(), format!("over {bytes_max} bytes")));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn reading_is_bounded() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), b"abcd").unwrap();
+        assert_eq!(read_bounded(file.path(), 4).unwrap(), b"abcd");
+        assert!(read_bounded(file.path(), 3).is_err());
+    }
+
+    #[test]
+    fn only_regular_files_are_read() {
+        let scratch = tempfile::tempdir().unwrap();
+        let fifo = scratch.path().join("fifo");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &fifo,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR,
+            0,
+        )
+        .unwrap();
+        for path in [fifo.as_path(), scratch.path(), Path::new("/dev/zero")] {
+            let error = read_bounded(path, 4).unwrap_err().to_string();
+            assert!(error.contains("not a regular file"), "{error}");
+        }
+    }
+}
