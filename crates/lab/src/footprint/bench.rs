@@ -1,32 +1,12 @@
 //! What a bench must be able to do for this experiment.
 
-use serde::{Deserialize, Serialize};
-
-use super::curve::Curve;
-use super::experiment::{Plan, Samples};
+use super::plan::Plan;
 use super::sample::Repetition;
+use super::samples::Samples;
+use super::series::Ready;
 use super::trace::Trace;
-use super::what::{Geometry, Level, Method, Stimulus};
+use super::what::{Level, Method, Stimulus};
 use crate::experiment::{Bench, BenchError, Measured, Progress};
-
-/// What was made ready for one level and stimulus.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Ready {
-    /// Size of the level.
-    pub geometry: Geometry,
-    /// In what pages its lines are, in words.
-    pub pages: String,
-    /// How the interrupt is raised, in words.
-    pub raised_by: String,
-    /// What displaced lines cost; absent where the clock is not used.
-    pub curve: Option<Curve>,
-    /// A pass with nothing displaced, cycles.
-    pub pass_cycles: u64,
-    /// Lines between two readings of the clock.
-    pub chunk_lines: u64,
-    /// Misses that starting the counters makes; absent where there are none.
-    pub start_misses: Option<u64>,
-}
 
 /// A machine on which footprints can be measured.
 pub trait FootprintBench: Bench {

@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use attribution::KernelContext;
 use record::{Column, Kind, Table, Value};
 
+use super::columns::{all_rows, column, key, key_columns};
 use super::estimate::{
     Mean, REPETITIONS_MIN, beyond_control, difference, kernel_misses, mean, user_misses,
 };
-use super::experiment::Series;
 use super::sample::{Repetition, Verdict};
-use super::tables::{all_rows, column, key, key_columns};
+use super::series::Series;
 use super::what::Level;
 
 /// Misses of each level, in the order of [`Level::ALL`]; absent where the machine has no such level.

@@ -5,9 +5,9 @@ use stats::Random;
 
 use super::curve::Curve;
 use super::estimate::{Stopping, difference, lines, mean};
-use super::experiment::{Round, Series};
 use super::rounds::{ROUNDS_MIN, of_rounds};
 use super::sample::Repetition;
+use super::series::{Round, Series};
 use super::tests::{repetition, series};
 
 const SERIES: usize = 600;

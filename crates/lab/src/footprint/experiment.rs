@@ -1,14 +1,13 @@
-//! The plan, how it is measured, and what is reported.
+//! How the plan is measured, and what is reported.
 
 use record::Absence;
-use serde::{Deserialize, Serialize};
 use stats::Random;
 
-use super::bench::{FootprintBench, Ready, SeriesBench};
-use super::contexts::Windows;
-use super::curve::Curve;
+use super::bench::{FootprintBench, SeriesBench};
 use super::estimate::{REPETITIONS_MIN, Stopping, accepted, excess, user_misses};
-use super::sample::Repetition;
+use super::plan::Plan;
+use super::samples::Samples;
+use super::series::{Ready, Series};
 use super::trace::Trace;
 use super::what::{Level, Method, Stimulus};
 use super::{contexts, sums, tables, trace};
@@ -16,74 +15,6 @@ use crate::experiment::{BenchError, Experiment, Measured, Progress, Report, Step
 
 /// Repetitions of treatment and of control between two checks of the interval.
 const BATCH: usize = 8;
-
-/// What to measure.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
-    /// Levels, in order.
-    pub levels: Vec<Level>,
-    /// Stimuli, in order.
-    pub stimuli: Vec<Stimulus>,
-    /// Methods, in order.
-    pub methods: Vec<Method>,
-    /// Maximum number of treatment repetitions, and of control repetitions, of each series.
-    pub repetitions_max: usize,
-    /// Whether one repetition of each series is traced: who ran when.
-    pub trace: bool,
-    /// In how many rounds, each with everything prepared again; 0 is 1.
-    pub rounds: usize,
-    /// Chooses the order of treatment and control.
-    pub seed: u64,
-}
-
-/// What was measured.
-#[derive(Clone, Debug, Default)]
-pub struct Samples {
-    /// Frequency of the clock that cycles are counted by, Hz.
-    pub clock_hz: f64,
-    /// Series, in the order of the plan.
-    pub series: Vec<Series>,
-    /// One traced repetition of each series, where the plan asks for it.
-    pub traces: Vec<Trace>,
-    /// The windows as the simulator saw them; empty on the live bench.
-    pub windows: Windows,
-}
-
-impl crate::experiment::Samples for Samples {
-    fn is_empty(&self) -> bool {
-        self.series.is_empty()
-    }
-}
-
-/// One level, stimulus and method: all repetitions.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Series {
-    /// What was filled.
-    pub level: Level,
-    /// What interrupted.
-    pub stimulus: Stimulus,
-    /// How.
-    pub method: Method,
-    /// What the bench made ready.
-    pub ready: Ready,
-    /// Repetitions with the interrupt.
-    pub treatment: Vec<Repetition>,
-    /// Repetitions without it.
-    pub control: Vec<Repetition>,
-    /// Where rounds end in both; empty where everything was prepared once.
-    pub rounds: Vec<Round>,
-}
-
-/// A part of a series for which everything was prepared again.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Round {
-    /// What displaced lines cost in it.
-    pub curve: Option<Curve>,
-    /// Number of treatment repetitions until its end.
-    pub treatment: usize,
-    /// Number of control repetitions until its end.
-    pub control: usize,
-}
 
 impl Experiment for Plan {
     const NAME: &'static str = "footprint";
@@ -246,30 +177,6 @@ impl Part<'_, '_> {
         let Part { level, stimulus, .. } = *self;
         let (ready, rounds) = (ready.clone(), Vec::new());
         Ok(Series { level, stimulus, method, ready, treatment, control, rounds })
-    }
-}
-
-impl Samples {
-    /// Appends a round's series to those of the rounds before. Whether it was the first.
-    fn add(&mut self, mut one: Series, of_many: bool) -> bool {
-        let round =
-            |treatment, control| Round { curve: one.ready.curve.clone(), treatment, control };
-        let same = |other: &&mut Series| {
-            (other.level, other.stimulus, other.method) == (one.level, one.stimulus, one.method)
-        };
-        if let Some(all) = self.series.iter_mut().find(same) {
-            let (treatment, control) =
-                (all.treatment.len() + one.treatment.len(), all.control.len() + one.control.len());
-            all.rounds.push(round(treatment, control));
-            all.treatment.append(&mut one.treatment);
-            all.control.append(&mut one.control);
-            return false;
-        }
-        if of_many {
-            one.rounds = vec![round(one.treatment.len(), one.control.len())];
-        }
-        self.series.push(one);
-        true
     }
 }
 

@@ -4,9 +4,11 @@
 use record::Absence;
 use serde::{Deserialize, Serialize};
 
-use super::bench::Ready;
-use super::experiment::{Plan, Samples, Series};
+use super::plan::Plan;
 use super::sample::Repetition;
+use super::samples::Samples;
+use super::series::Ready;
+use super::series::Series;
 use super::trace::Trace;
 use super::what::{Geometry, Level, Method, Stimulus};
 use crate::experiment::{BenchFacts, Measured};

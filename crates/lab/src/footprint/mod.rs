@@ -5,6 +5,7 @@
 //! repetitions with and without the interrupt; here they become lines with intervals.
 
 pub mod bench;
+mod columns;
 pub mod contexts;
 #[cfg(test)]
 mod coverage;
@@ -14,8 +15,11 @@ pub mod experiment;
 pub mod in_guest;
 pub mod order;
 pub mod paper;
+mod plan;
 pub mod rounds;
 pub mod sample;
+mod samples;
+mod series;
 mod sums;
 mod tables;
 #[cfg(test)]
@@ -23,8 +27,11 @@ pub(crate) mod tests;
 pub mod trace;
 pub mod what;
 
-pub use bench::{FootprintBench, Ready, SeriesBench};
+pub use bench::{FootprintBench, SeriesBench};
 pub use curve::Curve;
-pub use experiment::{Plan, Round, Samples, Series, measure_series};
+pub use experiment::measure_series;
+pub use plan::Plan;
 pub use sample::{Repetition, Verdict};
+pub use samples::Samples;
+pub use series::{Ready, Round, Series};
 pub use what::{Geometry, Level, Method, Stimulus};

@@ -6,8 +6,8 @@ use super::curve::{Curve, LineCost};
 use super::estimate::{
     DETECTED_DEVIATIONS, Lines, Mean, accepted, difference, excess, lines, mean,
 };
-use super::experiment::{Round, Series};
 use super::sample::Repetition;
+use super::series::{Round, Series};
 
 /// Fewest rounds that an interval is made of.
 pub const ROUNDS_MIN: usize = 4;
@@ -125,7 +125,7 @@ pub fn line_cost(series: &Series) -> Option<LineCost> {
 mod tests {
     use super::super::curve::tests::exact;
     use super::*;
-    use crate::footprint::bench::Ready;
+    use crate::footprint::Ready;
     use crate::footprint::sample::Verdict;
     use crate::footprint::{Geometry, Level, Method, Stimulus};
 

@@ -2,9 +2,10 @@
 
 use record::{Format, Kind, Table, Value};
 
+use super::columns::{all_rows, column};
 use super::estimate::{beyond_control, user_misses};
-use super::experiment::Series;
-use super::tables::{all_rows, column, timed_lines};
+use super::series::Series;
+use super::tables::timed_lines;
 use super::what::{Level, Method, Stimulus};
 
 /// How displaced lines were counted.

@@ -1,34 +1,16 @@
 //! The tables `footprint` and `calibration`, from the series of the experiment.
 
-use record::limits::ROWS_MAX;
 use record::{Absence, Column, Format, Kind, Table, TableDisplay, Value};
 
+use super::columns::{all_rows, column, key, key_columns};
 use super::curve::Curve;
 use super::estimate::{
     HALF_WIDTH_RATIO, Lines, Mean, REPETITIONS_MIN, accepted, beyond_control, difference, excess,
     kernel_misses, lines, mean, user_misses,
 };
-use super::experiment::Series;
 use super::rounds::{self, of_rounds};
 use super::sample::{Repetition, Verdict};
-
-pub(super) fn column(name: &str, kind: Kind, doc: &str) -> Column {
-    Column::new(name, kind, doc)
-}
-
-/// Hints of a table of which people see every row.
-pub(super) fn all_rows() -> TableDisplay {
-    TableDisplay { rows_max: Some(ROWS_MAX), ..TableDisplay::default() }
-}
-
-pub(super) fn key_columns() -> Vec<Column> {
-    use Kind::Text;
-    vec![
-        column("level", Text, "What was filled: a level of cache or a TLB.").priority(100).key(),
-        column("stimulus", Text, "What interrupted the loop.").priority(100).key(),
-        column("method", Text, "basic or refined, as in the paper's Figure 1.").priority(90).key(),
-    ]
-}
+use super::series::Series;
 
 fn columns() -> Vec<Column> {
     use Kind::{Bool, Real, Text, Uint};
@@ -305,10 +287,6 @@ fn stalled_median(repetitions: &[Repetition]) -> Option<u64> {
     stopped.get(stopped.len() / 2).copied()
 }
 
-pub(super) fn key(series: &Series) -> Vec<Value> {
-    vec![series.level.word().into(), series.stimulus.word().into(), series.method.word().into()]
-}
-
 /// One row per series.
 pub(super) fn footprint(all: &[Series], clock_hz: f64, absent: &mut Vec<Absence>) -> Table {
     let doc = "What one interrupt displaces of the lines that a loop keeps in a cache or TLB, and what \
@@ -425,7 +403,7 @@ pub(super) fn curves(all: &[Series]) -> Table {
 mod tests {
     use super::super::contexts::{Windows, by_context, modes};
     use super::super::curve::tests::exact;
-    use super::super::experiment::Round;
+    use super::super::series::Round;
     use super::super::sums::sums;
     use super::super::tests::counted;
     use super::*;

@@ -1,8 +1,8 @@
 //! Series for tests.
 
-use super::bench::Ready;
-use super::experiment::Series;
 use super::sample::{Repetition, Verdict};
+use super::series::Ready;
+use super::series::Series;
 use super::what::{Geometry, Level, Method, Stimulus};
 
 /// One that counts.

@@ -3,8 +3,8 @@
 use record::{Column, Kind, Table, TableDisplay, Value};
 use serde::{Deserialize, Serialize};
 
+use super::columns::{column, key_columns};
 use super::sample::Verdict;
-use super::tables::{column, key_columns};
 use super::what::{Level, Method, Stimulus};
 use crate::noise::{ContextName, Mark, What};
 

@@ -1,6 +1,6 @@
 //! What a bench must be able to do for this experiment.
 
-use super::experiment::Window;
+use super::plan::Window;
 use super::sample::{
     RatePoint, RateWindow, RoundTripPoint, RoundTripWindow, TransferPoint, TransferWindow,
 };

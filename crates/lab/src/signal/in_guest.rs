@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-use super::experiment::Window;
+use super::plan::Window;
 use super::rig::Rig;
 use super::sample::{RateWindow, RoundTripWindow, TransferWindow};
 use crate::guest_protocol::Response;
@@ -85,74 +85,6 @@ impl Response for SignalResponse {
 
     fn check(&self) -> Result<(), String> {
         if self.window.is_some() { Ok(()) } else { Err("it has no window".to_owned()) }
-    }
-}
-
-/// A scheme as on the command line.
-pub(super) mod scheme_text {
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-    use signalling::Scheme;
-
-    pub fn serialize<S: Serializer>(scheme: &Scheme, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(scheme)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Scheme, D::Error> {
-        String::deserialize(from)?.parse().map_err(D::Error::custom)
-    }
-}
-
-/// A distribution with the filled slots of its histogram; without batches.
-pub(super) mod distribution_text {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
-    use stats::histogram::{SLOTS, slot_of};
-    use stats::{Distribution, LogLinear};
-
-    #[derive(Serialize, Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Sent {
-        count: u64,
-        sum: u64,
-        /// JSON's numbers end at 64 bits.
-        sum_of_squares: String,
-        peak: (u64, u64),
-        /// Number of the slot, and its count.
-        filled: Vec<(usize, u64)>,
-    }
-
-    pub fn serialize<S: Serializer>(of: &Distribution, to: S) -> Result<S::Ok, S::Error> {
-        let filled = of.histogram.filled().map(|(low, _, count)| (slot_of(low), count));
-        Sent {
-            count: of.count,
-            sum: of.sum,
-            sum_of_squares: of.sum_of_squares.to_string(),
-            peak: (of.peak.value, of.peak.at),
-            filled: filled.collect(),
-        }
-        .serialize(to)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Distribution, D::Error> {
-        let sent = Sent::deserialize(from)?;
-        let mut counts = vec![0_u64; SLOTS];
-        let mut total = 0_u64;
-        for (slot, count) in sent.filled {
-            let place = counts.get_mut(slot).ok_or_else(|| D::Error::custom("no such slot"))?;
-            *place = count;
-            total = total.saturating_add(count);
-        }
-        if total != sent.count {
-            return Err(D::Error::custom("a histogram has other values than its distribution"));
-        }
-        let histogram = LogLinear::from_counts(counts);
-        Ok(Distribution {
-            count: sent.count,
-            sum: sent.sum,
-            sum_of_squares: sent.sum_of_squares.parse().map_err(D::Error::custom)?,
-            peak: stats::Peak { value: sent.peak.0, at: sent.peak.1 },
-            histogram: histogram.ok_or_else(|| D::Error::custom("no histogram"))?,
-            ..Distribution::default()
-        })
     }
 }
 

@@ -6,12 +6,14 @@ mod experiment;
 pub mod in_guest;
 pub mod observations;
 pub mod paper;
+mod plan;
 mod rig;
 mod sample;
 mod tables;
+mod text;
 
 pub use bench::SignalBench;
-pub use experiment::{Part, Plan, Window};
+pub use plan::{Part, Plan, Window};
 pub use rig::Rig;
 pub use sample::{
     Activity, CountedUse, Leftover, Load, RatePoint, RateWindow, RoundTripPoint, RoundTripWindow,

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use signalling::Scheme;
 use stats::Distribution;
 
-use super::in_guest::{distribution_text, scheme_text};
+use super::text::{distribution_text, scheme_text};
 use crate::experiment;
 
 /// What else runs on the receiving CPU.

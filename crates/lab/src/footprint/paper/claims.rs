@@ -214,7 +214,8 @@ fn longer_lines_between(paper: &Paper, runs: &[ModelRun]) -> Vec<Finding> {
 mod tests {
     use record::Value;
 
-    use super::super::super::experiment::{Samples, Series};
+    use super::super::super::samples::Samples;
+    use super::super::super::series::Series;
     use super::super::tables::{Part, paper as tables};
     use super::*;
     use crate::experiment::Measured;

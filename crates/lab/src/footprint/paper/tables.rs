@@ -7,7 +7,8 @@ use super::super::contexts::{Mode, of_mode};
 use super::super::estimate::{
     Mean, accepted, beyond_control, difference, kernel_misses, mean, user_misses,
 };
-use super::super::experiment::{Samples, Series};
+use super::super::samples::Samples;
+use super::super::series::Series;
 use super::super::what::{Level, Method, Stimulus};
 use super::published::{Count, Paper, PaperRow, PaperTable};
 use crate::experiment::Measured;

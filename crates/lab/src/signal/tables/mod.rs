@@ -10,7 +10,7 @@ mod throughput;
 
 use record::{Absence, Table};
 
-use super::experiment::Plan;
+use super::plan::Plan;
 use super::sample::Samples;
 
 pub use fit::cost_table;

@@ -2,7 +2,7 @@
 
 use record::{Column, Kind, Table, Value};
 
-use super::super::experiment::Plan;
+use super::super::plan::Plan;
 use super::super::sample::TransferWindow;
 use super::THROUGHPUT;
 use super::columns::{
