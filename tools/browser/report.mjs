@@ -129,7 +129,7 @@ const zoom = async (page, name) => {
   return count;
 };
 
-for (const path of pages) {
+const check = async (path) => {
   const name = basename(path, ".html");
   const page = await browser.newPage();
   const said = [], asked = [];
@@ -182,7 +182,12 @@ for (const path of pages) {
   hold(name, asked.length === 0, `asks the network: ${asked.slice(0, 3)}`);
   await page.close();
   console.log(JSON.stringify(found));
-}
+};
+
+// Two pages at a time.
+const left = [...pages];
+const work = async () => { while (left.length) await check(left.shift()); };
+await Promise.all([work(), work()]);
 await browser.close();
 rmSync(profile, { recursive: true, force: true });
 for (const problem of problems) console.error(problem);

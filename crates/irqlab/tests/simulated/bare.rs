@@ -1,6 +1,6 @@
 //! The machine without a kernel, by the command. Where there is no QEMU, says so and passes.
 
-use crate::cli_support::{Place, rows};
+use crate::support::{Place, rows};
 
 #[test]
 fn what_is_typed_wrong_is_named() {

@@ -1,6 +1,6 @@
 //! What devices write into the guest's memory, by the command.
 
-use crate::cli_support::{Place, can_simulate, rows};
+use crate::support::{Place, can_simulate, rows};
 
 /// Blocks that the guest reads without its page cache into one buffer, and then reads there.
 const BLOCKS: u64 = 64;

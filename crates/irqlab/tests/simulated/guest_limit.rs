@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::cli_support::{Place, can_simulate};
+use crate::support::{Place, can_simulate};
 use sim::Cache;
 use sim::kernel::{self, Flavour};
 

@@ -3,9 +3,8 @@
 //! One program, so that as many machines run at once as there are processors.
 
 mod bare;
-#[path = "../cli_support/mod.rs"]
-mod cli_support;
 mod dma;
+mod footprint;
 mod guest_limit;
 mod machine;
 mod misses;
@@ -14,5 +13,7 @@ mod noise;
 mod sampled;
 mod services;
 mod signal;
+#[path = "../support/mod.rs"]
+mod support;
 mod threaded;
 mod verify_probes;

@@ -1,6 +1,6 @@
 //! `irqlab handlers --misses`, by the command. Where there is no QEMU, says so and passes.
 
-use crate::cli_support::{Place, can_simulate, check_refused, rows};
+use crate::support::{Place, can_simulate, check_refused, rows};
 use serde_json::Value as Json;
 
 fn uint(row: &Json, column: &str) -> u64 {

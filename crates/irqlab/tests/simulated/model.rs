@@ -1,6 +1,6 @@
 //! `irqlab bench model` on a simulated machine, by the command. Where there is no QEMU, says so and passes.
 
-use crate::cli_support::{Place, can_simulate, names, rows};
+use crate::support::{Place, can_simulate, names, rows};
 
 #[test]
 fn kernels_of_a_model_are_compared_with_kept_data() {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::cli_support::{Place, can_simulate, names, rows};
+use crate::support::{Place, can_simulate, names, rows};
 use serde_json::Value as Json;
 
 fn measured(place: &Place, words: &[&str]) -> Json {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::cli_support::{Place, can_simulate, names, rows};
+use crate::support::{Place, can_simulate, names, rows};
 use serde_json::Value as Json;
 
 /// Reads and writes one byte each by dd.

@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 use sim::Cache;
 
-use crate::cli_support::{Place, absence, can_simulate, names, rows};
+use crate::support::{Place, absence, can_simulate, names, rows};
 
 /// An old machine: few cycles to simulate.
 const ON: &str = "--on sim:r4400-1994 --loads background --repetitions 1";

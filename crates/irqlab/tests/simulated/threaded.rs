@@ -1,7 +1,7 @@
 //! Threads of IRQ lines, in a machine whose kernel has them for all lines (`threadirqs`). Where there is no
 //! QEMU, says so and passes.
 
-use crate::cli_support::{Place, can_simulate};
+use crate::support::{Place, can_simulate};
 
 /// The number of spans of a kind in the CSV of table `handlers`, all CPUs, of the line whose name starts so.
 fn spans(console: &str, kind: &str, name: &str) -> u64 {

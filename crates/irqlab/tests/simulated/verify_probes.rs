@@ -1,7 +1,7 @@
 //! The live bench in a simulated machine, compared with what the simulator recorded. Where there is no QEMU,
 //! says so and passes.
 
-use crate::cli_support::{Place, can_simulate, rows};
+use crate::support::{Place, can_simulate, rows};
 use serde_json::Value as Json;
 
 /// Most that the mean of instructions may be off the truth.

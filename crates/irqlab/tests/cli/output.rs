@@ -1,12 +1,10 @@
 //! What is printed and recorded: formats, commands, and outputs that cannot be written or read.
 
-mod cli_support;
-
 use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use cli_support::{
+use crate::support::{
     Ended, IRQLAB, Place, alone, can_measure, can_measure_as_root, can_simulate, names, only_run,
     rows,
 };

@@ -1,8 +1,6 @@
 //! `irqlab signal model`, `fit` and `advise`: what is computed, without a bench.
 
-mod cli_support;
-
-use cli_support::{Place, absence, check_refused, rows};
+use crate::support::{Place, absence, check_refused, rows};
 use serde_json::Value as Json;
 
 fn row<'a>(run: &'a Json, table: &str, scheme: &str, rate_hz: u64) -> &'a Json {

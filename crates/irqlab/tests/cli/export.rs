@@ -1,12 +1,10 @@
 //! Runs in the formats of other programs, read back by those programs' own readers.
 
-mod cli_support;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use cli_support::{Ended, Place, alone, can_measure, check_refused, rows};
+use crate::support::{Ended, Place, alone, can_measure, check_refused, rows};
 use serde_json::Value as Json;
 
 /// A run that is part of the repository.

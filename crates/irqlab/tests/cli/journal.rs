@@ -1,13 +1,11 @@
 //! What a killed run left is undone by the next start of any verb, and named where only another user may
 //! undo it.
 
-mod cli_support;
-
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use cli_support::{Ended, IRQLAB, Place, alone};
+use crate::support::{Ended, IRQLAB, Place, alone};
 
 /// A user that no machine has. Its directory in /tmp is nobody else's.
 const USER: u32 = 3_999_999_917;

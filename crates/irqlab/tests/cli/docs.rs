@@ -5,12 +5,10 @@
 //! after `$`, `sudo` or `- run:`. Two spaces end it: an explanation may follow. What measures or simulates
 //! ([`PARSED_ONLY`]) is only parsed; a block after a line `<!-- not run: REASON -->` is left out.
 
-mod cli_support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cli_support::Place;
+use crate::support::Place;
 
 /// What is parsed only, and why.
 const PARSED_ONLY: [(&str, &str); 12] = [

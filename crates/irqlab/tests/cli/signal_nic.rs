@@ -1,13 +1,11 @@
 //! `irqlab signal run --nic --peer`: a veth whose other end is in another network, and irqlab's echo there.
 
-mod cli_support;
-
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use cli_support::{Ended, IRQLAB, Net, absence, alone, check_refused, rows, signal, wait_until};
+use crate::support::{Ended, IRQLAB, Net, absence, alone, check_refused, rows, signal, wait_until};
 use rustix::process::Signal;
 
 const PEER: &str = "192.0.2.2:7007";

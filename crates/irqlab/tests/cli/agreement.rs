@@ -1,10 +1,8 @@
 //! The counts of a real run compared with the kernel's own.
 
-mod cli_support;
-
 use std::collections::BTreeMap;
 
-use cli_support::{Place, alone, can_measure, rows};
+use crate::support::{Place, alone, can_measure, rows};
 use serde_json::Value as Json;
 
 fn count(row: &Json, column: &str) -> Option<u64> {

@@ -1,6 +1,6 @@
 //! The command as a user runs it, in a directory of its own.
 
-// Each test program uses a part of this.
+// Each of the two test programs uses a part of this.
 #![allow(dead_code)]
 
 use std::path::{Path, PathBuf};
@@ -137,6 +137,27 @@ pub fn rows<'a>(run: &'a Json, table: &str) -> &'a [Json] {
 pub fn absence<'a>(run: &'a Json, what: &str) -> Option<&'a str> {
     let absent = run["absent"].as_array()?;
     absent.iter().find(|one| one["what"] == what)?["reason"].as_str()
+}
+
+/// What had the loop's CPU in the interval in which the loop was stalled, each with its name and kind. All
+/// intervals of the repetition are within its window.
+pub fn loop_stalled_by(run: &Json, stimulus: &str) -> Vec<(String, String)> {
+    let is_of = |one: &&Json| one["level"] == "l1d" && one["stimulus"] == stimulus;
+    let trace: Vec<&Json> = rows(run, "trace").iter().filter(is_of).collect();
+    let ends = |one: &Json| {
+        let from = one["start_ns"].as_u64().unwrap();
+        (from, from + one["length_ns"].as_u64().unwrap())
+    };
+    let named = |name: &str| ends(trace.iter().find(|one| one["name"] == name).unwrap());
+    let (window, stopped) = (named("repetition"), named("stalled"));
+    let within = |one: (u64, u64), other: (u64, u64)| one.0 >= other.0 && one.1 <= other.1;
+    assert!(within(stopped, window), "{run}");
+    assert!(trace.iter().all(|one| within(ends(one), window)), "{run}");
+    // The loop's CPU is the first.
+    let cpu = &trace.iter().find(|one| !one["cpu"].is_null()).unwrap()["cpu"];
+    let inside = trace.iter().filter(|one| one["cpu"] == *cpu && within(ends(one), stopped));
+    let word = |one: &Json, key: &str| one[key].as_str().unwrap().to_owned();
+    inside.map(|one| (word(one, "name"), word(one, "kind"))).collect()
 }
 
 /// Waits for something that must come soon.

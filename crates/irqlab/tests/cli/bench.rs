@@ -1,8 +1,6 @@
 //! Small runs of each bench. Judged by counts and by what must be there, never by times.
 
-mod cli_support;
-
-use cli_support::{
+use crate::support::{
     Place, absence, alone, can_measure, can_measure_as_root, lives, names, rows, signal, wait_until,
 };
 use rustix::process::Signal;

@@ -1,13 +1,11 @@
 //! What this machine, or these rights, do not give: the row is absent with its reason, the rest
 //! runs; and when nothing is left, exit code 4 with the line that unlocks it.
 
-mod cli_support;
-
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use cli_support::{
+use crate::support::{
     Ended, IRQLAB, Place, absence, alone, can_measure, can_measure_as_root, names, rows,
 };
 

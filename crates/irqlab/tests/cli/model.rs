@@ -1,11 +1,9 @@
 //! `irqlab bench model` and `irqlab machines fit`: what they refuse, and what they keep, without a simulated
 //! machine.
 
-mod cli_support;
-
 use std::fs;
 
-use cli_support::{Place, alone, check_refused, rows};
+use crate::support::{Place, alone, check_refused, rows};
 
 #[test]
 fn what_names_nothing_is_refused_with_what_there_is() {
@@ -41,7 +39,7 @@ fn a_model_of_another_processor_is_refused_with_what_helps() {
 fn without_a_fitted_model_sim_host_says_what_makes_one() {
     let place = Place::new();
     let mut command = place.irqlab(&["bench", "model", "--on", "sim:host"]);
-    let ended = cli_support::Ended::of(command.env("XDG_CONFIG_HOME", place.path()));
+    let ended = crate::support::Ended::of(command.env("XDG_CONFIG_HOME", place.path()));
     ended
         .assert_code(4)
         .assert_says("there is no model of this machine")
@@ -51,7 +49,7 @@ fn without_a_fitted_model_sim_host_says_what_makes_one() {
 #[test]
 fn a_model_that_lacks_a_field_is_refused_by_the_name_of_the_field() {
     let place = Place::new();
-    let whole = include_str!("../../../machines/zen3.toml");
+    let whole = include_str!("../../../../machines/zen3.toml");
     let without = |start: &str| -> String {
         let lines = whole.lines().filter(|line| !line.starts_with(start));
         lines.map(|line| format!("{line}\n")).collect()
@@ -78,7 +76,7 @@ fn without_qemu_a_model_is_neither_compared_nor_fitted() {
         let mut command = place.irqlab(words);
         command.env_remove("IRQLAB_QEMU");
         command.env("XDG_CACHE_HOME", place.path()).env("PATH", place.path());
-        let ended = cli_support::Ended::of(&mut command);
+        let ended = crate::support::Ended::of(&mut command);
         ended.assert_code(4).assert_says("no QEMU").assert_says("irqlab sim setup");
     }
     assert!(!place.path().join("mine.toml").exists());

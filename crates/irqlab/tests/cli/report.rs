@@ -1,12 +1,10 @@
 //! `irqlab report`: the page of runs of any origin, in a file and in a browser.
 
-mod cli_support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use cli_support::{Ended, Place, alone, can_measure, can_simulate, check_refused};
+use crate::support::{Ended, Place, alone, can_measure, can_simulate, check_refused};
 use record::{Column, Kind, Run, SCHEMA, Table, TableDisplay, write_run};
 use serde_json::{Map, Value as Json, json};
 
@@ -160,7 +158,7 @@ fn several_runs_are_compared_with_the_first() {
     }
     assert!(!text.contains("Run 3 compared"), "of another experiment");
     let differences = place.run(&["compare", "base", "new", "--json"]).json();
-    let worse = cli_support::rows(&differences, "differences").iter();
+    let worse = crate::support::rows(&differences, "differences").iter();
     let worse = worse.filter(|row| row["verdict"] == "worse").count();
     assert!(worse > 0 && text.contains(&format!("{worse} worse")), "{worse}");
 }

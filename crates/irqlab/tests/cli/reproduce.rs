@@ -1,9 +1,7 @@
 //! `irqlab reproduce` as a user types it. What it measures takes minutes: its tables are tested where they
 //! are made, and its guests by `cli_footprint`.
 
-mod cli_support;
-
-use cli_support::check_refused;
+use crate::support::check_refused;
 
 #[test]
 fn papers_and_models_are_named() {

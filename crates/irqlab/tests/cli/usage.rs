@@ -1,8 +1,6 @@
 //! What is typed wrong ends in 2 before anything is measured, and names what is allowed.
 
-mod cli_support;
-
-use cli_support::{Ended, Place, check_refused};
+use crate::support::{Ended, Place, check_refused};
 
 #[test]
 fn cpus() {
@@ -173,7 +171,7 @@ fn completions_and_manual_pages() {
     let ended = place.run(&["completions", "bash"]);
     assert!(ended.assert_code(0).out.contains("--low-interval"), "{}", ended.out);
     place.run(&["man", "man1"]).assert_code(0);
-    let pages = cli_support::names(&place.path().join("man1"));
+    let pages = crate::support::names(&place.path().join("man1"));
     assert!(pages.contains(&"irqlab-handlers.1".to_owned()), "{pages:?}");
     assert!(!pages.iter().any(|page| page.contains("stimulus")), "hidden: {pages:?}");
 }

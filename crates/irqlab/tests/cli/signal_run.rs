@@ -1,12 +1,12 @@
 //! `irqlab signal run`: what a user sees, and that the machine is as before, however the run ends.
 
-mod cli_support;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Child, Stdio};
 
-use cli_support::{Ended, Place, absence, alone, check_refused, lives, rows, signal, wait_until};
+use crate::support::{
+    Ended, Place, absence, alone, check_refused, lives, rows, signal, wait_until,
+};
 use rustix::process::Signal;
 
 /// Every setting of the interfaces of this network namespace that a scheme changes.

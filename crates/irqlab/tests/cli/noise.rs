@@ -1,8 +1,6 @@
 //! `irqlab noise` as a user runs it. No assertion is on a time.
 
-mod cli_support;
-
-use cli_support::{Place, absence, alone, check_refused, only_run, rows};
+use crate::support::{Place, absence, alone, check_refused, only_run, rows};
 use serde_json::Value as Json;
 
 #[test]

@@ -1,8 +1,6 @@
 //! `irqlab compare`: a gate that passes, that fails, and that is refused where it would check nothing.
 
-mod cli_support;
-
-use cli_support::{Place, check_refused, rows};
+use crate::support::{Place, check_refused, rows};
 use serde_json::Value as Json;
 
 /// Two computed runs, which are exact: in the second one an event costs 10 % more.

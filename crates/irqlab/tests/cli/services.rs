@@ -1,8 +1,6 @@
 //! `irqlab services` on this machine, by the command. What the machine cannot do, the tests say and pass.
 
-mod cli_support;
-
-use cli_support::{Place, alone, can_measure, check_refused, rows};
+use crate::support::{Place, alone, can_measure, check_refused, rows};
 use serde_json::Value as Json;
 
 /// Reads and writes of one block each.

@@ -1,13 +1,11 @@
 //! How runs end early, and what is left of them: nothing but what was measured.
 
-mod cli_support;
-
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::process::Child;
 use std::time::Duration;
 
-use cli_support::{
+use crate::support::{
     Place, alone, can_measure, lives, names, only_run, signal, start_with_sources, wait_until,
 };
 use rustix::process::Signal;
@@ -63,7 +61,7 @@ fn an_interrupt_ends_the_run_and_keeps_what_was_measured() {
             .expect("a window opens within 80 s");
         let run: Json = serde_json::from_str(&out).unwrap();
         assert_eq!(run["complete"], false);
-        let conditions = cli_support::rows(&run, "conditions");
+        let conditions = crate::support::rows(&run, "conditions");
         assert_eq!(conditions.len(), 1, "the second one was never started");
         assert_eq!(conditions[0]["condition"], "busy/low/timer");
         assert!(conditions[0]["window_ns"].as_u64() > Some(0));
@@ -119,7 +117,7 @@ fn a_kill_leaves_no_process_no_namespace_and_no_file() {
         let mut command = place.irqlab(&[&words[..], &more].concat());
         let (mut child, _) = start_with_sources(command.env("TMPDIR", scratch.path()));
         std::thread::sleep(Duration::from_millis(1500));
-        let sources = cli_support::children(child.id());
+        let sources = crate::support::children(child.id());
         let made: BTreeSet<String> = sources
             .iter()
             .flat_map(|pid| namespaces(*pid))

@@ -1,10 +1,8 @@
 //! `irqlab signal advise --apply` and `signal undo`: all or nothing is set, it stays, and it is restored.
 
-mod cli_support;
-
 use std::collections::BTreeMap;
 
-use cli_support::{Ended, IRQLAB, Net, absence, alone, check_refused, rows};
+use crate::support::{Ended, IRQLAB, Net, absence, alone, check_refused, rows};
 
 const ATTRIBUTES: [&str; 3] = ["gro_flush_timeout", "napi_defer_hard_irqs", "threaded"];
 

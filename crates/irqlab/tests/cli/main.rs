@@ -1,0 +1,28 @@
+//! The command as a user runs it: what it prints, refuses and leaves. No assertion is on a time.
+//!
+//! One program, so that tests that wait leave the processor to others; those that measure take turns
+//! ([`support::alone`]).
+
+mod agreement;
+mod bench;
+mod compare;
+mod docs;
+mod ends;
+mod export;
+mod footprint;
+mod journal;
+mod model;
+mod noise;
+mod output;
+mod report;
+mod reproduce;
+mod rights;
+mod services;
+mod signal;
+mod signal_apply;
+mod signal_nic;
+mod signal_run;
+#[path = "../support/mod.rs"]
+mod support;
+mod usage;
+mod watch;
