@@ -148,8 +148,15 @@ fn plugin_record() -> Vec<u8> {
         broken: 0,
         opened_at: 9,
     };
-    let marker =
-        Marker { cpu: 0, number: 17, argument: 3, open: true, interrupts: 2, exceptions: 1 };
+    let marker = Marker {
+        cpu: 0,
+        number: 17,
+        argument: 3,
+        open: true,
+        interrupts: 2,
+        exceptions: 1,
+        handled_faults: 4,
+    };
     let header = Header {
         cpus: 1,
         api: 7,

@@ -57,6 +57,9 @@ fn execute_work(work: &Work, root: &Root, agent: &mut Agent) -> u8 {
     // Between a reading and its marker there must be no fault of this process.
     lock_pages();
     if let Some((before, _)) = &mut readings {
+        // From here on faults are recorded: those of other CPUs may come between the reading and the region.
+        mark(marker::FULL, 0);
+        mark(marker::READING, 0);
         before.take();
     }
     if work.marks_itself {
@@ -74,6 +77,7 @@ fn execute_work(work: &Work, root: &Root, agent: &mut Agent) -> u8 {
     }
     if let Some((_, after)) = &mut readings {
         after.take();
+        mark(marker::READING, 0);
     }
     mark(marker::FAST, 0);
     let faults = readings.and_then(|(before, after)| {

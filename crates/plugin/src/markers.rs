@@ -2,6 +2,7 @@
 
 use crate::annotations;
 use crate::pmu::machine::Now;
+use crate::services::ServiceSums;
 use crate::session::Session;
 use crate::writer::Ending;
 use simrecord::counters::TIME;
@@ -33,7 +34,9 @@ pub(crate) fn execute(session: &mut Session, vcpu: u32, remaining: u32) {
     let Session { tracker, qemu, level, pmus, writer, .. } = session;
     let tracked = &tracker.cpus[vcpu as usize];
     let (interrupts, exceptions) = (tracked.interrupts, tracked.exceptions);
-    let marker = Marker { cpu: vcpu, number, argument, open, interrupts, exceptions };
+    let handled_faults = tracker.services.as_ref().map_or(0, ServiceSums::handled_faults);
+    let marker =
+        Marker { cpu: vcpu, number, argument, open, interrupts, exceptions, handled_faults };
     writer.write(&Record::Marker(marker));
     if let Some(counts) = counted.get(vcpu as usize) {
         writer.counters(vcpu, CountersOf::Marker, counts);

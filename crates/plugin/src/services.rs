@@ -70,7 +70,10 @@ impl LockNames {
 #[derive(Default)]
 pub(crate) struct ServiceSums {
     sums: Services<COUNTERS>,
+    /// Page faults that the kernel's memory management handled, since services are recorded.
     handled_faults: u64,
+    /// Those of them before the region.
+    faults_before: u64,
     pub(crate) locks: Locks,
     /// Addresses of the functions of system calls, by number.
     functions: Vec<u64>,
@@ -98,6 +101,11 @@ impl ServiceSums {
         for span in stack.take_blocked() {
             self.sums.add_blocked(&span);
         }
+    }
+
+    /// Page faults that the kernel's memory management handled, since services are recorded.
+    pub(crate) fn handled_faults(&self) -> u64 {
+        self.handled_faults
     }
 
     /// The page faults that the last event ended.
@@ -130,7 +138,15 @@ impl Tracker {
     pub(crate) fn open_services(&mut self) {
         if let Some(services) = &mut self.services {
             let functions = std::mem::take(&mut services.functions);
-            *services = ServiceSums { functions, ran: services.ran, ..ServiceSums::default() };
+            let (ran, handled_faults) = (services.ran, services.handled_faults);
+            let faults_before = handled_faults;
+            *services = ServiceSums {
+                functions,
+                ran,
+                handled_faults,
+                faults_before,
+                ..ServiceSums::default()
+            };
             self.tasks.reset_counts();
             for cpu in &mut self.cpus {
                 // What ended before.
@@ -324,7 +340,7 @@ impl Tracker {
         }
         let parked = self.tasks.open_parts(region);
         parked.for_each(|part: RequestPart<COUNTERS>| sums.add(&part));
-        let handled_faults = services.handled_faults;
+        let handled_faults = services.handled_faults - services.faults_before;
         for (service, row) in sums.rows() {
             let code = service.code();
             let (requests, completed) = (row.counts.entries, row.counts.completed);

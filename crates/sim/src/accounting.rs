@@ -284,7 +284,8 @@ impl Accounting {
         accounting.add_transitions(&parsed.transitions)?;
         accounting.add_kernel_counts(&parsed.kernel_counts)?;
         let Accounting { regions, broken, .. } = &mut accounting;
-        accounting.services = services::services(&parsed.services, regions, broken)?;
+        accounting.services =
+            services::services(&parsed.services, &parsed.markers, regions, broken)?;
         accounting.check();
         Ok(accounting)
     }

@@ -30,6 +30,9 @@ pub const READY: u32 = 7;
 /// The guest's first process has executed what prepares a workload, and waits for another request: the
 /// place at which such a checkpoint is saved. It does nothing by itself.
 pub const PREPARED: u32 = 8;
+/// The guest is about to read what its kernel counts itself, or has read it: what comes between this and the
+/// region's edge may be in one of the two counts alone. It does nothing by itself.
+pub const READING: u32 = 9;
 /// The first number that a guest may use for its own purposes: it is recorded, and does nothing else.
 pub const USER_FIRST: u32 = 16;
 

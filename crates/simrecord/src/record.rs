@@ -204,6 +204,9 @@ pub struct Marker {
     pub interrupts: u64,
     /// Exceptions that it took.
     pub exceptions: u64,
+    /// Page faults that the kernel's memory management handled, on all CPUs, since services were recorded;
+    /// 0 if they are not.
+    pub handled_faults: u64,
 }
 
 /// A region of interest on one CPU.

@@ -56,9 +56,17 @@ fn caches() -> impl Strategy<Value = Record> {
 fn record() -> impl Strategy<Value = Record> {
     let cpu = 0..16_u32;
     prop_oneof![
-        (cpu.clone(), any::<(u32, u64, bool)>(), any::<(u64, u64)>()).prop_map(
-            |(cpu, (number, argument, open), (interrupts, exceptions))| {
-                Record::Marker(Marker { cpu, number, argument, open, interrupts, exceptions })
+        (cpu.clone(), any::<(u32, u64, bool)>(), any::<[u64; 3]>()).prop_map(
+            |(cpu, (number, argument, open), [interrupts, exceptions, handled_faults])| {
+                Record::Marker(Marker {
+                    cpu,
+                    number,
+                    argument,
+                    open,
+                    interrupts,
+                    exceptions,
+                    handled_faults,
+                })
             }
         ),
         (cpu.clone(), any::<u32>(), any::<[u64; 6]>()).prop_map(|(cpu, region, words)| {

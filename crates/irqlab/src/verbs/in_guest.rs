@@ -10,6 +10,7 @@ use lab::kernels::in_guest::KernelsResponse;
 use lab::noise::in_guest::NoiseResponse;
 use lab::services::in_guest::ServicesResponse;
 use lab::signal::in_guest::SignalResponse;
+use live::services::in_guest::Place;
 use live::signal::Observer;
 use live::window::{BenchPhase, WindowEdge};
 use sim::marker::{self, mark};
@@ -51,7 +52,7 @@ pub fn run(args: &InGuestArgs) -> anyhow::Result<ExitCode> {
             respond::<SignalResponse>(live::signal::in_guest::execute(&request, observer))
         }
         Ok(Request::Services(request)) => {
-            respond::<ServicesResponse>(live::services::in_guest::execute(&request, at))
+            respond::<ServicesResponse>(live::services::in_guest::execute(&request, at_place))
         }
         Err(error) => respond::<HandlersResponse>(Err(error)),
     }
@@ -73,6 +74,13 @@ fn at_phase(phase: BenchPhase) {
     match phase {
         BenchPhase::SetUp => mark(marker::FAST, 0),
         BenchPhase::Measurement => mark(marker::FULL, 0),
+    }
+}
+
+fn at_place(place: Place) {
+    match place {
+        Place::Reading => mark(marker::READING, 0),
+        Place::Edge(edge) => at(edge),
     }
 }
 

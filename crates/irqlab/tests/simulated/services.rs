@@ -186,6 +186,25 @@ fn page_faults_of_a_workload_are_those_that_the_guest_counts() {
     }
 }
 
+/// A process that goes on when the region ends has faults on another CPU while the first process reads the
+/// kernel's counters. They are in that count alone, and the table says how many there were.
+#[test]
+fn faults_of_others_between_the_region_and_the_reading_are_named() {
+    let place = Place::new();
+    if !can_simulate(&place) {
+        return;
+    }
+    let line = "for cpu in 1 2 3 4 5 6 7; do while :; do (:); done & done; sleep 0.1";
+    let words = ["services", "-q", "--json", "--on", "sim", "--vcpus", "8", "--", line];
+    let run = place.run(&words).assert_code(0).json();
+    let row = &rows(&run, "agreement")[0];
+    let (counted, kernel) = (uint(row, "counted_count"), uint(row, "kernel_count"));
+    // All of these may have come before the one reading, or after the other.
+    assert!(counted > 1000 && uint(row, "edge_max_count") > 0, "{row}");
+    assert!((counted..=counted + uint(row, "edge_max_count")).contains(&kernel), "{row}");
+    assert_eq!(row["agrees"], true, "{row}");
+}
+
 /// The kernel's count is then that of more than the region, and absent.
 #[test]
 fn a_workload_that_marks_its_own_region_has_no_count_to_compare() {

@@ -200,7 +200,8 @@ pub struct Agreement {
     pub kernel: Option<u64>,
     /// Where the kernel's count comes from.
     pub source: String,
-    /// By how much they may differ, because reading the kernel's count is itself counted.
+    /// By how much they may differ: what was counted between reading the kernel's count and the window's
+    /// edge next to it.
     pub edge_max: u64,
 }
 

@@ -25,13 +25,23 @@ const TRACING: &str = "/sys/kernel/tracing";
 /// The histogram of system calls by number, in which the kernel counts while it is not paused.
 const HISTOGRAM: &str = "hist:keys=id:size=1024";
 
-/// Runs the command of a request and calls `mark` before and after it.
+/// Where the guest is: a simulator records it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Before its kernel's counters are read first, or after they are read last.
+    Reading,
+    /// At an edge of the window.
+    Edge(WindowEdge),
+}
+
+/// Runs the command of a request and calls `mark` around it and around the readings of the kernel's
+/// counters.
 ///
 /// # Errors
 /// Where the command cannot be started, or the guest does not say what it counted.
 pub fn execute(
     request: &ServicesRequest,
-    mark: fn(WindowEdge),
+    mark: fn(Place),
 ) -> Result<Vec<ServicesItem>, BenchError> {
     let mut item = ServicesItem::default();
     if let Some(line) = &request.warm_up {
@@ -49,20 +59,22 @@ pub fn execute(
         item.warnings
             .push(format!("page faults of irqlab itself may be counted: mlockall: {error}"));
     }
+    mark(Place::Reading);
     before.read()?;
     if let Some(counter) = &syscalls {
         counter.let_count()?;
     }
-    mark(WindowEdge::Open);
+    mark(Place::Edge(WindowEdge::Open));
     let opened = Instant::now();
     let status = run(&request.command);
     item.length_ns = u64::try_from(opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
     after.touch();
-    mark(WindowEdge::Close);
+    mark(Place::Edge(WindowEdge::Close));
     if let Some(counter) = &syscalls {
         counter.pause()?;
     }
     after.read()?;
+    mark(Place::Reading);
     drop(locked);
     if let Some(counter) = syscalls {
         item.syscalls = Some(counter.end()?);

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use attribution::KernelContext;
 use simrecord::counters::{Counts, TIME};
-use simrecord::parsed::ParsedServices;
+use simrecord::marker;
+use simrecord::parsed::{MarkerCounts, ParsedServices};
 use simrecord::record::{
     LockCounts, ProfileSlot, ServiceMisses, ServiceTime, SharedMisses, StructureKind,
 };
@@ -21,6 +22,9 @@ pub struct ServicesUse {
     pub waits: Vec<ServiceWaitUse>,
     /// How often the kernel's memory management handled a page fault, with those that it causes itself.
     pub handled_faults: u64,
+    /// Those between the guest's readings of its kernel's counters and the region's edges: the kernel's count
+    /// may have so many more.
+    pub edge_faults: u64,
     /// Places of the kernel that take locks, each for each service, if they were requested.
     pub locks: Vec<LockCounts>,
     /// Addresses of the functions of system calls, by number.
@@ -77,6 +81,7 @@ pub struct ServiceWaitUse {
 /// add up goes to `broken`.
 pub(super) fn services(
     parsed: &ParsedServices,
+    markers: &[MarkerCounts],
     regions: &[RegionUse],
     broken: &mut Vec<String>,
 ) -> Result<BTreeMap<u32, ServicesUse>> {
@@ -155,9 +160,11 @@ pub(super) fn services(
     let structures: BTreeMap<_, _> = parsed.structures.iter().cloned().collect();
     let functions = parsed.functions.iter().map(|one| (one.number, one.address));
     let functions: BTreeMap<u32, u64> = functions.collect();
+    let edges = edge_faults(markers, regions.len());
     for totals in &parsed.totals {
         let used = services.entry(totals.region).or_default();
         used.handled_faults = totals.handled_faults;
+        used.edge_faults = edges.get(&totals.region).copied().unwrap_or(0);
         used.functions.clone_from(&functions);
         used.structures.clone_from(&structures);
         if totals.broken > 0 {
@@ -182,4 +189,77 @@ pub(super) fn services(
         }
     }
     Ok(services)
+}
+
+/// Page faults between a reading of the kernel's counters and the edge of a region next to it, by region.
+/// Readings are marked by the guest; a region without them has no row.
+fn edge_faults(markers: &[MarkerCounts], regions: usize) -> BTreeMap<u32, u64> {
+    let mut edges = BTreeMap::new();
+    // The last of the regions are those that markers open; one that is open from the start is before them.
+    let mut is_open = false;
+    let opens = |is_open: &mut bool, open: bool| !std::mem::replace(is_open, open) && open;
+    let opened = markers.iter().filter(|one| opens(&mut is_open, one.marker.open)).count();
+    let (mut region, mut is_open) = (regions.saturating_sub(opened) as u32, false);
+    // Faults up to the marker before.
+    let (mut read_at, mut closed_at) = (None, None);
+    for MarkerCounts { marker: one, .. } in markers {
+        let faults = one.handled_faults;
+        let was_open = std::mem::replace(&mut is_open, one.open);
+        if one.number == marker::READING {
+            match closed_at.take() {
+                Some(closed_at) => {
+                    *edges.entry(region).or_default() += faults.saturating_sub(closed_at);
+                }
+                None => read_at = Some(faults),
+            }
+        } else if one.open && !was_open {
+            region += 1;
+            if let Some(read_at) = read_at.take() {
+                *edges.entry(region).or_default() += faults.saturating_sub(read_at);
+            }
+        } else if was_open && !one.open {
+            closed_at = Some(faults);
+        }
+    }
+    edges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use simrecord::counters::COUNTERS;
+    use simrecord::record::Marker;
+
+    fn marked(list: &[(u32, bool, u64)]) -> Vec<MarkerCounts> {
+        let marker = |&(number, open, handled_faults): &(u32, bool, u64)| Marker {
+            cpu: 0,
+            number,
+            argument: 0,
+            open,
+            interrupts: 0,
+            exceptions: 0,
+            handled_faults,
+        };
+        let counts = |one| MarkerCounts { marker: marker(one), counts: [0; COUNTERS] };
+        list.iter().map(counts).collect()
+    }
+
+    #[test]
+    fn faults_at_an_edge_are_those_between_it_and_its_reading() {
+        use marker::{CLOSE, FULL, OPEN, READING};
+        let window = [
+            (READING, false, 10),
+            (OPEN, true, 12),
+            (CLOSE, false, 100),
+            (READING, false, 105),
+            (FULL, false, 200),
+        ];
+        assert_eq!(edge_faults(&marked(&window), 1), BTreeMap::from([(1, 7)]));
+        // After a region that was open from the start.
+        let after = [&[(CLOSE, false, 5)][..], &window].concat();
+        assert_eq!(edge_faults(&marked(&after), 2), BTreeMap::from([(2, 7)]));
+        let again = [&window[..], &[(OPEN, true, 300), (CLOSE, false, 400)]].concat();
+        assert_eq!(edge_faults(&marked(&again), 2), BTreeMap::from([(1, 7)]));
+        assert_eq!(edge_faults(&marked(&[(OPEN, true, 1), (CLOSE, false, 9)]), 1), BTreeMap::new());
+    }
 }

@@ -237,14 +237,14 @@ fn agreement(
             counted: used.handled_faults,
             kernel: vmstat("pgfault"),
             source: "pgfault of /proc/vmstat".to_owned(),
-            edge_max: 0,
+            edge_max: used.edge_faults,
         },
         Agreement {
             what: "page faults with a read".to_owned(),
             counted: requests(&read),
             kernel: vmstat("pgmajfault"),
             source: "pgmajfault of /proc/vmstat".to_owned(),
-            edge_max: 0,
+            edge_max: used.edge_faults,
         },
     ];
     let Some(counts) = window.and_then(|window| window.syscalls.as_ref()) else { return rows };

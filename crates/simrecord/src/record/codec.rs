@@ -213,14 +213,15 @@ impl Encoding for Marker {
     const KIND: u32 = 2;
 
     fn to_words(&self) -> (u32, Words) {
-        let Marker { cpu, number, argument, open, interrupts, exceptions } = *self;
-        (cpu, padded([pair(u32::from(open), number), argument, interrupts, exceptions]))
+        let Marker { cpu, number, argument, open, interrupts, exceptions, handled_faults } = *self;
+        let number = pair(u32::from(open), number);
+        (cpu, padded([number, argument, interrupts, exceptions, handled_faults]))
     }
 
     fn from_words(cpu: u32, words: &Words) -> Option<Marker> {
-        let [number, argument, interrupts, exceptions, ..] = *words;
-        let open = number >> 32 & 1 != 0;
-        Some(Marker { cpu, number: number as u32, argument, open, interrupts, exceptions })
+        let [number, argument, interrupts, exceptions, handled_faults, ..] = *words;
+        let (open, number) = (number >> 32 & 1 != 0, number as u32);
+        Some(Marker { cpu, number, argument, open, interrupts, exceptions, handled_faults })
     }
 }
 

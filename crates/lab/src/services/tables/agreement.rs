@@ -19,7 +19,8 @@ pub(in super::super) fn agreement(sample: &ServicesSample) -> Table {
         Column::new(
             "edge_max_count",
             Kind::Uint,
-            "By how much they may differ, because reading the kernel's count is itself counted.",
+            "By how much they may differ: what was counted between reading the kernel's count and the window's \
+             edge next to it.",
         )
         .title("edge")
         .priority(50),
