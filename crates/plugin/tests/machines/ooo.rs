@@ -218,9 +218,9 @@ fn one_of_four_threads_that_waits_in_a_loop_keeps_up() {
 #[test]
 fn time_passes_on_a_vcpu_that_spins() {
     let Some(machine) = find() else { return };
-    let machines = [("zen3", "ooo", 2, 1), ("zen3", "ooo", 4, 3), ("r4400-smp8", "ooo", 4, 2)];
-    let timed = [("r4400-1994", "timed", 2, 1), ("r4400-1994", "timed", 4, 3), ("t1", "ooo", 4, 3)];
-    for (name, level, cpus, spinners) in machines.into_iter().chain(timed) {
+    let machines = [("zen3", "ooo", 2, 1), ("r4400-smp8", "ooo", 4, 2), ("t1", "ooo", 4, 3)];
+    let timed = ("r4400-1994", "timed", 4, 3);
+    for (name, level, cpus, spinners) in machines.into_iter().chain([timed]) {
         let options = format!("detail={level},model={}", model(name).display());
         let phase = format!("measure spinners={spinners}");
         let bytes = record_of(&phase, &machine, cpus, &options, &format!("spin-{name}-{spinners}"));
