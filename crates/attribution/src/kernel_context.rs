@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::fault::FaultKind;
-use crate::locks::LockKind;
+use crate::lock_kind::LockKind;
 
 /// The process id of a task whose id is not known (yet).
 pub const PID_UNKNOWN: u32 = u32::MAX;

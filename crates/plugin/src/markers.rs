@@ -2,7 +2,7 @@
 
 use crate::annotations;
 use crate::pmu::machine::Now;
-use crate::services::ServiceSums;
+use crate::service_sums::ServiceSums;
 use crate::session::Session;
 use crate::writer::Ending;
 use simrecord::counters::TIME;

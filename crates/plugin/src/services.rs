@@ -1,16 +1,11 @@
 //! Services of the kernel: follows the scheduler, page faults and wake-ups, and writes what each service
 //! took in a region.
 
-use attribution::{
-    FaultKind, KernelContext, KernelStack, LockClient, LockPlace, Locks, Profile, RequestPart,
-    Services,
-};
-
-use std::collections::BTreeMap;
+use attribution::{FaultKind, KernelContext, LockClient, LockPlace, Profile, RequestPart};
 
 use crate::regions::Regions;
-use crate::service_misses::EndedFault;
-use crate::structures::{Guest, Located, Structure};
+use crate::service_sums::ServiceSums;
+use crate::structures::Guest;
 use crate::symbols::{Action, FaultStep};
 use crate::tracker::{Moment, Tracker};
 use crate::writer::Writer;
@@ -18,8 +13,8 @@ use simrecord::counters::{
     COUNTERS, Counts, DATA_STALL_CYCLES, FETCH_STALL_CYCLES, PIPELINE_STALL_CYCLES, TIME,
 };
 use simrecord::record::{
-    CPUS_MAX, CountersOf, LockCounts, ProfileSlot, Record, ServiceBucket, ServiceRow, ServiceTime,
-    ServiceTotals, ServiceWait, StructureKind, SyscallFunction,
+    CountersOf, LockCounts, ProfileSlot, Record, ServiceBucket, ServiceRow, ServiceTime,
+    ServiceTotals, ServiceWait, SyscallFunction,
 };
 
 /// The most system calls whose functions are read.
@@ -29,90 +24,7 @@ const FAULT_FLAG_WRITE: u32 = 1;
 /// Bit of the flags of an area of user memory: others see what is written.
 const VM_SHARED: u64 = 8;
 
-/// The most locks whose names are remembered.
-const LOCKS_MAX: usize = 1 << 18;
-
-/// Names of locks, as numbers: all locks in the same member of the objects of a slab cache have one.
-#[derive(Debug, Default)]
-struct LockNames {
-    /// By the place that takes a lock, and the lock. The same place takes the same sort of lock.
-    known: BTreeMap<(u64, u64), u32>,
-    numbers: BTreeMap<(Structure, u32), u32>,
-    names: Vec<Located>,
-}
-
-impl LockNames {
-    fn of(&mut self, return_to: u64, lock: u64, locate: impl FnOnce(u64) -> Located) -> u32 {
-        if let Some(known) = self.known.get(&(return_to, lock)) {
-            return *known;
-        }
-        let located = locate(lock);
-        let next = self.names.len() as u32;
-        let number = *self.numbers.entry((located.structure, located.offset)).or_insert(next);
-        if number == next {
-            self.names.push(located);
-        }
-        if self.known.len() < LOCKS_MAX {
-            self.known.insert((return_to, lock), number);
-        }
-        number
-    }
-
-    fn name(&self, number: u32) -> Located {
-        self.names.get(number as usize).copied().unwrap_or(Located {
-            structure: Structure { kind: StructureKind::Unknown, place: 0 },
-            offset: 0,
-        })
-    }
-}
-
-/// What services took in the region that is open.
-#[derive(Default)]
-pub(crate) struct ServiceSums {
-    sums: Services<COUNTERS>,
-    /// Page faults that the kernel's memory management handled, since services are recorded.
-    handled_faults: u64,
-    /// Those of them before the region.
-    faults_before: u64,
-    pub(crate) locks: Locks,
-    /// Addresses of the functions of system calls, by number.
-    functions: Vec<u64>,
-    /// Page faults that have ended, for those who wait for what they were.
-    ended_faults: Vec<EndedFault>,
-    /// The task that each CPU ran at the last event: that of the faults that the next one ends.
-    ran: [u64; CPUS_MAX],
-    /// Names of locks, by where they lie.
-    lock_names: LockNames,
-}
-
 impl ServiceSums {
-    /// Takes over what ended on a CPU, which runs `task` from now on.
-    pub(crate) fn collect(&mut self, cpu: usize, task: u64, stack: &mut KernelStack<COUNTERS>) {
-        self.ended_faults.clear();
-        let ran = self.ran.get_mut(cpu).map_or(task, |ran| std::mem::replace(ran, task));
-        for part in stack.take_requests() {
-            self.sums.add(&part);
-            let (service, depth) = (part.service, part.depth);
-            if matches!(service, KernelContext::Fault(_) | KernelContext::KernelFault(_)) {
-                self.ended_faults.push(EndedFault { service, depth });
-                self.locks.end_fault(ran, depth, service);
-            }
-        }
-        for span in stack.take_blocked() {
-            self.sums.add_blocked(&span);
-        }
-    }
-
-    /// Page faults that the kernel's memory management handled, since services are recorded.
-    pub(crate) fn handled_faults(&self) -> u64 {
-        self.handled_faults
-    }
-
-    /// The page faults that the last event ended.
-    pub(crate) fn take_ended_faults(&mut self) -> impl Iterator<Item = EndedFault> + '_ {
-        self.ended_faults.drain(..)
-    }
-
     /// Reads the functions of system calls, where the CPU is in the kernel.
     fn read_functions(&mut self, table: Option<u64>, at: &mut Moment<'_>) {
         if !self.functions.is_empty() {

@@ -19,7 +19,8 @@ use crate::options::Options;
 use crate::pmu::machine::{Now, Pmus};
 use crate::progress::ProgressFile;
 use crate::qemu::{Qemu, Registers};
-use crate::regions::{self, Regions};
+use crate::region_rows;
+use crate::regions::Regions;
 use crate::spans::Spans;
 use crate::tracker::{Moment, TrackedCpu, Tracker};
 use crate::tsc::TscReadings;
@@ -213,7 +214,7 @@ impl Session {
         }
         let Session { regions, tracker, models, annotations, writer, .. } = self;
         let lost = tracker.lost() + self.tsc.uncorrected();
-        regions::write_contexts(regions, counted, lost, tracker, writer);
+        region_rows::write_contexts(regions, counted, lost, tracker, writer);
         tracker.write_services(regions, counted, writer);
         let region = regions.number();
         annotations.write_region(writer, region, self.cpus);
@@ -227,7 +228,7 @@ impl Session {
     pub(crate) fn write_kernel_counts(&mut self, at_close: bool) {
         if self.level.ever_counts() {
             let Session { regions, tracker, qemu, writer, .. } = self;
-            regions::write_kernel_counts(regions, at_close, tracker, qemu, writer);
+            region_rows::write_kernel_counts(regions, at_close, tracker, qemu, writer);
         }
     }
 

@@ -10,7 +10,7 @@ use crate::cpu;
 use crate::irq::IrqLines;
 use crate::qemu::{Qemu, Registers};
 use crate::service_misses::{EndedFault, Executing};
-use crate::services::ServiceSums;
+use crate::service_sums::ServiceSums;
 use crate::structures::{Guest, Structures};
 use crate::symbols::{Action, BODY_FIRST, KernelSymbols, Offsets, PROBE_FIRST};
 use simrecord::counters::{COUNTERS, Counts};

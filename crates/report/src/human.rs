@@ -341,6 +341,11 @@ fn significant(number: f64, digits: usize) -> String {
     }
 }
 
+/// The text as one word where lines are broken: a number and its unit, a command.
+pub(crate) fn unbroken(text: &str) -> String {
+    text.replace(' ', "\u{a0}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,8 +5,7 @@ use record::{Column, Combine, Format, Run, Table, Value};
 use serde_json::Value as Json;
 
 use crate::escape::plain;
-use crate::human::{self, Unit};
-use crate::words::unbroken;
+use crate::human::{self, Unit, unbroken};
 
 /// A row of a table, with its columns' names.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,8 @@ use record::{Run, Table};
 
 use crate::escape::plain;
 use crate::grid::{Grid, cut, line};
-use crate::words::{self, unbroken, wrap};
+use crate::human::unbroken;
+use crate::words::{self, wrap};
 
 /// How to write for a terminal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use serde_json::Value as Json;
 use unicode_width::UnicodeWidthStr;
 
 use crate::escape::{lines, plain};
-use crate::human;
+use crate::human::{self, unbroken};
 use crate::row::fill_from_run;
 
 /// `handlers on live, 2026-11-21T07:50:41Z`
@@ -74,11 +74,6 @@ pub(crate) fn warnings(run: &Run) -> Vec<String> {
     let cut = "the run was cut short: the tables hold what was measured until then";
     let cut = (!run.complete).then(|| cut.to_owned());
     cut.into_iter().chain(run.warnings.iter().map(|warning| plain(warning))).collect()
-}
-
-/// The text as one word for [`wrap`]: a number and its unit, a command.
-pub(crate) fn unbroken(text: &str) -> String {
-    text.replace(' ', "\u{a0}")
 }
 
 /// What the measurement cost and lost; empty when nothing is known.

@@ -11,6 +11,7 @@ pub mod ledger;
 pub mod loops;
 pub mod paper;
 pub mod placement;
+mod quantum;
 pub mod sample;
 pub mod scale;
 pub mod split;
@@ -21,8 +22,9 @@ pub use experiment::Plan;
 pub use ledger::GapLedger;
 pub use loops::{Body, Loop};
 pub use placement::{BusyInterval, BusyIntervals, CpuActivity, Place, Relation};
+pub use quantum::Quantum;
 pub use sample::{
-    ContextName, CpuNoise, Fixed, Injected, LoopResult, NoiseSample, PairedWindows, Quantum,
-    QuantumCycles, Slots, Traced,
+    ContextName, CpuNoise, Fixed, Injected, LoopResult, NoiseSample, PairedWindows, QuantumCycles,
+    Slots, Traced,
 };
 pub use split::{AttributionParameters, Class, Gap, Mark, Part, SplitFaults, What, split};

@@ -1,7 +1,7 @@
 //! Where a loop runs, and what runs on the other CPUs at the same time: the effect of a handler on a loop
 //! (paper `noise-t1`, section on placement).
 
-use super::sample::Quantum;
+use super::quantum::Quantum;
 use super::split::{Mark, What};
 
 /// Maximum number of busy intervals of a CPU that are stored.

@@ -7,6 +7,7 @@ use stats::Distribution;
 use super::ledger::GapLedger;
 use super::loops::Loop;
 use super::placement::CpuActivity;
+use super::quantum::Quantum;
 use super::split::Part;
 
 /// The name of what a bench numbers: a context or a task.
@@ -176,23 +177,6 @@ pub struct QuantumCycles {
     pub first: Option<Part>,
     /// Whether another task ran.
     pub switched: bool,
-}
-
-/// One quantum of fixed work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Quantum {
-    /// When it began, ns.
-    pub start_ns: u64,
-    /// What it took, ns.
-    pub time_ns: u64,
-    /// Time that the kernel named in it, ns; absent when nobody watched.
-    pub named_ns: Option<u64>,
-    /// The largest named part of it.
-    pub main: Option<Part>,
-    /// Whether the loop took a page fault in it; absent when nobody watched.
-    pub faulted: Option<bool>,
-    /// Whether it ended on another CPU.
-    pub migrated: bool,
 }
 
 /// Slots of fixed time.

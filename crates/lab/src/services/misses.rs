@@ -1,7 +1,7 @@
 //! What a bench hands in of cache misses: of each service by class, evictor, code and data, and how long
 //! they took.
 
-use super::sample::Class;
+use super::class::Class;
 
 /// Names of the classes of misses, in the order of [`MissRow::classes`].
 pub const CLASSES: [&str; 7] =

@@ -4,6 +4,8 @@
 //! made here.
 
 pub mod bench;
+mod class;
+mod counters;
 pub mod experiment;
 pub mod in_guest;
 pub mod misses;
@@ -14,10 +16,10 @@ mod tables;
 use record::Table;
 
 pub use bench::ServicesBench;
+pub use class::Class;
 pub use experiment::{Plan, Samples};
 pub use sample::{
-    Agreement, Class, LockStats, ProfileMode, ProfileSlot, ServiceStats, ServicesSample, Times,
-    WaitStats,
+    Agreement, LockStats, ProfileMode, ProfileSlot, ServiceStats, ServicesSample, Times, WaitStats,
 };
 
 /// The tables of misses of a window, for experiments that measure services, too; none if they were not measured.

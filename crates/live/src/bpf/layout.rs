@@ -11,7 +11,6 @@ pub use attribution::key::{
 };
 
 pub use super::constants::*;
-use super::rows::CpuRows;
 
 mod generated {
     #![allow(missing_docs)] // the headers in bpf/ document the fields
@@ -36,6 +35,19 @@ pub struct Learning {
     pub outside_ratio: u32,
     /// The most that is learned, ns.
     pub overhead_max_ns: u32,
+}
+
+/// The rows of one CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuRows {
+    /// Row 1 is at `base` + 1 of the map `rows`.
+    pub base: u32,
+    /// Its rows.
+    pub rows: u32,
+    /// Its first entry of the map `nested_times` is at `nested_base` + 1.
+    pub nested_base: u32,
+    /// Its entries there: contexts that can have spans with others inside.
+    pub nested: u32,
 }
 
 /// What is subtracted on one CPU.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::layout::{NestedTimes, ROW_BITS, Row};
+use super::layout::{CpuRows, NestedTimes, ROW_BITS, Row};
 
 /// Most rows of a CPU: the programs have [`ROW_BITS`] for their number, and 0 is none.
 pub const ROWS_MAX: u32 = (1 << ROW_BITS) - 1;
@@ -24,19 +24,6 @@ pub struct KnownContexts {
     pub all: u32,
     /// Those whose spans can have others inside: softirqs, and threads of IRQ lines.
     pub nesting: u32,
-}
-
-/// The rows of one CPU.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CpuRows {
-    /// Row 1 is at `base` + 1 of the map `rows`.
-    pub base: u32,
-    /// Its rows.
-    pub rows: u32,
-    /// Its first entry of the map `nested_times` is at `nested_base` + 1.
-    pub nested_base: u32,
-    /// Its entries there: contexts that can have spans with others inside.
-    pub nested: u32,
 }
 
 /// The rows of all measured CPUs.

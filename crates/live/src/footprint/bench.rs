@@ -23,7 +23,7 @@ use super::loops::Loop;
 use super::route::{Route, route};
 use super::stimulus::{FarEnd, RaiseInterrupt, ready};
 use super::tick::{check_pass, is_tickless, tick_ns};
-use super::trace::Watcher;
+use super::watcher::Watcher;
 use super::window::{Window, WindowConfig, wait_for_interrupt};
 use crate::clock::{ClockResolution, now};
 use crate::host::Root;

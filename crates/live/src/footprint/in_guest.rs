@@ -8,7 +8,7 @@ use lab::footprint::in_guest::{FootprintItem, FootprintRequest, items};
 
 use super::bench::{FootprintSettings, LiveFootprint};
 use super::stimulus::FarEnd;
-use super::trace::Watcher;
+use super::watcher::Watcher;
 use crate::host::{Root, first_disk, has_paired_cards, parse_cpu_list};
 use crate::window::{Stop, WindowEdge};
 

@@ -12,8 +12,9 @@ mod stimulus;
 mod tick;
 mod touch;
 mod trace;
+mod watcher;
 mod window;
 
 pub use bench::{FootprintSettings, LiveFootprint};
 pub use stimulus::FarEnd;
-pub use trace::Watcher;
+pub use watcher::Watcher;

@@ -6,6 +6,7 @@ use lab::footprint::{Level, Method, Stimulus, Verdict};
 use rustix::thread::gettid;
 
 use super::bench::LiveFootprint;
+use super::watcher::Watcher;
 use crate::bpf::BpfError;
 use crate::clock::ClockMap;
 use crate::host::Root;
@@ -13,15 +14,6 @@ use crate::marks::MarkProbes;
 
 /// Maximum number of repetitions until one is undisturbed.
 const TRIALS: usize = 64;
-
-/// What reports who ran.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Watcher {
-    /// BPF probes, attached for this repetition only: they displace lines, too.
-    Probes,
-    /// A simulator outside this machine, which needs only the times of the window.
-    Outside,
-}
 
 fn missing(error: impl std::fmt::Display) -> BenchError {
     BenchError::Unavailable { reason: format!("no trace: {error}"), remedy: None }

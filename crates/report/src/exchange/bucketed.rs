@@ -3,9 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use record::{Kind, Run, Table};
+use record::{Kind, Run, Table, Value};
 
-use super::metrics::label;
 use crate::row::Row;
 
 /// A bucket; both bounds are included.
@@ -89,4 +88,16 @@ pub(super) fn is_time(table: &Table, quantity: &str) -> bool {
     let upper = ["bucket_max_ns", "high_ns"];
     let by_column = table.columns.iter().any(|one| upper.contains(&one.name.as_str()));
     by_column || ["self", "inclusive"].contains(&quantity)
+}
+
+/// A value as a label; absent is empty, which is the same as no label.
+pub(super) fn label(value: &Value) -> String {
+    match value {
+        Value::Absent => String::new(),
+        Value::Bool(value) => value.to_string(),
+        Value::Uint(value) => value.to_string(),
+        Value::Int(value) => value.to_string(),
+        Value::Real(value) => value.to_string(),
+        Value::Text(text) => text.clone(),
+    }
 }

@@ -86,7 +86,7 @@ fn window(run: &Run, one: &Histogram) -> Option<Duration> {
             let shared = one.labels.iter().filter(|(name, _)| table.column(name).is_some());
             let mut shared = shared.peekable();
             shared.peek().is_some()
-                && shared.all(|(name, value)| super::metrics::label(row.get(name)) == *value)
+                && shared.all(|(name, value)| super::bucketed::label(row.get(name)) == *value)
         };
         let ns = rows.filter(of_histogram).find_map(|row| row.number("window_ns"))?;
         Some(Duration::from_nanos(ns as u64))

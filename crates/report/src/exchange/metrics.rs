@@ -6,10 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use record::{Column, Kind, Role, Run, Table, Value};
+use record::{Column, Kind, Role, Run, Table};
 
 use super::Unexported;
-use super::bucketed::{self, Bucketed};
+use super::bucketed::{self, Bucketed, label};
 use super::openmetrics::{Buckets, Exposition, MetricKind, Metrics};
 use crate::escape;
 use crate::row::Row;
@@ -75,18 +75,6 @@ fn distinguishing(table: &Table) -> Option<Vec<&Column>> {
 
 fn labels(row: &Row<'_>, columns: &[&Column]) -> Vec<String> {
     columns.iter().map(|column| label(row.get(&column.name))).collect()
-}
-
-/// A value as a label; absent is empty, which is the same as no label.
-pub(super) fn label(value: &Value) -> String {
-    match value {
-        Value::Absent => String::new(),
-        Value::Bool(value) => value.to_string(),
-        Value::Uint(value) => value.to_string(),
-        Value::Int(value) => value.to_string(),
-        Value::Real(value) => value.to_string(),
-        Value::Text(text) => text.clone(),
-    }
 }
 
 /// Name, kind and unit of a column's family.

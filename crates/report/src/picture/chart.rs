@@ -9,7 +9,9 @@ use plotters::style::{Color, RGBColor, ShapeStyle};
 
 use super::axis::Axis;
 use super::palette::{FINE_GRID, GRID, INK, PAPER, SOFT_INK};
-use super::sheet::{Area, Plot, SUBTITLE, Undrawn, WORDS, at, bold, short, units, width_of, words};
+use super::sheet::{
+    Area, Plot, RIGHT, SUBTITLE, Undrawn, WORDS, at, bold, short, units, width_of, words,
+};
 
 /// Room above a plot, pixels, with a title and without.
 const TITLED: f64 = 30.0;
@@ -20,8 +22,6 @@ const UNDER: f64 = 46.0;
 const BELOW: f64 = 4.0;
 /// Room at its left: for the axis' title, and numbers as long as `512 MiB/s`.
 const LEFT: f64 = 104.0;
-/// Room at its right without labels.
-const RIGHT: f64 = 22.0;
 /// Distance of labels of curves from one to the next.
 const LABEL_STEP: f64 = 15.0;
 /// Distance of such a label from the plot.

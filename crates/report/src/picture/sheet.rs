@@ -110,6 +110,8 @@ pub const TITLE: f64 = 16.0;
 pub const SUBTITLE: f64 = 13.0;
 /// Font size of all other text.
 pub const WORDS: f64 = 12.0;
+/// Room at the right of a plot without labels there, pixels.
+pub const RIGHT: f64 = 22.0;
 
 /// What is above the panels, and what a screen reader says.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -225,7 +227,7 @@ impl Pairs {
 
     /// Room at the right of the first panel of a pair.
     pub fn right_of_first(self) -> f64 {
-        if self.is_narrow() { self.right } else { super::chart::room_for(std::iter::empty()) }
+        if self.is_narrow() { self.right } else { RIGHT }
     }
 
     /// The areas of a pair.

@@ -129,7 +129,8 @@ mod tests {
     use record::Value;
 
     use super::super::super::Loop;
-    use super::super::super::sample::{CpuNoise, Fixed, LoopResult, NoiseSample, Quantum};
+    use super::super::super::quantum::Quantum;
+    use super::super::super::sample::{CpuNoise, Fixed, LoopResult, NoiseSample};
     use super::super::tables::paper;
     use super::*;
 

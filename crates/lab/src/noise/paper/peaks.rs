@@ -5,7 +5,8 @@ use stats::median;
 use stats::periodicity::{Event, Search, periods};
 
 use super::super::placement::Relation;
-use super::super::sample::{Fixed, LoopResult, NoiseSample, Quantum};
+use super::super::quantum::Quantum;
+use super::super::sample::{Fixed, LoopResult, NoiseSample};
 use super::published::Tick;
 use crate::judge::{Figure, Known, exactly};
 

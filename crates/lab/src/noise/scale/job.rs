@@ -3,10 +3,8 @@
 use stats::Extremes;
 
 use super::delays::delays;
-use super::trace::{ScaleError, Trace};
+use super::trace::{GRANULARITY_NS, ScaleError, Trace};
 
-/// Granularities that can be asked for, ns.
-pub const GRANULARITY_NS: std::ops::RangeInclusive<u64> = 1_000..=10_000_000_000;
 /// Minimum number of compute phases in a window.
 const PHASES_MIN: u64 = 10;
 /// The largest of n draws is known when so many of the phases measured are expected above it.

@@ -18,6 +18,6 @@ mod table;
 mod trace;
 
 pub use delays::delays;
-pub use job::{GRANULARITY_NS, Job, Row, scale};
+pub use job::{Job, Row, scale};
 pub use table::run;
-pub use trace::{Arrivals, ScaleError, Trace, traces};
+pub use trace::{Arrivals, GRANULARITY_NS, ScaleError, Trace, traces};

@@ -4,6 +4,9 @@ use record::{Run, Table, Value};
 use stats::Random;
 use thiserror::Error;
 
+/// Granularities that can be asked for, ns.
+pub const GRANULARITY_NS: std::ops::RangeInclusive<u64> = 1_000..=10_000_000_000;
+
 /// Maximum number of detours of a CPU that are used one by one.
 const DETOURS_MAX: u64 = 200_000;
 /// Longest window, ns: a year.
@@ -69,7 +72,7 @@ pub enum ScaleError {
         count: u64,
     },
     /// A granularity that the window is too short for.
-    #[error("granularity {granularity_ns} ns: allowed: {} ns to {} ns, a tenth of the CPU time measured", super::GRANULARITY_NS.start(), .max_ns)]
+    #[error("granularity {granularity_ns} ns: allowed: {} ns to {} ns, a tenth of the CPU time measured", GRANULARITY_NS.start(), .max_ns)]
     Granularity {
         /// Asked for.
         granularity_ns: u64,

@@ -3,7 +3,8 @@
 use record::{Absence, Column, Kind, Table, TableDisplay};
 
 use super::super::loops::Loop;
-use super::super::sample::{ContextName, CpuNoise, Fixed, LoopResult, NoiseSample, Quantum};
+use super::super::quantum::Quantum;
+use super::super::sample::{ContextName, CpuNoise, Fixed, LoopResult, NoiseSample};
 use super::super::split::Part;
 use super::aftermath::Mean;
 use super::{all_rows, column, cpu_column, ledgers};

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::super::sample::{Class, ServiceStats};
+use super::super::class::Class;
+use super::super::sample::ServiceStats;
 use crate::published::{PublishedError, at_most, read, short};
 
 /// The figures of the paper `simos-1995`.

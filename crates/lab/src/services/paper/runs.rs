@@ -1,8 +1,9 @@
 //! What was measured of a workload on a machine, and the figures that the paper makes of it.
 
+use super::super::class::Class;
+use super::super::counters::{CYCLES, DATA_STALL, FETCH_STALL, INSTRUCTIONS, PIPELINE_STALL};
 use super::super::misses::{CLASSES, MissRow};
-use super::super::sample::{Class, ServiceStats, ServicesSample};
-use super::super::tables::{CYCLES, DATA_STALL, FETCH_STALL, INSTRUCTIONS, PIPELINE_STALL};
+use super::super::sample::{ServiceStats, ServicesSample};
 use super::published::Here;
 
 /// What a machine is measured for.

@@ -3,8 +3,9 @@
 use record::{Table, Value};
 use stats::Distribution;
 
+use super::super::class::Class;
 use super::super::misses::{MissRow, MissSample, ServiceName};
-use super::super::sample::{Class, LockStats, ServiceStats, ServicesSample, Times};
+use super::super::sample::{LockStats, ServiceStats, ServicesSample, Times};
 use super::*;
 
 /// Cycles, instructions, waits for instructions and for data, misses of L1I, L1D and L2, twice, transfers and

@@ -2,8 +2,8 @@
 
 use record::Absence;
 
+use super::super::counters::{CYCLES, DATA_STALL};
 use super::super::sample::ServicesSample;
-use super::{CYCLES, DATA_STALL};
 
 /// The columns that are absent in all rows, with the reason.
 pub(in super::super) fn absent(sample: &ServicesSample) -> Vec<Absence> {

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 
 use record::{Column, Format, Kind, Table, TableDisplay, Value};
 
+use super::super::class::Class;
+use super::super::counters::{DATA_STALL, FETCH_STALL, INSTRUCTIONS};
 use super::super::misses::{CLASSES, MissPart, MissSample, ServiceName};
-use super::super::sample::{Class, ServiceStats, ServicesSample};
-use super::{DATA_STALL, FETCH_STALL, INSTRUCTIONS, key_columns, key_values, ratio};
+use super::super::sample::{ServiceStats, ServicesSample};
+use super::{key_columns, key_values, ratio};
 
 /// Places of each service and cache that have rows of their own.
 const PLACES_MAX: usize = 20;

@@ -22,14 +22,9 @@ pub(super) use waits::waits;
 
 use record::{Column, Kind, Value};
 
-use super::sample::{Class, ServiceStats, ServicesSample};
-
-/// Counters that show the cost of memory.
-pub(super) const CYCLES: &str = "cycles";
-pub(super) const INSTRUCTIONS: &str = "instructions";
-pub(super) const FETCH_STALL: &str = "fetch_stall_cycles";
-pub(super) const DATA_STALL: &str = "data_stall_cycles";
-pub(super) const PIPELINE_STALL: &str = "pipeline_stall_cycles";
+use super::class::Class;
+use super::counters::CYCLES;
+use super::sample::{ServiceStats, ServicesSample};
 
 /// The columns that name a service.
 fn key_columns() -> [Column; 2] {
@@ -89,6 +84,7 @@ fn is_kernel(service: &ServiceStats) -> bool {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::counters::{DATA_STALL, FETCH_STALL, INSTRUCTIONS};
     use stats::Distribution;
 
     use super::*;

@@ -2,8 +2,10 @@
 
 use record::{Column, Kind, Table, TableDisplay, Value};
 
-use super::super::sample::{Class, ServiceStats, ServicesSample};
-use super::{CYCLES, DATA_STALL, FETCH_STALL, INSTRUCTIONS, PIPELINE_STALL, is_kernel, ratio};
+use super::super::class::Class;
+use super::super::counters::{CYCLES, DATA_STALL, FETCH_STALL, INSTRUCTIONS, PIPELINE_STALL};
+use super::super::sample::{ServiceStats, ServicesSample};
+use super::{is_kernel, ratio};
 
 /// Whether a service belongs to a mode.
 type Belongs = fn(&ServiceStats) -> bool;

@@ -4,10 +4,9 @@ use record::limits::ROWS_MAX;
 use record::{Column, Format, Kind, Table, TableDisplay, Value};
 use stats::Distribution;
 
+use super::super::counters::{CYCLES, DATA_STALL, FETCH_STALL, INSTRUCTIONS};
 use super::super::sample::{ServiceStats, ServicesSample, Times};
-use super::{
-    CYCLES, DATA_STALL, FETCH_STALL, INSTRUCTIONS, is_kernel, key_columns, key_values, ratio,
-};
+use super::{is_kernel, key_columns, key_values, ratio};
 use crate::quantiles::interval_columns;
 
 /// Quantiles: suffix of the column, share of 100,000.

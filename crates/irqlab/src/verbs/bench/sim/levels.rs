@@ -5,7 +5,7 @@ use std::path::Path;
 use sim::watch::{Detail, Roi, Watch};
 use sim::{Cache, Timing, models};
 
-use super::SimBenchArgs;
+use super::args::SimBenchArgs;
 use crate::options::Usage;
 use crate::sampling::{self, PERIOD};
 

@@ -1,10 +1,10 @@
 //! `irqlab bench sim`: how fast the simulated machine is on real programs, at each level of detail.
 
+mod args;
 mod levels;
 mod speed;
 mod works;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -19,12 +19,12 @@ use clap::ValueEnum;
 use live::window::Stop;
 use serde_json::{Map, json};
 
+pub use self::args::SimBenchArgs;
 use self::levels::{Level, levels};
 use self::speed::{Cell, Times};
 use self::works::{Maker, Work, WorkName};
 use super::{Measured, open, run_of};
 use crate::console::{self, ProgressLine, Redraw};
-use crate::options::OptionalResultArgs;
 use crate::run::stop_on_signals;
 use crate::simulated::workload_limits;
 
@@ -34,38 +34,6 @@ const SLOW_ROUNDS_MAX: u32 = 3;
 const WALL: Duration = Duration::from_secs(1_800);
 /// Guest time for one machine.
 const GUEST: Duration = Duration::from_secs(1_800);
-
-/// How fast is the simulated machine?
-#[derive(Debug, clap::Args)]
-pub struct SimBenchArgs {
-    /// What is run [default: all]
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
-    work: Vec<WorkName>,
-    /// CPUs of the simulated machine, 1 to 16; gcc and database have one
-    #[arg(long, default_value_t = 1, value_name = "N",
-          value_parser = clap::value_parser!(u32).range(1..=16))]
-    vcpus: u32,
-    /// Rounds of the work loop
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    loops: u32,
-    /// How often each level runs each work; the median time counts. At ooo three times at the most, and a boot once
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
-    rounds: u32,
-    /// One round, without the boot at ooo
-    #[arg(long, conflicts_with = "rounds")]
-    quick: bool,
-    /// Models for the level timed, by name or file
-    #[arg(long, value_delimiter = ',', value_name = "LIST", default_value = "r4400-1994")]
-    model: Vec<String>,
-    /// Models for the level ooo, by name or file
-    #[arg(long, value_delimiter = ',', value_name = "LIST", default_value = "zen3")]
-    ooo: Vec<String>,
-    /// QEMU's own cache plugin (contrib/plugins/cache.c of its source, built), to compare with
-    #[arg(long, value_name = "FILE")]
-    cache_plugin: Option<PathBuf>,
-    #[command(flatten)]
-    results: OptionalResultArgs,
-}
 
 /// What all levels share.
 struct Bench {

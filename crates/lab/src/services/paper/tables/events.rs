@@ -2,8 +2,8 @@
 
 use record::{Column, Kind, Table, TableDisplay, Value};
 
-use super::super::super::sample::Class;
-use super::super::super::tables::INSTRUCTIONS;
+use super::super::super::class::Class;
+use super::super::super::counters::INSTRUCTIONS;
 use super::super::runs::{MachineRun, ratio};
 use super::{Sides, model_column, real, text, workload_column};
 

@@ -2,7 +2,7 @@
 
 use record::{Column, Table, TableDisplay, Value};
 
-use super::super::super::sample::Class;
+use super::super::super::class::Class;
 use super::super::runs::{MachineRun, Mode, ratio};
 use super::{Sides, factor, model_column, of_percent, real, text, workload_column};
 

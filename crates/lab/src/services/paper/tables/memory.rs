@@ -2,7 +2,7 @@
 
 use record::{Column, Table, TableDisplay, Value};
 
-use super::super::super::tables::INSTRUCTIONS;
+use super::super::super::counters::INSTRUCTIONS;
 use super::super::runs::{MachineRun, Mode, Stream, ratio};
 use super::{Sides, factor, model_column, of_percent, real, text, workload_column};
 

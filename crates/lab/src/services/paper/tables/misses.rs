@@ -2,7 +2,7 @@
 
 use record::{Column, Kind, Table, TableDisplay, Value};
 
-use super::super::super::tables::INSTRUCTIONS;
+use super::super::super::counters::INSTRUCTIONS;
 use super::super::runs::{MachineRun, Mode, Role, ratio};
 use super::{Sides, model_column, real, text, workload_column};
 

@@ -2,7 +2,7 @@
 
 use record::{Column, Format, Table, TableDisplay, Value};
 
-use super::super::super::tables::{CYCLES, DATA_STALL, FETCH_STALL, PIPELINE_STALL};
+use super::super::super::counters::{CYCLES, DATA_STALL, FETCH_STALL, PIPELINE_STALL};
 use super::super::published::SlowdownRow;
 use super::super::runs::{Joined, MachineRun, ratio};
 use super::services::{NO_SERVICE, NOT_REQUESTED};

@@ -2,7 +2,7 @@
 
 use record::{Column, Table, TableDisplay, Value};
 
-use super::super::super::tables::{CYCLES, DATA_STALL, FETCH_STALL};
+use super::super::super::counters::{CYCLES, DATA_STALL, FETCH_STALL};
 use super::super::published::{Here, ServiceRow};
 use super::super::runs::{Joined, ratio};
 use super::{Sides, factor, of_percent, real, text, workload_column};

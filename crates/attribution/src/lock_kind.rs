@@ -1,0 +1,61 @@
+//! The kinds of the kernel's locks.
+
+/// The sort of a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum LockKind {
+    /// A spin lock.
+    Spin = 0,
+    /// A spinning lock of readers and writers, taken to read.
+    SpinRead = 1,
+    /// The same, taken to write.
+    SpinWrite = 2,
+    /// A mutex.
+    Mutex = 3,
+    /// A semaphore of readers and writers, taken to read.
+    SemaphoreRead = 4,
+    /// The same, taken to write.
+    SemaphoreWrite = 5,
+}
+
+impl LockKind {
+    /// All kinds, by their numbers.
+    pub const ALL: [LockKind; 6] = [
+        LockKind::Spin,
+        LockKind::SpinRead,
+        LockKind::SpinWrite,
+        LockKind::Mutex,
+        LockKind::SemaphoreRead,
+        LockKind::SemaphoreWrite,
+    ];
+
+    /// The name in tables.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            LockKind::Spin => "spin lock",
+            LockKind::SpinRead => "rwlock read",
+            LockKind::SpinWrite => "rwlock write",
+            LockKind::Mutex => "mutex",
+            LockKind::SemaphoreRead => "rwsem read",
+            LockKind::SemaphoreWrite => "rwsem write",
+        }
+    }
+
+    /// The kind with this number.
+    #[must_use]
+    pub fn of_number(number: u32) -> Option<LockKind> {
+        LockKind::ALL.get(number as usize).copied()
+    }
+
+    /// Whether several can have it at the same time.
+    pub(crate) fn is_shared(self) -> bool {
+        matches!(self, LockKind::SpinRead | LockKind::SemaphoreRead)
+    }
+
+    /// Whether who waits for it may leave the CPU.
+    #[must_use]
+    pub fn sleeps(self) -> bool {
+        !matches!(self, LockKind::Spin | LockKind::SpinRead | LockKind::SpinWrite)
+    }
+}

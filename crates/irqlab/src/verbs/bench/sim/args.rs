@@ -1,0 +1,38 @@
+//! The options of `irqlab bench sim`.
+
+use std::path::PathBuf;
+
+use super::works::WorkName;
+use crate::options::OptionalResultArgs;
+
+/// How fast is the simulated machine?
+#[derive(Debug, clap::Args)]
+pub struct SimBenchArgs {
+    /// What is run [default: all]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
+    pub work: Vec<WorkName>,
+    /// CPUs of the simulated machine, 1 to 16; gcc and database have one
+    #[arg(long, default_value_t = 1, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub vcpus: u32,
+    /// Rounds of the work loop
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub loops: u32,
+    /// How often each level runs each work; the median time counts. At ooo three times at the most, and a boot once
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub rounds: u32,
+    /// One round, without the boot at ooo
+    #[arg(long, conflicts_with = "rounds")]
+    pub quick: bool,
+    /// Models for the level timed, by name or file
+    #[arg(long, value_delimiter = ',', value_name = "LIST", default_value = "r4400-1994")]
+    pub model: Vec<String>,
+    /// Models for the level ooo, by name or file
+    #[arg(long, value_delimiter = ',', value_name = "LIST", default_value = "zen3")]
+    pub ooo: Vec<String>,
+    /// QEMU's own cache plugin (contrib/plugins/cache.c of its source, built), to compare with
+    #[arg(long, value_name = "FILE")]
+    pub cache_plugin: Option<PathBuf>,
+    #[command(flatten)]
+    pub results: OptionalResultArgs,
+}

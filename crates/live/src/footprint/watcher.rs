@@ -1,0 +1,10 @@
+//! What reports which contexts ran in a traced repetition.
+
+/// What reports who ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watcher {
+    /// BPF probes, attached for this repetition only: they displace lines, too.
+    Probes,
+    /// A simulator outside this machine, which needs only the times of the window.
+    Outside,
+}
