@@ -19,6 +19,7 @@ pub mod options;
 pub mod symbols;
 
 mod accesses;
+mod before_block;
 mod block;
 mod callbacks;
 mod check;

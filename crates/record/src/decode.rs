@@ -11,8 +11,8 @@ use parquet::file::reader::{FileReader, RowGroupReader};
 use parquet::file::serialized_reader::SerializedFileReader;
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
 
+use crate::check::TextBudget;
 use crate::encode::parquet_type;
-use crate::limits::TextBudget;
 use crate::manifest::TableEntry;
 use crate::table::{Column, Kind, Table, Value};
 

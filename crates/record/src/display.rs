@@ -6,14 +6,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{self, GROUP_COLUMNS_MAX, NOTES_MAX, TEMPLATE_BYTES_MAX, TITLE_BYTES_MAX};
-use crate::table::{Column, Table, Value};
+use crate::limits;
 
 /// The priority of a column that has no hint.
 pub const PRIORITY_DEFAULT: u8 = 50;
 
 /// Maximum number of significant digits of a number.
-const DIGITS_MAX: u8 = 15;
+pub(crate) const DIGITS_MAX: u8 = 15;
 
 /// How people see a column.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -159,21 +158,6 @@ impl RowFilter {
     }
 }
 
-impl RowFilter {
-    /// Whether it keeps a row of `table`. A number that is not known is not below a limit.
-    #[must_use]
-    pub fn keeps(&self, table: &Table, row: &[Value]) -> bool {
-        match (&self.keep, table.get(row, &self.column)) {
-            (Keep::Text(wanted), Some(Value::Text(text))) => wanted == text,
-            (Keep::Bool(wanted), Some(Value::Bool(value))) => wanted == value,
-            (Keep::AtLeast(least), value) => {
-                value.and_then(Value::number).is_none_or(|number| number >= *least)
-            }
-            (Keep::Text(_) | Keep::Bool(_), _) => false,
-        }
-    }
-}
-
 /// Text with the values of a run in it: `{COLUMN}`, `{settings.KEY}` and `{observer.KEY}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template<'a>(pub Vec<Piece<'a>>);
@@ -254,152 +238,9 @@ fn is_zero(digits: &u8) -> bool {
     *digits == 0
 }
 
-/// The builder of a column's hints: `Column::new(...).title("p99").priority(80)`.
-impl Column {
-    /// Sets the heading.
-    #[must_use]
-    pub fn title(mut self, title: &str) -> Column {
-        self.display.title = title.to_owned();
-        self
-    }
-
-    /// Sets how long the column stays as the terminal gets narrower; 1 to 255.
-    #[must_use]
-    pub fn priority(mut self, priority: u8) -> Column {
-        self.display.priority = priority;
-        self
-    }
-
-    /// Shows the column on request only.
-    #[must_use]
-    pub fn detail(self) -> Column {
-        self.priority(0)
-    }
-
-    /// Sets the unit in which numbers are shown.
-    #[must_use]
-    pub fn format(mut self, format: Format) -> Column {
-        self.display.format = format;
-        self
-    }
-
-    /// Sets the number of significant digits.
-    #[must_use]
-    pub fn digits(mut self, digits: u8) -> Column {
-        self.display.digits = digits;
-        self
-    }
-
-    /// Shows the half width of an interval in the same cell.
-    #[must_use]
-    pub fn plus_minus(mut self, half_width: &str) -> Column {
-        self.display.combine = Some(Combine::PlusMinus(half_width.to_owned()));
-        self
-    }
-
-    /// Shows this column and the upper end of an interval in one cell.
-    #[must_use]
-    pub fn up_to(mut self, high: &str) -> Column {
-        self.display.combine = Some(Combine::UpTo(high.to_owned()));
-        self
-    }
-
-    /// Writes `sign` before the number where the column `flag` is true.
-    #[must_use]
-    pub fn bound(mut self, flag: &str, sign: &str) -> Column {
-        let (flag, sign) = (flag.to_owned(), sign.to_owned());
-        self.display.combine = Some(Combine::Bound { flag, sign });
-        self
-    }
-
-    /// Writes the column `prefix` before the text where the column `when` holds `equals`.
-    #[must_use]
-    pub fn prefixed(mut self, prefix: &str, when: &str, equals: &str) -> Column {
-        let [prefix, when, equals] = [prefix, when, equals].map(str::to_owned);
-        self.display.combine = Some(Combine::Prefix { prefix, when, equals });
-        self
-    }
-}
-
-impl Table {
-    /// The same table with these hints.
-    #[must_use]
-    pub fn displayed(mut self, display: TableDisplay) -> Table {
-        self.display = display;
-        self
-    }
-
-    /// Checks the hints of the table and its columns, as writing the run does: for the tests of
-    /// definitions.
-    ///
-    /// # Errors
-    /// When a hint is too long, or names a column that the table does not have.
-    pub fn check_display(&self) -> Result<(), String> {
-        check(&self.columns, &self.display)
-    }
-}
-
-/// Checks the hints of a table: bounded, and about columns that the table has.
-pub(crate) fn check(columns: &[Column], display: &TableDisplay) -> Result<(), String> {
-    let exists = |name: &str| match columns.iter().any(|column| column.name == name) {
-        true => Ok(()),
-        false => Err(format!("display: there is no column {name:?}")),
-    };
-    let is_short = |text: &str, max: usize| match text.len() <= max {
-        true => Ok(()),
-        false => Err(format!("display: text of {} bytes, more than {max}", text.len())),
-    };
-    for ColumnDisplay { title, digits, combine, .. } in columns.iter().map(|one| &one.display) {
-        is_short(title, TITLE_BYTES_MAX)?;
-        if *digits > DIGITS_MAX {
-            return Err(format!("display: {digits} digits, more than {DIGITS_MAX}"));
-        }
-        if let Some(Combine::Bound { sign: text, .. } | Combine::Prefix { equals: text, .. }) =
-            combine
-        {
-            is_short(text, TITLE_BYTES_MAX)?;
-        }
-        combine.iter().flat_map(Combine::columns).try_for_each(exists)?;
-    }
-    let TableDisplay { title, headline, group_by, sort_by, filter, notes, .. } = display;
-    is_short(title, TEMPLATE_BYTES_MAX)?;
-    for (what, count, max) in [
-        ("columns that form groups", group_by.len(), GROUP_COLUMNS_MAX),
-        ("notes", notes.len(), NOTES_MAX),
-    ] {
-        if count > max {
-            return Err(format!("display: {count} {what}, more than {max}"));
-        }
-    }
-    group_by.iter().chain(sort_by).try_for_each(|column| exists(column))?;
-    if let Some(RowFilter { column, keep, others }) = filter {
-        exists(column)?;
-        is_short(others, TITLE_BYTES_MAX)?;
-        match keep {
-            Keep::Text(text) => is_short(text, TITLE_BYTES_MAX)?,
-            Keep::AtLeast(least) if !least.is_finite() => {
-                return Err(format!("display: {least} is not finite"));
-            }
-            Keep::Bool(_) | Keep::AtLeast(_) => {}
-        }
-    }
-    for template in notes.iter().chain([headline]) {
-        is_short(template, TEMPLATE_BYTES_MAX)?;
-        let Template(pieces) =
-            Template::parse(template).map_err(|what| format!("display: {what}"))?;
-        for piece in pieces {
-            if let Piece::Column(name) = piece {
-                exists(name)?;
-            }
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::Kind;
 
     #[test]
     fn templates_are_text_and_names() {
@@ -416,36 +257,6 @@ mod tests {
         assert_eq!(Template::parse("").unwrap().0, []);
         for wrong in ["{", "a {b", "{}", "{A}", "{host.kernel}", "{settings.}", "{{a}}"] {
             assert!(Template::parse(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn hints_are_bounded_and_about_columns_that_exist() {
-        let column = || Column::new("a", Kind::Real, "A.");
-        let plain = TableDisplay::default;
-        let texts = || vec!["a".to_owned(); NOTES_MAX + 1];
-        let long = || "x".repeat(TEMPLATE_BYTES_MAX + 1);
-        assert_eq!(check(&[column().plus_minus("a").title("mean")], &plain()), Ok(()));
-        for (columns, display, expected) in [
-            (column().plus_minus("b"), plain(), "no column \"b\""),
-            (column().bound("a", &long()), plain(), "bytes, more than"),
-            (column().title(&long()), plain(), "bytes, more than"),
-            (column().digits(16), plain(), "16 digits"),
-            (column(), TableDisplay { title: long(), ..plain() }, "bytes, more than"),
-            (column(), TableDisplay { sort_by: Some("b".to_owned()), ..plain() }, "no column"),
-            (column(), TableDisplay { group_by: vec!["b".to_owned()], ..plain() }, "no column"),
-            (column(), TableDisplay { group_by: texts(), ..plain() }, "form groups"),
-            (column(), TableDisplay { notes: texts(), ..plain() }, "notes"),
-            (column(), TableDisplay { headline: "{b}".to_owned(), ..plain() }, "no column"),
-            (column(), TableDisplay { headline: "{".to_owned(), ..plain() }, "without"),
-            (
-                column(),
-                TableDisplay { filter: Some(RowFilter::sums_over_cpus()), ..plain() },
-                "no column \"cpu\"",
-            ),
-        ] {
-            let error = check(&[columns], &display).unwrap_err();
-            assert!(error.contains(expected), "{error}");
         }
     }
 }

@@ -5,9 +5,11 @@
 
 #![forbid(unsafe_code)]
 
+mod check;
 mod decode;
 pub mod display;
 mod encode;
+mod hints;
 pub mod limits;
 mod manifest;
 pub mod place;

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use crate::check;
 use crate::decode::decode;
-use crate::limits::{self, MANIFEST_BYTES_MAX, TABLE_BYTES_MAX};
+use crate::limits::{MANIFEST_BYTES_MAX, TABLE_BYTES_MAX};
 use crate::manifest::{self, Manifest, SchemaOnly, TableEntry};
 use crate::run::{Run, SCHEMA};
 use crate::table::Table;
@@ -118,7 +119,7 @@ fn read_manifest(path: &Path) -> Result<Manifest, ReadError> {
 
 /// Checks limits and names before any file of such a name is opened.
 fn check(manifest: &Manifest) -> Result<(), String> {
-    limits::check_shape(manifest.tables.iter().map(shape))?;
+    check::check_shape(manifest.tables.iter().map(shape))?;
     for TableEntry { name, file, bytes, .. } in &manifest.tables {
         if *bytes > TABLE_BYTES_MAX {
             return Err(format!("table {name}: {bytes} bytes, more than {TABLE_BYTES_MAX}"));
@@ -131,9 +132,9 @@ fn check(manifest: &Manifest) -> Result<(), String> {
     Ok(())
 }
 
-fn shape(entry: &TableEntry) -> limits::Shape<'_> {
+fn shape(entry: &TableEntry) -> check::Shape<'_> {
     let TableEntry { name, columns, display, rows, .. } = entry;
-    limits::Shape { name, columns, display, rows: *rows }
+    check::Shape { name, columns, display, rows: *rows }
 }
 
 /// Reads the columns of the entry from a file that has so many.

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use crate::check;
 use crate::encode::encode;
-use crate::limits::{self, MANIFEST_BYTES_MAX, TABLE_BYTES_MAX};
+use crate::limits::{MANIFEST_BYTES_MAX, TABLE_BYTES_MAX};
 use crate::manifest::{self, Manifest, TableEntry};
 use crate::place;
 use crate::run::{Run, SCHEMA};
@@ -91,7 +92,7 @@ fn check(run: &Run, attachments: &[Attachment]) -> Result<(), String> {
     if let Some(bad) = attachments.iter().find(|attachment| !is_attachment_name(&attachment.name)) {
         return Err(format!("{:?} is not the name of an attachment", bad.name));
     }
-    limits::check_run(run)
+    check::check_run(run)
 }
 
 /// Whether the name stays in the run directory and is not that of the run's own files.

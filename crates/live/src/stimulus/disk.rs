@@ -7,9 +7,10 @@ use rustix::fs::Advice;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::error::WorkerError;
+use super::facts::{Facts, facts};
 use super::scratch::{self, Target};
 use super::system::{self, Ticker, random_from_clock};
-use super::wire::{Facts, WorkerError, facts};
 use super::worker_pool::{Worker, WorkerPool};
 use super::{Rate, StimulusSettings};
 

@@ -4,6 +4,9 @@ use std::io;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use lab::experiment::BenchError;
+use serde::{Deserialize, Serialize};
+
 /// Why a stimulus or a load does not run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -60,4 +63,46 @@ pub enum StimulusError {
         /// The system's error.
         source: io::Error,
     },
+}
+
+/// Why a stimulus cannot start or continue, as its process sees it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum WorkerError {
+    /// The machine or the rights of this process do not allow it.
+    Unavailable { reason: String, remedy: String },
+    /// Anything else.
+    Failed { message: String },
+}
+
+impl WorkerError {
+    pub fn unavailable(reason: impl Into<String>, remedy: impl Into<String>) -> Self {
+        WorkerError::Unavailable { reason: reason.into(), remedy: remedy.into() }
+    }
+
+    /// The reason and the remedy, which may be empty.
+    pub fn into_parts(self) -> (String, String) {
+        match self {
+            WorkerError::Unavailable { reason, remedy } => (reason, remedy),
+            WorkerError::Failed { message } => (message, String::new()),
+        }
+    }
+
+    pub fn failed(message: impl Into<String>) -> Self {
+        WorkerError::Failed { message: message.into() }
+    }
+}
+
+impl From<BenchError> for WorkerError {
+    fn from(error: BenchError) -> WorkerError {
+        match error {
+            BenchError::Unavailable { reason, remedy }
+            | BenchError::NothingMeasurable { reason, remedy } => {
+                WorkerError::unavailable(reason, remedy.unwrap_or_default())
+            }
+            BenchError::Failed(message) | BenchError::TimeLimit(message) => {
+                WorkerError::Failed { message }
+            }
+        }
+    }
 }

@@ -6,7 +6,9 @@ use std::os::fd::AsFd;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
-use super::wire::{Facts, HelperRequest, Job, Message, WorkerError};
+use super::error::WorkerError;
+use super::facts::Facts;
+use super::wire::{HelperRequest, Job, Message};
 use super::worker_pool::WorkerPool;
 use super::{Stimulus, StimulusSettings};
 use super::{disk, ipi, load, net, system, timer};

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use rustix::thread::{MembarrierCommand, membarrier};
 
+use super::error::WorkerError;
+use super::facts::{Facts, facts};
 use super::system::{Ticker, other_cpu};
-use super::wire::{Facts, WorkerError, facts};
 use super::worker_pool::{Worker, WorkerPool};
 use super::{Rate, StimulusSettings};
 
@@ -13,7 +14,7 @@ pub(super) fn start(
     settings: &StimulusSettings,
     pool: &mut WorkerPool,
 ) -> Result<Facts, WorkerError> {
-    let caller = other_cpu(settings).ok_or_else(|| {
+    let caller = other_cpu(&settings.cpus, &settings.housekeeping).ok_or_else(|| {
         WorkerError::unavailable(
             "an inter-processor interrupt needs two CPUs, and there is one",
             "run on a machine (or in a guest or cpuset) with at least two CPUs",

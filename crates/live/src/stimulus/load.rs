@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use flate2::{Compress, Compression, FlushCompress, Status};
 
+use super::error::WorkerError;
+use super::facts::{Facts, facts};
 use super::settings::LoadSettings;
 use super::system::random_from_clock;
-use super::wire::{Facts, WorkerError, facts};
 use super::worker_pool::{Worker, WorkerPool};
 
 const MIB: u64 = 1024 * 1024;

@@ -18,10 +18,12 @@
 
 mod disk;
 mod error;
+mod facts;
 mod helper;
 mod ipi;
 mod load;
 mod net;
+mod peer;
 mod running;
 mod scratch;
 mod settings;
@@ -34,11 +36,13 @@ pub use error::StimulusError;
 pub use helper::helper_main;
 pub use lab::handlers::{Load, Rate, Stimulus};
 pub use net::steered::Ends;
-pub use running::{Helper, Report, Running};
+pub use running::{Helper, Running};
 pub use scratch::default_scratch_dir;
 pub use settings::{LoadSettings, StimulusSettings};
+pub use wire::Report;
 
-use wire::{Job, WorkerError};
+use error::WorkerError;
+use wire::Job;
 
 /// The hidden verb under which a program must call [`helper_main`] with its next argument.
 pub const HELPER_VERB: &str = "__stimulus";

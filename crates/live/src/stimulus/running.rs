@@ -8,12 +8,13 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::HELPER_VERB;
 use super::error::StimulusError;
-use super::wire::{Facts, HelperRequest, Job, Message, WorkerError, facts};
+use super::error::WorkerError;
+use super::facts::{Facts, facts};
+use super::wire::{HelperRequest, Job, Message, Report};
 
 /// Longest wait until a stimulus runs; writing the scratch file of `disk high` takes most of it.
 const START_TIMEOUT: Duration = Duration::from_secs(180);
@@ -44,20 +45,6 @@ impl Helper {
     pub fn new(program: impl Into<PathBuf>) -> Self {
         Helper { program: program.into() }
     }
-}
-
-/// A stimulus's statistics from ready to stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Report {
-    /// Reads, answered pings, sent blocks, requested timer expirations, barriers or compressed
-    /// chunks, depending on the stimulus (`docs/stimuli.md`).
-    pub operations: u64,
-    /// Bytes read, received, sent or compressed; 0 where no data moves.
-    pub bytes: u64,
-    /// Operations that failed (a lost ping, a read error).
-    pub errors: u64,
-    /// From ready to stopped, in nanoseconds.
-    pub elapsed_ns: u64,
 }
 
 /// A running stimulus. Dropping it kills its process; [`Running::stop`] also returns its report.

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::error::WorkerError;
 use super::system::random_from_clock;
-use super::wire::WorkerError;
 use crate::journal::Journal;
 
 const MIB: u64 = 1024 * 1024;

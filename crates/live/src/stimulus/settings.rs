@@ -8,7 +8,7 @@ use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
 
 use super::error::StimulusError;
-use super::net::split_peer;
+use super::peer::split_peer;
 
 /// One stimulus, its rate and its CPUs. Build it with [`StimulusSettings::new`] and change the fields that
 /// should differ.

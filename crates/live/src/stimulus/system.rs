@@ -6,8 +6,7 @@ use rustix::thread::{ClockId, CpuSet, Timespec, clock_nanosleep_absolute, sched_
 use rustix::time::clock_gettime;
 use stats::Random;
 
-use super::settings::StimulusSettings;
-use super::wire::WorkerError;
+use super::error::WorkerError;
 
 /// Signal that makes a blocked system call of a worker return.
 const WAKE_UP: libc::c_int = libc::SIGUSR1;
@@ -67,9 +66,9 @@ pub(super) fn prefer(cpus: &[u32]) {
 
 /// A CPU other than the first measured one, for the other end of a stimulus: the last housekeeping
 /// CPU, else the last online CPU that is not measured, else the last measured one.
-pub(super) fn other_cpu(settings: &StimulusSettings) -> Option<u32> {
+pub(super) fn other_cpu(cpus: &[u32], housekeeping: &[u32]) -> Option<u32> {
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    choose_other(&settings.cpus, &settings.housekeeping, &parse_cpu_list(&online))
+    choose_other(cpus, housekeeping, &parse_cpu_list(&online))
 }
 
 fn choose_other(cpus: &[u32], housekeeping: &[u32], online: &[u32]) -> Option<u32> {

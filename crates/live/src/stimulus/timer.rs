@@ -10,8 +10,9 @@ use perf_event_open_sys::bindings::{
 use perf_event_open_sys::ioctls;
 use rustix::thread::set_current_timer_slack;
 
+use super::error::WorkerError;
+use super::facts::{Facts, facts};
 use super::system::{Ticker, other_cpu};
-use super::wire::{Facts, WorkerError, facts};
 use super::worker_pool::{Worker, WorkerPool};
 use super::{Rate, StimulusSettings};
 use crate::host::Root;
@@ -84,7 +85,7 @@ fn sampled_clocks(
 ) -> Result<Facts, WorkerError> {
     let period_ns = settings.timer_period.as_nanos() as u64;
     let clocks = Clocks { events: clocks, cpus: settings.cpus.clone(), period_ns };
-    pool.spawn("timer", other_cpu(settings), move |worker| {
+    pool.spawn("timer", other_cpu(&settings.cpus, &settings.housekeeping), move |worker| {
         let refresh = find_refresh_interval(&clocks)?;
         let before = clocks.total_ns()?;
         worker.ready(facts! { "refresh_interval_ns": refresh.as_nanos() as u64 });

@@ -1,11 +1,10 @@
 //! The protocol between the measuring process and the stimulus process: one JSON argument down, lines of
 //! JSON up.
 
-use lab::experiment::BenchError;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::running::Report;
+use super::error::WorkerError;
 use super::settings::{LoadSettings, StimulusSettings};
 
 /// The argument of the hidden verb.
@@ -34,57 +33,16 @@ pub(super) enum Message {
     Error(WorkerError),
 }
 
-/// Why a stimulus cannot start or continue, as its process sees it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum WorkerError {
-    /// The machine or the rights of this process do not allow it.
-    Unavailable { reason: String, remedy: String },
-    /// Anything else.
-    Failed { message: String },
+/// A stimulus's statistics from ready to stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Report {
+    /// Reads, answered pings, sent blocks, requested timer expirations, barriers or compressed
+    /// chunks, depending on the stimulus (`docs/stimuli.md`).
+    pub operations: u64,
+    /// Bytes read, received, sent or compressed; 0 where no data moves.
+    pub bytes: u64,
+    /// Operations that failed (a lost ping, a read error).
+    pub errors: u64,
+    /// From ready to stopped, in nanoseconds.
+    pub elapsed_ns: u64,
 }
-
-impl WorkerError {
-    pub fn unavailable(reason: impl Into<String>, remedy: impl Into<String>) -> Self {
-        WorkerError::Unavailable { reason: reason.into(), remedy: remedy.into() }
-    }
-
-    /// The reason and the remedy, which may be empty.
-    pub fn into_parts(self) -> (String, String) {
-        match self {
-            WorkerError::Unavailable { reason, remedy } => (reason, remedy),
-            WorkerError::Failed { message } => (message, String::new()),
-        }
-    }
-
-    pub fn failed(message: impl Into<String>) -> Self {
-        WorkerError::Failed { message: message.into() }
-    }
-}
-
-impl From<BenchError> for WorkerError {
-    fn from(error: BenchError) -> WorkerError {
-        match error {
-            BenchError::Unavailable { reason, remedy }
-            | BenchError::NothingMeasurable { reason, remedy } => {
-                WorkerError::unavailable(reason, remedy.unwrap_or_default())
-            }
-            BenchError::Failed(message) | BenchError::TimeLimit(message) => {
-                WorkerError::Failed { message }
-            }
-        }
-    }
-}
-
-/// Settings in effect, as [`Running::facts`](super::Running::facts) gives them.
-pub(super) type Facts = Map<String, Value>;
-
-/// Builds [`Facts`] from pairs.
-macro_rules! facts {
-    ($($key:literal : $value:expr),* $(,)?) => {{
-        let mut map = serde_json::Map::new();
-        $(map.insert($key.to_owned(), serde_json::json!($value));)*
-        map
-    }};
-}
-pub(super) use facts;

@@ -10,9 +10,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::running::Report;
+use super::error::WorkerError;
+use super::facts::{Facts, facts};
 use super::system;
-use super::wire::{Facts, WorkerError, facts};
+use super::wire::Report;
 
 /// Pause between two wake-up signals to threads that have not yet seen the stop flag.
 const STOP_RETRY: Duration = Duration::from_millis(2);

@@ -6,8 +6,8 @@ use std::ffi::{c_uint, c_void};
 use machine::core::Access;
 
 use super::{known_running, running, with};
+use crate::before_block::before_block;
 use crate::block::{Block, OooBlock};
-use crate::callbacks;
 use crate::ffi::MemoryCallback;
 use crate::pages::bytes_in_first;
 use crate::physical;
@@ -25,7 +25,7 @@ pub(crate) extern "C" fn on_block<const ALONE: bool>(_: c_uint, block: *mut c_vo
         cpu.is_due(&block.known, pipeline.cycles())
     });
     if due {
-        callbacks::before_block(vcpu, &block.known);
+        before_block(vcpu, &block.known);
     }
     with(vcpu, |cpu| {
         cpu.instructions += u64::from(block.known.length);

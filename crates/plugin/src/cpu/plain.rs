@@ -3,8 +3,8 @@
 use std::ffi::{c_uint, c_void};
 
 use super::{running, with};
+use crate::before_block::before_block;
 use crate::block::Block;
-use crate::callbacks;
 
 /// A block starts, on a machine with one vCPU.
 pub(crate) extern "C" fn on_block(_: c_uint, block: *mut c_void) {
@@ -21,7 +21,7 @@ pub(super) fn begin(vcpu: u32, block: *const Block) {
     // SAFETY: the arena keeps the block while there is code that passes it.
     let known = unsafe { &*block };
     if with(vcpu, |cpu| cpu.is_due(known, cpu.instructions)) {
-        callbacks::before_block(vcpu, known);
+        before_block(vcpu, known);
     }
     with(vcpu, |cpu| {
         cpu.instructions += u64::from(known.length);

@@ -7,8 +7,8 @@ use machine::BlockingMachine;
 
 use super::{known_running, running, with};
 use crate::accesses::OwnAccess;
+use crate::before_block::before_block;
 use crate::block::Block;
-use crate::callbacks;
 use crate::ffi::MemoryCallback;
 use crate::physical;
 
@@ -31,7 +31,7 @@ fn begin_late(block: *const Block) {
     // SAFETY: as above.
     let known = unsafe { &*block };
     if is_due(vcpu, known) {
-        callbacks::before_block(vcpu, known);
+        before_block(vcpu, known);
     }
     begin(vcpu, block);
 }

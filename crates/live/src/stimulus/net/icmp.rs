@@ -8,8 +8,9 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use crate::network::{EchoSocket, ICMP_HEADER_BYTES, echo_request};
+use crate::stimulus::error::WorkerError;
+use crate::stimulus::facts::{Facts, facts};
 use crate::stimulus::system::{Ticker, random_from_clock};
-use crate::stimulus::wire::{Facts, WorkerError, facts};
 use crate::stimulus::worker_pool::Worker;
 
 /// Payload of a request in bytes, as `ping` has it by default.

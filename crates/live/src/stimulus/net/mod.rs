@@ -7,14 +7,13 @@ mod tcp;
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, ToSocketAddrs};
 
+use super::error::WorkerError;
+use super::facts::{Facts, facts};
+use super::peer::split_peer;
 use super::system::other_cpu;
-use super::wire::{Facts, WorkerError, facts};
 use super::worker_pool::WorkerPool;
 use super::{Rate, StimulusSettings};
 use crate::network::{ADDRESS_FAR, Pair};
-
-/// TCP port of the peer if none is given: "discard".
-const DISCARD_PORT: u16 = 9;
 
 pub(super) fn start(
     settings: &StimulusSettings,
@@ -50,10 +49,14 @@ fn start_pair(settings: &StimulusSettings, pool: &mut WorkerPool) -> Result<Fact
         }
         Rate::High => {
             let (port_sender, port) = std::sync::mpsc::channel();
-            pool.spawn("tcp-receiver", other_cpu(settings).or(measured), move |worker| {
-                pair.enter_far()?;
-                tcp::receive_loop(worker, ADDRESS_FAR, &port_sender)
-            })?;
+            pool.spawn(
+                "tcp-receiver",
+                other_cpu(&settings.cpus, &settings.housekeeping).or(measured),
+                move |worker| {
+                    pair.enter_far()?;
+                    tcp::receive_loop(worker, ADDRESS_FAR, &port_sender)
+                },
+            )?;
             pool.spawn("tcp-sender", measured, move |worker| {
                 let port = port.recv().map_err(|_| WorkerError::failed("no receiver"))?;
                 tcp::send_loop(worker, SocketAddrV4::new(ADDRESS_FAR, port).into())
@@ -107,37 +110,6 @@ fn tcp_facts() -> Facts {
     facts! { "method": "TCP", "request_bytes": tcp::WRITE_BYTES }
 }
 
-/// The longest name of a host (RFC 1035: 253), with brackets and a port.
-const PEER_BYTES_MAX: usize = 264;
-
-/// Splits `HOST`, `HOST:PORT`, `[IPV6]` or `[IPV6]:PORT`.
-pub(super) fn split_peer(peer: &str) -> Result<(&str, u16), String> {
-    if peer.len() > PEER_BYTES_MAX {
-        return Err(format!("the peer is not HOST or HOST:PORT: it has {} bytes", peer.len()));
-    }
-    let bad = || format!("peer '{peer}' is not HOST or HOST:PORT");
-    let (host, port) = if let Some(rest) = peer.strip_prefix('[') {
-        let (host, rest) = rest.split_once(']').ok_or_else(bad)?;
-        (host, rest.strip_prefix(':').or(if rest.is_empty() { None } else { Some("bad") }))
-    } else {
-        match peer.split_once(':') {
-            Some((_, rest)) if rest.contains(':') => (peer, None),
-            Some((host, port)) => (host, Some(port)),
-            None => (peer, None),
-        }
-    };
-    if host.is_empty() {
-        return Err(bad());
-    }
-    match port {
-        None => Ok((host, DISCARD_PORT)),
-        Some(text) => match text.parse() {
-            Ok(0) | Err(_) => Err(bad()),
-            Ok(port) => Ok((host, port)),
-        },
-    }
-}
-
 /// The peer's address, IPv4 before IPv6.
 fn resolve(host: &str, port: u16) -> Result<SocketAddr, WorkerError> {
     let unknown = |why: String| {
@@ -146,25 +118,4 @@ fn resolve(host: &str, port: u16) -> Result<SocketAddr, WorkerError> {
     };
     let found = (host, port).to_socket_addrs().map_err(|error| unknown(error.to_string()))?;
     found.min_by_key(SocketAddr::is_ipv6).ok_or_else(|| unknown("it has no address".to_owned()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn peers_are_split_into_host_and_port() {
-        let check = |peer: &str, expect: Option<(&str, u16)>| {
-            assert_eq!(split_peer(peer).ok(), expect, "{peer}");
-        };
-        check("host", Some(("host", 9)));
-        check("host:5001", Some(("host", 5001)));
-        check("10.0.0.1:5001", Some(("10.0.0.1", 5001)));
-        check("fe80::1", Some(("fe80::1", 9)));
-        check("[fe80::1]", Some(("fe80::1", 9)));
-        check("[fe80::1]:5001", Some(("fe80::1", 5001)));
-        for bad in ["", ":9", "host:", "host:99999", "[::1", "[::1]x"] {
-            check(bad, None);
-        }
-    }
 }

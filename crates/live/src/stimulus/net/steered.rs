@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc;
 
 use crate::network::{ADDRESS_FAR, CardIrqs, NEAR, Pair, PrivateSysfs};
-use crate::stimulus::wire::WorkerError;
+use crate::stimulus::error::WorkerError;
 
 /// Both ends, without delayed segments.
 #[derive(Debug)]

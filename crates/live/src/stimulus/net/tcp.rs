@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use crate::stimulus::wire::{Facts, WorkerError, facts};
+use crate::stimulus::error::WorkerError;
+use crate::stimulus::facts::{Facts, facts};
 use crate::stimulus::worker_pool::Worker;
 
 /// Bytes handed to the kernel in one write; an operation is one write.

@@ -1,0 +1,16 @@
+//! Settings in effect, as a stimulus process says them.
+
+use serde_json::{Map, Value};
+
+/// Settings in effect, as [`Running::facts`](super::Running::facts) gives them.
+pub(super) type Facts = Map<String, Value>;
+
+/// Builds [`Facts`] from pairs.
+macro_rules! facts {
+    ($($key:literal : $value:expr),* $(,)?) => {{
+        let mut map = serde_json::Map::new();
+        $(map.insert($key.to_owned(), serde_json::json!($value));)*
+        map
+    }};
+}
+pub(super) use facts;

@@ -1,0 +1,45 @@
+//! What is due before a block starts.
+
+use crate::block::Block;
+use crate::cpu;
+use crate::held;
+use crate::session;
+
+/// A block is about to start before which something is due: the mode changes, the slice is over, a
+/// counter of the guest may have run over, or a function that is followed returns there.
+#[cold]
+#[inline(never)]
+pub(crate) fn before_block(vcpu: u32, block: &Block) {
+    let (over, returns, looks, corrects, wrote) = cpu::with(vcpu, |cpu| {
+        cpu.set_mode(block.in_kernel);
+        let (over, looks) = (cpu.slice_is_over(), cpu.pmu_is_due());
+        (over, cpu.awaits(block.address), looks, cpu.has_read_clock(), cpu.device_wrote())
+    });
+    if !over && !returns && !looks && !corrects && !wrote {
+        return;
+    }
+    let mut guard = session::lock();
+    let Some(session) = guard.as_mut() else { return };
+    if wrote {
+        session.written();
+    }
+    if corrects {
+        session.tsc.correct(vcpu, &mut session.qemu, session.registers);
+    }
+    if returns && !session.writer.has_ended() {
+        if let Some((tracker, moment)) = session.moment(vcpu, 0) {
+            tracker.returned(vcpu as usize, block.address, moment);
+        }
+        session.tracked(vcpu);
+    }
+    if looks {
+        let now = session.pmu_now(vcpu, 0);
+        if let Some(pmus) = &mut session.pmus {
+            pmus.check(vcpu, &now);
+        }
+    }
+    if over {
+        session.clock.end_slice(vcpu);
+        held::ask();
+    }
+}

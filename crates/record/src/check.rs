@@ -1,0 +1,118 @@
+//! Checks of a run before it is written, and of what was read.
+
+use crate::display::TableDisplay;
+use crate::hints;
+use crate::limits::{
+    CELLS_MAX, COLUMNS_MAX, NAME_BYTES_MAX, ROWS_MAX, TABLE_TEXT_BYTES_MAX, TABLES_MAX,
+    TEXT_BYTES_MAX, is_name,
+};
+use crate::run::Run;
+use crate::table::{Column, Table, Value};
+
+/// A table without its rows.
+pub(crate) struct Shape<'a> {
+    pub name: &'a str,
+    pub columns: &'a [Column],
+    pub display: &'a TableDisplay,
+    pub rows: u64,
+}
+
+/// Checks names, counts and display hints of all tables of a run.
+pub(crate) fn check_shape<'a>(tables: impl Iterator<Item = Shape<'a>>) -> Result<(), String> {
+    let mut names = Vec::new();
+    let mut cells = 0_u64;
+    for Shape { name, columns, display, rows } in tables {
+        check_name("table", name, &names)?;
+        names.push(name);
+        if names.len() > TABLES_MAX {
+            return Err(format!("more than {TABLES_MAX} tables"));
+        }
+        if columns.len() > COLUMNS_MAX {
+            return Err(format!(
+                "table {name}: {} columns, more than {COLUMNS_MAX}",
+                columns.len()
+            ));
+        }
+        if columns.is_empty() {
+            return Err(format!("table {name}: no columns"));
+        }
+        let in_table = |error: String| format!("table {name}: {error}");
+        let mut earlier = Vec::new();
+        for column in columns {
+            check_name("column", &column.name, &earlier).map_err(in_table)?;
+            earlier.push(column.name.as_str());
+        }
+        hints::check(columns, display).map_err(in_table)?;
+        if rows > ROWS_MAX {
+            return Err(format!("table {name}: {rows} rows, more than {ROWS_MAX}"));
+        }
+        cells += rows * columns.len() as u64;
+        if cells > CELLS_MAX {
+            return Err(format!("table {name}: more than {CELLS_MAX} cells in the run"));
+        }
+    }
+    Ok(())
+}
+
+fn check_name(what: &str, name: &str, earlier: &[&str]) -> Result<(), String> {
+    if !is_name(name) {
+        return Err(format!(
+            "{what} name {name:?}: must be 1 to {NAME_BYTES_MAX} of a-z, 0-9 and _"
+        ));
+    }
+    if earlier.contains(&name) {
+        return Err(format!("{what} name {name:?} occurs twice"));
+    }
+    Ok(())
+}
+
+/// Checks a whole run before it is written.
+pub(crate) fn check_run(run: &Run) -> Result<(), String> {
+    check_shape(run.tables.iter().map(shape))?;
+    run.tables.iter().try_for_each(check_cells)
+}
+
+fn shape(table: &Table) -> Shape<'_> {
+    let Table { name, columns, display, .. } = table;
+    Shape { name, columns, display, rows: table.rows().len() as u64 }
+}
+
+fn check_cells(table: &Table) -> Result<(), String> {
+    let mut budget = TextBudget::new();
+    for (index, row) in table.rows().iter().enumerate() {
+        for (value, column) in row.iter().zip(&table.columns) {
+            budget.check(value).map_err(|error| {
+                format!("table {} column {} row {index}: {error}", table.name, column.name)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks the cells of a table, and how much text there is in all.
+pub(crate) struct TextBudget {
+    left: usize,
+}
+
+impl TextBudget {
+    pub(crate) fn new() -> Self {
+        TextBudget { left: TABLE_TEXT_BYTES_MAX }
+    }
+
+    pub(crate) fn check(&mut self, value: &Value) -> Result<(), String> {
+        match value {
+            Value::Text(text) if text.len() > TEXT_BYTES_MAX => {
+                Err(format!("text of {} bytes, more than {TEXT_BYTES_MAX}", text.len()))
+            }
+            Value::Text(text) => {
+                let left = self.left.checked_sub(text.len());
+                self.left = left.ok_or_else(|| {
+                    format!("more than {TABLE_TEXT_BYTES_MAX} bytes of text in the table")
+                })?;
+                Ok(())
+            }
+            Value::Real(real) if !real.is_finite() => Err(format!("{real} is not finite")),
+            _ => Ok(()),
+        }
+    }
+}
