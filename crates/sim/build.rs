@@ -26,7 +26,7 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// What is built and embedded.
 struct Product {
-    /// Of the crate, and of the file that is embedded.
+    /// The name of the crate, and of the file that is embedded.
     name: &'static str,
     /// Where cargo puts it, below the directory of the profile.
     file: &'static str,

@@ -379,7 +379,7 @@ impl<const N: usize> KernelStack<N> {
     }
 
     /// The service for which the CPU takes a lock: that on top, or the one below where that itself waits for a
-    /// lock. With a page fault, of which it turns out later what it is, how many frames are below it.
+    /// lock. For a page fault, whose kind is known at its end, also the number of frames below it.
     #[must_use]
     pub fn client(&self) -> (KernelContext, Option<usize>) {
         let mut frames = self.frames.iter().enumerate().rev();

@@ -1,6 +1,6 @@
 //! The kinds of the kernel's locks.
 
-/// The sort of a lock.
+/// The kind of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum LockKind {

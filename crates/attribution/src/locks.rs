@@ -31,7 +31,7 @@ pub struct LockPlace {
 pub enum LockClient {
     /// A service.
     Service(KernelContext),
-    /// A page fault that has not ended, of which it is not yet known what it is.
+    /// A page fault that has not ended, so that its kind is not known yet.
     Fault {
         /// The task that is in it.
         task: u64,

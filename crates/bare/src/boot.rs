@@ -1,5 +1,5 @@
 //! From the 32-bit entry to 64-bit Rust code: page tables with pages of 2 MiB, SSE, and a stack. The first
-//! 4 GiB are mapped one to one, and the first GiB again at the addresses of kernels ([`HIGH`]), where the
+//! 4 GiB are mapped one to one, and the first GiB again at the addresses of kernels ([`crate::addresses::HIGH`]), where the
 //! program and its memory are. Interrupts stay off.
 
 use core::arch::global_asm;
@@ -93,9 +93,6 @@ global_asm!(
     "rust_eh_personality: ud2",
     options(att_syntax)
 );
-
-/// The offset of the program's addresses from physical addresses.
-pub const HIGH: u64 = 0xffff_ffff_8000_0000;
 
 /// The loader's information (xen/include/public/arch-x86/hvm/start_info.h).
 #[repr(C)]

@@ -5,7 +5,7 @@
 
 use core::arch::{asm, global_asm};
 
-use crate::boot::HIGH;
+use crate::addresses::HIGH;
 use crate::command::{Footprint, Side};
 use crate::ring::{Place, two_passes};
 use crate::routine;

@@ -4,7 +4,7 @@
 //! Each repetition runs twice: without an interrupt (the control), and with it. A run with `data=0 code=0`
 //! shows what the handler touches in addition: its own code, the stack and its table.
 
-use crate::boot::HIGH;
+use crate::addresses::HIGH;
 use crate::command::{By, COUNTERS, Footprint, Method};
 use crate::cpu::{allow_interrupts, forbid_interrupts, now_after_work, read_counter, write_msr};
 use crate::fill::{Fill, Own, physical};

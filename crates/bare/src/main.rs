@@ -8,6 +8,8 @@
 #![cfg_attr(feature = "freestanding", no_std, no_main)]
 
 #[cfg(feature = "freestanding")]
+mod addresses;
+#[cfg(feature = "freestanding")]
 mod boot;
 #[cfg(any(test, feature = "freestanding"))]
 mod command;

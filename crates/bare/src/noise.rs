@@ -2,7 +2,7 @@
 
 use loop_bodies as bodies;
 
-use crate::boot::HIGH;
+use crate::addresses::HIGH;
 use crate::command::{Body, Loop, Noise, RECORDS_MAX};
 use crate::cpu::{now, now_after_work, read_port, write_port};
 use crate::serial::line;

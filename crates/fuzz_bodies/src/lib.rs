@@ -1,8 +1,8 @@
-//! The readers of foreign data, each as a function that takes any bytes and must return.
+//! The readers of untrusted data, each as a function that takes any bytes and must return.
 //!
 //! `fuzz/` has a libFuzzer target for each of [`TARGETS`], and the test `corpus` of this crate runs each
 //! over its kept inputs and changed copies of them, so that neither can rot. A function panics when a
-//! reader does, or when what was read breaks a promise: text from a foreign run has no control
+//! reader does, or when what was read breaks a promise: text from an untrusted run has no control
 //! characters when it is printed. Errors that readers return are what is expected.
 
 mod guest_kernel;

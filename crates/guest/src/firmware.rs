@@ -1,6 +1,6 @@
 //! Requests through QEMU's firmware configuration device (fw_cfg), read by port I/O.
 //!
-//! A checkpoint is saved while the guest is in [`wait_for_request`]. Whoever restores it provides the
+//! A checkpoint is saved while the guest is in [`wait_for_request`]. The program that restores it provides the
 //! file `opt/irqlab/order` with a request, and the guest reads it at the same instruction in every run:
 //! QEMU answers a port read within the instruction. No driver is needed.
 //! Interface: QEMU's docs/specs/fw_cfg.rst.

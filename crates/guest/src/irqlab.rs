@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use crate::agent::Agent;
 use crate::facts::quoted;
-use crate::work::{self, CANNOT_START};
+use crate::program::{self, CANNOT_START};
 
 /// The program.
 const PROGRAM: &str = "/irqlab/irqlab";
@@ -19,7 +19,7 @@ const OUTPUT_BYTES_MAX: u64 = 16 << 20;
 pub fn execute(request: &str, agent: &mut Agent) -> u8 {
     let mut process = Command::new(PROGRAM);
     process.args([VERB, request]).stdin(Stdio::null()).stdout(Stdio::piped());
-    work::set_environment(&mut process);
+    program::set_environment(&mut process);
     let mut child = match process.spawn() {
         Ok(child) => child,
         Err(error) => {
@@ -36,5 +36,5 @@ pub fn execute(request: &str, agent: &mut Agent) -> u8 {
     for line in output {
         agent.send(&format!(r#"{{"event":"output","line":{}}}"#, quoted(&line)));
     }
-    work::code_of(status)
+    program::code_of(status)
 }

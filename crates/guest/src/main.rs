@@ -20,6 +20,7 @@ mod irqlab;
 mod mark;
 mod mounts;
 mod ports;
+mod program;
 mod request;
 mod root;
 mod share;
@@ -49,7 +50,7 @@ fn main() {
         Ok(root) => execute::execute(command_line.request, &root, &mut agent),
         Err(reason) => {
             eprintln!("guest: {reason}");
-            agent.step("root", work::CANNOT_START)
+            agent.step("root", program::CANNOT_START)
         }
     };
     agent.power_off(status)

@@ -4,8 +4,8 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
+use crate::program::{self, BUSYBOX, ROOT_SHELL};
 use crate::sys::{self, Flag, Mount};
-use crate::work::{self, BUSYBOX, ROOT_SHELL};
 
 const LOWER: &str = "/run/irqlab/lower";
 const UPPER: &str = "/run/irqlab/upper";
@@ -75,9 +75,9 @@ fn mount(source: &str, kind: &str, place: &str, flag: Flag, options: &str) -> Re
 
 /// Programs talk to themselves over the loopback interface.
 fn bring_up_loopback() {
-    if work::has_busybox() {
+    if program::has_busybox() {
         let mut process = Command::new(BUSYBOX);
         process.args(["ifconfig", "lo", "up"]);
-        work::status_of(process);
+        program::status_of(process);
     }
 }

@@ -6,7 +6,7 @@ use std::io::{self, BufRead, Write};
 use std::process::Command;
 
 use crate::root::Root;
-use crate::{sys, work};
+use crate::{program, sys};
 
 /// Maximum number of bytes of a file that `cat` prints.
 const CAT_BYTES_MAX: usize = 64 * 1024;
@@ -15,20 +15,20 @@ const CAT_BYTES_MAX: usize = 64 * 1024;
 pub fn interactive(root: &Root) -> u8 {
     if root.is_mounted() {
         println!("irqlab: shell of the root file system; `exit` powers the machine off");
-        let mut shell = Command::new(work::ROOT_SHELL);
+        let mut shell = Command::new(program::ROOT_SHELL);
         shell.arg("-i").env("PS1", "guest# ").env("TERM", "vt100");
         // The terminal is opened by its path of the initramfs.
         sys::give_terminal(&mut shell);
         root.enter(&mut shell);
-        return work::status_of(shell);
+        return program::status_of(shell);
     }
-    if work::has_busybox() {
+    if program::has_busybox() {
         println!("irqlab: busybox shell; `exit` powers the machine off");
-        let mut shell = Command::new(work::BUSYBOX);
+        let mut shell = Command::new(program::BUSYBOX);
         shell.arg("sh").env("PS1", "guest# ").env("TERM", "vt100");
-        work::set_environment(&mut shell);
+        program::set_environment(&mut shell);
         sys::give_terminal(&mut shell);
-        return work::status_of(shell);
+        return program::status_of(shell);
     }
     println!("irqlab: this image has no busybox; commands: ls DIR, cat FILE, PROGRAM ARGS, exit");
     let mut input = io::stdin().lock();
@@ -49,7 +49,7 @@ pub fn interactive(root: &Root) -> u8 {
             [program, arguments @ ..] => {
                 let mut command = Command::new(program);
                 command.args(arguments);
-                work::status_of(command);
+                program::status_of(command);
             }
         }
     }

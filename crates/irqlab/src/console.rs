@@ -162,7 +162,7 @@ struct Estimate {
 }
 
 impl Estimate {
-    /// Nothing is done yet of so many steps.
+    /// No step of this number is done yet.
     fn of_steps(count: usize) -> Estimate {
         let now = Instant::now();
         Estimate { started: now, step_started: now, done: 0, count, fraction: 0.0, expected: None }

@@ -303,7 +303,7 @@ pub fn model(
     Ok(model.map_err(|error| Usage(error.to_string()))?)
 }
 
-/// The workload of that name or file for so many CPUs, or its short form.
+/// The workload of that name or file for this number of CPUs, or its short form.
 ///
 /// # Errors
 /// Where there is none: what was typed is wrong.

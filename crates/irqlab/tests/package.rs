@@ -14,11 +14,11 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
 }
 
-/// Runs a program; a failure shows what it said.
+/// Runs a program; a failure shows what it text.
 fn run(command: &mut Command) -> Output {
     let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {}\n{said}", output.status);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}\n{text}", output.status);
     output
 }
 
@@ -27,8 +27,8 @@ fn pack(program: &Path, into: &Path) -> PathBuf {
     let mut command = Command::new(root().join("tools/package"));
     command.args(["--fast", "--program"]).arg(program).arg(into);
     let output = run(command.env("SOURCE_DATE_EPOCH", "1700000000").current_dir("/"));
-    let said = String::from_utf8(output.stdout).unwrap();
-    PathBuf::from(said.lines().last().unwrap())
+    let text = String::from_utf8(output.stdout).unwrap();
+    PathBuf::from(text.lines().last().unwrap())
 }
 
 /// Whether packages can be made here.
@@ -78,8 +78,8 @@ fn installed(option: &str) -> Option<HashMap<String, String>> {
     command.args(["--mount", "--propagation", "private", "bash"]);
     command.arg(root().join("crates/irqlab/tests/package/install.sh"));
     command.arg(debian.lines().last().unwrap()).arg(place.path()).arg(package).arg(option);
-    let said = String::from_utf8(run(&mut command).stdout).unwrap();
-    let tried = said.lines().filter_map(|line| line.split_once(": "));
+    let text = String::from_utf8(run(&mut command).stdout).unwrap();
+    let tried = text.lines().filter_map(|line| line.split_once(": "));
     Some(tried.map(|(name, what)| (name.to_owned(), what.trim().to_owned())).collect())
 }
 

@@ -51,7 +51,7 @@ enum Of {
     Fresh(u8),
 }
 
-/// A pattern with a period of so many bytes.
+/// A pattern with a period of N bytes.
 struct Pattern {
     memory: Pages,
     period: usize,
@@ -154,7 +154,7 @@ fn indirect() -> Vec<Kernel> {
         ("indirect_4_random", Of::Fresh(4)),
         ("indirect_16_random", Of::Fresh(16)),
     ];
-    let about = "A loop with an indirect jump to so many targets.";
+    let about = "A loop with an indirect jump to a number of targets.";
     let kernel = |(name, of): (&'static str, Of)| {
         let make = move || {
             Ok(Box::new(Indirect { pattern: Pattern::new(PATTERN_BYTES, of)? }) as Box<dyn Body>)
@@ -252,7 +252,7 @@ impl Body for Calls {
 }
 
 fn calls() -> Vec<Kernel> {
-    let about = "A call and a return, with so many nested calls.";
+    let about = "A call and a return, with a number of nested calls.";
     let list = [("calls_8", 8), ("calls_20", 20), ("calls_40", 40), ("calls_60", 60)];
     let kernel = |(name, depth): (&'static str, u64)| {
         let make = move || Ok(Box::new(Calls { depth }) as Box<dyn Body>);

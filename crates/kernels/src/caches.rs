@@ -13,7 +13,7 @@ const UNROLLED: u64 = 16;
 /// Seed of all orders.
 const SEED: u64 = 1;
 const KIB: usize = 1 << 10;
-/// Memory of so many lines or less is gone through before it is timed.
+/// Memory of at most this number of lines is read before it is timed.
 const WARMED_PLACES: u64 = (16 << 20) / LINE_BYTES as u64;
 
 pub(crate) fn kernels() -> Vec<Kernel> {
@@ -61,7 +61,7 @@ fn parallel() -> Vec<Kernel> {
 
 fn streams() -> Vec<Kernel> {
     use Kind::{Large, Small};
-    use Way::{Copy, Read, Write};
+    use Transfer::{Copy, Read, Write};
     let list = [
         ("read_16k", 16, Small, Read, false),
         ("read_256k", 256, Small, Read, false),
@@ -75,16 +75,20 @@ fn streams() -> Vec<Kernel> {
         ("copy_16k", 16, Small, Copy, false),
         ("copy_4m", 4096, Large, Copy, true),
     ];
-    let kernel = |(name, kib, kind, way, is_shared): (&'static str, usize, Kind, Way, bool)| {
-        let about = match way {
-            Read => "Lines read in order, by 16 bytes.",
-            Write => "Lines written in order, by 16 bytes.",
-            Copy => "Lines copied in order from one half of the memory to the other, by 16 bytes.",
+    let kernel =
+        |(name, kib, kind, transfer, is_shared): (&'static str, usize, Kind, Transfer, bool)| {
+            let about = match transfer {
+                Read => "Lines read in order, by 16 bytes.",
+                Write => "Lines written in order, by 16 bytes.",
+                Copy => {
+                    "Lines copied in order from one half of the memory to the other, by 16 bytes."
+                }
+            };
+            let make =
+                move || Ok(Box::new(Stream::new(kib * KIB, kind, transfer)?) as Box<dyn Body>);
+            let kernel = Kernel::new(Group::Caches, (name, "line", about), make);
+            if is_shared { kernel.shared() } else { kernel }
         };
-        let make = move || Ok(Box::new(Stream::new(kib * KIB, kind, way)?) as Box<dyn Body>);
-        let kernel = Kernel::new(Group::Caches, (name, "line", about), make);
-        if is_shared { kernel.shared() } else { kernel }
-    };
     list.map(kernel).into()
 }
 
@@ -111,7 +115,7 @@ impl Ring {
         Ring { _memory: memory, at, places: number as u64 }
     }
 
-    /// Follows so many links, rounded up to a multiple of [`UNROLLED`].
+    /// Follows this number of links, rounded up to a multiple of [`UNROLLED`].
     pub(crate) fn walk(&mut self, links: u64) -> u64 {
         let rounds = links.div_ceil(UNROLLED);
         // SAFETY: `at` is a place of the ring, and each holds the address of the next one, since `new`
@@ -226,7 +230,7 @@ impl Body for Chains {
 
 /// What is done with lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Transfer {
     Read,
     Write,
     Copy,
@@ -236,7 +240,7 @@ enum Way {
 struct Stream {
     memory: Pages,
     bytes: usize,
-    way: Way,
+    transfer: Transfer,
     at: usize,
     is_warm: bool,
 }
@@ -245,10 +249,10 @@ struct Stream {
 const STREAM_WINDOW_BYTES: usize = 256 * KIB;
 
 impl Stream {
-    fn new(bytes: usize, kind: Kind, way: Way) -> Result<Stream, String> {
+    fn new(bytes: usize, kind: Kind, transfer: Transfer) -> Result<Stream, String> {
         let memory = Pages::new(bytes, kind)?;
-        let bytes = if way == Way::Copy { bytes / 2 } else { bytes };
-        Ok(Stream { memory, bytes, way, at: 0, is_warm: false })
+        let bytes = if transfer == Transfer::Copy { bytes / 2 } else { bytes };
+        Ok(Stream { memory, bytes, transfer, at: 0, is_warm: false })
     }
 
     fn part(&self, bytes: usize) {
@@ -257,8 +261,8 @@ impl Stream {
         // SAFETY: from `start` to `end`, a multiple of 64 bytes, is within the memory, and for a copy
         // so is the same range `self.bytes` later. Vector registers are declared.
         unsafe {
-            match self.way {
-                Way::Read => asm!(
+            match self.transfer {
+                Transfer::Read => asm!(
                     ".p2align 6", "2:",
                     "movdqa xmm0, [{at}]", "movdqa xmm1, [{at} + 16]",
                     "movdqa xmm2, [{at} + 32]", "movdqa xmm3, [{at} + 48]",
@@ -267,7 +271,7 @@ impl Stream {
                     out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
                     options(nostack),
                 ),
-                Way::Write => asm!(
+                Transfer::Write => asm!(
                     "pxor xmm0, xmm0", ".p2align 6", "2:",
                     "movdqa [{at}], xmm0", "movdqa [{at} + 16], xmm0",
                     "movdqa [{at} + 32], xmm0", "movdqa [{at} + 48], xmm0",
@@ -275,7 +279,7 @@ impl Stream {
                     at = inout(reg) start => _, end = in(reg) end, out("xmm0") _,
                     options(nostack),
                 ),
-                Way::Copy => asm!(
+                Transfer::Copy => asm!(
                     ".p2align 6", "2:",
                     "movdqa xmm0, [{at}]", "movdqa xmm1, [{at} + 16]",
                     "movdqa xmm2, [{at} + 32]", "movdqa xmm3, [{at} + 48]",

@@ -13,10 +13,10 @@ const LINE_BYTES: usize = 64;
 /// Seed of all orders.
 const SEED: u64 = 1;
 
-/// Of which instructions code consists.
+/// The instructions of which code consists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Filling {
-    /// NOPs of so many bytes: 1, 4 or 8.
+    /// NOPs of 1, 4 or 8 bytes.
     Nops(usize),
     /// Additions of 4 bytes, in four chains.
     Additions,
@@ -37,7 +37,7 @@ pub(crate) struct Code {
 }
 
 impl Code {
-    /// Code of so many bytes, without the return.
+    /// Code of a number of bytes, without the return.
     ///
     /// # Errors
     /// When there is no memory that can be executed.

@@ -138,7 +138,7 @@ pub trait Body {
     /// Prepares the next window; it is not timed.
     fn prepare(&mut self) {}
 
-    /// Executes so many rounds.
+    /// Executes a number of rounds.
     fn run(&mut self, rounds: u64) -> Executed;
 
     /// How many rounds a window has.

@@ -13,7 +13,7 @@ const RATE_CHANGE_MAX: f64 = 0.01;
 /// A window around which four chains of additions took longer than this is not counted: the sibling
 /// was busy, or something else ran.
 const PROBE_RATIO_MAX: f64 = 1.1;
-/// Windows are tried so many times as often as are asked for, but no longer than [`TIME_MAX`].
+/// The number of windows that are tried is at most this multiple of those requested, but no longer than [`TIME_MAX`].
 const TRIES: usize = 40;
 /// The longest time for a kernel, unless it has too few windows then: they are tried four times as often
 /// as asked for in any case.

@@ -21,7 +21,7 @@ pub(crate) fn kernels() -> Vec<Kernel> {
     calls.into_iter().flatten().collect()
 }
 
-/// A kernel that calls a function so many times a window.
+/// A kernel that calls a function a number of times in a window.
 struct Repeated<F> {
     times: u64,
     call: F,

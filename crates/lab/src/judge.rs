@@ -63,6 +63,18 @@ pub(crate) struct Finding {
     pub(crate) published: Option<Judged>,
 }
 
+/// A finding that is of no single model.
+pub(crate) fn finding(
+    name: &'static str,
+    subject: impl Into<String>,
+    claim: &str,
+    measured: Judged,
+    published: Option<Judged>,
+) -> Finding {
+    let (subject, claim) = (subject.into(), claim.to_owned());
+    Finding { name, model: None, subject, claim, measured, published }
+}
+
 /// What differs between the tables of findings of two papers.
 pub(crate) struct FindingsTable {
     /// What a row is.
@@ -80,6 +92,19 @@ pub(crate) struct FindingsTable {
 }
 
 impl FindingsTable {
+    /// A paper's findings, judged on simulated machines. `subject` and `evidence` are the paper's own.
+    pub(crate) const SIMULATED: FindingsTable = FindingsTable {
+        doc: "The paper's findings as claims about numbers, judged by the simulated and by the published figures.",
+        subject: "What the finding is about.",
+        ratio: (
+            "simulated_ratio",
+            "The ratio of both sides of the claim on the simulated machines.",
+        ),
+        evidence: "Both sides.",
+        priorities: (90, 70),
+        has_models: false,
+    };
+
     /// The table `findings`, a row for each.
     pub(crate) fn of(&self, findings: Vec<Finding>) -> Table {
         let mut table = Table::new("findings", self.doc, self.columns());
@@ -182,7 +207,7 @@ pub(crate) fn greater(more: Known, less: Known) -> Judged {
     Judged { number, numbers, verdict }
 }
 
-/// The interval of the refined method is narrower, as a part of what it is of.
+/// The interval of the refined method is narrower, relative to its mean.
 pub(crate) fn narrower(refined: Known, basic: Known) -> Judged {
     let (refined, basic) = match (refined, basic) {
         (Ok(refined), Ok(basic)) => (refined, basic),

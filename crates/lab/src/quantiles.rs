@@ -13,7 +13,7 @@ pub(crate) fn interval_columns(quantile: &str) -> [Column; 2] {
     let bound = |side: &str, word: &str| {
         let doc = format!(
             "{word} end of the 95 % interval of {quantile}, from the order of the values alone; absent \
-             where so few do not bound it."
+             where there are too few to bound it."
         );
         Column::new(&format!("{stem}_ci95_{side}{unit}"), Kind::Uint, &doc).detail()
     };

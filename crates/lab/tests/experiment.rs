@@ -56,17 +56,8 @@ impl NoiseBench for Failing {
         }
         let cpu = CpuNoise::new(0, 0, 1000, LoopResult::Gaps(Box::new(unbalanced())));
         Ok(NoiseSample {
-            looping,
-            cpus: vec![cpu],
-            activity: Vec::new(),
-            names: Vec::new(),
             traced: Some(lab::noise::Traced::default()),
-            clock_rate_error: Some(0.0),
-            pairs: Vec::new(),
-            injected: Vec::new(),
-            interrupted: false,
-            warnings: Vec::new(),
-            facts: serde_json::Map::new(),
+            ..NoiseSample::new(looping, vec![cpu])
         })
     }
 }

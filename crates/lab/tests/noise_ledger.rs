@@ -12,17 +12,9 @@ use record::Table;
 fn sample(ledger: GapLedger, window_ns: u64, clock_rate_error: Option<f64>) -> NoiseSample {
     let cpu = CpuNoise::new(0, 0, window_ns, LoopResult::Gaps(Box::new(ledger)));
     NoiseSample {
-        looping: Loop::Detour,
-        cpus: vec![cpu],
-        activity: Vec::new(),
-        names: Vec::new(),
         traced: Some(Traced::default()),
         clock_rate_error,
-        pairs: Vec::new(),
-        injected: Vec::new(),
-        interrupted: false,
-        warnings: Vec::new(),
-        facts: serde_json::Map::new(),
+        ..NoiseSample::new(Loop::Detour, vec![cpu])
     }
 }
 

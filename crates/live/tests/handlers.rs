@@ -16,7 +16,7 @@ use live::bpf::Flavour;
 use live::bpf::layout::EVENTS_MAX;
 use live::handlers::{LiveBench, LiveSettings};
 use live::host::{CoreType, Root, irq_threads, parse_cpu_list};
-use live::window::{Stop, Until};
+use live::window::{Stop, WindowEnd};
 use stats::{JointBatch, Term};
 
 static ALONE: Mutex<()> = Mutex::new(());
@@ -28,7 +28,7 @@ fn alone() -> MutexGuard<'static, ()> {
 fn settings(millis: u64) -> LiveSettings {
     let online = Root::default().text("sys/devices/system/cpu/online").expect("online CPUs");
     let cpus = parse_cpu_list(online.trim()).expect("a CPU list");
-    let until = Until::Elapsed(Duration::from_millis(millis));
+    let until = WindowEnd::Elapsed(Duration::from_millis(millis));
     let mut settings = LiveSettings::new(cpus, until, Stop::new().expect("a pipe"));
     let program: PathBuf = std::env::current_exe().expect("this test's path");
     let program = program.ancestors().nth(2).expect("target directory").join("examples/stimulus");
@@ -262,7 +262,7 @@ fn a_stop_ends_the_window_and_keeps_what_was_measured() {
 fn a_command_is_measured_until_it_ends() {
     let _alone = alone();
     let words = ["sh", "-c", "sleep 0.3; exit 3"].map(str::to_owned).to_vec();
-    let until = Until::CommandEnds { words, to_stderr: true };
+    let until = WindowEnd::CommandEnds { words, to_stderr: true };
     let Some(mut bench) = bench(LiveSettings { until, ..settings(1) }) else { return };
     let sample = measured(&mut bench, Condition::Command, 0).expect("sh is everywhere");
     assert!(sample.length_ns() >= 300_000_000, "the command slept inside the window");

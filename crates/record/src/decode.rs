@@ -20,7 +20,7 @@ use crate::table::{Column, Kind, Table, Value};
 const BATCH_ROWS: usize = 1 << 14;
 
 /// The table in `file`, which must match the manifest's entry; or what is wrong with it.
-/// The file has so many columns.
+/// The file has this number of columns.
 pub(crate) fn decode(file: File, entry: &TableEntry, columns: usize) -> Result<Table, String> {
     // The Parquet library panics on some damaged files. The entry is all that it borrows, and it does
     // not change it.
@@ -102,7 +102,7 @@ fn in_column(column: &Column) -> impl Fn(String) -> String + '_ {
     |error| format!("column {}: {error}", column.name)
 }
 
-/// The positions of the entry's columns in the file, which must have so many as the manifest says.
+/// The positions of the entry's columns in the file, which must have the number that the manifest states.
 fn column_places(
     schema: &SchemaDescriptor,
     entry: &TableEntry,
@@ -141,7 +141,7 @@ fn kind_of(column: &ColumnDescriptor) -> Option<Kind> {
     Kind::ALL.into_iter().find(|kind| parquet_type(*kind) == found)
 }
 
-/// Reads so many values of a column, or as many as it still has.
+/// Reads up to this number of values of a column.
 type Cells<'g> = Box<dyn FnMut(usize) -> Result<Vec<Value>, String> + 'g>;
 
 fn cells(group: &dyn RowGroupReader, place: usize, kind: Kind) -> Result<Cells<'_>, String> {

@@ -137,7 +137,7 @@ fn shape(entry: &TableEntry) -> check::Shape<'_> {
     check::Shape { name, columns, display, rows: *rows }
 }
 
-/// Reads the columns of the entry from a file that has so many.
+/// Reads the columns of the entry from a file with this number of columns.
 fn read_table(dir: &Path, entry: &TableEntry, columns: usize) -> Result<Table, ReadError> {
     let path = dir.join(manifest::table_file(&entry.name));
     let file = open(&path)?;

@@ -230,7 +230,7 @@ impl Table {
         Table { name, doc, display: TableDisplay::default(), columns, rows: Vec::new(), unread: 0 }
     }
 
-    /// A table of so many rows, which were not read.
+    /// A table of this number of rows, which were not read.
     pub(crate) fn outline(name: &str, doc: &str, columns: Vec<Column>, rows: u64) -> Self {
         Table { unread: rows, ..Table::new(name, doc, columns) }
     }

@@ -19,9 +19,9 @@ const TEXT_WIDTH_MIN: usize = 16;
 /// How many rows are shown of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RowLimits {
-    /// Of a table whose hints have no limit.
+    /// Limit of a table whose hints have none.
     pub usual: usize,
-    /// Of one whose hints ask for more.
+    /// Limit of a table whose hints ask for more.
     pub most: usize,
 }
 

@@ -311,7 +311,7 @@ fn pick(number: f64, scale: Scale) -> Unit {
     found.unwrap_or(scale[scale.len() - 1])
 }
 
-/// Decimals that make so many significant digits, and never more decimals than digits.
+/// Decimals for a number of significant digits, and never more decimals than digits.
 fn decimals(number: f64, digits: usize) -> usize {
     let mut limit = 1.0;
     for decimals in (1..=digits).rev() {

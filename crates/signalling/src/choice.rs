@@ -319,7 +319,7 @@ pub struct Region {
 }
 
 /// Which offer wins at a rate, by the bound of the latency, ascending: each next one is slower and
-/// cheaper. Of two that cost the same, the faster wins.
+/// cheaper. If two cost the same, the faster wins.
 #[must_use]
 pub fn regions_at(rate_hz: u64, offers: &[Offer]) -> Vec<Region> {
     let mut offers = offers.to_vec();

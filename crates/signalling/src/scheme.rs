@@ -42,7 +42,7 @@ pub enum Scheme {
         /// Time from the end of handling to the next look, within [`PERIOD_NS`].
         delay_ns: u64,
     },
-    /// `coalesced:32,50us`: the device interrupts when so many events wait, or so long after the first
+    /// `coalesced:32,50us`: the device interrupts when this number of events wait, or this time after the first
     /// of them came; then events are handled until there are none (`rx-frames`, `rx-usecs` of ethtool).
     Coalesced {
         /// Events, 1 to [`COUNT_MAX`].

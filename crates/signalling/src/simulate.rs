@@ -542,7 +542,7 @@ impl<'a> Cpu<'a> {
         }
     }
 
-    /// A clock tick, and the time of the next. Of the ticks that fall due meanwhile, one is pending, and
+    /// A clock tick, and the time of the next. One of the ticks that fall due meanwhile is pending, and
     /// the others are lost.
     fn tick(&mut self, tick: &mut u64, period_ns: u64) {
         self.enter();

@@ -518,7 +518,7 @@ fn is_interrupt(context: KernelContext) -> bool {
     )
 }
 
-/// What the plugin warned of. Of writes that were lost, their number in all.
+/// What the plugin warned of. For lost writes, their total number.
 fn notices(stream: &Stream) -> Vec<String> {
     let lost_writes = |record: &Record| match record {
         Record::Notice(Notice::DeviceWritesLost, _, number) => Some(*number),

@@ -93,7 +93,7 @@ pub fn text(name: &str) -> Result<String> {
 }
 
 impl Model {
-    /// Bits of the counters that it counts on a machine with so many vCPUs: see [`simrecord::counters`].
+    /// Bits of the counters that it counts on a machine with this number of vCPUs: see [`simrecord::counters`].
     #[must_use]
     pub fn counters(&self, cpus: u32) -> u32 {
         if self.detail == Detail::Ooo { mask_of(&self.model, cpus) } else { MASK_TIMED }

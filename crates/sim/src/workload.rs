@@ -122,11 +122,11 @@ pub fn names() -> Vec<&'static str> {
     KNOWN.iter().map(|(name, ..)| *name).collect()
 }
 
-/// The workload of that name in its form for so many CPUs; what has a slash in it, or ends in `.toml`, is a
+/// The workload of that name in its form for a number of CPUs; a name with a slash, or ends in `.toml`, is a
 /// file, whose own files are in the directory of the same name.
 ///
 /// # Errors
-/// When there is none of that name or for so many CPUs, or the file is no workload.
+/// When there is none of that name or for this number of CPUs, or the file is no workload.
 pub fn find(name: &str, cpus: u32) -> Result<Workload> {
     if name.contains('/') || name.ends_with(".toml") {
         let path = Path::new(name);

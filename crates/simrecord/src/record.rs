@@ -536,7 +536,7 @@ pub struct MissCount {
     pub cache: u32,
     /// What is counted.
     pub kind: MissKind,
-    /// Of what: see [`MissKind`].
+    /// The object of the count: see [`MissKind`].
     pub key: u64,
     /// How many.
     pub count: u64,
@@ -740,9 +740,9 @@ pub struct ServiceMisses {
     pub class: u32,
     /// The service: [`attribution::KernelContext::code`].
     pub code: u64,
-    /// What sort of structure, for [`ServiceMissKind::Data`].
+    /// Kind of structure, for [`ServiceMissKind::Data`].
     pub structure: StructureKind,
-    /// Of what: see [`ServiceMissKind`]; [`ELSEWHERE`] for all that have no row of their own.
+    /// The object of the count: see [`ServiceMissKind`]; [`ELSEWHERE`] for all that have no row of their own.
     pub key: u64,
     /// How many.
     pub count: u64,
@@ -776,10 +776,10 @@ pub struct SharedMisses {
     pub false_sharing: u32,
 }
 
-/// The name of a structure: of a slab cache, or of the sort of a file system.
+/// The name of a structure: that of a slab cache, or of the type of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StructureName {
-    /// What sort of structure.
+    /// Kind of structure.
     pub kind: StructureKind,
     /// Which one.
     pub place: u64,

@@ -175,7 +175,7 @@ impl Extremes {
         }
     }
 
-    /// The distribution in which each block counts so many times.
+    /// The distribution in which each block has a weight.
     fn mean(&self, number: u64, times: &[u64]) -> f64 {
         if number <= 1 {
             let of_block = |block: &Block| match self.one_of_steps {

@@ -185,13 +185,13 @@ mod tests {
             let rank = (values.len() as u64 * u64::from(per_100k)).div_ceil(100_000) as usize;
             let truth = values[rank - 1];
             let above = values.len() as u64 * u64::from(100_000 - per_100k);
-            let said = histogram.quantile(per_100k);
-            prop_assert_eq!(said.is_some(), per_100k == 100_000 || above >= 100_000);
+            let estimate = histogram.quantile(per_100k);
+            prop_assert_eq!(estimate.is_some(), per_100k == 100_000 || above >= 100_000);
             let (low, high) = histogram.quantile_interval(per_100k);
             prop_assert!(low.is_none_or(|low| low <= truth) && high.is_none_or(|high| high >= truth));
-            prop_assert!(said.is_some() || (low, high) == (None, None));
-            let said = said.unwrap_or(truth);
-            prop_assert!(truth.abs_diff(said) * ERROR_DENOMINATOR <= truth);
+            prop_assert!(estimate.is_some() || (low, high) == (None, None));
+            let estimate = estimate.unwrap_or(truth);
+            prop_assert!(truth.abs_diff(estimate) * ERROR_DENOMINATOR <= truth);
         }
     }
 

@@ -363,7 +363,7 @@ pub fn order_95(count: usize) -> Option<(usize, usize)> {
 
 /// Ranks, from 1, of the two of `count` sorted independent values between which the quantile at
 /// `per_100k` of 100,000 lies with 95 % and more, whatever the distribution (David and Nagaraja, Order
-/// Statistics, section 7.1). A side is `None` where so few values do not bound it.
+/// Statistics, section 7.1). A side is `None` where there are too few values to bound it.
 #[must_use]
 pub fn quantile_ranks_95(count: u64, per_100k: u32) -> (Option<u64>, Option<u64>) {
     let share = f64::from(per_100k) / 1e5;

@@ -4,9 +4,11 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use lab::compare::{CompareError, Listed, Plan, Rule, Ruling, compare, self_test, tables};
-use record::{Part, ReadError, Role, Run, SCHEMA, Table, read_run, read_run_parts};
-use serde_json::{Map, json};
+use lab::compare::{
+    CompareError, Comparison, Listed, Plan, Rule, Ruling, compare, self_test, tables,
+};
+use record::{Absence, Part, ReadError, Role, Run, SCHEMA, Table, read_run, read_run_parts};
+use serde_json::{Map, Value as Json, json};
 
 use crate::options::{Format, OptionalResultArgs, Usage};
 use crate::run::OpenRun;
@@ -59,7 +61,7 @@ fn percent(text: &str) -> Result<f64, String> {
 /// A table of more rows is first looked at by its key columns; a comparison of more figures lists those that differ.
 const LONG: u64 = 100_000;
 
-/// Reads a run. Of a long table whose keys do not name its rows, nothing is compared: its keys alone are read, so
+/// Reads a run. A long table whose keys do not name its rows is not compared: only its keys are read, so
 /// that the comparison says why.
 fn read(path: &Path) -> Result<Run, ReadError> {
     let is_key = |column: &&record::Column| column.role == Role::Key;
@@ -85,6 +87,30 @@ fn listed(results: &OptionalResultArgs, figures: usize) -> Listed {
     let is_for_people = matches!(results.printing.format(), Format::Table | Format::Markdown);
     let is_whole = results.out.is_some() || results.printing.all || !is_for_people;
     if is_whole { Listed::All } else { listed_for_people(figures) }
+}
+
+/// The run of a comparison with `base`; `settings` are those that the verb adds to the counts.
+pub(super) fn run_of(
+    base: &Run,
+    started_utc: String,
+    comparison: &mut Comparison<'_>,
+    mut settings: Map<String, Json>,
+    (tables, absent): (Vec<Table>, Vec<Absence>),
+) -> Run {
+    settings.extend(comparison.counts().map(|(key, count)| (key.to_owned(), json!(count))));
+    Run {
+        schema: SCHEMA.to_owned(),
+        experiment: "compare".to_owned(),
+        bench: base.bench.clone(),
+        started_utc,
+        complete: true,
+        host: base.host.clone(),
+        settings,
+        observer: Map::new(),
+        warnings: std::mem::take(&mut comparison.warnings),
+        absent,
+        tables,
+    }
 }
 
 /// Reads the runs, compares and prints.
@@ -121,20 +147,8 @@ pub fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     ] {
         settings.insert(key.to_owned(), value);
     }
-    settings.extend(comparison.counts().map(|(key, count)| (key.to_owned(), json!(count))));
-    let run = Run {
-        schema: SCHEMA.to_owned(),
-        experiment: "compare".to_owned(),
-        bench: base.bench.clone(),
-        started_utc: open.started().to_string(),
-        complete: true,
-        host: base.host.clone(),
-        settings,
-        observer: Map::new(),
-        warnings: std::mem::take(&mut comparison.warnings),
-        absent,
-        tables,
-    };
+    let run =
+        run_of(&base, open.started().to_string(), &mut comparison, settings, (tables, absent));
     let exit = open.finish(&run, &[])?;
     Ok(if is_broken { ExitCode::from(BROKEN) } else { exit })
 }

@@ -66,7 +66,7 @@ pub struct FootprintArgs {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100), value_name = "N",
           help_heading = LIVE)]
     rounds: Option<u32>,
-    /// Longest wait for an interrupt, up to 1s; the basic method always waits so long
+    /// Longest wait for an interrupt, up to 1s; the basic method always waits this long
     #[arg(long, allow_hyphen_values = true, value_parser = duration_between("1us", "1s"), default_value = "2ms",
           value_name = "TIME")]
     window: Duration,

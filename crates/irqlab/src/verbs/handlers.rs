@@ -14,7 +14,7 @@ use live::handlers::{LiveBench, LiveSettings};
 use live::host::{HostFacts, Root, diagnose, diagnosis, host_facts, run_host_block};
 use live::perf::PAPER_EVENTS;
 use live::stimulus::StimulusSettings;
-use live::window::Until;
+use live::window::WindowEnd;
 use record::Run;
 use serde_json::{Map, Value as Json, json};
 use sim::Cache;
@@ -246,10 +246,10 @@ fn live_events(args: &HandlersArgs, host: &HostFacts) -> Vec<String> {
 fn live_settings(args: &HandlersArgs, host: &HostFacts) -> anyhow::Result<LiveSettings> {
     let cpus = online_cpus(args.cpus.as_deref())?;
     let until = if args.command.is_empty() {
-        Until::Elapsed(args.duration)
+        WindowEnd::Elapsed(args.duration)
     } else {
         let to_stderr = args.results.printing.format() != Format::Table;
-        Until::CommandEnds { words: args.command.clone(), to_stderr }
+        WindowEnd::CommandEnds { words: args.command.clone(), to_stderr }
     };
     let mut settings = LiveSettings::new(cpus, until, stop_on_signals()?);
     if let Some(list) = &args.housekeeping {

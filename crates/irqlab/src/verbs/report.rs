@@ -7,11 +7,11 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use lab::compare::{Plan, compare, tables};
-use record::{Run, SCHEMA, read_run, read_run_parts};
+use record::{Run, read_run, read_run_parts};
 use report::{Changes, Entry};
 use serde_json::{Map, json};
 
-use super::compare::listed_for_people;
+use super::compare::{listed_for_people, run_of};
 use crate::console;
 use crate::options::Usage;
 
@@ -97,20 +97,8 @@ fn compared(runs: &[Run], names: &[String]) -> Vec<(usize, Result<Run, String>)>
             settings.insert("base".to_owned(), json!(names[0]));
             settings.insert("new".to_owned(), json!(names[at + 1]));
             settings.insert("margin_ratio".to_owned(), json!(MARGIN_RATIO));
-            settings.extend(comparison.counts().map(|(key, count)| (key.to_owned(), json!(count))));
-            Run {
-                schema: SCHEMA.to_owned(),
-                experiment: "compare".to_owned(),
-                bench: base.bench.clone(),
-                started_utc: base.started_utc.clone(),
-                complete: true,
-                host: base.host.clone(),
-                settings,
-                observer: Map::new(),
-                warnings: std::mem::take(&mut comparison.warnings),
-                absent,
-                tables,
-            }
+            let started = base.started_utc.clone();
+            run_of(base, started, &mut comparison, settings, (tables, absent))
         });
         (at + 1, result)
     };

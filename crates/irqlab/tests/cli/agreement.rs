@@ -69,9 +69,9 @@ fn counts_are_the_kernels_but_for_what_it_did_not_deliver() {
     assert!(exact > 1_000, "the sources raise thousands: {exact}");
     let total: u64 = undelivered.values().sum();
     assert!(total <= exact / 10, "{total} of {exact} undelivered: more than PID 1 explains");
-    let said: u64 =
+    let lacking: u64 =
         rows(&run, "conditions").iter().filter_map(|c| count(c, "undelivered_event_count")).sum();
-    assert_eq!(said, total, "table conditions says how many are lacking");
+    assert_eq!(lacking, total, "table conditions says how many are lacking");
     assert_eq!(run["observer"]["events_undelivered"], total);
     assert_eq!(run["observer"]["events_lost"], 0);
     let conditions = rows(&run, "conditions").len();

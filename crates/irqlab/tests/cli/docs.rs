@@ -105,12 +105,12 @@ fn words(line: &str) -> Option<Vec<String>> {
 impl Found {
     /// Why it is not run; none where it is.
     fn reason(&self) -> Option<&str> {
-        let said = self.words.join(" ");
+        let line = self.words.join(" ");
         let is_of = |verb: &str| {
-            said.strip_prefix(verb).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+            line.strip_prefix(verb).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
         };
         let listed = PARSED_ONLY.iter().find(|(verb, _)| is_of(verb)).map(|(_, why)| *why);
-        let changes = said.contains("--apply").then_some("changes the machine");
+        let changes = line.contains("--apply").then_some("changes the machine");
         // `noise scale` computes.
         let listed = listed.filter(|_| !is_of("noise scale"));
         let measured = self.words.iter().any(|word| MEASURED_RUNS.contains(&word.as_str()));
@@ -156,8 +156,8 @@ fn every_command_of_the_manual_is_understood() {
         words.insert(end, "--help");
         let ended = place.run(&words);
         if ended.code != Some(0) {
-            let said = ended.err.lines().next().unwrap_or_default();
-            refused.push(format!("{}: irqlab {}\n    {said}", found.place, found.words.join(" ")));
+            let line = ended.err.lines().next().unwrap_or_default();
+            refused.push(format!("{}: irqlab {}\n    {line}", found.place, found.words.join(" ")));
         }
     }
     assert!(refused.is_empty(), "{} commands:\n{}", refused.len(), refused.join("\n"));
@@ -191,9 +191,9 @@ fn every_short_command_of_the_manual_runs() {
         let words: Vec<&str> = found.words.iter().map(String::as_str).collect();
         let ended = place.run(&words);
         if ended.code != Some(0) {
-            let said = ended.err.lines().next().unwrap_or_default();
+            let line = ended.err.lines().next().unwrap_or_default();
             let code = ended.code;
-            failed.push(format!("{}: irqlab {}: {code:?}: {said}", found.place, words.join(" ")));
+            failed.push(format!("{}: irqlab {}: {code:?}: {line}", found.place, words.join(" ")));
         }
     }
     assert!(ran > 15, "{ran} commands ran");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{Ended, Place, alone, can_measure, check_refused, rows};
+use crate::support::{CommandOutput, Place, alone, can_measure, check_refused, rows};
 use serde_json::Value as Json;
 
 /// A run that is part of the repository.
@@ -20,7 +20,7 @@ fn read_by(reader: &str, file: &Path) -> Option<Json> {
         return None;
     };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/readers").join(reader);
-    let ended = Ended::of(Command::new(python).arg(script).arg(file));
+    let ended = CommandOutput::of(Command::new(python).arg(script).arg(file));
     ended.assert_code(0);
     Some(ended.json())
 }
@@ -86,7 +86,7 @@ fn metrics_of_a_run_are_read_by_prometheus_own_parsers() {
     place.run(&words).assert_code(0);
     let mut fill = Command::new(promtool);
     fill.args(["tsdb", "create-blocks-from", "openmetrics", "past", "blocks"]);
-    let ended = Ended::of(fill.current_dir(place.path()));
+    let ended = CommandOutput::of(fill.current_dir(place.path()));
     ended.assert_code(0);
     let samples: usize = read
         .as_object()

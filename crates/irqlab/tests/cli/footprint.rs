@@ -158,8 +158,8 @@ fn a_peer_is_asked_and_echoes() {
     match ended.code {
         // Nothing came, or what others of this machine sent to another CPU.
         Some(4) => {
-            let said = [format!("echoed by {address}"), "interrupts CPU".to_owned()];
-            assert!(said.iter().any(|words| ended.err.contains(words)), "{}", ended.err);
+            let expected = [format!("echoed by {address}"), "interrupts CPU".to_owned()];
+            assert!(expected.iter().any(|words| ended.err.contains(words)), "{}", ended.err);
         }
         _ => {
             let run = ended.assert_code(0).json();

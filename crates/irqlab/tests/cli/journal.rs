@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::{Ended, IRQLAB, Place, alone};
+use crate::support::{CommandOutput, IRQLAB, Place, alone};
 
 /// A user that no machine has. Its directory in /tmp is nobody else's.
 const USER: u32 = 3_999_999_917;
@@ -63,7 +63,7 @@ impl Home {
     }
 
     /// The command as [`USER`]; its runtime directory is the home's, or there is none.
-    fn run(&self, words: &[&str], has_runtime: bool) -> Ended {
+    fn run(&self, words: &[&str], has_runtime: bool) -> CommandOutput {
         let user = USER.to_string();
         let mut command = Command::new("setpriv");
         command.args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
@@ -72,7 +72,7 @@ impl Home {
         if has_runtime {
             command.env("XDG_RUNTIME_DIR", self.place.path().join("runtime"));
         }
-        Ended::of(&mut command)
+        CommandOutput::of(&mut command)
     }
 }
 

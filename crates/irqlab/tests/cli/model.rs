@@ -39,7 +39,7 @@ fn a_model_of_another_processor_is_refused_with_what_helps() {
 fn without_a_fitted_model_sim_host_says_what_makes_one() {
     let place = Place::new();
     let mut command = place.irqlab(&["bench", "model", "--on", "sim:host"]);
-    let ended = crate::support::Ended::of(command.env("XDG_CONFIG_HOME", place.path()));
+    let ended = crate::support::CommandOutput::of(command.env("XDG_CONFIG_HOME", place.path()));
     ended
         .assert_code(4)
         .assert_says("there is no model of this machine")
@@ -76,7 +76,7 @@ fn without_qemu_a_model_is_neither_compared_nor_fitted() {
         let mut command = place.irqlab(words);
         command.env_remove("IRQLAB_QEMU");
         command.env("XDG_CACHE_HOME", place.path()).env("PATH", place.path());
-        let ended = crate::support::Ended::of(&mut command);
+        let ended = crate::support::CommandOutput::of(&mut command);
         ended.assert_code(4).assert_says("no QEMU").assert_says("irqlab sim setup");
     }
     assert!(!place.path().join("mine.toml").exists());

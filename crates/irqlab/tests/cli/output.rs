@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::support::{
-    Ended, IRQLAB, Place, alone, can_measure, can_measure_as_root, can_simulate, names, only_run,
-    rows,
+    CommandOutput, IRQLAB, Place, alone, can_measure, can_measure_as_root, can_simulate, names,
+    only_run, rows,
 };
 use serde_json::Value as Json;
 
@@ -176,7 +176,7 @@ fn a_reader_that_has_seen_enough_is_no_error() {
 }
 
 /// The command in a mount namespace of its own, after `mount` on the directory `there`.
-fn with_mount(place: &Place, mount: &str) -> Ended {
+fn with_mount(place: &Place, mount: &str) -> CommandOutput {
     let there = place.path().join("there");
     std::fs::create_dir(&there).unwrap();
     // What is left in the directory is listed on stderr, for it goes with the namespace.
@@ -185,7 +185,7 @@ fn with_mount(place: &Place, mount: &str) -> Ended {
     );
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", &script, "sh", IRQLAB]).args(SHORT);
-    Ended::of(command.current_dir(place.path()))
+    CommandOutput::of(command.current_dir(place.path()))
 }
 
 #[test]
@@ -277,7 +277,8 @@ fn a_guest_whose_console_goes_nowhere_is_ended() {
     let words = ["sim", "boot", "-q", "--limit", "300s", "--", "while true; do echo again; done"];
     let mut boot = place.irqlab(&words);
     let full = File::options().write(true).open("/dev/full").unwrap();
-    let ended = Ended::of_output(&boot.stdout(full).stderr(Stdio::piped()).output().unwrap());
+    let ended =
+        CommandOutput::of_output(&boot.stdout(full).stderr(Stdio::piped()).output().unwrap());
     ended.assert_code(1).assert_says("cannot write to standard output: No space left on device");
     let mut boot = place.irqlab(&words);
     let mut child = boot.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::{Ended, Place, alone, can_measure, can_simulate, check_refused};
+use crate::support::{CommandOutput, Place, alone, can_measure, can_simulate, check_refused};
 use record::{Column, Kind, Run, SCHEMA, Table, TableDisplay, write_run};
 use serde_json::{Map, Value as Json, json};
 
@@ -295,7 +295,7 @@ fn a_browser_shows_it_and_its_controls_work() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/browser/report.mjs");
     let mut node = Command::new("node");
     node.arg(script).arg(modules).arg(&screenshots).args(&files).current_dir(place.path());
-    let ended = Ended::of(&mut node);
+    let ended = CommandOutput::of(&mut node);
     assert_eq!(ended.code, Some(0), "{}\n{}", ended.out, ended.err);
     assert_eq!(ended.out.lines().count(), pages.len(), "{}", ended.out);
     for line in ended.out.lines() {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::{
-    Ended, IRQLAB, Place, absence, alone, can_measure, can_measure_as_root, names, rows,
+    CommandOutput, IRQLAB, Place, absence, alone, can_measure, can_measure_as_root, names, rows,
 };
 
 const SHORT: [&str; 6] = ["handlers", "-q", "-d", "100ms", "--warm-up", "10ms"];
@@ -36,7 +36,7 @@ fn without_rights_nothing_is_measured_and_the_setcap_line_is_given() {
     }
     let mut command = Command::new("setpriv");
     command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
-    let ended = Ended::of(command.arg(&program).arg("handlers").current_dir(&work));
+    let ended = CommandOutput::of(command.arg(&program).arg("handlers").current_dir(&work));
     let line = format!("sudo setcap cap_bpf,cap_perfmon+ep {}", program.display());
     ended.assert_code(4).assert_says("irqlab: nothing can be measured: ");
     ended.assert_says("Operation not permitted").assert_says(&line);
@@ -46,13 +46,13 @@ fn without_rights_nothing_is_measured_and_the_setcap_line_is_given() {
 
 /// The command without the rights of the net stimulus and without a user namespace: a process in a
 /// chroot may not make one.
-fn without_namespaces(place: &Place, root: &Path, words: &[&str]) -> Ended {
+fn without_namespaces(place: &Place, root: &Path, words: &[&str]) -> CommandOutput {
     let script = "mount --rbind / \"$1\" && root=$1 && shift && exec chroot \"$root\" \
                   setpriv --bounding-set=-sys_admin,-net_admin,-sys_chroot \
                   --inh-caps=-sys_admin,-net_admin,-sys_chroot \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", script, "sh"]).arg(root).arg(IRQLAB).args(words);
-    Ended::of(command.current_dir(place.path()))
+    CommandOutput::of(command.current_dir(place.path()))
 }
 
 #[test]

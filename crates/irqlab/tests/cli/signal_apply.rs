@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::{Ended, IRQLAB, Net, absence, alone, check_refused, rows};
+use crate::support::{CommandOutput, IRQLAB, Net, absence, alone, check_refused, rows};
 
 const ATTRIBUTES: [&str; 3] = ["gro_flush_timeout", "napi_defer_hard_irqs", "threaded"];
 
@@ -22,7 +22,7 @@ fn words(more: &str) -> Vec<String> {
     words.split_whitespace().map(str::to_owned).collect()
 }
 
-fn advise(net: &Net, more: &str) -> Ended {
+fn advise(net: &Net, more: &str) -> CommandOutput {
     let words = words(more);
     net.run(&words.iter().map(String::as_str).collect::<Vec<_>>())
 }
@@ -51,7 +51,7 @@ fn a_scheme_that_is_applied_stays_and_is_undone_to_what_was_before_the_first() {
     // Another interface's undo is none of this one's, nor is one from another network.
     let other = net.run(&["signal", "undo", "--nic", "v0"]);
     assert!(other.assert_code(0).out.contains("nothing is to be restored"), "{}", other.out);
-    let elsewhere = Ended::of(&mut net.near_mounts(IRQLAB, &["signal", "undo"]));
+    let elsewhere = CommandOutput::of(&mut net.near_mounts(IRQLAB, &["signal", "undo"]));
     elsewhere.assert_code(1).assert_says("tap0 is in network namespace");
     assert_eq!(settings(&net)["gro_flush_timeout"], "80000");
     let undone = net.run(&["signal", "undo", "--nic", "tap0"]);
@@ -92,7 +92,7 @@ fn what_cannot_be_set_leaves_nothing_half_set() {
     let words = words(DEFERRED);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let without = [&["--bounding-set", "-net_admin", IRQLAB], &words[..]].concat();
-    let refused = Ended::of(&mut net.near("setpriv", &without));
+    let refused = CommandOutput::of(&mut net.near("setpriv", &without));
     refused.assert_code(4).assert_says("nothing is set: gro_flush_timeout of tap0 cannot be set");
     refused.assert_says("run it as root (CAP_NET_ADMIN");
     assert_eq!(settings(&net), before);
@@ -101,7 +101,7 @@ fn what_cannot_be_set_leaves_nothing_half_set() {
 }
 
 /// Runs irqlab, which gets a signal at the N-th of such system calls.
-fn signalled(net: &Net, signal: &str, calls: &str, when: u32, words: &[&str]) -> Ended {
+fn signalled(net: &Net, signal: &str, calls: &str, when: u32, words: &[&str]) -> CommandOutput {
     let trace = match calls {
         "openat" => vec!["-P", "/sys/class/net/tap0/napi_defer_hard_irqs"],
         _ => Vec::new(),
@@ -109,7 +109,7 @@ fn signalled(net: &Net, signal: &str, calls: &str, when: u32, words: &[&str]) ->
     let (trace_of, inject) =
         (format!("trace={calls}"), format!("inject={calls}:signal={signal}:when={when}"));
     let options = ["-f", "-qq", "-o", "/dev/null", "-e", &trace_of, "-e", &inject];
-    Ended::of(&mut net.near("strace", &[&trace[..], &options, &[IRQLAB], words].concat()))
+    CommandOutput::of(&mut net.near("strace", &[&trace[..], &options, &[IRQLAB], words].concat()))
 }
 
 /// Steps at most until a run that gets its signal too late.

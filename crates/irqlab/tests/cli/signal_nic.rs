@@ -5,7 +5,9 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use crate::support::{Ended, IRQLAB, Net, absence, alone, check_refused, rows, signal, wait_until};
+use crate::support::{
+    CommandOutput, IRQLAB, Net, absence, alone, check_refused, rows, signal, wait_until,
+};
 use rustix::process::Signal;
 
 const PEER: &str = "192.0.2.2:7007";
@@ -58,12 +60,12 @@ fn a_card_and_a_peer_give_rates_and_round_trips_and_what_is_not_there_is_absent(
     let before = settings(&net);
     // Nobody listens.
     let words = "-d 50ms --repetitions 1 --rates 500 --schemes drain,coalesced:8,50us";
-    let ended = Ended::of(&mut command(&net, words));
+    let ended = CommandOutput::of(&mut command(&net, words));
     ended.assert_code(4).assert_says("no connection to the peer");
     ended.assert_says(&format!("irqlab echo --listen {PEER}"));
     assert_eq!(settings(&net), before);
     let echo = Echo::start(&net);
-    let run = Ended::of(&mut command(&net, words)).assert_code(0).json();
+    let run = CommandOutput::of(&mut command(&net, words)).assert_code(0).json();
     assert_eq!((&run["settings"]["rig"], &run["settings"]["nic"]), (&"nic".into(), &"v0".into()));
     assert_eq!(run["settings"]["packets_placed_by"], "steering (RPS)");
     for table in ["rates", "round_trips"] {
@@ -104,7 +106,7 @@ fn start(net: &Net) -> Child {
     command(net, LONG).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// Waits until so many datagrams came back: several windows.
+/// Waits until a number of datagrams came back: several windows.
 fn wait_for_windows(net: &Net, already: u64) {
     let received = || net.read("/sys/class/net/v0/statistics/rx_packets").parse::<u64>().unwrap();
     wait_until("datagrams come back", || received() > already + 1_000);
@@ -123,7 +125,7 @@ fn a_peer_that_goes_away_leaves_a_partial_result_that_is_marked() {
     let child = start(&net);
     wait_for_windows(&net, received(&net));
     drop(echo);
-    let ended = Ended::of_output(&child.wait_with_output().unwrap());
+    let ended = CommandOutput::of_output(&child.wait_with_output().unwrap());
     let run = ended.assert_code(0).json();
     assert_eq!(run["complete"], false);
     assert!(rows(&run, "rates")[0]["repetitions"].as_u64().unwrap() > 0);
@@ -143,7 +145,7 @@ fn the_card_is_as_before_after_ctrl_c_and_after_a_kill() {
         wait_for_windows(&net, received(&net));
         assert_ne!(settings(&net), before);
         signal(&child, end);
-        let ended = Ended::of_output(&child.wait_with_output().unwrap());
+        let ended = CommandOutput::of_output(&child.wait_with_output().unwrap());
         if end == Signal::INT {
             assert_eq!(ended.assert_code(0).json()["complete"], false);
         } else {

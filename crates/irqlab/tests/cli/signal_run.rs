@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 
 use crate::support::{
-    Ended, Place, absence, alone, check_refused, lives, rows, signal, wait_until,
+    CommandOutput, Place, absence, alone, check_refused, lives, rows, signal, wait_until,
 };
 use rustix::process::Signal;
 
@@ -29,7 +29,7 @@ fn settings() -> BTreeMap<String, String> {
 fn can_measure(words: &[&str]) -> bool {
     let place = Place::new();
     let mut command = place.irqlab(&["signal", "run", "-q", "-d", "10ms", "--repetitions", "1"]);
-    let ended = Ended::of(command.args(["--rates", "100", "--loads", "idle"]).args(words));
+    let ended = CommandOutput::of(command.args(["--rates", "100", "--loads", "idle"]).args(words));
     if !Path::new("/sys/devices/system/cpu/cpu1").exists() {
         needs::not_run(needs::Need::Cpus, "sender and receiver need a CPU each");
         return false;
@@ -122,7 +122,7 @@ fn start(place: &Place, words: &str) -> Child {
     place.irqlab(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// The threads of a process are in so many network namespaces.
+/// The threads of a process are in this number of network namespaces.
 fn namespaces(pid: u32) -> usize {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
     let namespace = |thread: std::fs::DirEntry| std::fs::read_link(thread.path().join("ns/net"));

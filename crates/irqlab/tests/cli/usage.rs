@@ -1,6 +1,6 @@
 //! What is typed wrong ends in 2 before anything is measured, and names what is allowed.
 
-use crate::support::{Ended, Place, check_refused};
+use crate::support::{CommandOutput, Place, check_refused};
 
 #[test]
 fn cpus() {
@@ -147,7 +147,7 @@ fn every_verb_has_the_options_of_the_console() {
     check_refused(&["doctor", "--color", "blue"], "[possible values: auto, always, never]");
     let colored = |words: &[&str], no_color: &str| {
         let mut command = place.irqlab(words);
-        Ended::of(command.env("NO_COLOR", no_color)).assert_code(0).out.contains('\x1b')
+        CommandOutput::of(command.env("NO_COLOR", no_color)).assert_code(0).out.contains('\x1b')
     };
     assert!(!colored(&["doctor"], ""), "stdout is no terminal");
     assert!(!colored(&["doctor"], "1"));

@@ -265,7 +265,7 @@ fn promtool_finds_nothing_to_complain_about() {
     let check = check.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped());
     let mut child = check.stdout(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-    let ended = crate::support::Ended::of_output(&child.wait_with_output().unwrap());
+    let ended = crate::support::CommandOutput::of_output(&child.wait_with_output().unwrap());
     assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""), "{}", ended.out);
 }
 

@@ -28,7 +28,7 @@ fn a_disk_drops_the_lines_that_it_writes_from_the_caches() {
     assert!((lines * 9 / 10..lines * 11 / 10).contains(&misses), "{misses} of {lines} lines");
 }
 
-/// Two network cards in two namespaces, and so many echo requests, so that rings of 256 buffers come round.
+/// Two network cards in two namespaces, and enough echo requests to fill rings of 256 buffers several times.
 const SET_UP: &str = "unshare -n sleep 600 & P=$!; sleep 0.1; ip link set eth1 netns $P; \
     nsenter -t $P -n ip addr add 10.0.0.2/24 dev eth1; nsenter -t $P -n ip link set eth1 up; \
     ip addr add 10.0.0.1/24 dev eth0; ip link set eth0 up; sleep 0.1";

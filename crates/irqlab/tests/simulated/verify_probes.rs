@@ -38,7 +38,7 @@ fn what_the_probes_of_a_disk_say_is_what_was() {
     assert!(number(disk, "self_mean_error_ratio").abs() < TIME_OFF, "{disk}");
     assert!(number(disk, "instructions_error_ratio").abs() < INSTRUCTIONS_OFF, "{disk}");
     assert!(number(disk, "cycles_error_ratio").abs() < CYCLES_OFF, "{disk}");
-    // The same work in the window of the times and in that of the events, but for how it began.
+    // The same work in the window of the times and in that of the events, but for how it started.
     let [times, events] = ["exact_self_mean_instructions", "exact_mean_instructions"]
         .map(|column| number(disk, column));
     assert!(apart(times, events) < 0.1, "{disk}");

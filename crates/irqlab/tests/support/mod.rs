@@ -21,20 +21,24 @@ pub fn alone() -> MutexGuard<'static, ()> {
 }
 
 /// What a run of the command left.
-pub struct Ended {
+pub struct CommandOutput {
     pub code: Option<i32>,
     pub out: String,
     pub err: String,
 }
 
-impl Ended {
-    pub fn of(command: &mut Command) -> Ended {
-        Ended::of_output(&command.stdin(Stdio::null()).output().expect("the command runs"))
+impl CommandOutput {
+    pub fn of(command: &mut Command) -> CommandOutput {
+        CommandOutput::of_output(&command.stdin(Stdio::null()).output().expect("the command runs"))
     }
 
-    pub fn of_output(output: &Output) -> Ended {
+    pub fn of_output(output: &Output) -> CommandOutput {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("UTF-8");
-        Ended { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+        CommandOutput {
+            code: output.status.code(),
+            out: text(&output.stdout),
+            err: text(&output.stderr),
+        }
     }
 
     #[track_caller]
@@ -77,8 +81,8 @@ impl Place {
         command
     }
 
-    pub fn run(&self, words: &[&str]) -> Ended {
-        Ended::of(&mut self.irqlab(words))
+    pub fn run(&self, words: &[&str]) -> CommandOutput {
+        CommandOutput::of(&mut self.irqlab(words))
     }
 
     /// Names in the directory, hidden ones too.
@@ -302,18 +306,18 @@ impl Net {
     }
 
     /// `irqlab` in the near namespace.
-    pub fn run(&self, words: &[&str]) -> Ended {
-        Ended::of(&mut self.near(IRQLAB, words))
+    pub fn run(&self, words: &[&str]) -> CommandOutput {
+        CommandOutput::of(&mut self.near(IRQLAB, words))
     }
 
     /// What a file of the near namespace has.
     pub fn read(&self, path: &str) -> String {
-        Ended::of(&mut self.near("cat", &[path])).out.trim().to_owned()
+        CommandOutput::of(&mut self.near("cat", &[path])).out.trim().to_owned()
     }
 
     /// Names in a directory of the near namespace.
     pub fn names(&self, directory: &str) -> Vec<String> {
-        let list = Ended::of(&mut self.near("ls", &["-A", directory])).out;
+        let list = CommandOutput::of(&mut self.near("ls", &["-A", directory])).out;
         list.lines().map(str::to_owned).collect()
     }
 }

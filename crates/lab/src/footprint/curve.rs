@@ -234,7 +234,7 @@ impl Rising {
         self.points[self.points.len() - 1].1 - self.points[0].1
     }
 
-    /// Number of displaced lines for which a pass takes so many cycles longer than with none displaced;
+    /// Number of displaced lines for which a pass takes a number of cycles longer than with none displaced;
     /// interpolated between points, and all beyond the last one.
     #[must_use]
     pub fn lines(&self, cycles: f64) -> f64 {

@@ -12,7 +12,7 @@ use super::series::Series;
 use super::trace::Trace;
 use super::what::{Geometry, Level, Method, Stimulus};
 use crate::experiment::{BenchFacts, Measured};
-use crate::guest_protocol::Response;
+use crate::guest_protocol::response::Response;
 
 /// Number of repetitions of an item.
 const REPETITIONS_OF_AN_ITEM: usize = 128;
@@ -222,7 +222,7 @@ mod tests {
             let error = read(items).unwrap_err().to_string();
             assert!(error.contains(words), "{words}: {error}");
         }
-        // The lines of so many repetitions are too long already.
+        // The lines of this number of repetitions are too long already.
         let mut response = FootprintResponse::default();
         let one = measured().samples.series[0].treatment[0];
         let add = |item: &FootprintItem| response.add(item.clone());

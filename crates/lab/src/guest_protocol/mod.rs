@@ -8,7 +8,7 @@
 //! envelope and its bounds. The guest is not trusted: a response of another version, beyond a bound or
 //! with items that do not fit together is refused.
 
-mod response;
+pub(crate) mod response;
 
 use serde::{Deserialize, Serialize};
 

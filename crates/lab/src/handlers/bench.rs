@@ -32,7 +32,7 @@ pub trait HandlersBench: Bench {
     /// What the probes cost.
     fn probe_overhead(&self) -> ProbeOverhead;
 
-    /// Told which conditions are to be measured, before the first [`HandlersBench::measure`]: a bench whose
+    /// Receives the conditions that are to be measured, before the first [`HandlersBench::measure`]: a bench whose
     /// conditions do not disturb each other may measure them at the same time, now.
     fn prepare(&mut self, _conditions: &[Condition]) {}
 

@@ -5,6 +5,7 @@ use serde_json::{Map, Value as Json, json};
 use super::bench::{HandlersBench, Pass, ProbeOverhead};
 use super::condition::Condition;
 use super::sample::WindowSample;
+use super::samples::{ConditionSamples, Samples};
 use super::tables;
 use crate::experiment::{BenchError, Experiment, Measured, Progress, Report, Steps};
 
@@ -15,45 +16,6 @@ pub struct Plan {
     pub conditions: Vec<Condition>,
     /// Also report the histograms' buckets.
     pub histograms: bool,
-}
-
-/// All passes of one condition.
-#[derive(Debug)]
-pub struct ConditionSamples {
-    /// The condition.
-    pub condition: Condition,
-    /// The timing pass.
-    pub timing: WindowSample,
-    /// The passes with events, by their position in the bench's list.
-    pub events: Vec<(usize, WindowSample)>,
-}
-
-/// What was measured.
-#[derive(Debug, Default)]
-pub struct Samples {
-    /// The conditions that were measured.
-    pub conditions: Vec<ConditionSamples>,
-    /// The passes that the bench makes over each of them.
-    pub passes: Vec<Pass>,
-    /// What the probes cost.
-    pub overhead: ProbeOverhead,
-}
-
-impl crate::experiment::Samples for Samples {
-    fn is_empty(&self) -> bool {
-        self.conditions.is_empty()
-    }
-}
-
-impl ConditionSamples {
-    fn windows(&self) -> impl Iterator<Item = &WindowSample> {
-        std::iter::once(&self.timing).chain(self.events.iter().map(|(_, window)| window))
-    }
-
-    /// Whether every pass was measured to its end.
-    fn is_complete(&self, passes: usize) -> bool {
-        self.windows().count() == passes && self.windows().all(|window| !window.interrupted)
-    }
 }
 
 impl Experiment for Plan {

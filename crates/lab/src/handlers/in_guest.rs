@@ -9,7 +9,7 @@ use serde_json::{Map, Value as Json};
 
 use super::condition::Condition;
 use super::sample::{ContextStats, StimulusStats, Timing};
-use crate::guest_protocol::Response;
+use crate::guest_protocol::response::Response;
 
 /// Maximum number of contexts of a response, over all CPUs.
 const CONTEXTS_MAX: usize = 1 << 14;

@@ -10,11 +10,13 @@ pub mod paper;
 pub mod probe_check;
 pub mod rates;
 pub mod sample;
+pub mod samples;
 
 mod tables;
 
 pub use bench::{HandlersBench, Pass, ProbeOverhead};
 pub use condition::{Condition, Load, Rate, Stimulus};
-pub use experiment::{ConditionSamples, Plan, Samples};
+pub use experiment::Plan;
 pub use rates::{ContextRates, Rates, SelfTimes};
 pub use sample::{Agreement, ContextStats, CpuWindow, EventSums, Timing, WindowSample};
+pub use samples::{ConditionSamples, Samples};

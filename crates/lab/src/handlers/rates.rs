@@ -8,11 +8,9 @@
 use std::collections::BTreeMap;
 
 use attribution::Context;
-use record::Table;
 use stats::Distribution;
 
 use super::sample::{ContextStats, CpuWindow, Timing, WindowSample};
-use super::tables;
 
 /// The rates of an interval.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -150,12 +148,6 @@ impl Rates {
             process_ratio: ratio(own_ns, length_ns),
         }
     }
-
-    /// The table `rates`: a row for each context that came, on all CPUs and on each.
-    #[must_use]
-    pub fn table(&self) -> Table {
-        tables::rates(self)
-    }
 }
 
 /// How long the interval was on a CPU, and when it started there in the clock of the peaks.
@@ -251,29 +243,14 @@ impl Interval {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handlers::EventSums;
     use attribution::ContextKind;
 
     /// A context with spans of those lengths, the first at 1 ns after the window opened, and so on.
     fn stats(cpu: u32, name: &str, timing: Timing, values: &[u64]) -> ContextStats {
         let mut own = Distribution::default();
         (1..).zip(values).for_each(|(at, value)| own.record(*value, at));
-        ContextStats {
-            cpu,
-            context: Context { kind: ContextKind::HardIrq, number: 36, name: name.to_owned() },
-            timing,
-            count: values.len() as u64,
-            own,
-            inclusive: Distribution::default(),
-            nested_count: 0,
-            special_count: 0,
-            clamped_count: 0,
-            clamped_total_ns: 0,
-            probe_overhead_total_ns: 0,
-            abandoned_count: 0,
-            shared: false,
-            events: EventSums::default(),
-        }
+        let context = Context { kind: ContextKind::HardIrq, number: 36, name: name.to_owned() };
+        ContextStats { own, ..ContextStats::new(cpu, context, timing, values.len() as u64) }
     }
 
     /// A reading `length_ns` after the window opened on two CPUs.

@@ -59,7 +59,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Of these pairs; absent without any that both have.
+    /// The errors of these pairs; absent where no kernel has both.
     #[must_use]
     pub fn of<'s>(pairs: impl Iterator<Item = Pair<'s>>) -> Option<Comparison> {
         let mut ratios: Vec<(&str, f64)> =

@@ -288,7 +288,7 @@ pub fn refine(
 
 /// Cycles of a load from L3 beyond which it is no longer L3 that supplies it.
 const L3_CYCLES_MAX: f64 = 200.0;
-/// Four chains of additions that take so many times as long as four units need for them had the units for
+/// Four chains of additions that take at most this multiple of the time that four units need for them had the units for
 /// themselves at no time.
 const QUIET_RATIO_MAX: f64 = 1.1;
 /// A core that ran at less than this part of the highest rate that the machine states was held back.
@@ -462,7 +462,7 @@ mod tests {
         }
     }
 
-    /// A host on which all kernels of the rules take so many cycles.
+    /// A host on which all kernels of the rules take this number of cycles.
     fn host(cycles: f64) -> Vec<KernelSample> {
         let mut names: Vec<&str> = RULES.iter().flat_map(|rule| rule.kernels).copied().collect();
         names.sort_unstable();

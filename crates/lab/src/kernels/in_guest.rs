@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::sample::KernelSample;
-use crate::guest_protocol::Response;
+use crate::guest_protocol::response::Response;
 
 /// Maximum number of kernels of a response.
 const KERNELS_MAX: usize = 1000;

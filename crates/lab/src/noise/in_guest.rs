@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::loops::{Body, Loop};
 use crate::experiment::BenchError;
-use crate::guest_protocol::Response;
+use crate::guest_protocol::response::Response;
 
 /// Maximum number of records of a loop on one CPU.
 pub const RECORDS_MAX: usize = 1 << 17;

@@ -36,7 +36,7 @@ impl Relation {
     pub const ALL: [Relation; 4] =
         [Relation::SameThread, Relation::SameCore, Relation::OtherCore, Relation::OtherSocket];
 
-    /// Of two CPUs.
+    /// The relation of two CPUs.
     #[must_use]
     pub fn of(one: Place, other: Place) -> Relation {
         if one.cpu == other.cpu {
@@ -65,7 +65,7 @@ impl Relation {
 /// An interval in which a CPU executed neither its loop nor the idle task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusyInterval {
-    /// When it began, ns.
+    /// When it started, ns.
     pub start_ns: u64,
     /// When it ended, ns.
     pub end_ns: u64,

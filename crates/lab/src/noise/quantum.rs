@@ -5,7 +5,7 @@ use super::split::Part;
 /// One quantum of fixed work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quantum {
-    /// When it began, ns.
+    /// When it started, ns.
     pub start_ns: u64,
     /// What it took, ns.
     pub time_ns: u64,

@@ -51,6 +51,26 @@ pub struct NoiseSample {
     pub facts: Map<String, Json>,
 }
 
+impl NoiseSample {
+    /// A whole window of a loop in a clock without error; nothing else is known of it yet.
+    #[must_use]
+    pub fn new(looping: Loop, cpus: Vec<CpuNoise>) -> NoiseSample {
+        NoiseSample {
+            looping,
+            cpus,
+            activity: Vec::new(),
+            names: Vec::new(),
+            traced: None,
+            clock_rate_error: Some(0.0),
+            pairs: Vec::new(),
+            injected: Vec::new(),
+            interrupted: false,
+            warnings: Vec::new(),
+            facts: Map::new(),
+        }
+    }
+}
+
 /// Timers that were set for one time on one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Injected {
@@ -61,9 +81,9 @@ pub struct Injected {
     /// When they were set for, ns.
     pub planned_ns: u64,
     /// When their interrupt came, ns; absent when none did that soon.
-    pub begun_ns: Option<u64>,
+    pub interrupt_ns: Option<u64>,
     /// For how long the loop did not run from there on, ns.
-    pub taken_ns: u64,
+    pub stalled_ns: u64,
     /// The length of the detour in which that lies; absent when the loop recorded none.
     pub found_ns: Option<u64>,
     /// The part of it that is the loop's own time.
@@ -97,7 +117,7 @@ pub struct PairedWindows {
 pub struct CpuNoise {
     /// Its number.
     pub cpu: u32,
-    /// When its loop began, ns.
+    /// When its loop started, ns.
     pub start_ns: u64,
     /// How long it ran, ns.
     pub window_ns: u64,
@@ -227,7 +247,7 @@ impl Fixed {
 
 impl Slots {
     /// Adds the slot of that number with its work; those since the last one had none. The first one
-    /// began late: no matter.
+    /// started late: no matter.
     pub fn add(&mut self, slot: u64, work: u64) {
         if slot < self.count {
             return;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::guest_protocol::Response;
+use crate::guest_protocol::response::Response;
 
 /// Maximum number of system calls whose counts a response has.
 const SYSCALLS_MAX: usize = 4_096;

@@ -51,7 +51,7 @@ pub struct DataMisses {
     pub service: ServiceName,
     /// The cache.
     pub cache: String,
-    /// What sort of structure, such as `slab`.
+    /// Kind of structure, such as `slab`.
     pub kind: String,
     /// The structure, such as the name of the slab cache; absent where the sort says all that is known.
     pub structure: Option<String>,
@@ -79,7 +79,7 @@ pub struct MissWait {
 pub struct SharedLine {
     /// The service.
     pub service: ServiceName,
-    /// What sort of structure.
+    /// Kind of structure.
     pub kind: String,
     /// The structure, with the member or the distance from its start.
     pub structure: Option<String>,
@@ -108,7 +108,7 @@ pub struct MissSample {
     pub data: Vec<DataMisses>,
     /// How long they took.
     pub waits: Vec<MissWait>,
-    /// Of lines that CPUs share.
+    /// Misses of lines that CPUs share.
     pub shared: Vec<SharedLine>,
     /// Length of a line of L1D, bytes.
     pub line_bytes: u64,

@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json};
 use super::plan::Window;
 use super::rig::Rig;
 use super::sample::{RateWindow, RoundTripWindow, TransferWindow};
-use crate::guest_protocol::Response;
+use crate::guest_protocol::response::Response;
 
 /// Name of the fact that lists the interrupt lines of the receiving card, by the kernel's numbers.
 pub const CARD_IRQS: &str = "card_irqs";

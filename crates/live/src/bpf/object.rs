@@ -153,7 +153,7 @@ const MESSAGES_MAX: usize = 40;
 /// Lines kept of a message: only the end of a verifier's log matters.
 const MESSAGE_LINES_MAX: usize = 12;
 
-pub(crate) fn keep_message(_level: PrintLevel, message: String) {
+fn keep_message(_level: PrintLevel, message: String) {
     if let Ok(mut messages) = MESSAGES.lock() {
         if messages.len() == MESSAGES_MAX {
             messages.remove(0);
@@ -207,6 +207,49 @@ pub fn known_tracepoints(names: &[&str]) -> Option<HashMap<String, bool>> {
     Some(names.iter().map(|name| ((*name).to_owned(), has(name))).collect())
 }
 
+/// Opens an object whose programs need the kernel's type information.
+///
+/// # Errors
+/// [`BpfError::Failed`] on a kernel without it, or with libbpf's message.
+pub(crate) fn open_with_btf(name: &str, object: &[u8]) -> Result<OpenObject, BpfError> {
+    if Flavour::of_this_kernel() != Flavour::Btf {
+        let reason = "this kernel has no type information (/sys/kernel/btf/vmlinux)";
+        return Err(BpfError::Failed(reason.to_owned()));
+    }
+    open_object(name, object)
+}
+
+fn open_object(name: &str, object: &[u8]) -> Result<OpenObject, BpfError> {
+    libbpf_rs::set_print(Some((PrintLevel::Warn, keep_message)));
+    ObjectBuilder::default()
+        .name(name)
+        .and_then(|builder| builder.open_memory(object))
+        .map_err(|error| failure("opening the BPF object", &error))
+}
+
+/// The map of that name.
+///
+/// # Errors
+/// [`BpfError::Failed`] where the object has none.
+pub(crate) fn map_of<'a>(object: &'a Object, name: &str) -> Result<Map<'a>, BpfError> {
+    let found = object.maps().find(|map| map.name() == OsStr::new(name));
+    found.ok_or_else(|| BpfError::Failed(format!("the BPF object has no map {name}")))
+}
+
+/// Attaches the programs of an object, exits before entries, so that no entry is seen whose exit cannot be.
+///
+/// # Errors
+/// With libbpf's message.
+pub(crate) fn attach_all(object: &Object) -> Result<Vec<Link>, BpfError> {
+    let mut programs: Vec<_> = object.progs_mut().filter(|program| program.autoload()).collect();
+    programs.sort_by_key(|program| !program.name().to_string_lossy().ends_with("_out"));
+    let attach = |program: ProgramMut<'_>| {
+        let name = program.name().to_string_lossy().into_owned();
+        program.attach().map_err(|error| failure(&format!("attaching {name}"), &error))
+    };
+    programs.into_iter().map(attach).collect()
+}
+
 impl Probes {
     /// Loads the programs that `spec` names; nothing is attached yet and every window is closed.
     ///
@@ -214,12 +257,8 @@ impl Probes {
     /// [`BpfError::NotPermitted`] without the rights, [`BpfError::KernelTooOld`] on a kernel without what
     /// the programs use, [`BpfError::Failed`] with the verifier's or libbpf's message otherwise.
     pub fn load(spec: &LoadSpec<'_>) -> Result<Self, BpfError> {
-        libbpf_rs::set_print(Some((PrintLevel::Warn, keep_message)));
         let bytes = if spec.flavour == Flavour::Btf { WITH_BTF } else { WITHOUT_BTF };
-        let mut open = ObjectBuilder::default()
-            .name("irqlab")
-            .and_then(|builder| builder.open_memory(bytes))
-            .map_err(|error| failure("opening the BPF object", &error))?;
+        let mut open = open_object("irqlab", bytes)?;
         let cpus = libbpf_rs::num_possible_cpus()
             .map_err(|error| failure("counting the possible CPUs", &error))?;
         let set = SETS.fetch_add(1, Ordering::Relaxed) + 1;
@@ -257,8 +296,7 @@ impl Probes {
     }
 
     fn map(&self, name: &str) -> Result<Map<'_>, BpfError> {
-        let found = self.object.maps().find(|map| map.name() == OsStr::new(name));
-        found.ok_or_else(|| BpfError::Failed(format!("the BPF object has no map {name}")))
+        map_of(&self.object, name)
     }
 
     fn program(&self, name: &str) -> Result<ProgramMut<'_>, BpfError> {

@@ -2,14 +2,11 @@
 
 use lab::footprint::sample::Verdict;
 
-use super::stimulus::CountedAs;
+use super::interrupt_line::{CountedAs, TICK};
 use super::window::Window;
 use crate::host::Root;
 use crate::host::interrupts::{Interrupts, read_interrupts};
 use crate::threads::ThreadCounts;
-
-/// The local timer's line in /proc/interrupts.
-pub const TICK: &str = "LOC";
 
 /// The counts at one instant.
 #[derive(Debug)]

@@ -333,7 +333,7 @@ impl Loop {
         Curve::new(points).by_clock(step_cycles)
     }
 
-    /// The excess of a pass after so many chunks of conflicting lines, cycles; `None` if it was interrupted.
+    /// The excess of a pass after a number of chunks of conflicting lines, cycles; `None` if it was interrupted.
     fn excess_after(&mut self, chunks: u64) -> Option<f64> {
         self.fill();
         let usual = self.clipped_pass().zip(self.clipped_pass());

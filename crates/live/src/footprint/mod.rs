@@ -5,6 +5,7 @@ pub mod bench;
 mod counters;
 pub mod geometry;
 pub mod in_guest;
+mod interrupt_line;
 mod kernel_counts;
 mod loops;
 mod route;

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use lab::experiment::BenchError;
 
-use super::stimulus::{CountedAs, RaiseInterrupt};
+use super::interrupt_line::CountedAs;
+use super::stimulus::RaiseInterrupt;
 use crate::host::interrupts::read_interrupts;
 use crate::host::{Root, format_cpu_list};
 use crate::journal::Journal;

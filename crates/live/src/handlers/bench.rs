@@ -30,7 +30,7 @@ use crate::perf::{EventGroup, EventPlan, plan_events};
 use crate::probe_overhead::events::EventOverheadsByCore;
 use crate::probe_overhead::{CALLS, CoreCalibration, ROUNDS, WarmOverhead, calibrate_each};
 use crate::window::{
-    BenchPhase, Until, WaitOutcome, WindowEdge, Workload, move_gates, shell_status, wait,
+    BenchPhase, WaitOutcome, WindowEdge, WindowEnd, Workload, move_gates, shell_status, wait,
 };
 
 /// This machine as a bench for the experiment `handlers`.
@@ -253,15 +253,17 @@ impl LiveBench {
         let loaded = &self.passes[pass];
         let mut bracket = Bracket { before: Files::read(&self.root), ..Bracket::default() };
         let workload = match &self.settings.until {
-            Until::Elapsed(_) => None,
-            Until::CommandEnds { words, to_stderr } => Some(Workload::start(words, *to_stderr)?),
+            WindowEnd::Elapsed(_) => None,
+            WindowEnd::CommandEnds { words, to_stderr } => {
+                Some(Workload::start(words, *to_stderr)?)
+            }
         };
         let notify = |edge| self.settings.at_edge.map_or((), |at_edge| at_edge(edge));
         notify(WindowEdge::Open);
         move_gates(&loaded.probes, &self.settings.cpus, WindowEdge::Open)?;
         let deadline = match self.settings.until {
-            Until::Elapsed(length) => Some(Instant::now() + self.window_length(length, pass)),
-            Until::CommandEnds { .. } => None,
+            WindowEnd::Elapsed(length) => Some(Instant::now() + self.window_length(length, pass)),
+            WindowEnd::CommandEnds { .. } => None,
         };
         bracket.opened = Files::read(&self.root);
         let cpu_before = own_cpu_ns();
@@ -413,10 +415,10 @@ impl Bench for LiveBench {
 
     fn expected_step(&self) -> Option<Duration> {
         match self.settings.until {
-            Until::Elapsed(length) => {
+            WindowEnd::Elapsed(length) => {
                 Some(self.settings.warm_up + length / self.passes.len().max(1) as u32)
             }
-            Until::CommandEnds { .. } => None,
+            WindowEnd::CommandEnds { .. } => None,
         }
     }
 }

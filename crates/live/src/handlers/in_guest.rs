@@ -16,7 +16,7 @@ use super::stimuli::Stimuli;
 use crate::host::{Root, first_disk, has_paired_cards, last_level_cache_bytes, parse_cpu_list};
 use crate::probe_overhead::CALLS_SIMULATED;
 use crate::window::{
-    BenchPhase, Stop, Until, WaitOutcome, WindowEdge, Workload, shell_status, wait,
+    BenchPhase, Stop, WaitOutcome, WindowEdge, WindowEnd, Workload, shell_status, wait,
 };
 
 /// The guest's shell.
@@ -56,11 +56,11 @@ fn window(
     mark(WindowEdge::Open);
     let opened = Instant::now();
     let ended = match &settings.until {
-        Until::Elapsed(length) => {
+        WindowEnd::Elapsed(length) => {
             wait(Some(opened + *length), None, &settings.stop);
             None
         }
-        Until::CommandEnds { words, to_stderr } => {
+        WindowEnd::CommandEnds { words, to_stderr } => {
             let workload = Workload::start(words, *to_stderr)?;
             wait(None, Some(&workload), &settings.stop);
             Some(workload.finish(WaitOutcome::Completed)?)
@@ -140,9 +140,9 @@ fn settings(request: &HandlersRequest, root: &Root) -> Result<LiveSettings, Benc
     let until = match &request.command {
         Some(command) => {
             let words = SHELL.iter().copied().chain([command.as_str()]);
-            Until::CommandEnds { words: words.map(str::to_owned).collect(), to_stderr: true }
+            WindowEnd::CommandEnds { words: words.map(str::to_owned).collect(), to_stderr: true }
         }
-        None => Until::Elapsed(Duration::from_nanos(request.duration_ns)),
+        None => WindowEnd::Elapsed(Duration::from_nanos(request.duration_ns)),
     };
     let stop = Stop::new().map_err(|error| failed(format!("cannot make a pipe: {error}")))?;
     let mut settings = LiveSettings::new(cpus, until, stop);

@@ -1,4 +1,4 @@
-//! How many contexts each CPU is known to have: for so many there are rows.
+//! How many contexts each CPU is known to have; each of them has a row.
 
 use std::collections::BTreeMap;
 

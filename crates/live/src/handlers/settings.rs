@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::bpf::Flavour;
 use crate::host::CoreType;
 use crate::probe_overhead::CALLS;
-use crate::window::{BenchPhase, Stop, Until, WindowEdge};
+use crate::window::{BenchPhase, Stop, WindowEdge, WindowEnd};
 
 /// Configuration of [`LiveBench`](super::LiveBench).
 #[derive(Clone, Debug)]
@@ -16,7 +16,7 @@ pub struct LiveSettings {
     /// CPUs for auxiliary threads.
     pub housekeeping: Vec<u32>,
     /// What ends a window.
-    pub until: Until,
+    pub until: WindowEnd,
     /// How long a condition runs before its window opens.
     pub warm_up: Duration,
     /// Names of the PMU events to read; empty: none.
@@ -53,7 +53,7 @@ pub struct LiveSettings {
 impl LiveSettings {
     /// The default settings for a window of `until` on `cpus`.
     #[must_use]
-    pub fn new(cpus: Vec<u32>, until: Until, stop: Stop) -> Self {
+    pub fn new(cpus: Vec<u32>, until: WindowEnd, stop: Stop) -> Self {
         LiveSettings {
             cpus,
             housekeeping: Vec::new(),

@@ -168,7 +168,7 @@ pub(crate) fn parse_config(text: &str) -> KernelConfig {
     options.map(|(name, value)| (name.to_owned(), value.trim_matches('"').to_owned())).collect()
 }
 
-/// The options we know, up to `--` (what follows is for init). Of several, the last holds.
+/// The options we know, up to `--` (what follows is for init). The last of several is in force.
 fn parse_boot_options(line: &str) -> BTreeMap<String, String> {
     let words = line.split_whitespace().take_while(|word| *word != "--");
     let options = words.map(|word| word.split_once('=').unwrap_or((word, "")));

@@ -26,7 +26,7 @@ pub(super) struct Label {
 
 /// What undoing changes did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Undone {
+pub struct UndoReport {
     /// What was restored, one message each.
     pub restored: Vec<String>,
     /// What could not be restored, and why. It can be tried again, unless its journal was damaged.
@@ -80,8 +80,8 @@ fn files_in(directory: &Path) -> Vec<(u64, PathBuf)> {
 /// Restores what this user's processes changed and kept, the latest change first; with `interface`, what they
 /// changed of that one.
 #[must_use]
-pub fn undo_kept(interface: Option<&Identity>) -> Undone {
-    let mut all = Undone::default();
+pub fn undo_kept(interface: Option<&Identity>) -> UndoReport {
+    let mut all = UndoReport::default();
     for directory in dir::all_own() {
         undo_in(&directory, interface, &mut all);
     }
@@ -90,8 +90,8 @@ pub fn undo_kept(interface: Option<&Identity>) -> Undone {
 
 /// As [`undo_kept`], in a directory of the caller's choice.
 #[must_use]
-pub fn undo_kept_in(directory: &Path, interface: Option<&Identity>) -> Undone {
-    let mut all = Undone::default();
+pub fn undo_kept_in(directory: &Path, interface: Option<&Identity>) -> UndoReport {
+    let mut all = UndoReport::default();
     undo_in(directory, interface, &mut all);
     all
 }
@@ -109,7 +109,7 @@ pub fn kept_by_others() -> Vec<String> {
         .collect()
 }
 
-fn undo_in(directory: &Path, interface: Option<&Identity>, all: &mut Undone) {
+fn undo_in(directory: &Path, interface: Option<&Identity>, all: &mut UndoReport) {
     let files = files_in(directory);
     if files.is_empty() {
         return;
@@ -123,7 +123,7 @@ fn undo_in(directory: &Path, interface: Option<&Identity>, all: &mut Undone) {
     }
 }
 
-fn undo_file(path: &Path, interface: Option<&Identity>, all: &mut Undone) {
+fn undo_file(path: &Path, interface: Option<&Identity>, all: &mut UndoReport) {
     let shown = path.display();
     let file = match open_locked(path) {
         Ok(Some(file)) => file,

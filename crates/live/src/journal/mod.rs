@@ -29,7 +29,7 @@ use crate::nic::{Identity, Setting};
 
 pub use dir::default_dir;
 use entry::Entry;
-pub use kept::{Undone, kept_by_others, undo_kept, undo_kept_in};
+pub use kept::{UndoReport, kept_by_others, undo_kept, undo_kept_in};
 use process::ProcessName;
 pub use replay::{replay_dead, replay_dead_in};
 

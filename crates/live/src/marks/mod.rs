@@ -5,17 +5,14 @@
 mod decode;
 
 use std::cell::RefCell;
-use std::ffi::OsStr;
 use std::rc::Rc;
 
 use lab::noise::{ContextName, Mark};
-use libbpf_rs::{
-    Link, Map, MapCore, MapFlags, Object, ObjectBuilder, PrintLevel, RingBuffer, RingBufferBuilder,
-};
+use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, RingBuffer, RingBufferBuilder};
 use zerocopy::IntoBytes;
 
 use self::decode::Decoder;
-use crate::bpf::object::{failure, keep_message};
+use crate::bpf::object::{attach_all, failure, map_of, open_with_btf};
 use crate::bpf::programs::choose;
 use crate::bpf::{BpfError, Flavour};
 use crate::host::Root;
@@ -51,15 +48,7 @@ impl MarkProbes {
     /// [`BpfError::NotPermitted`] without the rights; [`BpfError::Failed`] on a kernel without type
     /// information, or with libbpf's message.
     pub fn load() -> Result<Self, BpfError> {
-        if Flavour::of_this_kernel() != Flavour::Btf {
-            let reason = "this kernel has no type information (/sys/kernel/btf/vmlinux)";
-            return Err(BpfError::Failed(reason.to_owned()));
-        }
-        libbpf_rs::set_print(Some((PrintLevel::Warn, keep_message)));
-        let mut open = ObjectBuilder::default()
-            .name("irqlab_noise")
-            .and_then(|builder| builder.open_memory(OBJECT))
-            .map_err(|error| failure("opening the BPF object", &error))?;
+        let mut open = open_with_btf("irqlab_noise", OBJECT)?;
         let cpus = libbpf_rs::num_possible_cpus()
             .map_err(|error| failure("counting the possible CPUs", &error))?;
         for mut map in open.maps_mut() {
@@ -77,7 +66,7 @@ impl MarkProbes {
             program.set_autoload(is_wanted);
         }
         let object = open.load().map_err(|error| failure("loading the BPF programs", &error))?;
-        let links = attach(&object)?;
+        let links = attach_all(&object)?;
         let inbox = Rc::new(RefCell::new(Inbox::default()));
         let ring = reader(&object, Rc::clone(&inbox))?;
         let absent = chosen.absent.into_iter().filter(|(what, _)| what != "napi").collect();
@@ -134,22 +123,6 @@ impl MarkProbes {
     pub fn switches_to_init(&self) -> u64 {
         self.inbox.borrow().decoder.switches_to_init
     }
-}
-
-fn map_of<'a>(object: &'a Object, name: &str) -> Result<Map<'a>, BpfError> {
-    let found = object.maps().find(|map| map.name() == OsStr::new(name));
-    found.ok_or_else(|| BpfError::Failed(format!("no map {name} in the BPF object")))
-}
-
-/// Attaches exits before entries, so that no entry is seen whose exit cannot be.
-fn attach(object: &Object) -> Result<Vec<Link>, BpfError> {
-    let mut programs: Vec<_> = object.progs_mut().filter(|program| program.autoload()).collect();
-    programs.sort_by_key(|program| !program.name().to_string_lossy().ends_with("_out"));
-    let attach = |program: libbpf_rs::ProgramMut<'_>| {
-        let name = program.name().to_string_lossy().into_owned();
-        program.attach().map_err(|error| failure(&format!("attaching {name}"), &error))
-    };
-    programs.into_iter().map(attach).collect()
 }
 
 fn reader(object: &Object, inbox: Rc<RefCell<Inbox>>) -> Result<RingBuffer<'static>, BpfError> {

@@ -18,9 +18,9 @@ const ADAPTIVE_RX: u16 = 11;
 pub struct Coalescing {
     /// `adaptive-rx`: the driver chooses the other two.
     pub adaptive: Option<bool>,
-    /// `rx-usecs`: so long after a packet, us.
+    /// `rx-usecs`: this time after a packet, us.
     pub delay_us: Option<u32>,
-    /// `rx-frames`: after so many packets.
+    /// `rx-frames`: after this number of packets.
     pub frames: Option<u32>,
 }
 

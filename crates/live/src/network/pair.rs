@@ -191,10 +191,10 @@ fn configure(name: &str, address: Ipv4Addr) -> io::Result<Offloads> {
 
 /// As [`index_of`], for a card that may be returning.
 fn index_of_returned(name: &str) -> io::Result<u32> {
-    let began = Instant::now();
+    let start = Instant::now();
     loop {
         match index_of(name) {
-            Err(_) if began.elapsed() < RETURN_MAX => sleep(Duration::from_millis(10)),
+            Err(_) if start.elapsed() < RETURN_MAX => sleep(Duration::from_millis(10)),
             other => return other,
         }
     }

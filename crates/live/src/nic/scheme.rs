@@ -19,7 +19,7 @@ const POLLING_TIMEOUT_NS: u64 = 10_000_000;
 
 /// A setting, and the value that a scheme needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct RequiredSetting {
     /// What is to be set.
     pub setting: Setting,
     /// To what.
@@ -83,7 +83,11 @@ impl Abilities {
     ///
     /// # Errors
     /// Where kernel or driver have no such scheme.
-    pub fn wishes(&self, scheme: Scheme, low_hz: Option<u64>) -> Result<Vec<Wish>, Impossible> {
+    pub fn required_settings(
+        &self,
+        scheme: Scheme,
+        low_hz: Option<u64>,
+    ) -> Result<Vec<RequiredSetting>, Impossible> {
         Ok(match scheme {
             Scheme::Interrupt | Scheme::Drain { .. } => {
                 // Not 0 and 0, with which no interrupt would come (struct ethtool_coalesce, ethtool.h).
@@ -104,7 +108,7 @@ impl Abilities {
                 let us = 2_000_000 / low_hz.unwrap_or(1).max(1);
                 let us = us.clamp(*BUSY_POLL_US.start(), *BUSY_POLL_US.end());
                 let all = [Setting::BusyRead, Setting::BusyPoll];
-                all.map(|setting| wish(setting, us)).to_vec()
+                all.map(|setting| require(setting, us)).to_vec()
             }
             Scheme::SpinYield => {
                 let reason =
@@ -116,7 +120,7 @@ impl Abilities {
                 let ids = self.suspending.as_ref();
                 let ids =
                     ids.map_err(|reason| Impossible { reason: reason.clone(), remedy: None })?;
-                let suspend = |id: &u32| Wish {
+                let suspend = |id: &u32| RequiredSetting {
                     setting: Setting::Napi { id: *id },
                     value: format!("irq-suspend-timeout {SUSPEND_NS}"),
                 };
@@ -126,18 +130,18 @@ impl Abilities {
     }
 
     /// An interrupt at once, where the device could delay it.
-    fn at_once(&self) -> Vec<Wish> {
+    fn at_once(&self) -> Vec<RequiredSetting> {
         let Ok(has) = &self.coalescing else { return Vec::new() };
         let value = coalescing_text(&Coalescing {
             adaptive: has.adaptive.map(|_| false),
             delay_us: has.delay_us.map(|_| 0),
             frames: has.frames.map(|_| 1),
         });
-        let wish = Wish { setting: Setting::Coalescing, value };
-        if wish.value.is_empty() { Vec::new() } else { vec![wish] }
+        let change = RequiredSetting { setting: Setting::Coalescing, value };
+        if change.value.is_empty() { Vec::new() } else { vec![change] }
     }
 
-    fn coalesced(&self, us: u32, frames: u32) -> Result<Wish, Impossible> {
+    fn coalesced(&self, us: u32, frames: u32) -> Result<RequiredSetting, Impossible> {
         let impossible = |reason: String| Impossible { reason, remedy: None };
         let has = self.coalescing.as_ref().map_err(|reason| impossible(reason.clone()))?;
         let lacks: Vec<&str> = [
@@ -151,7 +155,10 @@ impl Abilities {
             [] => {
                 let adaptive = has.adaptive.map(|_| false);
                 let wanted = Coalescing { adaptive, delay_us: Some(us), frames: Some(frames) };
-                Ok(Wish { setting: Setting::Coalescing, value: coalescing_text(&wanted) })
+                Ok(RequiredSetting {
+                    setting: Setting::Coalescing,
+                    value: coalescing_text(&wanted),
+                })
             }
             [_, _] => Err(impossible("its driver does not coalesce interrupts".to_owned())),
             _ => Err(impossible(format!("its driver has no {}", lacks.join(" and ")))),
@@ -159,13 +166,13 @@ impl Abilities {
     }
 }
 
-fn wish(setting: Setting, value: impl ToString) -> Wish {
-    Wish { setting, value: value.to_string() }
+fn require(setting: Setting, value: impl ToString) -> RequiredSetting {
+    RequiredSetting { setting, value: value.to_string() }
 }
 
 /// The timeout first: without one, deferring does nothing.
-fn defer(times: u32, delay_ns: u64) -> Vec<Wish> {
-    vec![wish(Setting::GroFlushTimeout, delay_ns), wish(Setting::DeferHardIrqs, times)]
+fn defer(times: u32, delay_ns: u64) -> Vec<RequiredSetting> {
+    vec![require(Setting::GroFlushTimeout, delay_ns), require(Setting::DeferHardIrqs, times)]
 }
 
 #[cfg(test)]
@@ -173,8 +180,8 @@ mod tests {
     use super::*;
 
     fn text(abilities: &Abilities, scheme: &str, low_hz: Option<u64>) -> Vec<String> {
-        let wishes = abilities.wishes(scheme.parse().unwrap(), low_hz).unwrap();
-        wishes.iter().map(|one| format!("{} = {}", one.setting, one.value)).collect()
+        let required = abilities.required_settings(scheme.parse().unwrap(), low_hz).unwrap();
+        required.iter().map(|one| format!("{} = {}", one.setting, one.value)).collect()
     }
 
     #[test]
@@ -201,20 +208,23 @@ mod tests {
             text(&all, "hybrid:1,20us", Some(1))[2..],
             ["napi 257 = irq-suspend-timeout 20000000", "napi 258 = irq-suspend-timeout 20000000"]
         );
-        assert!(all.wishes("yield".parse().unwrap(), Some(1)).is_err());
+        assert!(all.required_settings("yield".parse().unwrap(), Some(1)).is_err());
     }
 
     #[test]
     fn what_a_driver_does_not_have_is_not_asked_of_it() {
         let why = |coalescing: &str| {
             let abilities = Abilities::assumed(coalescing, &[]);
-            abilities.wishes("coalesced:64,50us".parse().unwrap(), None).unwrap_err().reason
+            abilities
+                .required_settings("coalesced:64,50us".parse().unwrap(), None)
+                .unwrap_err()
+                .reason
         };
         assert_eq!(why(""), "its driver does not coalesce interrupts");
         assert_eq!(why("rx-frames 1"), "its driver has no rx-usecs");
         let frames = Abilities::assumed("rx-frames 16", &[]);
         assert_eq!(text(&frames, "drain", None)[2..], ["coalescing = rx-frames 1"]);
         assert_eq!(text(&Abilities::assumed("", &[]), "drain", None).len(), 2);
-        assert!(frames.wishes("hybrid:1,20us".parse().unwrap(), Some(1)).is_err());
+        assert!(frames.required_settings("hybrid:1,20us".parse().unwrap(), Some(1)).is_err());
     }
 }

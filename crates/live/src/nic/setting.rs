@@ -18,9 +18,9 @@ const VALUE_BYTES_MAX: usize = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Setting {
-    /// `gro_flush_timeout` in sysfs: after so many ns NAPI polls again. Writing it sets all instances.
+    /// `gro_flush_timeout` in sysfs: after this number of ns NAPI polls again. Writing it sets all instances.
     GroFlushTimeout,
-    /// `napi_defer_hard_irqs` in sysfs: so many polls without a packet before interrupts are used again.
+    /// `napi_defer_hard_irqs` in sysfs: the number of polls without a packet before interrupts are used again.
     /// Writing it sets all instances.
     DeferHardIrqs,
     /// `threaded` in sysfs: whether threads poll.

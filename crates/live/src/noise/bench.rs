@@ -26,7 +26,7 @@ use crate::window::WaitOutcome;
 
 /// The default threshold, where the clock's resolution allows it.
 pub(super) const THRESHOLD_NS: u64 = 100;
-/// A window ends when this bench's own thread gets no time for so long. It polls at least once a second, and
+/// A window ends when this bench's own thread gets no time for this long. It polls at least once a second, and
 /// a throttled real-time loop leaves it time once a second (sched_rt_period_us).
 const WATCHDOG_NS: u64 = 10_000_000_000;
 /// Longest time in which the loop without probes is compared with the loop with them; shortest part of it.
@@ -345,17 +345,13 @@ impl LiveNoise {
         }
         let probes = self.probes.as_ref().filter(|_| after.lost.is_some());
         Ok(NoiseSample {
-            looping,
-            cpus,
             activity: probes.map(|_| concurrent_activity(&self.root, activity)).unwrap_or_default(),
             names: probes.map(|probes| probes.names(&self.root)).unwrap_or_default(),
             traced: probes.map(|_| traced),
             clock_rate_error: Some(counter_error),
-            pairs: Vec::new(),
-            injected: Vec::new(),
-            interrupted: false,
             warnings,
             facts,
+            ..NoiseSample::new(looping, cpus)
         })
     }
 }

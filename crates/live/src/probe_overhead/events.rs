@@ -7,15 +7,15 @@
 //! The first finds the caches as the interrupt does. But its exit program runs on the path that the
 //! entry program has just warmed, and in a real span a handler runs in between. The difference between
 //! the counts of the first and of the second is the cost of leaving a program with cold caches; entering
-//! one is assumed to cost the same. Of that, at most an eighth of the rest of the span is subtracted: a
-//! short span has cooled nothing.
+//! one is assumed to cost the same. The subtracted cost is at most an eighth of the rest of the span: a
+//! short span cools no cache.
 //!
 //! This is subtracted from spans of the same context in that condition's window. A context with too
 //! few empty spans gets the overhead of its kind, and without that the warm loop's.
 //!
 //! Its 95 % interval is that of the empty spans, by batch means, and what is subtracted for a cold exit:
-//! the two assumptions about that may be wrong by all of it. Of the warm loop's overhead none is known, because
-//! nothing says how far interrupts are from a warm loop.
+//! the two assumptions may be wrong by the whole of that cost. The interval of the warm loop's overhead is not known,
+//! because nothing shows how far interrupts are from a warm loop.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

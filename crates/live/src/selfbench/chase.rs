@@ -81,9 +81,9 @@ fn chase(bytes: u64, settings: &ChaseSettings) -> Result<Chased, BenchError> {
     let (mut ns, mut cycles) = (Vec::new(), Vec::new());
     for _ in 0..settings.rounds {
         let addition_ns = addition_ns();
-        let began = Instant::now();
+        let start = Instant::now();
         at = ring.walk(at, loads);
-        let load_ns = began.elapsed().as_nanos() as f64 / loads as f64;
+        let load_ns = start.elapsed().as_nanos() as f64 / loads as f64;
         ns.push(load_ns);
         cycles.extend(addition_ns.map(|addition| load_ns / addition));
     }
@@ -134,8 +134,8 @@ impl Ring {
 /// The time of a dependent addition: one cycle of the core. Absent where none are written for this
 /// processor.
 fn addition_ns() -> Option<f64> {
-    let began = Instant::now();
-    dependent_additions(ADDITIONS).then(|| began.elapsed().as_nanos() as f64 / ADDITIONS as f64)
+    let start = Instant::now();
+    dependent_additions(ADDITIONS).then(|| start.elapsed().as_nanos() as f64 / ADDITIONS as f64)
 }
 
 #[cfg(test)]

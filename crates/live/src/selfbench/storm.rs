@@ -19,7 +19,7 @@ use crate::handlers::{LiveBench, LiveSettings};
 use crate::stimulus::{
     Helper, Rate, Report, Running, Stimulus, StimulusError, StimulusSettings, start,
 };
-use crate::window::{Stop, Until};
+use crate::window::{Stop, WindowEnd};
 
 /// Readings of the resident set during the window.
 const MEMORY_READINGS: u32 = 8;
@@ -80,7 +80,7 @@ impl Storm {
 /// [`BenchError::NothingMeasurable`] without the rights, [`BenchError::Unavailable`] when no
 /// stimulus is available.
 pub fn measure(settings: &StormSettings) -> Result<Storm, BenchError> {
-    let until = Until::Elapsed(settings.duration);
+    let until = WindowEnd::Elapsed(settings.duration);
     let live = LiveSettings::new(settings.cpus.clone(), until, settings.stop.clone());
     let mut bench = LiveBench::new(live)?;
     let mut storm = Storm::default();

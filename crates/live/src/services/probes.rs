@@ -3,12 +3,14 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 
-use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder, PrintLevel};
+use libbpf_rs::{Link, Map, MapCore, MapFlags, Object};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::bpf::BpfError;
 use crate::bpf::layout::{SERVICES, ServiceRow, ServiceRows};
-use crate::bpf::object::{failure, keep_message, known_tracepoints, load_failure, running_release};
-use crate::bpf::{BpfError, Flavour};
+use crate::bpf::object::{
+    attach_all, failure, known_tracepoints, load_failure, map_of, open_with_btf, running_release,
+};
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/services.o"));
 
@@ -41,15 +43,7 @@ impl ServiceProbes {
     /// [`BpfError::NotPermitted`] without the rights; [`BpfError::Failed`] on a kernel without type
     /// information, or with libbpf's message.
     pub(super) fn load() -> Result<ServiceProbes, BpfError> {
-        if Flavour::of_this_kernel() != Flavour::Btf {
-            let reason = "this kernel has no type information (/sys/kernel/btf/vmlinux)";
-            return Err(BpfError::Failed(reason.to_owned()));
-        }
-        libbpf_rs::set_print(Some((PrintLevel::Warn, keep_message)));
-        let mut open = ObjectBuilder::default()
-            .name("irqlab_svc")
-            .and_then(|builder| builder.open_memory(OBJECT))
-            .map_err(|error| failure("opening the BPF object", &error))?;
+        let mut open = open_with_btf("irqlab_svc", OBJECT)?;
         let tracepoint = |section: &OsStr| -> Option<String> {
             let section = section.to_string_lossy();
             section.rsplit('/').next().map(str::to_owned)
@@ -68,13 +62,12 @@ impl ServiceProbes {
             }
         }
         let object = open.load().map_err(|error| load_failure(&error, running_release()))?;
-        let links = attach(&object)?;
+        let links = attach_all(&object)?;
         Ok(ServiceProbes { object, _links: links, absent })
     }
 
     fn map(&self, name: &str) -> Result<Map<'_>, BpfError> {
-        let found = self.object.maps().find(|map| map.name() == OsStr::new(name));
-        found.ok_or_else(|| BpfError::Failed(format!("the BPF object has no map {name}")))
+        map_of(&self.object, name)
     }
 
     /// Opens or closes the window, on all CPUs.
@@ -186,17 +179,6 @@ impl ServiceSums {
             *sum += u64::from(count);
         }
     }
-}
-
-/// Attaches exits before entries, so that no entry is seen whose exit cannot be.
-fn attach(object: &Object) -> Result<Vec<Link>, BpfError> {
-    let mut programs: Vec<_> = object.progs_mut().filter(|program| program.autoload()).collect();
-    programs.sort_by_key(|program| !program.name().to_string_lossy().ends_with("_out"));
-    let attach = |program: libbpf_rs::ProgramMut<'_>| {
-        let name = program.name().to_string_lossy().into_owned();
-        program.attach().map_err(|error| failure(&format!("attaching {name}"), &error))
-    };
-    programs.into_iter().map(attach).collect()
 }
 
 #[cfg(test)]

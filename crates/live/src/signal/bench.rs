@@ -36,7 +36,7 @@ pub struct SignalSettings {
     pub receiver_cpu: u32,
     /// Length of a window.
     pub length: Duration,
-    /// Work for each event, in addition to receiving it: so many dependent additions, about one core
+    /// Work for each event, in addition to receiving it: a number of dependent additions, about one core
     /// cycle each.
     pub work_additions: u64,
     /// The request to stop early.

@@ -248,12 +248,12 @@ impl Card {
 
     /// Sets the settings of a scheme.
     fn set_settings(&mut self, scheme: Scheme) -> Result<(), BenchError> {
-        let wishes = self.abilities.wishes(scheme, None).map_err(|impossible| {
+        let required = self.abilities.required_settings(scheme, None).map_err(|impossible| {
             let name = self.session.interface().name();
             unavailable(format!("{name}: {}", impossible.reason), impossible.remedy)
         })?;
-        for wish in wishes {
-            let set = self.session.set(wish.setting, &wish.value);
+        for change in required {
+            let set = self.session.set(change.setting, &change.value);
             let in_force = set.map_err(|error| unavailable(error.to_string(), None))?;
             let InForce { setting, asked, now, .. } = &in_force;
             let warning = format!("{scheme}: the card took {setting} = {now}, not {asked}");
@@ -300,7 +300,7 @@ impl Card {
         Ok(wait)
     }
 
-    /// Measures a window of events at a rate, of so many bytes each.
+    /// Measures a window of events at a rate, each of this number of bytes.
     fn window(&mut self, stream: &Stream, bytes: usize) -> Result<RateWindow, BenchError> {
         self.peer.check()?;
         let socket = self.socket()?;

@@ -39,9 +39,9 @@ const SET_EPOLL: u64 = 0x4008_8a01;
 pub enum Wait {
     /// In the kernel, for a packet.
     Sleep,
-    /// In the kernel, after polling for so many microseconds.
+    /// In the kernel, after polling for this number of microseconds.
     PollThenSleep(u32),
-    /// In epoll_wait(2), which polls for so many microseconds; interrupts are suspended meanwhile, and while
+    /// In epoll_wait(2), which polls for this number of microseconds; interrupts are suspended meanwhile, and while
     /// packets are handled (Documentation/networking/napi.rst, IRQ suspension).
     PollSuspended(u32),
     /// By polling without end.
@@ -141,7 +141,7 @@ pub fn prepare(socket: &UdpSocket) -> io::Result<()> {
     socket.set_read_timeout(Some(LOOK_AGAIN))
 }
 
-/// Receives the packets of events: of so many bytes, the first eight of which are a time.
+/// Receives the packets of events. Their first eight bytes are a time.
 pub struct PacketReceiver {
     /// Where they come from.
     pub socket: UdpSocket,

@@ -20,7 +20,7 @@ use crate::window::{BenchPhase, WindowEdge};
 const CONTROL_PART: u32 = 3;
 /// Between the receiver's start and the window: it reaches its first wait.
 const START_UP_NS: u64 = 2_000_000;
-/// After the last event: no progress for so long means that the rest was dropped.
+/// After the last event: no progress for this time means that the rest was dropped.
 const NO_PROGRESS_NS: u64 = 50_000_000;
 /// And between two attempts to wake the receiver.
 const WAKE_NS: u64 = 1_000;
@@ -84,7 +84,7 @@ pub struct Desk {
 }
 
 impl Desk {
-    /// The receiver has handled so many more events, or bytes.
+    /// The receiver has handled this number of further events, or bytes.
     pub fn handled(&self, number: u64) {
         self.handled.add(number);
     }

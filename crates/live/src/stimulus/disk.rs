@@ -98,7 +98,7 @@ impl Reader {
     }
 
     fn run(mut self, worker: &Worker, interval: Option<Duration>) -> Result<(), WorkerError> {
-        let method = self.settle_method()?;
+        let method = self.choose_method()?;
         worker.ready(facts! { "method": method });
         let mut random = random_from_clock();
         let mut ticker = interval.map(Ticker::new);
@@ -146,7 +146,7 @@ impl Reader {
 
     /// Tries `O_DIRECT`, else the page cache emptied before each read, and makes sure that the
     /// reads reach a block device, where the kernel counts that.
-    fn settle_method(&mut self) -> Result<&'static str, WorkerError> {
+    fn choose_method(&mut self) -> Result<&'static str, WorkerError> {
         if self.direct && self.read(0).is_err() {
             self.direct = false;
             let flags = rustix::fs::fcntl_getfl(&self.file).map(|f| f - rustix::fs::OFlags::DIRECT);

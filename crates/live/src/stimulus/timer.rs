@@ -73,7 +73,7 @@ fn sleep_loop(worker: &Worker, interval: Duration) -> Result<(), WorkerError> {
 /// perf's `cpu-clock` on each measured CPU: its sampling timer interrupts at a fixed period, with
 /// no buffer to write samples to, and no thread of irqlab on the measured CPUs.
 ///
-/// perf throttles an event after so many samples without a scheduler tick, and an idle CPU has no
+/// perf throttles an event after a number of samples without a scheduler tick, and an idle CPU has no
 /// tick. Setting the period again lifts the throttle, at one function-call IPI each; how often it
 /// has to be done is determined before the stimulus counts as running. In some
 /// kernels the events' own time shows a throttle; in others, such as Linux 6.1, it advances, and only the

@@ -7,4 +7,4 @@ mod wait;
 
 pub use gates::{BenchPhase, WindowEdge, move_gates};
 pub use stop::Stop;
-pub use wait::{Until, WaitOutcome, Workload, shell_status, wait};
+pub use wait::{WaitOutcome, WindowEnd, Workload, shell_status, wait};

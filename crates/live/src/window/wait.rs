@@ -13,7 +13,7 @@ use crate::window::Stop;
 
 /// What ends a window.
 #[derive(Clone, Debug)]
-pub enum Until {
+pub enum WindowEnd {
     /// After this long.
     Elapsed(Duration),
     /// The command ends.

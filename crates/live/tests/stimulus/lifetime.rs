@@ -119,9 +119,9 @@ fn without_rights_sources_are_unavailable_or_work() {
             .env("TMPDIR", dir.path())
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        println!("{source} {rate}: {} {said}", String::from_utf8_lossy(&output.stdout));
-        assert!(!said.contains("panicked"), "{source}: {said}");
-        assert!(output.status.success() || said.contains("refused"), "{source}: {said}");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        println!("{source} {rate}: {} {errors}", String::from_utf8_lossy(&output.stdout));
+        assert!(!errors.contains("panicked"), "{source}: {errors}");
+        assert!(output.status.success() || errors.contains("refused"), "{source}: {errors}");
     }
 }

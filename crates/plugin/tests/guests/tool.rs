@@ -9,10 +9,10 @@ use crate::marker;
 /// Runs the `perf` commands of the test; their output goes to the second serial port.
 pub fn run() {
     let mut port = fs::OpenOptions::new().write(true).open("/dev/ttyS1").unwrap();
-    let mut say = |title: &str, said: &[u8]| {
-        let said = String::from_utf8_lossy(said);
+    let mut say = |title: &str, output: &[u8]| {
+        let output = String::from_utf8_lossy(output);
         let _ = writeln!(port, "== {title}");
-        for line in said.lines() {
+        for line in output.lines() {
             let _ = writeln!(port, "{line}");
         }
     };

@@ -97,8 +97,8 @@ impl Machine {
             }
             std::thread::sleep(Duration::from_millis(20));
         };
-        let said = |name| fs::read(self.path(name)).unwrap_or_default();
-        let (console, errors) = (said("console"), said("errors"));
+        let text_of = |name| fs::read(self.path(name)).unwrap_or_default();
+        let (console, errors) = (text_of("console"), text_of("errors"));
         let [console, errors] = [&console, &errors].map(|bytes| String::from_utf8_lossy(bytes));
         let good = status.success() && !console.contains("panic");
         assert!(good, "{status}\n{errors}\n{console}");

@@ -154,13 +154,13 @@ fn the_distributions_perf_counts_and_samples_in_the_guest() {
     let Some(mut machine) = Machine::find(GUEST, &files) else { return };
     machine.line = LINE;
     for cpus in [1, 2] {
-        let (record, said) = run_perf(&machine, cpus);
-        println!("{said}");
-        exact_counts(&said);
-        exact_samples(&said);
-        uncounted_is_named(&said, &reader::read(record.as_slice()).unwrap());
+        let (record, output) = run_perf(&machine, cpus);
+        println!("{output}");
+        exact_counts(&output);
+        exact_samples(&output);
+        uncounted_is_named(&output, &reader::read(record.as_slice()).unwrap());
         // The same guest gives the same bytes, with interrupts of counters, too.
-        assert!(cpus == 2 || (record, said) == run_perf(&machine, cpus));
+        assert!(cpus == 2 || (record, output) == run_perf(&machine, cpus));
     }
 }
 
@@ -173,7 +173,7 @@ fn a_counter_goes_on_in_a_restored_machine() {
     let options = format!("out={},pmu=on,start=fast,pmu_save={pmu}", path("first"));
     let mut first = Monitor::start(machine.command(1, "checkpoint", Some(&options)));
     monitor::wait(|| {
-        fs::read_to_string(path("checkpoint")).is_ok_and(|said| said.contains("counting"))
+        fs::read_to_string(path("checkpoint")).is_ok_and(|output| output.contains("counting"))
     });
     first.save(&state);
     machine.finish(first.quit());
@@ -200,41 +200,41 @@ fn run_perf(machine: &Machine, cpus: u32) -> (Vec<u8>, String) {
 }
 
 /// The lines that the guest has sent under a title.
-fn section<'a>(said: &'a str, title: &str) -> impl Iterator<Item = &'a str> {
+fn section<'a>(output: &'a str, title: &str) -> impl Iterator<Item = &'a str> {
     let title = format!("== {title}");
-    let lines = said.lines().skip_while(move |line| *line != title).skip(1);
+    let lines = output.lines().skip_while(move |line| *line != title).skip(1);
     lines.take_while(|line| !line.starts_with("== "))
 }
 
 /// The count of an event by `perf stat -x,`.
-fn counted(said: &str, title: &str, event: &str) -> u64 {
-    let fields = section(said, title).map(|line| line.split(',').collect::<Vec<_>>());
+fn counted(output: &str, title: &str, event: &str) -> u64 {
+    let fields = section(output, title).map(|line| line.split(',').collect::<Vec<_>>());
     let mut counts = fields.filter(|fields| fields.get(2) == Some(&event));
-    counts.next().unwrap_or_else(|| panic!("no {event} in:\n{said}"))[0].parse().unwrap()
+    counts.next().unwrap_or_else(|| panic!("no {event} in:\n{output}"))[0].parse().unwrap()
 }
 
 /// A loop with a number of further instructions takes exactly as many more.
-fn exact_counts(said: &str) {
+fn exact_counts(output: &str) {
     for event in ["instructions:u", "cycles:u"] {
-        let of = |iterations: &str| counted(said, &format!("stat {iterations}"), event);
+        let of = |iterations: &str| counted(output, &format!("stat {iterations}"), event);
         assert_eq!(of("4000000") - of("1000000"), 2 * 3_000_000, "{event}");
     }
 }
 
 /// One sample per 100,000 instructions, all of them in the loop.
-fn exact_samples(said: &str) {
-    let mut samples: Vec<&str> = section(said, "script").collect();
+fn exact_samples(output: &str) {
+    let mut samples: Vec<&str> = section(output, "script").collect();
     assert_eq!(samples.len(), 2 * 10_000_000 / 100_000);
     samples.dedup();
     assert_eq!(samples.len(), 1, "{samples:?}");
-    let everywhere = section(said, "record -a").find_map(|line| {
+    let everywhere = section(output, "record -a").find_map(|line| {
         line.split_once("/tmp/all (")?.1.strip_suffix(" samples) ]")?.parse::<u64>().ok()
     });
-    assert!(everywhere.is_some_and(|samples| samples >= 2 * 1_000_000 / 50_000), "{said}");
+    assert!(everywhere.is_some_and(|samples| samples >= 2 * 1_000_000 / 50_000), "{output}");
 }
 
 /// The record names events that read zero because they are not counted.
-fn uncounted_is_named(said: &str, stream: &Stream) {
+fn uncounted_is_named(output: &str, stream: &Stream) {
     let named: Vec<u64> = stream
         .records
         .iter()
@@ -243,7 +243,7 @@ fn uncounted_is_named(said: &str, stream: &Stream) {
             _ => None,
         })
         .collect();
-    let [instructions, cycles] = ["instructions", "cycles"].map(|of| counted(said, "stat", of));
+    let [instructions, cycles] = ["instructions", "cycles"].map(|of| counted(output, "stat", of));
     assert!(instructions > 2_000_000 && cycles > 2_000_000);
     for (event, number) in [
         ("stalled-cycles-frontend", 0x287),
@@ -251,7 +251,7 @@ fn uncounted_is_named(said: &str, stream: &Stream) {
         ("branches", 0xc2),
         ("branch-misses", 0xc3),
     ] {
-        let count = counted(said, "stat", event);
+        let count = counted(output, "stat", event);
         assert_eq!(count == 0, named.contains(&number), "{event}: {count}, {named:x?}");
     }
     assert!(named.contains(&0xc3), "{named:x?}");

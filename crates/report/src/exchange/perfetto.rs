@@ -126,7 +126,7 @@ struct Slice {
 /// Rows that are drawn together. All groups start at the same time of the picture.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Group {
-    /// What they are of.
+    /// The context of the rows, such as a CPU.
     name: String,
     /// The rows, from above.
     tracks: Vec<Track>,
@@ -197,7 +197,7 @@ fn grouped(
     groups
 }
 
-/// `footprint --trace`: who had each CPU in a repetition.
+/// `footprint --trace`: the context of each CPU in a repetition.
 fn trace(table: &Table) -> Vec<Group> {
     let group = |row: &Row<'_>| {
         let series = ["level", "stimulus", "method"].map(|column| text(row, column)).join(", ");

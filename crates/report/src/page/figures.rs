@@ -26,9 +26,9 @@ impl OfRun {
 
 /// Pictures of each run, and of each comparison.
 pub struct Figures {
-    /// Of each run.
+    /// The figures of each run.
     runs: Vec<OfRun>,
-    /// Of comparisons: the place of the run that is compared with the first.
+    /// Figures of comparisons: the place of the run that is compared with the first.
     changes: Vec<(usize, OfRun)>,
 }
 

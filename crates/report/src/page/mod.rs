@@ -266,7 +266,7 @@ fn run_section(runs: &[Entry<'_>], at: usize, entry: Entry<'_>) -> Markup {
             }
             @if !for_programs.is_empty() {
                 h3 { "Tables for programs" }
-                p.note { "Of many rows; pictures show them, and the commands print them." }
+                p.note { "Tables with many rows: pictures show them, and the commands print them." }
                 @for table in &for_programs {
                     @let command = format!("irqlab show {directory} {} --format csv", plain(&table.name));
                     (tables::outline(table, &format!("run-{number}"), &command))

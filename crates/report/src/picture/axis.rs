@@ -68,12 +68,15 @@ impl Axis {
         let ticks = multiples(low / unit.size, high / unit.size);
         let label = |number: f64| (number * unit.size, tick(number * unit.size, unit));
         let ticks: Vec<(f64, String)> = ticks.into_iter().map(label).collect();
-        let (low, high) = (ticks[0].0, ticks[ticks.len() - 1].0);
-        let title = title.to_owned();
+        Axis::of_ticks(title, quantity, ticks)
+    }
+
+    /// A linear axis from the first tick to the last.
+    fn of_ticks(title: &str, quantity: Quantity, ticks: Vec<(f64, String)>) -> Axis {
         Axis {
-            title,
-            low,
-            high,
+            title: title.to_owned(),
+            low: ticks[0].0,
+            high: ticks[ticks.len() - 1].0,
             is_logarithmic: false,
             is_of_names: false,
             quantity,
@@ -108,18 +111,7 @@ impl Axis {
         let numbers = (0..=(last - first) as usize).map(|at| (first + at as f64) * step);
         let ticks: Vec<(f64, String)> =
             numbers.map(|number| (number * unit.size, label(number))).collect();
-        let (low, high) = (ticks[0].0, ticks[ticks.len() - 1].0);
-        let (title, quantity) = (title.to_owned(), Quantity::Share);
-        Axis {
-            title,
-            low,
-            high,
-            is_logarithmic: false,
-            is_of_names: false,
-            quantity,
-            ticks,
-            between: Vec::new(),
-        }
+        Axis::of_ticks(title, Quantity::Share, ticks)
     }
 
     /// An axis of names, the first at the upper or right end; each has the middle of a step of 1.
@@ -140,7 +132,7 @@ impl Axis {
         }
     }
 
-    /// The same axis with its upper end so many times farther, for words after the longest bar.
+    /// The same axis with its upper end moved by a factor, for words after the longest bar.
     pub fn extended(mut self, factor: f64) -> Axis {
         self.high = self.low + (self.high - self.low) * factor;
         self
@@ -219,7 +211,7 @@ impl Axis {
         axis
     }
 
-    /// The same axis with those numbers alone that have room when it is so long; `wide` says how much
+    /// The same axis with only the numbers that fit its length; `wide` says how much
     /// one takes, in pixels. First the numbers between powers of ten lose their places.
     pub fn with_room(mut self, length: f64, wide: impl Fn(&str) -> f64) -> Axis {
         let is_power = |number: f64| (number.log10() - number.log10().round()).abs() < 1e-9;

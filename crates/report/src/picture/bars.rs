@@ -19,7 +19,7 @@ const AROUND: f64 = 80.0;
 /// A bar.
 #[derive(Clone, Debug)]
 pub struct Bar {
-    /// What it is of.
+    /// The name next to it.
     pub name: String,
     /// Its parts, from the left: lengths, not negative, and colours.
     pub parts: Vec<(f64, RGBColor)>,
@@ -43,7 +43,7 @@ impl Bar {
     }
 }
 
-/// Height of a panel of so many bars, pixels.
+/// Height of a panel with a number of bars, pixels.
 pub fn height(bars: usize) -> f64 {
     AROUND + STEP * bars as f64
 }

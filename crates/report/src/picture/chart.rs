@@ -49,7 +49,7 @@ pub struct Chart<'s> {
     axes: [Axis; 2],
 }
 
-/// The name of a curve, at the end of which it is written.
+/// The name of a curve, which is written at its end.
 #[derive(Clone, Debug)]
 pub struct Label {
     /// The name.
@@ -335,7 +335,7 @@ impl<'s> Chart<'s> {
         self.area.draw_text(text, &style, (x, y + units(down)))
     }
 
-    /// The value so many pixels to the right of another on the horizontal axis.
+    /// The value a number of pixels to the right of another on the horizontal axis.
     pub fn aside(&self, x: f64, pixels: f64) -> f64 {
         let [axis, _] = &self.axes;
         axis.at(axis.share(x) + pixels / self.size().0)

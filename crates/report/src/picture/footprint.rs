@@ -82,9 +82,7 @@ pub fn displaced(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
             human::number(most.max(0.0)),
             row.alone("level").to_uppercase()
         ),
-        notes: vec![
-            "Whiskers: 95 % intervals. Orange: at most so many (an upper bound).".to_owned(),
-        ],
+        notes: vec!["Whiskers: 95 % intervals. Orange: an upper bound.".to_owned()],
         description: "Bars of displaced lines, by cache level, stimulus and method.".to_owned(),
         ..Heading::default()
     };

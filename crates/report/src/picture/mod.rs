@@ -100,7 +100,7 @@ pub fn pictures(run: &Run) -> Result<Vec<Picture>, Undrawn> {
     pictures_at(run, WIDTH)
 }
 
-/// The same, so many pixels wide.
+/// The same, `width` pixels wide.
 ///
 /// # Errors
 /// As [`pictures`].

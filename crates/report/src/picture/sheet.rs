@@ -220,7 +220,7 @@ impl Pairs {
         self.width < NARROW_BELOW
     }
 
-    /// Height of so many pairs.
+    /// Height of a number of pairs.
     pub fn height_of(self, pairs: usize) -> f64 {
         self.height * (if self.is_narrow() { 2 * pairs } else { pairs }) as f64
     }
@@ -263,7 +263,7 @@ fn fragment(
     Ok(inside.replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}"))
 }
 
-/// Draws a sheet: the heading, and what `paint` draws under it, so many pixels wide
+/// Draws a sheet: the heading, and what `paint` draws under it, `width` pixels wide
 /// and high.
 ///
 /// # Errors

@@ -23,7 +23,7 @@ pub struct ServicesUse {
     /// How often the kernel's memory management handled a page fault, with those that it causes itself.
     pub handled_faults: u64,
     /// Those between the guest's readings of its kernel's counters and the region's edges: the kernel's count
-    /// may have so many more.
+    /// may be higher by this number.
     pub edge_faults: u64,
     /// Places of the kernel that take locks, each for each service, if they were requested.
     pub locks: Vec<LockCounts>,

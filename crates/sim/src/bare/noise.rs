@@ -107,19 +107,7 @@ impl BareNoise {
         // Without a kernel there is nothing else to count.
         let cpu =
             CpuNoise { lost_records: output.lost, ..CpuNoise::new(0, start_ns, window_ns, result) };
-        NoiseSample {
-            looping,
-            cpus: vec![cpu],
-            activity: Vec::new(),
-            names: Vec::new(),
-            traced: None,
-            clock_rate_error: Some(0.0),
-            pairs: Vec::new(),
-            injected: Vec::new(),
-            interrupted: false,
-            warnings: Vec::new(),
-            facts: facts(looping, run),
-        }
+        NoiseSample { facts: facts(looping, run), ..NoiseSample::new(looping, vec![cpu]) }
     }
 
     fn gaps(&self, output: &Output) -> GapLedger {

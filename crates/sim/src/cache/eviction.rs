@@ -213,7 +213,7 @@ mod tests {
         (scratch, cache)
     }
 
-    /// Makes a machine of so many bytes that was used some hours ago.
+    /// Makes a machine of this size that was used some hours ago.
     fn add(cache: &Cache, name: &str, bytes: usize, hours: u64) {
         let place = cache.path(name);
         fs::create_dir(&place).unwrap();
@@ -237,10 +237,10 @@ mod tests {
         fs::write(cache.path("ready-d.lock"), "").unwrap();
         assert_eq!(cache.limit_bytes(), LIMIT_BYTES_DEFAULT);
         cache.set_limit(2500).unwrap();
-        let said = std::cell::RefCell::new(Vec::new());
-        cache.evict(&|line| said.borrow_mut().push(line.to_owned()));
+        let lines = std::cell::RefCell::new(Vec::new());
+        cache.evict(&|line| lines.borrow_mut().push(line.to_owned()));
         assert_eq!(names(&cache), ["ready-a", "ready-b", "checkpoint-x"]);
-        assert!(said.borrow()[0].contains("1 entry removed"), "{said:?}");
+        assert!(lines.borrow()[0].contains("1 entry removed"), "{lines:?}");
         cache.evict(&|line| panic!("{line}"));
     }
 
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(cache.prune(), ["ready-used"]);
     }
 
-    /// As if so long had passed since the last use.
+    /// As if this time had passed since the last use.
     fn age(path: &Path, hours: u64) {
         let used = SystemTime::now() - Duration::from_secs(hours * 3600);
         File::open(path).unwrap().set_times(FileTimes::new().set_modified(used)).unwrap();

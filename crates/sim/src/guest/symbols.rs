@@ -92,8 +92,8 @@ impl Symbols {
         })
     }
 
-    /// Returns the last symbol at or below an address, and the distance from it in bytes. Of several symbols at
-    /// one address it returns the first.
+    /// Returns the last symbol at or below an address, and the distance from it in bytes. If several symbols
+    /// have one address, it returns the first.
     #[must_use]
     pub fn at(&self, address: u64) -> Option<(&Symbol, u64)> {
         let after = self.table.partition_point(|symbol| symbol.address <= address);
@@ -103,7 +103,7 @@ impl Symbols {
         Some((symbol, address - symbol.address))
     }
 
-    /// Returns the next symbol above an address. Of several symbols at one address it returns the first.
+    /// Returns the next symbol above an address. If several symbols have one address, it returns the first.
     #[must_use]
     pub fn after(&self, address: u64) -> Option<&Symbol> {
         self.table.get(self.table.partition_point(|symbol| symbol.address <= address))

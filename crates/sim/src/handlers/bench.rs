@@ -86,7 +86,7 @@ impl SimBench {
         }
     }
 
-    /// Time of so many cycles, ns.
+    /// The time of a number of cycles, ns.
     pub(super) fn ns_of(&self, cycles: u64) -> f64 {
         cycles as f64 * 1e9 / self.reading.clock_hz as f64
     }

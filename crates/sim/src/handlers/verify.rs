@@ -259,11 +259,11 @@ mod tests {
 
     #[test]
     fn only_what_began_and_ended_between_the_gates_is_true() {
-        let span = |context, began: u64, ended: u64| SpanUse {
+        let span = |context, start: u64, ended: u64| SpanUse {
             context,
             ended_at_cycles: ended,
             self_cycles: 1,
-            inclusive_cycles: ended - began,
+            inclusive_cycles: ended - start,
             self_instructions: 1,
         };
         let (gate, irq) =
@@ -280,11 +280,11 @@ mod tests {
 
     #[test]
     fn entry_and_exit_of_a_nested_interrupt_are_the_spans() {
-        let span = |context, began: u64, ended: u64, own: u64| SpanUse {
+        let span = |context, start: u64, ended: u64, own: u64| SpanUse {
             context,
             ended_at_cycles: ended,
             self_cycles: own,
-            inclusive_cycles: ended - began,
+            inclusive_cycles: ended - start,
             self_instructions: own / 2,
         };
         let (softirq, interrupt) = (KernelContext::Softirq(1), KernelContext::Interrupt(0xec));

@@ -350,7 +350,7 @@ fn unnamed(place: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(place, OFlags::TMPFILE | OFlags::RDWR, mode)?)
 }
 
-/// Copies a file of so many bytes to a file without a name: by sharing its blocks where the file system can
+/// Copies a file of this length to a file without a name: by sharing its blocks where the file system can
 /// do that, else what is not a hole.
 fn copy_of(path: &Path, bytes: u64, place: &Path) -> io::Result<OwnedFd> {
     let from = File::open(path)?;
@@ -362,7 +362,7 @@ fn copy_of(path: &Path, bytes: u64, place: &Path) -> io::Result<OwnedFd> {
     Ok(copy)
 }
 
-/// Copies the first so many bytes of a file to an empty one.
+/// Copies the first bytes of a file to an empty one.
 fn copy_content(from: &impl AsFd, to: &impl AsFd, bytes: u64) -> io::Result<()> {
     let (from, to) = (from.as_fd(), to.as_fd());
     if rustix::fs::ioctl_ficlone(to, from).is_err() {

@@ -149,17 +149,13 @@ impl SimNoise {
         made.traced.whole = true;
         let activity = concurrent_activity(region, &threads, self.threads_per_core());
         Ok(NoiseSample {
-            looping,
-            cpus: made.cpus,
             activity,
             names: names.list,
             traced: (looping != Loop::Ftq).then_some(made.traced),
-            clock_rate_error: Some(0.0),
-            pairs: Vec::new(),
             injected: made.injected,
-            interrupted: false,
             warnings: made.warnings,
             facts: made.facts,
+            ..NoiseSample::new(looping, made.cpus)
         })
     }
 
@@ -294,19 +290,7 @@ impl NoiseBench for SimNoise {
         let place = self.samples.iter().position(|sample| sample.looping == looping);
         Ok(match place {
             Some(place) => self.samples.remove(place),
-            None => NoiseSample {
-                looping,
-                cpus: Vec::new(),
-                activity: Vec::new(),
-                names: Vec::new(),
-                traced: None,
-                clock_rate_error: Some(0.0),
-                pairs: Vec::new(),
-                injected: Vec::new(),
-                interrupted: true,
-                warnings: Vec::new(),
-                facts: Map::new(),
-            },
+            None => NoiseSample { interrupted: true, ..NoiseSample::new(looping, Vec::new()) },
         })
     }
 }

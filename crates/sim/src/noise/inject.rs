@@ -28,16 +28,16 @@ pub(super) fn injected(
         let place = stalls.partition_point(|(_, end_ns)| *end_ns <= planned_ns);
         let of =
             stalls.get(place).filter(|of| of.0 < planned_ns.saturating_add(inject.every_ns / 2));
-        let detected = of.and_then(|(begun_ns, end_ns)| {
+        let detected = of.and_then(|(interrupt_ns, end_ns)| {
             let after = found.partition_point(|found| found.gap.end_ns < *end_ns);
-            found.get(after).filter(|found| found.last_ns <= *begun_ns)
+            found.get(after).filter(|found| found.last_ns <= *interrupt_ns)
         });
         Injected {
             cpu: ran.cpu,
             timers: inject.timers_at(at),
             planned_ns,
-            begun_ns: of.map(|of| of.0),
-            taken_ns: of.map_or(0, |of| of.1 - of.0),
+            interrupt_ns: of.map(|of| of.0),
+            stalled_ns: of.map_or(0, |of| of.1 - of.0),
             found_ns: detected.map(|found| found.gap.length_ns()),
             own_ns: detected.map_or(0, |found| found.own_ns),
         }

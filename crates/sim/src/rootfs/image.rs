@@ -21,7 +21,7 @@ const DIRECTORY: &str = "e2fsprogs-root-1";
 const VERSION: &str = "irqlab-version";
 
 const BLOCK_BYTES: u64 = 4096;
-/// What ext4 needs beyond its files and inodes, at most: one part in so many, and some blocks.
+/// What ext4 needs beyond its files and inodes, at most: one part in this number, and some blocks.
 const OVERHEAD_PART: u64 = 16;
 const OVERHEAD_BLOCKS: u64 = 4096;
 const INODES_SPARE: u64 = 256;

@@ -53,8 +53,8 @@ const TYPES: [(&str, &str); 40] = [
 const VARIABLE_BYTES_MAX: u64 = 1 << 22;
 
 impl Names<'_> {
-    /// The sort of a structure, and its name: of the byte at `offset` in its object, if there is one. Of
-    /// variables, places are in pieces of 64 bytes.
+    /// The kind of a structure, and its name: that of the byte at `offset` in its object, if there is one. Places
+    /// in variables are pieces of 64 bytes.
     pub(super) fn structure(
         &self,
         kind: StructureKind,

@@ -41,10 +41,10 @@ pub struct SimSignalSettings {
 const ROUNDS_AHEAD: usize = 4;
 
 /// What came of a window; absent when the user asked to stop.
-type Outcome = Result<Option<Ran>, BenchError>;
+type Outcome = Result<Option<WindowRun>, BenchError>;
 
 /// A window that was measured.
-struct Ran {
+struct WindowRun {
     window: GuestWindow,
     notices: Vec<String>,
     wall: Duration,
@@ -138,7 +138,7 @@ impl SimSignal {
         let irqs = irqs(found.facts.remove(lab::signal::in_guest::CARD_IRQS));
         let counted = counted.map_err(BenchError::Failed)?;
         counted.add_to(activity(&mut found.measured), of.rig, &irqs);
-        Ok(Some(Ran { window: found, notices: account.notices, wall: exit.wall }))
+        Ok(Some(WindowRun { window: found, notices: account.notices, wall: exit.wall }))
     }
 
     /// Runs the machines of the next windows, several at the same time.

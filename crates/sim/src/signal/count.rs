@@ -95,7 +95,7 @@ mod tests {
     use super::*;
     use crate::accounting::ContextUse;
 
-    /// A CPU in a region of so many cycles; of each context cycles and entries.
+    /// A CPU in a region with this number of cycles; of each context cycles and entries.
     fn cpu(time: u64, contexts: &[(KernelContext, u64, u64)]) -> CpuUse {
         let row = |&(context, cycles, entries): &(KernelContext, u64, u64)| {
             let mut self_counts = Counts::default();

@@ -62,8 +62,8 @@ impl Runs<'_> {
         let account = recording.accounting().unwrap();
         assert!(account.ended_by_guest && account.broken.is_empty(), "{:?}", account.broken);
         // Only what is printed after the record's end depends on the host.
-        let said = console.lines().filter(|line| !line.starts_with('[')).collect();
-        (fs::read(path).unwrap(), said, account)
+        let printed = console.lines().filter(|line| !line.starts_with('[')).collect();
+        (fs::read(path).unwrap(), printed, account)
     }
 
     /// The console of two runs that are the same.
@@ -175,8 +175,8 @@ fn a_hostile_host_is_not_noticed() {
     let run = |hostile| runs.observed(WRITE_BACK, watch.clone(), hostile);
     let (record, console, _) = run(None);
     for seed in 1..=2 {
-        let (disturbed, said, _) = run(Some(seed));
+        let (disturbed, printed, _) = run(Some(seed));
         assert!(disturbed == record, "seed {seed}: another record");
-        assert_eq!(said, console);
+        assert_eq!(printed, console);
     }
 }

@@ -83,9 +83,11 @@ fn a_counter_that_was_open_goes_on_in_a_restored_machine() {
     let mut console = Vec::new();
     let exit = boot::follow(&mut vm, LIMITS, &mut |bytes| console.extend(bytes)).unwrap();
     assert_eq!(exit.status, 0);
-    let said = String::from_utf8_lossy(&console);
-    let line =
-        said.lines().find(|line| line.starts_with("counted ")).unwrap_or_else(|| panic!("{said}"));
+    let output = String::from_utf8_lossy(&console);
+    let line = output
+        .lines()
+        .find(|line| line.starts_with("counted "))
+        .unwrap_or_else(|| panic!("{output}"));
     println!("{line}");
     let words: Vec<&str> = line.split_whitespace().collect();
     assert!(words[1] == words[3] && words[3].len() > 9, "{line}");

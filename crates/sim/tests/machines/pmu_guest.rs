@@ -23,8 +23,8 @@ fn main() {
         events::pin(1);
         let counter = events::Counter::off(events::INSTRUCTIONS);
         let expected = events::rounds(&counter, ITERATIONS, TURNS, YIELD, [0; 2]);
-        let said = format!("counted {} expected {expected}", counter.read());
-        std::fs::write("/aside", said).unwrap();
+        let line = format!("counted {} expected {expected}", counter.read());
+        std::fs::write("/aside", line).unwrap();
         return std::fs::rename("/aside", RESULT).unwrap();
     }
     Command::new("/counter").arg("count").spawn().unwrap();

@@ -14,10 +14,10 @@ const ORDER: &str = "run:ls / >/dev/null; sleep 0.05; cat /proc/interrupts";
 
 /// A machine that is ready, and the lines of progress about it.
 fn ready(bench: &Bench, cache: &Cache, machine: &Machine) -> (Start, Vec<String>) {
-    let said = Mutex::new(Vec::new());
-    let say = |line: &str| said.lock().unwrap().push(line.to_owned());
+    let messages = Mutex::new(Vec::new());
+    let say = |line: &str| messages.lock().unwrap().push(line.to_owned());
     let start = checkpoint::ready(cache, &bench.qemu, machine, &say, &|| false).unwrap();
-    (start, said.into_inner().unwrap())
+    (start, messages.into_inner().unwrap())
 }
 
 /// The SHA-256 of the record of a run.
@@ -36,8 +36,8 @@ fn record(bench: &Bench, machine: &Machine, start: &Start) -> String {
     sha256
 }
 
-fn boots(said: &[String]) -> usize {
-    said.iter().filter(|line| line.contains("booting the machine once")).count()
+fn boots(messages: &[String]) -> usize {
+    messages.iter().filter(|line| line.contains("booting the machine once")).count()
 }
 
 #[test]
@@ -54,8 +54,8 @@ fn a_run_does_not_depend_on_whether_its_machine_was_in_the_cache() {
             (0..2).map(|_| scope.spawn(|| ready(bench, &cache, &machine))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    let said = [both[0].1.as_slice(), &both[1].1].concat();
-    assert_eq!(boots(&said), 1, "{said:?}");
+    let messages = [both[0].1.as_slice(), &both[1].1].concat();
+    assert_eq!(boots(&messages), 1, "{messages:?}");
     let first = record(bench, &machine, &both[0].0);
     assert_eq!(record(bench, &machine, &both[1].0), first);
 
@@ -71,13 +71,16 @@ fn a_run_does_not_depend_on_whether_its_machine_was_in_the_cache() {
     let mut byte = [0];
     file.read_exact_at(&mut byte, at).unwrap();
     file.write_all_at(&[byte[0] ^ 0x10], at).unwrap();
-    let (start, said) = ready(bench, &cache, &machine);
-    assert!(said.iter().any(|line| line.contains("damaged") && line.contains("state")), "{said:?}");
-    assert_eq!(boots(&said), 1, "{said:?}");
+    let (start, messages) = ready(bench, &cache, &machine);
+    assert!(
+        messages.iter().any(|line| line.contains("damaged") && line.contains("state")),
+        "{messages:?}"
+    );
+    assert_eq!(boots(&messages), 1, "{messages:?}");
     assert_eq!(record(bench, &machine, &start), first);
     // Unharmed, it is found without a word.
-    let (_, said) = ready(bench, &cache, &machine);
-    assert_eq!(said, Vec::<String>::new());
+    let (_, messages) = ready(bench, &cache, &machine);
+    assert_eq!(messages, Vec::<String>::new());
 }
 
 #[test]
@@ -94,8 +97,8 @@ fn a_cache_that_cannot_keep_a_machine_does_not_stop_a_run() {
         name.strip_suffix(".lock").filter(|name| name.starts_with("ready-")).map(str::to_owned)
     });
     fs::write(cache.path(&lock.unwrap()), "in the way").unwrap();
-    let (start, said) = ready(bench, &cache, &machine);
-    assert!(said.iter().any(|line| line.contains("cannot keep the machine")), "{said:?}");
+    let (start, messages) = ready(bench, &cache, &machine);
+    assert!(messages.iter().any(|line| line.contains("cannot keep the machine")), "{messages:?}");
     let Start::Ready(_) = &start else { panic!("{start:?}") };
     assert!(!record(bench, &machine, &start).is_empty());
 }
@@ -105,7 +108,7 @@ fn a_machine_on_the_hosts_clock_boots_each_time() {
     let Some(bench) = bench() else { return };
     let mut machine = bench.machine();
     machine.timing = sim::Timing::HostClock;
-    let (start, said) = ready(bench, &bench.cache, &machine);
+    let (start, messages) = ready(bench, &bench.cache, &machine);
     assert!(matches!(start, Start::Boot), "{start:?}");
-    assert_eq!(said, Vec::<String>::new());
+    assert_eq!(messages, Vec::<String>::new());
 }

@@ -255,7 +255,7 @@ fn geometry(of: &CacheFacts, table: &str) -> Option<Vec<Fitted>> {
 fn tlb(draft: &mut Draft, host: &[KernelSample]) {
     match first_tlb_entries(host) {
         Some((entries, method)) => {
-            // A model's TLB has at most so many ways: a larger one has two sets or four.
+            // A model's TLB has at most this number of ways: a larger one has two sets or four.
             let sets = [1, 2, 4]
                 .into_iter()
                 .find(|sets| entries.is_multiple_of(*sets) && entries / sets <= WAYS_MAX);

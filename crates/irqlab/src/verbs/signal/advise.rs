@@ -272,7 +272,7 @@ fn only_possible(
     low_hz: u64,
 ) -> Vec<record::Absence> {
     let mut absent: Vec<record::Absence> = Vec::new();
-    list.retain(|scheme| match abilities.wishes(*scheme, Some(low_hz)) {
+    list.retain(|scheme| match abilities.required_settings(*scheme, Some(low_hz)) {
         Ok(_) => true,
         Err(impossible) => {
             let what = format!("{} schemes", scheme.name());

@@ -8,7 +8,7 @@ use live::nic::{InForce, Interface, Refusal, Session};
 use record::{Column, Kind, Table};
 use signalling::Scheme;
 
-use super::nic::{self, Lines};
+use super::nic::{self, SettingLines};
 use super::titled;
 use crate::console;
 use crate::options::help_with_exit_codes;
@@ -45,7 +45,7 @@ pub struct Applied {
 pub fn apply(
     interface: Interface,
     scheme: Scheme,
-    lines: &Lines,
+    lines: &SettingLines,
     is_kept: bool,
 ) -> anyhow::Result<Applied> {
     let nothing = |reason: String, remedy: Option<String>| NothingSet { reason, remedy };
@@ -63,11 +63,11 @@ pub fn apply(
     let rights = || Some(RIGHTS.to_owned());
     let session = Session::open(interface).map_err(|error| nothing(error.to_string(), rights()))?;
     let mut applied = Applied { session, in_force: Vec::new() };
-    for wish in &lines.wishes {
+    for change in &lines.required {
         if stop.is_requested() {
             bail!("stopped: nothing is set");
         }
-        match applied.session.set(wish.setting, &wish.value) {
+        match applied.session.set(change.setting, &change.value) {
             Ok(in_force) => applied.in_force.push(in_force),
             Err(error @ (Refusal::Missing { .. } | Refusal::Journal(_))) => {
                 bail!(nothing(error.to_string(), None))

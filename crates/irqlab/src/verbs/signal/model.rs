@@ -42,7 +42,7 @@ const WARM_UP_PART: u64 = 20;
   spin, yield            polling all the time; with a yield after each poll that finds nothing
   clocked:PERIOD         a periodic clock interrupt; also as a frequency, clocked:1khz
   deferred:TIME          the same, restarted after each handling (gro_flush_timeout)
-  coalesced:COUNT,TIME   an interrupt after so many events, or so long after the first (ethtool -C)
+  coalesced:COUNT,TIME   an interrupt after COUNT events, or TIME after the first (ethtool -C)
   hybrid:COUNT,TIME      interrupts; from COUNT events at once on polling, until TIME without events
 
 Examples:

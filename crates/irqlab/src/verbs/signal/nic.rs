@@ -2,7 +2,7 @@
 //!
 //! Present values are read first, so that a line that undoes has them; nothing is set here.
 
-use live::nic::scheme::{Abilities, Wish};
+use live::nic::scheme::{Abilities, RequiredSetting};
 use live::nic::{Interface, Setting};
 use record::{Absence, Attachment, Column, Kind, Table, TableDisplay, Value};
 use signalling::Scheme;
@@ -21,16 +21,16 @@ pub struct Line {
     undo: Option<String>,
 }
 
-/// What an interface must be told.
+/// The lines that set an interface.
 #[derive(Debug, Default)]
-pub struct Lines {
+pub struct SettingLines {
     /// In the order in which they are to be typed.
     pub lines: Vec<Line>,
     /// What they set.
-    pub wishes: Vec<Wish>,
+    pub required: Vec<RequiredSetting>,
     /// What has no line, and why.
     pub absent: Vec<Absence>,
-    /// What to know of them.
+    /// What a reader must know of them.
     pub warnings: Vec<String>,
 }
 
@@ -52,52 +52,52 @@ pub fn lines(
     low_hz: u64,
     threaded: bool,
     read: &dyn Fn(Setting) -> Result<String, String>,
-) -> Lines {
-    let mut told = Lines::default();
-    let mut wishes = match abilities.wishes(scheme, Some(low_hz)) {
-        Ok(wishes) => wishes,
+) -> SettingLines {
+    let mut set_up = SettingLines::default();
+    let mut required = match abilities.required_settings(scheme, Some(low_hz)) {
+        Ok(required) => required,
         Err(impossible) => {
             let what = format!("lines for {scheme}");
-            told.absent.push(absence(&what, &impossible.reason, impossible.remedy));
-            return told;
+            set_up.absent.push(absence(&what, &impossible.reason, impossible.remedy));
+            return set_up;
         }
     };
     if threaded {
-        wishes.push(Wish { setting: Setting::Threaded, value: "1".to_owned() });
+        required.push(RequiredSetting { setting: Setting::Threaded, value: "1".to_owned() });
     }
     let quoted = shlex::try_quote(name).unwrap_or_default();
-    for Wish { setting, value } in &wishes {
+    for RequiredSetting { setting, value } in &required {
         let now = match read(*setting) {
             Ok(now) => now,
             Err(why) => {
-                told.absent.push(absence(&setting.to_string(), &why, None));
+                set_up.absent.push(absence(&setting.to_string(), &why, None));
                 continue;
             }
         };
-        told.lines.push(Line {
+        set_up.lines.push(Line {
             what: setting.to_string(),
             set: setting.line(&quoted, value),
             undo: Some(setting.line(&quoted, &now)),
             now: Some(now),
         });
     }
-    told.wishes = wishes;
+    set_up.required = required;
     match scheme {
-        Scheme::Interrupt => told.warnings.push(
+        Scheme::Interrupt => set_up.warnings.push(
             "Linux handles events until there are none after each interrupt, as drain does"
                 .to_owned(),
         ),
-        Scheme::Clocked { period_ns } => told.warnings.push(format!(
+        Scheme::Clocked { period_ns } => set_up.warnings.push(format!(
             "Linux restarts the timer after each handling: the scheme is deferred:{}",
             signalling::TimeText(period_ns)
         )),
-        Scheme::Spin => told.warnings.push(
+        Scheme::Spin => set_up.warnings.push(
             "busy polling polls in the system calls of the program that reads: it polls all the time \
              only if the program always reads, and the setting is for all interfaces, and sockets opened \
              afterwards"
                 .to_owned(),
         ),
-        Scheme::Hybrid { .. } => told.warnings.push(
+        Scheme::Hybrid { .. } => set_up.warnings.push(
             "irq-suspend-timeout needs a program that polls by epoll with prefer_busy_poll \
              (EPIOCSPARAMS)"
                 .to_owned(),
@@ -107,7 +107,7 @@ pub fn lines(
         | Scheme::Deferred { .. }
         | Scheme::Coalesced { .. } => {}
     }
-    told
+    set_up
 }
 
 fn absence(what: &str, reason: &str, remedy: Option<String>) -> Absence {
@@ -174,7 +174,7 @@ pub fn table(lines: &[Line]) -> Table {
 mod tests {
     use super::*;
 
-    fn told(scheme: &str, coalescing: &str, threaded: bool) -> Lines {
+    fn set_up(scheme: &str, coalescing: &str, threaded: bool) -> SettingLines {
         let read = |setting: Setting| match setting {
             Setting::DeferHardIrqs => Ok("2".to_owned()),
             Setting::GroFlushTimeout => Ok("20000".to_owned()),
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn lines_that_undo_have_the_present_values() {
-        let all = told("deferred:50us", "", true);
+        let all = set_up("deferred:50us", "", true);
         let lines: Vec<(&str, &str)> =
             all.lines.iter().map(|line| (&*line.set, line.undo.as_deref().unwrap())).collect();
         assert_eq!(
@@ -208,7 +208,7 @@ mod tests {
             ]
         );
         assert!(all.absent.is_empty() && all.warnings.is_empty());
-        let all = told("coalesced:64,50us", "adaptive-rx on rx-usecs 8 rx-frames 1", false);
+        let all = set_up("coalesced:64,50us", "adaptive-rx on rx-usecs 8 rx-frames 1", false);
         let line = all.lines.last().unwrap();
         assert_eq!(line.set, "ethtool -C eth0 adaptive-rx off rx-usecs 50 rx-frames 64");
         assert_eq!(
@@ -219,15 +219,15 @@ mod tests {
 
     #[test]
     fn what_cannot_be_set_is_absent_with_its_reason() {
-        let none = told("coalesced:64,50us", "", false);
-        assert!(none.lines.is_empty() && none.wishes.is_empty());
+        let none = set_up("coalesced:64,50us", "", false);
+        assert!(none.lines.is_empty() && none.required.is_empty());
         assert_eq!(none.absent[0].reason, "its driver does not coalesce interrupts");
-        let none = told("yield", "", false);
+        let none = set_up("yield", "", false);
         assert!(none.lines.is_empty() && none.absent.len() == 1);
-        let spin = told("spin", "", false);
+        let spin = set_up("spin", "", false);
         assert_eq!(spin.absent[0].what, "net.core.busy_read");
         assert_eq!(spin.lines[0].undo.as_deref(), Some("sysctl -w net.core.busy_poll=25"));
-        assert!(told("clocked:1ms", "", false).warnings[0].contains("deferred:1ms"));
+        assert!(set_up("clocked:1ms", "", false).warnings[0].contains("deferred:1ms"));
     }
 
     #[test]

@@ -50,12 +50,12 @@ fn hits(annotations: &Annotations, account: &Accounting) -> Table {
         (
             "self_instructions",
             Kind::Uint,
-            "Of the spans, without contexts and spans nested in them.",
+            "Instructions of the spans, without contexts and spans nested in them.",
         ),
         (
             "inclusive_instructions",
             Kind::Uint,
-            "Of the spans from start to end, without other tasks.",
+            "Instructions of the spans from start to end, without other tasks.",
         ),
         ("self_cycles", Kind::Uint, "Cycles of the model; as self_instructions."),
         ("inclusive_cycles", Kind::Uint, "Cycles of the model; as inclusive_instructions."),

@@ -127,22 +127,8 @@ mod tests {
     fn stats(kind: ContextKind, name: &str, timing: Timing, values: &[u64]) -> ContextStats {
         let mut own = Distribution::default();
         values.iter().for_each(|value| own.record(*value, 0));
-        ContextStats {
-            cpu: 1,
-            context: Context { kind, number: 7, name: name.to_owned() },
-            timing,
-            count: values.len() as u64,
-            own,
-            inclusive: Distribution::default(),
-            nested_count: 0,
-            special_count: 0,
-            clamped_count: 0,
-            clamped_total_ns: 0,
-            probe_overhead_total_ns: 0,
-            abandoned_count: 0,
-            shared: false,
-            events: lab::handlers::EventSums::default(),
-        }
+        let context = Context { kind, number: 7, name: name.to_owned() };
+        ContextStats { own, ..ContextStats::new(1, context, timing, values.len() as u64) }
     }
 
     #[test]

@@ -20,7 +20,7 @@ use lab::experiment::Bench;
 use lab::handlers::{HandlersBench, Rates, WindowSample};
 use live::handlers::{LiveBench, LiveSettings, OpenWindow};
 use live::host::{Root, host_facts, run_host_block};
-use live::window::{Stop, Until, WaitOutcome, wait};
+use live::window::{Stop, WaitOutcome, WindowEnd, wait};
 use record::{Absence, Run, SCHEMA, Timestamp};
 use report::Exposition;
 use serde_json::{Map, Value as Json, json};
@@ -113,7 +113,7 @@ pub fn run(args: &WatchArgs) -> anyhow::Result<ExitCode> {
     let listener = args.listen.map(TcpListener::bind).transpose().with_context(place)?;
     let stop = stop_on_signals()?;
     console::say_more("calibrating the probes");
-    let settings = LiveSettings::new(cpus, Until::Elapsed(args.interval), stop.clone());
+    let settings = LiveSettings::new(cpus, WindowEnd::Elapsed(args.interval), stop.clone());
     let bench = LiveBench::new(settings).map_err(with_remedy_for_rights)?;
     if stop.is_requested() {
         bail!(STOPPED);

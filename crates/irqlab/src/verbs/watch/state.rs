@@ -66,7 +66,7 @@ pub enum Key {
     Escape,
     /// Backspace.
     Backspace,
-    /// Up by so many rows; down if negative.
+    /// Up by this number of rows; down if negative.
     Up(i32),
     /// To the first row.
     Home,

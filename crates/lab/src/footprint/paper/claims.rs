@@ -24,12 +24,12 @@ impl From<Mean> for Figure {
 
 /// The table of the findings.
 const TABLE: FindingsTable = FindingsTable {
-    doc: "The paper's findings as claims about numbers, judged by the simulated and by the published figures.",
     subject: "What the finding is about: level, stimulus, mode.",
     ratio: ("simulated_ratio", "The ratio of both sides of the claim on the simulated machine."),
     evidence: "The misses of that ratio, with the half widths of their 95 % confidence intervals.",
     priorities: (70, 90),
     has_models: true,
+    ..FindingsTable::SIMULATED
 };
 
 /// One model, and the paper's figures of it.

@@ -33,9 +33,9 @@ pub struct Paper {
 pub struct PaperTable {
     /// Its number.
     pub number: u32,
-    /// What it is of.
+    /// Its title.
     pub title: String,
-    /// Whether windows are so long that the clock's interrupts are in them.
+    /// Whether windows are long enough that the clock's interrupts are in them.
     pub long: bool,
     /// Its rows.
     pub rows: Vec<PaperRow>,

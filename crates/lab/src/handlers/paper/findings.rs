@@ -10,12 +10,10 @@ use crate::judge::{Figure, Finding, FindingsTable, Judged, Known, exactly, great
 
 /// The table of the findings.
 const TABLE: FindingsTable = FindingsTable {
-    doc: "The paper's findings as claims about numbers, judged by the simulated and by the published figures.",
     subject: "What the finding is about: stimulus, load, machines.",
-    ratio: ("simulated_ratio", "The ratio of both sides of the claim on the simulated machines."),
     evidence: "Both sides, with the half widths of their 95 % confidence intervals: cycles, ns, or ratios.",
-    priorities: (90, 70),
     has_models: true,
+    ..FindingsTable::SIMULATED
 };
 
 /// A Pentium 4 takes this many times the cycles of a Pentium II or III (section 4.1).
@@ -260,8 +258,8 @@ mod tests {
 
     use super::super::super::bench::Pass;
     use super::super::super::condition::Condition;
-    use super::super::super::experiment::{ConditionSamples, Samples};
     use super::super::super::sample::{ContextStats, EventSums, Timing, WindowSample};
+    use super::super::super::samples::{ConditionSamples, Samples};
     use super::super::tables::paper;
     use super::*;
     use crate::experiment::{Absence, Measured};

@@ -6,8 +6,8 @@ use attribution::context::position_of_vector;
 use stats::{Batches, Interval, JointBatch, Term};
 
 use super::super::condition::{Condition, Load, Rate, Stimulus};
-use super::super::experiment::{ConditionSamples, Samples};
 use super::super::sample::ContextStats;
+use super::super::samples::{ConditionSamples, Samples};
 use crate::experiment::Measured;
 use crate::judge::{Figure, Known};
 

@@ -2,8 +2,8 @@
 
 use record::{Column, Keep, Kind, RowFilter, Table, TableDisplay, Value};
 
-use super::super::experiment::ConditionSamples;
 use super::super::sample::Agreement;
+use super::super::samples::ConditionSamples;
 use super::condition_column;
 
 /// One row per counter line and CPU of the timing pass.

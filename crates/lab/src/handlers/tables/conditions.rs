@@ -4,8 +4,8 @@ use record::limits::ROWS_MAX;
 use record::{Column, Format, Kind, Table, TableDisplay, Value};
 
 use super::super::condition::Condition;
-use super::super::experiment::ConditionSamples;
 use super::super::sample::{StimulusStats, WindowSample};
+use super::super::samples::ConditionSamples;
 use super::condition_column;
 
 fn columns() -> Vec<Column> {

@@ -8,8 +8,8 @@ use stats::interval::BATCHES_MIN;
 use stats::{Batches, Interval, JointBatch, Term};
 
 use super::super::bench::{Pass, ProbeOverhead};
-use super::super::experiment::ConditionSamples;
 use super::super::sample::ContextStats;
+use super::super::samples::ConditionSamples;
 use super::{Group, condition_column, context_columns, context_values, display, groups};
 
 /// Why there is no interval.

@@ -6,8 +6,8 @@ use record::{Column, Format, Kind, RowFilter, Table, TableDisplay, Value};
 use stats::Distribution;
 
 use super::super::bench::ProbeOverhead;
-use super::super::experiment::ConditionSamples;
 use super::super::sample::{ContextStats, PROBE_OVERHEAD_ERROR, Timing};
+use super::super::samples::ConditionSamples;
 use super::{Group, display, groups, key_columns, key_values, rate_hz};
 use crate::quantiles::{interval_columns, interval_values};
 

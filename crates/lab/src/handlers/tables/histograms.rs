@@ -3,8 +3,8 @@
 use record::{Column, Kind, Table, Value};
 use stats::Distribution;
 
-use super::super::experiment::ConditionSamples;
 use super::super::sample::Timing;
+use super::super::samples::ConditionSamples;
 use super::{display, groups, key_columns, key_values};
 
 /// One row per filled bucket, summed over the CPUs.

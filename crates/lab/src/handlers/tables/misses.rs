@@ -3,7 +3,7 @@
 
 use record::Table;
 
-use super::super::experiment::ConditionSamples;
+use super::super::samples::ConditionSamples;
 use super::condition_column;
 use crate::services;
 

@@ -16,7 +16,6 @@ pub(super) use handlers::handlers;
 pub(super) use histograms::histograms;
 pub(super) use misses::misses;
 pub(super) use napi::napi;
-pub(super) use rates::rates;
 
 use attribution::Context;
 use record::limits::ROWS_MAX;
@@ -171,7 +170,7 @@ mod tests {
             handlers(&[], &facts),
             histograms(&[]),
             napi(&[]),
-            rates(&super::super::Rates::default()),
+            super::super::Rates::default().table(),
         ];
         for table in tables {
             assert_eq!(table.check_display(), Ok(()), "{}", table.name);

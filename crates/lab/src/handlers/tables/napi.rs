@@ -3,8 +3,8 @@
 use record::{Column, Kind, RowFilter, Table, TableDisplay, Value};
 use stats::Distribution;
 
-use super::super::experiment::ConditionSamples;
 use super::super::sample::Timing;
+use super::super::samples::ConditionSamples;
 use super::{display, groups, key_columns, key_values, rate_hz};
 use crate::quantiles::{p50_p99_interval_columns, p50_p99_interval_values};
 

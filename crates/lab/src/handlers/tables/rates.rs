@@ -54,21 +54,24 @@ fn columns() -> Vec<Column> {
     columns
 }
 
-/// One row per context that came in the interval and CPU, and one per context over all CPUs.
-pub fn rates(rates: &Rates) -> Table {
-    let doc = "One row per interrupt context that came in the interval, and CPU, and one for the sum over \
-               the CPUs (`all`).";
-    let display = TableDisplay {
-        title: "rate and CPU time of each interrupt context in the interval".to_owned(),
-        headline: "largest: {kind} {name}, {self_cpu_ratio} of CPU time, {rate_hz}".to_owned(),
-        sort_by: Some("self_cpu_ratio".to_owned()),
-        filter: Some(RowFilter::sums_over_cpus()),
-        rows_max: Some(record::limits::ROWS_MAX),
-        ..TableDisplay::default()
-    };
-    let mut table = Table::new("rates", doc, columns()).displayed(display);
-    rates.contexts.iter().filter(|one| one.count > 0).for_each(|one| table.push(row(one)));
-    table
+impl Rates {
+    /// The table `rates`: a row for each context that came, on all CPUs and on each.
+    #[must_use]
+    pub fn table(&self) -> Table {
+        let doc = "One row per interrupt context that came in the interval, and CPU, and one for the sum over \
+                   the CPUs (`all`).";
+        let display = TableDisplay {
+            title: "rate and CPU time of each interrupt context in the interval".to_owned(),
+            headline: "largest: {kind} {name}, {self_cpu_ratio} of CPU time, {rate_hz}".to_owned(),
+            sort_by: Some("self_cpu_ratio".to_owned()),
+            filter: Some(RowFilter::sums_over_cpus()),
+            rows_max: Some(record::limits::ROWS_MAX),
+            ..TableDisplay::default()
+        };
+        let mut table = Table::new("rates", doc, columns()).displayed(display);
+        self.contexts.iter().filter(|one| one.count > 0).for_each(|one| table.push(row(one)));
+        table
+    }
 }
 
 fn row(one: &ContextRates) -> Vec<Value> {

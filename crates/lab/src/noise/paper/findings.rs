@@ -5,16 +5,14 @@ use record::Table;
 use super::super::placement::Relation;
 use super::peaks::PlacedRun;
 use super::published::{Paper, Tick};
-use crate::judge::{Finding, FindingsTable, Judged, Known, close, exactly, greater};
+use crate::judge::{Finding, FindingsTable, Known, close, exactly, finding, greater};
 
 /// The table of the findings.
 const TABLE: FindingsTable = FindingsTable {
-    doc: "The paper's findings as claims about numbers, judged by the simulated and by the published figures.",
     subject: "What the finding is about: where the tick comes, and where the loop runs.",
     ratio: ("simulated_ratio", "The ratio of both sides of the claim on the simulated machine."),
     evidence: "Both sides, with the half widths of their 95 % confidence intervals: ns, or parts of a quantum.",
-    priorities: (90, 70),
-    has_models: false,
+    ..FindingsTable::SIMULATED
 };
 
 /// Some repetitions with a tick on their own hardware thread take this much longer, at least (section 3).
@@ -25,16 +23,6 @@ struct Sides<'a> {
     runs: &'a [PlacedRun],
     /// Period of the tick of the simulated machine, ns.
     tick_ns: f64,
-}
-
-fn finding(
-    name: &'static str,
-    subject: String,
-    claim: &str,
-    measured: Judged,
-    published: Option<Judged>,
-) -> Finding {
-    Finding { name, model: None, subject, claim: claim.to_owned(), measured, published }
 }
 
 impl Sides<'_> {
@@ -151,19 +139,10 @@ mod tests {
             fixed.add(quantum, 1_000);
             at_ns += time_ns;
         }
-        let sample = NoiseSample {
-            looping: Loop::Fwq,
-            cpus: vec![CpuNoise::new(0, 0, at_ns, LoopResult::Quanta(Box::new(fixed)))],
-            activity: Vec::new(),
-            names: Vec::new(),
-            traced: None,
-            clock_rate_error: Some(0.0),
-            pairs: Vec::new(),
-            injected: Vec::new(),
-            interrupted: false,
-            warnings: Vec::new(),
-            facts: Default::default(),
-        };
+        let sample = NoiseSample::new(
+            Loop::Fwq,
+            vec![CpuNoise::new(0, 0, at_ns, LoopResult::Quanta(Box::new(fixed)))],
+        );
         PlacedRun { tick, placement, cpu: 0, step_ns: 0, sample: Ok(sample) }
     }
 

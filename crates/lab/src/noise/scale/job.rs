@@ -7,7 +7,7 @@ use super::trace::{GRANULARITY_NS, ScaleError, Trace};
 
 /// Minimum number of compute phases in a window.
 const PHASES_MIN: u64 = 10;
-/// The largest of n draws is known when so many of the phases measured are expected above it.
+/// The largest of n draws is known when this number of the phases measured is expected above it.
 const ABOVE_MIN: u64 = 10;
 
 /// What is asked for.

@@ -93,7 +93,7 @@ pub struct Trace {
     pub detours: Vec<(u64, u64)>,
     /// How they came.
     pub arrivals: Arrivals,
-    /// How many were measured; of more than 200,000 only so many are in `detours`.
+    /// How many were measured; of more than 200,000 only 200,000 are in `detours`.
     pub count: u64,
     /// The longest that was measured, ns.
     pub max_ns: u64,

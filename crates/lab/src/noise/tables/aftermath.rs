@@ -129,7 +129,7 @@ pub fn aftermath_absent(samples: &[NoiseSample]) -> Vec<Absence> {
     absent
 }
 
-/// A mean with the half width of its interval, of so many values.
+/// A mean with the half width of its interval, from a number of values.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Mean {
     pub(super) count: u64,

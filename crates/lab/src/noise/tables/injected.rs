@@ -37,13 +37,14 @@ pub fn injected(samples: &[NoiseSample]) -> Table {
         for one in &sample.injected {
             let of_cpu = sample.cpus.iter().find(|cpu| cpu.cpu == one.cpu);
             let start_ns = of_cpu.map_or(0, |cpu| cpu.start_ns);
-            let late_ns = one.begun_ns.map(|begun_ns| begun_ns.saturating_sub(one.planned_ns));
+            let late_ns =
+                one.interrupt_ns.map(|interrupt_ns| interrupt_ns.saturating_sub(one.planned_ns));
             table.push(vec![
                 u64::from(one.cpu).into(),
                 u64::from(one.timers).into(),
                 one.planned_ns.saturating_sub(start_ns).into(),
                 late_ns.into(),
-                one.begun_ns.map(|_| one.taken_ns).into(),
+                one.interrupt_ns.map(|_| one.stalled_ns).into(),
                 one.found_ns.is_some().into(),
                 one.found_ns.into(),
                 one.found_ns.map(|_| one.own_ns).into(),

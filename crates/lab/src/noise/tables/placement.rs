@@ -220,19 +220,7 @@ mod tests {
     }
 
     fn sample(cpus: Vec<CpuNoise>, activity: Vec<CpuActivity>) -> NoiseSample {
-        NoiseSample {
-            looping: Loop::Fwq,
-            cpus,
-            activity,
-            names: Vec::new(),
-            traced: None,
-            clock_rate_error: Some(0.0),
-            pairs: Vec::new(),
-            injected: Vec::new(),
-            interrupted: false,
-            warnings: Vec::new(),
-            facts: Default::default(),
-        }
+        NoiseSample { activity, ..NoiseSample::new(Loop::Fwq, cpus) }
     }
 
     #[test]

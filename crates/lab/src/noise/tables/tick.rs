@@ -174,17 +174,8 @@ mod tests {
     fn sample() -> NoiseSample {
         let context = Context { kind: ContextKind::Vector, number: 236, name: TICK.to_owned() };
         NoiseSample {
-            looping: Loop::Fwq,
-            cpus: Vec::new(),
-            activity: Vec::new(),
             names: vec![ContextName::Context(context), ContextName::Task("other".to_owned())],
-            traced: None,
-            clock_rate_error: Some(0.0),
-            pairs: Vec::new(),
-            injected: Vec::new(),
-            interrupted: false,
-            warnings: Vec::new(),
-            facts: serde_json::Map::new(),
+            ..NoiseSample::new(Loop::Fwq, Vec::new())
         }
     }
 

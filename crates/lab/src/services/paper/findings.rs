@@ -7,16 +7,13 @@ use super::runs::{MachineRun, Mode, Stream, ratio};
 use super::tables::{
     Sides, hidden_ratio, on_machines, per_kinstruction, size_of, speed_up, stall_per_instruction,
 };
-use crate::judge::{Figure, Finding, FindingsTable, Judged, Known, exactly, greater};
+use crate::judge::{Figure, Finding, FindingsTable, Judged, Known, exactly, finding, greater};
 
 /// The table of the findings.
 const TABLE: FindingsTable = FindingsTable {
-    doc: "The paper's findings as claims about numbers, judged by the simulated and by the published figures.",
     subject: "What the finding is about: a workload, and a machine, a mode or a cache.",
-    ratio: ("simulated_ratio", "The ratio of both sides of the claim on the simulated machines."),
     evidence: "Both sides. The simulation gives the same numbers each time, so that they have no intervals.",
-    priorities: (90, 70),
-    has_models: false,
+    ..FindingsTable::SIMULATED
 };
 
 /// A share that changes by less than this part of itself stays the same.
@@ -32,21 +29,11 @@ const SERVICES_MIN: usize = 3;
 /// Misses of a class below which their change says nothing.
 const MISSES_MIN: u64 = 100;
 
-/// Classes of misses by who had evicted the line.
+/// Classes of misses by the context that had evicted the line.
 const SELF: &[&str] = &["self"];
 const OTHER: &[&str] = &["other"];
 /// Another core had written it.
 const COHERENCE: &[&str] = &["true sharing", "false sharing"];
-
-fn finding(
-    name: &'static str,
-    subject: String,
-    claim: &str,
-    measured: Judged,
-    published: Option<Judged>,
-) -> Finding {
-    Finding { name, model: None, subject, claim: claim.to_owned(), measured, published }
-}
 
 fn known(number: Option<f64>, why: &str) -> Known {
     number.map(exactly).ok_or_else(|| why.to_owned())

@@ -64,15 +64,15 @@ pub struct ModePercent {
 #[serde(deny_unknown_fields)]
 pub(super) struct Workload {
     pub(super) name: String,
-    /// Of the time that is not idle, on the first machine.
+    /// Share of the time that is not idle, on the first machine.
     pub(super) kernel_percent: f64,
     /// The same on the multiprocessor.
     pub(super) multiprocessor_kernel_percent: f64,
     /// By model.
     pub(super) idle_percent: BTreeMap<String, f64>,
-    /// Of the time that is not idle, of the second and the third machine.
+    /// Shares of the time that is not idle, on the second and the third machine.
     pub(super) speed_up: [f64; 2],
-    /// Of the kernel's time on the multiprocessor.
+    /// Share of the kernel's time on the multiprocessor.
     pub(super) sync_percent: f64,
     /// Waits for instructions, of the kernel's memory stalls, on the first and the last machine.
     pub(super) fetch_stall_percent: Option<[f64; 2]>,

@@ -137,11 +137,11 @@ impl Stream {
 /// Stall cycles by the level that supplied the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StallLevels {
-    /// Of misses of L1 that hit L2.
+    /// Cycles of misses of L1 that hit L2.
     pub(super) l1: u64,
-    /// Of misses of L2.
+    /// Cycles of misses of L2.
     pub(super) l2: u64,
-    /// Of page walks and devices.
+    /// Cycles of page walks and devices.
     pub(super) other: u64,
 }
 

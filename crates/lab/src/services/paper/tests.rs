@@ -25,7 +25,7 @@ const COUNTERS: [&str; 11] = [
 ];
 const INSTRUCTIONS: u64 = 100_000;
 
-/// A service of so many instructions, which waits so many cycles for instructions and for data.
+/// A service with a number of instructions, and the cycles that it waits for instructions and for data.
 fn service(class: Class, name: &str, instructions: u64, fetch: u64, data: u64) -> ServiceStats {
     let cycles = instructions + fetch + data;
     let mut latency = Distribution::default();
@@ -101,7 +101,7 @@ fn walks(cycles: u64) -> ServiceStats {
     walks
 }
 
-/// Misses of L2 by service, so many of them cold and so many for each kind of sharing.
+/// Misses of L2 by service, with the numbers of cold ones and of those for each kind of sharing.
 fn of_service(class: Class, name: &str, cold: u64, sharing: u64) -> MissRow {
     MissRow {
         service: ServiceName { class, name: name.to_owned() },

@@ -318,7 +318,7 @@ fn shared(misses: &MissSample) -> Table {
         )
         .priority(100)
         .key(),
-        text("kind", "What sort of structure: see miss_data.").priority(70).key(),
+        text("kind", "Kind of structure: see miss_data.").priority(70).key(),
         text("address", "Virtual address of the 8 bytes that were missed.").priority(85).key(),
         key_columns()[0].clone(),
         key_columns()[1].clone(),

@@ -28,7 +28,7 @@ use super::sample::{ServiceStats, ServicesSample};
 
 /// The columns that name a service.
 fn key_columns() -> [Column; 2] {
-    let class = "What sort of service: syscall, fault, exception, interrupt, irq, softirq, scheduler, \
+    let class = "Kind of service: syscall, fault, exception, interrupt, irq, softirq, scheduler, \
                  kernel thread, other; user, page walk and idle complete the sum.";
     [
         Column::new("class", Kind::Text, class).priority(98).key(),

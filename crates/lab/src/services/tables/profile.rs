@@ -21,12 +21,12 @@ fn columns() -> Vec<Column> {
         .priority(99)
         .key(),
         real("time_ratio", "Share of the time of all CPUs in the slot.").title("% time").priority(98),
-        real("execution_ratio", "Of that share, without waiting for memory and what is lost in the pipeline.")
+        real("execution_ratio", "Part of that share without waits for memory and losses in the pipeline.")
             .title("execution")
             .priority(97),
-        real("fetch_stall_ratio", "Of that share, waiting for instructions.").title("I stall").priority(96),
-        real("data_stall_ratio", "Of that share, waiting for data.").title("D stall").priority(95),
-        real("pipeline_stall_ratio", "Of that share, lost in the pipeline otherwise.")
+        real("fetch_stall_ratio", "Part of that share that waits for instructions.").title("I stall").priority(96),
+        real("data_stall_ratio", "Part of that share that waits for data.").title("D stall").priority(95),
+        real("pipeline_stall_ratio", "Part of that share that is lost in the pipeline otherwise.")
             .title("pipeline")
             .priority(94),
     ]

@@ -6,7 +6,7 @@ use signalling::{BUDGET_DEFAULT, Scheme};
 use super::super::sample::{Load, Samples};
 use super::measured::{Measured, mean, most};
 use super::published::Published;
-use crate::judge::{Figure, Finding, FindingsTable, Judged, Known, exactly, greater};
+use crate::judge::{Figure, Finding, FindingsTable, Known, exactly, finding, greater};
 
 const INTERRUPT: Scheme = Scheme::Drain { budget: BUDGET_DEFAULT };
 /// The slowest and the fastest clock that all tables have.
@@ -18,18 +18,6 @@ const IDLE: (Load, u32) = (Load::Idle, 2);
 const BUSY: (Load, u32) = (Load::Busy, 3);
 /// At least this part of another throughput keeps up with it.
 const KEEPS_UP: f64 = 0.9;
-
-/// The finding `name` about `subject`.
-fn finding(
-    name: &'static str,
-    subject: impl Into<String>,
-    claim: &str,
-    measured: Judged,
-    published: Option<Judged>,
-) -> Finding {
-    let (subject, claim) = (subject.into(), claim.to_owned());
-    Finding { name, model: None, subject, claim, measured, published }
-}
 
 /// The table of the findings.
 const TABLE: FindingsTable = FindingsTable {

@@ -10,7 +10,8 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, eventfd};
 use stats::Random;
 
-use super::{CountedAs, RaiseInterrupt, Unavailable};
+use super::super::interrupt_line::CountedAs;
+use super::{RaiseInterrupt, Unavailable};
 use crate::stimulus::{default_scratch_dir, scratch_file};
 
 /// Files, of which one is read at random, so that no layer can predict the next read.

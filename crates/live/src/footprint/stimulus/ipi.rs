@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{MembarrierCommand, membarrier};
 
-use super::{CountedAs, RaiseInterrupt, Unavailable};
+use super::super::interrupt_line::CountedAs;
+use super::{RaiseInterrupt, Unavailable};
 use crate::threads::pin;
 
 /// Longest delay.

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use lab::footprint::Stimulus;
 
+use super::interrupt_line::CountedAs;
+
 pub use disk::Disk;
 pub use ipi::Ipi;
 pub use net::{FarEnd, Net};
@@ -27,29 +29,6 @@ pub struct Unavailable {
 impl Unavailable {
     fn because(reason: impl Into<String>) -> Self {
         Unavailable { reason: reason.into(), remedy: None }
-    }
-}
-
-/// The line of /proc/interrupts that counts the interrupt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CountedAs {
-    /// The line of that name.
-    Line(&'static str),
-    /// The numbered line of a device.
-    Device,
-    /// A device's line, or the function call by which another CPU passes on an arriving packet.
-    Arrival,
-}
-
-impl CountedAs {
-    /// Whether it is the line of that label.
-    #[must_use]
-    pub fn is(self, label: &str) -> bool {
-        match self {
-            CountedAs::Line(line) => label == line,
-            CountedAs::Device => label.parse::<u32>().is_ok(),
-            CountedAs::Arrival => label == "CAL" || label.parse::<u32>().is_ok(),
-        }
     }
 }
 

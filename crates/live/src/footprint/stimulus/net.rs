@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::set_tcp_quickack;
 
-use super::{CountedAs, RaiseInterrupt, Unavailable};
+use super::super::interrupt_line::CountedAs;
+use super::{RaiseInterrupt, Unavailable};
 use crate::echo::{MESSAGE_BYTES, answer, message, wait_until};
 use crate::stimulus::{Ends, connected_cards, connected_ends};
 use crate::threads::pin;

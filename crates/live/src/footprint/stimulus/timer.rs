@@ -9,8 +9,8 @@ use rustix::time::{
     timerfd_settime,
 };
 
-use super::super::kernel_counts::TICK;
-use super::{CountedAs, RaiseInterrupt, Unavailable};
+use super::super::interrupt_line::{CountedAs, TICK};
+use super::{RaiseInterrupt, Unavailable};
 
 /// A timerfd. Its timer runs on the CPU that sets it.
 #[derive(Debug)]

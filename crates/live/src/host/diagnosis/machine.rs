@@ -238,7 +238,7 @@ fn frequency(facts: &HostFacts) -> Finding {
             "frequency",
             format!("{driver}, governor {}", governors.join(", ")),
             "times in ns depend on the frequency of the moment: rows of `--rate low` and \
-             `--load idle` look dearer than they are at full speed",
+             `--load idle` look more expensive than they are at full speed",
         )
         .unlocked_by("sudo cpupower frequency-set -g performance"),
     }

@@ -292,7 +292,7 @@ fn group_counts(event: &Candidate, user_only: bool, size: usize) -> io::Result<b
     })
 }
 
-/// Some work with branches that are hard to foresee, so that every kind of event happens.
+/// Some work with branches that are hard to predict, so that every kind of event happens.
 fn spin() {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut odd = 0u64;

@@ -25,7 +25,7 @@ const MEASURES: [(&str, &str); 7] = [
     ("dtlb_miss_ratio", "DTLB misses, of its accesses"),
 ];
 
-/// Its name on a picture of so many conditions.
+/// Its name on a picture of a number of conditions.
 fn name(row: &Row<'_>, conditions: usize) -> String {
     match conditions {
         1 => context(row),

@@ -15,7 +15,7 @@ use crate::picture::rows;
 use crate::picture::sheet::{Area, Heading, Sheet, Undrawn};
 use crate::row::Row;
 
-/// A quantum is a peak, and has the colour of its cause, when it took so many times the minimum.
+/// A quantum is a peak, and has the colour of its cause, when it took at least this multiple of the minimum.
 const PEAK: f64 = 1.02;
 /// Size of a cell, pixels: what is closer than that is drawn as one.
 const CELL: f64 = 4.0;

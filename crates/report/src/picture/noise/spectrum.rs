@@ -16,7 +16,7 @@ const DECADES: f64 = 1e4;
 const LABELS: usize = 4;
 /// Distance between labels, as a part of the plot's width.
 const APART: f64 = 0.11;
-/// A line is labelled when it is so many times stronger than the median around it.
+/// A line is labelled when it is stronger than the median around it by this factor.
 const OUTSTANDING: f64 = 4.0;
 /// Strongest points that are looked at for labels.
 const CANDIDATES: usize = 256;
@@ -86,7 +86,7 @@ fn envelope(points: &[(f64, f64)], x: &Axis, width: f64) -> Vec<(f64, f64)> {
     strongest.into_iter().flatten().collect()
 }
 
-/// The strongest line, and others that are so many times stronger than the median of their surroundings;
+/// The strongest line, and others that are stronger than the median of their surroundings by a factor;
 /// far enough from one another for a label.
 fn outstanding(points: &[(f64, f64)], x: &Axis) -> Vec<(f64, f64)> {
     let mut by_strength = points.to_vec();

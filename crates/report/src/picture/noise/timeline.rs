@@ -20,7 +20,7 @@ const OVERVIEW: f64 = 230.0;
 /// Height of a context's line around the longest detour, and of the panel without any.
 const LINE: f64 = 22.0;
 const AROUND: f64 = 84.0;
-/// How much is shown around the longest detour: so many times its length, and at least this, ns.
+/// How much is shown around the longest detour: a multiple of its length, and at least this, ns.
 const LENGTHS: f64 = 8.0;
 const CLOSE_MIN_NS: f64 = 20e6;
 /// Blocks of a line: what is closer than that is one.

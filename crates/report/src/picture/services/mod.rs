@@ -15,10 +15,15 @@ pub use requests::requests;
 pub use shares::services;
 
 use plotters::style::RGBColor;
+use record::Table;
 
 use super::bars::Bar;
+use super::rows;
 use super::sheet::Entry;
 use crate::row::Row;
+
+/// Maximum number of panels of a picture.
+const PANELS_MAX: usize = 12;
 
 /// A part of a bar: its name in the legend and its colour.
 type PartOf = (&'static str, RGBColor);
@@ -29,6 +34,19 @@ fn text(row: &Row<'_>, column: &str) -> String {
         record::Value::Text(text) => crate::escape::plain(text),
         _ => String::new(),
     }
+}
+
+/// The panel of a row: its workload and its model.
+fn panel_title(row: &Row<'_>) -> String {
+    let names = ["workload", "model"].map(|name| text(row, name));
+    names.into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>().join(", ")
+}
+
+/// The panels of a table, at most [`PANELS_MAX`].
+fn panel_titles(table: &Table) -> Vec<String> {
+    let mut titles = distinct(rows(table).map(|row| panel_title(&row)));
+    titles.truncate(PANELS_MAX);
+    titles
 }
 
 /// Legend of the parts that bars have.

@@ -3,7 +3,7 @@
 use plotters::style::{Color, RGBColor};
 use record::Run;
 
-use super::{distinct, text};
+use super::{panel_title, panel_titles, text};
 use crate::human::Quantity;
 use crate::picture::axis::Axis;
 use crate::picture::chart::Chart;
@@ -14,8 +14,6 @@ use crate::row::Row;
 
 /// Height of a panel, pixels.
 const PANEL: f64 = 220.0;
-/// Most machines.
-const PANELS_MAX: usize = 12;
 /// Slots are narrower than this many pixels only after joining some of them.
 const SLOT_PIXELS: f64 = 2.5;
 
@@ -81,17 +79,12 @@ pub fn profile(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     else {
         return Ok(None);
     };
-    let title = |row: &Row<'_>| {
-        let names = ["workload", "model"].map(|name| text(row, name));
-        names.into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>().join(", ")
-    };
-    let mut titles = distinct(rows(table).map(|row| title(&row)));
-    titles.truncate(PANELS_MAX);
+    let titles = panel_titles(table);
     let most = ((width - 140.0) / SLOT_PIXELS) as usize;
     let panels: Vec<(String, Vec<Slot>)> = titles
         .into_iter()
         .map(|of| {
-            let all: Vec<Row<'_>> = rows(table).filter(|row| title(row) == of).collect();
+            let all: Vec<Row<'_>> = rows(table).filter(|row| panel_title(row) == of).collect();
             (of, slots(&all, most))
         })
         .filter(|(_, slots)| !slots.is_empty())

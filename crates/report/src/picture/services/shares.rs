@@ -2,7 +2,7 @@
 
 use record::Run;
 
-use super::{PartOf, distinct, legend, text};
+use super::{PartOf, legend, panel_title, panel_titles, text};
 use crate::human::{self, Quantity};
 use crate::picture::axis::Axis;
 use crate::picture::bars::{Bar, draw_panels};
@@ -13,8 +13,6 @@ use crate::row::Row;
 
 /// Most services of a machine.
 const SERVICES_MAX: usize = 12;
-/// Most machines.
-const PANELS_MAX: usize = 12;
 const PARTS: [PartOf; 4] = [
     ("executes", BLUE),
     ("waits for instructions", VERMILION),
@@ -56,17 +54,12 @@ pub fn services(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     else {
         return Ok(None);
     };
-    let title = |row: &Row<'_>| {
-        let names = ["workload", "model"].map(|name| text(row, name));
-        names.into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>().join(", ")
-    };
-    let mut titles = distinct(rows(table).map(|row| title(&row)));
-    titles.truncate(PANELS_MAX);
+    let titles = panel_titles(table);
     let mut panels = Vec::new();
     for of in titles {
         let size = |row: &Row<'_>| row.number("kernel_ratio").unwrap_or(0.0);
         let mut all: Vec<Row<'_>> =
-            rows(table).filter(|row| title(row) == of && size(row) > 0.0).collect();
+            rows(table).filter(|row| panel_title(row) == of && size(row) > 0.0).collect();
         all.sort_by(|one, other| size(other).total_cmp(&size(one)));
         all.truncate(SERVICES_MAX);
         let bars: Vec<Bar> = all.iter().map(bar).collect();

@@ -94,7 +94,7 @@ impl Schemes {
     }
 }
 
-/// A colour that is darker by so many steps.
+/// A colour that is darker by a number of steps.
 fn darker(RGBColor(red, green, blue): RGBColor, steps: usize) -> RGBColor {
     let part = |part: u8| (f64::from(part) * DARKER.powi(steps as i32)).round() as u8;
     RGBColor(part(red), part(green), part(blue))

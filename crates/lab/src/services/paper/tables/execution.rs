@@ -21,7 +21,7 @@ fn columns() -> Vec<Column> {
         part("published_time_ratio", "paper", "The paper's share, which it has of idle time.").priority(97),
         part("busy_ratio", "% busy", "Share of the time that is not idle.").priority(96),
         part("published_busy_ratio", "paper's", "The paper's figure of it.").priority(95),
-        part("kernel_ratio", "% kernel", "Of sync: its share of the kernel's time.").priority(85),
+        part("kernel_ratio", "% kernel", "Share of sync in the kernel's time.").priority(85),
         part("published_kernel_ratio", "paper's", "The paper's figure of it.").priority(84),
         factor(
             "relative_time_ratio",
