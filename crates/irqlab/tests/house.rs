@@ -15,7 +15,7 @@ struct File {
 }
 
 /// What the walk does not enter: products, and what is not part of the project.
-const NOT_OURS: [&str; 8] = [
+const SKIPPED: [&str; 8] = [
     ".git",
     "target",
     "irqlab-runs",
@@ -30,10 +30,12 @@ fn collect(root: &Path, under: &Path, files: &mut Vec<File>) {
     for entry in fs::read_dir(under).unwrap().flatten() {
         let path = entry.path();
         let name = entry.file_name();
+        // A work tree of git has a file `.git`, with a place on this machine.
+        if SKIPPED.iter().any(|other| name == *other) {
+            continue;
+        }
         if entry.file_type().unwrap().is_dir() {
-            if !NOT_OURS.iter().any(|other| name == *other) {
-                collect(root, &path, files);
-            }
+            collect(root, &path, files);
         } else if let Ok(bytes) = fs::read(&path) {
             let path = path.strip_prefix(root).unwrap().to_string_lossy().into_owned();
             files.push(File { path, text: String::from_utf8_lossy(&bytes).into_owned() });
