@@ -36,6 +36,18 @@ const EVENTS_LOST: u8 = 5;
 /// The error message of a run that was stopped before it had results.
 pub const STOPPED: &str = "stopped before anything was measured; nothing was written";
 
+/// Prints a list of what irqlab knows, which is no run: as text or as one JSON array.
+pub fn print_list(format: Format, text: &str, rows: Vec<Json>) -> anyhow::Result<ExitCode> {
+    match format {
+        Format::Table => console::print(text)?,
+        Format::Json => console::print(&format!("{:#}\n", Json::Array(rows)))?,
+        Format::Csv | Format::Markdown => {
+            bail!(Usage("a list is printed as text or with --json".to_owned()));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Where runs are written unless `--out` is given.
 const RUNS: &str = "irqlab-runs";
 

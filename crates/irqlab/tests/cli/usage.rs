@@ -195,3 +195,24 @@ fn machine_models() {
     let drawn = place.run(&["machines", "r4400-1994", "--set", "l2.size=4MiB"]);
     assert!(drawn.assert_code(0).out.contains("└ L2          4 MiB, 1 way,"), "{}", drawn.out);
 }
+
+#[test]
+fn a_list_is_printed_as_json_too() {
+    let place = Place::new();
+    for (words, key) in [
+        (&["machines"][..], "name"),
+        (&["sim", "workload"], "name"),
+        (&["bench", "model", "--list"], "unit"),
+    ] {
+        let list = place.run(&[words, &["--json"]].concat()).assert_code(0).json();
+        assert!(list[0][key].is_string(), "{words:?}: {list}");
+    }
+    let cache = place.run(&["sim", "cache", "--json"]).assert_code(0).json();
+    assert!(cache["entries"].is_array(), "{cache}");
+    check_refused(&["sim", "workload", "--format", "csv"], "printed as text or with --json");
+}
+
+#[test]
+fn a_format_without_anything_to_print_is_refused() {
+    check_refused(&["sim", "boot", "--json", "--", "true"], "need --detail");
+}

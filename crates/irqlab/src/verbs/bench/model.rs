@@ -18,10 +18,10 @@ use super::{Measured, run_of};
 use crate::console;
 use crate::kernels::{Host, MODEL_WINDOWS, WINDOW_CYCLES, measure_host, measure_model};
 use crate::options::{
-    On, ResultArgs, SIMULATED, Usage, help_with_exit_codes, one_cpu, online_cpus,
+    Format, On, ResultArgs, SIMULATED, Usage, help_with_exit_codes, one_cpu, online_cpus,
 };
 use crate::pictures::PictureArgs;
-use crate::run::{OpenRun, STOPPED, stop_on_signals};
+use crate::run::{OpenRun, STOPPED, print_list, stop_on_signals};
 use crate::simulated::{ModelDetail, Simulated, SimulatedArgs, model};
 
 /// CPUs of the simulated machine unless another number is given: an interprocessor interrupt needs two.
@@ -80,7 +80,7 @@ struct Real {
 pub fn run(args: &ModelArgs) -> anyhow::Result<ExitCode> {
     let kernels = selected(&args.only).map_err(Usage)?;
     if args.list {
-        return list(&kernels);
+        return list(&kernels, args.results.printing.format());
     }
     if let Some(file) = args.save.as_ref().filter(|file| file.symlink_metadata().is_ok()) {
         bail!(Usage(format!("{} exists already; --save never replaces one", file.display())));
@@ -102,12 +102,13 @@ pub fn run(args: &ModelArgs) -> anyhow::Result<ExitCode> {
     compare(args, &name, kept, &kernels)
 }
 
-fn list(kernels: &[KernelSample]) -> anyhow::Result<ExitCode> {
+fn list(kernels: &[KernelSample], format: Format) -> anyhow::Result<ExitCode> {
     let line = |one: &KernelSample| {
         format!("{:<14} {:<20} {} [per {}]\n", one.group, one.name, one.about, one.unit)
     };
-    console::print(&kernels.iter().map(line).collect::<String>())?;
-    Ok(ExitCode::SUCCESS)
+    let row = |one: &KernelSample| json!({ "group": one.group, "name": one.name, "about": one.about, "unit": one.unit });
+    let text: String = kernels.iter().map(line).collect();
+    print_list(format, &text, kernels.iter().map(row).collect())
 }
 
 fn kept(name: &str) -> anyhow::Result<Kept> {

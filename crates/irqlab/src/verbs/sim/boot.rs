@@ -100,7 +100,16 @@ pub struct WatchArgs {
 
 impl WatchArgs {
     fn watch(&self, cache: &Cache) -> anyhow::Result<Option<Watch>> {
-        let Some(detail) = self.detail else { return Ok(None) };
+        let shows = self.results.out.is_some() || self.results.printing.format() != Format::Table;
+        let Some(detail) = self.detail else {
+            if shows {
+                bail!(Usage(
+                    "--out, --json and --format need --detail: without it nothing is measured"
+                        .to_owned()
+                ));
+            }
+            return Ok(None);
+        };
         let is_sampled = detail == DetailName::Sampled;
         let detail = match detail {
             DetailName::Fast => Detail::Fast,
@@ -121,7 +130,6 @@ impl WatchArgs {
         if detail == Detail::Fast && !self.annotate.is_empty() {
             bail!(Usage("--annotate needs --detail count, timed or ooo".to_owned()));
         }
-        let shows = self.results.out.is_some() || self.results.printing.format() != Format::Table;
         if detail == Detail::Fast && shows {
             bail!(Usage(
                 "--detail fast counts nothing that could be printed or recorded".to_owned()

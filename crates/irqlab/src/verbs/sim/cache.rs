@@ -31,11 +31,11 @@ pub enum CacheVerb {
     },
 }
 
-pub fn run(cache: &Cache, verb: Option<&CacheVerb>) -> anyhow::Result<ExitCode> {
+pub fn run(cache: &Cache, json: bool, verb: Option<&CacheVerb>) -> anyhow::Result<ExitCode> {
     match verb {
-        None => console::print(&list(cache))?,
-        Some(CacheVerb::List { json: false }) => console::print(&list(cache))?,
+        None if json => console::print(&as_json(cache))?,
         Some(CacheVerb::List { json: true }) => console::print(&as_json(cache))?,
+        None | Some(CacheVerb::List { json: false }) => console::print(&list(cache))?,
         Some(CacheVerb::Prune) => {
             let removed = cache.prune();
             removed.iter().for_each(|name| console::say(&format!("removed {name}")));

@@ -90,7 +90,11 @@ enum What {
     /// Run the live bench in the guest, and compare its results with the simulator's exact ones
     VerifyProbes(Box<verify_probes::VerifyArgs>),
     /// What the cache holds: machines that are up, images, downloads; its limit
+    #[command(args_conflicts_with_subcommands = true)]
     Cache {
+        /// Print the list as one JSON document
+        #[arg(long)]
+        json: bool,
         #[command(subcommand)]
         verb: Option<cache::CacheVerb>,
     },
@@ -155,7 +159,7 @@ pub fn run(args: SimArgs) -> anyhow::Result<ExitCode> {
         What::Workload(args) => workload::run(&cache, &args),
         What::Bare { verb } => bare::run(&cache, &verb),
         What::VerifyProbes(args) => verify_probes::run(cache, &args),
-        What::Cache { verb } => cache::run(&cache, verb.as_ref()),
+        What::Cache { json, verb } => cache::run(&cache, json, verb.as_ref()),
         What::Diff(args) => diff::run(&args),
         What::Facts { kernel, look_up } => facts::facts(&cache, &kernel, &look_up),
     }

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use serde_json::json;
 use sim::counters::INSTRUCTIONS;
 use sim::watch::{self, Detail, Watch};
 use sim::workload::{self, Outcome};
@@ -15,8 +16,8 @@ use sim::{Accounting, Cache, qemu};
 
 use super::{contexts, sampled};
 use crate::console::{self, ProgressLine, Redraw};
-use crate::options::{On, OptionalResultArgs, Usage, duration, help_with_exit_codes};
-use crate::run::{OpenRun, stop_on_signals};
+use crate::options::{Format, On, OptionalResultArgs, Usage, duration, help_with_exit_codes};
+use crate::run::{OpenRun, print_list, stop_on_signals};
 use crate::sampling::SampleArgs;
 use crate::simulated::{self, KernelArgs, ModelDetail, SliceArgs, workload_limits};
 
@@ -97,8 +98,7 @@ impl WorkloadArgs {
 /// Runs it.
 pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
     let Some(name) = &args.name else {
-        console::print(&list()?)?;
-        return Ok(ExitCode::SUCCESS);
+        return list(args.results.printing.format());
     };
     let found = simulated::workload(name, args.vcpus, args.short)?;
     let mut watch = args.watch(cache)?;
@@ -169,13 +169,14 @@ pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn list() -> anyhow::Result<String> {
-    let mut text = String::new();
+fn list(format: Format) -> anyhow::Result<ExitCode> {
+    let (mut text, mut rows) = (String::new(), Vec::new());
     for name in workload::names() {
         let about = workload::find(name, 1)?.about;
         let _ = writeln!(text, "{name:<12} {about}");
+        rows.push(json!({ "name": name, "about": about }));
     }
-    Ok(text)
+    print_list(format, &text, rows)
 }
 
 /// Instructions of the region of interest, and how fast it was simulated.
