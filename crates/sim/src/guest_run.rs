@@ -36,7 +36,7 @@ pub trait MachineProgress: Send + Sync {
     /// The machine of this name is in a phase, of which `fraction`, 0 to 1, is done where that is known.
     fn update(&self, machine: &str, phase: MachinePhase, fraction: Option<f64>);
 
-    /// The machine has ended, and what came of it is known.
+    /// The machine has ended, and its outcome is known.
     fn done(&self, machine: &str);
 }
 

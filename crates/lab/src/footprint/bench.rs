@@ -43,7 +43,7 @@ pub trait SeriesBench: Bench {
         number: usize,
     ) -> Result<Vec<Repetition>, BenchError>;
 
-    /// One repetition with the interrupt, of what was prepared last, and who ran meanwhile.
+    /// One repetition with the interrupt, of the series that was prepared last, and the contexts that ran in it.
     ///
     /// # Errors
     /// Where it is not visible who runs, or no repetition was undisturbed.

@@ -180,7 +180,7 @@ mod tests {
         assert!((lines.lines.unwrap() - 300.0).abs() < 1.0, "{lines:?}");
         assert!(lines.interval.1 - lines.interval.0 < 2.0, "{lines:?}");
         assert!(found.aftermath.half_width > 500.0, "{found:?}");
-        // Other lines in each round: within one there is nothing of it.
+        // Other lines in each round: within a round there is no such difference.
         let lines =
             of_rounds(&series(&[(200.0, 10.0), (400.0, 10.0), (250.0, 10.0), (350.0, 10.0)]));
         let lines = lines.unwrap().lines.unwrap();

@@ -1,7 +1,7 @@
 //! `noise`: how much of a CPU does the operating system take, when, and who took it? (paper
 //! `noise-t1`)
 //!
-//! A loop runs on each CPU; a bench hands in its gaps and what the kernel reported meanwhile; here each
+//! A loop runs on each CPU; a bench returns its gaps and the events that the kernel reported in them; here each
 //! gap is split into causes without a remainder that is not stated.
 
 pub mod bench;

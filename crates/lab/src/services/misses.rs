@@ -95,7 +95,7 @@ pub struct SharedLine {
     pub false_sharing: u64,
 }
 
-/// All of it.
+/// All tables of misses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MissSample {
     /// By service, cache and class.

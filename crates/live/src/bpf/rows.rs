@@ -8,7 +8,7 @@ use super::layout::{CpuRows, NestedTimes, ROW_BITS, Row};
 /// Most rows of a CPU: the programs have [`ROW_BITS`] for their number, and 0 is none.
 pub const ROWS_MAX: u32 = (1 << ROW_BITS) - 1;
 
-/// Rows of a CPU where memory is no concern: a CPU of a small machine may get every IRQ line of it.
+/// Rows of a CPU where memory is no concern: on a small machine a CPU may get every IRQ line.
 const ROWS_AMPLE: u32 = 96;
 /// As long as the rows of all CPUs together take less than this, bytes, each has [`ROWS_AMPLE`].
 const AMPLE_BYTES: u64 = 32 << 20;

@@ -48,7 +48,7 @@ const SIGNATURES: [(&str, &str); 12] = [
     ("OpenBSDVMM58", "OpenBSD vmm"),
 ];
 
-/// Reads all of it. `tsc_khz_from_kernel` is the frequency that perf's user page states.
+/// Reads these facts. `tsc_khz_from_kernel` is the frequency that perf's user page states.
 #[must_use]
 pub fn clock_facts(root: &Root, tsc_khz_from_kernel: Option<u64>) -> ClockFacts {
     let directory = "sys/devices/system/clocksource/clocksource0";
@@ -65,7 +65,7 @@ pub fn clock_facts(root: &Root, tsc_khz_from_kernel: Option<u64>) -> ClockFacts 
     }
 }
 
-/// Reads all of it; `cpu` gives the flag that says that the processor is a virtual one.
+/// Reads these facts; `cpu` gives the flag that says that the processor is a virtual one.
 #[must_use]
 pub fn hypervisor_facts(root: &Root, cpu: &CpuModel) -> HypervisorFacts {
     let sys_type = root.word("sys/hypervisor/type");

@@ -71,7 +71,7 @@ pub struct CpuTopology {
     pub governor: Option<String>,
 }
 
-/// Reads all of it.
+/// Reads these facts.
 #[must_use]
 pub fn cpu_facts(root: &Root) -> CpuFacts {
     let list = |name: &str| {

@@ -1,7 +1,7 @@
 //! How many system management interrupts a CPU has had: firmware that no kernel sees.
 //!
 //! Intel's processors count them in `MSR_SMI_COUNT`, 34H, bits 31:0 (Software Developer's Manual, volume
-//! 4). Linux gives it to whoever may read `/dev/cpu/N/msr` (module `msr`, CAP_SYS_RAWIO). Others have
+//! 4). Linux gives it to any process that may read `/dev/cpu/N/msr` (module `msr`, CAP_SYS_RAWIO). Others have
 //! no such register.
 
 use std::fs::File;

@@ -24,7 +24,7 @@ pub struct Coalescing {
     pub frames: Option<u32>,
 }
 
-/// Reads what is in force; a driver without coalescing has nothing of it. No rights are needed.
+/// Reads the settings in force; all are absent for a driver without coalescing. No rights are needed.
 ///
 /// # Errors
 /// Where the interface is gone, or the kernel has no such family.

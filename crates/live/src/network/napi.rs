@@ -26,7 +26,7 @@ pub struct Instance {
     pub settings: Settings,
 }
 
-/// What can be set of it.
+/// The settings of an instance that can be changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// `defer-hard-irqs`: polls without a packet before interrupts are used again.

@@ -1,7 +1,7 @@
 //! Settings of a network interface that decide how it signals: read, changed with a journal, checked,
 //! restored.
 //!
-//! [`Interface`] is one that was found and identified, [`Setting`] something of it that can be set,
+//! [`Interface`] is one that was found and identified, [`Setting`] one of its settings,
 //! [`Session`] changes several of them or none, and [`scheme`] says which ones make a scheme.
 
 mod identity;

@@ -38,7 +38,7 @@ pub struct Impossible {
 /// What kernel and driver can do for an interface.
 #[derive(Clone, Debug)]
 pub struct Abilities {
-    /// Why there is no coalescing, or what of it there is.
+    /// Why there is no coalescing, or which of its settings there are.
     coalescing: Result<Coalescing, String>,
     /// NAPI instances whose interrupts can be suspended, or why there are none.
     suspending: Result<Vec<u32>, String>,

@@ -28,7 +28,7 @@ impl InForce {
     }
 }
 
-/// Why a setting was not set. Nothing of it is half-set: what the session had changed before is restored
+/// Why a setting was not set. No setting is left half-set: what the session had changed before is restored
 /// when the session is dropped.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {

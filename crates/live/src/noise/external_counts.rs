@@ -4,7 +4,7 @@ use crate::bpf::BpfError;
 use crate::host::{Root, StealFacts, smi_count, steal_facts};
 use crate::marks::MarkProbes;
 
-/// What others have counted up to an edge of a window.
+/// Counts that the kernel, the hypervisor and the firmware have at an edge of a window.
 pub struct ExternalCounts {
     steal: StealFacts,
     /// System management interrupts by CPU, where they are counted.

@@ -67,7 +67,7 @@ const WARM: u64 = 1 << 63;
 
 /// A window of events at a rate.
 pub struct Stream {
-    /// What it has, whatever is sent.
+    /// The fields that every window has, regardless of what is sent.
     pub frame: Frame,
     /// Scheme, load and rate.
     pub point: RatePoint,

@@ -25,7 +25,7 @@ const NO_PROGRESS_NS: u64 = 50_000_000;
 /// And between two attempts to wake the receiver.
 const WAKE_NS: u64 = 1_000;
 
-/// What a window has, whatever is sent in it.
+/// The fields that every window has, regardless of what is sent in it.
 #[derive(Clone)]
 pub struct Frame {
     /// CPU of the sender.

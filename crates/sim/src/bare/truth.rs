@@ -15,7 +15,7 @@ use crate::{Cache, Result, SimError};
 /// The parameters of an accuracy measurement.
 #[derive(Clone, Debug)]
 pub struct TruthSettings {
-    /// Model, level, repetitions, slice and limits; the rest of it is chosen by [`Truth`].
+    /// Model, level, repetitions, slice and limits; [`Truth`] chooses the rest.
     pub of: FootprintSettings,
     /// Points of the calibration curve, in addition to zero lines; above 0.
     pub curve_points: u64,

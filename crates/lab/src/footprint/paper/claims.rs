@@ -32,7 +32,7 @@ const TABLE: FindingsTable = FindingsTable {
     ..FindingsTable::SIMULATED
 };
 
-/// One model, and the paper's figures of it.
+/// One model, and the paper's figures for it.
 struct Asked<'a> {
     run: &'a ModelRun,
     paper: &'a Paper,
@@ -226,7 +226,7 @@ mod tests {
         Part { long: false, change: None, measured }
     }
 
-    /// L1d 40, L1i 60 and L2 95 for the disk; twice as much for the network, and no L2 of it.
+    /// L1d 40, L1i 60 and L2 95 for the disk; twice as much for the network, without L2.
     fn run(model: &str) -> ModelRun {
         let of =
             |level, stimulus, misses: u64| Series { level, stimulus, ..counted(misses + 10, 10) };

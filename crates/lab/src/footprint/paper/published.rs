@@ -147,8 +147,7 @@ impl Paper {
     /// Reads figures.
     ///
     /// # Errors
-    /// When it is no TOML, too much of it, or speaks of levels, stimuli, methods or machines that there
-    /// are not.
+    /// When it is not TOML, is too long, or names levels, stimuli, methods or machines that do not exist.
     pub fn parse(text: &str) -> Result<Paper, PublishedError> {
         let raw: RawPaper = read(text)?;
         at_most(raw.table.len().max(raw.machine.len()), TABLES_MAX, "tables or machines")?;

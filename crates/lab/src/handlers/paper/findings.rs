@@ -399,7 +399,7 @@ mod tests {
         let row = &table.rows()[0];
         assert_eq!(table.get(row, "reason"), Some(&Value::from("no card")));
         assert_eq!(table.get(row, "cycles"), Some(&Value::Absent));
-        // What the paper has of it is there all the same.
+        // The published figures are there all the same.
         assert_eq!(table.get(row, "published_l1d_miss_ratio"), Some(&Value::from(4.246 / 100.0)));
     }
 }

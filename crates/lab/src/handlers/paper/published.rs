@@ -103,7 +103,7 @@ impl Paper {
     /// Reads figures.
     ///
     /// # Errors
-    /// When it is no TOML, too much of it, or speaks of machines, loads or rates that there are not.
+    /// When it is not TOML, is too long, or names machines, loads or rates that do not exist.
     pub fn parse(text: &str) -> Result<Paper, PublishedError> {
         let raw: RawPaper = read(text)?;
         at_most(raw.machine.len().max(raw.misses.len()), ITEMS_MAX, "machines")?;

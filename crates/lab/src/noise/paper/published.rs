@@ -91,7 +91,7 @@ impl Paper {
     /// Reads figures.
     ///
     /// # Errors
-    /// When it is no TOML, too much of it, or speaks of placements that there are not.
+    /// When it is not TOML, is too long, or names placements that do not exist.
     pub fn parse(text: &str) -> Result<Paper, PublishedError> {
         let raw: RawPaper = read(text)?;
         at_most(raw.row.len(), ROWS_MAX, "rows")?;

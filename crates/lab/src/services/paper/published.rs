@@ -192,7 +192,7 @@ impl Paper {
     /// Reads figures.
     ///
     /// # Errors
-    /// When it is no TOML, too much of it, or has numbers that are none of such a table.
+    /// When it is not TOML, is too long, or has numbers that such a table cannot have.
     pub fn parse(text: &str) -> Result<Paper, PublishedError> {
         let mut paper: Paper = read(text)?;
         paper.title = short(paper.title)?;

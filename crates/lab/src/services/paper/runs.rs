@@ -1,4 +1,4 @@
-//! What was measured of a workload on a machine, and the figures that the paper makes of it.
+//! Measurements of a workload on a machine, and the figures of the paper that follow from them.
 
 use super::super::class::Class;
 use super::super::counters::{CYCLES, DATA_STALL, FETCH_STALL, INSTRUCTIONS, PIPELINE_STALL};

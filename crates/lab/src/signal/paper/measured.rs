@@ -1,4 +1,4 @@
-//! What was measured, by what the paper asks of it.
+//! The measured counterparts of the figures that the paper has.
 
 use signalling::Scheme;
 use stats::interval::from_values;
@@ -9,7 +9,7 @@ use crate::judge::{Figure, Known};
 /// Bits of a Mbit.
 const MBIT: f64 = 1e6;
 
-/// What was measured, by what the paper asks of it.
+/// The measured counterparts of the figures that the paper has.
 pub(super) struct Measured<'a> {
     /// The windows.
     pub samples: &'a Samples,

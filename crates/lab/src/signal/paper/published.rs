@@ -113,7 +113,7 @@ impl Published {
     /// Reads figures.
     ///
     /// # Errors
-    /// When it is no TOML, too much of it, or speaks of loads and schemes that there are not.
+    /// When it is not TOML, is too long, or names loads and schemes that do not exist.
     pub fn parse(text: &str) -> Result<Published, PublishedError> {
         let raw: RawPaper = read(text)?;
         at_most(raw.table.len().max(raw.round_trip.len()), ITEMS_MAX, "tables or round trips")?;

@@ -75,7 +75,7 @@ pub(super) fn cache_misses(sides: &Sides<'_>) -> Table {
                     for is_user in [false, true] {
                         push(&mut table, run, cache, is_user);
                     }
-                    // A store to a line that others have, too: it waits, but misses nothing.
+                    // A store to a line that other caches hold, too: it waits, but misses nothing.
                     for mode in [Mode::Kernel, Mode::User].into_iter().filter(|_| cache == "L2") {
                         let upgrades = run.mode_sum("upgrades", mode).filter(|_| is_multi);
                         if let Some(upgrades) = upgrades {
