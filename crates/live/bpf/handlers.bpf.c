@@ -23,12 +23,38 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 #define TRACEPOINT(name) SEC("?tp_btf/" name)
 #endif
 
+/* A program that may be attached to several tracepoints: typed ones belong to one. */
+#define TRACEPOINTS(name) SEC("?raw_tp/" name)
+
+/*
+ * One program is attached to both tracepoints of a context, so that its return and its next call, which lie
+ * inside the span, find in the caches what the entry has used; a program of the exit alone would be as
+ * cold as the time since the last interrupt left it, which takes longer than short handlers do.
+ *
+ * It knows its tracepoint by the link's cookie. Before Linux 6.10 there is none: a first program at the entry
+ * claims a frame of the stack there, and the program of both opens the span of a frame that was just
+ * claimed, and closes one where there is none.
+ */
+static __always_inline bool is_entry(void *ctx)
+{
+	return cfg.cookies && bpf_get_attach_cookie(ctx) == COOKIE_ENTRY;
+}
+
 static __always_inline void enter(u32 key)
 {
 	struct cpu_state *cpu = armed_cpu();
 
 	if (cpu)
 		open_span(cpu, key, 0);
+}
+
+static __always_inline void claim(u32 key)
+{
+	struct cpu_state *cpu = armed_cpu();
+	u32 position;
+
+	if (cpu)
+		claim_frame(cpu, key, &position);
 }
 
 static __always_inline void leave(u32 key)
@@ -39,7 +65,7 @@ static __always_inline void leave(u32 key)
 	struct closed_span span;
 	struct row *row;
 
-	if (!cpu)
+	if (!cpu || (!cfg.cookies && open_what_is_claimed(cpu, key, now_ns)))
 		return;
 	read_events_at_exit(cpu->depth, &events);
 	if (!close_span(cpu, key, now_ns, 0, &span, &events))
@@ -50,15 +76,23 @@ static __always_inline void leave(u32 key)
 	end_exit_probe(cpu, row, &span, &events);
 }
 
+static __always_inline void open_or_close(void *ctx, u32 key)
+{
+	if (is_entry(ctx))
+		enter(key);
+	else
+		leave(key);
+}
+
 #define VECTOR(position, vector)                                                                   \
 	TRACEPOINT(#vector "_entry") int vector##_in(void *ctx)                                    \
 	{                                                                                          \
-		enter(KEY_VECTOR + position);                                                      \
+		claim(KEY_VECTOR + position);                                                      \
 		return 0;                                                                          \
 	}                                                                                          \
-	TRACEPOINT(#vector "_exit") int vector##_out(void *ctx)                                    \
+	TRACEPOINTS(#vector "_exit") int vector##_out(void *ctx)                                   \
 	{                                                                                          \
-		leave(KEY_VECTOR + position);                                                      \
+		open_or_close(ctx, KEY_VECTOR + position);                                         \
 		return 0;                                                                          \
 	}
 
@@ -66,32 +100,32 @@ VECTORS(VECTOR)
 
 TRACEPOINT("softirq_entry") int softirq_in(u64 *ctx)
 {
-	enter(KEY_SOFTIRQ + ((u32)ctx[0] & 15));
+	claim(KEY_SOFTIRQ + ((u32)ctx[0] & 15));
 	return 0;
 }
 
-TRACEPOINT("softirq_exit") int softirq_out(u64 *ctx)
+TRACEPOINTS("softirq_exit") int softirq_out(u64 *ctx)
 {
-	leave(KEY_SOFTIRQ + ((u32)ctx[0] & 15));
+	open_or_close(ctx, KEY_SOFTIRQ + ((u32)ctx[0] & 15));
 	return 0;
 }
 
 TRACEPOINT("irq_handler_entry") int irq_handler_in(u64 *ctx)
 {
-	enter(KEY_IRQ + (u32)ctx[0]);
+	claim(KEY_IRQ + (u32)ctx[0]);
 	return 0;
 }
 
-TRACEPOINT("irq_handler_exit") int irq_handler_out(u64 *ctx)
+static __always_inline int leave_irq(u64 *ctx, u32 key)
 {
 	u64 now_ns = bpf_ktime_get_ns();
 	struct cpu_state *cpu = armed_cpu();
-	u32 key = KEY_IRQ + (u32)ctx[0];
 	struct events events;
 	struct closed_span span;
 	struct row *row;
+	u64 handled = 1;
 
-	if (!cpu)
+	if (!cpu || (!cfg.cookies && open_what_is_claimed(cpu, key, now_ns)))
 		return 0;
 	read_events_at_exit(cpu->depth, &events);
 	if (!close_span(cpu, key, now_ns, 0, &span, &events))
@@ -99,10 +133,22 @@ TRACEPOINT("irq_handler_exit") int irq_handler_out(u64 *ctx)
 	row = row_of_action(cpu, key, ctx[1]);
 	if (row) {
 		count_span(cpu, row, &span, &events);
-		if (!ctx[2]) /* IRQ_NONE: the device of another action on this line */
+		/* The entry has no third argument, so the verifier lets no program of both load it. */
+		bpf_probe_read_kernel(&handled, sizeof(handled), ctx + 2);
+		if (!handled) /* IRQ_NONE: the device of another action on this line */
 			row->special++;
 	}
 	end_exit_probe(cpu, row, &span, &events);
+	return 0;
+}
+
+TRACEPOINTS("irq_handler_exit") int irq_handler_out(u64 *ctx)
+{
+	u32 key = KEY_IRQ + (u32)ctx[0];
+
+	if (!is_entry(ctx))
+		return leave_irq(ctx, key);
+	enter(key);
 	return 0;
 }
 

@@ -15,7 +15,7 @@ struct config {
 	__u32 cpus; /* stride of the map `pmu_events` */
 	__u32 times_exits; /* exit programs are timed */
 	__u32 empty_spans_only; /* a span with another one inside is not counted */
-	__u32 unused;
+	__u32 cookies; /* links have cookies: one program is attached to both tracepoints of a context */
 	__s32 percpu_offsets[PERCPU_OFFSETS]; /* see gate.h; negative: not known */
 };
 

@@ -33,7 +33,7 @@ static __always_inline struct cpu_state *armed_cpu(void)
 /* How often the clock is read again when an IRQ comes while it is read. */
 #define CLOCK_READINGS_MAX 3
 
-/* Takes a frame for a span; 0 if the stack is full. */
+/* Takes a frame for a span, which has not started yet (start_ns is 0); 0 if the stack is full. */
 static __always_inline struct frame *claim_frame(struct cpu_state *cpu, u32 key, u32 *position)
 {
 	u32 depth = cpu->depth;
@@ -50,9 +50,9 @@ static __always_inline struct frame *claim_frame(struct cpu_state *cpu, u32 key,
 	frame->nested_ns = 0;
 	frame->probes_ns = 0;
 	frame->descendants = 0;
+	frame->start_ns = 0;
 	barrier();
 	frame->key = key;
-	read_events_at_entry(depth);
 	return frame;
 }
 
@@ -93,20 +93,35 @@ static __always_inline void note_interruption(struct cpu_state *cpu, u32 positio
 		cpu->frames[(position - 1) & (DEPTH_MAX - 1)].interrupted_ns = start_ns;
 }
 
-/* Opens a span. Reads the clock last, to keep this work out of the span; `fixed_ns` replaces it. */
-static __always_inline void open_span(struct cpu_state *cpu, u32 key, u64 fixed_ns)
+/*
+ * Opens the span of a claimed frame. `now_ns` is an earlier reading of the clock by this program, if there is
+ * one. Reads the clock last, to keep this work out of the span; `fixed_ns` replaces it.
+ */
+static __always_inline void open_claimed(struct cpu_state *cpu, struct frame *frame, u32 position,
+					 u64 now_ns, u64 fixed_ns)
 {
-	u32 position, reading;
-	struct frame *frame = claim_frame(cpu, key, &position);
+	u32 reading;
 
-	if (!frame)
-		return;
+	read_events_at_entry(position);
+	if (now_ns)
+		note_interruption(cpu, position, now_ns);
 	for (reading = 0; reading < CLOCK_READINGS_MAX; reading++) {
 		start_span(cpu, frame, position, fixed_ns);
 		if (!was_interrupted(frame))
 			break;
 	}
-	note_interruption(cpu, position, frame->start_ns);
+	if (!now_ns)
+		note_interruption(cpu, position, frame->start_ns);
+}
+
+/* Opens a span by one program. */
+static __always_inline void open_span(struct cpu_state *cpu, u32 key, u64 fixed_ns)
+{
+	u32 position;
+	struct frame *frame = claim_frame(cpu, key, &position);
+
+	if (frame)
+		open_claimed(cpu, frame, position, 0, fixed_ns);
 }
 
 /* Counts the span in a frame as abandoned. Not static: see unwind_to. */
@@ -340,6 +355,24 @@ static __always_inline struct frame *innermost(struct cpu_state *cpu)
 	/* Opaque to the compiler, which would check `depth` again where the verifier needs the pointer. */
 	asm volatile("" : "+r"(frame));
 	return frame;
+}
+
+/*
+ * Opens the span of `key` that another program on the same tracepoint has claimed, which read the clock as
+ * `now_ns`; false: there is none.
+ */
+static __always_inline bool open_what_is_claimed(struct cpu_state *cpu, u32 key, u64 now_ns)
+{
+	u32 position = (cpu->depth - 1) & (DEPTH_MAX - 1);
+	struct frame *frame = innermost(cpu);
+
+	if (!frame || frame->start_ns || frame->key != key)
+		return false;
+	/* The events of an interrupt between the two programs are in no frame: its parent's are not known. */
+	if (position && was_interrupted(frame))
+		spoil_events(position - 1);
+	open_claimed(cpu, frame, position, now_ns, 0);
+	return true;
 }
 
 /* A program starts that opens and closes no span. */

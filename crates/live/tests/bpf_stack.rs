@@ -332,7 +332,7 @@ fn the_probe_overhead_is_subtracted() {
 fn timed_exit_programs_correct_the_overhead() {
     let spans_of = |times_exits, learning| {
         let config = Config { times_exits, ..Config::default() };
-        let probes = load_with(config, Flavour::Btf, 4, &["open_now", "close_now"])?;
+        let probes = load_with(config, Flavour::Btf, 4, &["open_now", "start_now", "close_now"])?;
         let overheads = CpuOverheads { in_span_ns: 7, learning, ..CpuOverheads::default() };
         probes.clear_for(overheads).expect("clear");
         let links = ["open_now", "close_now"].map(|program| probes.link(program).expect("link"));
@@ -366,6 +366,28 @@ fn timed_exit_programs_correct_the_overhead() {
     assert_eq!((overhead_ns, row.timed_exits), (7, 0));
 }
 
+/// The program of both tracepoints opens a span and closes it, whether it knows its tracepoint by the link's cookie
+/// or by the program before it.
+#[test]
+fn each_system_call_is_a_span_with_cookies_and_without() {
+    for cookies in [false, live::bpf::has_cookies()] {
+        let config = Config { cookies: cookies.into(), ..Config::default() };
+        let programs = ["open_now", "start_now", "close_now"];
+        let Some(probes) = load_with(config, Flavour::Btf, 4, &programs) else { return };
+        let links = ["open_now", "close_now"].map(|program| probes.link(program).expect("link"));
+        probes.clear().expect("clear");
+        probes.open_gate(CPU).expect("gate");
+        live::syscall_loop::ns_per_call(CPU, 4_000).expect("the loop runs");
+        probes.close_gate(CPU).expect("gate");
+        drop(links);
+        let row = rows(&probes).into_iter().find(|row| row.key == KEY_BENCH).expect("row");
+        let state = probes.states().expect("states")[CPU as usize];
+        assert!(row.count >= 4_000, "{} with cookies {cookies}", row.count);
+        let lost = (state.unmatched_exits, state.abandoned, state.overflows, row.abandoned);
+        assert_eq!(lost, (0, 0, 0, 0), "cookies {cookies}");
+    }
+}
+
 /// Each action of a shared line has a row of its own, counted once.
 #[test]
 fn the_actions_of_a_shared_line_are_counted_apart() {
@@ -376,6 +398,7 @@ fn the_actions_of_a_shared_line_are_counted_apart() {
     start_over(&probes);
     let interrupt = |action: u64, handled: u64| {
         probes.run_on(CPU, "irq_handler_in", [300, action, 0]).expect("entry");
+        probes.run_on(CPU, "irq_handler_out", [300, action, 0]).expect("entry");
         probes.run_on(CPU, "irq_handler_out", [300, action, handled]).expect("exit");
     };
     for _ in 0..5 {
@@ -403,6 +426,7 @@ fn an_irq_line_has_a_row_whatever_its_number() {
         for _ in 0..times {
             for action in [0xa000, 0xb000] {
                 probes.run_on(CPU, "irq_handler_in", [irq, action, 0]).expect("entry");
+                probes.run_on(CPU, "irq_handler_out", [irq, action, 0]).expect("entry");
                 probes.run_on(CPU, "irq_handler_out", [irq, action, 1]).expect("exit");
             }
         }

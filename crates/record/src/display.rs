@@ -33,6 +33,10 @@ pub struct ColumnDisplay {
     /// Other columns that are part of the same cell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub combine: Option<Combine>,
+    /// A column of yes or no: where it is true, the number is below the detection limit, and the upper end
+    /// of its interval is shown in its place (`< 0.23`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub below_limit: Option<String>,
 }
 
 /// In which unit a column's numbers are shown. Text and yes/no are shown as they are.
@@ -212,6 +216,7 @@ impl Default for ColumnDisplay {
             format: Format::Auto,
             digits: 0,
             combine: None,
+            below_limit: None,
         }
     }
 }

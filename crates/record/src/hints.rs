@@ -64,6 +64,13 @@ impl Column {
         self
     }
 
+    /// Shows only the upper end of the interval in rows in which the column `flag` is true.
+    #[must_use]
+    pub fn below_limit(mut self, flag: &str) -> Column {
+        self.display.below_limit = Some(flag.to_owned());
+        self
+    }
+
     /// Shows this column and the upper end of an interval in one cell.
     #[must_use]
     pub fn up_to(mut self, high: &str) -> Column {
@@ -116,7 +123,9 @@ pub(crate) fn check(columns: &[Column], display: &TableDisplay) -> Result<(), St
         true => Ok(()),
         false => Err(format!("display: text of {} bytes, more than {max}", text.len())),
     };
-    for ColumnDisplay { title, digits, combine, .. } in columns.iter().map(|one| &one.display) {
+    for ColumnDisplay { title, digits, combine, below_limit, .. } in
+        columns.iter().map(|one| &one.display)
+    {
         is_short(title, TITLE_BYTES_MAX)?;
         if *digits > DIGITS_MAX {
             return Err(format!("display: {digits} digits, more than {DIGITS_MAX}"));
@@ -127,6 +136,7 @@ pub(crate) fn check(columns: &[Column], display: &TableDisplay) -> Result<(), St
             is_short(text, TITLE_BYTES_MAX)?;
         }
         combine.iter().flat_map(Combine::columns).try_for_each(exists)?;
+        below_limit.iter().map(String::as_str).try_for_each(exists)?;
     }
     let TableDisplay { title, headline, group_by, sort_by, filter, notes, .. } = display;
     is_short(title, TEMPLATE_BYTES_MAX)?;
@@ -177,6 +187,7 @@ mod tests {
         assert_eq!(check(&[column().plus_minus("a").title("mean")], &plain()), Ok(()));
         for (columns, display, expected) in [
             (column().plus_minus("b"), plain(), "no column \"b\""),
+            (column().below_limit("b"), plain(), "no column \"b\""),
             (column().bound("a", &long()), plain(), "bytes, more than"),
             (column().title(&long()), plain(), "bytes, more than"),
             (column().digits(16), plain(), "16 digits"),

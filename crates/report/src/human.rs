@@ -230,6 +230,18 @@ pub fn with_half_width(
     format!("{sign}{shown} ± {half_width}")
 }
 
+/// The upper end of the interval of a value below the detection limit: `< 0.23`.
+pub fn upper_end(column: &Column, unit: Unit, number: f64, half_width: Option<f64>) -> String {
+    let digits = match column.display.digits {
+        0 => DIGITS,
+        digits => digits.into(),
+    };
+    match half_width.map(|half_width| (number + half_width) / unit.size) {
+        Some(end) if end > 0.0 => format!("< {}", significant(end, digits)),
+        _ => "below the limit".to_owned(),
+    }
+}
+
 /// A value on its own, in the unit that suits it: `1.28 µs`.
 #[must_use]
 pub fn alone(name: &str, format: Format, value: &Value) -> String {

@@ -40,6 +40,9 @@ impl<'a> Row<'a> {
         let text = human::cell(column, unit, value);
         let number = self.number(&column.name);
         match (&column.display.combine, number) {
+            (Some(Combine::PlusMinus(half_width)), Some(number)) if self.is_below_limit(column) => {
+                human::upper_end(column, unit, number, self.number(half_width))
+            }
             (Some(Combine::PlusMinus(half_width)), Some(number)) => {
                 human::with_half_width(column, unit, number, self.number(half_width))
             }
@@ -59,6 +62,11 @@ impl<'a> Row<'a> {
             ),
             _ => text,
         }
+    }
+
+    fn is_below_limit(&self, column: &Column) -> bool {
+        let flag = column.display.below_limit.as_ref();
+        flag.is_some_and(|flag| *self.get(flag) == Value::Bool(true))
     }
 
     fn prefixed(&self, text: String, wanted: bool, prefix: &str) -> String {
@@ -151,6 +159,26 @@ mod tests {
         ]);
         table.push(vec![Value::Absent; 7]);
         table
+    }
+
+    #[test]
+    fn of_a_value_below_the_limit_the_upper_end_is_shown() {
+        let mean =
+            Column::new("mean_ns", Kind::Real, "").plus_minus("ci95_ns").below_limit("is_below");
+        let ci95 = Column::new("ci95_ns", Kind::Real, "");
+        let mut table =
+            Table::new("t", "", vec![mean, ci95, Column::new("is_below", Kind::Bool, "")]);
+        table.push(vec![20.0.into(), 5.0.into(), false.into()]);
+        table.push(vec![(-4.0).into(), 40.0.into(), true.into()]);
+        table.push(vec![(-4.0).into(), 2.0.into(), true.into()]);
+        table.push(vec![(-4.0).into(), Value::Absent, true.into()]);
+        table.push(vec![Value::Absent; 3]);
+        let cell = |at: usize| {
+            let unit = human::unit_of(&table.columns[0], [20.0].into_iter());
+            Row::new(&table, &table.rows()[at]).cell(&table.columns[0], unit)
+        };
+        let cells = [0, 1, 2, 3, 4].map(cell);
+        assert_eq!(cells, ["20.0 ± 5.0", "< 36.0", "below the limit", "below the limit", "–"]);
     }
 
     #[test]

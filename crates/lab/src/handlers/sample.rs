@@ -104,9 +104,14 @@ pub struct ContextStats {
     pub events: EventSums,
 }
 
-/// Half of the 95 % interval of what is subtracted for probes, as a part of it: how far off it is of the
-/// exact values of the simulator (`irqlab sim verify-probes`; docs/validation.md).
-pub const PROBE_OVERHEAD_ERROR: f64 = 0.8;
+/// Half of the 95 % interval of what is subtracted for probes: `mean_ns` of a span, where it is `warm_ns` in warm
+/// caches. How far off both parts are of the exact values of the simulator: the warm one by up to a
+/// quarter, from build to build; the other, which is learned from the exit program, by a factor of two (`irqlab sim
+/// verify-probes`; docs/validation.md).
+#[must_use]
+pub fn probe_overhead_error(mean_ns: f64, warm_ns: f64) -> f64 {
+    0.25 * mean_ns.min(warm_ns) + (mean_ns - warm_ns).max(0.0)
+}
 
 impl ContextStats {
     /// A context that was entered `count` times, of whose spans nothing else is known yet.

@@ -34,6 +34,9 @@ shared_constants! {
     /// A program's time counts 2^-this in the moving mean.
     LEARNING_SHIFT: u32 = 3;
 
+    /// The cookie of a program's link at an entry.
+    COOKIE_ENTRY: u64 = 1;
+
     /// Argument of the gate: open the window.
     GATE_OPEN: u64 = 1;
     /// Argument of the gate: close the window.

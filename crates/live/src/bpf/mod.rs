@@ -8,7 +8,10 @@ pub mod object;
 pub mod programs;
 pub mod rows;
 
-pub use object::{CountedRow, EventErrors, Flavour, LoadSpec, Maps, Probes, known_tracepoints};
+pub use object::{
+    Attached, CountedRow, EventErrors, Flavour, LoadSpec, Maps, Probes, has_cookies,
+    known_tracepoints,
+};
 pub use rows::{KnownContexts, RowLayout};
 
 use crate::host::KERNEL_MIN;

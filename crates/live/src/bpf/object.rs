@@ -4,21 +4,23 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use libbpf_rs::btf::{BtfType, types::Typedef};
 use libbpf_rs::{
     Btf, ErrorKind, Link, Map, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel,
-    ProgramInput, ProgramMut, libbpf_sys,
+    ProgramInput, ProgramMut, RawTracepointOpts, libbpf_sys,
 };
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::BpfError;
 use super::layout::{
-    Config, CpuOverheads, CpuState, GATE_CLOSE, GATE_OPEN, NestedTimes, PmuFrames, Row,
+    COOKIE_ENTRY, Config, CpuOverheads, CpuState, GATE_CLOSE, GATE_OPEN, NestedTimes, PmuFrames,
+    Row,
 };
 use super::memory::KernelMemory;
+use super::programs::follower;
 use super::rows::RowLayout;
 use crate::host::KernelFacts;
 
@@ -143,8 +145,16 @@ impl EventErrors {
 #[derive(Debug)]
 pub struct Probes {
     object: Object,
-    links: Vec<Link>,
+    /// Whether links say at which tracepoint a program runs ([`has_cookies`]).
+    cookies: bool,
+    links: Vec<Attached>,
     rows: RowLayout,
+}
+
+/// A program is attached for as long as this lives.
+#[derive(Debug)]
+pub struct Attached {
+    _links: Vec<Link>,
 }
 
 /// The last messages of libbpf, kept for the error that follows them.
@@ -194,6 +204,18 @@ pub(crate) fn load_failure(error: &libbpf_rs::Error, release: Option<String>) ->
 /// The release of the running kernel, such as `6.1.0-18-amd64`.
 pub(crate) fn running_release() -> Option<String> {
     Some(rustix::system::uname().release().to_str().ok()?.to_owned())
+}
+
+/// Whether links to raw tracepoints have cookies, by which a program knows its tracepoint: Linux 6.10.
+#[must_use]
+pub fn has_cookies() -> bool {
+    static KNOWN: OnceLock<bool> = OnceLock::new();
+    *KNOWN.get_or_init(|| {
+        let (kind, helper) =
+            (libbpf_sys::BPF_PROG_TYPE_RAW_TRACEPOINT, libbpf_sys::BPF_FUNC_get_attach_cookie);
+        // SAFETY: loads a program of two instructions, which it closes; no options are passed.
+        unsafe { libbpf_sys::libbpf_probe_bpf_helper(kind, helper, std::ptr::null()) == 1 }
+    })
 }
 
 /// Which of the tracepoints of `names` this kernel has, by its BTF; `None` when it has no BTF.
@@ -273,10 +295,13 @@ impl Probes {
         }
         for mut program in open.progs_mut() {
             let name = program.name().to_string_lossy().into_owned();
-            program.set_autoload(name == "gate" || spec.programs.contains(&name.as_str()));
+            let is_needed = config.cookies == 0 || follower(&name).is_none();
+            let is_named = name == "gate" || spec.programs.contains(&name.as_str());
+            program.set_autoload(is_named && is_needed);
         }
         let object = open.load().map_err(|error| load_failure(&error, running_release()))?;
-        let probes = Probes { object, links: Vec::new(), rows: rows.clone() };
+        let probes =
+            Probes { object, cookies: config.cookies != 0, links: Vec::new(), rows: rows.clone() };
         if matches!(spec.maps, Maps::New(_)) {
             probes.clear()?; // which tells each CPU its rows
         }
@@ -314,12 +339,30 @@ impl Probes {
         Ok(())
     }
 
-    /// Attaches a loaded program for as long as the returned link lives.
+    /// Attaches a loaded program for as long as the returned value lives. That of an entry stands for the program
+    /// of both tracepoints ([`follower`]), and comes before it where links have no cookies.
     ///
     /// # Errors
     /// As [`Probes::attach`].
-    pub fn link(&self, name: &str) -> Result<Link, BpfError> {
-        self.program(name)?.attach().map_err(|error| failure(&format!("attaching {name}"), &error))
+    pub fn link(&self, name: &str) -> Result<Attached, BpfError> {
+        let failed = |name: &str| {
+            let doing = format!("attaching {name}");
+            move |error| failure(&doing, &error)
+        };
+        let attach = |name: &str| self.program(name)?.attach().map_err(failed(name));
+        let Some((program, tracepoint)) = follower(name) else {
+            return Ok(Attached { _links: vec![attach(name)?] });
+        };
+        let program = self.program(&program)?;
+        if self.cookies {
+            let options =
+                RawTracepointOpts { cookie: COOKIE_ENTRY, ..RawTracepointOpts::default() };
+            let linked = program.attach_raw_tracepoint_with_opts(tracepoint, options);
+            return Ok(Attached { _links: vec![linked.map_err(failed(name))?] });
+        }
+        let first = attach(name)?;
+        let second = program.attach_raw_tracepoint(tracepoint).map_err(failed(name))?;
+        Ok(Attached { _links: vec![first, second] })
     }
 
     /// Detaches everything.

@@ -90,6 +90,20 @@ pub fn choose(flavour: Flavour, has_irq_threads: bool) -> Chosen {
     chosen
 }
 
+/// The program that runs after an entry's at the same tracepoint, and that tracepoint. The first claims a place
+/// for the span; the second, which also is the one of the exit, opens it (bpf/handlers.bpf.c).
+#[must_use]
+pub fn follower(entry: &str) -> Option<(String, String)> {
+    match entry {
+        "open_now" => Some(("start_now".to_owned(), "sys_enter".to_owned())),
+        "syscall_in" => Some(("syscall_out".to_owned(), "sys_enter".to_owned())),
+        _ => {
+            let context = entry.strip_suffix("_in")?;
+            Some((format!("{context}_out"), format!("{context}_entry")))
+        }
+    }
+}
+
 /// The context that cannot be measured without that program.
 #[must_use]
 pub fn context_of_program(program: &str) -> String {

@@ -6,12 +6,11 @@ use attribution::context::VECTORS;
 use attribution::key::ContextKey;
 use lab::experiment::BenchError;
 use lab::handlers::Pass;
-use libbpf_rs::Link;
 
 use crate::bpf::kernel_counters::percpu_offsets;
 use crate::bpf::layout::Config;
 use crate::bpf::memory::KernelMemory;
-use crate::bpf::{BpfError, Flavour, LoadSpec, Maps, Probes};
+use crate::bpf::{Attached, BpfError, Flavour, LoadSpec, Maps, Probes, has_cookies};
 use crate::perf::EventGroup;
 use crate::probe_overhead::events::EventCalibration;
 use crate::probe_overhead::{CoreCalibration, WarmOverhead};
@@ -29,7 +28,7 @@ pub(super) struct LoadedPass {
     /// Its events, which count during its own windows only.
     events: Option<EventGroup>,
     /// One for each program while the pass is attached.
-    links: Vec<Link>,
+    links: Vec<Attached>,
 }
 
 /// The events of a pass count until this is dropped.
@@ -55,6 +54,7 @@ impl LoadedPass {
             events: pass.events.len() as u32,
             percpu_offsets: percpu_offsets(),
             times_exits: 1,
+            cookies: has_cookies().into(),
             ..Config::default()
         };
         let probes = Probes::load(&LoadSpec { flavour, config, maps, programs: &names })?;

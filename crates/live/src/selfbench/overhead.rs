@@ -8,14 +8,14 @@
 //! irqlab's own programs are made for interrupts: here they sit on sys_enter and sys_exit, with the
 //! gate open, and do the same work as on an interrupt.
 
+use crate::bpf::Attached as AttachedProgram;
 use lab::experiment::BenchError;
-use libbpf_rs::Link;
 
 use super::peers::{Peer, Tool, spans_in_histogram};
 use super::tracefs::{Instance, Tracefs};
 use super::{bpf_error, failed};
 use crate::bpf::layout::{Config, KEY_BENCH};
-use crate::bpf::{Flavour, LoadSpec, Maps, Probes, RowLayout};
+use crate::bpf::{Flavour, LoadSpec, Maps, Probes, RowLayout, has_cookies};
 use crate::syscall_loop::{median, ns_per_call};
 use crate::window::Stop;
 
@@ -194,15 +194,15 @@ impl Bench<'_> {
         let rows = RowLayout::same(&[self.settings.cpu], 2);
         let spec = |flavour| LoadSpec {
             flavour,
-            config: Config { times_exits: 1, ..Config::default() },
+            config: Config { times_exits: 1, cookies: has_cookies().into(), ..Config::default() },
             maps: Maps::New(&rows),
             programs: &[
                 "empty_at_entry",
                 "empty_at_exit",
                 "clock_at_entry",
                 "clock_at_exit",
-                "open_now",
-                "close_at_exit",
+                "syscall_in",
+                "syscall_out",
             ],
         };
         self.probes.push((Flavour::Raw, Probes::load(&spec(Flavour::Raw)).map_err(bpf_error)?));
@@ -278,7 +278,7 @@ impl Bench<'_> {
             }
             Attached::Irqlab(flavour) => {
                 let probes = self.probes_of(flavour)?;
-                let links = self.link(flavour, ["close_at_exit", "open_now"])?;
+                let links = self.link(flavour, ["syscall_out", "syscall_in"])?;
                 probes.clear().map_err(bpf_error)?;
                 probes.open_gate(cpu).map_err(bpf_error)?;
                 let time = self.run_loops();
@@ -311,7 +311,11 @@ impl Bench<'_> {
         }
     }
 
-    fn link(&self, flavour: Flavour, programs: [&str; 2]) -> Result<[Link; 2], BenchError> {
+    fn link(
+        &self,
+        flavour: Flavour,
+        programs: [&str; 2],
+    ) -> Result<[AttachedProgram; 2], BenchError> {
         let probes = self.probes_of(flavour)?;
         let link = |name| probes.link(name).map_err(bpf_error);
         Ok([link(programs[0])?, link(programs[1])?])

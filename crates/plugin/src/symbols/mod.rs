@@ -7,7 +7,7 @@ mod names;
 mod offsets;
 mod services;
 
-use names::{IRQ_CALLERS, OTHERS, POINTS, PROBES, SOFTIRQ_CALLERS, THUNKS, gates};
+use names::{ENTRY_LOOPS, IRQ_CALLERS, OTHERS, POINTS, PROBES, SOFTIRQ_CALLERS, THUNKS, gates};
 pub use offsets::{Offsets, wanted_members};
 pub use services::{FaultStep, wait_name};
 
@@ -29,6 +29,9 @@ pub const PROBE_FIRST: u32 = 0x2_0000;
 /// Position in [`probe_name`] of the function that runs the gate of the live bench's window on a
 /// CPU (net/bpf/test_run.c).
 pub const GATE_PROBE: u32 = 7;
+/// The same for the functions that call all programs at the entry of a vector, where there are several; they
+/// have no name there.
+pub const ENTRY_LOOP: u32 = PROBES.len() as u32;
 
 /// The function that calls the BPF programs of a class of tracepoints.
 #[must_use]
@@ -109,7 +112,7 @@ impl Action {
 /// The symbols that are used. `sim` need not pass others, but for the ends of functions.
 pub fn wanted() -> impl Iterator<Item = &'static str> {
     let points = POINTS.iter().map(|point| point.0);
-    let callers = SOFTIRQ_CALLERS.into_iter().chain(THUNKS).chain(PROBES);
+    let callers = SOFTIRQ_CALLERS.into_iter().chain(THUNKS).chain(PROBES).chain(ENTRY_LOOPS);
     let others = OTHERS.into_iter().chain(services::wanted());
     points.chain(gates().map(|gate| gate.0)).chain(callers).chain(others)
 }
@@ -180,6 +183,9 @@ impl KernelSymbols {
             }
             if let Some(position) = PROBES.iter().position(|probe| probe == name) {
                 made.points.push((*address, Action::Probe(position as u8)));
+            }
+            if ENTRY_LOOPS.contains(name) {
+                made.points.push((*address, Action::Probe(ENTRY_LOOP as u8)));
             }
             if let Some(action) = services::action_of(name) {
                 made.service_points.push((*address, action));
@@ -365,7 +371,7 @@ ffffffff81e00020 __x86_indirect_thunk_rax
     fn the_vectors_probe_is_where_the_tracker_expects_it() {
         assert_eq!(probe_name(3), Some("__bpf_trace_x86_irq_vector"));
         assert_eq!(probe_name(GATE_PROBE), Some("__bpf_prog_test_run_raw_tp"));
-        assert_eq!(probe_name(99), None);
+        assert_eq!((probe_name(ENTRY_LOOP), probe_name(99)), (None, None));
     }
 
     #[test]

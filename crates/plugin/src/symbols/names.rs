@@ -43,6 +43,21 @@ pub(super) const PROBES: [&str; 8] = [
     "__bpf_prog_test_run_raw_tp",
 ];
 
+/// Where several programs are attached to a vector's entry, the function that calls one after the other.
+pub(super) const ENTRY_LOOPS: [&str; 11] = [
+    "__traceiter_local_timer_entry",
+    "__traceiter_spurious_apic_entry",
+    "__traceiter_error_apic_entry",
+    "__traceiter_x86_platform_ipi_entry",
+    "__traceiter_irq_work_entry",
+    "__traceiter_reschedule_entry",
+    "__traceiter_call_function_entry",
+    "__traceiter_call_function_single_entry",
+    "__traceiter_threshold_apic_entry",
+    "__traceiter_deferred_error_apic_entry",
+    "__traceiter_thermal_apic_entry",
+];
+
 /// Entry points of exceptions and of those system vectors that are not in
 /// [`attribution::context::SYSTEM_VECTORS`].
 const OTHER_GATES: [(&str, KernelContext); 31] = [

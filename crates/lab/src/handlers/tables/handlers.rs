@@ -6,7 +6,7 @@ use record::{Column, Format, Kind, RowFilter, Table, TableDisplay, Value};
 use stats::Distribution;
 
 use super::super::bench::ProbeOverhead;
-use super::super::sample::{ContextStats, PROBE_OVERHEAD_ERROR, Timing};
+use super::super::sample::{ContextStats, Timing, probe_overhead_error};
 use super::super::samples::ConditionSamples;
 use super::{Group, display, groups, key_columns, key_values, rate_hz};
 use crate::quantiles::{interval_columns, interval_values};
@@ -27,8 +27,12 @@ fn time_columns(prefix: &str, what: &str, is_shown: bool) -> Vec<Column> {
         &format!("Mean {what} of a span; the probe overhead within the span is subtracted."),
     );
     let mean = shown(mean, "mean ± ci95", 99);
-    let mut columns =
-        vec![if is_shown { mean.plus_minus(&format!("{prefix}_mean_ci95_ns")) } else { mean }];
+    let mut columns = vec![if is_shown {
+        let half_width = format!("{prefix}_mean_ci95_ns");
+        mean.plus_minus(&half_width).below_limit(&format!("{prefix}_mean_below_limit"))
+    } else {
+        mean
+    }];
     for ((suffix, share), (title, priority)) in
         QUANTILES.into_iter().zip([("p50", 50), ("p90", 0), ("p99", 80), ("p99.9", 0)])
     {
@@ -91,8 +95,14 @@ fn columns() -> Vec<Column> {
         Column::new(
             "probe_overhead_mean_ci95_ns",
             Kind::Real,
-            "Half width of the 95 % confidence interval of probe_overhead_mean_ns. A self_mean_ns below it \
-             is below the detection limit, and may be negative.",
+            "Half width of the 95 % confidence interval of probe_overhead_mean_ns.",
+        )
+        .detail(),
+        Column::new(
+            "self_mean_below_limit",
+            Kind::Bool,
+            "Whether self_mean_ns is below the detection limit, which is probe_overhead_mean_ci95_ns: then it \
+             may be negative, and self_mean_ns plus self_mean_ci95_ns is all that is known of it.",
         )
         .detail(),
         Column::new(
@@ -212,7 +222,8 @@ fn row(condition: &str, group: &Group<'_>, timing: Timing, overhead: &ProbeOverh
     let self_total = group.samples.iter().map(|sample| sample.self_total_ns()).sum();
     let subtracted =
         mean_of(sum(|sample| sample.probe_overhead_total_ns) as i64).filter(|_| probed);
-    let subtracted_error = subtracted.map(|mean| mean * PROBE_OVERHEAD_ERROR);
+    let warm_ns = overhead.in_span_ns as f64;
+    let subtracted_error = subtracted.map(|mean| probe_overhead_error(mean, warm_ns));
     let mean = mean_of(self_total);
     row.extend(times(&own, mean, group.peak_at_ns(|sample| sample.own.peak), timed));
     let interval = if timed { own.interval() } else { None };
@@ -227,6 +238,7 @@ fn row(condition: &str, group: &Group<'_>, timing: Timing, overhead: &ProbeOverh
         interval.map(|interval| interval.method.label()).into(),
         subtracted.into(),
         subtracted_error.into(),
+        subtracted_error.zip(mean).map(|(limit, mean)| mean <= limit).into(),
         timed.then_some(share).into(),
         cycles(mean),
         cycles(Some(own.sum as f64)),

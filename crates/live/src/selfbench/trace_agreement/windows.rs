@@ -5,13 +5,12 @@ use std::thread;
 use std::time::Duration;
 
 use lab::experiment::BenchError;
-use libbpf_rs::Link;
 
 use super::buffer::{EventTypes, take_events};
 use super::matching::matched;
 use super::{LineSums, TraceSums};
 use crate::bpf::layout::{Config, CpuOverheads, CpuState, KEY_IRQ, Row};
-use crate::bpf::{CountedRow, Flavour, LoadSpec, Maps, Probes, RowLayout};
+use crate::bpf::{Attached, CountedRow, Flavour, LoadSpec, Maps, Probes, RowLayout, has_cookies};
 use crate::probe_overhead::WarmOverhead;
 use crate::selfbench::bpf_error;
 use crate::selfbench::tracefs::{Instance, Tracefs};
@@ -49,7 +48,7 @@ impl<'a> Windows<'a> {
         flavour: Flavour,
         calibration: &WarmOverhead,
     ) -> Result<Self, BenchError> {
-        let config = Config { times_exits: 1, ..Config::default() };
+        let config = Config { times_exits: 1, cookies: has_cookies().into(), ..Config::default() };
         let rows = RowLayout::same(cpus, ROWS);
         let maps = Maps::New(&rows);
         let probes = Probes::load(&LoadSpec { flavour, config, maps, programs: &PROBES })
@@ -107,7 +106,7 @@ impl<'a> Windows<'a> {
     }
 
     /// Attaches two programs, in that order, after those that are attached.
-    fn link(&self, programs: [&str; 2]) -> Result<[Link; 2], BenchError> {
+    fn link(&self, programs: [&str; 2]) -> Result<[Attached; 2], BenchError> {
         let link = |program| self.probes.link(program).map_err(bpf_error);
         Ok([link(programs[0])?, link(programs[1])?])
     }
