@@ -216,6 +216,16 @@ pub struct KernelStackFaults {
     pub backward: u64,
 }
 
+/// The run of a kernel thread between two task switches, in progress: what its frames had used before.
+#[derive(Clone, Copy, Debug)]
+struct Run<const N: usize> {
+    start: u64,
+    /// The region in which it started; 0 for none.
+    region: u32,
+    self_counts: Counts<N>,
+    inclusive: Counts<N>,
+}
+
 /// The context stack of one CPU. `now` is what the CPU has counted so far.
 #[derive(Clone, Debug)]
 pub struct KernelStack<const N: usize = 1> {
@@ -237,6 +247,8 @@ pub struct KernelStack<const N: usize = 1> {
     faults: KernelStackFaults,
     /// If it is kept: that of the region, and when the region opened.
     profile: Option<(Profile<N>, u64)>,
+    /// That of the task that runs, if it is a kernel thread.
+    run: Option<Run<N>>,
 }
 
 impl<const N: usize> Default for KernelStack<N> {
@@ -258,6 +270,7 @@ impl<const N: usize> Default for KernelStack<N> {
             blocked: Vec::new(),
             faults: KernelStackFaults::default(),
             profile: None,
+            run: None,
         }
     }
 }
@@ -625,7 +638,50 @@ impl<const N: usize> KernelStack<N> {
             self.ledger.enter(task.context);
         }
         self.top_changed();
+        self.run = self.run_of_thread();
         Frames { frames, time }
+    }
+
+    /// The run that starts when the current task comes back to the CPU, if it is a kernel thread.
+    fn run_of_thread(&self) -> Option<Run<N>> {
+        let bottom = self.frames.first()?;
+        let is_thread = matches!(bottom.context, KernelContext::KernelThread(_));
+        is_thread.then(|| Run {
+            start: self.charged_to[0],
+            region: if self.counting { self.region } else { 0 },
+            self_counts: bottom.self_counts,
+            inclusive: self.used_by_all(),
+        })
+    }
+
+    /// What all frames of the current task have used.
+    fn used_by_all(&self) -> Counts<N> {
+        let mut sum = [0; N];
+        for frame in &self.frames {
+            add(&mut sum, &frame.inclusive());
+        }
+        sum
+    }
+
+    /// The kernel thread that runs is about to leave the CPU, and its runs count as spans. One that started
+    /// before the region is in none.
+    pub fn complete_run(&mut self, now: Counts<N>) {
+        self.advance(now);
+        let Some(run) = self.run.take().filter(|run| self.counting && run.region == self.region)
+        else {
+            return;
+        };
+        let Some(bottom) = self.frames.first() else { return };
+        let less = |all: Counts<N>, before: Counts<N>| {
+            std::array::from_fn(|at| all[at].saturating_sub(before[at]))
+        };
+        let context = bottom.context;
+        let self_counts = less(bottom.self_counts, run.self_counts);
+        let inclusive = less(self.used_by_all(), run.inclusive);
+        self.ledger.complete(context, &inclusive);
+        if self.keeps_spans {
+            self.spans.push(KernelSpan { context, start: run.start, self_counts, inclusive });
+        }
     }
 
     fn top(&self) -> &Frame<N> {

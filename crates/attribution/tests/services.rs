@@ -70,6 +70,35 @@ impl Machine {
     }
 }
 
+/// Runs of a kernel thread between two switches are spans where they are asked for, without what interrupts
+/// them, and only those that lie in the region.
+#[test]
+fn a_run_of_a_kernel_thread_is_a_span() {
+    let thread = KernelContext::KernelThread(7);
+    let (mut tasks, mut cpu) = (TaskStacks::<1>::default(), KernelStack::<1>::default());
+    cpu.keep_spans();
+    let mut switch = |cpu: &mut KernelStack<1>, (from, to), context, at| {
+        cpu.complete_run([at]);
+        tasks.switch(cpu, (from, false), (to, context), [at]);
+    };
+    switch(&mut cpu, (1, 7), thread, 10);
+    cpu.open_region([15]);
+    switch(&mut cpu, (7, 1), KernelContext::Task(1), 20);
+    assert_eq!(cpu.take_spans().count(), 0, "it ran before the region");
+    switch(&mut cpu, (1, 7), thread, 30);
+    cpu.enter_hardware(KernelContext::Interrupt(0xec), 0x80, None, [40]);
+    cpu.return_to_kernel(0x80, [45]);
+    switch(&mut cpu, (7, 1), KernelContext::Task(1), 60);
+    let spans: Vec<_> = cpu
+        .take_spans()
+        .map(|span| (span.context, span.start, span.self_counts, span.inclusive))
+        .collect();
+    assert_eq!(spans, [(KernelContext::Interrupt(0xec), 40, [5], [5]), (thread, 30, [25], [30])]);
+    // A task that is no kernel thread has no run.
+    switch(&mut cpu, (1, 1), KernelContext::Task(1), 70);
+    assert_eq!(cpu.take_spans().count(), 0);
+}
+
 fn row(services: &Services, service: KernelContext) -> ServiceRow {
     services.rows().find(|row| row.0 == service).map(|row| row.1).unwrap_or_default()
 }

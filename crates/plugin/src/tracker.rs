@@ -12,7 +12,7 @@ use crate::qemu::{Qemu, Registers};
 use crate::service_misses::{EndedFault, Executing};
 use crate::service_sums::ServiceSums;
 use crate::structures::{Guest, Structures};
-use crate::symbols::{Action, BODY_FIRST, KernelSymbols, Offsets, PROBE_FIRST};
+use crate::symbols::{Action, BODY_FIRST, ENTRY_LOOP, KernelSymbols, Offsets, PROBE_FIRST};
 use simrecord::counters::{COUNTERS, Counts};
 
 type Stack = KernelStack<COUNTERS>;
@@ -21,6 +21,9 @@ type Stack = KernelStack<COUNTERS>;
 const NAMES_MAX: usize = 65_536;
 /// The bits of a code selector that tell the privilege; both are set in user mode.
 const USER_MODE: u64 = 3;
+
+/// How the names of the threads of IRQ lines start (kernel/irq/manage.c).
+const IRQ_THREAD: &[u8] = b"irq/";
 
 /// The vector of the NMI.
 const NMI_VECTOR: u8 = 2;
@@ -279,8 +282,11 @@ impl Tracker {
             services.locks.obtain(tracked.task, kind.sleeps(), at.common_cycles());
         }
         tracked.stack.at_return_address(address, stack_pointer, at.now);
-        // What the live bench measures starts after the probe at a vector's entry.
-        if was == KernelContext::Function(PROBE_FIRST + VECTOR_PROBE)
+        // What the live bench measures starts after the programs at a vector's entry: after the loop that
+        // calls them, where there are several.
+        let programs = [VECTOR_PROBE, ENTRY_LOOP];
+        let programs = programs.map(|position| KernelContext::Function(PROBE_FIRST + position));
+        if programs.contains(&was)
             && let KernelContext::Interrupt(vector) = tracked.stack.context()
             && !std::mem::replace(&mut tracked.body_begun, true)
         {
@@ -328,6 +334,7 @@ impl Tracker {
             self.cpus[cpu].stack.identify(foot, at.now);
         }
         self.name_current(cpu, at.qemu);
+        self.complete_run_of_irq_thread(cpu, at.now);
         let pid = self.pid_of(next, at.qemu);
         if self.services.is_some() {
             self.note_stack(next, pid, &mut at);
@@ -344,6 +351,14 @@ impl Tracker {
         tracked.pid = pid;
         if self.services.is_some() {
             tracked.stack.arrive(at.common_cycles());
+        }
+    }
+
+    /// The threads of IRQ lines have the part of the handlers that runs in threads: their runs are spans.
+    fn complete_run_of_irq_thread(&mut self, cpu: usize, now: Counts) {
+        let name = self.cpus[cpu].pid.and_then(|pid| self.names.get(&pid));
+        if name.is_some_and(|name| name.starts_with(IRQ_THREAD)) {
+            self.cpus[cpu].stack.complete_run(now);
         }
     }
 

@@ -34,6 +34,17 @@ pub(crate) fn context_of(context: KernelContext, account: &Accounting) -> Option
     Some(Context { kind, number, name })
 }
 
+/// Returns the name of the thread of an IRQ line, as the live bench has it; none of all other contexts.
+pub(crate) fn irq_thread_of(context: KernelContext, account: &Accounting) -> Option<Context> {
+    let KernelContext::KernelThread(pid) = context else { return None };
+    let (line, action) = account.tasks.get(&pid)?.strip_prefix("irq/")?.split_once('-')?;
+    Some(Context {
+        kind: ContextKind::IrqThread,
+        number: line.parse().ok()?,
+        name: action.to_owned(),
+    })
+}
+
 /// Returns a vector's number in tables and its name. The number is the position of a system vector,
 /// as on the live bench, and the vector itself otherwise.
 fn vector_name(vector: u8) -> (u32, String) {

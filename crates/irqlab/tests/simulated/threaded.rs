@@ -20,6 +20,24 @@ fn spans(console: &str, kind: &str, name: &str) -> u64 {
     row[at("count")].parse().expect("a count")
 }
 
+/// The simulator's own table has the row, too.
+#[test]
+fn the_simulator_sees_a_run_of_the_thread_for_each_interrupt() {
+    let place = Place::new();
+    if !can_simulate(&place) {
+        return;
+    }
+    let what = "handlers --on sim -q --load idle --rate high --stimulus disk -d 100ms --append threadirqs \
+                --disk virtio-blk,latency=100us --format csv --table handlers";
+    let what: Vec<&str> = what.split_whitespace().collect();
+    let run = place.run(&what);
+    run.assert_code(0);
+    let interrupts = spans(&run.out, "irq", "virtio0-req");
+    let runs = spans(&run.out, "irq_thread", "virtio0");
+    assert!(interrupts > 50, "{interrupts}");
+    assert!(interrupts.abs_diff(runs) <= 1, "{interrupts} interrupts, {runs} runs of their thread");
+}
+
 #[test]
 fn the_thread_of_a_line_has_a_row_and_runs_for_each_of_its_interrupts() {
     let place = Place::new();

@@ -8,7 +8,7 @@ use stats::{Batches, JointBatch};
 use super::agreement::lines_of;
 use super::events::Event;
 use crate::accounting::{Accounting, ContextUse, CpuUse};
-use crate::contexts::context_of;
+use crate::contexts::{context_of, irq_thread_of};
 
 const NS_PER_S: u128 = 1_000_000_000;
 /// Maximum number of batches of a window, as on the live bench.
@@ -62,7 +62,9 @@ pub(super) fn sample_of(
         sample.windows.push(window);
         sample.agreement.extend(lines_of(cpu, &account.irqs));
         for used in &cpu.contexts {
-            let Some(context) = context_of(used.context, account) else { continue };
+            let context =
+                context_of(used.context, account).or_else(|| irq_thread_of(used.context, account));
+            let Some(context) = context else { continue };
             let mut source = source_of(cpu.cpu, context, used, reading);
             add_spans(&mut source, cpu, used, reading, length_ns);
             sample.contexts.push(source);
