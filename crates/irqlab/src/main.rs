@@ -10,6 +10,7 @@ mod run;
 mod sampling;
 mod simulated;
 mod verbs;
+mod whole_file;
 
 use std::process::ExitCode;
 

@@ -26,12 +26,26 @@ pub(crate) struct Manifest {
     pub warnings: Vec<String>,
     pub absent: Vec<Absence>,
     pub tables: Vec<TableEntry>,
+    /// The files of the run directory that are no tables.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<AttachmentEntry>,
 }
 
 /// All that is read of a manifest of an unknown version.
 #[derive(Deserialize)]
 pub(crate) struct SchemaOnly {
     pub schema: String,
+}
+
+/// A picture or a trace.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct AttachmentEntry {
+    /// The name of its file in the run directory.
+    pub file: String,
+    /// Size of that file.
+    pub bytes: u64,
+    /// CRC-32 of that file.
+    pub crc32: u32,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -56,8 +70,8 @@ pub(crate) fn table_file(name: &str) -> String {
 }
 
 impl Manifest {
-    /// The manifest of a run whose tables are in files as given.
-    pub fn new(run: &Run, tables: Vec<TableEntry>) -> Self {
+    /// The manifest of a run whose tables and attachments are in files as given.
+    pub fn new(run: &Run, tables: Vec<TableEntry>, attachments: Vec<AttachmentEntry>) -> Self {
         Manifest {
             schema: run.schema.clone(),
             experiment: run.experiment.clone(),
@@ -70,6 +84,7 @@ impl Manifest {
             warnings: run.warnings.clone(),
             absent: run.absent.clone(),
             tables,
+            attachments,
         }
     }
 

@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::check;
 use crate::encode::encode;
 use crate::limits::{MANIFEST_BYTES_MAX, TABLE_BYTES_MAX};
-use crate::manifest::{self, Manifest, TableEntry};
+use crate::manifest::{self, AttachmentEntry, Manifest, TableEntry};
 use crate::place;
 use crate::run::{Run, SCHEMA};
 use crate::table::Table;
@@ -156,7 +156,12 @@ fn write_contents(run: &Run, attachments: &[Attachment], dir: &Path) -> Result<(
     sync_dir(&tables_dir)?;
 
     let invalid = |what: String| WriteError::Invalid { what };
-    let manifest = Manifest::new(run, entries);
+    let of_attachment = |attachment: &Attachment| AttachmentEntry {
+        file: attachment.name.clone(),
+        bytes: attachment.contents.len() as u64,
+        crc32: crc32fast::hash(&attachment.contents),
+    };
+    let manifest = Manifest::new(run, entries, attachments.iter().map(of_attachment).collect());
     let mut json =
         serde_json::to_vec_pretty(&manifest).map_err(|error| invalid(error.to_string()))?;
     json.push(b'\n');

@@ -38,6 +38,10 @@ fn attachments_are_part_of_the_run() {
     assert_eq!(entries(&dir), ["manifest.json", "sizes.svg", "tables"]);
     assert_eq!(fs::read(dir.join("sizes.svg")).unwrap(), b"<svg>");
     assert_eq!(read_run(&dir).unwrap(), common::sample());
+    let manifest = fs::read(dir.join("manifest.json")).unwrap();
+    let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();
+    let entry = serde_json::json!([{ "file": "sizes.svg", "bytes": 5, "crc32": crc32fast::hash(b"<svg>") }]);
+    assert_eq!(manifest["attachments"], entry);
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! `irqlab noise`: how much of each CPU does the system take, when, and who took it?
 
-use std::fs::File;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -31,6 +29,7 @@ use crate::options::{
 use crate::pictures::PictureArgs;
 use crate::run::{OpenRun, stop_on_signals};
 use crate::simulated::{Simulated, SimulatedArgs};
+use crate::whole_file::{self, Existing};
 
 /// How much of each CPU does the system take, when, and who took it?
 #[derive(Debug, clap::Args)]
@@ -272,8 +271,7 @@ fn draw(run: &Run, file: &Path) -> anyhow::Result<()> {
     let svg = report::repetitions_svg(run).context("cannot draw")?;
     let svg = svg.context("there is no repetition to draw")?;
     let cannot = || format!("cannot write {}; the run itself is recorded", file.display());
-    let mut out = File::create_new(file).with_context(cannot)?;
-    out.write_all(svg.as_bytes()).with_context(cannot)
+    whole_file::write(file, svg.as_bytes(), Existing::Stays).with_context(cannot)
 }
 
 fn run_live(args: &NoiseArgs) -> anyhow::Result<ExitCode> {

@@ -1,7 +1,5 @@
 //! `irqlab report`: runs as one HTML page.
 
-use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -14,6 +12,7 @@ use serde_json::{Map, json};
 use super::compare::{listed_for_people, run_of};
 use crate::console;
 use crate::options::Usage;
+use crate::whole_file::{self, Existing};
 
 /// Figures of live runs that differ by less are equal, as `compare` has it by default.
 const MARGIN_RATIO: f64 = 0.02;
@@ -70,18 +69,9 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the file whole or not at all.
 fn write(path: &Path, page: &str) -> anyhow::Result<()> {
-    let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-    let name = name.with_context(|| format!("cannot write {}", path.display()))?;
-    let hidden = path.with_file_name(format!(".{name}.{}", std::process::id()));
-    let written = fs::File::create_new(&hidden)
-        .and_then(|mut file| file.write_all(page.as_bytes()).and_then(|()| file.sync_all()))
-        .and_then(|()| fs::rename(&hidden, path));
-    if written.is_err() {
-        let _ = fs::remove_file(&hidden);
-    }
-    written.with_context(|| format!("cannot write {} (-o writes elsewhere)", path.display()))
+    whole_file::write(path, page.as_bytes(), Existing::Replaced)
+        .with_context(|| format!("cannot write {} (-o writes elsewhere)", path.display()))
 }
 
 /// What changed from the first run to each of the others of its experiment, as runs of `compare`.

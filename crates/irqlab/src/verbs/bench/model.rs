@@ -1,7 +1,5 @@
 //! `irqlab bench model`: kernels on a real processor and in the simulated machine under its model.
 
-use std::fs::File;
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -23,6 +21,7 @@ use crate::options::{
 use crate::pictures::PictureArgs;
 use crate::run::{OpenRun, STOPPED, print_list, stop_on_signals};
 use crate::simulated::{ModelDetail, Simulated, SimulatedArgs, model};
+use crate::whole_file::{self, Existing};
 
 /// CPUs of the simulated machine unless another number is given: an interprocessor interrupt needs two.
 const VCPUS: u32 = 2;
@@ -280,8 +279,7 @@ fn save(file: &PathBuf, host: &Host, of: (Processor, String)) -> anyhow::Result<
     kept.is_virtual = Some(host.conditions.is_virtual);
     let text = kept.text();
     let cannot = || format!("cannot write {}", file.display());
-    let mut out = File::create_new(file).with_context(cannot)?;
-    out.write_all(text.as_bytes()).with_context(cannot)?;
+    whole_file::write(file, text.as_bytes(), Existing::Stays).with_context(cannot)?;
     console::say(&format!("kept: {}", file.display()));
     Ok(())
 }

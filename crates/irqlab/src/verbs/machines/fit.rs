@@ -1,7 +1,6 @@
 //! `irqlab machines fit`: makes a model of the processor that irqlab runs on, from the nearest preset.
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -24,6 +23,7 @@ use crate::options::{ResultArgs, Usage, help_with_exit_codes, one_cpu, online_cp
 use crate::pictures::PictureArgs;
 use crate::run::{OpenRun, STOPPED, stop_on_signals};
 use crate::simulated::{GuestArgs, JobsArgs, ModelDetail, Simulated, SimulatedArgs, model};
+use crate::whole_file::{self, Existing};
 
 /// Models that a fit can start from, by vendor: the newest core out of order of each.
 const PRESETS: [(&str, &str); 2] = [("AuthenticAMD", "zen3"), ("GenuineIntel", "golden-cove")];
@@ -361,12 +361,8 @@ fn write(file: &Path, text: &str, may_replace: bool) -> anyhow::Result<()> {
     if let Some(directory) = file.parent().filter(|directory| *directory != Path::new("")) {
         fs::create_dir_all(directory).with_context(cannot)?;
     }
-    if !may_replace {
-        let mut out = fs::File::create_new(file).with_context(cannot)?;
-        return out.write_all(text.as_bytes()).with_context(cannot);
-    }
-    let partial = file.with_extension(format!("toml.{}", std::process::id()));
-    fs::write(&partial, text).and_then(|()| fs::rename(&partial, file)).with_context(cannot)
+    let existing = if may_replace { Existing::Replaced } else { Existing::Stays };
+    whole_file::write(file, text.as_bytes(), existing).with_context(cannot)
 }
 
 fn fields(draft: &Draft) -> Table {
