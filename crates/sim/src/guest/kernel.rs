@@ -33,7 +33,24 @@ pub struct Kernel {
 pub fn debian(cache: &Cache, flavour: Flavour, progress: Progress) -> Result<Kernel> {
     let root = setup::guest_files(cache, flavour, progress)?;
     let image = first_with_prefix(&root.join("boot"), "vmlinuz-")?;
-    let mut kernel = of_file(&image, Some(&root.join("lib/modules")))?;
+    let mut kernel = of_file(&image, Some(&root.join("lib/modules")));
+    let expected = setup::image_sha256(&root);
+    let is_damaged = match &kernel {
+        Ok(kernel) => expected.as_ref().is_some_and(|expected| *expected != kernel.sha256),
+        Err(_) => expected.is_some(),
+    };
+    if is_damaged {
+        let image = image.display();
+        progress(&format!(
+            "{image}: damaged, its checksum is not that of its package; fetching it again"
+        ));
+        setup::replace_kernel(cache, flavour, &root, progress)?;
+        kernel = of_file(
+            &first_with_prefix(&root.join("boot"), "vmlinuz-")?,
+            Some(&root.join("lib/modules")),
+        );
+    }
+    let mut kernel = kernel?;
     kernel.config = first_with_prefix(&root.join("boot"), "config-").ok();
     Ok(kernel)
 }
@@ -67,7 +84,7 @@ pub fn of_file(image: &Path, modules: Option<&Path>) -> Result<Kernel> {
 }
 
 /// Returns the first file of a directory whose name has the prefix.
-fn first_with_prefix(directory: &Path, prefix: &str) -> Result<PathBuf> {
+pub(crate) fn first_with_prefix(directory: &Path, prefix: &str) -> Result<PathBuf> {
     let mut files: Vec<PathBuf> = fs::read_dir(directory)
         .map_err(SimError::file(directory))?
         .flatten()

@@ -11,9 +11,10 @@ use apt::{Apt, Package};
 use serde::{Deserialize, Serialize};
 
 use crate::cache::remove_directory;
+use crate::guest::kernel::first_with_prefix;
 use crate::qemu::{self, Qemu};
 use crate::regular_file::read_bounded;
-use crate::{Cache, Progress, Result, SimError};
+use crate::{Cache, Progress, Result, SimError, hash};
 
 /// The release of the guest's kernel and tools.
 const GUEST_RELEASE: &str = "bookworm";
@@ -55,6 +56,9 @@ fn meta_package(flavour: Flavour) -> &'static str {
 struct Manifest {
     package: String,
     version: String,
+    /// Of a kernel: the SHA-256 of its image, as it was unpacked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    image_sha256: Option<String>,
 }
 
 /// Returns the path of the guest's busybox, if it was downloaded.
@@ -168,15 +172,45 @@ fn install_kernel(cache: &Cache, apt: &Apt, flavour: Flavour, progress: Progress
     progress(&format!("fetching {} {}", package.name, package.version));
     cache.directory(&directory, progress, |aside| {
         apt.unpack(&package, aside)?;
-        note(aside, &package)
+        note(aside, &package)?;
+        add_image_hash(aside)
     })?;
     cache.file(&pointer(flavour), directory.as_bytes()).map(drop)
 }
 
 fn note(directory: &Path, package: &Package) -> Result<()> {
-    let manifest = Manifest { package: package.name.clone(), version: package.version.clone() };
+    let (package, version) = (package.name.clone(), package.version.clone());
+    write_manifest(directory, &Manifest { package, version, image_sha256: None })
+}
+
+/// Notes the hash of the image of an unpacked kernel.
+fn add_image_hash(directory: &Path) -> Result<()> {
+    let Some(mut manifest) = manifest(directory) else { return Ok(()) };
+    let image = first_with_prefix(&directory.join("boot"), "vmlinuz-")?;
+    manifest.image_sha256 = Some(hash::of_file(&image)?);
+    write_manifest(directory, &manifest)
+}
+
+/// The SHA-256 that the image of an installed kernel had when it was unpacked; none where that was not noted.
+pub(crate) fn image_sha256(root: &Path) -> Option<String> {
+    manifest(root)?.image_sha256
+}
+
+/// Installs a kernel again that is damaged in the cache.
+pub(crate) fn replace_kernel(
+    cache: &Cache,
+    flavour: Flavour,
+    root: &Path,
+    progress: Progress,
+) -> Result<()> {
+    let _lock = cache.lock("setup", progress)?;
+    remove_directory(root)?;
+    fetch(cache, flavour, false, false, progress)
+}
+
+fn write_manifest(directory: &Path, manifest: &Manifest) -> Result<()> {
     let path = directory.join(MANIFEST);
-    let text = serde_json::to_string_pretty(&manifest)
+    let text = serde_json::to_string_pretty(manifest)
         .map_err(|error| SimError::data(MANIFEST, error.to_string()))?;
     fs::write(&path, text + "\n").map_err(SimError::file(&path))
 }
