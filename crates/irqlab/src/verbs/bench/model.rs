@@ -1,6 +1,6 @@
 //! `irqlab bench model`: kernels on a real processor and in the simulated machine under its model.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
@@ -273,7 +273,7 @@ const METHOD: &str = "cycles of the core for a unit: ticks of the time-stamp cou
                       additions (a cycle each) before and after each window; median of the windows in which \
                       the core's rate changed by at most 1 % and four chains of additions found no busy sibling";
 
-fn save(file: &PathBuf, host: &Host, of: (Processor, String)) -> anyhow::Result<()> {
+fn save(file: &Path, host: &Host, of: (Processor, String)) -> anyhow::Result<()> {
     let date = jiff::Timestamp::now().strftime("%Y-%m-%d").to_string();
     let mut kept = Kept::of(&host.samples, of, date, METHOD.to_owned());
     kept.is_virtual = Some(host.conditions.is_virtual);
