@@ -8,11 +8,12 @@
 //! [`MemorySystem`]: crate::memory::MemorySystem
 //! [`SystemModel::blocking`]: crate::SystemModel::blocking
 
+use crate::compact_lru::{Access, Tags};
 use crate::counts::Counts;
 use crate::memory::{TRANSFER_BYTES_MAX, TlbFlush, is_global, lines_of};
 use crate::model::{BlockingModel, TlbModel};
 use crate::schema::Dma;
-use crate::tag_array::{Outcome, Slot, TagArray};
+use crate::tag_array::{Slot, TagArray};
 
 /// Code with consecutive virtual and physical addresses: it lies in one page of the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,16 +122,27 @@ const TRANSLATIONS: usize = 1024;
 
 /// A known translation of a guest's page.
 #[derive(Clone, Copy, Debug)]
-#[repr(align(32))]
+#[repr(align(16))]
 struct Translation {
     mark: u64,
-    /// The wrapping distance from a virtual address to its physical address.
-    offset: u64,
-    /// Where the TLB held the page last; to be checked.
-    slot: Slot,
+    /// The physical address of the page, and in its low bits where the TLB held the page last; to be
+    /// checked.
+    place: u64,
 }
 
-const NO_TRANSLATION: Translation = Translation { mark: u64::MAX, offset: 0, slot: 0 };
+const NO_TRANSLATION: Translation = Translation { mark: u64::MAX, place: 0 };
+/// The slot is not known, or does not fit.
+const NO_SLOT: Slot = !PAGE_MASK as Slot;
+
+impl Translation {
+    fn slot(self) -> Slot {
+        (self.place & !PAGE_MASK) as Slot
+    }
+
+    fn physical(self, virtual_address: u64) -> u64 {
+        self.place & PAGE_MASK | virtual_address & !PAGE_MASK
+    }
+}
 
 /// A TLB, with the translations of pages that were used. Which translations are known has no
 /// influence on hits and misses.
@@ -160,11 +172,12 @@ impl TranslatingTlb {
     fn access_known(&mut self, virtual_address: u64, now: u64) -> Option<u64> {
         let known = &self.translations[translation_index(virtual_address)];
         if known.mark != virtual_address & PAGE_MASK | self.flushes
-            || !self.entries.touch_at(known.slot, virtual_address >> self.page_shift, now)
+            || known.slot() == NO_SLOT
+            || !self.entries.touch_at(known.slot(), virtual_address >> self.page_shift, now)
         {
             return None;
         }
-        Some(virtual_address.wrapping_add(known.offset))
+        Some(known.physical(virtual_address))
     }
 
     /// Looks a page up and fills it if it is absent. Returns whether it hit, and its slot.
@@ -181,15 +194,15 @@ impl TranslatingTlb {
     fn translate(&self, virtual_address: u64) -> Option<u64> {
         let known = &self.translations[translation_index(virtual_address)];
         (known.mark == virtual_address & PAGE_MASK | self.flushes)
-            .then(|| virtual_address.wrapping_add(known.offset))
+            .then(|| known.physical(virtual_address))
     }
 
     fn remember(&mut self, virtual_address: u64, physical: u64, slot: Slot) {
+        // Other policies than LRU need a lookup each time.
+        let slot = if self.entries.is_lru() { slot } else { NO_SLOT };
         self.translations[translation_index(virtual_address)] = Translation {
             mark: virtual_address & PAGE_MASK | self.flushes,
-            offset: physical.wrapping_sub(virtual_address),
-            // Other policies than LRU need a lookup each time.
-            slot: if self.entries.is_lru() { slot } else { Slot::MAX },
+            place: physical & PAGE_MASK | slot.min(NO_SLOT) as u64,
         };
     }
 
@@ -239,9 +252,9 @@ const NO_FETCH: LastFetch = LastFetch { virtual_address: 0, line: 0, page_bytes:
 ///   [`BlockingMachine::flush_tlbs`]. How often the caller is asked has no influence on counts.
 #[derive(Clone, Debug)]
 pub struct BlockingMachine {
-    l1i: TagArray,
-    l1d: TagArray,
-    l2: TagArray,
+    l1i: Tags,
+    l1d: Tags,
+    l2: Tags,
     itlb: TranslatingTlb,
     dtlb: TranslatingTlb,
     ipage_bytes: u64,
@@ -266,9 +279,9 @@ impl BlockingMachine {
     #[must_use]
     pub fn new(model: &BlockingModel) -> Self {
         BlockingMachine {
-            l1i: TagArray::new(&model.l1i),
-            l1d: TagArray::new(&model.l1d),
-            l2: TagArray::new(&model.l2),
+            l1i: Tags::new(&model.l1i),
+            l1d: Tags::new(&model.l1d),
+            l2: Tags::new(&model.l2),
             itlb: TranslatingTlb::new(&model.itlb),
             dtlb: TranslatingTlb::new(&model.dtlb),
             ipage_bytes: model.itlb.page_bytes,
@@ -388,11 +401,7 @@ impl BlockingMachine {
         }
         let shifts = [self.fetch_shift, self.data_shift, self.l2_shift];
         for (cache, shift) in [&mut self.l1i, &mut self.l1d, &mut self.l2].into_iter().zip(shifts) {
-            let mut lines = lines_of(physical, bytes, shift);
-            while let Some((line, slot)) = cache.find_first(lines.clone()) {
-                lines.start = line + 1;
-                cache.remove(slot);
-            }
+            cache.remove(lines_of(physical, bytes, shift));
         }
     }
 
@@ -498,7 +507,7 @@ impl BlockingMachine {
 
     #[inline(never)]
     fn fetch_line(&mut self, line: u64) {
-        if self.l1i.access(line, false) == Outcome::Hit {
+        if self.l1i.access(line, false) == Access::Hit {
             return;
         }
         self.counts.l1i_misses += 1;
@@ -569,7 +578,10 @@ impl BlockingMachine {
 
     #[inline(never)]
     fn data_line_slow(&mut self, line: u64, write: bool) {
-        let Outcome::Miss(evicted) = self.l1d.access(line, write) else { return };
+        let access = self.l1d.access(line, write);
+        if access == Access::Hit {
+            return;
+        }
         let misses = match write {
             true => &mut self.counts.l1d_store_misses,
             false => &mut self.counts.l1d_load_misses,
@@ -580,8 +592,8 @@ impl BlockingMachine {
         self.counts.l2_data_misses += u64::from(!l2_hit);
         self.counts.data_stall_cycles += self.l1_miss_cycles(l2_hit);
         // The processor does not wait for the write-back.
-        if let Some(dirty) = evicted.filter(|line| line.is_dirty()) {
-            self.access_l2(dirty.line >> to_l2, true);
+        if let Access::MissWritesBack(dirty) = access {
+            self.access_l2(dirty >> to_l2, true);
         }
     }
 
@@ -592,15 +604,13 @@ impl BlockingMachine {
     /// Looks up a line in L2 and fills it if it is absent; true if it hit.
     #[inline(never)]
     fn access_l2(&mut self, line: u64, write: bool) -> bool {
-        if self.l2.access_mru(line, write) {
-            return true;
-        }
         match self.l2.access(line, write) {
-            Outcome::Hit => true,
-            Outcome::Miss(evicted) => {
-                self.counts.l2_writebacks += u64::from(evicted.is_some_and(|line| line.is_dirty()));
+            Access::Hit => true,
+            Access::MissWritesBack(_) => {
+                self.counts.l2_writebacks += 1;
                 false
             }
+            Access::Miss => false,
         }
     }
 }

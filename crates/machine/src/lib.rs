@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod blocking;
+mod compact_lru;
 pub mod core;
 mod counts;
 pub mod decode;
