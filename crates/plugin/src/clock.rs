@@ -1,6 +1,7 @@
 //! Guest time: slices of vCPUs, QEMU's clock and the model's, and how long vCPUs were halted.
 
 use crate::cpu::{self, Cpu};
+use crate::qemu_internals::deadline::{Deadlines, NextTimer};
 use crate::qemu_internals::{Bias, GuestClock, Slices};
 use crate::rounds::Rounds;
 use simrecord::counters::{CYCLES, Counts, INSTRUCTIONS};
@@ -16,6 +17,8 @@ pub(crate) struct Parts {
     pub(crate) hz: u64,
     /// Cycles of a slice.
     pub(crate) vcpu_slice: u64,
+    /// Whether QEMU leaves its loop at the end of each slice.
+    pub(crate) exits_all: bool,
     /// There if guest time follows the model.
     pub(crate) bias: Option<Bias>,
     /// There if QEMU's clock can be read.
@@ -29,6 +32,40 @@ struct Halt {
     counted_ns: u64,
 }
 
+/// QEMU's last exit from its loop of translated blocks. Outside of the loop it runs timers,
+/// and plans how many instructions it executes before the next exit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct LoopExit {
+    /// Instructions at that time, or earlier.
+    instructions: u64,
+    /// When the next timer was due, as known at the end of the last slice.
+    due_ns: Option<u64>,
+}
+
+impl LoopExit {
+    /// Whether the next slice may follow without another exit. QEMU's clock advanced by `executed_ns` since
+    /// the exit, and advances by `slice_ns` at most in a slice, both by instructions.
+    ///
+    /// QEMU counts instructions at an exit, if not later, so that its clock shows at most `executed_ns` more
+    /// than it has counted. It planned the time to the timer, and has executed `executed_ns` of that at most. The rest must suffice for a slice, because QEMU divides the
+    /// block in which it ends. The factor of two covers instructions that QEMU and the plugin count
+    /// differently.
+    fn allows(&self, next: NextTimer, executed_ns: u64, slice_ns: u64) -> bool {
+        let now_ns = next.counted_ns.saturating_add(executed_ns);
+        let remaining_ns = next.due_ns.map_or(u64::MAX, |due| due.saturating_sub(now_ns));
+        let planned_ns = remaining_ns.min(PLANNED_NS_MAX);
+        let needed_ns = executed_ns.saturating_mul(2).saturating_add(slice_ns);
+        self.due_ns == next.due_ns && planned_ns > needed_ns
+    }
+}
+
+/// QEMU plans no more instructions at once.
+const PLANNED_NS_MAX: u64 = i32::MAX as u64;
+/// No model executes more instructions a cycle.
+const WIDTH_MAX: u64 = 16;
+/// No translated block has more instructions (QEMU's `TCG_MAX_INSNS`).
+const BLOCK_MAX: u64 = 512;
+
 /// The clock of a machine.
 pub(crate) struct Clock {
     parts: Parts,
@@ -41,6 +78,9 @@ pub(crate) struct Clock {
     /// The part of QEMU's clock that instructions do not explain: its start value, and its jumps
     /// while all vCPUs were halted.
     jumps_ns: u64,
+    /// There if QEMU can be asked whether it has anything to do between two slices.
+    deadlines: Option<Deadlines>,
+    last_exit: LoopExit,
     /// Instructions that the plugin executed in QEMU's place, and that QEMU's clock has not
     /// counted.
     pub(crate) unclocked: u64,
@@ -55,6 +95,8 @@ impl Clock {
             counted_ns: vec![0; cpus],
             halts: vec![None; cpus],
             jumps_ns: 0,
+            deadlines: None,
+            last_exit: LoopExit::default(),
             unclocked: 0,
             parts,
         }
@@ -64,6 +106,7 @@ impl Clock {
     pub(crate) fn restart(&mut self) {
         (0..self.parts.cpus).for_each(|vcpu| cpu::with(vcpu, Cpu::issue_all_threads));
         self.rounds.restart(self.instructions());
+        self.last_exit = LoopExit { instructions: self.instructions(), due_ns: None };
         if let Some(guest) = self.parts.guest {
             // QEMU's clock went on while instructions were not counted. The first halt would seem to
             // have lasted for all of that.
@@ -91,6 +134,7 @@ impl Clock {
     /// Sets up the slices of a vCPU.
     pub(crate) fn begin_slices(&mut self, vcpu: u32, slices: Slices) {
         self.slices[vcpu as usize] = Some(slices);
+        self.deadlines = Deadlines::of_this_thread();
         cpu::with(vcpu, |cpu| {
             cpu.set_handle(slices.handle());
             cpu.set_slice(self.parts.vcpu_slice);
@@ -104,9 +148,28 @@ impl Clock {
         self.set_halted(vcpu, false);
         self.advance(vcpu);
         self.plan_slice(vcpu);
-        if let Some(slices) = self.slices[vcpu as usize] {
+        if let Some(slices) = self.slices[vcpu as usize]
+            && !self.continues()
+        {
+            self.last_exit.instructions = self.instructions();
             slices.end();
         }
+    }
+
+    /// Whether the next slice of the only vCPU may follow at once, as no timer is due soon. An exit from
+    /// QEMU's loop takes as long as hundreds of instructions, and would change nothing. With several vCPUs
+    /// QEMU goes on to the next one at an exit.
+    fn continues(&mut self) -> bool {
+        let asks = self.parts.cpus == 1 && self.parts.guest.is_some() && !self.parts.exits_all;
+        let Some(deadlines) = self.deadlines.filter(|_| asks) else { return false };
+        let next = deadlines.next_timer();
+        let shift = self.parts.shift;
+        let instructions = self.instructions();
+        let executed_ns = instructions.wrapping_sub(self.last_exit.instructions) << shift;
+        let slice = self.parts.vcpu_slice.saturating_mul(WIDTH_MAX).saturating_add(BLOCK_MAX);
+        let allowed = self.last_exit.allows(next, executed_ns, slice << shift);
+        self.last_exit.due_ns = next.due_ns;
+        allowed
     }
 
     /// A vCPU is about to halt.
@@ -115,6 +178,7 @@ impl Clock {
         self.halts[vcpu as usize] = Some(Halt { since_ns, counted_ns });
         self.set_halted(vcpu, true);
         self.advance(vcpu);
+        self.last_exit.instructions = self.instructions();
         if self.slices[vcpu as usize].is_some() {
             self.plan_slice(vcpu);
         }
@@ -287,4 +351,41 @@ fn ns_of(cycles: u64, hz: u64) -> u64 {
 /// What a vCPU has used since its last slice ended, if then its cycles were `counted_ns`.
 fn since_ns(hz: u64, counted_ns: &[u64], vcpu: u32) -> u64 {
     ns_of(cpu::with(vcpu, |cpu| cpu.cycles()), hz) - counted_ns[vcpu as usize]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXIT: LoopExit = LoopExit { instructions: 0, due_ns: Some(1_000_000) };
+
+    fn next(counted_ns: u64) -> NextTimer {
+        NextTimer { counted_ns, due_ns: EXIT.due_ns }
+    }
+
+    #[test]
+    fn slices_follow_until_a_timer_is_near() {
+        assert!(EXIT.allows(next(0), 1_000, 16_000));
+        assert!(EXIT.allows(next(980_000), 1_000, 16_000));
+        assert!(!EXIT.allows(next(982_000), 1_000, 16_000));
+        assert!(!EXIT.allows(next(1_000_000), 0, 0));
+    }
+
+    #[test]
+    fn the_plan_of_the_last_exit_is_not_exceeded() {
+        // A clock that follows instructions alone: the plan was a million, and two thirds of it remain.
+        assert!(EXIT.allows(next(0), 327_000, 16_000));
+        assert!(!EXIT.allows(next(0), 328_000, 16_000));
+        let never = LoopExit { due_ns: None, ..EXIT };
+        let no_timer = NextTimer { counted_ns: 0, due_ns: None };
+        assert!(never.allows(no_timer, PLANNED_NS_MAX / 4, 16_000));
+        assert!(!never.allows(no_timer, PLANNED_NS_MAX / 2, 16_000));
+    }
+
+    #[test]
+    fn another_timer_than_before_needs_an_exit() {
+        let earlier = NextTimer { due_ns: Some(900_000), ..next(0) };
+        let none = NextTimer { due_ns: None, ..next(0) };
+        assert!(![earlier, none].into_iter().any(|next| EXIT.allows(next, 0, 16_000)));
+    }
 }

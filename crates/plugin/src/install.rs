@@ -155,6 +155,7 @@ fn clock_parts(options: &Options, cpus: u32, hz: Option<u64>) -> Parts {
         // Without a model a cycle is an instruction, and takes as long.
         hz: hz.unwrap_or(1_000_000_000 >> options.shift),
         vcpu_slice: options.vcpu_slice,
+        exits_all: options.exits_all,
         bias: hz.filter(|_| follows).and_then(|_| Bias::find()),
         guest: if counts { GuestClock::find() } else { None },
     }

@@ -94,6 +94,9 @@ pub struct Options {
     pub qemu: String,
     /// Whether to compare counts with QEMU's own at each marker, and record both.
     pub check: bool,
+    /// Whether QEMU leaves its loop of translated blocks at the end of each slice, where it has nothing to do
+    /// outside of it, too. Results are the same.
+    pub exits_all: bool,
     /// Disks of the machine.
     pub disks: Vec<Disk>,
     /// Whether the guest has a PMU. It is the one thing by which the plugin changes the guest.
@@ -136,6 +139,7 @@ impl Options {
             annotate: None,
             qemu: String::new(),
             check: false,
+            exits_all: false,
             disks: Vec::new(),
             pmu: false,
             pmu_state: None,
@@ -226,6 +230,8 @@ impl Options {
             ("roi", _) => return wrong("marker or always"),
             ("check", "on" | "off") => self.check = value == "on",
             ("check", _) => return wrong("on or off"),
+            ("exits", "all" | "needed") => self.exits_all = value == "all",
+            ("exits", _) => return wrong("all or needed"),
             ("pmu", "on" | "off") => self.pmu = value == "on",
             ("pmu", _) => return wrong("on or off"),
             ("pmu_state", path) => self.pmu_state = Some(path.into()),
@@ -270,20 +276,20 @@ mod tests {
         let options = Options::parse(["out=/r"]).unwrap();
         assert_eq!((options.detail, options.roi), (Detail::Count, Roi::Marker));
         assert_eq!((options.vcpu_slice, options.check), (VCPU_SLICE_DEFAULT, false));
-        assert!(!options.pmu);
+        assert!(!options.pmu && !options.exits_all);
     }
 
     #[test]
     fn all_options_are_read() {
         let all = "out=/r,detail=fast,vcpu_slice=500,roi=always,symbols=/s,offsets=/o,qemu=11.1.3,check=on,\
-             disk=d0:5,pmu=on,pmu_state=/p,pmu_save=/q,limit_ns=7";
+             exits=all,disk=d0:5,pmu=on,pmu_state=/p,pmu_save=/q,limit_ns=7";
         let options = Options::parse(all.split(',')).unwrap();
         assert_eq!((options.detail, options.roi), (Detail::Fast, Roi::Always));
         assert_eq!((options.vcpu_slice, options.check), (500, true));
         assert_eq!((options.symbols, options.offsets), (Some("/s".into()), Some("/o".into())));
         assert_eq!((options.qemu.as_str(), options.limit_ns), ("11.1.3", Some(7)));
         assert_eq!(options.disks, [Disk { node: "d0".to_owned(), latency_ns: 5 }]);
-        assert!(options.pmu);
+        assert!(options.pmu && options.exits_all);
         assert_eq!((options.pmu_state, options.pmu_save), (Some("/p".into()), Some("/q".into())));
         let timed =
             "out=/r,detail=timed,model=/m,time=uniform,shift=2,spans=on,transitions=on,annotate=/a";
@@ -317,6 +323,7 @@ mod tests {
             ("vcpu_slice=x", "1 to"),
             ("roi=", "marker or always"),
             ("check=yes", "on or off"),
+            ("exits=on", "all or needed"),
             ("pmu=yes", "on or off"),
             ("pmu_save=/p", "need pmu=on"),
             ("qemu=11.1.3-and-a-long-tail", "16 bytes"),

@@ -28,6 +28,7 @@ macro_rules! function {
     }};
 }
 
+pub(crate) mod deadline;
 pub(crate) mod devices;
 pub(crate) mod dirty;
 pub(crate) mod held;
@@ -168,8 +169,8 @@ impl Bias {
         })
     }
 
-    /// Adds to the clock. Only to be called where a vCPU's slice ends: what QEMU has planned up to
-    /// the end of the slice must not change.
+    /// Adds to the clock. Only to be called where a vCPU's slice ends, and QEMU leaves its loop or has
+    /// planned more instructions than a slice has: it must not divide a block elsewhere.
     pub(crate) fn add(self, ns: i64) {
         // SAFETY: found by `find`. It is written by the thread of the vCPUs alone while they run;
         // others read it as one aligned word.

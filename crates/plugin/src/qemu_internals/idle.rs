@@ -9,12 +9,12 @@ type Work = extern "C" fn(*mut c_void, usize);
 type RunOnCpu = unsafe extern "C" fn(*mut c_void, Work, usize);
 type Ask = unsafe extern "C" fn() -> bool;
 type Do = unsafe extern "C" fn();
-type Deadline = unsafe extern "C" fn(c_int, c_int) -> i64;
+pub(super) type Deadline = unsafe extern "C" fn(c_int, c_int) -> i64;
 type RunTimers = unsafe extern "C" fn(c_int) -> bool;
 type GetClock = unsafe extern "C" fn(c_int) -> i64;
 
 /// `QEMU_CLOCK_VIRTUAL`.
-const GUEST_TIME: c_int = 1;
+pub(super) const GUEST_TIME: c_int = 1;
 /// All timers but those that are not the guest's (`QEMU_TIMER_ATTR_EXTERNAL`).
 const TIMERS_OF_GUEST: c_int = !1;
 

@@ -197,6 +197,10 @@ fn with_a_model_guest_time_follows_its_cycles() {
         let model = model(&machine, memory_cycles);
         let options = format!("start=fast,detail=timed,model={model},symbols={symbols}");
         let bytes = record(&machine, 1, &format!("{memory_cycles}"), &options);
+        if memory_cycles == 100 {
+            let exits = format!("{options},exits=all");
+            assert!(bytes == record(&machine, 1, "exits", &exits), "exits change the record");
+        }
         let stream = reader::read(bytes.as_slice()).unwrap();
         let booted = booted(&stream);
         sums_close(&booted);
