@@ -85,6 +85,11 @@ fn integer() -> Vec<Row> {
             "Addresses of three parts, in a chain.",
             straight!(1 x 50, "lea rax, [rax + r10*4 + 8]"),
         ),
+        (
+            "lea_scaled",
+            "Addresses of two parts with a scaled index, in a chain.",
+            straight!(1 x 50, "lea rax, [r10 + rax*4]"),
+        ),
         ("lea_2", "Addresses of two parts, in a chain.", straight!(1 x 50, "lea rax, [rax + r10]")),
         ("cmov", "Conditional moves in a chain.", straight!(1 x 50, "cmovz rax, r10")),
         ("adc", "Additions with carry in a chain.", straight!(1 x 50, "adc rax, r10")),
@@ -194,6 +199,30 @@ fn float() -> Vec<Row> {
         ),
         ("convert_chain", "Conversions of an integer to a double and back.", straight!(1 x 20, "cvtsi2sd xmm0, rax; cvttsd2si rax, xmm0")),
         ("movq_chain", "Moves of a general register to a vector register and back.", straight!(1 x 30, "movq xmm0, rax; movq rax, xmm0")),
+        (
+            "sqrtsd_4",
+            "Square roots of doubles that do not depend on each other.",
+            straight!(
+                4 x 8,
+                "mov rax, 0x4033333333333333; movq xmm7, rax",
+                "sqrtsd xmm0, xmm7; sqrtsd xmm1, xmm7; sqrtsd xmm2, xmm7; sqrtsd xmm3, xmm7"
+            ),
+        ),
+        (
+            "divsd_4",
+            "Divisions of doubles that do not depend on each other.",
+            straight!(
+                4 x 8,
+                "mov rax, 0x4033333333333333; movq xmm7, rax",
+                "movapd xmm0, xmm7; movapd xmm1, xmm7; movapd xmm2, xmm7; movapd xmm3, xmm7; \
+                 divsd xmm0, xmm7; divsd xmm1, xmm7; divsd xmm2, xmm7; divsd xmm3, xmm7"
+            ),
+        ),
+        (
+            "comisd_set",
+            "A comparison of doubles into flags, a bit of them in a register, and a move of it to a vector register, in a chain.",
+            straight!(1 x 20, "comisd xmm0, xmm1; sete al; movzx eax, al; movq xmm0, rax"),
+        ),
         ("comisd_chain", "Comparisons of doubles into flags, throughput.", straight!(1 x 50, "comisd xmm0, xmm1")),
     ]
 }

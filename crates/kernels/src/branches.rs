@@ -6,10 +6,12 @@ use stats::Random;
 
 use crate::memory::Pages;
 use crate::straight::{kernel, straight};
-use crate::{Body, Executed, Group, Kernel};
+use crate::{Body, Executed, Group, Kernel, Rounds};
 
 /// Bytes of a pattern, at most.
 const PATTERN_BYTES: usize = 64 << 10;
+/// A period from which on a window goes through all of it once: predictors learn it for many windows.
+const LONG_PERIOD: usize = 16 << 10;
 /// Seed of all patterns.
 const SEED: u64 = 1;
 
@@ -104,7 +106,8 @@ fn patterns() -> Vec<Kernel> {
             move || Ok(Box::new(Branch { pattern: Pattern::new(period, of)? }) as Box<dyn Body>);
         Kernel::new(Group::Branches, (name, "iteration", about), make)
     };
-    list.map(kernel).into()
+    let long = kernel(("branch_period_16384", LONG_PERIOD, Of::Random(2))).learning();
+    list.map(kernel).into_iter().chain([long]).collect()
 }
 
 /// A branch that follows a pattern.
@@ -143,6 +146,15 @@ impl Body for Branch {
             );
         }
         Executed::whole(rounds.max(1))
+    }
+
+    fn rounds(&self) -> Rounds {
+        match self.pattern.of {
+            Of::Random(_) if self.pattern.period >= LONG_PERIOD => {
+                Rounds::Fixed(self.pattern.period as u64)
+            }
+            _ => Rounds::AsFit,
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Supply of instructions, by the size of the code.
 
 use crate::code::{Code, Filling};
+use crate::straight::{self, straight};
 use crate::{Group, Kernel};
 
 const KIB: usize = 1 << 10;
@@ -47,7 +48,49 @@ pub(crate) fn kernels() -> Vec<Kernel> {
         let make = move || Code::new(kib * KIB, Additions)?.flushed().body();
         Kernel::new(Group::FrontEnd, (name, "instruction", about), make).shared()
     });
-    list.map(kernel).into_iter().chain(flushed).collect()
+    list.map(kernel).into_iter().chain(flushed).chain(loops()).collect()
+}
+
+/// Loops of a few instructions.
+fn loops() -> Vec<Kernel> {
+    const SHORT: &str = "A loop of seven instructions, two of them branches, within a line.";
+    const ACROSS: &str = "The same loop, in two lines.";
+    const FUSED: &str = "Five moves, and a comparison with a conditional branch that is not taken.";
+    let list = [
+        (
+            "loop_one_line",
+            "iteration",
+            SHORT,
+            straight!(
+                1 x 1,
+                "mov r8d, 0x7fffffff",
+                "cmp rdx, r8; jae 4f; mov byte ptr [rdi], 0; add rsi, 3; add rbx, 7; 4:"
+            ),
+        ),
+        (
+            "loop_two_lines",
+            "iteration",
+            ACROSS,
+            straight!(
+                1 x 1,
+                "mov r8d, 0x7fffffff; mov rax, rcx; mov ecx, 1",
+                ".rept 52; nop; .endr; 3: cmp rdx, r8; jae 4f; mov byte ptr [rdi], 0; add rsi, 3; \
+                 add rbx, 7; dec rax; jnz 3b; 4:"
+            ),
+        ),
+        (
+            "compare_branch",
+            "group",
+            FUSED,
+            straight!(
+                1 x 20,
+                "mov ebx, 1",
+                "mov rdx, rax; mov rsi, rax; mov r8, rax; mov r9, rax; mov r12, rax; cmp rax, rbx; je 4f; 4:"
+            ),
+        ),
+    ];
+    list.map(|(name, unit, about, of)| straight::kernel(Group::FrontEnd, (name, unit, about), of))
+        .into()
 }
 
 fn about(of: Filling) -> &'static str {

@@ -162,6 +162,8 @@ pub struct Kernel {
     pub about: &'static str,
     /// Whether it depends on what other guests of the host share with it: the last cache, memory.
     pub shared: bool,
+    /// Whether branch predictors learn it for many windows, because it does the same in each.
+    pub learns: bool,
     make: Box<dyn Fn() -> Made>,
 }
 
@@ -178,12 +180,18 @@ impl Kernel {
         (name, unit, about): (&'static str, &'static str, &'static str),
         make: impl Fn() -> Made + 'static,
     ) -> Kernel {
-        Kernel { name, group, unit, about, shared: false, make: Box::new(make) }
+        let make = Box::new(make);
+        Kernel { name, group, unit, about, shared: false, learns: false, make }
     }
 
     /// The same kernel, marked as one that depends on what other guests share.
     fn shared(self) -> Kernel {
         Kernel { shared: true, ..self }
+    }
+
+    /// The same kernel, marked as one that predictors learn for many windows.
+    fn learning(self) -> Kernel {
+        Kernel { learns: true, ..self }
     }
 
     /// Builds its body.

@@ -37,6 +37,27 @@ fn throughput() -> Vec<Row> {
             .needs(Needs::Avx2),
         ),
         (
+            "load_scaled_index",
+            "load and and",
+            "Loads whose address has a scaled index, in a chain with an and.",
+            straight!(1 x 20, "mov [rdi], rax", "mov rax, [rdi + rax*8]; and rax, 0"),
+        ),
+        (
+            "load_vector",
+            "round",
+            "A load into a vector register, a move to a general register and an and, in a chain.",
+            straight!(1 x 20, "mov [rdi], rax", "movq xmm0, [rdi + rax]; movq rax, xmm0; and rax, 0"),
+        ),
+        (
+            "stores_16b",
+            "store",
+            "Stores of 16 bytes to the same line.",
+            straight!(
+                4 x 16,
+                "movups [rdi], xmm0; movups [rdi + 16], xmm0; movups [rdi + 32], xmm0; movups [rdi + 48], xmm0"
+            ),
+        ),
+        (
             "stores_line",
             "store",
             "Stores of 8 bytes to the same line.",

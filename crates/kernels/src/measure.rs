@@ -21,6 +21,11 @@ const TIME_MAX: Duration = Duration::from_millis(1500);
 const TRIES_IN_ANY_CASE: usize = 4;
 /// Windows before the first one that counts.
 const WARM_UP_WINDOWS: usize = 2;
+/// A kernel that predictors learn for many windows is executed for this long before, and at most so many
+/// times: so a processor, of which many windows count, and a simulated machine, of which few do, have learnt
+/// about as much.
+const LEARNING_CYCLES: f64 = 1.5e6;
+const LEARNING_WINDOWS_MAX: usize = 40;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,13 +75,11 @@ pub fn measure(
     at_set_up(false);
     let mut body = made?;
     let rounds = rounds(body.as_mut(), clock, effort.window_cycles);
+    warm_up(kernel.learns, body.as_mut(), clock, rounds);
     let (mut cycles, mut disturbed) = (Vec::new(), Disturbance::default());
     let started = Instant::now();
-    for attempt in 0..WARM_UP_WINDOWS + effort.windows * TRIES {
+    for attempt in 0..effort.windows * TRIES {
         let (executed, timed) = window(body.as_mut(), clock, rounds);
-        if attempt < WARM_UP_WINDOWS {
-            continue;
-        }
         match timed {
             Timed { rate_change, .. } if rate_change > RATE_CHANGE_MAX => disturbed.rate += 1,
             Timed { probe_ratio, .. } if probe_ratio > PROBE_RATIO_MAX => disturbed.sibling += 1,
@@ -102,6 +105,19 @@ pub fn measure(
         windows: cycles.len(),
         disturbed,
     })
+}
+
+/// Executes windows that do not count.
+fn warm_up(learns: bool, body: &mut dyn Body, clock: &mut Clock, rounds: u64) {
+    let (least_cycles, most) =
+        if learns { (LEARNING_CYCLES, LEARNING_WINDOWS_MAX) } else { (0.0, WARM_UP_WINDOWS) };
+    let mut cycles = 0.0;
+    for number in 0..most {
+        if number >= WARM_UP_WINDOWS && cycles >= least_cycles {
+            break;
+        }
+        cycles += window(body, clock, rounds).1.cycles;
+    }
 }
 
 fn window(body: &mut dyn Body, clock: &mut Clock, rounds: u64) -> (Executed, Timed) {

@@ -39,7 +39,7 @@ fn program<I: 'static, R: 'static>(
     run: fn(&I) -> R,
 ) -> Kernel {
     let make = move || Ok(Box::new(Program { input: input(), run }) as Box<dyn Body>);
-    Kernel::new(Group::Programs, (name, "run", about), make)
+    Kernel::new(Group::Programs, (name, "run", about), make).learning()
 }
 
 pub(crate) fn kernels() -> Vec<Kernel> {

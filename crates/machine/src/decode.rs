@@ -423,11 +423,20 @@ fn prepare(decoded: &X86, info: &InstructionInfo) -> Instruction {
     {
         one = one.with_address_form(address_form(decoded));
     }
+    if one.loads()
+        && decoded.memory_index() != X86Register::None
+        && decoded.memory_index_scale() > 1
+    {
+        one = one.with_scaled_index();
+    }
     if is_register_move(decoded) {
         one = one.moving_register();
     }
     if is_zeroing(decoded) {
         one = one.zeroing();
+    }
+    if is_fusible(decoded) {
+        one = one.fusible();
     }
     match unit(decoded, branch.is_some(), one.loads() || one.stores(), &used.written) {
         Some(unit) => match operation(decoded, unit) {
@@ -508,6 +517,13 @@ fn is_zeroing(decoded: &X86) -> bool {
     )
 }
 
+/// Whether some cores fuse it with a conditional branch after it: arithmetic that sets flags.
+fn is_fusible(decoded: &X86) -> bool {
+    use Mnemonic::{Add, And, Cmp, Dec, Inc, Or, Sub, Test, Xor};
+    let arithmetic = [Add, And, Cmp, Dec, Inc, Or, Sub, Test, Xor];
+    arithmetic.contains(&decoded.mnemonic())
+}
+
 /// The operation, if it has a latency of its own on its unit.
 fn operation(decoded: &X86, unit: Unit) -> Option<core::Operation> {
     use crate::core::Operation as Own;
@@ -517,8 +533,11 @@ fn operation(decoded: &X86, unit: Unit) -> Option<core::Operation> {
             let parts = u32::from(decoded.memory_base() != X86Register::None)
                 + u32::from(index)
                 + u32::from(decoded.memory_displ_size() != 0);
-            let complex = parts == 3 || index && decoded.memory_index_scale() > 1;
-            return complex.then_some(Own::LeaThree);
+            return match parts {
+                3 => Some(Own::LeaThree),
+                _ if index && decoded.memory_index_scale() > 1 => Some(Own::LeaScaled),
+                _ => None,
+            };
         }
         (Mnemonic::Tzcnt | Mnemonic::Lzcnt, _) => Own::BitCount,
         (Mnemonic::Bsf | Mnemonic::Bsr, _) => Own::BitScan,
@@ -528,6 +547,7 @@ fn operation(decoded: &X86, unit: Unit) -> Option<core::Operation> {
         (_, Unit::FloatMultiply) if is_product(decoded) => Own::FloatMultiplyOnly,
         (_, Unit::FloatDivide) if is_root(decoded) => Own::FloatRoot,
         (_, Unit::FloatAdd) if crosses(decoded) => Own::Convert,
+        (_, Unit::FloatAdd) if name(decoded).contains("comi") => Own::FloatFlags,
         (_, Unit::Shuffle) => match name(decoded) {
             name if name.starts_with("aes") => Own::Aes,
             name if name.starts_with("sha") => Own::Sha,
@@ -1075,8 +1095,10 @@ mod tests {
     #[test]
     fn operations_with_latencies_of_their_own_are_recognised() {
         use crate::core::Operation as Own;
-        let expected: [(&[u8], Own); 12] = [
+        let expected: [(&[u8], Own); 14] = [
             (&[0x4a, 0x8d, 0x44, 0x90, 0x08], Own::LeaThree), // lea 8(%rax,%r10,4), %rax
+            (&[0x4a, 0x8d, 0x04, 0x90], Own::LeaScaled),      // lea (%rax,%r10,4), %rax
+            (&[0x66, 0x0f, 0x2f, 0xc1], Own::FloatFlags),     // comisd %xmm1, %xmm0
             (&[0xf3, 0x48, 0x0f, 0xbc, 0xc0], Own::BitCount), // tzcnt
             (&[0x48, 0x0f, 0xbc, 0xc0], Own::BitScan),
             (&[0xc4, 0xc2, 0xfb, 0xf5, 0xc2], Own::BitDeposit), // pdep

@@ -160,7 +160,7 @@ fn machines_have_json() {
     let place = Place::new();
     let list = place.run(&["machines", "--json"]).assert_code(0).json();
     let names: Vec<_> = list.as_array().unwrap().iter().map(|one| &one["name"]).collect();
-    assert!(names.len() == 17 && names.contains(&&"zen3".into()), "{names:?}");
+    assert!(names.len() == 18 && names.contains(&&"zen3".into()), "{names:?}");
     let model = place.run(&["machines", "zen3", "--json", "--set", "l2.size=1MiB"]);
     assert_eq!(model.assert_code(0).json()["l2"]["size"], "1MiB");
 }
@@ -191,7 +191,7 @@ fn machine_models() {
     let says = format!("mine.toml: line {line}: l1i.ways: 0 is not in 1..=64");
     place.run(&["machines", "mine.toml"]).assert_code(2).assert_says(&says);
     let list = place.run(&["machines"]).assert_code(0).out.clone();
-    assert_eq!(list.lines().count(), 17, "{list}");
+    assert_eq!(list.lines().count(), 18, "{list}");
     let drawn = place.run(&["machines", "r4400-1994", "--set", "l2.size=4MiB"]);
     assert!(drawn.assert_code(0).out.contains("└ L2          4 MiB, 1 way,"), "{}", drawn.out);
 }

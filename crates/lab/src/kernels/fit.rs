@@ -69,6 +69,9 @@ const RULES: &[Rule] = &[
     latency("core.units.vector.latency_cycles", &["paddd_chain"]),
     latency("core.units.shuffle.latency_cycles", &["pshufb_chain"]),
     latency("core.units.of.lea_three_cycles", &["lea_3"]),
+    latency("core.units.of.lea_scaled_cycles", &["lea_scaled"]),
+    latency("core.units.of.float_root_interval_cycles", &["sqrtsd_4"]),
+    latency("core.units.float_divide.interval_cycles", &["divsd_4"]),
     latency("core.units.of.bit_count_cycles", &["popcnt"]),
     latency("core.units.of.bit_scan_cycles", &["tzcnt"]),
     latency("core.units.of.bit_deposit_cycles", &["pdep", "pext"]),
@@ -86,6 +89,12 @@ const RULES: &[Rule] = &[
     cycles("core.units.of.divide32_cycles", &["div_32"], How::Refined(1.0)),
     cycles("core.units.float_divide.latency_cycles", &["divsd_chain"], How::Refined(1.0)),
     cycles("core.units.of.float_root_cycles", &["sqrtsd_chain"], How::Refined(1.0)),
+    cycles("core.units.of.float_flags_cycles", &["comisd_set"], How::Refined(1.0)),
+    cycles("core.data.scaled_index_cycles", &["load_scaled_index"], How::Refined(1.0)),
+    cycles("core.data.vector_load_cycles", &["load_vector"], How::Refined(1.0)),
+    rule("core.data.vector_stores", &["stores_16b"], How::PerCycle),
+    cycles("core.front.fuses_branches", &["compare_branch"], How::IsBelow(1.1)),
+    cycles("core.front.decoded.one_line_per_cycle", &["loop_two_lines"], How::IsAbove(1.6)),
     cycles("core.front.eliminates_moves", &["move_chain", "movdqa_chain"], How::IsBelow(0.6)),
     cycles("core.front.eliminates_zeroing", &["xor_zero"], How::IsBelow(0.3)),
     cycles("core.front.mispredict_cycles", &["branch_random"], How::Refined(2.0)),
@@ -202,6 +211,9 @@ pub fn direct(host: &[KernelSample]) -> Vec<Fitted> {
             Ok(source) => source,
             Err(why) => return left(rule.field, &why),
         };
+        let slower = (rule.field == "core.width").then(|| without_units(host)).flatten();
+        let (sample, cycles) =
+            slower.filter(|(_, slower)| *slower > cycles).unwrap_or((sample, cycles));
         let (least, most) = rule.range;
         let number = |value: f64| (value as i64).clamp(least, most).to_string();
         let value = match rule.how {
@@ -218,6 +230,15 @@ pub fn direct(host: &[KernelSample]) -> Vec<Fitted> {
         fitted(rule, value, sample, cycles, format!("{how} of {}", sample.name))
     };
     rules.map(of).collect()
+}
+
+/// The kernel of instructions that set registers and need no unit, if the core has such: faster than additions.
+/// It is as fast as the core is wide, which NOPs are not where two of them take one place.
+fn without_units(host: &[KernelSample]) -> Option<(&KernelSample, f64)> {
+    let additions = cycles_of(host, "add_6").or_else(|| cycles_of(host, "add_5"))?;
+    let sample = host.iter().find(|one| one.name == "xor_zero")?;
+    let cycles = sample.compared_cycles()?;
+    (cycles < additions * 0.9).then_some((sample, cycles))
 }
 
 fn fitted(
@@ -499,6 +520,18 @@ mod tests {
             let all = direct(&host(cycles));
             assert_eq!(value(&all, "core.width").value.as_deref(), Some(width), "{cycles}");
         }
+        // Pairs of NOPs take one place each.
+        let mut fused = host(0.25);
+        for one in &mut fused {
+            let figures = one.figures.as_mut().unwrap();
+            figures.cycles = match one.name.as_str() {
+                "nop" => 0.085,
+                "xor_zero" => 0.169,
+                _ => 0.25,
+            };
+            figures.cycles_95 = Some((figures.cycles, figures.cycles));
+        }
+        assert_eq!(value(&direct(&fused), "core.width").value.as_deref(), Some("6"));
         let all = direct(&host(3.0));
         assert_eq!(value(&all, "core.data.renames_memory").value.as_deref(), Some("false"));
     }

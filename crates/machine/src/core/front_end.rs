@@ -36,7 +36,7 @@ impl WidthLimiter {
 
     /// The first cycle from `earliest` on in which fewer than `width`, at most 15, have passed.
     #[inline(always)]
-    fn next(&self, earliest: u64, width: u32) -> u64 {
+    pub(super) fn next(&self, earliest: u64, width: u32) -> u64 {
         self.place(earliest, width) >> PASSED_BITS
     }
 
@@ -95,17 +95,26 @@ impl RunAhead {
 #[derive(Clone, Debug)]
 struct DecodedCache {
     cache: TagArray,
+    /// The width of what misses it.
     width: u32,
     bytes: u32,
+    /// The width of what hits it.
+    hit_width: u32,
+    one_line_per_cycle: bool,
+    /// The line of code that the last line of decoded instructions started in.
+    last_line: u64,
     traces: bool,
 }
 
 impl DecodedCache {
-    fn new(model: &DecodedModel) -> DecodedCache {
+    fn new(model: &DecodedModel, core_width: u32) -> DecodedCache {
         DecodedCache {
             cache: TagArray::new(&model.as_cache()),
             width: model.decode_width,
             bytes: model.decode_bytes.unwrap_or(u32::MAX),
+            hit_width: model.width.unwrap_or(core_width),
+            one_line_per_cycle: model.one_line_per_cycle,
+            last_line: u64::MAX,
             traces: model.traces,
         }
     }
@@ -126,6 +135,14 @@ impl DecodedCache {
             // The set is that of the line of code, whose parts have names of their own.
             address >> CODE_LINE_SHIFT ^ (address & ((1 << CODE_LINE_SHIFT) - 1)) << 56
         }
+    }
+
+    /// Whether an instruction that starts a line of it, at an address, comes in a later cycle than those
+    /// before. What follows a branch that was not taken is in the line of the branch.
+    #[inline]
+    fn starts_cycle(&mut self, is_first_of_block: bool, address: u64) -> bool {
+        let line = std::mem::replace(&mut self.last_line, address >> CODE_LINE_SHIFT);
+        self.one_line_per_cycle && !(is_first_of_block && line == self.last_line)
     }
 
     /// Looks the line up that starts at a physical address, and fills it. Returns whether it hit.
@@ -158,7 +175,6 @@ pub(super) struct Fetched {
 
 #[derive(Clone, Debug)]
 pub(super) struct FrontEnd {
-    width: u32,
     mispredict_cycles: u64,
     btb_miss_cycles: u64,
     second_cycles: u64,
@@ -186,7 +202,6 @@ pub(super) struct FrontEnd {
 impl FrontEnd {
     pub(super) fn new(model: &CoreModel) -> FrontEnd {
         FrontEnd {
-            width: model.width,
             mispredict_cycles: model.front.mispredict_cycles.into(),
             btb_miss_cycles: model.front.btb_miss_cycles.into(),
             second_cycles: model.front.btb_second_cycles.into(),
@@ -198,7 +213,7 @@ impl FrontEnd {
             queue: EntryQueue::new(model.front.queue_entries),
             earliest: 0,
             last_line: None,
-            decoded: model.front.decoded.as_ref().map(DecodedCache::new),
+            decoded: model.front.decoded.as_ref().map(|of| DecodedCache::new(of, model.width)),
             block_width: model.width,
             block_bytes: u32::MAX,
             block_decoded: false,
@@ -220,9 +235,12 @@ impl FrontEnd {
         {
             self.block_decoded = decoded.holds(block.physical_of(one));
             (self.block_width, self.block_bytes) = match self.block_decoded {
-                true => (self.width, u32::MAX),
+                true => (decoded.hit_width, u32::MAX),
                 false => (decoded.width, decoded.bytes),
             };
+            if decoded.starts_cycle(one.offset == 0, block.address_of(one)) && self.block_decoded {
+                self.fetching.end_cycle();
+            }
         }
         let mut earliest = self.earliest.max(self.queue.oldest());
         let mut wait = (0, 0);
@@ -236,6 +254,10 @@ impl FrontEnd {
                 wait = (earliest + 1, earliest + 1 + waited);
                 earliest += waited;
             }
+        }
+        if one.is_fused() {
+            // The branch takes the place.
+            return Fetched { cycle: self.fetching.next(earliest, self.block_width), wait };
         }
         let mut cycle = self.fetching.take(earliest, self.block_width);
         if self.block_bytes < u32::MAX {
@@ -266,7 +288,7 @@ impl FrontEnd {
         {
             self.block_decoded = decoded.holds(block.physical_of(one));
             (self.block_width, self.block_bytes) = match self.block_decoded {
-                true => (self.width, u32::MAX),
+                true => (decoded.hit_width, u32::MAX),
                 false => (decoded.width, decoded.bytes),
             };
         }
@@ -414,10 +436,12 @@ mod tests {
                 ways: 8,
                 line_instructions: 8,
                 decode_width: 4,
+                width: None,
+                one_line_per_cycle: false,
                 decode_bytes: None,
                 traces,
             };
-            let mut decoded = DecodedCache::new(&model);
+            let mut decoded = DecodedCache::new(&model, 6);
             let starts = [0x1000, 0x1020, 0x103f, 0x1040, 0x0fff];
             starts.into_iter().for_each(|address| assert!(!decoded.holds(address)));
             decoded.forget(&(0x1010..0x1011));

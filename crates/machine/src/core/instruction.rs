@@ -37,7 +37,7 @@ pub(super) const UNITS: usize = 11;
 /// Operations with a latency of their own on the unit that executes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// `lea` of three parts or with a scaled index.
+    /// `lea` of three parts.
     LeaThree,
     /// `tzcnt`, `lzcnt`.
     BitCount,
@@ -61,10 +61,14 @@ pub enum Operation {
     Aes,
     /// `sha256rnds2` and the like.
     Sha,
+    /// `lea` of two parts with a scaled index.
+    LeaScaled,
+    /// A comparison of floating point that sets flags.
+    FloatFlags,
 }
 
 /// The number of kinds of [`Operation`].
-pub(super) const OPERATIONS: usize = 12;
+pub(super) const OPERATIONS: usize = 14;
 
 /// The effect of an instruction other than reading and writing registers and memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -170,6 +174,11 @@ impl Register {
     /// The stack pointer.
     pub const STACK_POINTER: Register = Register(4);
 
+    /// Its number in an instruction's lists.
+    pub(super) fn number(self) -> u8 {
+        self.0
+    }
+
     /// A general register, 0 to 15 in the order of their encoding.
     #[must_use]
     pub const fn general(number: u8) -> Register {
@@ -220,6 +229,12 @@ const FILLS: u16 = 512;
 const NEW_DECODED: u16 = 1024;
 /// Its stores bypass the caches.
 const STREAMS: u16 = 2048;
+/// It only operates on registers and sets flags, and some cores fuse it with a branch after it.
+const FUSIBLE: u16 = 4096;
+/// It is fused with the branch after it: known for instructions of a template.
+const FUSED: u16 = 8192;
+/// Its address has a scaled index.
+const SCALED: u16 = 16384;
 
 /// An instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -387,10 +402,49 @@ impl Instruction {
         self
     }
 
+    /// Some cores fuse it with a conditional branch after it.
+    #[must_use]
+    pub fn fusible(mut self) -> Instruction {
+        self.flags |= FUSIBLE;
+        self
+    }
+
+    /// Whether it is fused with the branch after it.
+    #[inline]
+    pub(super) fn is_fused(&self) -> bool {
+        self.flags & FUSED != 0
+    }
+
+    /// Whether it is a root of floating point.
+    #[inline]
+    pub(super) fn is_root(&self) -> bool {
+        usize::from(self.latency) == UNITS + Operation::FloatRoot as usize
+    }
+
+    /// Its address has a scaled index.
+    #[must_use]
+    pub fn with_scaled_index(mut self) -> Instruction {
+        self.flags |= SCALED;
+        self
+    }
+
+    /// Which of four latencies of a load it has: with a scaled index or without, into a vector register or
+    /// not.
+    #[inline]
+    pub(super) fn load_form(&self) -> usize {
+        usize::from(self.flags & SCALED != 0) | usize::from(self.flags & VECTOR != 0) << 1
+    }
+
     /// Whether what it loads goes to vector registers.
     #[inline]
     pub(super) fn loads_vector(&self) -> bool {
         self.flags & VECTOR != 0
+    }
+
+    /// Whether what it stores comes from vector registers.
+    #[inline]
+    pub(super) fn stores_vector(&self) -> bool {
+        self.flags & (VECTOR | STORES) == VECTOR | STORES
     }
 
     /// Whether it is one repetition of a string instruction that copies.
@@ -517,6 +571,8 @@ pub struct Layout {
     pub eliminates_moves: bool,
     /// See [`FrontModel::eliminates_zeroing`](super::FrontModel::eliminates_zeroing).
     pub eliminates_zeroing: bool,
+    /// See [`FrontModel::fuses_branches`](super::FrontModel::fuses_branches).
+    pub fuses_branches: bool,
     /// See [`UnitsModel::shuffle`](super::UnitsModel::shuffle).
     pub has_shuffle_unit: bool,
     /// Instructions of a line of the cache of decoded instructions; 0 without one.
@@ -535,6 +591,7 @@ impl Layout {
             follows_stack: model.front.follows_stack,
             eliminates_moves: model.front.eliminates_moves,
             eliminates_zeroing: model.front.eliminates_zeroing,
+            fuses_branches: model.front.fuses_branches && model.window.is_some(),
             has_shuffle_unit: model.units.shuffle.is_some(),
             decoded_instructions: decoded.map_or(0, |of| of.line_instructions),
             decoded_by_lines: decoded.is_some_and(|of| !of.traces),
@@ -649,7 +706,15 @@ impl Template {
             last_line = ends;
             one.classified()
         };
-        let instructions: Box<[Instruction]> = instructions.iter().map(&mut prepare).collect();
+        let mut instructions: Box<[Instruction]> = instructions.iter().map(&mut prepare).collect();
+        if layout.fuses_branches
+            && let [.., before, Instruction { branch: Some(BranchKind::Conditional), .. }] =
+                &mut *instructions
+            && before.flags & (FUSIBLE | PLAIN) == FUSIBLE | PLAIN
+        {
+            // It leaves the fast path of plain instructions.
+            before.flags = before.flags & !PLAIN | FUSED;
+        }
         Template {
             warming: WarmingSummary::of(&instructions, first.virtual_address),
             instructions,

@@ -83,6 +83,11 @@ pub struct FrontModel {
     /// Whether operations whose result is always zero, such as `xor %eax, %eax`, need no unit.
     #[serde(default)]
     pub eliminates_zeroing: bool,
+    /// Whether a comparison, or other arithmetic on registers that sets flags, and a conditional branch
+    /// after it are one operation, which takes one place of the width and of the reorder buffer. Only an
+    /// out-of-order core does it.
+    #[serde(default)]
+    pub fuses_branches: bool,
     /// A cache of decoded instructions: a trace cache or a micro-operation cache.
     #[serde(default)]
     pub decoded: Option<DecodedModel>,
@@ -98,6 +103,12 @@ pub struct DecodedModel {
     pub ways: u32,
     /// Instructions that a line holds.
     pub line_instructions: u32,
+    /// Most instructions of a cycle that come from it; absent if as many as the core is wide.
+    #[serde(default)]
+    pub width: Option<u32>,
+    /// Whether they come from one of its lines in a cycle.
+    #[serde(default)]
+    pub one_line_per_cycle: bool,
     /// Most instructions of a cycle that are not in it, and have to be decoded.
     pub decode_width: u32,
     /// Most bytes of such instructions of a cycle; absent if as many as there are.
@@ -181,8 +192,10 @@ pub struct UnitsModel {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OperationLatencies {
-    /// `lea` of three parts or with a scaled index.
+    /// `lea` of three parts.
     pub lea_three_cycles: Option<u32>,
+    /// `lea` of two parts with a scaled index; else as of three parts.
+    pub lea_scaled_cycles: Option<u32>,
     /// `tzcnt`, `lzcnt`.
     pub bit_count_cycles: Option<u32>,
     /// `bsf`, `bsr`.
@@ -197,6 +210,10 @@ pub struct OperationLatencies {
     pub float_multiply_only_cycles: Option<u32>,
     /// Roots.
     pub float_root_cycles: Option<u32>,
+    /// How long a root occupies its unit; else as long as a division.
+    pub float_root_interval_cycles: Option<u32>,
+    /// Comparisons of floating point that set flags: `comisd` and the like.
+    pub float_flags_cycles: Option<u32>,
     /// Conversions between integer and floating-point registers.
     pub convert_cycles: Option<u32>,
     /// Moves between integer and vector registers.
@@ -224,6 +241,8 @@ impl OperationLatencies {
             ("cross_cycles", self.cross_cycles, Unit::Shuffle),
             ("aes_cycles", self.aes_cycles, Unit::Shuffle),
             ("sha_cycles", self.sha_cycles, Unit::Shuffle),
+            ("lea_scaled_cycles", self.lea_scaled_cycles.or(self.lea_three_cycles), Unit::Integer),
+            ("float_flags_cycles", self.float_flags_cycles, Unit::FloatAdd),
         ]
     }
 }
@@ -254,9 +273,18 @@ pub struct DataModel {
     /// The widest access, bytes: QEMU makes several of a wide one.
     #[serde(default = "sixteen")]
     pub access_bytes: u8,
+    /// Cycles that a load takes longer whose address has a scaled index. An in-order core has none.
+    #[serde(default)]
+    pub scaled_index_cycles: u32,
+    /// Cycles that a load into a vector register takes longer. An in-order core has none.
+    #[serde(default)]
+    pub vector_load_cycles: u32,
     /// Loads of more than 16 bytes that can start in a cycle; absent if as many as others.
     #[serde(default)]
     pub wide_loads: Option<u32>,
+    /// Stores of vector registers that can leave for the cache in a cycle; absent if as many as others.
+    #[serde(default)]
+    pub vector_stores: Option<u32>,
     /// Whether a load that crosses lines takes two of the load units.
     #[serde(default)]
     pub splits_take_two: bool,
@@ -405,6 +433,7 @@ impl DecodedModel {
             return refuse(format!("{name}.lines"), problem);
         }
         in_range(format!("{name}.line_instructions"), self.line_instructions, 1, 64)?;
+        in_range(format!("{name}.width"), self.width.unwrap_or(1), 1, WIDTH_MAX)?;
         let bytes = self.decode_bytes.unwrap_or(1);
         in_range(format!("{name}.decode_bytes"), bytes, 1, 256)?;
         in_range(format!("{name}.decode_width"), self.decode_width, 1, WIDTH_MAX)
@@ -450,6 +479,8 @@ impl CoreModel {
             let field = format!("{name}.units.of.{operation}");
             in_range(field, cycles.unwrap_or(1), 1, LATENCY_MAX)?;
         }
+        let root = self.units.of.float_root_interval_cycles.unwrap_or(1);
+        in_range(field("units.of.float_root_interval_cycles"), root, 1, LATENCY_MAX)?;
         in_range(field("data.load_entries"), self.data.load_entries, 1, WINDOW_MAX)?;
         in_range(field("data.store_entries"), self.data.store_entries, 1, WINDOW_MAX)?;
         in_range(field("data.mshrs"), self.data.mshrs, 1, MISSES_MAX)?;
@@ -461,8 +492,12 @@ impl CoreModel {
         let page_split = data.page_split_store_cycles;
         in_range(field("data.page_split_store_cycles"), page_split, 0, LATENCY_MAX)?;
         in_range(field("data.alias_cycles"), data.alias_cycles, 0, LATENCY_MAX)?;
+        let (scaled, vector) = (data.scaled_index_cycles, data.vector_load_cycles);
+        in_range(field("data.scaled_index_cycles"), scaled, 0, LATENCY_MAX)?;
+        in_range(field("data.vector_load_cycles"), vector, 0, LATENCY_MAX)?;
         in_range(field("data.access_bytes"), data.access_bytes.into(), 8, 64)?;
         in_range(field("data.wide_loads"), data.wide_loads.unwrap_or(1), 1, WIDTH_MAX)?;
+        in_range(field("data.vector_stores"), data.vector_stores.unwrap_or(1), 1, WIDTH_MAX)?;
         if let Some(strings) = &self.strings {
             if self.window.is_none() {
                 return refuse(field("strings"), "is for cores with a window");

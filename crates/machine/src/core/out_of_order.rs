@@ -9,7 +9,7 @@ use super::CoreCounts;
 use super::fill_buffers::LineFillBuffers;
 use super::front_end::{Fetched, FrontEnd, WidthLimiter};
 use super::instruction::Template;
-use super::instruction::{Instruction, REGISTERS, Special, Unit, place};
+use super::instruction::{Instruction, REGISTERS, Register, Special, Unit, place};
 use super::model::{CoreModel, WindowModel};
 use super::ports::PortScheduler;
 use super::retirement::{Interval, Retirement, StallCauses};
@@ -35,6 +35,10 @@ pub struct OutOfOrderCore {
     /// What a load waits for a store with the same address within a page.
     alias: u64,
     renames_memory: bool,
+    /// Latencies of loads, by [`Instruction::load_form`].
+    load_latencies: [u64; 4],
+    /// How long a root occupies its unit, if not as long as a division.
+    root_interval: Option<u32>,
     forward_vector: u64,
     forward_fail: u64,
     latencies: Latencies,
@@ -90,6 +94,14 @@ impl OutOfOrderCore {
             page_split: model.data.page_split_store_cycles.into(),
             alias: model.data.alias_cycles.into(),
             renames_memory: model.data.renames_memory,
+            load_latencies: [(0, 0), (1, 0), (0, 1), (1, 1)].map(|(scaled, vector)| {
+                u64::from(
+                    model.units.load.latency_cycles
+                        + scaled * model.data.scaled_index_cycles
+                        + vector * model.data.vector_load_cycles,
+                )
+            }),
+            root_interval: model.units.of.float_root_interval_cycles,
             forward_vector: model.data.forward_vector_cycles.map_or(forward, u64::from),
             forward_fail: model.data.forward_fail_cycles.into(),
             latencies: Latencies::new(model),
@@ -100,6 +112,7 @@ impl OutOfOrderCore {
             loads: EntryQueue::new(model.data.load_entries),
             stores: StoreBuffer::new(model.data.store_entries, model.units.store.count)
                 .one_line_per_cycle(model.data.stores_one_line_per_cycle)
+                .with_vector_limit(model.data.vector_stores)
                 .with_aliases(model.data.alias_cycles > 0),
             fill_buffers: LineFillBuffers::new(model.data.mshrs, data_line_bytes),
             unresolved: vec![0; window.unresolved_branches.unwrap_or(0) as usize].into(),
@@ -136,6 +149,8 @@ impl OutOfOrderCore {
                 self.step::<true, M>(block, one, own, memory)
             } else if one.repeats() {
                 self.repeat(block, one, own, memory)
+            } else if one.is_fused() {
+                self.fused(block, one, memory)
             } else {
                 self.step::<false, M>(block, one, own, memory)
             };
@@ -220,6 +235,28 @@ impl OutOfOrderCore {
         strings.executed(self.progress());
         self.strings = Some(strings);
         times
+    }
+
+    /// An operation on registers that is fused with the branch after it: it takes no place of the width, of
+    /// the reorder buffer and of retirement, and the branch does not wait for its flags.
+    #[inline(never)]
+    fn fused<M: Memory>(
+        &mut self,
+        block: &Template,
+        one: &Instruction,
+        memory: &mut M,
+    ) -> (u64, u64) {
+        let fetched = self.front.fetch(block, one, memory, &mut self.retirement.counts);
+        let earliest = fetched.cycle.max(self.reorder.oldest());
+        let entered = self.entering.next(earliest, self.width).max(self.ports.now());
+        let ready = one.reads.iter().map(|register| self.ready[place(*register)]);
+        let operands = ready.fold(entered, u64::max);
+        for register in one.writes {
+            let latency = if register == Register::FLAGS.number() { 0 } else { 1 };
+            self.ready[place(register)] = operands + latency;
+        }
+        self.retirement.counts.repetitions += 1;
+        (fetched.cycle, operands)
     }
 
     /// Gives an instruction its times. Returns when it is fetched and when it is done. Half of all
@@ -327,7 +364,10 @@ impl OutOfOrderCore {
         if !PLAIN && one.special.orders_memory() {
             earliest = earliest.max(self.stores.all_left());
         }
-        let issued = self.ports.reserve(earliest, unit);
+        let issued = match self.root_interval {
+            Some(interval) if one.is_root() => self.ports.reserve_for(earliest, unit, interval),
+            _ => self.ports.reserve(earliest, unit),
+        };
         self.ports.wait_until(issued);
         issued + self.latencies.executed(one) + latency
     }
@@ -418,7 +458,7 @@ impl OutOfOrderCore {
     ) -> (u64, bool) {
         let wait = load_as(one.special, load, issued, memory);
         let parts = memory.last_wait();
-        let latency = self.latencies.of(Unit::Load);
+        let latency = self.load_latencies[one.load_form()];
         let form = if self.renames_memory { one.address_form } else { 0 };
         let start = match self.stores.source(load, form, issued) {
             Source::Cache if self.alias > 0 && self.stores.aliases(load, issued) => {
@@ -486,6 +526,7 @@ impl OutOfOrderCore {
             earliest = earliest.max(self.stores.all_left()) + self.page_split;
         }
         let missed = filled > issued;
+        let earliest = self.stores.after_vectors(earliest, one.stores_vector());
         let leaves = self.stores.leave_by_line(accesses, self.access_bytes, earliest, missed);
         let mut rest = accesses;
         while let Some(store) = next_access(&mut rest, true, self.access_bytes) {

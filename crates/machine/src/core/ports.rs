@@ -159,7 +159,7 @@ impl PortScheduler {
         let mut cycle = earliest.max(full_until);
         let interval = self.intervals[unit as usize];
         if interval > 1 {
-            cycle = self.reserve_interval(cycle, unit);
+            cycle = self.reserve_interval(cycle, unit, interval);
         } else {
             while cycle - self.now < AHEAD as u64 {
                 if fits(&mut self.ahead[(cycle & MASK) as usize].issued, unit) {
@@ -173,6 +173,15 @@ impl PortScheduler {
             let beyond = cycle + u64::from(interval) > self.now + AHEAD as u64;
             self.full_until[unit as usize] = cycle + if beyond { u64::from(interval) } else { 0 };
         }
+        cycle
+    }
+
+    /// Reserves a unit for another number of cycles than its other operations.
+    #[inline(never)]
+    pub(super) fn reserve_for(&mut self, earliest: u64, unit: Unit, interval: u32) -> u64 {
+        let own = std::mem::replace(&mut self.intervals[unit as usize], interval);
+        let cycle = self.reserve(earliest, unit);
+        self.intervals[unit as usize] = own;
         cycle
     }
 
@@ -196,8 +205,8 @@ impl PortScheduler {
 
     /// Reserves a unit that an operation occupies for several cycles: it must be free in all of
     /// them.
-    fn reserve_interval(&mut self, earliest: u64, unit: Unit) -> u64 {
-        let interval = u64::from(self.intervals[unit as usize]);
+    fn reserve_interval(&mut self, earliest: u64, unit: Unit, interval: u32) -> u64 {
+        let interval = u64::from(interval);
         let taken = one(unit as usize) & !15;
         let end = self.now + AHEAD as u64;
         let mut cycle = earliest;

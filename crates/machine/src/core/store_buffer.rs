@@ -79,6 +79,10 @@ pub(super) struct StoreBuffer {
     last_left: u64,
     ports: u32,
     one_line: bool,
+    /// How many stores of vector registers leave in a cycle, when the last one left, and how many in that
+    /// cycle; zero if there is no limit.
+    vector_most: u32,
+    vectors: (u64, u32),
     /// The bytes that were stored last: from one address to before another, in one line.
     last: (u64, u64),
     granules: Box<[Granule; GRANULES]>,
@@ -171,6 +175,8 @@ impl StoreBuffer {
             last_left: 0,
             ports,
             one_line: false,
+            vector_most: 0,
+            vectors: (0, 0),
             last: (0, 0),
             granules: Box::new([Granule::default(); GRANULES]),
             aliases: Box::default(),
@@ -181,6 +187,29 @@ impl StoreBuffer {
     pub(super) fn one_line_per_cycle(mut self, one_line: bool) -> StoreBuffer {
         self.one_line = one_line;
         self
+    }
+
+    /// So that no more than so many stores of vector registers leave in a cycle.
+    pub(super) fn with_vector_limit(mut self, most: Option<u32>) -> StoreBuffer {
+        self.vector_most = most.unwrap_or(0);
+        self
+    }
+
+    /// When the next store can leave, which is ready at `earliest`, and is of a vector register or not.
+    #[inline]
+    pub(super) fn after_vectors(&mut self, earliest: u64, is_vector: bool) -> u64 {
+        if self.vector_most == 0 || !is_vector {
+            return earliest;
+        }
+        let earliest = earliest.max(self.last_left).max(self.leaving.next(0, self.ports));
+        let (cycle, number) = self.vectors;
+        let cycle = match earliest <= cycle {
+            true if number < self.vector_most => cycle,
+            true => cycle + 1,
+            false => earliest,
+        };
+        self.vectors = (cycle, if cycle == self.vectors.0 { number + 1 } else { 1 });
+        cycle
     }
 
     /// So that it knows which loads have the same place in a page as a store.
