@@ -13,10 +13,13 @@
 //!   section 3.1): an in-order, blocking processor with two levels of caches. The simulator's level
 //!   `timed` runs on it. It counts exactly what a [`MemorySystem`](memory::MemorySystem) counts.
 //!
+//! - [`block_trace`] is a format for what a guest has executed, to execute it again without the guest.
+//!
 //! All caches and TLBs keep their tags in a [`TagArray`]. See docs/cores.md and docs/machines.md.
 
 #![forbid(unsafe_code)]
 
+pub mod block_trace;
 mod blocking;
 mod compact_lru;
 pub mod core;

@@ -21,6 +21,7 @@ pub mod symbols;
 mod accesses;
 mod before_block;
 mod block;
+mod block_trace;
 mod callbacks;
 mod check;
 mod clock;

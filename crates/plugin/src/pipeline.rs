@@ -1,10 +1,12 @@
 //! The pipeline of a vCPU at the level `ooo`: a core of the model, which gets a block once its
 //! accesses and its successor are known.
 
+use machine::block_trace::Event;
 use machine::core::{Access, ExecutedBlock, Memory, Template, WaitParts};
 use machine::memory::{MemoryPort, MemorySystem, PageSize, TlbFlush};
 
 use crate::accesses::OwnAccess;
+use crate::block_trace::BlockTrace;
 use crate::cores::Core;
 use crate::counters::{add_core, add_memory};
 use crate::pages::Pages;
@@ -43,6 +45,8 @@ pub(crate) struct Pipeline {
     sampler: Option<Box<Sampler>>,
     /// Cycles that were estimated for what the core did not execute. Its own clock does not advance then.
     estimated_cycles: u64,
+    /// What it executes is traced; null if not.
+    trace: *mut BlockTrace,
 }
 
 /// The memory port of a core, in the common time of all vCPUs.
@@ -185,6 +189,7 @@ impl Pipeline {
         system: *mut MemorySystem,
         cpu: usize,
         sampler: Option<Sampler>,
+        trace: *mut BlockTrace,
     ) -> Pipeline {
         Pipeline {
             core,
@@ -199,6 +204,7 @@ impl Pipeline {
             skew_cycles: 0,
             sampler: sampler.map(Box::new),
             estimated_cycles: 0,
+            trace,
         }
     }
 
@@ -258,6 +264,7 @@ impl Pipeline {
     /// An interrupt or exception is taken where the vCPU would continue at `next`.
     pub(crate) fn interrupt(&mut self, next: u64) {
         self.finish(next);
+        self.trace(&Event::Interrupt);
         self.core.interrupt();
     }
 
@@ -296,6 +303,12 @@ impl Pipeline {
     /// The address translations change.
     pub(crate) fn change_translations(&mut self, change: Change) {
         self.pages.change(change);
+        if let Some((space, page_tables)) = change.space {
+            self.trace(&Event::Space(space, page_tables));
+        }
+        if let Some(flush) = change.flush {
+            self.trace(&Event::Flush(flush));
+        }
         self.core.forget_translations();
         // SAFETY: lives as long as the process; one thread uses it, and no use is nested in
         // another.
@@ -346,6 +359,15 @@ impl Pipeline {
         self.accesses.clear();
     }
 
+    /// Has something traced, if there is a trace.
+    fn trace(&mut self, event: &Event) {
+        // SAFETY: null, or alive as long as the process; one thread uses it, and no use is nested in
+        // another.
+        if let Some(trace) = unsafe { self.trace.as_mut() } {
+            trace.event(event);
+        }
+    }
+
     fn port(&mut self, code: Option<&'static Template>) -> PipelinePort<'static> {
         // SAFETY: as above; what is returned is used up before the next use.
         let system = unsafe { &mut *self.system };
@@ -362,6 +384,10 @@ impl Pipeline {
         }
         // SAFETY: as in `retire_pending`; callers have checked that it is not null.
         let block = unsafe { &*self.block };
+        // SAFETY: as in `trace`.
+        if let Some(trace) = unsafe { self.trace.as_mut() } {
+            trace.run(block, (self.ran, until), &self.accesses, next);
+        }
         let mut port = self.port(Some(block));
         let executed = ExecutedBlock { instructions: until, accesses: &self.accesses, next };
         match &mut self.sampler {

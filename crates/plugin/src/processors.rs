@@ -6,6 +6,7 @@ use machine::core::{InOrderCore, Layout, MultithreadedCore, OutOfOrderCore};
 use machine::memory::{MemorySystem, without_mshr_limit};
 
 use crate::accesses::Write;
+use crate::block_trace::BlockTrace;
 use crate::cores::{Core, Thread};
 use crate::memory_context::context_of;
 use crate::misses::Misses;
@@ -29,6 +30,8 @@ pub(crate) struct Processors {
     misses: Option<Misses>,
     /// Which units the cores execute; absent if they execute all.
     sampling: Option<Sampling>,
+    /// The trace of the first vCPU, null without one. It lives as long as the process.
+    trace: *mut BlockTrace,
 }
 
 impl Processors {
@@ -50,8 +53,16 @@ impl Processors {
             shared: (0..cores).filter_map(|_| threads()).collect(),
             misses: None,
             sampling: None,
+            trace: BlockTrace::from_environment()?
+                .map_or(std::ptr::null_mut(), |trace| Box::into_raw(Box::new(trace))),
             model,
         })
+    }
+
+    /// The trace of the first vCPU, if there is one.
+    pub(crate) fn trace(&mut self) -> Option<&mut BlockTrace> {
+        // SAFETY: as in `memory`.
+        unsafe { self.trace.as_mut() }
     }
 
     fn memory(&mut self) -> &mut MemorySystem {
@@ -131,6 +142,7 @@ impl Processors {
             None => Core::InOrder(Box::new(InOrderCore::new(model, line_bytes)?)),
         };
         let sampler = self.sampling.map(|sampling| Sampler::new(sampling, vcpu));
-        Some(Pipeline::new(core, model.width, self.system, vcpu as usize, sampler))
+        let trace = if vcpu == 0 { self.trace } else { std::ptr::null_mut() };
+        Some(Pipeline::new(core, model.width, self.system, vcpu as usize, sampler, trace))
     }
 }

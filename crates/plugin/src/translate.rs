@@ -3,6 +3,7 @@
 
 use std::ffi::c_void;
 
+use machine::block_trace::BlockCode;
 use machine::decode::{Decoded, Operation};
 use machine::{CodeBlock, CodeSpan};
 
@@ -68,7 +69,9 @@ pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: V
         Some(layout) if session.level.now() == Detail::Ooo => {
             let code = instructions.iter().map(|one| (&one.decoded, one.bytes));
             let template = template(&mut session.decoder, layout, spans(range), code);
-            session.arena.keep_template(OooBlock { known, template }).cast()
+            let kept = session.arena.keep_template(OooBlock { known, template });
+            trace(session, kept, spans(range), &instructions);
+            kept.cast()
         }
         _ if has_shadow_caches => {
             session.arena.keep_spans(ShadowBlock { known, spans: spans(range) }).cast()
@@ -103,6 +106,24 @@ pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: V
     {
         session.qemu.on_memory(single.handle, READS_AND_WRITES, plain::on_single_access, prepared);
     }
+}
+
+/// Has the code of a block kept for a trace, if there is one.
+fn trace(
+    session: &mut Session,
+    kept: *const OooBlock,
+    spans: (CodeSpan, Option<CodeSpan>),
+    instructions: &[Instruction],
+) {
+    let processors = session.models.processors();
+    let Some(trace) = processors.and_then(|processors| processors.trace()) else { return };
+    let bytes = |one: &Instruction| {
+        let (bytes, length) = session.qemu.bytes(one.handle);
+        bytes[..length].to_vec()
+    };
+    let code = BlockCode { spans, instructions: instructions.iter().map(bytes).collect() };
+    // SAFETY: the arena keeps it; nothing of it is read.
+    trace.translated(unsafe { &raw const (*kept).template }, code);
 }
 
 /// Registers callbacks that pass accesses to caches.

@@ -1,0 +1,224 @@
+//! A trace of executed blocks, with their code and their accesses, as bytes: so that a core and its memory
+//! can execute again, by themselves, what a guest has executed.
+//!
+//! Code is kept as its bytes, and is decoded again: a trace outlives changes of templates. The trace of a
+//! guest at the level `ooo` is written by the plugin and read by the example `replay`.
+
+use crate::CodeSpan;
+use crate::core::Access;
+use crate::memory::TlbFlush;
+
+/// An entry of a trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The next block, from 0.
+    Code(BlockCode),
+    /// A block, or a part of it, has executed.
+    Run(BlockRun),
+    /// An interrupt or exception was taken.
+    Interrupt,
+    /// Translations were dropped.
+    Flush(TlbFlush),
+    /// The address space changed: its number, and what names its page tables.
+    Space(u16, u64),
+}
+
+/// The code of a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockCode {
+    /// The one or two pages that it lies in.
+    pub spans: (CodeSpan, Option<CodeSpan>),
+    /// The bytes of each instruction.
+    pub instructions: Vec<Vec<u8>>,
+}
+
+/// An execution of a block.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BlockRun {
+    /// The number of the block.
+    pub block: u32,
+    /// The first of its instructions that executed.
+    pub first: u32,
+    /// How many of its instructions had executed then.
+    pub instructions: u32,
+    /// The address that executed next.
+    pub next: u64,
+    /// The accesses.
+    pub accesses: Vec<Access>,
+}
+
+const CODE: u8 = 1;
+const RUN: u8 = 2;
+const INTERRUPT: u8 = 3;
+const FLUSH: u8 = 4;
+const SPACE: u8 = 5;
+/// The physical address of an access to a device.
+const DEVICE: u64 = u64::MAX;
+
+impl Event {
+    /// Appends the event to a trace.
+    pub fn write(&self, trace: &mut Vec<u8>) {
+        match self {
+            Event::Code(code) => {
+                trace.push(CODE);
+                let (first, second) = &code.spans;
+                trace.push(u8::from(second.is_some()));
+                for span in [Some(first), second.as_ref()].into_iter().flatten() {
+                    trace.extend(span.virtual_address.to_le_bytes());
+                    trace.extend(span.physical.to_le_bytes());
+                    trace.extend(span.bytes.to_le_bytes());
+                }
+                trace.extend((code.instructions.len() as u32).to_le_bytes());
+                for bytes in &code.instructions {
+                    trace.push(bytes.len() as u8);
+                    trace.extend(bytes);
+                }
+            }
+            Event::Run(run) => write_run(run, trace),
+            Event::Interrupt => trace.push(INTERRUPT),
+            Event::Flush(flush) => {
+                let (kind, address, space, global) = match *flush {
+                    TlbFlush::All => (0, 0, 0, false),
+                    TlbFlush::NonGlobal => (1, 0, 0, false),
+                    TlbFlush::Space(space) => (2, 0, space, false),
+                    TlbFlush::Page { virtual_address, space, global } => {
+                        (3, virtual_address, space, global)
+                    }
+                };
+                trace.extend([FLUSH, kind, u8::from(global)]);
+                trace.extend(space.to_le_bytes());
+                trace.extend(address.to_le_bytes());
+            }
+            Event::Space(space, page_tables) => {
+                trace.push(SPACE);
+                trace.extend(space.to_le_bytes());
+                trace.extend(page_tables.to_le_bytes());
+            }
+        }
+    }
+
+    /// Reads the next event, and moves on to what follows it. None at the end, and where the trace was cut.
+    pub fn read(trace: &mut &[u8]) -> Option<Event> {
+        match byte(trace)? {
+            CODE => {
+                let has_second = byte(trace)? != 0;
+                let mut span = || {
+                    let (virtual_address, physical) = (word(trace)?, word(trace)?);
+                    let bytes = u32::from_le_bytes(take(trace)?);
+                    Some(CodeSpan { virtual_address, physical, bytes })
+                };
+                let first = span()?;
+                let second = if has_second { Some(span()?) } else { None };
+                let number = u32::from_le_bytes(take(trace)?);
+                let mut instructions = Vec::new();
+                for _ in 0..number {
+                    let length = usize::from(byte(trace)?);
+                    instructions.push(trace.split_off(..length)?.to_vec());
+                }
+                Some(Event::Code(BlockCode { spans: (first, second), instructions }))
+            }
+            RUN => read_run(trace).map(Event::Run),
+            INTERRUPT => Some(Event::Interrupt),
+            FLUSH => {
+                let [kind, global] = take(trace)?;
+                let space = u16::from_le_bytes(take(trace)?);
+                let virtual_address = word(trace)?;
+                Some(Event::Flush(match kind {
+                    0 => TlbFlush::All,
+                    1 => TlbFlush::NonGlobal,
+                    2 => TlbFlush::Space(space),
+                    _ => TlbFlush::Page { virtual_address, space, global: global != 0 },
+                }))
+            }
+            SPACE => Some(Event::Space(u16::from_le_bytes(take(trace)?), word(trace)?)),
+            _ => None,
+        }
+    }
+}
+
+fn write_run(run: &BlockRun, trace: &mut Vec<u8>) {
+    trace.push(RUN);
+    trace.extend(run.block.to_le_bytes());
+    trace.extend((run.first as u16).to_le_bytes());
+    trace.extend((run.instructions as u16).to_le_bytes());
+    trace.extend(run.next.to_le_bytes());
+    trace.extend((run.accesses.len() as u16).to_le_bytes());
+    for access in &run.accesses {
+        trace.extend(access.virtual_address.to_le_bytes());
+        trace.extend(access.physical.unwrap_or(DEVICE).to_le_bytes());
+        trace.extend(access.instruction.to_le_bytes());
+        trace.extend([access.bytes, u8::from(access.write)]);
+    }
+}
+
+fn read_run(trace: &mut &[u8]) -> Option<BlockRun> {
+    let block = u32::from_le_bytes(take(trace)?);
+    let first = u16::from_le_bytes(take(trace)?).into();
+    let instructions = u16::from_le_bytes(take(trace)?).into();
+    let next = word(trace)?;
+    let number = u16::from_le_bytes(take(trace)?);
+    let mut access = || {
+        let (virtual_address, physical) = (word(trace)?, word(trace)?);
+        let instruction = u16::from_le_bytes(take(trace)?);
+        let [bytes, write] = take(trace)?;
+        let physical = Some(physical).filter(|physical| *physical != DEVICE);
+        Some(Access { virtual_address, physical, instruction, bytes, write: write != 0 })
+    };
+    let accesses = (0..number).map(|_| access()).collect::<Option<_>>()?;
+    Some(BlockRun { block, first, instructions, next, accesses })
+}
+
+fn take<const BYTES: usize>(trace: &mut &[u8]) -> Option<[u8; BYTES]> {
+    trace.split_off(..BYTES)?.try_into().ok()
+}
+
+fn byte(trace: &mut &[u8]) -> Option<u8> {
+    take(trace).map(|[byte]| byte)
+}
+
+fn word(trace: &mut &[u8]) -> Option<u64> {
+    take(trace).map(u64::from_le_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_read() {
+        let span = |virtual_address| CodeSpan { virtual_address, physical: 0x5ff0, bytes: 3 };
+        let access = |physical| Access {
+            virtual_address: 0x7000,
+            physical,
+            instruction: 2,
+            bytes: 8,
+            write: true,
+        };
+        let events = [
+            Event::Code(BlockCode { spans: (span(0x1ffd), None), instructions: vec![vec![0x90]] }),
+            Event::Code(BlockCode {
+                spans: (span(0x1ffd), Some(span(0x2000))),
+                instructions: vec![vec![0x48, 0x01, 0xd8], vec![0x75, 0xf9]],
+            }),
+            Event::Run(BlockRun {
+                block: 1,
+                first: 1,
+                instructions: 2,
+                next: 0x2002,
+                accesses: vec![access(Some(0x9000)), access(None)],
+            }),
+            Event::Interrupt,
+            Event::Flush(TlbFlush::NonGlobal),
+            Event::Flush(TlbFlush::Page { virtual_address: 0x3000, space: 7, global: true }),
+            Event::Space(3, 0x1234_5000),
+        ];
+        let mut trace = Vec::new();
+        events.iter().for_each(|event| event.write(&mut trace));
+        let mut rest = &trace[..];
+        let read: Vec<Event> = std::iter::from_fn(|| Event::read(&mut rest)).collect();
+        assert_eq!(read, events);
+        // A trace that was cut ends before the event that is not whole.
+        let mut rest = &trace[..trace.len() - 1];
+        assert_eq!(std::iter::from_fn(|| Event::read(&mut rest)).count(), events.len() - 1);
+    }
+}

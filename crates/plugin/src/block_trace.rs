@@ -1,0 +1,105 @@
+//! Writes what the first vCPU executes at the level `ooo` as a [`machine::block_trace`], for those who
+//! develop the models: the example `replay` of `machine` executes it again without QEMU.
+//!
+//! The environment variable `IRQLAB_BLOCK_TRACE=FILE:SKIP:NUMBER` asks for it: NUMBER instructions after the
+//! first SKIP. The record does not depend on it.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+
+use machine::block_trace::{BlockCode, BlockRun, Event};
+use machine::core::{Access, Template};
+
+/// What is written at once.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// The trace of a vCPU.
+pub(crate) struct BlockTrace {
+    file: File,
+    buffer: Vec<u8>,
+    /// Instructions that are not traced, and instructions that are, still to execute.
+    skip: u64,
+    number: u64,
+    /// Blocks by the addresses of their templates: the number in the trace, or the code of one that has
+    /// none yet.
+    blocks: BTreeMap<usize, Result<u32, BlockCode>>,
+    next: u32,
+}
+
+impl BlockTrace {
+    /// Creates the file that the environment asks for, if it does.
+    ///
+    /// # Errors
+    /// When the variable is not as it should be, or the file cannot be created.
+    pub(crate) fn from_environment() -> Result<Option<BlockTrace>, String> {
+        let Ok(text) = std::env::var("IRQLAB_BLOCK_TRACE") else { return Ok(None) };
+        let wrong = || format!("IRQLAB_BLOCK_TRACE={text}: must be FILE:SKIP:NUMBER");
+        let mut parts = text.rsplitn(3, ':');
+        let mut number = || parts.next().and_then(|text| text.parse().ok()).ok_or_else(wrong);
+        let (number, skip) = (number()?, number()?);
+        let path = parts.next().ok_or_else(wrong)?;
+        let file = File::create(path).map_err(|error| format!("{path}: {error}"))?;
+        let (buffer, blocks) = (Vec::with_capacity(2 * BUFFER_BYTES), BTreeMap::new());
+        Ok(Some(BlockTrace { file, buffer, skip, number, blocks, next: 0 }))
+    }
+
+    /// A block was translated.
+    pub(crate) fn translated(&mut self, template: *const Template, code: BlockCode) {
+        self.blocks.insert(template.addr(), Err(code));
+    }
+
+    /// A block is executed from instruction `first` on.
+    pub(crate) fn run(
+        &mut self,
+        template: &Template,
+        (first, until): (u32, u32),
+        accesses: &[Access],
+        next: u64,
+    ) {
+        let executed = u64::from(until - first);
+        if self.skip >= executed || self.number == 0 {
+            self.skip -= executed.min(self.skip);
+            return;
+        }
+        self.skip = 0;
+        let Some(known) = self.blocks.get_mut(&std::ptr::from_ref(template).addr()) else { return };
+        let block = match known {
+            Ok(block) => *block,
+            Err(code) => {
+                let instructions = std::mem::take(&mut code.instructions);
+                let code = BlockCode { spans: code.spans, instructions };
+                Event::Code(code).write(&mut self.buffer);
+                *known = Ok(self.next);
+                self.next += 1;
+                self.next - 1
+            }
+        };
+        let accesses = accesses.iter().filter(|one| u32::from(one.instruction) < until);
+        let accesses = accesses.copied().collect();
+        self.event(&Event::Run(BlockRun { block, first, instructions: until, next, accesses }));
+        self.number -= executed.min(self.number);
+        if self.number == 0 {
+            self.flush();
+        }
+    }
+
+    /// Something else happens.
+    pub(crate) fn event(&mut self, event: &Event) {
+        if self.skip > 0 || self.number == 0 {
+            return;
+        }
+        event.write(&mut self.buffer);
+        if self.buffer.len() >= BUFFER_BYTES {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        if let Err(error) = self.file.write_all(&self.buffer) {
+            eprintln!("irqlab plugin: IRQLAB_BLOCK_TRACE: {error}");
+            self.number = 0;
+        }
+        self.buffer.clear();
+    }
+}
