@@ -264,12 +264,36 @@ impl TagArray {
         if mru.tag == tag { Some(mru.slot) } else { self.search(set, tag) }
     }
 
+    /// Touches a page that is where it was found the last time. Otherwise does nothing and returns false: the
+    /// caller uses [`TagArray::lookup`]. For arrays of one wide set.
+    #[inline(always)]
+    pub(crate) fn touch_hint(&mut self, tag: u64) -> bool {
+        let Some(hint) = self.hints.get(tag as usize % HINTS) else { return false };
+        match self.ways.get_mut(*hint as usize) {
+            Some(way) if way.tag == tag && self.is_lru && self.set_mask == 0 => {
+                self.clock += TICK;
+                way.state = way.state & FLAGS | self.clock;
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// [`TagArray::lookup`] of a line that is not known as the most recently used one of its set.
     #[inline(never)]
     fn search(&mut self, set: usize, tag: u64) -> Option<Slot> {
-        let slot = self.find_in(set, tag)?;
-        self.touch(set, slot, tag);
-        Some(slot)
+        if !self.is_small_lru {
+            let slot = self.find_in(set, tag)?;
+            self.touch(set, slot, tag);
+            return Some(slot);
+        }
+        let first = set * self.associativity;
+        let ways = &mut self.ways[first..first + self.associativity];
+        let at = way_of(ways, tag)?;
+        self.clock += TICK;
+        ways[at].state = ways[at].state & FLAGS | self.clock;
+        self.mru[set] = Mru { tag, slot: first + at };
+        Some(first + at)
     }
 
     /// Looks a line up without touching it.
@@ -455,7 +479,12 @@ fn way_of(ways: &[Way], tag: u64) -> Option<usize> {
     #[inline(always)]
     fn unrolled<const WAYS: usize>(ways: &[Way], tag: u64) -> Option<usize> {
         let ways: &[Way; WAYS] = ways.try_into().ok()?;
-        ways.iter().position(|way| way.tag == tag)
+        // Without a branch for each way: which of them it is, the host does not predict.
+        let mut found = WAYS;
+        for (at, way) in ways.iter().enumerate().rev() {
+            found = if way.tag == tag { at } else { found };
+        }
+        (found < WAYS).then_some(found)
     }
     match ways.len() {
         1 => unrolled::<1>(ways, tag),

@@ -39,6 +39,12 @@ impl LineFillBuffers {
         }
     }
 
+    /// Whether no line is under way to an access that starts at `start`.
+    #[inline(always)]
+    pub(super) fn are_filled(&self, start: u64) -> bool {
+        start >= self.last
+    }
+
     /// Serves an access to `address` that starts at `start` and that the memory delays by `wait`
     /// cycles, for what `parts` say. No later access starts before `present`. A line that was under
     /// way before does not arrive later if the access does not find a buffer.

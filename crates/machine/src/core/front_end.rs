@@ -14,38 +14,39 @@ use crate::predict::{Branch, BranchKind, Prediction, Predictor};
 use crate::tag_array::TagArray;
 
 /// Limits how many instructions pass a stage per cycle, in order.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct WidthLimiter {
-    /// The cycle in which the last one passed, and in the low bits how many have passed in it. In one
-    /// number, a cycle and a place in it are compared at once.
+    /// The cycle in which the last one passed, and in the low bits its place in the cycle: the last place
+    /// has all bits set, so that the next one is in the next cycle. In one number, a cycle and a place in it
+    /// are compared at once.
     last: u64,
+    /// The first place of a cycle.
+    first: u64,
 }
 
-/// The bits of [`WidthLimiter::last`] that count, and the most that a width is.
+/// The bits that a place in a cycle has, and the most that a width is.
 const PASSED_BITS: u32 = 4;
 const PASSED: u64 = (1 << PASSED_BITS) - 1;
 
 impl WidthLimiter {
-    /// The next place in which one passes, if fewer than `width` pass per cycle.
-    #[inline(always)]
-    fn place(&self, earliest: u64, width: u32) -> u64 {
-        let is_full = self.last & PASSED >= u64::from(width);
-        let next = if is_full { (self.last | PASSED) + 2 } else { self.last + 1 };
-        next.max(earliest << PASSED_BITS | 1)
+    /// Up to `width`, at least one and at most 15, pass per cycle.
+    pub(super) fn new(width: u32) -> WidthLimiter {
+        let first = PASSED + 1 - u64::from(width);
+        WidthLimiter { last: first - 1, first }
     }
 
-    /// The first cycle from `earliest` on in which fewer than `width`, at most 15, have passed.
+    /// Lets the next instruction pass in the first cycle from `earliest` on that has room. Returns the cycle.
     #[inline(always)]
-    pub(super) fn next(&self, earliest: u64, width: u32) -> u64 {
-        self.place(earliest, width) >> PASSED_BITS
-    }
-
-    /// Lets the next instruction pass in the first cycle from `earliest` on in which fewer than
-    /// `width`, at most 15, have passed. Returns the cycle.
-    #[inline(always)]
-    pub(super) fn take(&mut self, earliest: u64, width: u32) -> u64 {
-        self.last = self.place(earliest, width);
+    pub(super) fn take(&mut self, earliest: u64) -> u64 {
+        let next = self.last + 1;
+        let next = if next & PASSED == 0 { next + self.first } else { next };
+        self.last = next.max((earliest << PASSED_BITS) + self.first);
         self.cycle()
+    }
+
+    /// The cycle in which [`WidthLimiter::take`] would let it pass.
+    pub(super) fn next(mut self, earliest: u64) -> u64 {
+        self.take(earliest)
     }
 
     /// The cycle in which the last one passed.
@@ -54,9 +55,56 @@ impl WidthLimiter {
         self.last >> PASSED_BITS
     }
 
+    /// How many have passed in that cycle, or could have.
+    #[inline(always)]
+    pub(super) fn passed(&self) -> u64 {
+        (self.last & PASSED) + 1 - self.first
+    }
+
     /// Nothing more passes in this cycle.
     #[inline(always)]
     pub(super) fn end_cycle(&mut self) {
+        self.last |= PASSED;
+    }
+
+    /// Nothing more passes until `cycle` is over.
+    pub(super) fn fill_until(&mut self, cycle: u64) {
+        self.last = cycle << PASSED_BITS | PASSED;
+    }
+}
+
+/// A [`WidthLimiter`] whose width may change.
+#[derive(Clone, Copy, Debug, Default)]
+struct FetchLimiter {
+    /// The cycle in which the last one was fetched, and in the low bits how many were in it.
+    last: u64,
+}
+
+impl FetchLimiter {
+    /// The next place in which one is fetched, if fewer than `width` are per cycle.
+    #[inline(always)]
+    fn place(&self, earliest: u64, width: u32) -> u64 {
+        let is_full = self.last & PASSED >= u64::from(width);
+        let next = if is_full { (self.last | PASSED) + 2 } else { self.last + 1 };
+        next.max(earliest << PASSED_BITS | 1)
+    }
+
+    /// The first cycle from `earliest` on in which fewer than `width`, at most 15, were fetched.
+    #[inline(always)]
+    fn next(&self, earliest: u64, width: u32) -> u64 {
+        self.place(earliest, width) >> PASSED_BITS
+    }
+
+    /// Fetches the next instruction in that cycle. Returns it.
+    #[inline(always)]
+    fn take(&mut self, earliest: u64, width: u32) -> u64 {
+        self.last = self.place(earliest, width);
+        self.last >> PASSED_BITS
+    }
+
+    /// Nothing more is fetched in this cycle.
+    #[inline(always)]
+    fn end_cycle(&mut self) {
         self.last |= PASSED;
     }
 }
@@ -183,7 +231,7 @@ pub(super) struct FrontEnd {
     ahead: Option<RunAhead>,
     /// The bytes of undecoded instructions that were fetched in a cycle.
     bytes: (u64, u32),
-    fetching: WidthLimiter,
+    fetching: FetchLimiter,
     /// When the entries of the fetch queue become free.
     queue: EntryQueue,
     /// Nothing is fetched before this cycle.
@@ -209,7 +257,7 @@ impl FrontEnd {
             ahead: (model.front.ahead_lines > 0).then(|| RunAhead::new(model.front.ahead_lines)),
             bytes: (0, 0),
             taken_ends_cycle: model.front.taken_ends_cycle,
-            fetching: WidthLimiter::default(),
+            fetching: FetchLimiter::default(),
             queue: EntryQueue::new(model.front.queue_entries),
             earliest: 0,
             last_line: None,
@@ -219,6 +267,12 @@ impl FrontEnd {
             block_decoded: false,
             predictor: Predictor::new(&model.predictor),
         }
+    }
+
+    /// Fetches the next instruction, which starts no line. Returns when.
+    #[inline(always)]
+    pub(super) fn fetch_next(&mut self, one: &Instruction) -> u64 {
+        self.take(one, self.earliest.max(self.queue.oldest()))
     }
 
     /// Fetches the next instruction.
@@ -259,6 +313,12 @@ impl FrontEnd {
             // The branch takes the place.
             return Fetched { cycle: self.fetching.next(earliest, self.block_width), wait };
         }
+        Fetched { cycle: self.take(one, earliest), wait }
+    }
+
+    /// When an instruction is fetched whose line is there at `earliest`.
+    #[inline(always)]
+    fn take(&mut self, one: &Instruction, earliest: u64) -> u64 {
         let mut cycle = self.fetching.take(earliest, self.block_width);
         if self.block_bytes < u32::MAX {
             let (same, bytes) = (self.bytes.0 == cycle, u32::from(one.bytes()));
@@ -270,7 +330,7 @@ impl FrontEnd {
                 self.bytes = (cycle, bytes);
             }
         }
-        Fetched { cycle, wait }
+        cycle
     }
 
     /// Does for an instruction that gets no times what later ones find: looks up the cache of decoded

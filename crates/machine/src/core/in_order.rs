@@ -11,7 +11,7 @@ use super::ports::{Cycle, Limits};
 use super::retirement::{Retirement, StallCauses};
 use super::store_buffer::{Source, StoreBuffer};
 use super::{Access, Memory};
-use super::{Accesses, ExecutedBlock, Latencies, load_as};
+use super::{Accesses, ExecutedBlock, Latencies, load_as, wait_parts};
 
 /// When a value is ready, and whether it waits for a miss: in one number, which orders by time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -260,7 +260,7 @@ impl InOrderCore {
         for load in accesses.iter().filter(|access| !access.write) {
             self.retirement.counts.loads += 1;
             let wait = load_as(special, load, issued, memory);
-            let parts = memory.last_wait();
+            let parts = wait_parts(memory, wait);
             let start = match self.stores.source(load, 0, issued) {
                 Source::Cache => issued,
                 Source::CacheAfter(left) => issued.max(left),
@@ -302,7 +302,7 @@ impl InOrderCore {
         }
         for store in accesses.iter().filter(|access| access.write) {
             let wait = memory.store(store, issued);
-            let parts = memory.last_wait();
+            let parts = wait_parts(memory, wait);
             let served =
                 self.fill_buffers.serve(store.virtual_address, issued, (wait, parts), issued);
             self.retirement.counts.stores += 1;

@@ -152,13 +152,14 @@ impl Special {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Register(u8);
 
-/// How many registers the tables of ready times have.
-pub(super) const REGISTERS: usize = 128;
+/// How many registers the tables of ready times have: as many as have a number, so that no index needs a
+/// check.
+pub(super) const REGISTERS: usize = 256;
 
 /// The index of a register in such a table.
-#[inline]
+#[inline(always)]
 pub(super) fn place(register: u8) -> usize {
-    usize::from(register) % REGISTERS
+    usize::from(register)
 }
 
 /// Stands for no register that is read: always ready.
@@ -235,6 +236,28 @@ const FUSIBLE: u16 = 4096;
 const FUSED: u16 = 8192;
 /// Its address has a scaled index.
 const SCALED: u16 = 16384;
+/// It reads or writes more registers than [`Instruction::few`] has, or changes some as a side effect.
+const MANY: u16 = 32768;
+
+/// What an out-of-order core does for an instruction: which of its stages it needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Class {
+    /// Any: all that an instruction can need.
+    #[default]
+    Any,
+    /// A repetition of a string instruction.
+    Repetition,
+    /// An operation that is fused with the branch after it.
+    Fused,
+    /// It operates on registers, or branches by them.
+    Operation,
+    /// It loads.
+    Load,
+    /// It stores.
+    Store,
+    /// It loads and stores.
+    LoadAndStore,
+}
 
 /// An instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -255,6 +278,8 @@ pub struct Instruction {
     pub(super) address_form: u16,
     /// The offset from the start of its block.
     pub(super) offset: u16,
+    /// Known for instructions of a template.
+    pub(super) class: Class,
 }
 
 /// Replaces the first elements that are `nothing` by `registers`; false if there are too many.
@@ -285,6 +310,7 @@ impl Instruction {
             bytes,
             address_form: 0,
             offset: 0,
+            class: Class::Any,
         }
     }
 
@@ -515,8 +541,56 @@ impl Instruction {
             && self.branch.is_none()
             && self.addresses == [NOTHING; ADDRESSES]
             && self.moves == [NOWHERE; MOVES];
-        self.flags = self.flags & !PLAIN | if plain { PLAIN } else { 0 };
+        let many = self.reads[2..] != [NOTHING; READS - 2]
+            || self.addresses[2..] != [NOTHING; ADDRESSES - 2]
+            || self.writes[2..] != [NOWHERE; WRITES - 2]
+            || self.moves != [NOWHERE; MOVES];
+        let kept = self.flags & !(PLAIN | MANY);
+        self.flags = kept | if plain { PLAIN } else { 0 } | if many { MANY } else { 0 };
+        self.class = self.class_of();
         self
+    }
+
+    fn class_of(&self) -> Class {
+        if self.repeats() {
+            return Class::Repetition;
+        }
+        if self.special != Special::None || self.streams() || self.is_root() {
+            return Class::Any;
+        }
+        match (self.loads(), self.stores()) {
+            (true, false) => Class::Load,
+            (false, true) => Class::Store,
+            (true, true) => Class::LoadAndStore,
+            // A side effect happens when the address is known.
+            (false, false) if self.moves != [NOWHERE; MOVES] => Class::Any,
+            (false, false) if self.addresses != [NOTHING; ADDRESSES] => Class::Any,
+            // Renaming registers does not execute it.
+            (false, false) if self.branch.is_some() && self.unit.is_none() => Class::Any,
+            (false, false) => Class::Operation,
+        }
+    }
+
+    /// Registers are read and written beyond those of [`Instruction::few`].
+    #[inline(always)]
+    pub(super) fn has_many(&self) -> bool {
+        self.flags & MANY != 0
+    }
+
+    /// The first two registers that form its address, that it reads, and that it writes: all of almost all
+    /// instructions.
+    #[inline(always)]
+    pub(super) fn few(&self) -> [[u8; 2]; 3] {
+        let [address, index, ..] = self.addresses;
+        let [read, other, ..] = self.reads;
+        let [written, second, ..] = self.writes;
+        [[address, index], [read, other], [written, second]]
+    }
+
+    /// Whether it is the first of its block in a line, of code or of decoded instructions.
+    #[inline(always)]
+    pub(super) fn starts(&self) -> bool {
+        self.flags & (NEW_LINE | NEW_DECODED) != 0
     }
 
     /// Whether it is the first of its block in a line of instructions.
@@ -714,6 +788,7 @@ impl Template {
         {
             // It leaves the fast path of plain instructions.
             before.flags = before.flags & !PLAIN | FUSED;
+            before.class = Class::Fused;
         }
         Template {
             warming: WarmingSummary::of(&instructions, first.virtual_address),

@@ -81,7 +81,7 @@ pub trait Memory {
     /// Stores around the caches: what is written to a line is combined, and goes to memory.
     fn store_around(&mut self, access: &Access, now_cycles: u64) -> u64;
 
-    /// What the last load or store waits for.
+    /// What the last load or store waits for, if it does.
     fn last_wait(&self) -> WaitParts {
         WaitParts::default()
     }
@@ -169,6 +169,12 @@ pub struct WaitParts {
     pub under_way: bool,
 }
 
+/// What the last load or store waits for, which is delayed by `wait` cycles.
+#[inline(always)]
+fn wait_parts<M: Memory>(memory: &M, wait: u64) -> WaitParts {
+    if wait == 0 { WaitParts::default() } else { memory.last_wait() }
+}
+
 /// Loads for an instruction with this effect.
 #[inline(always)]
 fn load_as<M: Memory>(special: Special, access: &Access, now_cycles: u64, memory: &mut M) -> u64 {
@@ -193,6 +199,12 @@ impl<'a> Accesses<'a> {
         self.0.first()
     }
 
+    /// Those that were not taken yet.
+    #[inline]
+    pub(super) fn rest(&self) -> &'a [Access] {
+        self.0
+    }
+
     /// The accesses of instruction `index`. Those of the instructions before it were taken already.
     #[inline]
     pub(super) fn next(&mut self, index: usize) -> &'a [Access] {
@@ -209,11 +221,14 @@ impl<'a> Accesses<'a> {
     }
 }
 
+/// Room for the latencies of units and of operations: a power of two, so that no index needs a check.
+const LATENCIES: usize = (UNITS + OPERATIONS).next_power_of_two();
+
 /// The latencies of operations, cycles.
 #[derive(Clone, Debug)]
 pub(super) struct Latencies {
     /// Latencies of units, then of operations.
-    operations: [u64; UNITS + OPERATIONS],
+    operations: [u64; LATENCIES],
     specials: [u64; SPECIALS],
     pub(super) forward: u64,
     pub(super) interrupt: u64,
@@ -253,9 +268,9 @@ impl Latencies {
         let units = model.units.all().map(|(_, unit)| u64::from(unit.latency_cycles));
         let single = model.units.of.all();
         let single = single.map(|(_, own, unit)| own.map_or(units[unit as usize], u64::from));
-        let mut operations = [0; UNITS + OPERATIONS];
+        let mut operations = [0; LATENCIES];
         operations[..UNITS].copy_from_slice(&units);
-        operations[UNITS..].copy_from_slice(&single);
+        operations[UNITS..UNITS + OPERATIONS].copy_from_slice(&single);
         Latencies {
             operations,
             specials,
@@ -273,7 +288,7 @@ impl Latencies {
     /// The latency of an instruction that a unit executes.
     #[inline]
     pub(super) fn executed(&self, one: &Instruction) -> u64 {
-        self.operations[usize::from(one.latency)]
+        self.operations[usize::from(one.latency) % LATENCIES]
     }
 
     /// When an interrupt is taken of a core whose last instruction retired at `retired`, and whose

@@ -9,7 +9,7 @@ use super::CoreCounts;
 use super::fill_buffers::LineFillBuffers;
 use super::front_end::{Fetched, FrontEnd, WidthLimiter};
 use super::instruction::Template;
-use super::instruction::{Instruction, REGISTERS, Register, Special, Unit, place};
+use super::instruction::{Class, Instruction, REGISTERS, Register, Special, Unit, place};
 use super::model::{CoreModel, WindowModel};
 use super::ports::PortScheduler;
 use super::retirement::{Interval, Retirement, StallCauses};
@@ -17,13 +17,12 @@ use super::store_buffer::EntryQueue;
 use super::store_buffer::{Source, StoreBuffer, crosses_pages, is_split, next_access};
 use super::strings::{Repetition, Strings};
 use super::{Access, Memory};
-use super::{Accesses, ExecutedBlock, Latencies, load_as};
+use super::{Accesses, ExecutedBlock, Latencies, load_as, wait_parts};
 use crate::predict::BranchKind;
 
 /// An out-of-order core.
 #[derive(Clone, Debug)]
 pub struct OutOfOrderCore {
-    width: u32,
     scheduler_entries: u32,
     loads_pass_stores: bool,
     stores_hold_retirement: bool,
@@ -64,6 +63,45 @@ pub struct OutOfOrderCore {
     pub(super) warmed: u64,
 }
 
+/// What an instruction does, for [`OutOfOrderCore::quick`]; nothing but to operate on registers, or one or
+/// two of the others.
+const OPERATES: u8 = 0;
+const LOADS: u8 = 2;
+const STORES: u8 = 4;
+
+/// Whether an access is of the common sort: of memory, of no more than 16 bytes, and in one line.
+#[inline(always)]
+fn is_common(access: &Access) -> bool {
+    let last = (access.virtual_address & 63) + u64::from(access.bytes);
+    (last <= 64) & (access.bytes <= 16) & access.physical.is_some()
+}
+
+/// Takes the access of instruction `index`, if it has one of the common sort and no other.
+#[inline(always)]
+fn own_access<'a>(accesses: &mut &'a [Access], index: usize, write: bool) -> Option<&'a [Access]> {
+    let (own, rest) = accesses.split_at_checked(1)?;
+    let is_of_it = usize::from(own[0].instruction) == index && own[0].write == write;
+    let more = rest.first().is_some_and(|next| usize::from(next.instruction) <= index);
+    if !is_of_it || more || !is_common(&own[0]) {
+        return None;
+    }
+    *accesses = rest;
+    Some(own)
+}
+
+/// Takes the accesses of instruction `index`, if they are a load and a store of the common sort.
+#[inline(always)]
+fn own_pair<'a>(accesses: &mut &'a [Access], index: usize) -> Option<&'a [Access]> {
+    let (own, rest) = accesses.split_at_checked(2)?;
+    let are_of_it = own.iter().all(|one| usize::from(one.instruction) == index && is_common(one));
+    let more = rest.first().is_some_and(|next| usize::from(next.instruction) <= index);
+    if !are_of_it || own[0].write || !own[1].write || more {
+        return None;
+    }
+    *accesses = rest;
+    Some(own)
+}
+
 /// The times of the loads of an instruction.
 #[derive(Clone, Copy)]
 struct Loaded {
@@ -84,7 +122,6 @@ impl OutOfOrderCore {
         let window: &WindowModel = model.window.as_ref()?;
         let forward = u64::from(model.data.forward_cycles);
         Some(OutOfOrderCore {
-            width: model.width,
             scheduler_entries: window.scheduler_entries,
             loads_pass_stores: window.loads_pass_stores,
             stores_hold_retirement: window.stores_hold_retirement,
@@ -106,7 +143,7 @@ impl OutOfOrderCore {
             forward_fail: model.data.forward_fail_cycles.into(),
             latencies: Latencies::new(model),
             front: FrontEnd::new(model),
-            entering: WidthLimiter::default(),
+            entering: WidthLimiter::new(model.width),
             ports: PortScheduler::new(model),
             reorder: EntryQueue::new(window.reorder_entries),
             loads: EntryQueue::new(model.data.load_entries),
@@ -140,24 +177,278 @@ impl OutOfOrderCore {
         executed: &ExecutedBlock,
         memory: &mut M,
     ) {
-        let mut accesses = Accesses::new(executed.accesses);
         let number = block.len().min(executed.instructions as usize);
         let whole = number == block.len();
-        for (index, one) in block.instructions[..number].iter().enumerate().skip(first) {
-            let own = accesses.next(index);
-            let (fetched, done) = if one.is_plain() {
-                self.step::<true, M>(block, one, own, memory)
-            } else if one.repeats() {
-                self.repeat(block, one, own, memory)
-            } else if one.is_fused() {
-                self.fused(block, one, memory)
-            } else {
-                self.step::<false, M>(block, one, own, memory)
+        let Some(instructions) = block.instructions.get(first..number) else { return };
+        let mut accesses = executed.accesses;
+        let mut times = (0, 0);
+        for (index, one) in (first..).zip(instructions) {
+            times = match one.class {
+                Class::Operation => self.quick::<OPERATES, M>(block, one, &[], memory),
+                Class::Load => match own_access(&mut accesses, index, false) {
+                    Some(load) => self.quick::<LOADS, M>(block, one, load, memory),
+                    None => self.slow(block, (index, one), &mut accesses, memory),
+                },
+                Class::Store => match own_access(&mut accesses, index, true) {
+                    Some(store) => self.quick::<STORES, M>(block, one, store, memory),
+                    None => self.slow(block, (index, one), &mut accesses, memory),
+                },
+                Class::LoadAndStore => match own_pair(&mut accesses, index) {
+                    Some(both) => self.quick::<{ LOADS | STORES }, M>(block, one, both, memory),
+                    None => self.slow(block, (index, one), &mut accesses, memory),
+                },
+                Class::Fused => self.fused(block, one, memory),
+                Class::Any | Class::Repetition => {
+                    self.slow(block, (index, one), &mut accesses, memory)
+                }
             };
+        }
+        let last = instructions.last().filter(|_| whole);
+        if let Some(kind) = last.and_then(|last| last.branch) {
+            self.branch(block, kind, executed.next, times);
+        }
+    }
+
+    /// [`OutOfOrderCore::run_from`] without its fast paths: the same times and counts, by the one way that
+    /// serves all instructions. Tests compare both.
+    pub fn run_slowly_from<M: Memory>(
+        &mut self,
+        first: usize,
+        block: &Template,
+        executed: &ExecutedBlock,
+        memory: &mut M,
+    ) {
+        let number = block.len().min(executed.instructions as usize);
+        let whole = number == block.len();
+        let mut accesses = executed.accesses;
+        for (index, one) in block.instructions[..number].iter().enumerate().skip(first) {
+            let times = self.slow(block, (index, one), &mut accesses, memory);
             if let Some(kind) = one.branch.filter(|_| whole && index + 1 == number) {
-                self.branch(block, kind, executed.next, (fetched, done));
+                self.branch(block, kind, executed.next, times);
             }
         }
+    }
+
+    /// Gives instruction `index` of a block its times, whatever it needs. Returns when it is fetched and when
+    /// it is done.
+    #[inline(never)]
+    fn slow<M: Memory>(
+        &mut self,
+        block: &Template,
+        (index, one): (usize, &Instruction),
+        accesses: &mut &[Access],
+        memory: &mut M,
+    ) -> (u64, u64) {
+        // Those of earlier instructions, which were not looked for.
+        while let [first, rest @ ..] = *accesses
+            && usize::from(first.instruction) < index
+        {
+            *accesses = rest;
+        }
+        let mut of_block = Accesses::new(accesses);
+        let own = of_block.next(index);
+        *accesses = of_block.rest();
+        match one.class {
+            Class::Repetition => self.repeat(block, one, own, memory),
+            Class::Fused => self.fused(block, one, memory),
+            _ => self.step(block, one, own, memory),
+        }
+    }
+
+    /// [`OutOfOrderCore::step`] of an instruction without special effects that does `WHAT`, and whose
+    /// accesses, a load before a store, are of the common sort: see [`own_access`].
+    #[inline(always)]
+    fn quick<const WHAT: u8, M: Memory>(
+        &mut self,
+        block: &Template,
+        one: &Instruction,
+        accesses: &[Access],
+        memory: &mut M,
+    ) -> (u64, u64) {
+        let mut waited = (0, 0);
+        let fetched = if one.starts() {
+            let fetched = self.fetch_first(block, one, memory);
+            waited = fetched.wait;
+            fetched.cycle
+        } else {
+            self.front.fetch_next(one)
+        };
+        let mut earliest = fetched.max(self.reorder.oldest());
+        let mut full = (0, 0);
+        if WHAT & LOADS != 0 {
+            earliest = earliest.max(self.loads.oldest());
+        }
+        if WHAT & STORES != 0 {
+            let (free, missed) = self.stores.place();
+            if missed && free > earliest {
+                full = (earliest + 1, free + 1);
+            }
+            earliest = earliest.max(free);
+        }
+        if !self.unresolved.is_empty() && one.branch.is_some() {
+            earliest = earliest.max(self.next_resolved());
+        }
+        let mut entered = self.entering.take(earliest);
+        self.ports.advance(entered);
+        if self.ports.is_full(self.scheduler_entries) {
+            entered = self.entering.take(self.ports.until_room(self.scheduler_entries));
+        }
+        self.front.entered(entered);
+        let [addresses, reads, writes] = one.few();
+        let two = |ready: &[u64; REGISTERS], [first, second]: [u8; 2]| {
+            ready[place(first)].max(ready[place(second)])
+        };
+        let mut operands = entered.max(two(&self.ready, reads));
+        let mut address = entered;
+        if WHAT & (LOADS | STORES) != 0 {
+            address = address.max(two(&self.ready, addresses));
+        }
+        let has_many = one.has_many();
+        if has_many {
+            (address, operands) = self.ready_of_all(one, entered);
+        }
+        let mut loaded = Loaded { issued: operands, cycle: entered, wait: (0, 0) };
+        if WHAT & LOADS != 0
+            && let [load, ..] = accesses
+        {
+            loaded = self.quick_load(one, load, address, memory);
+        }
+        let executed = match one.unit {
+            None => {
+                // If it does nothing more, renaming registers executes it.
+                if WHAT != OPERATES {
+                    self.ports.wait_until(loaded.issued);
+                }
+                operands.max(loaded.cycle).max(entered + 1)
+            }
+            Some(unit) => {
+                let issued = self.ports.reserve_quickly(operands.max(loaded.cycle), unit);
+                self.ports.wait_until(issued);
+                issued + self.latencies.executed(one)
+            }
+        };
+        let waits = || StallCauses { fetch: waited, full, data: loaded.wait, shared: (0, 0) };
+        let retired = if WHAT & STORES != 0
+            && let [.., store] = accesses
+        {
+            self.quick_store(one, store, (address, executed), waits, memory)
+        } else if WHAT & LOADS == 0 && waited.1 == 0 {
+            self.retirement.retire_unhindered(executed)
+        } else {
+            self.retirement.retire(executed, waits)
+        };
+        self.reorder.push(retired);
+        if WHAT & LOADS != 0 {
+            self.loads.push(retired);
+        }
+        for register in writes {
+            self.ready[place(register)] = executed;
+        }
+        if has_many {
+            self.write_all(one, executed, address + 1);
+        }
+        (fetched, executed)
+    }
+
+    /// When the next branch is resolved of those that can be unresolved at a time.
+    #[inline(never)]
+    fn next_resolved(&self) -> u64 {
+        self.unresolved.iter().copied().min().unwrap_or(0)
+    }
+
+    /// Fetches an instruction that starts a line.
+    #[inline(never)]
+    fn fetch_first<M: Memory>(
+        &mut self,
+        block: &Template,
+        one: &Instruction,
+        memory: &mut M,
+    ) -> Fetched {
+        self.front.fetch(block, one, memory, &mut self.retirement.counts)
+    }
+
+    /// When the address of an instruction is known and its operands are ready, which has entered.
+    #[inline(never)]
+    fn ready_of_all(&self, one: &Instruction, entered: u64) -> (u64, u64) {
+        let ready = |registers: &[u8]| {
+            let times = registers.iter().map(|register| self.ready[place(*register)]);
+            times.fold(entered, u64::max)
+        };
+        (ready(&one.addresses), ready(&one.reads))
+    }
+
+    /// An instruction writes registers at `executed`, and those that it changes as a side effect at `moved`.
+    #[inline(never)]
+    fn write_all(&mut self, one: &Instruction, executed: u64, moved: u64) {
+        for register in one.writes {
+            self.ready[place(register)] = executed;
+        }
+        for register in one.moves {
+            self.ready[place(register)] = moved;
+        }
+    }
+
+    /// The load of an instruction, see [`own_access`].
+    #[inline(always)]
+    fn quick_load<M: Memory>(
+        &mut self,
+        one: &Instruction,
+        load: &Access,
+        address: u64,
+        memory: &mut M,
+    ) -> Loaded {
+        let mut earliest = address.max(self.loads_from);
+        if !self.loads_pass_stores {
+            earliest = earliest.max(self.addresses_known);
+        }
+        let issued = self.ports.reserve_quickly(earliest, Unit::Load);
+        self.retirement.counts.loads += 1;
+        let wait = memory.load(load, issued);
+        let is_alone = !self.stores.may_be_source(load, issued) && self.alias == 0;
+        let cycle = issued + self.load_latencies[one.load_form()];
+        if wait == 0 && is_alone && self.fill_buffers.are_filled(issued) {
+            return Loaded { issued, cycle, wait: (0, 0) };
+        }
+        let (cycle, missed) = self.loaded_at(one, load, (issued, wait), memory);
+        let mut loaded = Loaded { issued, cycle, wait: (0, 0) };
+        if missed {
+            self.retirement.counts.load_misses += 1;
+            loaded.wait = (issued.max(self.ports.now() + 1), cycle);
+        }
+        loaded
+    }
+
+    /// The store of an instruction, see [`own_access`]; as [`OutOfOrderCore::store`].
+    #[inline(always)]
+    fn quick_store<M: Memory>(
+        &mut self,
+        one: &Instruction,
+        store: &Access,
+        (address, executed): (u64, u64),
+        waits: impl Fn() -> StallCauses,
+        memory: &mut M,
+    ) -> u64 {
+        let issued = self.ports.reserve_quickly(address, Unit::Store);
+        self.addresses_known = self.addresses_known.max(issued);
+        let filled = self.store_part(one, store, issued, memory);
+        let done = executed.max(issued + self.latencies.of(Unit::Store));
+        let retired = if self.stores_hold_retirement && filled > done {
+            self.retire_held(issued, filled, &waits())
+        } else {
+            self.retirement.retire(done, waits)
+        };
+        let earliest = self.stores.after_vectors(retired.max(filled), one.stores_vector());
+        let leaves = self.stores.leave_alone(store, earliest, filled > issued);
+        self.stores.remember_one(store, one.address_form, executed, leaves);
+        retired
+    }
+
+    /// A store that was issued at `issued` holds up retirement until its line is filled.
+    #[inline(never)]
+    fn retire_held(&mut self, issued: u64, filled: u64, waits: &StallCauses) -> u64 {
+        let from = issued.max(self.ports.now() + 1);
+        let from = if waits.data.1 == 0 { from } else { waits.data.0 };
+        self.retirement.retire(filled, || StallCauses { data: (from, filled), ..*waits })
     }
 
     /// An interrupt or exception comes after the last instruction: the front end is flushed.
@@ -205,7 +496,7 @@ impl OutOfOrderCore {
     }
 
     /// A repetition of a string instruction.
-    #[inline(never)]
+    #[inline]
     fn repeat<M: Memory>(
         &mut self,
         block: &Template,
@@ -214,14 +505,14 @@ impl OutOfOrderCore {
         memory: &mut M,
     ) -> (u64, u64) {
         let Some(mut strings) = self.strings else {
-            return self.step::<false, M>(block, one, accesses, memory);
+            return self.step(block, one, accesses, memory);
         };
         let which = strings.next(block.address_of(one), accesses, self.progress());
         let mut times = (self.retirement.cycle(), self.retirement.cycle());
         if which == Repetition::Within {
             self.retirement.counts.repetitions += 1;
         } else {
-            times = self.step::<false, M>(block, one, accesses, memory);
+            times = self.step(block, one, accesses, memory);
             // A chunk per cycle.
             self.entering.end_cycle();
         }
@@ -248,7 +539,7 @@ impl OutOfOrderCore {
     ) -> (u64, u64) {
         let fetched = self.front.fetch(block, one, memory, &mut self.retirement.counts);
         let earliest = fetched.cycle.max(self.reorder.oldest());
-        let entered = self.entering.next(earliest, self.width).max(self.ports.now());
+        let entered = self.entering.next(earliest).max(self.ports.now());
         let ready = one.reads.iter().map(|register| self.ready[place(*register)]);
         let operands = ready.fold(entered, u64::max);
         for register in one.writes {
@@ -259,10 +550,9 @@ impl OutOfOrderCore {
         (fetched.cycle, operands)
     }
 
-    /// Gives an instruction its times. Returns when it is fetched and when it is done. Half of all
-    /// instructions only operate on registers (`PLAIN`), and have a fast path.
+    /// Gives an instruction its times. Returns when it is fetched and when it is done.
     #[inline(always)]
-    fn step<const PLAIN: bool, M: Memory>(
+    fn step<M: Memory>(
         &mut self,
         block: &Template,
         one: &Instruction,
@@ -270,39 +560,36 @@ impl OutOfOrderCore {
         memory: &mut M,
     ) -> (u64, u64) {
         let fetched = self.front.fetch(block, one, memory, &mut self.retirement.counts);
-        let (entered, full) = self.enter::<PLAIN>(one, fetched);
+        let (entered, full) = self.enter(one, fetched);
         self.front.entered(entered);
         let ready = |registers: &[u8]| {
             let times = registers.iter().map(|register| self.ready[place(*register)]);
             times.fold(entered, u64::max)
         };
-        let address = if PLAIN { entered } else { ready(&one.addresses) };
-        let operands = ready(&one.reads);
-        let loaded = if !PLAIN && one.loads() {
+        let (address, operands) = (ready(&one.addresses), ready(&one.reads));
+        let loaded = if one.loads() {
             self.load(one, accesses, address, memory)
         } else {
             Loaded { issued: operands, cycle: entered, wait: (0, 0) }
         };
-        let executed = self.execute::<PLAIN>(one, (entered, operands), &loaded);
+        let executed = self.execute(one, (entered, operands), &loaded);
         let waits = || StallCauses { fetch: fetched.wait, full, data: loaded.wait, shared: (0, 0) };
-        let retired = if !PLAIN && one.stores() {
+        let retired = if one.stores() {
             self.store(one, accesses, (address, executed), waits, memory)
         } else {
             self.retirement.retire(executed, waits)
         };
         self.reorder.push(retired);
-        if !PLAIN && one.loads() {
+        if one.loads() {
             self.loads.push(retired);
         }
         for register in one.writes {
             self.ready[place(register)] = executed;
         }
-        if !PLAIN {
-            for register in one.moves {
-                self.ready[place(register)] = address + 1;
-            }
+        for register in one.moves {
+            self.ready[place(register)] = address + 1;
         }
-        if !PLAIN && one.special != Special::None {
+        if one.special != Special::None {
             self.finish_special(one.special, entered, executed.max(retired));
         }
         (fetched.cycle, executed)
@@ -310,58 +597,58 @@ impl OutOfOrderCore {
 
     /// When an instruction enters the reorder buffer, and when it waited for stores that missed.
     #[inline(always)]
-    fn enter<const PLAIN: bool>(&mut self, one: &Instruction, fetched: Fetched) -> (u64, Interval) {
+    fn enter(&mut self, one: &Instruction, fetched: Fetched) -> (u64, Interval) {
         let mut earliest = fetched.cycle.max(self.reorder.oldest());
         let mut full = (0, 0);
-        if !PLAIN && one.loads() {
+        if one.loads() {
             earliest = earliest.max(self.loads.oldest());
         }
-        if !PLAIN && one.stores() {
+        if one.stores() {
             let (free, missed) = self.stores.place();
             if missed && free > earliest {
                 full = (earliest + 1, free + 1);
             }
             earliest = earliest.max(free);
         }
-        if !PLAIN && one.branch.is_some() && !self.unresolved.is_empty() {
-            earliest = earliest.max(self.unresolved.iter().copied().min().unwrap_or(0));
+        if !self.unresolved.is_empty() && one.branch.is_some() {
+            earliest = earliest.max(self.next_resolved());
         }
-        if !PLAIN && one.special.drains() {
+        if one.special.drains() {
             earliest = earliest.max(self.retirement.cycle());
             if one.special.drains_stores() {
                 earliest = earliest.max(self.stores.all_left());
             }
         }
-        let mut entered = self.entering.take(earliest, self.width);
+        let mut entered = self.entering.take(earliest);
         self.ports.advance(entered);
         if self.ports.is_full(self.scheduler_entries) {
-            entered = self.entering.take(self.ports.until_room(self.scheduler_entries), self.width);
+            entered = self.entering.take(self.ports.until_room(self.scheduler_entries));
         }
         (entered, full)
     }
 
     /// When the result of an instruction is ready.
     #[inline(always)]
-    fn execute<const PLAIN: bool>(
+    fn execute(
         &mut self,
         one: &Instruction,
         (entered, operands): (u64, u64),
         loaded: &Loaded,
     ) -> u64 {
-        let latency = if PLAIN { 0 } else { self.latencies.executing(one.special) };
+        let latency = self.latencies.executing(one.special);
         let Some(unit) = one.unit else {
             // A load or store alone, or an instruction that needs no unit.
-            if !PLAIN {
+            if !one.is_plain() {
                 self.ports.wait_until(loaded.issued);
             }
             let mut ready = operands.max(loaded.cycle);
-            if !PLAIN && one.special == Special::Barrier {
+            if one.special == Special::Barrier {
                 ready = ready.max(self.stores.all_left()).max(self.loads_from);
             }
             return ready.max(entered + 1) + latency;
         };
         let mut earliest = operands.max(loaded.cycle);
-        if !PLAIN && one.special.orders_memory() {
+        if one.special.orders_memory() {
             earliest = earliest.max(self.stores.all_left());
         }
         let issued = match self.root_interval {
@@ -457,7 +744,19 @@ impl OutOfOrderCore {
         memory: &mut M,
     ) -> (u64, bool) {
         let wait = load_as(one.special, load, issued, memory);
-        let parts = memory.last_wait();
+        self.loaded_at(one, load, (issued, wait), memory)
+    }
+
+    /// The same of a load that the memory delays by `wait` cycles.
+    #[inline(never)]
+    fn loaded_at<M: Memory>(
+        &mut self,
+        one: &Instruction,
+        load: &Access,
+        (issued, wait): (u64, u64),
+        memory: &mut M,
+    ) -> (u64, bool) {
+        let parts = wait_parts(memory, wait);
         let latency = self.load_latencies[one.load_form()];
         let form = if self.renames_memory { one.address_form } else { 0 };
         let start = match self.stores.source(load, form, issued) {
@@ -567,7 +866,7 @@ impl OutOfOrderCore {
             return issued + memory.store_around(store, issued);
         }
         let wait = memory.store(store, issued);
-        let parts = memory.last_wait();
+        let parts = wait_parts(memory, wait);
         let present = self.ports.now();
         let served = self.fill_buffers.serve(store.virtual_address, issued, (wait, parts), present);
         self.retirement.counts.stores += 1;

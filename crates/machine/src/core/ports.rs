@@ -49,12 +49,6 @@ impl Limits {
         Limits { empty }
     }
 
-    /// A cycle ahead in which nothing has issued.
-    #[inline(always)]
-    fn free(self) -> Ahead {
-        Ahead { issued: self.empty, leaving: 0, wide_loads: 0 }
-    }
-
     /// A cycle in which nothing has issued.
     pub(super) fn cycle(self, cycle: u64) -> Cycle {
         Cycle { cycle, issued: self.empty }
@@ -99,41 +93,54 @@ impl Cycle {
     }
 }
 
-/// A cycle from the present on.
-#[derive(Clone, Copy, Debug)]
-struct Ahead {
-    /// What issues in it.
-    issued: Word,
-    /// How many instructions leave the scheduler in it.
-    leaving: u16,
-    /// Its wide loads.
-    wide_loads: u8,
-}
-
 #[derive(Clone, Debug)]
 pub(super) struct PortScheduler {
     limits: Limits,
-    /// The cycles from `now` on.
-    ahead: Box<[Ahead; AHEAD]>,
+    /// What issues in each of the cycles from `settled` on.
+    issued: Box<[Word; AHEAD]>,
+    /// How many instructions leave the scheduler in each of them.
+    leaving: Box<[u16; AHEAD]>,
+    /// Their wide loads.
+    wide_loads: Box<[u8; AHEAD]>,
     /// When further instructions leave it, later than that.
     leaving_late: Vec<u64>,
     /// The present: nothing issues before this cycle any more.
     now: u64,
-    /// Instructions in the scheduler.
+    /// The cycle, not after the present, up to which cycles were cleared and instructions have left. It
+    /// advances when that matters, by many cycles at once.
+    settled: u64,
+    /// Instructions in the scheduler at cycle `settled`, and those that came later.
     waiting: u32,
     /// For each unit: it is taken in all cycles from the present to before this one.
     full_until: [u64; UNITS],
+    /// For each unit what one more operation adds to a word, and `full_until`; the latter is never reached
+    /// for a unit that an operation occupies for several cycles.
+    quick: [(Word, u64); UNITS],
     intervals: [u32; UNITS],
     /// The most wide loads of a cycle.
     wide_most: u8,
 }
 
-/// Cycles in which nothing has issued.
-fn free_cycles(limits: Limits) -> Box<[Ahead; AHEAD]> {
-    let Ok(array) = vec![limits.free(); AHEAD].into_boxed_slice().try_into() else {
+/// An array for all cycles ahead.
+fn cycles_of<T: Copy>(value: T) -> Box<[T; AHEAD]>
+where
+    Box<[T; AHEAD]>: TryFrom<Box<[T]>>,
+{
+    let Ok(array) = vec![value; AHEAD].into_boxed_slice().try_into() else {
         unreachable!("the length is that of the array")
     };
     array
+}
+
+/// The place of a cycle in such an array.
+#[inline(always)]
+fn place(cycle: u64) -> usize {
+    (cycle & MASK) as usize
+}
+
+/// The start of [`PortScheduler::quick`].
+fn quick(intervals: &[u32; UNITS]) -> [(Word, u64); UNITS] {
+    std::array::from_fn(|unit| (one(unit), if intervals[unit] > 1 { u64::MAX } else { 0 }))
 }
 
 impl PortScheduler {
@@ -141,20 +148,53 @@ impl PortScheduler {
         let limits = Limits::new(model, model.issue_width);
         PortScheduler {
             limits,
-            ahead: free_cycles(limits),
+            issued: cycles_of(limits.empty),
+            leaving: cycles_of(0),
+            wide_loads: cycles_of(0),
             leaving_late: Vec::new(),
             now: 0,
+            settled: 0,
             waiting: 0,
             full_until: [0; UNITS],
+            quick: quick(&model.units.all().map(|(_, unit)| unit.interval_cycles)),
             intervals: model.units.all().map(|(_, unit)| unit.interval_cycles),
             wide_most: model.data.wide_loads.unwrap_or(0) as u8,
         }
+    }
+
+    /// [`PortScheduler::reserve`], which is fast for all units but those that an operation occupies for
+    /// several cycles, or that are taken for as far ahead as is tracked.
+    #[inline(always)]
+    pub(super) fn reserve_quickly(&mut self, earliest: u64, unit: Unit) -> u64 {
+        let (one, full_until) = self.quick[unit as usize];
+        if earliest <= full_until {
+            return self.reserve_slowly(earliest, unit);
+        }
+        let mut cycle = earliest;
+        loop {
+            if cycle - self.settled >= AHEAD as u64 {
+                return self.reserve_slowly(earliest, unit);
+            }
+            let word = &mut self.issued[place(cycle)];
+            let more = *word + one;
+            if more & OVERFLOW == 0 {
+                *word = more;
+                return cycle;
+            }
+            cycle += 1;
+        }
+    }
+
+    #[inline(never)]
+    fn reserve_slowly(&mut self, earliest: u64, unit: Unit) -> u64 {
+        self.reserve(earliest, unit)
     }
 
     /// Reserves a unit in the first cycle from `earliest` on in which it is free. Returns the
     /// cycle. `earliest` is not before the present.
     #[inline]
     pub(super) fn reserve(&mut self, earliest: u64, unit: Unit) -> u64 {
+        self.settle();
         let full_until = self.full_until[unit as usize];
         let mut cycle = earliest.max(full_until);
         let interval = self.intervals[unit as usize];
@@ -162,7 +202,7 @@ impl PortScheduler {
             cycle = self.reserve_interval(cycle, unit, interval);
         } else {
             while cycle - self.now < AHEAD as u64 {
-                if fits(&mut self.ahead[(cycle & MASK) as usize].issued, unit) {
+                if fits(&mut self.issued[place(cycle)], unit) {
                     break;
                 }
                 cycle += 1;
@@ -171,7 +211,11 @@ impl PortScheduler {
         if earliest <= full_until {
             // Beyond the cycles that are tracked: one after the other.
             let beyond = cycle + u64::from(interval) > self.now + AHEAD as u64;
-            self.full_until[unit as usize] = cycle + if beyond { u64::from(interval) } else { 0 };
+            let full_until = cycle + if beyond { u64::from(interval) } else { 0 };
+            self.full_until[unit as usize] = full_until;
+            if interval == 1 {
+                self.quick[unit as usize].1 = full_until;
+            }
         }
         cycle
     }
@@ -182,6 +226,8 @@ impl PortScheduler {
         let own = std::mem::replace(&mut self.intervals[unit as usize], interval);
         let cycle = self.reserve(earliest, unit);
         self.intervals[unit as usize] = own;
+        let full_until = self.full_until[unit as usize];
+        self.quick[unit as usize].1 = if own > 1 { u64::MAX } else { full_until };
         cycle
     }
 
@@ -191,11 +237,12 @@ impl PortScheduler {
         if !wide {
             return self.reserve(earliest, Unit::Load);
         }
+        self.settle();
         let mut cycle = earliest.max(self.full_until[Unit::Load as usize]);
         while cycle - self.now < AHEAD as u64 {
-            let at = &mut self.ahead[(cycle & MASK) as usize];
-            if at.wide_loads < self.wide_most && fits(&mut at.issued, Unit::Load) {
-                at.wide_loads += 1;
+            let at = place(cycle);
+            if self.wide_loads[at] < self.wide_most && fits(&mut self.issued[at], Unit::Load) {
+                self.wide_loads[at] += 1;
                 break;
             }
             cycle += 1;
@@ -211,14 +258,13 @@ impl PortScheduler {
         let end = self.now + AHEAD as u64;
         let mut cycle = earliest;
         while cycle < end {
-            let word = |cycle: u64| self.ahead[(cycle & MASK) as usize].issued;
+            let word = |cycle: u64| self.issued[place(cycle)];
             let issued = (word(cycle) + one(unit as usize)) & OVERFLOW == 0;
             let stays = |cycle| (word(cycle) + taken) & OVERFLOW == 0;
             let until = end.min(cycle + interval);
             if issued && (cycle + 1..until).all(stays) {
-                self.ahead[(cycle & MASK) as usize].issued += 1;
-                (cycle..until)
-                    .for_each(|cycle| self.ahead[(cycle & MASK) as usize].issued += taken);
+                self.issued[place(cycle)] += 1;
+                (cycle..until).for_each(|cycle| self.issued[place(cycle)] += taken);
                 break;
             }
             cycle += 1;
@@ -227,14 +273,25 @@ impl PortScheduler {
     }
 
     /// An instruction is in the scheduler until `cycle`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn wait_until(&mut self, cycle: u64) {
         if cycle <= self.now {
             return;
         }
+        if cycle - self.settled < AHEAD as u64 {
+            self.waiting += 1;
+            self.leaving[place(cycle)] += 1;
+        } else {
+            self.leave_late(cycle);
+        }
+    }
+
+    #[inline(never)]
+    fn leave_late(&mut self, cycle: u64) {
+        self.settle();
         self.waiting += 1;
         if cycle - self.now < AHEAD as u64 {
-            self.ahead[(cycle & MASK) as usize].leaving += 1;
+            self.leaving[place(cycle)] += 1;
         } else {
             self.leaving_late.push(cycle);
         }
@@ -247,43 +304,76 @@ impl PortScheduler {
     }
 
     /// Advances the present to `cycle`, unless it is later already.
-    #[inline]
+    #[inline(always)]
     pub(super) fn advance(&mut self, cycle: u64) {
-        if cycle > self.now {
-            self.advance_to(cycle);
+        self.now = self.now.max(cycle);
+    }
+
+    /// Brings what is known of the cycles ahead up to the present.
+    #[inline(always)]
+    fn settle(&mut self) {
+        if self.settled < self.now {
+            self.settle_at_present();
         }
     }
 
-    fn advance_to(&mut self, cycle: u64) {
-        if cycle - self.now >= AHEAD as u64 {
-            self.ahead.fill(self.limits.free());
+    #[inline(never)]
+    fn settle_at_present(&mut self) {
+        let (from, to) = (self.settled, self.now);
+        self.settled = to;
+        if to - from >= AHEAD as u64 {
+            // All that is known of cycles has passed.
+            self.issued.fill(self.limits.empty);
+            self.leaving.fill(0);
+            self.wide_loads.fill(0);
             self.waiting = self.leaving_late.len() as u32;
-            self.now = cycle;
-        }
-        while self.now < cycle {
-            self.ahead[(self.now & MASK) as usize] = self.limits.free();
-            self.now += 1;
-            let leaving = &mut self.ahead[(self.now & MASK) as usize].leaving;
-            self.waiting -= u32::from(*leaving);
-            *leaving = 0;
+        } else {
+            // Cycles before the present are free, as those that take their places; what leaves in it has left.
+            let (first, end) = (place(from), place(from) + (to - from) as usize);
+            for range in [first..end.min(AHEAD), 0..end.saturating_sub(AHEAD)] {
+                self.issued[range.clone()].fill(self.limits.empty);
+                self.wide_loads[range].fill(0);
+            }
+            let (first, end) = (first + 1, end + 1);
+            for range in
+                [first.min(AHEAD)..end.min(AHEAD), first.max(AHEAD) - AHEAD..end.max(AHEAD) - AHEAD]
+            {
+                let left = &mut self.leaving[range];
+                self.waiting -= left.iter().map(|number| u32::from(*number)).sum::<u32>();
+                left.fill(0);
+            }
         }
         if !self.leaving_late.is_empty() {
             let before = self.leaving_late.len();
-            self.leaving_late.retain(|leaves| *leaves > cycle);
+            self.leaving_late.retain(|leaves| *leaves > to);
             self.waiting -= (before - self.leaving_late.len()) as u32;
         }
     }
 
     /// Whether a scheduler of `entries` is full.
-    #[inline]
-    pub(super) fn is_full(&self, entries: u32) -> bool {
+    #[inline(always)]
+    pub(super) fn is_full(&mut self, entries: u32) -> bool {
+        // More may have left than is known.
+        self.waiting >= entries && self.is_full_at_present(entries)
+    }
+
+    #[inline(never)]
+    fn is_full_at_present(&mut self, entries: u32) -> bool {
+        self.settle();
         self.waiting >= entries
     }
 
     /// Advances to the first cycle in which a scheduler of `entries` has room. Returns the cycle.
+    #[inline(never)]
     pub(super) fn until_room(&mut self, entries: u32) -> u64 {
+        self.settle();
         while self.waiting >= entries {
-            self.advance_to(self.now + 1);
+            let mut ahead = self.now + 1..self.now + AHEAD as u64;
+            let next = ahead.find(|cycle| self.leaving[place(*cycle)] > 0);
+            let late = self.leaving_late.iter().copied().min();
+            let Some(next) = next.into_iter().chain(late).min() else { break };
+            self.now = next;
+            self.settle();
         }
         self.now
     }
@@ -302,11 +392,15 @@ mod tests {
         }
         PortScheduler {
             limits: Limits { empty },
-            ahead: free_cycles(Limits { empty }),
+            issued: cycles_of(empty),
+            leaving: cycles_of(0),
+            wide_loads: cycles_of(0),
             leaving_late: Vec::new(),
             now: 0,
+            settled: 0,
             waiting: 0,
             full_until: [0; UNITS],
+            quick: quick(intervals),
             intervals: *intervals,
             wide_most: 0,
         }
@@ -321,7 +415,11 @@ mod tests {
             issue in 1u32..5,
             counts in [1u32..4, 1..4, 1..4],
             interval in 1u32..5,
-            asked in prop::collection::vec((0usize..3, 0u64..40, 0u64..4), 1..300),
+            asked in prop::collection::vec(
+                (0usize..3, 0u64..40, prop_oneof![20 => 0u64..4, 1 => 0u64..3_000]),
+                1..300,
+            ),
+            quickly: bool,
         ) {
             let (mut limits, mut intervals) = ([1; UNITS], [1; UNITS]);
             for (at, unit) in EACH.iter().enumerate() {
@@ -345,7 +443,11 @@ mod tests {
                 *all.entry(cycle).or_insert(0) += 1;
                 (cycle..cycle + length)
                     .for_each(|cycle| *taken.entry((at, cycle)).or_insert(0) += 1);
-                prop_assert_eq!(ports.reserve(now + ahead, EACH[at]), cycle);
+                let reserved = match quickly {
+                    true => ports.reserve_quickly(now + ahead, EACH[at]),
+                    false => ports.reserve(now + ahead, EACH[at]),
+                };
+                prop_assert_eq!(reserved, cycle);
             }
         }
 
@@ -353,7 +455,10 @@ mod tests {
         #[test]
         fn the_scheduler_has_room_when_it_has(
             entries in 1u32..6,
-            asked in prop::collection::vec((0u64..6, prop_oneof![4 => 0u64..30, 1 => 0u64..9_000]), 1..200),
+            asked in prop::collection::vec(
+                (prop_oneof![20 => 0u64..6, 1 => 0u64..3_000], prop_oneof![4 => 0u64..30, 1 => 0u64..9_000]),
+                1..200,
+            ),
         ) {
             let mut ports = ports(4, &[1; UNITS], &[1; UNITS]);
             let mut waiting: Vec<u64> = Vec::new();

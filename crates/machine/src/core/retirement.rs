@@ -6,6 +6,7 @@
 //! pipeline.
 
 use super::CoreCounts;
+use super::front_end::WidthLimiter;
 
 /// An interval of cycles, without its end; empty if the end is not later than the start.
 pub(super) type Interval = (u64, u64);
@@ -25,65 +26,66 @@ pub(super) struct StallCauses {
 
 #[derive(Clone, Debug)]
 pub(super) struct Retirement {
-    width: u64,
-    /// The cycle in which the last instruction retired.
-    cycle: u64,
-    /// How many retired in that cycle.
-    used: u64,
+    width: u32,
+    /// The cycle in which the last instruction retired, and how many have in it.
+    last: WidthLimiter,
     /// Cycles that are not counted, because the thread was halted.
     skipped: u64,
+    /// Without the slots that were lost to the pipeline: those that are left of all.
     pub(super) counts: CoreCounts,
 }
 
 impl Retirement {
     pub(super) fn new(width: u32) -> Retirement {
-        let width = u64::from(width);
         // Cycles are counted from the first in which an instruction can retire.
-        Retirement { width, cycle: 0, used: width, skipped: 0, counts: CoreCounts::default() }
+        let mut last = WidthLimiter::new(width);
+        last.fill_until(0);
+        Retirement { width, last, skipped: 0, counts: CoreCounts::default() }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn cycle(&self) -> u64 {
-        self.cycle
+        self.last.cycle()
     }
 
     /// Retires the next instruction, not before cycle `done`. Returns the cycle. `waits` is asked only
-    /// if slots were lost.
+    /// if slots may have been lost.
     #[inline(always)]
     pub(super) fn retire(&mut self, done: u64, waits: impl FnOnce() -> StallCauses) -> u64 {
-        self.counts.instructions += 1;
-        if done <= self.cycle && self.used < self.width {
-            self.used += 1;
-            return self.cycle;
+        let before = self.last;
+        let cycle = self.retire_unhindered(done);
+        if cycle > before.cycle() {
+            let waits = waits();
+            if waits.fetch.1 | waits.full.1 | waits.data.1 | waits.shared.1 != 0 {
+                self.charge(before, cycle, &waits);
+            }
         }
-        let cycle = done.max(self.cycle + 1);
-        let lost = self.width - self.used + (cycle - self.cycle - 1) * self.width;
-        if lost > 0 {
-            self.charge(cycle, lost, &waits());
-        }
-        self.cycle = cycle;
-        self.used = 1;
         cycle
+    }
+
+    /// [`Retirement::retire`] of an instruction that has waited for nothing that is charged.
+    #[inline(always)]
+    pub(super) fn retire_unhindered(&mut self, done: u64) -> u64 {
+        self.counts.instructions += 1;
+        self.last.take(done)
     }
 
     /// Nothing retires until `cycle` has passed, because the core waits for a miss.
     pub(super) fn wait_for_data(&mut self, cycle: u64) {
-        if cycle > self.cycle {
-            let lost = self.width - self.used + (cycle - self.cycle) * self.width;
+        if cycle > self.cycle() {
+            let width = u64::from(self.width);
+            let lost = width - self.last.passed() + (cycle - self.cycle()) * width;
             self.counts.data_stall_slots += lost;
-            self.cycle = cycle;
-            self.used = self.width;
+            self.last.fill_until(cycle);
         }
     }
 
     /// Does not count the cycles until `cycle`.
     pub(super) fn skip_to(&mut self, cycle: u64) {
-        if cycle > self.cycle {
+        if cycle > self.cycle() {
             // The open slots of the last cycle were lost before.
-            self.counts.pipeline_stall_slots += self.width - self.used;
-            self.used = self.width;
-            self.skipped += cycle - self.cycle;
-            self.cycle = cycle;
+            self.skipped += cycle - self.cycle();
+            self.last.fill_until(cycle);
         }
     }
 
@@ -93,29 +95,82 @@ impl Retirement {
     }
 
     #[inline(never)]
-    fn charge(&mut self, until: u64, lost: u64, waits: &StallCauses) {
-        let data = self.slots(waits.data, until);
-        let full = self.slots(waits.full, until);
-        let fetch = self.slots(waits.fetch, until);
-        let shared = self.slots(waits.shared, until);
+    fn charge(&mut self, before: WidthLimiter, until: u64, waits: &StallCauses) {
+        let slots = |interval| self.slots(before, interval, until);
+        let (data, full) = (slots(waits.data), slots(waits.full));
+        let (fetch, shared) = (slots(waits.fetch), slots(waits.shared));
         self.counts.data_stall_slots += data + full;
         self.counts.fetch_stall_slots += fetch;
         self.counts.shared_slots += shared;
-        self.counts.pipeline_stall_slots += lost - data - full - fetch - shared;
     }
 
-    /// The lost slots of an interval, up to cycle `until`.
-    fn slots(&self, (from, to): Interval, until: u64) -> u64 {
-        let (from, to) = (from.max(self.cycle), to.min(until));
+    /// The lost slots of an interval, from the place after `before` up to cycle `until`.
+    fn slots(&self, before: WidthLimiter, (from, to): Interval, until: u64) -> u64 {
+        let (from, to) = (from.max(before.cycle()), to.min(until));
         if from >= to {
             return 0;
         }
-        let used = if from == self.cycle { self.used } else { 0 };
-        (to - from) * self.width - used
+        let used = if from == before.cycle() { before.passed() } else { 0 };
+        (to - from) * u64::from(self.width) - used
     }
 
     pub(super) fn counts(&self) -> CoreCounts {
-        let open_slots = self.width - self.used;
-        CoreCounts { cycles: self.cycle - self.skipped, open_slots, ..self.counts }
+        let (cycles, width) = (self.cycle() - self.skipped, u64::from(self.width));
+        let open_slots = width - self.last.passed();
+        let counts = CoreCounts { cycles, open_slots, pipeline_stall_slots: 0, ..self.counts };
+        CoreCounts { pipeline_stall_slots: cycles * width - counts.slots(), ..counts }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Compared with a list of all slots, each with what it was used for or lost to.
+        #[test]
+        fn each_slot_is_used_or_lost_to_what_the_first_instruction_waits_for(
+            width in 1u32..7,
+            retired in prop::collection::vec((0u64..12, 0u64..8, 0u64..10, 0u8..6), 1..80),
+        ) {
+            let mut retirement = Retirement::new(width);
+            let mut slots: Vec<char> = Vec::new();
+            let mut last = 1;
+            for (later, starts, waits, cause) in retired {
+                let done = (last + later).saturating_sub(5);
+                let interval = (last + starts, last + starts + waits);
+                let mut causes = StallCauses::default();
+                match cause {
+                    0 => causes.data = interval,
+                    1 => causes.fetch = interval,
+                    2 => causes.full = interval,
+                    _ => {}
+                }
+                // Slot by slot until the instruction has retired.
+                loop {
+                    let cycle = 1 + slots.len() as u64 / u64::from(width);
+                    if cycle >= done {
+                        slots.push('i');
+                        last = cycle;
+                        break;
+                    }
+                    let waits = (interval.0..interval.1).contains(&cycle);
+                    slots.push(match cause {
+                        0 | 2 if waits => 'd',
+                        1 if waits => 'f',
+                        _ => 'p',
+                    });
+                }
+                prop_assert_eq!(retirement.retire(done, || causes), last);
+                let counts = retirement.counts();
+                let of = |what| slots.iter().filter(|slot| **slot == what).count() as u64;
+                prop_assert_eq!(counts.instructions, of('i'));
+                prop_assert_eq!(counts.data_stall_slots, of('d'));
+                prop_assert_eq!(counts.fetch_stall_slots, of('f'));
+                prop_assert_eq!(counts.pipeline_stall_slots, of('p'));
+                prop_assert_eq!(counts.slots(), counts.cycles * u64::from(width));
+            }
+        }
     }
 }

@@ -11,7 +11,8 @@ const ENTRIES_MAX: usize = 4096;
 pub(super) struct EntryQueue {
     /// Of a fixed size, so that no index needs a check; the host backs what is used.
     times: Box<[u64; ENTRIES_MAX]>,
-    entries: usize,
+    /// The place of the first.
+    last: usize,
     next: usize,
 }
 
@@ -20,7 +21,8 @@ impl EntryQueue {
         let Ok(times) = vec![0; ENTRIES_MAX].into_boxed_slice().try_into() else {
             unreachable!("the length is that of the array")
         };
-        EntryQueue { times, entries: entries as usize, next: 0 }
+        let last = entries as usize - 1;
+        EntryQueue { times, last, next: last }
     }
 
     /// When the entry is free that the next instruction takes.
@@ -33,7 +35,9 @@ impl EntryQueue {
     #[inline(always)]
     pub(super) fn push(&mut self, time: u64) {
         self.times[self.next % ENTRIES_MAX] = time;
-        self.next = if self.next + 1 == self.entries { 0 } else { self.next + 1 };
+        // Downwards: the end is where the host's own subtraction says so.
+        let (next, is_over) = self.next.overflowing_sub(1);
+        self.next = if is_over { self.last } else { next };
     }
 }
 
@@ -41,19 +45,24 @@ impl EntryQueue {
 /// the same low address bits, like the 4 KiB aliases of real cores.
 const GRANULES: usize = 512;
 
-/// The last store to a granule.
+/// The last store to a granule: what each load asks for.
 #[derive(Clone, Copy, Debug, Default)]
 struct Granule {
     /// The granule's number plus one; zero for none.
     name: u64,
-    /// The bytes that were stored, a bit each.
-    mask: u8,
-    /// When the value is known.
-    known: u64,
     /// When it leaves for the cache.
     leaves: u64,
+}
+
+/// What such a store has stored, for the loads that take it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stored {
+    /// When the value is known.
+    known: u64,
     /// How the address of the store was formed; see [`Instruction::address_form`].
     form: u16,
+    /// The bytes that were stored, a bit each.
+    mask: u8,
 }
 
 /// Where a load gets its value from.
@@ -71,13 +80,10 @@ pub(super) enum Source {
 
 #[derive(Clone, Debug)]
 pub(super) struct StoreBuffer {
+    /// Twice the time at which each becomes free, and one more if its store missed.
     entries: EntryQueue,
-    /// For each entry, whether its store missed.
-    missed: Box<[bool]>,
-    at: usize,
     leaving: WidthLimiter,
     last_left: u64,
-    ports: u32,
     one_line: bool,
     /// How many stores of vector registers leave in a cycle, when the last one left, and how many in that
     /// cycle; zero if there is no limit.
@@ -86,6 +92,7 @@ pub(super) struct StoreBuffer {
     /// The bytes that were stored last: from one address to before another, in one line.
     last: (u64, u64),
     granules: Box<[Granule; GRANULES]>,
+    stored: Box<[Stored; GRANULES]>,
     /// By its place in a page, the last granule that was stored: its name, and when it leaves. Empty
     /// if aliases do not matter.
     aliases: Box<[(u64, u64)]>,
@@ -169,16 +176,14 @@ impl StoreBuffer {
     pub(super) fn new(entries: u32, ports: u32) -> StoreBuffer {
         StoreBuffer {
             entries: EntryQueue::new(entries),
-            missed: vec![false; entries as usize].into(),
-            at: 0,
-            leaving: WidthLimiter::default(),
+            leaving: WidthLimiter::new(ports),
             last_left: 0,
-            ports,
             one_line: false,
             vector_most: 0,
             vectors: (0, 0),
             last: (0, 0),
             granules: Box::new([Granule::default(); GRANULES]),
+            stored: Box::new([Stored::default(); GRANULES]),
             aliases: Box::default(),
         }
     }
@@ -201,7 +206,7 @@ impl StoreBuffer {
         if self.vector_most == 0 || !is_vector {
             return earliest;
         }
-        let earliest = earliest.max(self.last_left).max(self.leaving.next(0, self.ports));
+        let earliest = earliest.max(self.last_left).max(self.leaving.next(0));
         let (cycle, number) = self.vectors;
         let cycle = match earliest <= cycle {
             true if number < self.vector_most => cycle,
@@ -230,7 +235,18 @@ impl StoreBuffer {
     /// When the next store has an entry, and whether it waits for a miss.
     #[inline]
     pub(super) fn place(&self) -> (u64, bool) {
-        (self.entries.oldest(), self.missed[self.at])
+        let entry = self.entries.oldest();
+        (entry >> 1, entry & 1 != 0)
+    }
+
+    /// Whether a load in one line that starts at `start` may get a part of its value from a store: false if it
+    /// does not.
+    #[inline(always)]
+    pub(super) fn may_be_source(&self, load: &Access, start: u64) -> bool {
+        let (first, bytes) = (load.virtual_address, u64::from(load.bytes.max(1)));
+        let store = &self.granules[slot(first >> 3)];
+        let is_one = first & 7 <= 8 - bytes.min(8) && bytes <= 8;
+        !is_one | ((store.name == (first >> 3) + 1) & (store.leaves > start))
     }
 
     /// Where a load that starts at `start` gets its value from. `form` is that of its address if the
@@ -255,24 +271,25 @@ impl StoreBuffer {
         let mut source = Source::Cache;
         if form != 0 {
             let granule = load.virtual_address >> 3;
-            let store = &self.granules[slot(granule)];
-            if store.form == form && store.name == granule + 1 && store.leaves > start {
+            let (store, stored) = (&self.granules[slot(granule)], &self.stored[slot(granule)]);
+            if stored.form == form && store.name == granule + 1 && store.leaves > start {
                 let mut parts = parts(load);
-                let whole = parts.next().is_some_and(|(_, mask)| mask == store.mask);
+                let whole = parts.next().is_some_and(|(_, mask)| mask == stored.mask);
                 if whole && parts.next().is_none() {
-                    return Source::Renamed(store.known);
+                    return Source::Renamed(stored.known);
                 }
             }
         }
         for (number, (granule, mask)) in parts(load).enumerate() {
-            let store = &self.granules[slot(granule)];
-            let there = store.name == granule + 1 && store.leaves > start && store.mask & mask != 0;
-            let whole = Source::Store(store.known);
+            let (store, stored) = (&self.granules[slot(granule)], &self.stored[slot(granule)]);
+            let there =
+                store.name == granule + 1 && store.leaves > start && stored.mask & mask != 0;
+            let whole = Source::Store(stored.known);
             source = match source {
                 // From two stores, or a store and the cache: from the cache, once all have left.
                 Source::Cache if !there => Source::Cache,
-                Source::Cache if number == 0 && mask & !store.mask == 0 => whole,
-                Source::Store(_) if there && mask & !store.mask == 0 && source == whole => whole,
+                Source::Cache if number == 0 && mask & !stored.mask == 0 => whole,
+                Source::Store(_) if there && mask & !stored.mask == 0 && source == whole => whole,
                 _ => Source::CacheAfter(self.last_left.max(if there { store.leaves } else { 0 })),
             };
         }
@@ -282,7 +299,24 @@ impl StoreBuffer {
     /// The stores of an instruction leave for the cache, not before `earliest`. Returns when.
     #[inline]
     pub(super) fn leave(&mut self, earliest: u64, missed: bool) -> u64 {
-        let leaves = self.leaving.take(earliest.max(self.last_left), self.ports);
+        let leaves = self.leaving.take(earliest.max(self.last_left));
+        self.left(leaves, missed)
+    }
+
+    /// [`StoreBuffer::leave_by_line`] of an instruction with one store, which crosses no line.
+    #[inline(always)]
+    pub(super) fn leave_alone(&mut self, store: &Access, earliest: u64, missed: bool) -> u64 {
+        let from = store.virtual_address;
+        if self.one_line {
+            let to = from.wrapping_add(store.bytes.max(1).into());
+            let same_line = (from ^ self.last.0) >> LINE_SHIFT == 0;
+            let apart = to <= self.last.0 || from >= self.last.1;
+            if !(same_line && apart && store.bytes <= 16) {
+                self.leaving.end_cycle();
+            }
+            self.last = (from, to);
+        }
+        let leaves = self.leaving.take(earliest.max(self.last_left));
         self.left(leaves, missed)
     }
 
@@ -312,10 +346,10 @@ impl StoreBuffer {
             if !(same_line && apart && narrow) {
                 self.leaving.end_cycle();
             }
-            leaves = self.leaving.take(leaves, self.ports);
+            leaves = self.leaving.take(leaves);
             if is_split(&store) {
                 self.leaving.end_cycle();
-                leaves = self.leaving.take(leaves, self.ports);
+                leaves = self.leaving.take(leaves);
                 self.leaving.end_cycle();
             }
             self.last = (from, to);
@@ -323,20 +357,29 @@ impl StoreBuffer {
         if !any {
             // A fence takes a cycle of its own.
             self.leaving.end_cycle();
-            leaves = self.leaving.take(leaves, self.ports);
+            leaves = self.leaving.take(leaves);
             self.leaving.end_cycle();
         }
         self.left(leaves, missed)
     }
 
     /// All stores of an instruction have left at `leaves`.
-    #[inline]
+    #[inline(always)]
     fn left(&mut self, leaves: u64, missed: bool) -> u64 {
         self.last_left = leaves;
-        self.entries.push(leaves);
-        self.missed[self.at] = missed;
-        self.at = if self.at + 1 == self.missed.len() { 0 } else { self.at + 1 };
+        self.entries.push(leaves << 1 | u64::from(missed));
         leaves
+    }
+
+    /// [`StoreBuffer::remember`] of a store that crosses no line.
+    #[inline(always)]
+    pub(super) fn remember_one(&mut self, store: &Access, form: u16, known: u64, leaves: u64) {
+        let (granule, at) = (store.virtual_address >> 3, store.virtual_address & 7);
+        if at + u64::from(store.bytes) > 8 || store.bytes == 0 {
+            return self.remember(store, form, known, leaves);
+        }
+        let mask = (0xff_u64 >> (8 - u32::from(store.bytes)) << at) as u8;
+        self.remember_part(granule, leaves, Stored { known, form, mask });
     }
 
     /// Remembers the value of a store to an address of a form, which is known at `known` and leaves
@@ -346,19 +389,20 @@ impl StoreBuffer {
         if store.virtual_address & 7 == 0 && store.bytes == 8 {
             // The common case.
             let (granule, mask) = (store.virtual_address >> 3, 0xff);
-            return self.remember_part(Granule { name: granule + 1, mask, known, leaves, form });
+            return self.remember_part(granule, leaves, Stored { known, form, mask });
         }
         for (granule, mask) in parts(store) {
-            self.remember_part(Granule { name: granule + 1, mask, known, leaves, form });
+            self.remember_part(granule, leaves, Stored { known, form, mask });
         }
     }
 
     #[inline(always)]
-    fn remember_part(&mut self, stored: Granule) {
-        let granule = stored.name - 1;
-        self.granules[slot(granule)] = stored;
+    fn remember_part(&mut self, granule: u64, leaves: u64, stored: Stored) {
+        let name = granule + 1;
+        self.granules[slot(granule)] = Granule { name, leaves };
+        self.stored[slot(granule)] = stored;
         if let Some(alias) = self.aliases.get_mut(granule as usize % GRANULES) {
-            *alias = (stored.name, stored.leaves);
+            *alias = (name, leaves);
         }
     }
 

@@ -156,8 +156,7 @@ impl MemorySystem {
         let page = virtual_address >> 12 | of.thread << 58;
         let number = of.core;
         let line = physical >> shift;
-        let is_special = self.slow_stores | self.config.l1d_virtual | self.classifier.is_on();
-        if last >> shift != line || is_special {
+        if last >> shift != line || !self.may_hit_at_once {
             return false;
         }
         if self.cores[number].last_data_page != page

@@ -358,6 +358,8 @@ pub struct MemorySystem {
     classifier: Classifier,
     /// Whether a store that hits has more to do than to mark its line dirty.
     slow_stores: bool,
+    /// Whether a hit of L1D may have nothing to do but to touch its page and its line.
+    may_hit_at_once: bool,
     /// The virtual page of the local APIC.
     local_device_page: u64,
     /// What the last access of a [`MemoryPort`] waits for.
@@ -397,8 +399,10 @@ impl MemorySystem {
             classifier: Classifier::default(),
             slow_stores: config.write_through
                 || model.l1d.sub_block_bytes != model.l1d.cache.line_bytes,
+            may_hit_at_once: false,
             config,
         }
+        .with_quick_hits()
     }
 
     /// Serves an access.
@@ -521,6 +525,16 @@ impl MemorySystem {
         }
         self.slow_stores |= several;
         self.classifier = Classifier::new(config, lines, self.cpus.len());
+        self.may_hit_at_once = self.has_quick_hits();
+    }
+
+    fn with_quick_hits(mut self) -> Self {
+        self.may_hit_at_once = self.has_quick_hits();
+        self
+    }
+
+    fn has_quick_hits(&self) -> bool {
+        !(self.slow_stores || self.config.l1d_virtual || self.classifier.is_on())
     }
 
     fn lines_of_level(&self, level: usize) -> Vec<usize> {

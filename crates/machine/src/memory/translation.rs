@@ -172,7 +172,7 @@ impl FirstTlb {
     fn holds(&mut self, virtual_address: u64, size: PageSize, owner: u64) -> bool {
         let (tlb, shift) = self.tlb_of(size);
         let tag = tag_of(virtual_address, shift, owner);
-        tlb.lookup(virtual_address >> shift, tag).is_some()
+        tlb.touch_hint(tag) || tlb.lookup(virtual_address >> shift, tag).is_some()
     }
 }
 
@@ -329,7 +329,7 @@ impl MemorySystem {
     /// Translates a data access to another page than the last one, if the first TLB holds it and it is
     /// not under way: with the effect of [`MemorySystem::translate_data`]. If not, returns false; at
     /// most, the page was touched.
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn translates_at_once(
         &mut self,
         cpu: usize,

@@ -16,7 +16,7 @@ fn unit() -> impl Strategy<Value = UnitModel> {
 }
 
 /// Any of the real cores, with some of its parameters changed.
-fn any_core() -> impl Strategy<Value = CoreModel> {
+pub fn any_core() -> impl Strategy<Value = CoreModel> {
     let of_units = (unit(), unit(), unit(), unit(), unit());
     let of_data = (1u32..20, 1u32..20, 1u32..10, 0u32..10);
     let of_window = (0u32..100, 1u32..100, prop::option::of(1u32..6), any::<bool>(), any::<bool>());

@@ -1,0 +1,261 @@
+//! The fast paths of the out-of-order core: the same as by the one way that serves all instructions.
+
+use machine::CodeSpan;
+use machine::core::{
+    Access, CoreModel, ExecutedBlock, Instruction, Memory, Operation, OutOfOrderCore, Register,
+    Special, Template, Unit, WaitParts,
+};
+use machine::predict::BranchKind;
+use proptest::prelude::*;
+
+use crate::presets::ALL;
+use crate::properties::any_core;
+use crate::streams::Thrown;
+use crate::support::{layout, model};
+
+/// A memory that keeps what it was asked and when. What is waited for depends on the address and on how
+/// many accesses there were.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Log {
+    asked: Vec<(u64, u64, &'static str)>,
+    last: WaitParts,
+}
+
+impl Log {
+    fn wait(&mut self, address: u64, now: u64, what: &'static str) -> u64 {
+        self.asked.push((address, now, what));
+        let number = self.asked.len() as u64;
+        let wait = match (address >> 6).wrapping_mul(number) % 11 {
+            0 => 200,
+            1 => 12,
+            2 => 31,
+            _ => 0,
+        };
+        let translation_cycles = if wait == 31 { 20 } else { 0 };
+        self.last = WaitParts { translation_cycles, under_way: wait == 12 };
+        if wait == 0 {
+            // Nobody asks then.
+            self.last = WaitParts { translation_cycles: 5, under_way: true };
+        }
+        wait
+    }
+}
+
+impl Memory for Log {
+    fn fetch(&mut self, virtual_address: u64, _: u64, now: u64) -> u64 {
+        self.wait(virtual_address, now, "fetch")
+    }
+
+    fn load(&mut self, access: &Access, now: u64) -> u64 {
+        self.wait(access.virtual_address, now, "load")
+    }
+
+    fn load_locked(&mut self, access: &Access, now: u64) -> u64 {
+        self.wait(access.virtual_address, now, "locked")
+    }
+
+    fn store(&mut self, access: &Access, now: u64) -> u64 {
+        self.wait(access.virtual_address, now, "store")
+    }
+
+    fn store_around(&mut self, access: &Access, now: u64) -> u64 {
+        self.wait(access.virtual_address, now, "around")
+    }
+
+    fn last_wait(&self) -> WaitParts {
+        self.last
+    }
+}
+
+const UNITS: [Unit; 9] = [
+    Unit::Integer,
+    Unit::Multiply,
+    Unit::Divide,
+    Unit::FloatAdd,
+    Unit::FloatDivide,
+    Unit::Vector,
+    Unit::Branch,
+    Unit::Shuffle,
+    Unit::Integer,
+];
+const SPECIALS: [Special; 10] = [
+    Special::Microcode,
+    Special::Pause,
+    Special::StoreFence,
+    Special::FlushLine,
+    Special::Atomic,
+    Special::Barrier,
+    Special::Fence,
+    Special::Serialise,
+    Special::Port,
+    Special::SystemCall,
+];
+
+/// Up to `most` registers.
+fn registers(thrown: &mut Thrown, most: u64) -> Vec<Register> {
+    let number = thrown.below(most + 1);
+    (0..number).map(|_| Register::general(thrown.below(12) as u8)).collect()
+}
+
+/// Any instruction but a branch: mostly simple ones, and each thing that can be odd now and then.
+fn instruction(thrown: &mut Thrown) -> Instruction {
+    let mut seldom = |of: u64| thrown.below(of) == 0;
+    let (special, many, odd) = (seldom(40), seldom(12), seldom(10));
+    let mut one = match seldom(3) {
+        true => Instruction::nothing(1 + thrown.below(8) as u8),
+        false => Instruction::of(UNITS[thrown.below(9) as usize]),
+    };
+    let kind = thrown.below(10);
+    if kind < 4 || kind == 8 {
+        one = one.loading(&registers(thrown, if many { 3 } else { 2 }));
+    }
+    if (4..6).contains(&kind) || kind == 8 {
+        one = one.storing(&registers(thrown, 2));
+    }
+    one = one.reading(&registers(thrown, if many { 4 } else { 2 }));
+    one = one.writing(&registers(thrown, if many { 3 } else { 1 }));
+    if many {
+        one = one.moving(&registers(thrown, 1));
+    }
+    if special {
+        return one.doing(SPECIALS[thrown.below(10) as usize]);
+    }
+    match thrown.below(8) {
+        0 if odd => one.streaming(),
+        1 if odd => one.loading_vector(),
+        2 if odd => one.moving_register(),
+        3 if odd => one.zeroing(),
+        4 if odd => one.moving_stack(),
+        5 if odd => one.as_operation(Operation::LeaThree),
+        6 if odd => one.as_operation(Operation::FloatRoot),
+        0 => one.fusible(),
+        1 => one.with_scaled_index(),
+        _ => one.with_address_form(1 + thrown.below(4) as u16),
+    }
+}
+
+/// The accesses of instruction `index`: mostly what it should have.
+fn accesses(thrown: &mut Thrown, index: u16, one: &Instruction) -> Vec<Access> {
+    let mut of_it = Vec::new();
+    let access = |thrown: &mut Thrown, write| {
+        let odd = thrown.below(8) == 0;
+        let bytes = if odd { [1, 2, 4, 16, 32, 0][thrown.below(6) as usize] } else { 8 };
+        let page = [0x1_0000, 0x7000_0000][thrown.below(2) as usize];
+        let offset = thrown.below(0xfe0);
+        let virtual_address = page + if odd { offset } else { offset & 0xff8 };
+        let physical = (thrown.below(60) > 0).then_some(virtual_address);
+        Access { virtual_address, physical, instruction: index, bytes, write }
+    };
+    let times = |thrown: &mut Thrown| match thrown.below(16) {
+        0 => 0,
+        1 => 2,
+        2 => 3,
+        _ => 1,
+    };
+    if one.loads() {
+        (0..times(thrown)).for_each(|_| of_it.push(access(thrown, false)));
+    }
+    if one.stores() {
+        (0..times(thrown)).for_each(|_| of_it.push(access(thrown, true)));
+    }
+    if thrown.below(50) == 0 {
+        // One that nobody expects.
+        let write = thrown.below(2) == 0;
+        of_it.push(access(thrown, write));
+    }
+    of_it
+}
+
+/// A block with its instructions.
+fn block(thrown: &mut Thrown, model: &CoreModel, number: u64) -> (Template, Vec<Instruction>) {
+    let length = 1 + thrown.below(14);
+    let repeats = thrown.below(12) == 0;
+    let mut instructions: Vec<Instruction> = match repeats {
+        true => {
+            let copies = thrown.below(2) == 0;
+            let one = Instruction::nothing(2).storing(&[Register::general(7)]).repeating(copies);
+            vec![if copies { one.loading(&[Register::general(6)]) } else { one }]
+        }
+        false => (0..length).map(|_| instruction(thrown)).collect(),
+    };
+    let mut target = None;
+    if !repeats && thrown.below(8) > 0 {
+        let kind = match thrown.below(8) {
+            0 => BranchKind::Jump,
+            1 => BranchKind::IndirectJump,
+            2 => BranchKind::Call,
+            3 => BranchKind::Return,
+            _ => BranchKind::Conditional,
+        };
+        let branch = match thrown.below(6) {
+            0 => Instruction::nothing(2),
+            _ => Instruction::of(Unit::Branch),
+        };
+        let branch = branch.branching(kind).reading(&registers(thrown, 2));
+        instructions.push(match kind {
+            BranchKind::Call => branch.storing(&[Register::STACK_POINTER]).moving_stack(),
+            BranchKind::Return => branch.loading(&[Register::STACK_POINTER]).moving_stack(),
+            _ => branch,
+        });
+        target = Some(0x40_0000 + thrown.below(8) * 0x100);
+    }
+    let address = 0x40_0000 + number * 0x100;
+    let bytes = instructions.iter().map(|one| u32::from(one.bytes())).sum();
+    let span = CodeSpan { virtual_address: address, physical: address, bytes };
+    (Template::new(layout(model), (span, None), &instructions, target), instructions)
+}
+
+/// Executes random blocks by both ways, and compares after each.
+fn compare(model: &CoreModel, seed: u64) -> Result<(), TestCaseError> {
+    let mut thrown = Thrown::new(seed);
+    let Some(mut fast) = OutOfOrderCore::new(model, 64) else { return Ok(()) };
+    let mut slow = fast.clone();
+    let (mut of_fast, mut of_slow) = (Log::default(), Log::default());
+    let blocks: Vec<_> = (0..8).map(|number| block(&mut thrown, model, number)).collect();
+    for _ in 0..150 {
+        let (block, instructions) = &blocks[thrown.below(8) as usize];
+        let next = &blocks[thrown.below(8) as usize].0;
+        let next = if thrown.below(3) == 0 { block.address() + 0x80 } else { next.address() };
+        let length = block.len();
+        // As a whole, or in two parts of which the last may end early.
+        let (first, end) = match thrown.below(6) {
+            0 => (thrown.below(length as u64) as usize, length),
+            1 => (0, thrown.below(length as u64 + 1) as usize),
+            _ => (0, length),
+        };
+        let all: Vec<Access> = (0..length)
+            .flat_map(|index| accesses(&mut thrown, index as u16, &instructions[index]))
+            .collect();
+        let part = |from: usize, to: usize| -> Vec<Access> {
+            let is_in = |one: &&Access| (from..to).contains(&usize::from(one.instruction));
+            all.iter().filter(is_in).copied().collect()
+        };
+        for (from, to) in [(0, first), (first, end)] {
+            let accesses = part(from, to);
+            let executed = ExecutedBlock { instructions: to as u32, accesses: &accesses, next };
+            fast.run_from(from, block, &executed, &mut of_fast);
+            slow.run_slowly_from(from, block, &executed, &mut of_slow);
+        }
+        prop_assert_eq!(fast.counts(), slow.counts());
+        prop_assert_eq!(of_fast.asked.len(), of_slow.asked.len());
+        prop_assert_eq!(of_fast.asked.last(), of_slow.asked.last());
+        if thrown.below(50) == 0 {
+            fast.interrupt();
+            slow.interrupt();
+        }
+    }
+    prop_assert_eq!(of_fast, of_slow);
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn all_instructions_take_what_they_take_on_the_one_way(
+        which in 0..ALL.len(), changed in any_core(), seed: u64,
+    ) {
+        compare(&model(ALL[which].1), seed)?;
+        compare(&changed, seed)?;
+    }
+}
