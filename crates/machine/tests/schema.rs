@@ -27,7 +27,7 @@ fn text(name: &str) -> String {
 
 #[test]
 fn each_model_that_irqlab_brings_is_accepted_and_drawn() {
-    assert_eq!(models().len(), 17);
+    assert_eq!(models().len(), 18);
     for (name, text) in models() {
         let model = SystemModel::parse(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(model.name, name);
@@ -201,7 +201,7 @@ proptest! {
     /// Real models with a piece removed, repeated or overwritten.
     #[test]
     fn no_broken_model_makes_it_panic(
-        which in 0usize..17,
+        which in 0usize..18,
         at in any::<prop::sample::Index>(),
         bytes in 0usize..40,
         new in prop_oneof!["[0-9]{1,25}", "\\PC{0,10}", "[-.=\"\\[\\]{}\n#]{0,6}"],
