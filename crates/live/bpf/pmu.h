@@ -93,7 +93,9 @@ struct events {
 
 static __always_inline struct pmu_frame *pmu_frame_at(struct pmu_frames *pmu, u32 position)
 {
-	return &pmu->frames[position & (DEPTH_MAX - 1)];
+	/* In C, the mask goes where the compiler knows the range of `position`; the verifier needs it. */
+	asm volatile("%0 &= %1" : "+r"(position) : "i"(DEPTH_MAX - 1));
+	return &pmu->frames[position];
 }
 
 /* Reads for the innermost of `depth` open spans. */

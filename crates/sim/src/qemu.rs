@@ -86,6 +86,22 @@ pub enum Origin {
     Private,
 }
 
+/// The environment variable with settings of the GNU C library.
+const TUNABLES: &str = "GLIBC_TUNABLES";
+/// Large allocations are in huge pages where the kernel permits that (`madvise` in
+/// /sys/kernel/mm/transparent_hugepage/enabled). The tags and templates of a model are some megabytes, and are
+/// accessed at random.
+const HUGE_PAGES: &str = "glibc.malloc.hugetlb=1";
+
+/// Adds [`HUGE_PAGES`] to the user's settings, unless these say something about it.
+fn with_huge_pages(users: Option<String>) -> String {
+    match users {
+        Some(users) if users.contains("glibc.malloc.hugetlb") => users,
+        Some(users) if !users.is_empty() => format!("{users}:{HUGE_PAGES}"),
+        _ => HUGE_PAGES.to_owned(),
+    }
+}
+
 /// A QEMU of a supported version.
 #[derive(Clone, Debug)]
 pub struct Qemu {
@@ -105,6 +121,7 @@ impl Qemu {
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.first_arguments);
+        command.env(TUNABLES, with_huge_pages(std::env::var(TUNABLES).ok()));
         command
     }
 
@@ -210,6 +227,18 @@ pub(crate) mod tests {
             version: Version { major: 11, minor: 1, micro: 3 },
             version_text: "QEMU emulator version 11.1.3".to_owned(),
         }
+    }
+
+    #[test]
+    fn huge_pages_are_added_to_the_users_settings() {
+        let with = |users: &str| with_huge_pages(Some(users.to_owned()));
+        assert_eq!(with_huge_pages(None), HUGE_PAGES);
+        assert_eq!(with(""), HUGE_PAGES);
+        assert_eq!(
+            with("glibc.malloc.arena_max=1"),
+            format!("glibc.malloc.arena_max=1:{HUGE_PAGES}")
+        );
+        assert_eq!(with("glibc.malloc.hugetlb=0"), "glibc.malloc.hugetlb=0");
     }
 
     /// A program that answers `--version` as QEMU does.
