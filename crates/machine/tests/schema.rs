@@ -42,6 +42,35 @@ fn each_model_that_irqlab_brings_is_accepted_and_drawn() {
     }
 }
 
+/// A figure has a source, or says that it is an estimate: in a comment on its line, or in one at the head of the
+/// table or the paragraph that it stands in.
+#[test]
+fn each_figure_of_a_model_has_a_comment() {
+    for (name, text) in models() {
+        let (mut table, mut paragraph) = (false, false);
+        let mut above = false;
+        for (number, line) in text.lines().enumerate() {
+            let has_comment = line.contains('#');
+            match line.trim_start().chars().next() {
+                None => paragraph = false,
+                Some('#') => paragraph = true,
+                Some('[') => (table, paragraph) = (has_comment || above, false),
+                Some(_) => {
+                    let is_figure = line.contains(|sign: char| sign.is_ascii_digit())
+                        && !line.starts_with("name")
+                        && !line.starts_with("about");
+                    assert!(
+                        !is_figure || has_comment || table || paragraph,
+                        "{name}:{}: {line}: no source",
+                        number + 1
+                    );
+                }
+            }
+            above = line.starts_with('#');
+        }
+    }
+}
+
 #[test]
 fn each_model_has_a_core_that_waits_for_what_its_cache_can_have_under_way() {
     for (name, text) in models() {
