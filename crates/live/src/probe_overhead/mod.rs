@@ -7,7 +7,7 @@
 //!
 //! The span in B is empty, so its length is what they add *inside* a span (leaving the last program of the
 //! entry, and calling that of the exit) and the kernel's step from one program of a tracepoint to the next, which
-//! is in no other span: [`LOOP_SHARE`]. B minus A is everything that they add to the CPU. Both are
+//! is in no other span: `LOOP_SHARE`. B minus A is everything that they add to the CPU. Both are
 //! medians over the rounds.
 //!
 //! The caches of the loop are warm. Interrupts find colder caches, and there the probes take longer. How
