@@ -1,9 +1,9 @@
 //! Reading of files that others may have made: regular ones only, and within bounds.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
@@ -18,6 +18,19 @@ pub(crate) fn open_regular(path: &Path) -> Result<File> {
         true => Ok(file),
         false => Err(SimError::data(path.display().to_string(), "not a regular file")),
     }
+}
+
+/// Returns the first file of a directory whose name has the prefix.
+pub(crate) fn first_with_prefix(directory: &Path, prefix: &str) -> Result<PathBuf> {
+    let mut files: Vec<PathBuf> = fs::read_dir(directory)
+        .map_err(SimError::file(directory))?
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix))
+        .map(|entry| entry.path())
+        .collect();
+    files.sort();
+    let none = || SimError::data(directory.display().to_string(), format!("no {prefix} in it"));
+    files.into_iter().next().ok_or_else(none)
 }
 
 /// Reads a regular file of at most `bytes_max` bytes.

@@ -1,8 +1,10 @@
 //! Instructions and blocks as a core sees them: prepared once, read at each execution.
 
-use super::front_end::CODE_LINE_SHIFT;
 use crate::CodeSpan;
 use crate::predict::BranchKind;
+
+/// The lines of code whose decoded instructions have a set in common.
+pub(super) const CODE_LINE_SHIFT: u32 = 6;
 
 /// A unit that executes operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

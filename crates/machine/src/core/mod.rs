@@ -23,6 +23,7 @@ mod multithreaded;
 mod out_of_order;
 mod ports;
 mod retirement;
+mod stages;
 mod store_buffer;
 mod strings;
 mod warming;

@@ -7,13 +7,13 @@
 
 use super::CoreCounts;
 use super::fill_buffers::LineFillBuffers;
-use super::front_end::{Fetched, FrontEnd, WidthLimiter};
+use super::front_end::{Fetched, FrontEnd};
 use super::instruction::Template;
 use super::instruction::{Class, Instruction, REGISTERS, Register, Special, Unit, place};
 use super::model::{CoreModel, WindowModel};
 use super::ports::PortScheduler;
 use super::retirement::{Interval, Retirement, StallCauses};
-use super::store_buffer::EntryQueue;
+use super::stages::{EntryQueue, WidthLimiter};
 use super::store_buffer::{Source, StoreBuffer, crosses_pages, is_split, next_access};
 use super::strings::{Repetition, Strings};
 use super::{Access, Memory};

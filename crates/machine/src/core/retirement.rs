@@ -6,7 +6,7 @@
 //! pipeline.
 
 use super::CoreCounts;
-use super::front_end::WidthLimiter;
+use super::stages::WidthLimiter;
 
 /// An interval of cycles, without its end; empty if the end is not later than the start.
 pub(super) type Interval = (u64, u64);

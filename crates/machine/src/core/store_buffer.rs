@@ -1,45 +1,7 @@
-//! Queues of a core: entries that become free in program order, and the store buffer.
+//! The store buffer of a core, and which loads take their values from it.
 
 use super::Access;
-use super::front_end::WidthLimiter;
-
-/// The most entries of a queue: those of a reorder buffer, see [`CoreModel::check`](super::CoreModel::check).
-const ENTRIES_MAX: usize = 4096;
-
-/// A queue that is filled in program order, as the times at which its entries become free.
-#[derive(Clone, Debug)]
-pub(super) struct EntryQueue {
-    /// Of a fixed size, so that no index needs a check; the host backs what is used.
-    times: Box<[u64; ENTRIES_MAX]>,
-    /// The place of the first.
-    last: usize,
-    next: usize,
-}
-
-impl EntryQueue {
-    pub(super) fn new(entries: u32) -> EntryQueue {
-        let Ok(times) = vec![0; ENTRIES_MAX].into_boxed_slice().try_into() else {
-            unreachable!("the length is that of the array")
-        };
-        let last = entries as usize - 1;
-        EntryQueue { times, last, next: last }
-    }
-
-    /// When the entry is free that the next instruction takes.
-    #[inline(always)]
-    pub(super) fn oldest(&self) -> u64 {
-        self.times[self.next % ENTRIES_MAX]
-    }
-
-    /// The next instruction takes its entry until `time`.
-    #[inline(always)]
-    pub(super) fn push(&mut self, time: u64) {
-        self.times[self.next % ENTRIES_MAX] = time;
-        // Downwards: the end is where the host's own subtraction says so.
-        let (next, is_over) = self.next.overflowing_sub(1);
-        self.next = if is_over { self.last } else { next };
-    }
-}
+use super::stages::{EntryQueue, WidthLimiter};
 
 /// Granules of 8 bytes for which the last store is known. A store is forgotten when a later one has
 /// the same low address bits, like the 4 KiB aliases of real cores.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::regular_file::open_regular;
+use crate::regular_file::{first_with_prefix, open_regular};
 pub use crate::setup::Flavour;
 use crate::{Cache, Progress, Result, SimError, hash, setup};
 
@@ -81,19 +81,6 @@ pub fn of_file(image: &Path, modules: Option<&Path>) -> Result<Kernel> {
     }
     let sha256 = hash::of_file(&image)?;
     Ok(Kernel { image, sha256, modules: modules.map(Path::to_owned), config: None })
-}
-
-/// Returns the first file of a directory whose name has the prefix.
-pub(crate) fn first_with_prefix(directory: &Path, prefix: &str) -> Result<PathBuf> {
-    let mut files: Vec<PathBuf> = fs::read_dir(directory)
-        .map_err(SimError::file(directory))?
-        .flatten()
-        .filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix))
-        .map(|entry| entry.path())
-        .collect();
-    files.sort();
-    let none = || SimError::data(directory.display().to_string(), format!("no {prefix} in it"));
-    files.into_iter().next().ok_or_else(none)
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use apt::{Apt, Package};
 use serde::{Deserialize, Serialize};
 
 use crate::cache::remove_directory;
-use crate::guest::kernel::first_with_prefix;
 use crate::qemu::{self, Qemu};
+use crate::regular_file::first_with_prefix;
 use crate::regular_file::read_bounded;
 use crate::{Cache, Progress, Result, SimError, hash};
 

@@ -1,0 +1,135 @@
+//! What limits a stage of a core: how many instructions pass it per cycle, and how many its queue holds.
+
+/// Limits how many instructions pass a stage per cycle, in order.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WidthLimiter {
+    /// The cycle in which the last one passed, and in the low bits its place in the cycle: the last place
+    /// has all bits set, so that the next one is in the next cycle. In one number, a cycle and a place in it
+    /// are compared at once.
+    last: u64,
+    /// The first place of a cycle.
+    first: u64,
+}
+
+/// The bits that a place in a cycle has, and the most that a width is.
+const PASSED_BITS: u32 = 4;
+const PASSED: u64 = (1 << PASSED_BITS) - 1;
+
+impl WidthLimiter {
+    /// Up to `width`, at least one and at most 15, pass per cycle.
+    pub(super) fn new(width: u32) -> WidthLimiter {
+        let first = PASSED + 1 - u64::from(width);
+        WidthLimiter { last: first - 1, first }
+    }
+
+    /// Lets the next instruction pass in the first cycle from `earliest` on that has room. Returns the cycle.
+    #[inline(always)]
+    pub(super) fn take(&mut self, earliest: u64) -> u64 {
+        let next = self.last + 1;
+        let next = if next & PASSED == 0 { next + self.first } else { next };
+        self.last = next.max((earliest << PASSED_BITS) + self.first);
+        self.cycle()
+    }
+
+    /// The cycle in which [`WidthLimiter::take`] would let it pass.
+    pub(super) fn next(mut self, earliest: u64) -> u64 {
+        self.take(earliest)
+    }
+
+    /// The cycle in which the last one passed.
+    #[inline(always)]
+    pub(super) fn cycle(&self) -> u64 {
+        self.last >> PASSED_BITS
+    }
+
+    /// How many have passed in that cycle, or could have.
+    #[inline(always)]
+    pub(super) fn passed(&self) -> u64 {
+        (self.last & PASSED) + 1 - self.first
+    }
+
+    /// Nothing more passes in this cycle.
+    #[inline(always)]
+    pub(super) fn end_cycle(&mut self) {
+        self.last |= PASSED;
+    }
+
+    /// Nothing more passes until `cycle` is over.
+    pub(super) fn fill_until(&mut self, cycle: u64) {
+        self.last = cycle << PASSED_BITS | PASSED;
+    }
+}
+
+/// A [`WidthLimiter`] whose width may change.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct FetchLimiter {
+    /// The cycle in which the last one was fetched, and in the low bits how many were in it.
+    last: u64,
+}
+
+impl FetchLimiter {
+    /// The next place in which one is fetched, if fewer than `width` are per cycle.
+    #[inline(always)]
+    fn place(&self, earliest: u64, width: u32) -> u64 {
+        let is_full = self.last & PASSED >= u64::from(width);
+        let next = if is_full { (self.last | PASSED) + 2 } else { self.last + 1 };
+        next.max(earliest << PASSED_BITS | 1)
+    }
+
+    /// The first cycle from `earliest` on in which fewer than `width`, at most 15, were fetched.
+    #[inline(always)]
+    pub(super) fn next(&self, earliest: u64, width: u32) -> u64 {
+        self.place(earliest, width) >> PASSED_BITS
+    }
+
+    /// Fetches the next instruction in that cycle. Returns it.
+    #[inline(always)]
+    pub(super) fn take(&mut self, earliest: u64, width: u32) -> u64 {
+        self.last = self.place(earliest, width);
+        self.last >> PASSED_BITS
+    }
+
+    /// Nothing more is fetched in this cycle.
+    #[inline(always)]
+    pub(super) fn end_cycle(&mut self) {
+        self.last |= PASSED;
+    }
+}
+
+/// The most entries of a queue: those of a reorder buffer, see [`CoreModel::check`](super::CoreModel::check).
+const ENTRIES_MAX: usize = 4096;
+
+/// A queue that is filled in program order, as the times at which its entries become free.
+#[derive(Clone, Debug)]
+pub(super) struct EntryQueue {
+    /// Of a fixed size, so that no index needs a check; the host backs what is used.
+    times: Box<[u64; ENTRIES_MAX]>,
+    /// The place of the first.
+    last: usize,
+    next: usize,
+}
+
+impl EntryQueue {
+    pub(super) fn new(entries: u32) -> EntryQueue {
+        let Ok(times) = vec![0; ENTRIES_MAX].into_boxed_slice().try_into() else {
+            unreachable!("the length is that of the array")
+        };
+        let last = entries as usize - 1;
+        EntryQueue { times, last, next: last }
+    }
+
+    /// When the entry is free that the next instruction takes.
+    #[inline(always)]
+    pub(super) fn oldest(&self) -> u64 {
+        self.times[self.next % ENTRIES_MAX]
+    }
+
+    /// The next instruction takes its entry until `time`.
+    #[inline(always)]
+    pub(super) fn push(&mut self, time: u64) {
+        self.times[self.next % ENTRIES_MAX] = time;
+        // Downwards: the end is where the host's own subtraction says so.
+        let (next, is_over) = self.next.overflowing_sub(1);
+        self.next = if is_over { self.last } else { next };
+    }
+}
