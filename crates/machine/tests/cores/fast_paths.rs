@@ -97,7 +97,7 @@ fn registers(thrown: &mut Thrown, most: u64) -> Vec<Register> {
     (0..number).map(|_| Register::general(thrown.below(12) as u8)).collect()
 }
 
-/// Any instruction but a branch: mostly simple ones, and each thing that can be odd now and then.
+/// Any instruction but a branch: mostly simple ones, and each special case at a low rate.
 fn instruction(thrown: &mut Thrown) -> Instruction {
     let mut seldom = |of: u64| thrown.below(of) == 0;
     let (special, many, odd) = (seldom(40), seldom(12), seldom(10));
