@@ -57,7 +57,7 @@ impl NoiseBench for Failing {
         let cpu = CpuNoise::new(0, 0, 1000, LoopResult::Gaps(Box::new(unbalanced())));
         Ok(NoiseSample {
             traced: Some(lab::noise::Traced::default()),
-            ..NoiseSample::new(looping, vec![cpu])
+            ..NoiseSample::in_exact_clock(looping, vec![cpu])
         })
     }
 }

@@ -14,7 +14,7 @@ fn sample(ledger: GapLedger, window_ns: u64, clock_rate_error: Option<f64>) -> N
     NoiseSample {
         traced: Some(Traced::default()),
         clock_rate_error,
-        ..NoiseSample::new(Loop::Detour, vec![cpu])
+        ..NoiseSample::in_exact_clock(Loop::Detour, vec![cpu])
     }
 }
 

@@ -2,10 +2,10 @@
 /*
  * Programs that measure the probes themselves; never loaded together with a measurement.
  *
- * start_now (where links have no cookies after open_now) and close_now sit on sys_enter, in that order: an
- * empty span. Its length
- * is what the programs add inside their own interval; the slowdown of the system call is everything that they
- * add. In the hot loop all caches are warm, so a third program closes the span as well as the second would.
+ * start_now and close_now sit on sys_enter, in that order: an empty span. Where links have no cookies, open_now
+ * comes before them. The length of the span is what the programs add inside their own interval; the slowdown of
+ * the system call is everything that they add. In the hot loop all caches are warm, so a third program closes
+ * the span as well as the second would.
  */
 #ifndef IRQLAB_CALIBRATION_H
 #define IRQLAB_CALIBRATION_H

@@ -47,9 +47,9 @@ impl LoopExit {
     /// the exit, and advances by `slice_ns` at most in a slice, both by instructions.
     ///
     /// QEMU counts instructions at an exit, if not later, so that its clock shows at most `executed_ns` more
-    /// than it has counted. It planned the time to the timer, and has executed `executed_ns` of that at most. The rest must suffice for a slice, because QEMU divides the
-    /// block in which it ends. The factor of two covers instructions that QEMU and the plugin count
-    /// differently.
+    /// than it has counted. It planned the time to the timer, and has executed `executed_ns` of that at most.
+    /// The rest must suffice for a slice, because QEMU divides the block in which its plan ends. The factor of
+    /// two covers instructions that QEMU and the plugin count differently.
     fn allows(&self, next: NextTimer, executed_ns: u64, slice_ns: u64) -> bool {
         let now_ns = next.counted_ns.saturating_add(executed_ns);
         let remaining_ns = next.due_ns.map_or(u64::MAX, |due| due.saturating_sub(now_ns));

@@ -52,9 +52,10 @@ pub struct NoiseSample {
 }
 
 impl NoiseSample {
-    /// A whole window of a loop in a clock without error; nothing else is known of it yet.
+    /// A whole window of a loop in a clock without error, such as that of a simulated machine; nothing else is
+    /// known of it yet.
     #[must_use]
-    pub fn new(looping: Loop, cpus: Vec<CpuNoise>) -> NoiseSample {
+    pub fn in_exact_clock(looping: Loop, cpus: Vec<CpuNoise>) -> NoiseSample {
         NoiseSample {
             looping,
             cpus,

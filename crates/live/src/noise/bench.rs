@@ -344,14 +344,19 @@ impl LiveNoise {
             ));
         }
         let probes = self.probes.as_ref().filter(|_| after.lost.is_some());
+        // Field by field: what a real machine's window has is never taken from a clock without error.
         Ok(NoiseSample {
+            looping,
+            cpus,
             activity: probes.map(|_| concurrent_activity(&self.root, activity)).unwrap_or_default(),
             names: probes.map(|probes| probes.names(&self.root)).unwrap_or_default(),
             traced: probes.map(|_| traced),
             clock_rate_error: Some(counter_error),
+            pairs: Vec::new(),
+            injected: Vec::new(),
+            interrupted: false,
             warnings,
             facts,
-            ..NoiseSample::new(looping, cpus)
         })
     }
 }

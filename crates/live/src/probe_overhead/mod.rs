@@ -16,7 +16,7 @@
 //! the span lie the return from the entry program and the call of the exit program, which touch less code
 //! and data, of which the entry has just used most: where the exit program takes x times the loop's time, the
 //! programs add 1 + `COLD_SHARE` (x - 1) times what they add in the loop (`learn_overhead` in
-//! bpf/span_stack.h). Both shares are measured in a simulated machine, where all is known exactly;
+//! bpf/span_stack.h). Both shares were chosen by comparison with a simulated machine, where all is known exactly;
 //! docs/validation.md says how far they hold.
 
 pub mod events;
@@ -43,13 +43,13 @@ pub const CALLS_SIMULATED: u32 = 1_000;
 /// host's interrupts do.
 const COLD_RATIO_MAX: u64 = 32;
 
-/// How much of the warm loop's empty span the programs add inside other spans: 765, 765 and 865 ns of some 860 in
-/// three builds, by the rows of `irqlab sim verify-probes` whose caches are warm (call_function_single,
-/// r4400-1994).
+/// How much of the warm loop's empty span the programs add inside other spans. Chosen, not derived: three builds
+/// of the guest's programs had 765, 765 and 865 ns for some 860 of the loop, by the rows of `irqlab sim
+/// verify-probes` whose caches are warm (call_function_single, r4400-1994).
 const LOOP_SHARE: f64 = 0.92;
 
 /// How much of the exit program's slowdown by cold caches, relative to the warm loop, the inside of a span
-/// has: the median over all conditions of the same.
+/// has: chosen by all conditions of the same runs.
 const COLD_SHARE: f64 = 0.6;
 
 /// What a pair of probes adds in the warm loop.

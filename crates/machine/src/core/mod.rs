@@ -100,8 +100,9 @@ pub struct CoreCounts {
     pub cycles: u64,
     /// Instructions that used a slot.
     pub instructions: u64,
-    /// Repetitions of string instructions that used no slot, because a wide access did their work.
-    pub repetitions: u64,
+    /// Instructions that used no slot: repetitions of string instructions whose work a wide access did, and
+    /// operations that were fused with the branch after them.
+    pub slotless_instructions: u64,
     /// Slots lost because the core waited for an instruction line.
     pub fetch_stall_slots: u64,
     /// Slots lost because the core waited for a load or store that missed.

@@ -492,7 +492,7 @@ impl OutOfOrderCore {
     /// Instructions and interrupts so far.
     pub(super) fn progress(&self) -> (u64, u64) {
         let counts = &self.retirement.counts;
-        (counts.instructions + counts.repetitions + self.warmed, counts.interrupts)
+        (counts.instructions + counts.slotless_instructions + self.warmed, counts.interrupts)
     }
 
     /// A repetition of a string instruction.
@@ -510,7 +510,7 @@ impl OutOfOrderCore {
         let which = strings.next(block.address_of(one), accesses, self.progress());
         let mut times = (self.retirement.cycle(), self.retirement.cycle());
         if which == Repetition::Within {
-            self.retirement.counts.repetitions += 1;
+            self.retirement.counts.slotless_instructions += 1;
         } else {
             times = self.step(block, one, accesses, memory);
             // A chunk per cycle.
@@ -546,7 +546,7 @@ impl OutOfOrderCore {
             let latency = if register == Register::FLAGS.number() { 0 } else { 1 };
             self.ready[place(register)] = operands + latency;
         }
-        self.retirement.counts.repetitions += 1;
+        self.retirement.counts.slotless_instructions += 1;
         (fetched.cycle, operands)
     }
 

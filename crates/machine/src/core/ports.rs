@@ -96,7 +96,7 @@ impl Cycle {
 #[derive(Clone, Debug)]
 pub(super) struct PortScheduler {
     limits: Limits,
-    /// What issues in each of the cycles from `settled` on.
+    /// What issues in each of the cycles from `cleared` on.
     issued: Box<[Word; AHEAD]>,
     /// How many instructions leave the scheduler in each of them.
     leaving: Box<[u16; AHEAD]>,
@@ -108,8 +108,8 @@ pub(super) struct PortScheduler {
     now: u64,
     /// The cycle, not after the present, up to which cycles were cleared and instructions have left. It
     /// advances when that matters, by many cycles at once.
-    settled: u64,
-    /// Instructions in the scheduler at cycle `settled`, and those that came later.
+    cleared: u64,
+    /// Instructions in the scheduler at cycle `cleared`, and those that came later.
     waiting: u32,
     /// For each unit: it is taken in all cycles from the present to before this one.
     full_until: [u64; UNITS],
@@ -153,7 +153,7 @@ impl PortScheduler {
             wide_loads: cycles_of(0),
             leaving_late: Vec::new(),
             now: 0,
-            settled: 0,
+            cleared: 0,
             waiting: 0,
             full_until: [0; UNITS],
             quick: quick(&model.units.all().map(|(_, unit)| unit.interval_cycles)),
@@ -172,7 +172,7 @@ impl PortScheduler {
         }
         let mut cycle = earliest;
         loop {
-            if cycle - self.settled >= AHEAD as u64 {
+            if cycle - self.cleared >= AHEAD as u64 {
                 return self.reserve_slowly(earliest, unit);
             }
             let word = &mut self.issued[place(cycle)];
@@ -194,7 +194,7 @@ impl PortScheduler {
     /// cycle. `earliest` is not before the present.
     #[inline]
     pub(super) fn reserve(&mut self, earliest: u64, unit: Unit) -> u64 {
-        self.settle();
+        self.clear_passed();
         let full_until = self.full_until[unit as usize];
         let mut cycle = earliest.max(full_until);
         let interval = self.intervals[unit as usize];
@@ -237,7 +237,7 @@ impl PortScheduler {
         if !wide {
             return self.reserve(earliest, Unit::Load);
         }
-        self.settle();
+        self.clear_passed();
         let mut cycle = earliest.max(self.full_until[Unit::Load as usize]);
         while cycle - self.now < AHEAD as u64 {
             let at = place(cycle);
@@ -278,7 +278,7 @@ impl PortScheduler {
         if cycle <= self.now {
             return;
         }
-        if cycle - self.settled < AHEAD as u64 {
+        if cycle - self.cleared < AHEAD as u64 {
             self.waiting += 1;
             self.leaving[place(cycle)] += 1;
         } else {
@@ -288,7 +288,7 @@ impl PortScheduler {
 
     #[inline(never)]
     fn leave_late(&mut self, cycle: u64) {
-        self.settle();
+        self.clear_passed();
         self.waiting += 1;
         if cycle - self.now < AHEAD as u64 {
             self.leaving[place(cycle)] += 1;
@@ -311,16 +311,16 @@ impl PortScheduler {
 
     /// Brings what is known of the cycles ahead up to the present.
     #[inline(always)]
-    fn settle(&mut self) {
-        if self.settled < self.now {
-            self.settle_at_present();
+    fn clear_passed(&mut self) {
+        if self.cleared < self.now {
+            self.clear_to_present();
         }
     }
 
     #[inline(never)]
-    fn settle_at_present(&mut self) {
-        let (from, to) = (self.settled, self.now);
-        self.settled = to;
+    fn clear_to_present(&mut self) {
+        let (from, to) = (self.cleared, self.now);
+        self.cleared = to;
         if to - from >= AHEAD as u64 {
             // All that is known of cycles has passed.
             self.issued.fill(self.limits.empty);
@@ -359,21 +359,21 @@ impl PortScheduler {
 
     #[inline(never)]
     fn is_full_at_present(&mut self, entries: u32) -> bool {
-        self.settle();
+        self.clear_passed();
         self.waiting >= entries
     }
 
     /// Advances to the first cycle in which a scheduler of `entries` has room. Returns the cycle.
     #[inline(never)]
     pub(super) fn until_room(&mut self, entries: u32) -> u64 {
-        self.settle();
+        self.clear_passed();
         while self.waiting >= entries {
             let mut ahead = self.now + 1..self.now + AHEAD as u64;
             let next = ahead.find(|cycle| self.leaving[place(*cycle)] > 0);
             let late = self.leaving_late.iter().copied().min();
             let Some(next) = next.into_iter().chain(late).min() else { break };
             self.now = next;
-            self.settle();
+            self.clear_passed();
         }
         self.now
     }
@@ -397,7 +397,7 @@ mod tests {
             wide_loads: cycles_of(0),
             leaving_late: Vec::new(),
             now: 0,
-            settled: 0,
+            cleared: 0,
             waiting: 0,
             full_until: [0; UNITS],
             quick: quick(intervals),

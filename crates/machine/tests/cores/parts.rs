@@ -46,12 +46,12 @@ fn play(model: &CoreModel, seed: u64, cut: usize) -> CoreCounts {
             }
         }
     }
-    let settled = threads.map(|mut core| {
+    let issued = threads.map(|mut core| {
         core.drain();
         core.counts(0)
     });
     let counts = out_of_order.map(|core| core.counts()).or(in_order.map(|core| core.counts()));
-    counts.or(settled).expect("some sort of core")
+    counts.or(issued).expect("some sort of core")
 }
 
 proptest! {

@@ -107,7 +107,10 @@ impl BareNoise {
         // Without a kernel there is nothing else to count.
         let cpu =
             CpuNoise { lost_records: output.lost, ..CpuNoise::new(0, start_ns, window_ns, result) };
-        NoiseSample { facts: facts(looping, run), ..NoiseSample::new(looping, vec![cpu]) }
+        NoiseSample {
+            facts: facts(looping, run),
+            ..NoiseSample::in_exact_clock(looping, vec![cpu])
+        }
     }
 
     fn gaps(&self, output: &Output) -> GapLedger {

@@ -155,7 +155,7 @@ impl SimNoise {
             injected: made.injected,
             warnings: made.warnings,
             facts: made.facts,
-            ..NoiseSample::new(looping, made.cpus)
+            ..NoiseSample::in_exact_clock(looping, made.cpus)
         })
     }
 
@@ -290,7 +290,10 @@ impl NoiseBench for SimNoise {
         let place = self.samples.iter().position(|sample| sample.looping == looping);
         Ok(match place {
             Some(place) => self.samples.remove(place),
-            None => NoiseSample { interrupted: true, ..NoiseSample::new(looping, Vec::new()) },
+            None => NoiseSample {
+                interrupted: true,
+                ..NoiseSample::in_exact_clock(looping, Vec::new())
+            },
         })
     }
 }

@@ -139,7 +139,7 @@ mod tests {
             fixed.add(quantum, 1_000);
             at_ns += time_ns;
         }
-        let sample = NoiseSample::new(
+        let sample = NoiseSample::in_exact_clock(
             Loop::Fwq,
             vec![CpuNoise::new(0, 0, at_ns, LoopResult::Quanta(Box::new(fixed)))],
         );

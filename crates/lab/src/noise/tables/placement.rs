@@ -220,7 +220,7 @@ mod tests {
     }
 
     fn sample(cpus: Vec<CpuNoise>, activity: Vec<CpuActivity>) -> NoiseSample {
-        NoiseSample { activity, ..NoiseSample::new(Loop::Fwq, cpus) }
+        NoiseSample { activity, ..NoiseSample::in_exact_clock(Loop::Fwq, cpus) }
     }
 
     #[test]

@@ -175,7 +175,7 @@ mod tests {
         let context = Context { kind: ContextKind::Vector, number: 236, name: TICK.to_owned() };
         NoiseSample {
             names: vec![ContextName::Context(context), ContextName::Task("other".to_owned())],
-            ..NoiseSample::new(Loop::Fwq, Vec::new())
+            ..NoiseSample::in_exact_clock(Loop::Fwq, Vec::new())
         }
     }
 
