@@ -218,7 +218,7 @@ impl Card {
     }
 
     /// Sends requests until one comes back.
-    fn probe(&self, socket: &UdpSocket) -> Result<(), BenchError> {
+    fn probe(&mut self, socket: &UdpSocket) -> Result<(), BenchError> {
         let broken = |error: &io::Error| failed("a probe to the peer", error);
         socket.set_read_timeout(Some(PROBE_WAIT)).map_err(|error| broken(&error))?;
         let mut answer = [0; EVENT_BYTES + 1];
@@ -232,18 +232,20 @@ impl Card {
             }
         }
         prepare(socket).map_err(|error| broken(&error))?;
-        let name = self.session.interface().name();
-        match came_back {
-            true => Ok(()),
-            false => Err(BenchError::NothingMeasurable {
-                reason: format!("the peer returns no datagrams by way of {name}"),
-                remedy: Some(
-                    "check that the route to the peer leads by that interface, that UDP is let through, \
-                     and that the peer's irqlab is as new as this one"
-                        .to_owned(),
-                ),
-            }),
+        if came_back {
+            return Ok(());
         }
+        // A peer that has gone away since the last check is named as that.
+        self.peer.check()?;
+        let name = self.session.interface().name();
+        Err(BenchError::NothingMeasurable {
+            reason: format!("the peer returns no datagrams by way of {name}"),
+            remedy: Some(
+                "check that the route to the peer leads by that interface, that UDP is let through, \
+                 and that the peer's irqlab is as new as this one"
+                    .to_owned(),
+            ),
+        })
     }
 
     /// Sets the settings of a scheme.
@@ -521,6 +523,10 @@ mod tests {
             stop.request();
             // Its connections end with the process; here, with their threads.
             let _ = card.peer.control.shutdown(std::net::Shutdown::Both);
+            // Also where it went away after the last check, and only its datagrams are missing.
+            let socket = card.socket().unwrap();
+            let error = (0..100).find_map(|_| card.probe(&socket).err()).unwrap().to_string();
+            assert_eq!(error, format!("the peer {peer} has gone away"));
             let error = card.rate_window(&stream("drain")).unwrap_err().to_string();
             assert_eq!(error, format!("the peer {peer} has gone away"));
             drop(card);
