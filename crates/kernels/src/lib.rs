@@ -42,6 +42,13 @@ pub use measure::{Disturbance, Effort, Sample, measure};
 #[cfg(target_arch = "x86_64")]
 pub use timing::{Clock, ClockError};
 
+/// Compiler and optimisation that made these kernels: of group `programs`, others make other instructions.
+pub const COMPILED: &str = if cfg!(debug_assertions) {
+    concat!(env!("KERNELS_COMPILED"), ", checked")
+} else {
+    env!("KERNELS_COMPILED")
+};
+
 /// What a kernel is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Group {

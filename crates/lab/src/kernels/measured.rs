@@ -27,6 +27,8 @@ pub struct Kept {
     /// Whether it was measured in a virtual machine, whose page walks are nested; absent where the data do
     /// not say it.
     pub is_virtual: Option<bool>,
+    /// Compiler and optimisation of the kernels (`kernels::COMPILED`); absent where the data do not say it.
+    pub compiled: Option<String>,
     /// Kernels with their cycles.
     pub kernels: Vec<(String, Figures)>,
 }
@@ -74,6 +76,7 @@ impl Kept {
             date: needed(head.date, "date")?,
             method: needed(head.method, "method")?,
             is_virtual: head.is_virtual,
+            compiled: head.compiled,
             kernels,
         })
     }
@@ -81,12 +84,15 @@ impl Kept {
     /// Writes it, so that [`Kept::parse`] reads it.
     #[must_use]
     pub fn text(&self) -> String {
-        let Kept { processor, cpu, date, method, is_virtual, kernels } = self;
+        let Kept { processor, cpu, date, method, is_virtual, compiled, kernels } = self;
         let mut text = format!(
             "{FIRST}\n# cpu: {cpu}\n# cpuid: {processor}\n# date: {date}\n# method: {method}\n"
         );
         if let Some(is_virtual) = is_virtual {
             text += &format!("# virtual: {}\n", if *is_virtual { "yes" } else { "no" });
+        }
+        if let Some(compiled) = compiled {
+            text += &format!("# compiled: {compiled}\n");
         }
         text += &(COLUMNS.join("\t") + "\n");
         for (name, figures) in kernels {
@@ -109,7 +115,7 @@ impl Kept {
     ) -> Kept {
         let kernel = |one: &KernelSample| Some((one.name.clone(), *one.figures.as_ref().ok()?));
         let kernels = samples.iter().filter_map(kernel).collect();
-        Kept { processor, cpu, date, method, is_virtual: None, kernels }
+        Kept { processor, cpu, date, method, is_virtual: None, compiled: None, kernels }
     }
 
     /// Samples of `kernels` with the kept cycles in place of theirs.
@@ -132,6 +138,7 @@ struct Head {
     date: Option<String>,
     method: Option<String>,
     is_virtual: Option<bool>,
+    compiled: Option<String>,
 }
 
 impl Head {
@@ -154,6 +161,7 @@ impl Head {
             "cpu" => self.cpu = Some(value.to_owned()),
             "date" => self.date = Some(value.to_owned()),
             "method" => self.method = Some(value.to_owned()),
+            "compiled" => self.compiled = Some(value.to_owned()),
             "virtual" => match value {
                 "yes" => self.is_virtual = Some(true),
                 "no" => self.is_virtual = Some(false),
@@ -212,6 +220,7 @@ mod tests {
             date: "2026-11".to_owned(),
             method: "chains of additions: cycles".to_owned(),
             is_virtual: None,
+            compiled: None,
             kernels: vec![
                 ("add_chain".to_owned(), of(1.0, Some((0.5, 1.5)))),
                 ("mfence".to_owned(), of(60.5, None)),
@@ -221,8 +230,10 @@ mod tests {
 
     #[test]
     fn what_is_written_reads_back() {
-        for is_virtual in [None, Some(true), Some(false)] {
-            let kept = Kept { is_virtual, ..kept() };
+        for (is_virtual, compiled) in
+            [(None, None), (Some(true), None), (Some(false), Some("rustc 1.95.0".to_owned()))]
+        {
+            let kept = Kept { is_virtual, compiled, ..kept() };
             assert_eq!(Kept::parse(&kept.text()), Ok(kept));
         }
     }

@@ -1,5 +1,6 @@
 //! Kernels of the validation suite on this machine, which may be a simulated one.
 
+pub use kernels::COMPILED;
 use kernels::{Group, Kernel};
 use lab::experiment::BenchError;
 use lab::kernels::in_guest::KernelsRequest;

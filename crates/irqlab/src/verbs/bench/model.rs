@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use lab::experiment::BenchError;
 use lab::kernels::{Kept, KernelSample, Processor, comparison_tables, measured_table};
-use live::kernels::{selected, this_processor};
+use live::kernels::{COMPILED, selected, this_processor};
 use machine::SystemModel;
 use record::Run;
 use serde_json::{Map, json};
@@ -237,6 +237,12 @@ fn of_kept(kept: &Kept, kernels: &[KernelSample]) -> Real {
     of.settings.insert("measured_date".into(), json!(kept.date));
     of.observer.insert("method".into(), json!(kept.method));
     of.absent = absences(&samples, "in the kept data");
+    if let Some(compiled) = kept.compiled.as_ref().filter(|compiled| *compiled != COMPILED) {
+        of.warnings.push(format!(
+            "the kept data are of kernels compiled by {compiled}, and these are by {COMPILED}: programs may \
+             be other instructions"
+        ));
+    }
     Real { samples, of, is_virtual: kept.is_virtual == Some(true) }
 }
 
@@ -277,6 +283,7 @@ fn save(file: &Path, host: &Host, of: (Processor, String)) -> anyhow::Result<()>
     let date = jiff::Timestamp::now().strftime("%Y-%m-%d").to_string();
     let mut kept = Kept::of(&host.samples, of, date, METHOD.to_owned());
     kept.is_virtual = Some(host.conditions.is_virtual);
+    kept.compiled = Some(COMPILED.to_owned());
     let text = kept.text();
     let cannot = || format!("cannot write {}", file.display());
     whole_file::write(file, text.as_bytes(), Existing::Stays).with_context(cannot)?;
