@@ -19,6 +19,12 @@ impl Counters {
         index as usize & (self.0.len() - 1)
     }
 
+    /// Whether the next other outcome changes the prediction.
+    #[inline]
+    pub(super) fn is_weak(&self, address: u64) -> bool {
+        matches!(self.0[self.at(address)], 1 | 2)
+    }
+
     #[inline]
     pub(super) fn predicts(&self, index: u64) -> bool {
         self.0[self.at(index)] >= 2

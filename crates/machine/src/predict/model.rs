@@ -127,6 +127,24 @@ pub struct TageModel {
     pub history_min: u32,
     /// History length of the last table, branches.
     pub history_max: u32,
+    /// Entries of each table of the longer half of the histories; else as many as of the others.
+    #[serde(default)]
+    pub long_table_entries: Option<u32>,
+    /// Whether a branch that was never taken is unknown to the predictor: it is predicted not taken, and is not
+    /// in the history.
+    #[serde(default)]
+    pub history_of_taken: bool,
+    /// Entries that are allocated at a time, of longer histories than that which predicted.
+    #[serde(default = "one")]
+    pub allocated: u32,
+    /// Whether entries are allocated also where the counter that predicted was weak, and not only after
+    /// mispredictions.
+    #[serde(default)]
+    pub learns_weak: bool,
+}
+
+fn one() -> u32 {
+    1
 }
 
 /// The most entries of a table.
@@ -190,6 +208,11 @@ impl TageModel {
         power_of_two(&field("table_entries"), self.table_entries)?;
         in_range(&field("table_entries"), self.table_entries, 2, ENTRIES_MAX)?;
         in_range(&field("tag_bits"), self.tag_bits, 4, 16)?;
+        if let Some(entries) = self.long_table_entries {
+            power_of_two(&field("long_table_entries"), entries)?;
+            in_range(&field("long_table_entries"), entries, 1, self.table_entries)?;
+        }
+        in_range(&field("allocated"), self.allocated, 1, TABLES_MAX as u32)?;
         // History lengths differ by at least one.
         let most = HISTORY_MAX as u32;
         in_range(&field("history_min"), self.history_min, 1, most)?;

@@ -47,6 +47,10 @@ fn tage() -> DirectionModel {
         tag_bits: 11,
         history_min: 4,
         history_max: 200,
+        long_table_entries: None,
+        history_of_taken: false,
+        allocated: 1,
+        learns_weak: false,
     })
 }
 
@@ -264,6 +268,10 @@ fn direction() -> impl Strategy<Value = DirectionModel> {
                     tag_bits,
                     history_min,
                     history_max,
+                    long_table_entries: None,
+                    history_of_taken: false,
+                    allocated: 1,
+                    learns_weak: false,
                 })
             }
         ),
