@@ -530,10 +530,7 @@ fn operation(decoded: &X86, unit: Unit) -> Option<core::Operation> {
     let own = match (decoded.mnemonic(), unit) {
         (Mnemonic::Lea, _) => {
             let index = decoded.memory_index() != X86Register::None;
-            let parts = u32::from(decoded.memory_base() != X86Register::None)
-                + u32::from(index)
-                + u32::from(decoded.memory_displ_size() != 0);
-            return match parts {
+            return match lea_parts(decoded) {
                 3 => Some(Own::LeaThree),
                 _ if index && decoded.memory_index_scale() > 1 => Some(Own::LeaScaled),
                 _ => None,
@@ -779,8 +776,37 @@ fn unit(decoded: &X86, is_branch: bool, accesses: bool, written: &[Register]) ->
         _ if accesses && moves => None,
         _ if has_vector(decoded) || written.contains(&Register::X87) => Some(vector_unit(decoded)),
         _ if written.is_empty() && !accesses => None,
-        _ => Some(Unit::Integer),
+        _ => Some(integer_unit(decoded)),
     }
+}
+
+/// The unit of an integer operation.
+fn integer_unit(decoded: &X86) -> Unit {
+    match decoded.mnemonic() {
+        Mnemonic::Shl
+        | Mnemonic::Shr
+        | Mnemonic::Sar
+        | Mnemonic::Rol
+        | Mnemonic::Ror
+        | Mnemonic::Rorx
+        | Mnemonic::Shlx
+        | Mnemonic::Shrx
+        | Mnemonic::Sarx
+        | Mnemonic::Bt
+        | Mnemonic::Btc
+        | Mnemonic::Btr
+        | Mnemonic::Bts => Unit::Shift,
+        Mnemonic::Lea if lea_parts(decoded) == 3 => Unit::Shift,
+        _ if decoded.condition_code() != iced_x86::ConditionCode::None => Unit::Select,
+        _ => Unit::Integer,
+    }
+}
+
+/// Base, index and displacement: how many of them an address has.
+fn lea_parts(decoded: &X86) -> u32 {
+    u32::from(decoded.memory_base() != X86Register::None)
+        + u32::from(decoded.memory_index() != X86Register::None)
+        + u32::from(decoded.memory_displ_size() != 0)
 }
 
 /// Whether it only moves a value.
@@ -918,9 +944,15 @@ mod tests {
         // mov $1, %al: the rest of the register stays
         same(&[0xb0, 0x01], integer.reading(&[RAX]).writing(&[RAX]));
         // cmove %rbx, %rax: it may stay
-        same(&[0x48, 0x0f, 0x44, 0xc3], integer.reading(&[RAX, RBX, FLAGS]).writing(&[RAX]));
+        let select = Instruction::of(Unit::Select);
+        same(&[0x48, 0x0f, 0x44, 0xc3], select.reading(&[RAX, RBX, FLAGS]).writing(&[RAX]));
+        // sete %al; shr $3, %rax; bt %rbx, %rax
+        same(&[0x0f, 0x94, 0xc0], select.reading(&[RAX, FLAGS]).writing(&[RAX]));
+        let shift = Instruction::of(Unit::Shift);
+        same(&[0x48, 0xc1, 0xe8, 0x03], shift.reading(&[RAX]).writing(&[RAX, FLAGS]));
+        same(&[0x48, 0x0f, 0xa3, 0xd8], shift.reading(&[RAX, RBX]).writing(&[FLAGS]));
         // lea 8(%rbx,%rcx), %rax
-        let three = integer.as_operation(crate::core::Operation::LeaThree);
+        let three = shift.as_operation(crate::core::Operation::LeaThree);
         same(&[0x48, 0x8d, 0x44, 0x0b, 0x08], three.reading(&[RBX, RCX]).writing(&[RAX]));
         // imul %rbx, %rax; div %rcx
         let multiply = Instruction::of(Unit::Multiply);

@@ -31,10 +31,37 @@ pub enum Unit {
     Store,
     /// Vector registers: shuffles, AES, SHA, and moves from and to other registers.
     Shuffle,
+    /// Integer units that shift, rotate, test bits and add three parts (`lea`): some cores have fewer of them.
+    Shift,
+    /// Integer units that choose by flags (`cmov`, `setcc`), likewise.
+    Select,
 }
 
-/// The number of kinds of units.
+/// The number of kinds of units that a model describes.
 pub(super) const UNITS: usize = 11;
+/// The same, with integer units that only some integer operations use.
+pub(super) const UNIT_KINDS: usize = 13;
+
+impl Unit {
+    /// The kind that a model describes.
+    pub(super) fn described(self) -> Unit {
+        match self {
+            Unit::Shift | Unit::Select => Unit::Integer,
+            other => other,
+        }
+    }
+
+    /// Whether it operates on vector registers.
+    #[inline(always)]
+    pub(super) fn is_vector(self) -> bool {
+        const VECTOR: u32 = 1 << Unit::FloatAdd as u32
+            | 1 << Unit::FloatMultiply as u32
+            | 1 << Unit::FloatDivide as u32
+            | 1 << Unit::Vector as u32
+            | 1 << Unit::Shuffle as u32;
+        VECTOR >> self as u32 & 1 == 1
+    }
+}
 
 /// Operations with a latency of their own on the unit that executes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -319,7 +346,7 @@ impl Instruction {
     /// Returns an operation of a unit, of 4 bytes.
     #[must_use]
     pub fn of(unit: Unit) -> Instruction {
-        Instruction { unit: Some(unit), latency: unit as u8, ..Instruction::nothing(4) }
+        Instruction { unit: Some(unit), latency: unit.described() as u8, ..Instruction::nothing(4) }
     }
 
     /// It takes the latency of this operation.
@@ -636,6 +663,17 @@ impl Instruction {
     }
 }
 
+/// Whether a block ends in an operation on registers and a conditional branch that some cores fuse: as one
+/// instruction they are decoded, and enter.
+fn ends_in_pair(instructions: &[Instruction]) -> bool {
+    let [.., before, Instruction { branch: Some(BranchKind::Conditional), .. }] = instructions
+    else {
+        return false;
+    };
+    let before = before.classified();
+    before.flags & (FUSIBLE | PLAIN) == FUSIBLE | PLAIN
+}
+
 /// The properties of a core that its templates depend on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
@@ -651,6 +689,8 @@ pub struct Layout {
     pub fuses_branches: bool,
     /// See [`UnitsModel::shuffle`](super::UnitsModel::shuffle).
     pub has_shuffle_unit: bool,
+    /// See [`UnitsModel::ports`](super::UnitsModel::ports).
+    pub binds_to_ports: bool,
     /// Instructions of a line of the cache of decoded instructions; 0 without one.
     pub decoded_instructions: u32,
     /// Whether such lines end at lines of code of 64 bytes: they do, unless they are traces.
@@ -669,6 +709,7 @@ impl Layout {
             eliminates_zeroing: model.front.eliminates_zeroing,
             fuses_branches: model.front.fuses_branches && model.window.is_some(),
             has_shuffle_unit: model.units.shuffle.is_some(),
+            binds_to_ports: model.units.ports.is_some() && model.window.is_some(),
             decoded_instructions: decoded.map_or(0, |of| of.line_instructions),
             decoded_by_lines: decoded.is_some_and(|of| !of.traces),
         }
@@ -753,13 +794,18 @@ impl Template {
         let line_of_code =
             |offset: u64| first.virtual_address.wrapping_add(offset) >> CODE_LINE_SHIFT;
         let (mut offset, mut last_line, mut in_decoded) = (0_u16, None, (0, 0));
-        let mut prepare = |one: &Instruction| {
+        let fuses = layout.fuses_branches && ends_in_pair(instructions);
+        let mut prepare = |(number, one): (usize, &Instruction)| {
             let mut one = *one;
+            let is_second = fuses && number + 1 == instructions.len();
             if layout.follows_stack && one.flags & STACK != 0 {
                 one = one.without_stack();
             }
             if one.flags & layout.eliminated() != 0 {
                 one.unit = None;
+            }
+            if !layout.binds_to_ports {
+                one.unit = one.unit.map(Unit::described);
             }
             if one.unit == Some(Unit::Shuffle) && !layout.has_shuffle_unit {
                 one.unit = Some(Unit::Vector);
@@ -768,6 +814,7 @@ impl Template {
             // The start of the last line of decoded instructions, and their number.
             let part = line_of_code(offset.into());
             if layout.decoded_instructions > 0
+                && !is_second
                 && (in_decoded.1 == 0
                     || in_decoded.1 == layout.decoded_instructions
                     || layout.decoded_by_lines && in_decoded.0 != part)
@@ -775,19 +822,16 @@ impl Template {
                 one.flags |= NEW_DECODED;
                 in_decoded = (part, 0);
             }
-            in_decoded.1 += 1;
+            in_decoded.1 += u32::from(!is_second);
             offset = offset.saturating_add(one.bytes.into());
             let ends = Some(line(u64::from(offset.max(1)) - 1));
             one.flags |= if ends == last_line { 0 } else { NEW_LINE };
             last_line = ends;
             one.classified()
         };
-        let mut instructions: Box<[Instruction]> = instructions.iter().map(&mut prepare).collect();
-        if layout.fuses_branches
-            && let [.., before, Instruction { branch: Some(BranchKind::Conditional), .. }] =
-                &mut *instructions
-            && before.flags & (FUSIBLE | PLAIN) == FUSIBLE | PLAIN
-        {
+        let mut instructions: Box<[Instruction]> =
+            instructions.iter().enumerate().map(&mut prepare).collect();
+        if fuses && let [.., before, _] = &mut *instructions {
             // It leaves the fast path of plain instructions.
             before.flags = before.flags & !PLAIN | FUSED;
             before.class = Class::Fused;

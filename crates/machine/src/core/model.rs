@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::instruction::{OPERATIONS, UNITS, Unit};
+use super::ports::PORTS_MAX;
 use crate::model::{CacheModel, ModelError, Replacement};
 use crate::predict::PredictorModel;
 
@@ -126,6 +127,10 @@ pub struct WindowModel {
     pub reorder_entries: u32,
     /// Entries of the scheduler: those of them that have not issued.
     pub scheduler_entries: u32,
+    /// Entries of a scheduler of vector operations alone; absent where one scheduler serves all. Their loads
+    /// have a place in the other one.
+    #[serde(default)]
+    pub vector_scheduler_entries: Option<u32>,
     /// Branches that may be unresolved; absent where it is the window that limits them.
     #[serde(default)]
     pub unresolved_branches: Option<u32>,
@@ -183,9 +188,25 @@ pub struct UnitsModel {
     /// Shuffles, AES, SHA, moves between integer and vector registers; else as `vector`.
     #[serde(default)]
     pub shuffle: Option<UnitModel>,
+    /// Ports to which integer operations and branches are bound when they enter the scheduler of an
+    /// out-of-order core, each to the one with the fewest that wait; else each takes any unit that is free.
+    #[serde(default)]
+    pub ports: Option<PortsModel>,
     /// Latencies of single operations.
     #[serde(default)]
     pub of: OperationLatencies,
+}
+
+/// What the ports of integer units can do: each executes an operation a cycle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PortsModel {
+    /// Ports that shift, rotate, test bits and add three parts (`lea`): so many of the first.
+    pub shift: u32,
+    /// Ports that choose by flags (`cmov`, `setcc`): so many of the last.
+    pub select: u32,
+    /// Ports that execute branches, too: so many of the last. The other units of branches do nothing else.
+    pub branch: u32,
 }
 
 /// Latencies of single operations; absent ones take that of their unit.
@@ -388,6 +409,9 @@ impl SingleCosts {
 const WIDTH_MAX: u32 = 15;
 /// Most instructions in a window.
 const WINDOW_MAX: u32 = 4096;
+/// The largest scheduler, and the largest whose operations are bound to ports: their counts have 12 and 8 bits.
+const SCHEDULER_MAX: u32 = 4095;
+const BOUND_MAX: u32 = 255;
 /// Most lines that are waited for.
 const MISSES_MAX: u32 = 256;
 /// Longest latency of a unit.
@@ -457,6 +481,21 @@ impl UnitsModel {
             ("shuffle", self.shuffle.unwrap_or(self.vector)),
         ]
     }
+
+    fn check_ports(&self, name: &str) -> Result<(), ModelError> {
+        let Some(ports) = &self.ports else { return Ok(()) };
+        let (integer, branch) = (self.integer.count, self.branch.count);
+        in_range(format!("{name}.shift"), ports.shift, 1, integer)?;
+        in_range(format!("{name}.select"), ports.select, 1, integer)?;
+        in_range(format!("{name}.branch"), ports.branch, 0, integer.min(branch))?;
+        if integer + branch - ports.branch > PORTS_MAX as u32 {
+            return refuse(name.to_owned(), "are more than five, with the branch units");
+        }
+        if self.integer.interval_cycles.max(self.branch.interval_cycles) > 1 {
+            return refuse(name.to_owned(), "are for units that an operation occupies for a cycle");
+        }
+        Ok(())
+    }
 }
 
 impl CoreModel {
@@ -475,6 +514,7 @@ impl CoreModel {
             in_range(field("latency_cycles"), model.latency_cycles, 1, LATENCY_MAX)?;
             in_range(field("interval_cycles"), model.interval_cycles, 1, LATENCY_MAX)?;
         }
+        self.units.check_ports(&format!("{name}.units.ports"))?;
         for (operation, cycles, _) in self.units.of.all() {
             let field = format!("{name}.units.of.{operation}");
             in_range(field, cycles.unwrap_or(1), 1, LATENCY_MAX)?;
@@ -534,8 +574,12 @@ impl CoreModel {
         if let Some(window) = &self.window {
             let field = |field: &str| format!("{name}.window.{field}");
             in_range(field("reorder_entries"), window.reorder_entries, self.width, WINDOW_MAX)?;
-            let most = window.reorder_entries;
+            let most = if self.units.ports.is_some() { BOUND_MAX } else { SCHEDULER_MAX };
+            let most = most.min(window.reorder_entries);
             in_range(field("scheduler_entries"), window.scheduler_entries, 1, most)?;
+            if let Some(entries) = window.vector_scheduler_entries {
+                in_range(field("vector_scheduler_entries"), entries, 1, most)?;
+            }
             if let Some(branches) = window.unresolved_branches {
                 in_range(field("unresolved_branches"), branches, 1, 64)?;
             }

@@ -23,7 +23,6 @@ use crate::predict::BranchKind;
 /// An out-of-order core.
 #[derive(Clone, Debug)]
 pub struct OutOfOrderCore {
-    scheduler_entries: u32,
     loads_pass_stores: bool,
     stores_hold_retirement: bool,
     pub(super) access_bytes: u8,
@@ -122,7 +121,6 @@ impl OutOfOrderCore {
         let window: &WindowModel = model.window.as_ref()?;
         let forward = u64::from(model.data.forward_cycles);
         Some(OutOfOrderCore {
-            scheduler_entries: window.scheduler_entries,
             loads_pass_stores: window.loads_pass_stores,
             stores_hold_retirement: window.stores_hold_retirement,
             access_bytes: model.data.access_bytes,
@@ -290,8 +288,8 @@ impl OutOfOrderCore {
         }
         let mut entered = self.entering.take(earliest);
         self.ports.advance(entered);
-        if self.ports.is_full(self.scheduler_entries) {
-            entered = self.entering.take(self.ports.until_room(self.scheduler_entries));
+        if self.ports.is_full(one.unit) {
+            entered = self.entering.take(self.ports.until_room(one.unit));
         }
         self.front.entered(entered);
         let [addresses, reads, writes] = one.few();
@@ -317,13 +315,13 @@ impl OutOfOrderCore {
             None => {
                 // If it does nothing more, renaming registers executes it.
                 if WHAT != OPERATES {
-                    self.ports.wait_until(loaded.issued);
+                    self.ports.wait_until(loaded.issued, None);
                 }
                 operands.max(loaded.cycle).max(entered + 1)
             }
             Some(unit) => {
                 let issued = self.ports.reserve_quickly(operands.max(loaded.cycle), unit);
-                self.ports.wait_until(issued);
+                self.ports.wait_until(issued, Some(unit));
                 issued + self.latencies.executed(one)
             }
         };
@@ -621,8 +619,8 @@ impl OutOfOrderCore {
         }
         let mut entered = self.entering.take(earliest);
         self.ports.advance(entered);
-        if self.ports.is_full(self.scheduler_entries) {
-            entered = self.entering.take(self.ports.until_room(self.scheduler_entries));
+        if self.ports.is_full(one.unit) {
+            entered = self.entering.take(self.ports.until_room(one.unit));
         }
         (entered, full)
     }
@@ -639,7 +637,7 @@ impl OutOfOrderCore {
         let Some(unit) = one.unit else {
             // A load or store alone, or an instruction that needs no unit.
             if !one.is_plain() {
-                self.ports.wait_until(loaded.issued);
+                self.ports.wait_until(loaded.issued, None);
             }
             let mut ready = operands.max(loaded.cycle);
             if one.special == Special::Barrier {
@@ -655,7 +653,7 @@ impl OutOfOrderCore {
             Some(interval) if one.is_root() => self.ports.reserve_for(earliest, unit, interval),
             _ => self.ports.reserve(earliest, unit),
         };
-        self.ports.wait_until(issued);
+        self.ports.wait_until(issued, Some(unit));
         issued + self.latencies.executed(one) + latency
     }
 

@@ -4,7 +4,7 @@
 //! So the scheduler does not keep when a unit is free next, but how many operations of each unit
 //! issue in each of the coming cycles.
 
-use super::instruction::{UNITS, Unit};
+use super::instruction::{UNIT_KINDS, UNITS, Unit};
 use super::model::CoreModel;
 
 /// Cycles ahead of the present that are tracked. An operation that waits longer for its operands
@@ -44,6 +44,11 @@ impl Limits {
     pub(super) fn new(model: &CoreModel, width: u32) -> Limits {
         let mut empty = u64::from(15 - width);
         for (unit, (_, of)) in model.units.all().iter().enumerate() {
+            let is_bound = unit == Unit::Integer as usize || unit == Unit::Branch as usize;
+            if model.units.ports.is_some() && is_bound {
+                // Its field has a bit for each port.
+                continue;
+            }
             empty |= u64::from(15 - of.count) << (BITS * (unit + 1));
         }
         Limits { empty }
@@ -93,30 +98,96 @@ impl Cycle {
     }
 }
 
+/// How many instructions wait: in the scheduler and in that of vector operations, if that is one of its own, in
+/// 12 bits each, and bound to each port, in eight bits each.
+type Waiting = u64;
+const ALL: Waiting = (1 << 12) - 1;
+const VECTOR: u32 = 12;
+const FIRST_PORT: u32 = 24;
+const PORT_BITS: u32 = 8;
+
+/// Ports to which integer operations and branches are bound when they enter the scheduler, each to the one
+/// with the fewest that wait.
+#[derive(Clone, Debug)]
+struct BoundPorts {
+    /// For each unit a bit for each port that can execute its operations.
+    of: [u8; UNIT_KINDS],
+    /// For each port its bit in a [`Word`].
+    bits: [Word; PORTS_MAX],
+    /// Where the next choice among equals starts.
+    turn: usize,
+    /// What the operation that was bound last adds to [`Waiting`].
+    bound: Waiting,
+}
+
+/// The most ports that operations are bound to.
+pub(super) const PORTS_MAX: usize = 5;
+
+impl BoundPorts {
+    fn new(model: &CoreModel) -> Option<BoundPorts> {
+        let ports = model.units.ports?;
+        let integer = model.units.integer.count;
+        let all = (1_u8 << integer) - 1;
+        let last = |number: u32| all & !(all >> number);
+        let mut of = [0; UNIT_KINDS];
+        of[Unit::Integer as usize] = all;
+        of[Unit::Shift as usize] = (1 << ports.shift) - 1;
+        of[Unit::Select as usize] = last(ports.select);
+        let own = (1_u8 << (model.units.branch.count - ports.branch)) - 1;
+        of[Unit::Branch as usize] = last(ports.branch) | own << integer;
+        let bits = std::array::from_fn(|port| match port.checked_sub(integer as usize) {
+            None => 1 << (BITS * (Unit::Integer as usize + 1) + port),
+            Some(own) => 1 << (BITS * (Unit::Branch as usize + 1) + own),
+        });
+        Some(BoundPorts { of, bits, turn: 0, bound: 1 })
+    }
+
+    /// Binds an operation to a port. Returns the port's bit in a [`Word`].
+    #[inline]
+    fn bind(&mut self, unit: Unit, waiting: Waiting) -> Word {
+        let can = self.of[unit as usize];
+        let (mut best, mut fewest) = (0, u64::MAX);
+        for port in 0..PORTS_MAX {
+            let wait = waiting >> (FIRST_PORT + PORT_BITS * port as u32) & ((1 << PORT_BITS) - 1);
+            let rank = wait << 3 | ((port + self.turn) & 7) as u64;
+            if can >> port & 1 == 1 && rank < fewest {
+                (best, fewest) = (port, rank);
+            }
+        }
+        self.turn += 1;
+        self.bound = 1 | 1 << (FIRST_PORT + PORT_BITS * best as u32);
+        self.bits[best]
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct PortScheduler {
     limits: Limits,
+    entries: Waiting,
+    /// Entries of the scheduler of vector operations, if it is one of its own.
+    vector_entries: Option<Waiting>,
+    bound_ports: Option<BoundPorts>,
     /// What issues in each of the cycles from `cleared` on.
     issued: Box<[Word; AHEAD]>,
     /// How many instructions leave the scheduler in each of them.
-    leaving: Box<[u16; AHEAD]>,
+    leaving: Box<[Waiting; AHEAD]>,
     /// Their wide loads.
     wide_loads: Box<[u8; AHEAD]>,
     /// When further instructions leave it, later than that.
-    leaving_late: Vec<u64>,
+    leaving_late: Vec<(u64, Waiting)>,
     /// The present: nothing issues before this cycle any more.
     now: u64,
     /// The cycle, not after the present, up to which cycles were cleared and instructions have left. It
     /// advances when that matters, by many cycles at once.
     cleared: u64,
     /// Instructions in the scheduler at cycle `cleared`, and those that came later.
-    waiting: u32,
+    waiting: Waiting,
     /// For each unit: it is taken in all cycles from the present to before this one.
-    full_until: [u64; UNITS],
+    full_until: [u64; UNIT_KINDS],
     /// For each unit what one more operation adds to a word, and `full_until`; the latter is never reached
     /// for a unit that an operation occupies for several cycles.
-    quick: [(Word, u64); UNITS],
-    intervals: [u32; UNITS],
+    quick: [(Word, u64); UNIT_KINDS],
+    intervals: [u32; UNIT_KINDS],
     /// The most wide loads of a cycle.
     wide_most: u8,
 }
@@ -139,15 +210,27 @@ fn place(cycle: u64) -> usize {
 }
 
 /// The start of [`PortScheduler::quick`].
-fn quick(intervals: &[u32; UNITS]) -> [(Word, u64); UNITS] {
-    std::array::from_fn(|unit| (one(unit), if intervals[unit] > 1 { u64::MAX } else { 0 }))
+fn quick(intervals: &[u32; UNIT_KINDS], bound: Option<&BoundPorts>) -> [(Word, u64); UNIT_KINDS] {
+    std::array::from_fn(|unit| {
+        let is_bound = bound.is_some_and(|bound| bound.of[unit] != 0);
+        (one(unit % UNITS), if intervals[unit] > 1 || is_bound { u64::MAX } else { 0 })
+    })
 }
 
 impl PortScheduler {
     pub(super) fn new(model: &CoreModel) -> PortScheduler {
         let limits = Limits::new(model, model.issue_width);
+        let bound_ports = BoundPorts::new(model);
+        let mut intervals = [1; UNIT_KINDS];
+        let of_units = model.units.all().map(|(_, unit)| unit.interval_cycles);
+        intervals[..UNITS].copy_from_slice(&of_units);
+        let window = model.window.as_ref();
         PortScheduler {
             limits,
+            entries: window.map_or(1, |window| window.scheduler_entries).into(),
+            vector_entries: window
+                .and_then(|window| window.vector_scheduler_entries)
+                .map(u64::from),
             issued: cycles_of(limits.empty),
             leaving: cycles_of(0),
             wide_loads: cycles_of(0),
@@ -155,9 +238,10 @@ impl PortScheduler {
             now: 0,
             cleared: 0,
             waiting: 0,
-            full_until: [0; UNITS],
-            quick: quick(&model.units.all().map(|(_, unit)| unit.interval_cycles)),
-            intervals: model.units.all().map(|(_, unit)| unit.interval_cycles),
+            full_until: [0; UNIT_KINDS],
+            quick: quick(&intervals, bound_ports.as_ref()),
+            intervals,
+            bound_ports,
             wide_most: model.data.wide_loads.unwrap_or(0) as u8,
         }
     }
@@ -190,11 +274,33 @@ impl PortScheduler {
         self.reserve(earliest, unit)
     }
 
+    /// Binds an operation to a port, and reserves that from `earliest` on. Returns the cycle. As many
+    /// operations as cycles are tracked do not wait for one port.
+    #[inline]
+    fn reserve_bound(&mut self, earliest: u64, unit: Unit) -> Option<u64> {
+        let ports = self.bound_ports.as_mut().filter(|ports| ports.of[unit as usize] != 0)?;
+        let bit = ports.bind(unit, self.waiting);
+        let mut cycle = earliest;
+        while cycle - self.now < AHEAD as u64 {
+            let word = &mut self.issued[place(cycle)];
+            let more = *word + 1;
+            if *word & bit == 0 && more & OVERFLOW == 0 {
+                *word = more | bit;
+                break;
+            }
+            cycle += 1;
+        }
+        Some(cycle)
+    }
+
     /// Reserves a unit in the first cycle from `earliest` on in which it is free. Returns the
     /// cycle. `earliest` is not before the present.
     #[inline]
     pub(super) fn reserve(&mut self, earliest: u64, unit: Unit) -> u64 {
         self.clear_passed();
+        if let Some(cycle) = self.reserve_bound(earliest, unit) {
+            return cycle;
+        }
         let full_until = self.full_until[unit as usize];
         let mut cycle = earliest.max(full_until);
         let interval = self.intervals[unit as usize];
@@ -272,28 +378,34 @@ impl PortScheduler {
         cycle
     }
 
-    /// An instruction is in the scheduler until `cycle`.
+    /// An instruction is in the scheduler until `cycle`. `unit` is that of its operation, if it has one and
+    /// the unit was reserved last.
     #[inline(always)]
-    pub(super) fn wait_until(&mut self, cycle: u64) {
+    pub(super) fn wait_until(&mut self, cycle: u64, unit: Option<Unit>) {
+        let place_taken = match (unit, &self.bound_ports) {
+            (Some(unit), _) if unit.is_vector() && self.vector_entries.is_some() => 1 << VECTOR,
+            (Some(unit), Some(ports)) if ports.of[unit as usize] != 0 => ports.bound,
+            _ => 1,
+        };
         if cycle <= self.now {
             return;
         }
         if cycle - self.cleared < AHEAD as u64 {
-            self.waiting += 1;
-            self.leaving[place(cycle)] += 1;
+            self.waiting += place_taken;
+            self.leaving[place(cycle)] += place_taken;
         } else {
-            self.leave_late(cycle);
+            self.leave_late(cycle, place_taken);
         }
     }
 
     #[inline(never)]
-    fn leave_late(&mut self, cycle: u64) {
+    fn leave_late(&mut self, cycle: u64, place_taken: Waiting) {
         self.clear_passed();
-        self.waiting += 1;
+        self.waiting += place_taken;
         if cycle - self.now < AHEAD as u64 {
-            self.leaving[place(cycle)] += 1;
+            self.leaving[place(cycle)] += place_taken;
         } else {
-            self.leaving_late.push(cycle);
+            self.leaving_late.push((cycle, place_taken));
         }
     }
 
@@ -326,7 +438,7 @@ impl PortScheduler {
             self.issued.fill(self.limits.empty);
             self.leaving.fill(0);
             self.wide_loads.fill(0);
-            self.waiting = self.leaving_late.len() as u32;
+            self.waiting = self.leaving_late.iter().map(|(_, places)| places).sum();
         } else {
             // Cycles before the present are free, as those that take their places; what leaves in it has left.
             let (first, end) = (place(from), place(from) + (to - from) as usize);
@@ -339,38 +451,49 @@ impl PortScheduler {
                 [first.min(AHEAD)..end.min(AHEAD), first.max(AHEAD) - AHEAD..end.max(AHEAD) - AHEAD]
             {
                 let left = &mut self.leaving[range];
-                self.waiting -= left.iter().map(|number| u32::from(*number)).sum::<u32>();
+                self.waiting -= left.iter().sum::<Waiting>();
                 left.fill(0);
             }
         }
-        if !self.leaving_late.is_empty() {
-            let before = self.leaving_late.len();
-            self.leaving_late.retain(|leaves| *leaves > to);
-            self.waiting -= (before - self.leaving_late.len()) as u32;
+        let waiting = &mut self.waiting;
+        self.leaving_late.retain(|(leaves, places)| {
+            let stays = *leaves > to;
+            *waiting -= if stays { 0 } else { *places };
+            stays
+        });
+    }
+
+    /// Whether the scheduler for operations of a unit, or of none, has no room.
+    #[inline(always)]
+    pub(super) fn is_full(&mut self, unit: Option<Unit>) -> bool {
+        // More may have left than is known.
+        !self.has_room(unit) && self.is_full_at_present(unit)
+    }
+
+    #[inline(always)]
+    fn has_room(&self, unit: Option<Unit>) -> bool {
+        match self.vector_entries {
+            Some(entries) if unit.is_some_and(Unit::is_vector) => {
+                self.waiting >> VECTOR & ALL < entries
+            }
+            _ => self.waiting & ALL < self.entries,
         }
     }
 
-    /// Whether a scheduler of `entries` is full.
-    #[inline(always)]
-    pub(super) fn is_full(&mut self, entries: u32) -> bool {
-        // More may have left than is known.
-        self.waiting >= entries && self.is_full_at_present(entries)
+    #[inline(never)]
+    fn is_full_at_present(&mut self, unit: Option<Unit>) -> bool {
+        self.clear_passed();
+        !self.has_room(unit)
     }
 
+    /// Advances to the first cycle in which that scheduler has room. Returns the cycle.
     #[inline(never)]
-    fn is_full_at_present(&mut self, entries: u32) -> bool {
+    pub(super) fn until_room(&mut self, unit: Option<Unit>) -> u64 {
         self.clear_passed();
-        self.waiting >= entries
-    }
-
-    /// Advances to the first cycle in which a scheduler of `entries` has room. Returns the cycle.
-    #[inline(never)]
-    pub(super) fn until_room(&mut self, entries: u32) -> u64 {
-        self.clear_passed();
-        while self.waiting >= entries {
+        while !self.has_room(unit) {
             let mut ahead = self.now + 1..self.now + AHEAD as u64;
             let next = ahead.find(|cycle| self.leaving[place(*cycle)] > 0);
-            let late = self.leaving_late.iter().copied().min();
+            let late = self.leaving_late.iter().map(|(leaves, _)| *leaves).min();
             let Some(next) = next.into_iter().chain(late).min() else { break };
             self.now = next;
             self.clear_passed();
@@ -385,13 +508,23 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashMap;
 
-    fn ports(issue: u32, counts: &[u32; UNITS], intervals: &[u32; UNITS]) -> PortScheduler {
+    fn ports(
+        entries: u32,
+        issue: u32,
+        counts: &[u32; UNITS],
+        intervals: &[u32; UNITS],
+    ) -> PortScheduler {
         let mut empty = u64::from(15 - issue);
         for (unit, count) in counts.iter().enumerate() {
             empty |= u64::from(15 - count) << (BITS * (unit + 1));
         }
+        let mut all_intervals = [1; UNIT_KINDS];
+        all_intervals[..UNITS].copy_from_slice(intervals);
         PortScheduler {
             limits: Limits { empty },
+            entries: entries.into(),
+            vector_entries: None,
+            bound_ports: None,
             issued: cycles_of(empty),
             leaving: cycles_of(0),
             wide_loads: cycles_of(0),
@@ -399,16 +532,74 @@ mod tests {
             now: 0,
             cleared: 0,
             waiting: 0,
-            full_until: [0; UNITS],
-            quick: quick(intervals),
-            intervals: *intervals,
+            full_until: [0; UNIT_KINDS],
+            quick: quick(&all_intervals, None),
+            intervals: all_intervals,
             wide_most: 0,
         }
     }
 
     const EACH: [Unit; 3] = [Unit::Integer, Unit::Divide, Unit::Store];
 
+    #[test]
+    fn vector_operations_have_a_scheduler_of_their_own() {
+        let mut ports = ports(2, 4, &[1; UNITS], &[1; UNITS]);
+        ports.vector_entries = Some(1);
+        let (vector, integer) = (Some(Unit::FloatAdd), Some(Unit::Integer));
+        ports.wait_until(10, vector);
+        assert!(ports.is_full(vector) && !ports.is_full(integer));
+        ports.wait_until(20, integer);
+        ports.wait_until(3_000, None);
+        assert!(ports.is_full(integer));
+        assert_eq!(ports.until_room(vector), 10);
+        assert_eq!(ports.until_room(integer), 20);
+    }
+
     proptest! {
+        /// No cycle has more of a sort than there are ports for it, and nothing waits while all are free.
+        #[test]
+        fn bound_operations_take_ports_that_can_execute_them(
+            asked in prop::collection::vec((0usize..4, 0u64..6, 0u64..2), 1..400),
+        ) {
+            let mut counts = [1; UNITS];
+            counts[Unit::Integer as usize] = 0;
+            counts[Unit::Branch as usize] = 0;
+            let mut ports = ports(255, 15, &counts, &[1; UNITS]);
+            // As of PortsModel { shift: 2, select: 2, branch: 1 } with four integer and two branch units.
+            let mut of = [0; UNIT_KINDS];
+            let kinds = [(Unit::Integer, 15), (Unit::Shift, 3), (Unit::Select, 12), (Unit::Branch, 24)];
+            kinds.iter().for_each(|(unit, can)| of[*unit as usize] = *can);
+            let field = |unit: Unit| BITS * (unit as usize + 1);
+            let bits = std::array::from_fn(|port| match port {
+                4 => 1 << field(Unit::Branch),
+                _ => 1 << (field(Unit::Integer) + port),
+            });
+            for unit in [Unit::Integer, Unit::Branch] {
+                let cleared = !(15 << field(unit));
+                ports.limits.empty &= cleared;
+            }
+            ports.issued = cycles_of(ports.limits.empty);
+            let bound = BoundPorts { of, bits, turn: 0, bound: 1 };
+            ports.quick = quick(&[1; UNIT_KINDS], Some(&bound));
+            ports.bound_ports = Some(bound);
+            let (mut now, mut taken) = (1, HashMap::<u64, [u32; 4]>::new());
+            for (kind, ahead, passes) in asked {
+                now += passes;
+                ports.advance(now);
+                let unit = kinds[kind].0;
+                let cycle = ports.reserve_quickly(now + ahead, unit);
+                ports.wait_until(cycle, Some(unit));
+                prop_assert!(cycle >= now + ahead);
+                prop_assert!(cycle == now + ahead || taken.contains_key(&(now + ahead)));
+                let counts = taken.entry(cycle).or_default();
+                counts[kind] += 1;
+                let [any, shift, select, branch] = *counts;
+                prop_assert!(shift <= 2 && select <= 2 && branch <= 2);
+                prop_assert!(any + shift + select <= 4 && select + branch <= 3);
+                prop_assert!(any + shift + select + branch <= 5);
+            }
+        }
+
         /// Compared with counts in a map.
         #[test]
         fn units_are_free_when_they_are(
@@ -426,7 +617,7 @@ mod tests {
                 limits[*unit as usize] = counts[at];
             }
             intervals[Unit::Divide as usize] = interval;
-            let mut ports = ports(issue, &limits, &intervals);
+            let mut ports = ports(64, issue, &limits, &intervals);
             let (mut all, mut taken) = (HashMap::new(), HashMap::new());
             let mut now = 0;
             for (at, ahead, passes) in asked {
@@ -460,7 +651,7 @@ mod tests {
                 1..200,
             ),
         ) {
-            let mut ports = ports(4, &[1; UNITS], &[1; UNITS]);
+            let mut ports = ports(entries, 4, &[1; UNITS], &[1; UNITS]);
             let mut waiting: Vec<u64> = Vec::new();
             let mut now = 0;
             for (passes, ahead) in asked {
@@ -472,8 +663,8 @@ mod tests {
                     now = *waiting.iter().min().expect("some wait");
                     waiting.retain(|leaves| *leaves > now);
                 }
-                prop_assert_eq!(ports.until_room(entries), now);
-                ports.wait_until(now + ahead);
+                prop_assert_eq!(ports.until_room(None), now);
+                ports.wait_until(now + ahead, None);
                 waiting.push(now + ahead);
             }
         }

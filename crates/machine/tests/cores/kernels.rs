@@ -8,7 +8,7 @@ use machine::{CodeSpan, SystemModel};
 use crate::support::{Waits, layout};
 
 pub const ZEN3: &str = include_str!("../../../../machines/zen3.toml");
-const ZEN4: &str = include_str!("../../../../machines/zen4.toml");
+pub const ZEN4: &str = include_str!("../../../../machines/zen4.toml");
 const CODE: u64 = 0x40_0000;
 /// Where the register that a kernel uses as address points to.
 pub const DATA: u64 = 0x7000_0000;
@@ -107,7 +107,7 @@ pub fn check(kernels: &[(&str, &Kernel, u64, u64)]) {
 /// waits for longer than the cycles for which units are tracked.
 fn zen4_thousandths((line, changed): (&str, &str), kernel: &Kernel) -> u64 {
     assert!(ZEN4.contains(line), "{line}");
-    let smaller = ZEN4.replace("scheduler_entries = 160", "scheduler_entries = 100");
+    let smaller = ZEN4.replace("vector_scheduler_entries = 64", "vector_scheduler_entries = 48");
     thousandths(&smaller.replace(line, changed), kernel)
 }
 
@@ -554,6 +554,23 @@ fn zen4_takes_what_was_measured_and_each_field_matters() {
         &[0xf2, 0x0f, 0x51, 0xd7],
         &[0xf2, 0x0f, 0x51, 0xdf],
     ]);
+    // shl $3, %rax; the same of %rbx, %rcx, %rdx
+    let shifts = code(&[
+        &[0x48, 0xc1, 0xe0, 3],
+        &[0x48, 0xc1, 0xe3, 3],
+        &[0x48, 0xc1, 0xe1, 3],
+        &[0x48, 0xc1, 0xe2, 3],
+    ]);
+    // sete %al; the same of %bl, %cl, %dl
+    let selects =
+        code(&[&[0x0f, 0x94, 0xc0], &[0x0f, 0x94, 0xc3], &[0x0f, 0x94, 0xc1], &[0x0f, 0x94, 0xc2]]);
+    // Both
+    let mixed = code(&[
+        &[0x48, 0xc1, 0xe0, 3],
+        &[0x0f, 0x94, 0xc3],
+        &[0x48, 0xc1, 0xe1, 3],
+        &[0x0f, 0x94, 0xc2],
+    ]);
     // Each: measured, without the field, and the line of the model that has it.
     let list = [
         ("lea", &lea, 1_001, 2_000, "lea_scaled_cycles = 1 "),
@@ -561,10 +578,13 @@ fn zen4_takes_what_was_measured_and_each_field_matters() {
         ("a load into a vector register", &vector, 10_010, 8_000, "vector_load_cycles = 2 "),
         ("stores of 16 bytes", &stores, 4 * 1_001, 2_000, "vector_stores = 1 "),
         ("comisd and flags", &flags, 10_010, 8_000, "float_flags_cycles = 5 "),
+        ("shifts", &shifts, 2_001, 1_050, "ports = {"),
+        ("sete", &selects, 2_084, 1_050, "ports = {"),
+        ("both", &mixed, 1_084, 1_050, "ports = {"),
         ("roots", &roots, 4 * 8_416, 21_000, "float_root_interval_cycles = 8 "),
     ];
     for (what, kernel, measured, without, field) in list {
-        within(measured, 6, what, zen4_thousandths(as_it_is, kernel));
+        within(measured, 8, what, zen4_thousandths(as_it_is, kernel));
         within(without, 6, what, zen4_thousandths((field, "# "), kernel));
     }
 }
@@ -597,9 +617,10 @@ fn short_loops_take_a_cycle_for_each_line_of_decoded_instructions() {
     assert_eq!(loop_7_thousandths(ZEN4, CODE + 52), 2_000);
     let any_lines = ZEN4.replace("one_line_per_cycle = true", "one_line_per_cycle = false");
     assert_eq!(loop_7_thousandths(&any_lines, CODE + 52), 1_000);
-    // Seven instructions do not fit into six places, unless two of them are fused with branches.
+    // Seven instructions do not fit into six places, unless two of them are fused with branches; and six
+    // operations not into five ports.
     let apart = ZEN4.replace("fuses_branches = true", "fuses_branches = false");
-    within(1_167, 1, "not fused", loop_7_thousandths(&apart, CODE));
+    within(1_200, 3, "not fused", loop_7_thousandths(&apart, CODE));
 }
 
 /// A fused comparison takes no place of the width: five moves and the two take a cycle; measured 1.01.

@@ -1,5 +1,6 @@
 //! Models of cores: what is refused, and which field the error names.
 
+use crate::kernels::ZEN4;
 use machine::{ModelError, SystemModel};
 use proptest::prelude::*;
 
@@ -49,6 +50,20 @@ fn what_cannot_be_built_is_refused_by_field_and_range() {
             "integer = { count = 4, latency_cycles = 0 }"
         ),
         "core.units.integer.latency_cycles: 0 is not in 1..=1000"
+    );
+    let zen4 = |from, to| refused(ZEN4, from, to);
+    assert_eq!(zen4("shift = 2", "shift = 5"), "core.units.ports.shift: 5 is not in 1..=4");
+    assert_eq!(
+        zen4("branch = 1 }", "branch = 0 }"),
+        "core.units.ports: are more than five, with the branch units"
+    );
+    assert_eq!(
+        zen4("long_table_entries = 2048", "long_table_entries = 16384"),
+        "core.predictor.direction.tage.long_table_entries: 16384 is not in 1..=8192"
+    );
+    assert_eq!(
+        zen4("vector_scheduler_entries = 64", "vector_scheduler_entries = 321"),
+        "core.window.vector_scheduler_entries: 321 is not in 1..=255"
     );
     assert_eq!(mxs("mshrs = 4  ", "mshrs = 0  "), "core.data.mshrs: 0 is not in 1..=256");
     assert!(
