@@ -758,10 +758,10 @@ impl OutOfOrderCore {
         let latency = self.load_latencies[one.load_form()];
         let form = if self.renames_memory { one.address_form } else { 0 };
         let start = match self.stores.source(load, form, issued) {
-            Source::Cache if self.alias > 0 && self.stores.aliases(load, issued) => {
-                issued + self.alias
-            }
-            Source::Cache => issued,
+            Source::Cache => match self.stores.aliased(load, issued) {
+                Some(known) => issued.max(known) + self.alias,
+                None => issued,
+            },
             Source::CacheAfter(left) => issued.max(left + self.forward_fail),
             Source::Renamed(known) => {
                 self.retirement.counts.forwarded_loads += 1;

@@ -55,9 +55,9 @@ pub(super) struct StoreBuffer {
     last: (u64, u64),
     granules: Box<[Granule; GRANULES]>,
     stored: Box<[Stored; GRANULES]>,
-    /// By its place in a page, the last granule that was stored: its name, and when it leaves. Empty
-    /// if aliases do not matter.
-    aliases: Box<[(u64, u64)]>,
+    /// By its place in a page, the last granule that was stored, and when its value is known. Empty if
+    /// aliases do not matter.
+    aliases: Box<[(Granule, u64)]>,
 }
 
 /// Where a granule is kept. Addresses that are 4 KiB apart have different places.
@@ -181,17 +181,19 @@ impl StoreBuffer {
 
     /// So that it knows which loads have the same place in a page as a store.
     pub(super) fn with_aliases(mut self, with: bool) -> StoreBuffer {
-        self.aliases = vec![(0, 0); if with { GRANULES } else { 0 }].into();
+        let places = if with { GRANULES } else { 0 };
+        self.aliases = vec![(Granule::default(), 0); places].into();
         self
     }
 
-    /// Whether a load that starts at `start` has the same place in a page as a store to another
-    /// page that has not left before.
+    /// If a load that starts at `start` has the same place in a page as a store to another page that has
+    /// not left before: when the value of that store is known.
     #[inline]
-    pub(super) fn aliases(&self, load: &Access, start: u64) -> bool {
+    pub(super) fn aliased(&self, load: &Access, start: u64) -> Option<u64> {
         let granule = load.virtual_address >> 3;
-        let alias = self.aliases.get(granule as usize % GRANULES);
-        alias.is_some_and(|(name, leaves)| *name != 0 && *name != granule + 1 && *leaves >= start)
+        let (store, known) = self.aliases.get(granule as usize % GRANULES)?;
+        let is_other = store.name != 0 && store.name != granule + 1;
+        (is_other && store.leaves >= start).then_some(*known)
     }
 
     /// When the next store has an entry, and whether it waits for a miss.
@@ -364,7 +366,7 @@ impl StoreBuffer {
         self.granules[slot(granule)] = Granule { name, leaves };
         self.stored[slot(granule)] = stored;
         if let Some(alias) = self.aliases.get_mut(granule as usize % GRANULES) {
-            *alias = (name, leaves);
+            *alias = (Granule { name, leaves }, stored.known);
         }
     }
 

@@ -333,11 +333,22 @@ mod tests {
         last.fold(0, |value, (ago, taken)| value ^ u64::from(*taken) << (ago as u32 % width))
     }
 
+    /// Random directions, the same in each test (xorshift64: Marsaglia 2003).
+    fn random() -> impl FnMut() -> bool {
+        let mut state = 88_172_645_463_325_252_u64;
+        move || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state >> 33 & 1 == 1
+        }
+    }
+
     /// Per mille of mispredictions in passes 2, 3 and 10 over a pattern of random directions of one branch,
     /// each followed by branches that are always taken.
     fn learning(model: &TageModel, length: usize, fillers: u64) -> [usize; 3] {
-        let mut random = stats::Random::new(1);
-        let pattern: Vec<bool> = (0..length).map(|_| random.below(2) == 1).collect();
+        let mut random = random();
+        let pattern: Vec<bool> = (0..length).map(|_| random()).collect();
         let mut tage = Tage::new(model);
         let mut wrong = [0; 10];
         for wrong in &mut wrong {
@@ -380,10 +391,10 @@ mod tests {
     fn branches_that_are_never_taken_are_not_in_the_history() {
         let rate = |history_of_taken| {
             let model = TageModel { history_of_taken, ..ZEN4 };
-            let (mut tage, mut random) = (Tage::new(&model), stats::Random::new(1));
+            let (mut tage, mut random) = (Tage::new(&model), random());
             let mut wrong = 0;
             for round in 0..30_000 {
-                let taken = random.below(2) == 1;
+                let taken = random();
                 tage.step(0x4000, taken);
                 (0..450).for_each(|filler| {
                     tage.step(0x4010 + 16 * filler, false);

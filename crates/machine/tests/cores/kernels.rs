@@ -391,6 +391,12 @@ fn aliases_of_stores_take_what_the_model_says() {
     let plain = of(4_096, 0);
     within(plain + 9_000, 2, "an alias", of(4_096, 9));
     within(plain, 1, "another place", of(4_096 + 512, 9));
+    // mov %rax, (%rdi); mov 4096(%rdi), %rax; and $1, %rax: the load waits for the value of the store, too.
+    let load: &[u8] = &[0x48, 0x8b, 0x87, 0, 0x10, 0, 0];
+    let and: &[u8] = &[0x48, 0x83, 0xe0, 1];
+    let touches = [(0, true, DATA, 8), (1, false, DATA + 4_096, 8)];
+    let kernel = Kernel { code: &[STORE, load, and], touches: &touches };
+    within(10_000 + 5_000, 2, "in a chain", thousandths(ZEN4, &kernel));
 }
 
 impl Loop {
