@@ -1,6 +1,7 @@
 //! Tells the crate which compiler builds it: programs are what the compiler makes of them.
 
 use std::env;
+use std::path::PathBuf;
 use std::process::Command;
 
 fn main() {
@@ -11,5 +12,9 @@ fn main() {
     let version: Vec<String> =
         text.unwrap_or_default().split_whitespace().take(2).map(str::to_owned).collect();
     let level = env::var("OPT_LEVEL").unwrap_or_default();
-    println!("cargo:rustc-env=KERNELS_COMPILED={}, opt-level {level}", version.join(" "));
+    // The profile of packages optimises across crates (Cargo.toml), which no variable tells.
+    let out = env::var_os("OUT_DIR").map(PathBuf::from).unwrap_or_default();
+    let across = if out.iter().any(|part| part == "dist") { " across crates" } else { "" };
+    let version = version.join(" ");
+    println!("cargo:rustc-env=KERNELS_COMPILED={version}, opt-level {level}{across}");
 }

@@ -127,8 +127,8 @@ pub struct WindowModel {
     pub reorder_entries: u32,
     /// Entries of the scheduler: those of them that have not issued.
     pub scheduler_entries: u32,
-    /// Entries of a scheduler of vector operations alone; absent where one scheduler serves all. Their loads
-    /// have a place in the other one.
+    /// Entries of a scheduler of vector operations alone; absent where one scheduler serves all. A load has a
+    /// place in the other one, unless it is part of a vector operation.
     #[serde(default)]
     pub vector_scheduler_entries: Option<u32>,
     /// Branches that may be unresolved; absent where it is the window that limits them.

@@ -274,6 +274,12 @@ impl PortScheduler {
         self.reserve(earliest, unit)
     }
 
+    /// Whether operations of a unit are bound to ports.
+    #[inline]
+    fn is_bound(&self, unit: Unit) -> bool {
+        self.bound_ports.as_ref().is_some_and(|ports| ports.of[unit as usize] != 0)
+    }
+
     /// Binds an operation to a port, and reserves that from `earliest` on. Returns the cycle. As many
     /// operations as cycles are tracked do not wait for one port.
     #[inline]
@@ -329,6 +335,10 @@ impl PortScheduler {
     /// Reserves a unit for another number of cycles than its other operations.
     #[inline(never)]
     pub(super) fn reserve_for(&mut self, earliest: u64, unit: Unit, interval: u32) -> u64 {
+        if self.is_bound(unit) {
+            // A port executes an operation a cycle, whatever it is.
+            return self.reserve(earliest, unit);
+        }
         let own = std::mem::replace(&mut self.intervals[unit as usize], interval);
         let cycle = self.reserve(earliest, unit);
         self.intervals[unit as usize] = own;

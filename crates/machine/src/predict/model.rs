@@ -138,7 +138,7 @@ pub struct TageModel {
     #[serde(default = "one")]
     pub allocated: u32,
     /// Whether entries are allocated also where the counter that predicted was weak, and not only after
-    /// mispredictions.
+    /// mispredictions. Where none is free, those of all longer histories become less useful, as after these.
     #[serde(default)]
     pub learns_weak: bool,
 }

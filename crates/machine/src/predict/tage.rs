@@ -325,6 +325,7 @@ fn is_new(entry: Entry) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::predict::DirectionModel;
     use proptest::prelude::*;
 
     /// The last `length` branches in pieces of `width`, XORed.
@@ -362,35 +363,32 @@ mod tests {
         [wrong[1], wrong[2], wrong[9]].map(|wrong| wrong * 1000 / length)
     }
 
-    const ZEN4: TageModel = TageModel {
-        base_entries: 16384,
-        tables: 7,
-        table_entries: 8192,
-        long_table_entries: Some(2048),
-        tag_bits: 13,
-        history_min: 7,
-        history_max: 425,
-        history_of_taken: true,
-        allocated: 3,
-        learns_weak: true,
-    };
+    /// That of machines/zen4.toml.
+    fn zen4() -> TageModel {
+        let text = include_str!("../../../../machines/zen4.toml");
+        let core = crate::SystemModel::parse(text).unwrap().core.unwrap();
+        match core.predictor.direction {
+            DirectionModel::Tage(model) => model,
+            other => panic!("{other:?}"),
+        }
+    }
 
     /// Measured on a Zen 4 (docs/validation.md): after one pass nearly all of a pattern is known, and histories
     /// end between 340 and 528 branches.
     #[test]
     fn a_pattern_is_learned_as_fast_as_a_zen_4_learns_it() {
-        let [second, third, last] = learning(&ZEN4, 4096, 1);
+        let [second, third, last] = learning(&zen4(), 4096, 1);
         assert!(second < 130 && third < 40 && last < 5, "{second} {third} {last}");
-        let one_at_a_time = TageModel { allocated: 1, learns_weak: false, ..ZEN4 };
+        let one_at_a_time = TageModel { allocated: 1, learns_weak: false, ..zen4() };
         assert!(learning(&one_at_a_time, 4096, 1)[1] > 60);
-        assert!(learning(&ZEN4, 256, 33)[2] < 50);
-        assert!(learning(&ZEN4, 256, 65)[2] > 250);
+        assert!(learning(&zen4(), 256, 33)[2] < 50);
+        assert!(learning(&zen4(), 256, 65)[2] > 250);
     }
 
     #[test]
     fn branches_that_are_never_taken_are_not_in_the_history() {
         let rate = |history_of_taken| {
-            let model = TageModel { history_of_taken, ..ZEN4 };
+            let model = TageModel { history_of_taken, ..zen4() };
             let (mut tage, mut random) = (Tage::new(&model), random());
             let mut wrong = 0;
             for round in 0..30_000 {

@@ -67,7 +67,7 @@ impl Memory for Log {
     }
 }
 
-const UNITS: [Unit; 9] = [
+const UNITS: [Unit; 11] = [
     Unit::Integer,
     Unit::Multiply,
     Unit::Divide,
@@ -77,6 +77,8 @@ const UNITS: [Unit; 9] = [
     Unit::Branch,
     Unit::Shuffle,
     Unit::Integer,
+    Unit::Shift,
+    Unit::Select,
 ];
 const SPECIALS: [Special; 10] = [
     Special::Microcode,
@@ -103,7 +105,7 @@ fn instruction(thrown: &mut Thrown) -> Instruction {
     let (special, many, odd) = (seldom(40), seldom(12), seldom(10));
     let mut one = match seldom(3) {
         true => Instruction::nothing(1 + thrown.below(8) as u8),
-        false => Instruction::of(UNITS[thrown.below(9) as usize]),
+        false => Instruction::of(UNITS[thrown.below(11) as usize]),
     };
     let kind = thrown.below(10);
     if kind < 4 || kind == 8 {

@@ -28,9 +28,17 @@ pub fn any_core() -> impl Strategy<Value = CoreModel> {
             (model.data.load_entries, model.data.store_entries) = (data.0, data.1);
             (model.data.mshrs, model.data.forward_cycles) = (data.2, data.3);
             model.front.follows_stack = follows_stack;
+            if let Some(ports) = &mut model.units.ports {
+                let integer = &mut model.units.integer;
+                (integer.count, integer.interval_cycles) = (integer.count.min(4), 1);
+                ports.shift = ports.shift.min(integer.count);
+                ports.select = ports.select.min(integer.count);
+            }
             if let Some(of_it) = &mut model.window {
                 of_it.reorder_entries = model.width + window.0;
                 of_it.scheduler_entries = window.1.min(of_it.reorder_entries);
+                let vector = &mut of_it.vector_scheduler_entries;
+                *vector = vector.map(|entries| entries.min(of_it.scheduler_entries));
                 of_it.unresolved_branches = window.2;
                 (of_it.loads_pass_stores, of_it.stores_hold_retirement) = (window.3, window.4);
             }
