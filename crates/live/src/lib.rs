@@ -3,7 +3,7 @@
 //! The experiments have a room each: [`handlers`], [`noise`], [`footprint`],
 //! [`services`], [`signal`]. What several of them need
 //! has a room of its own: [`bpf`] (the programs), [`clock`] (the time-stamp counter), [`window`] (the
-//! window, its end, the stop request), [`threads`], [`memory`], [`perf`] (performance events),
+//! window, its end, the stop request), [`threads`], [`perf`] (performance events),
 //! [`probe_overhead`], [`marks`] (the kernel's events as a stream), [`syscall_loop`], [`echo`] (the far end of another machine's measurement), `network` (namespaces and their interfaces), [`nic`] (settings of one interface), [`stimulus`],
 //! [`host`] and [`journal`]. [`selfbench`] measures irqlab itself and runs the experiments' benches.
 //!
@@ -18,7 +18,6 @@ pub mod host;
 pub mod journal;
 pub mod kernels;
 pub mod marks;
-pub mod memory;
 mod network;
 pub mod nic;
 pub mod noise;

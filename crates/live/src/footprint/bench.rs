@@ -15,16 +15,15 @@ use lab::footprint::{
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::{Map, json};
 use stats::Random;
+use touch_loop::{Loop, Window, WindowConfig, wait_for_interrupt};
 
 use super::counters::{Counters, Misses};
 use super::geometry::{ByHand, geometry};
 use super::kernel_counts::{CountDelta, Expected, KernelCounts, verdict, with_ticks};
-use super::loops::Loop;
 use super::route::{Route, route};
 use super::stimulus::{FarEnd, RaiseInterrupt, ready};
 use super::tick::{check_pass, is_tickless, tick_ns};
 use super::watcher::Watcher;
-use super::window::{Window, WindowConfig, wait_for_interrupt};
 use crate::clock::{ClockResolution, now};
 use crate::host::Root;
 use crate::threads::{LockedMemory, pin};

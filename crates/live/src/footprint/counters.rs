@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use lab::footprint::Level;
 use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings as b;
+use touch_loop::MissCounter;
 
 use crate::host::{Encoding, EventCatalogue, Root};
 
@@ -107,6 +108,16 @@ impl Counters {
             return Err(io::Error::last_os_error());
         }
         Ok(Misses { user: value(&mut self.user)?, kernel: value(&mut self.kernel)? })
+    }
+}
+
+impl MissCounter for Counters {
+    fn start(&mut self) -> io::Result<()> {
+        Counters::start(self)
+    }
+
+    fn stop(&mut self) -> io::Result<u64> {
+        Counters::stop(self).map(|misses| misses.user)
     }
 }
 

@@ -1,9 +1,9 @@
 //! The kernel's counts around a window: interrupts of this CPU, context switches, page faults.
 
 use lab::footprint::sample::Verdict;
+use touch_loop::Window;
 
 use super::interrupt_line::{CountedAs, TICK};
-use super::window::Window;
 use crate::host::Root;
 use crate::host::interrupts::{Interrupts, read_interrupts};
 use crate::threads::ThreadCounts;

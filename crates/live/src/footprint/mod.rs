@@ -7,14 +7,11 @@ pub mod geometry;
 pub mod in_guest;
 mod interrupt_line;
 mod kernel_counts;
-mod loops;
 mod route;
 mod stimulus;
 mod tick;
-mod touch;
 mod trace;
 mod watcher;
-mod window;
 
 pub use bench::{FootprintSettings, LiveFootprint};
 pub use stimulus::FarEnd;

@@ -6,10 +6,11 @@ use std::time::Instant;
 use lab::experiment::BenchError;
 use stats::Random;
 use stats::interval::order_95;
+pub use touch_loop::memory::Pages;
+use touch_loop::memory::Region;
 
 use super::failed;
 use crate::clock::dependent_additions;
-use crate::memory::{Pages, Region};
 use crate::threads::pin;
 
 /// Dependent additions, from which the core's clock is computed.

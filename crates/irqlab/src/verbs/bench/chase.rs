@@ -142,7 +142,7 @@ fn table(settings: &ChaseSettings, models: &[SystemModel], chased: &[Chased]) ->
 /// The same chase through a model, in pages like the host's.
 fn of_model(settings: &ChaseSettings, model: &SystemModel, host: &Chased) -> Option<Vec<Value>> {
     let page = match host.pages {
-        live::memory::Pages::Small => PageSize::Small,
+        live::selfbench::chase::Pages::Small => PageSize::Small,
         _ => PageSize::Large,
     };
     let order = chase_order(host.bytes, settings.line_bytes);
@@ -179,7 +179,7 @@ mod tests {
             ChaseSettings { cpu: 0, sizes: Vec::new(), line_bytes: LINE_BYTES, rounds: 6 };
         let host = Chased {
             bytes: 16 * KIB,
-            pages: live::memory::Pages::Transparent,
+            pages: live::selfbench::chase::Pages::Transparent,
             load_ns: Some(1.0),
             load_cycles: Some(8.0),
             cycles_95: None,

@@ -1,16 +1,23 @@
 //! A cache level's touch loop, of data or of code, and the loop that displaces known numbers of its lines.
+//!
+//! What `footprint` measures is the time of these instructions. They are a crate of their own so that they are
+//! the same in each build: tests compile the rest of the live bench with less optimisation.
+
+pub mod clock;
+mod lines;
+pub mod memory;
+mod window;
 
 use std::io;
 
 use lab::footprint::{Curve, Geometry, Level, Method};
 use stats::Random;
 
-use super::counters::Counters;
-use super::touch::{CodeLines, DataLines, Shape, Touch};
-use super::window::{
-    ChunkLimits, ChunkTotals, Window, WindowConfig, basic, fill, pass, pass_times, refined,
-};
-use crate::memory::Pages;
+pub use self::lines::Shape;
+use self::lines::{CodeLines, DataLines, Touch};
+use self::memory::Pages;
+pub use self::window::{ChunkLimits, ChunkTotals, Window, WindowConfig, wait_for_interrupt};
+use self::window::{basic, fill, pass, pass_times, refined};
 
 /// Repetitions for each point of the curve.
 const CURVE_REPETITIONS: usize = 48;
@@ -29,6 +36,21 @@ const REFILL_INTERRUPTS: u64 = 40;
 /// A chunk was interrupted if it took longer than this many displaced lines, and longer than the shortest
 /// interrupt.
 const GAP_LINES: f64 = 128.0;
+
+/// Counts the misses of this thread in user mode.
+pub trait MissCounter {
+    /// Starts at zero.
+    ///
+    /// # Errors
+    /// When the counter can't be started.
+    fn start(&mut self) -> io::Result<()>;
+
+    /// Stops, and returns the number of misses.
+    ///
+    /// # Errors
+    /// When the counter can't be stopped or read.
+    fn stop(&mut self) -> io::Result<u64>;
+}
 
 enum Lines {
     Data(DataLines),
@@ -297,13 +319,13 @@ impl Loop {
     ///
     /// # Errors
     /// When the counters can't be read.
-    pub fn start_misses(&mut self, counters: &mut Counters) -> io::Result<u64> {
+    pub fn start_misses(&mut self, counter: &mut dyn MissCounter) -> io::Result<u64> {
         let mut misses = Vec::new();
         for _ in 0..CURVE_REPETITIONS {
             self.fill();
-            counters.start()?;
+            counter.start()?;
             with_lines!(&mut self.lines, touch => (0..touch.chunks()).for_each(|_| touch.chunk()));
-            misses.push(counters.stop()?.user);
+            misses.push(counter.stop()?);
         }
         misses.sort_unstable();
         Ok(misses[misses.len() / 2])

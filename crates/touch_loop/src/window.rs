@@ -1,7 +1,7 @@
 //! A window: lines are touched, an interrupt comes, and the touching is timed around it.
 
-use super::touch::Touch;
 use crate::clock::{now, now_after_work};
+use crate::lines::Touch;
 
 /// Limits that classify the time of a chunk, cycles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
