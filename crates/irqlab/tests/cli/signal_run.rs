@@ -65,7 +65,8 @@ fn between_threads_a_table_of_each_load_and_scheme() {
         // Contaminated windows are repeated, at most as often again; all count where none is accepted.
         assert!(row["repetitions"].as_u64().is_some_and(|count| (1..=4).contains(&count)), "{row}");
         assert!(row["latency_p50_ns"].as_u64().is_some_and(|median| median > 0), "{row}");
-        // A busy host may leave too few signals for a mean with an interval: in no window that was accepted.
+        // A row has a mean where each of its windows has one. A window in which a busy host let nothing be
+        // handled has none, and is contaminated.
         let is_contaminated = row["contaminated_count"] == row["repetitions"];
         let mean = row["latency_mean_ns"].as_f64();
         assert!(mean.map_or(is_contaminated, |mean| mean > 0.0), "{row}");
