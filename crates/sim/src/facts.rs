@@ -28,7 +28,7 @@ const FILE_BYTES_MAX: usize = 256 << 20;
 /// Maximum number of pieces of the window.
 const RUNS_MAX: usize = 4096;
 /// Changes with the content of the cached directory.
-const RECIPE: u32 = 1;
+const RECIPE: u32 = 2;
 const LIMITS: Limits = Limits { wall: Duration::from_secs(300), guest_s: 200 };
 const MONITOR_TIMEOUT: Duration = Duration::from_secs(30);
 /// Names of the files that the guest transfers, which are also their names in the cache.
@@ -61,7 +61,7 @@ pub fn guest_facts(
     progress: Progress,
 ) -> Result<GuestFacts> {
     let name = format!("facts-{RECIPE}-{}", hash::key(&kernel.sha256));
-    let directory = cache.directory(&name, progress, |aside| {
+    let directory = cache.checked_directory(&name, progress, |aside| {
         progress("reading symbols and types from the guest (once per kernel)");
         probe(cache, qemu, kernel, aside)
     })?;

@@ -1,5 +1,6 @@
 //! The cache directory: files that can be made again, each complete or absent.
 
+pub(crate) mod content;
 mod eviction;
 pub(crate) mod in_use;
 pub(crate) mod known_file;
@@ -97,6 +98,30 @@ impl Cache {
         make: impl FnOnce(&Path) -> Result<()>,
     ) -> Result<PathBuf> {
         let place = self.find_or_make(name, in_use::hold, progress, make)?;
+        in_use::hold(&place);
+        Ok(place)
+    }
+
+    /// Like [`Cache::held_directory`], for files whose damage would not be noticed where they are read: the
+    /// content of what `make` wrote is kept with it. If it changed, the directory is made again, and `progress`
+    /// says so.
+    pub(crate) fn checked_directory(
+        &self,
+        name: &str,
+        progress: Progress,
+        make: impl Fn(&Path) -> Result<()>,
+    ) -> Result<PathBuf> {
+        let make_with_list = |aside: &Path| make(aside).and_then(|()| content::write_list(aside));
+        let place = self.held_directory(name, progress, make_with_list)?;
+        if content::check_list(&place).is_ok() {
+            return Ok(place);
+        }
+        let _lock = self.lock(name, progress)?;
+        // Another process may have made it again in the meantime.
+        if let Err(damage) = content::check_list(&place) {
+            progress(&format!("{name} in the cache is damaged and made again: {damage}"));
+            self.replace_directory_locked(name, make_with_list)?;
+        }
         in_use::hold(&place);
         Ok(place)
     }
@@ -266,6 +291,54 @@ mod tests {
         assert!(!place.join("junk").exists());
         cache.replace_directory("thing", &quiet, make("2")).unwrap();
         assert_eq!(fs::read_to_string(place.join("whole")).unwrap(), "2");
+    }
+
+    /// A flipped bit in any byte, a missing file, or one too many: the directory is made again, and that is
+    /// said.
+    #[test]
+    fn a_checked_directory_that_is_damaged_is_made_again() {
+        let scratch = tempfile::tempdir().unwrap();
+        let cache = Cache::at(scratch.path()).unwrap();
+        let said = std::cell::RefCell::new(Vec::new());
+        let find = || {
+            let progress = |line: &str| said.borrow_mut().push(line.to_owned());
+            let made = cache.checked_directory("facts-1", &progress, |aside| {
+                fs::write(aside.join("symbols"), "ffffffff81000000 _text\n").unwrap();
+                fs::write(aside.join("offsets"), "pid 4\n").unwrap();
+                Ok(())
+            });
+            let place = made.unwrap();
+            assert_eq!(fs::read(place.join("offsets")).unwrap(), b"pid 4\n");
+            assert_eq!(fs::read(place.join("symbols")).unwrap().len(), 23);
+            (place, said.take())
+        };
+        let (place, _) = find();
+        assert!(find().1.is_empty());
+        let check = |damage: &dyn Fn(), what: &str| {
+            damage();
+            let said = find().1;
+            assert!(
+                said.len() == 1 && said[0].contains("facts-1 in the cache is damaged"),
+                "{said:?}"
+            );
+            assert!(said[0].contains(what), "{said:?}");
+            assert!(find().1.is_empty());
+        };
+        for name in ["symbols", "offsets"] {
+            let path = place.join(name);
+            let bytes = fs::read(&path).unwrap();
+            for at in 0..bytes.len() {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= 1 << (at % 8);
+                check(&|| fs::write(&path, &damaged).unwrap(), name);
+            }
+        }
+        let list = place.join(content::LIST);
+        check(&|| fs::remove_file(place.join("offsets")).unwrap(), "offsets");
+        check(&|| fs::write(place.join("more"), "x").unwrap(), "more");
+        check(&|| fs::write(&list, "{}").unwrap(), "content.json");
+        check(&|| fs::remove_file(&list).unwrap(), "content.json");
+        assert!(!place.join("more").exists());
     }
 
     #[test]

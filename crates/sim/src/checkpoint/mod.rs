@@ -12,8 +12,7 @@ mod pmu;
 mod ready;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,6 +24,7 @@ use serde_json::{Value, json};
 use crate::annotate::Annotations;
 use crate::boot::Limits;
 use crate::cache::check_checkpoint_name;
+use crate::cache::content::Content;
 use crate::machine::agent::{GuestReport, Message};
 use crate::machine::devices::saved_names;
 use crate::machine::vm::{GuestEvent, Instrumentation, StartConfig, Vm, VmEvent};
@@ -37,7 +37,7 @@ use crate::{Cache, Progress, Result, SimError, boot, hash};
 const STATE: &str = "state";
 const MANIFEST: &str = "checkpoint.json";
 const MANIFEST_BYTES_MAX: u64 = 256 * 1024;
-const SCHEMA: &str = "irqlab.checkpoint/4";
+const SCHEMA: &str = "irqlab.checkpoint/5";
 /// Maximum time for a reply of the monitor, however busy the host is.
 const MONITOR_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum time for writing the state.
@@ -101,31 +101,8 @@ pub struct Checkpoint {
     /// What it executed when an annotation saved it; absent if it waits for a request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mid_run: Option<MidRun>,
-}
-
-/// The content of a file, to detect damage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Content {
-    bytes: u64,
-    crc32: u32,
-}
-
-impl Content {
-    fn of(path: &Path) -> Result<Content> {
-        let mut file = File::open(path).map_err(SimError::file(path))?;
-        let mut digest = crc32fast::Hasher::new();
-        let mut bytes = 0;
-        let mut buffer = vec![0; 1 << 20];
-        loop {
-            match file.read(&mut buffer).map_err(SimError::file(path))? {
-                0 => return Ok(Content { bytes, crc32: digest.finalize() }),
-                count => {
-                    digest.update(&buffer[..count]);
-                    bytes += count as u64;
-                }
-            }
-        }
-    }
+    /// CRC-32 of the other fields, as JSON without spaces: these are read as they were written.
+    fields_crc32: u32,
 }
 
 /// Boots a machine until it is ready and saves it under a name; replaces a checkpoint of that name.
@@ -211,7 +188,7 @@ fn describe(
         let content = Content::of(&aside.join(&name))?;
         Ok((name, content))
     });
-    let checkpoint = Checkpoint {
+    let mut checkpoint = Checkpoint {
         schema: SCHEMA.to_owned(),
         qemu: qemu.version_text.clone(),
         machine: machine.clone(),
@@ -219,7 +196,9 @@ fn describe(
         report,
         files: files.collect::<Result<_>>()?,
         mid_run,
+        fields_crc32: 0,
     };
+    checkpoint.fields_crc32 = checkpoint.crc32_of_fields()?;
     let text = serde_json::to_string_pretty(&checkpoint)
         .map_err(|error| SimError::data(MANIFEST, error.to_string()))?;
     let path = aside.join(MANIFEST);
@@ -273,6 +252,11 @@ impl Checkpoint {
         }
         let checkpoint: Checkpoint =
             serde_json::from_value(schema).map_err(|error| invalid(error.to_string()))?;
+        let found = checkpoint.crc32_of_fields()?;
+        if found != checkpoint.fields_crc32 {
+            let expected = checkpoint.fields_crc32;
+            return Err(invalid(format!("CRC-32 {found:08x} instead of {expected:08x}")));
+        }
         let disks = saved_names(&checkpoint.machine.disks);
         if let Some(name) =
             disks.chain([STATE.to_owned()]).find(|name| !checkpoint.files.contains_key(name))
@@ -284,19 +268,17 @@ impl Checkpoint {
             if !is_disk && !matches!(name.as_str(), STATE | pmu::CONTENT) {
                 return Err(invalid(format!("it names an unknown file {name:?}")));
             }
-            let found = Content::of(&directory.join(name))?;
-            if found != *expected {
-                let Content { bytes, crc32 } = *expected;
-                return Err(SimError::data(
-                    name,
-                    format!(
-                        "{} bytes with CRC-32 {:08x} instead of {bytes} with {crc32:08x}",
-                        found.bytes, found.crc32
-                    ),
-                ));
-            }
+            expected.check(directory, name)?;
         }
         Ok(checkpoint)
+    }
+
+    /// Returns what [`Checkpoint::fields_crc32`] must be.
+    fn crc32_of_fields(&self) -> Result<u32> {
+        let fields = Checkpoint { fields_crc32: 0, ..self.clone() };
+        let text = serde_json::to_vec(&fields)
+            .map_err(|error| SimError::data(MANIFEST, error.to_string()))?;
+        Ok(crc32fast::hash(&text))
     }
 
     /// Returns the size of the state in bytes.
@@ -607,7 +589,7 @@ mod tests {
     use crate::qemu::tests::qemu;
 
     fn checkpoint() -> Checkpoint {
-        Checkpoint {
+        let mut checkpoint = Checkpoint {
             schema: SCHEMA.to_owned(),
             qemu: qemu().version_text,
             machine: machine(),
@@ -618,7 +600,10 @@ mod tests {
                 Content { bytes: 3, crc32: crc32fast::hash(b"abc") },
             )]),
             mid_run: None,
-        }
+            fields_crc32: 0,
+        };
+        checkpoint.fields_crc32 = checkpoint.crc32_of_fields().unwrap();
+        checkpoint
     }
 
     #[test]
@@ -670,11 +655,32 @@ mod tests {
         assert!(open(&cache, "one").unwrap_err().to_string().contains("damaged"));
     }
 
+    /// A flipped bit in any byte of the description is found, unless it leaves all that is said as it was: in
+    /// white space, or in the name of a field that is null.
+    #[test]
+    fn a_description_that_is_damaged_is_refused() {
+        let scratch = tempfile::tempdir().unwrap();
+        fs::write(scratch.path().join(STATE), "abc").unwrap();
+        let path = scratch.path().join(MANIFEST);
+        let text = serde_json::to_string_pretty(&checkpoint()).unwrap();
+        let mut accepted = 0;
+        for at in 0..text.len() {
+            let mut damaged = text.clone().into_bytes();
+            damaged[at] ^= 1 << (at % 8);
+            fs::write(&path, damaged).unwrap();
+            if let Ok(read) = Checkpoint::read(scratch.path()) {
+                accepted += 1;
+                assert_eq!(serde_json::to_string_pretty(&read).unwrap(), text, "byte {at}");
+            }
+        }
+        assert!(accepted < text.len() / 20, "{accepted} of {} bytes", text.len());
+    }
+
     #[test]
     fn a_machine_in_the_middle_of_a_command_gets_no_other_request() {
         let mut checkpoint: Checkpoint = serde_json::from_value(serde_json::json!({
             "schema": "x", "qemu": "x", "machine": machine(), "command_line": "",
-            "report": null, "files": {},
+            "report": null, "files": {}, "fields_crc32": 0,
         }))
         .unwrap();
         assert_eq!(checkpoint.request("a", "run:ls").unwrap(), "run:ls");

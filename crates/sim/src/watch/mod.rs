@@ -32,7 +32,7 @@ const PLUGIN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/plugin"));
 /// Why it could not be built.
 const PLUGIN_MISSING: &str = include_str!(concat!(env!("OUT_DIR"), "/plugin-missing"));
 /// Changes with the cached files of a kernel.
-const RECIPE: u32 = 2;
+const RECIPE: u32 = 3;
 const SYMBOLS: &str = "symbols";
 const OFFSETS: &str = "offsets";
 
@@ -117,7 +117,7 @@ pub fn kernel_files(
     let plugin = plugin_sha256();
     let (kernel_key, plugin_key) = (hash::key(&kernel.sha256), hash::key(&plugin));
     let name = format!("kernel-files-{RECIPE}-{kernel_key}-{plugin_key}");
-    let directory = cache.held_directory(&name, progress, |aside| {
+    let directory = cache.checked_directory(&name, progress, |aside| {
         let facts = guest_facts(cache, qemu, kernel, progress)?;
         for (name, text) in [(SYMBOLS, symbol_list(&facts)), (OFFSETS, offset_list(&facts))] {
             let path = aside.join(name);

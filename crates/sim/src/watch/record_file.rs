@@ -41,17 +41,25 @@ fn open(path: &Path) -> Result<File> {
     options.open(path).map_err(SimError::file(path))
 }
 
+/// Free space that a record and the other files of a run find in the cache, bytes; most take less than 10 MB.
+const ROOM_BYTES: u64 = 64 << 20;
+
 /// Creates a file without a name, which ends with its last user: in the cache, or, where that cannot be
-/// written, in the directory for temporary files.
+/// written or is full, in the directory for temporary files.
 pub(crate) fn unnamed(cache: &Cache) -> Result<File> {
     static MADE: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = MADE.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let path = cache.path(&format!("record-{number}.{}.aside", std::process::id()));
-    let Ok(file) = open(&path) else {
-        return tempfile::tempfile().map_err(SimError::file(&std::env::temp_dir()));
-    };
+    let elsewhere = || tempfile::tempfile().map_err(SimError::file(&std::env::temp_dir()));
+    let Ok(file) = open(&path) else { return elsewhere() };
     fs::remove_file(&path).map_err(SimError::file(&path))?;
-    Ok(file)
+    if has_room(&file) { Ok(file) } else { elsewhere() }
+}
+
+/// Whether the file system of a file has space for a record; yes where it does not say.
+fn has_room(file: &File) -> bool {
+    rustix::fs::fstatvfs(file)
+        .map_or(true, |system| system.f_bavail.saturating_mul(system.f_frsize) >= ROOM_BYTES)
 }
 
 #[cfg(test)]
@@ -59,6 +67,15 @@ mod tests {
     use std::io::Write;
 
     use super::*;
+
+    #[test]
+    fn a_full_file_system_has_no_room() {
+        let here = tempfile::tempfile().unwrap();
+        assert!(has_room(&here), "the directory for temporary files is full");
+        // The kernel's own: it says that nothing is free.
+        let proc = File::open("/proc/self/status").unwrap();
+        assert!(!has_room(&proc));
+    }
 
     #[test]
     fn a_cache_that_is_gone_leaves_the_directory_for_temporary_files() {

@@ -1,0 +1,91 @@
+//! What a file of the cache contained when it was made, to detect damage.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::regular_file::read_bounded;
+use crate::{Result, SimError};
+
+/// The file of a directory that lists the content of the others.
+pub(super) const LIST: &str = "content.json";
+/// Size of a list, at most.
+const LIST_BYTES_MAX: u64 = 64 * 1024;
+
+/// The content of a file: its size and its CRC-32. It tells damage, not an attack: whoever can write to the
+/// cache can write the list, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Content {
+    pub(crate) bytes: u64,
+    pub(crate) crc32: u32,
+}
+
+impl Content {
+    /// Reads a file.
+    pub(crate) fn of(path: &Path) -> Result<Content> {
+        let mut file = File::open(path).map_err(SimError::file(path))?;
+        let mut digest = crc32fast::Hasher::new();
+        let mut bytes = 0;
+        let mut buffer = vec![0; 1 << 20];
+        loop {
+            match file.read(&mut buffer).map_err(SimError::file(path))? {
+                0 => return Ok(Content { bytes, crc32: digest.finalize() }),
+                count => {
+                    digest.update(&buffer[..count]);
+                    bytes += count as u64;
+                }
+            }
+        }
+    }
+
+    /// Checks that a file of a directory still has this content.
+    ///
+    /// # Errors
+    /// [`SimError::Data`] that names the file, and what a read error says.
+    pub(crate) fn check(self, directory: &Path, name: &str) -> Result<()> {
+        let found = Content::of(&directory.join(name))?;
+        if found == self {
+            return Ok(());
+        }
+        let reason = format!(
+            "{} bytes with CRC-32 {:08x} instead of {} with {:08x}",
+            found.bytes, found.crc32, self.bytes, self.crc32
+        );
+        Err(SimError::data(name, reason))
+    }
+}
+
+/// Writes the list of a directory's files; those in directories below are not in it.
+pub(super) fn write_list(directory: &Path) -> Result<()> {
+    let mut list = BTreeMap::new();
+    for name in file_names(directory)? {
+        list.insert(name.clone(), Content::of(&directory.join(name))?);
+    }
+    let text = serde_json::to_string_pretty(&list)
+        .map_err(|error| SimError::data(LIST, error.to_string()))?;
+    let path = directory.join(LIST);
+    fs::write(&path, text + "\n").map_err(SimError::file(&path))
+}
+
+/// Checks that a directory has the files of its list, with their content, and no others.
+pub(super) fn check_list(directory: &Path) -> Result<()> {
+    let text = read_bounded(&directory.join(LIST), LIST_BYTES_MAX)?;
+    let list: BTreeMap<String, Content> =
+        serde_json::from_slice(&text).map_err(|error| SimError::data(LIST, error.to_string()))?;
+    if let Some(name) = file_names(directory)?.iter().find(|name| !list.contains_key(*name)) {
+        return Err(SimError::data(LIST, format!("does not name the file {name:?}")));
+    }
+    // A name of a damaged list is not followed out of the directory: the check sum would differ, or the file
+    // be missing.
+    list.iter().try_for_each(|(name, content)| content.check(directory, name))
+}
+
+fn file_names(directory: &Path) -> Result<Vec<String>> {
+    let entries = fs::read_dir(directory).map_err(SimError::file(directory))?;
+    let files = entries.flatten().filter(|entry| entry.path().is_file());
+    let names = files.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    Ok(names.filter(|name| name != LIST).collect())
+}
