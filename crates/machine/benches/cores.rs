@@ -172,7 +172,7 @@ fn on_machine(
 fn run(name: &str, text: &str, machine: Option<&str>) {
     let model = SystemModel::parse(text).expect("a model").core.expect("with a core");
     let mut thrown = Thrown(88_172_645_463_325_252);
-    let layout = Layout::of(&model, 64);
+    let layout = model.layout(64);
     let blocks: Vec<Block> = (0..BLOCKS).map(|_| block(&mut thrown, layout)).collect();
     let start = cpu_seconds();
     let counts = match machine {

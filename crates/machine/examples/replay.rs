@@ -238,7 +238,7 @@ fn main() {
     let model = SystemModel::parse(&text).expect("a model");
     let of_core = model.core.as_ref().expect("a model with a core");
     let bytes = std::fs::read(path).expect("a readable trace");
-    let trace = read(&bytes, Layout::of(of_core, model.l1i.cache.line_bytes));
+    let trace = read(&bytes, of_core.layout(model.l1i.cache.line_bytes));
     drop(bytes);
     let mut least = f64::MAX;
     let mut last = None;

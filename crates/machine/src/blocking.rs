@@ -11,8 +11,8 @@
 use crate::compact_lru::{Access, Tags};
 use crate::counts::Counts;
 use crate::memory::{TRANSFER_BYTES_MAX, TlbFlush, is_global, lines_of};
-use crate::model::{BlockingModel, TlbModel};
-use crate::schema::Dma;
+use crate::model::TlbModel;
+use crate::system_model::{BlockingModel, Dma};
 use crate::tag_array::{Slot, TagArray};
 
 /// Code with consecutive virtual and physical addresses: it lies in one page of the guest.

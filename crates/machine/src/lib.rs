@@ -3,7 +3,7 @@
 //! Pure: no IO, no clock, no globals. A model is text (TOML) that the caller reads, and the caller
 //! feeds it instructions and addresses.
 //!
-//! - [`schema`] reads a model into a [`SystemModel`].
+//! - [`system_model`] has what a machine is made of, the [`SystemModel`]; [`schema`] reads it from text.
 //! - [`memory`] has its caches, TLBs, coherence and memory bus: a
 //!   [`MemorySystem`](memory::MemorySystem) of all processors.
 //! - [`core`] has its processors: out of order, in order, multithreaded. They ask a memory system
@@ -28,12 +28,15 @@ pub mod decode;
 pub mod memory;
 mod model;
 pub mod predict;
+mod processor;
 pub mod schema;
+pub mod system_model;
 mod tag_array;
 
 pub use blocking::{BlockingMachine, CodeBlock, CodeSpan};
 pub use counts::Counts;
 pub use memory::AccessKind;
-pub use model::{BlockingModel, CacheModel, ModelError, Replacement, TlbModel};
-pub use schema::SystemModel;
+pub use model::{CacheModel, ModelError, Replacement, TlbModel};
+pub use processor::ProcessorRange;
+pub use system_model::{BlockingModel, SystemModel};
 pub use tag_array::{Evicted, Outcome, TagArray};

@@ -1,10 +1,8 @@
-//! The model of a blocking processor, and the parts that all models have: caches, TLBs, errors.
+//! The parts that all models have: the geometry of caches and TLBs, and why a model is refused.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-
-use crate::schema::{Dma, SystemModel};
 
 /// Why a model is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -160,112 +158,5 @@ impl TlbModel {
             ));
         }
         self.as_cache().check(name)
-    }
-}
-
-/// A blocking processor with two levels of caches. A latency is the time in cycles that the
-/// processor waits for a miss that is served there.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct BlockingModel {
-    /// The name.
-    pub name: String,
-    /// Clock, Hz.
-    pub clock_hz: u64,
-    /// Cycles of an instruction that waits for nothing.
-    pub instruction_cycles: u64,
-    /// L1 instruction cache.
-    pub l1i: CacheModel,
-    /// L1 data cache.
-    pub l1d: CacheModel,
-    /// L2 cache, of instructions and data; its lines are at least as long as those of L1.
-    pub l2: CacheModel,
-    /// Instruction TLB.
-    pub itlb: TlbModel,
-    /// Data TLB.
-    pub dtlb: TlbModel,
-    /// The wait for an L1 miss that hits L2, cycles.
-    pub l2_hit_cycles: u64,
-    /// The wait for an L2 miss, cycles.
-    pub memory_cycles: u64,
-    /// The wait for a TLB miss, cycles.
-    pub tlb_miss_cycles: u64,
-    /// What devices' writes do to lines that are cached.
-    #[serde(default)]
-    pub dma: Dma,
-}
-
-impl BlockingModel {
-    /// Parses and checks a model for [`BlockingMachine`](crate::BlockingMachine). Refuses other
-    /// models with a list of the features that the fast path does not have; [`SystemModel::parse`]
-    /// accepts all.
-    ///
-    /// # Errors
-    /// [`ModelError`] with the line and the field.
-    pub fn parse(text: &str) -> Result<Self, ModelError> {
-        SystemModel::parse(text)?.blocking()
-    }
-
-    /// Refuses a model that cannot be built. [`BlockingModel::parse`] calls it.
-    ///
-    /// # Errors
-    /// [`ModelError`], naming the field.
-    pub fn check(&self) -> Result<(), ModelError> {
-        let refuse = |field: &str, problem: &str| Err(ModelError::new(field, problem));
-        self.l1i.check("l1i")?;
-        self.l1d.check("l1d")?;
-        self.l2.check("l2")?;
-        self.itlb.check("itlb")?;
-        self.dtlb.check("dtlb")?;
-        if self.l2.line_bytes < self.l1i.line_bytes.max(self.l1d.line_bytes) {
-            return refuse("l2.line_bytes", "shorter than a line of L1");
-        }
-        if !(1_000_000..=100_000_000_000).contains(&self.clock_hz) {
-            return refuse("clock_hz", "not in 1 MHz..=100 GHz");
-        }
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const R4400: &str = include_str!("../../../machines/r4400-1994.toml");
-
-    #[test]
-    fn the_1994_machine_is_that_of_the_paper() {
-        let model = BlockingModel::parse(R4400).unwrap();
-        let ns = |cycles: u64| cycles * 1_000_000_000 / model.clock_hz;
-        assert_eq!((ns(model.l2_hit_cycles), ns(model.memory_cycles)), (50, 500));
-        assert_eq!((model.l1d.sets(), model.l2.sets()), (512, 8192));
-    }
-
-    #[test]
-    fn what_cannot_be_built_is_refused_by_name() {
-        let refused = |from: &str, to: &str| {
-            BlockingModel::parse(&R4400.replacen(from, to, 1)).unwrap_err().to_string()
-        };
-        assert!(refused("ways = 2", "ways = 3").starts_with("line 18: l1i.size_bytes: "));
-        assert!(refused("ways = 2", "ways = 0").starts_with("line 19: l1i.ways: 0 is not in 1..="));
-        assert!(
-            refused("line_bytes = 16", "line_bytes = 24").starts_with("line 20: l1i.line_bytes")
-        );
-        assert!(refused("line_bytes = 128", "line_bytes = 8").contains("l2.line_bytes"));
-        assert!(refused("clock_hz", "clock_khz").contains("clock"));
-        assert!(refused("entries = 32", "entries = 0").contains(": itlb.entries: 0 is not in"));
-        assert!(refused("entries = 32", "entries = 131072").contains(": itlb.entries"));
-        assert!(refused("page_bytes = 4096", "page_bytes = 2048").contains(": itlb.page_bytes"));
-        assert!(
-            refused("memory_cycles = 100", "memory_cycles = 100000000").contains("memory_cycles")
-        );
-    }
-
-    proptest! {
-        #[test]
-        fn no_text_makes_it_panic(text in "\\PC{0,200}") {
-            let _ = BlockingModel::parse(&text);
-        }
     }
 }

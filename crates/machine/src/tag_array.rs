@@ -6,7 +6,7 @@
 //! time, in an array without the other ways: most lookups end there after one comparison.
 
 use crate::model::{CacheModel, Replacement};
-use crate::schema::Index;
+use crate::system_model::Index;
 
 /// The tag of a way that holds no line. No line has this number: an address has at most 64 bits
 /// and a line has at least 4 bytes.

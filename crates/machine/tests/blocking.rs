@@ -2,7 +2,7 @@
 //! operation, for any model that both run and any sequence of blocks, accesses and flushes.
 
 use machine::memory::{Access, MemorySystem, PageSize, TlbFlush};
-use machine::schema::Dma;
+use machine::system_model::Dma;
 use machine::{
     AccessKind, BlockingMachine, BlockingModel, CacheModel, CodeBlock, CodeSpan, Counts,
     Replacement, SystemModel, TlbModel,

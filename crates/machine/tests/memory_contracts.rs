@@ -6,7 +6,8 @@ use machine::memory::{
     Access, CacheName, ClassifierConfig, Context, MemoryPort, MemorySystem, MissClass, Mode,
     PageSize, SupplyingLevel, TlbFlush,
 };
-use machine::schema::{Latencies, Prefetch, Walk, set};
+use machine::schema::set;
+use machine::system_model::{Latencies, Prefetch, Walk};
 use machine::{AccessKind, CodeSpan, SystemModel};
 
 const ZEN3: &str = include_str!("../../../machines/zen3.toml");

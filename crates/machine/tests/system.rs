@@ -6,7 +6,9 @@ use machine::memory::{
     Access, CacheName, ClassifierConfig, Context, MemoryPort, MemorySystem, MissClass, Mode,
     PageSize, SupplyingLevel, TlbFlush, without_mshr_limit,
 };
-use machine::schema::{Dma, Inclusion, Index, LevelModel, Prefetch, Protocol, Walk, WritePolicy};
+use machine::system_model::{
+    Dma, Inclusion, Index, LevelModel, Prefetch, Protocol, Walk, WritePolicy,
+};
 use machine::{AccessKind, CacheModel, Replacement, SystemModel};
 use proptest::prelude::*;
 

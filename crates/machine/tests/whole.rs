@@ -8,7 +8,7 @@ mod support;
 use machine::SystemModel;
 use machine::core::{ExecutedBlock, OutOfOrderCore, chase_cycles};
 use machine::memory::{MemoryPort, MemorySystem, PageSize, without_mshr_limit};
-use machine::schema::Prefetch;
+use machine::system_model::Prefetch;
 
 use support::{block, layout, load};
 

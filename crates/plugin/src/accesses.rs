@@ -1,6 +1,8 @@
 //! Accesses to memory that no instruction of translated code makes, and of which no callback says
 //! anything: the plugin finds them out ([`crate::dma`], [`crate::entry`]), and passes them to the caches.
 
+use machine::BlockingMachine;
+
 /// A write that the caches have not seen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Write {
@@ -19,4 +21,18 @@ pub(crate) struct OwnAccess {
     pub(crate) write: bool,
     /// Whether its address comes from what the access before read.
     pub(crate) depends: bool,
+}
+
+impl OwnAccess {
+    /// Has the processor of the level `timed` make it.
+    pub(crate) fn execute(&self, model: &mut BlockingMachine) {
+        for line in model.data_lines(self.virtual_address, self.bytes.into()) {
+            let offset = line.wrapping_sub(self.virtual_address);
+            let translate = |_| Some(self.physical.wrapping_add(offset));
+            match self.write {
+                true => model.store(line, translate),
+                false => model.load(line, translate),
+            }
+        }
+    }
 }

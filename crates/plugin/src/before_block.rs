@@ -1,15 +1,24 @@
 //! What is due before a block starts.
 
 use crate::block::Block;
-use crate::cpu;
+use crate::cpu::{self, BeforeBlock};
 use crate::held;
 use crate::session;
 
-/// A block is about to start before which something is due: the mode changes, the slice is over, a
-/// counter of the guest may have run over, or a function that is followed returns there.
-#[cold]
-#[inline(never)]
-pub(crate) fn before_block(vcpu: u32, block: &Block) {
+/// What all levels do before a block.
+pub(crate) struct WhatIsDue;
+
+impl BeforeBlock for WhatIsDue {
+    #[cold]
+    #[inline(never)]
+    fn before_block(vcpu: u32, block: &Block) {
+        do_what_is_due(vcpu, block);
+    }
+}
+
+/// The mode changes, the slice is over, a counter of the guest may have run over, a device has written to
+/// memory, or a function that is followed returns here.
+fn do_what_is_due(vcpu: u32, block: &Block) {
     let (over, returns, looks, corrects, wrote) = cpu::with(vcpu, |cpu| {
         cpu.set_mode(block.in_kernel);
         let (over, looks) = (cpu.slice_is_over(), cpu.pmu_is_due());

@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use crate::annotations;
 use crate::block::Point;
 use crate::cpu;
+use crate::disk_events;
 use crate::drain;
 use crate::ffi::{DISCONTINUITY_EXCEPTION, Id};
 use crate::held;
@@ -56,7 +57,7 @@ extern "C" fn on_vcpu(vcpu: c_uint, _: *mut c_void) {
     if session.clock.has_slices() {
         begin_slices(session, vcpu);
     }
-    drain::start(&session.options.disks, &mut session.writer);
+    disk_events::start(&session.options.disks, &mut session.writer);
     if session.options.time != Time::Host {
         idle::begin(&mut session.writer);
     }

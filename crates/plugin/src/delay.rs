@@ -1,24 +1,16 @@
-//! The latency of disks, in guest time.
-//!
-//! Each request of a disk is a coroutine of QEMU. Before it reaches the data it passes a node of
-//! the driver `blkdebug`, whose event function the plugin replaces. The replacement pauses the
-//! coroutine, and a timer in guest time wakes it, request by request, in the order of their
-//! deadlines. The transfer itself takes no guest time.
+//! The latency of disks, in guest time: which requests are held, and until when. [`crate::disk_events`] holds
+//! and wakes them.
 //!
 //! All requests are held, also those of disks without a latency, and one is released only when the
 //! transfer of the previous one has ended: threads of the host transfer several at once, and end
 //! them in any order. The guest would see that order.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::drain;
-use crate::held;
 use crate::options::Disk;
-use crate::qemu_internals::devices::{
-    BlockNode, Coroutines, Timer, hook_block_events, on_run_or_stop,
-};
+use crate::qemu_internals::devices::{BlockNode, Coroutines, Timer};
 
 /// Held requests.
 #[derive(Debug)]
@@ -87,17 +79,17 @@ struct HeldDisk {
 }
 
 /// The means to hold requests.
-struct HeldRequests {
-    coroutines: Coroutines,
-    timer: Timer,
+pub(crate) struct HeldRequests {
+    pub(crate) coroutines: Coroutines,
+    pub(crate) timer: Timer,
     /// Numbers of the events at which requests are held: reads, writes and flushes.
-    events: [c_int; 3],
+    pub(crate) events: [c_int; 3],
     /// The event at which zeroing is held; it has no latency.
-    zeroes: c_int,
+    pub(crate) zeroes: c_int,
 }
 
 /// Disks of the machine, and their requests.
-pub(crate) struct Delays {
+struct Delays {
     data: Vec<BlockNode>,
     disks: Vec<HeldDisk>,
     held: Option<HeldRequests>,
@@ -120,22 +112,26 @@ fn lock() -> MutexGuard<'static, Delays> {
     DELAYS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Delays {
-    /// Finds the disks. The error is the number of a disk that is not found.
-    pub(crate) fn begin(disks: &[Disk]) -> Result<(), usize> {
-        let mut delays = lock();
-        for (number, disk) in disks.iter().enumerate() {
-            let data = BlockNode::find(&format!("{}-data", disk.node)).ok_or(number)?;
-            delays.data.push(data);
-            let node = BlockNode::find(&format!("{}-delay", disk.node)).ok_or(number)?;
-            if delays.held.is_none() {
-                delays.held = Some(HeldRequests::begin(node).ok_or(number)?);
-            }
-            delays.disks.push(HeldDisk { node: node.handle(), latency_ns: disk.latency_ns });
+/// Finds the disks; `begin` prepares at the node of the first one for holding requests of all. The error is
+/// the number of a disk that is not found.
+pub(crate) fn begin(
+    disks: &[Disk],
+    begin: impl Fn(BlockNode) -> Option<HeldRequests>,
+) -> Result<(), usize> {
+    let mut delays = lock();
+    for (number, disk) in disks.iter().enumerate() {
+        let data = BlockNode::find(&format!("{}-data", disk.node)).ok_or(number)?;
+        delays.data.push(data);
+        let node = BlockNode::find(&format!("{}-delay", disk.node)).ok_or(number)?;
+        if delays.held.is_none() {
+            delays.held = Some(begin(node).ok_or(number)?);
         }
-        Ok(())
+        delays.disks.push(HeldDisk { node: node.handle(), latency_ns: disk.latency_ns });
     }
+    Ok(())
+}
 
+impl Delays {
     /// Holds a request: the caller then pauses the coroutine.
     fn hold(&mut self, node: usize, event: c_int) -> Option<Coroutines> {
         let held = self.held.as_ref()?;
@@ -150,20 +146,6 @@ impl Delays {
         }
         self.queue.add(latency_ns, held.coroutines.current());
         Some(held.coroutines)
-    }
-}
-
-impl HeldRequests {
-    fn begin(node: BlockNode) -> Option<HeldRequests> {
-        let coroutines = Coroutines::find()?;
-        let timer = Timer::new(on_timer)?;
-        let names = [c"read_aio", c"write_aio", c"flush_to_disk", c"pwritev_zero"];
-        if !on_run_or_stop(on_state) {
-            return None;
-        }
-        // Last: the callback needs all the others.
-        let [read, write, flush, zeroes] = hook_block_events(node, on_event, names)?;
-        Some(HeldRequests { coroutines, timer, events: [read, write, flush], zeroes })
     }
 }
 
@@ -200,50 +182,33 @@ pub(crate) fn schedule() {
     }
 }
 
-/// A request passes a node; called in its coroutine.
-extern "C" fn on_event(node: *mut c_void, event: c_int) {
-    let pauses = lock().hold(node as usize, event);
-    if let Some(coroutines) = pauses {
-        drain::drain_soon();
-        coroutines.pause();
-    }
+/// Holds a request of a node at an event, if the disk has one there: the caller then pauses the coroutine.
+pub(crate) fn hold(node: usize, event: c_int) -> Option<Coroutines> {
+    lock().hold(node, event)
 }
 
-/// A request is due.
-extern "C" fn on_timer(_: *mut c_void) {
-    let Some((coroutines, timer)) = lock().held.as_ref().map(|held| (held.coroutines, held.timer))
-    else {
-        return;
-    };
-    loop {
-        let due = lock().queue.take_due(timer.now_ns());
-        let Some(request) = due else { break };
-        coroutines.wake(request);
-        // Its transfer ends before the next one starts.
-        drain::drain_devices();
-    }
-    let next = lock().queue.earliest();
-    if let Some(at_ns) = next {
-        timer.set_ns(at_ns);
-    } else {
-        held::ask();
-    }
+/// What wakes requests, once the disks are known.
+pub(crate) fn wakes() -> Option<(Coroutines, Timer)> {
+    lock().held.as_ref().map(|held| (held.coroutines, held.timer))
 }
 
-/// The machine starts to run, or stops. QEMU waits for all requests when it
-/// stops, so they are released before.
-extern "C" fn on_state(_: *mut c_void, runs: bool, _: c_int) {
+/// Takes a request that is due.
+pub(crate) fn take_due(now_ns: i64) -> Option<usize> {
+    lock().queue.take_due(now_ns)
+}
+
+/// When the next request is due.
+pub(crate) fn earliest() -> Option<i64> {
+    lock().queue.earliest()
+}
+
+/// The machine starts to run, or stops: requests are held only while it runs.
+pub(crate) fn set_runs(runs: bool) {
     lock().runs = runs;
-    if !runs {
-        drain::does_not_ring();
-        while let Some((coroutines, request)) = next_of_all() {
-            coroutines.wake(request);
-        }
-    }
 }
 
 /// Takes a request, due or not.
-fn next_of_all() -> Option<(Coroutines, usize)> {
+pub(crate) fn take_any() -> Option<(Coroutines, usize)> {
     let mut delays = lock();
     let coroutines = delays.held.as_ref()?.coroutines;
     delays.queue.take_any().map(|request| (coroutines, request))

@@ -26,12 +26,11 @@ use machine::decode::{Decoded, Decoder, DeviceWrite};
 
 use crate::delay;
 use crate::ffi::{NO_REGISTERS, WRITES};
-use crate::options::Disk;
 use crate::qemu::{Qemu, TranslatedInstruction};
 use crate::qemu_internals::devices::{Deferred, EventLoop, MainLoop};
 use crate::session;
 use crate::writer::Writer;
-use crate::{cpu, delay::Delays, physical};
+use crate::{cpu, physical};
 use simrecord::record::Notice;
 
 /// Devices that defer no work after a store: VGA; IO-APIC, HPET and local APIC.
@@ -75,22 +74,20 @@ const RUNG: u8 = 2;
 /// One of these; written by the thread of all vCPUs, read by the main loop under QEMU's big lock.
 static DOORBELL: AtomicU8 = AtomicU8::new(QUIET);
 
-/// Starts draining, when the first vCPU is created.
-pub(crate) fn start(disks: &[Disk], writer: &mut Writer) {
+/// Starts draining, when the first vCPU is created. Returns whether it has started now.
+pub(crate) fn start(writer: &mut Writer) -> bool {
     if EVENTS.get().is_some() {
-        return;
+        return false;
     }
     let _ = VCPU_THREAD.set(std::thread::current().id());
     if EVENTS.get_or_init(EventLoop::find).is_none() {
         writer.notice(Notice::DevicesNotDrained, 0, 0);
-        return;
+        return false;
     }
     if MAIN_LOOP.get_or_init(|| MainLoop::hook(on_main_loop)).is_none() {
         writer.notice(Notice::DevicesNotDrained, 0, 4);
     }
-    if let Err(disk) = Delays::begin(disks) {
-        writer.notice(Notice::NoDisk, 0, disk as u64);
-    }
+    true
 }
 
 /// Watches an instruction while its block is translated.

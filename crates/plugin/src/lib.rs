@@ -29,6 +29,7 @@ mod cores;
 mod counters;
 mod cpu;
 mod delay;
+mod disk_events;
 mod dma;
 mod drain;
 mod entry;

@@ -41,7 +41,7 @@ impl Processors {
             .core
             .as_ref()
             .ok_or_else(|| format!("{} has no [core], which the level ooo needs", model.name))?;
-        let layout = Layout::of(core, model.l1i.cache.line_bytes);
+        let layout = core.layout(model.l1i.cache.line_bytes);
         let system = MemorySystem::new(&without_mshr_limit(&model), cpus);
         let cores = core.threads.map_or(0, |threads| cpus.div_ceil(threads));
         let threads = || MultithreadedCore::new(core).map(|core| Box::into_raw(Box::new(core)));

@@ -8,6 +8,7 @@ use machine::decode::{Decoded, Operation};
 use machine::{CodeBlock, CodeSpan};
 
 use crate::annotations;
+use crate::before_block::WhatIsDue;
 use crate::block::{Block, Kind, OooBlock, Point, ShadowBlock};
 use crate::cpu::{ooo, plain, shadow_caches, timed};
 use crate::drain;
@@ -79,14 +80,14 @@ pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: V
         _ => session.arena.keep_block(known),
     };
     let on_block = match session.level.now() {
-        Detail::Timed if session.cpus > 1 => timed::on_block::<false>,
-        Detail::Timed => timed::on_block::<true>,
-        Detail::Ooo if session.cpus > 1 => ooo::on_block::<false>,
-        Detail::Ooo => ooo::on_block::<true>,
-        _ if has_shadow_caches && session.cpus > 1 => shadow_caches::on_block::<false>,
-        _ if has_shadow_caches => shadow_caches::on_block::<true>,
-        _ if session.cpus > 1 => plain::on_block_of_slice,
-        _ => plain::on_block,
+        Detail::Timed if session.cpus > 1 => timed::on_block::<WhatIsDue, false>,
+        Detail::Timed => timed::on_block::<WhatIsDue, true>,
+        Detail::Ooo if session.cpus > 1 => ooo::on_block::<WhatIsDue, false>,
+        Detail::Ooo => ooo::on_block::<WhatIsDue, true>,
+        _ if has_shadow_caches && session.cpus > 1 => shadow_caches::on_block::<WhatIsDue, false>,
+        _ if has_shadow_caches => shadow_caches::on_block::<WhatIsDue, true>,
+        _ if session.cpus > 1 => plain::on_block_of_slice::<WhatIsDue>,
+        _ => plain::on_block::<WhatIsDue>,
     };
     let right = if session.clock.follows_model() { WRITES_REGISTERS } else { READS_REGISTERS };
     let prepared = prepared.cast_mut().cast();

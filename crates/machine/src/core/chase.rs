@@ -8,7 +8,7 @@ use super::out_of_order::OutOfOrderCore;
 use super::{Access, Memory};
 use crate::CodeSpan;
 use crate::memory::{MemoryPort, MemorySystem, PageSize, without_mshr_limit};
-use crate::schema::SystemModel;
+use crate::system_model::SystemModel;
 
 /// Loads in a block of the chain.
 const BLOCK: usize = 32;
@@ -55,7 +55,7 @@ pub fn chase_cycles(
     warm: u32,
 ) -> Option<u64> {
     let mut core = Core::of(model)?;
-    let layout = Layout::of(model.core.as_ref()?, model.l1i.cache.line_bytes);
+    let layout = model.core.as_ref()?.layout(model.l1i.cache.line_bytes);
     let mut system = MemorySystem::new(&without_mshr_limit(model), 1);
     let mut port = MemoryPort { system: &mut system, cpu: 0, code: None, pc: CODE, page };
     let block = loads(layout);

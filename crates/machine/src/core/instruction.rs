@@ -698,23 +698,6 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The properties of a core whose L1I has lines of `line_bytes`, a power of two.
-    #[must_use]
-    pub fn of(model: &super::CoreModel, line_bytes: u64) -> Layout {
-        let decoded = model.front.decoded.as_ref();
-        Layout {
-            line_shift: line_bytes.ilog2(),
-            follows_stack: model.front.follows_stack,
-            eliminates_moves: model.front.eliminates_moves,
-            eliminates_zeroing: model.front.eliminates_zeroing,
-            fuses_branches: model.front.fuses_branches && model.window.is_some(),
-            has_shuffle_unit: model.units.shuffle.is_some(),
-            binds_to_ports: model.units.ports.is_some() && model.window.is_some(),
-            decoded_instructions: decoded.map_or(0, |of| of.line_instructions),
-            decoded_by_lines: decoded.is_some_and(|of| !of.traces),
-        }
-    }
-
     /// The flags of instructions that renaming registers executes.
     fn eliminated(self) -> u16 {
         (if self.eliminates_moves { MOVES_REGISTER } else { 0 })

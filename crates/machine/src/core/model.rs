@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::instruction::{OPERATIONS, UNITS, Unit};
-use super::ports::PORTS_MAX;
+use super::instruction::{Layout, OPERATIONS, UNITS, Unit};
 use crate::model::{CacheModel, ModelError, Replacement};
 use crate::predict::PredictorModel;
 
@@ -407,6 +406,8 @@ impl SingleCosts {
 
 /// The widest core: a count of what issues in a cycle has four bits.
 const WIDTH_MAX: u32 = 15;
+/// The most ports that operations are bound to.
+pub(super) const PORTS_MAX: usize = 5;
 /// Most instructions in a window.
 const WINDOW_MAX: u32 = 4096;
 /// The largest scheduler, and the largest whose operations are bound to ports: their counts have 12 and 8 bits.
@@ -499,6 +500,23 @@ impl UnitsModel {
 }
 
 impl CoreModel {
+    /// What decoding depends on, of a core whose L1I has lines of `line_bytes`, a power of two.
+    #[must_use]
+    pub fn layout(&self, line_bytes: u64) -> Layout {
+        let decoded = self.front.decoded.as_ref();
+        Layout {
+            line_shift: line_bytes.ilog2(),
+            follows_stack: self.front.follows_stack,
+            eliminates_moves: self.front.eliminates_moves,
+            eliminates_zeroing: self.front.eliminates_zeroing,
+            fuses_branches: self.front.fuses_branches && self.window.is_some(),
+            has_shuffle_unit: self.units.shuffle.is_some(),
+            binds_to_ports: self.units.ports.is_some() && self.window.is_some(),
+            decoded_instructions: decoded.map_or(0, |of| of.line_instructions),
+            decoded_by_lines: decoded.is_some_and(|of| !of.traces),
+        }
+    }
+
     /// Refuses what cannot be built; `name` is the table it stands in, such as `core`.
     ///
     /// # Errors

@@ -5,7 +5,7 @@
 //! issue in each of the coming cycles.
 
 use super::instruction::{UNIT_KINDS, UNITS, Unit};
-use super::model::CoreModel;
+use super::model::{CoreModel, PORTS_MAX};
 
 /// Cycles ahead of the present that are tracked. An operation that waits longer for its operands
 /// finds the units free; operations that wait longer for a unit issue one after the other.
@@ -119,9 +119,6 @@ struct BoundPorts {
     /// What the operation that was bound last adds to [`Waiting`].
     bound: Waiting,
 }
-
-/// The most ports that operations are bound to.
-pub(super) const PORTS_MAX: usize = 5;
 
 impl BoundPorts {
     fn new(model: &CoreModel) -> Option<BoundPorts> {

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use super::classification::{CacheName, Classifier};
 use super::fill::FillRequest;
 use super::{MemorySystem, lines_of};
-use crate::schema::{Inclusion, Protocol};
+use crate::system_model::{Inclusion, Protocol};
 use crate::tag_array::{DIRTY, WRITABLE};
 
 /// The cores that hold a granule.

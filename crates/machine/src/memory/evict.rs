@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::classification::{CacheName, Classifier, Leaves, ShadowUse};
 use super::fill::{FillRequest, FillResponse, Purpose};
 use super::{Access, CacheId, MemorySystem, Response, SupplyingLevel, lines_of};
-use crate::schema::{Dma, Inclusion};
+use crate::system_model::{Dma, Inclusion};
 use crate::tag_array::{DIRTY, Evicted, Slot};
 
 /// What DMA by devices did to caches. All are sums since the start.

@@ -3,7 +3,7 @@
 
 use super::classification::{Leaves, ShadowUse};
 use super::{MemorySystem, Response, SupplyingLevel};
-use crate::schema::{Inclusion, Prefetch};
+use crate::system_model::{Inclusion, Prefetch};
 use crate::tag_array::{DIRTY, PREFETCHED, flag_if};
 
 /// What a line is filled for.

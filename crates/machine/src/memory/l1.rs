@@ -3,7 +3,7 @@
 use super::classification::{CacheName, Leaves, MissedLine, ShadowUse};
 use super::fill::{FillRequest, FillResponse, Purpose};
 use super::{Access, AccessKind, CacheId, Core, MemorySystem, PageSize, Response, SupplyingLevel};
-use crate::schema::Prefetch;
+use crate::system_model::Prefetch;
 use crate::tag_array::{DIRTY, PREFETCHED, Slot, WRITABLE, flag_if};
 
 impl MemorySystem {

@@ -48,7 +48,7 @@ use translation::Tlbs;
 
 use crate::core::{Memory, Template, WaitParts};
 use crate::counts::Counts;
-use crate::schema::{
+use crate::system_model::{
     Dma, Inclusion, Index, Latencies, LevelModel, Prefetch, Protocol, SystemModel, WritePolicy,
 };
 use crate::tag_array::TagArray;

@@ -2,7 +2,7 @@
 
 use super::{Access, AccessKind, Cpu, MemorySystem, PageSize};
 use crate::model::{CacheModel, Replacement};
-use crate::schema::{SystemModel, TlbLevel, Walk};
+use crate::system_model::{SystemModel, TlbLevel, Walk};
 use crate::tag_array::TagArray;
 
 /// The guest's page sizes as powers of two.

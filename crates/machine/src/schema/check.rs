@@ -1,8 +1,8 @@
 //! Checks of a model's parts against each other.
 
 use super::reader::Reader;
-use super::{Dma, Inclusion, Index, LevelModel, Prefetch, SystemModel, Walk};
 use crate::model::ModelError;
+use crate::system_model::{Dma, Inclusion, Index, LevelModel, Prefetch, SystemModel, Walk};
 
 /// Page sizes of the guest, bytes.
 pub(crate) const GUEST_PAGES_BYTES: [u64; 3] = [4 << 10, 2 << 20, 1 << 30];

@@ -3,13 +3,12 @@
 use std::fmt::Write as _;
 
 use super::units::{frequency_text, size_text};
-use super::{
-    Dma, Inclusion, Index, LevelModel, Prefetch, SystemModel, TlbLevel, Walk, WritePolicy,
-};
 use crate::core::CoreModel;
 use crate::model::Replacement;
 use crate::predict::DirectionModel;
-use crate::schema::Protocol;
+use crate::system_model::{
+    Dma, Inclusion, Index, LevelModel, Prefetch, Protocol, SystemModel, TlbLevel, Walk, WritePolicy,
+};
 
 /// Room for the description of a level, characters.
 const WIDTH: usize = 56;

@@ -3,239 +3,15 @@
 mod check;
 mod draw;
 mod parse;
-mod processor;
 mod reader;
 mod set;
 pub mod units;
 
 pub use draw::draw;
-pub use processor::ProcessorRange;
-use serde::{Deserialize, Serialize};
 pub use set::set;
 
-use crate::core::CoreModel;
-use crate::model::{BlockingModel, CacheModel, ModelError, TlbModel};
-
-/// When a store that hits is written to the next level.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum WritePolicy {
-    /// When the line is evicted: until then it is dirty.
-    #[default]
-    Back,
-    /// At once, through a buffer that the processor does not wait for.
-    Through,
-}
-
-/// Which address selects the set of a cache.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Index {
-    /// The physical address.
-    #[default]
-    Physical,
-    /// The virtual address. Tags are physical, and a cache holds a line in one set at a time.
-    Virtual,
-}
-
-/// What a cache prefetches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Prefetch {
-    /// Nothing.
-    #[default]
-    None,
-    /// The line after one that missed, or after a prefetched one at its first use.
-    NextLine,
-    /// The next address of an instruction whose misses have a constant stride.
-    Stride,
-    /// The lines after those of a page that were asked for one after the other, upwards or
-    /// downwards.
-    Stream,
-}
-
-/// Which lines of the levels above a level holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Inclusion {
-    /// All of them: when it evicts a line, the levels above lose the line, too.
-    Inclusive,
-    /// None of them: it holds the lines that they evicted.
-    Exclusive,
-    /// A miss fills the level, and nothing else relates it to the levels above.
-    #[default]
-    NonInclusive,
-}
-
-/// The coherence protocol between the caches of several cores.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Protocol {
-    /// Invalid, shared, dirty, as in the paper `simos-1995`, section 3.5.
-    Msi,
-    /// With an exclusive clean state: a core writes a line that no other core holds without a
-    /// request.
-    #[default]
-    Mesi,
-}
-
-/// What happens to cached lines that a device writes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Dma {
-    /// Caches drop them.
-    #[default]
-    Invalidate,
-    /// Caches keep them, with the new content.
-    Update,
-    /// The last level keeps them, with the new content, and takes those that it does not hold into a
-    /// few of its ways; other caches drop them: Intel's DDIO.
-    Allocate,
-}
-
-/// How a TLB miss is served.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Walk {
-    /// In a fixed time.
-    #[default]
-    Fixed,
-    /// By loads of page table entries, through the caches.
-    Caches,
-}
-
-/// A cache.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LevelModel {
-    /// Geometry and replacement.
-    pub cache: CacheModel,
-    /// Stores that hit.
-    pub write: WritePolicy,
-    /// Whether a store that misses fills the line.
-    pub allocate: bool,
-    /// Which address selects the set.
-    pub index: Index,
-    /// What a miss fills, bytes: a line or a part of it.
-    pub sub_block_bytes: u64,
-    /// Misses that can be under way at the same time.
-    pub mshrs: u32,
-    /// Prefetching.
-    pub prefetch: Prefetch,
-    /// How far ahead of an access it prefetches: lines, or strides.
-    pub prefetch_distance: u32,
-    /// How many prefetches can be under way at the same time; further ones are dropped.
-    pub prefetch_buffers: u32,
-    /// Cycles for which a line occupies the way from this level to the level above; 0 for no limit.
-    /// For L2 and L3.
-    pub line_cycles: u64,
-    /// Which lines of the levels above it holds.
-    pub inclusion: Inclusion,
-    /// Whether all processors share it. If not, each core has its own.
-    pub shared: bool,
-    /// Whether it is a trace cache: it holds decoded code by the address at which the code was
-    /// entered, and code that is entered at two addresses twice.
-    pub trace: bool,
-}
-
-/// A TLB, and which pages it holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlbLevel {
-    /// Entries, ways and replacement; its page is the smallest of `pages_bytes`.
-    pub tlb: TlbModel,
-    /// Page sizes, bytes, the smallest first.
-    pub pages_bytes: Vec<u64>,
-}
-
-/// Nested paging: the processor runs a virtual machine, whose physical addresses are translated a
-/// second time by the hypervisor's page tables. A page walk then translates the place of each of the
-/// guest's entries, and in the end the page itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NestedModel {
-    /// The hypervisor's pages, bytes: one of the guest's page sizes. A TLB holds a larger page of the
-    /// guest in parts of this size.
-    pub page_bytes: u64,
-    /// Entries of the nested TLB, which holds where the guest's page tables lie; 0 for none.
-    pub entries: u32,
-}
-
-/// Latencies in cycles. Those of misses are in addition to an L1 hit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Latencies {
-    /// From a load that hits L1 to the first instruction that can use it.
-    pub l1_hit_cycles: u64,
-    /// An L1 miss that hits L2.
-    pub l2_hit_cycles: u64,
-    /// An L2 miss that hits L3; zero without an L3.
-    pub l3_hit_cycles: u64,
-    /// A miss that memory supplies.
-    pub memory_cycles: u64,
-    /// Cycles for which a line occupies the memory bus; 0 for no limit.
-    pub memory_line_cycles: u64,
-    /// A miss that another core's cache supplies.
-    pub cache_to_cache_cycles: u64,
-    /// A store to a line that other cores hold, too.
-    pub upgrade_cycles: u64,
-    /// A load from a device: a round trip; that of memory if it is absent.
-    pub device_read_cycles: Option<u64>,
-    /// A load from the local APIC, which belongs to the core; as from other devices if it is absent.
-    pub local_device_cycles: Option<u64>,
-    /// A store to a device, if the bus posts it: until the next access to a device can start. The
-    /// processor does not wait for it. Absent if it waits for as long as for a load.
-    pub device_write_cycles: Option<u64>,
-    /// A miss of the first TLB that hits the second; zero without one.
-    pub stlb_hit_cycles: u64,
-    /// A TLB miss; with a walk through the caches, without its loads.
-    pub tlb_miss_cycles: u64,
-}
-
-/// A machine: processors, caches, TLBs, memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SystemModel {
-    /// Its name.
-    pub name: String,
-    /// What it is, in a line.
-    pub about: String,
-    /// The processors that it is a model of, where CPUID can name them.
-    pub processors: Vec<ProcessorRange>,
-    /// Clock, Hz.
-    pub clock_hz: u64,
-    /// Processors that the kernel sees.
-    pub cpus: u32,
-    /// How many of these share a core, and with it L1 and what is not `shared`.
-    pub threads_per_core: u32,
-    /// The core; absent if it executes one instruction after the other.
-    pub core: Option<CoreModel>,
-    /// Cycles of an instruction that waits for nothing, on a core that executes one at a time.
-    pub instruction_cycles: u64,
-    /// L1 instruction cache.
-    pub l1i: LevelModel,
-    /// L1 data cache.
-    pub l1d: LevelModel,
-    /// L2.
-    pub l2: LevelModel,
-    /// L3, if there is one.
-    pub l3: Option<LevelModel>,
-    /// Instruction TLB.
-    pub itlb: TlbLevel,
-    /// Instruction TLB for large pages, if it is separate.
-    pub itlb_large: Option<TlbLevel>,
-    /// Data TLB.
-    pub dtlb: TlbLevel,
-    /// Data TLB for large pages, if it is separate.
-    pub dtlb_large: Option<TlbLevel>,
-    /// Second TLB, for instructions and data, if there is one.
-    pub stlb: Option<TlbLevel>,
-    /// How TLB misses are served.
-    pub walk: Walk,
-    /// Entries of the page walk cache, for walks through the caches; 0 for none.
-    pub walk_entries: u32,
-    /// Page walks that a core makes at the same time, with walks through the caches; 0 for any number.
-    pub walkers: u32,
-    /// The second translation of a machine that is a virtual one, if it is.
-    pub nested: Option<NestedModel>,
-    /// All latencies.
-    pub latencies: Latencies,
-    /// The coherence protocol.
-    pub protocol: Protocol,
-    /// What writes of devices do to caches.
-    pub dma: Dma,
-    /// The ways of a set of the last level that lines of devices can take, with [`Dma::Allocate`].
-    pub dma_ways: u32,
-}
+use crate::model::ModelError;
+use crate::system_model::{BlockingModel, SystemModel};
 
 /// The longest text of a model, bytes.
 pub const TEXT_BYTES_MAX: usize = 64 << 10;
@@ -248,87 +24,59 @@ impl SystemModel {
     pub fn parse(text: &str) -> Result<Self, ModelError> {
         parse::parse(text)
     }
+}
 
-    /// The levels below L1, L2 first.
-    pub fn outer(&self) -> impl Iterator<Item = &LevelModel> {
-        std::iter::once(&self.l2).chain(&self.l3)
-    }
-
-    /// The number of cores.
-    #[must_use]
-    pub fn cores(&self) -> u32 {
-        self.cpus / self.threads_per_core
-    }
-
-    /// The same machine for [`BlockingMachine`](crate::BlockingMachine), which is faster and more
-    /// limited: a blocking core, two levels, fixed latencies. Of several processors, each has
-    /// caches of its own, without coherence.
+impl BlockingModel {
+    /// Parses and checks a model for [`BlockingMachine`](crate::BlockingMachine). Refuses other
+    /// models with a list of the features that the fast path does not have; [`SystemModel::parse`]
+    /// accepts all.
     ///
     /// # Errors
-    /// [`ModelError`] with everything that the fast path does not have.
-    pub fn blocking(&self) -> Result<BlockingModel, ModelError> {
-        let excess = self.beyond_blocking();
-        if !excess.is_empty() {
-            let problem = format!(
-                "has {}, which the timed level does not run; it runs one core with blocking, \
-                 write-back, physically indexed L1I, L1D and L2, and pages of one size",
-                excess.join(", ")
-            );
-            return Err(ModelError::new("", problem));
-        }
-        let model = BlockingModel {
-            name: self.name.clone(),
-            clock_hz: self.clock_hz,
-            instruction_cycles: self.instruction_cycles,
-            l1i: self.l1i.cache.clone(),
-            l1d: self.l1d.cache.clone(),
-            l2: self.l2.cache.clone(),
-            itlb: self.itlb.tlb.clone(),
-            dtlb: self.dtlb.tlb.clone(),
-            l2_hit_cycles: self.latencies.l2_hit_cycles,
-            memory_cycles: self.latencies.memory_cycles,
-            tlb_miss_cycles: self.latencies.tlb_miss_cycles,
-            dma: self.dma,
-        };
-        model.check()?;
-        Ok(model)
-    }
-
-    /// The features that [`BlockingMachine`](crate::BlockingMachine) does not have.
-    fn beyond_blocking(&self) -> Vec<&'static str> {
-        let caches = [&self.l1i, &self.l1d, &self.l2];
-        let any = |has: fn(&LevelModel) -> bool| caches.iter().any(|level| has(level));
-        let excess = [
-            ("cpus", self.cpus > 1),
-            ("core", self.core.as_ref().is_some_and(|core| !is_blocking(core))),
-            ("l3", self.l3.is_some()),
-            ("stlb", self.stlb.is_some()),
-            ("TLBs of large pages", self.itlb_large.is_some() || self.dtlb_large.is_some()),
-            ("TLBs of several page sizes", {
-                self.itlb.pages_bytes.len() > 1 || self.dtlb.pages_bytes.len() > 1
-            }),
-            ("walk = \"caches\"", self.walk == Walk::Caches),
-            ("device_read_cycles", self.latencies.device_read_cycles.is_some()),
-            ("local_device_cycles", self.latencies.local_device_cycles.is_some()),
-            ("device_write_cycles", self.latencies.device_write_cycles.is_some()),
-            ("memory_line_cycles", self.latencies.memory_line_cycles > 0),
-            ("write = \"through\"", any(|level| level.write == WritePolicy::Through)),
-            ("allocate = false", any(|level| !level.allocate)),
-            ("index = \"virtual\"", any(|level| level.index == Index::Virtual)),
-            ("sub_block", any(|level| level.sub_block_bytes != level.cache.line_bytes)),
-            ("mshrs", any(|level| level.mshrs > 1)),
-            ("prefetch", any(|level| level.prefetch != Prefetch::None)),
-            ("line_cycles", any(|level| level.line_cycles > 0)),
-            ("inclusion", any(|level| level.inclusion != Inclusion::NonInclusive)),
-            ("trace", any(|level| level.trace)),
-            ("dma = \"allocate\"", self.dma == Dma::Allocate),
-        ];
-        excess.iter().filter(|(_, has)| *has).map(|(name, _)| *name).collect()
+    /// [`ModelError`] with the line and the field.
+    pub fn parse(text: &str) -> Result<Self, ModelError> {
+        SystemModel::parse(text)?.blocking()
     }
 }
 
-/// Whether a core executes one instruction at a time and waits for each miss, as the processor of
-/// the level `timed` does.
-fn is_blocking(core: &CoreModel) -> bool {
-    core.width == 1 && core.data.blocking && core.window.is_none() && core.threads.is_none()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const R4400: &str = include_str!("../../../../machines/r4400-1994.toml");
+
+    #[test]
+    fn the_1994_machine_is_that_of_the_paper() {
+        let model = BlockingModel::parse(R4400).unwrap();
+        let ns = |cycles: u64| cycles * 1_000_000_000 / model.clock_hz;
+        assert_eq!((ns(model.l2_hit_cycles), ns(model.memory_cycles)), (50, 500));
+        assert_eq!((model.l1d.sets(), model.l2.sets()), (512, 8192));
+    }
+
+    #[test]
+    fn what_cannot_be_built_is_refused_by_name() {
+        let refused = |from: &str, to: &str| {
+            BlockingModel::parse(&R4400.replacen(from, to, 1)).unwrap_err().to_string()
+        };
+        assert!(refused("ways = 2", "ways = 3").starts_with("line 18: l1i.size_bytes: "));
+        assert!(refused("ways = 2", "ways = 0").starts_with("line 19: l1i.ways: 0 is not in 1..="));
+        assert!(
+            refused("line_bytes = 16", "line_bytes = 24").starts_with("line 20: l1i.line_bytes")
+        );
+        assert!(refused("line_bytes = 128", "line_bytes = 8").contains("l2.line_bytes"));
+        assert!(refused("clock_hz", "clock_khz").contains("clock"));
+        assert!(refused("entries = 32", "entries = 0").contains(": itlb.entries: 0 is not in"));
+        assert!(refused("entries = 32", "entries = 131072").contains(": itlb.entries"));
+        assert!(refused("page_bytes = 4096", "page_bytes = 2048").contains(": itlb.page_bytes"));
+        assert!(
+            refused("memory_cycles = 100", "memory_cycles = 100000000").contains("memory_cycles")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in "\\PC{0,200}") {
+            let _ = BlockingModel::parse(&text);
+        }
+    }
 }

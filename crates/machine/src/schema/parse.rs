@@ -5,14 +5,16 @@ use toml::de::DeTable;
 use super::check::GUEST_PAGES_BYTES;
 use super::reader::{Reader, line_of};
 use super::units::{BYTES, HZ};
-use super::{
-    Dma, Inclusion, Index, Latencies, LevelModel, NestedModel, Prefetch, ProcessorRange, Protocol,
-    SystemModel, TEXT_BYTES_MAX, TlbLevel, Walk, WritePolicy, check,
-};
+use super::{TEXT_BYTES_MAX, check};
 use crate::core::CoreModel;
 use crate::model::{
     CACHE_BYTES_MAX, CacheModel, LINE_BYTES_MIN, ModelError, Replacement, TLB_ENTRIES_MAX,
     TlbModel, WAYS_MAX,
+};
+use crate::processor::ProcessorRange;
+use crate::system_model::{
+    Dma, Inclusion, Index, Latencies, LevelModel, NestedModel, Prefetch, Protocol, SystemModel,
+    TlbLevel, Walk, WritePolicy,
 };
 
 /// The longest latency of a model, cycles.

@@ -8,8 +8,8 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::SystemModel;
 use crate::model::ModelError;
+use crate::system_model::SystemModel;
 
 /// Units of fields that may be written without one.
 const SUFFIXES: [&str; 2] = ["_bytes", "_hz"];

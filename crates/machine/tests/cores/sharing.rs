@@ -91,31 +91,7 @@ proptest! {
         seed in any::<u64>(),
         events in prop::collection::vec((0..THREADS, 0usize..60, 0..8u8), 1..120),
     ) {
-        let model = piped();
-        let mut bench = Bench::new(&model, seed, 2_000);
-        for (thread, blocks, event) in events {
-            match event {
-                0 | 1 => bench.core.set_halted(thread, true),
-                2 => bench.core.set_halted(thread, false),
-                3 if blocks < 10 => bench.core.drain(),
-                _ => bench.hand_in(thread, blocks),
-            }
-            bench.core.advance();
-        }
-        let counts = bench.drain();
-        let mut instructions = 0;
-        for (thread, counts) in counts.iter().enumerate() {
-            prop_assert_eq!(counts.slots(), counts.cycles);
-            prop_assert!(counts.shared_slots <= 3 * counts.instructions, "{:?}", counts);
-            let mut alone = Bench::new(&model, seed, 2_000);
-            alone.hand_in(thread, bench.done[thread]);
-            let alone = alone.drain()[thread];
-            prop_assert_eq!(alone.instructions, counts.instructions);
-            let most = alone.cycles + 3 * counts.instructions;
-            prop_assert!(counts.cycles <= most, "{:?} and alone {:?}", counts, alone);
-            instructions += counts.instructions;
-        }
-        prop_assert!(instructions <= bench.core.now());
+        pays_only_for_what_others_do_meanwhile(seed, &events)?;
     }
 
     /// Threads that run all the time lose only the slots that others used.
@@ -139,6 +115,48 @@ proptest! {
             prop_assert!(counts.cycles <= most, "{:?}, at most {}", counts, most);
         }
     }
+}
+
+/// Checks what the property says of these events: a thread, a number of blocks, and what happens.
+fn pays_only_for_what_others_do_meanwhile(
+    seed: u64,
+    events: &[(usize, usize, u8)],
+) -> Result<(), TestCaseError> {
+    let model = piped();
+    let mut bench = Bench::new(&model, seed, 2_000);
+    for &(thread, blocks, event) in events {
+        match event {
+            0 | 1 => bench.core.set_halted(thread, true),
+            2 => bench.core.set_halted(thread, false),
+            3 if blocks < 10 => bench.core.drain(),
+            _ => bench.hand_in(thread, blocks),
+        }
+        bench.core.advance();
+    }
+    let counts = bench.drain();
+    let mut instructions = 0;
+    for (thread, counts) in counts.iter().enumerate() {
+        prop_assert_eq!(counts.slots(), counts.cycles);
+        prop_assert!(counts.shared_slots <= 3 * counts.instructions, "{:?}", counts);
+        let mut alone = Bench::new(&model, seed, 2_000);
+        alone.hand_in(thread, bench.done[thread]);
+        let counted_alone = alone.drain()[thread];
+        prop_assert_eq!(counted_alone.instructions, counts.instructions);
+        // With the cycles for which the last instruction blocks the thread: it is charged for them if others
+        // run on.
+        let most = alone.core.time(thread) + 3 * counts.instructions;
+        prop_assert!(counts.cycles <= most, "{:?} and alone {:?}", counts, counted_alone);
+        instructions += counts.instructions;
+    }
+    prop_assert!(instructions <= bench.core.now());
+    Ok(())
+}
+
+/// A branch that is mispredicted blocks its thread while another one runs.
+#[test]
+fn the_last_instruction_of_a_thread_may_block_it() {
+    let events = [(3, 1, 4), (0, 10, 3)];
+    pays_only_for_what_others_do_meanwhile(121_663_277_558_389_778, &events).unwrap();
 }
 
 /// A core on which threads execute independent instructions of one cycle.

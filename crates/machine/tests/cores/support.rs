@@ -147,7 +147,7 @@ pub fn block(layout: Layout, address: u64, steps: &[Step]) -> Block {
 }
 
 pub fn layout(model: &CoreModel) -> Layout {
-    Layout::of(model, 64)
+    model.layout(64)
 }
 
 /// Any of the cores.

@@ -14,8 +14,7 @@ use machine::decode::FlushedLine;
 use machine::memory::TlbFlush;
 use machine::{BlockingMachine, BlockingModel};
 
-use crate::accesses::OwnAccess;
-use crate::accesses::Write;
+use crate::accesses::{OwnAccess, Write};
 use crate::block::Block;
 use crate::counters;
 use crate::pipeline::Pipeline;
@@ -27,6 +26,13 @@ use simrecord::counters::{
     BRANCHES, COUNTERS, CYCLES, Counts, INSTRUCTIONS, PIPELINE_STALL_CYCLES, TIME,
 };
 use simrecord::record::{CPUS_MAX, Detail};
+
+/// What is done before a block that [`Cpu::is_due`]. It needs all parts of a recording, which stand above this
+/// module; so the callbacks of blocks take it as a parameter, which is [`crate::before_block::WhatIsDue`].
+pub(crate) trait BeforeBlock {
+    /// `block` is about to start on a vCPU.
+    fn before_block(vcpu: u32, block: &Block);
+}
 
 /// No block starts at this address.
 const NOWHERE: u64 = u64::MAX;
@@ -497,7 +503,7 @@ impl Cpu {
             Counting::Timed => {
                 for own in accesses {
                     if let Some(model) = self.model() {
-                        timed::own_access(model, own);
+                        own.execute(model);
                     }
                 }
             }

@@ -5,8 +5,7 @@ use std::ffi::{c_uint, c_void};
 
 use machine::core::Access;
 
-use super::{known_running, running, with};
-use crate::before_block::before_block;
+use super::{BeforeBlock, known_running, running, with};
 use crate::block::{Block, OooBlock};
 use crate::ffi::MemoryCallback;
 use crate::pages::bytes_in_first;
@@ -14,7 +13,10 @@ use crate::physical;
 use crate::pipeline::Pipeline;
 
 /// A block starts; on a machine with one vCPU, if `ALONE`.
-pub(crate) extern "C" fn on_block<const ALONE: bool>(_: c_uint, block: *mut c_void) {
+pub(crate) extern "C" fn on_block<B: BeforeBlock, const ALONE: bool>(
+    _: c_uint,
+    block: *mut c_void,
+) {
     let vcpu = known_running::<ALONE>().unwrap_or_else(running);
     // SAFETY: the arena keeps the block while there is code that passes it.
     let block = unsafe { &*block.cast_const().cast::<OooBlock>() };
@@ -25,7 +27,7 @@ pub(crate) extern "C" fn on_block<const ALONE: bool>(_: c_uint, block: *mut c_vo
         cpu.is_due(&block.known, pipeline.cycles())
     });
     if due {
-        before_block(vcpu, &block.known);
+        B::before_block(vcpu, &block.known);
     }
     with(vcpu, |cpu| {
         cpu.instructions += u64::from(block.known.length);

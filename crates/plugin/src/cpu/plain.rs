@@ -2,26 +2,25 @@
 
 use std::ffi::{c_uint, c_void};
 
-use super::{running, with};
-use crate::before_block::before_block;
+use super::{BeforeBlock, running, with};
 use crate::block::Block;
 
 /// A block starts, on a machine with one vCPU.
-pub(crate) extern "C" fn on_block(_: c_uint, block: *mut c_void) {
-    begin(0, block.cast_const().cast());
+pub(crate) extern "C" fn on_block<B: BeforeBlock>(_: c_uint, block: *mut c_void) {
+    begin::<B>(0, block.cast_const().cast());
 }
 
 /// A block starts, on a machine with several vCPUs.
-pub(crate) extern "C" fn on_block_of_slice(_: c_uint, block: *mut c_void) {
-    begin(running(), block.cast_const().cast());
+pub(crate) extern "C" fn on_block_of_slice<B: BeforeBlock>(_: c_uint, block: *mut c_void) {
+    begin::<B>(running(), block.cast_const().cast());
 }
 
 #[inline(always)]
-pub(super) fn begin(vcpu: u32, block: *const Block) {
+pub(super) fn begin<B: BeforeBlock>(vcpu: u32, block: *const Block) {
     // SAFETY: the arena keeps the block while there is code that passes it.
     let known = unsafe { &*block };
     if with(vcpu, |cpu| cpu.is_due(known, cpu.instructions)) {
-        before_block(vcpu, known);
+        B::before_block(vcpu, known);
     }
     with(vcpu, |cpu| {
         cpu.instructions += u64::from(known.length);

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_uint, c_void};
 
-use super::{known_running, running, with};
+use super::{BeforeBlock, known_running, running, with};
 use crate::block::ShadowBlock;
 use crate::ffi::MemoryCallback;
 use crate::pages::bytes_in_first;
@@ -10,11 +10,14 @@ use crate::physical;
 use simrecord::record::Group;
 
 /// A block starts; on a machine with one vCPU, if `ALONE`.
-pub(crate) extern "C" fn on_block<const ALONE: bool>(_: c_uint, block: *mut c_void) {
+pub(crate) extern "C" fn on_block<B: BeforeBlock, const ALONE: bool>(
+    _: c_uint,
+    block: *mut c_void,
+) {
     let vcpu = known_running::<ALONE>().unwrap_or_else(running);
     // SAFETY: the arena keeps the block while there is code that passes it.
     let block = unsafe { &*block.cast_const().cast::<ShadowBlock>() };
-    super::plain::begin(vcpu, &raw const block.known);
+    super::plain::begin::<B>(vcpu, &raw const block.known);
     with(vcpu, |cpu| {
         let group = match (block.known.in_kernel, cpu.idles) {
             (false, _) => Group::User,

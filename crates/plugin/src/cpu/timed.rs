@@ -5,9 +5,7 @@ use std::ffi::{c_uint, c_void};
 
 use machine::BlockingMachine;
 
-use super::{known_running, running, with};
-use crate::accesses::OwnAccess;
-use crate::before_block::before_block;
+use super::{BeforeBlock, known_running, running, with};
 use crate::block::Block;
 use crate::ffi::MemoryCallback;
 use crate::physical;
@@ -16,22 +14,25 @@ use crate::physical;
 ///
 /// This and [`on_access`] are most of what the level costs. They handle the common case, and
 /// otherwise jump to a complete version. As they return from no call, they save no registers.
-pub(crate) extern "C" fn on_block<const ALONE: bool>(_: c_uint, block: *mut c_void) {
+pub(crate) extern "C" fn on_block<B: BeforeBlock, const ALONE: bool>(
+    _: c_uint,
+    block: *mut c_void,
+) {
     let block = block.cast_const().cast::<Block>();
     match known_running::<ALONE>() {
         // SAFETY: the arena keeps the block while there is code that passes it.
         Some(vcpu) if !is_due(vcpu, unsafe { &*block }) => begin(vcpu, block),
-        _ => begin_late(block),
+        _ => begin_late::<B>(block),
     }
 }
 
 #[inline(never)]
-fn begin_late(block: *const Block) {
+fn begin_late<B: BeforeBlock>(block: *const Block) {
     let vcpu = running();
     // SAFETY: as above.
     let known = unsafe { &*block };
     if is_due(vcpu, known) {
-        before_block(vcpu, known);
+        B::before_block(vcpu, known);
     }
     begin(vcpu, block);
 }
@@ -99,18 +100,6 @@ fn access_late<const STORES: bool>(access: u32, address: u64) {
             beyond(model, access, (address, bytes), STORES);
         }
     });
-}
-
-/// An access that the processor makes itself.
-pub(super) fn own_access(model: &mut BlockingMachine, own: &OwnAccess) {
-    for line in model.data_lines(own.virtual_address, own.bytes.into()) {
-        let offset = line.wrapping_sub(own.virtual_address);
-        let translate = |_| Some(own.physical.wrapping_add(offset));
-        match own.write {
-            true => model.store(line, translate),
-            false => model.load(line, translate),
-        }
-    }
 }
 
 /// The further lines of an access that lies in more than one.

@@ -10,7 +10,7 @@ use lab::footprint::in_guest::{FootprintRequest, FootprintResponse};
 use lab::footprint::{FootprintBench, Geometry, Level, Plan, Samples};
 use lab::guest_protocol::Request;
 use machine::SystemModel;
-use machine::schema::{LevelModel, Prefetch, TlbLevel};
+use machine::system_model::{LevelModel, Prefetch, TlbLevel};
 use serde_json::{Map, Value as Json, json};
 
 use crate::guest_run::{Expected, GuestRun};

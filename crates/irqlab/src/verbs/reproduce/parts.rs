@@ -3,7 +3,7 @@
 use lab::footprint::in_guest::FootprintRequest;
 use lab::footprint::{Level, Method, Plan, Stimulus};
 use machine::SystemModel;
-use machine::schema::Inclusion;
+use machine::system_model::Inclusion;
 use sim::devices::NicModel;
 
 use crate::verbs::footprint::VCPUS;

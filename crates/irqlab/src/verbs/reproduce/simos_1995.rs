@@ -96,7 +96,7 @@ impl Item {
 /// The changes that give the machine of 1994 the caches and the memory of another.
 fn caches_of(other: &SystemModel) -> Vec<String> {
     let levels = [("l1i", &other.l1i), ("l1d", &other.l1d), ("l2", &other.l2)];
-    let level = |(name, level): (&str, &machine::schema::LevelModel)| {
+    let level = |(name, level): (&str, &machine::system_model::LevelModel)| {
         let cache = &level.cache;
         [
             format!("{name}.size_bytes={}", cache.size_bytes),

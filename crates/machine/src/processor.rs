@@ -17,7 +17,7 @@ pub struct ProcessorRange {
 impl ProcessorRange {
     /// Reads `VENDOR FAMILY MODEL` or `VENDOR FAMILY FIRST-LAST`, with numbers in decimal; absent if it is
     /// neither.
-    pub(super) fn parse(text: &str) -> Option<ProcessorRange> {
+    pub(crate) fn parse(text: &str) -> Option<ProcessorRange> {
         let words: Vec<&str> = text.split(' ').collect();
         let [vendor, family, models] = words[..] else { return None };
         let (first, last) = models.split_once('-').unwrap_or((models, models));
