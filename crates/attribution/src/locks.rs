@@ -81,7 +81,7 @@ type Key = (LockClient, LockPlace);
 /// The first place in the order of places.
 const FIRST: LockPlace = LockPlace { kind: LockKind::Spin, return_to: 0, name: 0 };
 
-/// Who takes a lock, in the slow way.
+/// An acquisition of a lock that takes the slow path.
 #[derive(Clone, Copy, Debug)]
 struct Taking {
     key: Key,
@@ -94,7 +94,7 @@ struct Taking {
 #[derive(Clone, Debug, Default)]
 pub struct Locks {
     rows: BTreeMap<Key, LockRow>,
-    /// Who has a lock since when; none of those that are shared.
+    /// The holder of each lock and the time since when it holds it; shared holders are not listed.
     held: BTreeMap<u64, (Key, u64)>,
     /// The locks among them that page faults took which have not ended; some may have been released.
     held_by_faults: BTreeMap<LockClient, Vec<u64>>,

@@ -158,7 +158,7 @@ impl CompactLru {
     fn remove(&mut self, lines: Range<u64>) {
         let count = lines.end.saturating_sub(lines.start);
         let is_removed = |word: u64| word != EMPTY && (word >> 1).wrapping_sub(lines.start) < count;
-        // Of more lines than there are sets, each set may hold some.
+        // If there are more lines than sets, each set may hold some of them.
         for set in 0..count.min(self.set_mask + 1) {
             let first = self.first(lines.start.wrapping_add(set));
             let set = &mut self.words[first..first + self.ways];

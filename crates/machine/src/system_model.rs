@@ -241,8 +241,8 @@ impl SystemModel {
     }
 
     /// The same machine for [`BlockingMachine`](crate::BlockingMachine), which is faster and more
-    /// limited: a blocking core, two levels, fixed latencies. Of several processors, each has
-    /// caches of its own, without coherence.
+    /// limited: a blocking core, two levels, fixed latencies. Each of several processors has
+    /// its own caches, without coherence.
     ///
     /// # Errors
     /// [`ModelError`] with everything that the fast path does not have.

@@ -15,7 +15,7 @@ use crate::sampling::{Edge, Moment, Sampler, UnitPart};
 use crate::translations::{self, Change};
 use simrecord::counters::{COUNTERS, CYCLES, Counts};
 
-/// Of code that is flushed, as of all x86 processors.
+/// Size of a line of code that is flushed, on all x86 processors.
 const LINE_BYTES: u64 = 64;
 /// The most accesses of one block that are collected. Each iteration of a repeated instruction
 /// is a block of its own.

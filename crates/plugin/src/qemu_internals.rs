@@ -42,7 +42,7 @@ pub(crate) struct CurrentCpu(*const *mut c_void);
 static NO_CURRENT_CPU: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
 impl CurrentCpu {
-    /// Of a machine with one vCPU, where it doesn't matter.
+    /// Stands for the vCPU of a machine with only one, which needs no lookup.
     pub(crate) const UNKNOWN: CurrentCpu = CurrentCpu((&raw const NO_CURRENT_CPU).cast());
 
     /// Whether QEMU exports it.

@@ -244,7 +244,7 @@ mod tests {
         let mut rounds = running(2);
         rounds.set_halted(0, true);
         rounds.end_slice(0, 500, |_| 0, 500);
-        // Of what it executed, 300 ns are known of only when the other has executed, too.
+        // 300 ns of what it executed become known only when the other has executed, too.
         let late = |cpu| if cpu == 0 { 300 } else { 0 };
         rounds.end_slice(1, 1_000, late, 1_500);
         assert_eq!((rounds.now_ns(0, late(0)), rounds.now_ns(1, 0)), (1_000, 1_000));

@@ -13,6 +13,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ static NEXT_NUMBER: AtomicU32 = AtomicU32::new(0);
 #[derive(Debug)]
 pub struct Tracefs {
     path: PathBuf,
-    _mount: Option<OwnedFd>,
+    mount: Option<Arc<OwnedFd>>,
 }
 
 impl Tracefs {
@@ -46,14 +47,19 @@ impl Tracefs {
             rustix::fs::statfs(*path).is_ok_and(|found| found.f_type as u64 == TRACEFS_MAGIC)
         };
         if let Some(path) = USUAL_PLACES.into_iter().find(is_tracefs) {
-            return Ok(Tracefs { path: PathBuf::from(path), _mount: None });
+            return Ok(Tracefs { path: PathBuf::from(path), mount: None });
         }
+        Tracefs::mounted_nowhere()
+    }
+
+    /// A new mount without a mount point.
+    fn mounted_nowhere() -> Result<Self, BenchError> {
         let mount = mount_nowhere(c"tracefs").map_err(|error| BenchError::Unavailable {
             reason: format!("the kernel's trace events are unavailable: {error}"),
             remedy: Some("mount -t tracefs tracefs /sys/kernel/tracing".to_owned()),
         })?;
         let path = PathBuf::from(format!("/proc/self/fd/{}", mount.as_raw_fd()));
-        Ok(Tracefs { path, _mount: Some(mount) })
+        Ok(Tracefs { path, mount: Some(Arc::new(mount)) })
     }
 
     fn instances(&self) -> PathBuf {
@@ -122,6 +128,8 @@ fn remove_instance(path: &Path) -> io::Result<()> {
 pub struct Instance {
     path: PathBuf,
     _lock: Option<File>,
+    /// The path starts at this descriptor, if there is one.
+    _mount: Option<Arc<OwnedFd>>,
 }
 
 impl Instance {
@@ -136,7 +144,7 @@ impl Instance {
         fs::create_dir(&path)
             .map_err(|error| failed(&format!("making the trace instance {name}"), error))?;
         let lock = File::open(&path).ok().filter(|directory| directory.try_lock().is_ok());
-        let instance = Instance { path, _lock: lock };
+        let instance = Instance { path, _lock: lock, _mount: tracefs.mount.clone() };
         instance.write("buffer_size_kb", &kib_per_cpu.to_string())?;
         instance.write("trace_clock", "mono")?;
         Ok(instance)
@@ -196,6 +204,21 @@ impl Drop for Instance {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Its files can be read, and it is removed, also when the file system it was made with is dropped first.
+    #[test]
+    fn an_instance_keeps_its_file_system() {
+        let made = Tracefs::mounted_nowhere().and_then(|tracefs| Instance::create(&tracefs, 64));
+        let instance = match made {
+            Ok(instance) => instance,
+            Err(error) => return needs::not_run(needs::Need::Tracefs, error),
+        };
+        assert!(instance.read("trace_clock").unwrap().contains("[mono]"));
+        let name = instance.path.file_name().unwrap().to_owned();
+        drop(instance);
+        let tracefs = Tracefs::mounted_nowhere().unwrap();
+        assert!(!tracefs.instances().join(name).exists());
+    }
 
     #[test]
     fn names_of_ours_and_of_others() {

@@ -102,7 +102,7 @@ const ENTRIES_MAX: usize = 4096;
 /// A queue that is filled in program order, as the times at which its entries become free.
 #[derive(Clone, Debug)]
 pub(super) struct EntryQueue {
-    /// Of a fixed size, so that no index needs a check; the host backs what is used.
+    /// Its size is fixed, so that no index needs a check; the host backs only the pages that are used.
     times: Box<[u64; ENTRIES_MAX]>,
     /// The place of the first.
     last: usize,

@@ -184,15 +184,15 @@ pub struct Miss {
     pub class: MissClass,
     /// The context that evicted the line, if one did.
     pub evicted_by: Option<Context>,
-    /// Of a line that was evicted, whether a fully associative cache of the same size would have hit:
-    /// a conflict miss, else a capacity miss. Absent without shadow caches.
+    /// Whether a fully associative cache of the same size would have hit, for a line that was evicted:
+    /// a conflict miss if so, else a capacity miss. Absent without shadow caches.
     pub is_conflict: Option<bool>,
     /// Whether it is an instruction fetch.
     pub is_fetch: bool,
     /// The level that supplied the line.
     pub supplier: SupplyingLevel,
-    /// How long the line took from then on when its translation was known, cycles. Of the misses of an
-    /// access in several caches, each has all of it.
+    /// How long the line took from then on when its translation was known, cycles. If an access
+    /// misses several caches, each of the misses has the whole wait.
     pub wait_cycles: u64,
 }
 

@@ -154,7 +154,7 @@ fn the_trace_cache_gives_three_a_cycle_and_the_decoder_one() {
     model.front.decoded.as_mut().expect("a trace cache").traces = false;
     assert_eq!(round_cycles(&model, &around, back), 100);
     model.front.decoded.as_mut().expect("a trace cache").traces = true;
-    // Of six slots; limited by the one branch unit.
+    // Lines of six instructions; the one branch unit is the limit.
     assert_eq!(round_cycles(&model, &around, back), 100);
     model.units.branch.count = 3;
     assert!((33..=34).contains(&round_cycles(&model, &around, back)));

@@ -83,7 +83,7 @@ impl HeldMachine {
             // SAFETY: asks under the lock.
             !unsafe { (self.runs)() }
         });
-        // Who stops the machine waits for each vCPU. All of them are this thread's, so they pause
+        // The thread that stops the machine waits for each vCPU. All of them are this thread's, so they pause
         // at once. QEMU's own way there would lose which vCPU runs next. SAFETY: the main loop does
         // the same, and has given the lock up to wait for it.
         unsafe { (self.pause)() };
@@ -93,7 +93,7 @@ impl HeldMachine {
                 // inside of work: what is done is out of the list.
                 unsafe { (self.do_work)(cpu) };
             }
-            // SAFETY: asks under the lock. Who lets the machine run has let all vCPUs run, too,
+            // SAFETY: asks under the lock. The thread that starts the machine has started all vCPUs,
             // before it gives up the lock.
             unsafe { (self.runs)() }
         });

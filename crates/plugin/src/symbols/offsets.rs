@@ -26,73 +26,73 @@ macro_rules! offsets {
 }
 
 offsets! {
-    /// Of the process id.
+    /// Offset of the process id.
     pid = "task_struct.pid";
-    /// Of the name.
+    /// Offset of the name.
     comm = "task_struct.comm";
-    /// Of the pointer to the user memory.
+    /// Offset of the pointer to the user memory.
     mm = "task_struct.mm";
-    /// Of the state: 0 while it runs or could, else bits.
+    /// Offset of the state: 0 while it runs or could, else bits.
     state = "task_struct.__state";
-    /// Of whether it is queued to run.
+    /// Offset of the flag that it is queued to run.
     on_rq = "task_struct.on_rq";
-    /// Of the pointer to the kernel's stack.
+    /// Offset of the pointer to the kernel's stack.
     stack = "task_struct.stack";
-    /// Of the operations of an area of user memory, a pointer; null without a file.
+    /// Offset of the operations of an area of user memory, a pointer; null without a file.
     vm_ops = "vm_area_struct.vm_ops";
-    /// Of the flags of such an area.
+    /// Offset of the flags of such an area.
     vm_flags = "vm_area_struct.vm_flags";
-    /// Of the area of a page fault, a pointer.
+    /// Offset of the area of a page fault, a pointer.
     fault_area = "vm_fault.vma";
-    /// Of the flags of a page fault.
+    /// Offset of the flags of a page fault.
     fault_flags = "vm_fault.flags";
-    /// Of an IRQ line's number.
+    /// Offset of an IRQ line's number.
     irq = "irq_desc.irq_data.irq";
-    /// Of an IRQ line's first action.
+    /// Offset of an IRQ line's first action.
     action = "irq_desc.action";
-    /// Of an IRQ line's counts, a pointer into each CPU's area.
+    /// Offset of an IRQ line's counts, a pointer into each CPU's area.
     irq_counts = "irq_desc.kstat_irqs";
-    /// Of an action's name, a pointer.
+    /// Offset of an action's name, a pointer.
     action_name = "irqaction.name";
-    /// Of the count of local timer interrupts.
+    /// Offset of the count of local timer interrupts.
     timer_count = "irq_cpustat_t.apic_timer_irqs";
-    /// Of the count of reschedule IPIs.
+    /// Offset of the count of reschedule IPIs.
     reschedule_count = "irq_cpustat_t.irq_resched_count";
-    /// Of the count of function call IPIs, of both sorts.
+    /// Offset of the count of function call IPIs, of both sorts.
     call_count = "irq_cpustat_t.irq_call_count";
-    /// Of the count of irq_work IPIs.
+    /// Offset of the count of irq_work IPIs.
     irq_work_count = "irq_cpustat_t.apic_irq_work_irqs";
-    /// Of the counts of softirqs, by number, 32 bits each.
+    /// Offset of the counts of softirqs, by number, 32 bits each.
     softirq_counts = "kernel_stat.softirqs";
     /// Size of the description of a page.
     page_bytes = "sizeof page";
-    /// Of a page's flags.
+    /// Offset of a page's flags.
     page_flags = "page.flags";
-    /// Of the pointer from a page to the first one that it is joined with; bit 0 says that it is.
+    /// Offset of the pointer from a page to the first one that it is joined with; bit 0 says that it is.
     compound_head = "page.compound_head";
-    /// Of the pointer to what a page of user memory belongs to.
+    /// Offset of the pointer to what a page of user memory belongs to.
     mapping = "page.mapping";
-    /// Of the type of a page that is none of user memory.
+    /// Offset of the type of a page that is none of user memory.
     page_type = "page.page_type";
     /// Number of the flag of pages of slabs.
     slab_bit = "enum pageflags.PG_slab";
     /// Number of the flag of pages that were reserved at boot.
     reserved_bit = "enum pageflags.PG_reserved";
-    /// Of the pointer from a slab's page to its cache.
+    /// Offset of the pointer from a slab's page to its cache.
     slab_cache = "slab.slab_cache";
-    /// Of the size of a cache's objects, 32 bits.
+    /// Offset of the size of a cache's objects, 32 bits.
     cache_size = "kmem_cache.size";
-    /// Of the number of caches that share a cache, 32 bits.
+    /// Offset of the number of caches that share a cache, 32 bits.
     cache_users = "kmem_cache.refcount";
-    /// Of a cache's name, a pointer.
+    /// Offset of a cache's name, a pointer.
     cache_name = "kmem_cache.name";
-    /// Of the pointer from the pages of a file to the file.
+    /// Offset of the pointer from the pages of a file to the file.
     mapping_host = "address_space.host";
-    /// Of the pointer to a file's file system.
+    /// Offset of the pointer to a file's file system.
     inode_super = "inode.i_sb";
-    /// Of the pointer to the sort of a file system.
+    /// Offset of the pointer to the sort of a file system.
     super_type = "super_block.s_type";
-    /// Of its name, a pointer.
+    /// Offset of its name, a pointer.
     file_system_name = "file_system_type.name";
 }
 

@@ -56,7 +56,7 @@ fn meta_package(flavour: Flavour) -> &'static str {
 struct Manifest {
     package: String,
     version: String,
-    /// Of a kernel: the SHA-256 of its image, as it was unpacked.
+    /// SHA-256 of a kernel's image, as it was unpacked; absent for other packages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     image_sha256: Option<String>,
 }

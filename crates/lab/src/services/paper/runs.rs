@@ -260,7 +260,7 @@ impl MachineRun {
         Some(rows.filter(|row| row.cache == cache && of(row)).map(count).sum())
     }
 
-    /// Of the locks that a service takes: how many, and for how long it waits for those that spin; absent where
+    /// The number of locks that a service takes, and how long it waits for those that spin; absent where
     /// locks were not followed.
     fn locks_of(&self, service: &ServiceStats) -> Option<(u64, u64)> {
         let locks = self.sample.locks.as_ref()?.iter();
