@@ -1,13 +1,13 @@
 //! What a file of the cache contained when it was made, to detect damage.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::Read;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::regular_file::read_bounded;
+use crate::regular_file::{open_regular, read_bounded};
 use crate::{Result, SimError};
 
 /// The file of a directory that lists the content of the others.
@@ -26,7 +26,7 @@ pub(crate) struct Content {
 impl Content {
     /// Reads a file.
     pub(crate) fn of(path: &Path) -> Result<Content> {
-        let mut file = File::open(path).map_err(SimError::file(path))?;
+        let mut file = open_regular(path)?;
         let mut digest = crc32fast::Hasher::new();
         let mut bytes = 0;
         let mut buffer = vec![0; 1 << 20];
