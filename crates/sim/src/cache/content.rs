@@ -15,8 +15,8 @@ pub(super) const LIST: &str = "content.json";
 /// Size of a list, at most.
 const LIST_BYTES_MAX: u64 = 64 * 1024;
 
-/// The content of a file: its size and its CRC-32. It tells damage, not an attack: whoever can write to the
-/// cache can write the list, too.
+/// The content of a file: its size and its CRC-32. This detects damage, not an attack, because a process that
+/// can write to the cache can write the list, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Content {
     pub(crate) bytes: u64,
@@ -44,7 +44,7 @@ impl Content {
     /// Checks that a file of a directory still has this content.
     ///
     /// # Errors
-    /// [`SimError::Data`] that names the file, and what a read error says.
+    /// [`SimError::Data`] with the file's name if the content differs; [`SimError::File`] if it cannot be read.
     pub(crate) fn check(self, directory: &Path, name: &str) -> Result<()> {
         let found = Content::of(&directory.join(name))?;
         if found == self {
@@ -75,12 +75,15 @@ pub(super) fn check_list(directory: &Path) -> Result<()> {
     let text = read_bounded(&directory.join(LIST), LIST_BYTES_MAX)?;
     let list: BTreeMap<String, Content> =
         serde_json::from_slice(&text).map_err(|error| SimError::data(LIST, error.to_string()))?;
-    if let Some(name) = file_names(directory)?.iter().find(|name| !list.contains_key(*name)) {
-        return Err(SimError::data(LIST, format!("does not name the file {name:?}")));
+    // Only names that the directory has are opened: a damaged list could name any path.
+    let names = file_names(directory)?;
+    if let Some(name) = list.keys().find(|name| !names.contains(*name)) {
+        return Err(SimError::data(name, "is missing"));
     }
-    // A name of a damaged list is not followed out of the directory: the check sum would differ, or the file
-    // be missing.
-    list.iter().try_for_each(|(name, content)| content.check(directory, name))
+    names.iter().try_for_each(|name| match list.get(name) {
+        Some(content) => content.check(directory, name),
+        None => Err(SimError::data(LIST, format!("does not name the file {name:?}"))),
+    })
 }
 
 fn file_names(directory: &Path) -> Result<Vec<String>> {

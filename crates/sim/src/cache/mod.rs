@@ -102,9 +102,9 @@ impl Cache {
         Ok(place)
     }
 
-    /// Like [`Cache::held_directory`], for files whose damage would not be noticed where they are read: the
-    /// content of what `make` wrote is kept with it. If it changed, the directory is made again, and `progress`
-    /// says so.
+    /// Like [`Cache::held_directory`], for files whose damage would go unnoticed where they are read. A list of
+    /// what `make` wrote is kept next to it. If a file differs from the list, `progress` reports that, and the
+    /// directory is made again.
     pub(crate) fn checked_directory(
         &self,
         name: &str,
@@ -113,13 +113,12 @@ impl Cache {
     ) -> Result<PathBuf> {
         let make_with_list = |aside: &Path| make(aside).and_then(|()| content::write_list(aside));
         let place = self.held_directory(name, progress, make_with_list)?;
-        if content::check_list(&place).is_ok() {
-            return Ok(place);
-        }
+        let Err(damage) = content::check_list(&place) else { return Ok(place) };
+        // Before the lock, which a read-only cache refuses.
+        progress(&format!("{name} in the cache is damaged and made again: {damage}"));
         let _lock = self.lock(name, progress)?;
         // Another process may have made it again in the meantime.
-        if let Err(damage) = content::check_list(&place) {
-            progress(&format!("{name} in the cache is damaged and made again: {damage}"));
+        if content::check_list(&place).is_err() {
             self.replace_directory_locked(name, make_with_list)?;
         }
         in_use::hold(&place);
@@ -293,8 +292,8 @@ mod tests {
         assert_eq!(fs::read_to_string(place.join("whole")).unwrap(), "2");
     }
 
-    /// A flipped bit in any byte, a missing file, or one too many: the directory is made again, and that is
-    /// said.
+    /// A flipped bit in any byte, a missing file, and an additional file are each reported, and the directory is
+    /// made again.
     #[test]
     fn a_checked_directory_that_is_damaged_is_made_again() {
         let scratch = tempfile::tempdir().unwrap();

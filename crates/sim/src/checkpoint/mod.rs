@@ -101,7 +101,7 @@ pub struct Checkpoint {
     /// What it executed when an annotation saved it; absent if it waits for a request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mid_run: Option<MidRun>,
-    /// CRC-32 of the other fields, as JSON without spaces: these are read as they were written.
+    /// CRC-32 of the other fields, written as JSON without white space and with this field as 0.
     fields_crc32: u32,
 }
 
@@ -655,8 +655,8 @@ mod tests {
         assert!(open(&cache, "one").unwrap_err().to_string().contains("damaged"));
     }
 
-    /// A flipped bit in any byte of the description is found, unless it leaves all that is said as it was: in
-    /// white space, or in the name of a field that is null.
+    /// Reading detects a flipped bit in any byte of the description. The exceptions change no value: white
+    /// space, and the name of a field that is null.
     #[test]
     fn a_description_that_is_damaged_is_refused() {
         let scratch = tempfile::tempdir().unwrap();
