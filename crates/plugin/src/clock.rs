@@ -102,8 +102,8 @@ impl Clock {
         }
     }
 
-    /// vCPUs count again, or in another way, from here on. Called between blocks.
-    pub(crate) fn restart(&mut self) {
+    /// vCPUs count again, or in another way, or no longer (`counts`), from here on. Called between blocks.
+    pub(crate) fn restart(&mut self, counts: bool) {
         (0..self.parts.cpus).for_each(|vcpu| cpu::with(vcpu, Cpu::issue_all_threads));
         self.rounds.restart(self.instructions());
         self.last_exit = LoopExit { instructions: self.instructions(), due_ns: None };
@@ -118,6 +118,17 @@ impl Clock {
             let cycles = cpu::with(vcpu, |cpu| cpu.counts()[CYCLES]);
             self.counted_ns[vcpu as usize] = self.ns_of(cycles);
             self.halts[vcpu as usize] = None;
+            // A machine that goes on from a checkpoint has halted vCPUs of which none was seen to halt.
+            if let Some(halted) = self.slices[vcpu as usize].and_then(Slices::is_halted) {
+                self.set_halted(vcpu, halted);
+            }
+            if counts && self.rounds.is_halted(vcpu as usize) {
+                let (since_ns, counted_ns) = (self.now_ns(vcpu), self.cycles_ns(vcpu));
+                self.halts[vcpu as usize] = Some(Halt { since_ns, counted_ns });
+            }
+            // A memory that vCPUs share has one time. Without this, one that executes for the first time would
+            // wait for all the guest time before, at the first line that another has just used.
+            self.publish_time(vcpu);
         }
     }
 

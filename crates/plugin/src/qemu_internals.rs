@@ -34,6 +34,9 @@ pub(crate) mod dirty;
 pub(crate) mod held;
 pub(crate) mod idle;
 pub(crate) mod tables;
+mod vcpu_state;
+
+use vcpu_state::VcpuState;
 
 /// Which vCPU runs in the thread of all vCPUs: QEMU's thread-local `current_cpu`.
 #[derive(Clone, Copy, Debug)]
@@ -74,18 +77,21 @@ impl CurrentCpu {
 pub(crate) struct Slices {
     cpu: *mut c_void,
     cpu_exit: CpuExit,
+    state: VcpuState,
 }
 
 impl Slices {
     /// Whether QEMU exports what it takes.
     pub(crate) fn are_exported() -> bool {
-        !ffi::find(c"cpu_exit").is_null() && !ffi::find(c"qemu_get_cpu").is_null()
+        let names = [c"cpu_exit", c"qemu_get_cpu"];
+        names.iter().all(|name| !ffi::find(name).is_null()) && VcpuState::find().is_some()
     }
 
     /// Slices of vCPU `vcpu`; `None` if QEMU doesn't export what it takes.
     pub(crate) fn of(vcpu: c_uint) -> Option<Slices> {
         let cpu_exit = function!(c"cpu_exit" as CpuExit)?;
         let get_cpu = function!(c"qemu_get_cpu" as GetCpu)?;
+        let state = VcpuState::find()?;
         let number = c_int::try_from(vcpu).ok()?;
         // SAFETY: looks a vCPU up by its number; called in a vCPU's thread.
         let (cpu, none) = unsafe { (get_cpu(number), get_cpu(NO_CPU)) };
@@ -93,7 +99,12 @@ impl Slices {
         if cpu.is_null() || !none.is_null() {
             return None;
         }
-        Some(Slices { cpu, cpu_exit })
+        Some(Slices { cpu, cpu_exit, state })
+    }
+
+    /// Whether the vCPU is halted; `None` if QEMU does not say. Called in the thread of all vCPUs.
+    pub(crate) fn is_halted(self) -> Option<bool> {
+        self.state.is_halted(self.cpu)
     }
 
     /// QEMU's description of the vCPU.

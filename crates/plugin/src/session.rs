@@ -124,7 +124,7 @@ impl Session {
         if let Some(pmus) = &self.pmus {
             pmus.check_soon();
         }
-        self.clock.restart();
+        self.clock.restart(self.level.counts());
     }
 
     /// Has devices' writes kept for the caches while instructions are counted, or not.

@@ -1,13 +1,19 @@
 //! The first process of the guest of `machines/boot.rs`, which compiles this file by itself.
 //!
-//! `phase=symbols` on the kernel's command line hands the wanted symbols to the second serial port.
-//! `phase=measure` does known work between markers, and reports the kernel's own counts.
+//! Phase `symbols` hands the wanted symbols to the second serial port. Phase `measure` does known work
+//! between markers, and reports the kernel's own counts.
 
+#[path = "../../../guest/src/firmware.rs"]
+mod firmware;
 #[path = "init.rs"]
 mod init;
 #[allow(dead_code)]
 #[path = "../../../simrecord/src/marker.rs"]
 mod marker;
+#[path = "../../../guest/src/ports.rs"]
+mod ports;
+#[path = "request.rs"]
+mod request;
 
 use std::fs;
 
@@ -16,10 +22,10 @@ const SOFTIRQS: [&str; 10] =
 
 fn main() {
     init::mount_all([(c"proc", c"/proc"), (c"devtmpfs", c"/dev")]);
-    if std::env::var("phase").is_ok_and(|phase| phase == "symbols") {
-        init::hand_over_symbols();
-    } else {
-        measure();
+    match request::Request::receive().phase.as_str() {
+        "symbols" => init::hand_over_symbols(),
+        "measure" => measure(),
+        other => panic!("phase {other}"),
     }
     init::power_off();
 }

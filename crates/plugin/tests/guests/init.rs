@@ -13,6 +13,7 @@ unsafe extern "C" {
         data: *const c_void,
     ) -> c_int;
     fn reboot(how: c_int) -> c_int;
+    fn sched_setaffinity(task: c_int, bytes: usize, mask: *const c_ulong) -> c_int;
 }
 
 const POWER_OFF: c_int = 0x4321_fedc;
@@ -23,6 +24,25 @@ pub fn mount_all<const COUNT: usize>(all: [(&CStr, &CStr); COUNT]) {
         // SAFETY: C strings; no data.
         unsafe { mount(kind.as_ptr(), place.as_ptr(), kind.as_ptr(), 0, std::ptr::null()) };
     }
+}
+
+/// Has this task run on the last CPU alone.
+#[allow(dead_code)]
+pub fn run_on_the_last_cpu() {
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    run_on(1 << (cpus - 1));
+}
+
+/// Has this task run on any CPU again.
+#[allow(dead_code)]
+pub fn run_on_all_cpus() {
+    run_on(c_ulong::MAX);
+}
+
+fn run_on(mask: c_ulong) {
+    // SAFETY: reads the mask, of as many bytes.
+    let result = unsafe { sched_setaffinity(0, size_of::<c_ulong>(), &raw const mask) };
+    assert_eq!(result, 0);
 }
 
 /// Waits until the kernel has done the work that it deferred at its boot.

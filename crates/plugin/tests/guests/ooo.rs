@@ -1,46 +1,53 @@
 //! The first process of the guest of `machines/ooo.rs`, which compiles this file by itself: loops
 //! whose cycles on a core are known, each between two markers.
 
+#[path = "../../../guest/src/firmware.rs"]
+mod firmware;
 #[path = "init.rs"]
 mod init;
 #[allow(dead_code)]
 #[path = "../../../simrecord/src/marker.rs"]
 mod marker;
+#[path = "../../../guest/src/ports.rs"]
+mod ports;
+#[path = "request.rs"]
+mod request;
 
 use std::arch::asm;
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use request::Request;
+
 const ITERATIONS: u64 = 2_000;
 const CHASE_ITERATIONS: u64 = 20;
 
 fn main() {
     init::mount_all([(c"proc", c"/proc"), (c"devtmpfs", c"/dev")]);
-    if std::env::var("phase").is_ok_and(|phase| phase == "symbols") {
-        init::hand_over_symbols();
-    } else {
-        measure();
+    let request = Request::receive();
+    match request.phase.as_str() {
+        "symbols" => init::hand_over_symbols(),
+        "measure" => measure(&request),
+        other => panic!("phase {other}"),
     }
     init::power_off();
 }
 
-fn measure() {
-    init::wait_for_boot_work();
+fn measure(request: &Request) {
     let small = chain(16 << 10);
     let large = chain(128 << 10);
-    if let Ok(spinners) = std::env::var("spinners") {
+    if let Some(spinners) = request.word("spinners") {
         marker::mark(marker::FULL, 0);
         drop(fs::read("/proc/uptime"));
-        with_spinners(&large, spinners.parse().unwrap());
+        with_spinners(&large, spinners as usize);
         return marker::mark(marker::END, 0);
     }
     marker::mark(marker::FULL, 0);
     // Contexts are known from the first return from the kernel on.
     drop(fs::read("/proc/uptime"));
     // Where the loops are in the period of a tick.
-    let delay: u64 = std::env::var("delay").map_or(0, |delay| delay.parse().unwrap());
-    dependent_adds(1 + 1_711 * delay);
+    dependent_adds(1 + 1_711 * request.word("delay").unwrap_or(0));
     noted(1, ITERATIONS, || dependent_adds(ITERATIONS));
     noted(2, ITERATIONS, || independent_adds(ITERATIONS));
     for (number, chain) in [(3, &small), (4, &large)] {

@@ -1,17 +1,23 @@
 //! The first process of the guest of `machines/pmu.rs`, which compiles this file by itself.
 //!
-//! `phase=counters` opens counters itself and writes pairs of markers: a count and its expected
-//! value. `phase=perf` runs the tool of that name. `phase=checkpoint` counts for so long that there
+//! Phase `counters` opens counters itself and writes pairs of markers: a count and its expected
+//! value. Phase `perf` runs the tool of that name. Phase `checkpoint` counts for so long that there
 //! is time for one.
 
+#[path = "events.rs"]
+mod events;
+#[path = "../../../guest/src/firmware.rs"]
+mod firmware;
 #[allow(dead_code)]
 #[path = "init.rs"]
 mod init;
 #[allow(dead_code)]
 #[path = "../../../simrecord/src/marker.rs"]
 mod marker;
-#[path = "events.rs"]
-mod events;
+#[path = "../../../guest/src/ports.rs"]
+mod ports;
+#[path = "request.rs"]
+mod request;
 #[path = "tool.rs"]
 mod tool;
 
@@ -39,12 +45,13 @@ fn main() {
         _ => {}
     }
     init::mount_all([(c"proc", c"/proc"), (c"sysfs", c"/sys"), (c"devtmpfs", c"/dev")]);
+    let request = request::Request::receive();
     marker::mark(marker::FULL, 0);
-    match std::env::var("phase").as_deref() {
-        Ok("counters") => counters(),
-        Ok("perf") => tool::run(),
-        Ok("checkpoint") => across_a_checkpoint(),
-        other => panic!("phase {other:?}"),
+    match request.phase.as_str() {
+        "counters" => counters(),
+        "perf" => tool::run(),
+        "checkpoint" => across_a_checkpoint(),
+        other => panic!("phase {other}"),
     }
     init::power_off();
 }

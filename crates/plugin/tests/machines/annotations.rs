@@ -61,7 +61,7 @@ impl Bench {
             fs::write(&path, self.placed(annotations)).unwrap();
             options += &format!(",annotate={}", path.display());
         }
-        self.machine.boot(cpus, "measure", Some(&options));
+        self.machine.continue_saved(cpus, "measure", &options);
         read(&out)
     }
 

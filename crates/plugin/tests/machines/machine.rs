@@ -15,6 +15,8 @@ pub struct Machine {
     qemu: Vec<OsString>,
     kernel: PathBuf,
     plugin: PathBuf,
+    /// The source of its first process.
+    pub guest: &'static str,
     /// More for the kernel's command line.
     pub line: &'static str,
     /// Scratch files.
@@ -25,12 +27,12 @@ impl Machine {
     /// Finds the parts of the machine, or says which one is missing. The guest's first process is
     /// compiled from `guest`, a file of this crate; `files` come into its root, with what is above
     /// them.
-    pub fn find(guest: &str, files: &[(String, Vec<u8>)]) -> Option<Machine> {
+    pub fn find(guest: &'static str, files: &[(String, Vec<u8>)]) -> Option<Machine> {
         let found = Machine::look_for(guest, files);
         found.map_err(|missing| needs::not_run(needs::Need::Qemu, missing)).ok()
     }
 
-    fn look_for(guest: &str, files: &[(String, Vec<u8>)]) -> Result<Machine, String> {
+    fn look_for(guest: &'static str, files: &[(String, Vec<u8>)]) -> Result<Machine, String> {
         let cache = cache();
         let kernel = std::env::var_os("IRQLAB_KERNEL").map(PathBuf::from);
         let kernel = kernel.or_else(|| kernel_in(cache.as_deref()?));
@@ -38,6 +40,7 @@ impl Machine {
             qemu: qemu(cache.as_deref()).ok_or("no QEMU with plugin API 7 (irqlab sim setup)")?,
             kernel: kernel.ok_or("no kernel (irqlab sim setup, or IRQLAB_KERNEL=bzImage)")?,
             plugin: plugin().ok_or("no libplugin.so next to this test")?,
+            guest,
             line: "",
             directory: tempfile::tempdir().map_err(|error| error.to_string())?,
         };
@@ -109,8 +112,8 @@ impl Machine {
         static LIST: OnceLock<String> = OnceLock::new();
         let list = LIST.get_or_init(|| {
             let fast = format!("out={},detail=fast", self.path("no-record").display());
-            self.boot(1, "symbols", Some(&fast));
-            fs::read_to_string(self.path("symbols")).unwrap().replace('\r', "")
+            self.continue_saved(1, "symbols", &fast);
+            self.output()
         });
         fs::write(self.path("symbol-list"), list).unwrap();
         self.path("symbol-list")

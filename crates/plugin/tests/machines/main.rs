@@ -9,4 +9,5 @@ mod monitor;
 mod ooo;
 mod package;
 mod pmu;
+mod saved;
 mod sums;

@@ -1,6 +1,7 @@
 //! QEMU's monitor (QMP) on its standard input and output, as far as checkpoints need it.
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -11,23 +12,25 @@ pub struct Monitor {
     child: Child,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
+    /// What QEMU writes to stderr.
+    errors: PathBuf,
 }
 
 impl Monitor {
-    /// Starts QEMU.
-    pub fn start(mut command: Command) -> Monitor {
+    /// Starts QEMU; `errors` is the file of its stderr.
+    pub fn start(mut command: Command, errors: PathBuf) -> Monitor {
         command.args(["-qmp", "stdio"]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (to, from) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        let mut monitor = Monitor { child, to, from: BufReader::new(from) };
+        let mut monitor = Monitor { child, to, from: BufReader::new(from), errors };
         monitor.execute("qmp_capabilities", "{}");
         monitor
     }
 
-    /// Stops the machine, and writes its state to a file.
-    pub fn save(&mut self, path: &str) {
+    /// Stops the machine, and writes its state to `uri`, such as `file:/tmp/state`.
+    pub fn save(&mut self, uri: &str) {
         self.execute("stop", "{}");
-        self.execute("migrate", &format!("{{\"uri\": \"file:{path}\"}}"));
+        self.execute("migrate", &format!("{{\"uri\": \"{uri}\"}}"));
         wait(|| self.execute("query-migrate", "{}").contains("\"completed\""));
     }
 
@@ -45,7 +48,7 @@ impl Monitor {
 
     /// Detaches from QEMU. Its remaining output is short and is not read.
     pub fn let_go(self) -> Child {
-        let Monitor { mut child, to, from } = self;
+        let Monitor { mut child, to, from, .. } = self;
         child.stdin = Some(to);
         child.stdout = Some(from.into_inner());
         child
@@ -58,7 +61,10 @@ impl Monitor {
         loop {
             let mut line = String::new();
             let bytes = self.from.read_line(&mut line).unwrap();
-            assert!(bytes > 0 && !line.starts_with("{\"error\""), "{command}: {line:?}");
+            if bytes == 0 || line.starts_with("{\"error\"") {
+                let errors = std::fs::read_to_string(&self.errors).unwrap_or_default();
+                panic!("{command}: {line:?}\n{errors}");
+            }
             if line.starts_with("{\"return\"") {
                 return line;
             }

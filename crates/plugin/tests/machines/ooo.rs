@@ -1,4 +1,4 @@
-//! Boots a guest at the level `ooo`: known loops take the cycles of the core's contracts, sums
+//! Runs a guest at the level `ooo`: known loops take the cycles of the core's contracts, sums
 //! close, and the same guest gives the same record.
 
 use std::collections::BTreeMap;
@@ -45,13 +45,13 @@ fn record_with(machine: &Machine, cpus: u32, options: &str, name: &str) -> Vec<u
     record_of("measure", machine, cpus, options, name)
 }
 
-/// `phase`: the guest's, and words for its environment.
-fn record_of(phase: &str, machine: &Machine, cpus: u32, options: &str, name: &str) -> Vec<u8> {
+/// `request`: the guest's phase, and words for it.
+fn record_of(request: &str, machine: &Machine, cpus: u32, options: &str, name: &str) -> Vec<u8> {
     let out = machine.path(&format!("record-{cpus}-{name}"));
     let symbols = machine.path("symbol-list");
     let (path, symbols) = (out.display(), symbols.display());
     let options = format!("out={path},roi=always,start=fast,symbols={symbols},{options}");
-    machine.boot(cpus, phase, Some(&options));
+    machine.continue_saved(cpus, request, &options);
     fs::read(out).unwrap()
 }
 
@@ -208,8 +208,8 @@ fn one_of_four_threads_that_waits_in_a_loop_keeps_up() {
     let Some(machine) = find() else { return };
     let options = format!("detail=ooo,spans=on,model={}", model("t1").display());
     for delay in [2, 6, 9] {
-        let phase = format!("measure delay={delay}");
-        let bytes = record_of(&phase, &machine, 4, &options, "delayed");
+        let request = format!("measure delay={delay}");
+        let bytes = record_of(&request, &machine, 4, &options, "delayed");
         next_to_a_sleeper(&loops(&reader::read(bytes.as_slice()).unwrap()));
     }
 }
@@ -222,8 +222,9 @@ fn time_passes_on_a_vcpu_that_spins() {
     let timed = ("r4400-1994", "timed", 4, 3);
     for (name, level, cpus, spinners) in machines.into_iter().chain([timed]) {
         let options = format!("detail={level},model={}", model(name).display());
-        let phase = format!("measure spinners={spinners}");
-        let bytes = record_of(&phase, &machine, cpus, &options, &format!("spin-{name}-{spinners}"));
+        let request = format!("measure spinners={spinners}");
+        let bytes =
+            record_of(&request, &machine, cpus, &options, &format!("spin-{name}-{spinners}"));
         let regions = parsed::parse(&reader::read(bytes.as_slice()).unwrap()).unwrap().regions;
         let count = cpus as usize;
         let times: Vec<u64> = (0..count)

@@ -23,6 +23,13 @@ fn run(machine: &Machine, cpus: u32, phase: &str, name: &str, more: &str) -> Vec
     fs::read(out).unwrap()
 }
 
+/// The same, without the boot.
+fn run_saved(machine: &Machine, cpus: u32, phase: &str, name: &str, more: &str) -> Vec<u8> {
+    let out = machine.path(name);
+    machine.continue_saved(cpus, phase, &format!("out={},pmu=on{more}", out.display()));
+    fs::read(out).unwrap()
+}
+
 /// A marker, with the counts of its CPU.
 #[derive(Clone, Copy)]
 struct MarkerCounts {
@@ -103,9 +110,9 @@ fn counters_of_the_guest_count_each_instruction() {
         if detail == "timed" {
             options += &format!(",model={}", model.display());
         }
-        let bytes = run(&machine, cpus, "counters", "record", &options);
+        let bytes = run_saved(&machine, cpus, "counters", "record", &options);
         if (cpus, detail) == (1, "count") {
-            assert!(bytes == run(&machine, cpus, "counters", "again", &options), "{detail}");
+            assert!(bytes == run_saved(&machine, cpus, "counters", "again", &options), "{detail}");
         }
         let stream = reader::read(bytes.as_slice()).unwrap();
         assert!(stream.end.by_marker && stream.header.features & FEATURE_PMU != 0);
@@ -171,11 +178,12 @@ fn a_counter_goes_on_in_a_restored_machine() {
     let path = |name| machine.path(name).display().to_string();
     let (state, pmu) = (path("state"), path("pmu"));
     let options = format!("out={},pmu=on,start=fast,pmu_save={pmu}", path("first"));
-    let mut first = Monitor::start(machine.command(1, "checkpoint", Some(&options)));
+    let mut first =
+        Monitor::start(machine.command(1, "checkpoint", Some(&options)), machine.path("errors"));
     monitor::wait(|| {
         fs::read_to_string(path("checkpoint")).is_ok_and(|output| output.contains("counting"))
     });
-    first.save(&state);
+    first.save(&format!("file:{state}"));
     machine.finish(first.quit());
     let selects = fs::read_to_string(&pmu).unwrap();
     let selects = selects.lines().skip(1).map(|line| line.split(' ').nth(2).unwrap());
@@ -186,7 +194,7 @@ fn a_counter_goes_on_in_a_restored_machine() {
     let options = format!("out={record},pmu=on,pmu_state={pmu}");
     let mut command = machine.command(1, "checkpoint", Some(&options));
     command.args(["-incoming", &format!("file:{state}")]);
-    let mut second = Monitor::start(command);
+    let mut second = Monitor::start(command, machine.path("errors"));
     second.go_on();
     machine.finish(second.let_go());
     let stream = reader::read(fs::read(record).unwrap().as_slice()).unwrap();
