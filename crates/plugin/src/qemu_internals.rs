@@ -87,7 +87,8 @@ impl Slices {
         names.iter().all(|name| !ffi::find(name).is_null()) && VcpuState::find().is_some()
     }
 
-    /// Slices of vCPU `vcpu`; `None` if QEMU doesn't export what it takes.
+    /// Slices of vCPU `vcpu`; `None` if QEMU doesn't export what it takes, or does not show
+    /// whether the vCPU is halted.
     pub(crate) fn of(vcpu: c_uint) -> Option<Slices> {
         let cpu_exit = function!(c"cpu_exit" as CpuExit)?;
         let get_cpu = function!(c"qemu_get_cpu" as GetCpu)?;
@@ -99,6 +100,8 @@ impl Slices {
         if cpu.is_null() || !none.is_null() {
             return None;
         }
+        // Tried before it is used: where counting starts, an unknown state would be a guess.
+        state.is_halted(cpu)?;
         Some(Slices { cpu, cpu_exit, state })
     }
 

@@ -15,7 +15,6 @@ unsafe extern "C" {
 }
 
 const PERF_EVENT_OPEN: c_long = 298;
-const SET_AFFINITY: c_long = 203;
 const PAGE_BYTES: usize = 4096;
 const PROTECTION_READ: c_int = 1;
 const MAP_SHARED: c_int = 1;
@@ -124,14 +123,6 @@ impl Counter {
         assert!(index > 0, "the counter is not on the processor");
         index - 1
     }
-}
-
-/// Ties the calling task to a CPU.
-pub fn pin(cpu: u32) {
-    let mask = 1_u64 << cpu;
-    // SAFETY: a mask of eight bytes, which the kernel reads.
-    let done = unsafe { syscall(SET_AFFINITY, 0, 8_usize, &raw const mask) };
-    assert_eq!(done, 0);
 }
 
 #[inline(never)]

@@ -30,7 +30,13 @@ pub fn mount_all<const COUNT: usize>(all: [(&CStr, &CStr); COUNT]) {
 #[allow(dead_code)]
 pub fn run_on_the_last_cpu() {
     let cpus = std::thread::available_parallelism().unwrap().get();
-    run_on(1 << (cpus - 1));
+    run_on_cpu(cpus - 1);
+}
+
+/// Has this task run on one CPU alone.
+#[allow(dead_code)]
+pub fn run_on_cpu(cpu: usize) {
+    run_on(1 << cpu);
 }
 
 /// Has this task run on any CPU again.

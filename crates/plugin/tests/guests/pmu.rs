@@ -26,7 +26,7 @@ use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
-use events::{CYCLES, Counter, EXCLUDE_USER, INSTRUCTIONS, pin, rounds};
+use events::{CYCLES, Counter, EXCLUDE_USER, INSTRUCTIONS, rounds};
 
 /// The processor's number for instructions.
 const RETIRED: u64 = 0xc0;
@@ -65,7 +65,7 @@ fn note(number: u32, counted: u64, expected: u64) {
 fn counters() {
     let cpus = std::thread::available_parallelism().unwrap().get();
     // Counters of CPU 0 are read there.
-    pin(0);
+    init::run_on_cpu(0);
     read_in_user_mode();
     flags_stay();
     not_where_it_may_not();
@@ -134,7 +134,7 @@ fn one_after_the_other() {
     const YIELD: u64 = 24;
     let tasks = [(10_000, 300), (17_000, 200)].map(|(iterations, repetitions)| {
         std::thread::spawn(move || {
-            pin(0);
+            init::run_on_cpu(0);
             let counter = Counter::off(INSTRUCTIONS);
             rounds(&counter, iterations, repetitions, YIELD, [0; 2]);
             let read = counter.read();

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
-use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::machine::Machine;
@@ -70,7 +69,7 @@ impl Machine {
         if kind.has_pmu {
             plugin += &format!(",pmu=on,pmu_save={}", self.path("pmu").display());
         }
-        let mut command: Command = self.command(kind.cpus, "wait", Some(&plugin));
+        let mut command = self.command(kind.cpus, "wait", Some(&plugin));
         command.args(request_file("wait"));
         let state = tempfile::tempfile().unwrap();
         let mut monitor = Monitor::start(command, self.path("errors"));
