@@ -5,6 +5,9 @@
 #[path = "../../../plugin/tests/guests/events.rs"]
 mod events;
 #[allow(dead_code)]
+#[path = "../../../plugin/tests/guests/init.rs"]
+mod init;
+#[allow(dead_code)]
 #[path = "../../../simrecord/src/marker.rs"]
 mod marker;
 
@@ -20,7 +23,7 @@ const TURNS: u64 = 1_000;
 
 fn main() {
     if std::env::args().nth(1).as_deref() == Some("count") {
-        events::pin(1);
+        init::run_on_cpu(1);
         let counter = events::Counter::off(events::INSTRUCTIONS);
         let expected = events::rounds(&counter, ITERATIONS, TURNS, YIELD, [0; 2]);
         let line = format!("counted {} expected {expected}", counter.read());
