@@ -100,6 +100,7 @@ fn begin_slices(session: &mut Session, vcpu: c_uint) {
 extern "C" fn on_translation(block: *mut c_void, _: *mut c_void) {
     let mut guard = session::lock();
     if let Some(session) = guard.as_mut() {
+        session.start();
         translate::prepare(session, TranslatedBlock::new(block), on_point);
     }
 }
@@ -159,6 +160,7 @@ extern "C" fn on_discontinuity(vcpu: c_uint, kind: c_int, from: u64, to: u64, _:
     let exception = cpu::with(vcpu, |cpu| cpu.deliver(from));
     let mut guard = session::lock();
     let Some(session) = guard.as_mut() else { return };
+    session.start();
     session.tsc.correct(vcpu, &mut session.qemu, session.registers);
     session.clock.wake(vcpu);
     if session.writer.has_ended() {

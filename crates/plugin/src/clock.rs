@@ -102,7 +102,7 @@ impl Clock {
         }
     }
 
-    /// vCPUs count again, or in another way, or no longer (`counts`), from here on. Called between blocks.
+    /// vCPUs count (again, or in another way), or no longer (`counts`), from here on. Called between blocks.
     pub(crate) fn restart(&mut self, counts: bool) {
         (0..self.parts.cpus).for_each(|vcpu| cpu::with(vcpu, Cpu::issue_all_threads));
         self.rounds.restart(self.instructions());

@@ -109,6 +109,7 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
         cpus,
         registers: None,
         thread: None,
+        has_started: false,
         level: Level::new(options.detail, options.start_fast, cpus),
         arena: Arena::default(),
         decoder: Decoder::default(),

@@ -51,6 +51,8 @@ pub(crate) struct Session {
     pub(crate) registers: Option<Registers>,
     /// The thread of all vCPUs.
     pub(crate) thread: Option<ThreadId>,
+    /// Whether a vCPU has executed, or taken an interrupt.
+    pub(crate) has_started: bool,
     /// How much is recorded now.
     pub(crate) level: Level,
     /// What callbacks of translated code refer to.
@@ -82,6 +84,16 @@ impl Session {
     /// Whether a vCPU that executes a `pause` waits for those that run: see [`Clock::pause`].
     pub(crate) fn pauses_wait(&self) -> bool {
         self.level.now().has_model() && self.clock.pauses_wait()
+    }
+
+    /// A vCPU is about to execute, or takes an interrupt. Called between blocks.
+    ///
+    /// The first time, guest time starts: in a machine that goes on from a checkpoint, QEMU's clock is not at
+    /// zero then, and vCPUs may be halted of which none was seen to halt.
+    pub(crate) fn start(&mut self) {
+        if !std::mem::replace(&mut self.has_started, true) && self.level.counts() {
+            self.clock.restart(true);
+        }
     }
 
     /// What devices, or stores to code, have written reaches the caches.

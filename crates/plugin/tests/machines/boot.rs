@@ -240,3 +240,22 @@ fn with_a_model_two_cpus_run_at_once_and_repeat() {
     assert!(bytes == record_from_saved(&machine, 2, "timed-again", &options), "records differ");
     sums_close(&booted(&reader::read(bytes.as_slice()).unwrap()));
 }
+
+/// A machine is saved where one vCPU waits for a request, and the others are halted.
+#[test]
+fn a_vcpu_that_was_saved_halted_has_the_time_of_the_others() {
+    /// Cycles of a slice, as the plugin has it where no option says otherwise, and of the block that ends it.
+    const SLICE: u64 = 2 * 1_000;
+    let Some(machine) = find() else { return };
+    let symbols = machine.symbols().display().to_string();
+    let model = model(&machine, 100);
+    for start in ["full", "fast"] {
+        let options = format!("start={start},detail=timed,model={model},symbols={symbols}");
+        let bytes = record_from_saved(&machine, 2, &format!("counted-from-{start}"), &options);
+        let booted = booted(&reader::read(bytes.as_slice()).unwrap());
+        sums_close(&booted);
+        let [first, second] = [0, 1].map(|cpu| booted.snapshots.last().unwrap()[cpu].used[TIME]);
+        println!("start={start}: {first} and {second} cycles");
+        assert!(first.abs_diff(second) <= SLICE, "start={start}: {first} and {second} cycles");
+    }
+}
