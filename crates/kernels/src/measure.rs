@@ -5,20 +5,16 @@ use std::time::{Duration, Instant};
 use stats::interval::order_95;
 use stats::median::median;
 
-use crate::timing::{Clock, Timed};
+use crate::timing::{Clock, RATE_CHANGE_MAX, Timed};
 use crate::{Body, Executed, Kernel, Rounds};
 
-/// A window in which the core's rate changed by more than this is not counted.
-const RATE_CHANGE_MAX: f64 = 0.01;
-/// A window around which four chains of additions took longer than this is not counted: the sibling
-/// was busy, or something else ran.
+/// A window around which additions in four chains, or NOPs, took longer than this multiple of their shortest time
+/// is not counted: the sibling was busy, or something else ran.
 const PROBE_RATIO_MAX: f64 = 1.1;
-/// The number of windows that are tried is at most this multiple of those requested, but no longer than [`TIME_MAX`].
-const TRIES: usize = 40;
-/// The longest time for a kernel, unless it has too few windows then: they are tried four times as often
-/// as asked for in any case.
+/// A kernel that has too few windows is tried for this long, and for this multiple of its windows at least: a busy
+/// sibling of another guest pauses now and again, for some milliseconds.
 const TIME_MAX: Duration = Duration::from_millis(1500);
-const TRIES_IN_ANY_CASE: usize = 4;
+const TRIES_MIN: usize = 4;
 /// Windows before the first one that counts.
 const WARM_UP_WINDOWS: usize = 2;
 /// A kernel that predictors learn for many windows is executed for this long before, and at most so many
@@ -78,14 +74,14 @@ pub fn measure(
     warm_up(kernel.learns, body.as_mut(), clock, rounds);
     let (mut cycles, mut disturbed) = (Vec::new(), Disturbance::default());
     let started = Instant::now();
-    for attempt in 0..effort.windows * TRIES {
+    for attempt in 0_usize.. {
         let (executed, timed) = window(body.as_mut(), clock, rounds);
         match timed {
             Timed { rate_change, .. } if rate_change > RATE_CHANGE_MAX => disturbed.rate += 1,
             Timed { probe_ratio, .. } if probe_ratio > PROBE_RATIO_MAX => disturbed.sibling += 1,
             _ => cycles.push(timed.cycles / executed.units),
         }
-        let is_late = attempt > effort.windows * TRIES_IN_ANY_CASE && started.elapsed() > TIME_MAX;
+        let is_late = attempt > effort.windows * TRIES_MIN && started.elapsed() > TIME_MAX;
         if cycles.len() == effort.windows || is_late {
             break;
         }

@@ -1,13 +1,19 @@
 //! Time in cycles of the core: the time-stamp counter, which has a constant rate, is calibrated by
 //! chains of dependent additions, a cycle each, before and after what is timed.
+//!
+//! A register is added to itself: Golden Cove and later cores of Intel execute an addition of a small
+//! constant as they rename it, several of a chain in a cycle.
 
 use std::arch::asm;
 
 /// Additions of a chain. The counter of some processors advances in steps of 25 ticks, so that a
 /// chain must be long.
 const CHAIN_ADDITIONS: u64 = 20_000;
-/// Additions of the probe of the sibling, in four chains.
-const PROBE_ADDITIONS: u64 = 10_000;
+/// Additions, in four chains, and NOPs of the probe of the sibling.
+const PROBE_ADDITIONS: u64 = 6_000;
+const PROBE_NOPS: u64 = 6_000;
+/// The most that the core's rate may change from before to after what is timed.
+pub(crate) const RATE_CHANGE_MAX: f64 = 0.01;
 /// Readings of which the shortest distance is the cost of one.
 const READINGS: usize = 64;
 /// Chains and probes of which the shortest counts at the start.
@@ -37,8 +43,8 @@ fn chain() -> u64 {
     // SAFETY: changes two registers that are declared.
     unsafe {
         asm!(
-            ".p2align 6", "2:", ".rept 100", "add {sum}, 1", ".endr", "dec {count}", "jnz 2b",
-            sum = inout(reg) 0_u64 => _,
+            ".p2align 6", "2:", ".rept 100", "add {sum}, {sum}", ".endr", "dec {count}", "jnz 2b",
+            sum = inout(reg) 1_u64 => _,
             count = inout(reg) CHAIN_ADDITIONS / 100 => _,
             options(nomem, nostack),
         );
@@ -47,18 +53,18 @@ fn chain() -> u64 {
 }
 
 /// Ticks of [`PROBE_ADDITIONS`] in four chains, which need four units that a busy sibling would share.
-fn probe() -> u64 {
+fn additions() -> u64 {
     let start = ticks();
     // SAFETY: changes registers that are declared.
     unsafe {
         asm!(
             ".p2align 6", "2:", ".rept 25",
-            "add {a}, 1", "add {b}, 1", "add {c}, 1", "add {d}, 1",
+            "add {a}, {a}", "add {b}, {b}", "add {c}, {c}", "add {d}, {d}",
             ".endr", "dec {count}", "jnz 2b",
-            a = inout(reg) 0_u64 => _,
-            b = inout(reg) 0_u64 => _,
-            c = inout(reg) 0_u64 => _,
-            d = inout(reg) 0_u64 => _,
+            a = inout(reg) 1_u64 => _,
+            b = inout(reg) 1_u64 => _,
+            c = inout(reg) 1_u64 => _,
+            d = inout(reg) 1_u64 => _,
             count = inout(reg) PROBE_ADDITIONS / 100 => _,
             options(nomem, nostack),
         );
@@ -66,12 +72,54 @@ fn probe() -> u64 {
     ticks() - start
 }
 
+/// Ticks of [`PROBE_NOPS`], which need the front end that a busy sibling would share.
+fn nops() -> u64 {
+    let start = ticks();
+    // SAFETY: changes a register that is declared.
+    unsafe {
+        asm!(
+            ".p2align 6", "2:", ".rept 100", ".byte 0x0f, 0x1f, 0x00", ".endr", "dec {count}", "jnz 2b",
+            count = inout(reg) PROBE_NOPS / 100 => _,
+            options(nomem, nostack),
+        );
+    }
+    ticks() - start
+}
+
+/// Both probes of the sibling, in ticks or cycles.
+#[derive(Clone, Copy, Debug)]
+struct Probe<T> {
+    additions: T,
+    nops: T,
+}
+
+impl<T> Probe<T> {
+    fn map<U>(self, of: impl Fn(T) -> U) -> Probe<U> {
+        Probe { additions: of(self.additions), nops: of(self.nops) }
+    }
+
+    fn with(self, other: Probe<T>, of: impl Fn(T, T) -> T) -> Probe<T> {
+        Probe { additions: of(self.additions, other.additions), nops: of(self.nops, other.nops) }
+    }
+}
+
+impl Probe<f64> {
+    /// How much longer it took than another, by the worse of both.
+    fn over(self, other: Probe<f64>) -> f64 {
+        (self.additions / other.additions).max(self.nops / other.nops)
+    }
+}
+
+fn probe() -> Probe<u64> {
+    Probe { additions: additions(), nops: nops() }
+}
+
 /// The clock of this thread's core.
 #[derive(Clone, Debug)]
 pub struct Clock {
     reading_ticks: u64,
-    /// The shortest probe, in cycles.
-    probe_cycles_min: f64,
+    /// The shortest probes, in cycles.
+    quietest: Probe<f64>,
     /// Ticks of the shortest chain.
     chain_ticks_min: u64,
 }
@@ -83,7 +131,7 @@ pub(crate) struct Timed {
     pub(crate) cycles: f64,
     /// Relative change of the core's rate from before to after.
     pub(crate) rate_change: f64,
-    /// The worse probe of the sibling over the shortest one.
+    /// The worse probe of the sibling over the shortest one of its kind.
     pub(crate) probe_ratio: f64,
 }
 
@@ -98,12 +146,10 @@ impl Clock {
             ticks() - start
         });
         let reading_ticks = reading.min().unwrap_or(0);
-        let mut clock =
-            Clock { reading_ticks, probe_cycles_min: f64::INFINITY, chain_ticks_min: u64::MAX };
+        let quietest = Probe { additions: f64::INFINITY, nops: f64::INFINITY };
+        let mut clock = Clock { reading_ticks, quietest, chain_ticks_min: u64::MAX };
         for _ in 0..WARM_UP_CHAINS {
-            let (chain, probe) = (clock.net(chain()), clock.net(probe()));
-            clock.chain_ticks_min = clock.chain_ticks_min.min(chain);
-            clock.note(chain, probe);
+            clock.time(|| ((), None));
         }
         match clock.chain_ticks_min {
             0 | u64::MAX => Err(ClockError::NoCounter),
@@ -116,11 +162,17 @@ impl Clock {
         ticks.saturating_sub(self.reading_ticks)
     }
 
-    fn note(&mut self, chain: u64, probe: u64) {
-        // Four chains are never shorter than their additions: what seems so is a chain that was
-        // interrupted, or a rate that changed.
-        let probe_cycles = cycles_of(probe, chain as f64).max(PROBE_ADDITIONS as f64 / 4.0);
-        self.probe_cycles_min = self.probe_cycles_min.min(probe_cycles);
+    /// Keeps the shortest probes; returns the relative change of the core's rate. A chain that was interrupted
+    /// seems to be one of a slower core, by which the probes would be too short.
+    fn note(&mut self, (before, after): (u64, u64), probe: Probe<u64>) -> f64 {
+        self.chain_ticks_min = self.chain_ticks_min.min(before).min(after);
+        let rate_change = (after as f64 / before.max(1) as f64 - 1.0).abs();
+        if rate_change <= RATE_CHANGE_MAX {
+            let chain = (before + after) as f64 / 2.0;
+            self.quietest =
+                self.quietest.with(probe.map(|ticks| cycles_of(ticks, chain)), f64::min);
+        }
+        rate_change
     }
 
     /// Cycles of the core per tick of the counter, at the highest rate seen.
@@ -129,32 +181,33 @@ impl Clock {
         CHAIN_ADDITIONS as f64 / self.chain_ticks_min as f64
     }
 
-    /// The shortest time of four chains of additions at once so far, over what four units need that
-    /// nothing else uses: 1 unless a sibling was busy throughout, or the core has fewer units.
+    /// The shortest time so far of four chains of additions at once over what four units need that nothing else uses,
+    /// or, if that is more, of NOPs over what a front end of four a cycle needs. About 1 on a core that shares
+    /// nothing; 1.17 on a Golden Cove, where four chains meet at one of five units now and again. More where a
+    /// sibling was busy throughout, or the core has fewer units; absent if its rate changed all the time.
     #[must_use]
-    pub fn quietest_ratio(&self) -> f64 {
-        self.probe_cycles_min / (PROBE_ADDITIONS as f64 / 4.0)
+    pub fn quietest_ratio(&self) -> Option<f64> {
+        const FOUR_A_CYCLE: Probe<f64> =
+            Probe { additions: PROBE_ADDITIONS as f64 / 4.0, nops: PROBE_NOPS as f64 / 4.0 };
+        let ratio = self.quietest.over(FOUR_A_CYCLE).max(1.0);
+        ratio.is_finite().then_some(ratio)
     }
 
     /// Times something, which may itself measure its ticks, between chains and probes.
     pub(crate) fn time<T>(&mut self, run: impl FnOnce() -> (T, Option<u64>)) -> (T, Timed) {
         let chain_before = self.net(chain());
-        let probe_before = self.net(probe());
+        let probe_before = probe().map(|ticks| self.net(ticks));
         let start = ticks();
         let (value, own_ticks) = run();
         let whole = self.net(ticks() - start);
-        let probe_after = self.net(probe());
+        let probe_after = probe().map(|ticks| self.net(ticks));
         let chain_after = self.net(chain());
         let mean = (chain_before + chain_after) as f64 / 2.0;
-        let worse = probe_before.max(probe_after);
-        self.chain_ticks_min = self.chain_ticks_min.min(chain_before).min(chain_after);
-        self.note(chain_before.max(chain_after), probe_before.min(probe_after));
-        let timed = Timed {
-            cycles: cycles_of(own_ticks.unwrap_or(whole), mean),
-            rate_change: (chain_after as f64 / chain_before.max(1) as f64 - 1.0).abs(),
-            probe_ratio: cycles_of(worse, mean) / self.probe_cycles_min,
-        };
-        (value, timed)
+        let rate_change =
+            self.note((chain_before, chain_after), probe_before.with(probe_after, u64::min));
+        let worse = probe_before.with(probe_after, u64::max).map(|ticks| cycles_of(ticks, mean));
+        let cycles = cycles_of(own_ticks.unwrap_or(whole), mean);
+        (value, Timed { cycles, rate_change, probe_ratio: worse.over(self.quietest) })
     }
 }
 
@@ -178,10 +231,28 @@ mod tests {
         let mut clock = Clock::new().unwrap();
         let (_, timed) = clock.time(|| (chain(), None));
         assert!(timed.cycles > 0.0 && clock.cycles_per_tick() > 0.0);
-        assert!(clock.quietest_ratio() >= 1.0);
+        assert!(clock.quietest_ratio().is_none_or(|ratio| ratio >= 1.0));
+    }
+
+    #[test]
+    fn the_quietest_probe_is_of_an_undisturbed_core() {
+        let quietest = Probe { additions: f64::INFINITY, nops: f64::INFINITY };
+        let mut clock = Clock { reading_ticks: 0, quietest, chain_ticks_min: u64::MAX };
+        let chain = CHAIN_ADDITIONS / 5;
+        let probe = |ratio: u64| Probe {
+            additions: ratio * PROBE_ADDITIONS / 4 / 5,
+            nops: ratio * PROBE_NOPS / 4 / 5,
+        };
         // A sibling that was busy throughout.
-        let mut busy = Clock { probe_cycles_min: f64::INFINITY, ..clock };
-        (0..3).for_each(|_| busy.note(4_000, 20_000 * 4_000 / CHAIN_ADDITIONS));
-        assert_eq!(busy.quietest_ratio(), 8.0);
+        clock.note((chain, chain), probe(8));
+        assert_eq!(clock.quietest_ratio(), Some(8.0));
+        // Chains of which one or each was interrupted, or not for as long.
+        assert!(clock.note((3 * chain, chain), probe(2)) > RATE_CHANGE_MAX);
+        assert!(clock.note((chain, 2 * chain), probe(2)) > RATE_CHANGE_MAX);
+        assert_eq!(clock.quietest_ratio(), Some(8.0));
+        clock.note((chain, chain), Probe { nops: probe(3).nops, ..probe(2) });
+        assert_eq!(clock.quietest_ratio(), Some(3.0));
+        let front_end = Probe { nops: 2.0 * clock.quietest.nops, ..clock.quietest };
+        assert_eq!(front_end.over(clock.quietest), 2.0);
     }
 }
