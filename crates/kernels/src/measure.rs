@@ -15,6 +15,9 @@ const PROBE_RATIO_MAX: f64 = 1.1;
 /// sibling of another guest pauses now and again, for some milliseconds.
 const TIME_MAX: Duration = Duration::from_millis(1500);
 const TRIES_MIN: usize = 4;
+/// A kernel with fewer windows has no figure: of millions that are tried beside a busy sibling, one now and again is
+/// between two chains that were interrupted for the same time.
+const WINDOWS_MIN: usize = 3;
 /// Windows before the first one that counts.
 const WARM_UP_WINDOWS: usize = 2;
 /// A kernel that predictors learn for many windows is executed for this long before, and at most so many
@@ -59,7 +62,7 @@ pub struct Sample {
 /// Measures a kernel. `at_set_up` is called with true before and with false after what only prepares.
 ///
 /// # Errors
-/// Why it cannot run here, or that no window was undisturbed.
+/// Why it cannot run here, or that too few windows were undisturbed.
 pub fn measure(
     kernel: &Kernel,
     clock: &mut Clock,
@@ -87,15 +90,17 @@ pub fn measure(
         }
     }
     cycles.sort_by(f64::total_cmp);
-    let none = || {
+    let counted = cycles.len();
+    if counted < WINDOWS_MIN.min(effort.windows) {
         let Disturbance { rate, sibling } = disturbed;
-        format!(
-            "no window was undisturbed: in {rate} the core's rate changed, in {sibling} its sibling \
-             or something else ran"
-        )
-    };
+        return Err(format!(
+            "of {} windows {counted} were undisturbed: in {rate} the core's rate changed, in {sibling} its \
+             sibling or something else ran",
+            counted + rate + sibling
+        ));
+    }
     Ok(Sample {
-        cycles: median(&cycles).ok_or_else(none)?,
+        cycles: median(&cycles).ok_or("no windows were asked for")?,
         low_cycles: cycles[cycles.len() / 10],
         cycles_95: order_95(cycles.len()).map(|(low, high)| (cycles[low], cycles[high])),
         windows: cycles.len(),

@@ -16,8 +16,11 @@ const PROBE_NOPS: u64 = 6_000;
 pub(crate) const RATE_CHANGE_MAX: f64 = 0.01;
 /// Readings of which the shortest distance is the cost of one.
 const READINGS: usize = 64;
-/// Chains and probes of which the shortest counts at the start.
-const WARM_UP_CHAINS: usize = 8;
+/// Windows at the start that only calibrate.
+const WARM_UP_WINDOWS: usize = 16;
+/// The place, from the shortest, of the probe that counts as that of a quiet core. Among a million windows is one between
+/// two chains that were interrupted for the same time.
+const QUIETEST: usize = 8;
 
 /// Why there is no time in cycles.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,12 +117,30 @@ fn probe() -> Probe<u64> {
     Probe { additions: additions(), nops: nops() }
 }
 
+/// The shortest times of a kind, in order.
+#[derive(Clone, Copy, Debug)]
+struct Shortest([f64; QUIETEST]);
+
+impl Shortest {
+    const NONE: Shortest = Shortest([f64::INFINITY; QUIETEST]);
+
+    fn note(&mut self, cycles: f64) {
+        let [.., last] = &mut self.0;
+        *last = last.min(cycles);
+        self.0.sort_by(f64::total_cmp);
+    }
+
+    fn longest(self) -> f64 {
+        self.0[QUIETEST - 1]
+    }
+}
+
 /// The clock of this thread's core.
 #[derive(Clone, Debug)]
 pub struct Clock {
     reading_ticks: u64,
     /// The shortest probes, in cycles.
-    quietest: Probe<f64>,
+    shortest: Probe<Shortest>,
     /// Ticks of the shortest chain.
     chain_ticks_min: u64,
 }
@@ -146,9 +167,9 @@ impl Clock {
             ticks() - start
         });
         let reading_ticks = reading.min().unwrap_or(0);
-        let quietest = Probe { additions: f64::INFINITY, nops: f64::INFINITY };
-        let mut clock = Clock { reading_ticks, quietest, chain_ticks_min: u64::MAX };
-        for _ in 0..WARM_UP_CHAINS {
+        let shortest = Probe { additions: Shortest::NONE, nops: Shortest::NONE };
+        let mut clock = Clock { reading_ticks, shortest, chain_ticks_min: u64::MAX };
+        for _ in 0..WARM_UP_WINDOWS {
             clock.time(|| ((), None));
         }
         match clock.chain_ticks_min {
@@ -169,10 +190,15 @@ impl Clock {
         let rate_change = (after as f64 / before.max(1) as f64 - 1.0).abs();
         if rate_change <= RATE_CHANGE_MAX {
             let chain = (before + after) as f64 / 2.0;
-            self.quietest =
-                self.quietest.with(probe.map(|ticks| cycles_of(ticks, chain)), f64::min);
+            self.shortest.additions.note(cycles_of(probe.additions, chain));
+            self.shortest.nops.note(cycles_of(probe.nops, chain));
         }
         rate_change
+    }
+
+    /// The probes of a quiet core, in cycles.
+    fn quietest(&self) -> Probe<f64> {
+        self.shortest.map(Shortest::longest)
     }
 
     /// Cycles of the core per tick of the counter, at the highest rate seen.
@@ -181,7 +207,7 @@ impl Clock {
         CHAIN_ADDITIONS as f64 / self.chain_ticks_min as f64
     }
 
-    /// The shortest time so far of four chains of additions at once over what four units need that nothing else uses,
+    /// The time of a quiet core, as far as was seen, of four chains of additions at once over what four units need that nothing else uses,
     /// or, if that is more, of NOPs over what a front end of four a cycle needs. About 1 on a core that shares
     /// nothing; 1.17 on a Golden Cove, where four chains meet at one of five units now and again. More where a
     /// sibling was busy throughout, or the core has fewer units; absent if its rate changed all the time.
@@ -189,7 +215,7 @@ impl Clock {
     pub fn quietest_ratio(&self) -> Option<f64> {
         const FOUR_A_CYCLE: Probe<f64> =
             Probe { additions: PROBE_ADDITIONS as f64 / 4.0, nops: PROBE_NOPS as f64 / 4.0 };
-        let ratio = self.quietest.over(FOUR_A_CYCLE).max(1.0);
+        let ratio = self.quietest().over(FOUR_A_CYCLE).max(1.0);
         ratio.is_finite().then_some(ratio)
     }
 
@@ -207,7 +233,7 @@ impl Clock {
             self.note((chain_before, chain_after), probe_before.with(probe_after, u64::min));
         let worse = probe_before.with(probe_after, u64::max).map(|ticks| cycles_of(ticks, mean));
         let cycles = cycles_of(own_ticks.unwrap_or(whole), mean);
-        (value, Timed { cycles, rate_change, probe_ratio: worse.over(self.quietest) })
+        (value, Timed { cycles, rate_change, probe_ratio: worse.over(self.quietest()) })
     }
 }
 
@@ -236,23 +262,31 @@ mod tests {
 
     #[test]
     fn the_quietest_probe_is_of_an_undisturbed_core() {
-        let quietest = Probe { additions: f64::INFINITY, nops: f64::INFINITY };
-        let mut clock = Clock { reading_ticks: 0, quietest, chain_ticks_min: u64::MAX };
+        let shortest = Probe { additions: Shortest::NONE, nops: Shortest::NONE };
+        let mut clock = Clock { reading_ticks: 0, shortest, chain_ticks_min: u64::MAX };
         let chain = CHAIN_ADDITIONS / 5;
         let probe = |ratio: u64| Probe {
             additions: ratio * PROBE_ADDITIONS / 4 / 5,
             nops: ratio * PROBE_NOPS / 4 / 5,
         };
         // A sibling that was busy throughout.
-        clock.note((chain, chain), probe(8));
+        for _ in 0..QUIETEST {
+            clock.note((chain, chain), probe(8));
+        }
         assert_eq!(clock.quietest_ratio(), Some(8.0));
-        // Chains of which one or each was interrupted, or not for as long.
-        assert!(clock.note((3 * chain, chain), probe(2)) > RATE_CHANGE_MAX);
-        assert!(clock.note((chain, 2 * chain), probe(2)) > RATE_CHANGE_MAX);
+        // Chains that were interrupted: one or each, or for the same time.
+        for _ in 0..QUIETEST {
+            assert!(clock.note((3 * chain, chain), probe(2)) > RATE_CHANGE_MAX);
+            assert!(clock.note((chain, 2 * chain), probe(2)) > RATE_CHANGE_MAX);
+        }
+        clock.note((3 * chain, 3 * chain), probe(2));
         assert_eq!(clock.quietest_ratio(), Some(8.0));
-        clock.note((chain, chain), Probe { nops: probe(3).nops, ..probe(2) });
+        let busy_front_end = Probe { nops: probe(3).nops, ..probe(2) };
+        for _ in 0..QUIETEST {
+            clock.note((chain, chain), busy_front_end);
+        }
         assert_eq!(clock.quietest_ratio(), Some(3.0));
-        let front_end = Probe { nops: 2.0 * clock.quietest.nops, ..clock.quietest };
-        assert_eq!(front_end.over(clock.quietest), 2.0);
+        let quietest = clock.quietest();
+        assert_eq!(Probe { nops: 2.0 * quietest.nops, ..quietest }.over(quietest), 2.0);
     }
 }

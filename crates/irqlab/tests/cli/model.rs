@@ -109,8 +109,8 @@ fn what_was_measured_can_be_kept() {
     let ended =
         place.run(&[&words[..], &["--save", "mine.tsv", "--json", "-q", "--out", "run"]].concat());
     if ended.code == Some(4) {
-        // On a busy machine no window may have been undisturbed.
-        ended.assert_says("no window was undisturbed");
+        // On a busy machine too few windows may have been undisturbed.
+        ended.assert_says("were undisturbed");
         return;
     }
     let run = ended.assert_code(0).json();

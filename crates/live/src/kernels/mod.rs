@@ -200,10 +200,10 @@ mod tests {
         let names: Vec<&str> = samples.iter().map(|one| one.name.as_str()).collect();
         assert_eq!(names, ["add_chain", "loads_6"]);
         for one in samples {
-            // On a busy machine it may be that no window was undisturbed, which it then says.
+            // On a busy machine it may be that too few windows were undisturbed, which it then says.
             match &one.figures {
                 Ok(figures) => assert!(figures.are_possible(), "{one:?}"),
-                Err(why) => assert!(why.contains("no window was undisturbed"), "{why}"),
+                Err(why) => assert!(why.contains("were undisturbed"), "{why}"),
             }
         }
     }

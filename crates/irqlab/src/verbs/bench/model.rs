@@ -277,7 +277,7 @@ const UNNESTED: &str = "the processor was measured in a virtual machine, whose p
 /// How cycles are measured.
 const METHOD: &str = "cycles of the core for a unit: ticks of the time-stamp counter, by chains of dependent \
                       additions (a cycle each) before and after each window; median of the windows in which \
-                      the core's rate changed by at most 1 % and four chains of additions found no busy sibling";
+                      the core's rate changed by at most 1 % and neither four chains of additions nor NOPs found a busy sibling";
 
 fn save(file: &Path, host: &Host, of: (Processor, String)) -> anyhow::Result<()> {
     let date = jiff::Timestamp::now().strftime("%Y-%m-%d").to_string();
