@@ -247,12 +247,23 @@ struct Stream {
 
 /// Bytes that a window goes through.
 const STREAM_WINDOW_BYTES: usize = 256 * KIB;
+/// Bytes at the start of a stream from memory that are removed from the caches: what its first windows go through. A
+/// simulated machine prepares memory without its caches, which may have lines of an earlier use of the same pages.
+const FLUSHED_BYTES: usize = 8 << 20;
 
 impl Stream {
     fn new(bytes: usize, kind: Kind, transfer: Transfer) -> Result<Stream, String> {
         let memory = Pages::new(bytes, kind)?;
         let bytes = if transfer == Transfer::Copy { bytes / 2 } else { bytes };
         Ok(Stream { memory, bytes, transfer, at: 0, is_warm: false })
+    }
+
+    fn flush(&self) {
+        for line in (0..self.bytes.min(FLUSHED_BYTES)).step_by(LINE_BYTES) {
+            // SAFETY: the line is within the memory, and its content stays.
+            unsafe { std::arch::x86_64::_mm_clflush(self.memory.base().as_ptr().add(line)) };
+        }
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
     }
 
     fn part(&self, bytes: usize) {
@@ -297,9 +308,12 @@ impl Stream {
 
 impl Body for Stream {
     fn prepare(&mut self) {
-        let is_small = (self.bytes / LINE_BYTES) as u64 <= WARMED_PLACES;
-        if !std::mem::replace(&mut self.is_warm, true) && is_small {
-            self.part(self.bytes);
+        if std::mem::replace(&mut self.is_warm, true) {
+            return;
+        }
+        match (self.bytes / LINE_BYTES) as u64 <= WARMED_PLACES {
+            true => self.part(self.bytes),
+            false => self.flush(),
         }
     }
 

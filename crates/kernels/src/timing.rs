@@ -14,6 +14,10 @@ const PROBE_ADDITIONS: u64 = 6_000;
 const PROBE_NOPS: u64 = 6_000;
 /// The most that the core's rate may change from before to after what is timed.
 pub(crate) const RATE_CHANGE_MAX: f64 = 0.01;
+/// A chain that takes longer than this multiple of the shortest one was disturbed itself: beside a busy sibling, chains
+/// of two and a half times that were seen on both sides of windows and probes that took their usual time. A core that
+/// changes its rate by so much is not measured.
+const SLOW_CHAIN_RATIO: f64 = 1.5;
 /// Readings of which the shortest distance is the cost of one.
 const READINGS: usize = 64;
 /// Windows at the start that only calibrate.
@@ -152,7 +156,7 @@ pub(crate) struct Timed {
     pub(crate) cycles: f64,
     /// Relative change of the core's rate from before to after.
     pub(crate) rate_change: f64,
-    /// The worse probe of the sibling over the shortest one of its kind.
+    /// The worse probe of the sibling over that of a quiet core, or the inverse if it is shorter.
     pub(crate) probe_ratio: f64,
 }
 
@@ -183,11 +187,14 @@ impl Clock {
         ticks.saturating_sub(self.reading_ticks)
     }
 
-    /// Keeps the shortest probes; returns the relative change of the core's rate. A chain that was interrupted
-    /// seems to be one of a slower core, by which the probes would be too short.
+    /// Keeps the shortest probes; returns the relative change of the core's rate, infinite where a chain was
+    /// disturbed: it seems to be one of a slower core, by which the probes would be too short.
     fn note(&mut self, (before, after): (u64, u64), probe: Probe<u64>) -> f64 {
         self.chain_ticks_min = self.chain_ticks_min.min(before).min(after);
         let rate_change = (after as f64 / before.max(1) as f64 - 1.0).abs();
+        if before.max(after) as f64 > SLOW_CHAIN_RATIO * self.chain_ticks_min as f64 {
+            return f64::INFINITY;
+        }
         if rate_change <= RATE_CHANGE_MAX {
             let chain = (before + after) as f64 / 2.0;
             self.shortest.additions.note(cycles_of(probe.additions, chain));
@@ -233,7 +240,9 @@ impl Clock {
             self.note((chain_before, chain_after), probe_before.with(probe_after, u64::min));
         let worse = probe_before.with(probe_after, u64::max).map(|ticks| cycles_of(ticks, mean));
         let cycles = cycles_of(own_ticks.unwrap_or(whole), mean);
-        (value, Timed { cycles, rate_change, probe_ratio: worse.over(self.quietest()) })
+        let quietest = self.quietest();
+        let probe_ratio = worse.over(quietest).max(quietest.over(worse));
+        (value, Timed { cycles, rate_change, probe_ratio })
     }
 }
 
@@ -279,7 +288,10 @@ mod tests {
             assert!(clock.note((3 * chain, chain), probe(2)) > RATE_CHANGE_MAX);
             assert!(clock.note((chain, 2 * chain), probe(2)) > RATE_CHANGE_MAX);
         }
-        clock.note((3 * chain, 3 * chain), probe(2));
+        for _ in 0..QUIETEST {
+            assert!(clock.note((3 * chain, 3 * chain), probe(2)) > RATE_CHANGE_MAX);
+        }
+        clock.note((chain, chain), probe(2));
         assert_eq!(clock.quietest_ratio(), Some(8.0));
         let busy_front_end = Probe { nops: probe(3).nops, ..probe(2) };
         for _ in 0..QUIETEST {

@@ -536,6 +536,7 @@ fn operation(decoded: &X86, unit: Unit) -> Option<core::Operation> {
                 _ => None,
             };
         }
+        (Mnemonic::Popcnt, _) => Own::PopulationCount,
         (Mnemonic::Tzcnt | Mnemonic::Lzcnt, _) => Own::BitCount,
         (Mnemonic::Bsf | Mnemonic::Bsr, _) => Own::BitScan,
         (Mnemonic::Pdep | Mnemonic::Pext, _) => Own::BitDeposit,
@@ -1127,7 +1128,8 @@ mod tests {
     #[test]
     fn operations_with_latencies_of_their_own_are_recognised() {
         use crate::core::Operation as Own;
-        let expected: [(&[u8], Own); 14] = [
+        let expected: [(&[u8], Own); 15] = [
+            (&[0xf3, 0x48, 0x0f, 0xb8, 0xc0], Own::PopulationCount),
             (&[0x4a, 0x8d, 0x44, 0x90, 0x08], Own::LeaThree), // lea 8(%rax,%r10,4), %rax
             (&[0x4a, 0x8d, 0x04, 0x90], Own::LeaScaled),      // lea (%rax,%r10,4), %rax
             (&[0x66, 0x0f, 0x2f, 0xc1], Own::FloatFlags),     // comisd %xmm1, %xmm0

@@ -27,7 +27,7 @@ fn text(name: &str) -> String {
 
 #[test]
 fn each_model_that_irqlab_brings_is_accepted_and_drawn() {
-    assert_eq!(models().len(), 18);
+    assert_eq!(models().len(), 19);
     for (name, text) in models() {
         let model = SystemModel::parse(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(model.name, name);

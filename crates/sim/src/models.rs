@@ -188,7 +188,7 @@ mod tests {
             }
         }
         assert!(timed.contains(&"r4400-1994"), "{timed:?}");
-        assert_eq!(names().len(), 18);
+        assert_eq!(names().len(), 19);
     }
 
     #[test]

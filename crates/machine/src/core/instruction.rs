@@ -94,10 +94,12 @@ pub enum Operation {
     LeaScaled,
     /// A comparison of floating point that sets flags.
     FloatFlags,
+    /// `popcnt`.
+    PopulationCount,
 }
 
 /// The number of kinds of [`Operation`].
-pub(super) const OPERATIONS: usize = 14;
+pub(super) const OPERATIONS: usize = 15;
 
 /// The effect of an instruction other than reading and writing registers and memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

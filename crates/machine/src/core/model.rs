@@ -216,6 +216,8 @@ pub struct OperationLatencies {
     pub lea_three_cycles: Option<u32>,
     /// `lea` of two parts with a scaled index; else as of three parts.
     pub lea_scaled_cycles: Option<u32>,
+    /// `popcnt`.
+    pub population_count_cycles: Option<u32>,
     /// `tzcnt`, `lzcnt`.
     pub bit_count_cycles: Option<u32>,
     /// `bsf`, `bsr`.
@@ -263,6 +265,7 @@ impl OperationLatencies {
             ("sha_cycles", self.sha_cycles, Unit::Shuffle),
             ("lea_scaled_cycles", self.lea_scaled_cycles.or(self.lea_three_cycles), Unit::Integer),
             ("float_flags_cycles", self.float_flags_cycles, Unit::FloatAdd),
+            ("population_count_cycles", self.population_count_cycles, Unit::Integer),
         ]
     }
 }

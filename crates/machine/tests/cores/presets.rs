@@ -6,7 +6,7 @@ use crate::streams::{play, program};
 use crate::support::{Core, MXS, Step, Waits, add, block, branch, layout, load, model, set};
 
 /// Each with its name.
-pub const ALL: [(&str, &str); 11] = [
+pub const ALL: [(&str, &str); 12] = [
     ("r4400-1994", include_str!("../../../../machines/r4400-1994.toml")),
     ("ultra-1", include_str!("../../../../machines/ultra-1.toml")),
     ("r10000-1996", MXS),
@@ -16,6 +16,7 @@ pub const ALL: [(&str, &str); 11] = [
     ("zen3", include_str!("../../../../machines/zen3.toml")),
     ("zen4", include_str!("../../../../machines/zen4.toml")),
     ("golden-cove", include_str!("../../../../machines/golden-cove.toml")),
+    ("emerald-rapids", include_str!("../../../../machines/emerald-rapids.toml")),
     ("neoverse-n1", include_str!("../../../../machines/neoverse-n1.toml")),
     ("cortex-a55", include_str!("../../../../machines/cortex-a55.toml")),
 ];
@@ -163,7 +164,7 @@ fn the_trace_cache_gives_three_a_cycle_and_the_decoder_one() {
 /// Cycles, stall slots, and mispredictions.
 type Pinned = (&'static str, [u64; 5]);
 
-const PINNED: [Pinned; 11] = [
+const PINNED: [Pinned; 12] = [
     ("r4400-1994", [109_535, 1530, 1080, 0, 6998]),
     ("ultra-1", [152_819, 5698, 1010, 497_641, 7553]),
     ("r10000-1996", [107_907, 4163, 3652, 316_888, 7553]),
@@ -173,6 +174,7 @@ const PINNED: [Pinned; 11] = [
     ("zen3", [484_194, 6269, 2915, 2_789_051, 6309]),
     ("zen4", [495_520, 6273, 2915, 2_857_003, 6502]),
     ("golden-cove", [384_903, 8323, 2922, 2_191_244, 6411]),
+    ("emerald-rapids", [533_989, 6309, 2927, 3_087_769, 6502]),
     ("neoverse-n1", [179_061, 5574, 1940, 601_805, 6206]),
     ("cortex-a55", [156_687, 3041, 563, 202_844, 6737]),
 ];

@@ -33,6 +33,7 @@ pub fn any_core() -> impl Strategy<Value = CoreModel> {
                 (integer.count, integer.interval_cycles) = (integer.count.min(4), 1);
                 ports.shift = ports.shift.min(integer.count);
                 ports.select = ports.select.min(integer.count);
+                ports.branch = ports.branch.min(integer.count);
             }
             if let Some(of_it) = &mut model.window {
                 of_it.reorder_entries = model.width + window.0;

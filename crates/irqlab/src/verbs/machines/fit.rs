@@ -26,7 +26,7 @@ use crate::simulated::{GuestArgs, JobsArgs, ModelDetail, Simulated, SimulatedArg
 use crate::whole_file::{self, Existing};
 
 /// Models that a fit can start from, by vendor: the newest core out of order of each.
-const PRESETS: [(&str, &str); 2] = [("AuthenticAMD", "zen4"), ("GenuineIntel", "golden-cove")];
+const PRESETS: [(&str, &str); 2] = [("AuthenticAMD", "zen4"), ("GenuineIntel", "emerald-rapids")];
 /// The most ways of a model's TLB.
 const WAYS_MAX: u32 = 64;
 /// CPUs and memory of the simulated machine, as those of `bench model`.
