@@ -8,7 +8,7 @@ use stats::median::median;
 use crate::timing::{Clock, RATE_CHANGE_MAX, Timed};
 use crate::{Body, Executed, Kernel, Rounds};
 
-/// A window around which additions in four chains, or NOPs, took longer than this multiple of their shortest time
+/// A window around which additions in four chains, or NOPs, took longer or shorter than on a quiet core by this factor
 /// is not counted: the sibling was busy, or something else ran.
 const PROBE_RATIO_MAX: f64 = 1.1;
 /// A kernel that has too few windows is tried for this long, and for this multiple of its windows at least: a busy

@@ -214,9 +214,9 @@ impl Clock {
         CHAIN_ADDITIONS as f64 / self.chain_ticks_min as f64
     }
 
-    /// The time of a quiet core, as far as was seen, of four chains of additions at once over what four units need that nothing else uses,
-    /// or, if that is more, of NOPs over what a front end of four a cycle needs. About 1 on a core that shares
-    /// nothing; 1.17 on a Golden Cove, where four chains meet at one of five units now and again. More where a
+    /// The time of a quiet core, as far as was seen, for four chains of additions at once, over what four units need that
+    /// nothing else uses; or, if that is more, for NOPs over what a front end of four a cycle needs. About 1 on a
+    /// core that shares nothing; 1.17 on a Golden Cove, where four chains meet at one of five units now and again. More where a
     /// sibling was busy throughout, or the core has fewer units; absent if its rate changed all the time.
     #[must_use]
     pub fn quietest_ratio(&self) -> Option<f64> {
