@@ -52,7 +52,10 @@ pub fn run(args: &MachinesArgs) -> anyhow::Result<ExitCode> {
             "{:#}\n",
             Json::Array(list(|name, about| { json!({ "name": name, "about": about }) })?)
         ),
-        None => list(|name, about| format!("{name:<13} {about}\n"))?.concat(),
+        None => {
+            let width = models::names().into_iter().map(str::len).max().unwrap_or(0);
+            list(|name, about| format!("{name:<width$} {about}\n"))?.concat()
+        }
         Some(name) => {
             let changed = models::changed(name, &args.set);
             let (text, model) = changed.map_err(|error| Usage(error.to_string()))?;
