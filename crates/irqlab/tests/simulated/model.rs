@@ -32,3 +32,21 @@ fn kernels_of_a_model_are_compared_with_kept_data() {
     assert!(run["warnings"].to_string().contains("page walks are nested"), "{}", run["warnings"]);
     assert!(names(&place.path().join("run")).contains(&"kernels.svg".to_owned()));
 }
+
+/// The second kernel gets pages that the first one has had, lines of which are still in L3: memory is prepared
+/// without the model's caches.
+#[test]
+fn a_stream_comes_from_memory_whatever_was_read_before() {
+    /// `memory_line_cycles` of the model.
+    const LINE_CYCLES: f64 = 14.0;
+    let place = Place::new();
+    if !can_simulate(&place) {
+        return;
+    }
+    let of = ["bench", "model", "--on", "sim:emerald-rapids", "--measured", "emerald-rapids"];
+    let more = ["--vcpus", "1", "--mem", "1G", "-q", "--json", "--only", "read_4m,read_128m_2m"];
+    let run = place.run(&[&of[..], &more[..]].concat()).assert_code(0).json();
+    let [cached, stream] =
+        [0, 1].map(|row| rows(&run, "kernels")[row]["model_cycles"].as_f64().unwrap());
+    assert!(cached < LINE_CYCLES / 1.5 && stream > LINE_CYCLES * 0.95, "{cached}, {stream}");
+}
