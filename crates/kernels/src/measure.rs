@@ -11,12 +11,12 @@ use crate::{Body, Executed, Kernel, Rounds};
 /// A window around which additions in four chains, or NOPs, took longer or shorter than on a quiet core by this factor
 /// is not counted: the sibling was busy, or something else ran.
 const PROBE_RATIO_MAX: f64 = 1.1;
-/// A kernel that has too few windows is tried for this long, and for this multiple of its windows at least: a busy
-/// sibling of another guest pauses now and again, for some milliseconds.
+/// Measuring a kernel ends after this time, but not before this multiple of the requested windows was tried. A sibling
+/// that another guest uses is idle for some milliseconds at a time.
 const TIME_MAX: Duration = Duration::from_millis(1500);
 const TRIES_MIN: usize = 4;
-/// A kernel with fewer windows has no figure: of millions that are tried beside a busy sibling, one now and again is
-/// between two chains that were interrupted for the same time.
+/// With fewer windows a kernel is not reported. Beside a busy sibling millions of windows are tried, and a few are
+/// accepted by coincidence: the chains before and after were interrupted for the same time.
 const WINDOWS_MIN: usize = 3;
 /// Windows before the first one that counts.
 const WARM_UP_WINDOWS: usize = 2;

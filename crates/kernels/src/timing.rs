@@ -14,16 +14,16 @@ const PROBE_ADDITIONS: u64 = 6_000;
 const PROBE_NOPS: u64 = 6_000;
 /// The most that the core's rate may change from before to after what is timed.
 pub(crate) const RATE_CHANGE_MAX: f64 = 0.01;
-/// A chain that takes longer than this multiple of the shortest one was disturbed itself: beside a busy sibling, chains
-/// of two and a half times that were seen on both sides of windows and probes that took their usual time. A core that
-/// changes its rate by so much is not measured.
+/// A chain that takes longer than this multiple of the shortest one was disturbed. Measured beside a busy sibling: chains
+/// before and after a window took 2.2 and 2.6 times as long, the window and the probes did not. The limit also rejects
+/// windows of a core whose rate fell by a third or more.
 const SLOW_CHAIN_RATIO: f64 = 1.5;
 /// Readings of which the shortest distance is the cost of one.
 const READINGS: usize = 64;
 /// Windows at the start that only calibrate.
 const WARM_UP_WINDOWS: usize = 16;
-/// The place, from the shortest, of the probe that counts as that of a quiet core. Among a million windows is one between
-/// two chains that were interrupted for the same time.
+/// The shortest probes that are kept; the longest of them is taken for that of a quiet core. The very shortest may
+/// be an error: in a few of a million windows both chains were interrupted for the same time.
 const QUIETEST: usize = 8;
 
 /// Why there is no time in cycles.
