@@ -11,7 +11,7 @@ use iced_x86::{
     UsedMemory,
 };
 
-use crate::core::{self, Instruction, Register, Special, Unit};
+use crate::core::{self, ADDRESS_HAS_INDEX, Instruction, Register, Special, Unit};
 use crate::predict::BranchKind;
 
 /// Longest instruction, bytes.
@@ -435,6 +435,9 @@ fn prepare(decoded: &X86, info: &InstructionInfo) -> Instruction {
     if is_zeroing(decoded) {
         one = one.zeroing();
     }
+    if adds_constant(decoded) {
+        one = one.adding_constant();
+    }
     if is_fusible(decoded) {
         one = one.fusible();
     }
@@ -483,7 +486,9 @@ fn address_form(decoded: &X86) -> u16 {
         decoded.memory_displacement64(),
     ];
     let mix = |mixed: u64, part: u64| (mixed ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (parts.into_iter().fold(base as u64, mix) >> 48) as u16 | 2
+    let has_index = decoded.memory_index() != X86Register::None;
+    let index = if has_index { ADDRESS_HAS_INDEX } else { 0 };
+    (parts.into_iter().fold(base as u64, mix) >> 48) as u16 & !ADDRESS_HAS_INDEX | index | 2
 }
 
 /// Whether it moves all of a register to another of the same kind.
@@ -517,6 +522,22 @@ fn is_zeroing(decoded: &X86) -> bool {
     )
 }
 
+/// Whether its result is a register of 64 bits and a constant of 11 bits.
+fn adds_constant(decoded: &X86) -> bool {
+    let is_small = |constant: u64| (-1024..1024).contains(&(constant as i64));
+    decoded.op0_register().is_gpr64()
+        && match decoded.mnemonic() {
+            Mnemonic::Inc | Mnemonic::Dec => true,
+            Mnemonic::Add | Mnemonic::Sub => decoded.try_immediate(1).is_ok_and(is_small),
+            Mnemonic::Lea => {
+                decoded.memory_base().is_gpr64()
+                    && decoded.memory_index() == X86Register::None
+                    && is_small(decoded.memory_displacement64())
+            }
+            _ => false,
+        }
+}
+
 /// Whether some cores fuse it with a conditional branch after it: arithmetic that sets flags.
 fn is_fusible(decoded: &X86) -> bool {
     use Mnemonic::{Add, And, Cmp, Dec, Inc, Or, Sub, Test, Xor};
@@ -537,12 +558,18 @@ fn operation(decoded: &X86, unit: Unit) -> Option<core::Operation> {
             };
         }
         (Mnemonic::Popcnt, _) => Own::PopulationCount,
+        (Mnemonic::Bswap, _) => Own::ByteSwap,
+        (Mnemonic::And | Mnemonic::Or | Mnemonic::Xor | Mnemonic::Test | Mnemonic::Andn, _) => {
+            Own::Logic
+        }
+        (Mnemonic::Shld | Mnemonic::Shrd, _) => Own::DoubleShift,
         (Mnemonic::Tzcnt | Mnemonic::Lzcnt, _) => Own::BitCount,
         (Mnemonic::Bsf | Mnemonic::Bsr, _) => Own::BitScan,
         (Mnemonic::Pdep | Mnemonic::Pext, _) => Own::BitDeposit,
         (Mnemonic::Crc32, _) => Own::Crc32,
         (_, Unit::Divide) if operand_bytes(decoded) <= 4 => Own::Divide32,
         (_, Unit::FloatMultiply) if is_product(decoded) => Own::FloatMultiplyOnly,
+        (_, Unit::FloatMultiply) if name(decoded).starts_with('p') => Own::VectorMultiply,
         (_, Unit::FloatDivide) if is_root(decoded) => Own::FloatRoot,
         (_, Unit::FloatAdd) if crosses(decoded) => Own::Convert,
         (_, Unit::FloatAdd) if name(decoded).contains("comi") => Own::FloatFlags,
@@ -939,7 +966,8 @@ mod tests {
         // mov %rbx, %rax
         same(&[0x48, 0x89, 0xd8], integer.reading(&[RBX]).writing(&[RAX]));
         // xor %eax, %eax: the result does not depend on what was in it
-        same(&[0x31, 0xc0], integer.writing(&[RAX, FLAGS]));
+        let logic = integer.as_operation(crate::core::Operation::Logic);
+        same(&[0x31, 0xc0], logic.writing(&[RAX, FLAGS]));
         // cmp %rbx, %rax
         same(&[0x48, 0x39, 0xd8], integer.reading(&[RAX, RBX]).writing(&[FLAGS]));
         // mov $1, %al: the rest of the register stays
@@ -1170,9 +1198,39 @@ mod tests {
         assert_ne!(form(&load), form(&[0x48, 0x8b, 0x47, 0x18])); // 24(%rdi)
         // A push and a load from the stack.
         assert_eq!(form(&[0x50]), form(&[0x48, 0x8b, 0x44, 0x24, 0x08]));
+        // mov %rax, 16(%rdi,%rbx)
+        let index = decode(&[0x48, 0x89, 0x44, 0x1f, 0x10]);
+        assert!(index.address_has_index() && index.address_form() != 0);
+        assert!(!decode(&load).address_has_index());
         // A byte, a vector, and no access: none is renamed.
         let none: [&[u8]; 3] = [&[0x8a, 0x07], &[0x0f, 0x28, 0x00], &[0x48, 0x01, 0xd8]];
         none.into_iter().for_each(|bytes| assert_eq!(form(bytes), 0, "{bytes:02x?}"));
+    }
+
+    #[test]
+    fn small_constants_that_are_added_to_whole_registers_are_recognised() {
+        let small: [&[u8]; 7] = [
+            &[0x48, 0xff, 0xc0],                   // inc %rax
+            &[0x48, 0xff, 0xc8],                   // dec %rax
+            &[0x48, 0x83, 0xc0, 0x08],             // add $8, %rax
+            &[0x48, 0x83, 0xe8, 0x08],             // sub $8, %rax
+            &[0x48, 0x05, 0xff, 0x03, 0, 0],       // add $1023, %rax
+            &[0x48, 0x05, 0x00, 0xfc, 0xff, 0xff], // add $-1024, %rax
+            &[0x48, 0x8d, 0x50, 0x08],             // lea 8(%rax), %rdx
+        ];
+        let others: [&[u8]; 8] = [
+            &[0xff, 0xc0],                         // inc %eax
+            &[0x48, 0x05, 0x00, 0x04, 0, 0],       // add $1024, %rax
+            &[0x48, 0x05, 0xff, 0xfb, 0xff, 0xff], // add $-1025, %rax
+            &[0x48, 0x01, 0xd8],                   // add %rbx, %rax
+            &[0x48, 0x03, 0x07],                   // add (%rdi), %rax
+            &[0x48, 0x83, 0x07, 0x08],             // add $8, (%rdi)
+            &[0x48, 0x83, 0xf8, 0x08],             // cmp $8, %rax
+            &[0x48, 0x8d, 0x54, 0x18, 0x08],       // lea 8(%rax,%rbx), %rdx
+        ];
+        assert!(small.iter().all(|bytes| decode(bytes).adds_constant()));
+        assert!(!others.iter().any(|bytes| decode(bytes).adds_constant()));
+        assert_eq!(decode(small[0]).moves_or_zeroes(), (false, false));
     }
 
     #[test]

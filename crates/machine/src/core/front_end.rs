@@ -37,6 +37,14 @@ impl RunAhead {
         self.places.push(fetched);
         self.cycle
     }
+
+    /// What it goes on with comes `cycles` later. Returns when, not before cycle `earliest`: nothing of that is
+    /// fetched before.
+    #[inline]
+    fn delay(&mut self, cycles: u64, earliest: u64) -> u64 {
+        self.cycle += cycles;
+        self.cycle.max(earliest)
+    }
 }
 
 /// A cache of decoded instructions: a trace cache or a micro-operation cache.
@@ -113,6 +121,11 @@ fn code_line_of(name: u64, traces: bool) -> u64 {
     }
 }
 
+/// Whether the target is in a register or in memory. A return that no return stack predicts counts as a return.
+fn is_indirect(kind: BranchKind) -> bool {
+    matches!(kind, BranchKind::IndirectJump | BranchKind::IndirectCall)
+}
+
 /// When an instruction was fetched.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fetched {
@@ -126,6 +139,9 @@ pub(super) struct FrontEnd {
     mispredict_cycles: u64,
     btb_miss_cycles: u64,
     second_cycles: u64,
+    overruled_cycles: u64,
+    indirect_cycles: u64,
+    indirect_overruled_cycles: u64,
     return_cycles: u64,
     taken_ends_cycle: bool,
     ahead: Option<RunAhead>,
@@ -153,6 +169,9 @@ impl FrontEnd {
             mispredict_cycles: model.front.mispredict_cycles.into(),
             btb_miss_cycles: model.front.btb_miss_cycles.into(),
             second_cycles: model.front.btb_second_cycles.into(),
+            overruled_cycles: model.front.overruled_cycles.into(),
+            indirect_cycles: model.front.indirect_cycles.into(),
+            indirect_overruled_cycles: model.front.indirect_overruled_cycles.into(),
             return_cycles: model.front.return_cycles.into(),
             ahead: (model.front.ahead_lines > 0).then(|| RunAhead::new(model.front.ahead_lines)),
             bytes: (0, 0),
@@ -271,7 +290,7 @@ impl FrontEnd {
         match self.predictor.step(&Branch { address, kind, fall_through, target, next }) {
             Prediction::BtbMiss => counts.btb_misses += 1,
             Prediction::Mispredicted => counts.mispredicted_branches += 1,
-            Prediction::Predicted | Prediction::PredictedLate => {}
+            Prediction::Predicted | Prediction::PredictedLate | Prediction::Overruled => {}
         }
     }
 
@@ -358,8 +377,13 @@ impl FrontEnd {
         let mut bubble = 0;
         match self.predictor.step(&branch) {
             Prediction::Predicted if kind == BranchKind::Return => bubble = self.return_cycles,
+            Prediction::Predicted if is_indirect(kind) => bubble = self.indirect_cycles,
             Prediction::Predicted => {}
+            Prediction::Overruled if is_indirect(kind) => {
+                bubble = self.indirect_cycles + self.indirect_overruled_cycles;
+            }
             Prediction::PredictedLate => bubble = self.second_cycles,
+            Prediction::Overruled => bubble = self.overruled_cycles,
             Prediction::BtbMiss => {
                 counts.btb_misses += 1;
                 self.resume_at(fetched + 1 + self.btb_miss_cycles);
@@ -374,6 +398,7 @@ impl FrontEnd {
                 self.earliest = ahead.next(bubble, self.earliest, fetched);
                 ahead.at_target = true;
             }
+            Some(ahead) if bubble > 0 => self.earliest = ahead.delay(bubble, self.earliest),
             None if bubble > 0 => self.resume_at(fetched + 1 + bubble),
             _ => {}
         }

@@ -96,10 +96,18 @@ pub enum Operation {
     FloatFlags,
     /// `popcnt`.
     PopulationCount,
+    /// `bswap`.
+    ByteSwap,
+    /// `shld`, `shrd`.
+    DoubleShift,
+    /// A multiplication of integers in vector registers.
+    VectorMultiply,
+    /// `and`, `or`, `xor`, `test`, `andn`.
+    Logic,
 }
 
 /// The number of kinds of [`Operation`].
-pub(super) const OPERATIONS: usize = 15;
+pub(super) const OPERATIONS: usize = 19;
 
 /// The effect of an instruction other than reading and writing registers and memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -252,6 +260,8 @@ const PLAIN: u16 = 16;
 const MOVES_REGISTER: u16 = 32;
 /// The result is zero, whatever was in the register.
 const ZEROES: u16 = 64;
+/// A small constant is added to a register. No flag of its own is left.
+const ADDS_CONSTANT: u16 = MOVES_REGISTER | ZEROES;
 /// What it loads goes to vector registers.
 const VECTOR: u16 = 128;
 /// A string instruction that repeats itself: it copies (`rep movs`) or fills (`rep stos`).
@@ -269,6 +279,9 @@ const FUSED: u16 = 8192;
 const SCALED: u16 = 16384;
 /// It reads or writes more registers than [`Instruction::few`] has, or changes some as a side effect.
 const MANY: u16 = 32768;
+
+/// The bit of [`Instruction::address_form`] that is set if the address has an index.
+pub(crate) const ADDRESS_HAS_INDEX: u16 = 4;
 
 /// What an out-of-order core does for an instruction: which of its stages it needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -378,6 +391,13 @@ impl Instruction {
         self
     }
 
+    /// It adds a small constant to a register, or subtracts it.
+    #[must_use]
+    pub fn adding_constant(mut self) -> Instruction {
+        self.flags |= ADDS_CONSTANT;
+        self
+    }
+
     fn or_serialise(mut self, fits: bool) -> Instruction {
         if !fits && !self.special.drains() {
             self.special = Special::Fence;
@@ -445,6 +465,12 @@ impl Instruction {
         self
     }
 
+    /// Whether that address has an index.
+    #[inline]
+    pub(crate) fn address_has_index(&self) -> bool {
+        self.address_form & ADDRESS_HAS_INDEX != 0
+    }
+
     /// What it loads goes to vector registers.
     #[must_use]
     pub fn loading_vector(mut self) -> Instruction {
@@ -476,6 +502,12 @@ impl Instruction {
     #[inline]
     pub(super) fn is_root(&self) -> bool {
         usize::from(self.latency) == UNITS + Operation::FloatRoot as usize
+    }
+
+    /// Whether it adds a small constant to a register.
+    #[inline(always)]
+    pub(crate) fn adds_constant(&self) -> bool {
+        self.flags & ADDS_CONSTANT == ADDS_CONSTANT
     }
 
     /// Its address has a scaled index.
@@ -687,6 +719,8 @@ pub struct Layout {
     pub eliminates_moves: bool,
     /// See [`FrontModel::eliminates_zeroing`](super::FrontModel::eliminates_zeroing).
     pub eliminates_zeroing: bool,
+    /// See [`FrontModel::eliminates_constants`](super::FrontModel::eliminates_constants).
+    pub eliminates_constants: bool,
     /// See [`FrontModel::fuses_branches`](super::FrontModel::fuses_branches).
     pub fuses_branches: bool,
     /// See [`UnitsModel::shuffle`](super::UnitsModel::shuffle).
@@ -700,10 +734,14 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The flags of instructions that renaming registers executes.
-    fn eliminated(self) -> u16 {
-        (if self.eliminates_moves { MOVES_REGISTER } else { 0 })
-            | if self.eliminates_zeroing { ZEROES } else { 0 }
+    /// Whether renaming registers executes an instruction with these flags.
+    fn eliminates(self, flags: u16) -> bool {
+        match flags & ADDS_CONSTANT {
+            ADDS_CONSTANT => self.eliminates_constants,
+            MOVES_REGISTER => self.eliminates_moves,
+            ZEROES => self.eliminates_zeroing,
+            _ => false,
+        }
     }
 }
 
@@ -786,7 +824,7 @@ impl Template {
             if layout.follows_stack && one.flags & STACK != 0 {
                 one = one.without_stack();
             }
-            if one.flags & layout.eliminated() != 0 {
+            if layout.eliminates(one.flags) {
                 one.unit = None;
             }
             if !layout.binds_to_ports {
@@ -913,7 +951,8 @@ impl Instruction {
 
     /// Whether it moves a register, and whether it zeroes one.
     pub(crate) fn moves_or_zeroes(&self) -> (bool, bool) {
-        (self.flags & MOVES_REGISTER != 0, self.flags & ZEROES != 0)
+        let sort = self.flags & ADDS_CONSTANT;
+        (sort == MOVES_REGISTER, sort == ZEROES)
     }
 
     /// Whether it is a repetition that copies, or one that fills.

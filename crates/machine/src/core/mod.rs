@@ -15,6 +15,7 @@
 
 mod chase;
 mod fill_buffers;
+mod forwarding;
 mod front_end;
 mod in_order;
 mod instruction;
@@ -39,6 +40,7 @@ pub use multithreaded::MultithreadedCore;
 pub use out_of_order::OutOfOrderCore;
 pub use warming::Warmed;
 
+pub(crate) use instruction::ADDRESS_HAS_INDEX;
 use instruction::{OPERATIONS, SPECIALS, UNITS};
 
 /// An access to memory that an instruction has made. It lies in one page: an access to two pages is

@@ -64,6 +64,16 @@ pub struct FrontModel {
     /// Cycles that a branch costs whose target only the second level of the BTB knows.
     #[serde(default)]
     pub btb_second_cycles: u32,
+    /// Cycles that a branch costs whose direction the tagged tables of a TAGE predictor know, and its bimodal
+    /// table, which answers earlier, does not.
+    #[serde(default)]
+    pub overruled_cycles: u32,
+    /// Cycles that a predicted indirect branch costs beyond any taken one.
+    #[serde(default)]
+    pub indirect_cycles: u32,
+    /// Cycles that it costs beyond that if it does not lead where it led the last time.
+    #[serde(default)]
+    pub indirect_overruled_cycles: u32,
     /// Cycles that a predicted return costs beyond any taken branch.
     #[serde(default)]
     pub return_cycles: u32,
@@ -83,6 +93,14 @@ pub struct FrontModel {
     /// Whether operations whose result is always zero, such as `xor %eax, %eax`, need no unit.
     #[serde(default)]
     pub eliminates_zeroing: bool,
+    /// Whether additions and subtractions of a constant of -1,024 to 1,023 to a register of 64 bits, `inc`, `dec`
+    /// and such a `lea` among them, are done by renaming: without a unit or latency. Their flags come a cycle later.
+    #[serde(default)]
+    pub eliminates_constants: bool,
+    /// Cycles that shifts, rotations, bit tests, `bswap` and moves to vector registers take longer which read the
+    /// result of such an addition. Of cores with a window and bound ports.
+    #[serde(default)]
+    pub constant_cycles: u32,
     /// Whether a comparison, or other arithmetic on registers that sets flags, and a conditional branch
     /// after it are one operation, which takes one place of the width and of the reorder buffer. Only an
     /// out-of-order core does it.
@@ -218,6 +236,20 @@ pub struct OperationLatencies {
     pub lea_scaled_cycles: Option<u32>,
     /// `popcnt`.
     pub population_count_cycles: Option<u32>,
+    /// `bswap`.
+    pub byte_swap_cycles: Option<u32>,
+    /// `shld`, `shrd`.
+    pub double_shift_cycles: Option<u32>,
+    /// Multiplications of integers in vector registers.
+    pub vector_multiply_cycles: Option<u32>,
+    /// `and`, `or`, `xor`, `test`, `andn`.
+    pub logic_cycles: Option<u32>,
+    /// Cycles that `cmov` and `setcc` take longer which read the flags of one of these. Of cores with a window and
+    /// bound ports.
+    pub select_after_logic_cycles: Option<u32>,
+    /// Additions of floating point whose result is read by another sort of operation; else as where an addition
+    /// reads it. At least that. Of cores with a window.
+    pub float_add_to_others_cycles: Option<u32>,
     /// `tzcnt`, `lzcnt`.
     pub bit_count_cycles: Option<u32>,
     /// `bsf`, `bsr`.
@@ -266,6 +298,10 @@ impl OperationLatencies {
             ("lea_scaled_cycles", self.lea_scaled_cycles.or(self.lea_three_cycles), Unit::Integer),
             ("float_flags_cycles", self.float_flags_cycles, Unit::FloatAdd),
             ("population_count_cycles", self.population_count_cycles, Unit::Integer),
+            ("byte_swap_cycles", self.byte_swap_cycles, Unit::Integer),
+            ("double_shift_cycles", self.double_shift_cycles, Unit::Integer),
+            ("vector_multiply_cycles", self.vector_multiply_cycles, Unit::FloatMultiply),
+            ("logic_cycles", self.logic_cycles, Unit::Integer),
         ]
     }
 }
@@ -293,6 +329,9 @@ pub struct DataModel {
     /// wait (memory renaming). Only an out-of-order core can.
     #[serde(default)]
     pub renames_memory: bool,
+    /// Whether it does so only where the address has no index.
+    #[serde(default)]
+    pub renames_without_index: bool,
     /// The widest access, bytes: QEMU makes several of a wide one.
     #[serde(default = "sixteen")]
     pub access_bytes: u8,
@@ -315,6 +354,9 @@ pub struct DataModel {
     /// or a wider one; one that crosses lines takes two cycles. Without, all that units permit.
     #[serde(default)]
     pub stores_one_line_per_cycle: bool,
+    /// Whether these may be of any width, and to the same bytes.
+    #[serde(default)]
+    pub stores_any_of_line: bool,
     /// Cycles for which a store that crosses pages keeps later ones from leaving. An in-order core has
     /// none.
     #[serde(default)]
@@ -512,6 +554,7 @@ impl CoreModel {
             follows_stack: self.front.follows_stack,
             eliminates_moves: self.front.eliminates_moves,
             eliminates_zeroing: self.front.eliminates_zeroing,
+            eliminates_constants: self.front.eliminates_constants,
             fuses_branches: self.front.fuses_branches && self.window.is_some(),
             has_shuffle_unit: self.units.shuffle.is_some(),
             binds_to_ports: self.units.ports.is_some() && self.window.is_some(),
@@ -540,6 +583,11 @@ impl CoreModel {
             let field = format!("{name}.units.of.{operation}");
             in_range(field, cycles.unwrap_or(1), 1, LATENCY_MAX)?;
         }
+        let after_logic = self.units.of.select_after_logic_cycles.unwrap_or(0);
+        in_range(field("units.of.select_after_logic_cycles"), after_logic, 0, LATENCY_MAX)?;
+        let add = self.units.float_add.latency_cycles;
+        let to_others = self.units.of.float_add_to_others_cycles.unwrap_or(add);
+        in_range(field("units.of.float_add_to_others_cycles"), to_others, add, LATENCY_MAX)?;
         let root = self.units.of.float_root_interval_cycles.unwrap_or(1);
         in_range(field("units.of.float_root_interval_cycles"), root, 1, LATENCY_MAX)?;
         in_range(field("data.load_entries"), self.data.load_entries, 1, WINDOW_MAX)?;
@@ -580,6 +628,10 @@ impl CoreModel {
             ("mispredict_cycles", front.mispredict_cycles),
             ("btb_miss_cycles", front.btb_miss_cycles),
             ("btb_second_cycles", front.btb_second_cycles),
+            ("overruled_cycles", front.overruled_cycles),
+            ("indirect_cycles", front.indirect_cycles),
+            ("indirect_overruled_cycles", front.indirect_overruled_cycles),
+            ("constant_cycles", front.constant_cycles),
             ("return_cycles", front.return_cycles),
             ("ahead_lines", front.ahead_lines),
         ];

@@ -262,7 +262,7 @@ impl MultithreadedCore {
         let special = pending.one.special;
         let mut until = ReadyTime::default();
         match pending.prediction {
-            Prediction::Predicted | Prediction::PredictedLate => {}
+            Prediction::Predicted | Prediction::PredictedLate | Prediction::Overruled => {}
             Prediction::BtbMiss => until = ReadyTime::new(cycle + 1 + self.btb_miss_cycles, false),
             Prediction::Mispredicted => {
                 until = ReadyTime::new(done.cycle() + self.mispredict_cycles, false)

@@ -7,6 +7,7 @@
 
 use super::CoreCounts;
 use super::fill_buffers::LineFillBuffers;
+use super::forwarding::Forwarding;
 use super::front_end::{Fetched, FrontEnd};
 use super::instruction::Template;
 use super::instruction::{Class, Instruction, REGISTERS, Register, Special, Unit, place};
@@ -33,8 +34,10 @@ pub struct OutOfOrderCore {
     /// What a load waits for a store with the same address within a page.
     alias: u64,
     renames_memory: bool,
+    renames_without_index: bool,
     /// Latencies of loads, by [`Instruction::load_form`].
     load_latencies: [u64; 4],
+    forwarding: Option<Box<Forwarding>>,
     /// How long a root occupies its unit, if not as long as a division.
     root_interval: Option<u32>,
     forward_vector: u64,
@@ -129,6 +132,7 @@ impl OutOfOrderCore {
             page_split: model.data.page_split_store_cycles.into(),
             alias: model.data.alias_cycles.into(),
             renames_memory: model.data.renames_memory,
+            renames_without_index: model.data.renames_without_index,
             load_latencies: [(0, 0), (1, 0), (0, 1), (1, 1)].map(|(scaled, vector)| {
                 u64::from(
                     model.units.load.latency_cycles
@@ -136,6 +140,7 @@ impl OutOfOrderCore {
                         + vector * model.data.vector_load_cycles,
                 )
             }),
+            forwarding: Forwarding::new(model),
             root_interval: model.units.of.float_root_interval_cycles,
             forward_vector: model.data.forward_vector_cycles.map_or(forward, u64::from),
             forward_fail: model.data.forward_fail_cycles.into(),
@@ -146,7 +151,10 @@ impl OutOfOrderCore {
             reorder: EntryQueue::new(window.reorder_entries),
             loads: EntryQueue::new(model.data.load_entries),
             stores: StoreBuffer::new(model.data.store_entries, model.units.store.count)
-                .one_line_per_cycle(model.data.stores_one_line_per_cycle)
+                .one_line_per_cycle(
+                    model.data.stores_one_line_per_cycle,
+                    model.data.stores_any_of_line,
+                )
                 .with_vector_limit(model.data.vector_stores)
                 .with_aliases(model.data.alias_cycles > 0),
             fill_buffers: LineFillBuffers::new(model.data.mshrs, data_line_bytes),
@@ -320,9 +328,16 @@ impl OutOfOrderCore {
                 operands.max(loaded.cycle).max(entered + 1)
             }
             Some(unit) => {
+                if let Some(forwarding) = &self.forwarding {
+                    operands = forwarding.operands(one, &self.ready, (entered, operands));
+                }
                 let issued = self.ports.reserve_quickly(operands.max(loaded.cycle), unit);
                 self.ports.wait_until(issued, Some(unit));
-                issued + self.latencies.executed(one)
+                let executed = issued + self.latencies.executed(one);
+                match &mut self.forwarding {
+                    Some(forwarding) => forwarding.result(one, &self.ready, executed),
+                    None => executed,
+                }
             }
         };
         let waits = || StallCauses { fetch: waited, full, data: loaded.wait, shared: (0, 0) };
@@ -344,6 +359,9 @@ impl OutOfOrderCore {
         }
         if has_many {
             self.write_all(one, executed, address + 1);
+        }
+        if WHAT == OPERATES && one.unit.is_none() && one.adds_constant() {
+            self.added_constant(one, executed);
         }
         (fetched, executed)
     }
@@ -373,6 +391,14 @@ impl OutOfOrderCore {
             times.fold(entered, u64::max)
         };
         (ready(&one.addresses), ready(&one.reads))
+    }
+
+    /// Renaming has added a constant to a register.
+    #[inline(never)]
+    fn added_constant(&mut self, one: &Instruction, executed: u64) {
+        if let Some(forwarding) = &mut self.forwarding {
+            forwarding.constant_added(one, &mut self.ready, executed);
+        }
     }
 
     /// An instruction writes registers at `executed`, and those that it changes as a side effect at `moved`.
@@ -587,6 +613,9 @@ impl OutOfOrderCore {
         for register in one.moves {
             self.ready[place(register)] = address + 1;
         }
+        if one.unit.is_none() && one.adds_constant() {
+            self.added_constant(one, executed);
+        }
         if one.special != Special::None {
             self.finish_special(one.special, entered, executed.max(retired));
         }
@@ -645,6 +674,10 @@ impl OutOfOrderCore {
             }
             return ready.max(entered + 1) + latency;
         };
+        let operands = match &self.forwarding {
+            Some(forwarding) => forwarding.operands(one, &self.ready, (entered, operands)),
+            None => operands,
+        };
         let mut earliest = operands.max(loaded.cycle);
         if one.special.orders_memory() {
             earliest = earliest.max(self.stores.all_left());
@@ -654,7 +687,11 @@ impl OutOfOrderCore {
             _ => self.ports.reserve(earliest, unit),
         };
         self.ports.wait_until(issued, Some(unit));
-        issued + self.latencies.executed(one) + latency
+        let executed = issued + self.latencies.executed(one) + latency;
+        match &mut self.forwarding {
+            Some(forwarding) => forwarding.result(one, &self.ready, executed),
+            None => executed,
+        }
     }
 
     /// Issues the loads of an instruction whose address is known at `address`.
@@ -756,7 +793,9 @@ impl OutOfOrderCore {
     ) -> (u64, bool) {
         let parts = wait_parts(memory, wait);
         let latency = self.load_latencies[one.load_form()];
-        let form = if self.renames_memory { one.address_form } else { 0 };
+        let is_renamed =
+            self.renames_memory && !(self.renames_without_index && one.address_has_index());
+        let form = if is_renamed { one.address_form } else { 0 };
         let start = match self.stores.source(load, form, issued) {
             Source::Cache => match self.stores.aliased(load, issued) {
                 Some(known) => issued.max(known) + self.alias,

@@ -47,6 +47,8 @@ pub(super) struct StoreBuffer {
     leaving: WidthLimiter,
     last_left: u64,
     one_line: bool,
+    /// Whether stores of a cycle may be of any width, and to the same bytes of that line.
+    any_of_line: bool,
     /// How many stores of vector registers leave in a cycle, when the last one left, and how many in that
     /// cycle; zero if there is no limit.
     vector_most: u32,
@@ -141,6 +143,7 @@ impl StoreBuffer {
             leaving: WidthLimiter::new(ports),
             last_left: 0,
             one_line: false,
+            any_of_line: false,
             vector_most: 0,
             vectors: (0, 0),
             last: (0, 0),
@@ -150,9 +153,10 @@ impl StoreBuffer {
         }
     }
 
-    /// So that no more than one line is stored to per cycle, and no byte twice.
-    pub(super) fn one_line_per_cycle(mut self, one_line: bool) -> StoreBuffer {
-        self.one_line = one_line;
+    /// So that no more than one line is stored to per cycle, and, unless `any` stores of it may be together, no
+    /// byte twice.
+    pub(super) fn one_line_per_cycle(mut self, one_line: bool, any: bool) -> StoreBuffer {
+        (self.one_line, self.any_of_line) = (one_line, any);
         self
     }
 
@@ -275,7 +279,7 @@ impl StoreBuffer {
             let to = from.wrapping_add(store.bytes.max(1).into());
             let same_line = (from ^ self.last.0) >> LINE_SHIFT == 0;
             let apart = to <= self.last.0 || from >= self.last.1;
-            if !(same_line && apart && store.bytes <= 16) {
+            if !(same_line && (apart && store.bytes <= 16 || self.any_of_line)) {
                 self.leaving.end_cycle();
             }
             self.last = (from, to);
@@ -307,7 +311,7 @@ impl StoreBuffer {
             let apart = to <= self.last.0 || from >= self.last.1;
             // Two of up to 16 bytes each.
             let narrow = store.bytes <= 16;
-            if !(same_line && apart && narrow) {
+            if !(same_line && (apart && narrow || self.any_of_line)) {
                 self.leaving.end_cycle();
             }
             leaves = self.leaving.take(leaves);

@@ -73,6 +73,9 @@ pub enum Prediction {
     Predicted,
     /// The same, by the second level of the BTB: later.
     PredictedLate,
+    /// Predicted by tables that overruled a faster prediction: of a direction that of the bimodal table of TAGE, of
+    /// an indirect branch its last target.
+    Overruled,
     /// The target of a direct branch was not in the BTB: the front end is resteered at decode.
     BtbMiss,
     /// The front end fetched from a wrong address, which is known when the branch is resolved.
@@ -107,9 +110,10 @@ impl Direction {
         }
     }
 
-    fn step(&mut self, branch: &Branch) -> bool {
+    /// Returns the prediction, and whether it overruled a faster one; and trains the predictor.
+    fn step(&mut self, branch: &Branch) -> (bool, bool) {
         let (address, taken) = (branch.address, branch.taken());
-        match self {
+        let predicted = match self {
             Direction::Taken => true,
             Direction::NotTaken => false,
             Direction::BackwardTaken => branch.is_backward(),
@@ -119,8 +123,9 @@ impl Direction {
             Direction::TwoLevel(two_level) => {
                 two_level.step(address, taken).unwrap_or_else(|| branch.is_backward())
             }
-            Direction::Tage(tage) => tage.step(address, taken),
-        }
+            Direction::Tage(tage) => return tage.step(address, taken),
+        };
+        (predicted, false)
     }
 }
 
@@ -171,7 +176,7 @@ impl Predictor {
     }
 
     fn conditional(&mut self, branch: &Branch) -> Prediction {
-        let predicted = self.direction.step(branch);
+        let (predicted, overruled) = self.direction.step(branch);
         if let Some(indirect) = &mut self.indirect {
             indirect.conditional(branch.taken());
         }
@@ -182,7 +187,10 @@ impl Predictor {
             }
             return Prediction::Mispredicted;
         }
-        if branch.taken() { self.direct(branch) } else { Prediction::Predicted }
+        match if branch.taken() { self.direct(branch) } else { Prediction::Predicted } {
+            Prediction::Predicted if overruled => Prediction::Overruled,
+            other => other,
+        }
     }
 
     fn direct(&mut self, branch: &Branch) -> Prediction {
@@ -205,14 +213,17 @@ impl Predictor {
     }
 
     fn indirect(&mut self, branch: &Branch) -> Prediction {
-        let predicted = match &mut self.indirect {
-            Some(indirect) => Some(indirect.step(branch.address, branch.next)),
-            None => self.known_target(branch),
+        let (predicted, overruled) = match &mut self.indirect {
+            Some(indirect) => {
+                let (predicted, overruled) = indirect.step(branch.address, branch.next);
+                (Some(predicted), overruled)
+            }
+            None => (self.known_target(branch), false),
         };
-        if predicted == Some(branch.next) {
-            Prediction::Predicted
-        } else {
-            Prediction::Mispredicted
+        match predicted == Some(branch.next) {
+            true if overruled => Prediction::Overruled,
+            true => Prediction::Predicted,
+            false => Prediction::Mispredicted,
         }
     }
 

@@ -190,8 +190,9 @@ impl Tage {
         places
     }
 
-    /// Trains the predictor. Returns the prediction before that.
-    pub(super) fn step(&mut self, address: u64, taken: bool) -> bool {
+    /// Trains the predictor. Returns the prediction before that, and whether it overruled the other one of the
+    /// bimodal table.
+    pub(super) fn step(&mut self, address: u64, taken: bool) -> (bool, bool) {
         // Loops over a known number of tables are unrolled.
         match self.tables {
             4 => self.step_in::<4>(address, taken),
@@ -204,7 +205,7 @@ impl Tage {
 
     /// [`Tage::step`] with at most so many tables.
     #[inline(always)]
-    fn step_in<const TABLES: usize>(&mut self, address: u64, taken: bool) -> bool {
+    fn step_in<const TABLES: usize>(&mut self, address: u64, taken: bool) -> (bool, bool) {
         if let Some(was_taken) = known_branch(&mut self.was_taken, address)
             && !*was_taken
         {
@@ -214,7 +215,7 @@ impl Tage {
                 self.base.learn(address, true);
                 self.remember::<TABLES>(true);
             }
-            return false;
+            return (false, false);
         }
         let places = self.places::<TABLES>(address);
         // A bit for each table that hits.
@@ -250,7 +251,7 @@ impl Tage {
             self.allocate(provider.map_or(0, |found| found.table + 1), &places, taken);
         }
         self.remember::<TABLES>(taken);
-        predicted
+        (predicted, predicted != base)
     }
 
     fn learn(&mut self, found: Found, index: usize, alternate: bool, taken: bool) {
@@ -354,7 +355,7 @@ mod tests {
         let mut wrong = [0; 10];
         for wrong in &mut wrong {
             for taken in &pattern {
-                *wrong += usize::from(tage.step(0x4000, *taken) != *taken);
+                *wrong += usize::from(tage.step(0x4000, *taken).0 != *taken);
                 (0..fillers).for_each(|filler| {
                     tage.step(0x4010 + 16 * filler, true);
                 });
@@ -398,7 +399,7 @@ mod tests {
                     tage.step(0x4010 + 16 * filler, false);
                 });
                 // It goes as the first one of the round did.
-                let missed = tage.step(0x8000, taken) != taken;
+                let missed = tage.step(0x8000, taken).0 != taken;
                 wrong += u32::from(missed && round >= 28_000);
             }
             wrong

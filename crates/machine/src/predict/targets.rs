@@ -123,6 +123,8 @@ impl ReturnStack {
 #[derive(Clone, Debug)]
 pub(super) struct Indirect {
     targets: Box<[u64]>,
+    /// The last target by address alone, which is at hand earlier.
+    last: Box<[u64]>,
     history: u64,
     mask: u64,
     by_directions: bool,
@@ -131,8 +133,14 @@ pub(super) struct Indirect {
 impl Indirect {
     pub(super) fn new(model: &HistoryModel, by_directions: bool) -> Indirect {
         let mask = (1 << model.history_bits) - 1;
-        let targets = vec![NOBODY; model.entries as usize].into();
-        Indirect { targets, history: 0, mask, by_directions }
+        let targets = vec![NOBODY; model.entries as usize];
+        Indirect {
+            last: targets.clone().into(),
+            targets: targets.into(),
+            history: 0,
+            mask,
+            by_directions,
+        }
     }
 
     /// A conditional branch was taken or not.
@@ -143,9 +151,12 @@ impl Indirect {
         }
     }
 
-    /// Replaces the predicted target by `target`. Returns the prediction before that.
+    /// Replaces the predicted target by `target`. Returns the prediction before that, and whether it overruled the
+    /// last target.
     #[inline]
-    pub(super) fn step(&mut self, address: u64, target: u64) -> u64 {
+    pub(super) fn step(&mut self, address: u64, target: u64) -> (u64, bool) {
+        let last = &mut self.last[address as usize & (self.targets.len() - 1)];
+        let last = std::mem::replace(last, target);
         // The history is in the upper bits of the index, too, where addresses of a program differ
         // little.
         let index = address ^ self.history ^ (self.history << 5);
@@ -154,6 +165,6 @@ impl Indirect {
         if !self.by_directions {
             self.history = ((self.history << 3) ^ target ^ (target >> 5)) & self.mask;
         }
-        predicted
+        (predicted, predicted != last)
     }
 }

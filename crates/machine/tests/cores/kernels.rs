@@ -9,7 +9,7 @@ use crate::support::{Waits, layout};
 
 pub const ZEN3: &str = include_str!("../../../../machines/zen3.toml");
 pub const ZEN4: &str = include_str!("../../../../machines/zen4.toml");
-const CODE: u64 = 0x40_0000;
+pub const CODE: u64 = 0x40_0000;
 /// Where the register that a kernel uses as address points to.
 pub const DATA: u64 = 0x7000_0000;
 
@@ -112,7 +112,7 @@ fn zen4_thousandths((line, changed): (&str, &str), kernel: &Kernel) -> u64 {
 }
 
 /// A body that accesses no memory.
-const fn code<'k>(code: &'k [&'k [u8]]) -> Kernel<'k> {
+pub const fn code<'k>(code: &'k [&'k [u8]]) -> Kernel<'k> {
     Kernel { code, touches: &[] }
 }
 
@@ -428,7 +428,7 @@ fn jump_thousandths(number: u64) -> u64 {
     Loop::new(ZEN3).rounds(&blocks, 4) * 1_000 / number
 }
 
-fn within(measured: u64, percent: u64, what: &str, cycles: u64) {
+pub fn within(measured: u64, percent: u64, what: &str, cycles: u64) {
     let apart = cycles.abs_diff(measured) * 100 > measured * percent;
     assert!(!apart, "{what}: {cycles}, measured {measured}");
 }

@@ -42,6 +42,7 @@ pub struct Naive {
     btb: HashMap<u64, Vec<(u64, u64)>>,
     returns: Vec<u64>,
     targets: HashMap<u64, u64>,
+    last_targets: HashMap<u64, u64>,
     target_history: u64,
 }
 
@@ -55,11 +56,12 @@ impl Naive {
         }
         match branch.kind {
             BranchKind::Conditional => {
-                let predicted = self.direction(&model.direction, branch);
+                let (predicted, faster) = self.direction(&model.direction, branch);
                 let known = branch.taken().then(|| self.btb(model.btb.as_ref(), branch));
                 match known {
                     _ if predicted != branch.taken() => Prediction::Mispredicted,
                     Some(false) => Prediction::BtbMiss,
+                    _ if predicted != faster => Prediction::Overruled,
                     _ => Prediction::Predicted,
                 }
             }
@@ -70,10 +72,10 @@ impl Naive {
             BranchKind::Return if model.return_stack_entries.is_some() => {
                 right(self.returns.pop() == Some(branch.next))
             }
-            _ => right(match &model.indirect {
+            _ => match &model.indirect {
                 Some(model) => self.indirect(model, branch),
-                None => self.btb(model.btb.as_ref(), branch),
-            }),
+                None => right(self.btb(model.btb.as_ref(), branch)),
+            },
         }
     }
 
@@ -90,16 +92,22 @@ impl Naive {
         known == Some(branch.next)
     }
 
-    fn indirect(&mut self, model: &HistoryModel, branch: &Branch) -> bool {
+    fn indirect(&mut self, model: &HistoryModel, branch: &Branch) -> Prediction {
+        let key = branch.address % u64::from(model.entries);
+        let last = self.last_targets.insert(key, branch.next);
         let history = self.target_history;
         let key = (branch.address ^ history ^ history << 5) % u64::from(model.entries);
         let predicted = self.targets.insert(key, branch.next);
         self.target_history =
             (history << 3 ^ branch.next ^ branch.next >> 5) % (1 << model.history_bits);
-        predicted == Some(branch.next)
+        match predicted == Some(branch.next) {
+            true if last != predicted => Prediction::Overruled,
+            is_right => right(is_right),
+        }
     }
 
-    fn direction(&mut self, model: &DirectionModel, branch: &Branch) -> bool {
+    /// The prediction, and that of a faster predictor.
+    fn direction(&mut self, model: &DirectionModel, branch: &Branch) -> (bool, bool) {
         let (address, taken) = (branch.address, branch.taken());
         let predicted = match model {
             DirectionModel::Taken => true,
@@ -120,10 +128,14 @@ impl Naive {
             }
             DirectionModel::Tournament(model) => self.tournament(model, address, taken),
             DirectionModel::TwoLevel(model) => self.two_level(model, branch),
-            DirectionModel::Tage(model) => self.tage.step(model, &self.history, address, taken),
+            DirectionModel::Tage(model) => {
+                let both = self.tage.step(model, &self.history, address, taken);
+                self.history.push(taken);
+                return both;
+            }
         };
         self.history.push(taken);
-        predicted
+        (predicted, predicted)
     }
 
     /// A branch's counters are those that its history in its place has made.
@@ -215,7 +227,14 @@ impl Tage {
         (0..model.tables).map(place).collect()
     }
 
-    fn step(&mut self, model: &TageModel, history: &[bool], address: u64, taken: bool) -> bool {
+    /// The prediction, and that of the bimodal table.
+    fn step(
+        &mut self,
+        model: &TageModel,
+        history: &[bool],
+        address: u64,
+        taken: bool,
+    ) -> (bool, bool) {
         let places = Self::places(model, history, address);
         let key = address % u64::from(model.base_entries);
         let base = self.base.look_up(key);
@@ -246,7 +265,7 @@ impl Tage {
         if predicted != taken && provided != taken {
             self.allocate(&places[provider.map_or(0, |(table, _)| table + 1)..], taken);
         }
-        predicted
+        (predicted, base)
     }
 
     fn allocate(&mut self, places: &[((usize, u64), u64)], taken: bool) {

@@ -1,0 +1,120 @@
+//! Results that some operations have later than others: what depends on the pair of operations, and not on one
+//! of them.
+
+use super::instruction::{Instruction, Operation, REGISTERS, Register, UNITS, Unit, place};
+use super::model::CoreModel;
+
+/// Which registers were written by an operation of a sort: those whose value was ready exactly when its result was.
+type ReadyAt = [u64; REGISTERS];
+
+/// See [`OperationLatencies::float_add_to_others_cycles`](super::OperationLatencies),
+/// [`OperationLatencies::select_after_logic_cycles`](super::OperationLatencies) and
+/// [`FrontModel::constant_cycles`](super::FrontModel).
+#[derive(Clone, Debug)]
+pub(super) struct Forwarding {
+    /// How much earlier an addition of floating point has the result of another one than other operations have it.
+    addition: u64,
+    added: ReadyAt,
+    /// What operations wait which need the whole of a register to which renaming has added a constant.
+    constant: u64,
+    constants: ReadyAt,
+    /// How much longer an operation takes that chooses by flags of a logical one.
+    logic: u64,
+    /// When flags of a logical operation were ready.
+    logic_flags: u64,
+}
+
+/// Whether an instruction has the latency of an operation.
+fn is(one: &Instruction, operation: Operation) -> bool {
+    usize::from(one.latency) == UNITS + operation as usize
+}
+
+fn adds_floats(one: &Instruction) -> bool {
+    usize::from(one.latency) == Unit::FloatAdd as usize
+}
+
+/// Whether it needs all of its operand at once, which renaming has not added to yet.
+fn needs_whole_operand(one: &Instruction) -> bool {
+    let is_lea = is(one, Operation::LeaThree) || is(one, Operation::LeaScaled);
+    one.unit == Some(Unit::Shift) && !is_lea
+        || is(one, Operation::ByteSwap)
+        || is(one, Operation::Cross)
+}
+
+impl Forwarding {
+    /// Absent if the core has nothing of it.
+    pub(super) fn new(model: &CoreModel) -> Option<Box<Forwarding>> {
+        let (of, add) = (&model.units.of, model.units.float_add.latency_cycles);
+        let forwarding = Forwarding {
+            addition: of.float_add_to_others_cycles.map_or(0, |cycles| cycles - add).into(),
+            added: [0; REGISTERS],
+            constant: model.front.constant_cycles.into(),
+            constants: [0; REGISTERS],
+            logic: of.select_after_logic_cycles.unwrap_or(0).into(),
+            logic_flags: 0,
+        };
+        let is_any = forwarding.addition + forwarding.constant + forwarding.logic > 0
+            || model.front.eliminates_constants;
+        is_any.then(|| Box::new(forwarding))
+    }
+
+    /// When the operands of an instruction are ready, which has entered at `entered` and whose registers are all
+    /// ready at `operands`.
+    #[inline(never)]
+    pub(super) fn operands(
+        &self,
+        one: &Instruction,
+        ready: &ReadyAt,
+        (entered, operands): (u64, u64),
+    ) -> u64 {
+        if self.addition > 0 && adds_floats(one) {
+            let sooner = |register: &u8| {
+                let (ready, added) = (ready[place(*register)], self.added[place(*register)]);
+                if ready == added { ready.saturating_sub(self.addition) } else { ready }
+            };
+            return one.reads.iter().map(sooner).fold(entered, u64::max);
+        }
+        if self.constant > 0 && needs_whole_operand(one) {
+            let renamed = |register: &&u8| {
+                let constant = self.constants[place(**register)];
+                constant > 0 && constant == ready[place(**register)]
+            };
+            let renamed = one.reads.iter().filter(renamed);
+            let whole = renamed.map(|register| ready[place(*register)] + self.constant);
+            return whole.fold(operands, u64::max);
+        }
+        operands
+    }
+
+    /// When the result of an instruction is ready, whose unit is done with it at `executed`.
+    #[inline(never)]
+    pub(super) fn result(&mut self, one: &Instruction, ready: &ReadyAt, executed: u64) -> u64 {
+        if self.addition > 0 && adds_floats(one) {
+            let executed = executed + self.addition;
+            one.writes.iter().for_each(|register| self.added[place(*register)] = executed);
+            return executed;
+        }
+        if self.logic > 0 {
+            let flags = ready[place(Register::FLAGS.number())];
+            if one.unit == Some(Unit::Select) && self.logic_flags == flags && flags > 0 {
+                return executed + self.logic;
+            }
+            if is(one, Operation::Logic) {
+                self.logic_flags = executed;
+            }
+        }
+        executed
+    }
+
+    /// Renaming adds a constant to a register, whose value others have at `executed`.
+    #[inline(never)]
+    pub(super) fn constant_added(&mut self, one: &Instruction, ready: &mut ReadyAt, executed: u64) {
+        for register in one.writes {
+            if register == Register::FLAGS.number() {
+                ready[place(register)] = executed + 1;
+            } else {
+                self.constants[place(register)] = executed;
+            }
+        }
+    }
+}
