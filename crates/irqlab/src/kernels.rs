@@ -7,13 +7,16 @@ use lab::kernels::fit::Conditions;
 use lab::kernels::in_guest::KernelsRequest;
 use lab::kernels::{KernelSample, Processor};
 use live::host::{Root, cpu_facts, rate_facts};
-use live::kernels::{KernelsObserver, counter_flaw, measure, steal_ns, this_processor};
+use live::kernels::{
+    KernelsObserver, counter_flaw, measure, measure_in_processes, steal_ns, this_processor,
+};
 use live::window::Stop;
 use sim::kernels::SimKernels;
 
 use crate::console::{ProgressLine, Redraw};
 use crate::run::with_remedy_for_rights;
 use crate::simulated::Simulated;
+use crate::verbs::in_guest;
 
 /// About how long a window is, cycles.
 pub const WINDOW_CYCLES: u64 = 20_000;
@@ -55,13 +58,23 @@ impl KernelsObserver for Observer<'_> {
     }
 }
 
-/// Measures kernels on a CPU of this machine.
+/// Measures kernels on a CPU of this machine, so many windows of each in so many processes.
 ///
 /// # Errors
 /// Where nothing can be measured.
-pub fn measure_host(only: &[String], windows: u32, cpu: u32, stop: &Stop) -> anyhow::Result<Host> {
-    let request =
-        KernelsRequest { only: only.to_vec(), windows, window_cycles: WINDOW_CYCLES, cpu };
+pub fn measure_host(
+    only: &[String],
+    (windows, processes): (u32, u32),
+    cpu: u32,
+    stop: &Stop,
+) -> anyhow::Result<Host> {
+    let request = KernelsRequest {
+        only: only.to_vec(),
+        windows,
+        window_cycles: WINDOW_CYCLES,
+        cpu,
+        processes,
+    };
     let stolen_before = steal_ns(cpu);
     let root = Root::default();
     let rate_before = rate_facts(&root, cpu);
@@ -70,7 +83,11 @@ pub fn measure_host(only: &[String], windows: u32, cpu: u32, stop: &Stop) -> any
         quietest_ratio: Cell::new(None),
         line: RefCell::new(ProgressLine::new(Redraw::EachStep)),
     };
-    let samples = measure(&request, &observer).map_err(with_remedy_for_rights)?;
+    let samples = match processes {
+        1 => measure(&request, &observer),
+        _ => measure_in_processes(&request, &observer, in_guest::program),
+    };
+    let samples = samples.map_err(with_remedy_for_rights)?;
     let quietest_ratio = observer.quietest_ratio.get();
     drop(observer);
     let throttled = rate_facts(&root, cpu).throttled.zip(rate_before.throttled);
@@ -121,12 +138,14 @@ pub fn measure_model(
     machine: &Simulated,
     label: &str,
     only: &[String],
+    processes: u32,
 ) -> anyhow::Result<Option<SimKernels>> {
     let request = KernelsRequest {
         only: only.to_vec(),
         windows: MODEL_WINDOWS,
         window_cycles: WINDOW_CYCLES,
         cpu: 0,
+        processes,
     };
     Ok(sim::kernels::measure(&machine.guest, label, request)?)
 }

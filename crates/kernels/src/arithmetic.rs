@@ -91,6 +91,21 @@ fn integer() -> Vec<Row> {
             straight!(1 x 50, "lea rax, [r10 + rax*4]"),
         ),
         ("lea_2", "Addresses of two parts, in a chain.", straight!(1 x 50, "lea rax, [rax + r10]")),
+        (
+            "add_constant",
+            "Additions of a small constant, in a chain.",
+            straight!(1 x 50, "add rax, 8"),
+        ),
+        (
+            "constant_shift",
+            "Additions of a constant and shifts, by turns, in a chain.",
+            straight!(1 x 25, "add rax, 8; shl rax, 1"),
+        ),
+        (
+            "test_cmov",
+            "Tests and conditional moves by them, by turns, in a chain.",
+            straight!(1 x 25, "test rax, rax; cmovs rax, r10"),
+        ),
         ("cmov", "Conditional moves in a chain.", straight!(1 x 50, "cmovz rax, r10")),
         ("adc", "Additions with carry in a chain.", straight!(1 x 50, "adc rax, r10")),
         ("shift_cl", "Shifts by a register, in a chain.", straight!(1 x 50, "shl rax, cl")),
@@ -150,6 +165,11 @@ fn float() -> Vec<Row> {
                 "mulsd xmm0, xmm15; mulsd xmm1, xmm15; mulsd xmm2, xmm15; mulsd xmm3, xmm15; \
                  mulsd xmm4, xmm15; mulsd xmm5, xmm15; mulsd xmm6, xmm15; mulsd xmm7, xmm15"
             ),
+        ),
+        (
+            "addsd_mulsd_chain",
+            "Additions and multiplications of doubles, by turns, in a chain.",
+            straight!(1 x 25, "addsd xmm0, xmm1; mulsd xmm0, xmm1"),
         ),
         (
             "addsd_mulsd",

@@ -1,6 +1,6 @@
 //! The hidden verb by which the first process of a simulated machine has its irqlab execute a request.
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use lab::experiment::BenchError;
 use lab::footprint::in_guest::FootprintResponse;
@@ -19,6 +19,13 @@ use crate::console;
 
 /// The verb.
 pub const VERB: &str = "__in-guest";
+
+/// This program with this verb, for a process of its own.
+pub fn program() -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg(VERB);
+    command
+}
 
 /// The request.
 #[derive(Debug, clap::Args)]
@@ -45,7 +52,7 @@ pub fn run(args: &InGuestArgs) -> anyhow::Result<ExitCode> {
             respond::<FootprintResponse>(live::footprint::in_guest::execute(&request, at))
         }
         Ok(Request::Kernels(request)) => {
-            respond::<KernelsResponse>(live::kernels::execute(&request, at, at_phase))
+            respond::<KernelsResponse>(live::kernels::execute(&request, at, at_phase, program))
         }
         Ok(Request::Signal(request)) => {
             let observer = Observer { at_edge: at, at_phase };

@@ -162,6 +162,7 @@ mod tests {
             windows: 5,
             window_cycles: 20_000,
             cpu: 0,
+            processes: 1,
         };
         [
             Request::Services(services),

@@ -23,6 +23,8 @@ pub struct KernelsRequest {
     pub window_cycles: u64,
     /// The CPU.
     pub cpu: u32,
+    /// In how many processes, one after the other: 1 is the process that measures.
+    pub processes: u32,
 }
 
 /// The samples, in the order of the suite.

@@ -8,10 +8,12 @@ mod comparison;
 pub mod fit;
 pub mod in_guest;
 mod measured;
+mod processes;
 mod sample;
 mod tables;
 
 pub use comparison::{Comparison, Pair, error_factor, is_held_out};
 pub use measured::{Kept, MEASURED_BYTES_MAX};
+pub use processes::middle_of_processes;
 pub use sample::{Figures, KernelSample, Processor};
 pub use tables::{comparison_tables, measured_table};

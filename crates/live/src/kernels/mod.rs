@@ -1,10 +1,15 @@
 //! Kernels of the validation suite on this machine, which may be a simulated one.
 
+mod processes;
+
+use std::process::Command;
+
 pub use kernels::COMPILED;
 use kernels::{Group, Kernel};
 use lab::experiment::BenchError;
 use lab::kernels::in_guest::KernelsRequest;
 use lab::kernels::{Figures, KernelSample, Processor};
+pub use processes::measure_in_processes;
 
 use crate::host::{Root, cpu_facts, steal_facts};
 use crate::threads::pin;
@@ -46,16 +51,22 @@ impl KernelsObserver for Marks {
     }
 }
 
-/// Executes a request inside a simulated machine, which learns of phases and windows.
+/// Executes a request inside a simulated machine, which learns of phases and windows. `program` is as for
+/// [`measure_in_processes`].
 ///
 /// # Errors
-/// As [`measure`].
+/// As [`measure`] and [`measure_in_processes`].
 pub fn execute(
     request: &KernelsRequest,
     at_edge: fn(WindowEdge),
     at_phase: fn(BenchPhase),
+    program: impl Fn() -> Command,
 ) -> Result<Vec<KernelSample>, BenchError> {
-    measure(request, &Marks { at_edge, at_phase })
+    let marks = Marks { at_edge, at_phase };
+    match request.processes {
+        0 | 1 => measure(request, &marks),
+        _ => measure_in_processes(request, &marks, program),
+    }
 }
 
 /// The kernels that a request selects, without cycles.
@@ -89,7 +100,7 @@ fn sample(kernel: &Kernel, figures: Result<Figures, String>) -> KernelSample {
     }
 }
 
-/// Measures the kernels of a request on its CPU, one after the other. A stop ends it after a kernel.
+/// Measures the kernels of a request on its CPU in this process, one after the other. A stop ends it after a kernel.
 ///
 /// # Errors
 /// Where nothing can be measured: no such CPU, or no counter.
@@ -194,7 +205,7 @@ mod tests {
         let cpus = rustix::thread::sched_getaffinity(None).unwrap();
         let cpu = (0..1024).find(|cpu| cpus.is_set(*cpu)).unwrap() as u32;
         let only = ["add_chain", "loads-stores/loads_6"].map(str::to_owned).to_vec();
-        let request = KernelsRequest { only, windows: 3, window_cycles: 5_000, cpu };
+        let request = KernelsRequest { only, windows: 3, window_cycles: 5_000, cpu, processes: 1 };
         let samples = measure(&request, &Nobody).unwrap();
         rustix::thread::sched_setaffinity(None, &cpus).unwrap();
         let names: Vec<&str> = samples.iter().map(|one| one.name.as_str()).collect();

@@ -46,7 +46,10 @@ impl Forwarding {
     pub(super) fn new(model: &CoreModel) -> Option<Box<Forwarding>> {
         let (of, add) = (&model.units.of, model.units.float_add.latency_cycles);
         let forwarding = Forwarding {
-            addition: of.float_add_to_others_cycles.map_or(0, |cycles| cycles - add).into(),
+            addition: of
+                .float_add_to_others_cycles
+                .map_or(0, |cycles| cycles.saturating_sub(add))
+                .into(),
             added: [0; REGISTERS],
             constant: model.front.constant_cycles.into(),
             constants: [0; REGISTERS],

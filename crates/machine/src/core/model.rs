@@ -248,7 +248,7 @@ pub struct OperationLatencies {
     /// bound ports.
     pub select_after_logic_cycles: Option<u32>,
     /// Additions of floating point whose result is read by another sort of operation; else as where an addition
-    /// reads it. At least that. Of cores with a window.
+    /// reads it, and not less. Of cores with a window.
     pub float_add_to_others_cycles: Option<u32>,
     /// `tzcnt`, `lzcnt`.
     pub bit_count_cycles: Option<u32>,
@@ -587,7 +587,7 @@ impl CoreModel {
         in_range(field("units.of.select_after_logic_cycles"), after_logic, 0, LATENCY_MAX)?;
         let add = self.units.float_add.latency_cycles;
         let to_others = self.units.of.float_add_to_others_cycles.unwrap_or(add);
-        in_range(field("units.of.float_add_to_others_cycles"), to_others, add, LATENCY_MAX)?;
+        in_range(field("units.of.float_add_to_others_cycles"), to_others, 1, LATENCY_MAX)?;
         let root = self.units.of.float_root_interval_cycles.unwrap_or(1);
         in_range(field("units.of.float_root_interval_cycles"), root, 1, LATENCY_MAX)?;
         in_range(field("data.load_entries"), self.data.load_entries, 1, WINDOW_MAX)?;

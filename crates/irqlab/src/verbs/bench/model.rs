@@ -59,6 +59,10 @@ pub struct ModelArgs {
     /// Windows of each kernel on this machine
     #[arg(long, default_value_t = 31, value_parser = clap::value_parser!(u32).range(6..=1000), value_name = "N")]
     windows: u32,
+    /// Processes, one after the other, here and in the simulated machine: where code and data lie differs, and of
+    /// each kernel the middle one counts
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100), value_name = "N")]
+    processes: u32,
     #[command(flatten)]
     results: ResultArgs,
     #[command(flatten)]
@@ -202,13 +206,16 @@ fn compare(
         Some(kept) => of_kept(&kept, kernels),
         None => measure_real(args)?,
     };
-    let Some(measured) = measure_model(&machine, name, &args.only)? else { bail!(STOPPED) };
+    let Some(measured) = measure_model(&machine, name, &args.only, args.processes)? else {
+        bail!(STOPPED)
+    };
     let mut of = std::mem::take(&mut real.of);
     of.settings.insert("model".into(), described);
     of.settings.insert("set".into(), json!(args.simulated.changes()));
     of.settings.insert("qemu".into(), json!(machine.guest.qemu.version_text));
     of.settings.insert("guest".into(), json!(machine.host()));
     of.settings.insert("model_windows".into(), json!(MODEL_WINDOWS));
+    of.settings.insert("processes".into(), json!(args.processes));
     let wall_ns = u64::try_from(measured.wall.as_nanos()).unwrap_or(u64::MAX);
     of.settings.insert("on_host".into(), json!({ "wall_ns": wall_ns }));
     of.warnings.extend(measured.notices);
@@ -250,18 +257,19 @@ fn measure_real(args: &ModelArgs) -> anyhow::Result<Real> {
     let list = args.cpus.as_deref();
     let cpu = one_cpu(list, &online_cpus(list)?)?;
     let stop = stop_on_signals()?;
-    let host = measure_host(&args.only, args.windows, cpu, &stop)?;
+    let host = measure_host(&args.only, (args.windows, args.processes), cpu, &stop)?;
     let mut of = Measured { interrupted: stop.is_requested(), ..Measured::default() };
     of.settings.insert("cpu".into(), json!(cpu));
     of.settings.insert("windows".into(), json!(args.windows));
     of.settings.insert("window_cycles".into(), json!(WINDOW_CYCLES));
+    of.settings.insert("processes".into(), json!(args.processes));
     of.observer.insert("method".into(), json!(METHOD));
     of.observer.insert("steal_ns".into(), json!(host.steal_ns));
     of.absent = absences(&host.samples, "on this machine");
     if let Some((processor, cpu)) = &host.processor {
         of.settings.insert("cpuid".into(), json!(processor.to_string()));
         if let Some(file) = &args.save {
-            save(file, &host, (processor.clone(), cpu.clone()))?;
+            save(file, &host, (processor.clone(), cpu.clone()), args.processes)?;
         }
     } else if args.save.is_some() {
         bail!(unidentified());
@@ -279,9 +287,13 @@ const METHOD: &str = "cycles of the core for a unit: ticks of the time-stamp cou
                       additions (a cycle each) before and after each window; median of the windows in which \
                       the core's rate changed by at most 1 % and neither four chains of additions nor NOPs found a busy sibling";
 
-fn save(file: &Path, host: &Host, of: (Processor, String)) -> anyhow::Result<()> {
+fn save(file: &Path, host: &Host, of: (Processor, String), processes: u32) -> anyhow::Result<()> {
     let date = jiff::Timestamp::now().strftime("%Y-%m-%d").to_string();
-    let mut kept = Kept::of(&host.samples, of, date, METHOD.to_owned());
+    let mut method = METHOD.to_owned();
+    if processes > 1 {
+        method += &format!("; of {processes} processes the one with the middle cycles");
+    }
+    let mut kept = Kept::of(&host.samples, of, date, method);
     kept.is_virtual = Some(host.conditions.is_virtual);
     kept.compiled = Some(COMPILED.to_owned());
     let text = kept.text();

@@ -155,7 +155,7 @@ pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
     // Checked before the minutes of measuring: what a simulated machine needs.
     simulator.prepare(&preset)?;
     console::say("measures this machine");
-    let host = measure_host(&[], args.windows, cpu, &stop)?;
+    let host = measure_host(&[], (args.windows, 1), cpu, &stop)?;
     if stop.is_requested() {
         bail!(STOPPED);
     }
@@ -307,7 +307,7 @@ impl Simulator {
         only: &[String],
     ) -> anyhow::Result<Vec<KernelSample>> {
         console::say(&format!("simulates {label}: {}", counted(only)));
-        let measured = measure_model(&self.prepare(name)?, label, only)?;
+        let measured = measure_model(&self.prepare(name)?, label, only, 1)?;
         Ok(measured.context(STOPPED)?.samples)
     }
 

@@ -1,0 +1,94 @@
+//! What several processes measured of the same kernels.
+
+use stats::interval::order_95;
+
+use super::sample::{Figures, KernelSample};
+
+/// For each kernel the process with the middle cycles (of an even number the lower one), and the interval of the median
+/// of the processes. A process in which a kernel has no cycles does not count, unless it has none in any.
+#[must_use]
+pub fn middle_of_processes(processes: Vec<Vec<KernelSample>>) -> Vec<KernelSample> {
+    if processes.len() < 2 {
+        return processes.into_iter().next().unwrap_or_default();
+    }
+    let Some(first) = processes.first() else { return Vec::new() };
+    let of = |kernel: &KernelSample| {
+        let same = processes.iter().flatten().filter(|one| one.name == kernel.name);
+        let measured: Vec<&KernelSample> = same.filter(|one| one.figures.is_ok()).collect();
+        middle(measured).unwrap_or_else(|| kernel.clone())
+    };
+    first.iter().map(of).collect()
+}
+
+fn middle(mut samples: Vec<&KernelSample>) -> Option<KernelSample> {
+    let cycles = |one: &KernelSample| one.compared_cycles().unwrap_or(f64::INFINITY);
+    samples.sort_by(|one, other| cycles(one).total_cmp(&cycles(other)));
+    let middle = *samples.get(samples.len().checked_sub(1)? / 2)?;
+    let sum = |of: fn(&Figures) -> u64| -> u64 {
+        samples.iter().filter_map(|one| one.figures.as_ref().ok()).map(of).sum()
+    };
+    let interval = order_95(samples.len());
+    let figures = middle.figures.clone().map(|figures| Figures {
+        cycles_95: interval.map(|(low, high)| (cycles(samples[low]), cycles(samples[high]))),
+        windows: sum(|one| one.windows),
+        rate_changed: sum(|one| one.rate_changed),
+        sibling_busy: sum(|one| one.sibling_busy),
+        ..figures
+    });
+    Some(KernelSample { figures, ..middle.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(name: &str, cycles: Option<f64>) -> KernelSample {
+        let figures = cycles.map(|cycles| Figures {
+            cycles,
+            low_cycles: cycles - 0.5,
+            cycles_95: Some((cycles, cycles)),
+            windows: 5,
+            rate_changed: 1,
+            sibling_busy: 2,
+        });
+        KernelSample {
+            name: name.to_owned(),
+            group: "programs".to_owned(),
+            unit: "run".to_owned(),
+            about: "Something.".to_owned(),
+            shared: false,
+            figures: figures.ok_or_else(|| "disturbed".to_owned()),
+        }
+    }
+
+    fn middle_of(cycles: &[Option<f64>]) -> KernelSample {
+        let process = |cycles: &Option<f64>| vec![sample("a", *cycles), sample("b", Some(9.0))];
+        let middle = middle_of_processes(cycles.iter().map(process).collect());
+        assert_eq!(middle.len(), 2);
+        assert_eq!(middle[1].name, "b");
+        middle[0].clone()
+    }
+
+    #[test]
+    fn the_process_with_the_middle_cycles_counts() {
+        let three = middle_of(&[Some(3.0), Some(1.0), Some(2.0)]).figures.unwrap();
+        assert_eq!((three.cycles, three.low_cycles, three.cycles_95), (2.0, 1.5, None));
+        assert_eq!((three.windows, three.rate_changed, three.sibling_busy), (15, 3, 6));
+        let four = middle_of(&[Some(4.0), Some(3.0), Some(1.0), Some(2.0)]).figures.unwrap();
+        assert_eq!(four.cycles, 2.0);
+    }
+
+    #[test]
+    fn the_interval_is_that_of_the_median_of_the_processes() {
+        let six = [6.0, 1.0, 5.0, 2.0, 4.0, 3.0].map(Some);
+        assert_eq!(middle_of(&six).figures.unwrap().cycles_95, Some((1.0, 6.0)));
+    }
+
+    #[test]
+    fn a_process_without_cycles_does_not_count_and_one_process_is_itself() {
+        assert_eq!(middle_of(&[None, Some(7.0), None]).figures.unwrap().cycles, 7.0);
+        assert_eq!(middle_of(&[None, None]).figures, Err("disturbed".to_owned()));
+        assert_eq!(middle_of(&[Some(2.0)]), sample("a", Some(2.0)));
+        assert_eq!(middle_of_processes(Vec::new()), []);
+    }
+}
