@@ -11,6 +11,7 @@ fn what_names_nothing_is_refused_with_what_there_is() {
     check_refused(&["bench", "model", "--measured", "z80"], "no kept data \"z80\"; there are: ");
     check_refused(&["bench", "model", "--on", "sim:z80"], "no model \"z80\"; there are: ");
     check_refused(&["bench", "model", "--windows", "1"], "6..=1000");
+    check_refused(&["bench", "model", "--processes", "0"], "1..=100");
     let both = ["bench", "model", "--on", "live", "--measured", "zen3"];
     check_refused(&both, "add --on sim:MODEL");
 }
@@ -97,6 +98,30 @@ fn the_list_has_all_kernels_and_a_selection_some() {
     let some = place.run(&["bench", "model", "--list", "--only", "strings,arithmetic/add_chain"]);
     let [all, some] = [all, some].map(|ended| ended.assert_code(0).out.lines().count());
     assert!(all >= 150 && some > 5 && some < all, "{all}, {some}");
+}
+
+/// The windows of both processes are counted. On a busy machine one of them may have none, but not in each of five runs.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn kernels_are_measured_in_several_processes() {
+    let _alone = alone();
+    let place = Place::new();
+    let words = ["bench", "model", "--on", "live", "--only", "add_chain", "--windows", "6"];
+    let mut seen = Vec::new();
+    for _ in 0..5 {
+        let ended = place.run(&[&words[..], &["--processes", "2", "--json", "-q"]].concat());
+        if ended.code == Some(4) {
+            ended.assert_says("were undisturbed");
+            return;
+        }
+        let run = ended.assert_code(0).json();
+        assert_eq!(run["settings"]["processes"], 2);
+        seen.push(rows(&run, "kernels")[0]["windows"].as_u64().unwrap());
+        if seen.last().is_some_and(|windows| *windows > 6) {
+            return;
+        }
+    }
+    panic!("never more windows than of one process: {seen:?}");
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -11,7 +11,9 @@ fn kernels_of_a_model_are_compared_with_kept_data() {
     let only = "add_chain,imul_chain,loads-stores/load_chain,mfence,getppid,page_fault";
     let words = ["bench", "model", "--on", "sim:zen3", "--measured", "zen3", "--vcpus", "1", "-q"];
     let more = ["--mem", "512M", "--json", "--pictures", "--out", "run", "--only", only];
-    let run = place.run(&[&words[..], &more[..]].concat()).assert_code(0).json();
+    let twice = ["--processes", "2"];
+    let run = place.run(&[&words[..], &more[..], &twice].concat()).assert_code(0).json();
+    assert_eq!(run["settings"]["processes"], 2);
     let kernels = rows(&run, "kernels");
     let found: Vec<&str> = kernels.iter().filter_map(|row| row["kernel"].as_str()).collect();
     assert_eq!(found, ["add_chain", "imul_chain", "load_chain", "mfence", "getppid", "page_fault"]);
