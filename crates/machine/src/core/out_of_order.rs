@@ -183,6 +183,22 @@ impl OutOfOrderCore {
         executed: &ExecutedBlock,
         memory: &mut M,
     ) {
+        // A core without such results has no code for them on its way.
+        match self.forwarding {
+            None => self.run_quickly_from::<false, M>(first, block, executed, memory),
+            Some(_) => self.run_quickly_from::<true, M>(first, block, executed, memory),
+        }
+    }
+
+    /// [`OutOfOrderCore::run_from`] of a core that has [`Forwarding`] or not.
+    #[inline(always)]
+    fn run_quickly_from<const FORWARDS: bool, M: Memory>(
+        &mut self,
+        first: usize,
+        block: &Template,
+        executed: &ExecutedBlock,
+        memory: &mut M,
+    ) {
         let number = block.len().min(executed.instructions as usize);
         let whole = number == block.len();
         let Some(instructions) = block.instructions.get(first..number) else { return };
@@ -190,17 +206,19 @@ impl OutOfOrderCore {
         let mut times = (0, 0);
         for (index, one) in (first..).zip(instructions) {
             times = match one.class {
-                Class::Operation => self.quick::<OPERATES, M>(block, one, &[], memory),
+                Class::Operation => self.quick::<OPERATES, FORWARDS, M>(block, one, &[], memory),
                 Class::Load => match own_access(&mut accesses, index, false) {
-                    Some(load) => self.quick::<LOADS, M>(block, one, load, memory),
+                    Some(load) => self.quick::<LOADS, FORWARDS, M>(block, one, load, memory),
                     None => self.slow(block, (index, one), &mut accesses, memory),
                 },
                 Class::Store => match own_access(&mut accesses, index, true) {
-                    Some(store) => self.quick::<STORES, M>(block, one, store, memory),
+                    Some(store) => self.quick::<STORES, FORWARDS, M>(block, one, store, memory),
                     None => self.slow(block, (index, one), &mut accesses, memory),
                 },
                 Class::LoadAndStore => match own_pair(&mut accesses, index) {
-                    Some(both) => self.quick::<{ LOADS | STORES }, M>(block, one, both, memory),
+                    Some(both) => {
+                        self.quick::<{ LOADS | STORES }, FORWARDS, M>(block, one, both, memory)
+                    }
                     None => self.slow(block, (index, one), &mut accesses, memory),
                 },
                 Class::Fused => self.fused(block, one, memory),
@@ -264,7 +282,7 @@ impl OutOfOrderCore {
     /// [`OutOfOrderCore::step`] of an instruction without special effects that does `WHAT`, and whose
     /// accesses, a load before a store, are of the common sort: see [`own_access`].
     #[inline(always)]
-    fn quick<const WHAT: u8, M: Memory>(
+    fn quick<const WHAT: u8, const FORWARDS: bool, M: Memory>(
         &mut self,
         block: &Template,
         one: &Instruction,
@@ -328,15 +346,15 @@ impl OutOfOrderCore {
                 operands.max(loaded.cycle).max(entered + 1)
             }
             Some(unit) => {
-                if let Some(forwarding) = &self.forwarding {
+                if FORWARDS && let Some(forwarding) = &self.forwarding {
                     operands = forwarding.operands(one, &self.ready, (entered, operands));
                 }
                 let issued = self.ports.reserve_quickly(operands.max(loaded.cycle), unit);
                 self.ports.wait_until(issued, Some(unit));
                 let executed = issued + self.latencies.executed(one);
                 match &mut self.forwarding {
-                    Some(forwarding) => forwarding.result(one, &self.ready, executed),
-                    None => executed,
+                    Some(forwarding) if FORWARDS => forwarding.result(one, &self.ready, executed),
+                    _ => executed,
                 }
             }
         };
@@ -360,7 +378,7 @@ impl OutOfOrderCore {
         if has_many {
             self.write_all(one, executed, address + 1);
         }
-        if WHAT == OPERATES && one.unit.is_none() && one.adds_constant() {
+        if FORWARDS && WHAT == OPERATES && one.unit.is_none() && one.adds_constant() {
             self.added_constant(one, executed);
         }
         (fetched, executed)
