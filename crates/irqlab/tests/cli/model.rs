@@ -100,28 +100,24 @@ fn the_list_has_all_kernels_and_a_selection_some() {
     assert!(all >= 150 && some > 5 && some < all, "{all}, {some}");
 }
 
-/// The windows of both processes are counted. On a busy machine one of them may have none, but not in each of five runs.
+/// The windows of both processes are counted. On a busy machine one of them may have none, but not in each of five runs,
+/// unless too few windows are undisturbed at all, which it then says.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn kernels_are_measured_in_several_processes() {
     let _alone = alone();
     let place = Place::new();
     let words = ["bench", "model", "--on", "live", "--only", "add_chain", "--windows", "6"];
-    let mut seen = Vec::new();
-    for _ in 0..5 {
+    let has_windows_of_two = |_| {
         let ended = place.run(&[&words[..], &["--processes", "2", "--json", "-q"]].concat());
         if ended.code == Some(4) {
-            ended.assert_says("were undisturbed");
-            return;
+            return ended.assert_says("were undisturbed").code == Some(4);
         }
         let run = ended.assert_code(0).json();
         assert_eq!(run["settings"]["processes"], 2);
-        seen.push(rows(&run, "kernels")[0]["windows"].as_u64().unwrap());
-        if seen.last().is_some_and(|windows| *windows > 6) {
-            return;
-        }
-    }
-    panic!("never more windows than of one process: {seen:?}");
+        rows(&run, "kernels")[0]["windows"].as_u64().unwrap() > 6
+    };
+    assert!((0..5).any(has_windows_of_two), "never more windows than of one process");
 }
 
 #[cfg(target_arch = "x86_64")]
