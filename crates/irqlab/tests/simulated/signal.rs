@@ -79,7 +79,12 @@ fn all_parts_are_the_same_again_to_the_byte() {
     let trips = rows(&run, "round_trips");
     assert_eq!(trips.len(), 2, "{run}");
     assert!(trips.iter().all(|row| row["answered_count"].as_u64() > Some(0)), "{run}");
-    assert!(trips.iter().all(|row| number(row, "cpu_ratio") > 0.0), "{run}");
+    // Four requests in the window take less than by how much the background loop's speed differs between two windows.
+    let [alone, bulk] = [false, true].map(|is_bulk| {
+        let row = trips.iter().find(|row| row["bulk"] == is_bulk).expect("a row of each");
+        number(row, "cpu_ratio")
+    });
+    assert!(bulk > 0.0 && bulk > alone, "{run}");
 }
 
 #[test]
