@@ -15,7 +15,7 @@ const PROBE_RATIO_MAX: f64 = 1.1;
 /// that another guest uses is idle for some milliseconds at a time.
 const TIME_MAX: Duration = Duration::from_millis(1500);
 const TRIES_MIN: usize = 4;
-/// With fewer windows a kernel is not reported. Beside a busy sibling millions of windows are tried, and a few are
+/// With fewer windows a kernel is not reported. With a busy sibling millions of windows are tried, and a few are
 /// accepted by coincidence: the chains before and after were interrupted for the same time.
 const WINDOWS_MIN: usize = 3;
 /// Windows before the first one that counts.

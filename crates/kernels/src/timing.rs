@@ -14,7 +14,7 @@ const PROBE_ADDITIONS: u64 = 6_000;
 const PROBE_NOPS: u64 = 6_000;
 /// The most that the core's rate may change from before to after what is timed.
 pub(crate) const RATE_CHANGE_MAX: f64 = 0.01;
-/// A chain that takes longer than this multiple of the shortest one was disturbed. Measured beside a busy sibling: chains
+/// A chain that takes longer than this multiple of the shortest one was disturbed. Measured with a busy sibling: chains
 /// before and after a window took 2.2 and 2.6 times as long, the window and the probes did not. The limit also rejects
 /// windows of a core whose rate fell by a third or more.
 const SLOW_CHAIN_RATIO: f64 = 1.5;
