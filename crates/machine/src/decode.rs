@@ -11,7 +11,7 @@ use iced_x86::{
     UsedMemory,
 };
 
-use crate::core::{self, ADDRESS_HAS_INDEX, Instruction, Register, Special, Unit};
+use crate::core::{self, ADDRESS_HAS_INDEX, Instruction, Register, Special, StringOperation, Unit};
 use crate::predict::BranchKind;
 
 /// Longest instruction, bytes.
@@ -413,8 +413,8 @@ fn prepare(decoded: &X86, info: &InstructionInfo) -> Instruction {
     if let Some(kind) = branch {
         one = one.branching(kind);
     }
-    if let Some(copies) = repeats(decoded) {
-        one = one.repeating(copies);
+    if let Some(operation) = repeats(decoded) {
+        one = one.repeating(operation);
     }
     if has_vector(decoded) {
         one = one.loading_vector();
@@ -457,13 +457,26 @@ fn is_streaming(decoded: &X86) -> bool {
     streaming.contains(&decoded.mnemonic())
 }
 
-/// Whether it is a repeated string instruction that copies, or that fills; none if neither.
-fn repeats(decoded: &X86) -> Option<bool> {
+/// What a repeated string instruction does; none if it is not one that only accesses memory.
+fn repeats(decoded: &X86) -> Option<StringOperation> {
     let repeated = decoded.has_rep_prefix() || decoded.has_repne_prefix();
     match decoded.mnemonic() {
         _ if !repeated || !decoded.is_string_instruction() => None,
-        Mnemonic::Movsb | Mnemonic::Movsw | Mnemonic::Movsd | Mnemonic::Movsq => Some(true),
-        Mnemonic::Stosb | Mnemonic::Stosw | Mnemonic::Stosd | Mnemonic::Stosq => Some(false),
+        Mnemonic::Movsb | Mnemonic::Movsw | Mnemonic::Movsd | Mnemonic::Movsq => {
+            Some(StringOperation::Copy)
+        }
+        Mnemonic::Stosb | Mnemonic::Stosw | Mnemonic::Stosd | Mnemonic::Stosq => {
+            Some(StringOperation::Fill)
+        }
+        Mnemonic::Lodsb | Mnemonic::Lodsw | Mnemonic::Lodsd | Mnemonic::Lodsq => {
+            Some(StringOperation::Load)
+        }
+        Mnemonic::Scasb | Mnemonic::Scasw | Mnemonic::Scasd | Mnemonic::Scasq => {
+            Some(StringOperation::Compare)
+        }
+        Mnemonic::Cmpsb | Mnemonic::Cmpsw | Mnemonic::Cmpsd | Mnemonic::Cmpsq => {
+            Some(StringOperation::Compare)
+        }
         _ => None,
     }
 }
@@ -760,7 +773,9 @@ fn special(decoded: &X86) -> Special {
         Mnemonic::Rdtsc => Special::ReadClock,
         Mnemonic::Rdtscp => Special::ReadClockOrdered,
         Mnemonic::Rdmsr | Mnemonic::Rdpmc => Special::ReadMsr,
+        Mnemonic::Xgetbv | Mnemonic::Xsetbv => Special::ExtendedControl,
         Mnemonic::Swapgs => Special::SwapGs,
+        Mnemonic::Cld | Mnemonic::Std => Special::Direction,
         Mnemonic::Cli | Mnemonic::Sti | Mnemonic::Popf | Mnemonic::Popfd | Mnemonic::Popfq => {
             Special::WriteFlags
         }
@@ -786,10 +801,7 @@ fn writes_memory(decoded: &X86) -> bool {
 }
 
 fn has_many_steps(decoded: &X86) -> bool {
-    matches!(
-        decoded.mnemonic(),
-        Mnemonic::Rdrand | Mnemonic::Rdseed | Mnemonic::Xgetbv | Mnemonic::Xsetbv | Mnemonic::Emms
-    )
+    matches!(decoded.mnemonic(), Mnemonic::Rdrand | Mnemonic::Rdseed | Mnemonic::Emms)
 }
 
 /// The execution unit; none if the instruction only loads, only stores, or does nothing.
@@ -801,11 +813,21 @@ fn unit(decoded: &X86, is_branch: bool, accesses: bool, written: &[Register]) ->
     match decoded.mnemonic() {
         Mnemonic::Imul | Mnemonic::Mul | Mnemonic::Mulx => Some(Unit::Multiply),
         Mnemonic::Div | Mnemonic::Idiv => Some(Unit::Divide),
+        // It starts as a load does, and nothing waits for it.
+        _ if is_prefetch(decoded.mnemonic()) => Some(Unit::Load),
         _ if accesses && moves => None,
         _ if has_vector(decoded) || written.contains(&Register::X87) => Some(vector_unit(decoded)),
         _ if written.is_empty() && !accesses => None,
         _ => Some(integer_unit(decoded)),
     }
+}
+
+fn is_prefetch(mnemonic: Mnemonic) -> bool {
+    use Mnemonic::{
+        Prefetch, Prefetchnta, Prefetcht0, Prefetcht1, Prefetcht2, Prefetchw, Prefetchwt1,
+    };
+    let all = [Prefetch, Prefetchnta, Prefetcht0, Prefetcht1, Prefetcht2, Prefetchw, Prefetchwt1];
+    all.contains(&mnemonic)
 }
 
 /// The unit of an integer operation.
@@ -1139,17 +1161,20 @@ mod tests {
     }
 
     #[test]
-    fn repeated_copies_and_fills_are_recognised() {
-        let expected: [(&[u8], (bool, bool)); 6] = [
-            (&[0xf3, 0xa4], (true, false)),              // rep movsb
-            (&[0xf3, 0x48, 0xa5], (true, false)),        // rep movsq
-            (&[0xf3, 0x48, 0xab], (false, true)),        // rep stosq
-            (&[0xa4], (false, false)),                   // movsb
-            (&[0xf3, 0xa6], (false, false)),             // rep cmpsb
-            (&[0xf2, 0x0f, 0x10, 0xc1], (false, false)), // movsd %xmm1, %xmm0
+    fn string_operations_are_recognised() {
+        use StringOperation::{Compare, Copy, Fill, Load};
+        let expected: [(&[u8], Option<StringOperation>); 8] = [
+            (&[0xf3, 0xa4], Some(Copy)),       // rep movsb
+            (&[0xf3, 0x48, 0xa5], Some(Copy)), // rep movsq
+            (&[0xf3, 0x48, 0xab], Some(Fill)), // rep stosq
+            (&[0xf3, 0xac], Some(Load)),       // rep lodsb
+            (&[0xf2, 0xae], Some(Compare)),    // repne scasb
+            (&[0xf3, 0xa6], Some(Compare)),    // repe cmpsb
+            (&[0xa4], None),                   // movsb
+            (&[0xf2, 0x0f, 0x10, 0xc1], None), // movsd %xmm1, %xmm0
         ];
         for (bytes, which) in expected {
-            assert_eq!(decode(bytes).copies_or_fills(), which, "{bytes:02x?}");
+            assert_eq!(decode(bytes).string_operation(), which, "{bytes:02x?}");
         }
     }
 

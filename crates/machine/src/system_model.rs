@@ -108,6 +108,8 @@ pub struct LevelModel {
     pub prefetch: Prefetch,
     /// How far ahead of an access it prefetches: lines, or strides.
     pub prefetch_distance: u32,
+    /// The same of a stream of instructions, for L2; as of data if it is absent.
+    pub code_prefetch_distance: Option<u32>,
     /// How many prefetches can be under way at the same time; further ones are dropped.
     pub prefetch_buffers: u32,
     /// Cycles for which a line occupies the way from this level to the level above; 0 for no limit.
@@ -154,6 +156,9 @@ pub struct Latencies {
     pub l3_hit_cycles: u64,
     /// A miss that memory supplies.
     pub memory_cycles: u64,
+    /// From when a line that stores around the caches have completed is sent to memory until memory has it, and its
+    /// buffer is free; that of a miss if it is absent.
+    pub memory_write_cycles: Option<u64>,
     /// Cycles for which a line occupies the memory bus; 0 for no limit.
     pub memory_line_cycles: u64,
     /// A miss that another core's cache supplies.

@@ -60,6 +60,7 @@ fn any_machine() -> impl Strategy<Value = SystemModel> {
                 mshrs: 1,
                 prefetch: Prefetch::None,
                 prefetch_distance: 1,
+                code_prefetch_distance: (distance > 2).then_some(1),
                 prefetch_buffers: 16,
                 line_cycles: distance.into(),
                 inclusion,

@@ -1,7 +1,7 @@
 //! Results that some operations have later than others: what depends on the pair of operations, and not on one
 //! of them.
 
-use super::instruction::{Instruction, Operation, REGISTERS, Register, UNITS, Unit, place};
+use super::instruction::{Instruction, Operation, REGISTERS, Register, Unit, place};
 use super::model::CoreModel;
 
 /// Which registers were written by an operation of a sort: those whose value was ready exactly when its result was.
@@ -24,21 +24,16 @@ pub(super) struct Forwarding {
     logic_flags: u64,
 }
 
-/// Whether an instruction has the latency of an operation.
-fn is(one: &Instruction, operation: Operation) -> bool {
-    usize::from(one.latency) == UNITS + operation as usize
-}
-
 fn adds_floats(one: &Instruction) -> bool {
     usize::from(one.latency) == Unit::FloatAdd as usize
 }
 
 /// Whether it needs all of its operand at once, which renaming has not added to yet.
 fn needs_whole_operand(one: &Instruction) -> bool {
-    let is_lea = is(one, Operation::LeaThree) || is(one, Operation::LeaScaled);
+    let is_lea = one.is(Operation::LeaThree) || one.is(Operation::LeaScaled);
     one.unit == Some(Unit::Shift) && !is_lea
-        || is(one, Operation::ByteSwap)
-        || is(one, Operation::Cross)
+        || one.is(Operation::ByteSwap)
+        || one.is(Operation::Cross)
 }
 
 impl Forwarding {
@@ -102,7 +97,7 @@ impl Forwarding {
             if one.unit == Some(Unit::Select) && self.logic_flags == flags && flags > 0 {
                 return executed + self.logic;
             }
-            if is(one, Operation::Logic) {
+            if one.is(Operation::Logic) {
                 self.logic_flags = executed;
             }
         }

@@ -9,7 +9,7 @@ use super::instruction::{Instruction, REGISTERS, Special, UNITS, Unit, place};
 use super::model::CoreModel;
 use super::ports::{Cycle, Limits};
 use super::retirement::{Retirement, StallCauses};
-use super::store_buffer::{Source, StoreBuffer};
+use super::store_buffer::{Known, Source, StoreBuffer};
 use super::{Access, Memory};
 use super::{Accesses, ExecutedBlock, Latencies, load_as, wait_parts};
 
@@ -311,7 +311,7 @@ impl InOrderCore {
         }
         let leaves = self.stores.leave(known.max(filled.cycle()), filled.missed());
         for store in accesses.iter().filter(|access| access.write) {
-            self.stores.remember(store, 0, known, leaves);
+            self.stores.remember(store, 0, Known { value: known, address: known }, leaves);
         }
         filled
     }

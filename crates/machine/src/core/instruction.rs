@@ -121,10 +121,14 @@ pub enum Special {
     ReadClock,
     /// Reads a model-specific register: `rdmsr`, `rdpmc`.
     ReadMsr,
+    /// Reads or writes an extended control register: `xgetbv`, `xsetbv`.
+    ExtendedControl,
     /// Exchanges the kernel's and the user's GS base.
     SwapGs,
     /// Changes whether interrupts are let through: `cli`, `sti`, `popf`.
     WriteFlags,
+    /// Sets the direction of string instructions: `cld`, `std`.
+    Direction,
     /// Stops fetch for a while.
     Pause,
     /// Takes a place among the stores: `sfence`.
@@ -159,7 +163,7 @@ pub enum Special {
 }
 
 /// The number of kinds of [`Special`].
-pub(super) const SPECIALS: usize = 22;
+pub(super) const SPECIALS: usize = 24;
 
 impl Special {
     /// Whether it waits for all earlier instructions and delays all later ones.
@@ -264,9 +268,10 @@ const ZEROES: u16 = 64;
 const ADDS_CONSTANT: u16 = MOVES_REGISTER | ZEROES;
 /// What it loads goes to vector registers.
 const VECTOR: u16 = 128;
-/// A string instruction that repeats itself: it copies (`rep movs`) or fills (`rep stos`).
+/// A string instruction that repeats itself: it copies (`rep movs`), fills (`rep stos`), or reads.
 const COPIES: u16 = 256;
 const FILLS: u16 = 512;
+const READS_STRING: u16 = COPIES | FILLS;
 /// It starts a line of the cache of decoded instructions.
 const NEW_DECODED: u16 = 1024;
 /// Its stores bypass the caches.
@@ -301,6 +306,19 @@ pub(super) enum Class {
     Store,
     /// It loads and stores.
     LoadAndStore,
+}
+
+/// What a string instruction that repeats itself does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StringOperation {
+    /// `rep movs`.
+    Copy,
+    /// `rep stos`.
+    Fill,
+    /// `rep lods`.
+    Load,
+    /// `rep scas`, `rep cmps`.
+    Compare,
 }
 
 /// An instruction.
@@ -478,10 +496,14 @@ impl Instruction {
         self
     }
 
-    /// It is one repetition of a string instruction that copies or, without `copies`, fills memory.
+    /// It is one repetition of a string instruction. One that compares writes the flags, one that loads does not.
     #[must_use]
-    pub fn repeating(mut self, copies: bool) -> Instruction {
-        self.flags |= if copies { COPIES } else { FILLS };
+    pub fn repeating(mut self, operation: StringOperation) -> Instruction {
+        self.flags |= match operation {
+            StringOperation::Copy => COPIES,
+            StringOperation::Fill => FILLS,
+            StringOperation::Load | StringOperation::Compare => READS_STRING,
+        };
         self
     }
 
@@ -501,7 +523,13 @@ impl Instruction {
     /// Whether it is a root of floating point.
     #[inline]
     pub(super) fn is_root(&self) -> bool {
-        usize::from(self.latency) == UNITS + Operation::FloatRoot as usize
+        self.is(Operation::FloatRoot)
+    }
+
+    /// Whether it has the latency of an operation.
+    #[inline]
+    pub(super) fn is(&self, operation: Operation) -> bool {
+        usize::from(self.latency) == UNITS + operation as usize
     }
 
     /// Whether it adds a small constant to a register.
@@ -536,16 +564,24 @@ impl Instruction {
         self.flags & (VECTOR | STORES) == VECTOR | STORES
     }
 
-    /// Whether it is one repetition of a string instruction that copies.
+    /// What it does as a repetition of a string instruction; none if it is no repetition.
     #[inline]
-    pub(super) fn copies(&self) -> bool {
-        self.flags & COPIES != 0
+    pub(super) fn repetition_of(&self) -> Option<StringOperation> {
+        match self.flags & READS_STRING {
+            COPIES => Some(StringOperation::Copy),
+            FILLS => Some(StringOperation::Fill),
+            READS_STRING if self.writes.contains(&Register::FLAGS.0) => {
+                Some(StringOperation::Compare)
+            }
+            READS_STRING => Some(StringOperation::Load),
+            _ => None,
+        }
     }
 
-    /// Whether it is one repetition of a string instruction that copies or fills.
+    /// Whether it is one repetition of a string instruction.
     #[inline]
     pub(super) fn repeats(&self) -> bool {
-        self.flags & (COPIES | FILLS) != 0
+        self.flags & READS_STRING != 0
     }
 
     /// It moves the stack pointer by itself, as a push does.
@@ -618,7 +654,8 @@ impl Instruction {
         if self.repeats() {
             return Class::Repetition;
         }
-        if self.special != Special::None || self.streams() || self.is_root() {
+        let has_interval = self.is_root() || self.is(Operation::FloatFlags);
+        if self.special != Special::None || self.streams() || has_interval {
             return Class::Any;
         }
         match (self.loads(), self.stores()) {
@@ -727,6 +764,9 @@ pub struct Layout {
     pub has_shuffle_unit: bool,
     /// See [`UnitsModel::ports`](super::UnitsModel::ports).
     pub binds_to_ports: bool,
+    /// Whether `cld` and `std` take longer than any operation; see
+    /// [`SingleCosts::cld_cycles`](super::SingleCosts::cld_cycles).
+    pub sets_direction_slowly: bool,
     /// Instructions of a line of the cache of decoded instructions; 0 without one.
     pub decoded_instructions: u32,
     /// Whether such lines end at lines of code of 64 bytes: they do, unless they are traces.
@@ -823,6 +863,9 @@ impl Template {
             let is_second = fuses && number + 1 == instructions.len();
             if layout.follows_stack && one.flags & STACK != 0 {
                 one = one.without_stack();
+            }
+            if one.special == Special::Direction && !layout.sets_direction_slowly {
+                one.special = Special::None;
             }
             if layout.eliminates(one.flags) {
                 one.unit = None;
@@ -955,9 +998,9 @@ impl Instruction {
         (sort == MOVES_REGISTER, sort == ZEROES)
     }
 
-    /// Whether it is a repetition that copies, or one that fills.
-    pub(crate) fn copies_or_fills(&self) -> (bool, bool) {
-        (self.flags & COPIES != 0, self.flags & FILLS != 0)
+    /// What it does as a repetition.
+    pub(crate) fn string_operation(&self) -> Option<StringOperation> {
+        self.repetition_of()
     }
 
     pub(crate) fn takes_latency_of(&self, operation: Operation) -> bool {

@@ -19,6 +19,7 @@ mod forwarding;
 mod front_end;
 mod in_order;
 mod instruction;
+mod load_banks;
 mod model;
 mod multithreaded;
 mod out_of_order;
@@ -31,7 +32,9 @@ mod warming;
 
 pub use chase::chase_cycles;
 pub use in_order::InOrderCore;
-pub use instruction::{Instruction, Layout, Operation, Register, Special, Template, Unit};
+pub use instruction::{
+    Instruction, Layout, Operation, Register, Special, StringOperation, Template, Unit,
+};
 pub use model::{
     CoreModel, DataModel, DecodedModel, EventsModel, FrontModel, OperationLatencies, SingleCosts,
     StringsModel, UnitModel, UnitsModel, WindowModel,
@@ -248,10 +251,12 @@ impl Latencies {
             (Special::Microcode, events.microcode_cycles),
             (Special::ReadClock, rdtsc),
             (Special::ReadMsr, of.rdmsr_cycles.unwrap_or(events.microcode_cycles)),
+            (Special::ExtendedControl, of.xgetbv_cycles.unwrap_or(events.microcode_cycles)),
+            (Special::Direction, of.cld_cycles.unwrap_or(0)),
             (Special::SwapGs, of.swapgs_cycles.unwrap_or(events.microcode_cycles)),
             (Special::WriteFlags, of.popf_cycles.unwrap_or(0)),
             (Special::Pause, events.pause_cycles),
-            (Special::StoreFence, 0),
+            (Special::StoreFence, of.sfence_cycles.unwrap_or(0)),
             (Special::FlushLine, of.clflush_cycles.unwrap_or(0)),
             (Special::Atomic, events.atomic_cycles),
             (Special::Barrier, of.mfence_cycles.unwrap_or(events.atomic_cycles)),
@@ -301,10 +306,14 @@ impl Latencies {
         retired.max(if self.interrupt_drains_stores { left } else { 0 }) + self.interrupt
     }
 
-    /// What it adds to the latency of an instruction. A flushed line leaves later.
+    /// What it adds to the latency of an instruction. A flushed line leaves later, and so do the stores after a store
+    /// fence.
     #[inline]
     pub(super) fn executing(&self, special: Special) -> u64 {
-        if special == Special::FlushLine { 0 } else { self.special(special) }
+        match special {
+            Special::FlushLine | Special::StoreFence => 0,
+            other => self.special(other),
+        }
     }
 
     #[inline]

@@ -46,9 +46,35 @@ pub struct StringsModel {
     pub copy_start_cycles: u32,
     /// The same of a fill.
     pub fill_start_cycles: u32,
-    /// The most bytes per cycle, of one line: where source and destination are not aligned to each
+    /// The most bytes of an access, of one line: where source and destination are not aligned to each
     /// other, there are fewer.
     pub chunk_bytes: u32,
+    /// Accesses, of a copy pairs of them, that enter in a cycle.
+    #[serde(default = "one")]
+    pub chunks_per_cycle: u32,
+    /// Strings up to this length, bytes, start as two of the next fields say. What a longer one takes more is added
+    /// where it exceeds this length.
+    #[serde(default)]
+    pub short_bytes: u32,
+    /// The largest elements, bytes, of such strings: 1 if only those of `movsb` and `stosb` are short.
+    #[serde(default = "one")]
+    pub short_element_bytes: u32,
+    /// See [`StringsModel::copy_start_cycles`].
+    #[serde(default)]
+    pub short_copy_start_cycles: u32,
+    /// See [`StringsModel::fill_start_cycles`].
+    #[serde(default)]
+    pub short_fill_start_cycles: u32,
+    /// Cycles before `rep lods`; absent in a core that executes each repetition as an instruction.
+    #[serde(default)]
+    pub load_start_cycles: Option<u32>,
+    /// Cycles of each of its repetitions.
+    #[serde(default)]
+    pub load_cycles: u32,
+    /// Cycles before `rep scas` and `rep cmps`, which read as many bytes at once as a copy; absent in a core that
+    /// executes each repetition as an instruction.
+    #[serde(default)]
+    pub compare_start_cycles: Option<u32>,
 }
 
 /// Fetch and decode.
@@ -268,6 +294,8 @@ pub struct OperationLatencies {
     pub float_root_interval_cycles: Option<u32>,
     /// Comparisons of floating point that set flags: `comisd` and the like.
     pub float_flags_cycles: Option<u32>,
+    /// How long one of these occupies its unit; else as long as an addition.
+    pub float_flags_interval_cycles: Option<u32>,
     /// Conversions between integer and floating-point registers.
     pub convert_cycles: Option<u32>,
     /// Moves between integer and vector registers.
@@ -321,6 +349,14 @@ pub struct DataModel {
     /// The same into a vector register; else `forward_cycles`.
     #[serde(default)]
     pub forward_vector_cycles: Option<u32>,
+    /// The same of more than 16 bytes; else `forward_vector_cycles`. An in-order core has none.
+    #[serde(default)]
+    pub forward_wide_cycles: Option<u32>,
+    /// Cycles after which a load tries again that issued before the address of the store was known from which it
+    /// gets its value, in the same cycle as that address, or in the one after. Zero: the address of a store is known
+    /// to each load. An in-order core has none.
+    #[serde(default)]
+    pub forward_again_cycles: u32,
     /// Cycles that a load waits, after the stores that it needs have left, if none of them can
     /// forward all of it. An in-order core has none.
     #[serde(default)]
@@ -347,9 +383,20 @@ pub struct DataModel {
     /// Stores of vector registers that can leave for the cache in a cycle; absent if as many as others.
     #[serde(default)]
     pub vector_stores: Option<u32>,
+    /// Loads of a cycle that may start at the same 4 bytes of a line, whichever line it is: banks of the cache. Absent
+    /// without such a limit. An in-order core has none.
+    #[serde(default)]
+    pub bank_loads: Option<u32>,
     /// Whether a load that crosses lines takes two of the load units.
     #[serde(default)]
     pub splits_take_two: bool,
+    /// Cycles from one load that crosses lines to the next; zero if they may start together. An in-order core has
+    /// none.
+    #[serde(default)]
+    pub split_load_cycles: u32,
+    /// The same of loads that cross pages.
+    #[serde(default)]
+    pub page_split_load_cycles: u32,
     /// Whether the stores of a cycle go to one line, and to different bytes: two of up to 16 bytes,
     /// or a wider one; one that crosses lines takes two cycles. Without, all that units permit.
     #[serde(default)]
@@ -428,10 +475,17 @@ pub struct SingleCosts {
     pub popf_cycles: Option<u32>,
     /// `in`, `out`, besides what the device takes; else `microcode_cycles`.
     pub port_cycles: Option<u32>,
+    /// `sfence`, between the stores before it and those after it; else 0: it takes a store's place. An in-order core
+    /// has none.
+    pub sfence_cycles: Option<u32>,
+    /// `cld`, `std`; else 0: as any operation.
+    pub cld_cycles: Option<u32>,
+    /// `xgetbv`, `xsetbv`; else `microcode_cycles`.
+    pub xgetbv_cycles: Option<u32>,
 }
 
 impl SingleCosts {
-    fn all(&self) -> [(&'static str, Option<u32>); 12] {
+    fn all(&self) -> [(&'static str, Option<u32>); 15] {
         [
             ("mfence_cycles", self.mfence_cycles),
             ("lfence_cycles", self.lfence_cycles),
@@ -445,6 +499,9 @@ impl SingleCosts {
             ("swapgs_cycles", self.swapgs_cycles),
             ("popf_cycles", self.popf_cycles),
             ("port_cycles", self.port_cycles),
+            ("sfence_cycles", self.sfence_cycles),
+            ("cld_cycles", self.cld_cycles),
+            ("xgetbv_cycles", self.xgetbv_cycles),
         ]
     }
 }
@@ -510,6 +567,27 @@ impl DecodedModel {
     }
 }
 
+impl StringsModel {
+    fn check(&self, name: &str) -> Result<(), ModelError> {
+        let cycles = [
+            ("copy_start_cycles", self.copy_start_cycles),
+            ("fill_start_cycles", self.fill_start_cycles),
+            ("short_copy_start_cycles", self.short_copy_start_cycles),
+            ("short_fill_start_cycles", self.short_fill_start_cycles),
+            ("load_start_cycles", self.load_start_cycles.unwrap_or(0)),
+            ("load_cycles", self.load_cycles),
+            ("compare_start_cycles", self.compare_start_cycles.unwrap_or(0)),
+        ];
+        for (field, cycles) in cycles {
+            in_range(format!("{name}.{field}"), cycles, 0, LATENCY_MAX)?;
+        }
+        in_range(format!("{name}.short_bytes"), self.short_bytes, 0, 4_096)?;
+        in_range(format!("{name}.short_element_bytes"), self.short_element_bytes, 1, 8)?;
+        in_range(format!("{name}.chunk_bytes"), self.chunk_bytes, 1, 64)?;
+        in_range(format!("{name}.chunks_per_cycle"), self.chunks_per_cycle, 1, WIDTH_MAX)
+    }
+}
+
 impl UnitsModel {
     /// Each with its name, in the order of [`Unit`](super::Unit).
     pub(super) fn all(&self) -> [(&'static str, UnitModel); UNITS] {
@@ -558,6 +636,7 @@ impl CoreModel {
             fuses_branches: self.front.fuses_branches && self.window.is_some(),
             has_shuffle_unit: self.units.shuffle.is_some(),
             binds_to_ports: self.units.ports.is_some() && self.window.is_some(),
+            sets_direction_slowly: self.events.of.cld_cycles.is_some(),
             decoded_instructions: decoded.map_or(0, |of| of.line_instructions),
             decoded_by_lines: decoded.is_some_and(|of| !of.traces),
         }
@@ -590,6 +669,8 @@ impl CoreModel {
         in_range(field("units.of.float_add_to_others_cycles"), to_others, 1, LATENCY_MAX)?;
         let root = self.units.of.float_root_interval_cycles.unwrap_or(1);
         in_range(field("units.of.float_root_interval_cycles"), root, 1, LATENCY_MAX)?;
+        let flags = self.units.of.float_flags_interval_cycles.unwrap_or(1);
+        in_range(field("units.of.float_flags_interval_cycles"), flags, 1, LATENCY_MAX)?;
         in_range(field("data.load_entries"), self.data.load_entries, 1, WINDOW_MAX)?;
         in_range(field("data.store_entries"), self.data.store_entries, 1, WINDOW_MAX)?;
         in_range(field("data.mshrs"), self.data.mshrs, 1, MISSES_MAX)?;
@@ -597,7 +678,14 @@ impl CoreModel {
         let data = &self.data;
         let vector = data.forward_vector_cycles.unwrap_or(0);
         in_range(field("data.forward_vector_cycles"), vector, 0, LATENCY_MAX)?;
+        let wide = data.forward_wide_cycles.unwrap_or(0);
+        in_range(field("data.forward_wide_cycles"), wide, 0, LATENCY_MAX)?;
+        in_range(field("data.forward_again_cycles"), data.forward_again_cycles, 0, LATENCY_MAX)?;
         in_range(field("data.forward_fail_cycles"), data.forward_fail_cycles, 0, LATENCY_MAX)?;
+        let (split, pages) = (data.split_load_cycles, data.page_split_load_cycles);
+        in_range(field("data.split_load_cycles"), split, 0, LATENCY_MAX)?;
+        in_range(field("data.page_split_load_cycles"), pages, 0, LATENCY_MAX)?;
+        in_range(field("data.bank_loads"), data.bank_loads.unwrap_or(1), 1, WIDTH_MAX)?;
         let page_split = data.page_split_store_cycles;
         in_range(field("data.page_split_store_cycles"), page_split, 0, LATENCY_MAX)?;
         in_range(field("data.alias_cycles"), data.alias_cycles, 0, LATENCY_MAX)?;
@@ -611,10 +699,7 @@ impl CoreModel {
             if self.window.is_none() {
                 return refuse(field("strings"), "is for cores with a window");
             }
-            let (copy, fill) = (strings.copy_start_cycles, strings.fill_start_cycles);
-            in_range(field("strings.copy_start_cycles"), copy, 0, LATENCY_MAX)?;
-            in_range(field("strings.fill_start_cycles"), fill, 0, LATENCY_MAX)?;
-            in_range(field("strings.chunk_bytes"), strings.chunk_bytes, 1, 64)?;
+            strings.check(&field("strings"))?;
         }
         self.check_order(name)?;
         self.check_events(&field("events"))?;

@@ -27,6 +27,15 @@ struct Stored {
     mask: u8,
 }
 
+/// When what a store needs is known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known {
+    /// The value.
+    pub(super) value: u64,
+    /// The address.
+    pub(super) address: u64,
+}
+
 /// Where a load gets its value from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
@@ -60,6 +69,8 @@ pub(super) struct StoreBuffer {
     /// By its place in a page, the last granule that was stored, and when its value is known. Empty if
     /// aliases do not matter.
     aliases: Box<[(Granule, u64)]>,
+    /// When the address of the last store to each granule was known. Empty if that does not matter.
+    addresses: Box<[u64]>,
 }
 
 /// Where a granule is kept. Addresses that are 4 KiB apart have different places.
@@ -115,13 +126,16 @@ pub(super) fn is_split(access: &Access) -> bool {
     access.virtual_address >> LINE_SHIFT != last >> LINE_SHIFT
 }
 
-/// Whether two of an instruction's accesses are the parts of a store on both sides of a page's end.
+/// Whether two of an instruction's accesses are the parts of a store, or of a load, on both sides of a page's end.
 #[inline(never)]
-pub(super) fn crosses_pages(accesses: &[Access]) -> bool {
+pub(super) fn crosses_pages(accesses: &[Access], write: bool) -> bool {
     accesses.windows(2).any(|pair| {
         let [first, second] = pair else { return false };
         let end = first.virtual_address.wrapping_add(first.bytes.into());
-        first.write && second.write && end == second.virtual_address && end & 4_095 == 0
+        first.write == write
+            && second.write == write
+            && end == second.virtual_address
+            && end & 4_095 == 0
     })
 }
 
@@ -150,6 +164,7 @@ impl StoreBuffer {
             granules: Box::new([Granule::default(); GRANULES]),
             stored: Box::new([Stored::default(); GRANULES]),
             aliases: Box::default(),
+            addresses: Box::default(),
         }
     }
 
@@ -188,6 +203,18 @@ impl StoreBuffer {
         let places = if with { GRANULES } else { 0 };
         self.aliases = vec![(Granule::default(), 0); places].into();
         self
+    }
+
+    /// So that it knows when the addresses of stores were known.
+    pub(super) fn with_addresses(mut self, with: bool) -> StoreBuffer {
+        self.addresses = vec![0; if with { GRANULES } else { 0 }].into();
+        self
+    }
+
+    /// When the address of the store was known that a load gets its value from; none if that does not matter.
+    #[inline]
+    pub(super) fn address_known(&self, load: &Access) -> Option<u64> {
+        self.addresses.get(slot(load.virtual_address >> 3)).copied()
     }
 
     /// If a load that starts at `start` has the same place in a page as a store to another page that has
@@ -341,34 +368,38 @@ impl StoreBuffer {
 
     /// [`StoreBuffer::remember`] of a store that crosses no line.
     #[inline(always)]
-    pub(super) fn remember_one(&mut self, store: &Access, form: u16, known: u64, leaves: u64) {
+    pub(super) fn remember_one(&mut self, store: &Access, form: u16, known: Known, leaves: u64) {
         let (granule, at) = (store.virtual_address >> 3, store.virtual_address & 7);
         if at + u64::from(store.bytes) > 8 || store.bytes == 0 {
             return self.remember(store, form, known, leaves);
         }
         let mask = (0xff_u64 >> (8 - u32::from(store.bytes)) << at) as u8;
-        self.remember_part(granule, leaves, Stored { known, form, mask });
+        self.remember_part(granule, leaves, (known, form, mask));
     }
 
-    /// Remembers the value of a store to an address of a form, which is known at `known` and leaves
+    /// Remembers the value of a store to an address of a form, both of which are known at `known`, and which leaves
     /// at `leaves`.
     #[inline]
-    pub(super) fn remember(&mut self, store: &Access, form: u16, known: u64, leaves: u64) {
+    pub(super) fn remember(&mut self, store: &Access, form: u16, known: Known, leaves: u64) {
         if store.virtual_address & 7 == 0 && store.bytes == 8 {
             // The common case.
             let (granule, mask) = (store.virtual_address >> 3, 0xff);
-            return self.remember_part(granule, leaves, Stored { known, form, mask });
+            return self.remember_part(granule, leaves, (known, form, mask));
         }
         for (granule, mask) in parts(store) {
-            self.remember_part(granule, leaves, Stored { known, form, mask });
+            self.remember_part(granule, leaves, (known, form, mask));
         }
     }
 
     #[inline(always)]
-    fn remember_part(&mut self, granule: u64, leaves: u64, stored: Stored) {
-        let name = granule + 1;
+    fn remember_part(&mut self, granule: u64, leaves: u64, of: (Known, u16, u8)) {
+        let (known, form, mask) = of;
+        let (name, stored) = (granule + 1, Stored { known: known.value, form, mask });
         self.granules[slot(granule)] = Granule { name, leaves };
         self.stored[slot(granule)] = stored;
+        if let Some(address) = self.addresses.get_mut(slot(granule)) {
+            *address = known.address;
+        }
         if let Some(alias) = self.aliases.get_mut(granule as usize % GRANULES) {
             *alias = (Granule { name, leaves }, stored.known);
         }
@@ -406,11 +437,15 @@ mod tests {
         assert_eq!(all(u64::MAX, 8), [(u64::MAX >> 3, 0x80)]);
     }
 
+    fn at(value: u64) -> Known {
+        Known { value, address: value }
+    }
+
     #[test]
     fn a_load_takes_what_is_whole_in_one_store_that_has_not_left() {
         let mut stores = StoreBuffer::new(8, 1);
         let leaves = stores.leave(50, false);
-        stores.remember(&access(0x1000, 16), 0, 20, leaves);
+        stores.remember(&access(0x1000, 16), 0, at(20), leaves);
         let source = |address, bytes, start| stores.source(&access(address, bytes), 0, start);
         assert_eq!(source(0x1004, 4, 10), Source::Store(20));
         assert_eq!(source(0x1004, 8, 10), Source::Store(20));
@@ -419,7 +454,7 @@ mod tests {
         assert_eq!(source(0x1004, 4, 50), Source::Cache);
         // Half of it was stored again.
         let leaves = stores.leave(60, false);
-        stores.remember(&access(0x1004, 4), 0, 30, leaves);
+        stores.remember(&access(0x1004, 4), 0, at(30), leaves);
         let source = |address, bytes, start| stores.source(&access(address, bytes), 0, start);
         assert_eq!(source(0x1004, 4, 10), Source::Store(30));
         assert_eq!(source(0x1000, 8, 10), Source::CacheAfter(60));

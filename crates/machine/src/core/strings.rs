@@ -1,12 +1,14 @@
-//! Repeated string instructions: microcode that copies or fills memory by wide accesses.
+//! Repeated string instructions: microcode that copies, fills or reads memory by wide accesses.
 //!
 //! QEMU executes each repetition as an instruction. The first one of a string takes the start-up
-//! time; each one that starts a chunk is an instruction with its accesses, one per cycle; all others
+//! time; each one that starts a chunk is an instruction with its accesses, so many per cycle; all others
 //! are a part of the access before them, and cost nothing. A chunk ends at its length, and where the
 //! source or the destination comes to another line: so each line is accessed, and strings that are
-//! not aligned to each other take more cycles.
+//! not aligned to each other take more cycles. The length of a string is not known when it starts: what
+//! one that is not short takes more is added when it turns out not to be.
 
 use super::Access;
+use super::instruction::StringOperation;
 use super::model::StringsModel;
 
 /// The lines of a string's accesses.
@@ -26,7 +28,7 @@ pub(super) enum Repetition {
 /// The string that executes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Strings {
-    pub(super) model: StringsModel,
+    model: StringsModel,
     /// The address of the instruction.
     address: u64,
     /// How many instructions had retired, and interrupts been taken, after its last repetition: if
@@ -36,11 +38,33 @@ pub(super) struct Strings {
     lines: [u64; 2],
     /// The bytes of the chunk so far.
     bytes: u32,
+    /// The chunks of the cycle so far.
+    chunks: u32,
+    /// The bytes that a string that has started as a short one may still have.
+    short_left: Option<u32>,
 }
 
 impl Strings {
     pub(super) fn new(model: StringsModel) -> Strings {
-        Strings { model, address: 0, after: (u64::MAX, 0), lines: [0; 2], bytes: 0 }
+        Strings {
+            model,
+            address: 0,
+            after: (u64::MAX, 0),
+            lines: [0; 2],
+            bytes: 0,
+            chunks: 0,
+            short_left: None,
+        }
+    }
+
+    /// Whether microcode executes it: else each repetition is an instruction.
+    #[inline]
+    pub(super) fn executes(&self, operation: StringOperation) -> bool {
+        match operation {
+            StringOperation::Copy | StringOperation::Fill => true,
+            StringOperation::Load => self.model.load_start_cycles.is_some(),
+            StringOperation::Compare => self.model.compare_start_cycles.is_some(),
+        }
     }
 
     /// What the next repetition is, of the instruction at `address`; `now` counts instructions and
@@ -48,27 +72,90 @@ impl Strings {
     #[inline]
     pub(super) fn next(
         &mut self,
+        operation: StringOperation,
         address: u64,
         accesses: &[Access],
         now: (u64, u64),
     ) -> Repetition {
         let mut lines = [u64::MAX; 2];
         let mut bytes = 0;
-        for access in accesses {
-            lines[usize::from(access.write)] = access.virtual_address >> LINE_SHIFT;
+        for (number, access) in accesses.iter().enumerate() {
+            let place = match operation {
+                StringOperation::Compare => number.min(1),
+                _ => usize::from(access.write),
+            };
+            lines[place] = access.virtual_address >> LINE_SHIFT;
             bytes = u32::from(access.bytes);
         }
         let goes_on = self.address == address && self.after == now;
-        if goes_on && (accesses.is_empty() || self.has_room(lines, bytes)) {
+        let may_share = operation != StringOperation::Load;
+        if goes_on && (accesses.is_empty() || may_share && self.has_room(lines, bytes)) {
             self.bytes += bytes;
             return Repetition::Within;
         }
         (self.address, self.lines, self.bytes) = (address, lines, bytes);
-        if goes_on { Repetition::Chunk } else { Repetition::First }
+        if goes_on {
+            return Repetition::Chunk;
+        }
+        let is_short = bytes <= self.model.short_element_bytes && self.model.short_bytes > 0;
+        self.short_left = is_short.then_some(self.model.short_bytes);
+        self.chunks = 0;
+        Repetition::First
     }
 
     fn has_room(&self, lines: [u64; 2], bytes: u32) -> bool {
         self.lines == lines && self.bytes + bytes <= self.model.chunk_bytes
+    }
+
+    /// Whether a chunk is the last one that enters in its cycle.
+    #[inline]
+    pub(super) fn ends_cycle(&mut self) -> bool {
+        self.chunks += 1;
+        let ends = self.chunks >= self.model.chunks_per_cycle;
+        if ends {
+            self.chunks = 0;
+        }
+        ends
+    }
+
+    /// Cycles for which nothing else enters after a repetition; none if what follows does not wait.
+    #[inline]
+    pub(super) fn wait_cycles(
+        &mut self,
+        operation: StringOperation,
+        which: Repetition,
+        accesses: &[Access],
+    ) -> Option<u64> {
+        let model = &self.model;
+        let (long, short) = match operation {
+            StringOperation::Copy => (model.copy_start_cycles, model.short_copy_start_cycles),
+            StringOperation::Fill => (model.fill_start_cycles, model.short_fill_start_cycles),
+            StringOperation::Load if which == Repetition::Within => return None,
+            StringOperation::Load => {
+                let start = if which == Repetition::First { model.load_start_cycles } else { None };
+                return Some(u64::from(start.unwrap_or(0) + model.load_cycles));
+            }
+            StringOperation::Compare => {
+                return model
+                    .compare_start_cycles
+                    .filter(|_| which == Repetition::First)
+                    .map(u64::from);
+            }
+        };
+        let Some(left) = self.short_left else {
+            return (which == Repetition::First).then_some(long.into());
+        };
+        let bytes = accesses.first().map_or(0, |access| access.bytes.into());
+        match left.checked_sub(bytes) {
+            Some(left) => {
+                self.short_left = Some(left);
+                (which == Repetition::First).then_some(short.into())
+            }
+            None => {
+                self.short_left = None;
+                Some(long.saturating_sub(short).into())
+            }
+        }
     }
 
     /// A repetition has executed; `now` as in [`Strings::next`].
@@ -82,17 +169,34 @@ impl Strings {
 mod tests {
     use super::*;
 
+    const OF: StringOperation = StringOperation::Copy;
+
     fn access(virtual_address: u64, write: bool) -> Access {
         Access { virtual_address, physical: Some(virtual_address), instruction: 0, bytes: 8, write }
     }
 
+    fn model(chunk_bytes: u32) -> StringsModel {
+        StringsModel {
+            copy_start_cycles: 30,
+            fill_start_cycles: 20,
+            chunk_bytes,
+            chunks_per_cycle: 2,
+            short_bytes: 4,
+            short_element_bytes: 1,
+            short_copy_start_cycles: 9,
+            short_fill_start_cycles: 8,
+            load_start_cycles: Some(50),
+            load_cycles: 2,
+            compare_start_cycles: None,
+        }
+    }
+
     /// The repetitions of a copy from one address to another, of which each is recorded as executed.
     fn copy(from: u64, to: u64, times: u64) -> Vec<Repetition> {
-        let model = StringsModel { copy_start_cycles: 9, fill_start_cycles: 9, chunk_bytes: 32 };
-        let mut strings = Strings::new(model);
+        let mut strings = Strings::new(model(32));
         let each = |number: u64| {
             let accesses = [access(from + 8 * number, false), access(to + 8 * number, true)];
-            let kind = strings.next(0x1000, &accesses, (number, 0));
+            let kind = strings.next(OF, 0x1000, &accesses, (number, 0));
             strings.executed((number + 1, 0));
             kind
         };
@@ -111,17 +215,54 @@ mod tests {
 
     #[test]
     fn another_instruction_or_an_interrupt_ends_a_string() {
-        let model = StringsModel { copy_start_cycles: 9, fill_start_cycles: 9, chunk_bytes: 32 };
-        let mut strings = Strings::new(model);
+        let mut strings = Strings::new(model(32));
         let store = [access(0x2000, true)];
-        assert_eq!(strings.next(0x1000, &store, (5, 0)), Repetition::First);
+        assert_eq!(strings.next(OF, 0x1000, &store, (5, 0)), Repetition::First);
         strings.executed((6, 0));
         // The last one, with a count of zero, accesses nothing.
-        assert_eq!(strings.next(0x1000, &[], (6, 0)), Repetition::Within);
-        assert_eq!(strings.next(0x1000, &store, (7, 0)), Repetition::First);
+        assert_eq!(strings.next(OF, 0x1000, &[], (6, 0)), Repetition::Within);
+        assert_eq!(strings.next(OF, 0x1000, &store, (7, 0)), Repetition::First);
         strings.executed((8, 0));
-        assert_eq!(strings.next(0x1000, &store, (8, 1)), Repetition::First);
+        assert_eq!(strings.next(OF, 0x1000, &store, (8, 1)), Repetition::First);
         strings.executed((9, 1));
-        assert_eq!(strings.next(0x3000, &store, (9, 1)), Repetition::First);
+        assert_eq!(strings.next(OF, 0x3000, &store, (9, 1)), Repetition::First);
+    }
+
+    /// What each repetition of single bytes waits, of a string of so many.
+    fn waits(operation: StringOperation, times: u64) -> Vec<Option<u64>> {
+        let mut strings = Strings::new(model(32));
+        let write = operation == StringOperation::Fill;
+        let each = |number: u64| {
+            // The last one, with a count of zero, accesses nothing.
+            let all = [Access { bytes: 1, ..access(0x2000 + number, write) }];
+            let accesses = if number < times { &all[..] } else { &[] };
+            let which = strings.next(operation, 0x1000, accesses, (number, 0));
+            strings.executed((number + 1, 0));
+            strings.wait_cycles(operation, which, accesses)
+        };
+        (0..=times).map(each).collect()
+    }
+
+    #[test]
+    fn a_string_that_is_not_short_waits_for_the_rest_where_it_turns_out() {
+        assert_eq!(waits(OF, 4), [Some(9), None, None, None, None]);
+        assert_eq!(waits(OF, 5), [Some(9), None, None, None, Some(21), None]);
+        assert_eq!(waits(StringOperation::Fill, 5), [Some(8), None, None, None, Some(12), None]);
+    }
+
+    #[test]
+    fn a_string_that_is_loaded_waits_at_each_repetition() {
+        assert_eq!(waits(StringOperation::Load, 2), [Some(52), Some(2), None]);
+        let strings = Strings::new(model(32));
+        assert!(
+            strings.executes(StringOperation::Load) && !strings.executes(StringOperation::Compare)
+        );
+    }
+
+    #[test]
+    fn so_many_chunks_enter_in_a_cycle() {
+        let mut strings = Strings::new(model(32));
+        let ends: Vec<bool> = (0..4).map(|_| strings.ends_cycle()).collect();
+        assert_eq!(ends, [false, true, false, true]);
     }
 }

@@ -124,10 +124,13 @@ impl OutOfOrderCore {
     ) -> Warmed {
         let progress = self.progress();
         let accesses = Accesses::new(executed.accesses).next(0);
-        let address = block.address_of(&block.instructions[0]);
-        let which = match &mut self.strings {
-            Some(strings) => strings.next(address, accesses, progress),
-            None => Repetition::Chunk,
+        let one = &block.instructions[0];
+        let address = block.address_of(one);
+        let which = match (&mut self.strings, one.repetition_of()) {
+            (Some(strings), Some(operation)) if strings.executes(operation) => {
+                strings.next(operation, address, accesses, progress)
+            }
+            _ => Repetition::Chunk,
         };
         if which != Repetition::Within {
             self.warm_lines(0, 1, block, memory);

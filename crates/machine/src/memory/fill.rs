@@ -249,7 +249,11 @@ impl MemorySystem {
         if l2.inclusion == Inclusion::Exclusive {
             return;
         }
-        let (line, distance) = (request.physical >> l2.line_shift, l2.prefetch_distance);
+        let line = request.physical >> l2.line_shift;
+        let distance = match request.purpose {
+            Purpose::Fetch => l2.code_prefetch_distance,
+            _ => l2.prefetch_distance,
+        };
         let page_lines = (4096 >> l2.line_shift).max(1);
         match l2.prefetch {
             Prefetch::NextLine => self.prefetch_line_l2(request, line + distance),

@@ -228,6 +228,7 @@ struct OuterLevel {
     shared: bool,
     prefetch: Prefetch,
     prefetch_distance: u64,
+    code_prefetch_distance: u64,
     /// For each cache, when lines arrive that are under way.
     arrivals: Vec<Arrivals>,
     /// For each cache, its way to the level above.
@@ -643,6 +644,10 @@ fn new_level(level: &LevelModel, cores: usize, hit_cycles: u64) -> OuterLevel {
         shared: level.shared,
         prefetch: level.prefetch,
         prefetch_distance: level.prefetch_distance.into(),
+        code_prefetch_distance: level
+            .code_prefetch_distance
+            .unwrap_or(level.prefetch_distance)
+            .into(),
         arrivals: (0..caches).map(|_| Arrivals::new(level.prefetch_buffers)).collect(),
         ways_up: (0..caches).map(|_| MemoryBus::new(level.line_cycles, WAY_SLOTS)).collect(),
         hit_cycles,

@@ -159,6 +159,7 @@ fn latencies(file: &Reader<'_>, l3: bool, stlb: bool) -> Parsed<Latencies> {
         l2_hit_cycles: file.needed("l2_hit_cycles", range.clone())?,
         l3_hit_cycles: of(l3, "l3_hit_cycles")?,
         memory_cycles,
+        memory_write_cycles: file.integer("memory_write_cycles", range.clone())?,
         memory_line_cycles: file.integer("memory_line_cycles", range.clone())?.unwrap_or(0),
         cache_to_cache_cycles: or_memory("cache_to_cache_cycles")?,
         upgrade_cycles: or_memory("upgrade_cycles")?,
@@ -258,6 +259,9 @@ fn plain(name: &str, table: &Reader<'_>) -> Parsed<LevelModel> {
         prefetch_distance: table
             .integer("prefetch_distance", 1..=PREFETCH_DISTANCE_MAX)?
             .unwrap_or(1) as u32,
+        code_prefetch_distance: table
+            .integer("code_prefetch_distance", 1..=PREFETCH_DISTANCE_MAX)?
+            .map(|lines| lines as u32),
         prefetch_buffers: table
             .integer("prefetch_buffers", 1..=PREFETCH_BUFFERS_MAX)?
             .unwrap_or(PREFETCH_BUFFERS) as u32,

@@ -3,7 +3,9 @@
 
 use machine::core::Template;
 
-use crate::kernels::{CODE, DATA, Kernel, Loop, access, code, template, thousandths, within};
+use crate::kernels::{
+    CODE, DATA, Kernel, Loop, access, code, string_cycles, template, thousandths, within,
+};
 
 const EMERALD_RAPIDS: &str = include_str!("../../../../machines/emerald-rapids.toml");
 
@@ -109,6 +111,137 @@ fn memory_is_renamed_only_without_an_index() {
     assert!(thousandths(EMERALD_RAPIDS, &kernel) < 1_100);
 }
 
+/// The model without a field.
+fn without(field: &str) -> String {
+    let changed = EMERALD_RAPIDS.replace(field, "# ");
+    assert_ne!(changed, EMERALD_RAPIDS, "{field}");
+    changed
+}
+
+const STORE_INDEXED: &[u8] = &[0x4e, 0x89, 0x14, 0x0f]; // mov %r10, (%rdi,%r9)
+const LOAD_INDEXED: &[u8] = &[0x4e, 0x8b, 0x0c, 0x0f]; // mov (%rdi,%r9), %r9
+const IMUL_R9: &[u8] = &[0x4d, 0x0f, 0xaf, 0xc9]; // imul %r9, %r9
+const TO_R12: &[u8] = &[0x4d, 0x0f, 0xaf, 0xe1]; // imul %r9, %r12
+const STORE_R12: &[u8] = &[0x4e, 0x89, 0x14, 0x27]; // mov %r10, (%rdi,%r12)
+
+/// A store, and a load of it whose value is the next index: 12.0 cycles measured where both get their address at once, 8.0
+/// where the load's passes a multiplication, and 12.0 where the store's does.
+#[test]
+fn a_load_that_is_too_early_for_the_address_of_its_store_tries_again() {
+    let touches = |load| [(0, true, DATA, 8), (load, false, DATA, 8)];
+    let together = Kernel { code: &[STORE_INDEXED, LOAD_INDEXED], touches: &touches(1) };
+    within(11_990, 3, "together", thousandths(EMERALD_RAPIDS, &together));
+    within(5_000, 3, "known", thousandths(&without("forward_again_cycles = 7 "), &together));
+    let load_later = Kernel { code: &[STORE_INDEXED, IMUL_R9, LOAD_INDEXED], touches: &touches(2) };
+    within(8_000, 3, "the load is later", thousandths(EMERALD_RAPIDS, &load_later));
+    let store_later = Kernel {
+        code: &[&[0x4d, 0x31, 0xe4], TO_R12, STORE_R12, LOAD_INDEXED], // xor %r12, %r12
+        touches: &[(2, true, DATA, 8), (3, false, DATA, 8)],
+    };
+    within(11_990, 3, "the store is later", thousandths(EMERALD_RAPIDS, &store_later));
+}
+
+/// Measured: 0.53 cycles a load of one place or of one place of three lines, 0.38 of three places.
+#[test]
+fn three_loads_start_together_unless_they_are_of_one_place_of_their_lines() {
+    // mov (%rdi), %rax; mov N(%rdi), %rbx; mov M(%rdi), %rdx
+    let code: &[&[u8]] = &[&[0x48, 0x8b, 0x07], &[0x48, 0x8b, 0x5f, 64], &[0x48, 0x8b, 0x57, 120]];
+    let of = |machine: &str, places: [u64; 3]| {
+        let touches = [0, 1, 2].map(|at| (at as u16, false, DATA + places[at as usize], 8));
+        thousandths(machine, &Kernel { code, touches: &touches })
+    };
+    within(1_580, 6, "one place of three lines", of(EMERALD_RAPIDS, [0, 64, 128]));
+    within(1_600, 7, "one place", of(EMERALD_RAPIDS, [0, 0, 0]));
+    within(1_050, 6, "three places", of(EMERALD_RAPIDS, [0, 72, 144]));
+    within(1_050, 6, "no banks", of(&without("bank_loads = 2 "), [0, 64, 128]));
+}
+
+/// Measured: 1.07 cycles a load that crosses lines, 3.2 to 3.4 one that crosses pages.
+#[test]
+fn loads_that_cross_lines_and_pages_start_one_after_the_other() {
+    // mov (%rdi), %rax; mov 64(%rdi), %rbx
+    let code: &[&[u8]] = &[&[0x48, 0x8b, 0x07], &[0x48, 0x8b, 0x5f, 64]];
+    let lines = [(0, false, DATA + 61, 8), (1, false, DATA + 125, 8)];
+    let of = |machine: &str, touches| thousandths(machine, &Kernel { code, touches });
+    within(2_140, 8, "lines", of(EMERALD_RAPIDS, &lines));
+    within(1_333, 8, "lines", of(&without("split_load_cycles = 1 "), &lines));
+    let part = |at, address, bytes| (at, false, DATA + address, bytes);
+    let pages = [part(0, 4_093, 3), part(0, 4_096, 5), part(1, 8_189, 3), part(1, 8_192, 5)];
+    within(6_390, 8, "pages", of(EMERALD_RAPIDS, &pages));
+    within(1_333, 8, "pages", of(&without("page_split_load_cycles = 3 "), &pages));
+}
+
+/// What takes longer than an operation of its sort, and what it takes without its field.
+#[test]
+fn single_instructions_take_what_was_measured_and_each_field_matters() {
+    let list: [Expected; 6] = [
+        (
+            "comisd",
+            code(&[&[0x66, 0x0f, 0x2f, 0xc1]]),
+            1_001,
+            500,
+            "float_flags_interval_cycles = 2 ",
+        ),
+        ("sfence", code(&[&[0x0f, 0xae, 0xf8]]), 5_940, 1_000, "sfence_cycles = 6 "),
+        ("cld", code(&[&[0xfc]]), 4_056, 250, "cld_cycles = 4 "),
+        ("xgetbv", code(&[&[0x0f, 0x01, 0xd0]]), 16_002, 28_500, "xgetbv_cycles = 15 "),
+        // vmovdqa %ymm0, (%rdi); vmovdqa (%rdi), %ymm0
+        (
+            "a store of 32 bytes and a load of it",
+            Kernel {
+                code: &[&[0xc5, 0xfd, 0x7f, 0x07], &[0xc5, 0xfd, 0x6f, 0x07]],
+                touches: &[(0, true, DATA, 32), (1, false, DATA, 32)],
+            },
+            8_078,
+            6_000,
+            "forward_wide_cycles = 8 ",
+        ),
+        // movups %xmm0, (%rdi); movups (%rdi), %xmm0
+        (
+            "a store of 16 bytes and a load of it",
+            Kernel {
+                code: &[&[0x0f, 0x11, 0x07], &[0x0f, 0x10, 0x07]],
+                touches: &[(0, true, DATA, 16), (1, false, DATA, 16)],
+            },
+            6_020,
+            5_000,
+            "forward_vector_cycles = 6 ",
+        ),
+    ];
+    for (what, kernel, measured, without_it, field) in list {
+        within(measured, 8, what, thousandths(EMERALD_RAPIDS, &kernel));
+        within(without_it, 8, what, thousandths(&without(field), &kernel));
+    }
+    // It needs a load unit, of which there are three: measured 0.34.
+    within(336, 8, "prefetcht0 (%rdi)", thousandths(EMERALD_RAPIDS, &code(&[&[0x0f, 0x18, 0x0f]])));
+}
+
+/// Measured, each in a loop of its own.
+#[test]
+fn strings_start_by_their_length_and_sort() {
+    let (movsb, movsq): (&[u8], &[u8]) = (&[0xf3, 0xa4], &[0xf3, 0x48, 0xa5]);
+    let (stosb, lodsb): (&[u8], &[u8]) = (&[0xf3, 0xaa], &[0xf3, 0xac]);
+    let (scasb, cmpsb): (&[u8], &[u8]) = (&[0xf3, 0xae], &[0xf3, 0xa6]);
+    let (from, to) = (Some(DATA + 8_192), Some(DATA));
+    let all = [
+        ("movsb, 8", movsb, (1, 8), (from, to), 9_280, 15),
+        ("movsb, 128", movsb, (1, 128), (from, to), 9_150, 15),
+        ("movsb, 200", movsb, (1, 200), (from, to), 28_390, 18),
+        ("movsb, 1 KiB", movsb, (1, 1_024), (from, to), 41_440, 12),
+        ("movsb, 4 KiB", movsb, (1, 4_096), (from, to), 69_830, 12),
+        ("movsq, 64", movsq, (8, 8), (from, to), 31_610, 10),
+        ("movsq, 4 KiB", movsq, (8, 512), (from, to), 69_850, 12),
+        ("stosb, 64", stosb, (1, 64), (None, to), 8_280, 16),
+        ("stosb, 4 KiB", stosb, (1, 4_096), (None, to), 69_820, 12),
+        ("lodsb, 32", lodsb, (1, 32), (from, None), 119_590, 5),
+        ("scasb, 64", scasb, (1, 64), (from, None), 20_060, 10),
+        ("cmpsb, 64", cmpsb, (1, 64), (from, None), 20_310, 10),
+    ];
+    for (what, code, of, places, measured, percent) in all {
+        within(measured, percent, what, string_cycles(EMERALD_RAPIDS, code, of, places));
+    }
+}
+
 /// Cycles of a round, in thousandths, of blocks with a jump each that is taken as `taken` says.
 fn rounds_thousandths(machine: &str, taken: impl Fn(u64) -> bool) -> u64 {
     // test %rax, %rax; jz over three NOPs; dec %rcx; jnz back
@@ -136,7 +269,7 @@ fn a_direction_that_only_the_history_tells_takes_longer() {
     let pattern = |number: u64| (0xc5d3_96a5_u64 >> (number % 32)) & 1 == 1;
     let known = rounds_thousandths(EMERALD_RAPIDS, pattern);
     within(2_950, 15, "a pattern", known);
-    let at_once = EMERALD_RAPIDS.replace("overruled_cycles = 2    # measured: 2.8", "# ");
+    let at_once = EMERALD_RAPIDS.replace("overruled_cycles = 3    # measured: 2.8", "# ");
     assert_ne!(at_once, EMERALD_RAPIDS);
     within(1_530, 10, "no bubble", rounds_thousandths(&at_once, pattern));
     let never = |machine: &str| rounds_thousandths(machine, |_| false);

@@ -3,7 +3,7 @@
 use machine::CodeSpan;
 use machine::core::{
     Access, CoreModel, ExecutedBlock, Instruction, Memory, Operation, OutOfOrderCore, Register,
-    Special, Template, Unit, WaitParts,
+    Special, StringOperation, Template, Unit, WaitParts,
 };
 use machine::predict::BranchKind;
 use proptest::prelude::*;
@@ -174,9 +174,17 @@ fn block(thrown: &mut Thrown, model: &CoreModel, number: u64) -> (Template, Vec<
     let repeats = thrown.below(12) == 0;
     let mut instructions: Vec<Instruction> = match repeats {
         true => {
-            let copies = thrown.below(2) == 0;
-            let one = Instruction::nothing(2).storing(&[Register::general(7)]).repeating(copies);
-            vec![if copies { one.loading(&[Register::general(6)]) } else { one }]
+            let (one, to, from) =
+                (Instruction::nothing(2), Register::general(7), Register::general(6));
+            vec![match thrown.below(4) {
+                0 => one.storing(&[to]).loading(&[from]).repeating(StringOperation::Copy),
+                1 => one.storing(&[to]).repeating(StringOperation::Fill),
+                2 => one.loading(&[from]).repeating(StringOperation::Load),
+                _ => one
+                    .loading(&[from, to])
+                    .writing(&[Register::FLAGS])
+                    .repeating(StringOperation::Compare),
+            }]
         }
         false => (0..length).map(|_| instruction(thrown)).collect(),
     };

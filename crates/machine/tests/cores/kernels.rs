@@ -289,18 +289,23 @@ fn loads_after_stores_take_what_was_measured() {
 }
 
 /// The cycles of a repeated string instruction as QEMU executes it, repetition by repetition: each
-/// loads from `from`, if it copies, and stores to `to`; and of the moves and `lea` around it.
-fn string_cycles(code: &'static [u8], bytes: u8, number: u64, from: Option<u64>, to: u64) -> u64 {
+/// loads from `from`, if it does, and stores to `to`, likewise; and of the moves and `lea` around it. In thousandths.
+pub fn string_cycles(
+    machine: &str,
+    code: &'static [u8],
+    (bytes, number): (u8, u64),
+    (from, to): (Option<u64>, Option<u64>),
+) -> u64 {
     let around: &[&[u8]] = &[&[0x49, 0x89, 0xc8], &[0x49, 0x89, 0xf9], code];
-    let first = template(ZEN3, CODE, around);
-    let rest = template(ZEN3, CODE + 6, &[code]);
+    let first = template(machine, CODE, around);
+    let rest = template(machine, CODE + 6, &[code]);
     let touched = |at: u16, number: u64| -> Vec<Access> {
         let by = number * u64::from(bytes);
         let load = from.map(|from| access((at, false, from + by, bytes)));
-        let store = access((at, true, to + by, bytes));
-        load.into_iter().chain([store]).collect()
+        let store = to.map(|to| access((at, true, to + by, bytes)));
+        load.into_iter().chain(store).collect()
     };
-    let mut looped = Loop::new(ZEN3);
+    let mut looped = Loop::new(machine);
     let mut string = || {
         looped.play(&first, &touched(2, 0), CODE + 6);
         (1..number).for_each(|at| looped.play(&rest, &touched(0, at), CODE + 6));
@@ -318,17 +323,32 @@ fn repeated_string_instructions_take_what_was_measured() {
     let stosq: &[u8] = &[0xf3, 0x48, 0xab];
     let from = DATA + 8_192;
     let strings = [
-        ("rep movsb, 64 bytes", string_cycles(movsb, 1, 64, Some(from), DATA), 22_575, 30),
-        ("rep movsb, 4 KiB", string_cycles(movsb, 1, 4_096, Some(from), DATA), 154_232, 5),
-        ("rep movsq, 4 KiB", string_cycles(movsq, 8, 512, Some(from), DATA), 163_495, 8),
-        ("rep stosq, 4 KiB", string_cycles(stosq, 8, 512, None, DATA), 190_303, 5),
+        (
+            "rep movsb, 64 bytes",
+            string_cycles(ZEN3, movsb, (1, 64), (Some(from), Some(DATA))),
+            22_575,
+            30,
+        ),
+        (
+            "rep movsb, 4 KiB",
+            string_cycles(ZEN3, movsb, (1, 4_096), (Some(from), Some(DATA))),
+            154_232,
+            5,
+        ),
+        (
+            "rep movsq, 4 KiB",
+            string_cycles(ZEN3, movsq, (8, 512), (Some(from), Some(DATA))),
+            163_495,
+            8,
+        ),
+        ("rep stosq, 4 KiB", string_cycles(ZEN3, stosq, (8, 512), (None, Some(DATA))), 190_303, 5),
     ];
     let wrong = strings.iter().filter(|(_, cycles, measured, percent)| {
         cycles.abs_diff(*measured) * 100 > measured * percent
     });
     assert_eq!(wrong.count(), 0, "{strings:?}");
     // Not aligned to each other: each line of either ends a chunk.
-    let apart = string_cycles(movsq, 8, 512, Some(from + 24), DATA);
+    let apart = string_cycles(ZEN3, movsq, (8, 512), (Some(from + 24), Some(DATA)));
     assert!(apart > 200_000 && apart < 400_000, "{apart}");
 }
 

@@ -1,0 +1,54 @@
+//! Banks of a first data cache: how many loads of a cycle may start at the same place of their lines.
+
+use super::Access;
+
+/// A bank has so many bytes of each line: on a Golden Cove three loads of 4 bytes at 0, 4 and 64 start together,
+/// three at 0, 64 and 128 do not (measured, see `machines/emerald-rapids.toml`).
+const BANK_SHIFT: u32 = 2;
+const BANKS: usize = 16;
+
+/// What is known of each bank: the last cycle in which a load started there, and how many did. Loads that start
+/// earlier than the last one, out of order, are not counted.
+#[derive(Clone, Debug)]
+pub(super) struct LoadBanks {
+    most: u32,
+    last: [(u64, u32); BANKS],
+}
+
+impl LoadBanks {
+    pub(super) fn new(most: u32) -> LoadBanks {
+        LoadBanks { most, last: [(0, 0); BANKS] }
+    }
+
+    /// Whether a load can start in this cycle; if so it does.
+    #[inline]
+    pub(super) fn take(&mut self, load: &Access, cycle: u64) -> bool {
+        let (last, number) = &mut self.last[(load.virtual_address >> BANK_SHIFT) as usize % BANKS];
+        if *last == cycle {
+            *number += 1;
+            return *number <= self.most;
+        }
+        if *last < cycle {
+            (*last, *number) = (cycle, 1);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_loads_of_a_cycle_start_at_the_same_place_of_lines() {
+        let mut banks = LoadBanks::new(2);
+        let mut take = |virtual_address, cycle| {
+            let of =
+                Access { virtual_address, physical: None, instruction: 0, bytes: 8, write: false };
+            banks.take(&of, cycle)
+        };
+        assert!(take(0x1000, 5) && take(0x2040, 5) && take(0x1004, 5));
+        assert!(!take(0x1080, 5), "the third at the start of a line");
+        assert!(take(0x1080, 6) && take(0x1000, 4), "in another cycle");
+    }
+}
