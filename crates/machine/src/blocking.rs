@@ -414,6 +414,13 @@ impl BlockingMachine {
             + self.counts.data_stall_cycles
     }
 
+    /// Instructions executed so far.
+    #[inline(always)]
+    #[must_use]
+    pub fn instructions(&self) -> u64 {
+        self.counts.instructions
+    }
+
     /// All counts so far.
     #[must_use]
     pub fn counts(&self) -> Counts {

@@ -251,6 +251,28 @@ impl Decoded {
         }
     }
 
+    /// Whether it may reach what is outside of its processor in another way than by a store of the instruction
+    /// that [`DeviceWrite::Store`] means: by a port, a model-specific register or a repeated string instruction;
+    /// or has the processor wait.
+    #[must_use]
+    pub fn may_act_outside(&self) -> bool {
+        let waits_or_writes = matches!(
+            self.valid.mnemonic(),
+            Mnemonic::In
+                | Mnemonic::Insb
+                | Mnemonic::Insw
+                | Mnemonic::Insd
+                | Mnemonic::Wrmsr
+                | Mnemonic::Wrmsrns
+                | Mnemonic::Hlt
+                | Mnemonic::Pause
+                | Mnemonic::Mwait
+                | Mnemonic::Mwaitx
+        );
+        let to_port = matches!(self.device_write(), DeviceWrite::Port(_));
+        waits_or_writes || to_port || self.is_repeated_string()
+    }
+
     /// Whether it calls the function whose address is in a register.
     #[must_use]
     pub fn calls_register(&self) -> bool {
@@ -1336,6 +1358,25 @@ mod tests {
         for bytes in others {
             assert!(!decoded(bytes).is_branch(), "{bytes:02x?}");
         }
+    }
+
+    #[test]
+    fn what_acts_outside_of_the_processor_is_recognised() {
+        let acts: [&[u8]; 10] = [
+            &[0xee],             // out
+            &[0xe6, 0x20],       // out, immediate
+            &[0xec],             // in
+            &[0x6c],             // insb
+            &[0x0f, 0x30],       // wrmsr
+            &[0xf4],             // hlt
+            &[0xf3, 0x90],       // pause
+            &[0x0f, 0x01, 0xc9], // mwait
+            &[0xf3, 0xa4],       // rep movsb
+            &[0xf3, 0x6e],       // rep outsb
+        ];
+        assert!(acts.iter().all(|bytes| decoded(bytes).may_act_outside()));
+        let others: [&[u8]; 5] = [&[0x90], &[0x89, 0x30], &[0xa4], &[0x0f, 0x32], &[0xfb]];
+        assert!(!others.iter().any(|bytes| decoded(bytes).may_act_outside()));
     }
 
     #[test]

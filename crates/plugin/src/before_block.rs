@@ -16,11 +16,25 @@ impl BeforeBlock for WhatIsDue {
     }
 }
 
+/// The block that runs has written to a device: to the local APIC perhaps, which interrupts another vCPU. If it
+/// is the last block of a slice, the others run after it.
+pub(crate) fn device_written() {
+    let vcpu = cpu::running();
+    if cpu::with(vcpu, |cpu| cpu.is_in_last_block())
+        && let Some(session) = session::lock().as_mut()
+    {
+        session.clock.leave_after_slice(vcpu);
+    }
+}
+
 /// The mode changes, the slice is over, a counter of the guest may have run over, a device has written to
 /// memory, or a function that is followed returns here.
 fn do_what_is_due(vcpu: u32, block: &Block) {
     let (over, returns, looks, corrects, wrote) = cpu::with(vcpu, |cpu| {
         cpu.set_mode(block.in_kernel);
+        if cpu.is_in_last_block() {
+            cpu.set_in_last_block(false);
+        }
         let (over, looks) = (cpu.slice_is_over(), cpu.pmu_is_due());
         (over, cpu.awaits(block.address), looks, cpu.has_read_clock(), cpu.device_wrote())
     });
@@ -48,7 +62,7 @@ fn do_what_is_due(vcpu: u32, block: &Block) {
         }
     }
     if over {
-        session.clock.end_slice(vcpu);
+        session.clock.end_slice(vcpu, block);
         held::ask();
     }
 }

@@ -25,6 +25,8 @@ pub(crate) struct Block {
     /// Whether its last instruction is a software interrupt, which is executed although it ends in
     /// an exception at its own address.
     pub(crate) ends_in_trap: bool,
+    /// Whether an instruction of it may reach other vCPUs or devices by other means than a store.
+    pub(crate) acts_outside: bool,
     /// Needed when the block is left early.
     starts: Box<Starts>,
 }
@@ -47,6 +49,7 @@ impl Block {
             in_kernel: kind.in_kernel,
             ends_in_branch: kind.ends_in_branch,
             ends_in_trap: kind.ends_in_trap,
+            acts_outside: kind.acts_outside,
             code,
             starts: Box::new(Starts(addresses.iter().map(offset).collect())),
         }
@@ -93,6 +96,8 @@ pub(crate) struct Kind {
     pub(crate) ends_in_branch: bool,
     /// See [`Block::ends_in_trap`].
     pub(crate) ends_in_trap: bool,
+    /// See [`Block::acts_outside`].
+    pub(crate) acts_outside: bool,
 }
 
 /// An annotated instruction of a block.

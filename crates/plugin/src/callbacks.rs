@@ -139,10 +139,13 @@ extern "C" fn on_point(_: c_uint, point: *mut c_void) {
 fn halt(session: &mut Session, vcpu: u32) {
     held::ask();
     idle::before_halt(session.cpus);
+    let Session { qemu, registers, clock, .. } = session;
+    let takes_interrupts = registers.is_some_and(|registers| qemu.takes_interrupts(registers));
+    clock.set_takes_interrupts(vcpu, takes_interrupts);
     if session.level.counts() {
-        session.clock.halt(vcpu);
+        clock.halt(vcpu);
     } else {
-        session.clock.halt_uncounted(vcpu);
+        clock.halt_uncounted(vcpu);
     }
 }
 

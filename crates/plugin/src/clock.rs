@@ -1,7 +1,9 @@
 //! Guest time: slices of vCPUs, QEMU's clock and the model's, and how long vCPUs were halted.
 
+use crate::block::Block;
 use crate::cpu::{self, Cpu};
 use crate::qemu_internals::deadline::{Deadlines, NextTimer};
+use crate::qemu_internals::idle::IdleVcpus;
 use crate::qemu_internals::{Bias, GuestClock, Slices};
 use crate::rounds::Rounds;
 use simrecord::counters::{CYCLES, Counts, INSTRUCTIONS};
@@ -47,13 +49,14 @@ impl LoopExit {
     /// the exit, and advances by `slice_ns` at most in a slice, both by instructions.
     ///
     /// QEMU counts instructions at an exit, if not later, so that its clock shows at most `executed_ns` more
-    /// than it has counted. It planned the time to the timer, and has executed `executed_ns` of that at most.
+    /// than it has counted. It planned the time to the timer, an equal part of it for each of `cpus` vCPUs,
+    /// and has executed `executed_ns` of that at most.
     /// The rest must suffice for a slice, because QEMU divides the block in which its plan ends. The factor of
     /// two covers instructions that QEMU and the plugin count differently.
-    fn allows(&self, next: NextTimer, executed_ns: u64, slice_ns: u64) -> bool {
+    fn allows(&self, next: NextTimer, cpus: u32, executed_ns: u64, slice_ns: u64) -> bool {
         let now_ns = next.counted_ns.saturating_add(executed_ns);
         let remaining_ns = next.due_ns.map_or(u64::MAX, |due| due.saturating_sub(now_ns));
-        let planned_ns = remaining_ns.min(PLANNED_NS_MAX);
+        let planned_ns = remaining_ns.min(PLANNED_NS_MAX) / u64::from(cpus);
         let needed_ns = executed_ns.saturating_mul(2).saturating_add(slice_ns);
         self.due_ns == next.due_ns && planned_ns > needed_ns
     }
@@ -73,6 +76,8 @@ pub(crate) struct Clock {
     slices: Vec<Option<Slices>>,
     /// Each vCPU's time at the end of its last slice, by its cycles.
     counted_ns: Vec<u64>,
+    /// Whether each vCPU took interrupts when it halted last: see [`Clock::is_alone`].
+    takes_interrupts: Vec<bool>,
     /// Since when each vCPU is halted.
     halts: Vec<Option<Halt>>,
     /// The part of QEMU's clock that instructions do not explain: its start value, and its jumps
@@ -80,6 +85,8 @@ pub(crate) struct Clock {
     jumps_ns: u64,
     /// There if QEMU can be asked whether it has anything to do between two slices.
     deadlines: Option<Deadlines>,
+    /// There if QEMU can be asked which vCPUs have nothing to do.
+    idle: Option<IdleVcpus>,
     last_exit: LoopExit,
     /// Instructions that the plugin executed in QEMU's place, and that QEMU's clock has not
     /// counted.
@@ -93,9 +100,11 @@ impl Clock {
             rounds: Rounds::new(cpus, parts.shift, ns_of(parts.vcpu_slice, parts.hz)),
             slices: vec![None; cpus],
             counted_ns: vec![0; cpus],
+            takes_interrupts: vec![false; cpus],
             halts: vec![None; cpus],
             jumps_ns: 0,
             deadlines: None,
+            idle: None,
             last_exit: LoopExit::default(),
             unclocked: 0,
             parts,
@@ -106,7 +115,7 @@ impl Clock {
     pub(crate) fn restart(&mut self, counts: bool) {
         (0..self.parts.cpus).for_each(|vcpu| cpu::with(vcpu, Cpu::issue_all_threads));
         self.rounds.restart(self.instructions());
-        self.last_exit = LoopExit { instructions: self.instructions(), due_ns: None };
+        self.last_exit = LoopExit { instructions: self.executed(), due_ns: None };
         if let Some(guest) = self.parts.guest {
             // QEMU's clock went on while instructions were not counted. The first halt would seem to
             // have lasted for all of that.
@@ -122,6 +131,8 @@ impl Clock {
             if let Some(halted) = self.slices[vcpu as usize].and_then(Slices::is_halted) {
                 self.set_halted(vcpu, halted);
             }
+            let takes_interrupts = self.slices[vcpu as usize].and_then(Slices::takes_interrupts);
+            self.set_takes_interrupts(vcpu, takes_interrupts == Some(true));
             if counts && self.rounds.is_halted(vcpu as usize) {
                 let (since_ns, counted_ns) = (self.now_ns(vcpu), self.cycles_ns(vcpu));
                 self.halts[vcpu as usize] = Some(Halt { since_ns, counted_ns });
@@ -146,41 +157,76 @@ impl Clock {
     pub(crate) fn begin_slices(&mut self, vcpu: u32, slices: Slices) {
         self.slices[vcpu as usize] = Some(slices);
         self.deadlines = Deadlines::of_this_thread();
+        self.idle = IdleVcpus::find();
         cpu::with(vcpu, |cpu| {
             cpu.set_handle(slices.handle());
             cpu.set_slice(self.parts.vcpu_slice);
         });
     }
 
-    /// The slice of a vCPU is over.
-    pub(crate) fn end_slice(&mut self, vcpu: u32) {
+    /// The slice of a vCPU is over, whose last block is `block`.
+    pub(crate) fn end_slice(&mut self, vcpu: u32, block: &Block) {
         cpu::with(vcpu, |cpu| cpu.retire_pending(0));
         // A vCPU that was started runs without having taken an interrupt.
         self.set_halted(vcpu, false);
         self.advance(vcpu);
         self.plan_slice(vcpu);
-        if let Some(slices) = self.slices[vcpu as usize]
-            && !self.continues()
-        {
-            self.last_exit.instructions = self.instructions();
+        if !self.continues(vcpu, block) {
+            self.leave_loop(vcpu);
+        } else if self.parts.cpus > 1 {
+            cpu::with(vcpu, |cpu| cpu.set_in_last_block(true));
+        }
+    }
+
+    /// QEMU leaves its loop after the last block of a slice, which runs, although it was to stay.
+    pub(crate) fn leave_after_slice(&mut self, vcpu: u32) {
+        cpu::with(vcpu, |cpu| cpu.set_in_last_block(false));
+        self.leave_loop(vcpu);
+    }
+
+    /// Has QEMU leave its loop when the block that runs has ended.
+    fn leave_loop(&mut self, vcpu: u32) {
+        if let Some(slices) = self.slices[vcpu as usize] {
+            self.last_exit.instructions = self.executed();
             slices.end();
         }
     }
 
-    /// Whether the next slice of the only vCPU may follow at once, as no timer is due soon. An exit from
-    /// QEMU's loop takes as long as hundreds of instructions, and would change nothing. With several vCPUs
-    /// QEMU goes on to the next one at an exit.
-    fn continues(&mut self) -> bool {
-        let asks = self.parts.cpus == 1 && self.parts.guest.is_some() && !self.parts.exits_all;
-        let Some(deadlines) = self.deadlines.filter(|_| asks) else { return false };
+    /// Whether the next slice of a vCPU may follow at once after `block`, as no timer is due soon, and no
+    /// other vCPU has anything to do. An exit from QEMU's loop takes as long as hundreds of instructions,
+    /// and would change nothing.
+    fn continues(&mut self, vcpu: u32, block: &Block) -> bool {
+        let asks =
+            self.parts.guest.is_some() && !self.parts.exits_all && self.is_alone(vcpu, block);
+        let Some(deadlines) = self.deadlines.filter(|_| asks) else {
+            self.last_exit.due_ns = None;
+            return false;
+        };
         let next = deadlines.next_timer();
         let shift = self.parts.shift;
-        let instructions = self.instructions();
-        let executed_ns = instructions.wrapping_sub(self.last_exit.instructions) << shift;
+        let executed_ns = self.executed().wrapping_sub(self.last_exit.instructions) << shift;
         let slice = self.parts.vcpu_slice.saturating_mul(WIDTH_MAX).saturating_add(BLOCK_MAX);
-        let allowed = self.last_exit.allows(next, executed_ns, slice << shift);
+        let allowed = self.last_exit.allows(next, self.parts.cpus, executed_ns, slice << shift);
         self.last_exit.due_ns = next.due_ns;
         allowed
+    }
+
+    /// Whether all other vCPUs wait for interrupts, and `block` gives none of them anything to do but by a store.
+    ///
+    /// One that halts without taking interrupts waits to be started, as does one that has not run yet. When it
+    /// is started (INIT), QEMU's clock jumps ahead by what was left of the vCPU's plan. So the plan must be that
+    /// of the last slice.
+    fn is_alone(&self, vcpu: u32, block: &Block) -> bool {
+        let mut others = (0..self.parts.cpus).filter(|other| *other != vcpu);
+        if self.parts.cpus == 1 {
+            return true;
+        }
+        let Some(idle) = self.idle.filter(|_| !block.acts_outside) else { return false };
+        others.all(|other| {
+            self.rounds.is_halted(other as usize)
+                && self.takes_interrupts[other as usize]
+                && self.slices[other as usize].is_some_and(|slices| idle.is_idle(slices))
+        })
     }
 
     /// A vCPU is about to halt.
@@ -189,10 +235,15 @@ impl Clock {
         self.halts[vcpu as usize] = Some(Halt { since_ns, counted_ns });
         self.set_halted(vcpu, true);
         self.advance(vcpu);
-        self.last_exit.instructions = self.instructions();
+        self.last_exit.instructions = self.executed();
         if self.slices[vcpu as usize].is_some() {
             self.plan_slice(vcpu);
         }
+    }
+
+    /// A vCPU is about to halt, and takes interrupts then, or not.
+    pub(crate) fn set_takes_interrupts(&mut self, vcpu: u32, takes_interrupts: bool) {
+        self.takes_interrupts[vcpu as usize] = takes_interrupts;
     }
 
     fn set_halted(&mut self, vcpu: u32, halted: bool) {
@@ -345,6 +396,11 @@ impl Clock {
         ns_of(cycles, self.parts.hz)
     }
 
+    /// Instructions that QEMU may have counted since the level changed, or more.
+    fn executed(&self) -> u64 {
+        (0..self.parts.cpus).map(|vcpu| cpu::with(vcpu, Cpu::executed)).sum()
+    }
+
     fn instructions(&self) -> u64 {
         let of = |vcpu| cpu::with(vcpu, |cpu| cpu.instructions());
         (0..self.parts.cpus).map(of).sum::<u64>() - self.unclocked
@@ -376,27 +432,35 @@ mod tests {
 
     #[test]
     fn slices_follow_until_a_timer_is_near() {
-        assert!(EXIT.allows(next(0), 1_000, 16_000));
-        assert!(EXIT.allows(next(980_000), 1_000, 16_000));
-        assert!(!EXIT.allows(next(982_000), 1_000, 16_000));
-        assert!(!EXIT.allows(next(1_000_000), 0, 0));
+        assert!(EXIT.allows(next(0), 1, 1_000, 16_000));
+        assert!(EXIT.allows(next(980_000), 1, 1_000, 16_000));
+        assert!(!EXIT.allows(next(982_000), 1, 1_000, 16_000));
+        assert!(!EXIT.allows(next(1_000_000), 1, 0, 0));
     }
 
     #[test]
     fn the_plan_of_the_last_exit_is_not_exceeded() {
         // A clock that follows instructions alone: the plan was a million, and two thirds of it remain.
-        assert!(EXIT.allows(next(0), 327_000, 16_000));
-        assert!(!EXIT.allows(next(0), 328_000, 16_000));
+        assert!(EXIT.allows(next(0), 1, 327_000, 16_000));
+        assert!(!EXIT.allows(next(0), 1, 328_000, 16_000));
         let never = LoopExit { due_ns: None, ..EXIT };
         let no_timer = NextTimer { counted_ns: 0, due_ns: None };
-        assert!(never.allows(no_timer, PLANNED_NS_MAX / 4, 16_000));
-        assert!(!never.allows(no_timer, PLANNED_NS_MAX / 2, 16_000));
+        assert!(never.allows(no_timer, 1, PLANNED_NS_MAX / 4, 16_000));
+        assert!(!never.allows(no_timer, 1, PLANNED_NS_MAX / 2, 16_000));
+    }
+
+    #[test]
+    fn with_several_vcpus_each_has_a_part_of_the_plan() {
+        assert!(EXIT.allows(next(0), 8, 41_000, 16_000));
+        assert!(!EXIT.allows(next(0), 8, 55_000, 16_000));
+        assert!(EXIT.allows(next(860_000), 8, 0, 16_000));
+        assert!(!EXIT.allows(next(880_000), 8, 0, 16_000));
     }
 
     #[test]
     fn another_timer_than_before_needs_an_exit() {
         let earlier = NextTimer { due_ns: Some(900_000), ..next(0) };
         let none = NextTimer { due_ns: None, ..next(0) };
-        assert!(![earlier, none].into_iter().any(|next| EXIT.allows(next, 0, 16_000)));
+        assert!(![earlier, none].into_iter().any(|next| EXIT.allows(next, 1, 0, 16_000)));
     }
 }

@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use machine::decode::{Decoded, Decoder, DeviceWrite};
 
+use crate::before_block;
 use crate::delay;
 use crate::ffi::{NO_REGISTERS, WRITES};
 use crate::qemu::{Qemu, TranslatedInstruction};
@@ -127,8 +128,12 @@ extern "C" fn on_before_store(_: c_uint, _: *mut c_void) {
 
 /// Called after a store by the last instruction of a block.
 extern "C" fn on_store(_: c_uint, info: u32, address: u64, _: *mut c_void) {
-    let rings = physical::of_device(info, address)
-        .is_some_and(|address| !QUIET_ADDRESSES.iter().any(|quiet| quiet.contains(&address)));
+    let device = physical::of_device(info, address);
+    if device.is_some() {
+        before_block::device_written();
+    }
+    let rings =
+        device.is_some_and(|address| !QUIET_ADDRESSES.iter().any(|quiet| quiet.contains(&address)));
     if rings {
         drain_at_end_of_block();
     } else {

@@ -18,6 +18,9 @@ const READ_BYTES_MAX: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Register(*mut c_void);
 
+/// `IF` in `eflags`: the processor takes interrupts.
+pub(crate) const INTERRUPT_FLAG: u32 = 1 << 9;
+
 /// The registers that annotations read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Registers {
@@ -30,6 +33,7 @@ pub(crate) struct Registers {
     pub(crate) gs_base: Register,
     pub(crate) k_gs_base: Option<Register>,
     pub(crate) cr4: Option<Register>,
+    pub(crate) eflags: Option<Register>,
     /// Those of [`REGISTERS`], in its order.
     pub(crate) named: [Option<Register>; REGISTERS.len()],
 }
@@ -237,6 +241,7 @@ impl Qemu {
             gs_base: must(c"gs_base")?,
             k_gs_base: find(c"k_gs_base"),
             cr4: find(c"cr4"),
+            eflags: find(c"eflags"),
             named: REGISTERS.map(|name| find(&CString::new(name).ok()?)),
         });
         // SAFETY: the list is ours and not used again; names and handles are QEMU's.
@@ -251,6 +256,17 @@ impl Qemu {
         let read = unsafe { (self.api.qemu_plugin_read_register)(register.0, self.buffer) };
         let mut value = [0; 8];
         if read && self.copy_out(&mut value) { u64::from_le_bytes(value) } else { 0 }
+    }
+
+    /// Whether the current vCPU takes interrupts; false if QEMU can't tell.
+    pub(crate) fn takes_interrupts(&mut self, registers: Registers) -> bool {
+        let Some(eflags) = registers.eflags else { return false };
+        self.clear();
+        // SAFETY: as in `register_value`.
+        let read = unsafe { (self.api.qemu_plugin_read_register)(eflags.0, self.buffer) };
+        // QEMU gives four bytes of these flags.
+        let mut flags = [0; 4];
+        read && self.copy_out(&mut flags) && u32::from_le_bytes(flags) & INTERRUPT_FLAG != 0
     }
 
     /// Writes a register of the current vCPU; whether QEMU did it.

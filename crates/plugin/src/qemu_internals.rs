@@ -110,6 +110,11 @@ impl Slices {
         self.state.is_halted(self.cpu)
     }
 
+    /// Whether the vCPU takes interrupts; `None` if QEMU does not say. Called as [`Slices::is_halted`].
+    pub(crate) fn takes_interrupts(self) -> Option<bool> {
+        self.state.takes_interrupts(self.cpu)
+    }
+
     /// QEMU's description of the vCPU.
     pub(crate) fn handle(self) -> *mut c_void {
         self.cpu

@@ -56,6 +56,7 @@ pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: V
         in_kernel: is_kernel(first.address),
         ends_in_branch: last.decoded.is_branch(),
         ends_in_trap: last.decoded.operation() == Operation::SoftwareInterrupt,
+        acts_outside: instructions.iter().any(|one| one.decoded.may_act_outside()),
     };
     let addresses: Vec<u64> = instructions.iter().map(|one| one.address).collect();
     let range = (first.address, last.address + u64::from(last.bytes));

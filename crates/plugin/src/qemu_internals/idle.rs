@@ -2,12 +2,13 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::{GetCpu, NO_CPU};
+use super::{GetCpu, NO_CPU, Slices};
 use crate::ffi;
 
 type Work = extern "C" fn(*mut c_void, usize);
 type RunOnCpu = unsafe extern "C" fn(*mut c_void, Work, usize);
 type Ask = unsafe extern "C" fn() -> bool;
+type IsIdle = unsafe extern "C" fn(*mut c_void) -> bool;
 type Do = unsafe extern "C" fn();
 pub(super) type Deadline = unsafe extern "C" fn(c_int, c_int) -> i64;
 type RunTimers = unsafe extern "C" fn(c_int) -> bool;
@@ -29,6 +30,24 @@ pub(crate) enum Jump {
     NoTimer,
     /// The clock is not where it must be: this QEMU jumps otherwise.
     Wrong,
+}
+
+/// Asks which vCPUs have nothing to do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IdleVcpus(IsIdle);
+
+impl IdleVcpus {
+    /// `None` if QEMU doesn't export it.
+    pub(crate) fn find() -> Option<IdleVcpus> {
+        function!(c"cpu_thread_is_idle" as IsIdle).map(IdleVcpus)
+    }
+
+    /// Whether a vCPU is halted, and neither an interrupt nor work waits for it. In the vCPUs' thread.
+    pub(crate) fn is_idle(self, vcpu: Slices) -> bool {
+        // SAFETY: vCPUs live as long as the machine. It reads the vCPU's state, which QEMU writes in this
+        // thread; what other threads write (work, interrupts) it reads as QEMU itself does.
+        unsafe { (self.0)(vcpu.handle()) }
+    }
 }
 
 /// Jumps of QEMU's clock.

@@ -1,4 +1,4 @@
-//! Whether a vCPU is halted, from what QEMU's monitor prints of it (`info registers`).
+//! Whether a vCPU is halted and takes interrupts, from what QEMU's monitor prints of it (`info registers`).
 //!
 //! QEMU's own question, `cpu_thread_is_idle`, is about its threads: a halted vCPU with queued work, such as
 //! the flush of its TLB, is not idle.
@@ -7,6 +7,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 
 use crate::ffi;
+use crate::qemu::INTERRUPT_FLAG;
 
 type DumpState = unsafe extern "C" fn(*mut c_void, *mut libc::FILE, c_int);
 
@@ -23,6 +24,11 @@ impl VcpuState {
     /// Whether `cpu` is halted; `None` if QEMU does not say.
     pub(crate) fn is_halted(self, cpu: *mut c_void) -> Option<bool> {
         halted_in(&self.text(cpu)?)
+    }
+
+    /// Whether `cpu` takes interrupts; `None` if QEMU does not say.
+    pub(crate) fn takes_interrupts(self, cpu: *mut c_void) -> Option<bool> {
+        Some(flags_in(&self.text(cpu)?)? & INTERRUPT_FLAG != 0)
     }
 
     /// The general registers and flags of a vCPU.
@@ -58,9 +64,15 @@ fn halted_in(text: &str) -> Option<bool> {
     }
 }
 
+/// The value of `RFL=`.
+fn flags_in(text: &str) -> Option<u32> {
+    let digits = text.split_once("RFL=")?.1.split_ascii_whitespace().next()?;
+    u32::from_str_radix(digits, 16).ok()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::halted_in;
+    use super::{flags_in, halted_in};
 
     #[test]
     fn halted_is_read_where_qemu_prints_it() {
@@ -69,6 +81,8 @@ mod tests {
         };
         assert_eq!(halted_in(&line(1)), Some(true));
         assert_eq!(halted_in(&line(0)), Some(false));
+        assert_eq!(flags_in(&line(0)), Some(0x246));
+        assert_eq!(flags_in("RFL="), None);
         assert_eq!(halted_in("R00=00000000"), None);
         assert_eq!(halted_in("SMM=0 HLT="), None);
     }

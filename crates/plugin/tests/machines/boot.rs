@@ -241,6 +241,61 @@ fn with_a_model_two_cpus_run_at_once_and_repeat() {
     sums_close(&booted(&reader::read(bytes.as_slice()).unwrap()));
 }
 
+/// The ways to run a guest whose records are compared with those of a run that leaves QEMU's loop of blocks
+/// after each slice.
+type Run = fn(&Machine, u32, &str, &str) -> Vec<u8>;
+
+/// The record is the same whether QEMU leaves its loop after each slice, or only where it has something to do.
+fn exits_do_not_matter(run: Run, cpus: u32, name: &str, options: &str) {
+    let Some(machine) = find() else { return };
+    let options = format!("{options},symbols={}", machine.symbols().display());
+    let needed = run(&machine, cpus, name, &options);
+    let all = run(&machine, cpus, &format!("{name}-exits"), &format!("{options},exits=all"));
+    assert!(needed == all, "exits change the record of {cpus} CPUs, {name}");
+    sums_close(&booted(&reader::read(needed.as_slice()).unwrap()));
+}
+
+/// The same at a level with a model of this name.
+fn exits_do_not_matter_with_a_model(run: Run, cpus: u32, level: &str, model: &str) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let model = root.join(format!("machines/{model}.toml"));
+    let options = format!("start=fast,detail={level},model={}", model.display());
+    exits_do_not_matter(run, cpus, level, &options);
+}
+
+/// vCPUs that are started, and interrupt each other from the last block of a slice.
+#[test]
+fn exits_do_not_matter_while_two_cpus_are_booted() {
+    exits_do_not_matter(record, 2, "count", "transitions=on");
+}
+
+#[test]
+fn exits_do_not_matter_while_eight_cpus_are_booted() {
+    let model = "r4400-1994";
+    exits_do_not_matter_with_a_model(record, 8, "timed", model);
+}
+
+#[test]
+fn exits_do_not_matter_with_several_cpus_at_count() {
+    for cpus in [2, 8] {
+        exits_do_not_matter(record_from_saved, cpus, "count", "spans=on");
+    }
+}
+
+#[test]
+fn exits_do_not_matter_with_several_cpus_at_timed() {
+    for cpus in [2, 8] {
+        exits_do_not_matter_with_a_model(record_from_saved, cpus, "timed", "r4400-1994");
+    }
+}
+
+#[test]
+fn exits_do_not_matter_with_several_cpus_at_ooo() {
+    for cpus in [2, 8] {
+        exits_do_not_matter_with_a_model(record_from_saved, cpus, "ooo", "r10000-1996");
+    }
+}
+
 /// A machine is saved where one vCPU waits for a request, and the others are halted.
 #[test]
 fn a_vcpu_that_was_saved_halted_has_the_time_of_the_others() {
