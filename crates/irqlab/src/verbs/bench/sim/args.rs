@@ -1,9 +1,10 @@
 //! The options of `irqlab bench sim`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::works::WorkName;
-use crate::options::OptionalResultArgs;
+use crate::options::{OptionalResultArgs, duration};
 
 /// How fast is the simulated machine?
 #[derive(Debug, clap::Args)]
@@ -18,12 +19,17 @@ pub struct SimBenchArgs {
     /// Rounds of the work loop
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub loops: u32,
-    /// How often each level runs each work; the median time counts. At ooo three times at the most, and a boot once
+    /// How often each level runs each work; the median time counts. At ooo, sampled and with QEMU's cache
+    /// plugin three times at the most, and a boot once
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
-    /// One round, without the boot at ooo
+    /// One round, without the boot at slow levels
     #[arg(long, conflicts_with = "rounds")]
     pub quick: bool,
+    /// Host time for all measurements, without that to boot and set up machines that are not kept yet: the
+    /// slowest levels get fewer rounds [default: 19m, with --quick 3m45s]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub budget: Option<Duration>,
     /// Models for the level timed, by name or file
     #[arg(long, value_delimiter = ',', value_name = "LIST", default_value = "r4400-1994")]
     pub model: Vec<String>,

@@ -24,7 +24,7 @@ pub struct Level {
 impl Level {
     /// Whether it is so slow that it is measured less often.
     pub fn is_slow(&self) -> bool {
-        let is_ooo = |watch: &Watch| watch.detail == Detail::Ooo && watch.sampling.is_none();
+        let is_ooo = |watch: &Watch| watch.detail == Detail::Ooo;
         self.plugin.is_some() || self.watch.as_ref().is_some_and(is_ooo)
     }
 }

@@ -2,11 +2,13 @@
 
 mod args;
 mod levels;
+mod rounds;
 mod speed;
 mod works;
 
+use std::collections::HashMap;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ::sim::boot::{self, Limits};
 use ::sim::checkpoint::{self, Start};
@@ -21,6 +23,7 @@ use serde_json::{Map, json};
 
 pub use self::args::SimBenchArgs;
 use self::levels::{Level, levels};
+use self::rounds::Progress;
 use self::speed::{Cell, Times};
 use self::works::{Maker, Work, WorkName};
 use super::{Measured, open, run_of};
@@ -30,6 +33,10 @@ use crate::simulated::workload_limits;
 
 /// How often the slowest levels run a work, at the most: they have most of the bench's time.
 const SLOW_ROUNDS_MAX: u32 = 3;
+/// Host time for all measurements, where no option says otherwise: the command is to take 20 minutes at most, or
+/// four.
+const BUDGET: Duration = Duration::from_secs(19 * 60);
+const BUDGET_QUICK: Duration = Duration::from_secs(225);
 /// Host time for one machine.
 const WALL: Duration = Duration::from_secs(1_800);
 /// Guest time for one machine.
@@ -67,41 +74,18 @@ pub fn run(args: &SimBenchArgs) -> anyhow::Result<ExitCode> {
     let chosen = all.filter(|name| args.work.is_empty() || args.work.contains(name));
     let works: Vec<Work> = chosen.map(|name| maker.make(name)).collect::<anyhow::Result<_>>()?;
     let bench = Bench { cache: cache.clone(), qemu: qemu.clone(), kernel_files, limits, stop };
-    let rounds = if args.quick { 1 } else { args.rounds };
-    let mut cells: Vec<Cell> = works
-        .iter()
-        .flat_map(|work| (0..levels.len()).map(|level| Cell::new(work.name, level)))
-        .collect();
-    let (mut progress, mut step) = (ProgressLine::new(Redraw::EachStep), 0);
-    let steps = cells.len() * rounds as usize;
-    // Interleaved, so that other load of the host affects all levels.
-    for round in 0..rounds {
-        for cell in &mut cells {
-            let level = &levels[cell.level];
-            let Some(work) = works.iter().find(|work| work.name == cell.work) else { continue };
-            step += 1;
-            if bench.stop.is_requested() {
-                break;
-            }
-            progress.step(step, steps, &format!("{}, {}", cell.work.text(), level.name));
-            let rounds_max = match work.name {
-                WorkName::Boot => u32::from(!args.quick),
-                _ => SLOW_ROUNDS_MAX,
-            };
-            let skips = level.is_slow() && round >= rounds_max;
-            if skips || cell.failed.is_some() {
-                continue;
-            }
-            match bench.measure(work, level) {
-                Ok(Some(times)) => cell.add(times),
-                Ok(None) => {}
-                Err(error) => cell.failed = Some(format!("{error:#}")),
-            }
-        }
-    }
-    drop(progress);
+    let budget = args.budget.unwrap_or(if args.quick { BUDGET_QUICK } else { BUDGET });
+    let all =
+        works.iter().flat_map(|work| levels.iter().enumerate().map(move |level| (work, level)));
+    let cells = all.map(|(work, (position, level))| {
+        Cell::new(work.name, position, rounds_wanted(args, work.name, level))
+    });
+    let mut cells: Vec<Cell> = cells.collect();
+    let parts = Parts { bench: &bench, works: &works, levels: &levels };
+    parts.measure_all(&mut cells, budget);
     let mut settings = Map::new();
-    settings.insert("rounds".into(), json!(rounds));
+    settings.insert("rounds".into(), json!(if args.quick { 1 } else { args.rounds }));
+    settings.insert("budget_s".into(), json!(budget.as_secs_f64()));
     settings.insert("loops".into(), json!(args.loops));
     settings.insert("cpus".into(), json!(args.vcpus));
     settings.insert("qemu".into(), json!(qemu.version_text));
@@ -110,6 +94,7 @@ pub fn run(args: &SimBenchArgs) -> anyhow::Result<ExitCode> {
     settings.insert("works".into(), works.collect::<Map<_, _>>().into());
     let measured = Measured {
         settings,
+        warnings: speed::warning(&cells, &levels, budget).into_iter().collect(),
         absent: speed::absent(&cells, &levels),
         tables: vec![speed::table(&cells, &levels)],
         interrupted: bench.stop.is_requested(),
@@ -118,12 +103,131 @@ pub fn run(args: &SimBenchArgs) -> anyhow::Result<ExitCode> {
     open.finish(&run_of("bench-sim", open.started(), measured), &[])
 }
 
+/// How often a work is to be measured at a level.
+fn rounds_wanted(args: &SimBenchArgs, work: WorkName, level: &Level) -> u32 {
+    let most = match (level.is_slow(), work, args.quick) {
+        (true, WorkName::Boot, true) => 0,
+        (true, WorkName::Boot, false) => 1,
+        (true, ..) => SLOW_ROUNDS_MAX,
+        (false, ..) => u32::MAX,
+    };
+    most.min(if args.quick { 1 } else { args.rounds })
+}
+
+/// Times of machines that did nothing in this round, by work and level.
+type Idle = HashMap<(WorkName, usize), Times>;
+
+/// What is measured with what.
+struct Parts<'a> {
+    bench: &'a Bench,
+    works: &'a [Work],
+    levels: &'a [Level],
+}
+
+impl Parts<'_> {
+    /// Measures all cells, each as often as is wanted and as the budget permits.
+    fn measure_all(&self, cells: &mut [Cell], budget: Duration) {
+        let started = Instant::now();
+        let remaining = || budget.saturating_sub(started.elapsed());
+        let mut progress = ProgressLine::new(Redraw::EachStep);
+        self.measure_first(cells, &remaining, &mut progress);
+        loop {
+            let states: Vec<Progress> = cells.iter().map(progress_of).collect();
+            let planned = rounds::plan(&states, remaining());
+            let further = |at: &usize| planned[*at] > cells[*at].rounds();
+            let chosen: Vec<usize> = (0..cells.len()).filter(further).collect();
+            if chosen.is_empty() || self.bench.stop.is_requested() {
+                return;
+            }
+            // Interleaved, so that other load of the host affects all levels.
+            self.measure_each(cells, &chosen, &mut progress, |_, _| true);
+        }
+    }
+
+    /// The first round: works at the fast levels, then each work at the slow ones, the shortest work first.
+    fn measure_first(
+        &self,
+        cells: &mut [Cell],
+        remaining: &impl Fn() -> Duration,
+        progress: &mut ProgressLine,
+    ) {
+        let (slow, fast): (Vec<usize>, Vec<usize>) = (0..cells.len())
+            .filter(|at| cells[*at].wanted > 0)
+            .partition(|at| self.levels[cells[*at].level].is_slow());
+        self.measure_each(cells, &fast, progress, |_, _| !remaining().is_zero());
+        let mut slow = slow;
+        slow.sort_by_key(|at| self.fast_cost(cells, cells[*at].work));
+        self.measure_each(cells, &slow, progress, |cells, cell| {
+            let same_level = |other: &&Cell| other.level == cell.level && other.rounds() > 0;
+            let known = cells.iter().filter(same_level);
+            let known = known.map(|other| (other.cost, self.fast_cost(cells, other.work)));
+            rounds::expected(known, self.fast_cost(cells, cell.work)) < remaining()
+        });
+    }
+
+    /// Host time of one round of a work at all fast levels.
+    fn fast_cost(&self, cells: &[Cell], work: WorkName) -> Duration {
+        let fast = |cell: &&Cell| cell.work == work && !self.levels[cell.level].is_slow();
+        cells.iter().filter(fast).map(|cell| cell.cost).sum()
+    }
+
+    /// Measures the chosen cells once, if `permits` says so.
+    fn measure_each(
+        &self,
+        cells: &mut [Cell],
+        chosen: &[usize],
+        progress: &mut ProgressLine,
+        permits: impl Fn(&[Cell], &Cell) -> bool,
+    ) {
+        let mut idle = Idle::new();
+        for (step, at) in chosen.iter().enumerate() {
+            if self.bench.stop.is_requested() {
+                return;
+            }
+            let (name, level) = (cells[*at].work, cells[*at].level);
+            if cells[*at].absent.is_some() {
+                continue;
+            }
+            if !permits(cells, &cells[*at]) {
+                cells[*at].absent = Some("not run: the budget was used up (--budget)".to_owned());
+                continue;
+            }
+            let Some(work) = self.works.iter().find(|work| work.name == name) else { continue };
+            let text = format!("{}, {}", name.text(), self.levels[level].name);
+            progress.step(step + 1, chosen.len(), &text);
+            let started = Instant::now();
+            match self.bench.measure(work, (level, &self.levels[level]), &mut idle) {
+                Ok(Some(times)) => cells[*at].add(times),
+                Ok(None) => {}
+                Err(error) => cells[*at].absent = Some(format!("{error:#}")),
+            }
+            cells[*at].cost = started.elapsed();
+        }
+    }
+}
+
+fn progress_of(cell: &Cell) -> Progress {
+    let wanted = if cell.absent.is_some() { 0 } else { cell.wanted };
+    Progress { done: cell.rounds(), wanted, cost: cell.cost }
+}
+
 impl Bench {
-    /// Runs a work once, and once what does nothing on the same machine; `None` when it was stopped.
-    fn measure(&self, work: &Work, level: &Level) -> anyhow::Result<Option<Times>> {
+    /// Runs a work once, and what does nothing on the same machine, unless it is in `idle` already; `None` when
+    /// it was stopped.
+    fn measure(
+        &self,
+        work: &Work,
+        (number, level): (usize, &Level),
+        idle: &mut Idle,
+    ) -> anyhow::Result<Option<Times>> {
         let Some(mut times) = self.once(work, &work.request, level)? else { return Ok(None) };
         if let Some(request) = &work.idle_request {
-            let Some(idle) = self.once(work, request, level)? else { return Ok(None) };
+            let key = (work.name.with_same_machine(), number);
+            if let std::collections::hash_map::Entry::Vacant(unknown) = idle.entry(key) {
+                let Some(idle) = self.once(work, request, level)? else { return Ok(None) };
+                unknown.insert(idle);
+            }
+            let idle = idle[&key];
             times.cpu_ns = times.cpu_ns.saturating_sub(idle.cpu_ns);
             times.wall_ns = times.wall_ns.saturating_sub(idle.wall_ns);
         }

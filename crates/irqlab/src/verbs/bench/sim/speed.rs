@@ -1,5 +1,7 @@
 //! Table `speed`: what each work took at each level.
 
+use std::time::Duration;
+
 use record::{Kind, Table, Value};
 use stats::median;
 
@@ -25,14 +27,23 @@ pub struct Cell {
     pub work: WorkName,
     /// The position of the level in the list.
     pub level: usize,
-    /// Why it could not be measured.
-    pub failed: Option<String>,
+    /// Why it could not be measured, or not within the budget.
+    pub absent: Option<String>,
+    /// How often it is to be measured, if the budget suffices.
+    pub wanted: u32,
+    /// Host time of its last measurement.
+    pub cost: Duration,
     times: Vec<Times>,
 }
 
 impl Cell {
-    pub fn new(work: WorkName, level: usize) -> Cell {
-        Cell { work, level, failed: None, times: Vec::new() }
+    pub fn new(work: WorkName, level: usize, wanted: u32) -> Cell {
+        Cell { work, level, absent: None, wanted, cost: Duration::ZERO, times: Vec::new() }
+    }
+
+    /// How often it was measured.
+    pub fn rounds(&self) -> u32 {
+        u32::try_from(self.times.len()).unwrap_or(u32::MAX)
     }
 
     /// Adds a round.
@@ -55,14 +66,28 @@ impl Cell {
 pub fn absent(cells: &[Cell], levels: &[Level]) -> Vec<(String, String, Option<String>)> {
     let of = |cell: &Cell| {
         let what = format!("{}, {}", cell.work.text(), levels[cell.level].name);
-        let reason = match (&cell.failed, cell.times.is_empty()) {
+        let reason = match (&cell.absent, cell.times.is_empty()) {
             (Some(reason), _) => reason.clone(),
-            (None, true) => "not run: takes long, or the bench was interrupted".to_owned(),
+            (None, true) => "not run: --quick, or the bench was interrupted".to_owned(),
             (None, false) => return None,
         };
         Some((what, reason, None))
     };
     cells.iter().filter_map(of).collect()
+}
+
+/// What to say of cells that were measured less often than they were to be.
+pub fn warning(cells: &[Cell], levels: &[Level], budget: Duration) -> Option<String> {
+    let fewer = |cell: &&Cell| (1..cell.wanted).contains(&cell.rounds());
+    let name = |cell: &Cell| {
+        let (work, level) = (cell.work.text(), &levels[cell.level].name);
+        format!("{work}, {level}: {} of {}", cell.rounds(), cell.wanted)
+    };
+    let fewer: Vec<String> = cells.iter().filter(fewer).map(name).collect();
+    (!fewer.is_empty()).then(|| {
+        let seconds = budget.as_secs();
+        format!("fewer rounds than wanted in {seconds} s (--budget): {}", fewer.join("; "))
+    })
 }
 
 /// The table.
@@ -133,7 +158,7 @@ mod tests {
     #[test]
     fn the_median_counts_and_instructions_come_from_count() {
         let levels = [level("TCG"), level("count")];
-        let mut cells = [Cell::new(WorkName::Gcc, 0), Cell::new(WorkName::Gcc, 1)];
+        let mut cells = [Cell::new(WorkName::Gcc, 0, 5), Cell::new(WorkName::Gcc, 1, 5)];
         for cpu_ns in [1_000, 9_000, 2_000] {
             cells[0].add(Times { cpu_ns, wall_ns: 0, instructions: None });
         }
@@ -149,8 +174,21 @@ mod tests {
     }
 
     #[test]
+    fn fewer_rounds_than_wanted_are_named() {
+        let levels = [level("TCG"), level("count")];
+        let mut cells = [Cell::new(WorkName::Gcc, 0, 2), Cell::new(WorkName::Gcc, 1, 2)];
+        let times = Times { cpu_ns: 1, wall_ns: 1, instructions: None };
+        (0..2).for_each(|_| cells[0].add(times));
+        assert_eq!(warning(&cells, &levels, Duration::from_secs(60)), None);
+        cells[1].add(times);
+        let said = warning(&cells, &levels, Duration::from_secs(60)).unwrap();
+        assert!(said.ends_with("in 60 s (--budget): gcc, count: 1 of 2"), "{said}");
+    }
+
+    #[test]
     fn what_failed_is_absent_with_its_reason() {
-        let cells = [Cell { failed: Some("no room".to_owned()), ..Cell::new(WorkName::Boot, 0) }];
+        let absent_reason = Some("no room".to_owned());
+        let cells = [Cell { absent: absent_reason, ..Cell::new(WorkName::Boot, 0, 5) }];
         let absent = absent(&cells, &[level("TCG")]);
         assert_eq!((absent[0].0.as_str(), absent[0].1.as_str()), ("boot, TCG", "no room"));
         assert!(table(&cells, &[level("TCG")]).rows().is_empty());

@@ -35,7 +35,7 @@ const KERNEL: &str = "b=/bin/busybox; i=0; while [ $i -lt 20 ]; do i=$((i+1)); \
     $b ls -l /tmp/d$i >/dev/null; ( : ); $b mv /tmp/d$i/g /tmp/d$i/h; $b rm -r /tmp/d$i; done";
 
 /// What runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
 pub enum WorkName {
     /// From power-on to power-off
     Boot,
@@ -52,6 +52,14 @@ pub enum WorkName {
 }
 
 impl WorkName {
+    /// The first of the works that have the same machine: it does nothing in the same time.
+    pub fn with_same_machine(self) -> WorkName {
+        match self {
+            WorkName::Kernel => WorkName::Loop,
+            other => other,
+        }
+    }
+
     /// Its name in the table.
     pub fn text(self) -> &'static str {
         match self {
