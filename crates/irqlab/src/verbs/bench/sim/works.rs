@@ -18,8 +18,8 @@ const LOOP: &str =
 /// The compiler proper, on a source of the workload `progdev` and the system's headers.
 const GCC: &str = "/usr/lib/gcc/x86_64-linux-gnu/12/cc1 -quiet -imultiarch x86_64-linux-gnu -O0 \
     -o /tmp/out.s /workload/src/hash.c";
-/// 20 of the workload's 1,000 transactions.
-const TRANSACTIONS: &str = "/workload/region 20 1";
+/// 8 of the workload's 1,000 transactions.
+const TRANSACTIONS: &str = "/workload/region 8 1";
 /// From one network card of the machine to the other, by TCP. The receiver's stdin stays open: at its end
 /// nc would end the connection.
 const STREAM: &str = "unshare -n sleep 600 & P=$!; sleep 0.1; ip link set eth1 netns $P; \
@@ -27,8 +27,8 @@ const STREAM: &str = "unshare -n sleep 600 & P=$!; sleep 0.1; ip link set eth1 n
     ip addr add 10.0.0.1/24 dev eth0; ip link set eth0 up; sleep 0.2; \
     mkfifo /tmp/open; exec 9<>/tmp/open; \
     nsenter -t $P -n nc -l -p 5000 <&9 >/tmp/received & N=$!; sleep 0.1; \
-    dd if=/dev/zero bs=4k count=400 2>/dev/null | nc 10.0.0.2 5000; wait $N; kill $P; \
-    [ $(wc -c </tmp/received) = 1638400 ]";
+    dd if=/dev/zero bs=4k count=100 2>/dev/null | nc 10.0.0.2 5000; wait $N; kill $P; \
+    [ $(wc -c </tmp/received) = 409600 ]";
 /// fork, exec, and files of a few bytes. By its path busybox is executed, not called by its own shell.
 const KERNEL: &str = "b=/bin/busybox; i=0; while [ $i -lt 20 ]; do i=$((i+1)); \
     $b mkdir /tmp/d$i; $b echo $i >/tmp/d$i/f; $b cat /tmp/d$i/f >/tmp/d$i/g; \
@@ -45,7 +45,7 @@ pub enum WorkName {
     Gcc,
     /// PostgreSQL executes pgbench's transactions
     Database,
-    /// 1.6 MB by TCP from one virtio-net card to another
+    /// 0.4 MB by TCP from one virtio-net card to another
     Network,
     /// fork, exec and small files
     Kernel,
