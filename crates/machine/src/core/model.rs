@@ -353,8 +353,7 @@ pub struct DataModel {
     #[serde(default)]
     pub forward_wide_cycles: Option<u32>,
     /// Cycles after which a load tries again that issued before the address of the store was known from which it
-    /// gets its value, in the same cycle as that address, or in the one after. Zero: the address of a store is known
-    /// to each load. An in-order core has none.
+    /// gets its value, or at most a cycle after. Zero: no load has to. An in-order core has none.
     #[serde(default)]
     pub forward_again_cycles: u32,
     /// Cycles that a load waits, after the stores that it needs have left, if none of them can

@@ -468,7 +468,7 @@ impl OutOfOrderCore {
         }
         let mut issued = self.ports.reserve_quickly(earliest, Unit::Load);
         if self.banks.is_some() {
-            issued = self.in_bank(load, issued);
+            issued = self.in_bank(load, issued, false);
         }
         self.retirement.counts.loads += 1;
         let wait = memory.load(load, issued);
@@ -489,11 +489,11 @@ impl OutOfOrderCore {
     /// When a load starts for which a unit is reserved at `issued`: in a later cycle if its bank is taken. The unit of
     /// the earlier one is lost.
     #[inline(never)]
-    fn in_bank(&mut self, load: &Access, issued: u64) -> u64 {
+    fn in_bank(&mut self, load: &Access, issued: u64, wide: bool) -> u64 {
         let Some(banks) = &mut self.banks else { return issued };
         let mut issued = issued;
         while !banks.take(load, issued) {
-            issued = self.ports.reserve_load(issued + 1, false);
+            issued = self.ports.reserve_load(issued + 1, wide);
         }
         issued
     }
@@ -603,7 +603,7 @@ impl OutOfOrderCore {
                 self.entering.end_cycle();
             }
         }
-        if let Some(wait) = strings.wait_cycles(operation, which, accesses) {
+        if let Some(wait) = strings.wait_cycles(operation, which) {
             self.front.resume_at(self.entering.cycle() + wait);
         }
         strings.executed(self.progress());
@@ -830,7 +830,7 @@ impl OutOfOrderCore {
             // Each line is read by itself.
             issued = self.ports.reserve_load(issued, wide);
         } else if self.banks.is_some() {
-            issued = self.in_bank(access, issued);
+            issued = self.in_bank(access, issued, wide);
         }
         if splits && self.split_loads[0] > 0 {
             self.splits_from = issued + self.split_loads[0];
@@ -905,9 +905,9 @@ impl OutOfOrderCore {
         (served.cycle + latency, served.missed)
     }
 
-    /// When a load tries again that issued before, with or a cycle after the address of the store from which it gets
-    /// its value: so many cycles after it has issued, and not before the address has passed through the same
-    /// stages as a load, which ends with forwarding. Measured on a Golden Cove: the result is there 12 cycles after the load
+    /// When a load tries again that issued at most a cycle after the address of the store was known from which it gets
+    /// its value: [`DataModel::forward_again_cycles`](super::DataModel::forward_again_cycles) after it has issued, and not so
+    /// soon that it had the value less than as many cycles after that address. Measured on a Golden Cove: the result is there 12 cycles after the load
     /// has issued if the address of the store comes up to three cycles after it, 13 if it comes after six, 7 after
     /// that address.
     #[inline(never)]

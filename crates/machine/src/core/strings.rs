@@ -42,6 +42,8 @@ pub(super) struct Strings {
     chunks: u32,
     /// The bytes that a string that has started as a short one may still have.
     short_left: Option<u32>,
+    /// Whether the last repetition is the one by which it is no longer a short one.
+    outgrows: bool,
 }
 
 impl Strings {
@@ -54,6 +56,7 @@ impl Strings {
             bytes: 0,
             chunks: 0,
             short_left: None,
+            outgrows: false,
         }
     }
 
@@ -88,6 +91,11 @@ impl Strings {
             bytes = u32::from(access.bytes);
         }
         let goes_on = self.address == address && self.after == now;
+        if !goes_on {
+            let is_short = bytes <= self.model.short_element_bytes && self.model.short_bytes > 0;
+            self.short_left = is_short.then_some(self.model.short_bytes);
+        }
+        self.outgrows = self.outgrows_by(bytes);
         let may_share = operation != StringOperation::Load;
         if goes_on && (accesses.is_empty() || may_share && self.has_room(lines, bytes)) {
             self.bytes += bytes;
@@ -97,10 +105,15 @@ impl Strings {
         if goes_on {
             return Repetition::Chunk;
         }
-        let is_short = bytes <= self.model.short_element_bytes && self.model.short_bytes > 0;
-        self.short_left = is_short.then_some(self.model.short_bytes);
         self.chunks = 0;
         Repetition::First
+    }
+
+    /// Whether a string that has started as a short one is too long for that with so many bytes more.
+    fn outgrows_by(&mut self, bytes: u32) -> bool {
+        let Some(left) = self.short_left else { return false };
+        self.short_left = left.checked_sub(bytes);
+        self.short_left.is_none()
     }
 
     fn has_room(&self, lines: [u64; 2], bytes: u32) -> bool {
@@ -118,44 +131,28 @@ impl Strings {
         ends
     }
 
-    /// Cycles for which nothing else enters after a repetition; none if what follows does not wait.
+    /// Cycles for which nothing else enters after the last repetition, which was `which`; none if what follows does
+    /// not wait.
     #[inline]
-    pub(super) fn wait_cycles(
-        &mut self,
-        operation: StringOperation,
-        which: Repetition,
-        accesses: &[Access],
-    ) -> Option<u64> {
-        let model = &self.model;
+    pub(super) fn wait_cycles(&self, operation: StringOperation, which: Repetition) -> Option<u64> {
+        let (model, is_first) = (&self.model, which == Repetition::First);
         let (long, short) = match operation {
             StringOperation::Copy => (model.copy_start_cycles, model.short_copy_start_cycles),
             StringOperation::Fill => (model.fill_start_cycles, model.short_fill_start_cycles),
             StringOperation::Load if which == Repetition::Within => return None,
             StringOperation::Load => {
-                let start = if which == Repetition::First { model.load_start_cycles } else { None };
+                let start = if is_first { model.load_start_cycles } else { None };
                 return Some(u64::from(start.unwrap_or(0) + model.load_cycles));
             }
             StringOperation::Compare => {
-                return model
-                    .compare_start_cycles
-                    .filter(|_| which == Repetition::First)
-                    .map(u64::from);
+                return model.compare_start_cycles.filter(|_| is_first).map(u64::from);
             }
         };
-        let Some(left) = self.short_left else {
-            return (which == Repetition::First).then_some(long.into());
-        };
-        let bytes = accesses.first().map_or(0, |access| access.bytes.into());
-        match left.checked_sub(bytes) {
-            Some(left) => {
-                self.short_left = Some(left);
-                (which == Repetition::First).then_some(short.into())
-            }
-            None => {
-                self.short_left = None;
-                Some(long.saturating_sub(short).into())
-            }
+        if self.outgrows {
+            return Some(long.saturating_sub(short).into());
         }
+        let start = if self.short_left.is_some() { short } else { long };
+        is_first.then_some(start.into())
     }
 
     /// A repetition has executed; `now` as in [`Strings::next`].
@@ -238,7 +235,7 @@ mod tests {
             let accesses = if number < times { &all[..] } else { &[] };
             let which = strings.next(operation, 0x1000, accesses, (number, 0));
             strings.executed((number + 1, 0));
-            strings.wait_cycles(operation, which, accesses)
+            strings.wait_cycles(operation, which)
         };
         (0..=times).map(each).collect()
     }
