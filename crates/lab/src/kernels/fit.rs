@@ -62,6 +62,7 @@ const RULES: &[Rule] = &[
     rule("core.units.vector.count", &["paddd_8"], How::PerCycle),
     rule("core.units.shuffle.count", &["pshufb_6"], How::PerCycle),
     rule("core.units.multiply.count", &["imul_4"], How::PerCycle),
+    // Its loads are of one place of their lines: where banks limit these, it tells no more than that limit.
     rule("core.data.wide_loads", &["loads_32b"], How::PerCycle),
     latency("l1_hit_cycles", &["chase_4k", "chase_16k", "chase_24k", "pages_16"]),
     latency("core.units.multiply.latency_cycles", &["imul_chain", "mul_128"]),
