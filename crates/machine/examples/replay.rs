@@ -1,11 +1,12 @@
 //! Executes a block trace again, by a core and its memory alone: what the models cost without QEMU.
 //!
 //! ```text
-//! cargo run -p machine --example replay TRACE MODEL.toml [ROUNDS]
+//! cargo run -p machine --example replay TRACE MODEL.toml [ROUNDS] [warm]
 //! ```
 //!
 //! TRACE is written by the plugin, see `IRQLAB_BLOCK_TRACE` in docs/plugin.md. Each round starts with a
-//! cold machine. Printed are the CPU time of an instruction (least of the rounds), and a hash of the
+//! cold machine. With `warm`, an out-of-order core only keeps its caches and predictors warm, as it does
+//! between the units of a sampled simulation; each instruction is a cycle. Printed are the CPU time of an instruction (least of the rounds), and a hash of the
 //! cycles after each block and of all counts: a change of the program that changes no result changes no
 //! hash. `valgrind --tool=callgrind --toggle-collect='replay::play*'` counts the host's instructions.
 
@@ -119,8 +120,11 @@ impl Hash {
     }
 }
 
-/// The memory port, with pages as Linux has them.
-struct Port<'s>(MemoryPort<'s>);
+/// The memory port, with pages as Linux has them, in a time that is later than the core's.
+struct Port<'s> {
+    port: MemoryPort<'s>,
+    skew_cycles: u64,
+}
 
 fn page_size(address: u64) -> PageSize {
     const LARGE: [std::ops::Range<u64>; 3] = [
@@ -134,48 +138,51 @@ fn page_size(address: u64) -> PageSize {
 
 impl Memory for Port<'_> {
     fn fetch(&mut self, virtual_address: u64, physical: u64, now_cycles: u64) -> u64 {
-        self.0.page = page_size(virtual_address);
-        self.0.fetch(virtual_address, physical, now_cycles)
+        self.port.page = page_size(virtual_address);
+        self.port.fetch(virtual_address, physical, now_cycles + self.skew_cycles)
     }
 
     #[inline(always)]
     fn load(&mut self, access: &Access, now_cycles: u64) -> u64 {
-        if self.0.hits_at_once(access, false, || page_size(access.virtual_address), now_cycles) {
+        let now_cycles = now_cycles + self.skew_cycles;
+        if self.port.hits_at_once(access, false, page_size, now_cycles) {
             return 0;
         }
-        self.0.page = page_size(access.virtual_address);
-        self.0.load(access, now_cycles)
+        self.port.page = page_size(access.virtual_address);
+        self.port.load(access, now_cycles)
     }
 
     fn load_locked(&mut self, access: &Access, now_cycles: u64) -> u64 {
-        self.0.page = page_size(access.virtual_address);
-        self.0.load_locked(access, now_cycles)
+        self.port.page = page_size(access.virtual_address);
+        self.port.load_locked(access, now_cycles + self.skew_cycles)
     }
 
     #[inline(always)]
     fn store(&mut self, access: &Access, now_cycles: u64) -> u64 {
-        if self.0.hits_at_once(access, true, || page_size(access.virtual_address), now_cycles) {
+        let now_cycles = now_cycles + self.skew_cycles;
+        if self.port.hits_at_once(access, true, page_size, now_cycles) {
             return 0;
         }
-        self.0.page = page_size(access.virtual_address);
-        self.0.store(access, now_cycles)
+        self.port.page = page_size(access.virtual_address);
+        self.port.store(access, now_cycles)
     }
 
     fn store_around(&mut self, access: &Access, now_cycles: u64) -> u64 {
-        self.0.page = page_size(access.virtual_address);
-        self.0.store_around(access, now_cycles)
+        self.port.page = page_size(access.virtual_address);
+        self.port.store_around(access, now_cycles + self.skew_cycles)
     }
 
     fn last_wait(&self) -> WaitParts {
-        self.0.last_wait()
+        self.port.last_wait()
     }
 }
 
 /// Executes the trace on a cold machine. Returns the hash and what was counted, as text.
 #[inline(never)]
-fn play(trace: &Trace, core: &mut Core, system: &mut MemorySystem) -> Hash {
+fn play(trace: &Trace, core: &mut Core, system: &mut MemorySystem, warms: bool) -> Hash {
     let mut hash = Hash(0xcbf2_9ce4_8422_2325);
     let mut at = 0;
+    let mut skew_cycles = 0;
     for step in &trace.steps {
         match step {
             Step::Run { block, first, instructions, next, accesses_end } => {
@@ -185,8 +192,14 @@ fn play(trace: &Trace, core: &mut Core, system: &mut MemorySystem) -> Hash {
                 let first = *first as usize;
                 let executed = ExecutedBlock { instructions: *instructions, accesses, next: *next };
                 let page = PageSize::Small;
-                let mut port = Port(MemoryPort { system, cpu: 0, code: Some(block), pc: 0, page });
+                let port = MemoryPort { system, cpu: 0, code: Some(block), pc: 0, page };
+                let mut port = Port { port, skew_cycles };
                 let cycles = match core {
+                    Core::OutOfOrder(core) if warms => {
+                        let warmed = core.warm_from(first, block, &executed, &mut port);
+                        skew_cycles += u64::from(warmed.slots);
+                        skew_cycles
+                    }
                     Core::OutOfOrder(core) => {
                         core.run_from(first, block, &executed, &mut port);
                         core.cycles()
@@ -230,10 +243,11 @@ fn cpu_seconds() -> f64 {
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [path, model, rest @ ..] = &arguments[..] else {
-        eprintln!("usage: replay TRACE MODEL.toml [ROUNDS]");
+        eprintln!("usage: replay TRACE MODEL.toml [ROUNDS] [warm]");
         std::process::exit(2);
     };
     let rounds = rest.first().map_or(5, |text| text.parse().expect("a number of rounds"));
+    let warms = rest.get(1).is_some_and(|text| text == "warm");
     let text = std::fs::read_to_string(model).expect("a readable model");
     let model = SystemModel::parse(&text).expect("a model");
     let of_core = model.core.as_ref().expect("a model with a core");
@@ -246,7 +260,7 @@ fn main() {
         let mut system = MemorySystem::new(&without_mshr_limit(&model), 1);
         let mut core = Core::new(of_core, model.l1d.cache.line_bytes);
         let start = cpu_seconds();
-        let mut hash = play(black_box(&trace), &mut core, &mut system);
+        let mut hash = play(black_box(&trace), &mut core, &mut system, warms);
         least = least.min(cpu_seconds() - start);
         let counts = match &mut core {
             Core::OutOfOrder(core) => core.counts(),

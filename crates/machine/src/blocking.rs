@@ -159,7 +159,7 @@ impl TranslatingTlb {
     fn new(model: &TlbModel) -> Self {
         TranslatingTlb {
             translations: Box::new([NO_TRANSLATION; TRANSLATIONS]),
-            entries: TagArray::of_tlb(&model.as_cache()),
+            entries: TagArray::without_mru(&model.as_cache()),
             page_shift: model.page_bytes.ilog2(),
             flushes: 0,
         }

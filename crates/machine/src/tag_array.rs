@@ -13,10 +13,12 @@ use crate::system_model::Index;
 const EMPTY: u64 = u64::MAX;
 /// Address bits below this one are the same in virtual and physical addresses.
 const PAGE_SHIFT: u32 = 12;
-/// Sets with more ways than this remember where lines were found, to save the search, instead of
-/// their most recently used line.
+/// Sets with more ways than this do not remember their most recently used line.
 const WAYS_SEARCHED: usize = 16;
-const HINTS: usize = 256;
+/// For so few lines it is remembered where they were found, to save the search; of sets with more ways than
+/// [`WAYS_SEARCHED`] always.
+const LINES_HINTED: usize = 4096;
+const HINTS_MIN: usize = 256;
 
 /// The line was written, and the next level has the old content.
 pub(crate) const DIRTY: u8 = 1;
@@ -114,11 +116,12 @@ pub struct TagArray {
     /// The ways of all sets; those of a set are adjacent.
     ways: Box<[Way]>,
     clock: u64,
-    /// Slots where lines were found, by the low bits of the tag. Empty where sets are small.
+    /// Slots where lines were found, by bits of the tag. Empty where sets are small and many.
     hints: Box<[u32]>,
     /// Whether the policy is LRU and sets are small: the common case, which is fast.
     is_small_lru: bool,
     is_lru: bool,
+    knows_mru: bool,
     associativity: usize,
     set_mask: u64,
     line_shift: u32,
@@ -139,9 +142,9 @@ impl TagArray {
         TagArray::build(model, index, model.ways as usize <= WAYS_SEARCHED)
     }
 
-    /// Returns an empty array for a TLB: it has no flags, and does not know the most recently used
-    /// page of a set, so that [`TagArray::touch_at`] is cheap.
-    pub(crate) fn of_tlb(model: &CacheModel) -> Self {
+    /// Returns an empty array without flags that does not know the most recently used line of a set: for a
+    /// TLB, so that [`TagArray::touch_at`] is cheap, and for [`TagArray::touch_or_fill`].
+    pub(crate) fn without_mru(model: &CacheModel) -> Self {
         TagArray::build(model, Index::Physical, false)
     }
 
@@ -157,8 +160,9 @@ impl TagArray {
             mru: vec![NO_MRU; sets].into(),
             ways: vec![EMPTY_WAY; sets * ways].into(),
             clock: 0,
-            hints: vec![0; if knows_mru { 0 } else { HINTS }].into(),
+            hints: vec![0; hints_of(sets * ways, knows_mru)].into(),
             is_lru: model.replacement == Replacement::Lru,
+            knows_mru,
             is_small_lru: model.replacement == Replacement::Lru && knows_mru,
             associativity: ways,
             set_mask: sets as u64 - 1,
@@ -233,7 +237,7 @@ impl TagArray {
     }
 
     /// Touches `tag` at a time that the caller counts, if it is in `slot`. Otherwise does nothing
-    /// and returns false: the caller uses [`TagArray::lookup`]. For arrays [`TagArray::of_tlb`]
+    /// and returns false: the caller uses [`TagArray::lookup`]. For arrays [`TagArray::without_mru`]
     /// with LRU.
     #[inline(always)]
     pub(crate) fn touch_at(&mut self, slot: Slot, tag: u64, time: u64) -> bool {
@@ -268,8 +272,8 @@ impl TagArray {
     /// caller uses [`TagArray::lookup`]. For arrays of one wide set.
     #[inline(always)]
     pub(crate) fn touch_hint(&mut self, tag: u64) -> bool {
-        let Some(hint) = self.hints.get(tag as usize % HINTS) else { return false };
-        match self.ways.get_mut(*hint as usize) {
+        let Some(hint) = self.hint_of(tag) else { return false };
+        match self.ways.get_mut(hint) {
             Some(way) if way.tag == tag && self.is_lru && self.set_mask == 0 => {
                 self.clock += TICK;
                 way.state = way.state & FLAGS | self.clock;
@@ -287,13 +291,78 @@ impl TagArray {
             self.touch(set, slot, tag);
             return Some(slot);
         }
-        let first = set * self.associativity;
-        let ways = &mut self.ways[first..first + self.associativity];
-        let at = way_of(ways, tag)?;
+        let slot = match self.hinted(set, tag) {
+            Some(slot) => slot,
+            None => {
+                let first = set * self.associativity;
+                let slot = first + way_of(&self.ways[first..first + self.associativity], tag)?;
+                self.remember(tag, slot);
+                slot
+            }
+        };
         self.clock += TICK;
-        ways[at].state = ways[at].state & FLAGS | self.clock;
-        self.mru[set] = Mru { tag, slot: first + at };
-        Some(first + at)
+        let way = &mut self.ways[slot];
+        way.state = way.state & FLAGS | self.clock;
+        self.mru[set] = Mru { tag, slot };
+        Some(slot)
+    }
+
+    /// Where a line was found last that has these bits of a tag.
+    #[inline(always)]
+    fn hint_of(&self, tag: u64) -> Option<Slot> {
+        self.hints.get(place_of_hint(tag, self.hints.len())).map(|slot| *slot as usize)
+    }
+
+    /// The slot of a set that holds a tag, if it is where it was found the last time.
+    #[inline(always)]
+    fn hinted(&self, set: usize, tag: u64) -> Option<Slot> {
+        let slot = self.hint_of(tag)?;
+        let is_in_set = slot.wrapping_sub(set * self.associativity) < self.associativity;
+        (is_in_set && self.ways.get(slot)?.tag == tag).then_some(slot)
+    }
+
+    /// A tag is in a slot.
+    #[inline(always)]
+    fn remember(&mut self, tag: u64, slot: Slot) {
+        let place = place_of_hint(tag, self.hints.len());
+        if let Some(hint) = self.hints.get_mut(place) {
+            *hint = slot as u32;
+        }
+    }
+
+    /// Touches a line, or fills it. Returns whether it was in. For arrays [`TagArray::without_mru`] whose sets
+    /// are asked for other lines each time.
+    #[inline(always)]
+    pub(crate) fn touch_or_fill(&mut self, tag: u64) -> bool {
+        match self.hint_of(tag) {
+            // A tag is in no other set than its own.
+            Some(slot) if self.is_lru && self.ways.get(slot).is_some_and(|way| way.tag == tag) => {
+                self.clock += TICK;
+                self.ways[slot].state = self.clock;
+                true
+            }
+            _ => self.touch_or_fill_slowly(tag),
+        }
+    }
+
+    #[inline(never)]
+    fn touch_or_fill_slowly(&mut self, tag: u64) -> bool {
+        let set = (tag & self.set_mask) as usize;
+        let first = set * self.associativity;
+        if !self.is_lru {
+            let is_in = self.lookup(tag, tag).is_some();
+            if !is_in {
+                self.insert(tag, tag, 0);
+            }
+            return is_in;
+        }
+        let ways = &self.ways[first..first + self.associativity];
+        let found = way_of(ways, tag);
+        let slot = first + found.unwrap_or_else(|| least_recent(ways));
+        self.clock += TICK;
+        self.ways[slot] = Way { tag, state: self.clock };
+        self.remember(tag, slot);
+        found.is_some()
     }
 
     /// Looks a line up without touching it.
@@ -305,14 +374,10 @@ impl TagArray {
     #[inline(always)]
     fn find_in(&self, set: usize, tag: u64) -> Option<Slot> {
         let first = set * self.associativity;
-        let slots = first..first + self.associativity;
-        if let Some(hint) = self.hints.get(tag as usize % HINTS) {
-            let hint = *hint as usize;
-            if self.ways[hint].tag == tag && slots.contains(&hint) {
-                return Some(hint);
-            }
+        if let Some(slot) = self.hinted(set, tag) {
+            return Some(slot);
         }
-        Some(first + way_of(&self.ways[slots], tag)?)
+        Some(first + way_of(&self.ways[first..first + self.associativity], tag)?)
     }
 
     /// Looks a physical line up, without touching it, in all sets that may hold it.
@@ -330,7 +395,7 @@ impl TagArray {
     pub(crate) fn find_first(&self, mut lines: std::ops::Range<u64>) -> Option<(u64, Slot)> {
         let count = lines.end.saturating_sub(lines.start);
         let set = lines.start & self.set_mask;
-        if self.colours == 1 && self.hints.is_empty() && count <= self.set_mask + 1 - set {
+        if self.colours == 1 && self.knows_mru && count <= self.set_mask + 1 - set {
             // The sets of these lines are adjacent, and hold each of them nowhere else.
             let first = set as usize * self.associativity;
             let ways = &self.ways[first..][..count as usize * self.associativity];
@@ -356,9 +421,9 @@ impl TagArray {
         } else {
             self.touch_tree(set, slot);
         }
-        match self.hints.get_mut(tag as usize % HINTS) {
-            Some(hint) => *hint = slot as u32,
-            None => self.mru[set] = Mru { tag, slot },
+        self.remember(tag, slot);
+        if self.knows_mru {
+            self.mru[set] = Mru { tag, slot };
         }
     }
 
@@ -471,6 +536,22 @@ impl TagArray {
     pub(crate) fn lines(&self) -> impl Iterator<Item = Evicted> {
         self.ways.iter().filter_map(|way| way.victim())
     }
+}
+
+/// How many hints an array has.
+fn hints_of(lines: usize, knows_mru: bool) -> usize {
+    match lines {
+        0..=LINES_HINTED => (2 * lines).next_power_of_two().max(HINTS_MIN),
+        _ if knows_mru => 0,
+        _ => HINTS_MIN,
+    }
+}
+
+/// Which of so many hints, none or a power of two, is that of a tag. The lowest bits of an address may be the
+/// highest of a tag.
+#[inline(always)]
+fn place_of_hint(tag: u64, hints: usize) -> usize {
+    (tag ^ tag >> 53) as usize & hints.wrapping_sub(1)
 }
 
 /// The way of a set that holds a tag. Loops of a known length are unrolled.
@@ -656,6 +737,30 @@ mod tests {
                 prop_assert_eq!(outcome, naive.access(line, write, ways as usize));
                 prop_assert!(array.is_mru(line) || ways > 16);
                 prop_assert!(!is_mru || outcome == Outcome::Hit);
+            }
+        }
+
+        /// Lines whose numbers differ in the highest bits only have the same set, and hints of their own.
+        #[test]
+        fn touch_or_fill_equals_a_list_in_order_of_use(
+            ways in prop_oneof![1u32..10, Just(32)],
+            sets_log in 0u32..4,
+            operations in prop::collection::vec((0u64..60, 0u64..4, 0u32..12), 1..400),
+        ) {
+            let size_bytes = (u64::from(ways) << sets_log) * 64;
+            let model =
+                CacheModel { size_bytes, ways, line_bytes: 64, replacement: Replacement::Lru };
+            let mut array = TagArray::without_mru(&model);
+            let mut naive = Naive(vec![Vec::new(); 1 << sets_log]);
+            for (line, part, what) in operations {
+                let line = line ^ part << 56;
+                if what == 0 {
+                    array.remove_if(|other| other == line);
+                    naive.remove(line);
+                    continue;
+                }
+                let outcome = naive.access(line, false, ways as usize);
+                prop_assert_eq!(array.touch_or_fill(line), outcome == Outcome::Hit);
             }
         }
 

@@ -64,8 +64,7 @@ impl Memory for PipelinePort<'_> {
     #[inline(always)]
     fn load(&mut self, access: &Access, now_cycles: u64) -> u64 {
         let now_cycles = now_cycles + self.skew_cycles;
-        let page = || page_size(access.virtual_address);
-        if self.port.hits_at_once(access, false, page, now_cycles) {
+        if self.port.hits_at_once(access, false, page_size, now_cycles) {
             return 0;
         }
         self.port.page = page_size(access.virtual_address);
@@ -80,8 +79,7 @@ impl Memory for PipelinePort<'_> {
     #[inline(always)]
     fn store(&mut self, access: &Access, now_cycles: u64) -> u64 {
         let now_cycles = now_cycles + self.skew_cycles;
-        let page = || page_size(access.virtual_address);
-        if self.port.hits_at_once(access, true, page, now_cycles) {
+        if self.port.hits_at_once(access, true, page_size, now_cycles) {
             return 0;
         }
         self.port.page = page_size(access.virtual_address);

@@ -65,7 +65,7 @@ struct DecodedCache {
 impl DecodedCache {
     fn new(model: &DecodedModel, core_width: u32) -> DecodedCache {
         DecodedCache {
-            cache: TagArray::new(&model.as_cache()),
+            cache: TagArray::without_mru(&model.as_cache()),
             width: model.decode_width,
             bytes: model.decode_bytes.unwrap_or(u32::MAX),
             hit_width: model.width.unwrap_or(core_width),
@@ -104,12 +104,7 @@ impl DecodedCache {
     /// Looks the line up that starts at a physical address, and fills it. Returns whether it hit.
     #[inline]
     fn holds(&mut self, address: u64) -> bool {
-        let name = self.name_of(address);
-        let hit = self.cache.lookup(name, name).is_some();
-        if !hit {
-            self.cache.insert(name, name, 0);
-        }
-        hit
+        self.cache.touch_or_fill(self.name_of(address))
     }
 }
 

@@ -229,18 +229,20 @@ impl OutOfOrderCore {
         let mut times = (0, 0);
         for (index, one) in (first..).zip(instructions) {
             times = match one.class {
-                Class::Operation => self.quick::<OPERATES, FORWARDS, M>(block, one, &[], memory),
+                Class::Operation => self.quick::<FORWARDS, M>(OPERATES, block, one, &[], memory),
                 Class::Load => match own_access(&mut accesses, index, false) {
-                    Some(load) => self.quick::<LOADS, FORWARDS, M>(block, one, load, memory),
+                    Some(load) => self.quick_memory::<FORWARDS, M>(LOADS, block, one, load, memory),
                     None => self.slow(block, (index, one), &mut accesses, memory),
                 },
                 Class::Store => match own_access(&mut accesses, index, true) {
-                    Some(store) => self.quick::<STORES, FORWARDS, M>(block, one, store, memory),
+                    Some(store) => {
+                        self.quick_memory::<FORWARDS, M>(STORES, block, one, store, memory)
+                    }
                     None => self.slow(block, (index, one), &mut accesses, memory),
                 },
                 Class::LoadAndStore => match own_pair(&mut accesses, index) {
                     Some(both) => {
-                        self.quick::<{ LOADS | STORES }, FORWARDS, M>(block, one, both, memory)
+                        self.quick_memory::<FORWARDS, M>(LOADS | STORES, block, one, both, memory)
                     }
                     None => self.slow(block, (index, one), &mut accesses, memory),
                 },
@@ -302,11 +304,12 @@ impl OutOfOrderCore {
         }
     }
 
-    /// [`OutOfOrderCore::step`] of an instruction without special effects that does `WHAT`, and whose
+    /// [`OutOfOrderCore::step`] of an instruction without special effects that does `what`, and whose
     /// accesses, a load before a store, are of the common sort: see [`own_access`].
     #[inline(always)]
-    fn quick<const WHAT: u8, const FORWARDS: bool, M: Memory>(
+    fn quick<const FORWARDS: bool, M: Memory>(
         &mut self,
+        what: u8,
         block: &Template,
         one: &Instruction,
         accesses: &[Access],
@@ -322,10 +325,10 @@ impl OutOfOrderCore {
         };
         let mut earliest = fetched.max(self.reorder.oldest());
         let mut full = (0, 0);
-        if WHAT & LOADS != 0 {
+        if what & LOADS != 0 {
             earliest = earliest.max(self.loads.oldest());
         }
-        if WHAT & STORES != 0 {
+        if what & STORES != 0 {
             let (free, missed) = self.stores.place();
             if missed && free > earliest {
                 full = (earliest + 1, free + 1);
@@ -347,7 +350,7 @@ impl OutOfOrderCore {
         };
         let mut operands = entered.max(two(&self.ready, reads));
         let mut address = entered;
-        if WHAT & (LOADS | STORES) != 0 {
+        if what & (LOADS | STORES) != 0 {
             address = address.max(two(&self.ready, addresses));
         }
         let has_many = one.has_many();
@@ -355,7 +358,7 @@ impl OutOfOrderCore {
             (address, operands) = self.ready_of_all(one, entered);
         }
         let mut loaded = Loaded { issued: operands, cycle: entered, wait: (0, 0) };
-        if WHAT & LOADS != 0
+        if what & LOADS != 0
             && let [load, ..] = accesses
         {
             loaded = self.quick_load(one, load, address, memory);
@@ -363,7 +366,7 @@ impl OutOfOrderCore {
         let executed = match one.unit {
             None => {
                 // If it does nothing more, renaming registers executes it.
-                if WHAT != OPERATES {
+                if what != OPERATES {
                     self.ports.wait_until(loaded.issued, None);
                 }
                 operands.max(loaded.cycle).max(entered + 1)
@@ -382,17 +385,17 @@ impl OutOfOrderCore {
             }
         };
         let waits = || StallCauses { fetch: waited, full, data: loaded.wait, shared: (0, 0) };
-        let retired = if WHAT & STORES != 0
+        let retired = if what & STORES != 0
             && let [.., store] = accesses
         {
             self.quick_store(one, store, (address, executed), waits, memory)
-        } else if WHAT & LOADS == 0 && waited.1 == 0 {
+        } else if what & LOADS == 0 && waited.1 == 0 {
             self.retirement.retire_unhindered(executed)
         } else {
             self.retirement.retire(executed, waits)
         };
         self.reorder.push(retired);
-        if WHAT & LOADS != 0 {
+        if what & LOADS != 0 {
             self.loads.push(retired);
         }
         for register in writes {
@@ -401,10 +404,24 @@ impl OutOfOrderCore {
         if has_many {
             self.write_all(one, executed, address + 1);
         }
-        if FORWARDS && WHAT == OPERATES && one.unit.is_none() && one.adds_constant() {
+        if FORWARDS && what == OPERATES && one.unit.is_none() && one.adds_constant() {
             self.added_constant(one, executed);
         }
         (fetched, executed)
+    }
+
+    /// [`OutOfOrderCore::quick`] of an instruction that loads or stores. There is one copy of it: what is executed for an
+    /// instruction has to fit into the host's L1I, which it shares with QEMU and the translated code.
+    #[inline(never)]
+    fn quick_memory<const FORWARDS: bool, M: Memory>(
+        &mut self,
+        what: u8,
+        block: &Template,
+        one: &Instruction,
+        accesses: &[Access],
+        memory: &mut M,
+    ) -> (u64, u64) {
+        self.quick::<FORWARDS, M>(what, block, one, accesses, memory)
     }
 
     /// When the next branch is resolved of those that can be unresolved at a time.

@@ -147,7 +147,7 @@ impl MemorySystem {
         cpu: usize,
         (virtual_address, physical): (u64, u64),
         (bytes, write): (u8, bool),
-        page_size: impl FnOnce() -> PageSize,
+        page_size: impl FnOnce(u64) -> PageSize,
         now_cycles: u64,
     ) -> bool {
         let shift = self.config.l1d_shift;
@@ -160,7 +160,13 @@ impl MemorySystem {
             return false;
         }
         if self.cores[number].last_data_page != page
-            && !self.translates_at_once(cpu, virtual_address, page, page_size(), now_cycles)
+            && !self.translates_at_once(
+                cpu,
+                virtual_address,
+                page,
+                page_size(virtual_address),
+                now_cycles,
+            )
         {
             return false;
         }

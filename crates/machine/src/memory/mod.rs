@@ -692,14 +692,16 @@ pub struct MemoryPort<'s> {
 
 impl MemoryPort<'_> {
     /// A load, or a store if `write`: returns whether it is of the simplest sort, which hits at once. If
-    /// not, [`Memory::load`] or [`Memory::store`] is to make it, with `page` set. `page_size` is that of
-    /// its page.
-    #[inline(always)]
+    /// not, [`Memory::load`] or [`Memory::store`] is to make it, with `page` set. `page_size` is that of the
+    /// page of an address.
+    ///
+    /// There is one copy of it: what a core executes for an instruction has to fit into the host's L1I.
+    #[inline(never)]
     pub fn hits_at_once(
         &mut self,
         access: &crate::core::Access,
         write: bool,
-        page_size: impl FnOnce() -> PageSize,
+        page_size: impl FnOnce(u64) -> PageSize,
         now_cycles: u64,
     ) -> bool {
         let Some(physical) = access.physical else { return false };
