@@ -27,7 +27,7 @@ pub struct SimBenchArgs {
     #[arg(long, conflicts_with = "rounds")]
     pub quick: bool,
     /// Host time for all measurements, without that to boot and set up machines that are not kept yet: the
-    /// slowest levels get fewer rounds [default: 19m, with --quick 3m45s]
+    /// slowest levels get fewer rounds [default: 17m, with --quick 3m45s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub budget: Option<Duration>,
     /// Models for the level timed, by name or file
