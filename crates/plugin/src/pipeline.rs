@@ -3,7 +3,7 @@
 
 use machine::block_trace::Event;
 use machine::core::{Access, ExecutedBlock, Memory, Template, WaitParts};
-use machine::memory::{MemoryPort, MemorySystem, PageSize, TlbFlush};
+use machine::memory::{LinuxPort, MemoryPort, MemorySystem, PageSize, TlbFlush};
 
 use crate::accesses::OwnAccess;
 use crate::block_trace::BlockTrace;
@@ -49,53 +49,6 @@ pub(crate) struct Pipeline {
     trace: *mut BlockTrace,
 }
 
-/// The memory port of a core, in the common time of all vCPUs.
-struct PipelinePort<'s> {
-    port: MemoryPort<'s>,
-    skew_cycles: u64,
-}
-
-impl Memory for PipelinePort<'_> {
-    fn fetch(&mut self, virtual_address: u64, physical: u64, now_cycles: u64) -> u64 {
-        self.port.page = page_size(virtual_address);
-        self.port.fetch(virtual_address, physical, now_cycles + self.skew_cycles)
-    }
-
-    #[inline(always)]
-    fn load(&mut self, access: &Access, now_cycles: u64) -> u64 {
-        let now_cycles = now_cycles + self.skew_cycles;
-        if self.port.hits_at_once(access, false, page_size, now_cycles) {
-            return 0;
-        }
-        self.port.page = page_size(access.virtual_address);
-        self.port.load(access, now_cycles)
-    }
-
-    fn load_locked(&mut self, access: &Access, now_cycles: u64) -> u64 {
-        self.port.page = page_size(access.virtual_address);
-        self.port.load_locked(access, now_cycles + self.skew_cycles)
-    }
-
-    #[inline(always)]
-    fn store(&mut self, access: &Access, now_cycles: u64) -> u64 {
-        let now_cycles = now_cycles + self.skew_cycles;
-        if self.port.hits_at_once(access, true, page_size, now_cycles) {
-            return 0;
-        }
-        self.port.page = page_size(access.virtual_address);
-        self.port.store(access, now_cycles)
-    }
-
-    fn store_around(&mut self, access: &Access, now_cycles: u64) -> u64 {
-        self.port.page = page_size(access.virtual_address);
-        self.port.store_around(access, now_cycles + self.skew_cycles)
-    }
-
-    fn last_wait(&self) -> WaitParts {
-        self.port.last_wait()
-    }
-}
-
 /// A memory that adds up what accesses wait for.
 struct WaitSum<M> {
     memory: M,
@@ -138,20 +91,6 @@ impl<M: Memory> Memory for WaitSum<M> {
     fn last_wait(&self) -> WaitParts {
         self.memory.last_wait()
     }
-}
-
-/// The size of the page of an address, by Linux's map of the kernel's addresses
-/// (Documentation/arch/x86/x86_64/mm.rst, four levels): all memory, the array of its pages, and the
-/// kernel's image are in pages of 2 MiB. QEMU does not export it.
-#[inline(always)]
-pub(crate) fn page_size(address: u64) -> PageSize {
-    const LARGE: [std::ops::Range<u64>; 3] = [
-        0xffff_8880_0000_0000..0xffff_c880_0000_0000,
-        0xffff_ea00_0000_0000..0xffff_eb00_0000_0000,
-        0xffff_ffff_8000_0000..0xffff_ffff_a000_0000,
-    ];
-    let large = address >> 63 == 1 && LARGE.iter().any(|range| range.contains(&address));
-    if large { PageSize::Large } else { PageSize::Small }
 }
 
 /// Lines of the host.
@@ -366,12 +305,12 @@ impl Pipeline {
         }
     }
 
-    fn port(&mut self, code: Option<&'static Template>) -> PipelinePort<'static> {
+    fn port(&mut self, code: Option<&'static Template>) -> LinuxPort<'static> {
         // SAFETY: as above; what is returned is used up before the next use.
         let system = unsafe { &mut *self.system };
         let page = PageSize::Small;
         let port = MemoryPort { system, cpu: self.cpu, code, pc: 0, page };
-        PipelinePort { port, skew_cycles: self.skew_cycles + self.estimated_cycles }
+        LinuxPort { port, skew_cycles: self.skew_cycles + self.estimated_cycles }
     }
 
     /// Passes the block to the core up to instruction `until`.

@@ -9,7 +9,6 @@ use machine::{AccessKind, CodeSpan, SystemModel};
 use crate::accesses::Write;
 use crate::counters::add_memory;
 use crate::pages::Pages;
-use crate::pipeline::page_size;
 use crate::translations::{self, Change};
 use simrecord::counters::{COUNTERS, Counts, mask_of};
 use simrecord::record::{AccessStream, Group, MissCurvePoint, ShadowCaches};
@@ -147,7 +146,7 @@ impl ShadowCacheModels {
         (virtual_address, physical): (u64, u64),
         bytes: u32,
     ) -> Access {
-        let page: PageSize = page_size(virtual_address);
+        let page = PageSize::in_linux(virtual_address);
         let now_cycles = self.vcpus[cpu].instructions;
         Access {
             cpu,

@@ -3,6 +3,7 @@
 //! One program, so that as many machines run at once as there are processors.
 
 mod bare;
+mod block_trace;
 mod dma;
 mod footprint;
 mod guest_limit;

@@ -22,6 +22,7 @@ mod coherence;
 mod evict;
 mod fill;
 mod l1;
+mod linux_port;
 mod mshr;
 mod prefetch;
 mod stack;
@@ -32,6 +33,7 @@ pub use classification::{
 };
 pub use evict::DmaCounts;
 pub(crate) use evict::TRANSFER_BYTES_MAX;
+pub use linux_port::LinuxPort;
 pub use stack::{SetStackDistances, StackDistances};
 pub use translation::TlbFlush;
 pub(crate) use translation::is_global;

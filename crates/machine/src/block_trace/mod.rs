@@ -2,7 +2,12 @@
 //! can execute again, by themselves, what a guest has executed.
 //!
 //! Code is kept as its bytes, and is decoded again: a trace outlives changes of templates. The trace of a
-//! guest at the level `ooo` is written by the plugin and read by the example `replay`.
+//! guest at the level `ooo` is written by the plugin and read by [`RecordedBlocks`], which
+//! [`ReplayMachine`] executes; the example `replay` measures that.
+
+mod replay;
+
+pub use replay::{RecordedBlocks, ReplayMachine, Way};
 
 use crate::CodeSpan;
 use crate::core::Access;

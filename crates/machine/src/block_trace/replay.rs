@@ -1,0 +1,224 @@
+//! A block trace that a core and its memory execute again, without QEMU.
+
+use super::{BlockCode, Event};
+use crate::SystemModel;
+use crate::core::{
+    Access, CoreCounts, CoreModel, ExecutedBlock, InOrderCore, Instruction, Layout,
+    MultithreadedCore, OutOfOrderCore, Template,
+};
+use crate::decode::Decoder;
+use crate::memory::{
+    CpuCounts, LinuxPort, MemoryPort, MemorySystem, PageSize, TlbFlush, without_mshr_limit,
+};
+
+/// A trace, decoded for a core.
+#[derive(Clone, Debug, Default)]
+pub struct RecordedBlocks {
+    blocks: Vec<Template>,
+    steps: Vec<Step>,
+    accesses: Vec<Access>,
+    instructions: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Run { block: u32, first: u32, instructions: u32, next: u64, accesses_end: usize },
+    Interrupt,
+    Flush(TlbFlush),
+    Space(u16, u64),
+}
+
+/// How a trace is executed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Way {
+    /// As at the level `ooo`.
+    #[default]
+    Detail,
+    /// As between sampled units: an out-of-order core only keeps caches and predictors warm. Each instruction is a
+    /// cycle.
+    Warming,
+    /// In detail, but without the fast paths of an out-of-order core. Nothing else differs.
+    Slow,
+}
+
+/// A core of any sort.
+#[derive(Debug)]
+enum Core {
+    OutOfOrder(Box<OutOfOrderCore>),
+    InOrder(Box<InOrderCore>),
+    Thread(Box<MultithreadedCore>),
+}
+
+impl Core {
+    fn new(model: &CoreModel, line_bytes: u64) -> Option<Core> {
+        let in_order =
+            || InOrderCore::new(model, line_bytes).map(|core| Core::InOrder(core.into()));
+        OutOfOrderCore::new(model, line_bytes)
+            .map(|core| Core::OutOfOrder(core.into()))
+            .or_else(in_order)
+            .or_else(|| MultithreadedCore::new(model).map(|core| Core::Thread(core.into())))
+    }
+
+    fn flush_translations(&mut self) {
+        match self {
+            Core::OutOfOrder(core) => core.flush_translations(),
+            Core::InOrder(core) => core.flush_translations(),
+            Core::Thread(core) => core.flush_translations(0),
+        }
+    }
+
+    fn interrupt(&mut self) {
+        match self {
+            Core::OutOfOrder(core) => core.interrupt(),
+            Core::InOrder(core) => core.interrupt(),
+            Core::Thread(core) => core.interrupt(0),
+        }
+    }
+
+    /// Executes a block from instruction `first` on. Returns how many cycles the common time is later for instructions
+    /// without times.
+    fn run(
+        &mut self,
+        (first, block): (usize, &Template),
+        executed: &ExecutedBlock,
+        port: &mut LinuxPort<'_>,
+        way: Way,
+    ) -> u64 {
+        match self {
+            Core::OutOfOrder(core) => match way {
+                Way::Detail => core.run_from(first, block, executed, port),
+                Way::Slow => core.run_slowly_from(first, block, executed, port),
+                Way::Warming => {
+                    return core.warm_from(first, block, executed, port).slots.into();
+                }
+            },
+            Core::InOrder(core) => core.run_from(first, block, executed, port),
+            Core::Thread(core) => core.run_from(0, (first, block), executed, port),
+        }
+        0
+    }
+
+    fn cycles(&self) -> u64 {
+        match self {
+            Core::OutOfOrder(core) => core.cycles(),
+            Core::InOrder(core) => core.cycles(),
+            Core::Thread(core) => core.cycles(0),
+        }
+    }
+
+    fn counts(&mut self) -> CoreCounts {
+        match self {
+            Core::OutOfOrder(core) => core.counts(),
+            Core::InOrder(core) => core.counts(),
+            Core::Thread(core) => {
+                core.drain();
+                core.counts(0)
+            }
+        }
+    }
+}
+
+/// A machine of one processor that has executed nothing.
+#[derive(Debug)]
+pub struct ReplayMachine {
+    core: Core,
+    system: MemorySystem,
+}
+
+impl ReplayMachine {
+    /// Returns the machine of a model; none without a core.
+    #[must_use]
+    pub fn new(model: &SystemModel) -> Option<ReplayMachine> {
+        let core = Core::new(model.core.as_ref()?, model.l1d.cache.line_bytes)?;
+        Some(ReplayMachine { core, system: MemorySystem::new(&without_mshr_limit(model), 1) })
+    }
+
+    /// What the core and its memory have counted so far.
+    pub fn counts(&mut self) -> (CoreCounts, CpuCounts) {
+        (self.core.counts(), self.system.counts(0))
+    }
+
+    /// Executes a trace of [`RecordedBlocks::read`] for this model. Returns a hash (FNV) of the cycles after each block: two ways that
+    /// give all instructions the same times have the same.
+    #[inline(never)]
+    pub fn execute(&mut self, trace: &RecordedBlocks, way: Way) -> u64 {
+        let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+        let (mut at, mut skew_cycles) = (0, 0);
+        let ReplayMachine { core, system } = self;
+        for step in &trace.steps {
+            match step {
+                Step::Run { block, first, instructions, next, accesses_end } => {
+                    let Some(block) = trace.blocks.get(*block as usize) else { continue };
+                    let accesses = &trace.accesses[at..*accesses_end];
+                    at = *accesses_end;
+                    let executed =
+                        ExecutedBlock { instructions: *instructions, accesses, next: *next };
+                    let page = PageSize::Small;
+                    let port = MemoryPort { system, cpu: 0, code: Some(block), pc: 0, page };
+                    let mut port = LinuxPort { port, skew_cycles };
+                    skew_cycles += core.run((*first as usize, block), &executed, &mut port, way);
+                    hash = (hash ^ (core.cycles() + skew_cycles)).wrapping_mul(0x100_0000_01b3);
+                }
+                Step::Interrupt => core.interrupt(),
+                Step::Flush(flush) => {
+                    core.flush_translations();
+                    system.flush_tlbs(0, *flush);
+                }
+                Step::Space(space, page_tables) => {
+                    core.flush_translations();
+                    system.set_address_space(0, *space, *page_tables);
+                }
+            }
+        }
+        hash
+    }
+}
+
+impl RecordedBlocks {
+    /// Reads a trace, as far as it is whole, for a core of this [layout](CoreModel::layout).
+    #[must_use]
+    pub fn read(mut bytes: &[u8], layout: Layout) -> RecordedBlocks {
+        let (mut trace, mut decoder) = (RecordedBlocks::default(), Decoder::default());
+        while let Some(event) = Event::read(&mut bytes) {
+            trace.steps.push(match event {
+                Event::Code(code) => {
+                    trace.blocks.push(template(&mut decoder, layout, &code));
+                    continue;
+                }
+                Event::Run(run) => {
+                    trace.accesses.extend(&run.accesses);
+                    trace.instructions += u64::from(run.instructions.saturating_sub(run.first));
+                    Step::Run {
+                        block: run.block,
+                        first: run.first,
+                        instructions: run.instructions,
+                        next: run.next,
+                        accesses_end: trace.accesses.len(),
+                    }
+                }
+                Event::Interrupt => Step::Interrupt,
+                Event::Flush(flush) => Step::Flush(flush),
+                Event::Space(space, page_tables) => Step::Space(space, page_tables),
+            });
+        }
+        trace
+    }
+
+    /// How many blocks there are, how many instructions executed, and how many accesses they made.
+    #[must_use]
+    pub fn sizes(&self) -> (usize, u64, usize) {
+        (self.blocks.len(), self.instructions, self.accesses.len())
+    }
+}
+
+fn template(decoder: &mut Decoder, layout: Layout, code: &BlockCode) -> Template {
+    let (mut target, mut address) = (None, code.spans.0.virtual_address);
+    let mut of_core = |bytes: &Vec<u8>| {
+        let decoded = decoder.decode(bytes, address);
+        address = address.wrapping_add(bytes.len() as u64);
+        target = decoded.target();
+        decoder.core_instruction(&decoded).with_bytes(bytes.len() as u8)
+    };
+    let instructions: Vec<Instruction> = code.instructions.iter().map(&mut of_core).collect();
+    Template::new(layout, code.spans, &instructions, target)
+}

@@ -1,0 +1,83 @@
+//! The memory port of a processor that runs Linux.
+
+use super::{MemoryPort, PageSize};
+use crate::core::{Access, Memory, WaitParts};
+
+impl PageSize {
+    /// The size of the page of an address, by Linux's map of the kernel's addresses
+    /// (Documentation/arch/x86/x86_64/mm.rst, four levels): all memory, the array of its pages, and the
+    /// kernel's image are in pages of 2 MiB. QEMU does not export it.
+    #[inline(always)]
+    #[must_use]
+    pub fn in_linux(address: u64) -> PageSize {
+        const LARGE: [std::ops::Range<u64>; 3] = [
+            0xffff_8880_0000_0000..0xffff_c880_0000_0000,
+            0xffff_ea00_0000_0000..0xffff_eb00_0000_0000,
+            0xffff_ffff_8000_0000..0xffff_ffff_a000_0000,
+        ];
+        let large = address >> 63 == 1 && LARGE.iter().any(|range| range.contains(&address));
+        if large { PageSize::Large } else { PageSize::Small }
+    }
+}
+
+/// A memory port, with pages as [Linux has them](PageSize::in_linux), in the common time of all processors.
+#[derive(Debug)]
+pub struct LinuxPort<'s> {
+    /// The port.
+    pub port: MemoryPort<'s>,
+    /// Offset from the core's time to the common time.
+    pub skew_cycles: u64,
+}
+
+impl LinuxPort<'_> {
+    /// Whether an access is of the simplest sort, which is made then: see [`MemoryPort::hits_at_once`].
+    #[inline(always)]
+    fn hits_at_once(&mut self, access: &Access, write: bool, now_cycles: u64) -> bool {
+        self.port.hits_at_once(access, write, PageSize::in_linux, now_cycles)
+    }
+
+    fn set_page(&mut self, virtual_address: u64) {
+        self.port.page = PageSize::in_linux(virtual_address);
+    }
+}
+
+impl Memory for LinuxPort<'_> {
+    fn fetch(&mut self, virtual_address: u64, physical: u64, now_cycles: u64) -> u64 {
+        self.set_page(virtual_address);
+        self.port.fetch(virtual_address, physical, now_cycles + self.skew_cycles)
+    }
+
+    #[inline(always)]
+    fn load(&mut self, access: &Access, now_cycles: u64) -> u64 {
+        let now_cycles = now_cycles + self.skew_cycles;
+        if self.hits_at_once(access, false, now_cycles) {
+            return 0;
+        }
+        self.set_page(access.virtual_address);
+        self.port.load(access, now_cycles)
+    }
+
+    fn load_locked(&mut self, access: &Access, now_cycles: u64) -> u64 {
+        self.set_page(access.virtual_address);
+        self.port.load_locked(access, now_cycles + self.skew_cycles)
+    }
+
+    #[inline(always)]
+    fn store(&mut self, access: &Access, now_cycles: u64) -> u64 {
+        let now_cycles = now_cycles + self.skew_cycles;
+        if self.hits_at_once(access, true, now_cycles) {
+            return 0;
+        }
+        self.set_page(access.virtual_address);
+        self.port.store(access, now_cycles)
+    }
+
+    fn store_around(&mut self, access: &Access, now_cycles: u64) -> u64 {
+        self.set_page(access.virtual_address);
+        self.port.store_around(access, now_cycles + self.skew_cycles)
+    }
+
+    fn last_wait(&self) -> WaitParts {
+        self.port.last_wait()
+    }
+}
