@@ -1,7 +1,6 @@
 //! A block trace that a core and its memory execute again, without QEMU.
 
-use super::{BlockCode, Event};
-use crate::SystemModel;
+use super::{BlockCode, BlockRun, Event};
 use crate::core::{
     Access, CoreCounts, CoreModel, ExecutedBlock, InOrderCore, Instruction, Layout,
     MultithreadedCore, OutOfOrderCore, Template,
@@ -10,6 +9,7 @@ use crate::decode::Decoder;
 use crate::memory::{
     CpuCounts, LinuxPort, MemoryPort, MemorySystem, PageSize, TlbFlush, without_mshr_limit,
 };
+use crate::{CodeSpan, SystemModel};
 
 /// A trace, decoded for a core.
 #[derive(Clone, Debug, Default)]
@@ -174,20 +174,56 @@ impl ReplayMachine {
     }
 }
 
+/// Physical addresses have at most so many bits (Intel SDM, volume 3, 5.1.4), and none is in the last page.
+const PHYSICAL_END: u64 = (1 << 52) - 4_096;
+/// The most bytes of a block and of an access.
+const BLOCK_BYTES_MAX: u32 = 2 * 4_096;
+const ACCESS_BYTES_MAX: u8 = 64;
+/// The most bytes of an instruction (Intel SDM, volume 2, 2.3.11).
+const INSTRUCTION_BYTES_MAX: usize = 15;
+
+/// Whether code is such as a processor executes.
+fn is_code(code: &BlockCode) -> bool {
+    let is_span = |span: &CodeSpan| span.physical < PHYSICAL_END && span.bytes <= BLOCK_BYTES_MAX;
+    let lengths = code.instructions.iter().map(Vec::len);
+    is_span(&code.spans.0)
+        && code.spans.1.as_ref().is_none_or(is_span)
+        && !code.instructions.is_empty()
+        && lengths.clone().all(|length| (1..=INSTRUCTION_BYTES_MAX).contains(&length))
+        && lengths.sum::<usize>() <= BLOCK_BYTES_MAX as usize
+}
+
 impl RecordedBlocks {
-    /// Reads a trace, as far as it is whole, for a core of this [layout](CoreModel::layout).
+    /// Whether a run is of a known block, with accesses of its instructions in their order.
+    fn is_run(&self, run: &BlockRun) -> bool {
+        let Some(block) = self.blocks.get(run.block as usize) else { return false };
+        let is_access = |access: &Access| {
+            (1..=ACCESS_BYTES_MAX).contains(&access.bytes)
+                && access.physical.is_none_or(|physical| physical < PHYSICAL_END)
+                && u32::from(access.instruction) < run.instructions
+        };
+        run.first < run.instructions
+            && run.instructions as usize <= block.len()
+            && run.accesses.iter().all(is_access)
+            && run.accesses.is_sorted_by_key(|access| access.instruction)
+    }
+
+    /// Reads a trace, up to where it is cut or has what no processor executes, for a core of this
+    /// [layout](CoreModel::layout).
     #[must_use]
     pub fn read(mut bytes: &[u8], layout: Layout) -> RecordedBlocks {
         let (mut trace, mut decoder) = (RecordedBlocks::default(), Decoder::default());
         while let Some(event) = Event::read(&mut bytes) {
             trace.steps.push(match event {
+                Event::Code(code) if !is_code(&code) => break,
+                Event::Run(run) if !trace.is_run(&run) => break,
                 Event::Code(code) => {
                     trace.blocks.push(template(&mut decoder, layout, &code));
                     continue;
                 }
                 Event::Run(run) => {
                     trace.accesses.extend(&run.accesses);
-                    trace.instructions += u64::from(run.instructions.saturating_sub(run.first));
+                    trace.instructions += u64::from(run.instructions - run.first);
                     Step::Run {
                         block: run.block,
                         first: run.first,
@@ -221,4 +257,67 @@ fn template(decoder: &mut Decoder, layout: Layout, code: &BlockCode) -> Template
     };
     let instructions: Vec<Instruction> = code.instructions.iter().map(&mut of_core).collect();
     Template::new(layout, code.spans, &instructions, target)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A block of a load, a store and a jump back to it, and how it runs.
+    fn trace() -> Vec<u8> {
+        let spans = (CodeSpan { virtual_address: 0x40_0000, physical: 0x7000, bytes: 8 }, None);
+        let instructions = vec![vec![0x48, 0x8b, 0x07], vec![0x48, 0x89, 0x06], vec![0xeb, 0xf8]];
+        let access = |instruction, write| Access {
+            virtual_address: 0x7fff_0000,
+            physical: Some(0x9000),
+            instruction,
+            bytes: 8,
+            write,
+        };
+        let accesses = vec![access(0, false), access(1, true)];
+        let run = BlockRun { block: 0, first: 0, instructions: 3, next: 0x40_0000, accesses };
+        let mut bytes = Vec::new();
+        Event::Code(BlockCode { spans, instructions }).write(&mut bytes);
+        for _ in 0..3 {
+            Event::Run(run.clone()).write(&mut bytes);
+            Event::Interrupt.write(&mut bytes);
+            Event::Flush(TlbFlush::All).write(&mut bytes);
+        }
+        bytes
+    }
+
+    fn executed(bytes: &[u8], way: Way) -> (u64, u64) {
+        let model = include_str!("../../../../machines/zen3.toml");
+        let model = SystemModel::parse(model).expect("a model");
+        let layout = model.core.as_ref().expect("a core").layout(model.l1i.cache.line_bytes);
+        let trace = RecordedBlocks::read(bytes, layout);
+        let mut machine = ReplayMachine::new(&model).expect("a core");
+        (machine.execute(&trace, way), trace.sizes().1)
+    }
+
+    #[test]
+    fn all_of_a_trace_is_executed() {
+        let (hash, instructions) = executed(&trace(), Way::Detail);
+        assert_eq!(instructions, 9);
+        assert_eq!(hash, executed(&trace(), Way::Slow).0);
+        // The last run is cut.
+        assert_eq!(executed(&trace()[..trace().len() - 60], Way::Detail).1, 6);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(60))]
+
+        #[test]
+        fn a_damaged_trace_is_executed_up_to_the_damage(
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        ) {
+            let mut bytes = trace();
+            for (at, value) in changes {
+                let at = at.index(bytes.len());
+                bytes[at] = value;
+            }
+            prop_assert_eq!(executed(&bytes, Way::Detail), executed(&bytes, Way::Slow));
+        }
+    }
 }
