@@ -588,7 +588,7 @@ proptest! {
             let mut port = port(&mut short);
             let is_short = kind != AccessKind::Fetch
                 && (what != 3 || access.write)
-                && port.hits_at_once(&access, access.write, || page, now);
+                && port.hits_at_once(&access, access.write, |_| page, now);
             let got = if is_short { (0, port.last_wait()) } else { step(&mut port) };
             prop_assert_eq!(got, expected, "{:?} at {}, at once: {}", access, now, is_short);
             prop_assert_eq!(short.counts(cpu), whole.counts(cpu), "{:?}", access);
@@ -609,7 +609,7 @@ fn loads_and_stores_of_a_warm_line_hit_at_once() {
         write,
     };
     let mut at_once = |address, write, now| {
-        port.hits_at_once(&access(address, write), write, || PageSize::Small, now) || {
+        port.hits_at_once(&access(address, write), write, |_| PageSize::Small, now) || {
             let access = access(address, write);
             if write {
                 port.store(&access, now)
