@@ -38,12 +38,20 @@ pub(super) fn send_loop(worker: &Worker, target: SocketAddr) -> Result<(), Worke
 }
 
 fn write(worker: &Worker, stream: &mut TcpStream, data: &[u8]) -> Result<(), WorkerError> {
-    match stream.write(data) {
-        Ok(length) => worker.count(1, length as u64),
-        Err(error) if error.kind() == ErrorKind::Interrupted => {}
-        Err(error) => return Err(WorkerError::failed(format!("sending: {error}"))),
+    if let Some(length) = sent(stream.write(data), worker.stopped())? {
+        worker.count(1, length as u64);
     }
     Ok(())
+}
+
+/// How much was sent; none if nothing, which is no error. Once the source is `stopped`, the receiver may have closed the
+/// connection already: with data that it has not read, that resets it.
+fn sent(written: std::io::Result<usize>, stopped: bool) -> Result<Option<usize>, WorkerError> {
+    match written {
+        Ok(length) => Ok(Some(length)),
+        Err(error) if stopped || error.kind() == ErrorKind::Interrupted => Ok(None),
+        Err(error) => Err(WorkerError::failed(format!("sending: {error}"))),
+    }
 }
 
 /// Listens on `address`, reports its port, and reads from the first connection until stopped.
@@ -97,4 +105,26 @@ fn napi_id(socket: BorrowedFd<'_>) -> Option<u32> {
         )
     };
     (result == 0).then_some(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receiver_that_closed_first_is_an_error_only_before_the_stop() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (receiver, _) = listener.accept().unwrap();
+        stream.write_all(&[0x5a; WRITE_BYTES]).unwrap();
+        // It has not read what was sent.
+        drop(receiver);
+        // The first writes may be taken before the reset arrives.
+        let error = (0..1_000).find_map(|_| stream.write(&[0x5a; WRITE_BYTES]).err());
+        let error = error.expect("the connection is reset");
+        let again = || Err(std::io::Error::from(error.kind()));
+        assert!(sent(again(), false).is_err(), "{error}");
+        assert!(matches!(sent(again(), true), Ok(None)), "{error}");
+        assert!(matches!(sent(Ok(7), true), Ok(Some(7))));
+    }
 }
