@@ -157,11 +157,6 @@ static __always_inline void take_events(u32 position, struct events *now)
 	parent = pmu_frame_at(pmu, position - 1);
 	if (!frame->valid)
 		now->valid = false;
-	/* An interrupt between the reads is in some of the values. */
-	if (now->valid && now->charges != frame->charges) {
-		pmu->disturbed++;
-		now->valid = false;
-	}
 	for (event = 0; event < EVENTS_MAX; event++) {
 		u64 delta;
 
@@ -176,6 +171,15 @@ static __always_inline void take_events(u32 position, struct events *now)
 		now->idle[event] = delta;
 		now->self[event] = delta - frame->nested[event];
 		parent->nested[event] += delta;
+	}
+	barrier();
+	/*
+	 * An interrupt between the reads is in some of the values; one after them is in what is nested, and not in
+	 * them. So this comes after the last of `nested` has been read.
+	 */
+	if (now->valid && now->charges != frame->charges) {
+		pmu->disturbed++;
+		now->valid = false;
 	}
 	parent->charges++;
 	if (!now->valid)
