@@ -410,8 +410,8 @@ impl OutOfOrderCore {
         (fetched, executed)
     }
 
-    /// [`OutOfOrderCore::quick`] of an instruction that loads or stores. There is one copy of it: what is executed for an
-    /// instruction has to fit into the host's L1I, which it shares with QEMU and the translated code.
+    /// [`OutOfOrderCore::quick`] of an instruction that loads or stores. One copy of it serves three classes, which
+    /// keeps what is executed for an instruction small: the host's L1I also has QEMU and the translated code.
     #[inline(never)]
     fn quick_memory<const FORWARDS: bool, M: Memory>(
         &mut self,

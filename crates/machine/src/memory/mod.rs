@@ -697,7 +697,8 @@ impl MemoryPort<'_> {
     /// not, [`Memory::load`] or [`Memory::store`] is to make it, with `page` set. `page_size` is that of the
     /// page of an address.
     ///
-    /// There is one copy of it: what a core executes for an instruction has to fit into the host's L1I.
+    /// One copy of it serves loads and stores, as what a core executes for an instruction shares the host's L1I with
+    /// translated code.
     #[inline(never)]
     pub fn hits_at_once(
         &mut self,

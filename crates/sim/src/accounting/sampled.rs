@@ -25,8 +25,8 @@ const PREDICTORS: usize = 10;
 pub const WARMING_ERROR: f64 = 0.005;
 
 /// How much wider an interval is than its sample says: coefficients are fitted to the same units, and differences of
-/// few units are skewed. Chosen so that 95 % of the rows of six programs with three seeds were inside, and tried
-/// with three others (docs/validation.md).
+/// few units are skewed. Chosen so that 95 % of the rows of five programs with three seeds were inside, and tried
+/// with three other seeds and a sixth program (docs/validation.md).
 const WIDENING: f64 = 1.2;
 
 /// The cycles of a context in a region, on all CPUs, from a sample.
