@@ -13,8 +13,6 @@ pub use attribution::key::{
 pub use super::constants::*;
 
 mod generated {
-    #![allow(missing_docs)] // the headers in bpf/ document the fields
-
     use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
     include!(concat!(env!("OUT_DIR"), "/layout.rs"));
