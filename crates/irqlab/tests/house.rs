@@ -149,6 +149,66 @@ fn every_page_is_in_the_table_of_contents() {
     hold("a page that SUMMARY.md does not list is in no book", unlisted_pages, &bad);
 }
 
+/// Rows of the code map whose uses differ from Cargo's graph, crates without a row, and rows without a crate.
+fn crates_unlike_the_map(files: &[File]) -> Vec<String> {
+    let map = files.iter().find(|file| file.path == "ARCHITECTURE.md");
+    let rows: Vec<(&str, Vec<&str>)> =
+        map.into_iter().flat_map(|file| file.text.lines()).filter_map(row_of_a_crate).collect();
+    let crates: Vec<(&str, &str)> = files.iter().filter_map(manifest_of_a_crate).collect();
+    let mut broken = Vec::new();
+    for (name, toml) in &crates {
+        let uses: Vec<&str> = used_crates(toml)
+            .into_iter()
+            .filter(|used| crates.iter().any(|(other, _)| other == used))
+            .collect();
+        match rows.iter().find(|(row, _)| row == name) {
+            Some((_, stated)) if *stated == uses => {}
+            Some(_) => broken.push(format!("{name} uses: {}", uses.join(", "))),
+            None => broken.push(format!("{name} has no row")),
+        }
+    }
+    let unknown = rows.iter().filter(|(row, _)| crates.iter().all(|(name, _)| name != row));
+    broken.extend(unknown.map(|(row, _)| format!("there is no crate {row}")));
+    broken
+}
+
+/// A row of ARCHITECTURE.md's table of crates: the name, and the crates that it uses.
+fn row_of_a_crate(line: &str) -> Option<(&str, Vec<&str>)> {
+    let cells: Vec<&str> = line.strip_prefix('|')?.strip_suffix('|')?.split('|').collect();
+    let [name, _, uses] = cells[..] else { return None };
+    let name = name.trim().strip_prefix('`')?.strip_suffix('`')?;
+    let is_crate = name.chars().all(|sign| sign.is_ascii_lowercase() || sign == '_');
+    let uses = uses.split(',').map(str::trim).filter(|used| !used.is_empty());
+    is_crate.then(|| (name, uses.collect()))
+}
+
+/// The name of a crate of the workspace, and its Cargo.toml.
+fn manifest_of_a_crate(file: &File) -> Option<(&str, &str)> {
+    let name = file.path.strip_prefix("crates/")?.strip_suffix("/Cargo.toml")?;
+    (!name.contains('/')).then_some((name, file.text.as_str()))
+}
+
+/// The crates in the sections of dependencies of the program itself, not of its tests or build.
+fn used_crates(toml: &str) -> Vec<&str> {
+    let lines = toml.lines().skip_while(|line| *line != "[dependencies]").skip(1);
+    let lines = lines.take_while(|line| !line.starts_with('['));
+    let names = lines.filter(|line| !line.starts_with('#'));
+    let mut names: Vec<&str> =
+        names.filter_map(|line| line.split(['.', ' ', '=']).next()).collect();
+    names.sort_unstable();
+    names
+}
+
+#[test]
+fn the_map_of_crates_is_cargos_graph() {
+    let bad = [
+        ("crates/live/Cargo.toml", "[dependencies]\nlab.workspace = true\n"),
+        ("ARCHITECTURE.md", "| `gone` | what it was | lab |\n"),
+    ];
+    let rule = "ARCHITECTURE.md names each crate and the crates that it uses, in order";
+    hold(rule, crates_unlike_the_map, &bad);
+}
+
 fn tests_that_skip_in_silence(files: &[File]) -> Vec<String> {
     let signs =
         ["not run", "not tested", "skipped"].map(|words| format!("print{}(\"{words}", "ln!"));
