@@ -49,7 +49,6 @@ impl ContextKind {
 /// One thing that a CPU executes for: its kind, its number within the kind, and its name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Context {
-    /// The kind.
     pub kind: ContextKind,
     /// IRQ line, position in [`SYSTEM_VECTORS`] or softirq number; the order of rows within a kind.
     pub number: u32,

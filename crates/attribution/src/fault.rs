@@ -5,7 +5,7 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum FaultKind {
-    /// None of the functions was reached, such as a fault in the kernel's own addresses.
+    /// The fault reached none of the functions below, such as a fault in the kernel's own addresses.
     #[default]
     Unclassified = 0,
     /// Memory that maps no file gets its first page, filled with zeros.
@@ -57,7 +57,6 @@ impl FaultKind {
         }
     }
 
-    /// The kind with this number.
     #[must_use]
     pub fn of_number(number: u32) -> Option<FaultKind> {
         FaultKind::ALL.get(number as usize).copied()

@@ -56,9 +56,9 @@ struct Frame<const N: usize> {
     nested: Counts<N>,
     /// The first count of the CPU when the span started.
     start: u64,
-    /// The region of interest in which the span started; 0 for none.
+    /// The region of interest in which the span started, or 0 if no region was open.
     region: u32,
-    /// What a page fault is, as far as it is known.
+    /// The kind of a page fault, as far as it is known.
     fault: FaultKind,
     /// Whether it has found its page, and reads those after it ahead.
     reads_ahead: bool,
@@ -99,7 +99,7 @@ impl<const N: usize> Frame<N> {
 struct TaskTime {
     off: OffCpu,
     away: Option<Away>,
-    /// Functions in which tasks wait, the outermost first: stack pointer at its entry, and number.
+    /// Functions that wait for an event, outermost first: the stack pointer at entry, and the caller's number.
     waits: Vec<(u64, u32)>,
 }
 
@@ -110,7 +110,7 @@ struct Away {
     blocks: bool,
     woken_at: Option<u64>,
     wait: u32,
-    /// The region in which it left; 0 for none.
+    /// The region in which the task left, or 0 if no region was open.
     region: u32,
 }
 
@@ -152,7 +152,7 @@ impl<const N: usize> Frames<N> {
         reset_counts(&mut self.frames);
     }
 
-    /// What open frames have used in the region.
+    /// The counts of open frames in the region.
     pub(crate) fn open_parts(&self, region: u32) -> impl Iterator<Item = RequestPart<N>> + '_ {
         open_parts(&self.frames, region)
     }
@@ -180,13 +180,12 @@ fn open_parts<const N: usize>(
 /// A span that started and ended in the region of interest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelSpan<const N: usize = 1> {
-    /// Its context.
     pub context: KernelContext,
     /// When it started: the first count of the CPU on which it started.
     pub start: u64,
     /// Counts of the context itself.
     pub self_counts: Counts<N>,
-    /// Counts with what was nested in it.
+    /// Counts including nested contexts.
     pub inclusive: Counts<N>,
 }
 
@@ -212,7 +211,7 @@ pub struct KernelStackFaults {
     pub abandoned: u64,
     /// Entries refused because [`DEPTH_MAX`] frames were open.
     pub overflows: u64,
-    /// Events whose count was lower than that of the event before. Sums are broken then.
+    /// Events with a count below the count of the previous event. Sums are broken if there are any.
     pub backward: u64,
 }
 
@@ -220,7 +219,7 @@ pub struct KernelStackFaults {
 #[derive(Clone, Copy, Debug)]
 struct Run<const N: usize> {
     start: u64,
-    /// The region in which it started; 0 for none.
+    /// The region in which the request started, or 0 if no region was open.
     region: u32,
     self_counts: Counts<N>,
     inclusive: Counts<N>,
@@ -296,7 +295,7 @@ impl<const N: usize> KernelStack<N> {
         self.keeps_spans = true;
     }
 
-    /// The spans that ended since the last call, except those of system calls.
+    /// The spans that ended since the last call, without system calls.
     pub fn take_spans(&mut self) -> impl Iterator<Item = KernelSpan<N>> + '_ {
         self.spans.drain(..)
     }
@@ -329,7 +328,7 @@ impl<const N: usize> KernelStack<N> {
         self.blocked.drain(..)
     }
 
-    /// What the frames have used in the region that are open at `now`.
+    /// The counts in the region of the frames that are open at `now`.
     pub fn open_parts(&mut self, now: Counts<N>) -> impl Iterator<Item = RequestPart<N>> + '_ {
         self.advance(now);
         open_parts(&self.frames, self.region)
@@ -384,15 +383,15 @@ impl<const N: usize> KernelStack<N> {
         self.top().context
     }
 
-    /// The service to which the context on top is charged; of a page fault it is what is known of it so
-    /// far.
+    /// The service that the context on top is charged to. For a page fault: its kind as far as it is known.
     #[must_use]
     pub fn service(&self) -> KernelContext {
         self.top().service()
     }
 
-    /// The service for which the CPU takes a lock: that on top, or the one below where that itself waits for a
-    /// lock. For a page fault, whose kind is known at its end, also the number of frames below it.
+    /// The service for which the CPU takes a lock: the service on top, or the service below it if the one on
+    /// top itself waits for a lock. A page fault, whose kind is known only at its end, also gives the number of
+    /// frames below it.
     #[must_use]
     pub fn client(&self) -> (KernelContext, Option<usize>) {
         let mut frames = self.frames.iter().enumerate().rev();
@@ -556,7 +555,7 @@ impl<const N: usize> KernelStack<N> {
         Some(self.top()).filter(|top| top.is_fault()).map(|top| top.fault)
     }
 
-    /// The task has called a function in which tasks wait, by the caller's number; not 0.
+    /// The task has called a function that waits. `wait` is the caller's number for the function; not 0.
     pub fn enter_wait(&mut self, wait: u32, stack_pointer: u64) {
         self.leave_waits(stack_pointer);
         if self.time.waits.len() < WAITS_MAX {
@@ -564,7 +563,7 @@ impl<const N: usize> KernelStack<N> {
         }
     }
 
-    /// Whether the task is in a function in which tasks wait.
+    /// Whether the task is in a function that waits.
     pub fn is_in_wait(&mut self, stack_pointer: u64) -> bool {
         self.leave_waits(stack_pointer);
         !self.time.waits.is_empty()
@@ -654,7 +653,7 @@ impl<const N: usize> KernelStack<N> {
         })
     }
 
-    /// What all frames of the current task have used.
+    /// The sum of the counts of all frames of the current task.
     fn used_by_all(&self) -> Counts<N> {
         let mut sum = [0; N];
         for frame in &self.frames {

@@ -1,7 +1,7 @@
-//! Context keys: the numbers by which the BPF programs tell the contexts of spans apart.
+//! Context keys: the numbers by which the BPF programs distinguish the contexts of spans.
 //!
-//! Most keys are small numbers, so that a program can use them as an index. This module is the only
-//! definition of the keys: [`c_header`] makes of it what the BPF programs are compiled with.
+//! Most keys are small numbers, so that a program can use them as an index. This module is the only definition
+//! of the keys: [`c_header`] generates the header for the BPF programs from it.
 
 use std::fmt::Write;
 
@@ -48,7 +48,7 @@ keys! {
     KEY_SECOND = 1 << 30;
 }
 
-/// What a key stands for.
+/// The meaning of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContextKey {
     /// A system vector, by its position in [`SYSTEM_VECTORS`].
@@ -72,7 +72,7 @@ pub enum ContextKey {
 }
 
 impl ContextKey {
-    /// What `key` stands for; none of numbers that are no keys.
+    /// The meaning of `key`, or `None` if no context has this key.
     #[must_use]
     pub fn of(key: u32) -> Option<ContextKey> {
         match key {
@@ -90,8 +90,8 @@ impl ContextKey {
     }
 }
 
-/// A C header with the keys, the bound of those that are an index, and the system vectors as the macro
-/// `VECTORS(DO)`, which expands to `DO(position, name)` for each.
+/// A C header with the keys, the bound of the keys that serve as an index, and the system vectors. The vectors
+/// are the macro `VECTORS(DO)`, which expands to `DO(position, name)` for each vector.
 #[must_use]
 pub fn c_header() -> String {
     let mut header = String::from(

@@ -12,7 +12,6 @@ pub const ROWS_MAX: usize = 16_384;
 /// caller chooses the others (instructions, cycles, misses). None of them decreases.
 pub type Counts<const N: usize> = [u64; N];
 
-/// Adds to each count.
 #[inline]
 pub(crate) fn add<const N: usize>(to: &mut Counts<N>, amount: &Counts<N>) {
     for (to, amount) in to.iter_mut().zip(amount) {
@@ -25,8 +24,8 @@ pub(crate) fn add<const N: usize>(to: &mut Counts<N>, amount: &Counts<N>) {
 pub struct Row<const N: usize = 1> {
     /// Counts of the context itself. They add up, over all rows, to the counts of the CPU.
     pub self_counts: Counts<N>,
-    /// Counts from entry to exit, with what was nested inside but without other tasks, of the spans
-    /// that started and ended while the region was open.
+    /// Counts from entry to exit, including nested contexts but without other tasks. Only spans that started
+    /// and ended while the region was open are included.
     pub inclusive: Counts<N>,
     /// How often the context was entered; for a task at the bottom of a stack (user, kernel thread,
     /// task, idle), how often a switch or a return led to it.
@@ -100,7 +99,7 @@ impl<const N: usize> Ledger<N> {
         row.completed += 1;
     }
 
-    /// The rows in the order of contexts, without those that were neither charged nor entered.
+    /// The rows in the order of contexts, without contexts that were neither charged nor entered.
     pub fn rows(&self) -> impl Iterator<Item = (KernelContext, Row<N>)> + '_ {
         let used = |row: &Row<N>| {
             row.entries + row.completed > 0 || row.self_counts.iter().any(|amount| *amount > 0)

@@ -1,20 +1,17 @@
 //! The kinds of the kernel's locks.
 
-/// The kind of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum LockKind {
-    /// A spin lock.
     Spin = 0,
     /// A spinning lock of readers and writers, taken to read.
     SpinRead = 1,
-    /// The same, taken to write.
+    /// A spinning reader-writer lock, taken to write.
     SpinWrite = 2,
-    /// A mutex.
     Mutex = 3,
     /// A semaphore of readers and writers, taken to read.
     SemaphoreRead = 4,
-    /// The same, taken to write.
+    /// A reader-writer semaphore, taken to write.
     SemaphoreWrite = 5,
 }
 
@@ -42,7 +39,6 @@ impl LockKind {
         }
     }
 
-    /// The kind with this number.
     #[must_use]
     pub fn of_number(number: u32) -> Option<LockKind> {
         LockKind::ALL.get(number as usize).copied()

@@ -1,8 +1,8 @@
-//! Locks of the kernel by the service for which they are taken and the place that takes them: how often, how
-//! often another has it, how long that is waited for, and how long it is held.
+//! Kernel locks, by the service that takes them and the place in the code: how often the service takes them,
+//! how often another CPU or task holds them, how long the service waits, and how long it holds them.
 //!
-//! The places are return addresses. A lock that is free is taken where the function is called, one that
-//! another has when the slow path returns.
+//! Places are return addresses. A free lock is taken at the call of the function; a lock that another holds is
+//! taken when the slow path returns.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,6 @@ const HELD_MAX: usize = 65_536;
 /// A place that takes locks of one kind and name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LockPlace {
-    /// The kind.
     pub kind: LockKind,
     /// Where the function that takes the lock returns to.
     pub return_to: u64,
@@ -29,11 +28,9 @@ pub struct LockPlace {
 /// For whom a lock is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LockClient {
-    /// A service.
     Service(KernelContext),
     /// A page fault that has not ended, so that its kind is not known yet.
     Fault {
-        /// The task that is in it.
         task: u64,
         /// How many frames are below it in the task's stack.
         depth: usize,
@@ -50,7 +47,7 @@ impl LockClient {
     }
 }
 
-/// What a place took, in the unit of the caller's clock.
+/// The locks taken at a place. Times are in the unit of the caller's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockRow {
     /// How often it took one.
@@ -98,7 +95,8 @@ pub struct Locks {
     held: BTreeMap<u64, (Key, u64)>,
     /// The locks among them that page faults took which have not ended; some may have been released.
     held_by_faults: BTreeMap<LockClient, Vec<u64>>,
-    /// What each task takes, and whether it may sleep for it: an interrupt may spin meanwhile.
+    /// The lock that each task is taking. The flag is whether the task may sleep for it: an interrupt may spin
+    /// meanwhile.
     taking: BTreeMap<(u64, bool), Taking>,
     refused: u64,
 }
@@ -139,7 +137,7 @@ impl Locks {
         taking.since = Some(now);
         let key = taking.key;
         self.rows.get_mut(&key)?.contended += 1;
-        // That it was free is what was assumed.
+        // The lock was assumed to be free.
         if self.held.get(&lock).is_some_and(|(holder, since)| (*holder, *since) == (key, now)) {
             self.held.remove(&lock);
         }
@@ -189,12 +187,12 @@ impl Locks {
         }
     }
 
-    /// A region opens: counts start at zero, and what is held then is not known.
+    /// A region opens. Counts start at zero, and locks that are already held have an unknown start.
     pub fn restart(&mut self) {
         *self = Locks::default();
     }
 
-    /// The rows: for which service, and where. A page fault that has not ended is one of an unknown kind.
+    /// The rows, by service and place. A page fault that has not ended has an unknown kind.
     #[must_use]
     pub fn rows(&self) -> BTreeMap<(KernelContext, LockPlace), LockRow> {
         let mut rows: BTreeMap<_, LockRow> = BTreeMap::new();

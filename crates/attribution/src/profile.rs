@@ -1,4 +1,4 @@
-//! What a CPU does over time: a profile in slots of equal length, which get longer as a region does.
+//! A profile of a CPU over time, in slots of equal length. Slots get longer as the region gets longer.
 
 use crate::kernel_context::KernelContext;
 use crate::ledger::Counts;
@@ -8,12 +8,11 @@ pub const SLOTS_MAX: usize = 512;
 /// Length of a slot at first, in units of the time axis.
 const SLOT_FIRST: u64 = 1 << 14;
 
-/// What a CPU executes for, in a profile.
+/// The mode of a CPU, in a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// A program.
     User,
-    /// The kernel.
     Kernel,
     /// The kernel waits for a lock that another has.
     Sync,
@@ -25,7 +24,6 @@ impl Mode {
     /// All modes, in the order of their numbers.
     pub const ALL: [Mode; 4] = [Mode::User, Mode::Kernel, Mode::Sync, Mode::Idle];
 
-    /// The mode of a context.
     #[must_use]
     pub fn of(context: KernelContext) -> Mode {
         match context {

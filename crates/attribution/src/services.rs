@@ -1,9 +1,8 @@
-//! Services of the kernel: what each of them took, of all CPUs together, and how long its requests
-//! lasted.
+//! Services of the kernel: the time of each service, summed over all CPUs, and the latency of its requests.
 //!
-//! A *request* is a frame of a task's stack above the task itself: a system call, a fault, an interrupt,
-//! a softirq, a pass through the scheduler. It belongs to the task, and continues on whichever CPU the
-//! task runs next. Its latency has four parts:
+//! A *request* is a frame of a task's stack above the task itself: a system call, a fault, an interrupt, a
+//! softirq, a pass through the scheduler. It belongs to the task, and continues on whichever CPU the task runs
+//! next. Its latency has four parts:
 //!
 //! ```text
 //! read        |==|        |=|      |===|      computation: the service itself
@@ -12,8 +11,8 @@
 //! (runnable)                    |..|          until the task runs again
 //! ```
 //!
-//! Computation is charged when a frame ends, so that a fault gets the name that it deserves once it is
-//! known. What is charged, and what open frames hold, adds up to what the CPUs counted.
+//! Computation is charged when a frame ends, because only then the kind of a fault is known. The charged times
+//! and the times of open frames add up to the counts of the CPUs.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +47,6 @@ impl OffCpu {
 /// A frame that ended, or what a frame has used that is still open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestPart<const N: usize = 1> {
-    /// The service.
     pub service: KernelContext,
     /// Counts of the service itself.
     pub self_counts: Counts<N>,
@@ -56,31 +54,30 @@ pub struct RequestPart<const N: usize = 1> {
     pub depth: usize,
     /// Whether it started in the region.
     pub is_new: bool,
-    /// What it took from entry to exit, if it started in the region and came to its end.
+    /// The counts from entry to exit, if the request started in the region and completed.
     pub completed: Option<Completed<N>>,
 }
 
-/// What a request took.
+/// The counts of a completed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completed<const N: usize = 1> {
-    /// Counts with what was nested in it, without other tasks.
+    /// Counts including nested contexts, without other tasks.
     pub inclusive: Counts<N>,
     /// How long its task was off the CPUs meanwhile.
     pub off: OffCpu,
 }
 
-/// A time for which a task was blocked while it was in a service.
+/// An interval during which a task was blocked in a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockedSpan {
-    /// The service.
     pub service: KernelContext,
-    /// What it waited for, by the caller's number; 0 if that is not known.
+    /// The caller's number of the awaited event, or 0 if it is not known.
     pub wait: u32,
     /// How long.
     pub blocked: u64,
 }
 
-/// What a service took.
+/// The counts of a service.
 #[derive(Clone, Debug)]
 pub struct ServiceRow<const N: usize = 1> {
     /// Counts; [`Row::entries`] are requests that started in the region.

@@ -57,7 +57,7 @@ impl<const N: usize> TaskStacks<N> {
         self.saved.values_mut().for_each(Frames::reset_counts);
     }
 
-    /// What the open frames of all stacks have used in a region.
+    /// The counts of the open frames of all stacks in a region.
     pub fn open_parts(&self, region: u32) -> impl Iterator<Item = RequestPart<N>> + '_ {
         self.saved.values().flat_map(move |frames| frames.open_parts(region))
     }

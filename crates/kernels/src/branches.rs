@@ -40,7 +40,7 @@ pub(crate) fn kernels() -> Vec<Kernel> {
     straight.into_iter().chain(patterns()).chain(indirect()).chain(calls()).collect()
 }
 
-/// What a byte of a pattern is.
+/// The meaning of a byte of a pattern.
 #[derive(Clone, Copy, Debug)]
 enum Of {
     Constant(u8),

@@ -92,7 +92,7 @@ fn streams() -> Vec<Kernel> {
     list.map(kernel).into()
 }
 
-/// A ring of places, each of which holds the address of the next one.
+/// A ring of addresses: each place holds the address of the next one.
 pub(crate) struct Ring {
     _memory: Pages,
     at: *const u8,
@@ -131,8 +131,8 @@ impl Ring {
         rounds * UNROLLED
     }
 
-    /// Goes through it, so that the caches and TLBs have what they can hold of it: all of it where a last
-    /// cache may hold it.
+    /// Reads the ring once, so that caches and TLBs hold as much of it as they can; for a last-level cache, the
+    /// whole ring.
     pub(crate) fn warm(&mut self) {
         self.walk(if self.places <= WARMED_PLACES { self.places * 2 } else { 20_000 });
     }
@@ -228,7 +228,7 @@ impl Body for Chains {
     }
 }
 
-/// What is done with lines.
+/// The operation on each line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Transfer {
     Read,

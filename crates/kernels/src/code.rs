@@ -1,4 +1,4 @@
-//! Code that is made for a kernel: as long as it must be, of the instructions that it is about.
+//! Generated code for a kernel, with the length and the instructions that the kernel needs.
 
 use stats::Random;
 
@@ -7,13 +7,12 @@ use crate::{Body, Executed, Made, Rounds};
 
 /// Instructions that a window executes, about.
 const WINDOW_INSTRUCTIONS: u64 = 60_000;
-/// A return.
 const RET: u8 = 0xc3;
 const LINE_BYTES: usize = 64;
 /// Seed of all orders.
 const SEED: u64 = 1;
 
-/// The instructions of which code consists.
+/// The instructions of generated code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Filling {
     /// NOPs of 1, 4 or 8 bytes.

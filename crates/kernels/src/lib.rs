@@ -116,7 +116,6 @@ impl fmt::Display for Group {
 /// What a kernel executed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Executed {
-    /// How many of its unit.
     pub units: f64,
     /// Ticks of the time-stamp counter that the kernel itself measured, where only parts of its run
     /// count.
@@ -157,7 +156,6 @@ pub trait Body {
 /// A kernel's body, or why it cannot run here.
 pub type Made = Result<Box<dyn Body>, String>;
 
-/// A kernel.
 pub struct Kernel {
     /// Its name, which does not change: kept data refer to it.
     pub name: &'static str,

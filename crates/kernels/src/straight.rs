@@ -8,7 +8,6 @@ use crate::{Body, Executed, Group, Kernel, Made};
 /// What a kernel needs beyond x86-64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
-    /// Nothing.
     Nothing,
     /// 256-bit vectors and fused multiplication and addition.
     Avx2,
@@ -58,7 +57,7 @@ pub(crate) struct Straight {
 }
 
 impl Straight {
-    /// The same loop, for processors that have what it needs.
+    /// This loop, for processors that meet `needs`.
     pub(crate) fn needs(self, needs: Needs) -> Straight {
         Straight { needs, ..self }
     }

@@ -43,7 +43,7 @@ fn repeated(times: u64, call: impl FnMut() + 'static) -> Made {
     Ok(Box::new(Repeated { times, call }))
 }
 
-/// What a call returned, unless it failed.
+/// The result of a system call, or an error if it failed.
 fn checked(what: &str, result: i64) -> Result<i64, String> {
     match result {
         0.. => Ok(result),

@@ -1,8 +1,8 @@
-//! Time in cycles of the core: the time-stamp counter, which has a constant rate, is calibrated by
-//! chains of dependent additions, a cycle each, before and after what is timed.
+//! Time in cycles of the core. Chains of dependent additions, a cycle each, run before and after the timed code
+//! and calibrate the time-stamp counter, which has a constant rate.
 //!
-//! A register is added to itself: Golden Cove and later cores of Intel execute an addition of a small
-//! constant as they rename it, several of a chain in a cycle.
+//! A chain adds a register to itself: Golden Cove and later cores of Intel execute an addition of a small
+//! constant while renaming it, several of a chain per cycle.
 
 use std::arch::asm;
 
@@ -12,13 +12,13 @@ const CHAIN_ADDITIONS: u64 = 20_000;
 /// Additions, in four chains, and NOPs of the probe of the sibling.
 const PROBE_ADDITIONS: u64 = 6_000;
 const PROBE_NOPS: u64 = 6_000;
-/// The most that the core's rate may change from before to after what is timed.
+/// Maximum relative change of the core's rate from before to after the timed code.
 pub(crate) const RATE_CHANGE_MAX: f64 = 0.01;
 /// A chain that takes longer than this multiple of the shortest one was disturbed. Measured with a busy sibling: chains
 /// before and after a window took 2.2 and 2.6 times as long, the window and the probes did not. The limit also rejects
 /// windows of a core whose rate fell by a third or more.
 const SLOW_CHAIN_RATIO: f64 = 1.5;
-/// Readings of which the shortest distance is the cost of one.
+/// Number of readings whose shortest distance is the cost of one reading.
 const READINGS: usize = 64;
 /// Windows at the start that only calibrate.
 const WARM_UP_WINDOWS: usize = 16;
@@ -149,7 +149,6 @@ pub struct Clock {
     chain_ticks_min: u64,
 }
 
-/// What was timed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timed {
     /// Cycles of the core.
@@ -187,8 +186,8 @@ impl Clock {
         ticks.saturating_sub(self.reading_ticks)
     }
 
-    /// Keeps the shortest probes; returns the relative change of the core's rate, infinite where a chain was
-    /// disturbed: it seems to be one of a slower core, by which the probes would be too short.
+    /// Keeps the shortest probes, and returns the relative change of the core's rate. The change is infinite if
+    /// a chain was disturbed: the core would seem slower, and the probes too short.
     fn note(&mut self, (before, after): (u64, u64), probe: Probe<u64>) -> f64 {
         self.chain_ticks_min = self.chain_ticks_min.min(before).min(after);
         let rate_change = (after as f64 / before.max(1) as f64 - 1.0).abs();
@@ -214,10 +213,11 @@ impl Clock {
         CHAIN_ADDITIONS as f64 / self.chain_ticks_min as f64
     }
 
-    /// The time of a quiet core, as far as was seen, for four chains of additions at once, over what four units need that
-    /// nothing else uses; or, if that is more, for NOPs over what a front end of four a cycle needs. About 1 on a
-    /// core that shares nothing; 1.17 on a Golden Cove, where four chains meet at one of five units now and again. More where a
-    /// sibling was busy throughout, or the core has fewer units; absent if its rate changed all the time.
+    /// A measure of the quietness of the core: the time of four chains of additions at once, relative to the
+    /// time of four free units; or the time of NOPs relative to a front end of four per cycle, whichever is
+    /// more. It is about 1 on a core that shares nothing, and 1.17 on a Golden Cove, where four chains
+    /// sometimes meet at one of five units. It is more if a sibling was busy throughout, or if the core has
+    /// fewer units. `None` if the rate changed all the time.
     #[must_use]
     pub fn quietest_ratio(&self) -> Option<f64> {
         const FOUR_A_CYCLE: Probe<f64> =
@@ -246,7 +246,6 @@ impl Clock {
     }
 }
 
-/// Ticks in cycles, by the ticks of a chain.
 fn cycles_of(ticks: u64, chain_ticks: f64) -> f64 {
     ticks as f64 * CHAIN_ADDITIONS as f64 / chain_ticks.max(1.0)
 }

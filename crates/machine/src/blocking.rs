@@ -320,17 +320,17 @@ impl BlockingMachine {
         }
     }
 
-    /// Subtracts the last `instructions` of a block, at most as many as it has, because an
-    /// exception came before them. What was fetched for them stays counted.
+    /// Subtracts the last `instructions` of a block because an exception came before them. `instructions` is at
+    /// most the block's length. The fetches for these instructions stay counted.
     #[inline]
     pub fn uncount_instructions(&mut self, instructions: u32) {
         self.counts.instructions -= u64::from(instructions);
     }
 
-    /// Loads from `virtual_address`. An access that [crosses](BlockingMachine::crosses) a line is
-    /// two accesses of the caller. `translate` returns the physical address if the page is not
-    /// known, or none for a device, which it is asked for at each access. A device access looks its
-    /// page up in the data TLB, bypasses the caches and waits as long as memory takes.
+    /// Loads from `virtual_address`. The caller makes two accesses of an access that
+    /// [crosses](BlockingMachine::crosses) a line boundary. `translate` returns the physical address, or `None`
+    /// for a device; it is called if the page is not known, and for each access to a device. An access to a
+    /// device looks up the data TLB, bypasses the caches and waits as long as an access to memory.
     #[inline]
     pub fn load(&mut self, virtual_address: u64, translate: impl FnOnce(u64) -> Option<u64>) {
         self.data(virtual_address, false, translate);

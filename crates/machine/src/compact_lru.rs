@@ -191,7 +191,7 @@ mod tests {
     }
 
     proptest! {
-        /// All that a caller sees is what the general array does.
+        /// Both arrays give the same results to a caller.
         #[test]
         fn it_does_what_the_general_array_does(
             (sets, ways) in (0..4_u32, 1..=WAYS_MAX as u32).prop_map(|(sets, ways)| (1 << sets, ways)),

@@ -33,7 +33,6 @@ macro_rules! counts {
 }
 
 counts! {
-    /// Instructions.
     instructions,
     /// Cycles, stalls included.
     cycles,

@@ -32,7 +32,6 @@ pub enum Operation {
     ReadTsc,
     /// `hlt`.
     Halt,
-    /// `pause`.
     Pause,
     /// `rdmsr`.
     ReadMsr,
@@ -40,7 +39,6 @@ pub enum Operation {
     WriteMsr,
     /// `rdpmc`.
     ReadPmc,
-    /// `cpuid`.
     Cpuid,
     /// An instruction that changes translations of addresses: `mov` to cr0, cr3 or cr4, `invlpg`,
     /// `invpcid`.
@@ -49,7 +47,7 @@ pub enum Operation {
     LongNop(u32),
 }
 
-/// What `clflush`, `clflushopt` or `clwb` is about.
+/// The line that `clflush`, `clflushopt` or `clwb` flushes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlushedLine {
     /// A byte of the line.
@@ -65,9 +63,9 @@ pub struct MemoryOperand {
     pub base: Option<u8>,
     /// The index register.
     pub index: Option<u8>,
-    /// What the index is multiplied by: 1, 2, 4 or 8.
+    /// The factor of the index: 1, 2, 4 or 8.
     pub scale: u8,
-    /// What is added, modulo 2^64.
+    /// The displacement, modulo 2^64.
     pub displacement: u64,
 }
 
@@ -121,7 +119,7 @@ pub enum DeviceWrite {
     /// Not at all. Calls and pushes store to a stack, repeated string instructions copy memory:
     /// they are not used for devices.
     Never,
-    /// By a store, if it stores.
+    /// A store to a device's memory.
     Store,
     /// To the port with this number, or to the one in `dx`.
     Port(Option<u8>),
@@ -132,7 +130,8 @@ pub enum DeviceWrite {
 pub struct Decoded {
     /// As 64-bit code.
     x86: X86,
-    /// In the mode in which it is valid: firmware and a kernel's first code have 16 and 32 bits.
+    /// The instruction in the mode in which it is valid: firmware and a kernel's first code have 16 and 32
+    /// bits.
     valid: X86,
     bytes_given: u8,
 }
@@ -193,7 +192,7 @@ impl Decoded {
         })
     }
 
-    /// The line that it takes out of all caches, or of which it writes back what is dirty.
+    /// The line that the instruction flushes from all caches, or writes back if it is dirty.
     #[must_use]
     pub fn flushed_line(&self) -> Option<FlushedLine> {
         let keeps = match self.valid.mnemonic() {
@@ -251,9 +250,9 @@ impl Decoded {
         }
     }
 
-    /// Whether it may reach what is outside of its processor in another way than by a store of the instruction
-    /// that [`DeviceWrite::Store`] means: by a port, a model-specific register or a repeated string instruction;
-    /// or has the processor wait.
+    /// Whether the instruction can reach the outside of its processor in another way than
+    /// [`DeviceWrite::Store`]: by a port, a model-specific register or a repeated string instruction. An
+    /// instruction that makes the processor wait counts, too.
     #[must_use]
     pub fn may_act_outside(&self) -> bool {
         let waits_or_writes = matches!(
@@ -323,8 +322,8 @@ impl std::fmt::Debug for Decoder {
 impl Decoder {
     /// Decodes the instruction at the start of `bytes`, whose address is `address`.
     ///
-    /// It is decoded as 64-bit code. What is not valid there is decoded as 32-bit or 16-bit code
-    /// for all but [`Decoder::core_instruction`].
+    /// Decodes 64-bit code first. An instruction that is invalid there is decoded as 32-bit or 16-bit code,
+    /// except for [`Decoder::core_instruction`].
     #[must_use]
     pub fn decode(&self, bytes: &[u8], address: u64) -> Decoded {
         let bytes = &bytes[..bytes.len().min(BYTES_MAX)];
@@ -340,9 +339,8 @@ impl Decoder {
         Decoded { x86, valid, bytes_given: bytes.len() as u8 }
     }
 
-    /// The instruction as a core executes it, taken as 64-bit code. An invalid instruction has no
-    /// effect, but waits for all instructions before it, and is as long as the bytes that were
-    /// given.
+    /// The instruction for a core, as 64-bit code. An invalid instruction has no effect, but waits for all
+    /// earlier instructions; its length is the number of available bytes.
     pub fn core_instruction(&mut self, decoded: &Decoded) -> Instruction {
         let x86 = &decoded.x86;
         if x86.is_invalid() {
@@ -479,7 +477,7 @@ fn is_streaming(decoded: &X86) -> bool {
     streaming.contains(&decoded.mnemonic())
 }
 
-/// What a repeated string instruction does; none if it is not one that only accesses memory.
+/// The operation of a repeated string instruction, or `None` if the instruction does more than access memory.
 fn repeats(decoded: &X86) -> Option<StringOperation> {
     let repeated = decoded.has_rep_prefix() || decoded.has_repne_prefix();
     match decoded.mnemonic() {
@@ -658,7 +656,6 @@ fn crosses(decoded: &X86) -> bool {
 struct Used {
     /// Read for the operation, without registers that only form addresses.
     read: Vec<Register>,
-    /// Written by it.
     written: Vec<Register>,
     /// Registers of addresses that it changes as a side effect, such as the stack pointer.
     moved: Vec<Register>,
@@ -698,7 +695,6 @@ fn used(decoded: &X86, info: &InstructionInfo, addresses: &[Register]) -> Used {
     all
 }
 
-/// The operands that are this register.
 fn operands(decoded: &X86, register: Register) -> impl Iterator<Item = u32> + '_ {
     (0..decoded.op_count()).filter(move |operand| {
         decoded.op_kind(*operand) == OpKind::Register
@@ -1009,7 +1005,7 @@ mod tests {
         same(&[0x48, 0x01, 0xd8], integer.reading(&[RAX, RBX]).writing(&[RAX, FLAGS]));
         // mov %rbx, %rax
         same(&[0x48, 0x89, 0xd8], integer.reading(&[RBX]).writing(&[RAX]));
-        // xor %eax, %eax: the result does not depend on what was in it
+        // xor %eax, %eax: the result does not depend on the register's old value
         let logic = integer.as_operation(crate::core::Operation::Logic);
         same(&[0x31, 0xc0], logic.writing(&[RAX, FLAGS]));
         // cmp %rbx, %rax

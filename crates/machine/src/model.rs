@@ -11,7 +11,7 @@ pub struct ModelError {
     pub line: Option<usize>,
     /// The field, such as `l2.ways`; empty if the text is not TOML.
     pub field: String,
-    /// What is wrong, and what is allowed.
+    /// The problem, and the allowed values.
     pub problem: String,
 }
 
@@ -33,14 +33,14 @@ impl fmt::Display for ModelError {
     }
 }
 
-/// Which line of a set is evicted for a new one.
+/// The replacement policy: which line of a set is evicted for a new line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Replacement {
     /// The least recently used line.
     #[default]
     Lru,
-    /// By a tree of bits (pseudo-LRU).
+    /// Pseudo-LRU by a tree of bits.
     TreePlru,
     /// A random line, by a generator with a fixed seed.
     Random,
@@ -56,7 +56,6 @@ pub struct CacheModel {
     pub ways: u32,
     /// Line size, bytes; a power of two.
     pub line_bytes: u64,
-    /// Replacement.
     #[serde(default)]
     pub replacement: Replacement,
 }
@@ -114,13 +113,11 @@ impl CacheModel {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlbModel {
-    /// Entries.
     pub entries: u32,
     /// Associativity; `entries` for a fully associative one.
     pub ways: u32,
     /// Page size, bytes: a power of two, at least the 4 KiB of the guest's pages.
     pub page_bytes: u64,
-    /// Replacement.
     #[serde(default)]
     pub replacement: Replacement,
 }

@@ -1,4 +1,4 @@
-//! Which processors a model is of, as CPUID names them.
+//! The processors that a model describes, as CPUID names them.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 /// Processors of a vendor and a family, with a range of models.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessorRange {
-    /// Such as `AuthenticAMD`.
+    /// The CPUID vendor, such as `AuthenticAMD`.
     pub vendor: String,
     /// Family of the CPUID signature, with the extended family.
     pub family: u32,
@@ -31,7 +31,6 @@ impl ProcessorRange {
         })
     }
 
-    /// Whether it holds a processor.
     #[must_use]
     pub fn holds(&self, vendor: &str, family: u32, model: u32) -> bool {
         self.vendor == vendor && self.family == family && self.models.contains(&model)

@@ -17,7 +17,7 @@ pub enum WritePolicy {
     Through,
 }
 
-/// Which address selects the set of a cache.
+/// The address that selects the set of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Index {
     /// The physical address.
@@ -27,7 +27,7 @@ pub enum Index {
     Virtual,
 }
 
-/// What a cache prefetches.
+/// The prefetcher of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Prefetch {
     /// Nothing.
@@ -37,17 +37,16 @@ pub enum Prefetch {
     NextLine,
     /// The next address of an instruction whose misses have a constant stride.
     Stride,
-    /// The lines after those of a page that were asked for one after the other, upwards or
-    /// downwards.
+    /// Streams: the next lines of a page whose lines are requested one after the other, upwards or downwards.
     Stream,
 }
 
-/// Which lines of the levels above a level holds.
+/// The lines of the levels above that a level holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Inclusion {
     /// All of them: when it evicts a line, the levels above lose the line, too.
     Inclusive,
-    /// None of them: it holds the lines that they evicted.
+    /// The level holds only lines that the levels above evicted.
     Exclusive,
     /// A miss fills the level, and nothing else relates it to the levels above.
     #[default]
@@ -65,7 +64,7 @@ pub enum Protocol {
     Mesi,
 }
 
-/// What happens to cached lines that a device writes.
+/// The treatment of cached lines that a device writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Dma {
@@ -74,8 +73,8 @@ pub enum Dma {
     Invalidate,
     /// Caches keep them, with the new content.
     Update,
-    /// The last level keeps them, with the new content, and takes those that it does not hold into a
-    /// few of its ways; other caches drop them: Intel's DDIO.
+    /// Intel's DDIO: the last level keeps the lines with the new content, and allocates lines that it does not
+    /// hold in a few of its ways. Other caches drop the lines.
     Allocate,
 }
 
@@ -85,7 +84,7 @@ pub enum Walk {
     /// In a fixed time.
     #[default]
     Fixed,
-    /// By loads of page table entries, through the caches.
+    /// Page walks load page table entries through the caches.
     Caches,
 }
 
@@ -98,9 +97,9 @@ pub struct LevelModel {
     pub write: WritePolicy,
     /// Whether a store that misses fills the line.
     pub allocate: bool,
-    /// Which address selects the set.
+    /// The address that selects the set.
     pub index: Index,
-    /// What a miss fills, bytes: a line or a part of it.
+    /// The bytes that a miss fills: a line or a part of it.
     pub sub_block_bytes: u64,
     /// Misses that can be under way at the same time.
     pub mshrs: u32,
@@ -108,14 +107,14 @@ pub struct LevelModel {
     pub prefetch: Prefetch,
     /// How far ahead of an access it prefetches: lines, or strides.
     pub prefetch_distance: u32,
-    /// The same of a stream of instructions, for L2; as of data if it is absent.
+    /// The distance for a stream of instructions, for L2. `None`: the distance for data.
     pub code_prefetch_distance: Option<u32>,
     /// How many prefetches can be under way at the same time; further ones are dropped.
     pub prefetch_buffers: u32,
     /// Cycles for which a line occupies the way from this level to the level above; 0 for no limit.
     /// For L2 and L3.
     pub line_cycles: u64,
-    /// Which lines of the levels above it holds.
+    /// The lines of the levels above that this level holds.
     pub inclusion: Inclusion,
     /// Whether all processors share it. If not, each core has its own.
     pub shared: bool,
@@ -145,7 +144,7 @@ pub struct NestedModel {
     pub entries: u32,
 }
 
-/// Latencies in cycles. Those of misses are in addition to an L1 hit.
+/// Latencies in cycles. Miss latencies are in addition to the latency of an L1 hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latencies {
     /// From a load that hits L1 to the first instruction that can use it.
@@ -169,8 +168,8 @@ pub struct Latencies {
     pub device_read_cycles: Option<u64>,
     /// A load from the local APIC, which belongs to the core; as from other devices if it is absent.
     pub local_device_cycles: Option<u64>,
-    /// A store to a device, if the bus posts it: until the next access to a device can start. The
-    /// processor does not wait for it. Absent if it waits for as long as for a load.
+    /// Cycles from a posted store to a device until the next access to a device can start. The processor does
+    /// not wait for a posted store. `None`: stores to devices wait like loads.
     pub device_write_cycles: Option<u64>,
     /// A miss of the first TLB that hits the second; zero without one.
     pub stlb_hit_cycles: u64,
@@ -181,17 +180,15 @@ pub struct Latencies {
 /// A machine: processors, caches, TLBs, memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SystemModel {
-    /// Its name.
     pub name: String,
-    /// What it is, in a line.
+    /// A one-line description.
     pub about: String,
     /// The processors that it is a model of, where CPUID can name them.
     pub processors: Vec<ProcessorRange>,
-    /// Clock, Hz.
     pub clock_hz: u64,
     /// Processors that the kernel sees.
     pub cpus: u32,
-    /// How many of these share a core, and with it L1 and what is not `shared`.
+    /// Number of processors that share a core, with its L1 and everything that is not `shared`.
     pub threads_per_core: u32,
     /// The core; absent if it executes one instruction after the other.
     pub core: Option<CoreModel>,
@@ -201,7 +198,6 @@ pub struct SystemModel {
     pub l1i: LevelModel,
     /// L1 data cache.
     pub l1d: LevelModel,
-    /// L2.
     pub l2: LevelModel,
     /// L3, if there is one.
     pub l3: Option<LevelModel>,
@@ -223,11 +219,10 @@ pub struct SystemModel {
     pub walkers: u32,
     /// The second translation of a machine that is a virtual one, if it is.
     pub nested: Option<NestedModel>,
-    /// All latencies.
     pub latencies: Latencies,
     /// The coherence protocol.
     pub protocol: Protocol,
-    /// What writes of devices do to caches.
+    /// The effect of device writes on caches.
     pub dma: Dma,
     /// The ways of a set of the last level that lines of devices can take, with [`Dma::Allocate`].
     pub dma_ways: u32,
@@ -245,9 +240,8 @@ impl SystemModel {
         self.cpus / self.threads_per_core
     }
 
-    /// The same machine for [`BlockingMachine`](crate::BlockingMachine), which is faster and more
-    /// limited: a blocking core, two levels, fixed latencies. Each of several processors has
-    /// its own caches, without coherence.
+    /// This machine as a [`BlockingMachine`](crate::BlockingMachine), which is faster and more limited: a
+    /// blocking core, two levels, fixed latencies. Each processor has its own caches, without coherence.
     ///
     /// # Errors
     /// [`ModelError`] with everything that the fast path does not have.
@@ -317,9 +311,7 @@ impl SystemModel {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BlockingModel {
-    /// The name.
     pub name: String,
-    /// Clock, Hz.
     pub clock_hz: u64,
     /// Cycles of an instruction that waits for nothing.
     pub instruction_cycles: u64,
@@ -327,7 +319,7 @@ pub struct BlockingModel {
     pub l1i: CacheModel,
     /// L1 data cache.
     pub l1d: CacheModel,
-    /// L2 cache, of instructions and data; its lines are at least as long as those of L1.
+    /// L2 cache, of instructions and data. Its lines are at least as long as the lines of L1.
     pub l2: CacheModel,
     /// Instruction TLB.
     pub itlb: TlbModel,
@@ -339,7 +331,7 @@ pub struct BlockingModel {
     pub memory_cycles: u64,
     /// The wait for a TLB miss, cycles.
     pub tlb_miss_cycles: u64,
-    /// What devices' writes do to lines that are cached.
+    /// The effect of device writes on cached lines.
     #[serde(default)]
     pub dma: Dma,
 }

@@ -15,8 +15,8 @@ const EMPTY: u64 = u64::MAX;
 const PAGE_SHIFT: u32 = 12;
 /// Sets with more ways than this do not remember their most recently used line.
 const WAYS_SEARCHED: usize = 16;
-/// For so few lines it is remembered where they were found, to save the search; of sets with more ways than
-/// [`WAYS_SEARCHED`] always.
+/// Maximum number of lines of an array that remembers where lines were found, to save the search. Sets with
+/// more ways than [`WAYS_SEARCHED`] always remember.
 const LINES_HINTED: usize = 4096;
 const HINTS_MIN: usize = 256;
 
@@ -113,7 +113,7 @@ const NO_MRU: Mru = Mru { tag: EMPTY, slot: 0 };
 pub struct TagArray {
     /// The most recently used line of each set. It is never known of wide sets.
     mru: Box<[Mru]>,
-    /// The ways of all sets; those of a set are adjacent.
+    /// The ways of all sets. The ways of a set are adjacent.
     ways: Box<[Way]>,
     clock: u64,
     /// Slots where lines were found, by bits of the tag. Empty where sets are small and many.
@@ -321,7 +321,6 @@ impl TagArray {
         (is_in_set && self.ways.get(slot)?.tag == tag).then_some(slot)
     }
 
-    /// A tag is in a slot.
     #[inline(always)]
     fn remember(&mut self, tag: u64, slot: Slot) {
         let place = place_of_hint(tag, self.hints.len());
@@ -396,7 +395,7 @@ impl TagArray {
         let count = lines.end.saturating_sub(lines.start);
         let set = lines.start & self.set_mask;
         if self.colours == 1 && self.knows_mru && count <= self.set_mask + 1 - set {
-            // The sets of these lines are adjacent, and hold each of them nowhere else.
+            // The sets of these lines are adjacent, and no other set holds them.
             let first = set as usize * self.associativity;
             let ways = &self.ways[first..][..count as usize * self.associativity];
             let way = ways.iter().position(|way| way.tag.wrapping_sub(lines.start) < count)?;
@@ -453,7 +452,7 @@ impl TagArray {
         let way = match way_of(of_set, EMPTY) {
             Some(empty) => empty,
             None if self.is_lru => least_recent(of_set),
-            // No order of these ways is known: lines take turns.
+            // These ways have no known order, so lines take turns.
             None => (tag / (self.set_mask + 1)) as usize % of_set.len(),
         };
         let victim =
@@ -538,7 +537,6 @@ impl TagArray {
     }
 }
 
-/// How many hints an array has.
 fn hints_of(lines: usize, knows_mru: bool) -> usize {
     match lines {
         0..=LINES_HINTED => (2 * lines).next_power_of_two().max(HINTS_MIN),
@@ -547,8 +545,8 @@ fn hints_of(lines: usize, knows_mru: bool) -> usize {
     }
 }
 
-/// Which of so many hints, none or a power of two, is that of a tag. The lowest bits of an address may be the
-/// highest of a tag.
+/// The index of a tag's hint. The number of hints is none or a power of two. The lowest bits of an address may
+/// be the highest bits of a tag.
 #[inline(always)]
 fn place_of_hint(tag: u64, hints: usize) -> usize {
     (tag ^ tag >> 53) as usize & hints.wrapping_sub(1)

@@ -2,18 +2,16 @@
 
 use machine::{Counts as ModelCounts, SystemModel};
 
-/// How many counters there are.
 pub const COUNTERS: usize = FURTHER + FURTHER_NAMES.len();
 /// The counters of one vCPU, in the order of [`name`].
 pub type Counts = attribution::Counts<COUNTERS>;
 
-/// Cycles on the vCPU's time axis: those in which it executed and those in which it was halted.
+/// Cycles on the vCPU's time axis: executed and halted cycles.
 pub const TIME: usize = 0;
-/// Position of the first counter of the model: those of [`machine::Counts`] follow, in its order.
+/// Position of the first counter of the model. The counters of [`machine::Counts`] follow, in its order.
 pub const MODEL: usize = 1;
-/// Instructions.
 pub const INSTRUCTIONS: usize = MODEL;
-/// Cycles in which it executed; without a model, one for each instruction.
+/// Executed cycles; without a model, one for each instruction.
 pub const CYCLES: usize = MODEL + 1;
 /// Cycles of waiting for instructions.
 pub const FETCH_STALL_CYCLES: usize = of_model("fetch_stall_cycles");
@@ -33,7 +31,7 @@ pub const L3_MISSES: usize = FURTHER + 3;
 pub const STLB_MISSES: usize = FURTHER + 4;
 /// Misses that the cache of another core supplied.
 pub const CACHE_TO_CACHE: usize = FURTHER + 5;
-/// Stores for which other cores had to invalidate the line.
+/// Stores that invalidated the line in other cores.
 pub const UPGRADES: usize = FURTHER + 6;
 /// Cycles that fetches took beyond hits of L1, page walks included; a core hides some of them.
 pub const FETCH_WAIT_CYCLES: usize = FURTHER + 7;
@@ -52,7 +50,7 @@ const FURTHER_NAMES: [&str; 9] = [
     "data_wait_cycles",
 ];
 
-/// The position of a counter of the model; the build fails if there is none of that name.
+/// The position of a counter of the model; the build fails if no counter has that name.
 const fn of_model(name: &str) -> usize {
     let mut at = 0;
     while !is_same(ModelCounts::NAMES[at].as_bytes(), name.as_bytes()) {

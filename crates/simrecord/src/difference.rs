@@ -12,7 +12,7 @@ pub struct Difference {
     pub at: u64,
     /// The last records before it, which are the same.
     pub before: Vec<Block>,
-    /// What each stream has from there on; empty if it has ended.
+    /// The next records of each stream; empty if the stream has ended.
     pub after: [Vec<Block>; 2],
 }
 
@@ -60,7 +60,7 @@ fn next(stream: &mut dyn Read) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The record of these bytes; nothing where there are none.
+/// The record of these bytes, or `None` if there are no bytes.
 fn decoded(bytes: &[u8]) -> Option<Block> {
     if bytes.is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! What the plugin prints on QEMU's standard error output for `sim` to read.
+//! Messages that the plugin prints on QEMU's standard error output for `sim` to read.
 
 /// Starts the line that the plugin prints while it holds the machine for a checkpoint. The number
 /// of the checkpoint follows, then a space, and [`REGION_OPEN`] or [`REGION_CLOSED`].

@@ -14,13 +14,12 @@ use crate::record::{
 /// A context of a region, with its counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContextCounts {
-    /// The context.
     pub context: KernelContext,
     /// How often it was entered, and how many of its spans completed.
     pub row: ContextRow,
     /// Counters of the context itself.
     pub self_counts: Counts,
-    /// Counters of its completed spans, with what was nested in them.
+    /// Counters of completed spans, including nested contexts.
     pub inclusive: Counts,
 }
 
@@ -49,7 +48,6 @@ pub struct MarkerCounts {
 pub struct RecordedValues {
     /// Their record.
     pub values: Values,
-    /// The values.
     pub recorded: Vec<Value>,
 }
 
@@ -67,18 +65,16 @@ pub struct ShadowCacheCounts {
 pub struct ServiceCounts {
     /// Its record.
     pub row: ServiceRow,
-    /// Its context.
     pub service: KernelContext,
     /// Counters of the service itself.
     pub self_counts: Counts,
-    /// Counters of completed requests, with what was nested in them.
+    /// Counters of completed requests, including nested contexts.
     pub inclusive: Counts,
 }
 
 /// The services of all regions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ParsedServices {
-    /// The services.
     pub rows: Vec<ServiceCounts>,
     /// Distributions of times.
     pub buckets: Vec<ServiceBucket>,
@@ -90,9 +86,8 @@ pub struct ParsedServices {
     pub totals: Vec<ServiceTotals>,
     /// Places that take locks.
     pub locks: Vec<LockCounts>,
-    /// What the CPUs did over time.
+    /// The modes of the CPUs over time.
     pub profile: Vec<ProfileSlot>,
-    /// Misses of services.
     pub misses: Vec<ServiceMisses>,
     /// Misses of lines that other CPUs had written.
     pub shared: Vec<SharedMisses>,
@@ -103,13 +98,11 @@ pub struct ParsedServices {
 /// The content of a stream, in the order of the stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ParsedRecord {
-    /// Markers.
     pub markers: Vec<MarkerCounts>,
     /// Regions, and parts of them up to snapshots; the CPUs of a region are adjacent.
     pub regions: Vec<CpuRegion>,
-    /// Spans.
     pub spans: Vec<Span>,
-    /// Counters of the spans themselves: none, or those of the first spans.
+    /// Counters of the spans themselves: of no span, or of the first spans.
     pub span_counts: Vec<Counts>,
     /// Transitions from context to context.
     pub transitions: Vec<Transition>,
@@ -119,9 +112,7 @@ pub struct ParsedRecord {
     pub annotations: Vec<AnnotationRow>,
     /// Values that they recorded.
     pub values: Vec<RecordedValues>,
-    /// Shadow caches.
     pub shadow_caches: Vec<ShadowCacheCounts>,
-    /// Points of miss curves.
     pub miss_curves: Vec<MissCurvePoint>,
     /// Classified misses.
     pub misses: Vec<MissCount>,

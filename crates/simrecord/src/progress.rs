@@ -9,7 +9,6 @@ pub const BYTES: usize = 24;
 pub struct GuestProgress {
     /// Number of regions of interest that were opened.
     pub regions: u32,
-    /// Whether one is open.
     pub is_open: bool,
     /// When the last one was opened, in cycles of the guest's time.
     pub opened_at: u64,

@@ -41,18 +41,16 @@ impl std::error::Error for ReadError {}
 /// A complete stream of records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stream {
-    /// Its header.
     pub header: Header,
     /// The records between header and end.
     pub records: Vec<Record>,
-    /// Its end.
     pub end: End,
 }
 
 /// Reads a stream to its end.
 ///
 /// # Errors
-/// What is wrong with it. A stream without an end is [`ReadError::Incomplete`].
+/// The problem of the stream. A stream without an end is [`ReadError::Incomplete`].
 pub fn read(mut from: impl Read) -> Result<Stream, ReadError> {
     let header = match next(&mut from, 0)? {
         Some(Record::Header(header)) => header,

@@ -96,7 +96,6 @@ numbered! {
     }
 }
 
-/// One record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
     /// The first record.
@@ -160,7 +159,6 @@ pub enum Record {
     /// The part of a sampled unit that one context executed. Counters follow, without records that would
     /// hold zeros only.
     SampledPart(SampledPart),
-    /// Misses of a service.
     ServiceMisses(ServiceMisses),
     /// Misses of lines that other CPUs had written.
     SharedMisses(SharedMisses),
@@ -189,7 +187,6 @@ pub struct Header {
     pub counters: u32,
 }
 
-/// A marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marker {
     /// The vCPU that executed it.
@@ -212,7 +209,6 @@ pub struct Marker {
 /// A region of interest on one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// The CPU.
     pub cpu: u32,
     /// Number of the region, from 1.
     pub region: u32,
@@ -231,12 +227,9 @@ pub struct Region {
     pub opened_at: u64,
 }
 
-/// A context in a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContextRow {
-    /// The CPU.
     pub cpu: u32,
-    /// The region.
     pub region: u32,
     /// [`attribution::KernelContext::code`].
     pub code: u64,
@@ -276,7 +269,6 @@ numbered! {
 /// Some of the counters of the preceding record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counters {
-    /// The CPU.
     pub cpu: u32,
     /// What they belong to.
     pub of: CountersOf,
@@ -286,12 +278,10 @@ pub struct Counters {
     pub values: [u64; COUNTERS_PER_RECORD],
 }
 
-/// A span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// The CPU on which it ended.
     pub cpu: u32,
-    /// The region.
     pub region: u32,
     /// [`attribution::KernelContext::code`].
     pub code: u64,
@@ -311,9 +301,7 @@ pub struct Span {
 /// Another context is on top of a CPU's stack, from the opening of a region on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transition {
-    /// The CPU.
     pub cpu: u32,
-    /// The region.
     pub region: u32,
     /// The context: [`attribution::KernelContext::code`].
     pub code: u64,
@@ -332,7 +320,6 @@ pub struct Transition {
 pub struct KernelCount {
     /// The CPU whose counter it is.
     pub cpu: u32,
-    /// The region.
     pub region: u32,
     /// Whether it was read when the region closed; otherwise when it opened.
     pub at_close: bool,
@@ -350,13 +337,11 @@ pub const IRQ_NAME_BYTES: usize = 32;
 /// The name of an IRQ line's first action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IrqName {
-    /// The line.
     pub irq: u32,
     /// The name in the kernel, cut off or padded with zeros.
     pub name: [u8; IRQ_NAME_BYTES],
 }
 
-/// A task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
     /// Its process id (of the thread).
@@ -393,9 +378,7 @@ pub struct End {
 /// How often an annotation was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnnotationRow {
-    /// The CPU.
     pub cpu: u32,
-    /// The region.
     pub region: u32,
     /// The annotation's position in the list.
     pub annotation: u32,
@@ -422,7 +405,6 @@ numbered! {
 pub struct Values {
     /// The CPU of a hit; 0 for what all CPUs recorded.
     pub cpu: u32,
-    /// The region.
     pub region: u32,
     /// The annotation's position in the list.
     pub annotation: u32,
@@ -442,7 +424,6 @@ pub const TEXT_BYTES_MAX: usize = 32;
 pub enum Value {
     /// A register or a place in memory that could not be read.
     Absent,
-    /// A number.
     Number(u64),
     /// A text, padded with zeros.
     Text([u8; TEXT_BYTES_MAX]),
@@ -474,7 +455,6 @@ numbered! {
 /// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShadowCaches {
-    /// The region.
     pub region: u32,
     /// Which of the models, from 0 in the order in which they were given.
     pub model: u32,
@@ -487,11 +467,9 @@ pub struct ShadowCaches {
 /// A point of a miss curve: a fully associative LRU cache of one size, of all CPUs together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MissCurvePoint {
-    /// The region.
     pub region: u32,
     /// Whose accesses.
     pub group: Group,
-    /// Which accesses.
     pub stream: AccessStream,
     /// The size of the cache.
     pub size_bytes: u64,
@@ -530,7 +508,6 @@ pub const ELSEWHERE: u64 = u64::MAX;
 /// How many misses there were, of all CPUs together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MissCount {
-    /// The region.
     pub region: u32,
     /// In which cache, below [`CACHES`].
     pub cache: u32,
@@ -538,14 +515,12 @@ pub struct MissCount {
     pub kind: MissKind,
     /// The object of the count: see [`MissKind`].
     pub key: u64,
-    /// How many.
     pub count: u64,
 }
 
 /// A service of the kernel, on all CPUs together. Times are in cycles of the CPUs' time axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceRow {
-    /// The region.
     pub region: u32,
     /// [`attribution::KernelContext::code`].
     pub code: u64,
@@ -574,24 +549,18 @@ numbered! {
 /// Completed requests of a service by their time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceBucket {
-    /// The region.
     pub region: u32,
-    /// The code of the service.
     pub code: u64,
-    /// Which time.
     pub time: ServiceTime,
     /// The lowest value of the bucket, in cycles; a bucket is at most 1/16 of it wide.
     pub lowest: u64,
-    /// How many.
     pub count: u64,
 }
 
 /// For what tasks were blocked in a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceWait {
-    /// The region.
     pub region: u32,
-    /// The code of the service.
     pub code: u64,
     /// What they waited for, by the plugin's number; 0 for what is not known.
     pub wait: u32,
@@ -606,14 +575,12 @@ pub struct ServiceWait {
 pub struct SyscallFunction {
     /// The number of the system call.
     pub number: u32,
-    /// The address of the function.
     pub address: u64,
 }
 
 /// A place of the kernel that takes locks of one kind and name, for one service. Times are in cycles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockCounts {
-    /// The region.
     pub region: u32,
     /// The code of the service.
     pub code: u64,
@@ -640,7 +607,6 @@ pub struct LockCounts {
 /// A mode in a part of a region, of all CPUs together. Parts are equally long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProfileSlot {
-    /// The region.
     pub region: u32,
     /// The position of the mode in [`attribution::profile::Mode::ALL`].
     pub mode: u32,
@@ -661,9 +627,7 @@ pub struct ProfileSlot {
 /// What one context executed of a sampled unit, in detail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampledPart {
-    /// The CPU.
     pub cpu: u32,
-    /// The region.
     pub region: u32,
     /// [`attribution::KernelContext::code`].
     pub code: u64,
@@ -729,7 +693,6 @@ numbered! {
 /// Misses of a service, of all CPUs together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceMisses {
-    /// The region.
     pub region: u32,
     /// In which cache, below [`CACHES`].
     pub cache: u32,
@@ -744,7 +707,6 @@ pub struct ServiceMisses {
     pub structure: StructureKind,
     /// The object of the count: see [`ServiceMissKind`]; [`ELSEWHERE`] for all that have no row of their own.
     pub key: u64,
-    /// How many.
     pub count: u64,
     /// How long they took, sum, cycles, for [`ServiceMissKind::Wait`]; else 0.
     pub cycles: u64,
@@ -754,7 +716,6 @@ pub struct ServiceMisses {
 /// written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedMisses {
-    /// The region.
     pub region: u32,
     /// Where the bytes lie.
     pub structure: StructureKind,
@@ -779,9 +740,7 @@ pub struct SharedMisses {
 /// The name of a structure: that of a slab cache, or of the type of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StructureName {
-    /// Kind of structure.
     pub kind: StructureKind,
-    /// Which one.
     pub place: u64,
     /// How many caches of the kernel share a slab cache, whose objects then are of several types; 1 for
     /// others, 0 if that is not known.
@@ -793,7 +752,6 @@ pub struct StructureName {
 /// All services of a region together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceTotals {
-    /// The region.
     pub region: u32,
     /// Page faults as the kernel counts them: how often its memory management handled one.
     pub handled_faults: u64,

@@ -18,7 +18,7 @@ const INTERRUPTS: u64 = 4;
 const PLAIN: usize = 64;
 /// A loop that saw no interrupt ends after this many iterations.
 const ITERATIONS_MAX: u64 = 2_000_000;
-/// An iteration this many times as long as a plain one was interrupted.
+/// An iteration that takes this many times as long as a plain one was interrupted.
 const INTERRUPTED: u64 = 8;
 
 pub(super) fn kernels() -> Vec<Kernel> {

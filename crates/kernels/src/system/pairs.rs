@@ -94,7 +94,7 @@ impl Drop for Pipes {
     }
 }
 
-/// Threads of which each waits until the word is its number.
+/// Threads that take turns: each waits until the word has its number.
 struct Futexes {
     word: Arc<AtomicU32>,
     ends: Arc<AtomicBool>,
@@ -169,7 +169,7 @@ impl Drop for Futexes {
     }
 }
 
-/// What only a second CPU can do.
+/// Refuses if fewer than `number` CPUs are online.
 pub(super) fn needs_cpus(number: usize) -> Result<(), String> {
     // SAFETY: asks for a number.
     let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };

@@ -28,7 +28,6 @@ pub enum Event {
     Space(u16, u64),
 }
 
-/// The code of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockCode {
     /// The one or two pages that it lies in.
@@ -48,7 +47,6 @@ pub struct BlockRun {
     pub instructions: u32,
     /// The address that executed next.
     pub next: u64,
-    /// The accesses.
     pub accesses: Vec<Access>,
 }
 

@@ -133,7 +133,7 @@ impl ReplayMachine {
         Some(ReplayMachine { core, system: MemorySystem::new(&without_mshr_limit(model), 1) })
     }
 
-    /// What the core and its memory have counted so far.
+    /// The counts of the core and its memory since the start.
     pub fn counts(&mut self) -> (CoreCounts, CpuCounts) {
         (self.core.counts(), self.system.counts(0))
     }
@@ -174,7 +174,8 @@ impl ReplayMachine {
     }
 }
 
-/// Physical addresses have at most so many bits (Intel SDM, volume 3, 5.1.4), and none is in the last page.
+/// The end of physical addresses, which have at most 52 bits (Intel SDM, volume 3, 5.1.4). The last page is
+/// excluded.
 const PHYSICAL_END: u64 = (1 << 52) - 4_096;
 /// The most bytes of a block and of an access.
 const BLOCK_BYTES_MAX: u32 = 2 * 4_096;
@@ -194,7 +195,7 @@ fn is_code(code: &BlockCode) -> bool {
 }
 
 impl RecordedBlocks {
-    /// Whether a run is of a known block, with accesses of its instructions in their order.
+    /// Whether `run` names a known block, and its accesses are in the order of the block's instructions.
     fn is_run(&self, run: &BlockRun) -> bool {
         let Some(block) = self.blocks.get(run.block as usize) else { return false };
         let is_access = |access: &Access| {

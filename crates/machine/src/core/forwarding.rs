@@ -4,7 +4,8 @@
 use super::instruction::{Instruction, Operation, REGISTERS, Register, Unit, place};
 use super::model::CoreModel;
 
-/// Which registers were written by an operation of a sort: those whose value was ready exactly when its result was.
+/// For each register, its ready time when a certain kind of operation wrote it last. That kind wrote the current
+/// value if this time equals the register's ready time.
 type ReadyAt = [u64; REGISTERS];
 
 /// See [`OperationLatencies::float_add_to_others_cycles`](super::OperationLatencies),
@@ -15,7 +16,7 @@ pub(super) struct Forwarding {
     /// How much earlier an addition of floating point has the result of another one than other operations have it.
     addition: u64,
     added: ReadyAt,
-    /// What operations wait which need the whole of a register to which renaming has added a constant.
+    /// The wait of operations that need the whole register, where renaming has added a constant to it.
     constant: u64,
     constants: ReadyAt,
     /// How much longer an operation takes that chooses by flags of a logical one.
@@ -37,7 +38,7 @@ fn needs_whole_operand(one: &Instruction) -> bool {
 }
 
 impl Forwarding {
-    /// Absent if the core has nothing of it.
+    /// `None` if the core has no such forwarding delays.
     pub(super) fn new(model: &CoreModel) -> Option<Box<Forwarding>> {
         let (of, add) = (&model.units.of, model.units.float_add.latency_cycles);
         let forwarding = Forwarding {

@@ -20,7 +20,7 @@ struct RunAhead {
     cycle: u64,
     /// Whether the next line is that of a branch's target, which was produced already.
     at_target: bool,
-    /// When each of those that can be ahead was fetched.
+    /// The fetch times of the lines that the predictor can be ahead of.
     places: EntryQueue,
 }
 
@@ -38,8 +38,7 @@ impl RunAhead {
         self.cycle
     }
 
-    /// What it goes on with comes `cycles` later. Returns when, not before cycle `earliest`: nothing of that is
-    /// fetched before.
+    /// Delays the predictor by `cycles`. Returns its time, at least `earliest`: no later line is fetched before.
     #[inline]
     fn delay(&mut self, cycles: u64, earliest: u64) -> u64 {
         self.cycle += cycles;
@@ -54,7 +53,6 @@ struct DecodedCache {
     /// The width of what misses it.
     width: u32,
     bytes: u32,
-    /// The width of what hits it.
     hit_width: u32,
     one_line_per_cycle: bool,
     /// The line of code that the last line of decoded instructions started in.
@@ -93,8 +91,8 @@ impl DecodedCache {
         }
     }
 
-    /// Whether an instruction that starts a line of it, at an address, comes in a later cycle than those
-    /// before. What follows a branch that was not taken is in the line of the branch.
+    /// Whether the instruction at an address, which starts a line of decoded instructions, comes in a later
+    /// cycle than the instructions before it. Instructions after a not-taken branch are in the branch's line.
     #[inline]
     fn starts_cycle(&mut self, is_first_of_block: bool, address: u64) -> bool {
         let line = std::mem::replace(&mut self.last_line, address >> CODE_LINE_SHIFT);
@@ -330,8 +328,8 @@ impl FrontEnd {
         self.earliest = self.earliest.max(cycle);
     }
 
-    /// Code at these physical addresses has changed, or has left all caches: what is decoded of it is
-    /// dropped.
+    /// The code at these physical addresses has changed, or has left all caches. The core drops the decoded
+    /// instructions.
     pub(super) fn forget_code(&mut self, physical: Range<u64>) {
         if physical.is_empty() {
             return;
@@ -344,7 +342,7 @@ impl FrontEnd {
         self.last_line = self.last_line.filter(|(_, line)| !is_in(*line));
     }
 
-    /// Nothing is fetched for so many cycles more than was known.
+    /// Delays fetch by `cycles` more than was known.
     pub(super) fn delay(&mut self, cycles: u64) {
         self.earliest += cycles;
     }

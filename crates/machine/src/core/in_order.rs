@@ -39,7 +39,6 @@ impl ReadyTime {
         self.max(ReadyTime::new(cycle.max(self.cycle()), self.missed()))
     }
 
-    /// When all of `registers` are ready.
     #[inline]
     pub(super) fn of(registers: &[u8], ready: &[ReadyTime; REGISTERS]) -> ReadyTime {
         let times = registers.iter().map(|register| ready[place(*register)]);
@@ -47,16 +46,15 @@ impl ReadyTime {
     }
 }
 
-/// An in-order core. An instruction issues in the cycle of the one before it or later, and retires
-/// then, as far as issue slots are concerned: a result that comes later delays the instructions
-/// that need it.
+/// An in-order core. An instruction issues in the cycle of its predecessor or later, and gives its issue slot
+/// back in that cycle. A late result delays only the instructions that need it.
 #[derive(Clone, Debug)]
 pub struct InOrderCore {
     blocking: bool,
     latencies: Latencies,
     front: FrontEnd,
     limits: Limits,
-    /// What issues in the cycle of the last instruction.
+    /// The operations that have issued in the current cycle.
     cycle: Cycle,
     /// When units that operations occupy for several cycles are free.
     free: [u64; UNITS],
@@ -67,7 +65,7 @@ pub struct InOrderCore {
     /// Nothing issues before.
     earliest: ReadyTime,
     loads_from: u64,
-    /// When all that has issued is done.
+    /// The time at which all issued instructions are done.
     all_done: ReadyTime,
     retirement: Retirement,
 }
@@ -100,7 +98,7 @@ impl InOrderCore {
         })
     }
 
-    /// Executes a block, or as much of it as executed.
+    /// Executes a block, or the part of it that the guest executed.
     pub fn run<M: Memory>(&mut self, block: &Template, executed: &ExecutedBlock, memory: &mut M) {
         self.run_from(0, block, executed, memory);
     }
@@ -136,14 +134,14 @@ impl InOrderCore {
         self.front.forget_line();
     }
 
-    /// Before the first instruction of the interrupt's handler the processor waits for what it reads
-    /// itself, so many cycles. After [`InOrderCore::interrupt`].
+    /// Delays the first instruction of an interrupt handler by `cycles`: the processor itself reads memory at
+    /// the entry. Call it after [`InOrderCore::interrupt`].
     pub fn delay_entry(&mut self, cycles: u64) {
         self.front.delay(cycles);
     }
 
-    /// Code at these physical addresses has changed, or has left all caches: what is decoded of it is
-    /// dropped.
+    /// The code at these physical addresses has changed, or has left all caches. The core drops the decoded
+    /// instructions.
     pub fn forget_code(&mut self, physical: std::ops::Range<u64>) {
         self.front.forget_code(physical);
     }
@@ -196,7 +194,7 @@ impl InOrderCore {
         (fetched.cycle, done.cycle())
     }
 
-    /// When all that an instruction needs before it can issue is ready.
+    /// The time at which all operands of an instruction are ready.
     fn operands(&self, one: &Instruction) -> ReadyTime {
         let addresses = ReadyTime::of(&one.addresses, &self.ready);
         let mut until = ReadyTime::of(&one.reads, &self.ready).max(addresses).max(self.earliest);
@@ -216,8 +214,8 @@ impl InOrderCore {
         until
     }
 
-    /// Issues an instruction in the first cycle, not before that of the previous one, in which all
-    /// units that it needs are free.
+    /// Issues an instruction in the first cycle in which all its units are free, at the earliest in the cycle
+    /// of the previous instruction.
     fn start_block(&mut self, one: &Instruction, fetched: Fetched, waits_for: ReadyTime) -> u64 {
         let mut earliest = fetched.cycle.max(waits_for.cycle());
         if let Some(unit) = one.unit {
@@ -240,7 +238,7 @@ impl InOrderCore {
     }
 
     fn retire(&mut self, fetched: Fetched, waits_for: ReadyTime, issued: u64) {
-        // An instruction uses the slot at the end of the cycle in which it issues.
+        // An instruction frees its slot at the end of the cycle of its issue.
         let until = waits_for.cycle() + 1;
         let data = if waits_for.missed() { (0, until) } else { (0, 0) };
         // Where it waits for both, the slots are charged to data.

@@ -25,9 +25,7 @@ pub enum Unit {
     Vector,
     /// Branches.
     Branch,
-    /// Loads.
     Load,
-    /// Stores.
     Store,
     /// Vector registers: shuffles, AES, SHA, and moves from and to other registers.
     Shuffle,
@@ -39,7 +37,7 @@ pub enum Unit {
 
 /// The number of kinds of units that a model describes.
 pub(super) const UNITS: usize = 11;
-/// The same, with integer units that only some integer operations use.
+/// Number of unit kinds, including integer units that only some integer operations use.
 pub(super) const UNIT_KINDS: usize = 13;
 
 impl Unit {
@@ -74,13 +72,11 @@ pub enum Operation {
     BitScan,
     /// `pdep`, `pext`.
     BitDeposit,
-    /// `crc32`.
     Crc32,
     /// An integer division of 32 bits or less.
     Divide32,
     /// A multiplication of floating point without an addition.
     FloatMultiplyOnly,
-    /// A root.
     FloatRoot,
     /// A conversion between integer and floating-point registers.
     Convert,
@@ -137,11 +133,11 @@ pub enum Special {
     FlushLine,
     /// A locked access: it is ordered after all earlier stores and before all later loads.
     Atomic,
-    /// The same without an access, such as `mfence`.
+    /// A barrier without an access, such as `mfence`.
     Barrier,
     /// Waits for all earlier instructions, and delays all later ones: `lfence`.
     Fence,
-    /// The same, and reads the clock: `rdtscp`.
+    /// Reads the clock after all earlier instructions: `rdtscp`.
     ReadClockOrdered,
     /// Enters the kernel.
     SystemCall,
@@ -150,13 +146,13 @@ pub enum Special {
     /// Waits for all earlier instructions and stores, delays all later ones, and takes long, such
     /// as `cpuid`.
     Serialise,
-    /// The same: a write of a control register.
+    /// Serialises: a write of a control register.
     WriteControl,
-    /// The same: `wrmsr`.
+    /// Serialises: `wrmsr`.
     WriteMsr,
-    /// The same: `invlpg`, `invpcid`.
+    /// Serialises: `invlpg`, `invpcid`.
     InvalidatePage,
-    /// The same: `in`, `out`. (Intel's manual, volume 3, 11.10: I/O drains the store buffer.)
+    /// Serialises: `in`, `out`. (Intel's manual, volume 3, 11.10: I/O drains the store buffer.)
     Port,
     /// Leaves an interrupt, as serialising as these.
     InterruptReturn,
@@ -195,7 +191,7 @@ impl Special {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Register(u8);
 
-/// How many registers the tables of ready times have: as many as have a number, so that no index needs a
+/// Length of the tables of ready times: the number of values of a register number, so that no index needs a
 /// check.
 pub(super) const REGISTERS: usize = 256;
 
@@ -213,9 +209,8 @@ const NOWHERE: u8 = 127;
 impl Register {
     /// The condition flags, all of them.
     pub const FLAGS: Register = Register(16);
-    /// The x87 stack, all of it.
+    /// The whole x87 stack.
     pub const X87: Register = Register(17);
-    /// The stack pointer.
     pub const STACK_POINTER: Register = Register(4);
 
     /// Its number in an instruction's lists.
@@ -266,7 +261,7 @@ const MOVES_REGISTER: u16 = 32;
 const ZEROES: u16 = 64;
 /// A small constant is added to a register. No flag of its own is left.
 const ADDS_CONSTANT: u16 = MOVES_REGISTER | ZEROES;
-/// What it loads goes to vector registers.
+/// The load writes vector registers.
 const VECTOR: u16 = 128;
 /// A string instruction that repeats itself: it copies (`rep movs`), fills (`rep stos`), or reads.
 const COPIES: u16 = 256;
@@ -288,10 +283,10 @@ const MANY: u16 = 32768;
 /// The bit of [`Instruction::address_form`] that is set if the address has an index.
 pub(crate) const ADDRESS_HAS_INDEX: u16 = 4;
 
-/// What an out-of-order core does for an instruction: which of its stages it needs.
+/// The stages of an out-of-order core that an instruction needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Class {
-    /// Any: all that an instruction can need.
+    /// All stages.
     #[default]
     Any,
     /// A repetition of a string instruction.
@@ -300,15 +295,12 @@ pub(super) enum Class {
     Fused,
     /// It operates on registers, or branches by them.
     Operation,
-    /// It loads.
     Load,
-    /// It stores.
     Store,
-    /// It loads and stores.
     LoadAndStore,
 }
 
-/// What a string instruction that repeats itself does.
+/// The operation of a repeated string instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StringOperation {
     /// `rep movs`.
@@ -321,7 +313,6 @@ pub enum StringOperation {
     Compare,
 }
 
-/// An instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instruction {
     pub(super) addresses: [u8; ADDRESSES],
@@ -445,7 +436,7 @@ impl Instruction {
         self.or_serialise(fits)
     }
 
-    /// It loads from an address that is formed of these.
+    /// Adds a load from an address that these registers form.
     #[must_use]
     pub fn loading(mut self, address: &[Register]) -> Instruction {
         self.flags |= LOADS;
@@ -453,7 +444,7 @@ impl Instruction {
         self.or_serialise(fits)
     }
 
-    /// It stores to an address that is formed of these.
+    /// Adds a store to an address that these registers form.
     #[must_use]
     pub fn storing(mut self, address: &[Register]) -> Instruction {
         self.flags |= STORES;
@@ -461,7 +452,6 @@ impl Instruction {
         self.or_serialise(fits)
     }
 
-    /// It is a branch.
     #[must_use]
     pub fn branching(mut self, kind: BranchKind) -> Instruction {
         self.branch = Some(kind);
@@ -483,13 +473,12 @@ impl Instruction {
         self
     }
 
-    /// Whether that address has an index.
     #[inline]
     pub(crate) fn address_has_index(&self) -> bool {
         self.address_form & ADDRESS_HAS_INDEX != 0
     }
 
-    /// What it loads goes to vector registers.
+    /// Marks the load as a load into vector registers.
     #[must_use]
     pub fn loading_vector(mut self) -> Instruction {
         self.flags |= VECTOR;
@@ -545,8 +534,7 @@ impl Instruction {
         self
     }
 
-    /// Which of four latencies of a load it has: with a scaled index or without, into a vector register or
-    /// not.
+    /// Index of the load's latency: with or without a scaled index, into a vector register or another.
     #[inline]
     pub(super) fn load_form(&self) -> usize {
         usize::from(self.flags & SCALED != 0) | usize::from(self.flags & VECTOR != 0) << 1
@@ -564,7 +552,7 @@ impl Instruction {
         self.flags & (VECTOR | STORES) == VECTOR | STORES
     }
 
-    /// What it does as a repetition of a string instruction; none if it is no repetition.
+    /// The operation of a repeated string instruction, or `None` for another instruction.
     #[inline]
     pub(super) fn repetition_of(&self) -> Option<StringOperation> {
         match self.flags & READS_STRING {
@@ -598,14 +586,12 @@ impl Instruction {
         self
     }
 
-    /// Whether it loads.
     #[must_use]
     #[inline]
     pub fn loads(&self) -> bool {
         self.flags & LOADS != 0
     }
 
-    /// Whether it stores.
     #[must_use]
     #[inline]
     pub fn stores(&self) -> bool {
@@ -671,7 +657,7 @@ impl Instruction {
         }
     }
 
-    /// Registers are read and written beyond those of [`Instruction::few`].
+    /// Whether the instruction reads and writes more registers than [`Instruction::few`] holds.
     #[inline(always)]
     pub(super) fn has_many(&self) -> bool {
         self.flags & MANY != 0
@@ -717,7 +703,6 @@ impl Instruction {
         self.special
     }
 
-    /// The kind of its branch.
     #[must_use]
     pub fn branch(&self) -> Option<BranchKind> {
         self.branch
@@ -796,15 +781,15 @@ pub struct Template {
     pub(super) fall_through: u64,
     /// The target of the branch at its end, if the branch is direct.
     pub(super) target: Option<u64>,
-    /// What functional warming needs to know.
+    /// The block's summary for functional warming.
     pub(super) warming: WarmingSummary,
 }
 
-/// What functional warming needs to know of a block, without its instructions: in code that does not repeat
-/// itself they are not in the host's caches.
+/// A block's summary for functional warming, apart from the instructions: in code that does not repeat itself
+/// the instructions are not in the host's caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WarmingSummary {
-    /// Which of the first 64 instructions start a line, of code or of decoded instructions.
+    /// Bit N is set if instruction N, of the first 64, starts a line of code or of decoded instructions.
     pub(super) starts: u64,
     /// Whether a later one does.
     pub(super) starts_later: bool,
@@ -940,18 +925,16 @@ impl Template {
         self.instructions.last().is_some_and(|last| last.branch.is_some())
     }
 
-    /// Its address.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.first.virtual_address
     }
 
-    /// The address of one of its instructions.
     pub(super) fn address_of(&self, one: &Instruction) -> u64 {
         self.first.virtual_address.wrapping_add(one.offset.into())
     }
 
-    /// The lines in which an instruction starts and ends, each by a virtual and a physical address.
+    /// The lines of an instruction's first and last byte, each as a virtual and a physical address.
     #[inline]
     pub(super) fn lines_of(&self, one: &Instruction) -> [(u64, u64); 2] {
         let last = one.offset + u16::from(one.bytes.max(1)) - 1;
@@ -998,7 +981,7 @@ impl Instruction {
         (sort == MOVES_REGISTER, sort == ZEROES)
     }
 
-    /// What it does as a repetition.
+    /// The operation of a repeated string instruction.
     pub(crate) fn string_operation(&self) -> Option<StringOperation> {
         self.repetition_of()
     }

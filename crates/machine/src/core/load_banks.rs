@@ -2,13 +2,13 @@
 
 use super::Access;
 
-/// A bank has so many bytes of each line: on a Golden Cove three loads of 4 bytes at 0, 4 and 64 start together,
-/// three at 0, 64 and 128 do not (measured, see `machines/emerald-rapids.toml`).
+/// Logarithm of the width of a bank in bytes. On a Golden Cove, three loads of 4 bytes at 0, 4 and 64 start
+/// together; three loads at 0, 64 and 128 do not (measured, see `machines/emerald-rapids.toml`).
 const BANK_SHIFT: u32 = 2;
 const BANKS: usize = 16;
 
-/// What is known of each bank: the last cycle in which a load started there, and how many did. Loads that start
-/// earlier than the last one, out of order, are not counted.
+/// For each bank, the last cycle in which a load started there, and the number of loads in that cycle. Loads
+/// that start in an earlier cycle, out of order, are not counted.
 #[derive(Clone, Debug)]
 pub(super) struct LoadBanks {
     most: u32,

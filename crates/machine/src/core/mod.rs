@@ -69,7 +69,7 @@ pub struct Access {
 /// requested may count as present for later accesses, because the core knows itself until when it
 /// waits for a line.
 pub trait Memory {
-    /// Fetches an instruction line. Both addresses are those of its first byte.
+    /// Fetches an instruction line. Both addresses are addresses of the line's first byte.
     fn fetch(&mut self, virtual_address: u64, physical: u64, now_cycles: u64) -> u64;
 
     /// Loads from one line or more.
@@ -84,21 +84,21 @@ pub trait Memory {
     /// Stores to one line or more.
     fn store(&mut self, access: &Access, now_cycles: u64) -> u64;
 
-    /// Stores around the caches: what is written to a line is combined, and goes to memory.
+    /// A non-temporal store: a combining buffer collects the stores to a line, and writes the line to memory.
     fn store_around(&mut self, access: &Access, now_cycles: u64) -> u64;
 
-    /// What the last load or store waits for, if it does.
+    /// The parts of the last load's or store's wait.
     fn last_wait(&self) -> WaitParts {
         WaitParts::default()
     }
 }
 
-/// The counts of a core. All are sums since the start; a region is the difference of two.
+/// The counts of a core. All are sums since the start; the counts of a region are the difference of two
+/// readings.
 ///
-/// Each cycle has as many issue slots as the core is wide. A slot is used by an instruction that
-/// retires, lost to one of the causes, or open: a slot of the last cycle, in which more
-/// instructions may retire. So [`CoreCounts::instructions`] and all `_slots` add up to `cycles`
-/// times the width.
+/// Each cycle offers as many issue slots as the core is wide. An instruction that retires uses a slot. Other
+/// slots are lost to one of the causes, or open: slots of the last cycle, in which more instructions may
+/// retire. So [`CoreCounts::instructions`] and all `_slots` add up to `cycles` times the width.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CoreCounts {
     /// Cycles until the last instruction retired.
@@ -118,9 +118,7 @@ pub struct CoreCounts {
     pub shared_slots: u64,
     /// Slots of the last cycle that are still open.
     pub open_slots: u64,
-    /// Branches.
     pub branches: u64,
-    /// Mispredicted branches.
     pub mispredicted_branches: u64,
     /// Taken direct branches whose target was not in the BTB: fetch is resteered at decode.
     pub btb_misses: u64,
@@ -153,7 +151,6 @@ impl CoreCounts {
     }
 }
 
-/// How a block executed.
 #[derive(Clone, Copy, Debug)]
 pub struct ExecutedBlock<'a> {
     /// How many of its instructions executed, from the first: fewer than all if an exception ended
@@ -165,7 +162,7 @@ pub struct ExecutedBlock<'a> {
     pub next: u64,
 }
 
-/// What an access waits for, beyond an L1 hit.
+/// The parts of an access's wait beyond an L1 hit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitParts {
     /// The part of the wait that is for its translation, at its start. No fill buffer is taken for
@@ -176,7 +173,7 @@ pub struct WaitParts {
     pub under_way: bool,
 }
 
-/// What the last load or store waits for, which is delayed by `wait` cycles.
+/// The parts of the last load's or store's wait, which is `wait` cycles in all.
 #[inline(always)]
 fn wait_parts<M: Memory>(memory: &M, wait: u64) -> WaitParts {
     if wait == 0 { WaitParts::default() } else { memory.last_wait() }
@@ -206,13 +203,13 @@ impl<'a> Accesses<'a> {
         self.0.first()
     }
 
-    /// Those that were not taken yet.
+    /// The accesses that were not taken yet.
     #[inline]
     pub(super) fn rest(&self) -> &'a [Access] {
         self.0
     }
 
-    /// The accesses of instruction `index`. Those of the instructions before it were taken already.
+    /// The accesses of instruction `index`. The accesses of earlier instructions were taken already.
     #[inline]
     pub(super) fn next(&mut self, index: usize) -> &'a [Access] {
         let of_it = |access: &&Access| usize::from(access.instruction) <= index;
@@ -306,8 +303,8 @@ impl Latencies {
         retired.max(if self.interrupt_drains_stores { left } else { 0 }) + self.interrupt
     }
 
-    /// What it adds to the latency of an instruction. A flushed line leaves later, and so do the stores after a store
-    /// fence.
+    /// The extra latency of a special instruction. A flushed line drains later, and so do the stores after a
+    /// store fence.
     #[inline]
     pub(super) fn executing(&self, special: Special) -> u64 {
         match special {

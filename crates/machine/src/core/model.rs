@@ -11,28 +11,28 @@ use crate::predict::PredictorModel;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CoreModel {
-    /// The most instructions that are fetched, enter and retire per cycle.
+    /// Maximum number of instructions that are fetched, renamed and retired per cycle.
     pub width: u32,
-    /// The most operations that issue per cycle, on all units.
+    /// Maximum number of operations that issue per cycle, on all units together.
     pub issue_width: u32,
-    /// What lies before execution.
+    /// Fetch, decode and renaming.
     pub front: FrontModel,
-    /// What executes out of order; absent in a core that doesn't.
+    /// The out-of-order window. `None`: the core executes in order.
     #[serde(default)]
     pub window: Option<WindowModel>,
-    /// Threads that share the pipeline, one of which issues in a cycle; absent where there is one.
+    /// Number of threads that share the pipeline; one thread issues per cycle. `None`: a single thread.
     #[serde(default)]
     pub threads: Option<u32>,
     /// Units that execute.
     pub units: UnitsModel,
-    /// The way to the first data cache.
+    /// Loads and stores, up to the first data cache.
     pub data: DataModel,
-    /// What happens seldom, and takes long.
+    /// Rare, expensive events.
     pub events: EventsModel,
     /// Branch prediction.
     pub predictor: PredictorModel,
-    /// How repeated string instructions copy and fill memory; absent in a core that executes each
-    /// repetition as an instruction.
+    /// How repeated string instructions copy and fill memory. `None`: the core executes each repetition as an
+    /// instruction.
     #[serde(default)]
     pub strings: Option<StringsModel>,
 }
@@ -42,21 +42,21 @@ pub struct CoreModel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StringsModel {
-    /// Cycles before and after the accesses of a copy, in which nothing else enters.
+    /// Cycles before and after the accesses of a copy. No other instruction enters in these cycles.
     pub copy_start_cycles: u32,
-    /// The same of a fill.
+    /// Like `copy_start_cycles`, for a fill.
     pub fill_start_cycles: u32,
-    /// The most bytes of an access, of one line: where source and destination are not aligned to each
-    /// other, there are fewer.
+    /// Maximum number of bytes per access, within one line. An access has fewer bytes where source and destination
+    /// are not aligned to each other.
     pub chunk_bytes: u32,
-    /// Accesses, of a copy pairs of them, that enter in a cycle.
+    /// Number of accesses that enter per cycle; for a copy, the number of pairs of a load and a store.
     #[serde(default = "one")]
     pub chunks_per_cycle: u32,
-    /// Strings up to this length, bytes, start as two of the next fields say. What a longer one takes more is added
-    /// where it exceeds this length.
+    /// Maximum length of a short string, in bytes. Short strings start after `short_copy_start_cycles` or
+    /// `short_fill_start_cycles`. A longer string pays the difference to the long start when it exceeds this length.
     #[serde(default)]
     pub short_bytes: u32,
-    /// The largest elements, bytes, of such strings: 1 if only those of `movsb` and `stosb` are short.
+    /// Maximum element size of a short string, in bytes. 1: only strings of `movsb` and `stosb` can be short.
     #[serde(default = "one")]
     pub short_element_bytes: u32,
     /// See [`StringsModel::copy_start_cycles`].
@@ -65,14 +65,14 @@ pub struct StringsModel {
     /// See [`StringsModel::fill_start_cycles`].
     #[serde(default)]
     pub short_fill_start_cycles: u32,
-    /// Cycles before `rep lods`; absent in a core that executes each repetition as an instruction.
+    /// Cycles before `rep lods`. `None`: the core executes each repetition as an instruction.
     #[serde(default)]
     pub load_start_cycles: Option<u32>,
-    /// Cycles of each of its repetitions.
+    /// Cycles per repetition of `rep lods`.
     #[serde(default)]
     pub load_cycles: u32,
-    /// Cycles before `rep scas` and `rep cmps`, which read as many bytes at once as a copy; absent in a core that
-    /// executes each repetition as an instruction.
+    /// Cycles before `rep scas` and `rep cmps`, whose accesses are as wide as a copy's. `None`: the core executes
+    /// each repetition as an instruction.
     #[serde(default)]
     pub compare_start_cycles: Option<u32>,
 }
@@ -81,55 +81,56 @@ pub struct StringsModel {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FrontModel {
-    /// Instructions that are fetched ahead of those that have entered.
+    /// Entries of the queue between fetch and renaming, in instructions.
     pub queue_entries: u32,
-    /// From the resolution of a mispredicted branch until the right instruction enters.
+    /// Cycles from the resolution of a mispredicted branch until the first instruction of the right path enters.
     pub mispredict_cycles: u32,
     /// Cycles without fetch after a taken direct branch that missed the BTB (resteer at decode).
     pub btb_miss_cycles: u32,
-    /// Cycles that a branch costs whose target only the second level of the BTB knows.
+    /// Cost of a branch whose target only the second level of the BTB holds.
     #[serde(default)]
     pub btb_second_cycles: u32,
-    /// Cycles that a branch costs whose direction the tagged tables of a TAGE predictor know, and its bimodal
-    /// table, which answers earlier, does not.
+    /// Cost of a branch whose direction the tagged tables of a TAGE predictor correct. The bimodal table answers
+    /// earlier, with the other direction.
     #[serde(default)]
     pub overruled_cycles: u32,
-    /// Cycles that a predicted indirect branch costs beyond any taken one.
+    /// Cost of a predicted indirect branch in addition to the cost of any taken branch.
     #[serde(default)]
     pub indirect_cycles: u32,
-    /// Cycles that it costs beyond that if it does not lead where it led the last time.
+    /// Cost of a predicted indirect branch in addition to `indirect_cycles`, where its target differs from its last
+    /// target.
     #[serde(default)]
     pub indirect_overruled_cycles: u32,
-    /// Cycles that a predicted return costs beyond any taken branch.
+    /// Cost of a predicted return in addition to the cost of any taken branch.
     #[serde(default)]
     pub return_cycles: u32,
-    /// Lines of code, and targets of branches, that the predictor runs ahead of fetch: they are
-    /// requested then. Zero: a line is requested when the one before was fetched.
+    /// Number of code lines and branch targets by which the predictor runs ahead of fetch. It requests a line when it
+    /// reaches it. Zero: a line is requested after the previous line was fetched.
     #[serde(default)]
     pub ahead_lines: u32,
-    /// Whether nothing more is fetched in the cycle of a taken branch.
+    /// Whether a taken branch ends the fetch of its cycle.
     pub taken_ends_cycle: bool,
-    /// Whether pushes, pops, calls and returns follow the stack pointer before execution, so that
-    /// they don't wait for each other.
+    /// Whether the core tracks the stack pointer before execution (stack engine). Pushes, pops, calls and returns
+    /// then do not wait for each other.
     #[serde(default)]
     pub follows_stack: bool,
-    /// Whether moves between registers of a kind are done by renaming: without a unit or latency.
+    /// Whether renaming executes moves between registers of the same kind, without a unit or latency.
     #[serde(default)]
     pub eliminates_moves: bool,
-    /// Whether operations whose result is always zero, such as `xor %eax, %eax`, need no unit.
+    /// Whether operations with a result that is always zero, such as `xor %eax, %eax`, need no unit.
     #[serde(default)]
     pub eliminates_zeroing: bool,
-    /// Whether additions and subtractions of a constant of -1,024 to 1,023 to a register of 64 bits, `inc`, `dec`
-    /// and such a `lea` among them, are done by renaming: without a unit or latency. Their flags come a cycle later.
+    /// Whether renaming executes additions and subtractions of a constant between -1,024 and 1,023 to a 64-bit
+    /// register, without a unit or latency. `inc`, `dec` and `lea` with such a constant are included. Their flags are
+    /// ready a cycle later.
     #[serde(default)]
     pub eliminates_constants: bool,
-    /// Cycles that shifts, rotations, bit tests, `bswap` and moves to vector registers take longer which read the
-    /// result of such an addition. Of cores with a window and bound ports.
+    /// Extra latency of shifts, rotations, bit tests, `bswap` and moves to vector registers that read the result of
+    /// an addition executed by renaming. Only cores with a window and bound ports have it.
     #[serde(default)]
     pub constant_cycles: u32,
-    /// Whether a comparison, or other arithmetic on registers that sets flags, and a conditional branch
-    /// after it are one operation, which takes one place of the width and of the reorder buffer. Only an
-    /// out-of-order core does it.
+    /// Whether flag-setting arithmetic on registers fuses with the conditional branch after it. The fused operation
+    /// takes one slot of the width and one entry of the reorder buffer. Only out-of-order cores fuse.
     #[serde(default)]
     pub fuses_branches: bool,
     /// A cache of decoded instructions: a trace cache or a micro-operation cache.
@@ -141,21 +142,21 @@ pub struct FrontModel {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DecodedModel {
-    /// The number of lines: ways times a power of two.
+    /// Number of lines: `ways` times a power of two.
     pub lines: u32,
     /// Associativity.
     pub ways: u32,
-    /// Instructions that a line holds.
+    /// Maximum number of instructions in a line.
     pub line_instructions: u32,
-    /// Most instructions of a cycle that come from it; absent if as many as the core is wide.
+    /// Maximum number of instructions per cycle that the cache supplies. `None`: the width of the core.
     #[serde(default)]
     pub width: Option<u32>,
-    /// Whether they come from one of its lines in a cycle.
+    /// Whether the cache supplies instructions of one line per cycle.
     #[serde(default)]
     pub one_line_per_cycle: bool,
-    /// Most instructions of a cycle that are not in it, and have to be decoded.
+    /// Maximum number of instructions per cycle that are decoded because the cache lacks them.
     pub decode_width: u32,
-    /// Most bytes of such instructions of a cycle; absent if as many as there are.
+    /// Maximum number of instruction bytes that are decoded per cycle. `None`: no limit.
     #[serde(default)]
     pub decode_bytes: Option<u32>,
     /// Whether lines continue after taken branches, as in a trace cache.
@@ -168,30 +169,29 @@ pub struct DecodedModel {
 pub struct WindowModel {
     /// Entries of the reorder buffer: instructions that have entered and not retired.
     pub reorder_entries: u32,
-    /// Entries of the scheduler: those of them that have not issued.
+    /// Entries of the scheduler: instructions in the reorder buffer that have not issued.
     pub scheduler_entries: u32,
-    /// Entries of a scheduler of vector operations alone; absent where one scheduler serves all. A load has a
-    /// place in the other one, unless it is part of a vector operation.
+    /// Entries of a separate scheduler for vector operations. `None`: one scheduler serves all operations. A load
+    /// takes an entry of the other scheduler, unless it is part of a vector operation.
     #[serde(default)]
     pub vector_scheduler_entries: Option<u32>,
-    /// Branches that may be unresolved; absent where it is the window that limits them.
+    /// Maximum number of unresolved branches. `None`: only the window limits them.
     #[serde(default)]
     pub unresolved_branches: Option<u32>,
     /// Whether a load may issue before the addresses of earlier stores are known.
     pub loads_pass_stores: bool,
-    /// Whether a store that missed delays retirement, for lack of a store buffer after retirement.
+    /// Whether a store that missed delays retirement, because the core has no store buffer after retirement.
     pub stores_hold_retirement: bool,
 }
 
-/// Units of a sort.
+/// Execution units of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UnitModel {
-    /// How many.
     pub count: u32,
-    /// From issue until others can use the result; for loads, of an L1 hit.
+    /// Cycles from issue until other operations can use the result. For loads: the latency of an L1 hit.
     pub latency_cycles: u32,
-    /// How long an operation occupies its unit.
+    /// Cycles for which an operation occupies its unit.
     #[serde(default = "one")]
     pub interval_cycles: u32,
 }
@@ -204,7 +204,7 @@ fn sixteen() -> u8 {
     16
 }
 
-/// Units by what they do.
+/// Execution units, by kind of operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UnitsModel {
@@ -220,19 +220,18 @@ pub struct UnitsModel {
     pub float_multiply: UnitModel,
     /// Floating point: divisions and roots.
     pub float_divide: UnitModel,
-    /// Vector registers: all else.
+    /// All other operations on vector registers.
     pub vector: UnitModel,
     /// Branches.
     pub branch: UnitModel,
-    /// Loads.
     pub load: UnitModel,
-    /// Stores, until they can retire. As many leave for the cache per cycle.
+    /// Stores, until they can retire. The number of units also limits the stores that drain to the cache per cycle.
     pub store: UnitModel,
-    /// Shuffles, AES, SHA, moves between integer and vector registers; else as `vector`.
+    /// Shuffles, AES, SHA, moves between integer and vector registers. `None`: `vector` executes them.
     #[serde(default)]
     pub shuffle: Option<UnitModel>,
-    /// Ports to which integer operations and branches are bound when they enter the scheduler of an
-    /// out-of-order core, each to the one with the fewest that wait; else each takes any unit that is free.
+    /// Ports for integer operations and branches. An out-of-order core binds each operation, when it enters the
+    /// scheduler, to the allowed port with the fewest waiting operations. `None`: an operation takes any free unit.
     #[serde(default)]
     pub ports: Option<PortsModel>,
     /// Latencies of single operations.
@@ -240,25 +239,26 @@ pub struct UnitsModel {
     pub of: OperationLatencies,
 }
 
-/// What the ports of integer units can do: each executes an operation a cycle.
+/// Which integer ports execute which operations. Each port executes one operation per cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PortsModel {
-    /// Ports that shift, rotate, test bits and add three parts (`lea`): so many of the first.
+    /// How many ports execute shifts, rotates, bit tests and three-operand `lea`: ports 0 to `shift - 1`.
     pub shift: u32,
-    /// Ports that choose by flags (`cmov`, `setcc`): so many of the last.
+    /// How many ports execute `cmov` and `setcc`: the last `select` ports.
     pub select: u32,
-    /// Ports that execute branches, too: so many of the last. The other units of branches do nothing else.
+    /// How many ports also execute branches: the last `branch` ports. The remaining branch units execute nothing
+    /// else.
     pub branch: u32,
 }
 
-/// Latencies of single operations; absent ones take that of their unit.
+/// Latencies of single operations. `None`: the latency of the operation's unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OperationLatencies {
-    /// `lea` of three parts.
+    /// `lea` of three operands.
     pub lea_three_cycles: Option<u32>,
-    /// `lea` of two parts with a scaled index; else as of three parts.
+    /// `lea` of two operands with a scaled index. `None`: `lea_three_cycles`.
     pub lea_scaled_cycles: Option<u32>,
     /// `popcnt`.
     pub population_count_cycles: Option<u32>,
@@ -270,11 +270,11 @@ pub struct OperationLatencies {
     pub vector_multiply_cycles: Option<u32>,
     /// `and`, `or`, `xor`, `test`, `andn`.
     pub logic_cycles: Option<u32>,
-    /// Cycles that `cmov` and `setcc` take longer which read the flags of one of these. Of cores with a window and
-    /// bound ports.
+    /// Extra latency of `cmov` and `setcc` that read the flags of a logic operation. Only cores with a window and
+    /// bound ports have it.
     pub select_after_logic_cycles: Option<u32>,
-    /// Additions of floating point whose result is read by another sort of operation; else as where an addition
-    /// reads it, and not less. Of cores with a window.
+    /// Floating-point additions whose result another kind of operation reads; at least the latency of an addition.
+    /// `None`: the latency of an addition. Only cores with a window have it.
     pub float_add_to_others_cycles: Option<u32>,
     /// `tzcnt`, `lzcnt`.
     pub bit_count_cycles: Option<u32>,
@@ -282,33 +282,30 @@ pub struct OperationLatencies {
     pub bit_scan_cycles: Option<u32>,
     /// `pdep`, `pext`.
     pub bit_deposit_cycles: Option<u32>,
-    /// `crc32`.
     pub crc32_cycles: Option<u32>,
     /// Integer division of 32 bits or less.
     pub divide32_cycles: Option<u32>,
     /// Multiplication of floating point without an addition.
     pub float_multiply_only_cycles: Option<u32>,
-    /// Roots.
     pub float_root_cycles: Option<u32>,
-    /// How long a root occupies its unit; else as long as a division.
+    /// Cycles for which a root occupies its unit. `None`: the interval of a division.
     pub float_root_interval_cycles: Option<u32>,
-    /// Comparisons of floating point that set flags: `comisd` and the like.
+    /// Floating-point comparisons that set flags, such as `comisd`.
     pub float_flags_cycles: Option<u32>,
-    /// How long one of these occupies its unit; else as long as an addition.
+    /// Cycles for which such a comparison occupies its unit. `None`: the interval of an addition.
     pub float_flags_interval_cycles: Option<u32>,
     /// Conversions between integer and floating-point registers.
     pub convert_cycles: Option<u32>,
     /// Moves between integer and vector registers.
     pub cross_cycles: Option<u32>,
-    /// `aesenc` and the like.
+    /// AES rounds, such as `aesenc`.
     pub aes_cycles: Option<u32>,
-    /// `sha256rnds2` and the like.
+    /// SHA rounds, such as `sha256rnds2`.
     pub sha_cycles: Option<u32>,
 }
 
 impl OperationLatencies {
-    /// Each with its name and the unit that executes it, in the order of
-    /// [`Operation`](super::Operation).
+    /// Name, latency and executing unit of each operation, in the order of [`Operation`](super::Operation).
     pub(super) fn all(&self) -> [(&'static str, Option<u32>, Unit); OPERATIONS] {
         [
             ("lea_three_cycles", self.lea_three_cycles, Unit::Integer),
@@ -334,81 +331,81 @@ impl OperationLatencies {
     }
 }
 
-/// Loads and stores that are under way.
+/// Loads and stores in flight.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataModel {
-    /// Loads that have entered and not retired. An in-order core has no limit.
+    /// Entries of the load queue: loads that have entered and not retired. An in-order core has no limit.
     pub load_entries: u32,
-    /// Stores that have entered and are not in the cache yet.
+    /// Entries of the store queue: stores that have entered and not drained to the cache.
     pub store_entries: u32,
-    /// Line fill buffers: misses that can be under way at the same time.
+    /// Line fill buffers: maximum number of outstanding misses.
     pub mshrs: u32,
-    /// The latency of store-to-load forwarding.
+    /// Latency of store-to-load forwarding.
     pub forward_cycles: u32,
-    /// The same into a vector register; else `forward_cycles`.
+    /// Latency of forwarding into a vector register. `None`: `forward_cycles`.
     #[serde(default)]
     pub forward_vector_cycles: Option<u32>,
-    /// The same of more than 16 bytes; else `forward_vector_cycles`. An in-order core has none.
+    /// Latency of forwarding more than 16 bytes. `None`: `forward_vector_cycles`. An in-order core has none.
     #[serde(default)]
     pub forward_wide_cycles: Option<u32>,
-    /// Cycles after which a load tries again that issued before the address of the store was known from which it
-    /// gets its value, or at most a cycle after. Zero: no load has to. An in-order core has none.
+    /// Cycles after which a load retries that issued too early: at most one cycle after the address of the store that
+    /// it depends on was known. Zero: no load retries. An in-order core has none.
     #[serde(default)]
     pub forward_again_cycles: u32,
-    /// Cycles that a load waits, after the stores that it needs have left, if none of them can
-    /// forward all of it. An in-order core has none.
+    /// Cycles that a load waits where no single store can forward the whole value. The wait starts when all
+    /// overlapping stores have drained. An in-order core has none.
     #[serde(default)]
     pub forward_fail_cycles: u32,
-    /// Whether a load takes the register of a store whose address has the same form, without a
-    /// wait (memory renaming). Only an out-of-order core can.
+    /// Whether a load takes its value from the register of an earlier store with the same address operands, without a
+    /// wait (memory renaming). Only out-of-order cores can.
     #[serde(default)]
     pub renames_memory: bool,
-    /// Whether it does so only where the address has no index.
+    /// Whether memory renaming is limited to addresses without an index.
     #[serde(default)]
     pub renames_without_index: bool,
-    /// The widest access, bytes: QEMU makes several of a wide one.
+    /// Width of the widest access, in bytes. QEMU splits a wide access; the core joins its parts up to this width.
     #[serde(default = "sixteen")]
     pub access_bytes: u8,
-    /// Cycles that a load takes longer whose address has a scaled index. An in-order core has none.
+    /// Extra latency of a load with a scaled index. An in-order core has none.
     #[serde(default)]
     pub scaled_index_cycles: u32,
-    /// Cycles that a load into a vector register takes longer. An in-order core has none.
+    /// Extra latency of a load into a vector register. An in-order core has none.
     #[serde(default)]
     pub vector_load_cycles: u32,
-    /// Loads of more than 16 bytes that can start in a cycle; absent if as many as others.
+    /// Maximum number of loads of more than 16 bytes that start per cycle. `None`: no limit of their own.
     #[serde(default)]
     pub wide_loads: Option<u32>,
-    /// Stores of vector registers that can leave for the cache in a cycle; absent if as many as others.
+    /// Maximum number of vector stores that drain to the cache per cycle. `None`: no limit of their own.
     #[serde(default)]
     pub vector_stores: Option<u32>,
-    /// Loads of a cycle that may start at the same 4 bytes of a line, whichever line it is: banks of the cache. Absent
-    /// without such a limit. An in-order core has none.
+    /// Maximum number of loads per cycle in one bank of the cache. A bank holds the same 4 bytes of every line.
+    /// `None`: no limit. An in-order core has none.
     #[serde(default)]
     pub bank_loads: Option<u32>,
-    /// Whether a load that crosses lines takes two of the load units.
+    /// Whether a load that crosses a line boundary takes two load units.
     #[serde(default)]
     pub splits_take_two: bool,
-    /// Cycles from one load that crosses lines to the next; zero if they may start together. An in-order core has
-    /// none.
+    /// Minimum distance between loads that cross a line boundary, in cycles. Zero: they may start together. An
+    /// in-order core has none.
     #[serde(default)]
     pub split_load_cycles: u32,
-    /// The same of loads that cross pages.
+    /// Like `split_load_cycles`, for loads that cross a page boundary.
     #[serde(default)]
     pub page_split_load_cycles: u32,
-    /// Whether the stores of a cycle go to one line, and to different bytes: two of up to 16 bytes,
-    /// or a wider one; one that crosses lines takes two cycles. Without, all that units permit.
+    /// Whether all stores that drain in a cycle go to one line, and to different bytes: two stores of up to 16 bytes,
+    /// or one wider store. A store that crosses a line boundary then takes two cycles. Otherwise only the number of
+    /// store units limits the drain.
     #[serde(default)]
     pub stores_one_line_per_cycle: bool,
-    /// Whether these may be of any width, and to the same bytes.
+    /// Whether stores to one line may have any width, and go to the same bytes.
     #[serde(default)]
     pub stores_any_of_line: bool,
-    /// Cycles for which a store that crosses pages keeps later ones from leaving. An in-order core has
-    /// none.
+    /// Cycles for which a store that crosses a page boundary holds back later stores. An in-order core has none.
     #[serde(default)]
     pub page_split_store_cycles: u32,
-    /// Cycles that a load waits if an earlier store that has not left has the same address within a
-    /// page of 4 KiB, and another one in all. An in-order core has none.
+    /// Cycles that a load waits for 4K aliasing: an earlier store in the store queue has the same offset within a
+    /// 4 KiB page, but another address. An in-order core has none.
     #[serde(default)]
     pub alias_cycles: u32,
     /// Whether an in-order core stalls while a miss is served.
@@ -416,12 +413,12 @@ pub struct DataModel {
     pub blocking: bool,
 }
 
-/// What happens seldom, and takes long.
+/// Rare, expensive events.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EventsModel {
-    /// From the last instruction before an interrupt or exception to the first of its handler: what
-    /// was fetched is thrown away, and state saved.
+    /// Cycles from the last instruction before an interrupt or exception to the first instruction of its handler. The
+    /// core discards fetched instructions and saves its state.
     pub interrupt_cycles: u32,
     /// `iret`.
     pub interrupt_return_cycles: u32,
@@ -431,9 +428,8 @@ pub struct EventsModel {
     pub system_return_cycles: u32,
     /// Instructions that wait for all earlier ones and delay all later ones.
     pub serialise_cycles: u32,
-    /// Locked instructions, besides what they wait for.
+    /// Locked instructions, in addition to their waits.
     pub atomic_cycles: u32,
-    /// `pause`.
     pub pause_cycles: u32,
     /// Instructions of many steps, such as `xsave`.
     pub microcode_cycles: u32,
@@ -441,45 +437,45 @@ pub struct EventsModel {
     /// manual, volume 3, 11.10).
     #[serde(default)]
     pub interrupt_drains_stores: bool,
-    /// Single instructions that take something else than their class.
+    /// Single instructions with a cost other than the cost of their class.
     #[serde(default)]
     pub of: SingleCosts,
 }
 
-/// Cycles of single instructions; absent ones take those of their class.
+/// Cycles of single instructions. `None`: the cost of the instruction's class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SingleCosts {
-    /// `mfence`; else as a locked instruction.
+    /// `mfence`. `None`: the cost of a locked instruction.
     pub mfence_cycles: Option<u32>,
-    /// `lfence`; else 0: no more than it waits for.
+    /// `lfence`, in addition to its wait. `None`: 0.
     pub lfence_cycles: Option<u32>,
-    /// `clflush`, `clflushopt`, `clwb`, until the line is written back; else 0.
+    /// `clflush`, `clflushopt`, `clwb`, until the line is written back. `None`: 0.
     pub clflush_cycles: Option<u32>,
-    /// `rdtsc`; else `microcode_cycles`.
+    /// `rdtsc`. `None`: `microcode_cycles`.
     pub rdtsc_cycles: Option<u32>,
-    /// `rdtscp`, after all earlier instructions; else that of `rdtsc`.
+    /// `rdtscp`, after all earlier instructions. `None`: the cost of `rdtsc`.
     pub rdtscp_cycles: Option<u32>,
-    /// `rdmsr`, `rdpmc`; else `microcode_cycles`.
+    /// `rdmsr`, `rdpmc`. `None`: `microcode_cycles`.
     pub rdmsr_cycles: Option<u32>,
-    /// `wrmsr`; else `serialise_cycles`.
+    /// `wrmsr`. `None`: `serialise_cycles`.
     pub wrmsr_cycles: Option<u32>,
-    /// A write of a control or debug register; else `serialise_cycles`.
+    /// Writes of control and debug registers. `None`: `serialise_cycles`.
     pub mov_cr_cycles: Option<u32>,
-    /// `invlpg`, `invpcid`; else `serialise_cycles`.
+    /// `invlpg`, `invpcid`. `None`: `serialise_cycles`.
     pub invlpg_cycles: Option<u32>,
-    /// `swapgs`; else `microcode_cycles`.
+    /// `swapgs`. `None`: `microcode_cycles`.
     pub swapgs_cycles: Option<u32>,
-    /// `cli`, `sti`, `popf`; else 0: as any operation.
+    /// `cli`, `sti`, `popf`. `None`: they cost what any integer operation costs.
     pub popf_cycles: Option<u32>,
-    /// `in`, `out`, besides what the device takes; else `microcode_cycles`.
+    /// `in`, `out`, in addition to the time of the device. `None`: `microcode_cycles`.
     pub port_cycles: Option<u32>,
-    /// `sfence`, between the stores before it and those after it; else 0: it takes a store's place. An in-order core
-    /// has none.
+    /// `sfence`, between the stores before it and the stores after it. `None`: 0, and it takes an entry of the store
+    /// queue. An in-order core has none.
     pub sfence_cycles: Option<u32>,
-    /// `cld`, `std`; else 0: as any operation.
+    /// `cld`, `std`. `None`: they cost what any integer operation costs.
     pub cld_cycles: Option<u32>,
-    /// `xgetbv`, `xsetbv`; else `microcode_cycles`.
+    /// `xgetbv`, `xsetbv`. `None`: `microcode_cycles`.
     pub xgetbv_cycles: Option<u32>,
 }
 
@@ -505,39 +501,39 @@ impl SingleCosts {
     }
 }
 
-/// The widest core: a count of what issues in a cycle has four bits.
+/// Maximum width of a core: the counter of operations that issue in a cycle has four bits.
 const WIDTH_MAX: u32 = 15;
-/// The most ports that operations are bound to.
+/// Maximum number of ports to which operations are bound.
 pub(super) const PORTS_MAX: usize = 5;
-/// Most instructions in a window.
+/// Maximum number of entries in a window.
 const WINDOW_MAX: u32 = 4096;
-/// The largest scheduler, and the largest whose operations are bound to ports: their counts have 12 and 8 bits.
+/// Maximum entries of a scheduler, and of a scheduler with bound ports: its counters have 12 and 8 bits.
 const SCHEDULER_MAX: u32 = 4095;
 const BOUND_MAX: u32 = 255;
-/// Most lines that are waited for.
+/// Maximum number of line fill buffers.
 const MISSES_MAX: u32 = 256;
-/// Longest latency of a unit.
+/// Maximum latency of a unit, in cycles.
 const LATENCY_MAX: u32 = 1000;
-/// Longest event.
+/// Maximum duration of an event, in cycles.
 const EVENT_CYCLES_MAX: u32 = 1_000_000;
-/// Most threads of a core.
+/// Maximum number of threads of a core.
 const THREADS_MAX: u32 = 64;
-/// Most lines of decoded instructions.
+/// Maximum number of lines in a cache of decoded instructions.
 const DECODED_LINES_MAX: u32 = 1 << 20;
 
 fn refuse(field: String, problem: impl Into<String>) -> Result<(), ModelError> {
     Err(ModelError::new(field, problem))
 }
 
-fn in_range(field: String, value: u32, least: u32, most: u32) -> Result<(), ModelError> {
-    if (least..=most).contains(&value) {
+fn in_range(field: String, value: u32, minimum: u32, maximum: u32) -> Result<(), ModelError> {
+    if (minimum..=maximum).contains(&value) {
         return Ok(());
     }
-    refuse(field, format!("{value} is not in {least}..={most}"))
+    refuse(field, format!("{value} is not in {minimum}..={maximum}"))
 }
 
 impl DecodedModel {
-    /// Its lines as a cache's: a "line" of it is the name of one of its own.
+    /// This cache as a cache of bytes: the tag array looks up a line of instructions by a "line" of 4 bytes.
     pub(super) fn as_cache(&self) -> CacheModel {
         let line_bytes = 4;
         CacheModel {
@@ -550,8 +546,8 @@ impl DecodedModel {
 
     fn check(&self, name: &str) -> Result<(), ModelError> {
         in_range(format!("{name}.ways"), self.ways, 1, 64)?;
-        let whole = self.lines.is_multiple_of(self.ways) && self.lines <= DECODED_LINES_MAX;
-        if !whole || !(self.lines / self.ways).is_power_of_two() {
+        let fills_ways = self.lines.is_multiple_of(self.ways) && self.lines <= DECODED_LINES_MAX;
+        if !fills_ways || !(self.lines / self.ways).is_power_of_two() {
             let problem = format!(
                 "{} is not ways times a power of two, up to {DECODED_LINES_MAX}",
                 self.lines
@@ -588,7 +584,7 @@ impl StringsModel {
 }
 
 impl UnitsModel {
-    /// Each with its name, in the order of [`Unit`](super::Unit).
+    /// Name and model of each kind of units, in the order of [`Unit`](super::Unit).
     pub(super) fn all(&self) -> [(&'static str, UnitModel); UNITS] {
         [
             ("integer", self.integer),
@@ -622,7 +618,7 @@ impl UnitsModel {
 }
 
 impl CoreModel {
-    /// What decoding depends on, of a core whose L1I has lines of `line_bytes`, a power of two.
+    /// The properties on which decoding depends. `line_bytes`: size of an L1I line, a power of two.
     #[must_use]
     pub fn layout(&self, line_bytes: u64) -> Layout {
         let decoded = self.front.decoded.as_ref();
@@ -636,12 +632,12 @@ impl CoreModel {
             has_shuffle_unit: self.units.shuffle.is_some(),
             binds_to_ports: self.units.ports.is_some() && self.window.is_some(),
             sets_direction_slowly: self.events.of.cld_cycles.is_some(),
-            decoded_instructions: decoded.map_or(0, |of| of.line_instructions),
-            decoded_by_lines: decoded.is_some_and(|of| !of.traces),
+            decoded_instructions: decoded.map_or(0, |cache| cache.line_instructions),
+            decoded_by_lines: decoded.is_some_and(|cache| !cache.traces),
         }
     }
 
-    /// Refuses what cannot be built; `name` is the table it stands in, such as `core`.
+    /// Refuses a model that cannot be built. `name` is the model's table in the file, such as `core`.
     ///
     /// # Errors
     /// [`ModelError`], naming the field and what is allowed.
@@ -726,16 +722,16 @@ impl CoreModel {
         decoded.map_or(Ok(()), |model| model.check(&format!("{name}.decoded")))
     }
 
-    /// What goes with execution in order, out of order, or of threads.
+    /// Checks the fields that only in-order, out-of-order or multithreaded cores may have.
     fn check_order(&self, name: &str) -> Result<(), ModelError> {
         if let Some(window) = &self.window {
             let field = |field: &str| format!("{name}.window.{field}");
             in_range(field("reorder_entries"), window.reorder_entries, self.width, WINDOW_MAX)?;
-            let most = if self.units.ports.is_some() { BOUND_MAX } else { SCHEDULER_MAX };
-            let most = most.min(window.reorder_entries);
-            in_range(field("scheduler_entries"), window.scheduler_entries, 1, most)?;
+            let entries_max = if self.units.ports.is_some() { BOUND_MAX } else { SCHEDULER_MAX };
+            let entries_max = entries_max.min(window.reorder_entries);
+            in_range(field("scheduler_entries"), window.scheduler_entries, 1, entries_max)?;
             if let Some(entries) = window.vector_scheduler_entries {
-                in_range(field("vector_scheduler_entries"), entries, 1, most)?;
+                in_range(field("vector_scheduler_entries"), entries, 1, entries_max)?;
             }
             if let Some(branches) = window.unresolved_branches {
                 in_range(field("unresolved_branches"), branches, 1, 64)?;

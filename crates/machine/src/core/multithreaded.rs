@@ -1,13 +1,12 @@
-//! A core whose threads share its pipeline cycle by cycle, such as those of the UltraSPARC T1: in
-//! each cycle one of the ready threads issues an instruction, round robin.
+//! A core whose threads share its pipeline cycle by cycle, such as the cores of the UltraSPARC T1: in each
+//! cycle one of the ready threads issues an instruction, round robin.
 //!
-//! Threads are simulated one after the other, and yet they execute at the same time. What a thread
-//! executes is queued, and all threads share one time axis. A cycle is given away once it is known
-//! of each thread whether it is ready then: the queue of a thread says so; a thread with an empty
-//! queue is not ready before its own time; a halted one never is. So the result does not depend on
-//! the time slices in which threads are simulated, and a ready thread waits for at most one
-//! instruction of each other thread. A thread that wakes continues at the time of the others, and
-//! what they executed meanwhile is not charged to it.
+//! The simulator executes threads one after the other, but their time axis is common. Blocks of a thread are
+//! queued. A cycle is given to a thread once each thread is known to be ready or not ready then. A thread's
+//! queue shows that; a thread with an empty queue is not ready before its own time; a halted thread is never
+//! ready. So the result does not depend on the time slices in which threads are simulated, and a ready thread
+//! waits for at most one instruction of each other thread. A thread that wakes continues at the time of the
+//! others, and is not charged for their instructions meanwhile.
 
 use std::collections::VecDeque;
 
@@ -33,7 +32,7 @@ pub struct MultithreadedCore {
     intervals: [u64; UNITS],
     /// When units, which all threads share, are free.
     free: [u64; UNITS],
-    /// The next cycle in which something can issue.
+    /// The next cycle in which an instruction can issue.
     now: u64,
     /// The thread that issued last.
     last: usize,
@@ -64,8 +63,8 @@ impl MultithreadedCore {
         self.threads.len()
     }
 
-    /// Queues a block that `thread` executes, or as much of it as executed. Its memory accesses are
-    /// made now.
+    /// Queues a block that `thread` executes, or the part of it that the guest executed. The block's memory
+    /// accesses are made now.
     pub fn run<M: Memory>(
         &mut self,
         thread: usize,
@@ -121,7 +120,7 @@ impl MultithreadedCore {
         }
     }
 
-    /// `thread` waits so many cycles before its next instruction.
+    /// Delays the next instruction of `thread` by `cycles`.
     pub fn wait(&mut self, thread: usize, cycles: u64) {
         *self.threads[thread].entry_cycles.get_or_insert(0) += cycles;
     }
@@ -134,8 +133,8 @@ impl MultithreadedCore {
         thread.last_line = None;
     }
 
-    /// Before the first instruction of the interrupt's handler the processor waits for what it reads
-    /// itself, so many cycles. After [`MultithreadedCore::interrupt`].
+    /// Delays the first instruction of an interrupt handler by `cycles`: the processor itself reads memory at
+    /// the entry. Call it after [`MultithreadedCore::interrupt`].
     pub fn delay_entry(&mut self, thread: usize, cycles: u64) {
         if let Some(entry_cycles) = &mut self.threads[thread].entry_cycles {
             *entry_cycles += cycles;
@@ -163,8 +162,8 @@ impl MultithreadedCore {
         }
     }
 
-    /// Issues queued instructions up to the first cycle in which a thread with an empty queue might
-    /// be ready. If a queue is very long, all queues are drained.
+    /// Issues queued instructions up to the first cycle in which a thread with an empty queue might be ready. A
+    /// very long queue drains all queues.
     pub fn advance(&mut self) {
         if self.threads.iter().any(|thread| thread.queue.len() > QUEUED_MAX) {
             return self.drain();
@@ -185,8 +184,8 @@ impl MultithreadedCore {
         empty.map(Thread::time).min().unwrap_or(u64::MAX)
     }
 
-    /// The cycles of all that a thread has executed; a lower bound as long as some of it is queued.
-    /// They never decrease.
+    /// The cycles of all instructions of a thread; a lower bound while some are queued. The value never
+    /// decreases.
     #[must_use]
     pub fn cycles(&self, thread: usize) -> u64 {
         let thread = &self.threads[thread];
@@ -204,8 +203,8 @@ impl MultithreadedCore {
         }
     }
 
-    /// The cycle and the thread that issues next: of those that are ready in the first cycle in
-    /// which any is, the first after the one that issued last.
+    /// The next cycle with an issue, and its thread. Of the threads that are ready in that cycle, it is the
+    /// first one after the thread that issued last.
     fn next(&self) -> Option<(u64, usize)> {
         let number = self.threads.len();
         let mut first: Option<(u64, usize)> = None;
@@ -282,14 +281,14 @@ impl MultithreadedCore {
         *earliest = (*earliest).max(until);
     }
 
-    /// When a thread continues at the earliest, on the common time axis, which includes the cycles
-    /// in which it was halted. It never decreases.
+    /// The earliest time at which a thread continues, on the common time axis, which includes halted cycles.
+    /// The value never decreases.
     #[must_use]
     pub fn time(&self, thread: usize) -> u64 {
         self.threads[thread].time()
     }
 
-    /// The cycle after the last one in which an instruction has issued.
+    /// The cycle after the last issue.
     #[must_use]
     pub fn now(&self) -> u64 {
         self.now
@@ -302,7 +301,7 @@ impl MultithreadedCore {
     }
 }
 
-/// A queued instruction, and what is known before it issues.
+/// A queued instruction with everything that is known before it issues.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pending {
     pub(super) one: Instruction,
@@ -319,7 +318,7 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// The least number of cycles that its thread takes for it, without those that pass before it.
+    /// Minimum number of cycles of the instruction for its thread, without the cycles before it.
     pub(super) fn least_cycles(&self, blocking: bool) -> u64 {
         1 + if blocking { self.load_wait + self.store_wait } else { 0 }
     }

@@ -1,9 +1,9 @@
 //! The out-of-order core.
 //!
-//! Each instruction gets its times in program order: when it is fetched, enters the reorder buffer,
-//! issues, is done, and retires. All that a time depends on is known by then: operands from the
-//! ready times of registers, entries of queues from the times at which they became free, units from
-//! the scheduler of the issue ports.
+//! Each instruction gets its times in program order: fetch, entry into the reorder buffer, issue, completion,
+//! retirement. Everything that a time depends on is known at that point: operands from the ready times of
+//! registers, entries of queues from the times at which they became free, units from the scheduler of the issue
+//! ports.
 
 use super::CoreCounts;
 use super::fill_buffers::LineFillBuffers;
@@ -24,7 +24,6 @@ use super::{Access, Memory};
 use super::{Accesses, ExecutedBlock, Latencies, load_as, wait_parts};
 use crate::predict::BranchKind;
 
-/// An out-of-order core.
 #[derive(Clone, Debug)]
 pub struct OutOfOrderCore {
     loads_pass_stores: bool,
@@ -37,21 +36,21 @@ pub struct OutOfOrderCore {
     /// No load that crosses lines issues before.
     splits_from: u64,
     banks: Option<Box<LoadBanks>>,
-    /// What a store that crosses pages takes.
+    /// Extra cycles of a store that crosses a page boundary.
     page_split: u64,
-    /// What a load waits for a store with the same address within a page.
+    /// Cycles that a load waits for a store with the same offset in another page (4K aliasing).
     alias: u64,
     renames_memory: bool,
     renames_without_index: bool,
     /// Latencies of loads, by [`Instruction::load_form`].
     load_latencies: [u64; 4],
     forwarding: Option<Box<Forwarding>>,
-    /// How long a root occupies its unit, if not as long as a division.
+    /// Cycles for which a root occupies its unit. `None`: the interval of a division.
     root_interval: Option<u32>,
-    /// How long a comparison that sets flags does, if not as long as an addition.
+    /// Cycles for which a flag-setting comparison occupies its unit. `None`: the interval of an addition.
     flags_interval: Option<u32>,
     forward_vector: u64,
-    /// The same of more than 16 bytes.
+    /// Latency of forwarding more than 16 bytes.
     forward_wide: u64,
     /// After how many cycles a load tries again that was too early for the address of a store; 0: none is.
     forward_again: u64,
@@ -67,7 +66,6 @@ pub struct OutOfOrderCore {
     /// When each of the branches that can be unresolved at a time is resolved; empty without a
     /// limit.
     unresolved: Box<[u64]>,
-    /// When each register is ready.
     ready: Box<[u64; REGISTERS]>,
     /// No load issues before.
     loads_from: u64,
@@ -79,13 +77,12 @@ pub struct OutOfOrderCore {
     pub(super) warmed: u64,
 }
 
-/// What an instruction does, for [`OutOfOrderCore::quick`]; nothing but to operate on registers, or one or
-/// two of the others.
+/// Bits that tell [`OutOfOrderCore::quick`] what an instruction does. 0: it only operates on registers.
 const OPERATES: u8 = 0;
 const LOADS: u8 = 2;
 const STORES: u8 = 4;
 
-/// Whether an access is of the common sort: of memory, of no more than 16 bytes, and in one line.
+/// Whether an access is common: to memory, of at most 16 bytes, and within one line.
 #[inline(always)]
 fn is_common(access: &Access) -> bool {
     let last = (access.virtual_address & 63) + u64::from(access.bytes);
@@ -191,7 +188,7 @@ impl OutOfOrderCore {
         })
     }
 
-    /// Executes a block, or as much of it as executed.
+    /// Executes a block, or the part of it that the guest executed.
     pub fn run<M: Memory>(&mut self, block: &Template, executed: &ExecutedBlock, memory: &mut M) {
         self.run_from(0, block, executed, memory);
     }
@@ -258,8 +255,7 @@ impl OutOfOrderCore {
         }
     }
 
-    /// [`OutOfOrderCore::run_from`] without its fast paths: the same times and counts, by the one way that
-    /// serves all instructions. Tests compare both.
+    /// [`OutOfOrderCore::run_from`] without fast paths. Times and counts are equal; tests compare both.
     pub fn run_slowly_from<M: Memory>(
         &mut self,
         first: usize,
@@ -288,7 +284,7 @@ impl OutOfOrderCore {
         accesses: &mut &[Access],
         memory: &mut M,
     ) -> (u64, u64) {
-        // Those of earlier instructions, which were not looked for.
+        // Skips the accesses of earlier instructions.
         while let [first, rest @ ..] = *accesses
             && usize::from(first.instruction) < index
         {
@@ -304,8 +300,8 @@ impl OutOfOrderCore {
         }
     }
 
-    /// [`OutOfOrderCore::step`] of an instruction without special effects that does `what`, and whose
-    /// accesses, a load before a store, are of the common sort: see [`own_access`].
+    /// A fast path of [`OutOfOrderCore::step`] for an instruction without special effects, which does `what`.
+    /// Its accesses, a load before a store, are common: see [`own_access`].
     #[inline(always)]
     fn quick<const FORWARDS: bool, M: Memory>(
         &mut self,
@@ -410,8 +406,8 @@ impl OutOfOrderCore {
         (fetched, executed)
     }
 
-    /// [`OutOfOrderCore::quick`] of an instruction that loads or stores. One copy of it serves three classes, which
-    /// keeps what is executed for an instruction small: the host's L1I also has QEMU and the translated code.
+    /// [`OutOfOrderCore::quick`] of an instruction that loads or stores. One copy serves three classes, so that
+    /// little code is executed per instruction: the host's L1I also holds QEMU and the translated code.
     #[inline(never)]
     fn quick_memory<const FORWARDS: bool, M: Memory>(
         &mut self,
@@ -424,7 +420,7 @@ impl OutOfOrderCore {
         self.quick::<FORWARDS, M>(what, block, one, accesses, memory)
     }
 
-    /// When the next branch is resolved of those that can be unresolved at a time.
+    /// The time at which one of the unresolved branches resolves, so that another branch may enter.
     #[inline(never)]
     fn next_resolved(&self) -> u64 {
         self.unresolved.iter().copied().min().unwrap_or(0)
@@ -459,7 +455,8 @@ impl OutOfOrderCore {
         }
     }
 
-    /// An instruction writes registers at `executed`, and those that it changes as a side effect at `moved`.
+    /// Sets the ready time of an instruction's results to `executed`, and of the registers that it changes as a
+    /// side effect to `moved`.
     #[inline(never)]
     fn write_all(&mut self, one: &Instruction, executed: u64, moved: u64) {
         for register in one.writes {
@@ -503,8 +500,8 @@ impl OutOfOrderCore {
         loaded
     }
 
-    /// When a load starts for which a unit is reserved at `issued`: in a later cycle if its bank is taken. The unit of
-    /// the earlier one is lost.
+    /// The time at which a load starts whose unit is reserved at `issued`: a later cycle if its bank is taken.
+    /// The slot of the earlier cycle is lost.
     #[inline(never)]
     fn in_bank(&mut self, load: &Access, issued: u64, wide: bool) -> u64 {
         let Some(banks) = &mut self.banks else { return issued };
@@ -557,14 +554,14 @@ impl OutOfOrderCore {
         self.front.forget_line();
     }
 
-    /// Before the first instruction of the interrupt's handler the processor waits for what it reads
-    /// itself, so many cycles. After [`OutOfOrderCore::interrupt`].
+    /// Delays the first instruction of an interrupt handler by `cycles`: the processor itself reads memory at
+    /// the entry. Call it after [`OutOfOrderCore::interrupt`].
     pub fn delay_entry(&mut self, cycles: u64) {
         self.front.delay(cycles);
     }
 
-    /// Code at these physical addresses has changed, or has left all caches: what is decoded of it is
-    /// dropped.
+    /// The code at these physical addresses has changed, or has left all caches. The core drops the decoded
+    /// instructions.
     pub fn forget_code(&mut self, physical: std::ops::Range<u64>) {
         self.front.forget_code(physical);
     }
@@ -574,7 +571,7 @@ impl OutOfOrderCore {
         self.front.forget_line();
     }
 
-    /// The cycle in which the last instruction retired.
+    /// The cycle of the last retirement.
     #[must_use]
     #[inline]
     pub fn cycles(&self) -> u64 {
@@ -877,7 +874,7 @@ impl OutOfOrderCore {
         self.loaded_at(one, load, (issued, wait), memory)
     }
 
-    /// The same of a load that the memory delays by `wait` cycles.
+    /// [`OutOfOrderCore::load_one`] of a load that memory delays by `wait` cycles after `issued`.
     #[inline(never)]
     fn loaded_at<M: Memory>(
         &mut self,
@@ -922,11 +919,14 @@ impl OutOfOrderCore {
         (served.cycle + latency, served.missed)
     }
 
-    /// When a load tries again that issued at most a cycle after the address of the store was known from which it gets
-    /// its value: [`DataModel::forward_again_cycles`](super::DataModel::forward_again_cycles) after it has issued, and not so
-    /// soon that it had the value less than as many cycles after that address. Measured on a Golden Cove: the result is there 12 cycles after the load
-    /// has issued if the address of the store comes up to three cycles after it, 13 if it comes after six, 7 after
-    /// that address.
+    /// The time at which a load retries that issued at most a cycle after the address of the store that it
+    /// depends on was known. It retries
+    /// [`DataModel::forward_again_cycles`](super::DataModel::forward_again_cycles) after its issue. Its value
+    /// is ready at least that many cycles after the store's address.
+    ///
+    /// Measured on a Golden Cove: the result is ready 12 cycles after the issue of the load if the address of
+    /// the store comes up to three cycles after it, 13 cycles if it comes after six, and 7 cycles after that
+    /// address.
     #[inline(never)]
     fn tries_again(&self, load: &Access, issued: u64) -> Option<u64> {
         let address = self.stores.address_known(load)?;
@@ -963,7 +963,7 @@ impl OutOfOrderCore {
             self.retirement.retire(done, waits)
         };
         let flushed = if one.special == Special::FlushLine {
-            // The line is being written back; all that is ordered after stores waits for it.
+            // The line is being written back, and everything that is ordered after stores waits.
             self.latencies.special(one.special)
         } else {
             0
@@ -1013,7 +1013,7 @@ impl OutOfOrderCore {
         memory: &mut M,
     ) -> u64 {
         if one.streams() {
-            // It has a buffer of its own, in which the line waits to be in memory.
+            // The store has a combining buffer, where the line waits until memory has it.
             self.retirement.counts.stores += 1;
             return issued + memory.store_around(store, issued);
         }

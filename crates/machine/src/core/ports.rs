@@ -40,7 +40,7 @@ fn one(unit: usize) -> Word {
 }
 
 impl Limits {
-    /// Up to `width` in all, and of each unit as many as there are.
+    /// Limits an issue cycle to `width` operations in all, and to the number of units of each kind.
     pub(super) fn new(model: &CoreModel, width: u32) -> Limits {
         let mut empty = u64::from(15 - width);
         for (unit, (_, of)) in model.units.all().iter().enumerate() {
@@ -54,7 +54,7 @@ impl Limits {
         Limits { empty }
     }
 
-    /// A cycle in which nothing has issued.
+    /// A cycle without issued operations.
     pub(super) fn cycle(self, cycle: u64) -> Cycle {
         Cycle { cycle, issued: self.empty }
     }
@@ -106,8 +106,8 @@ const VECTOR: u32 = 12;
 const FIRST_PORT: u32 = 24;
 const PORT_BITS: u32 = 8;
 
-/// Ports to which integer operations and branches are bound when they enter the scheduler, each to the one
-/// with the fewest that wait.
+/// Ports for integer operations and branches. An operation is bound to a port when it enters the scheduler: to
+/// the allowed port with the fewest waiting operations.
 #[derive(Clone, Debug)]
 struct BoundPorts {
     /// For each unit a bit for each port that can execute its operations.
@@ -116,7 +116,7 @@ struct BoundPorts {
     bits: [Word; PORTS_MAX],
     /// Where the next choice among equals starts.
     turn: usize,
-    /// What the operation that was bound last adds to [`Waiting`].
+    /// The contribution to [`Waiting`] of the operation that was bound last.
     bound: Waiting,
 }
 
@@ -164,20 +164,20 @@ pub(super) struct PortScheduler {
     /// Entries of the scheduler of vector operations, if it is one of its own.
     vector_entries: Option<Waiting>,
     bound_ports: Option<BoundPorts>,
-    /// What issues in each of the cycles from `cleared` on.
+    /// The issued operations of each cycle from `cleared` on.
     issued: Box<[Word; AHEAD]>,
     /// How many instructions leave the scheduler in each of them.
     leaving: Box<[Waiting; AHEAD]>,
     /// Their wide loads.
     wide_loads: Box<[u8; AHEAD]>,
-    /// When further instructions leave it, later than that.
+    /// Instructions that leave the scheduler later than the tracked cycles, with their times.
     leaving_late: Vec<(u64, Waiting)>,
     /// The present: nothing issues before this cycle any more.
     now: u64,
-    /// The cycle, not after the present, up to which cycles were cleared and instructions have left. It
-    /// advances when that matters, by many cycles at once.
+    /// Cycles before this one were cleared, and their instructions have left. At most the present. It advances
+    /// by many cycles at once, when that matters.
     cleared: u64,
-    /// Instructions in the scheduler at cycle `cleared`, and those that came later.
+    /// Instructions in the scheduler at cycle `cleared`, and later ones.
     waiting: Waiting,
     /// For each unit: it is taken in all cycles from the present to before this one.
     full_until: [u64; UNIT_KINDS],
@@ -243,8 +243,8 @@ impl PortScheduler {
         }
     }
 
-    /// [`PortScheduler::reserve`], which is fast for all units but those that an operation occupies for
-    /// several cycles, or that are taken for as far ahead as is tracked.
+    /// [`PortScheduler::reserve`] with a fast path. The slow path serves units that an operation occupies for
+    /// several cycles, and units without a free cycle in the tracked range.
     #[inline(always)]
     pub(super) fn reserve_quickly(&mut self, earliest: u64, unit: Unit) -> u64 {
         let (one, full_until) = self.quick[unit as usize];
@@ -296,8 +296,8 @@ impl PortScheduler {
         Some(cycle)
     }
 
-    /// Reserves a unit in the first cycle from `earliest` on in which it is free. Returns the
-    /// cycle. `earliest` is not before the present.
+    /// Reserves a unit in its first free cycle from `earliest` on, and returns the cycle. `earliest` is at
+    /// least the present.
     #[inline]
     pub(super) fn reserve(&mut self, earliest: u64, unit: Unit) -> u64 {
         self.clear_passed();
@@ -428,7 +428,7 @@ impl PortScheduler {
         self.now = self.now.max(cycle);
     }
 
-    /// Brings what is known of the cycles ahead up to the present.
+    /// Advances the tracked range of cycles to the present.
     #[inline(always)]
     fn clear_passed(&mut self) {
         if self.cleared < self.now {
@@ -441,13 +441,14 @@ impl PortScheduler {
         let (from, to) = (self.cleared, self.now);
         self.cleared = to;
         if to - from >= AHEAD as u64 {
-            // All that is known of cycles has passed.
+            // All tracked cycles have passed.
             self.issued.fill(self.limits.empty);
             self.leaving.fill(0);
             self.wide_loads.fill(0);
             self.waiting = self.leaving_late.iter().map(|(_, places)| places).sum();
         } else {
-            // Cycles before the present are free, as those that take their places; what leaves in it has left.
+            // Past cycles are free again for the cycles that take their places; their leaving instructions have
+            // left.
             let (first, end) = (place(from), place(from) + (to - from) as usize);
             for range in [first..end.min(AHEAD), 0..end.saturating_sub(AHEAD)] {
                 self.issued[range.clone()].fill(self.limits.empty);
@@ -493,7 +494,7 @@ impl PortScheduler {
         !self.has_room(unit)
     }
 
-    /// Advances to the first cycle in which that scheduler has room. Returns the cycle.
+    /// Advances to the first cycle with room in that scheduler, and returns the cycle.
     #[inline(never)]
     pub(super) fn until_room(&mut self, unit: Option<Unit>) -> u64 {
         self.clear_passed();

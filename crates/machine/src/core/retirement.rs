@@ -1,9 +1,8 @@
-//! Retirement in program order, and the causes that lost issue slots are charged to.
+//! Retirement in program order, and the causes to which lost issue slots are charged.
 //!
-//! The rule is that of `simos-1995`, section 3.3. In a cycle in which fewer instructions retire
-//! than the core is wide, the first one that does not retire gives the cause: it waits for data
-//! that missed, or its instruction line was waited for. All other slots are charged to the
-//! pipeline.
+//! The rule comes from `simos-1995`, section 3.3. In a cycle with fewer retirements than the core is wide, the
+//! first instruction that does not retire gives the cause: its data missed, or its instruction line was waited
+//! for. All other slots are charged to the pipeline.
 
 use super::CoreCounts;
 use super::stages::WidthLimiter;
@@ -11,7 +10,7 @@ use super::stages::WidthLimiter;
 /// An interval of cycles, without its end; empty if the end is not later than the start.
 pub(super) type Interval = (u64, u64);
 
-/// The cycles in which an instruction could not retire, by cause. They do not overlap.
+/// Cycles without retirement, by cause. The causes do not overlap.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StallCauses {
     /// It waited for its instruction line.
@@ -27,17 +26,17 @@ pub(super) struct StallCauses {
 #[derive(Clone, Debug)]
 pub(super) struct Retirement {
     width: u32,
-    /// The cycle in which the last instruction retired, and how many have in it.
+    /// The cycle of the last retirement, and the number of retirements in it.
     last: WidthLimiter,
     /// Cycles that are not counted, because the thread was halted.
     skipped: u64,
-    /// Without the slots that were lost to the pipeline: those that are left of all.
+    /// All counts but the slots lost to the pipeline, which are the remainder.
     pub(super) counts: CoreCounts,
 }
 
 impl Retirement {
     pub(super) fn new(width: u32) -> Retirement {
-        // Cycles are counted from the first in which an instruction can retire.
+        // Cycles are counted from the first possible retirement.
         let mut last = WidthLimiter::new(width);
         last.fill_until(0);
         Retirement { width, last, skipped: 0, counts: CoreCounts::default() }

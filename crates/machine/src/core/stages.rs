@@ -1,11 +1,11 @@
-//! What limits a stage of a core: how many instructions pass it per cycle, and how many its queue holds.
+//! The limits of a core's stages: instructions per cycle, and entries of queues.
 
 /// Limits how many instructions pass a stage per cycle, in order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WidthLimiter {
-    /// The cycle in which the last one passed, and in the low bits its place in the cycle: the last place
-    /// has all bits set, so that the next one is in the next cycle. In one number, a cycle and a place in it
-    /// are compared at once.
+    /// The cycle of the last instruction, and in the low bits its place in the cycle. The last place has all
+    /// bits set, so that an increment gives the next cycle. One number lets one comparison cover cycle and
+    /// place.
     last: u64,
     /// The first place of a cycle.
     first: u64,
@@ -31,12 +31,12 @@ impl WidthLimiter {
         self.cycle()
     }
 
-    /// The cycle in which [`WidthLimiter::take`] would let it pass.
+    /// The cycle that [`WidthLimiter::take`] would return.
     pub(super) fn next(mut self, earliest: u64) -> u64 {
         self.take(earliest)
     }
 
-    /// The cycle in which the last one passed.
+    /// The cycle of the last instruction.
     #[inline(always)]
     pub(super) fn cycle(&self) -> u64 {
         self.last >> PASSED_BITS
@@ -63,12 +63,12 @@ impl WidthLimiter {
 /// A [`WidthLimiter`] whose width may change.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FetchLimiter {
-    /// The cycle in which the last one was fetched, and in the low bits how many were in it.
+    /// The cycle of the last fetch, and in the low bits the number of instructions in it.
     last: u64,
 }
 
 impl FetchLimiter {
-    /// The next place in which one is fetched, if fewer than `width` are per cycle.
+    /// The next place for a fetch, where at most `width` instructions are fetched per cycle.
     #[inline(always)]
     fn place(&self, earliest: u64, width: u32) -> u64 {
         let is_full = self.last & PASSED >= u64::from(width);
@@ -76,7 +76,7 @@ impl FetchLimiter {
         next.max(earliest << PASSED_BITS | 1)
     }
 
-    /// The first cycle from `earliest` on in which fewer than `width`, at most 15, were fetched.
+    /// The first cycle from `earliest` on with fewer than `width` fetched instructions. `width` is at most 15.
     #[inline(always)]
     pub(super) fn next(&self, earliest: u64, width: u32) -> u64 {
         self.place(earliest, width) >> PASSED_BITS
@@ -96,7 +96,8 @@ impl FetchLimiter {
     }
 }
 
-/// The most entries of a queue: those of a reorder buffer, see [`CoreModel::check`](super::CoreModel::check).
+/// Maximum entries of a queue: the entries of a reorder buffer, see
+/// [`CoreModel::check`](super::CoreModel::check).
 const ENTRIES_MAX: usize = 4096;
 
 /// A queue that is filled in program order, as the times at which its entries become free.

@@ -3,8 +3,8 @@
 use super::Access;
 use super::stages::{EntryQueue, WidthLimiter};
 
-/// Granules of 8 bytes for which the last store is known. A store is forgotten when a later one has
-/// the same low address bits, like the 4 KiB aliases of real cores.
+/// Number of 8-byte granules with a known last store. A later store with equal low address bits replaces a
+/// granule's store, like the 4 KiB aliases of real cores.
 const GRANULES: usize = 512;
 
 /// The last store to a granule: what each load asks for.
@@ -16,7 +16,7 @@ struct Granule {
     leaves: u64,
 }
 
-/// What such a store has stored, for the loads that take it.
+/// The value of a store, for the loads that memory renaming serves.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stored {
     /// When the value is known.
@@ -30,22 +30,19 @@ struct Stored {
 /// When what a store needs is known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
-    /// The value.
     pub(super) value: u64,
-    /// The address.
     pub(super) address: u64,
 }
 
 /// Where a load gets its value from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    /// The cache.
     Cache,
     /// An earlier store, whose value is known at this time.
     Store(u64),
-    /// The same, and the load's register was renamed to the store's.
+    /// The store's value, after the load's register was renamed to the store's register.
     Renamed(u64),
-    /// The cache, once a store to a part of it has left the buffer at this time.
+    /// The cache, after a store to a part of the value has drained at this time.
     CacheAfter(u64),
 }
 
@@ -66,8 +63,8 @@ pub(super) struct StoreBuffer {
     last: (u64, u64),
     granules: Box<[Granule; GRANULES]>,
     stored: Box<[Stored; GRANULES]>,
-    /// By its place in a page, the last granule that was stored, and when its value is known. Empty if
-    /// aliases do not matter.
+    /// The last stored granule for each offset in a page, and the time at which its value is known. Empty if
+    /// the core has no 4K aliasing.
     aliases: Box<[(Granule, u64)]>,
     /// When the address of the last store to each granule was known. Empty if that does not matter.
     addresses: Box<[u64]>,
@@ -168,20 +165,21 @@ impl StoreBuffer {
         }
     }
 
-    /// So that no more than one line is stored to per cycle, and, unless `any` stores of it may be together, no
-    /// byte twice.
+    /// Limits the drain to one line per cycle. Unless `any` is set, no byte of the line may be stored twice in
+    /// a cycle.
     pub(super) fn one_line_per_cycle(mut self, one_line: bool, any: bool) -> StoreBuffer {
         (self.one_line, self.any_of_line) = (one_line, any);
         self
     }
 
-    /// So that no more than so many stores of vector registers leave in a cycle.
+    /// Limits the number of vector stores that drain per cycle. `None`: no limit.
     pub(super) fn with_vector_limit(mut self, most: Option<u32>) -> StoreBuffer {
         self.vector_most = most.unwrap_or(0);
         self
     }
 
-    /// When the next store can leave, which is ready at `earliest`, and is of a vector register or not.
+    /// The time at which the next store can drain. The store is ready at `earliest`, and is a vector store or
+    /// not.
     #[inline]
     pub(super) fn after_vectors(&mut self, earliest: u64, is_vector: bool) -> u64 {
         if self.vector_most == 0 || !is_vector {
@@ -198,14 +196,14 @@ impl StoreBuffer {
         cycle
     }
 
-    /// So that it knows which loads have the same place in a page as a store.
+    /// Records the offsets of stores in their pages, for loads with 4K aliasing.
     pub(super) fn with_aliases(mut self, with: bool) -> StoreBuffer {
         let places = if with { GRANULES } else { 0 };
         self.aliases = vec![(Granule::default(), 0); places].into();
         self
     }
 
-    /// So that it knows when the addresses of stores were known.
+    /// Records when each store's address became known, for `address_known_at`.
     pub(super) fn with_addresses(mut self, with: bool) -> StoreBuffer {
         self.addresses = vec![0; if with { GRANULES } else { 0 }].into();
         self
@@ -244,8 +242,8 @@ impl StoreBuffer {
         !is_one | ((store.name == (first >> 3) + 1) & (store.leaves > start))
     }
 
-    /// Where a load that starts at `start` gets its value from. `form` is that of its address if the
-    /// core renames memory: then a load of all that a store of the same form stored needs no access.
+    /// The source of the value of a load that starts at `start`. `form` is the form of its address if the core
+    /// renames memory: then a load of the whole value of a store with the same form needs no access.
     #[inline]
     pub(super) fn source(&self, load: &Access, form: u16, start: u64) -> Source {
         let first = load.virtual_address;
@@ -315,7 +313,7 @@ impl StoreBuffer {
         self.left(leaves, missed)
     }
 
-    /// The same, of a core that stores to one line per cycle: what its accesses are, counts.
+    /// Like `leave`, on a core that writes one line per cycle: stores to the same line drain together.
     #[inline]
     pub(super) fn leave_by_line(
         &mut self,
@@ -377,8 +375,8 @@ impl StoreBuffer {
         self.remember_part(granule, leaves, (known, form, mask));
     }
 
-    /// Remembers the value of a store to an address of a form, both of which are known at `known`, and which leaves
-    /// at `leaves`.
+    /// Remembers the value of a store by the form of its address. Both are known at `known`, and the store
+    /// drains at `leaves`.
     #[inline]
     pub(super) fn remember(&mut self, store: &Access, form: u16, known: Known, leaves: u64) {
         if store.virtual_address & 7 == 0 && store.bytes == 8 {

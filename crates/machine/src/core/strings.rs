@@ -1,11 +1,13 @@
 //! Repeated string instructions: microcode that copies, fills or reads memory by wide accesses.
 //!
-//! QEMU executes each repetition as an instruction. The first one of a string takes the start-up
-//! time; each one that starts a chunk is an instruction with its accesses, so many per cycle; all others
-//! are a part of the access before them, and cost nothing. A chunk ends at its length, and where the
-//! source or the destination comes to another line: so each line is accessed, and strings that are
-//! not aligned to each other take more cycles. The length of a string is not known when it starts: what
-//! one that is not short takes more is added when it turns out not to be.
+//! QEMU executes each repetition as an instruction. The first repetition of a string takes the start-up time.
+//! Each repetition that starts a chunk is an instruction with the chunk's accesses; a limited number enters per
+//! cycle. All other repetitions are a part of the access before them, and cost nothing. A chunk ends at its
+//! maximum length, and where source or destination reach another line. So each line is accessed, and strings
+//! that are not aligned to each other take more cycles.
+//!
+//! The length of a string is not known at its start. The extra cost of a long string is added when the string
+//! turns out to be long.
 
 use super::Access;
 use super::instruction::StringOperation;
@@ -14,7 +16,6 @@ use super::model::StringsModel;
 /// The lines of a string's accesses.
 const LINE_SHIFT: u32 = 6;
 
-/// What a repetition is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Repetition {
     /// The first one of a string.
@@ -42,7 +43,7 @@ pub(super) struct Strings {
     chunks: u32,
     /// The bytes that a string that has started as a short one may still have.
     short_left: Option<u32>,
-    /// Whether the last repetition is the one by which it is no longer a short one.
+    /// Whether the last repetition made the string a long one.
     outgrows: bool,
 }
 
@@ -70,8 +71,8 @@ impl Strings {
         }
     }
 
-    /// What the next repetition is, of the instruction at `address`; `now` counts instructions and
-    /// interrupts so far.
+    /// Classifies the next repetition of the instruction at `address`. `now` is the number of instructions and
+    /// interrupts until now.
     #[inline]
     pub(super) fn next(
         &mut self,
@@ -109,7 +110,7 @@ impl Strings {
         Repetition::First
     }
 
-    /// Whether a string that has started as a short one is too long for that with so many bytes more.
+    /// Whether `bytes` more make a string, which started as a short one, a long one.
     fn outgrows_by(&mut self, bytes: u32) -> bool {
         let Some(left) = self.short_left else { return false };
         self.short_left = left.checked_sub(bytes);
@@ -131,8 +132,8 @@ impl Strings {
         ends
     }
 
-    /// Cycles for which nothing else enters after the last repetition, which was `which`; none if what follows does
-    /// not wait.
+    /// Cycles after the last repetition, `which`, in which no other instruction enters. `None` if the next
+    /// instructions do not wait.
     #[inline]
     pub(super) fn wait_cycles(&self, operation: StringOperation, which: Repetition) -> Option<u64> {
         let (model, is_first) = (&self.model, which == Repetition::First);

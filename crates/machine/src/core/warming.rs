@@ -1,6 +1,5 @@
-//! Functional warming: instructions that only keep caches, TLBs and predictors as they would be, without
-//! times of their own. Between sampled units of an out-of-order core that is all that is done (SMARTS,
-//! Wunderlich and others, ISCA 2003).
+//! Functional warming: instructions update caches, TLBs and predictors, but get no times. Between the sampled
+//! units of an out-of-order core, nothing else is done (SMARTS, Wunderlich and others, ISCA 2003).
 
 use super::instruction::{Instruction, Special};
 use super::out_of_order::OutOfOrderCore;
@@ -8,11 +7,11 @@ use super::store_buffer::next_access;
 use super::strings::Repetition;
 use super::{Access, Accesses, ExecutedBlock, Memory, Template, load_as};
 
-/// What instructions that got no times amount to.
+/// Counts of the instructions that got no times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Warmed {
-    /// Those that would have used an issue slot: all but repetitions of string instructions whose work a
-    /// wide access does.
+    /// Instructions that would have used an issue slot: all but the repetitions of string instructions that a
+    /// wide access serves.
     pub slots: u32,
 }
 
@@ -115,7 +114,7 @@ impl OutOfOrderCore {
         };
     }
 
-    /// The same for a block of one repetition of a string instruction.
+    /// Functional warming of a block that is one repetition of a string instruction.
     fn warm_repetition<M: Memory>(
         &mut self,
         block: &Template,
@@ -145,7 +144,7 @@ impl OutOfOrderCore {
     }
 }
 
-/// The effect of the instruction that makes an access, as far as memory is concerned.
+/// The access's effect on memory, from its instruction.
 #[inline]
 fn special_of(block: &Template, access: &Access) -> Special {
     if !block.warming.has_locked {

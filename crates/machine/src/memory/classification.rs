@@ -13,16 +13,13 @@ use rustc_hash::FxHashMap;
 
 use super::{Access, AccessKind, CacheId, SupplyingLevel};
 
-/// The name of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheName {
     /// The L1 instruction cache.
     L1i,
     /// The L1 data cache.
     L1d,
-    /// L2.
     L2,
-    /// L3.
     L3,
 }
 
@@ -33,7 +30,7 @@ impl CacheName {
     }
 }
 
-/// What is classified and kept.
+/// Options: which misses are classified, and which places are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassifierConfig {
     /// Whether capacity and conflict misses are distinguished, which needs a fully associative
@@ -57,10 +54,8 @@ impl Default for ClassifierConfig {
 /// A mode of a processor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// Kernel mode.
     #[default]
     Kernel,
-    /// User mode.
     User,
 }
 
@@ -71,7 +66,7 @@ pub struct Context {
     pub mode: Mode,
     /// The process, by a number that the caller chooses.
     pub process: u32,
-    /// What it executes for, such as an interrupt, by a number that the caller chooses.
+    /// The caller's number of the service that executes, such as an interrupt.
     pub service: Option<u32>,
 }
 
@@ -85,9 +80,9 @@ impl Context {
 /// Why a line was absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MissClass {
-    /// It was never filled, as far as the classifier has seen.
+    /// The cache never held the line, as far as the classifier has seen.
     Cold,
-    /// The same context evicted it: the kernel its own line, or a process its own.
+    /// The context that misses had evicted the line itself: the kernel its own line, or a process its own.
     SameSelf,
     /// Another context evicted it: the kernel a process's line, or a process one of another process
     /// or of the kernel.
@@ -120,8 +115,8 @@ impl MissClass {
 /// prefetches are not counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClassCounts {
-    /// By the mode that missed, kernel and user, and by class in the order of [`MissClass::ALL`]:
-    /// KERN-self is `by_mode[0][1]`, USER-other is `by_mode[1][2]`.
+    /// Misses by mode, kernel and user, and by class in the order of [`MissClass::ALL`]: KERN-self is
+    /// `by_mode[0][1]`, USER-other is `by_mode[1][2]`.
     pub by_mode: [[u64; 7]; 2],
     /// Misses of evicted lines that a fully associative LRU cache of the same size would have, too.
     /// Zero without shadow caches.
@@ -139,7 +134,6 @@ impl ClassCounts {
         self.by_mode.iter().flatten().sum()
     }
 
-    /// The misses of a class.
     #[must_use]
     pub fn of(&self, class: MissClass) -> u64 {
         self.by_mode.iter().map(|mode| mode[class as usize]).sum()
@@ -167,12 +161,9 @@ impl ClassCounts {
     }
 }
 
-/// A miss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Miss {
-    /// The processor.
     pub cpu: usize,
-    /// The cache.
     pub cache: CacheName,
     /// The address of the instruction.
     pub pc: u64,
@@ -230,7 +221,7 @@ impl LocationCounts {
         all
     }
 
-    /// Events at locations for which there was no room.
+    /// Events at locations that did not fit.
     #[must_use]
     pub fn other(&self) -> u64 {
         self.other
@@ -291,7 +282,7 @@ struct SharingTracker {
 }
 
 impl SharingTracker {
-    /// A core loses a granule because another one writes `mask` of it.
+    /// Core `core` loses a granule because core `by` writes the bytes in `mask`.
     fn lost(&mut self, core: usize, granule: u64, by: usize, mask: u64) {
         if !self.granules.contains_key(&granule) {
             if self.granules.len() == GRANULES_MAX {
@@ -335,7 +326,7 @@ struct ShadowCache {
     newest: u32,
     oldest: u32,
     lines: usize,
-    /// Entries that no line uses: those of removed lines.
+    /// Entries of removed lines, which a new line may use.
     free: Vec<u32>,
     /// Whether the last look-up of an access hit. Write-backs, prefetches and page walks, which
     /// come before its miss is classified, leave it.
@@ -422,13 +413,13 @@ impl ShadowCache {
     }
 }
 
-/// What the classifier knows of one cache.
+/// The classifier's state of one cache.
 #[derive(Clone, Debug, Default)]
 struct CacheState {
     lines: LineStates,
     shadow: Option<ShadowCache>,
     counts: ClassCounts,
-    /// By the number of the context.
+    /// Evictions by the number of the evicting context.
     evicted_by: FxHashMap<u64, u64>,
     /// The line of the last access that missed, as it was before: what the fill evicts may be that
     /// line itself, and must not change why it was absent.
@@ -446,7 +437,7 @@ struct Absent {
 #[derive(Clone, Debug)]
 struct State {
     config: ClassifierConfig,
-    /// By name, then by number.
+    /// The states, by the cache's name, then by its number.
     caches: [Vec<CacheState>; 4],
     budget_bytes: u64,
     contexts: Vec<Context>,
@@ -465,7 +456,7 @@ impl State {
     }
 }
 
-/// What a look-up is for, as far as a shadow cache is concerned.
+/// The purpose of a look-up in a shadow cache.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ShadowUse {
     /// Whether it is one of an access, whose miss may be classified.
@@ -484,11 +475,10 @@ pub(super) enum Leaves {
     AsItWas,
 }
 
-/// What a miss is of, for [`Classifier::missed`].
+/// The missed access, for [`Classifier::missed`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MissedLine {
     pub(super) cache: CacheId,
-    /// The core that missed.
     pub(super) core: usize,
     pub(super) granule: u64,
     /// The parts of the granule that are accessed.
@@ -504,7 +494,7 @@ pub(super) struct MissedLine {
 pub(super) struct Classifier(Option<Box<State>>);
 
 impl Classifier {
-    /// Returns a classifier for caches of so many lines, by name and number.
+    /// Returns a classifier. `lines` has the number of lines of each cache, by name and number.
     pub(super) fn new(config: ClassifierConfig, lines: [Vec<usize>; 4], cpus: usize) -> Self {
         let cores = lines[CacheName::L1d as usize].len();
         let cache = |lines: &usize| CacheState {
@@ -607,7 +597,7 @@ impl Classifier {
         }
     }
 
-    /// What a processor does evicted a line.
+    /// The processor's own access evicted a line.
     pub(super) fn evicted(&mut self, cpu: usize, cache: CacheId, line: u64) {
         if let Some(state) = &mut self.0 {
             let context = state.current[cpu];
@@ -639,8 +629,8 @@ impl Classifier {
         }
     }
 
-    /// A device wrote lines, of which those that the cache held are reported by
-    /// [`Classifier::device_wrote`]. What took the others out before no longer matters.
+    /// A device wrote lines that the cache does not hold; [`Classifier::device_wrote`] reports the lines that
+    /// it held. The earlier reasons for their absence no longer matter.
     pub(super) fn device_wrote_absent(&mut self, cache: CacheId, lines: Range<u64>) {
         let Some(state) = &mut self.0 else { return };
         for line in lines {
@@ -651,14 +641,13 @@ impl Classifier {
         }
     }
 
-    /// A core loses a granule of which another one writes `mask`.
+    /// Core `core` loses a granule because core `by` writes the bytes in `mask`.
     pub(super) fn lost(&mut self, core: usize, granule: u64, by: usize, mask: u64) {
         if let Some(state) = &mut self.0 {
             state.sharing.lost(core, granule, by, mask);
         }
     }
 
-    /// A core wrote `mask` of a granule.
     pub(super) fn wrote(&mut self, core: usize, granule: u64, mask: u64) {
         if let Some(state) = &mut self.0 {
             state.sharing.wrote(core, granule, mask);

@@ -22,7 +22,8 @@ struct Holders {
     owner: Option<u8>,
 }
 
-/// Which cores hold which granules. There are no more entries than lines in private caches.
+/// The cores that hold each granule. The directory has at most as many entries as the private caches have
+/// lines.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Directory {
     granules: FxHashMap<u64, Holders>,
@@ -138,8 +139,8 @@ impl MemorySystem {
         dirty
     }
 
-    /// Takes a granule, of which core `by` writes `mask`, out of the private caches of a core.
-    /// Returns [`DIRTY`] if it was dirty.
+    /// Removes a granule from the private caches of `core`, because core `by` writes the bytes in `mask`.
+    /// Returns [`DIRTY`] if the granule was dirty.
     fn invalidate(&mut self, core: usize, granule: u64, by: usize, mask: u64) -> u8 {
         let (start, bytes) = self.range_of(granule);
         let (mut dirty, mut lines) = (0, 0);

@@ -1,5 +1,4 @@
-//! Evictions: what happens to lines that leave a cache, to what was written, and to lines that a
-//! device writes.
+//! Evictions: lines that leave a cache, written data, and lines that a device writes.
 
 use std::ops::Range;
 
@@ -9,7 +8,7 @@ use super::{Access, CacheId, MemorySystem, Response, SupplyingLevel, lines_of};
 use crate::system_model::{Dma, Inclusion};
 use crate::tag_array::{DIRTY, Evicted, Slot};
 
-/// What DMA by devices did to caches. All are sums since the start.
+/// Effects of DMA on caches. All counts are sums since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DmaCounts {
     /// Lines that a device wrote and a cache dropped.
@@ -148,8 +147,8 @@ impl MemorySystem {
         FillResponse { ready_cycles: access.now_cycles, ..response }
     }
 
-    /// Removes lines from a cache, in whichever sets they are, and reports each to the classifier.
-    /// Returns how many there were, and [`DIRTY`] if one was dirty.
+    /// Removes lines from a cache, in all of its sets, and reports each line to the classifier. Returns the
+    /// number of removed lines, and [`DIRTY`] if one was dirty.
     pub(super) fn remove_lines(
         &mut self,
         cache: CacheId,
@@ -169,7 +168,7 @@ impl MemorySystem {
         (number, dirty)
     }
 
-    /// Reports to the classifier what was written into a line of L1D while it was in.
+    /// Reports the bytes that were written to a line of L1D while L1D held it.
     pub(super) fn report_written(&mut self, core: usize, slot: Slot, physical: u64) {
         if let Some(written) = self.cores[core].written.get_mut(slot) {
             let mask = std::mem::take(written);
@@ -179,9 +178,9 @@ impl MemorySystem {
         }
     }
 
-    /// A device writes memory. Caches drop the lines, or keep them with the new content, as the
-    /// model says. What was not written back of them is lost, because the device's content is
-    /// newer. Only the first GiB is looked up.
+    /// A device writes memory. Caches drop the lines, or keep them with the new content, as the model says.
+    /// Dirty data in these lines is lost, because the device's content is newer. Only the first GiB is looked
+    /// up.
     pub fn dma_write(&mut self, physical: u64, bytes: u64) {
         let bytes = bytes.min(TRANSFER_BYTES_MAX);
         for cache in self.all_caches() {
@@ -290,9 +289,10 @@ impl MemorySystem {
         }
     }
 
-    /// A processor stores around the caches: they drop the line. What is stored to a line is
-    /// combined in one of as many buffers as L1D has for misses, and written to memory when the line
-    /// is complete or its buffer is needed; a store to a line that is being written waits for that.
+    /// A processor executes a non-temporal store. The caches drop the line. A combining buffer collects the
+    /// stores to the line; there are as many buffers as L1D has MSHRs. The buffer writes the line to memory
+    /// when the line is complete, or when another line needs the buffer. A store to a line that is being
+    /// written waits for the write.
     pub(super) fn store_around(&mut self, access: &Access) -> Response {
         self.cpus[access.cpu].counts.basic.stores += 1;
         let page = access.virtual_address >> 12 | self.cpus[access.cpu].thread << 58;
@@ -350,7 +350,7 @@ impl MemorySystem {
         }
     }
 
-    /// What DMA did so far.
+    /// The effects of DMA since the start.
     #[must_use]
     pub fn dma_counts(&self) -> DmaCounts {
         self.dma

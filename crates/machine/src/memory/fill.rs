@@ -6,14 +6,13 @@ use super::{MemorySystem, Response, SupplyingLevel};
 use crate::system_model::{Inclusion, Prefetch};
 use crate::tag_array::{DIRTY, PREFETCHED, flag_if};
 
-/// What a line is filled for.
+/// The purpose of a fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// An instruction fetch.
     Fetch,
     /// A load or store.
     Data,
-    /// A page walk.
     PageWalk,
     /// A prefetch: nothing waits for the line.
     Prefetch,
@@ -50,7 +49,7 @@ pub(super) struct FillResponse {
 }
 
 impl FillResponse {
-    /// L2 takes what is written to it, and nothing waits.
+    /// The response to a write that L2 takes without a wait.
     pub(super) fn posted(now_cycles: u64) -> Self {
         FillResponse {
             supplier: SupplyingLevel::L2,
@@ -164,7 +163,7 @@ impl MemorySystem {
             if let Some(slot) = self.outer[level].cache_for(core).find(line, line) {
                 self.outer[level].cache_for(core).remove(slot);
             }
-            // Where other cores hold it, too, none of them may write it back later.
+            // If other cores also hold the line, no other core may write it back later.
             if flags & DIRTY != 0 && !self.is_owner(core, request.physical) {
                 self.write_memory(request.cpu);
                 return Some(0);
@@ -243,7 +242,7 @@ impl MemorySystem {
         flags
     }
 
-    /// Prefetches into L2 what is predicted from a request.
+    /// Prefetches into L2 the lines that a request predicts.
     fn prefetch_l2(&mut self, request: &FillRequest) {
         let l2 = &self.outer[0];
         if l2.inclusion == Inclusion::Exclusive {

@@ -376,7 +376,7 @@ impl MemorySystem {
         response.to_access()
     }
 
-    /// Fills for a load or store, as soon as there is an MSHR.
+    /// Fills for a load or store, once an MSHR is free.
     fn fill_data(&mut self, access: &Access, now: u64, write: bool) -> FillResponse {
         let core = self.core_of(access.cpu);
         let start_cycles = self.cores[core].mshrs.free_cycles(now);
@@ -483,8 +483,8 @@ impl MemorySystem {
         }
     }
 
-    /// Prefetches what is predicted from an access that started at `now`. The prefetch starts then,
-    /// and not when the line of the access is ready.
+    /// Prefetches the lines that an access predicts. The prefetch starts at `now`, with the access, not when
+    /// the access's line is ready.
     fn prefetch_data(&mut self, access: &Access, now: u64) {
         let next = match self.config.l1d_prefetch {
             Prefetch::None => None,
@@ -540,13 +540,13 @@ impl Response {
         Response { ready_cycles, supplier, under_way: false, translation_cycles: 0 }
     }
 
-    /// The response of two accesses, the second of which started when the first was ready.
+    /// The response to two accesses. The second access started when the first was ready.
     #[inline]
     fn then(self, second: Response) -> Response {
         let farther = second.supplier as u8 > self.supplier as u8;
         let supplier = if farther { second.supplier } else { self.supplier };
         let under_way = self.under_way | second.under_way;
-        // Parts of a wait are those of the first access alone, if there are two.
+        // The parts of the wait come from the first access only.
         let translation_cycles = self.translation_cycles;
         Response { ready_cycles: second.ready_cycles, supplier, under_way, translation_cycles }
     }

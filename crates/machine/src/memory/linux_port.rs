@@ -23,14 +23,13 @@ impl PageSize {
 /// A memory port, with pages as [Linux has them](PageSize::in_linux), in the common time of all processors.
 #[derive(Debug)]
 pub struct LinuxPort<'s> {
-    /// The port.
     pub port: MemoryPort<'s>,
     /// Offset from the core's time to the common time.
     pub skew_cycles: u64,
 }
 
 impl LinuxPort<'_> {
-    /// Whether an access is of the simplest sort, which is made then: see [`MemoryPort::hits_at_once`].
+    /// Makes the access if it hits at once, and returns whether it did: see [`MemoryPort::hits_at_once`].
     #[inline(always)]
     fn hits_at_once(&mut self, access: &Access, write: bool, now_cycles: u64) -> bool {
         self.port.hits_at_once(access, write, PageSize::in_linux, now_cycles)

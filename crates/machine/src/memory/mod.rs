@@ -55,17 +55,14 @@ use crate::system_model::{
 };
 use crate::tag_array::TagArray;
 
-/// What an access is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessKind {
     /// An instruction fetch.
     Fetch,
-    /// A load.
     Load,
     /// The load of a locked instruction that stores to the same place: one request for the line and
     /// the right to write it.
     LoadLocked,
-    /// A store.
     Store,
 }
 
@@ -86,9 +83,7 @@ pub enum PageSize {
 pub struct Access {
     /// The processor, from 0.
     pub cpu: usize,
-    /// What the access is for.
     pub kind: AccessKind,
-    /// The virtual address.
     pub virtual_address: u64,
     /// The physical address: any below 2^52.
     pub physical: u64,
@@ -107,9 +102,7 @@ pub struct Access {
 pub enum SupplyingLevel {
     /// L1, or the line of the last fetch.
     L1,
-    /// L2.
     L2,
-    /// L3.
     L3,
     /// A cache of another core.
     OtherCore,
@@ -193,11 +186,11 @@ counts! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CacheId {
     name: CacheName,
-    /// Which one of that name: the core, or 0 for a shared level.
+    /// The number of the cache among the caches of that name: its core, or 0 for a shared level.
     number: usize,
 }
 
-/// What the threads of a core share.
+/// State that the threads of a core share.
 #[derive(Clone, Debug)]
 struct Core {
     l1i: TagArray,
@@ -261,7 +254,7 @@ struct Cpu {
     last_fetch: Option<(u64, u64)>,
     /// The address space that it executes in: its PCID.
     space: u16,
-    /// Which page tables it uses.
+    /// The page tables in use.
     page_tables: u64,
     /// When its next access to a device can start.
     device_free_cycles: u64,
@@ -354,7 +347,7 @@ pub struct MemorySystem {
     cpus: Vec<Cpu>,
     cores: Vec<Core>,
     outer: Vec<OuterLevel>,
-    /// Which core holds what; absent with one core.
+    /// The directory of granules. `None` with one core.
     directory: Option<Directory>,
     bus: MemoryBus,
     dma: DmaCounts,
@@ -365,7 +358,7 @@ pub struct MemorySystem {
     may_hit_at_once: bool,
     /// The virtual page of the local APIC.
     local_device_page: u64,
-    /// What the last access of a [`MemoryPort`] waits for.
+    /// The parts of the wait of a [`MemoryPort`]'s last access.
     last_wait: WaitParts,
 }
 
@@ -514,7 +507,7 @@ impl MemorySystem {
         &self.config.latencies
     }
 
-    /// Classifies misses from now on, and forgets what was classified before.
+    /// Classifies misses from now on, and forgets earlier classifications.
     pub fn classify_misses(&mut self, config: ClassifierConfig) {
         let lines = [
             self.cores.iter().map(|core| core.l1i.capacity()).collect(),
@@ -693,12 +686,12 @@ pub struct MemoryPort<'s> {
 }
 
 impl MemoryPort<'_> {
-    /// A load, or a store if `write`: returns whether it is of the simplest sort, which hits at once. If
-    /// not, [`Memory::load`] or [`Memory::store`] is to make it, with `page` set. `page_size` is that of the
-    /// page of an address.
+    /// Tries a load, or a store if `write`. Returns whether it hit at once. Otherwise [`Memory::load`] or
+    /// [`Memory::store`] must make the access, with `page` set. `page_size` returns the size of an address's
+    /// page.
     ///
-    /// One copy of it serves loads and stores, as what a core executes for an instruction shares the host's L1I with
-    /// translated code.
+    /// One copy serves loads and stores, because the code that a core executes per instruction shares the
+    /// host's L1I with the translated code.
     #[inline(never)]
     pub fn hits_at_once(
         &mut self,

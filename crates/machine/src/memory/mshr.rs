@@ -1,4 +1,4 @@
-//! What misses wait for: miss status holding registers (MSHRs) and the memory bus.
+//! Resources that misses wait for: miss status holding registers (MSHRs) and the memory bus.
 
 use std::ops::Range;
 
@@ -13,11 +13,11 @@ const LINES: usize = 1 << 10;
 /// Lines of page walks that are remembered.
 const WALK_LINES: usize = 16;
 
-/// A buffer in which what is stored around the caches to one line is combined.
+/// A combining buffer: it collects the non-temporal stores to one line.
 #[derive(Clone, Copy, Debug)]
 struct CombiningBuffer {
     line: u64,
-    /// What was stored, a bit for each byte, or for each 64th of a longer line.
+    /// The stored bytes: a bit for each byte, or for each 64th of a longer line.
     stored: u64,
     /// From when on the line has the buffer.
     since_cycles: u64,
@@ -25,7 +25,7 @@ struct CombiningBuffer {
     written_cycles: Option<u64>,
 }
 
-/// Buffers that combine what is stored around the caches.
+/// The combining buffers of non-temporal stores.
 #[derive(Clone, Debug)]
 pub(super) struct CombiningBuffers {
     buffers: Vec<CombiningBuffer>,
@@ -94,7 +94,7 @@ impl CombiningBuffers {
     }
 }
 
-/// The lines that are under way to a cache: at most as many as it has MSHRs.
+/// The outstanding fills of a cache: at most one for each MSHR.
 #[derive(Clone, Debug)]
 pub(super) struct MshrFile {
     /// For each MSHR its last line, and when that is filled.
@@ -112,7 +112,7 @@ pub(super) struct MshrFile {
 }
 
 impl MshrFile {
-    /// Returns a file of `mshrs` and of room for so many prefetches under way.
+    /// Returns a file of `mshrs`, with room for `prefetches_max` outstanding prefetches.
     pub(super) fn new(mshrs: u32, prefetches_max: u32) -> Self {
         MshrFile {
             misses: match mshrs {
@@ -219,7 +219,7 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Nothing is under way; so many prefetches can be.
+    /// Returns an empty list with room for `prefetches_max` outstanding prefetches.
     pub(super) fn new(prefetches_max: u32) -> Self {
         Arrivals {
             lines: vec![(NO_LINE, 0); ARRIVALS].into(),
@@ -273,7 +273,7 @@ pub(super) struct Walkers {
 }
 
 impl Walkers {
-    /// Returns so many walkers; any number of them for 0.
+    /// Returns `walkers` page walkers. 0: no limit.
     pub(super) fn new(walkers: u32) -> Self {
         Walkers { walks: vec![(0, 0); walkers as usize * WALKS_EACH], next: 0, latest_cycles: 0 }
     }

@@ -54,7 +54,7 @@ const STEP_MAX: u64 = 2;
 /// Lines that one access has prefetched at most.
 const AT_ONCE: u64 = 2;
 
-/// A page in which lines are asked for one after the other.
+/// A page with a stream of requests to consecutive lines.
 #[derive(Clone, Copy, Debug)]
 struct Stream {
     page: u64,
@@ -65,8 +65,7 @@ struct Stream {
     farthest: Option<u64>,
 }
 
-/// Predicts the next lines of a page of 4 KiB in which lines are asked for in ascending or descending
-/// order.
+/// Predicts the next lines of a 4 KiB page whose lines are requested in ascending or descending order.
 #[derive(Clone, Debug)]
 pub(super) struct StreamPrefetcher {
     streams: Box<[Stream]>,

@@ -24,7 +24,7 @@ const GLOBAL: u64 = 1 << 54;
 const SPACE_SHIFT: u32 = 42;
 /// The page size in a tag, as a power of two, starts at this bit.
 const SIZE_SHIFT: u32 = ADDRESS_BITS - 12;
-/// Where a tag of a TLB says of which of the guest's page sizes its page is a part.
+/// Position of the guest's page size in a TLB tag: the tag's page is a part of a page of that size.
 const PART_SHIFT: u32 = 55;
 /// A tag of the page walk cache has this bit if it names a table of the hypervisor.
 const NESTED: u64 = 1 << 57;
@@ -78,13 +78,13 @@ struct Place {
 }
 
 impl Place {
-    /// The part of a tag that says that a translation is of its address space.
+    /// The part of a tag that names its address space.
     fn in_space(self) -> u64 {
         u64::from(self.space) << SPACE_SHIFT | self.thread << THREAD_SHIFT
     }
 }
 
-/// The guest's page size of so many bytes, or the next smaller one.
+/// The guest's page size with that number of bytes, or the next smaller size.
 fn page_of_bytes(bytes: u64) -> PageSize {
     match bytes.ilog2() {
         30.. => PageSize::Huge,
@@ -133,7 +133,8 @@ fn new_tlb(level: &TlbLevel) -> TagArray {
 struct FirstTlb {
     small: TagArray,
     large: Option<TagArray>,
-    /// For each page size of the guest: whether the large TLB holds it, and as pages of which size.
+    /// For each page size of the guest: whether the large TLB holds such pages, and the page size that it holds
+    /// them as.
     held_as: [(bool, u32); 3],
 }
 
@@ -205,7 +206,7 @@ struct NestedTlb {
     tables: Option<TagArray>,
 }
 
-/// An array of so many entries, fully associative up to 64; none for 0.
+/// An array with `entries`, fully associative up to 64. `None` for 0.
 fn array_of(entries: u32) -> Option<TagArray> {
     if entries == 0 {
         return None;
@@ -268,8 +269,8 @@ impl Tlbs {
                     }
             });
         }
-        // A guest drops nothing of the hypervisor's. Entries of page walk caches are never global,
-        // and those of an address space go even if only one page does.
+        // A guest drops no translation of the hypervisor. Entries of page walk caches are never global, and the
+        // entries of an address space are dropped even if only one page is.
         if let Some(walk_cache) = &mut self.walk_cache {
             walk_cache.remove_if(|tag| {
                 is_own(tag)

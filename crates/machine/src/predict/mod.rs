@@ -20,7 +20,6 @@ use tage::Tage;
 use targets::{Btb, Indirect, ReturnStack};
 use two_level::TwoLevel;
 
-/// The kind of a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BranchKind {
     /// Conditional, with its target in the instruction.
@@ -33,16 +32,13 @@ pub enum BranchKind {
     IndirectJump,
     /// A call of an address in a register or in memory.
     IndirectCall,
-    /// A return.
     Return,
 }
 
 /// A branch that was executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Branch {
-    /// Its address.
     pub address: u64,
-    /// Its kind.
     pub kind: BranchKind,
     /// The address after the branch.
     pub fall_through: u64,
@@ -54,7 +50,6 @@ pub struct Branch {
 }
 
 impl Branch {
-    /// Whether the branch was taken.
     #[must_use]
     pub fn taken(&self) -> bool {
         self.kind != BranchKind::Conditional || self.next != self.fall_through
@@ -71,7 +66,7 @@ impl Branch {
 pub enum Prediction {
     /// Predicted: the front end fetched from the right address.
     Predicted,
-    /// The same, by the second level of the BTB: later.
+    /// Predicted by the second level of the BTB, which answers later.
     PredictedLate,
     /// Predicted by tables that overruled a faster prediction: of a direction that of the bimodal table of TAGE, of
     /// an indirect branch its last target.

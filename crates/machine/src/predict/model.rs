@@ -29,8 +29,8 @@ pub struct PredictorModel {
     /// prediction.
     #[serde(default)]
     pub indirect: Option<HistoryModel>,
-    /// Whether that history is of the directions of conditional branches. Without, it is of the
-    /// targets of indirect ones.
+    /// Whether the history holds the directions of conditional branches. Otherwise it holds the targets of
+    /// indirect branches.
     #[serde(default)]
     pub indirect_by_directions: bool,
 }
@@ -43,7 +43,7 @@ pub enum DirectionModel {
     Taken,
     /// Never taken.
     NotTaken,
-    /// Backward branches, such as those of loops, are taken.
+    /// Backward branches, such as the branches of loops, are taken.
     BackwardTaken,
     /// Two-bit counters by address.
     Bimodal(EntriesModel),
@@ -81,7 +81,6 @@ pub struct TableModel {
 pub struct HistoryModel {
     /// Entries; a power of two.
     pub entries: u32,
-    /// Bits of history.
     pub history_bits: u32,
 }
 
@@ -121,24 +120,25 @@ pub struct TageModel {
     pub tables: u32,
     /// Entries of each tagged table; a power of two.
     pub table_entries: u32,
-    /// Bits of a tag.
     pub tag_bits: u32,
     /// History length of the first table, branches.
     pub history_min: u32,
     /// History length of the last table, branches.
     pub history_max: u32,
-    /// Entries of each table of the longer half of the histories; else as many as of the others.
+    /// Entries of each table in the longer half of the histories. Default: `table_entries`.
     #[serde(default)]
     pub long_table_entries: Option<u32>,
     /// Whether a branch that was never taken is unknown to the predictor: it is predicted not taken, and is not
     /// in the history.
     #[serde(default)]
     pub history_of_taken: bool,
-    /// Entries that are allocated at a time, of longer histories than that which predicted.
+    /// Number of entries that are allocated at a time, in tables with a longer history than the table that
+    /// predicted.
     #[serde(default = "one")]
     pub allocated: u32,
-    /// Whether entries are allocated also where the counter that predicted was weak, and not only after
-    /// mispredictions. Where none is free, those of all longer histories become less useful, as after these.
+    /// Whether entries are also allocated where the counter that predicted was weak, and not only after
+    /// mispredictions. Where no entry is free, the entries of all longer histories become less useful, as after
+    /// mispredictions.
     #[serde(default)]
     pub learns_weak: bool,
 }

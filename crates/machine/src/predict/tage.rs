@@ -4,7 +4,7 @@
 use super::counters::Counters;
 use super::model::{HISTORY_MAX, TABLES_MAX, TageModel};
 
-/// After so many branches, all counters of usefulness are halved.
+/// Number of branches after which all usefulness counters are halved.
 const FORGET_EVERY: u64 = 1 << 18;
 /// Tagged counters have three bits: a branch is predicted taken from 4 on.
 const TAKEN: u8 = 4;
@@ -203,7 +203,7 @@ impl Tage {
         }
     }
 
-    /// [`Tage::step`] with at most so many tables.
+    /// [`Tage::step`] with a limit on the number of tables.
     #[inline(always)]
     fn step_in<const TABLES: usize>(&mut self, address: u64, taken: bool) -> (bool, bool) {
         if let Some(was_taken) = known_branch(&mut self.was_taken, address)

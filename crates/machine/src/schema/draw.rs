@@ -92,7 +92,7 @@ fn cycles(number: u64) -> String {
 fn row(depth: usize, name: &str, what: &str, answer: &str) -> String {
     let branch = if depth == 0 { String::new() } else { format!("{}└ ", "  ".repeat(depth - 1)) };
     let name = format!("{branch}{name}");
-    // What does not fit goes to the next line.
+    // Words that do not fit go to the next line.
     let mut lines = vec![String::new()];
     for words in what.split_inclusive(", ") {
         let fits =

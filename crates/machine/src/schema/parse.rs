@@ -34,10 +34,10 @@ const PREFETCH_BUFFERS: u64 = 16;
 /// The most entries of a page walk cache.
 const WALK_ENTRIES_MAX: u64 = 4096;
 
-/// Entries of a nested TLB where a model does not say it: those that Bhargava et al. found best in
-/// "Accelerating Two-Dimensional Page Walks for Virtualized Systems" (ASPLOS 2008).
+/// Entries of a nested TLB in models without that field: the best number of Bhargava et al., "Accelerating
+/// Two-Dimensional Page Walks for Virtualized Systems" (ASPLOS 2008).
 const NESTED_ENTRIES: u64 = 16;
-/// The most ranges of processors that a model is of.
+/// Maximum number of processor ranges of a model.
 const PROCESSORS_MAX: usize = 16;
 /// The most page walkers of a core.
 const WALKERS_MAX: u64 = 64;
@@ -57,8 +57,8 @@ const INCLUSIONS: &[(&str, Inclusion)] = &[
 
 const DMA: [(&str, Dma); 3] =
     [("invalidate", Dma::Invalidate), ("update", Dma::Update), ("allocate", Dma::Allocate)];
-/// Ways for lines of devices where a model does not say it: those of Intel's processors unless firmware
-/// changes it (Farshin et al., "Reexamining Direct Cache Access", USENIX ATC 2020).
+/// Ways for lines of devices in models without that field: the ways of Intel's processors, unless firmware
+/// changes them (Farshin et al., "Reexamining Direct Cache Access", USENIX ATC 2020).
 const DMA_WAYS: u64 = 2;
 
 pub(super) fn parse(text: &str) -> Parsed<SystemModel> {

@@ -14,11 +14,11 @@ const TEXT_BYTES_MAX: usize = 32;
 /// The most digits after the decimal point.
 const DECIMALS_MAX: usize = 9;
 
-/// Parses `16 KiB` as bytes, or `1.7 GHz` as hertz. A number that is not whole in the smallest
-/// unit, such as half a byte, is refused.
+/// Parses `16 KiB` as bytes, or `1.7 GHz` as hertz.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// A description of the problem. A number that is not whole in the smallest unit, such as half a byte, is
+/// refused.
 pub(crate) fn parse(text: &str, units: Units) -> Result<u64, String> {
     let known = || units.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     if text.len() > TEXT_BYTES_MAX {

@@ -168,7 +168,6 @@ fn accesses(thrown: &mut Thrown, index: u16, one: &Instruction) -> Vec<Access> {
     of_it
 }
 
-/// A block with its instructions.
 fn block(thrown: &mut Thrown, model: &CoreModel, number: u64) -> (Template, Vec<Instruction>) {
     let length = 1 + thrown.below(14);
     let repeats = thrown.below(12) == 0;

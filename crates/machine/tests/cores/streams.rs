@@ -177,7 +177,6 @@ fn play_threads(model: &CoreModel, program: &Program, waits: &mut Waits) -> Core
     closed(core.counts(0), model)
 }
 
-/// The program of a seed for a model.
 pub fn program(model: &CoreModel, seed: u64, length: usize) -> Program {
     Program::new(seed, layout(model), length)
 }

@@ -102,13 +102,11 @@ pub fn set(to: u64) -> Step {
     (Instruction::of(Unit::Integer).writing(&[register(to)]), None)
 }
 
-/// `to = [from]`.
 pub fn load(to: u64, from: u64, address: u64) -> Step {
     let to = [register(to)];
     (Instruction::nothing(4).loading(&[register(from)]).writing(&to), Some(address))
 }
 
-/// `[to] = from`.
 pub fn store(to: u64, from: u64, address: u64) -> Step {
     (Instruction::nothing(4).storing(&[register(to)]).reading(&[register(from)]), Some(address))
 }
@@ -150,7 +148,6 @@ pub fn layout(model: &CoreModel) -> Layout {
     model.layout(64)
 }
 
-/// Any of the cores.
 pub trait Core {
     fn play(&mut self, block: &Block, next: u64, waits: &mut Waits);
     fn counted(&self) -> CoreCounts;

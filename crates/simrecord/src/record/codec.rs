@@ -232,7 +232,6 @@ variants! {
 }
 
 impl Record {
-    /// The bytes of the record.
     #[must_use]
     pub fn encode(&self) -> [u8; BYTES] {
         let (kind, cpu, words) = to_words(self);
