@@ -13,7 +13,7 @@ pub enum Loop {
     Detour,
 }
 
-/// What an iteration executes.
+/// The instructions of an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
     /// Dependent additions.
@@ -29,15 +29,14 @@ pub enum Body {
 /// The parameters of `noise`. Times are cycles of the time-stamp counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Noise {
-    /// Which loop.
     pub looping: Loop,
-    /// What an iteration executes.
+    /// The instructions of an iteration.
     pub body: Body,
     /// Size of the memory that the body walks through, bytes.
     pub bytes: u64,
     /// Length of a quantum of work, or of a slot.
     pub quantum: u64,
-    /// Iterations of the body in a quantum; 0 for as many as take `quantum`.
+    /// Iterations of the body in a quantum. 0: the number that takes `quantum` cycles.
     pub iterations: u64,
     /// Quanta or slots, 1 to [`RECORDS_MAX`].
     pub repetitions: u64,
@@ -45,11 +44,11 @@ pub struct Noise {
     pub window: u64,
     /// Gaps longer than this are detours.
     pub threshold: u64,
-    /// Quanta before those that are recorded.
+    /// Quanta before the recorded ones.
     pub warm_up: u64,
 }
 
-/// Which cache is filled.
+/// The cache that is filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// A data cache, by a pointer chase.
@@ -67,7 +66,7 @@ pub enum Method {
     Refined,
 }
 
-/// What displaces lines.
+/// The code that displaces lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// The handler of an interrupt.
@@ -89,11 +88,10 @@ pub struct Footprint {
     pub line: u64,
     /// Ways, 1 to [`WAYS_MAX`].
     pub ways: u64,
-    /// What displaces lines.
+    /// The code that displaces lines.
     pub by: By,
-    /// Which cache is filled.
+    /// The cache that is filled.
     pub side: Side,
-    /// The method.
     pub method: Method,
     /// Number of repetitions with an interrupt, and of repetitions without.
     pub repetitions: u64,
@@ -116,7 +114,7 @@ pub const CACHE_BYTES_MAX: u64 = 64 << 20;
 /// Maximum number of repetitions.
 pub const REPETITIONS_MAX: u64 = 1 << 12;
 
-/// What to run.
+/// The program to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
     /// A loop without interrupts.
@@ -128,7 +126,7 @@ pub enum Program {
 /// A parsed command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// What to run.
+    /// The program to run.
     pub program: Program,
 }
 

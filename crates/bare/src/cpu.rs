@@ -1,4 +1,4 @@
-//! Instructions for which `core` has no function.
+//! Instructions that `core` has no function for.
 
 use core::arch::asm;
 use core::arch::x86_64::{_mm_lfence, _rdtsc};
@@ -23,7 +23,6 @@ pub fn now_after_work() -> u64 {
     now()
 }
 
-/// Reads a port.
 pub fn read_port(port: u16) -> u8 {
     let value: u8;
     // SAFETY: this program owns the machine; reading these ports changes no memory.
@@ -31,7 +30,6 @@ pub fn read_port(port: u16) -> u8 {
     value
 }
 
-/// Writes a port.
 pub fn write_port(port: u16, value: u8) {
     // SAFETY: this program owns the machine, and no device has an address of memory from it.
     unsafe { asm!("out dx, al", in("al") value, in("dx") port, options(nomem, nostack)) };

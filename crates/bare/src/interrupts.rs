@@ -119,7 +119,7 @@ fn write_apic(register: u64, value: u32) {
     unsafe { ((APIC + register) as *mut u32).write_volatile(value) };
 }
 
-/// What `lidt` reads and `sgdt` writes.
+/// The operand of `lidt` and `sgdt`.
 #[repr(C, packed)]
 struct Pointer {
     limit: u16,

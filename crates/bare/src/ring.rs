@@ -1,8 +1,8 @@
-//! The order in which the lines of a cache are touched: that of `lab::footprint::order`, without a library.
+//! The order in which a cache's lines are touched: the order of `lab::footprint::order`, without a library.
 //!
-//! Lines of one set are touched one after the other, forward in one pass and backward in the next. A
-//! displaced line then costs one miss in a set with LRU replacement. The order of the sets, and of the ways
-//! in each, is shuffled.
+//! Lines of one set are touched one after the other, forward in one pass and backward in the next. A displaced
+//! line then costs one miss in a set with LRU replacement. The order of the sets, and of the ways in each, is
+//! shuffled.
 
 /// Maximum number of ways.
 pub const WAYS_MAX: usize = 64;
@@ -10,13 +10,12 @@ pub const WAYS_MAX: usize = 64;
 /// A line of memory of the size of the cache: its set and way, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// Which set.
     pub set: u32,
-    /// Which of its lines.
+    /// The number of the line in its set.
     pub way: u32,
 }
 
-/// A pseudo-random generator (Knuth's MMIX), of which the upper half of each number is used.
+/// A pseudo-random generator (Knuth's MMIX). Only the upper half of each number is used.
 struct Random(u64);
 
 impl Random {
@@ -43,7 +42,7 @@ pub fn two_passes(sets: &mut [u32], ways: usize, mut visit: impl FnMut(Place)) {
             let mut all = [0; WAYS_MAX];
             let Some(order) = all.get_mut(..ways) else { return };
             order.iter_mut().enumerate().for_each(|(at, way)| *way = at as u32);
-            // The same seed in both passes.
+            // Both passes use the same seed.
             Random(u64::from(set) + 2).shuffle(order);
             if backward {
                 order.reverse();

@@ -57,13 +57,13 @@ fn execute_work(work: &Work, root: &Root, agent: &mut Agent) -> u8 {
     // Between a reading and its marker there must be no fault of this process.
     lock_pages();
     if let Some((before, _)) = &mut readings {
-        // From here on faults are recorded: those of other CPUs may come between the reading and the region.
+        // Faults are recorded from here on. Faults of other CPUs may come between the reading and the region.
         mark(marker::FULL, 0);
         mark(marker::READING, 0);
         before.take();
     }
     if work.marks_itself {
-        // What it does until its own marker is not recorded.
+        // Nothing is recorded until the command's own marker.
         mark(marker::FAST, 0);
     } else {
         mark(marker::OPEN, 0);

@@ -6,7 +6,6 @@ use std::path::Path;
 use crate::agent::Agent;
 use crate::{share, sys};
 
-/// Nanoseconds of a second.
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// Sends `facts` to the host and prints the same on the console.

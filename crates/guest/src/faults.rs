@@ -8,15 +8,15 @@ use std::os::unix::fs::FileExt;
 pub struct Faults {
     /// All of them.
     pub all: u64,
-    /// Those that waited for a disk.
+    /// Faults that waited for a disk.
     pub major: u64,
 }
 
 /// More than /proc/vmstat has.
 const VMSTAT_BYTES_MAX: usize = 32 << 10;
 
-/// A reading of the kernel's counters, which causes no fault itself before they are summed: its buffer is
-/// there, and what was read is parsed later.
+/// A reading of the kernel's counters. It causes no fault before the kernel sums them: its buffer exists, and
+/// the text is parsed later.
 pub struct FaultReading {
     file: File,
     buffer: Vec<u8>,
@@ -24,15 +24,15 @@ pub struct FaultReading {
 }
 
 impl FaultReading {
-    /// None if the kernel does not have the counters.
+    /// `None` if the kernel does not have the counters.
     pub fn open() -> Option<FaultReading> {
         let file = File::open("/proc/vmstat").ok()?;
         Some(FaultReading { file, buffer: vec![1; VMSTAT_BYTES_MAX], filled: 0 })
     }
 
-    /// Writes to what [`FaultReading::take`] writes to before the kernel sums its counters: this reading, and
-    /// the stack below its caller's. Since the last `fork` they may be pages that the child had, too, the
-    /// first write to which is a fault.
+    /// Writes to the memory that [`FaultReading::take`] writes to before the kernel sums its counters: this
+    /// reading, and the stack below its caller's. Since the last `fork` the child may share these pages, and
+    /// the first write to a shared page is a fault.
     #[inline(never)]
     pub fn touch(&mut self) {
         self.filled = std::hint::black_box(0);
@@ -49,7 +49,7 @@ impl FaultReading {
         }
     }
 
-    /// What was read; none if that was not all of them.
+    /// The faults of the reading, or `None` if the reading is incomplete.
     pub fn faults(&self) -> Option<Faults> {
         Faults::parse(&String::from_utf8_lossy(&self.buffer[..self.filled]))
     }

@@ -19,7 +19,6 @@ const ENTRY_BYTES: usize = 64;
 const FILES_MAX: u32 = 256;
 /// Maximum length of a request.
 const REQUEST_BYTES_MAX: u32 = 4096;
-/// The name of the file.
 const FILE_NAME: &[u8] = b"opt/irqlab/order\0";
 /// The content of the file while there is no request.
 pub const NO_REQUEST: &str = "wait";

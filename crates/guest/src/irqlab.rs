@@ -7,7 +7,6 @@ use crate::agent::Agent;
 use crate::facts::quoted;
 use crate::program::{self, CANNOT_START};
 
-/// The program.
 const PROGRAM: &str = "/irqlab/irqlab";
 /// Its verb for requests.
 const VERB: &str = "__in-guest";

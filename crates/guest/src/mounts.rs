@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::sys;
 
-/// File systems, in the order in which they are mounted: source and type, place.
+/// File systems in the order of mounting: source and type, place.
 const MOUNTS: [(&str, &str); 5] = [
     ("proc", "/proc"),
     ("sysfs", "/sys"),

@@ -11,7 +11,6 @@ const SEPARATOR: char = '\u{1f}';
 /// Guest seconds after which the machine is powered off if the command line sets no limit.
 const LIMIT_S_DEFAULT: u32 = 600;
 
-/// A request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// Power off at once.
@@ -42,7 +41,7 @@ pub enum Request {
 /// A workload: a region of interest and a check of what it has done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Work {
-    /// Whether the command marks its region of interest itself; otherwise all of it is the region.
+    /// Whether the command marks its region of interest itself. Otherwise the whole command is the region.
     pub marks_itself: bool,
     /// The command.
     pub region: String,

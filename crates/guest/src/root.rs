@@ -28,13 +28,13 @@ impl Root {
         let layers = format!("lowerdir={LOWER},upperdir={upper},workdir={work}");
         let at = |place: &str| format!("{PLACE}{place}");
         mount(disk, "ext4", LOWER, Flag::ReadOnly, "")?;
-        // As much as the machine has memory: what does not fit is an error of the command that writes.
+        // The limit is the machine's memory. A command that writes more gets an error.
         mount("upper", "tmpfs", UPPER, Flag::NoAtime, "mode=0755,size=90%")?;
         for directory in [&upper, &work] {
             std::fs::create_dir(directory).map_err(|error| format!("{directory}: {error}"))?;
         }
         mount("root", "overlay", PLACE, Flag::NoAtime, &layers)?;
-        // What programs expect in /dev.
+        // Programs expect these in /dev.
         mount("devpts", "devpts", "/dev/pts", Flag::NoAtime, "mode=0620,ptmxmode=0666")?;
         mount("shm", "tmpfs", "/dev/shm", Flag::NoAtime, "mode=1777")?;
         let links = [("/proc/self/fd", "/dev/fd"), ("/proc/self/fd/0", "/dev/stdin")];
@@ -55,7 +55,6 @@ impl Root {
         Ok(Root { is_mounted: true })
     }
 
-    /// Whether there is one.
     pub fn is_mounted(&self) -> bool {
         self.is_mounted
     }

@@ -38,7 +38,6 @@ pub struct Mount<'a> {
     pub kind: &'a str,
     /// The mount point, which is created if needed.
     pub place: &'a str,
-    /// How.
     pub flag: Flag,
     /// Options of the file system.
     pub options: &'a str,
@@ -49,7 +48,7 @@ pub struct Mount<'a> {
 pub enum Flag {
     /// Reading does not write times.
     NoAtime,
-    /// The same, and nothing can be written.
+    /// A file system of this type that nothing can be written to.
     ReadOnly,
     /// The directory `source` and what is mounted below it, at another place.
     Bind,

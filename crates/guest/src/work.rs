@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::program::{BUSYBOX, ROOT_SHELL, has_busybox, set_environment, status_of};
 use crate::root::Root;
 
-/// Time since the boot after which no deferred work of the boot has been seen: some of it came within the
-/// first two seconds.
+/// Time since the boot after which no deferred work of the boot has been seen. Some of it came within the first
+/// two seconds.
 const BOOT_WORK: Duration = Duration::from_secs(3);
 
 /// Waits until the kernel has done the work that it deferred at its boot. That work would come into a

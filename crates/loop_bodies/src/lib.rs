@@ -11,7 +11,7 @@ use core::hint::black_box;
 /// Links in a cache line of 64 bytes.
 pub const LINKS_PER_LINE: usize = 64 / size_of::<u32>();
 
-/// Runs of which the shortest counts when the time of a loop is measured.
+/// Number of runs whose shortest counts as the time of a loop.
 pub const ATTEMPTS: usize = 12;
 
 /// Returns how many iterations take `cycles` when nothing interrupts them; at least 1.

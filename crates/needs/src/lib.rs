@@ -17,7 +17,7 @@ use std::str::FromStr;
 /// The variable with the needs that must be met, separated by commas.
 pub const VARIABLE: &str = "IRQLAB_REQUIRE";
 
-/// What a test needs.
+/// A need of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// To load irqlab's BPF programs: the rights, and a kernel that accepts them.
@@ -40,7 +40,6 @@ pub enum Need {
     Qemu,
     /// Python with others' readers of the formats that `irqlab export` writes ([`tool`]).
     Readers,
-    /// To be root.
     Root,
     /// SCHED_FIFO.
     Fifo,

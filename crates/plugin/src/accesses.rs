@@ -1,5 +1,5 @@
-//! Accesses to memory that no instruction of translated code makes, and of which no callback says
-//! anything: the plugin finds them out ([`crate::dma`], [`crate::entry`]), and passes them to the caches.
+//! Accesses to memory that no instruction of translated code makes, and that no callback reports. The plugin
+//! finds them ([`crate::dma`], [`crate::entry`]), and passes them to the caches.
 
 use machine::BlockingMachine;
 
@@ -8,7 +8,7 @@ use machine::BlockingMachine;
 pub(crate) struct Write {
     pub(crate) physical: u64,
     pub(crate) bytes: u64,
-    /// By a device; otherwise by a store of a vCPU to a page with code.
+    /// Whether a device wrote. Otherwise a vCPU stored to a page with code.
     pub(crate) by_device: bool,
 }
 

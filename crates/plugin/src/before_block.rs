@@ -1,11 +1,11 @@
-//! What is due before a block starts.
+//! The work that is due before a block starts.
 
 use crate::block::Block;
 use crate::cpu::{self, BeforeBlock};
 use crate::held;
 use crate::session;
 
-/// What all levels do before a block.
+/// The work of all levels before a block.
 pub(crate) struct WhatIsDue;
 
 impl BeforeBlock for WhatIsDue {

@@ -14,7 +14,7 @@ use crate::symbols::Action;
 pub(crate) struct Block {
     /// Address of the first instruction.
     pub(crate) address: u64,
-    /// What the model fetches; of no lines without a model.
+    /// The model's view of the code; without a model it has no lines.
     pub(crate) code: CodeBlock,
     /// How many instructions it has.
     pub(crate) length: u16,
@@ -25,7 +25,7 @@ pub(crate) struct Block {
     /// Whether its last instruction is a software interrupt, which is executed although it ends in
     /// an exception at its own address.
     pub(crate) ends_in_trap: bool,
-    /// Whether an instruction of it may reach other vCPUs or devices by other means than a store.
+    /// Whether an instruction of the block may reach other vCPUs or devices in another way than by a store.
     pub(crate) acts_outside: bool,
     /// Needed when the block is left early.
     starts: Box<Starts>,
@@ -55,7 +55,7 @@ impl Block {
         }
     }
 
-    /// Which instruction is at `address`.
+    /// The number of the instruction at `address`.
     pub(crate) fn index_of(&self, address: u64) -> Option<u32> {
         let offset = u16::try_from(address.wrapping_sub(self.address)).ok()?;
         self.starts.0.binary_search(&offset).ok().map(|index| index as u32)
@@ -103,9 +103,8 @@ pub(crate) struct Kind {
 /// An annotated instruction of a block.
 #[derive(Debug)]
 pub(crate) struct Point {
-    /// What to do before it executes.
+    /// The action before the instruction executes.
     pub(crate) action: Action,
-    /// Its address.
     pub(crate) address: u64,
     /// How many instructions of the block, with itself, are still to execute.
     pub(crate) remaining: u32,
@@ -165,7 +164,7 @@ impl Arena {
         keep(&mut self.shadow_blocks, block)
     }
 
-    /// Keeps what a callback of an instruction wants to know of it, and returns its address.
+    /// Keeps an instruction's description for its callback, and returns its address.
     pub(crate) fn keep_instruction<D: 'static>(&mut self, description: D) -> *const D {
         self.instructions.push(Box::new(description));
         let kept = self.instructions.last().and_then(|kept| kept.downcast_ref());

@@ -11,7 +11,7 @@ use std::io::Write;
 use machine::block_trace::{BlockCode, BlockRun, Event};
 use machine::core::{Access, Template};
 
-/// What is written at once.
+/// Size of a write.
 const BUFFER_BYTES: usize = 1 << 20;
 
 /// The trace of a vCPU.
@@ -44,7 +44,6 @@ impl BlockTrace {
         Ok(Some(BlockTrace { file, buffer, skip, number, blocks, next: 0 }))
     }
 
-    /// A block was translated.
     pub(crate) fn translated(&mut self, template: *const Template, code: BlockCode) {
         self.blocks.insert(template.addr(), Err(code));
     }

@@ -1,4 +1,4 @@
-//! What QEMU calls. A panic in an `extern "C"` function aborts the process, so none crosses into C.
+//! QEMU's callbacks. A panic in an `extern "C"` function aborts the process, so no panic crosses into C.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -33,7 +33,6 @@ pub(crate) fn of(session: &Session) -> Callbacks {
     }
 }
 
-/// A vCPU is made.
 extern "C" fn on_vcpu(vcpu: c_uint, _: *mut c_void) {
     let mut guard = session::lock();
     let Some(session) = guard.as_mut() else { return };

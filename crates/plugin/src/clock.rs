@@ -45,14 +45,14 @@ struct LoopExit {
 }
 
 impl LoopExit {
-    /// Whether the next slice may follow without another exit. QEMU's clock advanced by `executed_ns` since
-    /// the exit, and advances by `slice_ns` at most in a slice, both by instructions.
+    /// Whether the next slice may follow without another exit. QEMU's clock has advanced by `executed_ns` since
+    /// the exit, and advances by at most `slice_ns` in a slice, both by instructions.
     ///
     /// QEMU counts instructions at an exit, if not later, so that its clock shows at most `executed_ns` more
-    /// than it has counted. It planned the time to the timer, an equal part of it for each of `cpus` vCPUs,
-    /// and has executed `executed_ns` of that at most.
-    /// The rest must suffice for a slice, because QEMU divides the block in which its plan ends. The factor of
-    /// two covers instructions that QEMU and the plugin count differently.
+    /// than it has counted. It planned the time to the timer, an equal part of it for each of `cpus` vCPUs, and
+    /// has executed at most `executed_ns` of the plan. The rest must suffice for a slice, because QEMU divides
+    /// the block in which its plan ends. The factor of two covers instructions that QEMU and the plugin count
+    /// differently.
     fn allows(&self, next: NextTimer, cpus: u32, executed_ns: u64, slice_ns: u64) -> bool {
         let now_ns = next.counted_ns.saturating_add(executed_ns);
         let remaining_ns = next.due_ns.map_or(u64::MAX, |due| due.saturating_sub(now_ns));
@@ -127,7 +127,7 @@ impl Clock {
             let cycles = cpu::with(vcpu, |cpu| cpu.counts()[CYCLES]);
             self.counted_ns[vcpu as usize] = self.ns_of(cycles);
             self.halts[vcpu as usize] = None;
-            // A machine that goes on from a checkpoint has halted vCPUs of which none was seen to halt.
+            // After a checkpoint, vCPUs may be halted although no halt was seen.
             if let Some(halted) = self.slices[vcpu as usize].and_then(Slices::is_halted) {
                 self.set_halted(vcpu, halted);
             }
@@ -192,9 +192,9 @@ impl Clock {
         }
     }
 
-    /// Whether the next slice of a vCPU may follow at once after `block`, as no timer is due soon, and no
-    /// other vCPU has anything to do. An exit from QEMU's loop takes as long as hundreds of instructions,
-    /// and would change nothing.
+    /// Whether the next slice of a vCPU may follow at once after `block`: no timer is due soon, and no other
+    /// vCPU has anything to do. An exit from QEMU's loop takes as long as hundreds of instructions, and would
+    /// change nothing.
     fn continues(&mut self, vcpu: u32, block: &Block) -> bool {
         let asks =
             self.parts.guest.is_some() && !self.parts.exits_all && self.is_alone(vcpu, block);
@@ -293,9 +293,8 @@ impl Clock {
         }
     }
 
-    /// Adds the time for which a vCPU was halted, until `now_ns`, and returns from when on it would
-    /// be halted further. The instructions before it may have retired later than was known at the
-    /// halt.
+    /// Adds the time for which a vCPU was halted, until `now_ns`. Returns the time from which it would be
+    /// halted further. The instructions before the halt may have retired later than was known at the halt.
     fn end_halt(&self, vcpu: u32, halt: Halt, now_ns: u64) -> Halt {
         let counted_ns = self.cycles_ns(vcpu);
         let start_ns = halt.since_ns + (counted_ns - halt.counted_ns);
@@ -308,8 +307,7 @@ impl Clock {
         self.parts.bias.is_some()
     }
 
-    /// Adds to each halted vCPU the time for which it has been halted so far. `running` is the vCPU
-    /// that runs.
+    /// Adds to each halted vCPU the time for which it has been halted. `running` is the running vCPU.
     pub(crate) fn count_halts(&mut self, running: u32) {
         let now = self.now_ns(running);
         for vcpu in 0..self.parts.cpus {
@@ -325,8 +323,8 @@ impl Clock {
         cpu::with(vcpu, |cpu| cpu.add_halted(cycles_of(ns, self.parts.hz)));
     }
 
-    /// By how much the model's time of a vCPU that executes is ahead of QEMU's clock, which is set
-    /// to it at the end of the slice; ns.
+    /// The lead of the model's time of an executing vCPU over QEMU's clock, in ns. QEMU's clock is set to the
+    /// model's time at the end of the slice.
     pub(crate) fn ahead_ns(&self, vcpu: u32) -> i64 {
         let model = self.rounds.now_ns(vcpu as usize, self.since_slice_ns(vcpu));
         model.wrapping_sub(self.rounds.shows_ns(self.instructions())).cast_signed()
@@ -387,7 +385,7 @@ impl Clock {
         self.ns_of(cpu::with(vcpu, |cpu| cpu.cycles()))
     }
 
-    /// What a vCPU has used since its last slice ended, ns.
+    /// The time of a vCPU since its last slice ended, ns.
     fn since_slice_ns(&self, vcpu: u32) -> u64 {
         since_ns(self.parts.hz, &self.counted_ns, vcpu)
     }
@@ -415,7 +413,7 @@ fn ns_of(cycles: u64, hz: u64) -> u64 {
     (u128::from(cycles) * NS_PER_S / u128::from(hz)) as u64
 }
 
-/// What a vCPU has used since its last slice ended, if then its cycles were `counted_ns`.
+/// The time of a vCPU since its last slice ended, ns. `counted_ns`: the time of its cycles at that end.
 fn since_ns(hz: u64, counted_ns: &[u64], vcpu: u32) -> u64 {
     ns_of(cpu::with(vcpu, |cpu| cpu.cycles()), hz) - counted_ns[vcpu as usize]
 }

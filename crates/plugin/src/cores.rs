@@ -9,15 +9,12 @@ use machine::core::{
 
 /// The core that a vCPU executes on.
 pub(crate) enum Core {
-    /// An in-order core.
     InOrder(Box<InOrderCore>),
-    /// An out-of-order core.
     OutOfOrder(Box<OutOfOrderCore>),
     /// A thread of a core that several vCPUs share.
     Thread(Thread),
 }
 
-/// A thread of a core.
 pub(crate) struct Thread {
     pub(crate) core: *mut MultithreadedCore,
     pub(crate) thread: usize,
@@ -142,7 +139,8 @@ impl Core {
         }
     }
 
-    /// A thread waits so many cycles before its next instruction; returns whether it is one.
+    /// Makes a thread of a multithreaded core wait `cycles` before its next instruction. Returns whether the
+    /// core is such a thread.
     pub(crate) fn wait_as_thread(&mut self, cycles: u64) -> bool {
         let Core::Thread(of) = self else { return false };
         let thread = of.thread;
@@ -160,8 +158,8 @@ impl Core {
         }
     }
 
-    /// The time at which it asks the memory for what is handed in next: its cycles, and what a
-    /// thread of a core was let past.
+    /// The time at which the core asks the memory for the next block: its cycles, and the cycles that a thread
+    /// of a core let others pass.
     pub(crate) fn time(&self) -> u64 {
         match self {
             Core::Thread(of) => of.known().time(of.thread),
@@ -169,7 +167,6 @@ impl Core {
         }
     }
 
-    /// The counts.
     pub(crate) fn counts(&self) -> CoreCounts {
         match self {
             Core::OutOfOrder(core) => core.counts(),

@@ -1,9 +1,9 @@
 //! The latency of disks, in guest time: which requests are held, and until when. [`crate::disk_events`] holds
 //! and wakes them.
 //!
-//! All requests are held, also those of disks without a latency, and one is released only when the
-//! transfer of the previous one has ended: threads of the host transfer several at once, and end
-//! them in any order. The guest would see that order.
+//! All requests are held, also requests to disks without a latency. A request is released only when the
+//! transfer of the previous one has ended. Threads of the host transfer several requests at once, and end them
+//! in any order, which the guest would see.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_int;
@@ -19,7 +19,7 @@ struct Queue<T> {
     undelayed: VecDeque<T>,
     /// Requests without a deadline yet, with their latencies.
     fresh: Vec<(u64, T)>,
-    /// By deadline; requests of the same deadline in the order of arrival.
+    /// Held requests by deadline; requests with the same deadline in the order of arrival.
     waiting: BTreeMap<(i64, u64), T>,
     /// Requests so far.
     count: u64,
@@ -53,7 +53,6 @@ impl<T> Queue<T> {
         self.waiting.keys().next().map(|(due_ns, _)| *due_ns)
     }
 
-    /// Takes one that is due.
     fn take_due(&mut self, now_ns: i64) -> Option<T> {
         let first = self.waiting.first_entry()?;
         (first.key().0 <= now_ns).then(|| first.remove())
@@ -187,7 +186,7 @@ pub(crate) fn hold(node: usize, event: c_int) -> Option<Coroutines> {
     lock().hold(node, event)
 }
 
-/// What wakes requests, once the disks are known.
+/// The coroutines and the timer that wake requests, once the disks are known.
 pub(crate) fn wakes() -> Option<(Coroutines, Timer)> {
     lock().held.as_ref().map(|held| (held.coroutines, held.timer))
 }

@@ -1,20 +1,18 @@
-//! What devices write into the guest's memory reaches the caches of the models.
+//! Passes the writes of devices to the guest's memory on to the caches of the models.
 //!
-//! QEMU says where and how much when a device has written ([`crate::qemu_internals::dirty`]): a
-//! received packet, a block that was read, the ring entry that tells of it. That happens inside an
-//! instruction of a vCPU, or between two blocks. The lines are dropped or updated, as the model says,
-//! before the next block of any vCPU starts; a block whose instruction rang the doorbell has made its
-//! own accesses by then.
+//! QEMU reports place and length when a device has written ([`crate::qemu_internals::dirty`]): a received
+//! packet, a block that was read, the ring entry that announces it. The report comes inside an instruction of a
+//! vCPU, or between two blocks. The lines are dropped or updated, as the model says, before the next block of
+//! any vCPU starts. A block whose instruction rang the doorbell has made its own accesses by then.
 //!
-//! In the same way QEMU says when a vCPU stores to a page from which it has translated code: what L1I
-//! caches and caches of decoded instructions hold of it is dropped then, as processors do with code that
-//! modifies itself.
+//! QEMU also reports when a vCPU stores to a page with translated code. L1I caches and caches of decoded
+//! instructions then drop the code, as processors do with self-modifying code.
 //!
-//! Which thread of QEMU writes does not matter: devices work at points that guest time determines
-//! ([`crate::drain`], [`crate::delay`]), in the thread of the vCPUs or, as for packets that another machine
-//! sent, in the main loop. To leave out the main loop's writes made a run depend on the host.
+//! The writing thread of QEMU does not matter. Devices work at points that guest time determines
+//! ([`crate::drain`], [`crate::delay`]), in the thread of the vCPUs or, for packets of another machine, in the
+//! main loop. A run depended on the host when the writes of the main loop were left out.
 //!
-//! What devices read changes nothing in the caches, and is not followed.
+//! Reads of devices change nothing in the caches, and are not followed.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};

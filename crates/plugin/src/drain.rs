@@ -1,19 +1,18 @@
-//! Devices are drained: what a CPU requests of a device is done before the CPU continues.
+//! Drains devices: a CPU's request to a device is served before the CPU continues.
 //!
-//! QEMU does much of it in its main loop, in another thread, so a guest would see the effect at a
-//! time that depends on the host. Here the vCPU leaves its block after the instruction that writes
-//! a device's doorbell, and does the work that devices have deferred to the main loop, until
-//! nothing is left. Requests with a latency in the guest ([`crate::delay`]) then wait for a timer
-//! in guest time.
+//! QEMU serves many requests in its main loop, in another thread. A guest would see the effect at a time that
+//! depends on the host. Here the vCPU leaves its block after the instruction that writes a device's doorbell,
+//! and does the work that devices have deferred to the main loop, until nothing is left. Requests with a
+//! latency in the guest ([`crate::delay`]) then wait for a timer in guest time.
 //!
-//! Two things would still follow the host. Transfers of several requests end in the order in which
-//! threads of the host end them; so one request at a time is released, and its transfer is waited for. The
-//! main loop may also do deferred work between the store and the end of the block, with a clock of guest
-//! time that still has the value of the start of the slice, and kick vCPUs out of their slices; so it
-//! defers that work from before the store until the devices are drained.
+//! Two effects would still follow the host. First, the transfers of several requests end in the order in which
+//! threads of the host end them. So one request at a time is released, and its transfer is waited for. Second,
+//! the main loop may do deferred work between the store and the end of the block. Its clock of guest time then
+//! still has the value of the slice's start, and it may kick vCPUs out of their slices. So the main loop defers
+//! that work from before the store until the devices are drained.
 //!
-//! Under `-icount` an access to a device is the last instruction of its block: when it is not, QEMU
-//! leaves the block and executes it alone. So only last instructions are watched.
+//! Under `-icount` an access to a device is the last instruction of its block. Otherwise QEMU leaves the block
+//! and executes the instruction alone. So only last instructions are watched.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
@@ -36,7 +35,7 @@ use simrecord::record::Notice;
 
 /// Devices that defer no work after a store: VGA; IO-APIC, HPET and local APIC.
 const QUIET_ADDRESSES: [std::ops::Range<u64>; 2] = [0xa_0000..0xc_0000, 0xfec0_0000..0xfef0_0000];
-/// The same for ports: interrupt controllers, timers, keyboard, clock, serial ports, PCI
+/// Ports that ring no doorbell: interrupt controllers, timers, keyboard, clock, serial ports, PCI
 /// configuration, firmware configuration.
 const QUIET_PORTS: [std::ops::RangeInclusive<u16>; 10] = [
     0x20..=0x21,
@@ -61,7 +60,6 @@ static EVENTS: OnceLock<Option<EventLoop>> = OnceLock::new();
 
 /// The main loop's own way to do deferred work.
 static MAIN_LOOP: OnceLock<Option<MainLoop>> = OnceLock::new();
-/// The thread of all vCPUs.
 static VCPU_THREAD: OnceLock<ThreadId> = OnceLock::new();
 /// Whether that thread is draining devices.
 static DRAINING: AtomicBool = AtomicBool::new(false);
@@ -72,7 +70,8 @@ const QUIET: u8 = 0;
 const MAY_RING: u8 = 1;
 /// A doorbell was rung, and devices will be drained.
 const RUNG: u8 = 2;
-/// One of these; written by the thread of all vCPUs, read by the main loop under QEMU's big lock.
+/// A state from the constants above. The thread of all vCPUs writes it; the main loop reads it under QEMU's big
+/// lock.
 static DOORBELL: AtomicU8 = AtomicU8::new(QUIET);
 
 /// Starts draining, when the first vCPU is created. Returns whether it has started now.
@@ -142,7 +141,7 @@ extern "C" fn on_store(_: c_uint, info: u32, address: u64, _: *mut c_void) {
 }
 
 fn may_ring() {
-    // What was rung before in the same block stays rung.
+    // A doorbell that was rung earlier in the block stays rung.
     let _ = DOORBELL.compare_exchange(QUIET, MAY_RING, Ordering::SeqCst, Ordering::Relaxed);
 }
 
@@ -169,7 +168,6 @@ pub(crate) fn drain_soon() {
     }
 }
 
-/// Whether this is the thread of all vCPUs.
 pub(crate) fn in_vcpu_thread() -> bool {
     VCPU_THREAD.get() == Some(&std::thread::current().id())
 }

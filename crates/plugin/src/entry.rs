@@ -71,7 +71,7 @@ pub(crate) struct Entries {
     states: Option<CpuStates>,
     /// The table that gates were read from.
     idt: u64,
-    /// By the address of the handler; none for addresses that no gate has.
+    /// Gates by the address of the handler; `None` for addresses that no gate has.
     gates: BTreeMap<u64, Option<Gate>>,
 }
 

@@ -1,6 +1,6 @@
-//! QEMU's plugin API, version 7, as far as it is used: types, and a table of functions found by
-//! name when the plugin is loaded. Found, not linked: a missing function is then a message, and the
-//! rest of this crate can be linked into programs that are not QEMU.
+//! QEMU's plugin API, version 7, as far as it is used: types, and a table of functions. The functions are found
+//! by name when the plugin is loaded, and not linked. A missing function is then a message, and programs other
+//! than QEMU can link the rest of this crate.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
@@ -114,7 +114,7 @@ macro_rules! api {
 }
 
 api! {
-    /// What memory callbacks ask of QEMU.
+    /// QEMU functions for memory callbacks.
     struct Access;
     fn qemu_plugin_get_hwaddr(u32, u64) -> *const c_void;
     fn qemu_plugin_hwaddr_is_io(*const c_void) -> bool;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::symbols::FILE_BYTES_MAX;
 
-/// What a file says, if there is one.
+/// The parsed content of a file, or the default without a file.
 ///
 /// # Errors
 /// As [`parse`].
@@ -17,11 +17,11 @@ pub(crate) fn parse_given<T: Default>(
     path.map_or_else(|| Ok(T::default()), |path| parse(path, parse_text))
 }
 
-/// What a file says.
+/// The parsed content of a file.
 ///
 /// # Errors
-/// When it cannot be read, is longer than [`FILE_BYTES_MAX`], or says nothing that `parse` understands;
-/// with its name.
+/// When the file cannot be read, is longer than [`FILE_BYTES_MAX`], or `parse` refuses it; with the file's
+/// name.
 pub(crate) fn parse<T>(
     path: &Path,
     parse: impl Fn(&str) -> Result<T, String>,

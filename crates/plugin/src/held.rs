@@ -1,13 +1,12 @@
 //! Annotations hold the machine, so that its state can be saved at their place.
 //!
-//! QEMU can save only a stopped machine, and stops it at a time that depends on its main loop. Here
-//! the vCPUs' thread waits between two blocks, until the reader of QEMU's standard error output has
-//! stopped the machine by the monitor, saved it, and continued it. In that time nothing runs and
-//! guest time does not advance. So the guest is saved at the same place each time, and cannot
-//! detect it.
+//! QEMU can save only a stopped machine, and stops it at a time that depends on its main loop. Here the vCPUs'
+//! thread waits between two blocks. Meanwhile the reader of QEMU's standard error output stops the machine by
+//! the monitor, saves it, and continues it. Nothing runs in that time, and guest time does not advance. So the
+//! guest is saved at the same place each time, and cannot detect it.
 //!
-//! Where vCPUs run in time slices, the place is the end of the slice in which the annotation was
-//! hit: a slice that ended early would change the order of all later ones.
+//! Where vCPUs run in time slices, the place is the end of the slice in which the annotation was hit. An
+//! earlier end of that slice would change the order of all later slices.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -162,7 +162,7 @@ fn clock_parts(options: &Options, cpus: u32, hz: Option<u64>) -> Parts {
     }
 }
 
-/// What can't be had of what was asked for.
+/// The requested features that this QEMU cannot provide.
 fn notices(options: &Options, parts: &Parts) -> Vec<Notice> {
     let counts = options.detail != Detail::Fast;
     let timed = options.detail.has_model();

@@ -21,7 +21,7 @@ struct Line {
 /// The lines that were seen.
 #[derive(Debug, Default)]
 pub(crate) struct IrqLines {
-    /// By the address of the description.
+    /// Numbers by the address of the description.
     numbers: BTreeMap<u64, u32>,
     lines: BTreeMap<u32, Line>,
 }
@@ -60,7 +60,7 @@ impl IrqLines {
         self.lines.iter().map(|(number, line)| (*number, line.name))
     }
 
-    /// What the kernel has counted on `cpu`.
+    /// The kernel's own counts on `cpu`.
     pub(crate) fn kernel_counts(
         &self,
         cpu: u32,

@@ -1,4 +1,4 @@
-//! How much is recorded now: all that the options ask for, or markers only.
+//! The current level of detail: the level of the options, or markers only.
 
 use simrecord::counters::Counts;
 use simrecord::record::Detail;
@@ -8,11 +8,11 @@ use crate::cpu;
 /// The level of detail of a recording.
 #[derive(Debug)]
 pub(crate) struct Level {
-    /// What the options ask for.
+    /// The level of the options.
     wanted: Detail,
     /// That, or [`Detail::Fast`].
     now: Detail,
-    /// What it will be as soon as QEMU has forgotten its code.
+    /// The level after QEMU has dropped its translated code.
     next: Option<Detail>,
     cpus: u32,
 }
@@ -24,7 +24,7 @@ impl Level {
         Level { wanted, now, next: None, cpus }
     }
 
-    /// What is recorded now.
+    /// The current level.
     pub(crate) fn now(&self) -> Detail {
         self.now
     }
@@ -39,8 +39,8 @@ impl Level {
         self.wanted != Detail::Fast
     }
 
-    /// All is wanted from the next block on, or markers only. Returns whether that is a change, for which
-    /// QEMU must forget its code.
+    /// Requests the level of the options, or markers only, from the next block on. Returns whether the level
+    /// changes: QEMU must then drop its translated code.
     pub(crate) fn request(&mut self, full: bool) -> bool {
         let level = if full { self.wanted } else { Detail::Fast };
         let changes = level != self.next.unwrap_or(self.now);
@@ -61,8 +61,8 @@ impl Level {
         if self.counts() { remaining } else { 0 }
     }
 
-    /// What each vCPU has counted, when `remaining` instructions of the block of `vcpu` are still
-    /// to execute; nothing if nothing is ever counted.
+    /// The counts of each vCPU, where `remaining` instructions of the block of `vcpu` have not executed. Empty
+    /// if nothing is ever counted.
     pub(crate) fn counted(&self, vcpu: u32, remaining: u32) -> Vec<Counts> {
         let remaining = |cpu| if cpu == vcpu { self.counted_of(remaining) } else { 0 };
         let count = |cpu| cpu::with(cpu, |state| state.counts_before(remaining(cpu)));

@@ -17,7 +17,7 @@ static TIMER: Mutex<Option<Timer>> = Mutex::new(None);
 /// Whether the machine ran already.
 static HAS_RUN: AtomicBool = AtomicBool::new(false);
 
-/// What the guest is allowed; before [`begin`].
+/// Sets the limit of the guest's time. Call it before [`begin`].
 pub(crate) fn set(limit_ns: u64) {
     LIMIT_NS.store(i64::try_from(limit_ns).unwrap_or(i64::MAX), Ordering::Relaxed);
 }

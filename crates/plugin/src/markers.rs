@@ -1,4 +1,4 @@
-//! What a recording does at the guest's markers.
+//! A recording's actions at the guest's markers.
 
 use crate::annotations;
 use crate::pmu::machine::Now;

@@ -34,7 +34,7 @@ pub(crate) struct Misses {
 }
 
 impl Misses {
-    /// Watches a memory from now on: what was counted before is forgotten.
+    /// Watches a memory from now on, and forgets earlier counts.
     pub(crate) fn begin(system: &mut MemorySystem, with_services: bool) -> Misses {
         system.classify_misses(ClassifierConfig {
             misses_kept: KEPT,
@@ -58,7 +58,6 @@ impl Misses {
         }
     }
 
-    /// The rows of services in a region.
     pub(crate) fn service_rows(&self, region: u32) -> Vec<Record> {
         self.services.as_ref().map_or_else(Vec::new, |services| services.rows(region))
     }
@@ -78,7 +77,6 @@ impl Misses {
         }
     }
 
-    /// The rows of a region.
     pub(crate) fn rows(&self, system: &MemorySystem, region: u32) -> Vec<MissCount> {
         let mut rows = Vec::new();
         for (cache, name) in (0..).zip(CACHES) {

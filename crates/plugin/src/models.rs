@@ -27,23 +27,23 @@ pub(crate) struct Models {
     timed: Option<BlockingModel>,
     /// The bits of an address within a line that it fetches.
     fetch_line_shift: Option<u32>,
-    /// Those of the level `ooo`.
+    /// The processors of the level `ooo`.
     processors: Option<Processors>,
     /// Shadow caches, null without any. They live as long as the process.
     shadow_caches: *mut ShadowCacheModels,
-    /// What vCPUs read and write themselves when they enter handlers.
+    /// The reads and writes of vCPUs themselves at the entry of handlers.
     entries: Entries,
-    /// What is counted, as bits of the record's header.
+    /// The counters in use, as bits of the record's header.
     counters: u32,
     /// Whether the options ask for a level of detail that has caches.
     has_caches: bool,
 }
 
 impl Models {
-    /// Reads those that the options name.
+    /// Reads the models that the options name.
     ///
     /// # Errors
-    /// When a file cannot be read, is no model, or is one that the level cannot use.
+    /// When a file cannot be read, is no model, or its model does not fit the level.
     pub(crate) fn load(options: &Options, cpus: u32) -> Result<Models, String> {
         let (mut timed, mut processors, mut counters) = (None, None, MASK_PLAIN);
         match (options.detail, options.model.as_deref()) {
@@ -85,7 +85,7 @@ impl Models {
         timed.or(self.processors.as_ref().map(|of| of.hz))
     }
 
-    /// What is counted, as bits of the record's header.
+    /// The counters in use, as bits of the record's header.
     pub(crate) fn counters(&self) -> u32 {
         self.counters
     }
@@ -95,7 +95,6 @@ impl Models {
         self.has_caches
     }
 
-    /// Whether there are shadow caches.
     pub(crate) fn has_shadow_caches(&self) -> bool {
         !self.shadow_caches.is_null()
     }
@@ -110,7 +109,7 @@ impl Models {
         self.fetch_line_shift
     }
 
-    /// What templates of the level `ooo` need to know.
+    /// The layout that templates of the level `ooo` depend on.
     pub(crate) fn layout(&self) -> Option<Layout> {
         self.processors.as_ref().map(|of| of.layout)
     }
@@ -131,7 +130,7 @@ impl Models {
         });
     }
 
-    /// Memory was written: the caches of each vCPU, and those that all have in common, see it.
+    /// Passes writes to memory on to the caches of each vCPU and to the shared caches.
     pub(crate) fn written(&mut self, writes: &[Write]) {
         for vcpu in 0..self.cpus {
             cpu::with(vcpu, |cpu| writes.iter().for_each(|write| cpu.written(*write)));
@@ -156,7 +155,7 @@ impl Models {
         }
     }
 
-    /// A region opens, in which misses are classified if `misses`, by services if `services`.
+    /// Opens a region. `misses`: misses are classified in it; `services`: also by service.
     pub(crate) fn open_region(&mut self, misses: bool, services: bool) {
         if let Some(shadow_caches) = self.shadow_caches() {
             shadow_caches.open_region();
@@ -227,6 +226,6 @@ fn shadow_caches(options: &Options, cpus: u32) -> Result<*mut ShadowCacheModels,
     }
     let models: Result<Vec<_>, _> = options.also.iter().map(|path| system_model(path)).collect();
     let shadow_caches = ShadowCacheModels::new(&models?, options.curves, cpus);
-    // Lives as long as the process, as the code that uses it may.
+    // The caches live as long as the process, because the code that uses them may.
     Ok(Box::into_raw(Box::new(shadow_caches)))
 }

@@ -9,9 +9,9 @@ use crate::sampling::Sampling;
 /// How guest time advances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Time {
-    /// By the model's cycles where there is a model, else by instructions.
+    /// Guest time follows the model's cycles where there is a model, else instructions.
     Model,
-    /// By instructions (`-icount`).
+    /// Guest time follows instructions (`-icount`).
     Uniform,
     /// With the host's clock (no `-icount`): not repeatable.
     Host,
@@ -44,7 +44,7 @@ pub struct Disk {
     pub latency_ns: u64,
 }
 
-/// What the plugin was asked to do.
+/// The plugin's options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The file of the record; empty for none, when only the limit matters.
@@ -62,7 +62,7 @@ pub struct Options {
     pub also: Vec<PathBuf>,
     /// Whether there are shadow caches of all sizes, too.
     pub curves: bool,
-    /// Which units the cores execute in detail, for [`Detail::Ooo`]; absent if all is.
+    /// The units that cores execute in detail, for [`Detail::Ooo`]. `None`: cores execute everything in detail.
     pub sampling: Option<Sampling>,
     /// Whether misses are classified by cause, evicting context and place: for [`Detail::Ooo`].
     pub misses: bool,
@@ -94,14 +94,14 @@ pub struct Options {
     pub qemu: String,
     /// Whether to compare counts with QEMU's own at each marker, and record both.
     pub check: bool,
-    /// Whether QEMU leaves its loop of translated blocks at the end of each slice, where it has nothing to do
-    /// outside of it, too. Results are the same.
+    /// Whether QEMU leaves its loop of translated blocks at the end of each slice, even with nothing to do
+    /// outside of it. Results are the same.
     pub exits_all: bool,
     /// Disks of the machine.
     pub disks: Vec<Disk>,
-    /// Whether the guest has a PMU. It is the one thing by which the plugin changes the guest.
+    /// Whether the guest has a PMU. Only this feature changes the guest.
     pub pmu: bool,
-    /// What the PMUs hold at the start; zeros without.
+    /// The state of the PMUs at the start. `None`: zeros.
     pub pmu_state: Option<PathBuf>,
     /// Where to keep what the PMUs hold when QEMU ends.
     pub pmu_save: Option<PathBuf>,

@@ -13,7 +13,7 @@ const IN_PAGE: u64 = (1 << PAGE_SHIFT) - 1;
 /// No page has this number.
 const NOTHING: u64 = u64::MAX;
 
-/// The pages of a vCPU. What is remembered holds until the guest changes its translations.
+/// The pages of a vCPU. An entry holds until the guest changes its translations.
 #[derive(Clone, Debug)]
 pub(crate) struct Pages(Box<[(u64, u64); PAGES]>);
 
@@ -31,14 +31,12 @@ impl Pages {
         (known == page).then_some(physical | address & IN_PAGE)
     }
 
-    /// The page of `address` is that of `physical`.
     pub(crate) fn put(&mut self, address: u64, physical: u64) {
         let page = address >> PAGE_SHIFT;
         self.0[place(page)] = (page, physical & !IN_PAGE);
     }
 
-    /// Translations change: those that the guest drops are not known any more, nor are those of
-    /// another address space.
+    /// Forgets the translations that the guest drops, and the translations of another address space.
     pub(crate) fn change(&mut self, change: Change) {
         match change {
             Change { flush: Some(TlbFlush::Page { virtual_address, .. }), space: None } => {
@@ -60,7 +58,7 @@ fn place(page: u64) -> usize {
     page as usize & (PAGES - 1)
 }
 
-/// How many bytes of an access lie in the page in which it starts.
+/// The number of an access's bytes in its first page.
 #[inline(always)]
 pub(crate) fn bytes_in_first(address: u64, bytes: u64) -> u64 {
     bytes.min(IN_PAGE + 1 - (address & IN_PAGE))

@@ -14,7 +14,7 @@ use crate::options::{Options, Time};
 use crate::qemu::{Qemu, TranslatedInstruction};
 use crate::qemu_internals::Bias;
 
-/// What a `pause` adds to guest time.
+/// Guest time of a `pause`.
 const PAUSE_NS: i64 = 250;
 
 /// QEMU's clock, if it counts instructions and can be advanced.

@@ -29,11 +29,11 @@ pub(crate) struct Pipeline {
     /// The memory system of all vCPUs.
     system: *mut MemorySystem,
     cpu: usize,
-    /// The block that was started last; null if all of it was executed by the core.
+    /// The block that was started last. Null if the core has executed all of it.
     block: *const Template,
     /// Number of its instructions that the core has executed.
     ran: u32,
-    /// Number of its instructions that execute, as far as it is known.
+    /// The number of its instructions that execute, as far as it is known.
     executes: u32,
     /// Their accesses that the core has not got yet.
     accesses: Vec<Access>,
@@ -45,7 +45,7 @@ pub(crate) struct Pipeline {
     sampler: Option<Box<Sampler>>,
     /// Cycles that were estimated for what the core did not execute. Its own clock does not advance then.
     estimated_cycles: u64,
-    /// What it executes is traced; null if not.
+    /// The trace of executed blocks; null without one.
     trace: *mut BlockTrace,
 }
 
@@ -93,7 +93,6 @@ impl<M: Memory> Memory for WaitSum<M> {
     }
 }
 
-/// Lines of the host.
 const HOST_LINE: usize = 64;
 /// The most lines of a block that are asked for: later ones follow while the first are executed.
 const PREFETCHED_LINES: usize = 4;
@@ -252,7 +251,7 @@ impl Pipeline {
         translations::apply(change, unsafe { &mut *self.system }, self.cpu);
     }
 
-    /// Code may have changed: what is decoded of it is dropped.
+    /// Code may have changed: the core drops the decoded instructions.
     pub(crate) fn forget_code(&mut self, physical: u64, bytes: u64) {
         self.core.forget_code(physical..physical.saturating_add(bytes));
     }
@@ -347,7 +346,7 @@ impl Pipeline {
             }
         }
         self.ran = until;
-        // Accesses come in the order of the program: all but those of a later instruction.
+        // Accesses come in program order. So none belongs to a later instruction.
         if self.accesses.last().is_none_or(|last| u32::from(last.instruction) < until) {
             self.accesses.clear();
         } else {
@@ -355,7 +354,7 @@ impl Pipeline {
         }
     }
 
-    /// The way in which instructions are executed changes.
+    /// Changes the way in which instructions are executed.
     #[cold]
     fn pass(&mut self, edge: Edge) {
         let counts = self.sampled_counts();
@@ -364,7 +363,7 @@ impl Pipeline {
         }
     }
 
-    /// What the model has counted, by the sampler's own count of instructions.
+    /// The model's counts, by the sampler's own count of instructions.
     fn sampled_counts(&self) -> Moment {
         let mut counts = [0; COUNTERS];
         self.add_to(&mut counts);
@@ -450,7 +449,8 @@ impl Pipeline {
         self.core.set_halted(halted);
     }
 
-    /// It waits so many cycles before its next instruction, if it is a thread of a core; returns whether.
+    /// Makes a thread of a multithreaded core wait `cycles` before its next instruction. Returns whether the
+    /// core is such a thread.
     pub(crate) fn wait_as_thread(&mut self, cycles: u64) -> bool {
         self.core.wait_as_thread(cycles)
     }
@@ -471,7 +471,7 @@ impl Pipeline {
         self.skew_cycles = cycles.saturating_sub(self.core.time() + self.estimated_cycles);
     }
 
-    /// Adds what was counted to the model's part of the counts.
+    /// Adds the model's counts to `counts`.
     pub(crate) fn add_to(&self, counts: &mut Counts) {
         // SAFETY: as above.
         let memory = unsafe { (*self.system).counts(self.cpu) };

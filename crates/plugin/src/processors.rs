@@ -19,7 +19,7 @@ use simrecord::record::Record;
 /// A model with all its processors.
 pub(crate) struct Processors {
     model: SystemModel,
-    /// What templates need to know.
+    /// The layout that templates depend on.
     pub(crate) layout: Layout,
     /// Cycles per second.
     pub(crate) hz: u64,
@@ -28,14 +28,14 @@ pub(crate) struct Processors {
     shared: Vec<*mut MultithreadedCore>,
     /// The classes of misses, once a region that records them was opened.
     misses: Option<Misses>,
-    /// Which units the cores execute; absent if they execute all.
+    /// The units that the cores execute in detail. `None`: they execute everything.
     sampling: Option<Sampling>,
     /// The trace of the first vCPU, null without one. It lives as long as the process.
     trace: *mut BlockTrace,
 }
 
 impl Processors {
-    /// Processors of a model for so many vCPUs.
+    /// Processors of a model for `cpus` vCPUs.
     pub(crate) fn new(model: SystemModel, cpus: u32) -> Result<Processors, String> {
         let core = model
             .core
@@ -48,7 +48,7 @@ impl Processors {
         Ok(Processors {
             layout,
             hz: model.clock_hz,
-            // They live as long as the process, as the code that uses them may.
+            // They live as long as the process, because the code that uses them may.
             system: Box::into_raw(Box::new(system)),
             shared: (0..cores).filter_map(|_| threads()).collect(),
             misses: None,
@@ -84,8 +84,8 @@ impl Processors {
         self.misses = Some(Misses::begin(self.memory(), with_services));
     }
 
-    /// Sets the context in which a vCPU executes from now on, and its service; earlier instructions
-    /// have executed, and faults of the task that ran until now have ended.
+    /// Sets the context and the service of a vCPU from now on. Earlier instructions have executed, and the
+    /// faults of the previous task have ended.
     pub(crate) fn set_context(
         &mut self,
         vcpu: u32,
@@ -127,7 +127,7 @@ impl Processors {
         Ok(())
     }
 
-    /// What executes for a vCPU.
+    /// The pipeline of a vCPU.
     pub(crate) fn pipeline(&self, vcpu: u32) -> Option<Pipeline> {
         let model = self.model.core.as_ref()?;
         let line_bytes = self.model.l1d.cache.line_bytes;

@@ -17,7 +17,6 @@ pub(crate) struct ProgressFile {
 }
 
 impl ProgressFile {
-    /// Opens the file.
     pub(crate) fn open(path: &Path) -> Result<ProgressFile, String> {
         let file = OpenOptions::new().write(true).open(path);
         let file = file.map_err(|error| format!("progress={}: {error}", path.display()))?;

@@ -34,13 +34,12 @@ pub(crate) struct Registers {
     pub(crate) k_gs_base: Option<Register>,
     pub(crate) cr4: Option<Register>,
     pub(crate) eflags: Option<Register>,
-    /// Those of [`REGISTERS`], in its order.
+    /// The registers of [`REGISTERS`], in its order.
     pub(crate) named: [Option<Register>; REGISTERS.len()],
 }
 
 /// The callbacks of a machine that is recorded.
 pub(crate) struct Callbacks {
-    /// A vCPU is made.
     pub(crate) vcpu: VcpuCallback,
     /// A block is translated.
     pub(crate) translation: TranslationCallback,
@@ -56,7 +55,7 @@ pub(crate) struct Callbacks {
 pub(crate) struct Qemu {
     api: Api,
     id: Id,
-    /// What [`Qemu::reset`] calls.
+    /// The callback of [`Qemu::reset`].
     on_reset: ResetCallback,
     buffer: *mut GByteArray,
 }
@@ -88,8 +87,8 @@ impl Qemu {
         Ok(Qemu { api, id, on_reset, buffer })
     }
 
-    /// Has QEMU forget all translated code and all callbacks as soon as the vCPU leaves its block,
-    /// and call the callback of a reset, which registers callbacks again.
+    /// Makes QEMU drop all translated code and all callbacks as soon as the vCPU leaves its block. QEMU then
+    /// calls the callback of a reset, which registers callbacks again.
     pub(crate) fn reset(&self) {
         // SAFETY: called in a vCPU's thread; the function lives as long as the process.
         unsafe { (self.api.qemu_plugin_reset)(self.id, self.on_reset) };
@@ -187,8 +186,8 @@ impl Qemu {
         unsafe { register(instruction.0, callback, right, data) };
     }
 
-    /// Calls `callback` after each access of these `kinds` ([`crate::ffi::READS`] and the like)
-    /// that the instruction makes.
+    /// Calls `callback` after each of the instruction's accesses of these `kinds` ([`crate::ffi::READS`] and
+    /// others).
     pub(crate) fn on_memory(
         &self,
         instruction: TranslatedInstruction,
@@ -264,7 +263,7 @@ impl Qemu {
         self.clear();
         // SAFETY: as in `register_value`.
         let read = unsafe { (self.api.qemu_plugin_read_register)(eflags.0, self.buffer) };
-        // QEMU gives four bytes of these flags.
+        // QEMU gives four bytes of this register.
         let mut flags = [0; 4];
         read && self.copy_out(&mut flags) && u32::from_le_bytes(flags) & INTERRUPT_FLAG != 0
     }
@@ -288,7 +287,7 @@ impl Qemu {
         (low && high).then_some(())
     }
 
-    /// What `edx` and `eax` hold.
+    /// The value in `edx` and `eax`.
     pub(crate) fn taken_value(&mut self, registers: Registers) -> u64 {
         let low = self.register_value(registers.rax) & 0xffff_ffff;
         self.register_value(registers.rdx) << 32 | low
@@ -306,7 +305,8 @@ impl Qemu {
         self.read(address, &mut bytes).then_some(bytes)
     }
 
-    /// Copies the guest's memory as the current vCPU sees it to `to`; whether all of it is mapped.
+    /// Copies the guest's memory, as the current vCPU sees it, to `to`. Returns whether the whole range is
+    /// mapped.
     pub(crate) fn read(&mut self, address: u64, to: &mut [u8]) -> bool {
         let length = to.len().min(READ_BYTES_MAX);
         self.clear();

@@ -1,6 +1,6 @@
-//! The one place, with what is below it, that uses what QEMU exports without promising it. All is
-//! found by name when the plugin is loaded, and tried before it is used; what is missing or behaves
-//! otherwise is switched off with a notice in the record.
+//! Functions and data that QEMU exports without promising them; no other module uses such exports. They are
+//! found by name when the plugin is loaded, and tried before they are used. A feature whose export is missing
+//! or behaves otherwise is switched off with a notice in the record.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
@@ -38,7 +38,7 @@ mod vcpu_state;
 
 use vcpu_state::VcpuState;
 
-/// Which vCPU runs in the thread of all vCPUs: QEMU's thread-local `current_cpu`.
+/// The vCPU that runs in the thread of all vCPUs: QEMU's thread-local `current_cpu`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CurrentCpu(*const *mut c_void);
 
@@ -96,7 +96,7 @@ impl Slices {
         let number = c_int::try_from(vcpu).ok()?;
         // SAFETY: looks a vCPU up by its number; called in a vCPU's thread.
         let (cpu, none) = unsafe { (get_cpu(number), get_cpu(NO_CPU)) };
-        // What answers for a vCPU that doesn't exist is not the function that we know.
+        // A function that finds a vCPU that does not exist is not the known function.
         if cpu.is_null() || !none.is_null() {
             return None;
         }
@@ -137,7 +137,7 @@ impl GuestClock {
         function!(c"icount_get" as GetIcount).map(GuestClock)
     }
 
-    /// What it shows. Only to be called between blocks: QEMU exits if it is asked inside one.
+    /// The clock's time. Call it only between blocks: QEMU exits if it is asked inside one.
     pub(crate) fn get_ns(self) -> u64 {
         // SAFETY: called from a discontinuity callback, which is between two blocks, or before the
         // machine runs.
@@ -145,8 +145,7 @@ impl GuestClock {
     }
 }
 
-/// What QEMU adds to its count of instructions, to make a clock of it: a number of ns in its
-/// `timers_state`.
+/// QEMU's offset from its count of instructions to its clock: a number of ns in its `timers_state`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bias(*mut i64);
 
@@ -156,10 +155,10 @@ unsafe impl Send for Bias {}
 unsafe impl Sync for Bias {}
 
 impl Bias {
-    /// Where it is looked for in `timers_state`, bytes: after the lock, which must not be touched
-    /// for long, and before what is not about instructions.
+    /// Range of the search in `timers_state`, in bytes: after the lock, which must not be touched for long, and
+    /// before fields that do not concern instructions.
     const PLACES: std::ops::Range<usize> = 0x20..0x60;
-    /// What is added for a try. Even, as an odd sequence number means that a writer is at work.
+    /// Added for a try. The value is even, because an odd sequence number means that a writer is active.
     const TRIED_NS: i64 = 1 << 40;
 
     /// Looks for it by adding to each number in turn, and taking the first that moves the clock as

@@ -8,7 +8,7 @@ pub(crate) struct Regions {
     /// Counts regions from 1; 0 before the first.
     number: u32,
     is_open: bool,
-    /// What each CPU had counted when the region was opened.
+    /// The counts of each CPU when the region was opened.
     opened_at: Vec<Counts>,
 }
 
@@ -18,7 +18,6 @@ impl Regions {
         self.number
     }
 
-    /// Whether it is open.
     pub(crate) fn is_open(&self) -> bool {
         self.is_open
     }
@@ -39,7 +38,7 @@ impl Regions {
         self.is_open = false;
     }
 
-    /// What a CPU has counted since the region was opened.
+    /// The counts of a CPU since the region was opened.
     pub(crate) fn used(&self, cpu: usize, now: &Counts) -> Counts {
         std::array::from_fn(|position| now[position] - self.opened_at[cpu][position])
     }

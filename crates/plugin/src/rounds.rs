@@ -19,9 +19,9 @@ pub(crate) struct Rounds {
     /// The time that each vCPU had used since then at the end of its last slice, with its part of
     /// the next round. Negative if the round started in the middle of its slice.
     used_ns: Vec<i64>,
-    /// Which of them are halted.
+    /// Whether each vCPU is halted.
     halted: Vec<bool>,
-    /// Whose slice ended last in this round.
+    /// The vCPU whose slice ended last in this round.
     last: Option<usize>,
     /// The last setting of QEMU's clock, and the count of instructions at that time.
     shown_ns: u64,
@@ -65,14 +65,14 @@ impl Rounds {
         self.start_ns.wrapping_add_signed(self.used(cpu, ns))
     }
 
-    /// What it has used since the round began.
+    /// The vCPU's time since the round began.
     fn used(&self, cpu: usize, ns: u64) -> i64 {
         self.used_ns[cpu] + ns.cast_signed()
     }
 
-    /// The slice of `cpu` ends, in which it has used `ns`; all together have executed
-    /// `instructions` so far, and `since` says what another has used since its last slice ended:
-    /// QEMU may have left it in the middle of one. Returns what is to be added to QEMU's clock.
+    /// Ends the slice of `cpu`, which has used `ns`. All vCPUs together have executed `instructions`. `since`
+    /// gives the time that another vCPU has used since its last slice ended: QEMU may have left it in the
+    /// middle of a slice. Returns the correction of QEMU's clock.
     pub(crate) fn end_slice(
         &mut self,
         cpu: usize,
@@ -97,14 +97,14 @@ impl Rounds {
         self.start_ns.wrapping_sub(shows_ns).cast_signed()
     }
 
-    /// `cpu` executes a `pause`, and vCPUs have used what `since` says since their last slices ended. Returns
-    /// for how long it waits: until it is as far as the least advanced of the others that run.
+    /// `cpu` executes a `pause`. `since` gives the time that each vCPU has used since its last slice ended.
+    /// Returns how long `cpu` waits: until it is as far as the least advanced of the other running vCPUs.
     ///
-    /// At a `pause` QEMU goes on to the next vCPU. One that waits in a loop has executed a few instructions
-    /// then, and each of the others executes a block at least before it is its turn again, however far it
-    /// has advanced: the lag of the one that waits would grow without bound. It does not wait for others
-    /// that wait as it does, unless all do: they lag, too. A vCPU waits so if it has not executed a whole
-    /// slice since its last `pause`.
+    /// At a `pause` QEMU goes on to the next vCPU. A vCPU that waits in a loop has executed only a few
+    /// instructions by then. Each of the others executes at least a block before the turn comes back, however
+    /// far it has advanced. The lag of the waiting vCPU would grow without bound. `cpu` does not wait for other
+    /// vCPUs that also wait in a loop, unless all do, because they lag, too. A vCPU waits in a loop if it has
+    /// not executed a whole slice since its last `pause`.
     pub(crate) fn pause(&mut self, cpu: usize, since: impl Fn(usize) -> u64) -> u64 {
         let now = |cpu: usize| self.now_ns(cpu, since(cpu));
         let pauses = |other: &usize| {
@@ -157,7 +157,7 @@ impl Rounds {
         }
     }
 
-    /// `cpu` is halted, or no longer is. Those that were not started yet are halted.
+    /// `cpu` is halted, or no longer is. A vCPU that was not started yet is halted.
     pub(crate) fn set_halted(&mut self, cpu: usize, halted: bool) {
         (self.halted[cpu], self.gone[cpu]) = (halted, false);
     }
@@ -167,12 +167,11 @@ impl Rounds {
         !self.halted[cpu] && !self.gone[cpu]
     }
 
-    /// Returns whether `cpu` is halted.
     pub(crate) fn is_halted(&self, cpu: usize) -> bool {
         self.halted[cpu]
     }
 
-    /// What QEMU's clock shows, without its jumps, when all have executed `instructions`.
+    /// The time of QEMU's clock, without its jumps, when all vCPUs have executed `instructions`.
     pub(crate) fn shows_ns(&self, instructions: u64) -> u64 {
         self.shown_ns + ((instructions - self.instructions) << self.shift)
     }

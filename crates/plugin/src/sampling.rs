@@ -1,10 +1,10 @@
-//! Which instructions a core executes in detail, and what it counts of them.
+//! Sampling: which instructions a core executes in detail, and what it counts.
 //!
-//! A vCPU's instructions are divided into periods of one length. In each, at a place that a seed chooses,
-//! the core executes a stretch in detail: first `warming` instructions, which fill its queues and are not
-//! counted, then a unit, which is. All other instructions only keep caches, TLBs and predictors warm, and
-//! take as many cycles as the last units say. (SMARTS: Wunderlich and others, ISCA 2003; here the place
-//! within a period is random, so that a period of the program's own cannot hide.)
+//! A vCPU's instructions are divided into periods of equal length. In each period, at a place that a seed
+//! chooses, the core executes a stretch in detail. The stretch starts with `warming` instructions, which fill
+//! the core's queues and are not counted; a counted unit follows. All other instructions only keep caches, TLBs
+//! and predictors warm, and take the cycles that the last units predict. (SMARTS: Wunderlich and others, ISCA
+//! 2003. Here the place within a period is random, so that a period of the program itself cannot hide.)
 
 use attribution::KernelContext;
 use simrecord::counters::{BRANCHES, COUNTERS, CYCLES, Counts, INSTRUCTIONS};
@@ -69,7 +69,7 @@ fn mixed(number: u64) -> u64 {
     number ^ number >> 31
 }
 
-/// What the instructions of a vCPU are for.
+/// The phase of a vCPU's instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// To keep caches and predictors warm.
@@ -84,7 +84,7 @@ enum Phase {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Edge;
 
-/// What one context executed of a unit.
+/// The part of a unit that one context executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnitPart {
     pub(crate) region: u32,
@@ -94,7 +94,7 @@ pub(crate) struct UnitPart {
     pub(crate) counts: Counts,
 }
 
-/// What was counted up to some moment.
+/// The counts at a moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     pub(crate) counts: Counts,
@@ -116,7 +116,7 @@ pub(crate) struct Sampler {
     sampling: Sampling,
     vcpu: u32,
     phase: Phase,
-    /// Instructions executed, in whichever way.
+    /// Executed instructions, in detail or not.
     executed: u64,
     branches: u64,
     /// The count of instructions at which the next phase starts.
@@ -130,12 +130,12 @@ pub(crate) struct Sampler {
     /// The unit's parts so far, up to `last`.
     parts: Vec<Part>,
     last: Moment,
-    /// What accesses waited for since then.
+    /// Cycles that accesses have waited since then.
     waited_cycles: u64,
     ended: Vec<UnitPart>,
     /// Cycles of an instruction that uses a slot, in user mode and in the kernel, as fixed point.
     rates: [u64; 2],
-    /// What is left of the estimated cycles, as fixed point.
+    /// The fraction of a cycle that the estimate carries over, as fixed point.
     fraction: u64,
 }
 
@@ -166,14 +166,14 @@ impl Sampler {
         self.phase != Phase::FunctionalWarming
     }
 
-    /// Accesses of instructions in detail have waited for so many cycles, one by one.
+    /// Accesses of instructions in detail have waited `cycles`, one by one.
     #[inline]
     pub(crate) fn waited(&mut self, cycles: u64) {
         self.waited_cycles += cycles;
     }
 
-    /// The cycles of instructions at `address` that use so many issue slots, and whose accesses waited so
-    /// long, one by one.
+    /// Estimates the cycles of instructions that use `slots` issue slots, and whose accesses waited
+    /// `waited_cycles`, one by one.
     #[inline]
     pub(crate) fn estimate(&mut self, slots: u32, waited_cycles: u64, address: u64) -> u64 {
         let cycles = u64::from(slots) * self.rates[(address >> 63) as usize]
@@ -183,8 +183,8 @@ impl Sampler {
         cycles >> RATE_SHIFT
     }
 
-    /// So many instructions have executed, the last of them a branch or not. Returns whether the next phase
-    /// starts.
+    /// Counts executed instructions; `branch`: whether the last one was a branch. Returns whether the next
+    /// phase starts.
     #[inline]
     pub(crate) fn executed(&mut self, instructions: u32, branch: bool) -> Option<Edge> {
         self.executed += u64::from(instructions);
@@ -221,7 +221,7 @@ impl Sampler {
             }
         }
         if self.executed >= self.next_edge {
-            // A block can be longer than what is left of a phase.
+            // A block can be longer than the rest of a phase.
             self.pass(Edge, now);
         }
     }
@@ -231,12 +231,12 @@ impl Sampler {
         self.phase == Phase::Unit && self.code != code
     }
 
-    /// This context executes from now on. What was measured of another was charged.
+    /// The context of the following instructions. The counts of the previous context were charged.
     pub(crate) fn enter(&mut self, code: u64) {
         self.code = code;
     }
 
-    /// A region of interest opens, or closes. What was measured of a unit belongs to the region before.
+    /// A region of interest opens or closes. The measured part of a unit belongs to the previous region.
     pub(crate) fn set_region(&mut self, region: Option<u32>, now: &Moment) {
         if self.phase == Phase::Unit {
             self.charge(now);
@@ -250,7 +250,7 @@ impl Sampler {
         std::mem::take(&mut self.ended)
     }
 
-    /// Charges what was counted since the last time to the context.
+    /// Charges the counts since the last charge to the context.
     pub(crate) fn charge(&mut self, now: &Moment) {
         let last = self.last.counts;
         let counts: Counts = std::array::from_fn(|at| now.counts[at].wrapping_sub(last[at]));
@@ -271,7 +271,7 @@ impl Sampler {
         }
     }
 
-    /// The unit, or what was measured of it, belongs to the region that is open.
+    /// The measured part of the unit belongs to the open region.
     fn end_unit(&mut self) {
         let unit = self.unit;
         if let Some(region) = self.region {

@@ -19,12 +19,12 @@ const ROOM: usize = 1 << 18;
 const WRITTEN: usize = 1 << 16;
 /// The most misses that wait for the end of faults.
 const PENDING_MAX: usize = 1 << 18;
-/// Code is counted by pieces of this many bytes: functions start at multiples of it.
+/// Size of the pieces by which code is counted, in bytes: functions start at multiples of it.
 const CODE_BYTES: u64 = 16;
 /// Data that CPUs share is counted by pieces of this many bytes.
 const SHARED_BYTES: u64 = 8;
 
-/// What a CPU executes.
+/// The context of a CPU, for its misses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Executing {
     /// The code of the service.
@@ -70,7 +70,7 @@ struct Shared {
     false_sharing: u32,
 }
 
-/// A miss with what was found out about it when it happened.
+/// A miss with the facts that were known when it happened.
 #[derive(Clone, Copy, Debug)]
 struct Noted {
     miss: Miss,
@@ -87,7 +87,7 @@ pub(crate) struct ServiceMisses {
     code: FxHashMap<Key, (u64, u64)>,
     data: FxHashMap<Key, (u64, u64)>,
     shared: FxHashMap<SharedKey, Shared>,
-    /// By the task and the number of frames below the fault.
+    /// Misses by the task and the number of frames below the fault.
     pending: FxHashMap<(u64, usize), Vec<Noted>>,
     pending_count: usize,
     /// Where the last miss lay: one access may miss several caches.
@@ -202,9 +202,8 @@ impl ServiceMisses {
         }
     }
 
-    /// The rows of a region.
     pub(crate) fn rows(&self, region: u32) -> Vec<Record> {
-        // What has not ended is what it is known to be so far.
+        // Open requests count by their kind as far as it is known.
         let mut open = ServiceMisses {
             few: self.few.clone(),
             code: self.code.clone(),

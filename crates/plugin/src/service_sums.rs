@@ -1,4 +1,4 @@
-//! What services took in a region.
+//! The counts of services in a region.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ const LOCKS_MAX: usize = 1 << 18;
 /// Names of locks, as numbers: all locks in the same member of the objects of a slab cache have one.
 #[derive(Debug, Default)]
 pub(crate) struct LockNames {
-    /// By the place that takes a lock, and the lock. The same place takes the same sort of lock.
+    /// Numbers by the place that takes a lock, and the lock. One place takes one kind of locks.
     known: BTreeMap<(u64, u64), u32>,
     numbers: BTreeMap<(Structure, u32), u32>,
     names: Vec<Located>,
@@ -51,13 +51,13 @@ impl LockNames {
     }
 }
 
-/// What services took in the region that is open.
+/// The counts of services in the open region.
 #[derive(Default)]
 pub(crate) struct ServiceSums {
     pub(crate) sums: Services<COUNTERS>,
     /// Page faults that the kernel's memory management handled, since services are recorded.
     pub(crate) handled_faults: u64,
-    /// Those of them before the region.
+    /// Handled faults before the region.
     pub(crate) faults_before: u64,
     pub(crate) locks: Locks,
     /// Addresses of the functions of system calls, by number.

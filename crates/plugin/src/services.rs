@@ -21,7 +21,7 @@ use simrecord::record::{
 const SYSCALLS_MAX: u64 = 512;
 /// Bit of a page fault's flags: it is a write.
 const FAULT_FLAG_WRITE: u32 = 1;
-/// Bit of the flags of an area of user memory: others see what is written.
+/// Flag of an area of user memory that other processes share.
 const VM_SHARED: u64 = 8;
 
 impl ServiceSums {
@@ -61,7 +61,7 @@ impl Tracker {
             };
             self.tasks.reset_counts();
             for cpu in &mut self.cpus {
-                // What ended before.
+                // Requests that ended before the region.
                 cpu.stack.take_requests().for_each(drop);
                 cpu.stack.take_blocked().for_each(drop);
             }
@@ -186,7 +186,7 @@ impl Tracker {
         self.cpus[cpu].stack.classify_fault(kind);
     }
 
-    /// Whether a fault writes to a page of a file of which the task gets its own copy.
+    /// Whether a fault writes to a page of a file, so that the task gets its own copy.
     fn copies(&self, fault: u64, at: &mut Moment<'_>) -> bool {
         let mut read = || {
             let (flags, area) = (self.offsets.fault_flags?, self.offsets.fault_area?);

@@ -28,7 +28,7 @@ use crate::writer::{Ending, Writer};
 use simrecord::counters::{Counts, INSTRUCTIONS};
 use simrecord::record::Notice;
 
-/// The recording of this process. Blocks don't take the lock; what is rarer does.
+/// The recording of this process. Blocks do not take the lock; rarer events do.
 static SESSION: Mutex<Option<Session>> = Mutex::new(None);
 
 /// The recording, locked. `None` before it starts.
@@ -55,10 +55,10 @@ pub(crate) struct Session {
     pub(crate) has_started: bool,
     /// How much is recorded now.
     pub(crate) level: Level,
-    /// What callbacks of translated code refer to.
+    /// The data that callbacks of translated code refer to.
     pub(crate) arena: Arena,
     pub(crate) decoder: Decoder,
-    /// What counts and times.
+    /// The models that count and time.
     pub(crate) models: Models,
     pub(crate) clock: Clock,
     pub(crate) tsc: TscReadings,
@@ -81,22 +81,22 @@ pub(crate) struct Session {
 unsafe impl Send for Session {}
 
 impl Session {
-    /// Whether a vCPU that executes a `pause` waits for those that run: see [`Clock::pause`].
+    /// Whether a vCPU that executes a `pause` waits for the running vCPUs: see [`Clock::pause`].
     pub(crate) fn pauses_wait(&self) -> bool {
         self.level.now().has_model() && self.clock.pauses_wait()
     }
 
     /// A vCPU is about to execute, or takes an interrupt. Called between blocks.
     ///
-    /// The first time, guest time starts: in a machine that goes on from a checkpoint, QEMU's clock is not at
-    /// zero then, and vCPUs may be halted of which none was seen to halt.
+    /// The first call starts guest time. After a checkpoint, QEMU's clock is not at zero then, and vCPUs may be
+    /// halted although no halt was seen.
     pub(crate) fn start(&mut self) {
         if !std::mem::replace(&mut self.has_started, true) && self.level.counts() {
             self.clock.restart(true);
         }
     }
 
-    /// What devices, or stores to code, have written reaches the caches.
+    /// Passes the writes of devices, and stores to code, on to the caches.
     pub(crate) fn written(&mut self) {
         let (writes, lost) = dma::take();
         self.models.written(&writes);
@@ -105,7 +105,7 @@ impl Session {
         }
     }
 
-    /// Records as much as the options say from the next block on, or only markers.
+    /// Sets the level from the next block on: the level of the options, or markers only.
     pub(crate) fn set_level(&mut self, full: bool) {
         if self.level.request(full) {
             self.qemu.reset();
@@ -204,7 +204,7 @@ impl Session {
         }
         self.tracker.open_services();
         self.models.set_sampled_region(Some(self.regions.number()));
-        // What each is in the middle of.
+        // The open requests of each vCPU.
         (0..self.cpus).for_each(|vcpu| self.tracked(vcpu));
     }
 

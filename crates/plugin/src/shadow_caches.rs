@@ -46,7 +46,6 @@ struct Vcpu {
     instructions: u64,
 }
 
-/// All shadow caches.
 pub(crate) struct ShadowCacheModels {
     hierarchies: Vec<Hierarchy>,
     /// Miss curves of instructions and of data, if requested.

@@ -30,7 +30,7 @@ impl Spans {
         Spans { with_counters: if options.span_counts { SPAN_COUNTS_MAX } else { 0 } }
     }
 
-    /// Writes those that an event of a vCPU's tracker has ended.
+    /// Writes the spans that an event of a vCPU's tracker has ended.
     pub(crate) fn write_ended(
         &mut self,
         (vcpu, region): (u32, u32),

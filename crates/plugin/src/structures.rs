@@ -1,5 +1,5 @@
-//! What lies at an address of the guest: an object of a slab cache, a task's stack, a page of a file, a
-//! variable of a CPU's area. Read from the kernel's own description of its memory, where it can be read.
+//! The structure at an address of the guest: an object of a slab cache, a task's stack, a page of a file, a
+//! variable of a CPU's area. It comes from the kernel's own description of its memory, where that can be read.
 
 use std::collections::BTreeMap;
 
@@ -15,14 +15,14 @@ const PAGE_ARRAY: std::ops::Range<u64> = 0xffff_ea00_0000_0000..0xffff_eb00_0000
 const ENTRY_AREA: std::ops::Range<u64> = 0xffff_fe00_0000_0000..0xffff_fe80_0000_0000;
 const IMAGE: u64 = 0xffff_ffff_8000_0000;
 const PAGE_SHIFT: u32 = 12;
-/// A task's stack is as long, and starts at a multiple of it (THREAD_SIZE).
+/// Logarithm of a task stack's size and alignment in bytes (THREAD_SIZE).
 const STACK_SHIFT: u32 = 14;
 /// The most stacks, and the most names, that are remembered.
 const KNOWN_MAX: usize = 1 << 16;
 /// A CPU's own area is no longer than this; per-CPU variables lie in it.
 const AREA_BYTES_MAX: u64 = 1 << 20;
-/// `page_type` of a page that has none of its types has these bits set, and of one that has, too, but
-/// for the type's own (include/linux/page-flags.h, up to 6.10).
+/// Bits that `page_type` has in every page (include/linux/page-flags.h, up to 6.10). A page with a type lacks
+/// only the type's own bit.
 const PAGE_TYPE_BASE: u32 = 0xf000_0000;
 const PAGE_TYPE_TABLE: u32 = 0x0000_0200;
 /// Bits of `page.mapping`: memory without a file.
@@ -57,7 +57,7 @@ impl Located {
     }
 }
 
-/// What is known of the guest's structures.
+/// The known structures of the guest.
 #[derive(Debug, Default)]
 pub(crate) struct Structures {
     /// Tasks by their stacks.
@@ -89,7 +89,6 @@ impl Structures {
         }
     }
 
-    /// The names of the structures that have one.
     pub(crate) fn names(&self) -> impl Iterator<Item = Record> + '_ {
         self.names.iter().map(|(structure, (name, shared_by))| {
             let Structure { kind, place } = *structure;
@@ -99,7 +98,6 @@ impl Structures {
     }
 }
 
-/// The guest, as structures are read from it.
 pub(crate) struct Guest<'a> {
     pub(crate) qemu: &'a mut Qemu,
     pub(crate) offsets: &'a Offsets,
@@ -110,8 +108,8 @@ pub(crate) struct Guest<'a> {
 }
 
 impl Guest<'_> {
-    /// What lies at a virtual address, which is `physical` in memory; `task` is the one that uses it, if it
-    /// is known.
+    /// The structure at a virtual address, whose physical address is `physical`. `task` uses it, if it is
+    /// known.
     pub(crate) fn locate(&mut self, address: u64, physical: Option<u64>, task: u32) -> Located {
         match address {
             _ if address >> 63 == 0 => match physical {
@@ -153,7 +151,7 @@ impl Guest<'_> {
         self.page(physical, Some(address), 0)
     }
 
-    /// In a page, by what the kernel's array of pages says of it.
+    /// The structure in a page, from the kernel's array of pages.
     fn page(&mut self, physical: u64, address: Option<u64>, task: u32) -> Located {
         let found = self.read_page(physical, address, task);
         found.unwrap_or(Located::new(StructureKind::Unknown, 0, 0))

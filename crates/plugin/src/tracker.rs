@@ -1,5 +1,4 @@
-//! Which task and which context each CPU is in: turns what the processor does into events of the
-//! context stacks.
+//! The task and the context of each CPU: turns the processor's actions into events of the context stacks.
 
 use std::collections::BTreeMap;
 
@@ -25,12 +24,11 @@ const USER_MODE: u64 = 3;
 /// How the names of the threads of IRQ lines start (kernel/irq/manage.c).
 const IRQ_THREAD: &[u8] = b"irq/";
 
-/// The vector of the NMI.
 const NMI_VECTOR: u8 = 2;
 /// The position of the vectors' probes among the probes.
 const VECTOR_PROBE: u32 = 3;
 
-/// What is known of one CPU.
+/// The state of one CPU.
 #[derive(Default)]
 pub(crate) struct TrackedCpu {
     pub(crate) stack: Stack,
@@ -47,7 +45,7 @@ pub(crate) struct TrackedCpu {
     pub(crate) interrupts: u64,
     /// Exceptions taken.
     pub(crate) exceptions: u64,
-    /// Those of either to whose handler no symbol belongs.
+    /// Interrupts and exceptions whose handler has no symbol.
     pub(crate) unknown_gates: u64,
 }
 
@@ -61,7 +59,7 @@ impl TrackedCpu {
         self.pid.unwrap_or(0)
     }
 
-    /// What did not fit.
+    /// The events that did not fit.
     pub(crate) fn faults(&self) -> KernelStackFaults {
         self.stack.faults()
     }
@@ -76,13 +74,13 @@ pub(crate) struct Tracker {
     pub(crate) tasks: TaskStacks<COUNTERS>,
     /// There if services are recorded.
     pub(crate) services: Option<ServiceSums>,
-    /// What is known of the guest's structures.
+    /// The known structures of the guest.
     pub(crate) structures: Structures,
     names: BTreeMap<u32, [u8; 16]>,
     misplaced: u64,
 }
 
-/// The guest at an event: what can be read of it, and how much the CPU has executed.
+/// The guest at an event: a reader of its state, and the CPU's counts.
 pub(crate) struct Moment<'a> {
     pub(crate) qemu: &'a mut Qemu,
     pub(crate) clock: &'a Clock,
@@ -133,8 +131,8 @@ impl Tracker {
         (tracked.task, tracked.pid, tracked.dying, tracked.irq) = (0, None, false, None);
     }
 
-    /// What executes on a CPU, by its context and service; the page faults that the last event ended; and
-    /// the guest, as its structures are read.
+    /// The context and service of a CPU; the page faults that the last event ended; and the guest, to read its
+    /// structures.
     pub(crate) fn executing<'a>(
         &'a mut self,
         cpu: usize,
@@ -170,8 +168,8 @@ impl Tracker {
         self.names.get(&pid).copied()
     }
 
-    /// What could not be followed: tasks whose stacks were lost for want of room, and interrupts on another
-    /// vCPU than the one that was assumed to run, of which there must be none.
+    /// Events that could not be followed: tasks whose stacks were lost for lack of room, and interrupts on
+    /// another vCPU than the assumed one, of which there must be none.
     pub(crate) fn lost(&self) -> u64 {
         self.tasks.dropped() + self.misplaced
     }
@@ -282,8 +280,8 @@ impl Tracker {
             services.locks.obtain(tracked.task, kind.sleeps(), at.common_cycles());
         }
         tracked.stack.at_return_address(address, stack_pointer, at.now);
-        // What the live bench measures starts after the programs at a vector's entry: after the loop that
-        // calls them, where there are several.
+        // The live bench measures from after the programs at a vector's entry: after the loop that calls them,
+        // where there are several.
         let programs = [VECTOR_PROBE, ENTRY_LOOP];
         let programs = programs.map(|position| KernelContext::Function(PROBE_FIRST + position));
         if programs.contains(&was)
@@ -295,7 +293,8 @@ impl Tracker {
         }
     }
 
-    /// BPF programs are about to be called. Those at a vector's exit end what is measured of it.
+    /// BPF programs are about to be called. The programs at a vector's exit end the measured part of the
+    /// vector.
     fn probe(&mut self, cpu: usize, position: u8, mut at: Moment<'_>) {
         let stack_pointer = at.rsp();
         let Some(return_to) = at.word(stack_pointer) else { return };
@@ -370,7 +369,7 @@ impl Tracker {
         }
     }
 
-    /// What a task is whose way into the kernel was not seen.
+    /// The context of a task whose entry into the kernel was not seen.
     fn foot_of(&self, task: u64, pid: Option<u32>, qemu: &mut Qemu) -> KernelContext {
         let (Some(pid), Some(mm)) = (pid, self.offsets.mm) else {
             return if pid == Some(0) {
@@ -381,7 +380,7 @@ impl Tracker {
         };
         match qemu.memory(task.wrapping_add(mm)).map(u64::from_le_bytes) {
             _ if pid == 0 => KernelContext::Idle,
-            // What has no user memory of its own is a kernel thread.
+            // A task without user memory of its own is a kernel thread.
             Some(0) => KernelContext::KernelThread(pid),
             _ => KernelContext::Task(pid),
         }
@@ -392,7 +391,7 @@ impl Tracker {
         qemu.memory(task.wrapping_add(offset)).map(u32::from_le_bytes)
     }
 
-    /// The task that runs on a CPU; before the first switch, by what the kernel keeps of it.
+    /// The task that runs on a CPU. Before the first switch, the kernel's own pointer tells it.
     fn pid(&mut self, cpu: usize, at: &mut Moment<'_>) -> u32 {
         if self.cpus[cpu].task == 0
             && let Some(current) = self.symbols.current_task

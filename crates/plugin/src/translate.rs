@@ -37,7 +37,7 @@ struct Instruction {
     address: u64,
     bytes: u8,
     decoded: Decoded,
-    /// What to do before it executes.
+    /// The action before the instruction executes.
     action: Option<Action>,
     /// How it uses the guest's PMU.
     pmu: Option<msr::Use>,
@@ -189,7 +189,7 @@ fn decode(session: &Session, block: TranslatedBlock) -> Vec<Instruction> {
     session.qemu.instructions(block).map(decode_one).collect()
 }
 
-/// What an operation means by itself, wherever it is. Firmware has no returns that matter here.
+/// The meaning of an operation by itself, wherever it is. Firmware has no returns that matter here.
 fn action_of(operation: Operation, in_kernel: bool) -> Option<Action> {
     match operation {
         Operation::InterruptReturn if in_kernel => Some(Action::InterruptReturn),

@@ -16,7 +16,7 @@ const CR4_PCIDE: u64 = 1 << 17;
 const KEEPS_TRANSLATIONS: u64 = 1 << 63;
 const SPACE_MASK: u64 = 0xfff;
 
-/// What an instruction changes.
+/// An instruction's change of translations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) flush: Option<TlbFlush>,
@@ -34,7 +34,7 @@ pub(crate) fn apply(change: Change, system: &mut MemorySystem, cpu: usize) {
     }
 }
 
-/// What is assumed where operands are not known.
+/// The assumed change where operands are not known.
 const EVERYTHING: Change = Change { flush: Some(TlbFlush::All), space: None };
 
 /// Reads operands.
@@ -86,7 +86,7 @@ impl Guest for Operands<'_> {
     }
 }
 
-/// What an instruction changes that a vCPU is about to execute; everything if its registers are not known.
+/// The change by the instruction that a vCPU is about to execute; everything if its registers are not known.
 pub(crate) fn at(
     qemu: &mut Qemu,
     registers: Option<Registers>,
@@ -108,7 +108,7 @@ fn change_of(guest: &mut impl Guest, change: TranslationChange) -> Change {
     known_change_of(guest, change).unwrap_or(EVERYTHING)
 }
 
-/// What an instruction changes; none if an operand cannot be read.
+/// The change by an instruction, or `None` if an operand cannot be read.
 fn known_change_of(guest: &mut impl Guest, change: TranslationChange) -> Option<Change> {
     let cr4 = guest.cr4()?;
     let (is_global, has_spaces) = (cr4 & CR4_PGE != 0, cr4 & CR4_PCIDE != 0);

@@ -1,5 +1,5 @@
-//! What the guest reads from the time-stamp counter, where guest time follows a model: QEMU's clock is set
-//! to the model's time at the end of a slice only, so what is read within one is corrected.
+//! The guest's reads of the time-stamp counter, where guest time follows a model. QEMU's clock is set to the
+//! model's time only at the end of a slice. So a read within a slice is corrected.
 
 use crate::clock::Clock;
 use crate::cpu;
@@ -8,7 +8,7 @@ use crate::qemu::{Qemu, Registers};
 /// The guest's readings of the time-stamp counter.
 #[derive(Debug, Default)]
 pub(crate) struct TscReadings {
-    /// Those that could not be corrected. There must be none.
+    /// Reads that could not be corrected. There must be none.
     uncorrected: u64,
 }
 

@@ -9,14 +9,13 @@ use simrecord::record::{
     COUNTERS_PER_RECORD, Counters, CountersOf, End, Notice, RECORDS_MAX, Record,
 };
 
-/// What ends a record.
+/// The event that ends a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// QEMU's end.
     Exit,
     /// The guest's marker.
     Marker,
-    /// An annotation.
     Annotation,
 }
 
@@ -38,7 +37,6 @@ impl Writer {
         Ok(Writer { to, records: 0, truncated: false, failed: false, has_ended: false })
     }
 
-    /// Writes a record.
     pub(crate) fn write(&mut self, record: &Record) {
         if self.records == RECORDS_MAX {
             self.truncated = true;
@@ -96,7 +94,7 @@ impl Writer {
         self.has_ended = true;
     }
 
-    /// Hands to the kernel what is still here.
+    /// Hands the buffered records to the kernel.
     pub(crate) fn flush(&mut self) {
         let flushed = self.to.flush();
         self.note(flushed);

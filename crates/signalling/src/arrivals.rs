@@ -67,7 +67,6 @@ pub(crate) struct Source<'a> {
     gap_ns: f64,
     /// The last arrival, with its fraction of a ns, so that rounding does not add up.
     at_ns: f64,
-    /// The end of the burst, ns.
     burst_end_ns: f64,
     left: u64,
     /// Position in the trace.
@@ -101,7 +100,7 @@ impl<'a> Source<'a> {
             Arrivals::Bursty { on_ns, off_ns } => {
                 let mut at_ns = self.at_ns + self.random.exponential() * self.gap_ns;
                 while at_ns > self.burst_end_ns {
-                    // What is left of a gap at the end of a burst is as long as a new gap.
+                    // The rest of a gap at the end of a burst is as long as a new gap.
                     let start_ns = self.burst_end_ns + self.random.exponential() * off_ns as f64;
                     self.burst_end_ns = start_ns + self.random.exponential() * on_ns as f64;
                     at_ns = start_ns + self.random.exponential() * self.gap_ns;

@@ -16,7 +16,6 @@ const SAME_RATIO: f64 = 1e-9;
 /// Which figure of the latency a bound is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Statistic {
-    /// The mean.
     Mean,
     /// The median.
     P50,
@@ -102,7 +101,6 @@ pub struct Crossover {
 /// Rates at which a scheme keeps a bound of the latency.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kept {
-    /// The scheme.
     pub scheme: Scheme,
     /// From this rate on, events per second.
     pub from_hz: u64,
@@ -115,7 +113,6 @@ pub struct Kept {
 /// Answers of one scheme at rates in order.
 #[derive(Clone, Debug)]
 pub struct Curve {
-    /// The scheme.
     pub scheme: Scheme,
     /// Rate, events per second, and answer.
     pub points: Vec<(u64, Answer)>,
@@ -291,7 +288,6 @@ fn keeps_up(answer: &Answer) -> bool {
 /// What a scheme that keeps up gives at a rate, and takes for it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Offer {
-    /// The scheme.
     pub scheme: Scheme,
     /// The latency, ns: the figure that has the bound.
     pub latency_ns: f64,
@@ -306,7 +302,6 @@ pub struct Offer {
 pub struct Region {
     /// The rate, events per second.
     pub rate_hz: u64,
-    /// The scheme.
     pub scheme: Scheme,
     /// From this bound on, ns: the scheme's latency.
     pub from_ns: f64,
@@ -364,7 +359,6 @@ pub fn regions(curves: &[Curve], statistic: Statistic) -> Vec<Region> {
 pub struct Demand {
     /// The figure of the latency that has a bound.
     pub statistic: Statistic,
-    /// Its bound, ns.
     pub latency_bound_ns: Option<u64>,
     /// Largest part of the CPU.
     pub cpu_budget_ratio: Option<f64>,
@@ -373,7 +367,6 @@ pub struct Demand {
 /// How a scheme does over a range of rates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// The scheme.
     pub scheme: Scheme,
     /// Largest CPU use over the range.
     pub cpu_max_ratio: f64,

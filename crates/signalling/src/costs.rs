@@ -1,4 +1,4 @@
-//! What signalling and handling cost.
+//! The costs of signalling and handling.
 
 use stats::{LogLinear, Random};
 
@@ -41,13 +41,14 @@ pub struct CostsError {
     remedy: &'static str,
 }
 
-/// What each step of signalling takes, on the CPU that handles the events.
+/// The cost of each step of signalling, on the CPU that handles the events.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Costs {
     /// C of the paper: CPU time of an interrupt, entry and exit, without any event's handling.
     pub interrupt: Times,
-    /// The same of a clock tick, with setting the timer again; absent: that of an interrupt, as in the
-    /// paper. In a virtual machine it is a multiple of that: the host emulates the timer.
+    /// CPU time of a clock tick, including setting the timer again. `None`: the cost of an interrupt, as in the
+    /// paper. In a virtual machine a tick costs a multiple of an interrupt, because the host emulates the
+    /// timer.
     pub tick: Option<Times>,
     /// Alpha of the paper: CPU time of handling one event, however the CPU learned of it; above 0.
     pub event: Times,
@@ -128,7 +129,6 @@ impl Costs {
 }
 
 impl Times {
-    /// The mean, ns.
     #[must_use]
     pub fn mean_ns(&self) -> f64 {
         match self {
@@ -137,7 +137,6 @@ impl Times {
         }
     }
 
-    /// The mean of the squares, ns².
     #[must_use]
     pub fn mean_square_ns2(&self) -> f64 {
         match self {
@@ -147,7 +146,6 @@ impl Times {
         }
     }
 
-    /// The variance, ns².
     #[must_use]
     pub fn variance_ns2(&self) -> f64 {
         (self.mean_square_ns2() - self.mean_ns().powi(2)).max(0.0)

@@ -7,9 +7,9 @@ use crate::simulate::{Simulation, SimulationError, simulate};
 /// How a [`Prediction`] was computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// By a formula.
+    /// A formula.
     ClosedForm,
-    /// By the event simulation.
+    /// The event simulation.
     Simulation,
 }
 
@@ -27,7 +27,7 @@ impl Method {
 /// A prediction and how it was computed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// What the scheme does.
+    /// The figures of the scheme.
     pub prediction: Prediction,
     /// How it was computed.
     pub method: Method,
@@ -35,7 +35,7 @@ pub struct Answer {
     pub latency_half_width_ns: Option<f64>,
     /// Why there is no closed form; also where the simulation was asked for.
     pub reason: Option<String>,
-    /// Whether more events come than the scheme can handle: the latency is that of those which found a
+    /// Whether more events come than the scheme can handle. The latency then counts only events that found a
     /// place in the ring, and grows with the ring.
     pub is_over_capacity: bool,
 }

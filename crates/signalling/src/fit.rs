@@ -30,7 +30,6 @@ const CONDITION_MIN: f64 = 1e-9;
 /// A measured row: what a scheme did at a rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Observation {
-    /// The scheme.
     pub scheme: Scheme,
     /// Events offered per second; above 0.
     pub rate_hz: f64,
@@ -39,19 +38,18 @@ pub struct Observation {
     pub cpu_ratio: Option<f64>,
     /// Its standard error, where it is known.
     pub cpu_standard_error_ratio: Option<f64>,
-    /// Mean latency, ns.
     pub latency_mean_ns: Option<f64>,
     /// Its standard error, ns, where it is known.
     pub latency_standard_error_ns: Option<f64>,
-    /// Events handled per second; absent: as many as were offered.
+    /// Events handled per second. `None`: the offered rate.
     pub throughput_hz: Option<f64>,
-    /// Interrupts or clock ticks per second, where they were counted. They then replace those that
-    /// the form predicts in the CPU time.
+    /// Counted interrupts or clock ticks per second. They replace the form's own number in the CPU time.
+    /// `None`: they were not counted.
     pub interrupts_hz: Option<f64>,
 }
 
 impl Observation {
-    /// A point of which nothing is measured.
+    /// A point without measurements.
     #[must_use]
     pub fn new(scheme: Scheme, rate_hz: f64) -> Observation {
         Observation {
@@ -67,7 +65,7 @@ impl Observation {
     }
 }
 
-/// What a fit cannot tell from the observations alone.
+/// Values that a fit cannot tell from the observations alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
     /// CPU time of an empty poll, ns: taken as given, since a spinning CPU is busy whatever a poll
@@ -89,8 +87,8 @@ pub struct Estimate {
     pub name: &'static str,
     /// Best value, ns.
     pub value_ns: f64,
-    /// Its 95 % interval, ns; absent where the value is at its limit of 0, or as many costs as rows were
-    /// fitted.
+    /// The 95 % interval, ns. `None` where the value is at its limit of 0, or where the fit has as many costs
+    /// as rows.
     pub interval_ns: Option<(f64, f64)>,
 }
 
@@ -134,7 +132,6 @@ pub enum FitError {
     TooFew {
         /// Figures that can be used.
         figures: usize,
-        /// Costs to fit.
         costs: usize,
     },
     /// The rows leave a combination of the costs open.
@@ -154,19 +151,18 @@ pub enum FitError {
     Invalid {
         /// Its position.
         row: usize,
-        /// What is wrong.
+        /// The problem.
         reason: &'static str,
     },
 }
 
 impl Fit {
-    /// The estimate of that name.
     #[must_use]
     pub fn estimate(&self, name: &str) -> Option<Estimate> {
         self.estimates.iter().find(|estimate| estimate.name == name).copied()
     }
 
-    /// The costs as constants, rounded to ns; what was not fitted as in [`Start`], or 0.
+    /// The costs as constants, rounded to ns. A cost that was not fitted is the one in [`Start`], or 0.
     #[must_use]
     pub fn costs(&self) -> Costs {
         let whole = |ns: f64| (ns.round() as u64).min(COST_MAX_NS);
@@ -181,7 +177,7 @@ impl Fit {
         }
     }
 
-    /// What the fit predicts for other rows, such as those held out.
+    /// The fit's prediction for other rows, such as held-out rows.
     #[must_use]
     pub fn predict(&self, observations: &[Observation]) -> Vec<Residual> {
         residuals(observations, &self.means)
@@ -274,7 +270,7 @@ fn predicted(row: &Observation, means: &Means) -> Result<Form, &'static str> {
 /// The reason for a row that the costs would not keep up with, though the measured system did.
 const BEYOND: &str = "the fitted costs would not keep up with it";
 
-/// The errors of all figures but those of `excluded`; `None` where the costs cannot be.
+/// The errors of all figures but the `excluded` ones, or `None` where the costs are impossible.
 fn figures(
     observations: &[Observation],
     excluded: &[Excluded],
@@ -307,7 +303,7 @@ fn figures(
     Some(figures)
 }
 
-/// Which figures of a row have no part in the fit.
+/// The figures of a row that have no part in the fit.
 #[derive(Clone, Copy, Debug, Default)]
 struct Excluded {
     cpu: bool,
@@ -342,11 +338,11 @@ fn residuals(observations: &[Observation], means: &Means) -> Vec<Residual> {
     observations.iter().enumerate().map(of).collect()
 }
 
-/// Fits the costs to what was measured.
+/// Fits the costs to measurements.
 ///
 /// # Errors
-/// See [`FitError`]; in particular when the rows leave C and alpha open, as interrupts per event do,
-/// whose CPU time depends on the sum alone.
+/// See [`FitError`]; in particular when the rows cannot separate C and alpha. Interrupts per event cannot:
+/// their CPU time depends on the sum alone.
 pub fn fit(observations: &[Observation], start: &Start) -> Result<Fit, FitError> {
     check(observations)?;
     let has = |is: fn(Scheme) -> bool| {
@@ -578,7 +574,7 @@ impl Problem<'_> {
         let inverse =
             inverse(&normal(&derivatives, &free)).ok_or_else(|| self.undetermined(&free))?;
         let matrix = normal(&derivatives, &free);
-        // The part of a cost's derivative that those of the others do not explain.
+        // The part of a cost's derivative that the derivatives of the other costs do not explain.
         let open = |one: usize| 1.0 / (matrix[one][one] * inverse[one][one]) < CONDITION_MIN;
         let undetermined: Vec<usize> =
             (0..free.len()).filter(|&one| open(one)).map(|one| free[one]).collect();

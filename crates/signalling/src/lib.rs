@@ -1,11 +1,9 @@
-//! What it costs to learn of events by interrupts, by polling, or by a clock: closed forms, an event
-//! simulation where none holds, and a fit of the costs to measurements. Pure: no IO, no clock, no
-//! globals.
+//! The cost of learning of events by interrupts, by polling, or by a clock: closed forms, an event simulation
+//! where no form holds, and a fit of the costs to measurements. Pure: no IO, no clock, no globals.
 //!
-//! One CPU learns of events that arrive in a ring, and handles them. A [`Scheme`] decides when it
-//! looks; [`Costs`] say what looking and handling take. The model is that of Smith, Chung and Traw
-//! (Interrupts, sections 4 and 5, in `papers/`): C for each interrupt or clock tick, alpha for each
-//! event.
+//! One CPU learns of events that arrive in a ring, and handles them. A [`Scheme`] decides when it looks;
+//! [`Costs`] has the cost of looking and handling. The model comes from Smith, Chung and Traw (Interrupts,
+//! sections 4 and 5, in `papers/`): C for each interrupt or clock tick, alpha for each event.
 
 #![forbid(unsafe_code)]
 

@@ -41,7 +41,7 @@ use crate::scheme::Scheme;
 pub struct Workload {
     /// Events per second, 1 to 1,000,000,000; Poisson arrivals.
     pub rate_hz: u64,
-    /// Slots of the ring in which events wait.
+    /// Slots of the ring that holds waiting events.
     pub ring: u32,
     /// Work of users that always wants the CPU, at a lower priority than interrupts; a spinning handler
     /// and it have time slices of this length in turn, ns. `None`: nobody else wants the CPU.
@@ -59,7 +59,7 @@ pub struct Quantiles {
     pub p999_ns: Option<u64>,
 }
 
-/// What a scheme does at a rate.
+/// The figures of a scheme at a rate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prediction {
     /// Part of the CPU's time that signalling and handling take, 0 to 1; with polls that find nothing.
@@ -103,7 +103,7 @@ pub enum NoPrediction {
     /// The scheme keeps up, but no formula is known that holds for it here.
     #[error("no closed form: {reason} (simulate it)")]
     NoClosedForm {
-        /// What does not hold.
+        /// The assumption that does not hold.
         reason: &'static str,
     },
 }
@@ -134,7 +134,7 @@ pub(crate) fn capacity(scheme: Scheme, means: &Means, user_slice_ns: Option<u64>
     }
 }
 
-/// What the forms use of [`Costs`].
+/// The moments of [`Costs`] that the forms use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Means {
     pub interrupt_ns: f64,
@@ -306,7 +306,7 @@ fn vacation(
         let waiting_ns = after.waiting_ns + after.events * setup_ns + rate * setup_square_ns2 / 2.0;
         once(1.0 / rate + after.length_ns + setup_ns, waiting_ns)
     };
-    // The same length again and again.
+    // A vacation of one length, repeated.
     let repeated = |length_ns: f64, square_ns2: f64| once(length_ns, rate * square_ns2 / 2.0);
     let polls = |length_ns: f64, spent_ns: f64| Vacation {
         interrupts: 0.0,

@@ -50,10 +50,10 @@ pub enum Scheme {
         /// Time since the first event, within [`PERIOD_NS`].
         delay_ns: u64,
     },
-    /// `hybrid:8,20us`: interrupts, after each of which events are handled until there are none. When
-    /// that were `threshold` events or more, the CPU goes on by spinning, and back to interrupts when it
-    /// found nothing for `suspend_ns` (Mogul and Ramakrishnan 1996; `irq-suspend-timeout` of Linux is
-    /// close to a threshold of 1).
+    /// `hybrid:8,20us`: interrupts; after each one the CPU handles events until there are none. After
+    /// `threshold` events or more the CPU goes on by spinning. It returns to interrupts when it found nothing
+    /// for `suspend_ns` (Mogul and Ramakrishnan 1996; `irq-suspend-timeout` of Linux is close to a threshold of
+    /// 1).
     Hybrid {
         /// Events after one interrupt from which on the CPU polls, 1 to [`COUNT_MAX`].
         threshold: u32,
@@ -62,7 +62,7 @@ pub enum Scheme {
     },
 }
 
-/// What is wrong with the text of a scheme.
+/// Why the text of a scheme cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot read scheme {text:?}: {reason} ({remedy})")]
 pub struct SchemeError {

@@ -28,7 +28,7 @@ const LOOKS_SIMULATED: u64 = 16;
 /// Batches of events from which the interval of the mean latency comes.
 const BATCHES: u64 = 64;
 
-/// What takes the events from the handler, at the priority of users.
+/// The consumer that takes the events from the handler, at the priority of users.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Application {
     /// CPU time that it takes for an event.
@@ -37,12 +37,11 @@ pub struct Application {
     pub queue: u32,
 }
 
-/// What to simulate.
+/// The parameters of a simulation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Simulation<'a> {
     /// How the CPU learns of events.
     pub scheme: Scheme,
-    /// What that costs.
     pub costs: Costs,
     /// When events come.
     pub arrivals: Arrivals<'a>,
@@ -53,21 +52,22 @@ pub struct Simulation<'a> {
     /// Users' work that always wants the CPU, and its time slice next to a polling thread, ns; from
     /// 1,000.
     pub user_slice_ns: Option<u64>,
-    /// What takes the events from the handler; without one, they are done with the handler.
+    /// The consumer that takes the events from the handler. `None`: events end with the handler.
     pub application: Option<Application>,
-    /// Events after which the handler lets others have the CPU: until the next tick for `clocked`, and
-    /// as long as it had it itself for all schemes that drain, as a kernel thread of the same priority
-    /// does; a hybrid does so after polls that found nothing, too. Without effect on `interrupt`, `spin` and `yield`.
+    /// Number of events after which the handler lets others have the CPU. `clocked` lets them have it until the
+    /// next tick. All schemes that drain let them have it for as long as the handler had it, as with a kernel
+    /// thread of the same priority; a hybrid also does so after polls that found nothing. No effect on
+    /// `interrupt`, `spin` and `yield`.
     pub quota: Option<u32>,
     /// Events to simulate, 1 to [`EVENTS_MAX`]; a trace may have less.
     pub events: u64,
-    /// Events before those that count; less than `events`.
+    /// Events before the counted ones; less than `events`.
     pub warm_up: u64,
-    /// Chooses all that is random.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
-/// What cannot be simulated.
+/// Why parameters cannot be simulated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SimulationError {
     /// A cost out of range.
@@ -79,16 +79,14 @@ pub enum SimulationError {
     /// Another value out of range.
     #[error("cannot simulate: {what} is {value} (give {allowed})")]
     Range {
-        /// Which.
         what: &'static str,
-        /// What it is.
         value: u64,
-        /// What it may be.
+        /// The allowed values.
         allowed: &'static str,
     },
 }
 
-/// What happened after the warm-up.
+/// The events after the warm-up.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Simulated {
     /// Time simulated, ns.
@@ -137,7 +135,7 @@ impl Simulated {
         }
     }
 
-    /// The same figures as a closed form has.
+    /// The figures that a closed form has, too.
     #[must_use]
     pub fn prediction(&self) -> Prediction {
         let time_ns = self.duration_ns.max(1) as f64;
@@ -264,7 +262,7 @@ impl Ring {
 }
 
 struct Cpu<'a> {
-    /// What is simulated.
+    /// The parameters.
     of: &'a Simulation<'a>,
     source: Source<'a>,
     random: Random,
@@ -291,7 +289,7 @@ impl<'a> Cpu<'a> {
         Cpu {
             of,
             source,
-            // Other numbers than those of the arrivals.
+            // Random numbers other than the numbers of the arrivals.
             random: Random::new(!of.seed),
             now: 0,
             next_arrival,

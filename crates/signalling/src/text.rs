@@ -5,7 +5,7 @@ use std::fmt;
 /// Units, the longest first.
 const UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
 
-/// A time as people write it: in the longest unit in which it is a whole number.
+/// A time in the longest unit that gives a whole number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeText(
     /// The time, ns.
@@ -20,10 +20,10 @@ impl fmt::Display for TimeText {
     }
 }
 
-/// A time of the form `1.5ms`, with the units ns, us, ms and s, rounded to a nanosecond.
+/// Parses a time such as `1.5ms`, with the units ns, us, ms and s. The result is rounded to a nanosecond.
 ///
 /// # Errors
-/// With what is allowed.
+/// With the allowed form.
 pub fn parse_time_ns(text: &str) -> Result<u64, String> {
     let digits =
         text.find(|sign: char| !sign.is_ascii_digit() && sign != '.').unwrap_or(text.len());

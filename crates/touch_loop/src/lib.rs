@@ -1,7 +1,7 @@
 //! A cache level's touch loop, of data or of code, and the loop that displaces known numbers of its lines.
 //!
-//! What `footprint` measures is the time of these instructions. They are a crate of their own so that they are
-//! the same in each build: tests compile the rest of the live bench with less optimisation.
+//! `footprint` measures the time of these instructions. They have a crate of their own so that each build has
+//! the same instructions: tests compile the rest of the live bench with less optimisation.
 
 pub mod clock;
 mod lines;
@@ -86,11 +86,11 @@ pub struct Loop {
     seed: u64,
     /// Limits of a chunk's time in a pass.
     limits: ChunkLimits,
-    /// The same in a window, which does more after each chunk.
+    /// Limits in a window, which does more after each chunk.
     pub in_window: ChunkLimits,
     /// Median time of a pass with nothing displaced, cycles.
     pub pass_cycles: u64,
-    /// The same with all lines displaced.
+    /// Median time of a pass with all lines displaced, cycles.
     displaced_cycles: u64,
     /// A longer refill does not fit between the request of an interrupt and its arrival.
     quick_cycles: u64,
@@ -331,9 +331,10 @@ impl Loop {
         Ok(misses[misses.len() / 2])
     }
 
-    /// The excess time of a pass by the number of lines displaced before it: none, and one to all
-    /// sixteenths of them. Each repetition is of all numbers, in random order: what changes meanwhile is then
-    /// in the spread of every point, and not in the slope. `step_cycles`: the steps of the clock, where a pass is timed no finer.
+    /// The excess time of a pass, for different numbers of lines displaced before it: none, and one to all
+    /// sixteenths of the lines. Each repetition covers all numbers, in random order. So a drift during the
+    /// curve is in the spread of every point, and not in the slope. `step_cycles`: the step of the clock, which
+    /// limits the resolution of a pass.
     pub fn curve(&mut self, step_cycles: u64) -> Curve {
         let all = with_lines!(&self.conflicting, touch => touch.chunks());
         let per_chunk = self.lines() / all.max(1);

@@ -12,7 +12,6 @@ pub trait Touch {
     fn chunk(&mut self);
     /// Chunks of a pass over all lines.
     fn chunks(&self) -> u64;
-    /// Lines of a chunk.
     fn chunk_lines(&self) -> u64;
     /// Starts at the first line again.
     fn rewind(&mut self);
@@ -21,7 +20,6 @@ pub trait Touch {
 /// The placement of a cache's lines in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Sets.
     pub sets: u32,
     /// Touched lines of a set.
     pub ways: u32,
@@ -107,7 +105,6 @@ impl DataLines {
         Ok(DataLines { at: start, start, chunk_lines, chunks: (half / chunk_lines) as u64, region })
     }
 
-    /// The pages of the lines.
     #[must_use]
     pub fn pages(&self) -> Pages {
         self.region.pages
@@ -194,7 +191,6 @@ impl CodeLines {
         Ok(CodeLines { next: start, start, chunk_lines: chunk_lines as u64, chunks, region })
     }
 
-    /// The pages of the lines.
     #[must_use]
     pub fn pages(&self) -> Pages {
         self.region.pages

@@ -1,4 +1,4 @@
-//! Memory for loops, physically contiguous as far as the system provides it.
+//! Memory for loops, physically contiguous where the system provides it.
 
 use std::io;
 use std::ptr::NonNull;
@@ -44,7 +44,6 @@ pub struct Region {
     map_bytes: usize,
     base: NonNull<u8>,
     bytes: usize,
-    /// Its pages.
     pub pages: Pages,
 }
 
@@ -127,7 +126,6 @@ impl Region {
         self.base.as_ptr()
     }
 
-    /// All of it.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: the range is mapped for writing and owned by `self`, which is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.bytes) }

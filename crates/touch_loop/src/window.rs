@@ -45,7 +45,6 @@ pub struct Window {
     pub before: ChunkTotals,
     /// The pass after it.
     pub after: ChunkTotals,
-    /// Gaps.
     pub gaps: u32,
     /// The longest gap.
     pub gap_cycles: u64,
@@ -94,9 +93,9 @@ impl ChunkTotals {
         Some(self.cycles as f64 / near as f64)
     }
 
-    /// Excess of these chunks over the same number of usual ones, cycles. A chunk with a line from beyond
-    /// the next level counts as one whose lines came from the next level: the usual time in the same loop
-    /// plus the cost of such lines. Its time in another loop does not matter here.
+    /// Excess of these chunks over the same number of usual ones, cycles. A chunk with a line from beyond the
+    /// next level counts like a chunk with lines from the next level: the usual time in the same loop plus the
+    /// cost of such lines. Its time in another loop does not matter here.
     #[must_use]
     pub fn excess_cycles(self, usual: ChunkTotals, limits: ChunkLimits) -> Option<f64> {
         let chunk = usual.chunk_cycles()?;
@@ -183,7 +182,7 @@ pub fn refined<T: Touch>(touch: &mut T, config: WindowConfig) -> Window {
             place = if place == BEFORE { AFTER } else { place };
         }
         let is_done = place == REST && sums[REST].chunks >= rest;
-        // The same time for touching in treatment and control.
+        // Treatment and control have the same time for touching.
         let over = time.wrapping_sub(start) > config.window_cycles + window.stalled_cycles;
         if is_done || over {
             (window.before, window.after) = (sums[BEFORE], sums[AFTER]);

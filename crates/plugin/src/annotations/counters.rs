@@ -124,7 +124,7 @@ impl AnnotationCounters {
         }
     }
 
-    /// Those at an interrupt or exception; `vector` where it is known.
+    /// Annotations at an interrupt or exception. `vector`: its number, where it is known.
     pub(crate) fn at_event(&self, exception: bool, vector: Option<u8>) -> Vec<u32> {
         self.at_place(|place| match place {
             Place::Interrupt(wanted) => !exception && (wanted.is_none() || wanted == vector),
@@ -133,7 +133,7 @@ impl AnnotationCounters {
         })
     }
 
-    /// Those at a marker.
+    /// Annotations at a marker.
     pub(crate) fn at_marker(&self, marker: u32) -> Vec<u32> {
         self.at_place(|place| place == Place::Marker(marker))
     }

@@ -19,9 +19,8 @@ pub const CHECKPOINTS_MAX: u32 = 1_024;
 /// Actions at a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Annotation {
-    /// The place.
     pub place: Place,
-    /// What, in this order. Each annotation is counted.
+    /// The actions, in this order. Each annotation is counted in addition.
     pub actions: Vec<Action>,
 }
 
@@ -30,9 +29,9 @@ pub struct Annotation {
 pub enum Place {
     /// Before the instruction at this address.
     Address(u64),
-    /// Before the first instruction of the handler of an interrupt, or of those of this vector.
+    /// Before the first instruction of an interrupt's handler. `None`: any vector.
     Interrupt(Option<u8>),
-    /// The same of an exception.
+    /// Before the first instruction of an exception's handler. `None`: any vector.
     Exception(Option<u8>),
     /// At the guest's markers of this number.
     Marker(u32),
@@ -61,7 +60,6 @@ pub enum Action {
     Stop,
 }
 
-/// A list of annotations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnnotationList {
     /// The annotations; their numbers are their positions.

@@ -27,8 +27,8 @@ use simrecord::counters::{
 };
 use simrecord::record::{CPUS_MAX, Detail};
 
-/// What is done before a block that [`Cpu::is_due`]. It needs all parts of a recording, which stand above this
-/// module; so the callbacks of blocks take it as a parameter, which is [`crate::before_block::WhatIsDue`].
+/// The work before a block that [`Cpu::is_due`]. It needs all parts of a recording, which are above this
+/// module. So the callbacks of blocks take it as a parameter: [`crate::before_block::WhatIsDue`].
 pub(crate) trait BeforeBlock {
     /// `block` is about to start on a vCPU.
     fn before_block(vcpu: u32, block: &Block);
@@ -37,7 +37,7 @@ pub(crate) trait BeforeBlock {
 /// No block starts at this address.
 const NOWHERE: u64 = u64::MAX;
 
-/// What counts cycles.
+/// The counter of cycles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counting {
     /// No model: each instruction is one cycle, if instructions are counted at all.
@@ -54,7 +54,7 @@ pub(crate) struct Cpu {
     /// Instructions of all blocks that were started, less those known not to have been executed.
     /// With a model it is the model that counts them.
     instructions: u64,
-    /// The block that was started last; null once it is known how much of it was executed.
+    /// The block that was started last. Null once its executed part is known.
     block: *const Block,
     /// Where a function that is followed returns to, [`NOWHERE`] for none.
     awaits: u64,
@@ -65,7 +65,7 @@ pub(crate) struct Cpu {
     /// The earlier of the two, as the model or core counts; 0 if the guest has read the clock, or a device
     /// has written memory.
     due_at: u64,
-    /// What is to be added to the time that the guest has just read from the clock, ns.
+    /// The correction to the time that the guest has just read from the clock, ns.
     clock_ahead: Option<i64>,
     /// A device has written memory that caches may hold.
     device_wrote: bool,
@@ -75,29 +75,29 @@ pub(crate) struct Cpu {
     branches: u64,
     /// The model of the level `timed`, null without one.
     model: *mut BlockingMachine,
-    /// What executes at the level `ooo`, null without one.
+    /// The core at the level `ooo`; null without one.
     pipeline: *mut Pipeline,
     /// Shadow caches, null without any.
     shadow_caches: *mut ShadowCacheModels,
     /// Whether the idle task runs, without any interrupt.
     idles: bool,
-    /// What counts cycles.
+    /// The counter of cycles.
     counting: Counting,
     /// Whether the kernel runs.
     in_kernel: bool,
     /// An exception was raised, and its handler not entered yet.
     raising: bool,
-    /// QEMU has left the block to execute an instruction of it alone. At the level `ooo` only.
+    /// QEMU abandoned the block and re-executes one of its instructions alone. Only at the level `ooo`.
     left: bool,
     /// QEMU's own description of the vCPU, to recognise it by.
     handle: *mut c_void,
-    /// Cycles for which the vCPU was halted.
+    /// Cycles during which the vCPU was halted.
     halted_cycles: u64,
     /// Cycles that its model or core does not count: a `pause` lasted until others were as far.
     waited_cycles: u64,
-    /// What user mode has counted up to the last change of the mode.
+    /// The counts of user mode up to the last change of the mode.
     user: Counts,
-    /// What was counted when the mode changed last.
+    /// The counts at the last change of the mode.
     changed_at: Counts,
 }
 
@@ -107,7 +107,7 @@ struct Machine {
     running: UnsafeCell<Running>,
 }
 
-/// Which vCPU runs. Remembered, as it changes at the end of slices only.
+/// The running vCPU. It is remembered, because it changes only at the end of a slice.
 struct Running {
     current: CurrentCpu,
     handle: *mut c_void,
@@ -135,10 +135,10 @@ pub(crate) fn with<R>(vcpu: u32, use_it: impl FnOnce(&mut Cpu) -> R) -> R {
     use_it(unsafe { &mut *cell.get() })
 }
 
-/// Which vCPU runs.
+/// The running vCPU.
 ///
-/// QEMU passes a number to callbacks of blocks and instructions, but where one thread runs all
-/// vCPUs it is a constant in the code: the number of the vCPU that *translated* the block.
+/// QEMU passes a number to callbacks of blocks and instructions. Where one thread runs all vCPUs, this number
+/// is a constant in the code: the vCPU that *translated* the block.
 #[inline(always)]
 pub(crate) fn running() -> u32 {
     // SAFETY: one thread runs all vCPUs; this reference does not outlive the function.
@@ -150,8 +150,8 @@ pub(crate) fn running() -> u32 {
     running.index
 }
 
-/// Which vCPU runs, if that is known without asking: always where there is one, `ALONE`, else if it
-/// is the one that ran when [`running`] was asked last.
+/// The running vCPU, if it is known without asking QEMU. With a single vCPU, `ALONE`, it always is; otherwise
+/// the last answer of [`running`] is compared.
 #[inline(always)]
 fn known_running<const ALONE: bool>() -> Option<u32> {
     if ALONE {
@@ -214,12 +214,11 @@ impl Cpu {
             | (cycles >= self.due_at)
     }
 
-    /// Whether the slice is over.
     pub(crate) fn slice_is_over(&mut self) -> bool {
         self.cycles() >= self.slice_end
     }
 
-    /// The slice ends in so many cycles.
+    /// Ends the slice in `cycles`.
     pub(crate) fn set_slice(&mut self, cycles: u64) {
         self.slice_end = self.cycles().saturating_add(cycles);
         self.set_due();
@@ -243,7 +242,7 @@ impl Cpu {
         self.set_due();
     }
 
-    /// QEMU's description of the vCPU, by which it is recognised.
+    /// QEMU's description of the vCPU, which identifies it.
     pub(crate) fn set_handle(&mut self, handle: *mut c_void) {
         self.handle = handle;
     }
@@ -258,7 +257,6 @@ impl Cpu {
         self.awaits == address
     }
 
-    /// It was halted for so many cycles.
     pub(crate) fn add_halted(&mut self, cycles: u64) {
         self.halted_cycles += cycles;
     }
@@ -273,7 +271,7 @@ impl Cpu {
 
     /// Counts with a model from now on.
     pub(crate) fn set_model(&mut self, model: &BlockingModel) {
-        // Lives as long as the process, as the code that uses it may.
+        // The model lives as long as the process, because the code that uses it may.
         self.model = Box::into_raw(Box::new(BlockingMachine::new(model)));
     }
 
@@ -290,7 +288,7 @@ impl Cpu {
         }
     }
 
-    /// It waits so many cycles before its next instruction.
+    /// Makes the vCPU wait `cycles` before its next instruction.
     pub(crate) fn wait(&mut self, cycles: u64) {
         let is_thread = self.pipeline().is_some_and(|pipeline| pipeline.wait_as_thread(cycles));
         if !is_thread {
@@ -382,7 +380,6 @@ impl Cpu {
         self.pipeline().map_or_else(Vec::new, Pipeline::take_sampled)
     }
 
-    /// Whether a model counts.
     pub(crate) fn counts_with_model(&self) -> bool {
         self.counting != Counting::Plain
     }
@@ -415,7 +412,7 @@ impl Cpu {
 
     /// Instructions executed, if the block that was started last ran to its end.
     pub(crate) fn instructions(&mut self) -> u64 {
-        // The same as of `counts`, without all the others: clocks ask for it, of each vCPU.
+        // The instructions of `counts`, without its other counters: clocks ask for them, of each vCPU.
         let own = self.instructions;
         if !self.pipeline.is_null() {
             return own;
@@ -431,7 +428,7 @@ impl Cpu {
         }
     }
 
-    /// What was counted, if the block that was started last ran to its end.
+    /// The counts, if the last started block ran to its end.
     pub(crate) fn counts(&mut self) -> Counts {
         let mut counts = [0; COUNTERS];
         counts[INSTRUCTIONS] = self.instructions;
@@ -453,8 +450,7 @@ impl Cpu {
         counts
     }
 
-    /// What was counted when `remaining` instructions of the block that was started last are still
-    /// to execute.
+    /// The counts, where `remaining` instructions of the last started block have not executed.
     pub(crate) fn counts_before(&mut self, remaining: u32) -> Counts {
         self.retire_pending(remaining);
         let mut counts = self.counts();
@@ -481,7 +477,7 @@ impl Cpu {
         }
     }
 
-    /// What user mode has counted, of `counts` in all.
+    /// The part of `counts` that user mode has.
     pub(crate) fn user_counts(&self, counts: &Counts) -> Counts {
         let mut user = self.user;
         if !self.in_kernel {
@@ -524,7 +520,7 @@ impl Cpu {
 
     /// It makes these accesses itself as it enters a handler.
     pub(crate) fn enter_handler(&mut self, vcpu: u32, accesses: &[OwnAccess], in_kernel: bool) {
-        // They are the handler's, not those of what it interrupts.
+        // The handler's accesses, not the interrupted context's.
         self.set_mode(in_kernel);
         match self.counting {
             Counting::Timed => {
@@ -607,7 +603,7 @@ impl Cpu {
         self.cycles() >= self.pmu_deadline
     }
 
-    /// The guest reads the clock, to whose time so much is to be added before the next block.
+    /// The guest reads the clock. `ahead_ns` is added to the time before the next block.
     pub(crate) fn read_clock(&mut self, ahead_ns: i64) {
         self.clock_ahead = Some(ahead_ns);
         self.set_due();
@@ -618,7 +614,7 @@ impl Cpu {
         self.clock_ahead.is_some()
     }
 
-    /// What is to be added to the time that the guest has just read.
+    /// The correction to the time that the guest has just read.
     pub(crate) fn take_clock_ahead(&mut self) -> Option<i64> {
         let ahead_ns = self.clock_ahead.take()?;
         self.set_due();

@@ -39,9 +39,8 @@ pub(crate) extern "C" fn on_block<B: BeforeBlock, const ALONE: bool>(
     });
 }
 
-/// The callbacks of loads and of stores, on a machine with so many vCPUs: for an instruction of a
-/// block of several, with its number as argument, and for a single-instruction block, with the
-/// block.
+/// The callbacks of loads and of stores, on a machine with `cpus` vCPUs. An instruction in a block of several
+/// gets its number as the argument; a single-instruction block gets the block.
 pub(crate) fn accesses(cpus: u32, alone_in_block: bool) -> (MemoryCallback, MemoryCallback) {
     match (cpus, alone_in_block) {
         (1, false) => (on_access::<true, false>, on_access::<true, true>),

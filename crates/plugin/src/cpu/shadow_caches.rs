@@ -31,7 +31,7 @@ pub(crate) extern "C" fn on_block<B: BeforeBlock, const ALONE: bool>(
     });
 }
 
-/// The callbacks of loads and of stores, on a machine with so many vCPUs.
+/// The callbacks of loads and of stores, on a machine with `cpus` vCPUs.
 pub(crate) fn accesses(cpus: u32) -> (MemoryCallback, MemoryCallback) {
     match cpus {
         1 => (on_access::<true, false>, on_access::<true, true>),

@@ -54,7 +54,7 @@ fn begin(vcpu: u32, block: *const Block) {
     });
 }
 
-/// The callbacks of loads and of stores, on a machine with so many vCPUs.
+/// The callbacks of loads and of stores, on a machine with `cpus` vCPUs.
 pub(crate) fn accesses(cpus: u32) -> (MemoryCallback, MemoryCallback) {
     match cpus {
         1 => (on_access::<true, false>, on_access::<true, true>),

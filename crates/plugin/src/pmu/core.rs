@@ -2,7 +2,7 @@
 
 use super::events::{Event, event_of};
 
-/// Counters of a vCPU: those of the core performance counter extensions.
+/// Number of counters of a vCPU: the counters of AMD's core performance counter extensions.
 pub(crate) const COUNTERS: usize = 6;
 /// Bits of a counter.
 const WIDTH: u32 = 48;
@@ -18,7 +18,7 @@ const INVERT: u64 = 1 << 23;
 const COUNTER_MASK: u64 = 0xff << 24;
 const GUEST_ONLY: u64 = 1 << 40;
 const HOST_ONLY: u64 = 1 << 41;
-/// What belongs to the event: number, unit mask, and how they are to be counted.
+/// Bits that select the event: number, unit mask, and how it is counted.
 const EVENT_BITS: u64 = 0xf << 32 | COUNTER_MASK | INVERT | EDGE | 0xffff;
 
 /// The privilege rings whose events a counter counts.
@@ -54,7 +54,7 @@ pub(crate) struct Pmu {
 }
 
 impl Counter {
-    /// Whose events it counts; `None` if it is off.
+    /// The privilege rings whose events are counted, or `None` if the counter is off.
     fn rings(&self) -> Option<PrivilegeRings> {
         let (user, kernel) = (self.select & USER != 0, self.select & SYSTEM != 0);
         // The guest is no host of guests.
@@ -63,9 +63,9 @@ impl Counter {
         on.then_some(PrivilegeRings { user, kernel })
     }
 
-    /// What it is asked to count, if that has a meaning here.
+    /// The selected event, if it is known here.
     fn event(&self) -> Option<Event> {
-        // Cycles in which something happened so and so often are not known.
+        // Conditions on the number of events per cycle are not known.
         if self.select & (COUNTER_MASK | INVERT | EDGE) != 0 {
             return None;
         }
@@ -107,7 +107,7 @@ impl Pmu {
         self.counters[index].value
     }
 
-    /// Writes an event select. What was counted stays.
+    /// Writes an event select. The counter keeps its value.
     pub(crate) fn write_select(&mut self, index: usize, select: u64, counts: &impl Counts) {
         let counter = &mut self.counters[index];
         counter.synchronise(counts);
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(pmu.value(0, &executed(1_001, 0)), 51);
     }
 
-    /// What a guest does to counter 0, or executes.
+    /// A guest's use of counter 0, or the instructions that it executes.
     #[derive(Clone, Copy, Debug)]
     enum Step {
         Execute { user: u16, kernel: u16 },

@@ -1,15 +1,15 @@
-//! What the guest's event numbers mean. docs/guest-pmu.md shows the same table.
+//! The guest's event numbers. docs/guest-pmu.md shows the same table.
 
-/// What a counter can be asked to count.
+/// An event that a counter can count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Instructions,
     Cycles,
     Branches,
     BranchMisses,
-    /// Cycles in which no instruction came from the front end.
+    /// Cycles without an instruction from the front end.
     FetchStallCycles,
-    /// Cycles in which an instruction waited for data.
+    /// Cycles with an instruction that waits for data.
     DataStallCycles,
     L1dAccesses,
     L1dMisses,
@@ -44,8 +44,8 @@ pub(crate) enum Event {
 /// An event number of 12 bits and a unit mask of 8, with what they mean.
 type Row = (u16, u8, Event);
 
-/// The numbers of family 17h that Linux uses for its generic events and its cache events
-/// (arch/x86/events/amd/core.c, 6.1), and those of loads and stores.
+/// Events of family 17h that Linux uses for its generic events and its cache events
+/// (arch/x86/events/amd/core.c, 6.1), and the events of loads and stores.
 const FAMILY_17H: [Row; 20] = [
     (0x076, 0x00, Event::Cycles),
     (0x0c0, 0x00, Event::Instructions),
@@ -91,7 +91,7 @@ pub(crate) fn event_of(number: u16, mask: u8) -> Option<Event> {
 }
 
 impl Event {
-    /// The most that a cycle adds, as far as it is known: how soon a counter can run over.
+    /// Maximum number of events per cycle, as far as it is known. It bounds how soon a counter can overflow.
     pub(crate) fn per_cycle_max(self) -> u64 {
         match self {
             Event::Instructions | Event::Cycles | Event::Branches | Event::BranchMisses => 1,

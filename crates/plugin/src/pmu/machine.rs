@@ -32,13 +32,13 @@ pub(crate) enum PmuRegister {
 /// An answer that waits for the instruction after the one that requested it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// What a `rdmsr` reads.
+    /// The value that `rdmsr` reads.
     Register(u64),
     /// A `cpuid` is to say that there are six counters.
     SixCounters,
 }
 
-/// The PMU of one vCPU, with what is under way there.
+/// The PMU of one vCPU, with its pending actions.
 #[derive(Default)]
 pub(crate) struct VcpuPmu {
     pmu: Pmu,
@@ -88,7 +88,6 @@ impl Now {
         (0..).zip(tracked).map(at).collect()
     }
 
-    /// The counts of these privilege rings.
     fn of(&self, rings: PrivilegeRings) -> Counts {
         std::array::from_fn(|position| match (rings.user, rings.kernel) {
             (true, true) => self.all[position],
@@ -152,10 +151,11 @@ impl Pmus {
         Pmus { vcpus, reported: Vec::new(), save_to }
     }
 
-    /// The PMUs that the options ask for, as they were when a checkpoint was made if they name its file.
+    /// The PMUs that the options ask for. Their state is the state at a checkpoint, if the options name its
+    /// file.
     ///
     /// # Errors
-    /// When this QEMU does not let a PMU be emulated, or the file is not the state of so many PMUs.
+    /// When this QEMU does not let a PMU be emulated, or the file does not have the state of `vcpus` PMUs.
     pub(crate) fn of(options: &Options, vcpus: usize) -> Result<Option<Pmus>, String> {
         if options.pmu && !MiddleOfBlock::is_exported() {
             return Err("this QEMU has no cpu_restore_state, which pmu=on needs".to_owned());
@@ -189,7 +189,6 @@ impl Pmus {
         Ok(())
     }
 
-    /// The PMU of a vCPU.
     pub(crate) fn of_vcpu(&mut self, vcpu: u32) -> Option<&mut VcpuPmu> {
         self.vcpus.get_mut(vcpu as usize)
     }
@@ -247,7 +246,7 @@ impl Pmus {
         vcpus.for_each(|vcpu| cpu::with(vcpu, |cpu| cpu.set_pmu_deadline(0)));
     }
 
-    /// Has all counters hold what was counted so far.
+    /// Adds the events until now to all counters.
     pub(crate) fn synchronise(&mut self, now: &[Now]) {
         self.vcpus.iter_mut().zip(now).for_each(|(vcpu, now)| vcpu.pmu.synchronise(now));
     }

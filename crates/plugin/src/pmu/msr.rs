@@ -32,7 +32,7 @@ const FEATURE_SIX_COUNTERS: u64 = 1 << 23;
 /// The bit of CR4 that lets user mode read counters.
 const USER_READS_COUNTERS: u64 = 1 << 8;
 
-/// What an instruction does with the PMU.
+/// An instruction's use of the PMU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     /// `rdmsr`.

@@ -21,7 +21,7 @@ pub(crate) fn write(contents: &[Content]) -> String {
     text
 }
 
-/// Parses the PMUs of a text, which must be those of `vcpus` vCPUs.
+/// Parses the PMUs of a text. It must have `vcpus` PMUs.
 pub(crate) fn read(text: &str, vcpus: usize) -> Result<Vec<Content>, String> {
     let mut lines = text.lines();
     if lines.next() != Some(FIRST_LINE) {

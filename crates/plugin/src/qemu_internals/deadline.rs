@@ -7,13 +7,13 @@ use super::GetIcount;
 use super::idle::{Deadline, GUEST_TIME};
 use crate::ffi;
 
-/// All timers: those that bound how many instructions QEMU lets a vCPU execute.
+/// All timers that bound the number of instructions that QEMU lets a vCPU execute.
 const ALL_TIMERS: c_int = !0;
 
 /// QEMU's next timer in guest time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NextTimer {
-    /// What the clock showed when QEMU counted instructions last: not later than now.
+    /// The clock's time when QEMU counted instructions last; not later than now.
     pub(crate) counted_ns: u64,
     /// When the timer is due by that clock; none without a timer.
     pub(crate) due_ns: Option<u64>,
@@ -29,7 +29,7 @@ pub(crate) struct Deadlines {
 }
 
 impl Deadlines {
-    /// For the vCPUs' thread, in which it is called; `None` if QEMU doesn't export what it takes.
+    /// The deadlines of the calling thread, which is the vCPUs'. `None` if QEMU does not export what they need.
     pub(crate) fn of_this_thread() -> Option<Deadlines> {
         let current = ffi::find(c"current_cpu").cast::<*mut c_void>();
         if current.is_null() {

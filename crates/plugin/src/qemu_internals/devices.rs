@@ -1,5 +1,5 @@
-//! QEMU's event loop, block layer, coroutines and timers, as far as devices take them to be
-//! repeatable and disks to have a latency.
+//! QEMU's event loop, block layer, coroutines and timers, as far as repeatable devices and the latency of disks
+//! need them.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
@@ -13,7 +13,7 @@ type RunOnCpu = unsafe extern "C" fn(*mut c_void, Work, usize);
 type GetContext = unsafe extern "C" fn() -> *mut c_void;
 type Poll = unsafe extern "C" fn(*mut c_void) -> c_int;
 
-/// QEMU's event loop, in which devices do what they don't do in the CPU's own call.
+/// QEMU's event loop, where devices do the work that they do not do in the CPU's own call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EventLoop {
     run_on_cpu: RunOnCpu,
@@ -58,11 +58,11 @@ impl EventLoop {
         }
     }
 
-    /// Does what was put off; whether that was anything. Only with QEMU's big lock, and outside of
+    /// Does deferred work, and returns whether there was any. Call it only with QEMU's big lock, and outside of
     /// coroutines.
     ///
-    /// QEMU's `aio_poll` would also take what comes by file descriptors, calls to wake the main
-    /// loop among them; with io_uring that can leave the main loop asleep for good.
+    /// QEMU's `aio_poll` would also serve file descriptors, including calls that wake the main loop. With
+    /// io_uring that can leave the main loop asleep for good.
     pub(crate) fn poll(self) -> bool {
         // SAFETY: who has the big lock may do what was put off to the main loop.
         unsafe { (self.poll)((self.get_context)()) != 0 }
@@ -93,7 +93,7 @@ type Dispatch = extern "C" fn(*mut c_void, *mut c_void, *mut c_void) -> c_int;
 type GetSource = unsafe extern "C" fn(*mut c_void) -> *mut Source;
 type Unreference = unsafe extern "C" fn(*mut Source);
 
-/// What QEMU's main loop passes where it does deferred work.
+/// The arguments with which QEMU's main loop does deferred work.
 pub(crate) struct Deferred {
     pub(crate) source: *mut c_void,
     pub(crate) callback: *mut c_void,
@@ -181,12 +181,12 @@ impl BlockNode {
         (read(moved) == before[moved]).then_some(BlockNode { node, in_flight: word(moved) })
     }
 
-    /// QEMU's description of it.
+    /// QEMU's description of the node.
     pub(crate) fn handle(self) -> usize {
         self.node as usize
     }
 
-    /// Requests of it that are under way.
+    /// The node's outstanding requests.
     pub(crate) fn in_flight(self) -> u32 {
         // SAFETY: inside the node, as `find` saw it.
         unsafe { self.in_flight.read_volatile() }
@@ -206,9 +206,8 @@ extern "C" fn probe(_: *mut c_void, _: c_int) {
     PROBED.store(true, Ordering::Relaxed);
 }
 
-/// Has `callback` called for each event of all nodes of driver `blkdebug`, instead of the driver.
-/// Returns the numbers of the events of these names; `None` if this QEMU is another. Only with
-/// QEMU's big lock.
+/// Makes all nodes of the driver `blkdebug` call `callback` for each event, instead of the driver. Returns the
+/// numbers of the named events, or `None` if this QEMU differs. Call it only with QEMU's big lock.
 pub(crate) fn hook_block_events<const EVENTS: usize>(
     node: BlockNode,
     callback: extern "C" fn(*mut c_void, c_int),
@@ -334,7 +333,7 @@ impl Timer {
         unsafe { (self.now)(GUEST_TIME) }
     }
 
-    /// Goes off at that time; what was set before is forgotten.
+    /// Sets the timer to that time, and forgets an earlier setting.
     pub(crate) fn set_ns(self, at_ns: i64) {
         // SAFETY: a timer that was initialised.
         unsafe { (self.set)(self.timer, at_ns) };

@@ -15,12 +15,11 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl};
 
 use crate::ffi;
 
-/// Offset in QEMU's RAM, length in bytes, and for which uses the pages become dirty.
+/// Offset in QEMU's RAM, length in bytes, and the clients whose pages become dirty.
 type SetDirty = extern "C" fn(u64, u64, u8);
 
-/// What a store of a vCPU to a clean page passes: displays and migration (QEMU's
-/// `DIRTY_CLIENTS_NOCODE`). For DMA, QEMU passes those uses alone that follow the page, and displays
-/// follow no RAM.
+/// The clients of a vCPU's store to a clean page: displays and migration (QEMU's `DIRTY_CLIENTS_NOCODE`). For
+/// DMA, QEMU passes only the clients that follow the page, and displays follow no RAM.
 const OF_VCPU: u8 = 1 << 0 | 1 << 2;
 
 /// `movabs $hook, %rax; jmp *%rax`; the function has three arguments, and `rax` is none.
@@ -39,9 +38,8 @@ static CALLBACK: OnceLock<fn(Written)> = OnceLock::new();
 pub(crate) struct Written {
     /// Where in QEMU's RAM.
     pub(crate) ram: u64,
-    /// How much.
     pub(crate) bytes: u64,
-    /// By a device; otherwise by a store of a vCPU to a page from which QEMU has translated code.
+    /// Whether a device wrote. Otherwise a vCPU stored to a page from which QEMU has translated code.
     pub(crate) by_device: bool,
 }
 

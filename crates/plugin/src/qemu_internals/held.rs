@@ -70,7 +70,7 @@ impl HeldMachine {
         }
     }
 
-    /// Does what is due in guest time, as the vCPUs' thread does between two slices.
+    /// Runs due timers in guest time, as the vCPUs' thread does between two slices.
     pub(crate) fn run_timers(self) {
         // SAFETY: called between two slices, with QEMU's big lock.
         unsafe { (self.run_timers)(GUEST_TIME) };

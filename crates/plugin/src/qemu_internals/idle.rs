@@ -16,17 +16,16 @@ type GetClock = unsafe extern "C" fn(c_int) -> i64;
 
 /// `QEMU_CLOCK_VIRTUAL`.
 pub(super) const GUEST_TIME: c_int = 1;
-/// All timers but those that are not the guest's (`QEMU_TIMER_ATTR_EXTERNAL`).
+/// All timers of the guest: without `QEMU_TIMER_ATTR_EXTERNAL`.
 const TIMERS_OF_GUEST: c_int = !1;
 
-/// What came of an attempt to jump.
+/// The outcome of an attempt to jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Jump {
-    /// The clock stands at the next timer, and what was due has run.
+    /// The clock stands at the next timer, and due timers have run.
     Made,
     /// A vCPU has something to do, or the machine is stopped.
     NotIdle,
-    /// There is no timer.
     NoTimer,
     /// The clock is not where it must be: this QEMU jumps otherwise.
     Wrong,

@@ -18,7 +18,6 @@ const HEADER_BYTES: usize = 12 + 8;
 const STATE_BYTES: usize = 8 + 18 * 8 + 10 * 24 + 5 * 8 + 8;
 const SEGMENTS: usize = 8 + 18 * 8;
 const SEGMENT_BYTES: usize = 24;
-/// Where the base of a segment is in it.
 const SEGMENT_BASE: usize = 16;
 /// The positions of segments: task register, GDT, IDT.
 const POSITIONS: [usize; 3] = [7, 8, 9];

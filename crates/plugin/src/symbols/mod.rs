@@ -1,4 +1,4 @@
-//! Which addresses of the guest's kernel mean what: annotations from a list of symbols.
+//! The meaning of addresses in the guest's kernel: annotations from a list of symbols.
 
 use attribution::{KernelContext, LockKind};
 use machine::decode::Decoded;
@@ -29,7 +29,7 @@ pub const PROBE_FIRST: u32 = 0x2_0000;
 /// Position in [`probe_name`] of the function that runs the gate of the live bench's window on a
 /// CPU (net/bpf/test_run.c).
 pub const GATE_PROBE: u32 = 7;
-/// The same for the functions that call all programs at the entry of a vector, where there are several; they
+/// Position of the functions that call all programs at the entry of a vector, where there are several. They
 /// have no name there.
 pub const ENTRY_LOOP: u32 = PROBES.len() as u32;
 
@@ -39,7 +39,7 @@ pub fn probe_name(position: u32) -> Option<&'static str> {
     PROBES.get(position as usize).copied()
 }
 
-/// What an annotated instruction means; the action is taken before it executes.
+/// The meaning of an annotated instruction. The action is taken before the instruction executes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// The guest's marker.
@@ -65,7 +65,6 @@ pub enum Action {
     ReadClock,
     /// `hlt`.
     Halt,
-    /// `pause`.
     Pause,
     /// First instruction of the switch from the task in rdi to the task in rsi.
     Switch,
@@ -75,11 +74,11 @@ pub enum Action {
     IdleLoop,
     /// First instruction of the scheduler's `__schedule`. This and the next three are for services.
     Schedule,
-    /// First instruction of the function that wakes the task in rdi if it is in a state of those in esi.
+    /// First instruction of the function that wakes the task in rdi, if its state is among the states in esi.
     WakeUp,
-    /// A page fault reaches a function that says more of it.
+    /// A page fault reaches a function that tells its kind.
     Fault(FaultStep),
-    /// First instruction of a function in which tasks wait.
+    /// First instruction of a function that waits.
     Wait {
         /// For [`wait_name`].
         number: u8,
@@ -120,21 +119,21 @@ pub fn wanted() -> impl Iterator<Item = &'static str> {
 /// The annotations of a kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelSymbols {
-    /// By address, ascending. No two have the same.
+    /// Points by address, ascending. No two have the same address.
     points: Vec<(u64, Action)>,
     /// Further points, for services only.
     service_points: Vec<(u64, Action)>,
     /// Further points, for locks only.
     lock_points: Vec<(u64, Action)>,
-    /// The slow ways of locks that are places in which tasks wait, by address, ascending.
+    /// Slow paths of locks that can sleep, by address, ascending.
     waits: Vec<(u64, Action)>,
-    /// By address, ascending.
+    /// Entry points by address, ascending.
     gates: Vec<(u64, KernelContext)>,
     /// Where handlers of softirqs may return to: start, and end which is not in it.
     softirq_callers: Vec<(u64, u64)>,
     /// Where handlers of IRQ lines are called, in the same form.
     irq_callers: Vec<(u64, u64)>,
-    /// By way of what they may be called.
+    /// Thunks that call through a pointer.
     thunks: Vec<u64>,
     /// The kernel's own counts and where each CPU's area is.
     pub(crate) kernel_counts: Option<KernelCountSymbols>,
@@ -221,14 +220,14 @@ impl KernelSymbols {
         made
     }
 
-    /// The place in which tasks wait that a lock's slow way at `address` is.
+    /// The wait of a lock's slow path at `address`.
     pub(crate) fn wait_at(&self, address: u64) -> Option<Action> {
         let index = self.waits.binary_search_by_key(&address, |wait| wait.0).ok()?;
         Some(self.waits[index].1)
     }
 
-    /// Annotates what services are recognised by, too, and locks, if they are wanted: they come first, as
-    /// they are more than a place in which a task waits.
+    /// Annotates the functions that distinguish services, and locks if `with_locks`. Locks come first, because
+    /// they mean more than a place that waits.
     pub(crate) fn add_services(&mut self, with_locks: bool) {
         if with_locks {
             let is_lock = |at: u64| self.lock_points.iter().any(|point| point.0 == at);
@@ -241,8 +240,8 @@ impl KernelSymbols {
         self.points.dedup_by_key(|point| point.0);
     }
 
-    /// The stubs of device interrupts, one a vector, each as long as the other; after them those of
-    /// system vectors that no one handles.
+    /// The stubs of device interrupts, one for each vector, of equal length; then the stubs of unhandled system
+    /// vectors.
     fn add_stubs(&mut self, irq_entries: Option<u64>, spurious_entries: Option<u64>) {
         let (Some(first), Some(spurious)) = (irq_entries, spurious_entries) else { return };
         let count = FIRST_SYSTEM_VECTOR - FIRST_EXTERNAL_VECTOR;
@@ -257,7 +256,7 @@ impl KernelSymbols {
         self.gates.extend(gates.map(|(at, vector)| (at, KernelContext::Interrupt(vector as u8))));
     }
 
-    /// What the instruction at `address` means.
+    /// The meaning of the instruction at `address`.
     pub(crate) fn action_at(&self, address: u64) -> Option<Action> {
         let index = self.points.binary_search_by_key(&address, |point| point.0).ok()?;
         Some(self.points[index].1)

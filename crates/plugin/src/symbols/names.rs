@@ -30,8 +30,8 @@ pub(super) const POINTS: [(&str, Action); 21] = [
     ("handle_irq_event_percpu", Action::IrqLine),
 ];
 
-/// Functions by which the kernel calls the BPF programs at tracepoints that the live bench uses, by
-/// classes of tracepoints.
+/// Functions by which the kernel calls the BPF programs at the live bench's tracepoints, one for each class of
+/// tracepoints.
 pub(super) const PROBES: [&str; 8] = [
     "__bpf_trace_irq_handler_entry",
     "__bpf_trace_irq_handler_exit",
@@ -58,8 +58,7 @@ pub(super) const ENTRY_LOOPS: [&str; 11] = [
     "__traceiter_thermal_apic_entry",
 ];
 
-/// Entry points of exceptions and of those system vectors that are not in
-/// [`attribution::context::SYSTEM_VECTORS`].
+/// Entry points of exceptions, and of system vectors outside of [`attribution::context::SYSTEM_VECTORS`].
 const OTHER_GATES: [(&str, KernelContext); 31] = [
     ("asm_exc_divide_error", KernelContext::Exception(0)),
     ("asm_exc_debug", KernelContext::Exception(1)),
@@ -94,8 +93,7 @@ const OTHER_GATES: [(&str, KernelContext); 31] = [
     ("asm_sysvec_reboot", KernelContext::Interrupt(0xf8)),
 ];
 
-/// The kernel's entry points to which the processor jumps by itself, and the context that starts
-/// there.
+/// The kernel's entry points to which the processor jumps by itself, and the contexts that start there.
 pub(super) fn gates() -> impl Iterator<Item = (&'static str, KernelContext)> {
     let system = SYSTEM_VECTORS.iter();
     let system = system.map(|one| (one.entry_symbol, KernelContext::Interrupt(one.vector)));
@@ -109,7 +107,7 @@ pub(super) const SOFTIRQ_CALLERS: [&str; 4] =
 /// Functions that call the handlers of IRQ lines. The inner one may be part of the outer one.
 pub(super) const IRQ_CALLERS: [&str; 2] = ["__handle_irq_event_percpu", "handle_irq_event_percpu"];
 
-/// By way of these the kernel calls through a pointer, where it guards against speculation.
+/// Thunks by which the kernel calls through a pointer, where it guards against speculation.
 pub(super) const THUNKS: [&str; 16] = [
     "__x86_indirect_thunk_array",
     "__x86_indirect_thunk_rbx",

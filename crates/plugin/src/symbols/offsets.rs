@@ -26,7 +26,6 @@ macro_rules! offsets {
 }
 
 offsets! {
-    /// Offset of the process id.
     pid = "task_struct.pid";
     /// Offset of the name.
     comm = "task_struct.comm";
@@ -72,7 +71,7 @@ offsets! {
     compound_head = "page.compound_head";
     /// Offset of the pointer to what a page of user memory belongs to.
     mapping = "page.mapping";
-    /// Offset of the type of a page that is none of user memory.
+    /// Offset of the type of a page outside of user memory.
     page_type = "page.page_type";
     /// Number of the flag of pages of slabs.
     slab_bit = "enum pageflags.PG_slab";

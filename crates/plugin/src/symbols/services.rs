@@ -1,22 +1,22 @@
-//! Functions of the kernel that distinguish services: the scheduler, the handling of page faults,
-//! and the places in which tasks wait.
+//! Functions of the kernel that distinguish services: the scheduler, the handling of page faults, and functions
+//! that wait.
 
 use attribution::{FaultKind, LockKind};
 
 use super::Action;
 
-/// What it means that a page fault, or the kernel in its place, reaches a function.
+/// The meaning of a function for the page fault that reaches it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultStep {
     /// The memory management starts to handle it; vm_area_struct in rdi.
     Handle,
     /// It is about a page of a file, or of shared memory; vm_fault in rdi.
     FilePage,
-    /// It has found its page, and reads pages after it ahead, for which it does not wait.
+    /// The fault has found its page, and reads later pages ahead. It does not wait for them.
     ReadAhead,
     /// It reads pages: its own, unless it reads ahead.
     Read,
-    /// It is of this kind, or of a more specific one.
+    /// The fault is of this kind, or of a more specific kind.
     Is(FaultKind),
 }
 
@@ -48,8 +48,8 @@ const POINTS: [(&str, Action); 21] = [
     ("kernelmode_fixup_or_oops", Action::Fault(FaultStep::Is(FaultKind::BadAddress))),
 ];
 
-/// Functions in which tasks wait, and for what. The innermost one that a task is in says it; of those
-/// that all the others call, [`GENERAL_WAITS`], only where no other is known.
+/// Functions that wait, and the awaited event. The innermost function counts. The functions that all others
+/// call, [`GENERAL_WAITS`], count only where no other is known.
 const WAITS: [(&str, &str); 54] = [
     ("pipe_read", "pipe: data"),
     ("pipe_write", "pipe: room"),
@@ -128,8 +128,8 @@ const LOCK_TAKERS: [(&str, LockKind); 17] = [
     ("down_write_killable", LockKind::SemaphoreWrite),
 ];
 
-/// Functions by which those go the slow way, and whether that may leave the CPU. Those that may are among
-/// the waits as well.
+/// Slow paths of the locks above, and whether the slow path can sleep. Slow paths that can sleep are among the
+/// waits as well.
 const SLOW_WAYS: [(&str, bool); 7] = [
     ("native_queued_spin_lock_slowpath", false),
     ("queued_read_lock_slowpath", false),
@@ -159,7 +159,7 @@ const GENERAL_WAITS: usize = 4;
 /// The kernel's table of its system calls.
 pub(super) const SYSCALL_TABLE: &str = "sys_call_table";
 
-/// What to do at the first instruction of a function.
+/// The action at the first instruction of a function.
 pub(super) fn action_of(name: &str) -> Option<Action> {
     let point = POINTS.iter().find(|point| point.0 == name).map(|point| point.1);
     point.or_else(|| {
@@ -169,7 +169,7 @@ pub(super) fn action_of(name: &str) -> Option<Action> {
     })
 }
 
-/// What to do with locks at the first instruction of a function.
+/// The action for locks at the first instruction of a function.
 pub(super) fn lock_action_of(name: &str) -> Option<Action> {
     let takes = LOCK_TAKERS.iter().find(|taker| taker.0 == name);
     let contends = || SLOW_WAYS.iter().find(|way| way.0 == name);
