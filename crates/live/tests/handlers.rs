@@ -270,6 +270,42 @@ fn a_command_is_measured_until_it_ends() {
     assert!(ended.contains('3'), "{ended}");
 }
 
+/// Reads of a command that does little else, in each of its runs.
+const READS: u64 = 20;
+/// Runs of that command.
+const RUNS: u64 = 5;
+
+#[test]
+fn a_commands_first_interrupts_are_counted() {
+    let _alone = alone();
+    let file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a file");
+    std::fs::write(file.path(), vec![1; 4096 * READS as usize]).expect("a file with data");
+    file.as_file().sync_all().expect("data on the disk");
+    let input = format!("if={}", file.path().display());
+    let count = format!("count={READS}");
+    let words = ["dd", &input, "of=/dev/null", "bs=4096", &count, "iflag=direct", "status=none"];
+    let direct = std::process::Command::new(words[0]).args(&words[1..]).output();
+    if !direct.is_ok_and(|output| output.status.success()) {
+        return needs::not_run(needs::Need::Disk, "the disk refuses direct reads");
+    }
+    let words = words.map(str::to_owned).to_vec();
+    let until = WindowEnd::CommandEnds { words, to_stderr: true };
+    let Some(mut bench) = bench(LiveSettings { until, ..settings(1) }) else { return };
+    let (mut counted, mut undelivered, mut by_kernel) = (0, 0, 0);
+    for _ in 0..RUNS {
+        let sample = measured(&mut bench, Condition::Command, 0).expect("dd is everywhere");
+        counted += total(&sample, |source| source.context.kind == ContextKind::HardIrq);
+        undelivered += sample.undelivered();
+        by_kernel += sample.agreement.iter().filter_map(|line| line.kernel_max).sum::<u64>();
+    }
+    if by_kernel < READS * RUNS {
+        return needs::not_run(needs::Need::Disk, "reads of this disk raise no interrupts");
+    }
+    // Each read waits for the one before. Now and then an interrupt tells of two of them.
+    let all = READS * RUNS;
+    assert!(counted + undelivered >= all * 9 / 10, "{counted} and {undelivered} of {all}");
+}
+
 /// The kernel memory of a bench, bytes, and the number of its passes.
 fn kernel_memory(events: Vec<String>) -> Option<(u64, usize)> {
     let bench = bench(LiveSettings { events, calibration_calls: 1_000, ..settings(100) })?;

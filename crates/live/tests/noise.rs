@@ -43,6 +43,8 @@ fn settings(cpu: u32, millis: u64) -> NoiseSettings {
         trace: true,
         cache_bytes: None,
         seed: 1,
+        command: Vec::new(),
+        command_to_stderr: false,
         remedy_rights: None,
         stop: Stop::new().expect("a pipe"),
     }
@@ -80,6 +82,54 @@ fn the_ledger_of_a_window_closes() {
     assert!(marks.marks > 0 && marks.lost == 0, "{marks:?}");
     let in_order = ledger.first.windows(2).all(|two| two[0].gap.end_ns <= two[1].gap.start_ns);
     assert!(in_order, "detours overlap");
+}
+
+#[test]
+fn a_command_starts_when_the_first_loop_runs_and_not_before() {
+    let _alone = alone();
+    let place = tempfile::tempdir().expect("a directory");
+    let file = place.path().join("started");
+    let file = file.display();
+    let command = ["sh", "-c", &format!("touch {file}; exec sleep 1000")].map(str::to_owned);
+    let settings = NoiseSettings {
+        command: command.to_vec(),
+        command_to_stderr: true,
+        ..settings(last_cpu(), 300)
+    };
+    let mut bench = LiveNoise::new(settings).expect("a bench");
+    let traced = bench.visibility() == Visibility::KernelEvents;
+    for traced in [false, traced] {
+        let part = bench.measure_part(traced, 32).expect("a window");
+        assert!(!part.facts.contains_key("command_ended"), "{:?}", part.facts);
+    }
+    assert!(!std::path::Path::new(&file.to_string()).exists(), "it waits for the loops");
+    let sample = bench.measure(Loop::Detour, traced).expect("a window");
+    let fact = |name: &str| sample.facts.get(name).cloned().unwrap_or_default();
+    assert!(fact("command_started_after_ns").is_u64() && fact("command_ended").is_null());
+    assert!(std::path::Path::new(&file.to_string()).exists(), "it ran with the loop");
+    assert_eq!(bench.end_command().expect("a command"), None, "it is ended");
+    assert_eq!(bench.facts().observer["compared_before_command"], true);
+}
+
+#[test]
+fn a_command_that_cannot_be_executed_is_an_error_of_each_loop() {
+    let _alone = alone();
+    let place = tempfile::tempdir().expect("a directory");
+    let script = place.path().join("lost");
+    std::fs::write(&script, "#!/no/such/interpreter\n").expect("a script");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&script, mode).expect("a mode");
+    let command = vec![script.display().to_string()];
+    let settings = NoiseSettings { command, trace: false, ..settings(last_cpu(), 60_000) };
+    let mut bench = LiveNoise::new(settings).expect("a bench");
+    for looping in [Loop::Fwq, Loop::Ftq] {
+        let error = bench.measure(looping, false).expect_err("no program");
+        assert!(error.to_string().contains("cannot run "), "{error}");
+    }
+    assert!(bench.end_command().is_err());
+    let command = vec!["/no/such/program".to_owned()];
+    let missing = NoiseSettings { command, trace: false, ..self::settings(last_cpu(), 1) };
+    assert!(LiveNoise::new(missing).is_err(), "before anything is measured");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use live::host::{
     HostFacts, Root, diagnose, diagnosis, format_cpu_list, host_facts, run_host_block,
 };
 use live::noise::{Length, LiveNoise, NoiseSettings};
-use live::window::{Workload, shell_status};
+use live::window::shell_status;
 use record::Run;
 use serde_json::{Map, Value as Json, json};
 use sim::Cache;
@@ -216,6 +216,8 @@ impl NoiseArgs {
             trace: !self.no_trace,
             cache_bytes: host.last_level_cache_bytes(),
             seed: self.seed,
+            command: self.command.clone(),
+            command_to_stderr: self.results.printing.format() != Format::Table,
             remedy_rights: of_rights.and_then(|finding| finding.unlock.clone()),
             stop: stop_on_signals()?,
         })?;
@@ -280,13 +282,8 @@ fn run_live(args: &NoiseArgs) -> anyhow::Result<ExitCode> {
     let open = OpenRun::new("noise", &args.results)?;
     let context = open.context(run_host_block(&host), args.settings());
     let mut bench = args.live_bench(&host)?;
-    if args.command.is_empty() {
-        return measure(args, &open, context, &mut bench);
-    }
-    let to_stderr = args.results.printing.format() != Format::Table;
-    let command = Workload::start(&args.command, to_stderr)?;
     let exit = measure(args, &open, context, &mut bench)?;
-    match command.end()? {
+    match bench.end_command()? {
         None => Ok(exit),
         Some(status) => {
             console::warn(&format!("the command ended before the loops did ({status})"));

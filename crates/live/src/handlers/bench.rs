@@ -30,7 +30,7 @@ use crate::perf::{EventGroup, EventPlan, plan_events};
 use crate::probe_overhead::events::EventOverheadsByCore;
 use crate::probe_overhead::{CALLS, CoreCalibration, ROUNDS, WarmOverhead, calibrate_each};
 use crate::window::{
-    BenchPhase, WaitOutcome, WindowEdge, WindowEnd, Workload, move_gates, shell_status, wait,
+    BenchPhase, HeldCommand, WaitOutcome, WindowEdge, WindowEnd, move_gates, shell_status, wait,
 };
 
 /// This machine as a bench for the experiment `handlers`.
@@ -252,10 +252,10 @@ impl LiveBench {
     fn window(&self, pass: usize, sample: &mut WindowSample) -> Result<Bracket, BenchError> {
         let loaded = &self.passes[pass];
         let mut bracket = Bracket { before: Files::read(&self.root), ..Bracket::default() };
-        let workload = match &self.settings.until {
+        let held = match &self.settings.until {
             WindowEnd::Elapsed(_) => None,
             WindowEnd::CommandEnds { words, to_stderr } => {
-                Some(Workload::start(words, *to_stderr)?)
+                Some(HeldCommand::new(words, *to_stderr)?)
             }
         };
         let notify = |edge| self.settings.at_edge.map_or((), |at_edge| at_edge(edge));
@@ -267,15 +267,20 @@ impl LiveBench {
         };
         bracket.opened = Files::read(&self.root);
         let cpu_before = own_cpu_ns();
-        let outcome = wait(deadline, workload.as_ref(), &self.settings.stop);
+        // Only now, with all gates open, does the command execute its first instruction.
+        let command = held.map(HeldCommand::release).transpose();
+        let outcome = match &command {
+            Ok(command) => wait(deadline, command.as_ref(), &self.settings.stop),
+            Err(_) => WaitOutcome::Completed, // reported when the gates are closed
+        };
         sample.user_cpu_ns = own_cpu_ns().saturating_sub(cpu_before);
         bracket.closing = Files::read(&self.root);
         move_gates(&loaded.probes, &self.settings.cpus, WindowEdge::Close)?;
         notify(WindowEdge::Close);
         bracket.after = Files::read(&self.root);
         sample.interrupted = outcome == WaitOutcome::Stopped;
-        if let Some(workload) = workload {
-            let status = workload.finish(outcome)?;
+        if let Some(command) = command? {
+            let status = command.finish(outcome)?;
             if outcome == WaitOutcome::Completed && !status.success() {
                 sample.warnings.push(format!("the command failed: {status}"));
             }

@@ -16,7 +16,7 @@ use super::stimuli::Stimuli;
 use crate::host::{Root, first_disk, has_paired_cards, last_level_cache_bytes, parse_cpu_list};
 use crate::probe_overhead::CALLS_SIMULATED;
 use crate::window::{
-    BenchPhase, Stop, WaitOutcome, WindowEdge, WindowEnd, Workload, shell_status, wait,
+    BenchPhase, HeldCommand, Stop, WaitOutcome, WindowEdge, WindowEnd, shell_status, wait,
 };
 
 /// The guest's shell.
@@ -52,20 +52,18 @@ fn window(
     if request.condition != Condition::Command {
         wait(Some(Instant::now() + settings.warm_up), None, &settings.stop);
     }
+    let (length, held) = match &settings.until {
+        WindowEnd::Elapsed(length) => (Some(*length), None),
+        WindowEnd::CommandEnds { words, to_stderr } => {
+            (None, Some(HeldCommand::new(words, *to_stderr)?))
+        }
+    };
     let cpu_before = own_cpu_ns();
     mark(WindowEdge::Open);
     let opened = Instant::now();
-    let ended = match &settings.until {
-        WindowEnd::Elapsed(length) => {
-            wait(Some(opened + *length), None, &settings.stop);
-            None
-        }
-        WindowEnd::CommandEnds { words, to_stderr } => {
-            let workload = Workload::start(words, *to_stderr)?;
-            wait(None, Some(&workload), &settings.stop);
-            Some(workload.finish(WaitOutcome::Completed)?)
-        }
-    };
+    let command = held.map(HeldCommand::release).transpose()?;
+    wait(length.map(|length| opened + length), command.as_ref(), &settings.stop);
+    let ended = command.map(|command| command.finish(WaitOutcome::Completed)).transpose()?;
     window.length_ns = u64::try_from(opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
     mark(WindowEdge::Close);
     at_phase(BenchPhase::SetUp);

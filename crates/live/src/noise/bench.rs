@@ -1,5 +1,6 @@
 //! [`LiveNoise`]: this machine as a bench for the noise experiment.
 
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use lab::experiment::Absence;
@@ -10,6 +11,7 @@ use lab::noise::{
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 use serde_json::{Map, json};
 
+use super::companion::Companion;
 use super::concurrent::concurrent_activity;
 use super::entry_latency::entry_latency_ns;
 use super::external_counts::ExternalCounts;
@@ -43,6 +45,8 @@ pub struct LiveNoise {
     probes: Option<MarkProbes>,
     /// The kernel entry latency; absent where it was not measured.
     entry_latency_ns: Option<u64>,
+    /// The command that runs beside the loops.
+    companion: Option<Companion>,
     root: Root,
     absent: Vec<Absence>,
     warnings: Vec<String>,
@@ -76,6 +80,7 @@ impl LiveNoise {
             threshold_ns,
             probes: None,
             entry_latency_ns: None,
+            companion: None,
             root: Root::default(),
             absent: Vec::new(),
             warnings: Vec::new(),
@@ -102,7 +107,20 @@ impl LiveNoise {
             let what = "counts of system management interrupts".to_owned();
             bench.absent.push(absence("noise", what, reason, None));
         }
+        if !bench.settings.command.is_empty() {
+            let (words, to_stderr) = (&bench.settings.command, bench.settings.command_to_stderr);
+            bench.companion = Some(Companion::hold(words, to_stderr)?);
+        }
         Ok(bench)
+    }
+
+    /// How the command ended that ran beside the loops; absent without one, and where it still ran and is
+    /// ended now.
+    ///
+    /// # Errors
+    /// When the program could not be executed, or the kernel does not report the status.
+    pub fn end_command(&mut self) -> Result<Option<ExitStatus>, BenchError> {
+        self.companion.take().map_or(Ok(None), Companion::end)
     }
 
     /// The minimum threshold that this clock allows, ns, if the requested one is below it.
@@ -198,6 +216,7 @@ impl LiveNoise {
         let millis = if has_own_cpu { 100 } else { 1000 };
         PollSchedule {
             expected: Duration::from_nanos(window_ns) + warm_up,
+            warm_up,
             period: Duration::from_millis(millis),
             at_end: Duration::from_millis(20),
             watchdog_cycles: self.clock.cycles(WATCHDOG_NS),
@@ -242,7 +261,10 @@ impl LiveNoise {
         traced: bool,
         window_ns: u64,
         warm_up: Duration,
+        companion: &mut Option<Companion>,
     ) -> Result<NoiseSample, BenchError> {
+        let status = companion.as_mut().map(Companion::status).transpose()?;
+        let had_ended = status.flatten().is_some();
         let probes = self.probes.as_ref().filter(|_| traced);
         let own = self.own_cpus();
         let runners = self.runners(looping, window_ns, warm_up)?;
@@ -258,7 +280,7 @@ impl LiveNoise {
         }
         let clock_before = ClockState::now(self.clock.hz);
         let schedule = self.poll_schedule(!own.is_empty(), window_ns, warm_up);
-        let outcome = collect(&runners, &mut joins, &mut clocks, probes, &schedule);
+        let outcome = collect(&runners, &mut joins, &mut clocks, probes, &schedule, companion);
         if let Some(allowed) = allowed {
             let _ = sched_setaffinity(None, &allowed); // the same mask was valid a moment ago
         }
@@ -266,6 +288,9 @@ impl LiveNoise {
         let after = ExternalCounts::now(&self.root, &self.settings.cpus, probes).map_err(failed)?;
         let clock_after = ClockState::now(self.clock.hz);
         let mut sample = self.sample(looping, runners, joins, &clocks, (&before, &after))?;
+        if let Some(companion) = companion {
+            describe_command(companion, had_ended, &mut sample)?;
+        }
         add_clock(&mut sample, clock_before.zip(clock_after));
         sample.interrupted = interrupted;
         if let Err(error) = &locked.result {
@@ -361,6 +386,32 @@ impl LiveNoise {
     }
 }
 
+/// Adds to a window's sample when the command beside its loops started, and whether it had ended at the end.
+///
+/// # Errors
+/// When the program could not be executed, or the kernel does not report the status.
+fn describe_command(
+    companion: &mut Companion,
+    had_ended: bool,
+    sample: &mut NoiseSample,
+) -> Result<(), BenchError> {
+    let status = companion.status()?;
+    let started_ns = sample.cpus.iter().map(|cpu| cpu.start_ns).max();
+    if let Some((released_ns, started_ns)) = companion.released_ns().zip(started_ns) {
+        let after_ns = released_ns.saturating_sub(started_ns);
+        sample.facts.insert("command_started_after_ns".to_owned(), json!(after_ns));
+    }
+    let ended = status.map(|status| status.to_string());
+    sample.facts.insert("command_ended".to_owned(), json!(ended));
+    if let Some(ended) = ended.filter(|_| !had_ended) {
+        sample.warnings.push(format!(
+            "the command ended by itself in this loop's window ({ended}): the rest of it, and the \
+             loops after it, ran without the command"
+        ));
+    }
+    Ok(())
+}
+
 /// Adds how far the rate of the kernel's clock may be off to what the loops' clock adds to it.
 fn add_clock(sample: &mut NoiseSample, states: Option<(ClockState, ClockState)>) {
     let length_ns = sample.cpus.iter().map(|cpu| cpu.window_ns).min().unwrap_or(0);
@@ -396,6 +447,9 @@ impl Bench for LiveNoise {
             map.insert("entry_latency_max_ns".into(), json!(latency_ns));
         }
         let mut observer = Map::new();
+        if !settings.command.is_empty() {
+            observer.insert("compared_before_command".into(), json!(true));
+        }
         if let Some(peak) = self.root.text("proc/self/status").as_deref().and_then(peak_bytes) {
             observer.insert("peak_memory_bytes".into(), json!(peak));
         }
@@ -423,14 +477,19 @@ impl NoiseBench for LiveNoise {
     }
 
     fn measure(&mut self, looping: Loop, traced: bool) -> Result<NoiseSample, BenchError> {
-        self.run(looping, traced, self.settings.window_ns(), self.settings.warm_up)
+        let mut companion = self.companion.take();
+        let (window_ns, warm_up) = (self.settings.window_ns(), self.settings.warm_up);
+        let sample = self.run(looping, traced, window_ns, warm_up, &mut companion);
+        self.companion = companion;
+        sample
     }
 
     fn measure_part(&mut self, traced: bool, parts: u32) -> Result<NoiseSample, BenchError> {
         let all_ns = self.settings.window_ns().min(COMPARED_NS_MAX);
         let window_ns = (all_ns / u64::from(parts.max(1))).max(PART_NS_MIN);
         let warm_up = self.settings.warm_up.min(PART_WARM_UP_MAX);
-        self.run(Loop::Detour, traced, window_ns, warm_up)
+        // A command beside the loops waits meanwhile.
+        self.run(Loop::Detour, traced, window_ns, warm_up, &mut None)
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod bench;
 mod body;
+mod companion;
 mod concurrent;
 mod entry_latency;
 mod external_counts;

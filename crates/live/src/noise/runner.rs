@@ -13,6 +13,7 @@ use loop_bodies::ATTEMPTS;
 use rustix::thread::gettid;
 
 use super::body::Worker;
+use super::companion::Companion;
 use super::join::Join;
 use super::loops::{LoopConfig, LoopOutcome, iterations_of_body, run};
 use super::ring::{Record, Ring};
@@ -90,6 +91,11 @@ impl Runner {
         let _ = self.go.send(());
     }
 
+    /// Whether the loop runs, after its warm-up, or has run.
+    fn has_started(&self) -> bool {
+        self.ring.started.load(Ordering::Relaxed) > 0
+    }
+
     fn is_over(&self) -> bool {
         self.handle.is_finished()
     }
@@ -160,7 +166,8 @@ fn place(cpu: u32, fifo: Option<u32>) -> Result<(), BenchError> {
     })
 }
 
-/// Starts the loops, and joins their records with the marks until all loops have ended.
+/// Starts the loops, and joins their records with the marks until all loops have ended. A command that waits
+/// starts as soon as all loops run; if it cannot, the loops end.
 ///
 /// # Errors
 /// When the kernel refuses to hand out the marks.
@@ -170,6 +177,7 @@ pub fn collect(
     clocks: &mut ClockMap,
     probes: Option<&MarkProbes>,
     schedule: &PollSchedule,
+    companion: &mut Option<Companion>,
 ) -> Result<WaitOutcome, BpfError> {
     if let Some(probes) = probes {
         probes.take()?; // marks of an earlier window
@@ -185,7 +193,8 @@ pub fn collect(
     runners.iter().for_each(Runner::start_loop);
     let start = Instant::now();
     while runners.iter().any(|runner| !runner.is_over()) {
-        let deadline = Instant::now() + schedule.next(start.elapsed());
+        let is_held = companion.as_ref().is_some_and(Companion::is_held);
+        let deadline = Instant::now() + schedule.next(start.elapsed(), is_held);
         // Once stopped, the pipe stays readable.
         if outcome == WaitOutcome::Stopped {
             std::thread::sleep(schedule.at_end);
@@ -196,6 +205,12 @@ pub fn collect(
             runners.iter().for_each(|runner| runner.ring.stop());
         } else {
             show_life();
+        }
+        if is_held && runners.iter().all(Runner::has_started) {
+            *companion = companion.take().map(Companion::released);
+            if companion.as_mut().is_some_and(|companion| companion.status().is_err()) {
+                runners.iter().for_each(|runner| runner.ring.stop());
+            }
         }
         poll_once(runners, joins, clocks, probes)?;
     }
@@ -249,8 +264,10 @@ fn poll_once(
 /// When the records are read.
 #[derive(Clone, Debug)]
 pub struct PollSchedule {
-    /// Expected length of the window.
+    /// Expected length of the window, with its warm-up.
     pub expected: Duration,
+    /// How long the loops run before their window opens.
+    pub warm_up: Duration,
     /// Time between two polls.
     pub period: Duration,
     /// The same after the window's expected end.
@@ -261,8 +278,16 @@ pub struct PollSchedule {
     pub stop: Stop,
 }
 
+/// Time between two looks whether all loops run, while a command waits for that.
+const UNTIL_LOOPS_RUN: Duration = Duration::from_millis(1);
+
 impl PollSchedule {
-    fn next(&self, elapsed: Duration) -> Duration {
+    /// Time until the next poll.
+    fn next(&self, elapsed: Duration, is_command_held: bool) -> Duration {
+        if is_command_held {
+            let left = self.warm_up.saturating_sub(elapsed);
+            return left.min(self.period).max(UNTIL_LOOPS_RUN);
+        }
         let left = self.expected.saturating_sub(elapsed);
         if left.is_zero() { self.at_end } else { left.min(self.period) }
     }

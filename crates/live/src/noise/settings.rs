@@ -40,6 +40,10 @@ pub struct NoiseSettings {
     pub cache_bytes: Option<u64>,
     /// Selects the single detours that are kept.
     pub seed: u64,
+    /// The command that runs beside the loops, and its arguments; empty: none.
+    pub command: Vec<String>,
+    /// Whether what it prints goes to stderr, because the results go to stdout.
+    pub command_to_stderr: bool,
     /// The command that grants the rights to load BPF programs.
     pub remedy_rights: Option<String>,
     /// The request to stop early.

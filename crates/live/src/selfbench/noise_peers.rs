@@ -144,6 +144,8 @@ fn irqlab(settings: &NoisePeers) -> Result<Seen, BenchError> {
         trace: false,
         cache_bytes: None,
         seed: 1,
+        command: Vec::new(),
+        command_to_stderr: false,
         remedy_rights: None,
         stop: settings.stop.clone(),
     })?;

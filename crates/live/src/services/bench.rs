@@ -17,7 +17,7 @@ use crate::bpf::layout::{
 };
 use crate::host::Root;
 use crate::syscall_loop::{median, ns_per_call};
-use crate::window::{Stop, Workload, shell_status, wait};
+use crate::window::{HeldCommand, Stop, shell_status, wait};
 
 /// System calls of a round of the loop that measures what the probes cost.
 const CALLS: u32 = 50_000;
@@ -265,13 +265,13 @@ impl Bench for LiveServices {
 
 impl ServicesBench for LiveServices {
     fn measure(&mut self) -> Result<Option<ServicesSample>, BenchError> {
+        let held = HeldCommand::new(&self.settings.command, self.settings.to_stderr)?;
         let before = ProcStat::read().unwrap_or_default();
         self.probes.arm(true).map_err(bench_error)?;
         let opened = Instant::now();
-        let workload = Workload::start(&self.settings.command, self.settings.to_stderr);
-        let ended = workload.and_then(|workload| {
-            let outcome = wait(None, Some(&workload), &self.settings.stop);
-            Ok((outcome, workload.finish(outcome)?))
+        let ended = held.release().and_then(|command| {
+            let outcome = wait(None, Some(&command), &self.settings.stop);
+            Ok((outcome, command.finish(outcome)?))
         });
         let window_ns = u64::try_from(opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.probes.arm(false).map_err(bench_error)?;

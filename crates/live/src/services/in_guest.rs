@@ -12,7 +12,7 @@ use lab::experiment::BenchError;
 use lab::services::in_guest::{ServicesItem, ServicesRequest};
 
 use crate::threads::LockedMemory;
-use crate::window::{WaitOutcome, WindowEdge, Workload, shell_status};
+use crate::window::{HeldCommand, WaitOutcome, WindowEdge, shell_status};
 
 /// The guest's shell.
 const SHELL: [&str; 3] = ["/bin/busybox", "sh", "-c"];
@@ -45,13 +45,15 @@ pub fn execute(
 ) -> Result<Vec<ServicesItem>, BenchError> {
     let mut item = ServicesItem::default();
     if let Some(line) = &request.warm_up {
-        let status = run(line)?;
+        let status = run(hold(line)?)?;
         if !status.success() {
             item.warnings.push(format!("the warm-up command failed: {status}"));
         }
     }
     let syscalls = if request.verify { Some(SyscallCounter::start()?) } else { None };
     let (mut before, mut after) = (Vmstat::open()?, Vmstat::open()?);
+    // Its process is forked before the window, and before locking the memory copies what a fork shares.
+    let command = hold(&request.command)?;
     // A page fault of this process between a reading and its marker is in one of the two counts only.
     // The first call of a function can cause one; with all pages present there is none.
     let locked = LockedMemory::current();
@@ -66,7 +68,7 @@ pub fn execute(
     }
     mark(Place::Edge(WindowEdge::Open));
     let opened = Instant::now();
-    let status = run(&request.command);
+    let status = run(command);
     item.length_ns = u64::try_from(opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
     after.touch();
     mark(Place::Edge(WindowEdge::Close));
@@ -90,10 +92,15 @@ pub fn execute(
     Ok(vec![item])
 }
 
-/// Runs a line of the guest's shell to its end.
-fn run(line: &str) -> Result<ExitStatus, BenchError> {
+/// A line of the guest's shell, which waits.
+fn hold(line: &str) -> Result<HeldCommand, BenchError> {
     let words: Vec<String> = SHELL.into_iter().chain([line]).map(str::to_owned).collect();
-    Workload::start(&words, true)?.finish(WaitOutcome::Completed)
+    HeldCommand::new(&words, true)
+}
+
+/// Runs a command to its end.
+fn run(command: HeldCommand) -> Result<ExitStatus, BenchError> {
+    command.release()?.finish(WaitOutcome::Completed)
 }
 
 fn failed(what: &str) -> impl Fn(std::io::Error) -> BenchError {

@@ -1,10 +1,14 @@
 //! A measurement window on this machine: how it opens on each CPU, how it ends, and the request to
 //! stop early. All experiments of this bench share it.
 
+mod command;
 mod gates;
+mod outcome;
 mod stop;
 mod wait;
 
+pub use command::{HeldCommand, RunningCommand, shell_status};
 pub use gates::{BenchPhase, WindowEdge, move_gates};
+pub use outcome::WaitOutcome;
 pub use stop::Stop;
-pub use wait::{WaitOutcome, WindowEnd, Workload, shell_status, wait};
+pub use wait::{WindowEnd, wait};

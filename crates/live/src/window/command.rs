@@ -1,0 +1,407 @@
+//! The command whose run a window measures. Its process waits before the program's first instruction until the
+//! window is open.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::ptr;
+use std::sync::{Mutex, PoisonError};
+
+use lab::experiment::BenchError;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Access, access};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid,
+};
+
+use super::outcome::WaitOutcome;
+
+/// What executes a script without an interpreter line, as execvp(3) has it.
+const SHELL: &str = "/bin/sh";
+/// Signals for which irqlab may have a handler that requests the stop.
+const STOP_SIGNALS: [libc::c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
+/// How long a command may take to end when it is dropped, which happens only after another error.
+const DROP_TIMEOUT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// A command in a process of its own, which waits before the program's first instruction. Dropping it ends the
+/// process.
+pub struct HeldCommand {
+    /// A byte written here lets the process execute the program; the end of the pipe lets it exit.
+    start: OwnedFd,
+    command: RunningCommand,
+}
+
+/// A command that has been started. Dropping it terminates the process.
+pub struct RunningCommand {
+    program: String,
+    pid: Pid,
+    pidfd: OwnedFd,
+    /// Holds an error number if the program could not be executed.
+    exec_error: OwnedFd,
+    /// Absent until it has ended and its status has been asked for.
+    ended: Option<ExitStatus>,
+}
+
+impl HeldCommand {
+    /// Starts the process of the command, which waits. Its output goes to stderr on request, because the
+    /// results go to stdout.
+    ///
+    /// # Errors
+    /// When the program is not found, or no process can be started.
+    pub fn new(words: &[String], to_stderr: bool) -> Result<HeldCommand, BenchError> {
+        let program = words.first().ok_or_else(|| BenchError::Failed("no command".to_owned()))?;
+        let plan = ExecPlan::new(words, to_stderr).map_err(|error| cannot_run(program, &error))?;
+        start_held(program, &plan).map_err(|error| cannot_run(program, &error))
+    }
+
+    /// Lets the process execute the program. [`RunningCommand::wait_for_start`] and
+    /// [`RunningCommand::finish`] report a program that cannot be executed.
+    ///
+    /// # Errors
+    /// When the waiting process has been killed.
+    pub fn release(self) -> Result<RunningCommand, BenchError> {
+        match rustix::io::write(&self.start, b"x") {
+            Ok(_) => Ok(self.command),
+            Err(error) => Err(cannot_run(&self.command.program, &error.into())),
+        }
+    }
+}
+
+impl RunningCommand {
+    /// Waits until the process executes the program.
+    ///
+    /// # Errors
+    /// When the program cannot be executed.
+    pub fn wait_for_start(&self) -> Result<(), BenchError> {
+        let mut errno = [0; 4];
+        // The end of the pipe: exec(2) closes the process's side.
+        match retry_on_intr(|| rustix::io::read(&self.exec_error, &mut errno)) {
+            Ok(0) => Ok(()),
+            Ok(_) => Err(self.cannot_run(errno)),
+            Err(error) => Err(cannot_run(&self.program, &error.into())),
+        }
+    }
+
+    /// A descriptor that becomes readable when the process has ended.
+    #[must_use]
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    /// The exit status, if the command has ended.
+    ///
+    /// # Errors
+    /// When the program could not be executed, or the kernel does not report the status.
+    pub fn status(&mut self) -> Result<Option<ExitStatus>, BenchError> {
+        self.reap(WaitOptions::NOHANG)
+    }
+
+    /// How it ended by itself; absent when it still ran, and was ended now.
+    ///
+    /// # Errors
+    /// As [`RunningCommand::status`].
+    pub fn end(mut self) -> Result<Option<ExitStatus>, BenchError> {
+        if let Some(status) = self.status()? {
+            return Ok(Some(status));
+        }
+        self.finish(WaitOutcome::Stopped).map(|_| None)
+    }
+
+    /// Waits for its end and returns its exit status; a stopped window terminates it first.
+    ///
+    /// # Errors
+    /// As [`RunningCommand::status`].
+    pub fn finish(mut self, outcome: WaitOutcome) -> Result<ExitStatus, BenchError> {
+        if outcome == WaitOutcome::Stopped {
+            self.signal(Signal::TERM);
+        }
+        let status = self.reap(WaitOptions::empty())?;
+        status.ok_or_else(|| BenchError::Failed(format!("{:?} has no exit status", self.program)))
+    }
+
+    fn reap(&mut self, options: WaitOptions) -> Result<Option<ExitStatus>, BenchError> {
+        if self.ended.is_some() {
+            return Ok(self.ended);
+        }
+        let waited = retry_on_intr(|| waitpid(Some(self.pid), options));
+        let waited = waited.map_err(|error| {
+            BenchError::Failed(format!("waiting for {:?} failed: {error}", self.program))
+        })?;
+        let Some((_, status)) = waited else { return Ok(None) };
+        self.ended = Some(ExitStatus::from_raw(status.as_raw()));
+        let mut errno = [0; 4];
+        // The process has ended, so its error number is in the pipe, if it had one.
+        if rustix::io::read(&self.exec_error, &mut errno) == Ok(errno.len()) {
+            return Err(self.cannot_run(errno));
+        }
+        Ok(self.ended)
+    }
+
+    fn signal(&self, signal: Signal) {
+        let _ = pidfd_send_signal(&self.pidfd, signal); // it may have ended meanwhile
+    }
+
+    fn cannot_run(&self, errno: [u8; 4]) -> BenchError {
+        cannot_run(&self.program, &io::Error::from_raw_os_error(i32::from_ne_bytes(errno)))
+    }
+}
+
+impl Drop for RunningCommand {
+    fn drop(&mut self) {
+        if self.ended.is_some() {
+            return;
+        }
+        self.signal(Signal::TERM);
+        let mut ended = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        let _ = poll(&mut ended, Some(&DROP_TIMEOUT));
+        let _ = waitpid(Some(self.pid), WaitOptions::NOHANG);
+    }
+}
+
+/// The status as a shell gives it: the exit code, or 128 and the number of the signal.
+#[must_use]
+pub fn shell_status(status: ExitStatus) -> i32 {
+    status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(1)
+}
+
+fn cannot_run(program: &str, error: &io::Error) -> BenchError {
+    BenchError::Failed(format!("cannot run {program:?}: {error}"))
+}
+
+/// The program's file: a name without a slash is looked up in PATH, as execvp(3) does.
+fn file_of(program: &str) -> io::Result<PathBuf> {
+    let path = Path::new(program);
+    if program.contains('/') {
+        access(path, Access::EXEC_OK)?;
+        return Ok(path.to_owned());
+    }
+    let directories = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    let mut error = Errno::NOENT;
+    for directory in std::env::split_paths(&directories) {
+        let file = directory.join(program);
+        match access(&file, Access::EXEC_OK) {
+            Ok(()) if file.is_file() => return Ok(file),
+            Err(Errno::ACCESS) => error = Errno::ACCESS,
+            Ok(()) | Err(_) => {}
+        }
+    }
+    Err(error.into())
+}
+
+/// All that the process needs between fork(2) and exec(2), made before the fork: the child of a process with
+/// several threads must not allocate memory.
+struct ExecPlan {
+    file: CString,
+    /// [`SHELL`], the file and the arguments, without the program's own name. The strings that `arguments` and
+    /// `shell_arguments` point to.
+    _words: Vec<CString>,
+    arguments: Vec<*const libc::c_char>,
+    shell_arguments: Vec<*const libc::c_char>,
+    to_stderr: bool,
+}
+
+impl ExecPlan {
+    fn new(words: &[String], to_stderr: bool) -> io::Result<ExecPlan> {
+        let text = |bytes: &[u8]| CString::new(bytes).map_err(io::Error::from);
+        let file = words.first().map(|program| file_of(program)).transpose()?.unwrap_or_default();
+        let file = text(file.as_os_str().as_bytes())?;
+        let mut owned = vec![text(SHELL.as_bytes())?];
+        for word in words {
+            owned.push(text(word.as_bytes())?);
+        }
+        let pointers: Vec<*const libc::c_char> = owned.iter().map(|word| word.as_ptr()).collect();
+        let end = [ptr::null()];
+        let arguments = [&pointers[1..], &end].concat();
+        let shell = [pointers[0], file.as_ptr()];
+        let shell_arguments = [&shell, pointers.get(2..).unwrap_or_default(), &end].concat();
+        Ok(ExecPlan { file, _words: owned, arguments, shell_arguments, to_stderr })
+    }
+}
+
+/// Forks the process that waits.
+fn start_held(program: &str, plan: &ExecPlan) -> io::Result<HeldCommand> {
+    static FORKS: Mutex<()> = Mutex::new(());
+    // A process that another thread holds must not keep the write end of this one's error pipe open.
+    let _alone = FORKS.lock().unwrap_or_else(PoisonError::into_inner);
+    let (may_start, start) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (exec_error, error_end) = pipe_with(PipeFlags::CLOEXEC)?;
+    let in_child = ChildEnds {
+        start: start.as_raw_fd(),
+        may_start: may_start.as_raw_fd(),
+        error: error_end.as_raw_fd(),
+    };
+    // SAFETY: the child calls `wait_and_exec` only, which is async-signal-safe, and never returns.
+    let pid = match unsafe { libc::fork() } {
+        -1 => return Err(io::Error::last_os_error()),
+        // SAFETY: this is the child of a fork, and the descriptors of both pipes are open in it.
+        0 => unsafe { wait_and_exec(plan, in_child) },
+        pid => pid,
+    };
+    let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::NotFound)?;
+    // On an error the process reads the end of the pipe and exits.
+    let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+    let program = program.to_owned();
+    let command = RunningCommand { program, pid, pidfd, exec_error, ended: None };
+    Ok(HeldCommand { start, command })
+}
+
+/// The ends of the two pipes that the child uses or closes.
+#[derive(Clone, Copy)]
+struct ChildEnds {
+    start: RawFd,
+    may_start: RawFd,
+    error: RawFd,
+}
+
+/// The child, from fork(2) on: waits for the byte, then executes the program. It exits without a word when the
+/// pipe ends before.
+///
+/// # Safety
+/// Only in the child of a fork, with descriptors that are open. Every function that it calls is
+/// async-signal-safe; it neither allocates nor locks.
+unsafe fn wait_and_exec(plan: &ExecPlan, ends: ChildEnds) -> ! {
+    // SAFETY: system calls on this process's own descriptors and signals, and strings that end with NUL, which
+    // the parent made before the fork.
+    unsafe {
+        libc::close(ends.start);
+        // Until exec(2) this process has irqlab's handlers, which would request irqlab's stop.
+        for signal in STOP_SIGNALS {
+            if libc::signal(signal, libc::SIG_DFL) == libc::SIG_IGN {
+                libc::signal(signal, libc::SIG_IGN);
+            }
+        }
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+        // As std::process::Command does: Rust programs start with SIGPIPE ignored.
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        let mut no_signals = std::mem::zeroed::<libc::sigset_t>();
+        libc::sigemptyset(&raw mut no_signals);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const no_signals, ptr::null_mut());
+        if plan.to_stderr {
+            libc::dup2(libc::STDERR_FILENO, libc::STDOUT_FILENO);
+        }
+        let mut byte = 0_u8;
+        loop {
+            match libc::read(ends.may_start, (&raw mut byte).cast(), 1) {
+                1 => break,
+                -1 if *libc::__errno_location() == libc::EINTR => {}
+                _ => libc::_exit(0),
+            }
+        }
+        libc::execv(plan.file.as_ptr(), plan.arguments.as_ptr());
+        if *libc::__errno_location() == libc::ENOEXEC {
+            libc::execv(plan.shell_arguments[0], plan.shell_arguments.as_ptr());
+        }
+        let errno = *libc::__errno_location();
+        libc::write(ends.error, (&raw const errno).cast(), size_of_val(&errno));
+        libc::_exit(127)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &[&str]) -> Vec<String> {
+        line.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    /// The file that the process executes.
+    fn executed_file(command: &RunningCommand) -> PathBuf {
+        std::fs::read_link(format!("/proc/{}/exe", command.pid.as_raw_nonzero())).unwrap()
+    }
+
+    #[test]
+    fn a_command_executes_nothing_before_it_is_released() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("made");
+        let line = words(&["touch", file.to_str().unwrap()]);
+        let held = HeldCommand::new(&line, true).unwrap();
+        assert_eq!(executed_file(&held.command), std::env::current_exe().unwrap());
+        assert!(!file.exists());
+        let mut running = held.release().unwrap();
+        running.wait_for_start().unwrap();
+        assert!(running.reap(WaitOptions::empty()).unwrap().unwrap().success());
+        assert!(file.exists());
+        assert!(running.status().unwrap().is_some(), "a status stays");
+    }
+
+    #[test]
+    fn a_command_that_is_dropped_before_never_runs() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("made");
+        let held = HeldCommand::new(&words(&["touch", file.to_str().unwrap()]), true).unwrap();
+        let pid = held.command.pid;
+        drop(held);
+        assert_eq!(
+            waitpid(Some(pid), WaitOptions::NOHANG).unwrap_err(),
+            Errno::CHILD,
+            "it is gone"
+        );
+        assert!(!file.exists());
+    }
+
+    #[test]
+    fn statuses_are_those_of_the_command() {
+        let status = |script: &str| {
+            let held = HeldCommand::new(&words(&["sh", "-c", script]), true).unwrap();
+            shell_status(held.release().unwrap().finish(WaitOutcome::Completed).unwrap())
+        };
+        assert_eq!([status("exit 0"), status("exit 9"), status("kill -9 $$")], [0, 9, 137]);
+        // A stopped window terminates it.
+        let held = HeldCommand::new(&words(&["sleep", "1000"]), true).unwrap();
+        let ended = held.release().unwrap().finish(WaitOutcome::Stopped).unwrap();
+        assert_eq!(shell_status(ended), 128 + libc::SIGTERM);
+        let held = HeldCommand::new(&words(&["sleep", "1000"]), true).unwrap();
+        assert_eq!(held.release().unwrap().end().unwrap(), None);
+    }
+
+    #[test]
+    fn what_cannot_be_executed_is_an_error_with_its_reason() {
+        let place = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str, mode: u32| {
+            let path = place.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+            std::fs::set_permissions(&path, mode).unwrap();
+            path.to_str().unwrap().to_owned()
+        };
+        let refused = |program: &str| HeldCommand::new(&words(&[program]), true).err().unwrap();
+        for (program, reason) in [
+            ("/no/such/program".to_owned(), "No such file"),
+            ("no-such-program-anywhere".to_owned(), "No such file"),
+            (file("data", "data", 0o644), "Permission denied"),
+        ] {
+            let error = refused(&program).to_string();
+            assert!(error.starts_with("cannot run ") && error.contains(reason), "{error}");
+        }
+        let with_nul = HeldCommand::new(&words(&["true", "a\0b"]), true).err().unwrap();
+        assert!(with_nul.to_string().contains("nul byte"), "{with_nul}");
+        // Only exec(2) finds out that a script's interpreter does not exist.
+        let lost = file("lost", "#!/no/such/interpreter\n", 0o755);
+        let run = || HeldCommand::new(&words(&[&lost]), true).unwrap().release().unwrap();
+        let error = run().wait_for_start().unwrap_err().to_string();
+        assert!(error.contains("No such file"), "{error}");
+        let error = run().finish(WaitOutcome::Completed).unwrap_err().to_string();
+        assert!(error.contains("No such file"), "{error}");
+        // A script without an interpreter line is the shell's.
+        let script = file("script", "exit $1\n", 0o755);
+        let held = HeldCommand::new(&words(&[&script, "7"]), true).unwrap();
+        let status = held.release().unwrap().finish(WaitOutcome::Completed).unwrap();
+        assert_eq!(shell_status(status), 7);
+    }
+
+    #[test]
+    fn commands_that_other_threads_hold_keep_none_waiting() {
+        let other = HeldCommand::new(&words(&["true"]), true).unwrap();
+        let running = HeldCommand::new(&words(&["true"]), true).unwrap().release().unwrap();
+        running.wait_for_start().unwrap();
+        assert!(running.finish(WaitOutcome::Completed).unwrap().success());
+        drop(other);
+    }
+}

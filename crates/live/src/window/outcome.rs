@@ -1,0 +1,10 @@
+//! How a window ended.
+
+/// How a window ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitOutcome {
+    /// As planned.
+    Completed,
+    /// The user requested a stop.
+    Stopped,
+}
