@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod compare;
+pub mod cpu_warnings;
 pub mod experiment;
 pub mod footprint;
 pub mod guest_protocol;

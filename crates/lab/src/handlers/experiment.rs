@@ -7,6 +7,7 @@ use super::condition::Condition;
 use super::sample::WindowSample;
 use super::samples::{ConditionSamples, Samples};
 use super::tables;
+use crate::cpu_warnings::CpuWarnings;
 use crate::experiment::{BenchError, Experiment, Measured, Progress, Report, Steps};
 
 /// What to measure.
@@ -112,10 +113,11 @@ fn conditions_in_force(measured: &[ConditionSamples]) -> Json {
 }
 
 fn warnings(measured: &[ConditionSamples]) -> Vec<String> {
-    let mut warnings = Vec::new();
+    let (mut warnings, mut of_cpus) = (Vec::new(), CpuWarnings::default());
     for one in measured {
         for window in one.windows() {
             let label = one.condition.label();
+            window.cpu_warnings.iter().for_each(|warning| of_cpus.add(&label, warning.clone()));
             warnings.extend(window.warnings.iter().map(|text| format!("{label}: {text}")));
             if window.lost() > 0 {
                 warnings.push(format!(
@@ -125,11 +127,13 @@ fn warnings(measured: &[ConditionSamples]) -> Vec<String> {
             }
         }
     }
+    warnings.extend(of_cpus.lines());
     let undelivered: u64 = measured.iter().map(|one| one.timing.undelivered()).sum();
     if undelivered > 0 {
         warnings.push(format!(
             "the kernel counted {undelivered} interrupts and softirqs that it did not hand to BPF \
-             programs (table agreement); they are in none of the other tables"
+             programs (table agreement); no count, time or mean has them (undelivered_max_count in \
+             table handlers says in which rows they may lack)"
         ));
     }
     warnings

@@ -18,5 +18,7 @@ pub use bench::{HandlersBench, Pass, ProbeOverhead};
 pub use condition::{Condition, Load, Rate, Stimulus};
 pub use experiment::Plan;
 pub use rates::{ContextRates, Rates, SelfTimes};
-pub use sample::{Agreement, ContextStats, CpuWindow, EventSums, Timing, WindowSample};
+pub use sample::{
+    ALL_DEVICES, Agreement, ContextStats, CpuWindow, EventSums, Timing, WindowSample,
+};
 pub use samples::{ConditionSamples, Samples};

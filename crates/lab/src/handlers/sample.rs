@@ -1,9 +1,10 @@
 //! What a bench hands in: one window of one condition.
 
-use attribution::Context;
+use attribution::{Context, ContextKind};
 use serde::{Deserialize, Serialize};
 use stats::{Batches, Distribution, JointBatch};
 
+use crate::cpu_warnings::CpuWarning;
 use crate::services::ServicesSample;
 
 /// Where the time of a context comes from.
@@ -187,6 +188,37 @@ pub struct Agreement {
     pub edge_max: u64,
 }
 
+/// The line of all device interrupts together, which no file has.
+pub const ALL_DEVICES: &str = "devices";
+
+impl Agreement {
+    /// By how much the kernel's exact count exceeds the bench's: events that no probe was called for. `None`
+    /// where one of the two counts is not known.
+    #[must_use]
+    pub fn undelivered(&self) -> Option<u64> {
+        let (counted, kernel) = (self.counted?, self.kernel_exact?);
+        Some(kernel.saturating_sub(counted.saturating_add(self.edge_max)))
+    }
+
+    /// At most how many events of this line no probe was called for; `None` where nothing bounds them.
+    fn undelivered_max(&self) -> Option<u64> {
+        self.undelivered().or_else(|| Some(self.kernel_max?.saturating_sub(self.counted?)))
+    }
+
+    /// Whether the kernel's counter includes the entries of a context.
+    #[must_use]
+    pub fn includes(&self, context: &Context) -> bool {
+        match context.kind {
+            ContextKind::HardIrq => {
+                self.line == ALL_DEVICES || self.line == context.number.to_string()
+            }
+            ContextKind::Vector => self.name.split(", ").any(|name| name == context.name),
+            ContextKind::Softirq => self.name == "softirq" && self.line == context.name,
+            _ => false,
+        }
+    }
+}
+
 /// What one window gave.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WindowSample {
@@ -214,6 +246,8 @@ pub struct WindowSample {
     pub interrupted: bool,
     /// What a reader must know.
     pub warnings: Vec<String>,
+    /// What a reader must know of single CPUs.
+    pub cpu_warnings: Vec<CpuWarning>,
     /// Settings in force that only the bench knows, such as the file read or the interface.
     pub facts: serde_json::Map<String, serde_json::Value>,
 }
@@ -252,11 +286,27 @@ impl WindowSample {
     /// Interrupts that the kernel counted and did not hand to the probes.
     #[must_use]
     pub fn undelivered(&self) -> u64 {
-        let one = |line: &Agreement| match (line.counted, line.kernel_exact) {
-            (Some(counted), Some(kernel)) => kernel.saturating_sub(counted + line.edge_max),
-            _ => 0,
+        self.agreement.iter().filter_map(Agreement::undelivered).sum()
+    }
+
+    /// At most how many entries of a context the kernel counted on a CPU, or on all (`None`), and did not hand
+    /// to the probes. It counts some contexts together: then each of them may lack all that is missing.
+    /// `None` where the kernel has no exact counter that includes the context.
+    #[must_use]
+    pub fn undelivered_max(&self, context: &Context, cpu: Option<u32>) -> Option<u64> {
+        let on_cpu = |cpu: u32| {
+            let lines = || {
+                let of_cpu = self.agreement.iter().filter(move |line| line.cpu == cpu);
+                of_cpu.filter(|line| line.includes(context))
+            };
+            lines().find_map(Agreement::undelivered)?;
+            lines().filter_map(Agreement::undelivered_max).min()
         };
-        self.agreement.iter().map(one).sum()
+        match cpu {
+            Some(cpu) => on_cpu(cpu),
+            None if self.windows.is_empty() => None,
+            None => self.windows.iter().map(|window| on_cpu(window.cpu)).sum(),
+        }
     }
 
     /// The open time of all CPUs together, ns.
@@ -269,5 +319,71 @@ impl WindowSample {
     #[must_use]
     pub fn length_ns(&self) -> u64 {
         self.cpu_time_ns() / (self.windows.len() as u64).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A line of a CPU: counted by the bench, exactly by the kernel, and at most by the files.
+    fn line(
+        (cpu, line, name): (u32, &str, &str),
+        counted: u64,
+        kernel_exact: Option<u64>,
+        kernel_max: Option<u64>,
+    ) -> Agreement {
+        Agreement {
+            cpu,
+            line: line.to_owned(),
+            name: name.to_owned(),
+            counted: Some(counted),
+            kernel_exact,
+            kernel_min: None,
+            kernel_max,
+            edge_max: u64::from(name == "softirq"),
+        }
+    }
+
+    fn context(kind: ContextKind, number: u32, name: &str) -> Context {
+        Context { kind, number, name: name.to_owned() }
+    }
+
+    #[test]
+    fn each_context_lacks_at_most_what_its_counters_say() {
+        let calls = "call_function, call_function_single";
+        let agreement = vec![
+            line((0, "LOC", "local_timer"), 90, Some(100), None),
+            line((1, "LOC", "local_timer"), 50, Some(50), None),
+            line((0, "CAL", calls), 7, Some(10), None),
+            line((0, "NET_RX", "softirq"), 7, Some(10), None),
+            line((0, ALL_DEVICES, "all IRQ lines"), 90, Some(95), None),
+            line((0, "36", "disk"), 40, None, Some(42)),
+            line((0, "37", "card"), 50, None, Some(59)),
+        ];
+        let windows = [0, 1].map(|cpu| CpuWindow { cpu, ..CpuWindow::default() }).to_vec();
+        let sample = WindowSample { agreement, windows, ..WindowSample::default() };
+        let lacks = |kind, number, name: &str, cpu| {
+            sample.undelivered_max(&context(kind, number, name), cpu)
+        };
+        let (vector, irq) = (ContextKind::Vector, ContextKind::HardIrq);
+        assert_eq!(lacks(vector, 0, "local_timer", Some(0)), Some(10));
+        assert_eq!(lacks(vector, 0, "local_timer", Some(1)), Some(0));
+        assert_eq!(lacks(vector, 0, "local_timer", None), Some(10), "both CPUs");
+        for name in ["call_function", "call_function_single"] {
+            assert_eq!(lacks(vector, 1, name, Some(0)), Some(3), "counted together");
+        }
+        assert_eq!(lacks(ContextKind::Softirq, 3, "NET_RX", Some(0)), Some(2), "less the edge");
+        // All lines lack 5 together; the files say that line 36 lacks 2 at most.
+        assert_eq!(
+            [lacks(irq, 36, "disk", Some(0)), lacks(irq, 37, "card", Some(0))],
+            [Some(2), Some(5)]
+        );
+        // Without a counter nothing is known: of a CPU, and so of all.
+        assert_eq!(lacks(ContextKind::Softirq, 3, "NET_RX", None), None);
+        assert_eq!(lacks(ContextKind::NapiPoll, 1, "NET_RX", Some(0)), None);
+        assert_eq!(lacks(vector, 0, "thermal_apic", Some(0)), None);
+        assert_eq!(WindowSample::default().undelivered_max(&context(vector, 0, ""), None), None);
+        assert_eq!(sample.undelivered(), 10 + 3 + 2 + 5);
     }
 }

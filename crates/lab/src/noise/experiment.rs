@@ -7,6 +7,7 @@ use super::bench::{NoiseBench, Visibility};
 use super::loops::Loop;
 use super::sample::{LoopResult, NoiseSample, PairedWindows, Traced};
 use super::tables;
+use crate::cpu_warnings::{CpuWarning, CpuWarnings};
 use crate::experiment::{BenchError, Experiment, Measured, Progress, Report, Samples, Steps};
 
 /// What to measure.
@@ -235,7 +236,7 @@ fn detours_in_all(sample: &NoiseSample) -> InAll {
 }
 
 fn warnings(samples: &[NoiseSample]) -> Vec<String> {
-    let mut warnings = Vec::new();
+    let (mut warnings, mut of_cpus) = (Vec::new(), CpuWarnings::default());
     for sample in samples {
         let label = sample.looping;
         warnings.extend(sample.warnings.iter().map(|text| format!("{label}: {text}")));
@@ -244,31 +245,36 @@ fn warnings(samples: &[NoiseSample]) -> Vec<String> {
                 "{label}: {lost} kernel events were lost; their time is in the remainder"
             ));
         }
-        for cpu in &sample.cpus {
-            let number = cpu.cpu;
-            if cpu.lost_records > 0 {
-                let lost = cpu.lost_records;
-                warnings
-                    .push(format!("{label}: CPU {number}: {lost} records of the loop were lost"));
+        for warning in sample.cpu_warnings.iter().cloned().chain(warnings_of_cpus(sample)) {
+            of_cpus.add(label.word(), warning);
+        }
+    }
+    warnings.extend(of_cpus.lines());
+    warnings
+}
+
+/// What went wrong on single CPUs, by what they hand in.
+fn warnings_of_cpus(sample: &NoiseSample) -> Vec<CpuWarning> {
+    let mut warnings = Vec::new();
+    for cpu in &sample.cpus {
+        let (lost, elsewhere) = (cpu.lost_records, cpu.migrated);
+        if lost > 0 {
+            let warning = CpuWarning::new(cpu.cpu, "records of the loop were lost");
+            warnings.push(warning.counted(lost, "records"));
+        }
+        if elsewhere > 0 {
+            let warning = CpuWarning::new(cpu.cpu, "samples were taken on another CPU");
+            warnings.push(warning.counted(elsewhere, "samples"));
+        }
+        match &cpu.result {
+            LoopResult::Gaps(ledger) if ledger.unbalanced > 0 => {
+                let what = "broken: the causes of detours do not add up to them; their time is in the \
+                            remainder";
+                let warning = CpuWarning::new(cpu.cpu, what);
+                warnings.push(warning.counted(ledger.unbalanced, "detours"));
             }
-            if cpu.migrated > 0 {
-                let times = cpu.migrated;
-                warnings.push(format!("{label}: CPU {number}: {times} samples on another CPU"));
-            }
-            if let LoopResult::Gaps(ledger) = &cpu.result
-                && ledger.unbalanced > 0
-            {
-                let gaps = ledger.unbalanced;
-                warnings.push(format!(
-                    "broken: {label}: CPU {number}: the causes of {gaps} detours do not add up to \
-                     them; their time is in the remainder"
-                ));
-            }
-            if let LoopResult::Quanta(fixed) = &cpu.result
-                && let Some(words) = changed_speed(&fixed.least_ns)
-            {
-                warnings.push(format!("{label}: CPU {number}: {words}"));
-            }
+            LoopResult::Quanta(fixed) => warnings.extend(changed_speed(cpu.cpu, &fixed.least_ns)),
+            LoopResult::Gaps(_) | LoopResult::Slots(_) => {}
         }
     }
     warnings
@@ -277,18 +283,18 @@ fn warnings(samples: &[NoiseSample]) -> Vec<String> {
 /// How much the minimum time of two blocks of quanta may differ: the work is the same.
 const SPEED_CHANGE_MAX: f64 = 1.05;
 
-fn changed_speed(least_ns: &[u64]) -> Option<String> {
+fn changed_speed(cpu: u32, least_ns: &[u64]) -> Option<CpuWarning> {
     let (least, most) = (*least_ns.iter().min()?, *least_ns.iter().max()?);
-    (most as f64 > least as f64 * SPEED_CHANGE_MAX).then(|| {
-        format!(
-            "the processor changed its speed, or shares its core: the same work took {least} ns at \
-             best in one part of the window and {most} ns in another"
-        )
-    })
+    let ratio = most as f64 / least as f64;
+    let what = "the processor changed its speed, or shares its core: the best time of the same work differs \
+                between parts of the window";
+    let words = || format!("{least} and {most} ns");
+    (ratio > SPEED_CHANGE_MAX).then(|| CpuWarning::new(cpu, what).with_extent(ratio, words()))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::sample::{CpuNoise, Fixed};
     use super::*;
 
     #[test]
@@ -327,9 +333,39 @@ mod tests {
     }
 
     #[test]
+    fn sixteen_cpus_have_a_line_for_each_kind_of_warning() {
+        let cpu = |looping: Loop, number: u32| {
+            let least_ns = vec![100_000, 110_000 + u64::from(number)];
+            let fixed = Fixed { least_ns, ..Fixed::default() };
+            let result = match looping {
+                Loop::Fwq => LoopResult::Quanta(Box::new(fixed)),
+                _ => LoopResult::Slots(Box::default()),
+            };
+            CpuNoise { lost_records: 1 + u64::from(number), ..CpuNoise::new(number, 0, 1, result) }
+        };
+        let sample = |looping| {
+            let cpus = (0..16).map(|number| cpu(looping, number)).collect();
+            let frequency = |cpu| CpuWarning::new(cpu, "the core changed its frequency");
+            let cpu_warnings = (0..16).map(frequency).collect();
+            NoiseSample { cpu_warnings, ..NoiseSample::in_exact_clock(looping, cpus) }
+        };
+        let lines = warnings(&[sample(Loop::Fwq), sample(Loop::Ftq)]);
+        let kinds = ["fwq, ftq: CPUs 0-15: the core changed", "fwq, ftq: CPUs 0-15: records of"];
+        assert_eq!(lines.len(), 3, "{lines:?}");
+        for (line, start) in lines.iter().zip(kinds) {
+            assert!(line.starts_with(start), "{line}");
+        }
+        assert!(
+            lines[1].ends_with("(least: 1 records, CPU 0, fwq; most: 16 records, CPU 15, ftq)")
+        );
+        let speed = "(least: 100000 and 110000 ns, CPU 0; most: 100000 and 110015 ns, CPU 15)";
+        assert!(lines[2].starts_with("fwq: CPUs 0-15: ") && lines[2].ends_with(speed), "{lines:?}");
+    }
+
+    #[test]
     fn a_change_of_speed_is_one_beyond_a_twentieth() {
-        assert_eq!(changed_speed(&[]), None);
-        assert_eq!(changed_speed(&[100_000, 104_000]), None);
-        assert!(changed_speed(&[100_000, 106_000]).is_some());
+        assert_eq!(changed_speed(0, &[]), None);
+        assert_eq!(changed_speed(0, &[100_000, 104_000]), None);
+        assert!(changed_speed(0, &[100_000, 106_000]).is_some());
     }
 }

@@ -9,6 +9,7 @@ use super::loops::Loop;
 use super::placement::CpuActivity;
 use super::quantum::Quantum;
 use super::split::Part;
+use crate::cpu_warnings::CpuWarning;
 
 /// The name of what a bench numbers: a context or a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +48,8 @@ pub struct NoiseSample {
     pub interrupted: bool,
     /// What a reader must know of this window.
     pub warnings: Vec<String>,
+    /// What a reader must know of single CPUs in it.
+    pub cpu_warnings: Vec<CpuWarning>,
     /// Figures of this window, for the settings.
     pub facts: Map<String, Json>,
 }
@@ -67,6 +70,7 @@ impl NoiseSample {
             injected: Vec::new(),
             interrupted: false,
             warnings: Vec::new(),
+            cpu_warnings: Vec::new(),
             facts: Map::new(),
         }
     }

@@ -1,5 +1,6 @@
 //! The clock of the core itself, which the time-stamp counter does not show.
 
+use lab::cpu_warnings::CpuWarning;
 use serde_json::{Map, Value as Json, json};
 
 use super::now_after_work;
@@ -79,7 +80,7 @@ impl CoreClock {
     }
 
     /// Adds both frequencies to the facts of a window, and a warning where they differ.
-    pub fn describe(self, cpu: u32, facts: &mut Map<String, Json>, warnings: &mut Vec<String>) {
+    pub fn describe(self, cpu: u32, facts: &mut Map<String, Json>, warnings: &mut Vec<CpuWarning>) {
         facts.insert(format!("core_hz_before_on_cpu_{cpu}"), json!(self.before_hz));
         facts.insert(format!("core_hz_after_on_cpu_{cpu}"), json!(self.after_hz));
         facts.insert(format!("frequency_changed_on_cpu_{cpu}"), json!(self.changed()));
@@ -88,14 +89,15 @@ impl CoreClock {
 
     /// A warning where the frequency changed.
     #[must_use]
-    pub fn warning(self, cpu: u32) -> Option<String> {
+    pub fn warning(self, cpu: u32) -> Option<CpuWarning> {
         let mhz = |hz: u64| (hz + 500_000) / 1_000_000;
+        let what = "the core changed its frequency during the window, so the time of the loop's own work \
+                    varies within it";
+        let (before, after) = (self.before_hz as f64, self.after_hz as f64);
         self.changed().then(|| {
-            format!(
-                "CPU {cpu} changed its frequency during the window, from {} to {} MHz: the time of the \
-                 loop's own work varies within the window",
-                mhz(self.before_hz),
-                mhz(self.after_hz)
+            CpuWarning::new(cpu, what).with_extent(
+                (before - after).abs() / before.max(after),
+                format!("from {} to {} MHz", mhz(self.before_hz), mhz(self.after_hz)),
             )
         })
     }
@@ -103,6 +105,8 @@ impl CoreClock {
 
 #[cfg(test)]
 mod tests {
+    use lab::cpu_warnings::CpuWarnings;
+
     use super::*;
 
     #[test]
@@ -113,7 +117,9 @@ mod tests {
             CoreClock { before_hz: 4_000_000_000, after_hz: 4_000_000_000 }
         );
         assert_eq!(clock(0.65, 0.652).warning(3), None);
-        let slower = clock(0.65, 0.8).warning(3).unwrap();
+        let mut warnings = CpuWarnings::default();
+        warnings.add("", clock(0.65, 0.8).warning(3).unwrap());
+        let [slower] = &warnings.lines()[..] else { panic!("{warnings:?}") };
         assert!(slower.contains("CPU 3") && slower.contains("from 4000 to 3250 MHz"), "{slower}");
         assert!(clock(0.8, 0.65).changed());
         assert_eq!(CoreClock::new((Some(0.65), None), 2_600e6), None, "absent is no change");

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use attribution::context::{SOFTIRQS, VECTORS};
-use lab::handlers::Agreement;
+use lab::handlers::{ALL_DEVICES, Agreement};
 
 use crate::bpf::kernel_counters::{VECTOR_COUNTERS, vector_counter};
 use crate::bpf::layout::{
@@ -206,7 +206,7 @@ pub fn compare(counts: &CpuCounts<'_>, bracket: &Bracket, use_exact: bool) -> Ve
     let unseen = irqs.iter().filter(|irq| is_unseen(**irq));
     let unseen_max = unseen.filter_map(|irq| interrupts(&irq.to_string())[1]).sum();
     add(
-        "devices",
+        ALL_DEVICES,
         "all IRQ lines",
         counts.counted(&irq_keys),
         exact(COUNTER_DEVICES),

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use attribution::ContextKey;
+use lab::cpu_warnings::CpuWarning;
 use lab::experiment::Absence;
 use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::handlers::{Condition, HandlersBench, Pass, ProbeOverhead, WindowSample};
@@ -346,9 +347,10 @@ impl LiveBench {
             let Some(state) = states.get(cpu as usize) else { continue };
             let use_exact = gate_agrees_with_files(cpu, state, bracket);
             if !use_exact {
-                sample.warnings.push(format!(
-                    "CPU {cpu}: the kernel's counters are not where its BTF locates them; counts are \
-                     compared with /proc only"
+                sample.cpu_warnings.push(CpuWarning::new(
+                    cpu,
+                    "the kernel's counters are not where its BTF locates them; counts are compared with \
+                     /proc only",
                 ));
             }
             let of_cpu = rows.iter().filter(|row| row.cpu == cpu);

@@ -1,5 +1,6 @@
 //! Lists of CPUs as the kernel writes them: `0-3,8`.
 
+pub use lab::cpu_warnings::format_cpu_list;
 use thiserror::Error;
 
 /// Highest CPU number that is accepted. Linux stops at 8191 (the largest `NR_CPUS` is 8192).
@@ -65,28 +66,6 @@ fn parse_cpu(number: &str, part: &str) -> Result<u32, CpuListError> {
         Ok(cpu) if cpu <= CPU_MAX => Ok(cpu),
         _ => Err(CpuListError::TooHigh(value)),
     }
-}
-
-/// The inverse of [`parse_cpu_list`]: runs of two and more become ranges. Sorts and removes
-/// duplicates first.
-///
-/// ```
-/// assert_eq!(live::host::format_cpu_list(&[8, 0, 1, 2]), "0-2,8");
-/// ```
-#[must_use]
-pub fn format_cpu_list(cpus: &[u32]) -> String {
-    let mut sorted = cpus.to_vec();
-    sorted.sort_unstable();
-    sorted.dedup();
-    let mut parts: Vec<String> = Vec::new();
-    for run in sorted.chunk_by(|left, right| left.checked_add(1) == Some(*right)) {
-        match run {
-            [] => {}
-            [cpu] => parts.push(cpu.to_string()),
-            [first, .., last] => parts.push(format!("{first}-{last}")),
-        }
-    }
-    parts.join(",")
 }
 
 #[cfg(test)]

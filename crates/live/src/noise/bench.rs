@@ -3,6 +3,7 @@
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use lab::cpu_warnings::CpuWarning;
 use lab::experiment::Absence;
 use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::noise::{
@@ -31,6 +32,9 @@ pub(super) const THRESHOLD_NS: u64 = 100;
 /// A window ends when this bench's own thread gets no time for this long. It polls at least once a second, and
 /// a throttled real-time loop leaves it time once a second (sched_rt_period_us).
 const WATCHDOG_NS: u64 = 10_000_000_000;
+/// The warning about a window that ended so.
+const STARVED: &str = "the run was ended: irqlab's own thread, which reads the loop's records, got no time for \
+                       10 s (leave it a CPU with -c or -H; --fifo takes all time of a CPU)";
 /// Longest time in which the loop without probes is compared with the loop with them; shortest part of it.
 const COMPARED_NS_MAX: u64 = 60_000_000_000;
 const PART_NS_MIN: u64 = 10_000_000;
@@ -317,6 +321,7 @@ impl LiveNoise {
         (before, after): (&ExternalCounts, &ExternalCounts),
     ) -> Result<NoiseSample, BenchError> {
         let (mut cpus, mut facts, mut warnings) = (Vec::new(), Map::new(), Vec::new());
+        let mut cpu_warnings = Vec::new();
         let mut counter_error = 0.0_f64;
         let mut activity = Vec::new();
         let lost = after.lost.unwrap_or(0).saturating_sub(before.lost.unwrap_or(0));
@@ -327,11 +332,7 @@ impl LiveNoise {
             if ring.is_starved() {
                 // The next window would fare no better.
                 self.settings.stop.request();
-                warnings.push(format!(
-                    "CPU {cpu}: the run was ended: irqlab's own thread, which reads the loop's records, got \
-                     no time for {} s (leave it a CPU with -c or -H; --fifo takes all time of a CPU)",
-                    WATCHDOG_NS / 1_000_000_000
-                ));
+                cpu_warnings.push(CpuWarning::new(cpu, STARVED));
             }
             let start_ns = join.start_ns.or_else(|| clocks.ns_at(ran.outcome.start)).unwrap_or(0);
             let end_ns = clocks.ns_at(ran.outcome.end).unwrap_or(0);
@@ -346,7 +347,7 @@ impl LiveNoise {
             traced.outside += join.outside;
             facts.insert(format!("iterations_on_cpu_{cpu}"), json!(ran.body_iterations));
             if let Some(core) = CoreClock::new(ran.core_cycles, self.clock.hz) {
-                core.describe(cpu, &mut facts, &mut warnings);
+                core.describe(cpu, &mut facts, &mut cpu_warnings);
             }
             cpus.push(CpuNoise {
                 cpu,
@@ -381,6 +382,7 @@ impl LiveNoise {
             injected: Vec::new(),
             interrupted: false,
             warnings,
+            cpu_warnings,
             facts,
         })
     }

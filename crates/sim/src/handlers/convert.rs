@@ -1,6 +1,7 @@
 //! Converts the accounting of a machine to the samples of the experiment.
 
 use attribution::Context;
+use lab::cpu_warnings::CpuWarning;
 use lab::handlers::in_guest::GuestWindow;
 use lab::handlers::{ContextStats, CpuWindow, EventSums, Timing, WindowSample};
 use stats::{Batches, JointBatch};
@@ -70,9 +71,10 @@ pub(super) fn sample_of(
             sample.contexts.push(source);
         }
         if cpu.overflows > 0 {
-            let (cpu, count) = (cpu.cpu, cpu.overflows);
-            let what = "entries were nested too deep and were not followed";
-            sample.warnings.push(format!("CPU {cpu}: since the machine's start, {count} {what}"));
+            let what =
+                "since the machine's start, entries were nested too deep and were not followed";
+            let warning = CpuWarning::new(cpu.cpu, what);
+            sample.cpu_warnings.push(warning.counted(cpu.overflows, "entries"));
         }
     }
     Ok(sample)

@@ -56,7 +56,7 @@ fn time_columns(prefix: &str, what: &str, is_shown: bool) -> Vec<Column> {
     columns
 }
 
-fn columns() -> Vec<Column> {
+fn columns(measured: &[ConditionSamples]) -> Vec<Column> {
     let mut columns = key_columns();
     columns.extend([
         Column::new(
@@ -66,6 +66,13 @@ fn columns() -> Vec<Column> {
         )
         .detail(),
         Column::new("count", Kind::Uint, "Spans that ended in the window.").priority(70),
+        undelivered_column(measured),
+        Column::new(
+            "undelivered_max_ratio",
+            Kind::Real,
+            "undelivered_max_count as a share of itself and count: times, means and quantiles are of the others.",
+        )
+        .detail(),
         Column::new("rate_hz", Kind::Real, "Spans per second of the window.").priority(40),
     ]);
     columns.extend(time_columns("self", "self time (without nested spans)", true));
@@ -140,6 +147,20 @@ fn columns() -> Vec<Column> {
     columns
 }
 
+/// What the rows may lack. People see it where a row lacks something.
+fn undelivered_column(measured: &[ConditionSamples]) -> Column {
+    let column = Column::new(
+        "undelivered_max_count",
+        Kind::Uint,
+        "At most how many spans the kernel counted here and did not hand to the probes: they are in no other \
+         column. The kernel counts all IRQ lines together, and both function calls; each of those rows may \
+         lack all that is missing. Absent where the kernel has no counter.",
+    )
+    .title("undelivered ≤");
+    let is_incomplete = measured.iter().any(|one| one.timing.undelivered() > 0);
+    if is_incomplete { column.priority(72) } else { column.detail() }
+}
+
 /// How the numbers were measured.
 fn notes(measured: &[ConditionSamples], has_probes: bool) -> Vec<String> {
     let mut notes = vec![
@@ -195,20 +216,27 @@ pub fn handlers(measured: &[ConditionSamples], overhead: &ProbeOverhead) -> Tabl
         notes: notes(measured, has_probes),
         ..display(title)
     };
-    let mut table = Table::new("handlers", doc, columns()).displayed(display);
+    let mut table = Table::new("handlers", doc, columns(measured)).displayed(display);
     for one in measured {
         let condition = one.condition.label();
         for group in groups(&one.timing) {
             let timing = group.samples.first().map_or(Timing::CountOnly, |sample| sample.timing);
             if timing != Timing::Packets {
-                table.push(row(&condition, &group, timing, overhead));
+                let undelivered_max = one.timing.undelivered_max(group.context, group.cpu);
+                table.push(row(&condition, &group, timing, undelivered_max, overhead));
             }
         }
     }
     table
 }
 
-fn row(condition: &str, group: &Group<'_>, timing: Timing, overhead: &ProbeOverhead) -> Vec<Value> {
+fn row(
+    condition: &str,
+    group: &Group<'_>,
+    timing: Timing,
+    undelivered_max: Option<u64>,
+    overhead: &ProbeOverhead,
+) -> Vec<Value> {
     let sum = |field: fn(&ContextStats) -> u64| group.samples.iter().map(|s| field(s)).sum::<u64>();
     let count = sum(|sample| sample.count);
     let timed = timing != Timing::CountOnly && count > 0;
@@ -216,7 +244,15 @@ fn row(condition: &str, group: &Group<'_>, timing: Timing, overhead: &ProbeOverh
     let mut inclusive = Distribution::default();
     group.samples.iter().for_each(|sample| inclusive.merge(&sample.inclusive));
     let mut row = key_values(condition, group);
-    row.extend([timing.label().into(), count.into(), rate_hz(count, group.length_ns).into()]);
+    let entries = undelivered_max.map(|lacking| count.saturating_add(lacking));
+    let undelivered_ratio = undelivered_max.zip(entries.filter(|entries| *entries > 0));
+    row.extend([
+        timing.label().into(),
+        count.into(),
+        undelivered_max.into(),
+        undelivered_ratio.map(|(lacking, entries)| lacking as f64 / entries as f64).into(),
+        rate_hz(count, group.length_ns).into(),
+    ]);
     let probed = timing == Timing::Probes;
     let mean_of = |total: i64| (timed && count > 0).then(|| total as f64 / count as f64);
     let self_total = group.samples.iter().map(|sample| sample.self_total_ns()).sum();
@@ -276,4 +312,58 @@ fn times(of: &Distribution, mean: Option<f64>, peak_at_ns: Option<u64>, timed: b
     }
     values.extend([when(Some(of.peak.value)), when(peak_at_ns), when(Some(of.sum))]);
     values
+}
+
+#[cfg(test)]
+mod tests {
+    use attribution::{Context, ContextKind};
+
+    use super::super::super::condition::Condition;
+    use super::super::super::sample::{Agreement, CpuWindow, WindowSample};
+    use super::*;
+
+    /// A window of two CPUs with 90 ticks on each, of which the kernel counted this many.
+    fn table_of(kernel: [u64; 2]) -> Table {
+        let context =
+            Context { kind: ContextKind::Vector, number: 0, name: "local_timer".to_owned() };
+        let on_both = [0, 1];
+        let agreement = on_both.map(|cpu: u32| Agreement {
+            cpu,
+            line: "LOC".to_owned(),
+            name: context.name.clone(),
+            counted: Some(90),
+            kernel_exact: Some(kernel[cpu as usize]),
+            kernel_min: None,
+            kernel_max: None,
+            edge_max: 0,
+        });
+        let stats = |cpu| ContextStats::new(cpu, context.clone(), Timing::Probes, 90);
+        let window = |cpu| CpuWindow { cpu, length_ns: 1_000_000_000, ..CpuWindow::default() };
+        let timing = WindowSample {
+            windows: on_both.map(window).to_vec(),
+            contexts: on_both.map(stats).to_vec(),
+            agreement: agreement.to_vec(),
+            ..WindowSample::default()
+        };
+        let one = ConditionSamples { condition: Condition::Ambient, timing, events: Vec::new() };
+        handlers(&[one], &ProbeOverhead::default())
+    }
+
+    #[test]
+    fn rows_state_what_the_kernel_did_not_hand_to_the_probes() {
+        let table = table_of([100, 90]);
+        let cells = |table: &Table, column: &str| -> Vec<Option<f64>> {
+            let cell = |row: &Vec<Value>| table.get(row, column).and_then(Value::number);
+            table.rows().iter().map(cell).collect()
+        };
+        // All CPUs, CPU 0, CPU 1.
+        assert_eq!(cells(&table, "undelivered_max_count"), [Some(10.0), Some(10.0), Some(0.0)]);
+        let ratios = [Some(10.0 / 190.0), Some(0.1), Some(0.0)];
+        assert_eq!(cells(&table, "undelivered_max_ratio"), ratios);
+        let is_shown = |table: &Table| {
+            let column = table.column("undelivered_max_count").unwrap();
+            table.columns[column].display.priority > 0
+        };
+        assert!(is_shown(&table) && !is_shown(&table_of([90, 90])));
+    }
 }

@@ -5,6 +5,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::job::{Job, Row, scale};
 use super::trace::{Arrivals, ScaleError, Trace, traces};
+use crate::cpu_warnings::{CpuWarning, CpuWarnings};
 use crate::noise::tables::{all_rows, column};
 
 /// Scales the detours of `measured`; the result is a run with table `scale`. `settings`: what was
@@ -61,22 +62,21 @@ fn longest_ns(traces: &[Trace]) -> u64 {
 }
 
 fn warnings(traces: &[Trace], rows: &[Row]) -> Vec<String> {
-    let mut warnings = Vec::new();
+    let mut of_cpus = CpuWarnings::default();
     let random = traces.iter().filter(|trace| trace.arrivals == Arrivals::Random);
     for trace in random {
-        let (cpu, count) = (trace.cpu, trace.count);
-        warnings.push(format!(
-            "CPU {cpu}: its {count} detours come at random, independent times here: periods and bursts \
-             are lost"
-        ));
+        let cpu = u32::try_from(trace.cpu).unwrap_or(u32::MAX); // Linux has fewer
+        let what = "detours come at random, independent times here: periods and bursts are lost";
+        of_cpus.add("", CpuWarning::new(cpu, what).counted(trace.count, "detours"));
         let taken = trace.detours.len() as u64;
-        if taken < count {
-            warnings.push(format!(
-                "CPU {cpu}: {taken} of its {count} detours are used, sampled evenly by length; some of \
-                 the longest are not among them"
-            ));
+        if taken < trace.count {
+            let what = "only some detours are used, sampled evenly by length; some of the longest are not \
+                        among them";
+            let words = format!("{taken} of {} detours", trace.count);
+            of_cpus.add("", CpuWarning::new(cpu, what).with_extent(taken as f64, words));
         }
     }
+    let mut warnings = of_cpus.lines();
     if rows.iter().any(|row| row.is_least) {
         let longest_ns = longest_ns(traces);
         warnings.push(format!(

@@ -8,6 +8,7 @@ use super::super::sample::{ContextName, CpuNoise, Fixed, LoopResult, NoiseSample
 use super::super::split::Part;
 use super::aftermath::Mean;
 use super::{all_rows, column, cpu_column, ledgers};
+use crate::cpu_warnings::cpus_in_words;
 
 const TABLE: &str = "tick";
 /// The kernel's name of the tick's interrupt.
@@ -74,19 +75,24 @@ pub fn tick(samples: &[NoiseSample]) -> (Table, Vec<Absence>) {
         let reason = "the times of the tick are unknown: the loop fwq ran without probes";
         return (table, vec![lacks(what(), reason, None)]);
     }
-    let mut absent = Vec::new();
+    // CPUs for which the same thing is unknown, by the reason.
+    let mut absent: Vec<(&str, Vec<u32>)> = Vec::new();
     for sample in fwq().filter(|sample| sample.traced.is_some()) {
         for cpu in &sample.cpus {
             let LoopResult::Quanta(fixed) = &cpu.result else { continue };
             match cost(fixed, sample) {
                 Ok(cost) => table.push(cost.cells(cpu, rate_hz(samples, sample, cpu))),
-                Err(reason) => {
-                    absent.push(lacks(format!("{} on CPU {}", what(), cpu.cpu), reason, None));
-                }
+                Err(reason) => match absent.iter_mut().find(|(known, _)| *known == reason) {
+                    Some((_, cpus)) => cpus.push(cpu.cpu),
+                    None => absent.push((reason, vec![cpu.cpu])),
+                },
             }
         }
     }
-    (table, absent)
+    let in_words = |(reason, cpus): (&str, Vec<u32>)| {
+        lacks(format!("{} on {}", what(), cpus_in_words(&cpus)), reason, None)
+    };
+    (table, absent.into_iter().map(in_words).collect())
 }
 
 /// Whether that is the tick.
