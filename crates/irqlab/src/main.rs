@@ -5,12 +5,12 @@
 mod console;
 mod kernels;
 mod options;
+mod output_file;
 mod pictures;
 mod run;
 mod sampling;
 mod simulated;
 mod verbs;
-mod whole_file;
 
 use std::process::ExitCode;
 
@@ -80,6 +80,7 @@ fn run() -> anyhow::Result<ExitCode> {
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     console::set_up(cli.console);
     options::check_bench(&command, &matches)?;
+    outputs::note_names_by(live::journal::note_temporary);
     if cli.verb.is_started_by_a_user() {
         run::restore_after_killed_runs();
     }

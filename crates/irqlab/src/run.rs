@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, bail};
 use lab::experiment::{self, BenchError, Experiment, Outcome, RunContext};
 use live::host::{Root, diagnose, diagnosis, host_facts};
+use live::selfbench::tracefs::{self, Tracefs};
 use live::window::Stop;
 use record::{Attachment, Run, Table, Timestamp};
 use report::TerminalOptions;
@@ -164,7 +165,15 @@ fn is_ignored(signal: i32) -> bool {
 
 /// Undoes what earlier runs changed that were killed, and says so.
 pub fn restore_after_killed_runs() {
-    for message in live::journal::replay_dead() {
+    let mut messages = live::journal::replay_dead();
+    if let Ok(tracefs) = Tracefs::find() {
+        messages.extend(tracefs::remove_leftovers(&tracefs));
+    }
+    for directory in [Path::new(RUNS), &std::env::temp_dir()] {
+        let removed = outputs::remove_leftovers(directory).into_iter();
+        messages.extend(removed.map(|path| format!("removed {}", path.display())));
+    }
+    for message in messages {
         console::say(&format!("left by a run that was killed: {message}"));
     }
 }
@@ -327,7 +336,7 @@ impl OpenRun {
 pub const COMMAND_LINE: &str = "command_line";
 
 /// Options that say how a run is made or where it goes, and not what it is: with their value, and without.
-const NOT_OF_THE_RUN: [(&[&str], bool); 7] = [
+const NOT_OF_THE_RUN: [(&[&str], bool); 8] = [
     (&["--out"], true),
     (&["-j", "--jobs"], true),
     (&["--color"], true),
@@ -335,6 +344,7 @@ const NOT_OF_THE_RUN: [(&[&str], bool); 7] = [
     (&["--table"], true),
     (&["-q", "--quiet", "-v", "--verbose"], false),
     (&["--json", "--all"], false),
+    (&["--force"], false),
 ];
 
 /// The command that makes a run like this one, as a setting of it. The program goes by its name: where it lies
@@ -399,10 +409,7 @@ fn try_directory(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     }
     let missing = parent.ancestors().filter(|dir| !dir.as_os_str().is_empty() && !dir.exists());
     let missing: Vec<PathBuf> = missing.map(Path::to_owned).collect();
-    let probe = parent.join(format!(".irqlab-probe-{}", std::process::id()));
-    let tried = std::fs::create_dir_all(parent)
-        .and_then(|()| std::fs::create_dir(&probe))
-        .and_then(|()| std::fs::remove_dir(&probe));
+    let tried = std::fs::create_dir_all(parent).and_then(|()| outputs::can_create_in(parent));
     if let Err(error) = tried {
         missing.iter().for_each(|dir| drop(std::fs::remove_dir(dir)));
         let parent = parent.display();

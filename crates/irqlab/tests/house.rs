@@ -209,6 +209,75 @@ fn the_map_of_crates_is_cargos_graph() {
     hold(rule, crates_unlike_the_map, &bad);
 }
 
+/// Where files are created or replaced without `outputs`, and why.
+const WRITERS: [(&str, &[&str]); 5] = [
+    ("tests and the simulated machine's own files", &["fuzz_bodies/", "guest/", "needs/"]),
+    (
+        "settings of the kernel",
+        &[
+            "live/src/footprint/route.rs",
+            "live/src/network/",
+            "live/src/nic/",
+            "live/src/selfbench/tracefs.rs",
+        ],
+    ),
+    ("the journal: a directory that this user alone can write", &["live/src/journal/"]),
+    ("for tests", &["live/src/host/pmu/machines.rs"]),
+    (
+        "files without a name, locks of the cache, and its new directories, which are renamed as a whole; for \
+         developers, a trace that must be new",
+        &[
+            "plugin/src/block_trace.rs",
+            "plugin/src/pmu/machine.rs",
+            "plugin/src/writer.rs",
+            "sim/src/cache/",
+            "sim/src/checkpoint/",
+            "sim/src/facts.rs",
+            "sim/src/machine/devices.rs",
+            "sim/src/rootfs/",
+            "sim/src/setup/",
+            "sim/src/watch/mod.rs",
+        ],
+    ),
+];
+
+fn writers_past_outputs(files: &[File]) -> Vec<String> {
+    let signs = [
+        " File::create",
+        "fs::write(",
+        "fs::rename(",
+        "fs::copy(",
+        ".create(true)",
+        ".create_new(true)",
+    ];
+    let is_source = |file: &&File| {
+        file.path.ends_with(".rs")
+            && file.path.starts_with("crates/")
+            && file.path.contains("/src/")
+    };
+    let mut broken = Vec::new();
+    for file in files.iter().filter(is_source) {
+        let path = file.path.trim_start_matches("crates/");
+        if WRITERS.iter().flat_map(|(_, places)| *places).any(|place| path.starts_with(place)) {
+            continue;
+        }
+        let code = file.text.split("#[cfg(test)]").next().unwrap_or_default();
+        for (at, line) in code.lines().enumerate() {
+            if signs.iter().any(|sign| line.contains(sign)) {
+                broken.push(format!("{}:{}: {}", file.path, at + 1, line.trim()));
+            }
+        }
+    }
+    broken
+}
+
+#[test]
+fn files_that_users_name_are_written_by_one_function() {
+    let text = format!("fn f() {{ std::{}path, text); }}\n", "fs::write(");
+    let bad = [("crates/irqlab/src/verbs/a.rs", text.as_str()), ("crates/record/src/a.rs", &text)];
+    hold("outputs writes them: whole, over nothing but regular files", writers_past_outputs, &bad);
+}
+
 fn tests_that_skip_in_silence(files: &[File]) -> Vec<String> {
     let signs =
         ["not run", "not tested", "skipped"].map(|words| format!("print{}(\"{words}", "ln!"));

@@ -13,7 +13,7 @@ const DIRECTORY: &str = "IRQLAB_TEST_KILLED_IN";
 
 /// System calls that create, write, make durable, rename or remove. A question mark is for those that not
 /// every architecture has.
-const CALLS: [&str; 11] = [
+const CALLS: [&str; 14] = [
     "openat",
     "write",
     "ftruncate",
@@ -22,6 +22,9 @@ const CALLS: [&str; 11] = [
     "?mkdir",
     "?rename",
     "?renameat",
+    "?renameat2",
+    "linkat",
+    "?link",
     "?unlink",
     "unlinkat",
     "?rmdir",

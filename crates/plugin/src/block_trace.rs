@@ -31,7 +31,7 @@ impl BlockTrace {
     /// Creates the file that the environment asks for, if it does.
     ///
     /// # Errors
-    /// When the variable is not as it should be, or the file cannot be created.
+    /// When the variable is not as it should be, the file exists, or it cannot be created.
     pub(crate) fn from_environment() -> Result<Option<BlockTrace>, String> {
         let Ok(text) = std::env::var("IRQLAB_BLOCK_TRACE") else { return Ok(None) };
         let wrong = || format!("IRQLAB_BLOCK_TRACE={text}: must be FILE:SKIP:NUMBER");
@@ -39,7 +39,7 @@ impl BlockTrace {
         let mut number = || parts.next().and_then(|text| text.parse().ok()).ok_or_else(wrong);
         let (number, skip) = (number()?, number()?);
         let path = parts.next().ok_or_else(wrong)?;
-        let file = File::create(path).map_err(|error| format!("{path}: {error}"))?;
+        let file = File::create_new(path).map_err(|error| format!("{path}: {error}"))?;
         let (buffer, blocks) = (Vec::with_capacity(2 * BUFFER_BYTES), BTreeMap::new());
         Ok(Some(BlockTrace { file, buffer, skip, number, blocks, next: 0 }))
     }

@@ -66,6 +66,12 @@ pub fn read_run(dir: &Path) -> Result<Run, ReadError> {
     read_run_parts(dir, |_| Part::All)
 }
 
+/// Whether a directory looks like a run: it has a manifest and tables. They are not read.
+#[must_use]
+pub fn is_run_directory(dir: &Path) -> bool {
+    dir.join(manifest::FILE).is_file() && dir.join(manifest::TABLES).is_dir()
+}
+
 /// The same with the parts of tables that are asked for: `part` sees each table without its rows.
 ///
 /// # Errors

@@ -1,16 +1,16 @@
 //! Writes a run directory: whole, or not at all.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
+use outputs::{MakeDirectoryError, NewDirectory};
 use thiserror::Error;
 
 use crate::check;
 use crate::encode::encode;
 use crate::limits::{MANIFEST_BYTES_MAX, TABLE_BYTES_MAX};
 use crate::manifest::{self, AttachmentEntry, Manifest, TableEntry};
-use crate::place;
 use crate::run::{Run, SCHEMA};
 use crate::table::Table;
 
@@ -63,26 +63,17 @@ pub struct Attachment {
 /// When `dir` exists, when the system refuses, or when the run is beyond [`crate::limits`].
 pub fn write_run(run: &Run, attachments: &[Attachment], dir: &Path) -> Result<(), WriteError> {
     check(run, attachments).map_err(|what| WriteError::Invalid { what })?;
-    let (parent, name) =
-        place::parent_and_name(dir).ok_or_else(|| WriteError::NoName { path: dir.to_owned() })?;
+    if dir.file_name().is_none() {
+        return Err(WriteError::NoName { path: dir.to_owned() });
+    }
     refuse_existing(dir)?;
-    fs::create_dir_all(&parent).map_err(failed(&parent))?;
-
-    let partial = Partial::create(parent.join(place::partial_name(&name)))?;
-    write_contents(run, attachments, &partial.path)?;
-    refuse_existing(dir)?;
-    // Rename would replace an empty directory made since the last line, and nothing else.
-    fs::rename(&partial.path, dir).map_err(|source| match source.kind() {
-        io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists => {
-            WriteError::Exists { path: dir.to_owned() }
-        }
-        _ => WriteError::Io { path: dir.to_owned(), source },
-    })?;
-    partial.keep();
-    // The run is there and its files are durable. Its name cannot always be made so (for example in a
-    // directory that may be written and not read), which is no reason to call the run unwritten.
-    let _ = sync_dir(&parent);
-    Ok(())
+    if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        fs::create_dir_all(parent).map_err(failed(parent))?;
+    }
+    let failed = |error| failed_at(dir, error);
+    let directory = NewDirectory::create(dir).map_err(failed)?;
+    write_contents(run, attachments, &directory, dir)?;
+    directory.finish().map_err(failed)
 }
 
 fn check(run: &Run, attachments: &[Attachment]) -> Result<(), String> {
@@ -112,48 +103,19 @@ fn refuse_existing(dir: &Path) -> Result<(), WriteError> {
     }
 }
 
-/// The unfinished directory: removed when dropped, unless kept. Its lock shows other processes that
-/// it is in use, even those to which the process id in its name means something else.
-struct Partial {
-    path: PathBuf,
-    kept: bool,
-    _lock: Option<File>,
-}
-
-impl Partial {
-    fn create(path: PathBuf) -> Result<Self, WriteError> {
-        if place::is_leftover(&path) {
-            fs::remove_dir_all(&path).map_err(failed(&path))?;
-        }
-        fs::create_dir(&path).map_err(failed(&path))?;
-        let lock = File::open(&path).ok();
-        // Some file systems have no locks; the process id in the name must do there.
-        let lock = lock.filter(|file| file.try_lock().is_ok());
-        Ok(Partial { path, kept: false, _lock: lock })
-    }
-
-    fn keep(mut self) {
-        self.kept = true;
-    }
-}
-
-impl Drop for Partial {
-    fn drop(&mut self) {
-        if !self.kept {
-            // The error that led here is the one to report; the next start removes what is left.
-            let _ = fs::remove_dir_all(&self.path);
-        }
-    }
-}
-
-fn write_contents(run: &Run, attachments: &[Attachment], dir: &Path) -> Result<(), WriteError> {
-    let tables_dir = dir.join(manifest::TABLES);
-    fs::create_dir(&tables_dir).map_err(failed(&tables_dir))?;
+fn write_contents(
+    run: &Run,
+    attachments: &[Attachment],
+    directory: &NewDirectory,
+    dir: &Path,
+) -> Result<(), WriteError> {
+    let failed = |error| failed_at(dir, error);
+    directory.create_directory(manifest::TABLES).map_err(failed)?;
     let mut entries = Vec::new();
     for table in &run.tables {
-        entries.push(write_table(table, dir)?);
+        entries.push(write_table(table, directory, dir)?);
     }
-    sync_dir(&tables_dir)?;
+    directory.synchronise(manifest::TABLES).map_err(failed)?;
 
     let invalid = |what: String| WriteError::Invalid { what };
     let of_attachment = |attachment: &Attachment| AttachmentEntry {
@@ -169,13 +131,16 @@ fn write_contents(run: &Run, attachments: &[Attachment], dir: &Path) -> Result<(
         return Err(invalid(format!("its manifest has more than {MANIFEST_BYTES_MAX} bytes")));
     }
     for attachment in attachments {
-        write_file(&dir.join(&attachment.name), &attachment.contents)?;
+        directory.write(&attachment.name, &attachment.contents).map_err(failed)?;
     }
-    write_file(&dir.join(manifest::FILE), &json)?;
-    sync_dir(dir)
+    directory.write(manifest::FILE, &json).map_err(failed)
 }
 
-fn write_table(table: &Table, dir: &Path) -> Result<TableEntry, WriteError> {
+fn write_table(
+    table: &Table,
+    directory: &NewDirectory,
+    dir: &Path,
+) -> Result<TableEntry, WriteError> {
     let file = manifest::table_file(&table.name);
     let bytes = encode(table)
         .map_err(|error| WriteError::Invalid { what: format!("table {}: {error}", table.name) })?;
@@ -183,7 +148,7 @@ fn write_table(table: &Table, dir: &Path) -> Result<TableEntry, WriteError> {
         let what = format!("table {}: more than {TABLE_BYTES_MAX} bytes", table.name);
         return Err(WriteError::Invalid { what });
     }
-    write_file(&dir.join(&file), &bytes)?;
+    directory.write(&file, &bytes).map_err(|error| failed_at(dir, error))?;
     Ok(TableEntry {
         name: table.name.clone(),
         doc: table.doc.clone(),
@@ -196,21 +161,11 @@ fn write_table(table: &Table, dir: &Path) -> Result<TableEntry, WriteError> {
     })
 }
 
-fn write_file(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
-    let write = || {
-        let mut file = File::create_new(path)?;
-        file.write_all(bytes)?;
-        file.sync_all()
-    };
-    write().map_err(failed(path))
-}
-
-fn sync_dir(path: &Path) -> Result<(), WriteError> {
-    let synced = File::open(path).and_then(|dir| dir.sync_all());
-    match synced {
-        // A file system that cannot sync directories says so in this way.
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
-        other => other.map_err(failed(path)),
+/// An error of writing the run directory `dir`.
+fn failed_at(dir: &Path, error: MakeDirectoryError) -> WriteError {
+    match error {
+        MakeDirectoryError::Exists => WriteError::Exists { path: dir.to_owned() },
+        MakeDirectoryError::Io { path, source } => WriteError::Io { path, source },
     }
 }
 

@@ -105,16 +105,25 @@ impl Model {
 /// # Errors
 /// As [`text`]; and when it is no model that can be built, or a change that can't be made.
 pub fn changed(name: &str, changes: &[String]) -> Result<(String, SystemModel)> {
-    let parsed = |text: &str| {
-        SystemModel::parse(text).map_err(|error| SimError::data(name, error.to_string()))
-    };
     let text = text(name)?;
-    parsed(&text)?;
+    parsed(name, &text)?;
     let changes: Vec<&str> = changes.iter().map(String::as_str).collect();
     let text =
         schema::set(&text, &changes).map_err(|error| SimError::Invalid(error.to_string()))?;
-    let model = parsed(&text)?;
+    let model = parsed(name, &text)?;
     Ok((text, model))
+}
+
+fn parsed(name: &str, text: &str) -> Result<SystemModel> {
+    SystemModel::parse(text).map_err(|error| SimError::data(name, error.to_string()))
+}
+
+/// The model with this text, for a level of detail. `name` is for messages.
+///
+/// # Errors
+/// When it is no model that can be built, or one that the level can't run.
+pub fn of_text(cache: &Cache, name: &str, text: &str, detail: Detail) -> Result<Model> {
+    at_level(cache, name, (text.to_owned(), parsed(name, text)?), detail)
 }
 
 /// The model of that name or file with the changes, for a level of detail.
@@ -122,7 +131,15 @@ pub fn changed(name: &str, changes: &[String]) -> Result<(String, SystemModel)> 
 /// # Errors
 /// As [`changed`]; and when it is one that the level can't run.
 pub fn find(cache: &Cache, name: &str, changes: &[String], detail: Detail) -> Result<Model> {
-    let (text, model) = changed(name, changes)?;
+    at_level(cache, name, changed(name, changes)?, detail)
+}
+
+fn at_level(
+    cache: &Cache,
+    name: &str,
+    (text, model): (String, SystemModel),
+    detail: Detail,
+) -> Result<Model> {
     let fits = match detail {
         Detail::Ooo if model.core.is_none() => {
             Err("has no [core], which --detail ooo needs".to_owned())

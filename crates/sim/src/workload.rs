@@ -20,7 +20,7 @@ use crate::qemu::Qemu;
 use crate::regular_file::read_bounded;
 use crate::rootfs::{self, RootFile, RootImage, RootSpec, RootUser};
 use crate::text::Tail;
-use crate::watch::{KernelFiles, Recording, Watch};
+use crate::watch::{KeptRecord, KernelFiles, Recording, Watch};
 use crate::{Accounting, Cache, Progress, Result, SimError};
 
 /// A file in the directory of a workload: path, whether it is a program, content.
@@ -392,7 +392,7 @@ pub fn run(
     kernel_files: &KernelFiles,
     watch: &Watch,
     limits: Limits,
-    keep_at: Option<&Path>,
+    keep_at: Option<KeptRecord<'_>>,
     console: &mut dyn FnMut(&[u8]),
     stop: &dyn Fn() -> bool,
 ) -> Result<Option<Outcome>> {

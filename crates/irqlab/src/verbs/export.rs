@@ -5,12 +5,14 @@ use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::ValueEnum;
+use outputs::{MakeDirectoryError, NewDirectory};
 use record::{Run, Timestamp};
 
 use crate::console;
 use crate::options::Usage;
+use crate::output_file::{self, ForceArgs};
 use crate::run::table;
 
 /// The formats.
@@ -46,9 +48,11 @@ pub struct ExportArgs {
     /// Which format
     #[arg(long, value_enum)]
     format: ExportFormat,
-    /// File to write, or with csv the directory [default: standard output]
+    /// File to write, or with csv the directory; - for stdout [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    force: ForceArgs,
     /// With folded: what a line is weighted by, such as ns, cycles or l1d_misses [default: the first
     /// that the run has]
     #[arg(long, value_name = "WEIGHT")]
@@ -82,29 +86,34 @@ impl ExportArgs {
 /// Reads the run and writes the file.
 pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     args.check()?;
+    let output = args.output.as_deref().filter(|path| !output_file::is_stdout(path));
+    let is_directory = args.format == ExportFormat::Csv && args.table.is_none();
+    if let Some(file) = output.filter(|_| !is_directory) {
+        output_file::check(file, args.force)?;
+    }
     let run = record::read_run(&args.run)?;
-    let output = args.output.as_deref();
+    let write = |contents: &[u8]| write(output, contents, args.force);
     match args.format {
         ExportFormat::Perfetto => {
             if output.is_none() && io::stdout().is_terminal() {
                 bail!(Usage("a trace is no text for a terminal: -o FILE".to_owned()));
             }
-            write(output, &report::perfetto(&run).map_err(usage)?)?;
+            write(&report::perfetto(&run).map_err(usage)?)?;
         }
         ExportFormat::Folded => {
             let folded = report::folded(&run, args.weight.as_deref()).map_err(usage)?;
-            write(output, folded.text.as_bytes())?;
+            write(folded.text.as_bytes())?;
             console::say(&format!("folded: weighted by {}", folded.weight));
         }
-        ExportFormat::Hlog => write(output, report::hlog(&run).map_err(usage)?.as_bytes())?,
+        ExportFormat::Hlog => write(report::hlog(&run).map_err(usage)?.as_bytes())?,
         ExportFormat::Csv => match &args.table {
-            Some(name) => write(output, report::csv(table(&run, name)?, true).as_bytes())?,
+            Some(name) => write(report::csv(table(&run, name)?, true).as_bytes())?,
             None => tables(&run, output)?,
         },
         ExportFormat::Openmetrics => {
             let at = args.timestamps.then(|| started_seconds(&run)).transpose()?;
             let metrics = report::metrics(&run, at).map_err(usage)?;
-            write(output, metrics.text.as_bytes())?;
+            write(metrics.text.as_bytes())?;
             if !metrics.left_out.is_empty() {
                 let tables = metrics.left_out.join(", ");
                 console::say(&format!(
@@ -131,32 +140,52 @@ fn started_seconds(run: &Run) -> anyhow::Result<f64> {
 }
 
 /// Writes to a file, or to standard output.
-fn write(file: Option<&Path>, contents: &[u8]) -> anyhow::Result<()> {
+fn write(file: Option<&Path>, contents: &[u8], force: ForceArgs) -> anyhow::Result<()> {
     match file {
-        Some(file) => {
-            fs::write(file, contents).with_context(|| format!("cannot write {}", file.display()))
-        }
+        Some(file) => output_file::write(file, contents, force),
         None => console::print_bytes(contents).map(drop),
     }
 }
 
-/// Every table that has rows, as `NAME.csv` in a directory, which is created unless it is there and
-/// empty.
+/// Every table that has rows, as `NAME.csv` in a directory. A new one appears whole or not at all; one that is
+/// there must be empty.
 fn tables(run: &Run, directory: Option<&Path>) -> anyhow::Result<()> {
-    let Some(directory) = directory else {
+    let Some(path) = directory else {
         bail!(Usage(
             "a run has several tables: -o DIR for all of them, --table NAME for one".into()
         ))
     };
-    let place = directory.display();
-    if fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_some()) {
-        bail!(Usage(format!("{place} is not empty; the tables need a directory of their own")));
+    if fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some()) {
+        let path = path.display();
+        bail!(Usage(format!("{path} is not empty; the tables need a directory of their own")));
     }
-    fs::create_dir_all(directory).with_context(|| format!("cannot create {place}"))?;
+    if path.is_dir() {
+        return csv_files(run).try_for_each(|(name, text)| {
+            output_file::write(&path.join(name), text.as_bytes(), ForceArgs::default())
+        });
+    }
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        fs::create_dir_all(parent)
+            .with_context(|| format!("cannot create {}", parent.display()))?;
+    }
+    write_tables(run, path).map_err(|error| match error {
+        MakeDirectoryError::Exists => anyhow!("{}: it exists already", path.display()),
+        MakeDirectoryError::Io { path, source } => {
+            anyhow!("cannot write {}: {source}", path.display())
+        }
+    })
+}
+
+fn write_tables(run: &Run, path: &Path) -> Result<(), MakeDirectoryError> {
+    let directory = NewDirectory::create(path)?;
+    for (name, text) in csv_files(run) {
+        directory.write(&name, text.as_bytes())?;
+    }
+    directory.finish()
+}
+
+/// Names and texts of the files.
+fn csv_files(run: &Run) -> impl Iterator<Item = (String, String)> {
     let filled = run.tables.iter().filter(|table| !table.rows().is_empty());
-    for table in filled {
-        let file = directory.join(format!("{}.csv", table.name));
-        write(Some(&file), report::csv(table, true).as_bytes())?;
-    }
-    Ok(())
+    filled.map(|table| (format!("{}.csv", table.name), report::csv(table, true)))
 }

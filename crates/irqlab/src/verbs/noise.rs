@@ -26,10 +26,10 @@ use crate::options::{
     Format, LIVE, On, ResultArgs, SIMULATED, Usage, any_duration, duration, duration_between,
     guest_cpus, help_with_exit_codes, ns, online_cpus, unique,
 };
+use crate::output_file::{self, ForceArgs};
 use crate::pictures::PictureArgs;
 use crate::run::{OpenRun, stop_on_signals};
 use crate::simulated::{Simulated, SimulatedArgs};
-use crate::whole_file::{self, Existing};
 
 /// How much of each CPU does the system take, when, and who took it?
 #[derive(Debug, clap::Args)]
@@ -103,6 +103,8 @@ pub struct NoiseArgs {
     /// Draw what each repetition of fwq took, in the colour of its cause, into this SVG file
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     picture: Option<PathBuf>,
+    #[command(flatten, next_help_heading = "Results")]
+    force: ForceArgs,
     #[command(flatten)]
     pictures: PictureArgs,
     /// Set timers while the detour loop runs: one, then two, up to TIMERS and again, TIME apart. Table
@@ -164,11 +166,7 @@ impl NoiseArgs {
         if !self.loops.contains(&Loop::Fwq) {
             bail!(Usage("--picture is of repetitions; add fwq to --loop".to_owned()));
         }
-        if file.symlink_metadata().is_ok() {
-            let file = file.display();
-            bail!(Usage(format!("{file} exists already; a picture never replaces one")));
-        }
-        Ok(())
+        Ok(output_file::check(file, self.force)?)
     }
 
     fn settings(&self) -> Map<String, Json> {
@@ -263,17 +261,16 @@ fn measure(
         open.measure(&args.plan(), context, bench, redraw, |run, _| args.pictures.of(run));
     let (exit, run) = measured?;
     if let Some(file) = &args.picture {
-        draw(&run, file)?;
+        draw(&run, file, args.force)?;
     }
     Ok(exit)
 }
 
 /// The picture of repetitions, in a file that is not of the run.
-fn draw(run: &Run, file: &Path) -> anyhow::Result<()> {
+fn draw(run: &Run, file: &Path, force: ForceArgs) -> anyhow::Result<()> {
     let svg = report::repetitions_svg(run).context("cannot draw")?;
     let svg = svg.context("there is no repetition to draw")?;
-    let cannot = || format!("cannot write {}; the run itself is recorded", file.display());
-    whole_file::write(file, svg.as_bytes(), Existing::Stays).with_context(cannot)
+    output_file::write(file, svg.as_bytes(), force).context("the run itself is recorded")
 }
 
 fn run_live(args: &NoiseArgs) -> anyhow::Result<ExitCode> {

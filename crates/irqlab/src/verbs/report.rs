@@ -1,6 +1,6 @@
 //! `irqlab report`: runs as one HTML page.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -11,8 +11,7 @@ use serde_json::{Map, json};
 
 use super::compare::{listed_for_people, run_of};
 use crate::console;
-use crate::options::Usage;
-use crate::whole_file::{self, Existing};
+use crate::output_file::{self, ForceArgs};
 
 /// Figures of live runs that differ by less are equal, as `compare` has it by default.
 const MARGIN_RATIO: f64 = 0.02;
@@ -32,18 +31,13 @@ pub struct ReportArgs {
     /// File to write; - for stdout
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Replace the file if it exists
-    #[arg(long)]
-    force: bool,
+    #[command(flatten)]
+    force: ForceArgs,
 }
 
 /// Reads the runs, compares them and writes the page.
 pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
-    let is_stdout = args.output == Path::new("-");
-    if !is_stdout && !args.force && args.output.symlink_metadata().is_ok() {
-        let output = args.output.display();
-        anyhow::bail!(Usage(format!("{output} exists already (--force replaces it)")));
-    }
+    output_file::check_or_stdout(&args.output, args.force)?;
     // Runs that are compared are read in full.
     let is_alone = args.runs.len() == 1;
     let read = |path: &PathBuf| match is_alone {
@@ -60,18 +54,11 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         comparison: result.as_ref().map_err(String::as_str),
     });
     let page = report::page(&entries, &changes.collect::<Vec<_>>()).context("cannot draw")?;
-    if is_stdout {
-        console::print(&page)?;
-        return Ok(ExitCode::SUCCESS);
+    output_file::write(&args.output, page.as_bytes(), args.force)?;
+    if !output_file::is_stdout(&args.output) {
+        console::say(&format!("report: {}", args.output.display()));
     }
-    write(&args.output, &page)?;
-    console::say(&format!("report: {}", args.output.display()));
     Ok(ExitCode::SUCCESS)
-}
-
-fn write(path: &Path, page: &str) -> anyhow::Result<()> {
-    whole_file::write(path, page.as_bytes(), Existing::Replaced)
-        .with_context(|| format!("cannot write {} (-o writes elsewhere)", path.display()))
 }
 
 /// What changed from the first run to each of the others of its experiment, as runs of `compare`.

@@ -84,11 +84,13 @@ fn without_qemu_a_model_is_neither_compared_nor_fitted() {
 }
 
 #[test]
-fn a_fit_never_replaces_a_file_that_is_named() {
+fn a_fit_replaces_no_file_unless_told_to() {
     let place = Place::new();
     fs::write(place.path().join("mine.toml"), "").unwrap();
     let ended = place.run(&["machines", "fit", "-o", "mine.toml"]);
-    ended.assert_code(2).assert_says("mine.toml exists already");
+    ended
+        .assert_code(2)
+        .assert_says("cannot write mine.toml: it exists already (--force replaces it)");
 }
 
 #[test]

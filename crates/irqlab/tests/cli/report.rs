@@ -127,7 +127,9 @@ fn a_page_is_one_file_that_loads_nothing() {
     assert!(text.contains("irqlab show run model"), "the command of a table");
     assert!(text.contains("irqlab signal model --schemes"), "the command of the run");
     let again = place.run(&["report", "run", "-o", "a.html"]);
-    again.assert_code(2).assert_says("a.html exists already (--force replaces it)");
+    again
+        .assert_code(2)
+        .assert_says("cannot write a.html: it exists already (--force replaces it)");
     place.run(&["report", "run", "-o", "a.html", "--force"]).assert_code(0);
     assert!(page(&place, "a.html") == text, "the same, to the byte");
     let printed = place.run(&["report", "run", "-o", "-"]);

@@ -31,6 +31,8 @@ pub(super) enum Entry {
         /// Device and inode, once they are known.
         identity: Option<(u64, u64)>,
     },
+    /// Remove a directory that `outputs` did not finish.
+    Directory { directory: PathBuf, name: PathBuf },
     /// Write the old value.
     Setting { path: PathBuf, old_value: String },
     /// Set an interface to the old value.
@@ -55,6 +57,11 @@ impl Entry {
             return Err(JournalError::Refused { path: path.to_owned(), reason });
         }
         Ok(Entry::File { directory, name, identity: None })
+    }
+
+    pub fn new_directory(path: &Path) -> Result<Self, JournalError> {
+        let (directory, name) = split(path)?;
+        Ok(Entry::Directory { directory, name })
     }
 
     pub fn existing_file(path: &Path) -> Result<Self, JournalError> {
@@ -97,7 +104,9 @@ impl Entry {
     /// The file or setting; of an interface, a name for readers.
     pub fn path(&self) -> PathBuf {
         match self {
-            Entry::File { directory, name, .. } => directory.join(name),
+            Entry::File { directory, name, .. } | Entry::Directory { directory, name } => {
+                directory.join(name)
+            }
             Entry::Setting { path, .. } => path.clone(),
             Entry::Interface { .. } => PathBuf::from(self.describe()),
         }
@@ -115,7 +124,7 @@ impl Entry {
 
     pub fn is_about(&self, path: &Path) -> bool {
         match self {
-            Entry::File { .. } => {
+            Entry::File { .. } | Entry::Directory { .. } => {
                 split(path).is_ok_and(|(dir, name)| self.path() == dir.join(name))
             }
             Entry::Setting { path: own, .. } => own == path,
@@ -131,6 +140,12 @@ impl Entry {
     pub fn undo(&self) -> io::Result<UndoResult> {
         match self {
             Entry::File { directory, name, identity } => remove(directory, name, *identity),
+            // What is no unfinished directory of this user stays.
+            Entry::Directory { directory, name } => {
+                let is_removed = outputs::remove_leftover(directory, name.as_os_str())?;
+                let path = directory.join(name);
+                Ok(if is_removed { UndoResult::Removed(path) } else { UndoResult::Nothing })
+            }
             Entry::Setting { path, old_value } => restore(path, old_value),
             Entry::Interface { interface, setting, old_value } => {
                 Ok(match restore_interface(interface, *setting, old_value)? {

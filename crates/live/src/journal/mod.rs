@@ -23,6 +23,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use outputs::{Temporary, TemporaryNote};
 use serde::{Deserialize, Serialize};
 
 use crate::nic::{Identity, Setting};
@@ -224,6 +225,21 @@ impl Drop for Journal {
         // A journal that can't be rewritten still has every entry, and undoing twice is harmless.
         let _ = self.save();
     }
+}
+
+/// Notes a temporary name of [`outputs`] that is about to be used. What has the name is removed when the note is
+/// dropped, or by the next start after a kill.
+///
+/// # Errors
+/// As [`Journal::open`] and [`Journal::will_create_file`].
+pub fn note_temporary(path: &Path, temporary: Temporary) -> std::io::Result<TemporaryNote> {
+    let mut journal = Journal::open().map_err(std::io::Error::other)?;
+    let noted = match temporary {
+        Temporary::File => journal.will_create_file(path),
+        Temporary::Directory => Entry::new_directory(path).and_then(|entry| journal.add(entry)),
+    };
+    noted.map_err(std::io::Error::other)?;
+    Ok(Box::new(journal))
 }
 
 fn remove_if_there(path: &Path) -> std::io::Result<()> {

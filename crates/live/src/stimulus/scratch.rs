@@ -96,7 +96,7 @@ fn new_file(dir: &Path) -> io::Result<File> {
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
         other => return Ok(other?),
     }
-    let path = dir.join(format!("irqlab-scratch-{}", std::process::id()));
+    let path = dir.join(outputs::temporary_name());
     let mut journal = Journal::open().map_err(io::Error::other)?;
     journal.will_create_file(&path).map_err(io::Error::other)?;
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;

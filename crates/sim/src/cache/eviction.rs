@@ -62,7 +62,9 @@ impl Cache {
             .flatten()
             .filter_map(|entry| {
                 let name = entry.file_name().into_string().ok()?;
-                let is_own = [".lock", ".aside", ".old"].iter().any(|end| name.ends_with(end));
+                let is_own = [".lock", ".aside", ".old", outputs::TEMPORARY_SUFFIX]
+                    .iter()
+                    .any(|end| name.ends_with(end));
                 (!is_own && name != LIMIT_FILE).then(|| examine(&entry.path(), name))?
             })
             .collect();
@@ -115,6 +117,9 @@ impl Cache {
 
     /// Removes an entry if its name is a temporary one and no process works on it. Returns whether it did.
     fn remove_leftover(&self, name: &str) -> bool {
+        if name.ends_with(outputs::TEMPORARY_SUFFIX) {
+            return self.is_old(name) && self.delete(name);
+        }
         let Some(entry) = name.strip_suffix(".aside").or_else(|| name.strip_suffix(".old")) else {
             return false;
         };

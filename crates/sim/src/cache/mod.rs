@@ -6,12 +6,11 @@ pub(crate) mod in_use;
 pub(crate) mod known_file;
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use eviction::{CacheEntry, EntryKind, LIMIT_BYTES_DEFAULT};
 
+use outputs::Existing;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::{Progress, Result, SimError, hash};
@@ -197,21 +196,10 @@ impl Cache {
         Ok((path, sha256))
     }
 
-    /// Writes a file under a temporary name and renames it.
+    /// Writes a file, which replaces one of that name.
     pub(crate) fn file(&self, name: &str, bytes: &[u8]) -> Result<PathBuf> {
-        // Several threads may write the same file.
-        static WRITTEN: AtomicU64 = AtomicU64::new(0);
-        let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
         let place = self.path(name);
-        let aside = self.path(&format!("{name}.{number}.{}.aside", std::process::id()));
-        let written = File::create(&aside)
-            .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_data()))
-            .and_then(|()| fs::rename(&aside, &place));
-        if let Err(source) = written {
-            // The first error is reported.
-            let _ = fs::remove_file(&aside);
-            return Err(SimError::File { path: place, source });
-        }
+        outputs::write(&place, bytes, Existing::Replaced).map_err(SimError::file(&place))?;
         Ok(place)
     }
 }

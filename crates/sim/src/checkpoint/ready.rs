@@ -9,8 +9,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use outputs::NewDirectory;
 use serde_json::json;
-use tempfile::TempDir;
 
 use super::{Boot, Checkpoint, MANIFEST, SCHEMA, Start, restore_from, save_when_ready};
 use crate::boot::Limits;
@@ -35,7 +35,7 @@ pub struct Ready {
     /// Locked, shared.
     _in_use: File,
     /// Where it is kept if not in the cache.
-    _scratch: Option<TempDir>,
+    _scratch: Option<NewDirectory>,
 }
 
 /// Returns what to start a machine from so that it waits for a request: from the cache, if it was booted
@@ -129,9 +129,12 @@ fn kept(
     }
     let error = last.unwrap_or(SimError::Stopped);
     progress(&format!("the cache cannot keep the machine, which boots for this run only: {error}"));
-    let Ok(scratch) = TempDir::with_prefix("irqlab-") else { return Err(error) };
-    boot(scratch.path())?;
-    let ready = Ready::open(scratch.path().to_owned(), Some(scratch))?.ok_or(error)?;
+    // Never finished: it is removed with the machine, or after a kill by the next start.
+    let scratch = NewDirectory::create(&std::env::temp_dir().join("irqlab-machine"));
+    let Ok(scratch) = scratch else { return Err(error) };
+    let place = scratch.hidden_path();
+    boot(&place)?;
+    let ready = Ready::open(place, Some(scratch))?.ok_or(error)?;
     Ok(Start::Ready(Arc::new(ready)))
 }
 
@@ -147,7 +150,7 @@ fn is_about(error: &SimError, cache: &Cache) -> bool {
 impl Ready {
     /// Opens a directory, checks its files, and notes that it was used now. `None` if another process
     /// removed or replaced the directory in that moment.
-    fn open(place: PathBuf, scratch: Option<TempDir>) -> Result<Option<Ready>> {
+    fn open(place: PathBuf, scratch: Option<NewDirectory>) -> Result<Option<Ready>> {
         let path = place.join(MANIFEST);
         let opened = in_use::open(&path).map_err(SimError::file(&path))?;
         let Some(file) = opened else {

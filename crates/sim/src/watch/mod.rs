@@ -12,8 +12,11 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use outputs::Existing;
+
 pub use plugin::options::{ALSO_MAX, VCPU_SLICE_DEFAULT, VCPU_SLICE_MAX};
 pub use plugin::sampling::{PERIOD_MAX, Sampling};
+pub use record_file::KeptRecord;
 use record_file::{check_place, keep, unnamed};
 use simrecord::progress::{self, GuestProgress};
 pub use simrecord::record::{Detail, Roi};
@@ -204,7 +207,7 @@ pub struct Recording {
     progress: File,
     annotations: Annotations,
     /// Where the record is to be kept.
-    keep_at: Option<PathBuf>,
+    keep_at: Option<(PathBuf, Existing)>,
 }
 
 impl Recording {
@@ -219,7 +222,7 @@ impl Recording {
         machine: &Machine,
         kernel_files: &KernelFiles,
         watch: &Watch,
-        to: Option<&Path>,
+        to: Option<KeptRecord<'_>>,
     ) -> Result<Recording> {
         if PLUGIN.is_empty() {
             return Err(SimError::Missing {
@@ -270,7 +273,7 @@ impl Recording {
         options.extend(counters.as_ref().map(|counters| ("pmu_save", inherited(counters))));
         let progress = unnamed(cache)?;
         options.push(("progress", inherited(&progress)));
-        let keep_at = to.map(Path::to_owned);
+        let keep_at = to.map(|(path, existing)| (path.to_owned(), existing));
         Ok(Recording {
             plugin,
             options,
@@ -338,8 +341,8 @@ impl Recording {
     /// [`SimError::File`] when it cannot be kept.
     pub fn accounting(self) -> Result<Accounting> {
         let stream = accounting::read(&self.file)?;
-        if let Some(place) = &self.keep_at {
-            keep(&self.file, place)?;
+        if let Some((place, existing)) = &self.keep_at {
+            keep(&self.file, (place, *existing))?;
         }
         let mut accounting = Accounting::of(&stream)?;
         accounting.spans = self.annotations.spans;
@@ -460,15 +463,15 @@ mod tests {
         let mut short = new();
         short.file.write_all(&[0; 7]).unwrap();
         let place = scratch.path().join("kept");
-        short.keep_at = Some(place.clone());
+        short.keep_at = Some((place.clone(), Existing::Stays));
         for recording in [short, new()] {
             let error = recording.accounting().unwrap_err().to_string();
             assert!(error.contains("the record of the machine: incomplete"), "{error}");
             assert!(error.contains("the disk was full"), "{error}");
         }
         assert!(!place.exists(), "half a record is none");
-        assert!(check_place(Path::new("/nowhere/at-all")).is_err());
-        keep(&fs::File::open("/proc/self/stat").unwrap(), &place).unwrap();
+        assert!(check_place((Path::new("/nowhere/at-all"), Existing::Stays)).is_err());
+        keep(&fs::File::open("/proc/self/stat").unwrap(), (&place, Existing::Stays)).unwrap();
         assert!(fs::metadata(&place).unwrap().len() > 0);
         fs::remove_file(&place).unwrap();
         let names: Vec<_> = fs::read_dir(scratch.path()).unwrap().flatten().collect();

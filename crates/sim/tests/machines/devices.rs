@@ -46,8 +46,15 @@ impl Runs<'_> {
         let (cache, qemu) = (&self.bench.cache, &self.bench.qemu);
         let kernel_files = watch::kernel_files(cache, qemu, &self.bench.kernel, &|_| {}).unwrap();
         let path = self.scratch.path().join("record");
-        let recording =
-            Recording::new(cache, qemu, &self.machine, &kernel_files, &watch, Some(&path)).unwrap();
+        let recording = Recording::new(
+            cache,
+            qemu,
+            &self.machine,
+            &kernel_files,
+            &watch,
+            Some((&path, outputs::Existing::Replaced)),
+        )
+        .unwrap();
         let order = format!("run:{order}");
         let mut console = Vec::new();
         let more = recording.instrumentation();

@@ -116,7 +116,7 @@ fn run(bench: &Bench, workload: &Workload, limits: Limits, place: &Path) -> (Out
         &kernel_files,
         &watch,
         limits,
-        keep,
+        keep.map(|path| (path, outputs::Existing::Replaced)),
         &mut ignore,
         &|| false,
     );

@@ -13,11 +13,9 @@ mod trace_agreement;
 use std::process::ExitCode;
 
 use live::host::{Root, host_facts, run_host_block};
-use live::selfbench::tracefs::{Tracefs, remove_leftovers};
 use record::{Absence, Column, Kind, Run, SCHEMA, Table, Timestamp};
 use serde_json::{Map, Value as Json, json};
 
-use crate::console;
 use crate::options::OptionalResultArgs;
 use crate::run::OpenRun;
 
@@ -65,15 +63,9 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Opens the run of a bench, after undoing the changes of killed benches.
+/// Opens the run of a bench.
 fn open(results: &OptionalResultArgs) -> anyhow::Result<OpenRun> {
-    let open = OpenRun::if_asked(results)?;
-    if let Ok(tracefs) = Tracefs::find() {
-        for message in remove_leftovers(&tracefs) {
-            console::say(&format!("left by a run that was killed: {message}"));
-        }
-    }
-    Ok(open)
+    OpenRun::if_asked(results)
 }
 
 /// The results of a bench.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use lab::experiment::BenchError;
 use lab::kernels::{Kept, KernelSample, Processor, comparison_tables, measured_table};
 use live::kernels::{COMPILED, selected, this_processor};
@@ -18,10 +18,10 @@ use crate::kernels::{Host, MODEL_WINDOWS, WINDOW_CYCLES, measure_host, measure_m
 use crate::options::{
     Format, On, ResultArgs, SIMULATED, Usage, help_with_exit_codes, one_cpu, online_cpus,
 };
+use crate::output_file::{self, ForceArgs};
 use crate::pictures::PictureArgs;
 use crate::run::{OpenRun, STOPPED, print_list, stop_on_signals};
 use crate::simulated::{ModelDetail, Simulated, SimulatedArgs, model};
-use crate::whole_file::{self, Existing};
 
 /// CPUs of the simulated machine unless another number is given: an interprocessor interrupt needs two.
 const VCPUS: u32 = 2;
@@ -53,6 +53,8 @@ pub struct ModelArgs {
     /// Keep what was measured on this machine in this file
     #[arg(long, value_name = "FILE", conflicts_with = "measured")]
     save: Option<PathBuf>,
+    #[command(flatten)]
+    force: ForceArgs,
     /// The CPU to measure: exactly one [default: the last one online]
     #[arg(short = 'c', long, alias = "cpu", value_name = "LIST")]
     cpus: Option<String>,
@@ -85,9 +87,7 @@ pub fn run(args: &ModelArgs) -> anyhow::Result<ExitCode> {
     if args.list {
         return list(&kernels, args.results.printing.format());
     }
-    if let Some(file) = args.save.as_ref().filter(|file| file.symlink_metadata().is_ok()) {
-        bail!(Usage(format!("{} exists already; --save never replaces one", file.display())));
-    }
+    args.save.iter().try_for_each(|file| output_file::check(file, args.force))?;
     let kept = args.measured.as_deref().map(kept).transpose()?;
     let name = match &args.on {
         On::Live => None,
@@ -269,7 +269,7 @@ fn measure_real(args: &ModelArgs) -> anyhow::Result<Real> {
     if let Some((processor, cpu)) = &host.processor {
         of.settings.insert("cpuid".into(), json!(processor.to_string()));
         if let Some(file) = &args.save {
-            save(file, &host, (processor.clone(), cpu.clone()), args.processes)?;
+            save((file, args.force), &host, (processor.clone(), cpu.clone()), args.processes)?;
         }
     } else if args.save.is_some() {
         bail!(unidentified());
@@ -287,7 +287,12 @@ const METHOD: &str = "cycles of the core for a unit: ticks of the time-stamp cou
                       additions (a cycle each) before and after each window; median of the windows in which \
                       the core's rate changed by at most 1 % and neither four chains of additions nor NOPs found a busy sibling";
 
-fn save(file: &Path, host: &Host, of: (Processor, String), processes: u32) -> anyhow::Result<()> {
+fn save(
+    (file, force): (&Path, ForceArgs),
+    host: &Host,
+    of: (Processor, String),
+    processes: u32,
+) -> anyhow::Result<()> {
     let date = jiff::Timestamp::now().strftime("%Y-%m-%d").to_string();
     let mut method = METHOD.to_owned();
     if processes > 1 {
@@ -297,8 +302,7 @@ fn save(file: &Path, host: &Host, of: (Processor, String), processes: u32) -> an
     kept.is_virtual = Some(host.conditions.is_virtual);
     kept.compiled = Some(COMPILED.to_owned());
     let text = kept.text();
-    let cannot = || format!("cannot write {}", file.display());
-    whole_file::write(file, text.as_bytes(), Existing::Stays).with_context(cannot)?;
+    output_file::write(file, text.as_bytes(), force)?;
     console::say(&format!("kept: {}", file.display()));
     Ok(())
 }

@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, bail};
 use live::window::Stop;
+use outputs::Existing;
 use record::{Kind, Run, Table};
 use serde_json::{Map, json};
 use sim::checkpoint::Start;
@@ -274,7 +275,7 @@ impl Bench<'_> {
             machine,
             &of.kernel_files,
             &self.watch,
-            kept.as_deref(),
+            kept.as_deref().map(|file| (file, Existing::Stays)),
         )?;
         let more = recording.instrumentation();
         let mut vm = checkpoint::start(

@@ -15,15 +15,16 @@ use live::kernels::selected;
 use machine::schema;
 use record::{Column, Kind, Run, SCHEMA, Table};
 use serde_json::{Map, json};
+use sim::watch::Detail;
 use sim::{Cache, models};
 
 use crate::console;
 use crate::kernels::{Host, core_hz, measure_host, measure_model};
 use crate::options::{ResultArgs, Usage, help_with_exit_codes, one_cpu, online_cpus};
+use crate::output_file::{self, ForceArgs};
 use crate::pictures::PictureArgs;
 use crate::run::{OpenRun, STOPPED, stop_on_signals};
 use crate::simulated::{GuestArgs, JobsArgs, ModelDetail, Simulated, SimulatedArgs, model};
-use crate::whole_file::{self, Existing};
 
 /// Models that a fit can start from, by vendor: the newest core out of order of each.
 const PRESETS: [(&str, &str); 2] = [("AuthenticAMD", "zen4"), ("GenuineIntel", "emerald-rapids")];
@@ -42,6 +43,8 @@ pub struct FitArgs {
     /// File to write [default: the user's model of this machine, which --on sim:host names]
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    force: ForceArgs,
     /// Model to start from [default: the nearest of the same vendor]
     #[arg(long, value_name = "MODEL")]
     preset: Option<String>,
@@ -139,7 +142,7 @@ fn stated(field: &str, value: String, method: &str) -> Fitted {
 
 /// Measures, fits, writes, prints, records.
 pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
-    let file = file(args.output.as_deref())?;
+    let file = file(args)?;
     let facts = host_facts(&Root::default());
     let (processor, _) = live::kernels::this_processor().ok_or_else(|| {
         let reason = "this machine does not say which processor it has (CPUID)".to_owned();
@@ -151,15 +154,14 @@ pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
     let cpu = one_cpu(list, &online_cpus(list)?)?;
     let open = OpenRun::new("machines-fit", &args.results)?;
     let stop = stop_on_signals()?;
-    let simulator = Simulator::new()?;
     // Checked before the minutes of measuring: what a simulated machine needs.
-    simulator.prepare(&preset)?;
+    let with_preset = preset_machine(&preset)?;
     console::say("measures this machine");
     let host = measure_host(&[], (args.windows, 1), cpu, &stop)?;
     if stop.is_requested() {
         bail!(STOPPED);
     }
-    let before = simulator.measure(&preset, "preset", &[])?;
+    let before = measure(&with_preset, "preset", &[])?;
     let undetermined = could_not_tell(&host.samples, &host.conditions);
     let mut draft = Draft { text, fitted: Vec::new(), undetermined };
     from_facts(&mut draft, &facts, &processor)?;
@@ -169,32 +171,35 @@ pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
     let names = refined_by(&host.samples);
     for round in 1..=args.rounds {
         let label = format!("round {round} of {}", args.rounds);
-        let model = simulator.measure_text(&draft.text, &label, &names)?;
+        let model = measure_text(&draft.text, &label, &names)?;
         let current = |field: &str| draft.number(field);
         let changes = refine(&host.samples, &model, &current);
         changes.into_iter().for_each(|one| draft.set(one));
     }
     // Also those that no kernel would have changed.
     std::mem::take(&mut draft.undetermined).into_iter().for_each(|one| draft.set(one));
-    let after = simulator.measure_text(&draft.text, "the fitted model", &[])?;
+    let after = measure_text(&draft.text, "the fitted model", &[])?;
     let head = head(&preset, &processor, &host, &after);
-    write(&file, &draft.file(&head), args.output.is_none())?;
+    output_file::write(&file, draft.file(&head).as_bytes(), args.force)?;
     let named = if args.output.is_none() { " (--on sim:host)" } else { "" };
     console::say(&format!("the model of this machine: {}{named}", file.display()));
     let run = run_of(args, (&preset, &open), &facts, &draft, (&host, &before, &after));
     open.finish(&run, &args.pictures.of(&run))
 }
 
-/// The file to write.
-fn file(output: Option<&Path>) -> Result<PathBuf, Usage> {
-    match output {
-        Some(file) if file.symlink_metadata().is_ok() => {
-            Err(Usage(format!("{} exists already; -o never replaces a file", file.display())))
-        }
-        Some(file) => Ok(file.to_owned()),
+/// The file to write, which can be written.
+fn file(args: &FitArgs) -> anyhow::Result<PathBuf> {
+    let file = match &args.output {
+        Some(file) => file.clone(),
         None => models::host_file()
-            .ok_or_else(|| Usage("there is no home directory; name a file (-o)".to_owned())),
+            .ok_or_else(|| Usage("there is no home directory; name a file (-o)".to_owned()))?,
+    };
+    if let Some(directory) = file.parent().filter(|directory| *directory != Path::new("")) {
+        fs::create_dir_all(directory)
+            .with_context(|| format!("cannot create {}", directory.display()))?;
     }
+    output_file::check(&file, args.force)?;
+    Ok(file)
 }
 
 /// The model to start from.
@@ -269,58 +274,31 @@ fn tlb(draft: &mut Draft, host: &[KernelSample]) {
     }
 }
 
-/// Simulated machines, one for each model.
-struct Simulator {
-    scratch: Scratch,
+/// A simulated machine under a model.
+fn prepare(model: models::Model) -> anyhow::Result<Simulated> {
+    let cache = Cache::from_environment()?;
+    let plain = SimulatedArgs::plain(JobsArgs::default(), std::time::Duration::from_secs(3600));
+    let watch = plain.watch(Some(model));
+    let guest = GuestArgs { mem: Some(MEMORY_MIB), ..GuestArgs::default() };
+    Simulated::prepare(cache, &guest, VCPUS, watch, stop_on_signals()?, |_| Ok(()))
 }
 
-/// A directory for models that are tried; it is removed at the end.
-struct Scratch(PathBuf);
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+fn preset_machine(name: &str) -> anyhow::Result<Simulated> {
+    prepare(model(&Cache::from_environment()?, name, &[], Some(ModelDetail::Ooo))?)
 }
 
-impl Simulator {
-    fn new() -> anyhow::Result<Simulator> {
-        let directory = std::env::temp_dir().join(format!("irqlab-fit-{}", std::process::id()));
-        fs::create_dir(&directory)
-            .with_context(|| format!("cannot create {}", directory.display()))?;
-        Ok(Simulator { scratch: Scratch(directory) })
-    }
+fn measure(
+    simulated: &Simulated,
+    label: &str,
+    only: &[String],
+) -> anyhow::Result<Vec<KernelSample>> {
+    console::say(&format!("simulates {label}: {}", counted(only)));
+    Ok(measure_model(simulated, label, only, 1)?.context(STOPPED)?.samples)
+}
 
-    fn prepare(&self, name: &str) -> anyhow::Result<Simulated> {
-        let cache = Cache::from_environment()?;
-        let model = model(&cache, name, &[], Some(ModelDetail::Ooo))?;
-        let plain = SimulatedArgs::plain(JobsArgs::default(), std::time::Duration::from_secs(3600));
-        let watch = plain.watch(Some(model));
-        let guest = GuestArgs { mem: Some(MEMORY_MIB), ..GuestArgs::default() };
-        Simulated::prepare(cache, &guest, VCPUS, watch, stop_on_signals()?, |_| Ok(()))
-    }
-
-    fn measure(
-        &self,
-        name: &str,
-        label: &str,
-        only: &[String],
-    ) -> anyhow::Result<Vec<KernelSample>> {
-        console::say(&format!("simulates {label}: {}", counted(only)));
-        let measured = measure_model(&self.prepare(name)?, label, only, 1)?;
-        Ok(measured.context(STOPPED)?.samples)
-    }
-
-    fn measure_text(
-        &self,
-        text: &str,
-        label: &str,
-        only: &[String],
-    ) -> anyhow::Result<Vec<KernelSample>> {
-        let file = self.scratch.0.join("model.toml");
-        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
-        self.measure(&file.display().to_string(), label, only)
-    }
+fn measure_text(text: &str, label: &str, only: &[String]) -> anyhow::Result<Vec<KernelSample>> {
+    let model = models::of_text(&Cache::from_environment()?, label, text, Detail::Ooo)?;
+    measure(&prepare(model)?, label, only)
 }
 
 fn counted(only: &[String]) -> String {
@@ -353,16 +331,6 @@ fn head(preset: &str, processor: &Processor, host: &Host, after: &[KernelSample]
         held = words(true),
         used = words(false),
     )
-}
-
-/// Writes the file, whole or not at all.
-fn write(file: &Path, text: &str, may_replace: bool) -> anyhow::Result<()> {
-    let cannot = || format!("cannot write {}", file.display());
-    if let Some(directory) = file.parent().filter(|directory| *directory != Path::new("")) {
-        fs::create_dir_all(directory).with_context(cannot)?;
-    }
-    let existing = if may_replace { Existing::Replaced } else { Existing::Stays };
-    whole_file::write(file, text.as_bytes(), existing).with_context(cannot)
 }
 
 fn fields(draft: &Draft) -> Table {

@@ -7,18 +7,20 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
+use outputs::Existing;
 use sim::annotate::Annotations;
 use sim::boot::GuestExit;
 use sim::kernel::Kernel;
 use sim::models::Model;
 use sim::qemu::Qemu;
-use sim::watch::{self, ALSO_MAX, Detail, KernelFiles, Recording, Roi, Watch};
+use sim::watch::{self, ALSO_MAX, Detail, KeptRecord, KernelFiles, Recording, Roi, Watch};
 use sim::{Accounting, Cache, Held, Instrumentation, Machine, Vm, boot, checkpoint, models, qemu};
 
 use super::terminal::Terminal;
 use super::{MachineArgs, annotations, contexts, misses, sampled, shadow_caches};
 use crate::console::{self, ProgressLine, Redraw};
 use crate::options::{Format, OptionalResultArgs, Usage};
+use crate::output_file::{self, ForceArgs};
 use crate::run::OpenRun;
 use crate::sampling::SampleArgs;
 use crate::simulated::{SliceArgs, shell_line};
@@ -79,6 +81,8 @@ pub struct WatchArgs {
     #[arg(long, value_name = "FILE", requires = "detail")]
     record: Option<PathBuf>,
     #[command(flatten)]
+    force: ForceArgs,
+    #[command(flatten)]
     sample: SampleArgs,
     #[command(flatten)]
     slice: SliceArgs,
@@ -100,6 +104,7 @@ pub struct WatchArgs {
 
 impl WatchArgs {
     fn watch(&self, cache: &Cache) -> anyhow::Result<Option<Watch>> {
+        self.record.iter().try_for_each(|file| output_file::check(file, self.force))?;
         let shows = self.results.out.is_some() || self.results.printing.format() != Format::Table;
         let Some(detail) = self.detail else {
             if shows {
@@ -235,7 +240,11 @@ fn watched(
     let mut runs = 0;
     // A sample that is too coarse is taken again, from the same state of the machine.
     let (exit, account) = loop {
-        let watched = Watched { cache, args, options, qemu: &qemu, machine: &machine, how: &how };
+        // The record of the sample before is this verb's own.
+        let existing = if runs == 0 { options.force.existing() } else { Existing::Replaced };
+        let record = options.record.as_deref().map(|file| (file, existing));
+        let (machine, qemu) = (&machine, &qemu);
+        let watched = Watched { cache, args, options, qemu, machine, how: &how, record };
         let shown = (runs == 0).then_some(&console);
         let (exit, account) = match watched.run(&kernel_files, order, shown)? {
             Ok(ended) => ended,
@@ -294,6 +303,7 @@ struct Watched<'a> {
     qemu: &'a Qemu,
     machine: &'a Machine,
     how: &'a Watch,
+    record: Option<KeptRecord<'a>>,
 }
 
 impl Watched<'_> {
@@ -305,8 +315,7 @@ impl Watched<'_> {
         order: &str,
         console: Option<&GuestConsole>,
     ) -> anyhow::Result<Result<(Option<GuestExit>, Accounting), ExitCode>> {
-        let Watched { cache, args, options, qemu, machine, how } = *self;
-        let record = options.record.as_deref();
+        let Watched { cache, args, options, qemu, machine, how, record } = *self;
         let recording = Recording::new(cache, qemu, machine, kernel_files, how, record)?;
         let mut vm = start(cache, qemu, machine, args, order, recording.instrumentation())?;
         let progress = boot_progress(how, args);

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use outputs::Existing;
 use serde_json::json;
 use sim::counters::INSTRUCTIONS;
 use sim::watch::{self, Detail, Watch};
@@ -17,6 +18,7 @@ use sim::{Accounting, Cache, qemu};
 use super::{contexts, sampled};
 use crate::console::{self, ProgressLine, Redraw};
 use crate::options::{Format, On, OptionalResultArgs, Usage, duration, help_with_exit_codes};
+use crate::output_file::{self, ForceArgs};
 use crate::run::{OpenRun, print_list, stop_on_signals};
 use crate::sampling::SampleArgs;
 use crate::simulated::{self, KernelArgs, ModelDetail, SliceArgs, workload_limits};
@@ -59,6 +61,8 @@ pub struct WorkloadArgs {
     /// Keep the plugin's record in this file
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
+    #[command(flatten)]
+    force: ForceArgs,
     /// Kill the machine after this time on the host's clock [default: 6h]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     limit: Option<Duration>,
@@ -71,6 +75,7 @@ pub struct WorkloadArgs {
 
 impl WorkloadArgs {
     fn watch(&self, cache: &Cache) -> anyhow::Result<Watch> {
+        self.record.iter().try_for_each(|file| output_file::check(file, self.force))?;
         let is_sampled = self.detail == Some(ModelDetail::Sampled);
         let model = match &self.on {
             On::Live => bail!(Usage("a workload runs in a simulated machine: --on sim".to_owned())),
@@ -128,6 +133,8 @@ pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
     // A sample that is too coarse is taken again, from the same state of the machine.
     let (outcome, run_s) = loop {
         let start = Instant::now();
+        // The record of the sample before is this verb's own.
+        let existing = if runs == 0 { args.force.existing() } else { Existing::Replaced };
         let outcome = workload::run(
             cache,
             &qemu,
@@ -135,7 +142,7 @@ pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
             &kernel_files,
             &watch,
             limits,
-            args.record.as_deref(),
+            args.record.as_deref().map(|file| (file, existing)),
             &mut print,
             &stop,
         )?;

@@ -1,11 +1,11 @@
 //! The machines and workloads that a hostile host disturbs.
 
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::ValueEnum;
+use outputs::{Existing, NewFile};
 use sim::Cache;
 
 use crate::simulated::{FlavourName, GuestArgs, KernelArgs};
@@ -159,8 +159,11 @@ const STREAM: &str = "unshare -n sleep 600 & P=$!; sleep 0.1; ip link set eth1 n
 /// A file of zeros in the cache, for disks; a guest works on a copy.
 pub fn image(cache: &Cache) -> anyhow::Result<PathBuf> {
     let image = cache.path("image-zeros-32M.disk");
-    let made = File::options().create(true).truncate(false).write(true).open(&image);
-    let made = made.and_then(|file| file.set_len(DISK_BYTES));
+    if image.metadata().is_ok_and(|found| found.len() == DISK_BYTES) {
+        return Ok(image);
+    }
+    let file = NewFile::create(&image, Existing::Replaced);
+    let made = file.and_then(|file| file.set_length(DISK_BYTES).and_then(|()| file.finish()));
     made.with_context(|| format!("creating {}", image.display()))?;
     Ok(image)
 }

@@ -1,0 +1,207 @@
+//! A place in which verbs run under faults: a directory with others' files, temporary files, cache and journal of its
+//! own; and what must hold there after each run and the next start.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::support::{IRQLAB, Net, names};
+
+/// How long a verb may take under a fault. Most take less than a second.
+const LIMIT: Duration = Duration::from_secs(60);
+/// How long it may take while its stacks are read.
+const TRACE_LIMIT: Duration = Duration::from_secs(900);
+/// Exit codes that docs/command.md has; 137 stands for the kill.
+const CODES: [i32; 8] = [0, 1, 2, 3, 4, 5, 124, 137];
+/// What the place has before: none of it may change.
+const OTHERS: [(&str, &str); 2] = [("others/file", "of somebody else"), ("others/.hidden", "too")];
+/// The directory of runs without --out.
+const RUNS: &str = "irqlab-runs";
+/// Settings of the card that verbs change.
+const SETTINGS: [&str; 5] = [
+    "v0/gro_flush_timeout",
+    "v0/napi_defer_hard_irqs",
+    "v0/queues/rx-0/rps_cpus",
+    "tap0/gro_flush_timeout",
+    "tap0/napi_defer_hard_irqs",
+];
+
+/// How a run ended.
+pub struct Ended {
+    pub code: i32,
+    pub err: String,
+    pub is_in_time: bool,
+}
+
+/// The place; on a card, it is in a network namespace with `v0` and `tap0`.
+pub struct FaultPlace {
+    root: tempfile::TempDir,
+    net: Option<Net>,
+    settings: BTreeMap<&'static str, String>,
+}
+
+impl FaultPlace {
+    pub fn new(net: Option<Net>) -> FaultPlace {
+        let root = tempfile::tempdir().expect("a directory");
+        for name in ["work", "tmp", "cache", "run", "home"] {
+            fs::create_dir(root.path().join(name)).expect("a new directory");
+        }
+        let mut place = FaultPlace { root, net, settings: BTreeMap::new() };
+        fs::create_dir(place.work("others")).expect("a new directory");
+        for (name, text) in OTHERS {
+            fs::write(place.work(name), text).expect("a new file");
+        }
+        place.settings = place.settings();
+        place
+    }
+
+    /// A path in the working directory. That of a network namespace is its holder's.
+    pub fn work(&self, name: &str) -> PathBuf {
+        match &self.net {
+            Some(net) => net.place().path().join(name),
+            None => self.root.path().join("work").join(name),
+        }
+    }
+
+    pub fn net(&self) -> Option<&Net> {
+        self.net.as_ref()
+    }
+
+    /// A program with words, in the place.
+    pub fn command(&self, program: &str, words: &[&str]) -> Command {
+        let mut command = match &self.net {
+            Some(net) => net.near(program, words),
+            None => {
+                // Root's journals are always in /run/irqlab: in a mount namespace, that is the place's own.
+                let script = "mkdir -p /run/irqlab && mount --bind \"$1\" /run/irqlab && shift && \
+                              exec \"$@\"";
+                let mut command = Command::new("unshare");
+                command.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]);
+                command.arg(self.root.path().join("run")).arg(program).args(words);
+                command
+            }
+        };
+        command.current_dir(self.work("")).env("COLUMNS", "120");
+        for (name, value) in [("TMPDIR", "tmp"), ("IRQLAB_CACHE", "cache"), ("HOME", "home")] {
+            command.env(name, self.root.path().join(value));
+        }
+        command.env_remove("LD_LIBRARY_PATH").env_remove("XDG_CACHE_HOME");
+        command.env_remove("XDG_CONFIG_HOME").env("RUST_BACKTRACE", "0");
+        command
+    }
+
+    /// Starts a program in a process group of its own; stderr goes to a file.
+    pub fn start(&self, program: &str, words: &[&str], err: &Path) -> Child {
+        let file = fs::File::create(err).expect("a file for stderr");
+        let mut command = self.command(program, words);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).process_group(0);
+        command.spawn().expect("the program starts")
+    }
+
+    /// Waits for its end; one that does not come to it is killed with all of its group.
+    pub fn end(&self, child: Child, err: &Path) -> Ended {
+        Self::end_within(LIMIT, child, err)
+    }
+
+    fn end_within(limit: Duration, mut child: Child, err: &Path) -> Ended {
+        let start = Instant::now();
+        let mut is_in_time = true;
+        let status = loop {
+            if let Some(status) = child.try_wait().expect("our child") {
+                break status;
+            }
+            if start.elapsed() > limit && is_in_time {
+                is_in_time = false;
+                let group = rustix::process::Pid::from_child(&child);
+                let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        let signal = std::os::unix::process::ExitStatusExt::signal(&status);
+        let code = status.code().unwrap_or(128 + signal.unwrap_or(0));
+        Ended { code, err: fs::read_to_string(err).unwrap_or_default(), is_in_time }
+    }
+
+    pub fn err_file(&self, number: usize) -> PathBuf {
+        self.root.path().join(format!("stderr-{number}"))
+    }
+
+    pub fn run(&self, program: &str, words: &[&str]) -> Ended {
+        let err = self.err_file(0);
+        let child = self.start(program, words, &err);
+        self.end(child, &err)
+    }
+
+    /// Runs strace with its options on a verb that meets no fault.
+    pub fn trace(&self, words: &[&str]) -> Ended {
+        let err = self.err_file(0);
+        let child = self.start("strace", words, &err);
+        Self::end_within(TRACE_LIMIT, child, &err)
+    }
+
+    fn settings(&self) -> BTreeMap<&'static str, String> {
+        let Some(net) = &self.net else { return BTreeMap::new() };
+        SETTINGS.map(|name| (name, net.read(&format!("/sys/class/net/{name}")))).into()
+    }
+
+    /// The next start of a verb, and the user's undo of what is kept.
+    pub fn next_start(&self) {
+        self.run(IRQLAB, &["machines"]);
+        if self.net.is_some() {
+            self.run(IRQLAB, &["signal", "undo"]);
+        }
+    }
+
+    /// What is wrong with the end of a run.
+    pub fn wrong_end(ended: &Ended) -> Option<String> {
+        let line = |words: &str| ended.err.lines().find(|line| line.contains(words));
+        if !ended.is_in_time {
+            return Some("does not end".to_owned());
+        }
+        if let Some(line) = line("panicked at").or_else(|| line("memory allocation of")) {
+            return Some(line.to_owned());
+        }
+        let is_documented = CODES.contains(&ended.code);
+        (!is_documented).then(|| format!("exit code {}: {}", ended.code, ended.err.trim()))
+    }
+
+    /// What is wrong in the place after the next start. `outputs` may be in the working directory.
+    pub fn wrong_state(&self, outputs: &[&str]) -> Option<String> {
+        for (name, text) in OTHERS {
+            if fs::read_to_string(self.work(name)).ok().as_deref() != Some(text) {
+                return Some(format!("a file of somebody else is changed: {name}"));
+            }
+        }
+        let known = |name: &String| {
+            ["others", RUNS].contains(&name.as_str()) || outputs.contains(&name.as_str())
+        };
+        let mut left: Vec<String> =
+            names(&self.work("")).into_iter().filter(|name| !known(name)).collect();
+        let runs = self.work(RUNS);
+        if runs.is_dir() {
+            left.extend(names(&runs).into_iter().filter(|name| name.starts_with('.')));
+        }
+        left.extend(names(&self.root.path().join("tmp")));
+        let journals = match &self.net {
+            Some(net) => net.names("/run/irqlab"),
+            None => names(&self.root.path().join("run")),
+        };
+        let is_journal = |name: &String| name.ends_with(".json") || name.ends_with(".aside");
+        left.extend(journals.into_iter().filter(is_journal));
+        if !left.is_empty() {
+            return Some(format!("left after the next start: {}", left.join(", ")));
+        }
+        let now = self.settings();
+        let changed = self.settings.iter().find(|(name, value)| now.get(*name) != Some(value));
+        changed.map(|(name, before)| format!("{name} was {before}, and is {:?}", now.get(name)))
+    }
+
+    /// Removes an output of the run before.
+    pub fn remove(&self, name: &str) {
+        let path = self.work(name);
+        let _ = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+    }
+}

@@ -1,0 +1,128 @@
+//! Several processes of irqlab on common resources: a card, a journal, a file, a run's name, a cache. Seeded: what
+//! runs, when it starts, and which are killed when.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::calls::Seeded;
+use super::place::FaultPlace;
+use super::verbs::{GOLDEN, contents};
+use super::{Extent, SEED_VARIABLE};
+use crate::support::{IRQLAB, Net, alone, lives};
+
+/// Processes of a round.
+const PROCESSES: usize = 6;
+/// Longest time from one start to the next, and from a start to its kill, ms.
+const DELAY_MS: usize = 150;
+const LIFE_MS: usize = 900;
+
+const RUN: &str = "signal run --nic v0 --peer 192.0.2.2:7007 --loads idle -c 1 -d 50ms --repetitions 1 \
+                   --rates 500 --schemes drain,deferred:50us --parts rates --out measured";
+/// What runs.
+const WORDS: [&str; 9] = [
+    RUN,
+    RUN,
+    "signal advise --rate 10k --nic tap0 --schemes deferred:50us --apply",
+    "signal advise --rate 10k --nic tap0 --schemes deferred:80us --apply",
+    "signal undo",
+    "export GOLDEN --format openmetrics --force -o out",
+    "export GOLDEN --format csv --table handlers --force -o out",
+    "signal model --schemes interrupt --rates 10k --out run",
+    "sim cache limit 5G",
+];
+/// What may be in the working directory afterwards.
+const OUTPUTS: [&str; 3] = ["measured", "out", "run"];
+
+/// irqlab's echo in the far namespace of a place with a card, until this is dropped.
+pub struct Echo(Child);
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        let _ = self.0.kill().and_then(|()| self.0.wait());
+    }
+}
+
+/// Starts the echo, if the place has a card.
+pub fn echo(place: &FaultPlace) -> Option<Echo> {
+    let net = place.net()?;
+    let mut command = net.far(IRQLAB, &["echo", "--listen", "192.0.2.2:7007"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
+    let mut line = String::new();
+    let mut out = std::io::BufReader::new(child.stdout.take()?);
+    let _ = std::io::BufRead::read_line(&mut out, &mut line);
+    Some(Echo(child))
+}
+
+/// Runs a round. Returns what is wrong afterwards.
+fn round(place: &FaultPlace, seed: u64, whole: &[Vec<u8>]) -> Vec<String> {
+    OUTPUTS.iter().for_each(|name| place.remove(name));
+    let mut random = Seeded::new(seed);
+    let mut started: Vec<(&str, Child, PathBuf, Option<Duration>)> = Vec::new();
+    for number in 0..PROCESSES {
+        let words = WORDS[random.below(WORDS.len())];
+        let list: Vec<&str> = words
+            .split_whitespace()
+            .map(|word| if word == "GOLDEN" { GOLDEN } else { word })
+            .collect();
+        let err = place.err_file(number + 2);
+        let child = place.start(IRQLAB, &list, &err);
+        let is_killed = random.below(2) == 0;
+        let life = Duration::from_millis(random.below(LIFE_MS) as u64);
+        started.push((words, child, err, is_killed.then_some(life)));
+        std::thread::sleep(Duration::from_millis(random.below(DELAY_MS) as u64));
+    }
+    started.sort_by_key(|(_, _, _, life)| life.unwrap_or(Duration::MAX));
+    let mut wrong = Vec::new();
+    let mut waited = Duration::ZERO;
+    for (words, child, err, life) in started {
+        if let Some(life) = life {
+            std::thread::sleep(life.saturating_sub(waited));
+            waited = waited.max(life);
+            // nsenter has become irqlab, so that this kills irqlab itself.
+            let _ = kill_process(Pid::from_child(&child), Signal::KILL);
+        }
+        let ended = place.end(child, &err);
+        wrong.extend(FaultPlace::wrong_end(&ended).map(|what| format!("{words}: {what}")));
+    }
+    place.next_start();
+    wrong.extend(place.wrong_state(&OUTPUTS));
+    for run in ["measured", "run"] {
+        let path = place.work(run);
+        if path.symlink_metadata().is_ok() && record::read_run(&path).is_err() {
+            wrong.push(format!("{run} is no whole run"));
+        }
+    }
+    let out = fs::read(place.work("out"));
+    if out.is_ok_and(|out| !whole.contains(&out)) {
+        wrong.push("out is neither of the two files".to_owned());
+    }
+    wrong.into_iter().map(|what| format!("{SEED_VARIABLE}={seed}: {what}")).collect()
+}
+
+#[test]
+fn processes_that_share_a_machine_leave_it_as_it_was() {
+    let _alone = alone();
+    let Some(net) = Net::prepared() else { return };
+    let place = FaultPlace::new(Some(net));
+    let echo = echo(&place);
+    let whole = WORDS[5..7].iter().map(|words| {
+        let words: Vec<&str> = words
+            .split_whitespace()
+            .map(|word| if word == "GOLDEN" { GOLDEN } else { word })
+            .collect();
+        assert_eq!(place.run(IRQLAB, &words).code, 0);
+        contents(&place.work("out")).into_values().next().unwrap_or_default()
+    });
+    let whole: Vec<Vec<u8>> = whole.collect();
+    let extent = Extent::of_environment();
+    let rounds = extent.rounds() as u64;
+    let seeds = extent.seed..extent.seed + rounds;
+    let wrong: Vec<String> = seeds.flat_map(|seed| round(&place, seed, &whole)).collect();
+    assert!(echo.as_ref().is_some_and(|echo| lives(echo.0.id())), "the peer has ended");
+    println!("{rounds} rounds of {PROCESSES} processes: {} fell", wrong.len());
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -1,0 +1,346 @@
+//! A directory that gets its name when it is whole.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::leftovers;
+use crate::names::{self, Temporary, TemporaryNote, unpredictable};
+use crate::place::{Existing, Place, exists};
+
+/// Tries to find a hidden name that is free.
+const NAME_TRIES: u32 = 8;
+/// Directories below a directory that is removed, at most.
+const DEPTH_MAX: u32 = 8;
+
+/// Why a directory was not made.
+#[derive(Debug)]
+pub enum MakeDirectoryError {
+    /// Something of that name exists; it was not changed.
+    Exists,
+    /// The system refused.
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+}
+
+/// A directory that is being filled, under a hidden name. Without [`NewDirectory::finish`] it is removed.
+///
+/// Its lock shows other processes that it is in use, even those to which the process id in its name means
+/// something else.
+pub struct NewDirectory {
+    place: Place,
+    hidden: OsString,
+    directory: File,
+    is_finished: bool,
+    note: Option<TemporaryNote>,
+}
+
+impl std::fmt::Debug for NewDirectory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("NewDirectory").field(&self.place).field(&self.hidden).finish()
+    }
+}
+
+impl NewDirectory {
+    /// Begins a directory that is to be at `path`, whose parent exists.
+    ///
+    /// # Errors
+    /// When something of that name exists, or the system refuses.
+    pub fn create(path: &Path) -> Result<NewDirectory, MakeDirectoryError> {
+        let failed = |source| MakeDirectoryError::Io { path: path.to_owned(), source };
+        let place = Place::open(path).map_err(failed)?;
+        refuse_existing(&place, path)?;
+        for _ in 0..NAME_TRIES {
+            let hidden = leftovers::hidden_name(&place.name, unpredictable());
+            let note = names::note(&place.path(&hidden), Temporary::Directory);
+            let failed = |source| MakeDirectoryError::Io { path: place.path(&hidden), source };
+            match open_new(&place, &hidden) {
+                Ok(Some(directory)) => {
+                    return Ok(NewDirectory { place, hidden, directory, is_finished: false, note });
+                }
+                Ok(None) => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        Err(failed(ErrorKind::AlreadyExists.into()))
+    }
+
+    /// Returns its path while it is being filled.
+    #[must_use]
+    pub fn hidden_path(&self) -> PathBuf {
+        self.place.path(&self.hidden)
+    }
+
+    /// Creates a directory in it.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn create_directory(&self, name: &str) -> Result<(), MakeDirectoryError> {
+        let made = rustix::fs::mkdirat(&self.directory, name, Mode::from_raw_mode(0o777));
+        made.map_err(|error| self.failed(name, error.into()))
+    }
+
+    /// Writes a file into it, durably. `path` is a name, or a name in a directory that
+    /// [`NewDirectory::create_directory`] created.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn write(&self, path: &str, contents: &[u8]) -> Result<(), MakeDirectoryError> {
+        self.try_write(path, contents).map_err(|error| self.failed(path, error))
+    }
+
+    fn try_write(&self, path: &str, contents: &[u8]) -> io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let (flags, mode) = (flags | OFlags::CLOEXEC, Mode::from_raw_mode(0o666));
+        let mut file = File::from(match path.split_once('/') {
+            None => rustix::fs::openat(&self.directory, path, flags, mode)?,
+            Some((below, name)) => {
+                let below = open_below(&self.directory, OsStr::new(below))?;
+                rustix::fs::openat(&below, name, flags, mode)?
+            }
+        });
+        file.write_all(contents)?;
+        file.sync_all()
+    }
+
+    /// Makes the names in a directory of it durable.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn synchronise(&self, name: &str) -> Result<(), MakeDirectoryError> {
+        let synced = open_below(&self.directory, OsStr::new(name)).and_then(|below| sync(&below));
+        synced.map_err(|error| self.failed(name, error))
+    }
+
+    /// Makes the directory durable and gives it its name.
+    ///
+    /// # Errors
+    /// When something has the name by now, another directory is under the hidden name, or the system refuses.
+    /// Nothing remains then.
+    pub fn finish(mut self) -> Result<(), MakeDirectoryError> {
+        sync(&self.directory).map_err(|error| self.failed("", error))?;
+        let target = self.place.path(&self.place.name);
+        let failed = |source| MakeDirectoryError::Io { path: target.clone(), source };
+        let foreign = || {
+            let what = "another directory was put in its place while it was written";
+            failed(io::Error::other(what))
+        };
+        if !self.has_name(&self.hidden) {
+            return Err(foreign());
+        }
+        refuse_existing(&self.place, &target)?;
+        self.place.rename_to_new(&self.hidden).map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists | ErrorKind::DirectoryNotEmpty => MakeDirectoryError::Exists,
+            _ => failed(error),
+        })?;
+        self.is_finished = true;
+        if !self.has_name(&self.place.name) {
+            return Err(foreign());
+        }
+        self.place.synchronise();
+        Ok(())
+    }
+
+    /// Whether the name in the parent is that of the directory which was written.
+    fn has_name(&self, name: &OsStr) -> bool {
+        has_name(&self.place, name, &self.directory)
+    }
+
+    fn failed(&self, path: &str, source: io::Error) -> MakeDirectoryError {
+        let directory = self.place.path(&self.hidden);
+        let path = if path.is_empty() { directory } else { directory.join(path) };
+        MakeDirectoryError::Io { path, source }
+    }
+}
+
+impl Drop for NewDirectory {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            // The error that led here is the one to report; the next start removes what is left.
+            let _ = remove(&self.place.directory, &self.hidden, &self.directory);
+        }
+        // The name is gone, so that the note is, too.
+        self.note.take();
+    }
+}
+
+fn refuse_existing(place: &Place, path: &Path) -> Result<(), MakeDirectoryError> {
+    match place.check(Existing::Stays) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(MakeDirectoryError::Exists),
+        Err(source) => Err(MakeDirectoryError::Io { path: path.to_owned(), source }),
+        Ok(_) => Ok(()),
+    }
+}
+
+fn has_name(place: &Place, name: &OsStr, directory: &File) -> bool {
+    let named = rustix::fs::statat(&place.directory, name, AtFlags::SYMLINK_NOFOLLOW);
+    let own = rustix::fs::fstat(directory);
+    matches!((named, own), (Ok(named), Ok(own))
+        if (named.st_dev, named.st_ino) == (own.st_dev, own.st_ino))
+}
+
+/// Creates a directory, opens and locks it. `None`: the name was taken, or another process put something else
+/// there before it was opened.
+fn open_new(place: &Place, name: &OsStr) -> io::Result<Option<File>> {
+    match rustix::fs::mkdirat(&place.directory, name, Mode::from_raw_mode(0o777)) {
+        Err(Errno::EXIST) => return Ok(None),
+        other => other?,
+    }
+    let directory = match open_below(&place.directory, name) {
+        Ok(directory) => File::from(directory),
+        // A start that removes leftovers was faster.
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => {
+            let _ = rustix::fs::unlinkat(&place.directory, name, AtFlags::REMOVEDIR);
+            return Err(error);
+        }
+    };
+    // Some file systems have no locks; the process id in the name must do there.
+    let is_locked_by_others =
+        matches!(directory.try_lock(), Err(std::fs::TryLockError::WouldBlock));
+    let is_own = rustix::fs::fstat(&directory)?.st_uid == rustix::process::geteuid().as_raw();
+    let is_ours = is_own && !is_locked_by_others && has_name(place, name, &directory);
+    Ok(is_ours.then_some(directory))
+}
+
+/// Opens a directory in another one. A link is refused.
+pub(crate) fn open_below(parent: &impl std::os::fd::AsFd, name: &OsStr) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(parent, name, flags, Mode::empty())?)
+}
+
+fn sync(directory: &impl std::os::fd::AsFd) -> io::Result<()> {
+    match rustix::fs::fsync(directory) {
+        // A file system that cannot synchronise directories says so in this way.
+        Err(Errno::INVAL) => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+/// Removes what an open directory contains, and its name in `parent` if that leads to an empty directory.
+pub(crate) fn remove(
+    parent: &impl std::os::fd::AsFd,
+    name: &OsStr,
+    directory: &impl std::os::fd::AsFd,
+) -> io::Result<()> {
+    empty(directory, DEPTH_MAX)?;
+    Ok(rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)?)
+}
+
+fn empty(directory: &impl std::os::fd::AsFd, depth_max: u32) -> io::Result<()> {
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if name == "." || name == ".." {
+            continue;
+        }
+        let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+            rustix::fs::unlinkat(directory, name, AtFlags::empty())?;
+        } else if depth_max > 0 {
+            empty(&open_below(directory, name)?, depth_max - 1)?;
+            rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR)?;
+        }
+    }
+    Ok(())
+}
+
+impl From<MakeDirectoryError> for io::Error {
+    fn from(error: MakeDirectoryError) -> io::Error {
+        match error {
+            MakeDirectoryError::Exists => exists(),
+            MakeDirectoryError::Io { source, .. } => source,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn begun(parent: &Path) -> NewDirectory {
+        let directory = NewDirectory::create(&parent.join("run")).unwrap();
+        directory.create_directory("tables").unwrap();
+        directory.write("tables/one", b"1").unwrap();
+        directory
+    }
+
+    fn names(directory: &Path) -> Vec<OsString> {
+        let mut names: Vec<_> =
+            fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_directory_appears_whole_and_an_unfinished_one_does_not() {
+        let parent = tempfile::tempdir().unwrap();
+        drop(begun(parent.path()));
+        assert!(names(parent.path()).is_empty());
+        begun(parent.path()).finish().unwrap();
+        assert_eq!(names(parent.path()), ["run"]);
+        assert_eq!(fs::read(parent.path().join("run/tables/one")).unwrap(), b"1");
+        let again = NewDirectory::create(&parent.path().join("run"));
+        assert!(matches!(again, Err(MakeDirectoryError::Exists)));
+    }
+
+    /// The owner of the parent puts a link to a victim, or a directory, under the hidden name.
+    #[test]
+    fn a_directory_that_was_swapped_is_neither_written_nor_named() {
+        for is_link in [false, true] {
+            let parent = tempfile::tempdir().unwrap();
+            let victim = tempfile::tempdir().unwrap();
+            fs::write(victim.path().join("mine"), "mine").unwrap();
+            let directory = begun(parent.path());
+            let hidden = parent.path().join(&directory.hidden);
+            fs::rename(&hidden, parent.path().join("away")).unwrap();
+            match is_link {
+                true => symlink(victim.path(), &hidden).unwrap(),
+                false => {
+                    fs::create_dir(&hidden).unwrap();
+                    fs::write(hidden.join("mine"), "mine").unwrap();
+                }
+            }
+            directory.write("more", b"2").unwrap();
+            let error = io::Error::from(directory.finish().unwrap_err()).to_string();
+            assert!(error.contains("another directory was put in its place"), "{error}");
+            assert_eq!(names(victim.path()), ["mine"]);
+            assert!(!parent.path().join("run").exists());
+            assert_eq!(hidden.is_symlink(), is_link);
+            assert!(is_link || names(&hidden) == ["mine"]);
+            assert!(names(&parent.path().join("away")).is_empty(), "emptied by descriptor");
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_taken_meanwhile_is_not_replaced() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = begun(parent.path());
+        // A plain rename would replace an empty directory.
+        fs::create_dir(parent.path().join("run")).unwrap();
+        assert!(matches!(directory.finish(), Err(MakeDirectoryError::Exists)));
+        assert_eq!(names(parent.path()), ["run"]);
+        assert!(names(&parent.path().join("run")).is_empty());
+    }
+
+    #[test]
+    fn a_long_name_has_a_hidden_name_too() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("x".repeat(255));
+        NewDirectory::create(&path).unwrap().finish().unwrap();
+        assert!(path.is_dir());
+    }
+}

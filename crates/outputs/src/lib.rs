@@ -1,0 +1,23 @@
+//! Files and directories that irqlab leaves: each is whole or absent, and nothing else is touched.
+//!
+//! # Design constraints
+//! - A directory is opened once. All names in it are relative to its descriptor, so that whoever owns a
+//!   directory above cannot lead a write elsewhere.
+//! - A file has no name while it is written (`O_TMPFILE`), so that a kill leaves nothing. Where the file system
+//!   cannot do that, and at the moment in which a file replaces another one, it has a name that nobody can
+//!   predict, which is noted first ([`note_names_by`]): a later start removes what a kill leaves.
+//! - The target is absent, or a regular file that the caller may replace. Links, FIFOs and devices are refused.
+
+#![forbid(unsafe_code)]
+
+mod directory;
+mod file;
+mod leftovers;
+mod names;
+mod place;
+
+pub use directory::{MakeDirectoryError, NewDirectory};
+pub use file::{NewFile, can_create_in, write};
+pub use leftovers::{leftovers, remove_leftover, remove_leftovers};
+pub use names::{TEMPORARY_SUFFIX, Temporary, TemporaryNote, note_names_by, temporary_name};
+pub use place::{Existing, check};
