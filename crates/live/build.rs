@@ -19,6 +19,8 @@ const HANDLER_STRUCTS: [&str; 8] =
 const NOISE_STRUCTS: [&str; 2] = ["noise_mark", "noise_switch"];
 /// Those of `services.bpf.c`.
 const SERVICE_STRUCTS: [&str; 2] = ["service_row", "service_rows"];
+/// That of `caller.bpf.c`.
+const CALLER_STRUCTS: [&str; 1] = ["caller"];
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -42,10 +44,12 @@ fn main() -> Result<()> {
     // The probes of these experiments need BTF: there is one object of each.
     compile("bpf/noise.bpf.c", "noise.o", &[])?;
     compile("bpf/services.bpf.c", "services.o", &[])?;
+    compile("bpf/caller.bpf.c", "caller.o", &[])?;
     let mut layout = String::new();
     write_structs(&out.join("handlers.btf.o"), &HANDLER_STRUCTS, &mut layout)?;
     write_structs(&out.join("noise.o"), &NOISE_STRUCTS, &mut layout)?;
     write_structs(&out.join("services.o"), &SERVICE_STRUCTS, &mut layout)?;
+    write_structs(&out.join("caller.o"), &CALLER_STRUCTS, &mut layout)?;
     std::fs::write(out.join("layout.rs"), layout)?;
     println!("cargo:rerun-if-changed=bpf");
     println!("cargo:rerun-if-changed=src/bpf/constants.rs");

@@ -79,6 +79,7 @@ fn run() -> anyhow::Result<ExitCode> {
     let matches = command.clone().get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     console::set_up(cli.console);
+    live::host::process_cpus(); // before any thread is pinned
     options::check_bench(&command, &matches)?;
     outputs::note_names_by(live::journal::note_temporary);
     if cli.verb.is_started_by_a_user() {

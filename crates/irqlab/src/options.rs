@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, ValueEnum};
 use jiff::SignedDuration;
-use live::host::{Root, format_cpu_list, parse_cpu_list};
+use live::host::{ProcessCpus, Root, format_cpu_list, parse_cpu_list, process_cpus};
 
 /// A mistake in what was typed: exit code 2.
 #[derive(Debug, thiserror::Error)]
@@ -178,17 +178,31 @@ pub fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The CPUs of a list such as `0-3,8`, all of them online; all that are online without a list.
-pub fn online_cpus(list: Option<&str>) -> anyhow::Result<Vec<u32>> {
+/// All online CPUs of the machine, also those that this process may not use.
+pub fn online_cpus() -> anyhow::Result<Vec<u32>> {
     let online = Root::default()
         .text("sys/devices/system/cpu/online")
         .context("cannot read /sys/devices/system/cpu/online")?;
-    let online = parse_cpu_list(online.trim()).context("/sys/devices/system/cpu/online")?;
-    let Some(list) = list else { return Ok(online) };
+    parse_cpu_list(online.trim()).context("/sys/devices/system/cpu/online")
+}
+
+/// The CPUs of a list such as `0-3,8`, all of them online and in this process's cpuset. Without a list: those
+/// of the affinity that irqlab was started with.
+pub fn usable_cpus(list: Option<&str>) -> anyhow::Result<Vec<u32>> {
+    let ProcessCpus { started_with, permitted } = process_cpus();
+    let Some(list) = list else { return Ok(started_with.clone()) };
+    let online = online_cpus()?;
     let cpus = cpu_list(list, &format!("; online: {}", format_cpu_list(&online)))?;
     if let Some(absent) = cpus.iter().find(|cpu| !online.contains(cpu)) {
         let online = format_cpu_list(&online);
         bail!(Usage(format!("CPU {absent} is not online here; online: {online}")));
+    }
+    if let Some(outside) = cpus.iter().find(|cpu| !permitted.contains(cpu)) {
+        let permitted = format_cpu_list(permitted);
+        bail!(Usage(format!(
+            "CPU {outside} is not in this process's cpuset, which has {permitted} (choose among these, or \
+             start irqlab in a cpuset with CPU {outside}: docker --cpuset-cpus, systemd AllowedCPUs=)"
+        )));
     }
     Ok(cpus)
 }

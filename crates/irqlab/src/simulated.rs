@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::ValueEnum;
+use live::host::{Root, available_memory};
 use live::window::Stop;
 use serde_json::{Map, Value as Json, json};
 use sim::boot::Limits;
@@ -176,12 +177,22 @@ impl JobsArgs {
     /// Chooses how many of `machines` machines of `memory_mib` MiB run at the same time; says so where
     /// memory is what bounds it.
     pub fn choose(self, machines: usize, memory_mib: u32) -> Jobs {
-        let jobs = Jobs::choose(self.jobs, machines, memory_mib);
+        let memory = available_memory(&Root::default());
+        let jobs = Jobs::choose(self.jobs, machines, memory_mib, memory.bytes);
         if jobs.limited_by_memory {
+            let limited_by = memory.limit.map_or_else(String::new, |limit| {
+                format!(
+                    " (limit of a control group: {} MiB, {})",
+                    limit.limit_bytes >> 20,
+                    limit.file
+                )
+            });
             console::say(&format!(
-                "memory is available for {} machine{} of {memory_mib} MiB at a time",
+                "{} MiB of memory are available{limited_by}, and a machine of {memory_mib} MiB needs {} MiB: \
+                 {} at a time",
+                memory.bytes.unwrap_or(0) >> 20,
+                Jobs::needed_mib(memory_mib),
                 jobs.count,
-                if jobs.count == 1 { "" } else { "s" },
             ));
         }
         jobs

@@ -5,6 +5,8 @@ use std::io;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
+use crate::host::{format_cpu_list, process_cpus};
+
 /// The scheduler's CPU set of `cpus`, without those beyond its size.
 #[must_use]
 pub fn cpu_set(cpus: &[u32]) -> CpuSet {
@@ -18,9 +20,15 @@ pub fn cpu_set(cpus: &[u32]) -> CpuSet {
 /// Pins this thread to one CPU.
 ///
 /// # Errors
-/// When the CPU is offline, or outside this process's cpuset.
+/// When the CPU is offline, or outside this process's cpuset; the error names the CPUs of the cpuset.
 pub fn pin(cpu: u32) -> io::Result<()> {
-    sched_setaffinity(None, &cpu_set(&[cpu])).map_err(Into::into)
+    sched_setaffinity(None, &cpu_set(&[cpu])).map_err(|error| {
+        let error = io::Error::from(error);
+        let permitted = format_cpu_list(&process_cpus().permitted);
+        let words =
+            format!("running on CPU {cpu} failed: {error} (this process may use {permitted})");
+        io::Error::new(error.kind(), words)
+    })
 }
 
 /// Pins another process of one thread, such as a kernel's, to one CPU.

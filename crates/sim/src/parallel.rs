@@ -19,29 +19,33 @@ pub struct Jobs {
 
 impl Jobs {
     /// Chooses how many of `machines` machines, of `memory_mib` MiB each, run at the same time: as many as
-    /// requested, otherwise as many as the host has cores; and no more than fit into the memory that is
-    /// available now.
+    /// requested, otherwise as many as this process may use CPUs (affinity and CPU quota); and no more than fit
+    /// into `available_bytes`, the memory that it can get now.
     #[must_use]
-    pub fn choose(requested: Option<NonZeroU32>, machines: usize, memory_mib: u32) -> Jobs {
+    pub fn choose(
+        requested: Option<NonZeroU32>,
+        machines: usize,
+        memory_mib: u32,
+        available_bytes: Option<u64>,
+    ) -> Jobs {
         let cores = thread::available_parallelism().map_or(1, Into::into);
         let requested = requested.map_or(cores, |jobs| jobs.get() as usize);
-        let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        Jobs::within(requested.min(machines), memory_mib, available_mib(&meminfo))
+        let available_mib = available_bytes.map(|bytes| bytes >> 20);
+        Jobs::within(requested.min(machines), memory_mib, available_mib)
+    }
+
+    /// What a machine of `memory_mib` MiB needs, MiB.
+    #[must_use]
+    pub fn needed_mib(memory_mib: u32) -> u64 {
+        u64::from(memory_mib) + OVERHEAD_MIB
     }
 
     fn within(wanted: usize, memory_mib: u32, available_mib: Option<u64>) -> Jobs {
-        let each = u64::from(memory_mib) + OVERHEAD_MIB;
+        let each = Jobs::needed_mib(memory_mib);
         let fitting = available_mib.map_or(usize::MAX, |mib| (mib / each) as usize);
         let wanted = wanted.max(1);
         Jobs { count: wanted.min(fitting).max(1), limited_by_memory: fitting < wanted }
     }
-}
-
-/// `MemAvailable` of /proc/meminfo (Linux, Documentation/filesystems/proc.rst), MiB.
-fn available_mib(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib / 1024)
 }
 
 /// Calls `work` for each item, for `jobs` of them at the same time, started in their order. Returns the
@@ -88,17 +92,9 @@ mod tests {
         assert_eq!(jobs(4, Some(2_100)), Jobs { count: 2, limited_by_memory: true });
         assert_eq!(jobs(4, Some(10)), Jobs { count: 1, limited_by_memory: true });
         assert_eq!(jobs(0, None), Jobs { count: 1, limited_by_memory: false });
-        let of = |count| Jobs::choose(NonZeroU32::new(count), 3, 64);
+        let of = |count| Jobs::choose(NonZeroU32::new(count), 3, 64, None);
         assert!((1..=3).contains(&of(1000).count));
         assert_eq!(of(1).count, 1);
-    }
-
-    #[test]
-    fn available_memory_is_read() {
-        let text = "MemTotal:  9 kB\nMemAvailable:   2097152 kB\n";
-        assert_eq!(available_mib(text), Some(2048));
-        assert_eq!(available_mib("MemAvailable: many\n"), None);
-        assert_eq!(available_mib(""), None);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use sim::watch::Watch;
 use crate::console::{self, Redraw};
 use crate::options::{
     LIVE, On, ResultArgs, SIMULATED, Usage, duration_between, guest_cpus, help_with_exit_codes, ns,
-    one_cpu, online_cpus, unique,
+    one_cpu, unique, usable_cpus,
 };
 use crate::run::{OpenRun, stop_on_signals};
 use crate::simulated::{GuestArgs, Simulated, SimulatedArgs, add_disk};
@@ -165,8 +165,8 @@ pub fn run(args: &FootprintArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn run_live(args: &FootprintArgs) -> anyhow::Result<ExitCode> {
-    let all = online_cpus(None)?;
-    let cpu = one_cpu(args.cpus.as_deref(), &online_cpus(args.cpus.as_deref())?)?;
+    let all = usable_cpus(None)?;
+    let cpu = one_cpu(args.cpus.as_deref(), &usable_cpus(args.cpus.as_deref())?)?;
     let host = host_facts(&Root::default());
     let open = OpenRun::new("footprint", &args.results)?;
     let context = open.context(run_host_block(&host), args.settings());

@@ -25,7 +25,7 @@ use sim::watch::Watch;
 use crate::console::{self, Redraw};
 use crate::options::{
     Format, LIVE, On, ResultArgs, SIMULATED, Usage, duration, guest_cpus, help_with_exit_codes, ns,
-    online_cpus,
+    usable_cpus,
 };
 use crate::run::{OpenRun, stop_on_signals};
 use crate::simulated::{Simulated, SimulatedArgs, add_disk, shell_line};
@@ -244,7 +244,7 @@ fn live_events(args: &HandlersArgs, host: &HostFacts) -> Vec<String> {
 }
 
 fn live_settings(args: &HandlersArgs, host: &HostFacts) -> anyhow::Result<LiveSettings> {
-    let cpus = online_cpus(args.cpus.as_deref())?;
+    let cpus = usable_cpus(args.cpus.as_deref())?;
     let until = if args.command.is_empty() {
         WindowEnd::Elapsed(args.duration)
     } else {
@@ -253,7 +253,7 @@ fn live_settings(args: &HandlersArgs, host: &HostFacts) -> anyhow::Result<LiveSe
     };
     let mut settings = LiveSettings::new(cpus, until, stop_on_signals()?);
     if let Some(list) = &args.housekeeping {
-        settings.housekeeping = online_cpus(Some(list))?;
+        settings.housekeeping = usable_cpus(Some(list))?;
     }
     settings.warm_up = args.warm_up;
     settings.events = live_events(args, host);

@@ -24,7 +24,7 @@ use super::noise_scale;
 use crate::console::{self, Redraw};
 use crate::options::{
     Format, LIVE, On, ResultArgs, SIMULATED, Usage, any_duration, duration, duration_between,
-    guest_cpus, help_with_exit_codes, ns, online_cpus, unique,
+    guest_cpus, help_with_exit_codes, ns, unique, usable_cpus,
 };
 use crate::output_file::{self, ForceArgs};
 use crate::pictures::PictureArgs;
@@ -138,7 +138,7 @@ impl NoiseArgs {
     /// CPUs to measure, and those for irqlab's own thread.
     fn places(&self, host: &HostFacts) -> anyhow::Result<(Vec<u32>, Vec<u32>)> {
         let own = match &self.housekeeping {
-            Some(list) => online_cpus(Some(list))?,
+            Some(list) => usable_cpus(Some(list))?,
             None => Vec::new(),
         };
         let isolated = host.kernel.isolated.clone().unwrap_or_default();
@@ -148,7 +148,7 @@ impl NoiseArgs {
                 "-H: CPU {cpu} is isolated, and housekeeping would end that; isolated: {isolated}"
             )));
         }
-        let mut cpus = online_cpus(self.cpus.as_deref())?;
+        let mut cpus = usable_cpus(self.cpus.as_deref())?;
         match (&self.cpus, cpus.iter().find(|cpu| own.contains(cpu))) {
             (Some(_), Some(cpu)) => {
                 bail!(Usage(format!("CPU {cpu} is in -c and in -H: measured, or housekeeping?")))

@@ -127,7 +127,7 @@ fn run_live(args: &ServicesArgs) -> anyhow::Result<ExitCode> {
     let mut bench = LiveServices::new(LiveServicesSettings {
         command: args.command.clone(),
         to_stderr: args.results.printing.format() != Format::Table,
-        cpus: online_cpus(None)?,
+        cpus: online_cpus()?,
         remedy_rights: rights.and_then(|finding| finding.unlock.clone()),
         stop: stop_on_signals()?,
     })?;

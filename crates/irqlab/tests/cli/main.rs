@@ -12,6 +12,7 @@ mod export;
 mod faults;
 mod footprint;
 mod journal;
+mod limits;
 mod model;
 mod noise;
 mod output;

@@ -38,6 +38,14 @@ fn the_simulator_sees_a_run_of_the_thread_for_each_interrupt() {
     assert!(interrupts.abs_diff(runs) <= 1, "{interrupts} interrupts, {runs} runs of their thread");
 }
 
+/// Moves the guest's shell into a control group of version 2 that has a CPU quota of one CPU, below one with a memory
+/// limit.
+const INTO_A_GROUP: &str = "mkdir -p /cg && mount -t cgroup2 none /cg && \
+    echo '+memory +cpu +pids' > /cg/cgroup.subtree_control && mkdir -p /cg/a/b && \
+    echo '+memory +cpu +pids' > /cg/a/cgroup.subtree_control && echo 400M > /cg/a/memory.max && \
+    echo '100000 100000' > /cg/a/b/cpu.max && echo $$ > /cg/a/b/cgroup.procs";
+
+/// The machine serves a second question: whether limits of control groups of version 2 are found.
 #[test]
 fn the_thread_of_a_line_has_a_row_and_runs_for_each_of_its_interrupts() {
     let place = Place::new();
@@ -47,10 +55,13 @@ fn the_thread_of_a_line_has_a_row_and_runs_for_each_of_its_interrupts() {
     let machine = ["sim", "boot", "-q", "--append", "threadirqs", "--with-irqlab"];
     let disk = ["--disk", "virtio-blk,latency=100us", "--"];
     let inside = "irqlab handlers -q --load idle --rate high --stimulus disk --disk-file /dev/vda -d 100ms \
-                  --format csv --table handlers";
-    let inside: Vec<&str> = inside.split_whitespace().collect();
-    let ended = place.run(&[&machine[..], &disk[..], &inside[..]].concat());
+                  --format csv --table handlers && irqlab doctor";
+    let inside = format!("{INTO_A_GROUP} && {inside}");
+    let ended = place.run(&[&machine[..], &disk[..], &[&inside]].concat());
     ended.assert_code(0);
+    for limit in ["400 MiB, ", "(/cg/a/memory.max)", "1.00 CPUs", "(/cg/a/b/cpu.max)"] {
+        assert!(ended.out.contains(limit), "{limit}: {}", ended.out);
+    }
     let interrupts = spans(&ended.out, "irq", "virtio0-req");
     let runs = spans(&ended.out, "irq_thread", "virtio0");
     // One request at a time: an interrupt wakes the thread, which sleeps again before the next.

@@ -171,12 +171,34 @@ impl Drop for Futexes {
 
 /// Refuses if fewer than `number` CPUs are online.
 pub(super) fn needs_cpus(number: usize) -> Result<(), String> {
-    // SAFETY: asks for a number.
-    let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
-    match usize::try_from(online) {
-        Ok(online) if online >= number => Ok(()),
-        _ => Err(format!("it needs {number} CPUs")),
+    match cpus_of_cpuset() {
+        Some(cpus) if cpus >= number => Ok(()),
+        _ => Err(format!("it needs {number} CPUs that this process may use")),
     }
+}
+
+/// How many CPUs this process may use. The caller is pinned, so a thread of its own asks: the kernel reduces an
+/// affinity of all CPUs to the cpuset.
+fn cpus_of_cpuset() -> Option<usize> {
+    let ask = || {
+        let mut set = all_cpus();
+        let set_bytes = size_of::<libc::cpu_set_t>();
+        // SAFETY: the length is that of the set, which outlives both calls; only this thread's affinity changes.
+        unsafe {
+            let set_answer = libc::sched_setaffinity(0, set_bytes, &raw const set);
+            let get_answer = libc::sched_getaffinity(0, set_bytes, &raw mut set);
+            (set_answer == 0 && get_answer == 0).then(|| libc::CPU_COUNT(&set) as usize)
+        }
+    };
+    std::thread::Builder::new().spawn(ask).ok()?.join().ok()?
+}
+
+fn all_cpus() -> libc::cpu_set_t {
+    // SAFETY: a set of bits, for which all-zero is valid.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: each number is below the size of the set.
+    (0..libc::CPU_SETSIZE as usize).for_each(|cpu| unsafe { libc::CPU_SET(cpu, &mut set) });
+    set
 }
 
 /// Made for threads of other kernels that must run elsewhere: all CPUs but the one of the caller.
@@ -184,10 +206,9 @@ pub(super) fn leave_this_cpu() -> Result<(), String> {
     // SAFETY: the length is that of the set, and only the calling thread's affinity changes.
     unsafe {
         let own = checked("sched_getcpu", libc::sched_getcpu().into())? as usize;
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        let online = libc::sysconf(libc::_SC_NPROCESSORS_ONLN).max(1) as usize;
-        for cpu in (0..online.min(1024)).filter(|cpu| *cpu != own) {
-            libc::CPU_SET(cpu, &mut set);
+        let mut set = all_cpus();
+        if own < libc::CPU_SETSIZE as usize {
+            libc::CPU_CLR(own, &mut set);
         }
         let set_bytes = size_of::<libc::cpu_set_t>();
         checked("sched_setaffinity", libc::sched_setaffinity(0, set_bytes, &raw const set).into())

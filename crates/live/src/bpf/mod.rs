@@ -1,5 +1,6 @@
 //! The BPF programs: what they share with this crate, loading, attaching, and reading their maps.
 
+pub mod caller;
 mod constants;
 pub mod kernel_counters;
 pub mod layout;
@@ -8,6 +9,7 @@ pub mod object;
 pub mod programs;
 pub mod rows;
 
+pub use caller::CallerProgram;
 pub use object::{
     Attached, CountedRow, EventErrors, Flavour, LoadSpec, Maps, Probes, has_cookies,
     known_tracepoints,

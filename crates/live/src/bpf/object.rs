@@ -241,7 +241,8 @@ pub(crate) fn open_with_btf(name: &str, object: &[u8]) -> Result<OpenObject, Bpf
     open_object(name, object)
 }
 
-fn open_object(name: &str, object: &[u8]) -> Result<OpenObject, BpfError> {
+/// Opens an object, with or without the kernel's type information.
+pub(crate) fn open_object(name: &str, object: &[u8]) -> Result<OpenObject, BpfError> {
     libbpf_rs::set_print(Some((PrintLevel::Warn, keep_message)));
     ObjectBuilder::default()
         .name(name)

@@ -2,6 +2,7 @@
 //! monotonic clock.
 
 mod core;
+mod kernel;
 mod rate;
 
 use std::time::Duration;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 pub use self::core::{CoreClock, core_cycle, dependent_additions};
+pub use self::kernel::KernelClock;
 pub use self::rate::ClockState;
 pub use touch_loop::clock::{now, now_after_work};
 
@@ -24,14 +26,14 @@ pub struct Reading {
     width_cycles: u64,
 }
 
-/// `CLOCK_MONOTONIC`, which the BPF programs read, ns.
+/// `CLOCK_MONOTONIC` of this process, ns. BPF programs read the kernel's: see [`KernelClock`].
 pub(crate) fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     (now.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64)
 }
 
 impl Reading {
-    /// Reads the kernel's clock between two readings of the counter, and keeps the narrowest of 16
+    /// Reads the monotonic clock between two readings of the counter, and keeps the narrowest of 16
     /// such brackets. `None` on a processor without a time-stamp counter.
     #[must_use]
     pub fn now() -> Option<Self> {
@@ -54,7 +56,7 @@ impl Reading {
         self.cycles
     }
 
-    /// `CLOCK_MONOTONIC`, which the BPF programs read, ns.
+    /// `CLOCK_MONOTONIC` of this process, ns.
     #[must_use]
     pub fn ns(self) -> u64 {
         self.ns
@@ -127,17 +129,24 @@ impl ClockResolution {
 }
 
 /// Converts the counter to the kernel's clock during one window: readings of both clocks, with
-/// linear interpolation between them.
+/// linear interpolation between them. By default the process's clock is the kernel's.
 #[derive(Clone, Debug, Default)]
 pub struct ClockMap {
+    kernel: KernelClock,
     points: Vec<(u64, u64)>,
 }
 
 impl ClockMap {
+    /// A map without readings, whose times are the kernel's.
+    #[must_use]
+    pub fn new(kernel: KernelClock) -> Self {
+        ClockMap { kernel, points: Vec::new() }
+    }
+
     /// Reads both clocks now.
     pub fn read(&mut self) {
         if let Some(reading) = Reading::now() {
-            self.add(reading.cycles(), reading.ns());
+            self.add(reading.cycles(), self.kernel.from_process_ns(reading.ns()));
         }
     }
 

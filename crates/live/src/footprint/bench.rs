@@ -25,9 +25,9 @@ use super::stimulus::{FarEnd, RaiseInterrupt, ready};
 use super::tick::{check_pass, is_tickless, tick_ns};
 use super::watcher::Watcher;
 use crate::clock::{ClockResolution, now};
-use crate::host::Root;
+use crate::host::{MemoryShortage, Root, available_memory};
 use crate::threads::{LockedMemory, pin};
-use crate::window::{Stop, WindowEdge};
+use crate::window::{Stop, ThrottlingWindow, WindowEdge};
 
 /// Least time for which an interrupt stops the loop: kernel entry, the shortest handler, kernel exit.
 const INTERRUPT_NS_MIN: u64 = 700;
@@ -106,6 +106,7 @@ pub struct LiveFootprint {
     /// Period of the tick; absent where there is none, or ticks may come in windows.
     tick_cycles: Option<u64>,
     windows: u32,
+    throttling: ThrottlingWindow,
     no_counters: BTreeMap<Level, String>,
     allowed: CpuSet,
     _locked: LockedMemory,
@@ -132,7 +133,7 @@ impl LiveFootprint {
     pub fn new(settings: FootprintSettings) -> Result<Self, BenchError> {
         let allowed = sched_getaffinity(None).map_err(failed)?;
         pin(settings.cpu).map_err(|error| BenchError::NothingMeasurable {
-            reason: format!("pinning this thread to CPU {} failed: {error}", settings.cpu),
+            reason: error.to_string(),
             remedy: Some("-c with a CPU of this process's cpuset".to_owned()),
         })?;
         let clock = ClockResolution::measure().ok_or_else(|| BenchError::NothingMeasurable {
@@ -148,6 +149,7 @@ impl LiveFootprint {
             tick_cycles: has_ticks.then(|| clock.cycles(tick_ns())),
             tickless,
             windows: 0,
+            throttling: ThrottlingWindow::open(&root),
             settings,
             clock,
             root,
@@ -176,6 +178,16 @@ impl LiveFootprint {
     fn looping(&mut self, level: Level) -> Result<(Geometry, Loop), BenchError> {
         let geometry = geometry(&self.root, self.settings.cpu, level, &self.settings.by_hand)?;
         let interrupt = self.clock.cycles(INTERRUPT_NS_MIN);
+        // The level's lines, and as many that conflict with them, which lie beyond the first.
+        let needed_bytes = geometry.size_bytes.saturating_mul(3);
+        if matches!(self.settings.watcher, Watcher::Probes) {
+            available_memory(&self.root).check(&level.to_string(), needed_bytes).map_err(
+                |MemoryShortage { reason, remedy }| BenchError::Unavailable {
+                    reason,
+                    remedy: Some(remedy),
+                },
+            )?;
+        }
         let looping = Loop::new(level, geometry, self.settings.seed, interrupt)
             .map_err(|error| missing(format!("memory for {level}: {error}")))?;
         let pass_ns = self.ns(looping.pass_cycles);
@@ -378,6 +390,7 @@ impl Bench for LiveFootprint {
                     .to_owned(),
             );
         }
+        self.throttling.close(&self.root, &mut settings, &mut warnings);
         let absent = self.no_counters.iter().map(|(level, reason)| Absence {
             table: "footprint".to_owned(),
             what: format!("{level}: misses"),

@@ -3,14 +3,13 @@
 use lab::experiment::BenchError;
 use lab::footprint::trace::{Trace, TraceTimes, from_start, spans};
 use lab::footprint::{Level, Method, Stimulus, Verdict};
-use rustix::thread::gettid;
 
 use super::bench::LiveFootprint;
 use super::watcher::Watcher;
 use crate::bpf::BpfError;
 use crate::clock::ClockMap;
 use crate::host::Root;
-use crate::marks::MarkProbes;
+use crate::marks::{MarkProbes, loop_thread};
 
 /// Maximum number of repetitions until one is undisturbed.
 const TRIALS: usize = 64;
@@ -34,12 +33,13 @@ impl LiveFootprint {
         (level, stimulus, method): (Level, Stimulus, Method),
         watcher: Watcher,
     ) -> Result<Trace, BenchError> {
-        let thread = gettid().as_raw_nonzero().get().cast_unsigned();
         let cpu = self.cpu();
         let probes = match watcher {
             Watcher::Probes => Some(MarkProbes::load().map_err(missing)?),
             Watcher::Outside => None,
         };
+        let caller = probes.as_ref().map(MarkProbes::caller);
+        let thread = loop_thread(caller.as_deref()).map_err(missing)?;
         if let Some(probes) = &probes {
             probes.announce(cpu, thread).map_err(missing)?;
         }
@@ -72,7 +72,8 @@ impl LiveFootprint {
             if let Some(probes) = probes {
                 probes.take().map_err(missing)?; // earlier marks
             }
-            let mut clocks = ClockMap::default();
+            let kernel_clock = probes.map(MarkProbes::kernel_clock).unwrap_or_default();
+            let mut clocks = ClockMap::new(kernel_clock);
             clocks.read();
             let (repetition, times) = self.once(method, true).map_err(missing)?;
             clocks.read();

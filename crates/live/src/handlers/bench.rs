@@ -25,13 +25,14 @@ use crate::clock::Reading;
 use crate::host::cpu_facts;
 use crate::host::{
     CoreType, EventAbsence, KERNEL_REMEDY, Root, core_types, format_cpu_list, irq_threads,
-    last_level_cache_bytes,
+    kernel_threads_are_visible, last_level_cache_bytes,
 };
 use crate::perf::{EventGroup, EventPlan, plan_events};
 use crate::probe_overhead::events::EventOverheadsByCore;
 use crate::probe_overhead::{CALLS, CoreCalibration, ROUNDS, WarmOverhead, calibrate_each};
 use crate::window::{
-    BenchPhase, HeldCommand, WaitOutcome, WindowEdge, WindowEnd, move_gates, shell_status, wait,
+    BenchPhase, HeldCommand, ThrottlingWindow, WaitOutcome, WindowEdge, WindowEnd, move_gates,
+    shell_status, wait,
 };
 
 /// This machine as a bench for the experiment `handlers`.
@@ -190,7 +191,10 @@ impl LiveBench {
         if let Some(first) = self.passes.first() {
             return load(first.programs.clone());
         }
-        let chosen = choose(self.flavour, !irq_threads(&self.root).is_empty());
+        // Threads that /proc hides may exist.
+        let may_have_threads =
+            !kernel_threads_are_visible(&self.root) || !irq_threads(&self.root).is_empty();
+        let chosen = choose(self.flavour, may_have_threads);
         let mut loaded = load(chosen.programs)?;
         self.absent.push(absence(
             "exceptions other than page faults".to_owned(),
@@ -464,7 +468,9 @@ impl HandlersBench for LiveBench {
             return Ok(WindowSample { interrupted: true, ..sample });
         }
         let missed_before = loaded.probes.misses().map_err(bench_error)?;
+        let throttling = ThrottlingWindow::open(&self.root);
         let bracket = self.window(pass, &mut sample);
+        throttling.close(&self.root, &mut sample.facts, &mut sample.warnings);
         self.start(BenchPhase::SetUp);
         drop(counting);
         let bracket = bracket?;

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use attribution::context::{SOFTIRQS, VECTORS};
 
 use crate::bpf::KnownContexts;
-use crate::host::{IrqAffinity, IrqThread, Root, irq_affinities, irq_threads};
+use crate::host::{
+    IrqAffinity, IrqThread, Root, irq_affinities, irq_threads, kernel_threads_are_visible,
+};
 
 /// NMI handlers, and page faults from user and kernel mode.
 const OTHERS: u32 = 3;
@@ -13,7 +15,22 @@ const OTHERS: u32 = 3;
 /// For each of `cpus`: the rows that a window needs, or its calibration if that is more, as this machine's
 /// IRQ lines are routed now.
 pub(super) fn known_contexts(root: &Root, cpus: &[u32]) -> BTreeMap<u32, KnownContexts> {
-    of_lines(&irq_affinities(root).unwrap_or_default(), &irq_threads(root), cpus)
+    let irqs = irq_affinities(root).unwrap_or_default();
+    let threads = if kernel_threads_are_visible(root) {
+        irq_threads(root)
+    } else {
+        one_thread_per_action(&irqs)
+    };
+    of_lines(&irqs, &threads, cpus)
+}
+
+/// The most threads that lines have, except secondary ones: where /proc hides them.
+fn one_thread_per_action(irqs: &[IrqAffinity]) -> Vec<IrqThread> {
+    let of_line = |irq: &IrqAffinity| {
+        let number = irq.number;
+        irq.actions.clone().into_iter().map(move |action| IrqThread { irq: number, action })
+    };
+    irqs.iter().flat_map(of_line).collect()
 }
 
 /// What is on a CPU.

@@ -9,7 +9,7 @@ use lab::experiment::BenchError;
 use lab::handlers::WindowSample;
 
 use super::bench::{LiveBench, bench_error, own_cpu_ns};
-use crate::clock::monotonic_ns;
+use crate::bpf::CallerProgram;
 use crate::probe_overhead::events::EventOverheadsByCore;
 use crate::window::{WindowEdge, move_gates};
 
@@ -17,6 +17,8 @@ use crate::window::{WindowEdge, move_gates};
 /// gates close and the programs are detached.
 pub struct OpenWindow {
     bench: LiveBench,
+    /// Reads the kernel's clock.
+    caller: CallerProgram,
     /// What had been missed, and used, when it opened.
     missed_before: u64,
     own_cpu_before_ns: u64,
@@ -29,13 +31,14 @@ impl OpenWindow {
     /// # Errors
     /// When a CPU went offline or the kernel refuses.
     pub fn open(mut bench: LiveBench) -> Result<Self, BenchError> {
+        let caller = CallerProgram::load().map_err(bench_error)?;
         bench.attach_only(0)?;
         let timing = &bench.passes[0];
         let overheads = |cpu| timing.warm_on(cpu).overheads();
         timing.probes.clear_for_each(overheads).map_err(bench_error)?;
         let missed_before = timing.probes.misses().map_err(bench_error)?;
         move_gates(&timing.probes, &bench.settings.cpus, WindowEdge::Open)?;
-        Ok(OpenWindow { bench, missed_before, own_cpu_before_ns: own_cpu_ns() })
+        Ok(OpenWindow { bench, caller, missed_before, own_cpu_before_ns: own_cpu_ns() })
     }
 
     /// The bench, for its facts and what its probes cost.
@@ -52,7 +55,8 @@ impl OpenWindow {
     pub fn read(&self) -> Result<WindowSample, BenchError> {
         let timing = &self.bench.passes[0];
         let mut states = timing.probes.states().map_err(bench_error)?;
-        let now_ns = monotonic_ns();
+        // The clock of the time stamps in the states, which a time namespace sets apart from this process's.
+        let now_ns = self.caller.see().map_err(bench_error)?.at_ns;
         states.iter_mut().for_each(|state| state.disarmed_ns = now_ns);
         let rows = timing.probes.rows_of(&states).map_err(bench_error)?;
         let missed = timing.probes.misses().map_err(bench_error)?;

@@ -19,7 +19,14 @@ pub fn irq_of_thread(name: &str) -> Option<(u32, &str)> {
     Some((irq.parse().ok()?, action))
 }
 
-/// All of them that live now.
+/// Whether /proc lists the kernel's threads: not in a PID namespace of its own, and not for every user where
+/// /proc is mounted with `hidepid`. `kthreadd` is the second process of every kernel.
+#[must_use]
+pub fn kernel_threads_are_visible(root: &Root) -> bool {
+    root.word("proc/2/comm").as_deref() == Some("kthreadd")
+}
+
+/// All of them that live now, as far as /proc lists them.
 #[must_use]
 pub fn irq_threads(root: &Root) -> Vec<IrqThread> {
     let names = root.names("proc").unwrap_or_default();
@@ -54,6 +61,9 @@ mod tests {
             at(&format!("{process}/comm"), &format!("{name}\n"));
             at(&format!("{process}/cmdline"), command);
         }
+        assert!(!kernel_threads_are_visible(&Root::new(directory.path())));
+        at("2/comm", "kthreadd\n");
+        assert!(kernel_threads_are_visible(&Root::new(directory.path())));
         let thread = |irq, action: &str| IrqThread { irq, action: action.to_owned() };
         let found = irq_threads(&Root::new(directory.path()));
         assert_eq!(found, [thread(24, "ACPI:Ged"), thread(36, "s-nvme0q")]);

@@ -5,7 +5,9 @@
 //! `Option`: absent is not zero. [`diagnose`] turns the facts into what a user can do about them.
 
 mod affinity;
+mod available_memory;
 mod caches;
+pub mod cgroup;
 mod clock;
 mod core_types;
 mod cpu;
@@ -16,7 +18,10 @@ mod guest_devices;
 pub mod interrupts;
 mod irq_threads;
 mod kernel;
+mod limits;
+mod namespaces;
 mod pmu;
+mod process_cpus;
 mod rights;
 mod root;
 mod run_block;
@@ -26,7 +31,9 @@ mod tracepoints;
 use serde::Serialize;
 
 pub use affinity::{IrqAffinity, irq_affinities};
+pub use available_memory::{AvailableMemory, MemoryShortage, available_memory};
 pub use caches::{CacheFacts, cache_facts};
+pub use cgroup::cgroup_limits;
 pub use clock::{ClockFacts, HypervisorFacts};
 pub use core_types::{CoreType, core_types};
 pub use cpu::{CpuFacts, CpuModel, CpuTopology, RateFacts, cpu_facts, rate_facts};
@@ -35,13 +42,16 @@ pub use cpu_time::{CpuSteal, MemoryFacts, StealFacts, memory_facts, steal_facts}
 pub use diagnosis::{Finding, Status, diagnose};
 pub use guest_devices::{first_disk, has_paired_cards};
 pub use interrupts::{InterruptLine, Interrupts};
-pub use irq_threads::{IrqThread, irq_of_thread, irq_threads};
+pub use irq_threads::{IrqThread, irq_of_thread, irq_threads, kernel_threads_are_visible};
 pub use kernel::{KERNEL_MIN, KERNEL_REMEDY, KernelFacts, Preemption, kernel_facts};
+pub use limits::{LimitFacts, limit_facts};
+pub use namespaces::{NamespaceFacts, namespaces};
 #[cfg(test)]
 pub(crate) use pmu::machines::plant_machine;
 pub use pmu::{
     Encoding, EventAbsence, EventCatalogue, EventKind, EventScope, PmuEvent, PmuFacts, pmu_facts,
 };
+pub use process_cpus::{ProcessCpus, process_cpus};
 pub use rights::{RightsFacts, rights_facts};
 pub use root::Root;
 #[cfg(test)]
@@ -75,6 +85,8 @@ pub struct HostFacts {
     pub irqs: Option<Vec<IrqAffinity>>,
     /// What this process may do.
     pub rights: RightsFacts,
+    /// What limits this process to less than the machine has.
+    pub limits: LimitFacts,
     /// Performance events.
     pub pmu: PmuFacts,
     /// Type information of the kernel.
@@ -117,6 +129,7 @@ pub fn host_facts(root: &Root) -> HostFacts {
         memory: memory_facts(root),
         irqs: irq_affinities(root),
         rights: rights_facts(root),
+        limits: limit_facts(root),
         kernel,
         cpu,
         pmu,

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::HostFacts;
+use super::cgroup::CpuQuota;
 use super::cpu_list::format_cpu_list;
 
 /// The compact subset of the facts that goes into every run. Facts that are absent are left out.
@@ -26,6 +27,12 @@ pub fn run_host_block(facts: &HostFacts) -> Map<String, Value> {
     put("cpu_stepping", json!(facts.cpu.model.stepping));
     put("microcode", json!(facts.cpu.model.microcode));
     put("cpus_online", json!(list(&facts.cpu.online)));
+    if facts.limits.cpus_allowed != facts.cpu.online {
+        put("cpus_allowed", json!(list(&facts.limits.cpus_allowed)));
+    }
+    let limits = &facts.limits.cgroup;
+    put("memory_limit_bytes", json!(limits.memory.as_ref().map(|memory| memory.limit_bytes)));
+    put("cpu_quota_cpus", json!(limits.cpu.as_ref().map(CpuQuota::cpus)));
     put("packages", json!(facts.cpu.packages()));
     put("cores", json!(facts.cpu.cores()));
     put("numa_nodes", json!(facts.cpu.nodes()));

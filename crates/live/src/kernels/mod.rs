@@ -111,9 +111,7 @@ pub fn measure(
 ) -> Result<Vec<KernelSample>, BenchError> {
     use kernels::{Clock, Effort};
     let chosen = select(&request.only).map_err(BenchError::Failed)?;
-    pin(request.cpu).map_err(|error| {
-        BenchError::Failed(format!("cannot run on CPU {}: {error}", request.cpu))
-    })?;
+    pin(request.cpu).map_err(|error| BenchError::Failed(error.to_string()))?;
     let no_counter = |_| BenchError::NothingMeasurable {
         reason: "the time-stamp counter does not count".to_owned(),
         remedy: None,

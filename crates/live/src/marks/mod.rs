@@ -6,6 +6,7 @@ mod decode;
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use lab::noise::{ContextName, Mark};
 use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, RingBuffer, RingBufferBuilder};
@@ -14,7 +15,8 @@ use zerocopy::IntoBytes;
 use self::decode::Decoder;
 use crate::bpf::object::{attach_all, failure, map_of, open_with_btf};
 use crate::bpf::programs::choose;
-use crate::bpf::{BpfError, Flavour};
+use crate::bpf::{BpfError, CallerProgram, Flavour};
+use crate::clock::KernelClock;
 use crate::host::Root;
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/noise.o"));
@@ -33,6 +35,9 @@ struct Inbox {
 
 /// The programs, attached.
 pub struct MarkProbes {
+    /// By which a thread learns the number that marks know it by.
+    caller: Arc<CallerProgram>,
+    kernel_clock: KernelClock,
     ring: RingBuffer<'static>,
     inbox: Rc<RefCell<Inbox>>,
     _links: Vec<Link>,
@@ -70,14 +75,28 @@ impl MarkProbes {
         let inbox = Rc::new(RefCell::new(Inbox::default()));
         let ring = reader(&object, Rc::clone(&inbox))?;
         let absent = chosen.absent.into_iter().filter(|(what, _)| what != "napi").collect();
-        Ok(MarkProbes { ring, inbox, _links: links, object, absent })
+        let caller = Arc::new(CallerProgram::load()?);
+        let kernel_clock = KernelClock::find(&Root::default(), &caller)?;
+        Ok(MarkProbes { caller, kernel_clock, ring, inbox, _links: links, object, absent })
     }
 
     fn map(&self, name: &str) -> Result<Map<'_>, BpfError> {
         map_of(&self.object, name)
     }
 
-    /// Announces the loop of a CPU by its thread id; 0: the CPU has no loop.
+    /// The program by which a loop's thread learns its number ([`loop_thread`]).
+    #[must_use]
+    pub fn caller(&self) -> Arc<CallerProgram> {
+        Arc::clone(&self.caller)
+    }
+
+    /// The clock of all marks.
+    #[must_use]
+    pub fn kernel_clock(&self) -> KernelClock {
+        self.kernel_clock
+    }
+
+    /// Announces the loop of a CPU by its thread's number ([`loop_thread`]); 0: the CPU has no loop.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -122,6 +141,18 @@ impl MarkProbes {
     #[must_use]
     pub fn switches_to_init(&self) -> u64 {
         self.inbox.borrow().decoder.switches_to_init
+    }
+}
+
+/// The number by which marks know the calling thread; without probes the number in the process's own PID
+/// namespace, which is for people only.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn loop_thread(caller: Option<&CallerProgram>) -> Result<u32, BpfError> {
+    match caller {
+        Some(program) => Ok(program.see()?.thread),
+        None => Ok(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()),
     }
 }
 

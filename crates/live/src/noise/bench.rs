@@ -12,6 +12,7 @@ use lab::noise::{
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 use serde_json::{Map, json};
 
+use super::body::memory_bytes;
 use super::companion::Companion;
 use super::concurrent::concurrent_activity;
 use super::entry_latency::entry_latency_ns;
@@ -21,11 +22,13 @@ use super::loops::{LoopConfig, LoopOutcome, detour_resolution};
 use super::runner::{PollSchedule, Runner, RunnerConfig, collect};
 use super::settings::NoiseSettings;
 use crate::bpf::BpfError;
-use crate::clock::{ClockMap, ClockResolution, ClockState, CoreClock};
-use crate::host::{KERNEL_REMEDY, Root, format_cpu_list, parse_cpu_list, smi_count};
+use crate::clock::{ClockMap, ClockResolution, ClockState, CoreClock, KernelClock};
+use crate::host::{
+    KERNEL_REMEDY, Root, available_memory, format_cpu_list, process_cpus, smi_count,
+};
 use crate::marks::MarkProbes;
 use crate::threads::{LockedMemory, cpu_set};
-use crate::window::WaitOutcome;
+use crate::window::{ThrottlingWindow, WaitOutcome};
 
 /// The default threshold, where the clock's resolution allows it.
 pub(super) const THRESHOLD_NS: u64 = 100;
@@ -71,7 +74,11 @@ impl LiveNoise {
     /// [`BenchError::NothingMeasurable`] on a processor without a constant counter.
     pub fn new(settings: NoiseSettings) -> Result<Self, BenchError> {
         let cpu = settings.cpus.first().copied().unwrap_or(0);
-        let clock = detour_resolution(cpu).ok_or_else(|| BenchError::NothingMeasurable {
+        let clock = detour_resolution(cpu).map_err(|error| BenchError::Unavailable {
+            reason: error.to_string(),
+            remedy: Some("-c with CPUs of this process's cpuset".to_owned()),
+        })?;
+        let clock = clock.ok_or_else(|| BenchError::NothingMeasurable {
             reason: "the loops need a time-stamp counter, which this processor does not have"
                 .to_owned(),
             remedy: None,
@@ -103,6 +110,14 @@ impl LiveNoise {
                 ),
             });
         }
+        let body_bytes = memory_bytes(bench.settings.body, bench.settings.cache_bytes);
+        let body_bytes = body_bytes.saturating_mul(bench.settings.cpus.len() as u64);
+        available_memory(&bench.root).check("the memory of the loops' body", body_bytes).map_err(
+            |shortage| BenchError::Unavailable {
+                reason: shortage.reason,
+                remedy: Some(shortage.remedy),
+            },
+        )?;
         if bench.settings.trace {
             bench.load_probes(cpu)?;
         }
@@ -205,14 +220,13 @@ impl LiveNoise {
         }
     }
 
-    /// CPUs for this thread: the configured ones, else those without a loop; empty when there are none.
+    /// CPUs for this thread: the configured ones, else the usable ones without a loop; empty when there are none.
     fn own_cpus(&self) -> Vec<u32> {
         if !self.settings.housekeeping.is_empty() {
             return self.settings.housekeeping.clone();
         }
-        let online = self.root.text("sys/devices/system/cpu/online").unwrap_or_default();
-        let online = parse_cpu_list(online.trim()).unwrap_or_default();
-        online.into_iter().filter(|cpu| !self.settings.cpus.contains(cpu)).collect()
+        let usable = process_cpus().started_with.iter().copied();
+        usable.filter(|cpu| !self.settings.cpus.contains(cpu)).collect()
     }
 
     fn poll_schedule(&self, has_own_cpu: bool, window_ns: u64, warm_up: Duration) -> PollSchedule {
@@ -233,16 +247,18 @@ impl LiveNoise {
         looping: Loop,
         window_ns: u64,
         warm_up: Duration,
+        probes: Option<&MarkProbes>,
     ) -> Result<Vec<Runner>, BenchError> {
         let start = |&cpu: &u32| {
-            Runner::start(RunnerConfig {
+            let config = RunnerConfig {
                 looping: self.loop_config(looping, cpu, window_ns),
                 body: self.settings.body,
                 cache_bytes: self.settings.cache_bytes,
                 warm_up_cycles: self.clock.cycles(warm_up.as_nanos() as u64),
                 fifo: self.settings.fifo,
                 times_core: true,
-            })
+            };
+            Runner::start(config, probes.map(MarkProbes::caller))
         };
         self.settings.cpus.iter().map(start).collect()
     }
@@ -271,17 +287,19 @@ impl LiveNoise {
         let had_ended = status.flatten().is_some();
         let probes = self.probes.as_ref().filter(|_| traced);
         let own = self.own_cpus();
-        let runners = self.runners(looping, window_ns, warm_up)?;
+        let runners = self.runners(looping, window_ns, warm_up, probes)?;
         // All memory that the loops touch is mapped now.
         let locked = LockedMemory::current();
         let mut joins = self.joins(looping, probes.is_some());
-        let mut clocks = ClockMap::default();
+        let kernel_clock = probes.map(MarkProbes::kernel_clock).unwrap_or_default();
+        let mut clocks = ClockMap::new(kernel_clock);
         let before =
             ExternalCounts::now(&self.root, &self.settings.cpus, probes).map_err(failed)?;
         let allowed = sched_getaffinity(None).ok();
         if !own.is_empty() {
             let _ = sched_setaffinity(None, &cpu_set(&own)); // on failure it is noise like others
         }
+        let throttling = ThrottlingWindow::open(&self.root);
         let clock_before = ClockState::now(self.clock.hz);
         let schedule = self.poll_schedule(!own.is_empty(), window_ns, warm_up);
         let outcome = collect(&runners, &mut joins, &mut clocks, probes, &schedule, companion);
@@ -292,8 +310,9 @@ impl LiveNoise {
         let after = ExternalCounts::now(&self.root, &self.settings.cpus, probes).map_err(failed)?;
         let clock_after = ClockState::now(self.clock.hz);
         let mut sample = self.sample(looping, runners, joins, &clocks, (&before, &after))?;
+        throttling.close(&self.root, &mut sample.facts, &mut sample.warnings);
         if let Some(companion) = companion {
-            describe_command(companion, had_ended, &mut sample)?;
+            describe_command(companion, had_ended, kernel_clock, &mut sample)?;
         }
         add_clock(&mut sample, clock_before.zip(clock_after));
         sample.interrupted = interrupted;
@@ -395,12 +414,14 @@ impl LiveNoise {
 fn describe_command(
     companion: &mut Companion,
     had_ended: bool,
+    kernel_clock: KernelClock,
     sample: &mut NoiseSample,
 ) -> Result<(), BenchError> {
     let status = companion.status()?;
     let started_ns = sample.cpus.iter().map(|cpu| cpu.start_ns).max();
     if let Some((released_ns, started_ns)) = companion.released_ns().zip(started_ns) {
-        let after_ns = released_ns.saturating_sub(started_ns);
+        // Loops start by the kernel's clock.
+        let after_ns = kernel_clock.from_process_ns(released_ns).saturating_sub(started_ns);
         sample.facts.insert("command_started_after_ns".to_owned(), json!(after_ns));
     }
     let ended = status.map(|status| status.to_string());
@@ -445,6 +466,9 @@ impl Bench for LiveNoise {
         map.insert("iteration_ns".into(), json!(self.clock.iteration_ns()));
         map.insert("threshold_ns".into(), json!(self.threshold_ns));
         map.insert("threshold_ns_min".into(), json!(self.clock.threshold_ns_min()));
+        if let Some(probes) = &self.probes {
+            probes.kernel_clock().describe(&mut map);
+        }
         if let Some(latency_ns) = self.entry_latency_ns {
             map.insert("entry_latency_max_ns".into(), json!(latency_ns));
         }

@@ -4,9 +4,21 @@ use lab::noise::Body;
 use loop_bodies::{LINKS_PER_LINE, add, alu, branch, ring_of_lines, walk};
 
 /// Bytes that fit into a first-level cache.
-const LOAD_BYTES: usize = 16 << 10;
+const LOAD_BYTES: u64 = 16 << 10;
 /// Maximum size of the memory that the memory body walks through, bytes.
-const MEMORY_BYTES_MAX: usize = 256 << 20;
+const MEMORY_BYTES_MAX: u64 = 256 << 20;
+
+/// The memory that a body of one CPU needs, bytes. `cache_bytes`: size of the last-level cache, if known.
+pub fn memory_bytes(body: Body, cache_bytes: Option<u64>) -> u64 {
+    match body {
+        Body::Load => LOAD_BYTES,
+        Body::Memory => {
+            let cache_bytes = cache_bytes.unwrap_or(MEMORY_BYTES_MAX);
+            cache_bytes.saturating_mul(2).clamp(16 << 20, MEMORY_BYTES_MAX)
+        }
+        Body::Add | Body::Alu | Body::Branch => 0,
+    }
+}
 
 /// A body and its data.
 pub struct Worker {
@@ -22,15 +34,7 @@ impl Worker {
     /// known.
     #[must_use]
     pub fn new(body: Body, cache_bytes: Option<u64>) -> Self {
-        let bytes = match body {
-            Body::Load => LOAD_BYTES,
-            Body::Memory => {
-                let cache_bytes = cache_bytes.map_or(MEMORY_BYTES_MAX, |bytes| bytes as usize);
-                cache_bytes.saturating_mul(2).clamp(16 << 20, MEMORY_BYTES_MAX)
-            }
-            Body::Add | Body::Alu | Body::Branch => 0,
-        };
-        let mut links = vec![0; bytes / size_of::<u32>()];
+        let mut links = vec![0; memory_bytes(body, cache_bytes) as usize / size_of::<u32>()];
         ring_of_lines(&mut links, LINKS_PER_LINE);
         Worker { body, links, at: 0, value: 0x9e37_79b9_7f4a_7c15 }
     }

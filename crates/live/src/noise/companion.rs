@@ -10,7 +10,7 @@ use crate::window::{HeldCommand, RunningCommand};
 /// A command, from its process that waits to its end.
 pub struct Companion {
     state: State,
-    /// When it was released.
+    /// When it was released, by the process's CLOCK_MONOTONIC.
     released_ns: Option<u64>,
 }
 
@@ -37,7 +37,7 @@ impl Companion {
         matches!(self.state, State::Held(_))
     }
 
-    /// When the command was released; absent while it waits.
+    /// When the command was released, ns of the process's CLOCK_MONOTONIC; absent while it waits.
     #[must_use]
     pub fn released_ns(&self) -> Option<u64> {
         self.released_ns

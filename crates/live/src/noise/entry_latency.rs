@@ -8,11 +8,11 @@
 use std::hint::black_box;
 
 use lab::noise::What;
-use rustix::thread::{gettid, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{sched_getaffinity, sched_setaffinity};
 
 use crate::bpf::BpfError;
 use crate::clock::{ClockMap, now};
-use crate::marks::MarkProbes;
+use crate::marks::{MarkProbes, loop_thread};
 use crate::threads::pin;
 
 /// Pages that are touched for the first time.
@@ -26,7 +26,7 @@ const FAULTS_MIN: usize = 16;
 /// # Errors
 /// When the kernel refuses to hand out the marks.
 pub fn entry_latency_ns(probes: &MarkProbes, cpu: u32) -> Result<Option<u64>, BpfError> {
-    let mut clocks = ClockMap::default();
+    let mut clocks = ClockMap::new(probes.kernel_clock());
     clocks.read();
     let touched = touch(probes, cpu)?;
     clocks.read();
@@ -56,7 +56,7 @@ fn touch(probes: &MarkProbes, cpu: u32) -> Result<Vec<u64>, BpfError> {
     if allowed.is_none() || pin(cpu).is_err() {
         return Ok(Vec::new());
     }
-    let thread = gettid().as_raw_nonzero().get() as u32;
+    let thread = loop_thread(Some(&probes.caller()))?;
     let mut touched = vec![1_u64; PAGES];
     // Pages of zeros that the kernel has not allocated yet.
     let mut fresh = vec![0_u8; PAGES * PAGE_BYTES];

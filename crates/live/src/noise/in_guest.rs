@@ -57,7 +57,7 @@ impl Guest {
         let cpus = parse_cpu_list(online.trim()).map_err(|error| failed(&error.to_string()))?;
         let cpus = chosen(cpus, request.cpus.as_deref())?;
         let first = cpus.first().copied().ok_or_else(|| failed("the guest has no CPU"))?;
-        let clock = detour_resolution(first);
+        let clock = detour_resolution(first).map_err(|error| failed(&error.to_string()))?;
         let clock = clock.ok_or_else(|| failed("the guest has no constant time-stamp counter"))?;
         let min_ns = clock.threshold_ns_min();
         let threshold_ns = request.threshold_ns.unwrap_or(THRESHOLD_NS.max(min_ns));
@@ -122,7 +122,7 @@ fn run_one(
     looping: Loop,
     mark: &mut dyn FnMut(WindowEdge),
 ) -> Result<Vec<NoiseItem>, BenchError> {
-    let start = |&cpu: &u32| Runner::start(guest.runner_config(request, looping, cpu));
+    let start = |&cpu: &u32| Runner::start(guest.runner_config(request, looping, cpu), None);
     let runners = guest.cpus.iter().map(start).collect::<Result<Vec<_>, _>>()?;
     // All memory that the loops touch is mapped now.
     let _locked = LockedMemory::current();

@@ -1,5 +1,6 @@
 //! The three loops. Their bodies make no system call, allocate nothing and take no lock.
 
+use std::io;
 use std::sync::atomic::Ordering;
 
 use lab::noise::Loop;
@@ -161,15 +162,20 @@ fn detour_iteration_cycles(cpu: u32) -> u64 {
     config.with_iteration_time(&trials).iteration_cycles
 }
 
-/// The clock's resolution on a CPU, with the iteration time of the detour loop.
-#[must_use]
-pub fn detour_resolution(cpu: u32) -> Option<ClockResolution> {
+/// The clock's resolution on a CPU, with the iteration time of the detour loop; `None` on a processor without
+/// a time-stamp counter.
+///
+/// # Errors
+/// When this process may not run on the CPU, or no thread can be started.
+pub fn detour_resolution(cpu: u32) -> io::Result<Option<ClockResolution>> {
     let measure = move || {
-        pin(cpu).ok()?;
+        pin(cpu)?;
         let iteration_cycles = detour_iteration_cycles(cpu);
-        Some(ClockResolution { iteration_cycles, ..ClockResolution::measure()? })
+        let measured = ClockResolution::measure();
+        Ok(measured.map(|clock| ClockResolution { iteration_cycles, ..clock }))
     };
-    std::thread::spawn(measure).join().ok().flatten()
+    let thread = std::thread::Builder::new().spawn(measure)?;
+    thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that measures died")))
 }
 
 /// Fixed work. Records: start and end of a quantum.

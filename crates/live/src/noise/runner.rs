@@ -10,18 +10,17 @@ use lab::experiment::BenchError;
 use lab::noise::in_guest::RECORDS_MAX;
 use lab::noise::{Body, Loop};
 use loop_bodies::ATTEMPTS;
-use rustix::thread::gettid;
 
 use super::body::Worker;
 use super::companion::Companion;
 use super::join::Join;
 use super::loops::{LoopConfig, LoopOutcome, iterations_of_body, run};
 use super::ring::{Record, Ring};
-use crate::bpf::BpfError;
+use crate::bpf::{BpfError, CallerProgram};
 use crate::clock::{ClockMap, core_cycle, now};
 use crate::host::diagnosis::setcap_line_for;
 use crate::host::{Root, host_facts};
-use crate::marks::MarkProbes;
+use crate::marks::{MarkProbes, loop_thread};
 use crate::threads::{ThreadCounts, pin, real_time};
 use crate::window::{Stop, WaitOutcome, wait};
 
@@ -59,6 +58,7 @@ pub struct RunnerOutcome {
 pub struct Runner {
     pub cpu: u32,
     pub ring: Arc<Ring>,
+    /// See [`loop_thread`].
     pub thread: u32,
     go: Sender<()>,
     handle: JoinHandle<Option<RunnerOutcome>>,
@@ -69,7 +69,10 @@ impl Runner {
     ///
     /// # Errors
     /// When the thread may not run on its CPU, or not in its scheduling class.
-    pub fn start(config: RunnerConfig) -> Result<Runner, BenchError> {
+    pub fn start(
+        config: RunnerConfig,
+        caller: Option<Arc<CallerProgram>>,
+    ) -> Result<Runner, BenchError> {
         let ring = Arc::new(Ring::new(RING_RECORDS));
         let (ready, is_ready) = channel();
         let (go, may_go) = channel();
@@ -77,7 +80,7 @@ impl Runner {
         let its_ring = Arc::clone(&ring);
         let handle = Builder::new()
             .name("irqlab-loop".to_owned())
-            .spawn(move || in_thread(config, &its_ring, &ready, &may_go))
+            .spawn(move || in_thread(config, caller.as_deref(), &its_ring, &ready, &may_go))
             .map_err(|error| BenchError::Failed(format!("starting a thread failed: {error}")))?;
         match is_ready.recv() {
             Ok(Ok(thread)) => Ok(Runner { cpu, ring, thread, go, handle }),
@@ -113,12 +116,15 @@ impl Runner {
 
 fn in_thread(
     config: RunnerConfig,
+    caller: Option<&CallerProgram>,
     ring: &Ring,
     ready: &Sender<Result<u32, BenchError>>,
     may_go: &Receiver<()>,
 ) -> Option<RunnerOutcome> {
     let placed = place(config.looping.cpu, config.fifo);
     let is_placed = placed.is_ok();
+    let failed = |error: BpfError| BenchError::Failed(error.to_string());
+    let thread = placed.and_then(|()| loop_thread(caller).map_err(failed));
     let mut worker = Worker::new(config.body, config.cache_bytes);
     let cycles = match config.looping.looping {
         Loop::Fwq => config.looping.quantum_cycles,
@@ -127,8 +133,7 @@ fn in_thread(
     };
     let body_iterations =
         if is_placed && cycles > 0 { iterations_of_body(&mut worker, cycles) } else { 1 };
-    let thread = gettid().as_raw_nonzero().get() as u32;
-    ready.send(placed.map(|()| thread)).ok()?;
+    ready.send(thread).ok()?;
     may_go.recv().ok()?;
     // The same code, with a ring that nobody reads, but that ends with the other one.
     let warm_up = LoopConfig {
@@ -156,8 +161,8 @@ fn in_thread(
 
 fn place(cpu: u32, fifo: Option<u32>) -> Result<(), BenchError> {
     pin(cpu).map_err(|error| BenchError::Unavailable {
-        reason: format!("this process may not run on CPU {cpu}: {error}"),
-        remedy: None,
+        reason: error.to_string(),
+        remedy: Some("-c with CPUs of this process's cpuset".to_owned()),
     })?;
     let Some(priority) = fifo else { return Ok(()) };
     real_time(priority).map_err(|error| BenchError::Unavailable {
@@ -328,7 +333,7 @@ mod tests {
         for (looping, warm_up_cycles) in
             [(Loop::Detour, 1), (Loop::Fwq, 1), (Loop::Ftq, 1), (Loop::Detour, u64::MAX)]
         {
-            let runner = Runner::start(long(looping, warm_up_cycles)).unwrap();
+            let runner = Runner::start(long(looping, warm_up_cycles), None).unwrap();
             runner.ring.run_until(now() + 10_000_000);
             runner.start_loop();
             // Nobody reads: without the watchdog this would never return.
@@ -342,7 +347,7 @@ mod tests {
         if !cfg!(target_arch = "x86_64") {
             return needs::not_run(needs::Need::Tsc, "the loops are for x86-64");
         }
-        let runner = Runner::start(long(Loop::Detour, u64::MAX)).unwrap();
+        let runner = Runner::start(long(Loop::Detour, u64::MAX), None).unwrap();
         runner.start_loop();
         runner.ring.stop();
         let (ring, _) = runner.join().unwrap();

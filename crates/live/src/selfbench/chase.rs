@@ -11,6 +11,7 @@ use touch_loop::memory::Region;
 
 use super::failed;
 use crate::clock::dependent_additions;
+use crate::host::{Root, available_memory};
 use crate::threads::pin;
 
 /// Dependent additions, from which the core's clock is computed.
@@ -66,6 +67,10 @@ pub fn measure(
     progress: &dyn Fn(u64),
 ) -> Result<Vec<Chased>, BenchError> {
     pin(settings.cpu).map_err(|error| failed("pinning", error))?;
+    let largest_bytes = settings.sizes.iter().copied().max().unwrap_or(0);
+    available_memory(&Root::default())
+        .check("the largest ring", largest_bytes)
+        .map_err(|shortage| failed("getting memory", shortage))?;
     let each = settings.sizes.iter().map(|bytes| {
         progress(*bytes);
         chase(*bytes, settings)

@@ -15,9 +15,9 @@ use crate::bpf::layout::{
     SERVICE_FAULT_KERNEL, SERVICE_FAULT_USER, SERVICE_IRQ, SERVICE_SCHEDULER, SERVICE_SOFTIRQ,
     SERVICE_SYSCALLS, SERVICE_VECTOR,
 };
-use crate::host::Root;
+use crate::host::{Root, process_cpus};
 use crate::syscall_loop::{median, ns_per_call};
-use crate::window::{HeldCommand, Stop, shell_status, wait};
+use crate::window::{HeldCommand, Stop, ThrottlingWindow, shell_status, wait};
 
 /// System calls of a round of the loop that measures what the probes cost.
 const CALLS: u32 = 50_000;
@@ -60,7 +60,8 @@ impl LiveServices {
     /// [`BenchError::NothingMeasurable`] without the rights or the kernel for it.
     pub fn new(settings: LiveServicesSettings) -> Result<LiveServices, BenchError> {
         let nothing = |reason: String, remedy| BenchError::NothingMeasurable { reason, remedy };
-        let cpu = settings.cpus.first().copied();
+        // All online CPUs are measured; the loop needs one on which this process may run.
+        let cpu = process_cpus().started_with.first().copied();
         let cpu = cpu.ok_or_else(|| nothing("no CPU to measure".to_owned(), None))?;
         let loops = || -> Result<f64, BenchError> {
             let rounds = (0..ROUNDS).map(|_| ns_per_call(cpu, CALLS));
@@ -266,6 +267,7 @@ impl Bench for LiveServices {
 impl ServicesBench for LiveServices {
     fn measure(&mut self) -> Result<Option<ServicesSample>, BenchError> {
         let held = HeldCommand::new(&self.settings.command, self.settings.to_stderr)?;
+        let throttling = ThrottlingWindow::open(&Root::default());
         let before = ProcStat::read().unwrap_or_default();
         self.probes.arm(true).map_err(bench_error)?;
         let opened = Instant::now();
@@ -283,6 +285,7 @@ impl ServicesBench for LiveServices {
             ("command_ended".to_owned(), json!(status.to_string())),
             ("command_status".to_owned(), json!(shell_status(status))),
         ]);
+        throttling.close(&Root::default(), &mut sample.facts, &mut sample.warnings);
         if !sample.interrupted && !status.success() {
             sample.warnings.push(format!("the command failed: {status}"));
         }

@@ -19,7 +19,7 @@ use super::window::{Frame, Observer};
 use crate::host::Root;
 use crate::network::NEAR;
 use crate::threads::CpuClock;
-use crate::window::Stop;
+use crate::window::{Stop, ThrottlingWindow};
 
 /// Configuration of [`LiveSignal`].
 #[derive(Clone, Debug)]
@@ -108,6 +108,7 @@ pub struct LiveSignal {
     softirq_threads: Vec<CpuClock>,
     network: Option<NetworkThread>,
     card: Option<Card>,
+    throttling: ThrottlingWindow,
     absent: Vec<Absence>,
 }
 
@@ -145,9 +146,23 @@ impl LiveSignal {
         let card = settings.card.as_ref().filter(|_| rig == Rig::Nic);
         let card = card.map(|card| Card::open(card, receiver_cpu)).transpose()?;
         let napi_threads = network.iter().flat_map(|network| network.napi_threads.iter().copied());
-        let softirq_threads = softirq_thread(&root, receiver_cpu).into_iter().chain(napi_threads);
+        let softirq_thread = softirq_thread(&root, receiver_cpu);
+        if softirq_thread.is_none() && settings.observer.is_none() {
+            absent.push(Absence {
+                table: "rates".to_owned(),
+                what: format!("CPU time of ksoftirqd/{receiver_cpu}"),
+                reason:
+                    "/proc does not list the kernel's threads here (a PID namespace, or hidepid)"
+                        .to_owned(),
+                remedy: Some(
+                    "run irqlab in the initial PID namespace (docker --pid=host)".to_owned(),
+                ),
+            });
+        }
+        let softirq_threads = softirq_thread.into_iter().chain(napi_threads);
         let softirq_threads = softirq_threads.filter_map(CpuClock::of_process).collect();
-        Ok(LiveSignal { settings, root, polls, softirq_threads, network, card, absent })
+        let throttling = ThrottlingWindow::open(&root);
+        Ok(LiveSignal { settings, root, polls, softirq_threads, network, card, throttling, absent })
     }
 
     /// What each window has; `seed` is of the window.
@@ -194,12 +209,14 @@ impl Bench for LiveSignal {
         let mut facts: Map<String, Json> =
             facts.map(|(key, value)| (key.to_owned(), value)).into_iter().collect();
         facts.extend(self.found());
+        let mut warnings = self.card.as_ref().map(Card::warnings).unwrap_or_default();
+        self.throttling.close(&self.root, &mut facts, &mut warnings);
         BenchFacts {
             bench: "live".to_owned(),
             settings: facts,
             observer: Map::new(),
             absent: self.absent.clone(),
-            warnings: self.card.as_ref().map(Card::warnings).unwrap_or_default(),
+            warnings,
         }
     }
 

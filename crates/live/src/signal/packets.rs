@@ -39,6 +39,7 @@ use super::socket::{
     prepare, socket_option,
 };
 use super::window::{Desk, Frame, Sent};
+use crate::host::Root;
 use crate::network::coalescing::{self, Coalescing};
 use crate::network::{
     ADDRESS_FAR, ADDRESS_NEAR, CardIrqs, EchoSocket, Pair, PrivateSysfs, echo_request, index_of,
@@ -194,6 +195,12 @@ impl Network {
                 return Err(unavailable("threaded NAPI", &error));
             }
             for thread in threads {
+                // The kernel names it by its number in the initial PID namespace: elsewhere another process has it.
+                let name = Root::default().word(format!("proc/{thread}/comm")).unwrap_or_default();
+                if !name.starts_with("napi/") {
+                    let words = format!("process {thread} is none of NAPI here (a PID namespace?)");
+                    return Err(unavailable("threaded NAPI", &io::Error::other(words)));
+                }
                 pin_process(thread, self.receiver_cpu)
                     .map_err(|error| unavailable("NAPI's thread cannot be moved", &error))?;
             }

@@ -14,9 +14,9 @@ pub(super) fn start(
     settings: &StimulusSettings,
     pool: &mut WorkerPool,
 ) -> Result<Facts, WorkerError> {
-    let caller = other_cpu(&settings.cpus, &settings.housekeeping).ok_or_else(|| {
+    let caller = other_cpu(settings).ok_or_else(|| {
         WorkerError::unavailable(
-            "an inter-processor interrupt needs two CPUs, and there is one",
+            "an inter-processor interrupt needs two CPUs, and this process may use one",
             "run on a machine (or in a guest or cpuset) with at least two CPUs",
         )
     })?;

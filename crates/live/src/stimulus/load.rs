@@ -9,6 +9,7 @@ use super::facts::{Facts, facts};
 use super::settings::LoadSettings;
 use super::system::random_from_clock;
 use super::worker_pool::{Worker, WorkerPool};
+use crate::host::{AvailableMemory, Root, available_memory};
 
 const MIB: u64 = 1024 * 1024;
 /// One operation: small enough that a thread stops soon after it is asked to.
@@ -20,8 +21,8 @@ const REGION_BYTES_MIN: u64 = 32 * MIB;
 const REGION_BYTES_UNKNOWN_CACHE: u64 = 64 * MIB;
 
 pub(super) fn start(settings: &LoadSettings, pool: &mut WorkerPool) -> Result<Facts, WorkerError> {
-    let available = memory_available_bytes();
-    let bytes = region_bytes(settings, available)?;
+    let memory = available_memory(&Root::default());
+    let bytes = region_bytes(settings, &memory)?;
     let region = Arc::new(random_region(bytes)?);
     let threads = settings.cpus.len();
     for (index, &cpu) in settings.cpus.iter().enumerate() {
@@ -40,12 +41,15 @@ pub(super) fn start(settings: &LoadSettings, pool: &mut WorkerPool) -> Result<Fa
         "chunk_bytes": CHUNK_BYTES as u64,
         "last_level_cache_bytes": cache,
         "region_exceeds_cache": cache.map(|cache| region.len() as u64 > cache),
-        "memory_available_bytes": available,
+        "memory_available_bytes": memory.bytes,
+        "memory_limit_bytes": memory.limit.as_ref().map(|limit| limit.limit_bytes),
+        "memory_limit_file": memory.limit.as_ref().map(|limit| &limit.file),
     })
 }
 
 /// The size of the region, a multiple of the chunk.
-fn region_bytes(settings: &LoadSettings, available: Option<u64>) -> Result<u64, WorkerError> {
+fn region_bytes(settings: &LoadSettings, memory: &AvailableMemory) -> Result<u64, WorkerError> {
+    let available = memory.bytes;
     let wanted = match (settings.region_bytes, settings.last_level_cache_bytes) {
         (Some(bytes), _) => bytes,
         (None, Some(cache)) => {
@@ -56,13 +60,9 @@ fn region_bytes(settings: &LoadSettings, available: Option<u64>) -> Result<u64, 
     };
     let chunk = CHUNK_BYTES as u64;
     let bytes = wanted.max(chunk) / chunk * chunk;
-    match available {
-        Some(available) if bytes > available / 2 => Err(WorkerError::unavailable(
-            format!("a region of {bytes} bytes is more than half of the available memory"),
-            format!("ask for at most {} bytes", available / 2),
-        )),
-        _ => Ok(bytes),
-    }
+    let checked = memory.check("the busy load's region", bytes);
+    checked.map_err(|shortage| WorkerError::unavailable(shortage.reason, shortage.remedy))?;
+    Ok(bytes)
 }
 
 fn random_region(bytes: u64) -> Result<Vec<u8>, WorkerError> {
@@ -102,16 +102,6 @@ fn compress_loop(worker: &Worker, region: &[u8], first: usize) -> Result<(), Wor
     Ok(())
 }
 
-/// `MemAvailable`, if `/proc` has it.
-fn memory_available_bytes() -> Option<u64> {
-    parse_available(&std::fs::read_to_string("/proc/meminfo").ok()?)
-}
-
-fn parse_available(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,7 +109,8 @@ mod tests {
     fn size(region: Option<u64>, cache: Option<u64>, available: Option<u64>) -> Option<u64> {
         let settings =
             LoadSettings { cpus: vec![0], region_bytes: region, last_level_cache_bytes: cache };
-        region_bytes(&settings, available).ok()
+        let memory = AvailableMemory { bytes: available, limit: None };
+        region_bytes(&settings, &memory).ok()
     }
 
     #[test]
@@ -133,13 +124,6 @@ mod tests {
         assert_eq!(size(Some(MIB + 1), Some(40 * MIB), None), Some(MIB));
         assert_eq!(size(Some(0), None, None), Some(CHUNK_BYTES as u64));
         assert_eq!(size(Some(3 * gib), None, Some(4 * gib)), None);
-    }
-
-    #[test]
-    fn meminfo_is_read_or_absent() {
-        assert_eq!(parse_available("MemTotal: 9 kB\nMemAvailable:   12 kB\n"), Some(12 * 1024));
-        assert_eq!(parse_available("MemTotal: 9 kB\n"), None);
-        assert_eq!(parse_available("MemAvailable: -1 kB\n"), None);
     }
 
     #[test]

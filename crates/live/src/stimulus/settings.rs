@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::StimulusError;
 use super::peer::split_peer;
+use crate::host::process_cpus;
 
 /// One stimulus, its rate and its CPUs. Build it with [`StimulusSettings::new`] and change the fields that
 /// should differ.
@@ -27,6 +28,9 @@ pub struct StimulusSettings {
     pub cpus: Vec<u32>,
     /// CPUs for auxiliary threads; may be empty.
     pub housekeeping: Vec<u32>,
+    /// All CPUs that the process which measures may use: its own threads may be pinned when it starts the
+    /// stimulus process, which inherits that.
+    pub usable: Vec<u32>,
     /// `HOST` or `HOST:PORT` reached by a real NIC, instead of the veth pair.
     pub peer: Option<String>,
     /// Whether the two cards of a simulated machine, `eth0` and `eth1`, which are connected back to back,
@@ -53,6 +57,7 @@ impl StimulusSettings {
             timer_period: Duration::from_micros(50),
             cpus,
             housekeeping: Vec::new(),
+            usable: process_cpus().started_with.clone(),
             peer: None,
             cards: false,
             disk_file: None,

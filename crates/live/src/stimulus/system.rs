@@ -2,11 +2,13 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::thread::{ClockId, CpuSet, Timespec, clock_nanosleep_absolute, sched_setaffinity};
+use rustix::thread::{ClockId, Timespec, clock_nanosleep_absolute, sched_setaffinity};
 use rustix::time::clock_gettime;
 use stats::Random;
 
+use super::StimulusSettings;
 use super::error::WorkerError;
+use crate::threads::{self, cpu_set};
 
 /// Signal that makes a blocked system call of a worker return.
 const WAKE_UP: libc::c_int = libc::SIGUSR1;
@@ -44,56 +46,35 @@ pub(super) fn wake_up(thread: libc::pthread_t) {
 
 /// Pins the calling thread.
 pub(super) fn pin(cpu: u32) -> Result<(), WorkerError> {
-    let mut set = CpuSet::new();
-    set.set(cpu as usize);
-    sched_setaffinity(None, &set).map_err(|error| {
+    threads::pin(cpu).map_err(|error| {
         WorkerError::unavailable(
-            format!("CPU {cpu} cannot be used: {error}"),
-            "choose online CPUs of this process's cpuset (see /sys/devices/system/cpu/online)",
+            error.to_string(),
+            "choose online CPUs of this process's cpuset with -c",
         )
     })
 }
 
 /// Allows the calling thread to use any of `cpus`, as far as the system lets it.
 pub(super) fn prefer(cpus: &[u32]) {
-    let mut set = CpuSet::new();
-    for &cpu in cpus {
-        set.set(cpu as usize);
-    }
     // Best effort: only the preparation and an idle main thread run here.
-    let _ = sched_setaffinity(None, &set);
+    let _ = sched_setaffinity(None, &cpu_set(cpus));
 }
 
 /// A CPU other than the first measured one, for the other end of a stimulus: the last housekeeping
-/// CPU, else the last online CPU that is not measured, else the last measured one.
-pub(super) fn other_cpu(cpus: &[u32], housekeeping: &[u32]) -> Option<u32> {
-    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    choose_other(cpus, housekeeping, &parse_cpu_list(&online))
+/// CPU, else the last usable CPU that is not measured, else the last measured one.
+pub(super) fn other_cpu(settings: &StimulusSettings) -> Option<u32> {
+    choose_other(&settings.cpus, &settings.housekeeping, &settings.usable)
 }
 
-fn choose_other(cpus: &[u32], housekeeping: &[u32], online: &[u32]) -> Option<u32> {
+fn choose_other(cpus: &[u32], housekeeping: &[u32], usable_cpus: &[u32]) -> Option<u32> {
     let first = cpus.first().copied();
     let usable = |cpu: &&u32| Some(**cpu) != first;
     housekeeping
         .iter()
         .rfind(usable)
-        .or_else(|| online.iter().rfind(|cpu| !cpus.contains(cpu)))
+        .or_else(|| usable_cpus.iter().rfind(|cpu| !cpus.contains(cpu)))
         .or_else(|| cpus.iter().rfind(usable))
         .copied()
-}
-
-/// Parses the kernel's list format (`0-3,8`); what is not a number is left out.
-fn parse_cpu_list(text: &str) -> Vec<u32> {
-    let mut cpus = Vec::new();
-    for part in text.trim().split(',') {
-        let (from, to) = part.split_once('-').unwrap_or((part, part));
-        if let (Ok(from), Ok(to)) = (from.parse::<u32>(), to.parse::<u32>())
-            && (to as usize) < CpuSet::MAX_CPU
-        {
-            cpus.extend(from..=to);
-        }
-    }
-    cpus
 }
 
 /// Deadlines at equal distances on CLOCK_MONOTONIC; after a stall they continue from now, without a
@@ -139,8 +120,8 @@ mod tests {
 
     #[test]
     fn the_other_cpu_is_housekeeping_then_unmeasured_then_measured() {
-        let check = |cpus: &[u32], housekeeping: &[u32], online: &[u32], expect| {
-            assert_eq!(choose_other(cpus, housekeeping, online), expect);
+        let check = |cpus: &[u32], housekeeping: &[u32], usable: &[u32], expect| {
+            assert_eq!(choose_other(cpus, housekeeping, usable), expect);
         };
         check(&[0], &[1, 2], &[0, 1, 2, 3], Some(2));
         check(&[2], &[1, 2], &[0, 1, 2, 3], Some(1));
@@ -148,13 +129,6 @@ mod tests {
         check(&[0, 1], &[], &[0, 1], Some(1));
         check(&[0], &[], &[0], None);
         check(&[0], &[0], &[], None);
-    }
-
-    #[test]
-    fn cpu_lists_are_read_as_the_kernel_writes_them() {
-        assert_eq!(parse_cpu_list("0-2,5,7-8\n"), [0, 1, 2, 5, 7, 8]);
-        assert_eq!(parse_cpu_list(""), Vec::<u32>::new());
-        assert_eq!(parse_cpu_list("x,3,1-99999999999,0-4000000000"), [3]);
     }
 
     #[test]

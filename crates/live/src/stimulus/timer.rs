@@ -85,7 +85,7 @@ fn sampled_clocks(
 ) -> Result<Facts, WorkerError> {
     let period_ns = settings.timer_period.as_nanos() as u64;
     let clocks = Clocks { events: clocks, cpus: settings.cpus.clone(), period_ns };
-    pool.spawn("timer", other_cpu(&settings.cpus, &settings.housekeeping), move |worker| {
+    pool.spawn("timer", other_cpu(settings), move |worker| {
         let refresh = find_refresh_interval(&clocks)?;
         let before = clocks.total_ns()?;
         worker.ready(facts! { "refresh_interval_ns": refresh.as_nanos() as u64 });

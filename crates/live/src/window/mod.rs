@@ -5,10 +5,12 @@ mod command;
 mod gates;
 mod outcome;
 mod stop;
+mod throttling;
 mod wait;
 
 pub use command::{HeldCommand, RunningCommand, shell_status};
 pub use gates::{BenchPhase, WindowEdge, move_gates};
 pub use outcome::WaitOutcome;
 pub use stop::Stop;
+pub use throttling::ThrottlingWindow;
 pub use wait::{WindowEnd, wait};

@@ -13,7 +13,7 @@ use sim::models;
 
 use super::{Measured, columns, open, run_of};
 use crate::console;
-use crate::options::{OptionalResultArgs, Usage, one_cpu, online_cpus};
+use crate::options::{OptionalResultArgs, Usage, one_cpu, usable_cpus};
 use crate::run::with_remedy_for_rights;
 
 const KIB: u64 = 1 << 10;
@@ -27,7 +27,7 @@ const WARM_ROUNDS: u32 = 2;
 /// Latencies of this machine's caches, compared with those of models
 #[derive(Debug, clap::Args)]
 pub struct ChaseArgs {
-    /// The CPU to measure: exactly one [default: the last one online]
+    /// The CPU to measure: exactly one [default: the last one usable]
     #[arg(short = 'c', long, alias = "cpu", value_name = "LIST")]
     cpus: Option<String>,
     /// Models to compare it with, by name or file
@@ -49,7 +49,7 @@ pub struct ChaseArgs {
 /// Measures, computes, prints, records.
 pub fn run(args: &ChaseArgs) -> anyhow::Result<ExitCode> {
     let list = args.cpus.as_deref();
-    let cpu = one_cpu(list, &online_cpus(list)?)?;
+    let cpu = one_cpu(list, &usable_cpus(list)?)?;
     let model = |name: &String| models::changed(name, &args.set).map(|(_, model)| model);
     let models: Vec<SystemModel> = args
         .model

@@ -16,7 +16,7 @@ use super::{Measured, run_of};
 use crate::console;
 use crate::kernels::{Host, MODEL_WINDOWS, WINDOW_CYCLES, measure_host, measure_model};
 use crate::options::{
-    Format, On, ResultArgs, SIMULATED, Usage, help_with_exit_codes, one_cpu, online_cpus,
+    Format, On, ResultArgs, SIMULATED, Usage, help_with_exit_codes, one_cpu, usable_cpus,
 };
 use crate::output_file::{self, ForceArgs};
 use crate::pictures::PictureArgs;
@@ -55,7 +55,7 @@ pub struct ModelArgs {
     save: Option<PathBuf>,
     #[command(flatten)]
     force: ForceArgs,
-    /// The CPU to measure: exactly one [default: the last one online]
+    /// The CPU to measure: exactly one [default: the last one usable]
     #[arg(short = 'c', long, alias = "cpu", value_name = "LIST")]
     cpus: Option<String>,
     /// Windows of each kernel on this machine
@@ -255,7 +255,7 @@ fn of_kept(kept: &Kept, kernels: &[KernelSample]) -> Real {
 
 fn measure_real(args: &ModelArgs) -> anyhow::Result<Real> {
     let list = args.cpus.as_deref();
-    let cpu = one_cpu(list, &online_cpus(list)?)?;
+    let cpu = one_cpu(list, &usable_cpus(list)?)?;
     let stop = stop_on_signals()?;
     let host = measure_host(&args.only, (args.windows, args.processes), cpu, &stop)?;
     let mut of = Measured { interrupted: stop.is_requested(), ..Measured::default() };

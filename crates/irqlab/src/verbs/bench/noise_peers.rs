@@ -10,13 +10,13 @@ use serde_json::{Map, json};
 
 use super::{Measured, columns, open, run_of};
 use crate::console;
-use crate::options::{OptionalResultArgs, Usage, duration_between, one_cpu, online_cpus};
+use crate::options::{OptionalResultArgs, Usage, duration_between, one_cpu, usable_cpus};
 use crate::run::{stop_on_signals, with_remedy_for_rights};
 
 /// The detour loop compared with oslat and cyclictest on the same CPU
 #[derive(Debug, clap::Args)]
 pub struct NoisePeersArgs {
-    /// The CPU to measure: exactly one [default: the last one online]
+    /// The CPU to measure: exactly one [default: the last one usable]
     #[arg(short = 'c', long, alias = "cpu", value_name = "LIST")]
     cpus: Option<String>,
     /// Length of each tool's window, whole seconds; 1s to 1h
@@ -36,10 +36,10 @@ pub struct NoisePeersArgs {
 
 /// Measures, prints, records.
 pub fn run(args: &NoisePeersArgs) -> anyhow::Result<ExitCode> {
-    let online = online_cpus(None)?;
+    let usable = usable_cpus(None)?;
     let list = args.cpus.as_deref();
-    let cpu = one_cpu(list, &online_cpus(list)?)?;
-    let Some(housekeeping) = online.iter().copied().find(|other| *other != cpu) else {
+    let cpu = one_cpu(list, &usable_cpus(list)?)?;
+    let Some(housekeeping) = usable.iter().copied().find(|other| *other != cpu) else {
         bail!(Usage("this bench needs a second CPU, for the tools' own threads".to_owned()));
     };
     let settings = NoisePeers {

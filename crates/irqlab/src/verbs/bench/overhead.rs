@@ -10,13 +10,13 @@ use serde_json::{Map, json};
 
 use super::{Measured, columns, open, run_of};
 use crate::console::{ProgressLine, Redraw};
-use crate::options::{OptionalResultArgs, one_cpu, online_cpus};
+use crate::options::{OptionalResultArgs, one_cpu, usable_cpus};
 use crate::run::{stop_on_signals, with_remedy_for_rights};
 
 /// What an entry/exit pair of probes costs, compared with other tools on the same loop
 #[derive(Debug, clap::Args)]
 pub struct OverheadArgs {
-    /// The CPU of the system call loop: exactly one [default: the last one online]
+    /// The CPU of the system call loop: exactly one [default: the last one usable]
     #[arg(short = 'c', long, alias = "cpu", value_name = "LIST")]
     cpus: Option<String>,
     /// How often each tool is measured
@@ -33,7 +33,7 @@ pub struct OverheadArgs {
 pub fn run(args: &OverheadArgs) -> anyhow::Result<ExitCode> {
     let open = open(&args.results)?;
     let list = args.cpus.as_deref();
-    let cpu = one_cpu(list, &online_cpus(list)?)?;
+    let cpu = one_cpu(list, &usable_cpus(list)?)?;
     let settings =
         OverheadSettings { rounds: args.rounds, calls: args.calls, ..OverheadSettings::new(cpu) };
     let stop = stop_on_signals()?;

@@ -11,7 +11,7 @@ use serde_json::{Map, json};
 
 use super::{Measured, columns, open, run_of};
 use crate::console::{ProgressLine, Redraw};
-use crate::options::{OptionalResultArgs, duration, duration_between, online_cpus};
+use crate::options::{OptionalResultArgs, duration, duration_between, usable_cpus};
 use crate::run::{stop_on_signals, with_remedy_for_rights};
 
 /// Maximum growth of the process during the window: a stray page or two are not a leak.
@@ -22,7 +22,7 @@ const USER_SHARE_MAX: f64 = 0.01;
 /// Timer, inter-processor and disk interrupts at once: nothing lost, memory flat, user space idle?
 #[derive(Debug, clap::Args)]
 pub struct StormArgs {
-    /// CPUs to measure [default: all online]
+    /// CPUs to measure [default: all usable]
     #[arg(short = 'c', long, value_name = "LIST")]
     cpus: Option<String>,
     /// How long to measure
@@ -39,7 +39,7 @@ pub struct StormArgs {
 /// Measures, prints, records.
 pub fn run(args: &StormArgs) -> anyhow::Result<ExitCode> {
     let settings = StormSettings {
-        cpus: online_cpus(args.cpus.as_deref())?,
+        cpus: usable_cpus(args.cpus.as_deref())?,
         duration: args.duration,
         timer_period: args.timer_period,
         helper: None,

@@ -11,7 +11,7 @@ use serde_json::{Map, json};
 
 use super::{Measured, columns, open, run_of};
 use crate::console::{ProgressLine, Redraw};
-use crate::options::{OptionalResultArgs, duration_between, online_cpus};
+use crate::options::{OptionalResultArgs, duration_between, usable_cpus};
 use crate::run::{stop_on_signals, with_remedy_for_rights};
 
 /// How far apart the two means may be.
@@ -22,7 +22,7 @@ const COUNT_MIN: u64 = 100;
 /// irqlab's times compared with the kernel's own trace of the same interrupts
 #[derive(Debug, clap::Args)]
 pub struct TraceAgreementArgs {
-    /// CPUs to watch [default: all online]
+    /// CPUs to watch [default: all usable]
     #[arg(short = 'c', long, value_name = "LIST")]
     cpus: Option<String>,
     /// Windows with the trace, and as many without
@@ -42,7 +42,7 @@ pub struct TraceAgreementArgs {
 /// Measures, prints, records.
 pub fn run(args: &TraceAgreementArgs) -> anyhow::Result<ExitCode> {
     let settings = TraceAgreementSettings {
-        cpus: online_cpus(args.cpus.as_deref())?,
+        cpus: usable_cpus(args.cpus.as_deref())?,
         rounds: args.rounds,
         window: args.duration,
         disk_file: args.disk_file.clone(),

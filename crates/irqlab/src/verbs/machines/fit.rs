@@ -20,7 +20,7 @@ use sim::{Cache, models};
 
 use crate::console;
 use crate::kernels::{Host, core_hz, measure_host, measure_model};
-use crate::options::{ResultArgs, Usage, help_with_exit_codes, one_cpu, online_cpus};
+use crate::options::{ResultArgs, Usage, help_with_exit_codes, one_cpu, usable_cpus};
 use crate::output_file::{self, ForceArgs};
 use crate::pictures::PictureArgs;
 use crate::run::{OpenRun, STOPPED, stop_on_signals};
@@ -48,7 +48,7 @@ pub struct FitArgs {
     /// Model to start from [default: the nearest of the same vendor]
     #[arg(long, value_name = "MODEL")]
     preset: Option<String>,
-    /// The CPU to measure: exactly one [default: the last one online]
+    /// The CPU to measure: exactly one [default: the last one usable]
     #[arg(short = 'c', long, alias = "cpu", value_name = "LIST")]
     cpus: Option<String>,
     /// Windows of each kernel on this machine
@@ -151,7 +151,7 @@ pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
     let preset = preset(args.preset.as_deref(), &processor)?;
     let text = models::text(&preset)?;
     let list = args.cpus.as_deref();
-    let cpu = one_cpu(list, &online_cpus(list)?)?;
+    let cpu = one_cpu(list, &usable_cpus(list)?)?;
     let open = OpenRun::new("machines-fit", &args.results)?;
     let stop = stop_on_signals()?;
     // Checked before the minutes of measuring: what a simulated machine needs.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::bail;
 use lab::experiment::BenchError;
 use lab::signal::{Load, Part, Plan, Rig};
-use live::host::{Root, host_facts, run_host_block};
+use live::host::{Root, format_cpu_list, host_facts, process_cpus, run_host_block};
 use live::signal::{CARD_WINDOW_MAX, CardSettings, LiveSignal, SignalSettings, VethPolling};
 use record::Run;
 use serde_json::{Map, Value as Json, json};
@@ -21,7 +21,7 @@ use super::rates::{Rates, rates};
 use crate::console::Redraw;
 use crate::options::{
     On, ResultArgs, SIMULATED, Usage, duration_between, guest_cpus, help_with_exit_codes, one_cpu,
-    online_cpus, unique,
+    unique, usable_cpus,
 };
 use crate::pictures::PictureArgs;
 use crate::run::{OpenRun, stop_on_signals};
@@ -259,9 +259,12 @@ impl RunArgs {
 
 /// Sender's and receiver's CPU.
 pub fn two_cpus(receivers: Option<&str>, sender: Option<u32>) -> anyhow::Result<(u32, u32)> {
-    let all = online_cpus(None)?;
-    let receiver = one_cpu(receivers, &online_cpus(receivers)?)?;
-    sender_of(&all, receiver, sender)
+    let all = usable_cpus(None)?;
+    let receiver = one_cpu(receivers, &usable_cpus(receivers)?)?;
+    match sender {
+        Some(_) => sender_of(&process_cpus().permitted, receiver, sender),
+        None => sender_of(&all, receiver, None),
+    }
 }
 
 /// Sender's and receiver's CPU among `all`.
@@ -269,14 +272,17 @@ fn sender_of(all: &[u32], receiver: u32, sender: Option<u32>) -> anyhow::Result<
     let sender = sender.or_else(|| all.iter().copied().find(|cpu| *cpu != receiver));
     match sender {
         None => bail!(BenchError::NothingMeasurable {
-            reason: "sender and receiver need a CPU each, and this machine has one".to_owned(),
+            reason: "sender and receiver need a CPU each, and this process may use one".to_owned(),
             remedy: Some("irqlab signal model".to_owned()),
         }),
         Some(sender) if sender == receiver => {
             bail!(Usage("--sender-cpu: it must be another CPU than the receiver's".to_owned()))
         }
         Some(sender) if !all.contains(&sender) => {
-            bail!(Usage(format!("--sender-cpu: CPU {sender} is not online")))
+            let all = format_cpu_list(all);
+            bail!(Usage(format!(
+                "--sender-cpu: CPU {sender} is not online here, or outside of this process's cpuset; usable: {all}"
+            )))
         }
         Some(sender) => Ok((sender, receiver)),
     }

@@ -29,7 +29,7 @@ use self::metrics::Constants;
 use self::server::{Page, Server};
 use crate::console;
 use crate::options::{
-    Format, OptionalResultArgs, Usage, duration, duration_between, ns, online_cpus,
+    Format, OptionalResultArgs, Usage, duration, duration_between, ns, usable_cpus,
 };
 use crate::run::{OpenRun, STOPPED, stop_on_signals, with_remedy_for_rights};
 
@@ -105,7 +105,7 @@ impl WatchArgs {
 /// Loads the probes, and reads them until it is stopped.
 pub fn run(args: &WatchArgs) -> anyhow::Result<ExitCode> {
     let output = args.output()?;
-    let cpus = online_cpus(args.cpus.as_deref())?;
+    let cpus = usable_cpus(args.cpus.as_deref())?;
     let open = OpenRun::if_asked(&args.results)?;
     // Before the seconds of calibration.
     let place =

@@ -39,7 +39,7 @@ impl Ipi {
     pub fn new(from: Option<u32>) -> Result<Self, Unavailable> {
         let cpu = from.ok_or_else(|| {
             Unavailable::because(
-                "an inter-processor interrupt needs two CPUs, and this machine has one",
+                "an inter-processor interrupt needs two CPUs, and this process may use one",
             )
         })?;
         membarrier(MembarrierCommand::RegisterPrivateExpedited).map_err(|error| {

@@ -54,7 +54,7 @@ fn unavailable((reason, remedy): (String, String)) -> Unavailable {
 }
 
 fn other_cpu(from: Option<u32>) -> Result<u32, Unavailable> {
-    let alone = "a message from another CPU needs two CPUs, and this machine has one";
+    let alone = "a message from another CPU needs two CPUs, and this process may use one";
     from.ok_or_else(|| Unavailable::because(alone))
 }
 

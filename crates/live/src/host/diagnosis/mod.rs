@@ -1,6 +1,7 @@
 //! What the facts mean for irqlab: findings, and the line that unlocks what is missing.
 
 mod counters;
+mod limits;
 mod machine;
 mod remedy;
 mod tracing;
@@ -99,6 +100,7 @@ fn or_unknown(text: Option<&str>) -> &str {
 #[must_use]
 pub fn diagnose(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = machine::findings(facts);
+    findings.extend(limits::findings(facts));
     findings.extend(tracing::findings(facts));
     findings.extend(counters::findings(facts));
     findings
@@ -132,6 +134,7 @@ pub fn verdict(findings: &[Finding]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::cgroup::{CpuQuota, MemoryLimit, PidLimit};
     use crate::host::root::plant;
     use crate::host::{
         BtfFacts, CacheFacts, ClockFacts, CpuFacts, CpuTopology, EventKind, EventScope,
@@ -328,6 +331,45 @@ mod tests {
     }
 
     #[test]
+    fn limits_of_the_process_are_named_with_what_sets_them() {
+        assert!(diagnose(&complete()).iter().all(|finding| finding.subject != "memory limit"));
+        let cpus = |allowed: Vec<u32>| {
+            spoilt("allowed CPUs", |facts| facts.limits.cpus_allowed = Some(allowed))
+        };
+        assert_eq!(cpus(vec![0, 1]).status, Status::Ok);
+        let one = cpus(vec![1]);
+        check(&one, Status::Limited, "--cpuset-cpus=0-1");
+        assert!(one.says.starts_with("1 of 0-1"), "{one:?}");
+        let memory = MemoryLimit {
+            limit_bytes: 512 << 20,
+            available_bytes: Some(400 << 20),
+            file: "/cg/memory.max".into(),
+        };
+        let memory = spoilt("memory limit", |facts| facts.limits.cgroup.memory = Some(memory));
+        check(&memory, Status::Limited, "docker --memory");
+        assert_eq!(memory.says, "512 MiB, 400 MiB left (/cg/memory.max)");
+        let quota = CpuQuota { quota_us: 50_000, period_us: 100_000, file: "/cg/cpu.max".into() };
+        let quota = spoilt("CPU quota", |facts| facts.limits.cgroup.cpu = Some(quota));
+        check(&quota, Status::Limited, "docker --cpus");
+        assert_eq!(quota.says, "50000 us of each 100000 us: 0.50 CPUs (/cg/cpu.max)");
+        let pids = |limit| {
+            let pids = PidLimit { limit, current: Some(3), file: "/cg/pids.max".into() };
+            spoilt("process limit", |facts| facts.limits.cgroup.pids = Some(pids))
+        };
+        check(&pids(20), Status::Limited, "docker --pids-limit");
+        assert_eq!(pids(4000).status, Status::Ok);
+        let namespace = spoilt("PID namespace", |facts| {
+            facts.limits.namespaces.pid_is_initial = Some(false);
+        });
+        check(&namespace, Status::Limited, "docker --pid=host");
+        let time = spoilt("time namespace", |facts| {
+            facts.limits.namespaces.time_is_initial = Some(false);
+            facts.limits.namespaces.monotonic_offset_ns = Some(86_400_000_000_000);
+        });
+        assert!(time.says.contains("by 86400000000000 ns"), "{time:?}");
+    }
+
+    #[test]
     fn tracepoints_that_are_absent_or_unknown() {
         let without = |names: &[&str], exists: Option<bool>| {
             let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
@@ -357,6 +399,7 @@ mod tests {
     const FILES: &str = "
 proc/stat proc/cpuinfo proc/cmdline proc/config.gz proc/meminfo proc/interrupts
 proc/irq/4/smp_affinity_list proc/irq/4/effective_affinity_list proc/self/status proc/self/mounts
+proc/self/cgroup proc/self/mountinfo proc/self/timens_offsets
 proc/self/uid_map proc/sys/kernel/osrelease proc/sys/kernel/version proc/sys/kernel/arch
 proc/sys/kernel/perf_event_paranoid proc/sys/kernel/nmi_watchdog
 proc/sys/kernel/unprivileged_bpf_disabled proc/sys/kernel/unprivileged_userns_clone

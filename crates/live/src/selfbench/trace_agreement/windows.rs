@@ -11,6 +11,7 @@ use super::matching::matched;
 use super::{LineSums, TraceSums};
 use crate::bpf::layout::{Config, CpuOverheads, CpuState, KEY_IRQ, Row};
 use crate::bpf::{Attached, CountedRow, Flavour, LoadSpec, Maps, Probes, RowLayout, has_cookies};
+use crate::host::{Root, namespaces};
 use crate::probe_overhead::WarmOverhead;
 use crate::selfbench::bpf_error;
 use crate::selfbench::tracefs::{Instance, Tracefs};
@@ -167,8 +168,12 @@ fn add_row(row: &Row, lines: &mut BTreeMap<u32, LineSums>) {
     line.clamped += row.clamped;
 }
 
-/// The threads of PID 1 that live now.
+/// The threads of PID 1 that live now, by the numbers that traces have. Empty in a PID namespace, whose process 1
+/// is another one.
 fn threads_of_init() -> HashSet<u32> {
+    if namespaces(&Root::default()).pid_is_initial != Some(true) {
+        return HashSet::new();
+    }
     let entries = std::fs::read_dir("/proc/1/task").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }

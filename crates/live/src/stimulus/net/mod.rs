@@ -49,14 +49,10 @@ fn start_pair(settings: &StimulusSettings, pool: &mut WorkerPool) -> Result<Fact
         }
         Rate::High => {
             let (port_sender, port) = std::sync::mpsc::channel();
-            pool.spawn(
-                "tcp-receiver",
-                other_cpu(&settings.cpus, &settings.housekeeping).or(measured),
-                move |worker| {
-                    pair.enter_far()?;
-                    tcp::receive_loop(worker, ADDRESS_FAR, &port_sender)
-                },
-            )?;
+            pool.spawn("tcp-receiver", other_cpu(settings).or(measured), move |worker| {
+                pair.enter_far()?;
+                tcp::receive_loop(worker, ADDRESS_FAR, &port_sender)
+            })?;
             pool.spawn("tcp-sender", measured, move |worker| {
                 let port = port.recv().map_err(|_| WorkerError::failed("no receiver"))?;
                 tcp::send_loop(worker, SocketAddrV4::new(ADDRESS_FAR, port).into())

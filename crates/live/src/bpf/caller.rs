@@ -1,0 +1,92 @@
+//! [`CallerProgram`]: what BPF programs see of the calling thread, and of the time.
+//!
+//! Numbers of threads and CLOCK_MONOTONIC belong to a PID namespace and a time namespace; BPF programs use
+//! the initial ones. What user space passes to a BPF program, or compares with its data, comes from here.
+
+use std::sync::{Mutex, PoisonError};
+
+use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::BpfError;
+use super::layout::Caller;
+use super::object::{failure, map_of, open_object};
+
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/caller.o"));
+
+/// The loaded program `see_caller`, which is attached to nothing. Threads may share it.
+#[derive(Debug)]
+pub struct CallerProgram {
+    /// One thread at a time runs the program and reads the map.
+    object: Mutex<Object>,
+}
+
+impl CallerProgram {
+    /// Loads the program.
+    ///
+    /// # Errors
+    /// [`BpfError::NotPermitted`] without the rights, [`BpfError::Failed`] with libbpf's message.
+    pub fn load() -> Result<Self, BpfError> {
+        let open = open_object("irqlab_caller", OBJECT)?;
+        let object = open.load().map_err(|error| failure("loading the BPF programs", &error))?;
+        Ok(CallerProgram { object: Mutex::new(object) })
+    }
+
+    /// Runs the program once in the calling thread.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn see(&self) -> Result<Caller, BpfError> {
+        self.see_between(|| ()).map(|(_, caller, _)| caller)
+    }
+
+    /// Runs the program once in the calling thread, and reads another clock directly before and after that.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn see_between<T>(&self, read_clock: impl Fn() -> T) -> Result<(T, Caller, T), BpfError> {
+        let object = self.object.lock().unwrap_or_else(PoisonError::into_inner);
+        let missing = || BpfError::Failed("the BPF object has no program see_caller".to_owned());
+        let program = object.progs_mut().next().ok_or_else(missing)?;
+        // The kernel wants a context even for a program that reads none of it.
+        let mut context = [0_u64; 1];
+        let input =
+            ProgramInput { context_in: Some(context.as_mut_bytes()), ..ProgramInput::default() };
+        let before = read_clock();
+        let outcome = program.test_run(input);
+        let after = read_clock();
+        outcome.map_err(|error| failure("running see_caller", &error))?;
+        let value = map_of(&object, "callers")?
+            .lookup(0_u32.as_bytes(), MapFlags::ANY)
+            .map_err(|error| failure("reading callers", &error))?;
+        let caller = value.and_then(|bytes| Caller::read_from_bytes(&bytes).ok());
+        let caller =
+            caller.ok_or_else(|| BpfError::Failed("the BPF map callers is empty".to_owned()))?;
+        Ok((before, caller, after))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::{Root, namespaces};
+
+    #[test]
+    fn each_thread_learns_its_own_number() {
+        let program = match CallerProgram::load() {
+            Ok(program) => program,
+            Err(error) => return needs::not_run(needs::Need::Bpf, error),
+        };
+        let here = program.see().unwrap();
+        let there = std::thread::scope(|scope| scope.spawn(|| program.see().unwrap()).join());
+        let there = there.unwrap();
+        assert_eq!(here.process, there.process);
+        assert_ne!(here.thread, there.thread);
+        assert!(there.at_ns > here.at_ns);
+        if namespaces(&Root::default()).pid_is_initial == Some(true) {
+            let thread = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+            assert_eq!(here.thread, thread);
+            assert_eq!(here.process, std::process::id());
+        }
+    }
+}

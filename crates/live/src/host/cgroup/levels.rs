@@ -1,0 +1,187 @@
+//! The directories of this process's groups: /proc/self/cgroup names the groups, /proc/self/mountinfo where
+//! they are mounted (cgroups(7), proc_pid_mountinfo(5)).
+
+use super::super::root::Root;
+
+/// More levels than any hierarchy has (`cgroup.max.depth` is seldom set; systemd makes some ten).
+const LEVELS_MAX: usize = 64;
+
+/// What a group controls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Controller {
+    Cpu,
+    Memory,
+    Pids,
+}
+
+impl Controller {
+    fn name(self) -> &'static str {
+        match self {
+            Controller::Cpu => "cpu",
+            Controller::Memory => "memory",
+            Controller::Pids => "pids",
+        }
+    }
+}
+
+/// Version of the interface, which names the files differently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Version {
+    V1,
+    V2,
+}
+
+/// The directory of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Level {
+    pub version: Version,
+    /// From the root of the file system.
+    directory: String,
+}
+
+impl Level {
+    /// The path of one of its files.
+    pub fn file(&self, name: &str) -> String {
+        format!("{}/{name}", self.directory)
+    }
+}
+
+/// The groups of this process for a controller, from its own to that of the mount point. Empty where the
+/// controller or its mount is not there.
+pub(super) fn levels(root: &Root, controller: Controller) -> Vec<Level> {
+    let groups = root.text("proc/self/cgroup").unwrap_or_default();
+    let mounts = root.text("proc/self/mountinfo").unwrap_or_default();
+    let Some((version, group)) = group_of(&groups, controller) else { return Vec::new() };
+    let mount =
+        mounts.lines().filter_map(Mount::parse).find(|mount| mount.serves(version, controller));
+    let Some(mount) = mount else { return Vec::new() };
+    let below = mount.below(group);
+    let mut directory = format!("{}{below}", mount.point);
+    let mut levels = Vec::new();
+    while levels.len() < LEVELS_MAX {
+        levels.push(Level { version, directory: directory.clone() });
+        match directory.rfind('/') {
+            Some(end) if end >= mount.point.len() => directory.truncate(end),
+            _ => break,
+        }
+    }
+    levels
+}
+
+/// The group's path, and the version in which the controller is: version 2 unless a line of version 1 has it.
+fn group_of(groups: &str, controller: Controller) -> Option<(Version, &str)> {
+    let mut unified = None;
+    for line in groups.lines() {
+        let mut words = line.splitn(3, ':');
+        let (Some(_), Some(controllers), Some(path)) = (words.next(), words.next(), words.next())
+        else {
+            continue;
+        };
+        if controllers.split(',').any(|name| name == controller.name()) {
+            return Some((Version::V1, path));
+        }
+        if controllers.is_empty() {
+            unified = Some((Version::V2, path));
+        }
+    }
+    unified
+}
+
+/// A line of mountinfo.
+#[derive(Debug, PartialEq, Eq)]
+struct Mount {
+    /// The group that is at the mount point.
+    group: String,
+    /// The mount point without a slash at its end.
+    point: String,
+    file_system: String,
+    options: String,
+}
+
+impl Mount {
+    fn parse(line: &str) -> Option<Mount> {
+        let (place, kind) = line.split_once(" - ")?;
+        let mut place = place.split(' ').skip(3);
+        let (group, point) = (unescaped(place.next()?), unescaped(place.next()?));
+        let mut kind = kind.split(' ');
+        let (file_system, options) = (kind.next()?.to_owned(), kind.nth(1)?.to_owned());
+        Some(Mount { group, point: point.trim_end_matches('/').to_owned(), file_system, options })
+    }
+
+    fn serves(&self, version: Version, controller: Controller) -> bool {
+        match version {
+            Version::V1 => {
+                let has = |name| self.options.split(',').any(|option| option == name);
+                self.file_system == "cgroup" && has(controller.name())
+            }
+            Version::V2 => self.file_system == "cgroup2",
+        }
+    }
+
+    /// The path of `group` below the mount point, with a slash at its start; empty for the mount point itself. A
+    /// group that this mount does not show (`/..` in a namespace) counts as the one at the mount point.
+    fn below<'a>(&self, group: &'a str) -> &'a str {
+        let inside = group.strip_prefix(self.group.trim_end_matches('/')).unwrap_or_default();
+        let is_shown = inside.starts_with('/') && !inside.split('/').any(|part| part == "..");
+        if is_shown { inside.trim_end_matches('/') } else { "" }
+    }
+}
+
+/// Octal escapes of spaces, tabs, line ends and backslashes.
+fn unescaped(text: &str) -> String {
+    let escapes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
+    escapes.into_iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{V1, root_with};
+    use super::*;
+
+    fn directories(root: &Root, controller: Controller) -> Vec<String> {
+        levels(root, controller).iter().map(|level| level.directory.clone()).collect()
+    }
+
+    #[test]
+    fn levels_go_up_to_the_mount_point() {
+        let (_directory, root) = root_with(&V1);
+        let memory = directories(&root, Controller::Memory);
+        let expected =
+            ["/docker/ab", "/docker", ""].map(|path| format!("/sys/fs/cgroup/memory{path}"));
+        assert_eq!(memory, expected);
+        assert_eq!(directories(&root, Controller::Pids), ["/sys/fs/cgroup/pids"]);
+        assert_eq!(levels(&root, Controller::Cpu)[0].version, Version::V1);
+    }
+
+    #[test]
+    fn a_container_sees_its_group_at_the_mount_point() {
+        let seen = |group: &str, mounted: &str| {
+            let mount = format!("24 19 0:22 {mounted} /cg\\040roup rw - cgroup2 cgroup2 rw\n");
+            let group = format!("0::{group}\n");
+            let files = [("proc/self/cgroup", &*group), ("proc/self/mountinfo", &*mount)];
+            let (_directory, root) = root_with(&files);
+            directories(&root, Controller::Memory)
+        };
+        // With a group namespace, and with the host's paths.
+        assert_eq!(seen("/", "/"), ["/cg roup"]);
+        assert_eq!(seen("/docker/ab", "/docker/ab"), ["/cg roup"]);
+        assert_eq!(seen("/docker/ab/x", "/docker/ab"), ["/cg roup/x", "/cg roup"]);
+        // Groups that the mount does not show.
+        assert_eq!(seen("/../other", "/"), ["/cg roup"]);
+        assert_eq!(seen("/docker/abc", "/docker/ab"), ["/cg roup"]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_gives_bounded_levels(
+            group in "([0-9]{0,2}:[a-z,]{0,6}:[/.a-z]{0,300}\n){0,3}",
+            mount in "([0-9]{1,2} 1 0:1 [/a-z.]{0,9} [/a-z\\\\]{0,9} rw - cgroup2? x [a-z,]{0,9}\n){0,3}",
+        ) {
+            let (_directory, root) =
+                root_with(&[("proc/self/cgroup", &group), ("proc/self/mountinfo", &mount)]);
+            for controller in [Controller::Cpu, Controller::Memory, Controller::Pids] {
+                proptest::prop_assert!(levels(&root, controller).len() <= LEVELS_MAX);
+            }
+        }
+    }
+}

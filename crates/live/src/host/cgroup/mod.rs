@@ -1,0 +1,265 @@
+//! Limits that control groups set to this process: memory, CPU time, processes.
+//!
+//! A group is limited by its own limit and by those of all groups above it, so each value is the tightest of
+//! the levels from this process's group to the mount point. Both versions are read
+//! (Documentation/admin-guide/cgroup-v1, cgroup-v2.rst); a machine may have both, with each controller in one of
+//! them. What a container's own mount does not show of the levels above is unknown.
+
+mod levels;
+mod throttling;
+
+use serde::Serialize;
+
+use self::levels::{Controller, Level, Version, levels};
+use super::root::Root;
+
+pub use throttling::Throttling;
+
+/// Memory limits from here on are none: version 1 shows the largest number of pages, in bytes.
+const UNLIMITED_BYTES: u64 = 1 << 62;
+
+/// The tightest limits of this process; each is absent where no group sets it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CgroupLimits {
+    /// Memory.
+    pub memory: Option<MemoryLimit>,
+    /// CPU time.
+    pub cpu: Option<CpuQuota>,
+    /// Number of processes and threads.
+    pub pids: Option<PidLimit>,
+}
+
+/// The memory limit of a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MemoryLimit {
+    /// The most that all processes of the group may use.
+    pub limit_bytes: u64,
+    /// What is left of it now, with what the kernel can reclaim of the page cache.
+    pub available_bytes: Option<u64>,
+    /// The file that sets it.
+    pub file: String,
+}
+
+/// The CPU time that a group gets in each period.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CpuQuota {
+    /// CPU time of all its processes together, us.
+    pub quota_us: u64,
+    /// Length of a period, us.
+    pub period_us: u64,
+    /// The file that sets it.
+    pub file: String,
+}
+
+impl CpuQuota {
+    /// How many CPUs the group can keep busy.
+    #[must_use]
+    pub fn cpus(&self) -> f64 {
+        self.quota_us as f64 / self.period_us.max(1) as f64
+    }
+}
+
+/// The most processes and threads of a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PidLimit {
+    /// The limit.
+    pub limit: u64,
+    /// How many there are now, where the kernel says it.
+    pub current: Option<u64>,
+    /// The file that sets it.
+    pub file: String,
+}
+
+/// Reads the limits.
+#[must_use]
+pub fn cgroup_limits(root: &Root) -> CgroupLimits {
+    let memory = levels(root, Controller::Memory);
+    let memory = memory.iter().filter_map(|level| memory_limit(root, level));
+    let cpu = levels(root, Controller::Cpu);
+    let cpu = cpu.iter().filter_map(|level| cpu_quota(root, level));
+    let pids = levels(root, Controller::Pids);
+    let pids = pids.iter().filter_map(|level| pid_limit(root, level));
+    CgroupLimits {
+        memory: memory.reduce(tighter_memory),
+        cpu: cpu.min_by(|one, other| one.cpus().total_cmp(&other.cpus())),
+        pids: pids.min_by_key(|limit| limit.limit),
+    }
+}
+
+/// The lower limit; what is left is the least of both, because one level may have other users.
+fn tighter_memory(one: MemoryLimit, other: MemoryLimit) -> MemoryLimit {
+    let left = [one.available_bytes, other.available_bytes];
+    let available_bytes = left.into_iter().flatten().min();
+    let tighter = if one.limit_bytes <= other.limit_bytes { one } else { other };
+    MemoryLimit { available_bytes, ..tighter }
+}
+
+fn memory_limit(root: &Root, level: &Level) -> Option<MemoryLimit> {
+    let (limit, used, reclaimable) = match level.version {
+        Version::V1 => ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        Version::V2 => ("memory.max", "memory.current", "inactive_file"),
+    };
+    let file = level.file(limit);
+    // "max" of version 2 is no number.
+    let limit_bytes = root.number::<u64>(&file).filter(|limit| *limit < UNLIMITED_BYTES)?;
+    let available = || {
+        let used: u64 = root.number(level.file(used))?;
+        let reclaimable = field(root, &level.file("memory.stat"), reclaimable).unwrap_or(0);
+        Some(limit_bytes.saturating_sub(used.saturating_sub(reclaimable)))
+    };
+    Some(MemoryLimit { limit_bytes, available_bytes: available(), file })
+}
+
+fn cpu_quota(root: &Root, level: &Level) -> Option<CpuQuota> {
+    let (file, quota_us, period_us) = match level.version {
+        Version::V1 => {
+            let file = level.file("cpu.cfs_quota_us");
+            // -1 is none, and no number here.
+            let quota_us = root.number(&file)?;
+            (file, quota_us, root.number(level.file("cpu.cfs_period_us"))?)
+        }
+        Version::V2 => {
+            let file = level.file("cpu.max");
+            let text = root.word(&file)?;
+            let (quota, period) = text.split_once(' ')?;
+            (file, quota.parse().ok()?, period.trim().parse().ok()?)
+        }
+    };
+    Some(CpuQuota { quota_us, period_us, file })
+}
+
+fn pid_limit(root: &Root, level: &Level) -> Option<PidLimit> {
+    let file = level.file("pids.max");
+    let limit = root.number(&file)?;
+    Some(PidLimit { limit, current: root.number(level.file("pids.current")), file })
+}
+
+/// The value of a line `NAME VALUE`.
+fn field(root: &Root, file: &str, name: &str) -> Option<u64> {
+    let text = root.text(file)?;
+    let mut pairs = text.lines().filter_map(|line| line.split_once(' '));
+    pairs.find(|(key, _)| *key == name)?.1.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::root::plant;
+    use super::*;
+
+    /// Files below a root, as `PATH: CONTENT`.
+    pub(super) fn root_with(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
+        let directory = tempfile::tempdir().unwrap();
+        files.iter().for_each(|(path, content)| plant(directory.path(), path, content));
+        let root = Root::new(directory.path());
+        (directory, root)
+    }
+
+    /// Version 1 as a machine with one mount for each controller has it: a container's group below the root
+    /// group.
+    pub(super) const V1: [(&str, &str); 2] = [
+        (
+            "proc/self/cgroup",
+            "9:pids:/\n4:memory:/docker/ab\n3:cpuset:/\n2:cpu,cpuacct:/docker/ab\n0::/\n",
+        ),
+        (
+            "proc/self/mountinfo",
+            "32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,relatime - cgroup cgroup rw,cpu,cpuacct\n\
+             35 31 0:32 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory\n\
+             39 31 0:36 / /sys/fs/cgroup/pids rw,relatime - cgroup cgroup rw,pids\n\
+             41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n",
+        ),
+    ];
+
+    #[test]
+    fn limits_of_version_1_are_the_tightest_of_all_levels() {
+        let memory = "sys/fs/cgroup/memory";
+        let cpu = "sys/fs/cgroup/cpu,cpuacct";
+        let mut files = V1.to_vec();
+        let [limit, used, stat, above] = [
+            format!("{memory}/docker/ab/memory.limit_in_bytes"),
+            format!("{memory}/docker/ab/memory.usage_in_bytes"),
+            format!("{memory}/docker/ab/memory.stat"),
+            format!("{memory}/docker/memory.limit_in_bytes"),
+        ];
+        let top = format!("{memory}/memory.limit_in_bytes");
+        let [quota, period] =
+            ["cpu.cfs_quota_us", "cpu.cfs_period_us"].map(|name| format!("{cpu}/docker/ab/{name}"));
+        let [quota_above, period_above] =
+            ["cpu.cfs_quota_us", "cpu.cfs_period_us"].map(|name| format!("{cpu}/docker/{name}"));
+        files.extend([
+            (limit.as_str(), "536870912\n"),
+            (&used, "100000000\n"),
+            (&stat, "cache 7\ntotal_cache 8\ntotal_inactive_file 36870912\n"),
+            (&above, "1073741824\n"),
+            (&top, "9223372036854771712\n"),
+            (&quota, "-1\n"),
+            (&period, "100000\n"),
+            (&quota_above, "50000\n"),
+            (&period_above, "100000\n"),
+            ("sys/fs/cgroup/pids/pids.max", "max\n"),
+        ]);
+        let (_directory, root) = root_with(&files);
+        let limits = cgroup_limits(&root);
+        let memory = limits.memory.unwrap();
+        assert_eq!(memory.limit_bytes, 512 << 20);
+        assert_eq!(memory.available_bytes, Some((512 << 20) - 100_000_000 + 36_870_912));
+        assert_eq!(memory.file, format!("/{limit}"));
+        let quota = limits.cpu.unwrap();
+        assert_eq!((quota.cpus(), quota.file), (0.5, format!("/{quota_above}")));
+        assert_eq!(limits.pids, None);
+    }
+
+    /// The content is that of a Debian 12 with systemd, in the group of a service with MemoryMax=512M,
+    /// CPUQuota=150% and TasksMax=64 below a slice with MemoryMax=256M.
+    #[test]
+    fn limits_of_version_2_are_the_tightest_of_all_levels() {
+        let slice = "sys/fs/cgroup/system.slice";
+        let service = format!("{slice}/irqlab.service");
+        let at = |name: &str| format!("{service}/{name}");
+        let [memory, current, stat, cpu, pids, pids_now] =
+            ["memory.max", "memory.current", "memory.stat", "cpu.max", "pids.max", "pids.current"]
+                .map(at);
+        let slice_memory = format!("{slice}/memory.max");
+        let slice_current = format!("{slice}/memory.current");
+        let slice_cpu = format!("{slice}/cpu.max");
+        let (_directory, root) = root_with(&[
+            ("proc/self/cgroup", "0::/system.slice/irqlab.service\n"),
+            (
+                "proc/self/mountinfo",
+                "24 19 0:22 / /sys/fs/cgroup rw,nosuid,nodev - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot\n",
+            ),
+            (memory.as_str(), "536870912\n"),
+            (&current, "1048576\n"),
+            (&stat, "anon 4096\nfile 8192\ninactive_file 524288\n"),
+            (&cpu, "150000 100000\n"),
+            (&pids, "64\n"),
+            (&pids_now, "3\n"),
+            (&slice_memory, "268435456\n"),
+            (&slice_current, "201326592\n"),
+            (&slice_cpu, "max 100000\n"),
+        ]);
+        let limits = cgroup_limits(&root);
+        let memory = limits.memory.unwrap();
+        assert_eq!(memory.limit_bytes, 256 << 20);
+        assert_eq!(memory.available_bytes, Some(64 << 20));
+        assert_eq!(memory.file, format!("/{slice_memory}"));
+        assert_eq!(limits.cpu.unwrap().cpus(), 1.5);
+        let pids = limits.pids.unwrap();
+        assert_eq!((pids.limit, pids.current), (64, Some(3)));
+    }
+
+    #[test]
+    fn without_groups_there_are_no_limits() {
+        let (_directory, root) = root_with(&[]);
+        assert_eq!(cgroup_limits(&root), CgroupLimits::default());
+        let (_directory, root) = root_with(&V1);
+        assert_eq!(cgroup_limits(&root), CgroupLimits::default());
+    }
+
+    #[test]
+    fn this_process_has_limits_that_are_no_nonsense() {
+        let limits = cgroup_limits(&Root::default());
+        assert!(limits.memory.is_none_or(|memory| memory.limit_bytes > 1 << 20));
+        assert!(limits.cpu.is_none_or(|quota| quota.cpus() > 0.0));
+    }
+}

@@ -1,0 +1,107 @@
+//! Findings about what limits this process to less than the machine has: containers, services, taskset.
+
+use super::Finding;
+use crate::host::cgroup::{CpuQuota, MemoryLimit, PidLimit};
+use crate::host::{HostFacts, format_cpu_list};
+
+const MIB: u64 = 1 << 20;
+/// Threads and processes that a measurement on a small machine starts, with a margin.
+const PIDS_WANTED: u64 = 64;
+
+pub(super) fn findings(facts: &HostFacts) -> Vec<Finding> {
+    let limits = &facts.limits;
+    let findings = [
+        allowed_cpus(facts),
+        limits.cgroup.memory.as_ref().map(memory),
+        limits.cgroup.cpu.as_ref().map(cpu_quota),
+        limits.cgroup.pids.as_ref().map(pids),
+        (limits.namespaces.pid_is_initial == Some(false)).then(pid_namespace),
+        (limits.namespaces.time_is_initial == Some(false)).then(|| time_namespace(facts)),
+    ];
+    findings.into_iter().flatten().collect()
+}
+
+fn allowed_cpus(facts: &HostFacts) -> Option<Finding> {
+    let (allowed, online) = (facts.limits.cpus_allowed.as_ref()?, facts.cpu.online.as_ref()?);
+    let others: Vec<u32> = online.iter().copied().filter(|cpu| !allowed.contains(cpu)).collect();
+    let allowed_list = format_cpu_list(allowed);
+    if others.is_empty() {
+        return Some(Finding::ok("allowed CPUs", format!("all that are online ({allowed_list})")));
+    }
+    let online_list = format_cpu_list(online);
+    let consequence = format!(
+        "by default only these are measured, and stimuli and loops run on these; not on {}",
+        format_cpu_list(&others)
+    );
+    let finding =
+        Finding::limited("allowed CPUs", format!("{allowed_list} of {online_list}"), consequence);
+    Some(finding.unlocked_by(format!(
+        "start irqlab without taskset, in a cpuset with CPUs {online_list} (docker --cpuset-cpus={online_list}, \
+         systemd AllowedCPUs={online_list})"
+    )))
+}
+
+fn memory(limit: &MemoryLimit) -> Finding {
+    let left = limit
+        .available_bytes
+        .map_or_else(String::new, |bytes| format!(", {} MiB left", bytes / MIB));
+    Finding::limited(
+        "memory limit",
+        format!("{} MiB{left} ({})", limit.limit_bytes / MIB, limit.file),
+        "`--load busy` takes at most an eighth of what is left, and may stay within the last-level cache; loops of \
+         `footprint` and simulated machines that need more are refused",
+    )
+    .unlocked_by("docker --memory, systemd MemoryMax=")
+}
+
+fn cpu_quota(quota: &CpuQuota) -> Finding {
+    Finding::limited(
+        "CPU quota",
+        format!(
+            "{} us of each {} us: {:.2} CPUs ({})",
+            quota.quota_us,
+            quota.period_us,
+            quota.cpus(),
+            quota.file
+        ),
+        "the kernel stops all threads when it is used up: `noise` shows that as detours, and a busy load runs at \
+         times only; each run says how often that happened",
+    )
+    .unlocked_by("docker --cpus, systemd CPUQuota=")
+}
+
+fn pids(limit: &PidLimit) -> Finding {
+    let current = limit.current.map_or_else(String::new, |current| format!(", {current} in use"));
+    let says = format!("{}{current} ({})", limit.limit, limit.file);
+    let left = limit.limit.saturating_sub(limit.current.unwrap_or(0));
+    if left >= PIDS_WANTED {
+        return Finding::ok("process limit", says);
+    }
+    let consequence =
+        "threads of loops, stimuli and QEMU cannot all be started: a measurement may be refused";
+    Finding::limited("process limit", says, consequence)
+        .unlocked_by("docker --pids-limit, systemd TasksMax=")
+}
+
+fn pid_namespace() -> Finding {
+    Finding::limited(
+        "PID namespace",
+        "not the initial one",
+        "the kernel's threads are invisible: `signal` does not know the CPU time of ksoftirqd, and `handlers` \
+         attaches its probe at task switches, because threads of IRQ lines may exist",
+    )
+    .unlocked_by("docker --pid=host, or start irqlab outside of the namespace")
+}
+
+fn time_namespace(facts: &HostFacts) -> Finding {
+    let says = match facts.limits.namespaces.monotonic_offset_ns {
+        Some(offset_ns) => format!(
+            "not the initial one: CLOCK_MONOTONIC differs from the kernel's by {offset_ns} ns, which is \
+             subtracted"
+        ),
+        None => "not the initial one: the difference of CLOCK_MONOTONIC from the kernel's is measured at the \
+                 start of a run"
+            .to_owned(),
+    };
+    Finding::ok("time namespace", says)
+}

@@ -1,0 +1,102 @@
+//! The namespaces of this process that change what it reads of processes and clocks.
+
+use std::fs::read_link;
+
+use serde::Serialize;
+
+use super::root::Root;
+
+/// Names of the initial namespaces' links: the kernel's fixed inode numbers (include/linux/proc_ns.h).
+const INITIAL_PID: &str = "pid:[4026531836]";
+const INITIAL_TIME: &str = "time:[4026531834]";
+
+/// Whether this process is in the initial namespaces, and how its clock differs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NamespaceFacts {
+    /// Whether process numbers are those of the kernel. In another PID namespace the kernel's threads are
+    /// invisible.
+    pub pid_is_initial: Option<bool>,
+    /// Whether clocks are those of the kernel; true on a kernel without time namespaces.
+    pub time_is_initial: Option<bool>,
+    /// CLOCK_MONOTONIC of this process minus the kernel's, ns. Absent where /proc does not say it: it shows the
+    /// offsets of the children's namespace, which is the process's own only after a fork.
+    pub monotonic_offset_ns: Option<i64>,
+}
+
+/// Reads these facts.
+#[must_use]
+pub fn namespaces(root: &Root) -> NamespaceFacts {
+    let link = |name: &str| {
+        let target = read_link(root.path(format!("proc/self/ns/{name}"))).ok()?;
+        target.into_os_string().into_string().ok()
+    };
+    let pid = link("pid");
+    let (time, time_for_children) = (link("time"), link("time_for_children"));
+    // Before Linux 5.6 there are none.
+    let has_time_namespaces = time.is_some() || pid.is_none();
+    let time_is_initial = match &time {
+        Some(name) => Some(name == INITIAL_TIME),
+        None => (!has_time_namespaces).then_some(true),
+    };
+    let shown_ns = || {
+        let is_own = time.is_some() && time == time_for_children;
+        is_own.then(|| offset_ns(&root.text("proc/self/timens_offsets")?)).flatten()
+    };
+    NamespaceFacts {
+        pid_is_initial: pid.map(|name| name == INITIAL_PID),
+        time_is_initial,
+        monotonic_offset_ns: if time_is_initial == Some(true) { Some(0) } else { shown_ns() },
+    }
+}
+
+/// The line `monotonic SECONDS NANOSECONDS` (time_namespaces(7)).
+fn offset_ns(offsets: &str) -> Option<i64> {
+    let line = offsets.lines().find_map(|line| line.strip_prefix("monotonic"))?;
+    let mut words = line.split_ascii_whitespace();
+    let (seconds, ns): (i64, i64) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    seconds.checked_mul(1_000_000_000)?.checked_add(ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::super::root::plant;
+    use super::*;
+
+    #[test]
+    fn the_offsets_are_the_childrens() {
+        let facts = |pid: &str, time: &str, children: &str| {
+            let directory = tempfile::tempdir().unwrap();
+            plant(
+                directory.path(),
+                "proc/self/timens_offsets",
+                "monotonic  -5  999\nboottime 7 0\n",
+            );
+            std::fs::create_dir_all(directory.path().join("proc/self/ns")).unwrap();
+            for (name, target) in [("pid", pid), ("time", time), ("time_for_children", children)] {
+                let link = directory.path().join("proc/self/ns").join(name);
+                if !target.is_empty() {
+                    symlink(target, link).unwrap();
+                }
+            }
+            let facts = namespaces(&Root::new(directory.path()));
+            (facts.pid_is_initial, facts.time_is_initial, facts.monotonic_offset_ns)
+        };
+        let (yes, no) = (Some(true), Some(false));
+        assert_eq!(facts(INITIAL_PID, INITIAL_TIME, INITIAL_TIME), (yes, yes, Some(0)));
+        // Unshared: children will be elsewhere, this process is not.
+        assert_eq!(facts(INITIAL_PID, INITIAL_TIME, "time:[7]"), (yes, yes, Some(0)));
+        assert_eq!(facts("pid:[9]", "time:[7]", "time:[7]"), (no, no, Some(-4_999_999_001)));
+        assert_eq!(facts("pid:[9]", "time:[7]", "time:[8]"), (no, no, None));
+        assert_eq!(facts(INITIAL_PID, "", ""), (yes, yes, Some(0)), "no time namespaces");
+        assert_eq!(facts("", "", ""), (None, None, None), "no /proc");
+    }
+
+    #[test]
+    fn any_text_is_an_offset_or_none() {
+        for text in ["", "monotonic", "monotonic x 1", "monotonic 9223372036854775807 0"] {
+            assert_eq!(offset_ns(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! The CPUs on which this process may run: fewer than the machine has in a cpuset (a container with
+//! `--cpuset-cpus`), or under taskset.
+
+use std::sync::OnceLock;
+
+use rustix::process::getpid;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use super::cpu_list::parse_cpu_list;
+use super::root::Root;
+
+/// The online CPUs that this process may use, ascending.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessCpus {
+    /// Those of the affinity with which irqlab was started (taskset, cpuset). They are the default wherever
+    /// the user names no CPU.
+    pub started_with: Vec<u32>,
+    /// Those to which the kernel lets a thread move: the cpuset. A superset of `started_with`, because
+    /// taskset is a wish that a thread may change.
+    pub permitted: Vec<u32>,
+}
+
+/// The CPUs of this process. The first call decides, so `main` makes it before any thread is pinned. Where the
+/// kernel does not answer, all online CPUs count as usable.
+pub fn process_cpus() -> &'static ProcessCpus {
+    static CPUS: OnceLock<ProcessCpus> = OnceLock::new();
+    CPUS.get_or_init(|| {
+        let online = Root::default().text("sys/devices/system/cpu/online").unwrap_or_default();
+        let online = parse_cpu_list(&online).unwrap_or_default();
+        let known = |cpus: Option<CpuSet>| match cpus {
+            Some(set) => within(&online, &set),
+            None => online.clone(),
+        };
+        // The affinity of the first thread, whichever thread asks.
+        let started_with = known(sched_getaffinity(Some(getpid())).ok());
+        let permitted = known(cpus_of_cpuset());
+        let permitted = if permitted.is_empty() { started_with.clone() } else { permitted };
+        ProcessCpus { started_with, permitted }
+    })
+}
+
+/// The members of `set` among the online CPUs; a CPU beyond the set's size counts as a member, because nothing is known
+/// of it.
+fn within(online: &[u32], set: &CpuSet) -> Vec<u32> {
+    let is_in = |cpu: &&u32| **cpu as usize >= CpuSet::MAX_CPU || set.is_set(**cpu as usize);
+    online.iter().filter(is_in).copied().collect()
+}
+
+/// The kernel reduces a requested affinity to the cpuset (kernel/sched/syscalls.c, `__sched_setaffinity`). A
+/// thread of its own asks for all CPUs, so that no other thread's affinity changes.
+fn cpus_of_cpuset() -> Option<CpuSet> {
+    let ask = || {
+        let mut all = CpuSet::new();
+        (0..CpuSet::MAX_CPU).for_each(|cpu| all.set(cpu));
+        sched_setaffinity(None, &all).ok()?;
+        sched_getaffinity(None).ok()
+    };
+    let thread = std::thread::Builder::new().name("irqlab-cpuset".to_owned()).spawn(ask);
+    thread.ok()?.join().ok()?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_may_use_at_least_one_cpu() {
+        let cpus = process_cpus();
+        assert!(!cpus.started_with.is_empty());
+        assert!(cpus.started_with.iter().all(|cpu| cpus.permitted.contains(cpu)), "{cpus:?}");
+    }
+
+    #[test]
+    fn cpus_outside_of_the_set_are_left_out() {
+        let mut set = CpuSet::new();
+        [1, 3, 5].into_iter().for_each(|cpu| set.set(cpu));
+        assert_eq!(within(&[0, 1, 5], &set), [1, 5]);
+        let beyond = CpuSet::MAX_CPU as u32;
+        assert_eq!(within(&[0, beyond], &set), [beyond]);
+    }
+}
