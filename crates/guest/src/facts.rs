@@ -4,12 +4,13 @@ use std::fs;
 use std::path::Path;
 
 use crate::agent::Agent;
+use crate::devices::Device;
 use crate::{share, sys};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// Sends `facts` to the host and prints the same on the console.
-pub fn report(agent: &mut Agent, modules_failed: &[String]) {
+pub fn report(agent: &mut Agent, modules_failed: &[String], devices: &[Device]) {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     // The kernel's coarse clocks advance with the tick, so clock_getres returns TICK_NSEC.
     let hz = sys::coarse_resolution_ns().map(|tick_ns| (SECOND_NS + tick_ns / 2) / tick_ns);
@@ -19,14 +20,16 @@ pub fn report(agent: &mut Agent, modules_failed: &[String]) {
         path.is_some_and(|path| Path::new(path).exists())
     };
     let failed: Vec<String> = modules_failed.iter().map(|name| quoted(name)).collect();
+    let devices: Vec<String> = devices.iter().map(Device::to_json).collect();
     let facts = format!(
-        r#"{{"event":"facts","release":{},"hz":{hz},"cpus":{},"kallsyms":{},"btf":{},"config":{},"modules_failed":[{}]}}"#,
+        r#"{{"event":"facts","release":{},"hz":{hz},"cpus":{},"kallsyms":{},"btf":{},"config":{},"modules_failed":[{}],"devices":[{}]}}"#,
         quoted(release.trim()),
         sys::cpus_online(),
         has("kallsyms"),
         has("btf"),
         has("config"),
         failed.join(","),
+        devices.join(","),
     );
     agent.send(&facts);
     println!("irqlab {facts}");

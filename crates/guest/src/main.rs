@@ -12,6 +12,7 @@
 //! Messages to the host go to the second serial port, one line `irqlab {JSON}` each: see [`agent`].
 
 mod agent;
+mod devices;
 mod execute;
 mod facts;
 mod faults;
@@ -45,7 +46,8 @@ fn main() {
     let mut agent = agent::Agent::open();
     agent.limit_time(command_line.limit_s);
     let modules_failed = mounts::load_modules();
-    facts::report(&mut agent, &modules_failed);
+    let devices = devices::settled(command_line.devices);
+    facts::report(&mut agent, &modules_failed, &devices);
     let status = match root::Root::mount(command_line.root.as_deref()) {
         Ok(root) => execute::execute(command_line.request, &root, &mut agent),
         Err(reason) => {

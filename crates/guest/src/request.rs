@@ -101,6 +101,8 @@ pub struct CommandLine {
     /// `irqlab.root=`: the disk with the root file system of commands, as in `/dev/vda`; none if it
     /// is missing.
     pub root: Option<String>,
+    /// `irqlab.devices=`: how many disks and network cards the machine has; 0 if it is missing.
+    pub devices: usize,
 }
 
 impl CommandLine {
@@ -110,13 +112,19 @@ impl CommandLine {
     }
 
     fn parse(text: &str) -> CommandLine {
-        let mut line =
-            CommandLine { request: Request::Shell, limit_s: LIMIT_S_DEFAULT, root: None };
+        let mut line = CommandLine {
+            request: Request::Shell,
+            limit_s: LIMIT_S_DEFAULT,
+            root: None,
+            devices: 0,
+        };
         for word in words(text) {
             if let Some(request) = word.strip_prefix("irqlab.do=") {
                 line.request = Request::parse(request);
             } else if let Some(limit) = word.strip_prefix("irqlab.limit_s=") {
                 line.limit_s = limit.parse().unwrap_or(LIMIT_S_DEFAULT);
+            } else if let Some(count) = word.strip_prefix("irqlab.devices=") {
+                line.devices = count.parse().unwrap_or(0);
             } else if let Some(disk) = word.strip_prefix("irqlab.root=") {
                 line.root = Some(disk.to_owned());
             }
@@ -187,9 +195,10 @@ mod tests {
         let text = "quiet irqlab.do=probe irqlab.do=\"run:echo a b\" irqlab.limit_s=7\n";
         let line = CommandLine::parse(text);
         let request = Request::Run("echo a b".to_owned());
-        assert_eq!(line, CommandLine { request, limit_s: 7, root: None });
-        let bare = CommandLine::parse("irqlab.limit_s=soon irqlab.root=/dev/vdb");
+        assert_eq!(line, CommandLine { request, limit_s: 7, root: None, devices: 0 });
+        let bare = CommandLine::parse("irqlab.limit_s=soon irqlab.root=/dev/vdb irqlab.devices=3");
         let root = Some("/dev/vdb".to_owned());
-        assert_eq!(bare, CommandLine { request: Request::Shell, limit_s: LIMIT_S_DEFAULT, root });
+        let (request, limit_s) = (Request::Shell, LIMIT_S_DEFAULT);
+        assert_eq!(bare, CommandLine { request, limit_s, root, devices: 3 });
     }
 }

@@ -70,6 +70,7 @@ pub use guest::symbols::{Symbol, Symbols};
 pub use guest::{btf, image, kernel};
 pub use guest_run::{GuestRun, MachinePhase, MachineProgress, StopRequest};
 pub use machine::agent::GuestReport;
+pub use machine::found::FoundDevice;
 pub use machine::vm::{Instrumentation, Vm, VmEvent};
 pub use machine::{CPUS_MAX, Held, Machine, Timing, devices};
 pub use process::children_cpu_ns;

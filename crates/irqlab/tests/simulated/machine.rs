@@ -142,6 +142,16 @@ fn a_command_in_the_guest_and_what_the_guest_has_not() {
         assert!((9..=11).contains(&count), "{of_card}");
     }
     agrees_with_the_kernel(&run);
+    assert!(run.to_string().contains(r#""driver":"virtio_net""#), "{run}");
+
+    // This kernel has no driver for it: not a veth pair in its place, whatever the verb.
+    let e1000 = ["--net", "e1000", "--stimulus", "net", "-d", "1ms", "--out", "e1000"];
+    let refused = place.run(&[&words[..], &e1000[..]].concat());
+    refused.assert_code(4).assert_says("network card e1000 (PCI device 8086:100e)");
+    refused.assert_says("--flavour full");
+    assert!(!place.path().join("e1000").exists());
+    let lsi = ["sim", "boot", "-q", "--disk", "lsi", "--", "true"];
+    place.run(&lsi).assert_code(4).assert_says("disk lsi (PCI device 1000:0012)");
 
     let ipi = ["--stimulus", "ipi", "-d", "1ms", "--warm-up", "1ms"];
     let ended = place.run(&[&words[..], &ipi[..]].concat());

@@ -21,6 +21,9 @@ const REPETITIONS_MAX: usize = 1 << 20;
 /// Maximum number of series, traces and absences of a response.
 const PARTS_MAX: usize = 4096;
 
+/// Name of the setting with the interfaces of the network stimuli, where they are cards.
+pub const NETWORK: &str = "network";
+
 /// What to measure in the guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

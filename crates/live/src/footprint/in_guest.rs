@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use lab::experiment::{Bench, BenchError, Step};
-use lab::footprint::FootprintBench;
-use lab::footprint::in_guest::{FootprintItem, FootprintRequest, items};
+use lab::footprint::in_guest::{FootprintItem, FootprintRequest, NETWORK, items};
+use lab::footprint::{FootprintBench, Stimulus};
+use serde_json::Value as Json;
 
 use super::bench::{FootprintSettings, LiveFootprint};
 use super::stimulus::FarEnd;
 use super::watcher::Watcher;
 use crate::host::{Root, first_disk, has_paired_cards, parse_cpu_list};
+use crate::network::card_facts;
 use crate::window::{Stop, WindowEdge};
 
 /// Measures the series of a request. `mark` is called where counters start and stop.
@@ -39,7 +41,15 @@ pub fn execute(
         mark: Some(mark),
         stop: Stop::new().map_err(|error| BenchError::Failed(error.to_string()))?,
     };
+    // While they are used they are in other namespaces.
+    let cards = (settings.far == FarEnd::Cards).then(card_facts);
+    let is_net = |one: &Stimulus| matches!(one, Stimulus::Net | Stimulus::NetSignal);
+    let uses_net = request.plan.stimuli.iter().any(is_net);
     let mut bench = LiveFootprint::new(settings)?;
     let measured = bench.measure(&request.plan, &mut |_: &Step| {})?;
-    Ok(items(measured, bench.facts()))
+    let mut facts = bench.facts();
+    if let Some(cards) = cards.filter(|_| uses_net) {
+        facts.settings.insert(NETWORK.to_owned(), Json::Object(cards));
+    }
+    Ok(items(measured, facts))
 }

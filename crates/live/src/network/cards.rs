@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use serde_json::{Map, Value as Json, json};
+
 /// The cards, as the machine's kernel names them.
 pub(super) const CARDS: [&str; 2] = ["eth0", "eth1"];
 
@@ -55,6 +57,35 @@ pub fn irqs_of(card: &str) -> Vec<u32> {
     device.ancestors().take(2).find(is_pci).map(irqs_at).unwrap_or_default()
 }
 
+/// The cards as facts: their names, PCI devices and drivers, as [`super::Pair::facts`] has them.
+#[must_use]
+pub fn card_facts() -> Map<String, Json> {
+    let end = |name: &str| match identity_of(name) {
+        Some((pci, driver)) => json!({ "name": name, "pci": pci, "driver": driver }),
+        None => json!({ "name": name }),
+    };
+    Map::from_iter([("interfaces".to_owned(), json!(CARDS.map(end)))])
+}
+
+/// What a card is: `VENDOR:DEVICE` of its PCI device in hexadecimal, and its driver. None without either, as of
+/// what is only software.
+pub(super) fn identity_of(card: &str) -> Option<(String, String)> {
+    identity_at(&fs::canonicalize(format!("/sys/class/net/{card}/device")).ok()?)
+}
+
+/// As [`identity_of`], of the device's directory. A virtio device has a driver of its own.
+fn identity_at(device: &Path) -> Option<(String, String)> {
+    let driver = fs::read_link(device.join("driver")).ok()?;
+    let is_pci = |at: &&Path| at.join("irq").exists();
+    let pci = device.ancestors().take(2).find(is_pci)?;
+    let id = |file: &str| {
+        let text = fs::read_to_string(pci.join(file)).ok()?;
+        Some(text.trim().trim_start_matches("0x").to_owned())
+    };
+    let driver = driver.file_name()?.to_string_lossy().into_owned();
+    Some((format!("{}:{}", id("vendor")?, id("device")?), driver))
+}
+
 fn irqs_at(device: &Path) -> Vec<u32> {
     let messages = fs::read_dir(device.join("msi_irqs")).into_iter().flatten().flatten();
     let messages = messages.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -75,6 +106,21 @@ fn place(irqs: &[u32], cpu: u32) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_card_is_its_pci_device_with_the_driver_that_makes_the_interface() {
+        let pci = tempfile::tempdir().unwrap();
+        let virtio = pci.path().join("virtio0");
+        fs::create_dir(&virtio).unwrap();
+        fs::write(pci.path().join("irq"), "11\n").unwrap();
+        fs::write(pci.path().join("vendor"), "0x1af4\n").unwrap();
+        fs::write(pci.path().join("device"), "0x1000\n").unwrap();
+        assert_eq!(identity_at(&virtio), None);
+        std::os::unix::fs::symlink("/sys/bus/virtio/drivers/virtio_net", virtio.join("driver"))
+            .unwrap();
+        let identity = ("1af4:1000".to_owned(), "virtio_net".to_owned());
+        assert_eq!(identity_at(&virtio), Some(identity));
+    }
 
     #[test]
     fn messages_come_before_the_line() {

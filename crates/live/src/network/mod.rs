@@ -13,7 +13,7 @@ mod pair;
 mod rtnetlink;
 mod sysfs;
 
-pub use cards::{CardIrqs, irqs_of};
+pub use cards::{CardIrqs, card_facts, irqs_of};
 pub use icmp::{EchoSocket, ICMP_HEADER_BYTES, echo_request};
 pub use pair::{ADDRESS_FAR, ADDRESS_NEAR, NEAR, Pair, index_of};
 pub use sysfs::{PrivateSysfs, mask};

@@ -13,7 +13,7 @@ use lab::experiment::BenchError;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 use serde_json::{Map, Value as Json, json};
 
-use super::cards::CARDS;
+use super::cards::{CARDS, identity_of};
 use super::ethtool::{Ethtool, GRO, GSO, TSO};
 use super::rtnetlink::Rtnetlink;
 
@@ -37,6 +37,8 @@ pub struct Pair {
     far_offloads: Offloads,
     /// Names of the near and the far end.
     names: [&'static str; 2],
+    /// What they are, if they are cards: PCI device and driver.
+    cards: [Option<(String, String)>; 2],
 }
 
 /// Offloads in force at one end after the request.
@@ -66,7 +68,9 @@ impl Pair {
         let cannot = |error: io::Error| failed(format!("the cards: {error}"));
         let [near_card, far_card] = cards;
         let (near_card, far_card) = (near_card.map_err(cannot)?, far_card.map_err(cannot)?);
-        Self::join(CARDS, move |near, far| {
+        // In other namespaces they are not visible here.
+        let identities = CARDS.map(identity_of);
+        let pair = Self::join(CARDS, move |near, far| {
             enter(&home)?;
             Rtnetlink::open()
                 .and_then(|netlink| {
@@ -74,7 +78,8 @@ impl Pair {
                     netlink.move_to(far_card, far.as_raw_fd())
                 })
                 .map_err(cannot)
-        })
+        })?;
+        Ok(Pair { cards: identities, ..pair })
     }
 
     /// Creates both namespaces; `connect` moves their ends into them, which then have these names.
@@ -101,7 +106,7 @@ impl Pair {
         enter(&near)?;
         let near_offloads =
             configure(near_name, ADDRESS_NEAR).map_err(|error| broken(near_name, error))?;
-        Ok(Pair { far, near_offloads, far_offloads, names })
+        Ok(Pair { far, near_offloads, far_offloads, names, cards: [None, None] })
     }
 
     /// Names of the near and the far interface.
@@ -115,18 +120,21 @@ impl Pair {
         enter(&self.far)
     }
 
-    /// Interfaces, addresses and offloads.
+    /// Interfaces, addresses and offloads; of cards the PCI device and the driver, too.
     #[must_use]
     pub fn facts(&self) -> Map<String, Json> {
-        let end = |name: &str, address: Ipv4Addr, offloads: Offloads| {
-            json!({
-                "name": name, "address": address.to_string(),
+        let end = |at: usize, address: Ipv4Addr, offloads: Offloads| {
+            let mut end = json!({
+                "name": self.names[at], "address": address.to_string(),
                 "tso": offloads.tso, "gso": offloads.gso, "gro": offloads.gro,
-            })
+            });
+            if let Some((pci, driver)) = &self.cards[at] {
+                (end["pci"], end["driver"]) = (json!(pci), json!(driver));
+            }
+            end
         };
-        let [near, far] = self.names;
         let ends =
-            [end(near, ADDRESS_NEAR, self.near_offloads), end(far, ADDRESS_FAR, self.far_offloads)];
+            [end(0, ADDRESS_NEAR, self.near_offloads), end(1, ADDRESS_FAR, self.far_offloads)];
         Map::from_iter([("interfaces".to_owned(), json!(ends))])
     }
 }

@@ -6,14 +6,15 @@ mod windows;
 
 use lab::experiment::Absence;
 use lab::experiment::{Bench, BenchError, BenchFacts, Measured, Progress, Step};
-use lab::footprint::in_guest::{FootprintRequest, FootprintResponse};
-use lab::footprint::{FootprintBench, Geometry, Level, Plan, Samples};
+use lab::footprint::in_guest::{FootprintRequest, FootprintResponse, NETWORK};
+use lab::footprint::{FootprintBench, Geometry, Level, Plan, Samples, Stimulus};
 use lab::guest_protocol::Request;
 use machine::SystemModel;
 use machine::system_model::{LevelModel, Prefetch, TlbLevel};
 use serde_json::{Map, Value as Json, json};
 
 use crate::guest_run::{Expected, GuestRun};
+use crate::machine::found::check_cards;
 
 /// Page that a first-level translation buffer is filled with.
 const PAGE_BYTES: u64 = 4096;
@@ -42,6 +43,18 @@ impl Bench for SimFootprint {
     }
 }
 
+impl SimFootprint {
+    /// Checks that the messages came over the machine's cards, if it has any.
+    fn check_network(&self, facts: &BenchFacts) -> Result<(), BenchError> {
+        let is_net = |one: &Stimulus| matches!(one, Stimulus::Net | Stimulus::NetSignal);
+        let cards = self.guest.machine.nics;
+        let cards = cards.filter(|_| self.request.plan.stimuli.iter().any(is_net));
+        let Some(cards) = cards else { return Ok(()) };
+        let reported = facts.settings.get(NETWORK).and_then(Json::as_object);
+        check_cards(cards, reported.unwrap_or(&Map::new())).map_err(BenchError::Failed)
+    }
+}
+
 impl FootprintBench for SimFootprint {
     /// One machine measures the whole plan.
     fn measure(
@@ -61,6 +74,7 @@ impl FootprintBench for SimFootprint {
         };
         let FootprintResponse { mut measured, facts, .. } = response;
         let mut facts = facts.unwrap_or_default();
+        self.check_network(&facts)?;
         if let Some(broken) = account.broken.first() {
             let words = format!("the record of the machine is broken: {broken}");
             return Err(BenchError::Failed(words));

@@ -7,7 +7,9 @@ use lab::experiment::Absence;
 use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::guest_protocol::Request;
 use lab::handlers::in_guest::{GuestWindow, HandlersRequest, HandlersResponse};
-use lab::handlers::{Condition, HandlersBench, Load, Pass, ProbeOverhead, Rate, WindowSample};
+use lab::handlers::{
+    Condition, HandlersBench, Load, Pass, ProbeOverhead, Rate, Stimulus, WindowSample,
+};
 use lab::services::ServicesSample;
 use serde_json::{Map, Value as Json, json};
 
@@ -16,6 +18,7 @@ use super::events;
 use crate::btf::Btf;
 use crate::guest_run::{Expected, GuestRun};
 use crate::machine::Timing;
+use crate::machine::found::check_cards;
 use crate::parallel::{Jobs, for_each};
 use crate::services::{self, KernelNames};
 use crate::watch::Detail;
@@ -102,10 +105,19 @@ impl SimBench {
         let window_cycles = is_timed.then(|| u64::try_from(cycles).unwrap_or(u64::MAX));
         let expected = Expected { label: &condition.label(), window_cycles };
         let ran = settings.guest.run::<HandlersResponse>(&Request::Handlers(request), expected)?;
-        Ok(ran.map(|(response, exit, account)| {
-            let window = response.window.unwrap_or_default();
-            Outcome { account, window, wall: exit.wall }
-        }))
+        let Some((response, exit, account)) = ran else { return Ok(None) };
+        let window = response.window.unwrap_or_default();
+        self.check_network(condition, &window)?;
+        Ok(Some(Outcome { account, window, wall: exit.wall }))
+    }
+
+    /// Checks that packets went over the machine's cards, if it has any.
+    fn check_network(&self, of: Condition, window: &GuestWindow) -> Result<(), BenchError> {
+        let is_net = matches!(of, Condition::Made { stimulus: Stimulus::Net, .. });
+        let cards = self.settings.guest.machine.nics.filter(|_| is_net);
+        let Some(cards) = cards else { return Ok(()) };
+        let reported = window.facts.get("stimulus").and_then(Json::as_object);
+        check_cards(cards, reported.unwrap_or(&Map::new())).map_err(BenchError::Failed)
     }
 
     /// Runs the machines of several conditions, [`SimSettings::jobs`] at the same time; their

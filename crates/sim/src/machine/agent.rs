@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::found::FoundDevice;
 use crate::text::LineSplitter;
 
 /// How such a line starts.
@@ -26,6 +27,8 @@ pub struct GuestReport {
     pub config: bool,
     /// Modules of the image that it refused.
     pub modules_failed: Vec<String>,
+    /// Its disks and network cards.
+    pub devices: Vec<FoundDevice>,
 }
 
 /// One message.
@@ -71,7 +74,7 @@ mod tests {
         let mut messages = Messages::new();
         assert!(messages.push(b"noise\r\nirqlab {\"event\":\"re").is_empty());
         assert_eq!(messages.push(b"ady\"}\nirqlab {\"event\":\"x\"}\n"), [Message::Ready]);
-        let facts = br#"irqlab {"event":"facts","release":"6.1","hz":250,"cpus":1,"kallsyms":true,"btf":false,"config":false,"modules_failed":[]}"#;
+        let facts = br#"irqlab {"event":"facts","release":"6.1","hz":250,"cpus":1,"kallsyms":true,"btf":false,"config":false,"modules_failed":[],"devices":[{"name":"vda","pci":"1af4:1001","driver":"virtio_blk"}]}"#;
         messages.push(facts);
         let got = messages.push(b"\r\n");
         assert!(matches!(&got[..], [Message::Facts(facts)] if facts.hz == Some(250)), "{got:?}");

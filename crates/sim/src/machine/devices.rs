@@ -123,6 +123,23 @@ impl DiskModel {
         (DiskModel::Lsi, "lsi"),
     ];
 
+    /// Returns its name in options.
+    pub(super) fn word(self) -> &'static str {
+        word_of(&DiskModel::ALL, self)
+    }
+
+    /// Returns the PCI device to which its driver belongs, as the guest sees it: `VENDOR:DEVICE` in
+    /// hexadecimal.
+    pub(super) fn pci(self) -> &'static str {
+        match self {
+            DiskModel::VirtioBlk => "1af4:1001",
+            DiskModel::Nvme => "1b36:0010",
+            DiskModel::Ahci => "8086:2922",
+            DiskModel::Ide => "8086:7010",
+            DiskModel::Lsi => "1000:0012",
+        }
+    }
+
     /// Returns the `-device` arguments of disk `index`. The thread of the vCPU handles doorbells itself
     /// (no `ioeventfd`), so that no other thread has to wake up.
     fn arguments(self, index: usize) -> Vec<String> {
@@ -156,6 +173,21 @@ impl NicModel {
         (NicModel::Rtl8139, "rtl8139"),
     ];
 
+    /// Returns its name in options.
+    pub(super) fn word(self) -> &'static str {
+        word_of(&NicModel::ALL, self)
+    }
+
+    /// Returns its PCI device, as [`DiskModel::pci`].
+    pub(crate) fn pci(self) -> &'static str {
+        match self {
+            NicModel::VirtioNet => "1af4:1000",
+            NicModel::E1000 => "8086:100e",
+            NicModel::E1000Throttled => "8086:100f",
+            NicModel::Rtl8139 => "10ec:8139",
+        }
+    }
+
     /// Returns QEMU's arguments for the pair, which are `eth0` and `eth1` in the guest.
     pub(crate) fn arguments(self) -> Vec<String> {
         let card = match self {
@@ -187,6 +219,11 @@ fn by_name<T: Copy>(all: &[(T, &str)], name: &str) -> std::result::Result<T, Str
     let found = all.iter().find(|(_, known)| *known == name).map(|(value, _)| *value);
     let names = || all.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(", ");
     found.ok_or_else(|| format!("{name:?}: allowed: {}", names()))
+}
+
+/// Returns the name of a value.
+fn word_of<T: PartialEq>(all: &[(T, &'static str)], value: T) -> &'static str {
+    all.iter().find(|(known, _)| *known == value).map_or("", |(_, word)| word)
 }
 
 impl Backing {

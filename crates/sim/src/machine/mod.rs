@@ -4,6 +4,7 @@
 pub(crate) mod agent;
 mod channel;
 pub mod devices;
+pub(crate) mod found;
 mod held;
 mod monitor;
 pub(crate) mod vm;
@@ -12,6 +13,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use devices::{DISKS_MAX, Disk, DiskModel, LATENCY_NS_MAX, NicModel};
+use found::Requested;
 pub use held::Held;
 use serde::{Deserialize, Serialize};
 
@@ -143,6 +145,11 @@ impl Machine {
         }
         if self.root {
             parts.push(format!("irqlab.root={ROOT_DEVICE}"));
+        }
+        let devices = Requested::of(self).count();
+        if devices > 0 {
+            // The guest waits for them, and reports what it finds.
+            parts.push(format!("irqlab.devices={devices}"));
         }
         parts.extend(words);
         parts.push(format!("irqlab.limit_s={guest_limit_s} {request}"));

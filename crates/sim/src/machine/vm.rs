@@ -20,6 +20,7 @@ use serde_json::Value;
 use super::agent::{Message, Messages};
 use super::channel::{self, Serial};
 use super::devices::{self, DiskFile, hand_over};
+use super::found::Requested;
 use super::held::{Held, HeldLines};
 use super::monitor::{Qmp, Reply};
 use super::{Machine, doubled_commas};
@@ -60,6 +61,7 @@ pub struct Vm {
     stderr: ChildStderr,
     pidfd: OwnedFd,
     disks: Vec<DiskFile>,
+    requested: Requested,
     console: Serial,
     agent: Serial,
     monitor: UnixStream,
@@ -158,6 +160,7 @@ impl Vm {
             stderr,
             pidfd,
             disks,
+            requested: Requested::of(machine),
             console,
             agent,
             monitor,
@@ -207,10 +210,14 @@ impl Vm {
     /// Waits for the next event; none if `deadline` comes first, and after [`VmEvent::Ended`].
     ///
     /// # Errors
-    /// When the monitor does not speak its protocol, or a system call fails.
+    /// When the monitor does not speak its protocol, or a system call fails; [`SimError::Missing`] when the
+    /// guest does not find a disk or a card of the machine.
     pub fn next(&mut self, deadline: Instant) -> Result<Option<VmEvent>> {
         loop {
             if let Some(event) = self.events.pop_front() {
+                if let VmEvent::Guest(GuestEvent(Message::Facts(facts))) = &event {
+                    self.requested.check(&facts.devices, &facts.modules_failed)?;
+                }
                 return Ok(Some(event));
             }
             if self.ended.is_some() || !self.pump(deadline)? {

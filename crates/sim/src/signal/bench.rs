@@ -14,6 +14,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::count::Counted;
 use crate::guest_run::{Expected, GuestRun};
+use crate::machine::found::check_cards;
 use crate::parallel::{Jobs, for_each};
 
 /// How to measure.
@@ -134,6 +135,9 @@ impl SimSignal {
             .window
             .filter(|one| one.measured.window() == window)
             .ok_or_else(|| BenchError::Failed("the guest measured another window".to_owned()))?;
+        if let Some(cards) = of.guest.machine.nics {
+            check_cards(cards, &found.facts).map_err(BenchError::Failed)?;
+        }
         let counted = Counted::of(&account, of.receiver_cpu, clock_hz);
         let irqs = irqs(found.facts.remove(lab::signal::in_guest::CARD_IRQS));
         let counted = counted.map_err(BenchError::Failed)?;

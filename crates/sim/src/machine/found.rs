@@ -1,0 +1,158 @@
+//! Which disks and network cards the guest's kernel has found, compared with those of the machine: what has no
+//! driver is silently absent in the guest, and a measurement would be of something else.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::Machine;
+use super::devices::NicModel;
+use crate::SimError;
+
+/// A disk or a network interface of the guest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FoundDevice {
+    /// Its name in the guest.
+    pub name: String,
+    /// `VENDOR:DEVICE` of its PCI device, in hexadecimal.
+    pub pci: String,
+    /// The driver.
+    pub driver: String,
+}
+
+/// A sort of device that a machine has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sort {
+    word: &'static str,
+    kind: &'static str,
+    pci: &'static str,
+}
+
+/// What a machine has of disks and cards.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Requested(Vec<Sort>);
+
+impl Requested {
+    /// Of this machine.
+    pub(crate) fn of(machine: &Machine) -> Requested {
+        let disks = machine.disks.iter().map(|disk| Sort {
+            word: disk.model.word(),
+            kind: "disk",
+            pci: disk.model.pci(),
+        });
+        let card =
+            |nics: NicModel| Sort { word: nics.word(), kind: "network card", pci: nics.pci() };
+        let cards = machine.nics.into_iter().flat_map(|nics| [card(nics); 2]);
+        Requested(disks.chain(cards).collect())
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Checks that the guest has found all.
+    ///
+    /// # Errors
+    /// [`SimError::Missing`] that names the first one that the guest does not have.
+    pub(crate) fn check(
+        &self,
+        found: &[FoundDevice],
+        modules_failed: &[String],
+    ) -> Result<(), SimError> {
+        let has = |sort: &Sort, all: usize| {
+            found.iter().filter(|device| device.pci == sort.pci).count() >= all
+        };
+        let wanted = |sort: &Sort| self.0.iter().filter(|other| other.pci == sort.pci).count();
+        let Some(absent) = self.0.iter().find(|sort| !has(sort, wanted(sort))) else {
+            return Ok(());
+        };
+        let Sort { word, kind, pci } = absent;
+        let failed = match modules_failed {
+            [] => String::new(),
+            all => format!("; it refused the modules {}", all.join(", ")),
+        };
+        Err(SimError::Missing {
+            what: format!(
+                "the machine has the {kind} {word} (PCI device {pci}), and the guest does not find it: its \
+                 kernel has no driver that works for it{failed}"
+            ),
+            remedy: "use --flavour full, Debian's kernel with all drivers; with --kernel, one with this \
+                     driver built in, or with it among the modules of --modules"
+                .to_owned(),
+        })
+    }
+}
+
+/// Checks that the interfaces between which a guest sent packets, as it reports them, are the machine's cards.
+///
+/// # Errors
+/// With what was measured instead.
+pub(crate) fn check_cards(cards: NicModel, reported: &Map<String, Value>) -> Result<(), String> {
+    let ends = reported.get("interfaces").and_then(Value::as_array);
+    let ends = ends.map(Vec::as_slice).unwrap_or_default();
+    let is_card = |end: &Value| end.get("pci").and_then(Value::as_str) == Some(cards.pci());
+    if !ends.is_empty() && ends.iter().all(is_card) {
+        return Ok(());
+    }
+    let names = ends.iter().map(|end| match (end["name"].as_str(), end["driver"].as_str()) {
+        (Some(name), Some(driver)) => format!("{name} (driver {driver})"),
+        (name, _) => name.unwrap_or("an unknown interface").to_owned(),
+    });
+    let names: Vec<String> = names.collect();
+    let names = if names.is_empty() { "interfaces unknown".to_owned() } else { names.join(", ") };
+    Err(format!("the guest measured {names}, not the cards {} of the machine", cards.word()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::machine::tests::machine;
+
+    fn found(name: &str, pci: &str, driver: &str) -> FoundDevice {
+        let [name, pci, driver] = [name, pci, driver].map(str::to_owned);
+        FoundDevice { name, pci, driver }
+    }
+
+    #[test]
+    fn a_device_without_a_driver_is_named_with_a_remedy() {
+        let mut machine = machine();
+        machine.nics = "e1000".parse().ok();
+        machine.disks = vec!["ahci".parse().unwrap(), "ide".parse().unwrap()];
+        let requested = Requested::of(&machine);
+        assert_eq!(requested.count(), 4);
+        let mut all = vec![
+            found("sda", "8086:2922", "ahci"),
+            found("sdb", "8086:7010", "ata_piix"),
+            found("eth0", "8086:100e", "e1000"),
+            found("eth1", "8086:100e", "e1000"),
+        ];
+        assert!(requested.check(&all, &[]).is_ok());
+        for (words, absent) in
+            [("network card e1000 (PCI device 8086:100e)", 3), ("disk ide", 1), ("disk ahci", 0)]
+        {
+            all.remove(absent);
+            let error = requested.check(&all, &["e1000".to_owned()]).unwrap_err().to_string();
+            assert!(error.contains(words) && error.contains("--flavour full"), "{error}");
+            assert!(error.contains("refused the modules e1000"), "{error}");
+        }
+        assert!(Requested::of(&crate::machine::tests::machine()).check(&[], &[]).is_ok());
+    }
+
+    #[test]
+    fn packets_went_over_the_cards_or_the_result_is_refused() {
+        let cards: NicModel = "e1000".parse().unwrap();
+        let check = |interfaces: Value| {
+            check_cards(cards, &Map::from_iter([("interfaces".to_owned(), interfaces)]))
+        };
+        let end = |name: &str, pci: &str| json!({ "name": name, "pci": pci, "driver": "e1000" });
+        assert_eq!(check(json!([end("eth0", "8086:100e"), end("eth1", "8086:100e")])), Ok(()));
+        let other = check(json!([end("eth0", "8086:100e"), end("eth1", "1af4:1000")]));
+        assert!(other.unwrap_err().contains("not the cards e1000"));
+        let veth = check(json!([{ "name": "irqlab-near" }, { "name": "irqlab-far" }]));
+        assert!(veth.unwrap_err().contains("measured irqlab-near, irqlab-far"));
+        assert!(check(json!([])).unwrap_err().contains("unknown"));
+        assert!(check_cards(cards, &Map::new()).is_err());
+    }
+}
