@@ -14,6 +14,7 @@
 pub mod context;
 pub mod fault;
 pub mod kernel_context;
+pub mod kernel_function;
 pub mod kernel_stack;
 pub mod key;
 pub mod ledger;

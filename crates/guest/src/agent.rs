@@ -3,6 +3,7 @@
 //!
 //! | event | fields |
 //! |---|---|
+//! | `modules` | see [`crate::modules`] |
 //! | `facts` | see [`crate::facts`] |
 //! | `ready` | none: the machine is up and waits for a request from the firmware |
 //! | `window`, `chunk`, `shared` | see [`crate::share`] |

@@ -19,6 +19,7 @@ mod faults;
 mod firmware;
 mod irqlab;
 mod mark;
+mod modules;
 mod mounts;
 mod ports;
 mod program;
@@ -46,6 +47,7 @@ fn main() {
     let mut agent = agent::Agent::open();
     agent.limit_time(command_line.limit_s);
     let modules_failed = mounts::load_modules();
+    modules::report(&mut agent);
     let devices = devices::settled(command_line.devices);
     facts::report(&mut agent, &modules_failed, &devices);
     let status = match root::Root::mount(command_line.root.as_deref()) {

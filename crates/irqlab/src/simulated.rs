@@ -34,6 +34,8 @@ pub enum FlavourName {
     Cloud,
     /// With all drivers: e1000, AHCI, SCSI
     Full,
+    /// The same with PREEMPT_RT
+    Rt,
 }
 
 impl From<FlavourName> for Flavour {
@@ -41,6 +43,7 @@ impl From<FlavourName> for Flavour {
         match name {
             FlavourName::Cloud => Flavour::Cloud,
             FlavourName::Full => Flavour::Full,
+            FlavourName::Rt => Flavour::Rt,
         }
     }
 }
@@ -363,7 +366,7 @@ impl Simulated {
         let (mut machine, kernel) = args.machine(&cache, vcpus, Tools::Irqlab)?;
         adjust(&mut machine)?;
         let kernel_files = watch::kernel_files(&cache, &qemu, &kernel, &console::say)?;
-        let facts = sim::guest_facts(&cache, &qemu, &kernel, &console::say)?;
+        let mut facts = sim::guest_facts(&cache, &qemu, &kernel, &console::say)?;
         let start = match &args.from {
             Some(name) => Start::Named(name.clone()),
             None => {
@@ -376,6 +379,7 @@ impl Simulated {
                 ready?
             }
         };
+        add_modules(&mut facts, &cache, &kernel, &watch, &start)?;
         let limits = args.limits();
         let guest =
             GuestRun { cache, qemu, machine, kernel_files, start, limits, watch, stop, progress };
@@ -409,7 +413,7 @@ impl Simulated {
         let qemu = qemu::find(&cache)?;
         let kernel = args.kernel.kernel(&cache)?;
         let kernel_files = watch::kernel_files(&cache, &qemu, &kernel, &console::say)?;
-        let facts = sim::guest_facts(&cache, &qemu, &kernel, &console::say)?;
+        let mut facts = sim::guest_facts(&cache, &qemu, &kernel, &console::say)?;
         let limits = workload_limits(args.limit, args.guest_limit);
         let adjust = |machine: &mut Machine| {
             machine.memory_mib = args.mem.unwrap_or(machine.memory_mib);
@@ -419,6 +423,7 @@ impl Simulated {
         let prepared =
             workload::prepare(&cache, &qemu, &kernel, workload, limits, adjust, say, tell)?;
         let (machine, start) = (prepared.machine.clone(), prepared.start.clone());
+        add_modules(&mut facts, &cache, &kernel, &watch, &start)?;
         let guest =
             GuestRun { cache, qemu, machine, kernel_files, start, limits, watch, stop, progress };
         Ok((Simulated { guest, facts }, prepared))
@@ -446,6 +451,20 @@ impl Simulated {
         ];
         pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
+}
+
+/// Adds the symbols of the modules that the machine has loaded, where what is recorded has the names of functions.
+fn add_modules(
+    facts: &mut GuestFacts,
+    cache: &Cache,
+    kernel: &Kernel,
+    watch: &Watch,
+    start: &Start,
+) -> anyhow::Result<()> {
+    if watch.services || watch.misses {
+        facts.add_modules(kernel, &start.modules(cache)?)?;
+    }
+    Ok(())
 }
 
 /// Gives the machine this disk, unless it has one or none is needed.

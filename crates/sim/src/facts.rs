@@ -16,6 +16,7 @@ use crate::boot::{self, Limits};
 use crate::guest::btf::Btf;
 use crate::guest::image::{self, Tools};
 use crate::guest::kernel::Kernel;
+use crate::guest::loaded::{LoadedModule, with_modules};
 use crate::machine::agent::{GuestReport, Message};
 use crate::machine::vm::{GuestEvent, Vm, VmEvent};
 use crate::machine::{Machine, Timing};
@@ -48,6 +49,19 @@ pub struct GuestFacts {
     pub hz: Option<u32>,
     /// Configuration as text, from the kernel itself or from a file next to it.
     pub config: Option<String>,
+}
+
+impl GuestFacts {
+    /// Adds the symbols of the modules that a guest has loaded.
+    ///
+    /// # Errors
+    /// When a module's file cannot be read.
+    pub fn add_modules(&mut self, kernel: &Kernel, loaded: &[LoadedModule]) -> Result<()> {
+        if let Some(symbols) = &mut self.symbols {
+            *symbols = with_modules(symbols, kernel, loaded)?;
+        }
+        Ok(())
+    }
 }
 
 /// Returns the facts of a kernel, from the cache or from a boot of some seconds.
@@ -163,6 +177,7 @@ fn receive(vm: &mut Vm, scratch: &Path) -> Result<Received> {
                 return Ok(received);
             }
             Message::Ready
+            | Message::Modules { .. }
             | Message::Limit
             | Message::Step { .. }
             | Message::Faults { .. }

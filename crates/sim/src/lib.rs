@@ -66,6 +66,7 @@ pub use accounting::{
 pub use cache::{Cache, CacheEntry, EntryKind, LIMIT_BYTES_DEFAULT};
 pub use error::SimError;
 pub use facts::{GuestFacts, guest_facts};
+pub use guest::loaded::LoadedModule;
 pub use guest::symbols::{Symbol, Symbols};
 pub use guest::{btf, image, kernel};
 pub use guest_run::{GuestRun, MachinePhase, MachineProgress, StopRequest};

@@ -11,6 +11,7 @@ mod machine;
 mod misses;
 mod model;
 mod noise;
+mod preempt_rt;
 mod sampled;
 mod services;
 mod signal;

@@ -43,3 +43,23 @@ fn misses_of_handlers_have_reasons_and_agree_with_their_counters() {
         assert!(counted > 0 && counted.abs_diff(timer) * 20 <= timer, "{counted} and {timer}");
     }
 }
+
+#[test]
+fn functions_of_drivers_are_named_and_no_others_in_their_place() {
+    let place = Place::new();
+    if !can_simulate(&place) {
+        return;
+    }
+    let words = "handlers --on sim:r4400-1994 --misses --net virtio-net --stimulus net --rate low --low-interval 5ms \
+                 -d 20ms --warm-up 10ms -q --json --out run";
+    let words: Vec<&str> = words.split_whitespace().collect();
+    let run = place.run(&words).assert_code(0).json();
+    let functions: Vec<&str> =
+        rows(&run, "miss_functions").iter().filter_map(|row| row["function"].as_str()).collect();
+    for function in ["virtnet_poll [virtio_net]", "start_xmit [virtio_net]"] {
+        assert!(functions.contains(&function), "{function}: {functions:?}");
+    }
+    let is_wrong = |name: &&str| name.starts_with("__init_scratch") || name.starts_with('[');
+    let wrong: Vec<&&str> = functions.iter().filter(|name| is_wrong(name)).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+}

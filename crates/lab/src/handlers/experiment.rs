@@ -4,7 +4,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::bench::{HandlersBench, Pass, ProbeOverhead};
 use super::condition::Condition;
-use super::sample::WindowSample;
+use super::sample::{Timing, WindowSample};
 use super::samples::{ConditionSamples, Samples};
 use super::tables;
 use crate::cpu_warnings::CpuWarnings;
@@ -129,7 +129,16 @@ fn warnings(measured: &[ConditionSamples]) -> Vec<String> {
     }
     warnings.extend(of_cpus.lines());
     let undelivered: u64 = measured.iter().map(|one| one.timing.undelivered()).sum();
-    if undelivered > 0 {
+    let is_simulated = |one: &ConditionSamples| {
+        one.timing.contexts.iter().any(|context| context.timing == Timing::Simulator)
+    };
+    if undelivered > 0 && measured.iter().any(is_simulated) {
+        warnings.push(format!(
+            "the guest's kernel counted {undelivered} interrupts and softirqs that the simulator did not recognise \
+             (table agreement; what is absent says which functions this kernel lacks); they are in none of the \
+             other tables"
+        ));
+    } else if undelivered > 0 {
         warnings.push(format!(
             "the kernel counted {undelivered} interrupts and softirqs that it did not hand to BPF \
              programs (table agreement); no count, time or mean has them (undelivered_max_count in \

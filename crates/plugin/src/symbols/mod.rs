@@ -4,10 +4,12 @@ use attribution::{KernelContext, LockKind};
 use machine::decode::Decoded;
 
 mod names;
+mod needs;
 mod offsets;
 mod services;
 
 use names::{ENTRY_LOOPS, IRQ_CALLERS, OTHERS, POINTS, PROBES, SOFTIRQ_CALLERS, THUNKS, gates};
+pub use needs::{Part, unmet};
 pub use offsets::{Offsets, wanted_members};
 pub use services::{FaultStep, wait_name};
 
@@ -102,18 +104,53 @@ pub enum Action {
 }
 
 impl Action {
+    /// How many arguments of the function that starts here are read from their registers.
+    fn arguments(self) -> u8 {
+        match self {
+            // The task and the states; the two tasks.
+            Action::WakeUp | Action::Switch => 2,
+            Action::IrqLine
+            | Action::Fault(FaultStep::Handle | FaultStep::FilePage)
+            | Action::TakeLock(_)
+            | Action::ContendLock { .. }
+            | Action::ReleaseLock => 1,
+            _ => 0,
+        }
+    }
+
     /// Whether another context starts after the instruction, and not before it.
     pub(crate) fn is_return(self) -> bool {
         matches!(self, Action::InterruptReturn | Action::SyscallReturn)
     }
 }
 
-/// The symbols that are used. `sim` need not pass others, but for the ends of functions.
-pub fn wanted() -> impl Iterator<Item = &'static str> {
+/// A symbol that is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Its name in the kernel's source.
+    pub name: &'static str,
+    /// Of a function how many arguments are read at its start, so that its bodies are those of
+    /// [`attribution::kernel_function`]; none of what is no function and has one place.
+    pub arguments: Option<u8>,
+}
+
+/// The symbols that are used. `sim` need not pass others, but for the ends of functions. All are passed by the
+/// names in the source, whatever the compiler has called a copy.
+pub fn wanted() -> impl Iterator<Item = Wanted> {
     let points = POINTS.iter().map(|point| point.0);
     let callers = SOFTIRQ_CALLERS.into_iter().chain(THUNKS).chain(PROBES).chain(ENTRY_LOOPS);
-    let others = OTHERS.into_iter().chain(services::wanted());
-    points.chain(gates().map(|gate| gate.0)).chain(callers).chain(others)
+    let functions = points.chain(gates().map(|gate| gate.0)).chain(callers);
+    let functions = functions.chain(services::wanted()).chain(needs::UNFOLLOWED);
+    let function = |name| Wanted { name, arguments: Some(arguments_of(name)) };
+    let object = |name| Wanted { name, arguments: None };
+    functions.map(function).chain(OTHERS.into_iter().chain([services::SYSCALL_TABLE]).map(object))
+}
+
+/// How many arguments are read at the start of a function.
+fn arguments_of(name: &str) -> u8 {
+    let point = POINTS.iter().find(|point| point.0 == name).map(|point| point.1);
+    let actions = [point, services::action_of(name), services::lock_action_of(name)];
+    actions.into_iter().flatten().map(Action::arguments).max().unwrap_or(0)
 }
 
 /// The annotations of a kernel.
@@ -375,7 +412,7 @@ ffffffff81e00020 __x86_indirect_thunk_rax
 
     #[test]
     fn all_that_is_used_is_wanted_once() {
-        let mut names: Vec<&str> = wanted().collect();
+        let mut names: Vec<&str> = wanted().map(|wanted| wanted.name).collect();
         let ends = |line: &&str| line.ends_with("irq_exit_rcu") || line.ends_with("_end");
         for line in KERNEL.lines().filter(|line| !ends(line)) {
             assert!(names.contains(&line.split_once(' ').unwrap().1), "{line}");
@@ -384,6 +421,17 @@ ffffffff81e00020 __x86_indirect_thunk_rax
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn arguments_are_those_that_the_action_reads() {
+        let arguments = |name| wanted().find(|wanted| wanted.name == name).unwrap().arguments;
+        assert_eq!(arguments("handle_softirqs"), Some(0));
+        assert_eq!(arguments("try_to_wake_up"), Some(2));
+        assert_eq!(arguments("do_fault"), Some(1));
+        // A place in which tasks wait, and a lock's slow way.
+        assert_eq!(arguments("__mutex_lock"), Some(1));
+        assert_eq!(arguments("sys_call_table"), None);
     }
 
     #[test]

@@ -100,9 +100,10 @@ pub(super) fn gates() -> impl Iterator<Item = (&'static str, KernelContext)> {
     OTHER_GATES.into_iter().chain(system)
 }
 
-/// Functions that call the handlers of softirqs, from Linux 6.11 (and stable 6.1) and before.
+/// Functions that call the handlers of softirqs, from Linux 6.11 (and stable 6.1) and before, and those that the
+/// first may be a part of.
 pub(super) const SOFTIRQ_CALLERS: [&str; 4] =
-    ["handle_softirqs", "handle_softirqs.isra.0", "__do_softirq", "__do_softirq.isra.0"];
+    ["handle_softirqs", "__do_softirq", "run_ksoftirqd", "run_ktimerd"];
 
 /// Functions that call the handlers of IRQ lines. The inner one may be part of the outer one.
 pub(super) const IRQ_CALLERS: [&str; 2] = ["__handle_irq_event_percpu", "handle_irq_event_percpu"];

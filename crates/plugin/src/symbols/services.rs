@@ -21,7 +21,7 @@ pub enum FaultStep {
 }
 
 /// Functions at whose first instruction something is known.
-const POINTS: [(&str, Action); 21] = [
+const POINTS: [(&str, Action); 22] = [
     ("__schedule", Action::Schedule),
     ("try_to_wake_up", Action::WakeUp),
     ("handle_mm_fault", Action::Fault(FaultStep::Handle)),
@@ -35,6 +35,8 @@ const POINTS: [(&str, Action); 21] = [
     ("spurious_kernel_fault", Action::Fault(FaultStep::Is(FaultKind::Spurious))),
     ("do_wp_page", Action::Fault(FaultStep::Is(FaultKind::Protection))),
     ("wp_page_copy", Action::Fault(FaultStep::Is(FaultKind::CopyOnWrite))),
+    // From Linux 6.8 on wp_page_copy, which may be part of do_wp_page, calls it.
+    ("folio_prealloc", Action::Fault(FaultStep::Is(FaultKind::CopyOnWrite))),
     // The page cache lacks the page.
     ("page_cache_sync_ra", Action::Fault(FaultStep::Is(FaultKind::File))),
     ("page_cache_ra_order", Action::Fault(FaultStep::Read)),
@@ -50,7 +52,7 @@ const POINTS: [(&str, Action); 21] = [
 
 /// Functions that wait, and the awaited event. The innermost function counts. The functions that all others
 /// call, [`GENERAL_WAITS`], count only where no other is known.
-const WAITS: [(&str, &str); 54] = [
+const WAITS: [(&str, &str); 58] = [
     ("pipe_read", "pipe: data"),
     ("pipe_write", "pipe: room"),
     ("pipe_wait_readable", "pipe: data"),
@@ -86,8 +88,13 @@ const WAITS: [(&str, &str); 54] = [
     ("submit_bio_wait", "disk"),
     ("blk_io_schedule", "disk"),
     ("jbd2_log_wait_commit", "journal commit"),
-    ("__mutex_lock.constprop.0", "mutex"),
     ("__mutex_lock", "mutex"),
+    // PREEMPT_RT has its own locks.
+    ("rt_mutex_slowlock", "mutex"),
+    ("rt_mutex_slowlock_block", "mutex"),
+    ("rtlock_slowlock_locked", "spin lock (PREEMPT_RT)"),
+    ("__rwbase_read_lock", "rw semaphore: read"),
+    ("rwbase_write_lock", "rw semaphore: write"),
     ("__mutex_lock_slowpath", "mutex"),
     ("rwsem_down_read_slowpath", "rw semaphore: read"),
     ("rwsem_down_write_slowpath", "rw semaphore: write"),
@@ -130,11 +137,10 @@ const LOCK_TAKERS: [(&str, LockKind); 17] = [
 
 /// Slow paths of the locks above, and whether the slow path can sleep. Slow paths that can sleep are among the
 /// waits as well.
-const SLOW_WAYS: [(&str, bool); 7] = [
+const SLOW_WAYS: [(&str, bool); 6] = [
     ("native_queued_spin_lock_slowpath", false),
     ("queued_read_lock_slowpath", false),
     ("queued_write_lock_slowpath", false),
-    ("__mutex_lock.constprop.0", true),
     ("__mutex_lock", true),
     ("rwsem_down_read_slowpath", true),
     ("rwsem_down_write_slowpath", true),
@@ -179,13 +185,13 @@ pub(super) fn lock_action_of(name: &str) -> Option<Action> {
     })
 }
 
-/// The symbols that are used.
+/// The functions that are used.
 pub(super) fn wanted() -> impl Iterator<Item = &'static str> {
     let points = POINTS.iter().map(|point| point.0);
     let waits = WAITS.iter().map(|wait| wait.0);
     let takers = LOCK_TAKERS.iter().map(|taker| taker.0);
     let slow = SLOW_WAYS.iter().filter(|way| !way.1).map(|way| way.0);
-    points.chain(waits).chain(takers).chain(slow).chain(LOCK_RELEASERS).chain([SYSCALL_TABLE])
+    points.chain(waits).chain(takers).chain(slow).chain(LOCK_RELEASERS)
 }
 
 /// For what a task waits in a function, by its number; none for 0 and numbers that are not given.
@@ -216,6 +222,6 @@ mod tests {
     fn waits_have_names_by_number() {
         let Some(Action::Wait { number, .. }) = action_of("do_wait") else { panic!("no wait") };
         assert_eq!(wait_name(number.into()), Some("child process"));
-        assert_eq!((wait_name(0), wait_name(55)), (None, None));
+        assert_eq!((wait_name(0), wait_name(WAITS.len() as u32 + 1)), (None, None));
     }
 }

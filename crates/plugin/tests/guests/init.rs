@@ -63,6 +63,12 @@ pub fn power_off() {
     unsafe { reboot(POWER_OFF) };
 }
 
+/// The name in the source of a function of which the compiler has left one copy.
+fn name_in_source(symbol: &str) -> &str {
+    let is_copy = |suffix: &&str| matches!(*suffix, "constprop.0" | "isra.0");
+    symbol.split_once('.').filter(|(_, suffix)| is_copy(suffix)).map_or(symbol, |(name, _)| name)
+}
+
 /// The wanted symbols, each with the next one, at which it ends.
 pub fn hand_over_symbols() {
     let wanted = fs::read_to_string("/wanted").unwrap();
@@ -72,9 +78,10 @@ pub fn hand_over_symbols() {
     let mut ends = false;
     for line in all.lines() {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
-        let is_wanted = wanted.contains(&words[2]);
+        let name = name_in_source(words[2]);
+        let is_wanted = wanted.contains(&name);
         if is_wanted || ends {
-            list += &format!("{} {}\n", words[0], words[2]);
+            list += &format!("{} {name}\n", words[0]);
         }
         ends = is_wanted;
     }

@@ -71,7 +71,7 @@ impl Bench {
             let mut lines = self.list.lines().filter_map(|line| line.split_once(' '));
             lines.find(|(_, name)| names.contains(name)).unwrap().0.to_owned()
         };
-        let softirqs = ["handle_softirqs", "handle_softirqs.isra.0", "__do_softirq"];
+        let softirqs = ["handle_softirqs", "__do_softirq"];
         annotations
             .replace("{entry_SYSCALL_64}", &address(&["entry_SYSCALL_64"]))
             .replace("{__switch_to_asm}", &address(&["__switch_to_asm"]))

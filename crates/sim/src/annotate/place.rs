@@ -4,7 +4,7 @@ use plugin::annotations::Place;
 
 use super::compile::near;
 use super::expression::parse_number;
-use crate::{GuestFacts, Result, SimError};
+use crate::{GuestFacts, Result, SimError, Symbol};
 
 /// The kernel's switch from the task in rdi to the task in rsi.
 const SWITCH: &str = "__switch_to_asm";
@@ -22,7 +22,8 @@ pub(crate) struct Placed {
     pub(crate) words: String,
 }
 
-/// Returns the places that a text names; several if static functions share a name.
+/// Returns the places that a text names; several if static functions share a name, or the compiler has made copies
+/// of one. A copy has its own arguments, so only its registers can be read, not its parameters.
 ///
 /// # Errors
 /// When there is none; the message suggests similar names.
@@ -102,9 +103,12 @@ fn address(text: &str, facts: &GuestFacts) -> Option<u64> {
 fn at_address(address: u64, facts: &GuestFacts) -> Placed {
     let symbol = facts.symbols.as_ref().and_then(|symbols| symbols.at(address));
     let (words, function) = match symbol {
-        Some((symbol, 0)) => (symbol.name.clone(), Some(symbol.name.clone())),
-        Some((symbol, offset)) => (format!("{}+{offset:#x}", symbol.name), None),
-        None => (String::new(), None),
+        Some((symbol, 0)) => (symbol.label(), Some(symbol.name.clone())),
+        Some((symbol, offset)) => (format!("{}+{offset:#x}", symbol.label()), None),
+        None => {
+            let nameless = facts.symbols.as_ref().map(|symbols| symbols.place_name(address));
+            (nameless.unwrap_or_default(), None)
+        }
     };
     Placed { place: Place::Address(address), function, words }
 }
@@ -114,12 +118,19 @@ fn symbol(name: &str, offset: u64, facts: &GuestFacts) -> Result<Vec<Placed>> {
     let symbols = facts.symbols.as_ref().ok_or_else(none)?;
     // The error suggests similar names.
     symbols.address(name)?;
-    let is_code = |kind: char| matches!(kind, 'T' | 't' | 'W' | 'w');
-    let code: Vec<_> = symbols.all_of(name).filter(|symbol| is_code(symbol.kind)).collect();
-    if code.is_empty() {
+    let bodies = symbols.functions(name, 0);
+    if bodies.is_empty() {
         return Err(invalid(format!("{name}: is not code")));
     }
-    let placed = |base: u64| {
+    let is_of_name = |symbol: &&Symbol| symbol.name == name;
+    if offset > 0 && !bodies.iter().all(is_of_name) {
+        let copies: Vec<&str> = bodies.iter().map(|symbol| symbol.name.as_str()).collect();
+        let copies = copies.join(", ");
+        let reason = format!("the compiler has made copies of it: name one of {copies}");
+        return Err(invalid(format!("{name}+{offset:#x}: {reason}")));
+    }
+    let placed = |symbol: &Symbol| {
+        let (base, name) = (symbol.address, symbol.name.as_str());
         let address = base.wrapping_add(offset);
         let beyond = symbols.after(base).is_some_and(|next| offset > 0 && address >= next.address);
         if beyond {
@@ -132,9 +143,7 @@ fn symbol(name: &str, offset: u64, facts: &GuestFacts) -> Result<Vec<Placed>> {
             _ => Placed { place, function: None, words: format!("{name}+{offset:#x}") },
         })
     };
-    let mut addresses: Vec<u64> = code.iter().map(|symbol| symbol.address).collect();
-    addresses.dedup();
-    addresses.into_iter().map(placed).collect()
+    bodies.into_iter().map(placed).collect()
 }
 
 /// Returns the error for an unknown action, with similar names.

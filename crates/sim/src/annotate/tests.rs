@@ -13,6 +13,10 @@ ffffffff81000200 t helper
 ffffffff81000300 T do_open
 ffffffff81000400 T __switch_to_asm
 ffffffff81000500 T after
+ffffffff81000600 t copied.constprop.0
+ffffffff81000700 t copied.isra.0
+ffffffff81000800 t copied.cold
+ffffffff81000900 t end
 ffffffff82000000 D jiffies
 ";
 
@@ -172,6 +176,21 @@ fn errors_suggest_similar_names() {
         let error = error(argument);
         assert!(error.contains(names), "{argument}: {error}");
     }
+}
+
+#[test]
+fn a_function_is_annotated_in_all_of_its_copies() {
+    let read = read_with(&facts(), &["copied: record rdi", "copied: span"]).unwrap();
+    let places: Vec<&str> = read.list.iter().map(|one| one.place.as_str()).collect();
+    let copies = ["copied.constprop.0", "copied.isra.0"];
+    assert_eq!(places, [copies, copies].concat());
+    let one = read_with(&facts(), &["copied.isra.0+0x4: record rax"]).unwrap();
+    assert_eq!(one.list[0].address, Some(0xffff_ffff_8100_0704));
+    assert!(error("copied+0x4").contains("name one of copied.constprop.0, copied.isra.0"));
+    // Beyond the image, and where modules are.
+    let at = |address: &str| read_with(&facts(), &[address]).unwrap().list[0].place.clone();
+    assert_eq!(at("ffffffffc0000010"), "[module]");
+    assert_eq!(at("ffffffff81000310"), "do_open+0x10");
 }
 
 #[test]

@@ -25,6 +25,7 @@ use crate::annotate::Annotations;
 use crate::boot::Limits;
 use crate::cache::check_checkpoint_name;
 use crate::cache::content::Content;
+use crate::guest::loaded::LoadedModule;
 use crate::machine::agent::{GuestReport, Message};
 use crate::machine::devices::saved_names;
 use crate::machine::vm::{GuestEvent, Instrumentation, StartConfig, Vm, VmEvent};
@@ -74,6 +75,20 @@ impl Start {
             Start::Named(name) => format!("checkpoint {name}"),
             Start::Ready(_) => "booted once, at level fast".to_owned(),
         }
+    }
+}
+
+impl Start {
+    /// Returns the modules that the machine has loaded; none where that is not known before it runs.
+    ///
+    /// # Errors
+    /// As [`open`].
+    pub fn modules(&self, cache: &Cache) -> Result<Vec<LoadedModule>> {
+        Ok(match self {
+            Start::Boot => Vec::new(),
+            Start::Named(name) => open(cache, name)?.report.unwrap_or_default().modules,
+            Start::Ready(ready) => ready.modules().to_vec(),
+        })
     }
 }
 

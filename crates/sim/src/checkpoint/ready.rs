@@ -15,6 +15,7 @@ use serde_json::json;
 use super::{Boot, Checkpoint, MANIFEST, SCHEMA, Start, restore_from, save_when_ready};
 use crate::boot::Limits;
 use crate::cache::in_use;
+use crate::guest::loaded::LoadedModule;
 use crate::machine::vm::Instrumentation;
 use crate::machine::{Machine, Timing};
 use crate::qemu::Qemu;
@@ -32,6 +33,7 @@ const ATTEMPTS: usize = 3;
 pub struct Ready {
     place: PathBuf,
     command_line: String,
+    modules: Vec<LoadedModule>,
     /// Locked, shared.
     _in_use: File,
     /// Where it is kept if not in the cache.
@@ -162,7 +164,13 @@ impl Ready {
         };
         let checkpoint = Checkpoint::read(&place)?;
         let command_line = checkpoint.command_line;
-        Ok(Some(Ready { place, command_line, _in_use: file, _scratch: scratch }))
+        let modules = checkpoint.report.unwrap_or_default().modules;
+        Ok(Some(Ready { place, command_line, modules, _in_use: file, _scratch: scratch }))
+    }
+
+    /// The modules that it has loaded.
+    pub(super) fn modules(&self) -> &[LoadedModule] {
+        &self.modules
     }
 
     /// Restores it with a request.

@@ -2,6 +2,9 @@
 
 use std::collections::HashMap;
 
+use attribution::kernel_function::{self, Body};
+
+use super::areas::{self, Area};
 use crate::text;
 use crate::{Result, SimError};
 
@@ -32,6 +35,27 @@ pub struct Symbols {
     /// By address; several at one address are in the kernel's order.
     table: Vec<Symbol>,
     by_name: HashMap<String, usize>,
+    /// Copies and parts of functions by the name in the source, and further symbols of one name.
+    more: HashMap<String, Vec<usize>>,
+    /// Where there is something that symbols name, by address.
+    areas: Vec<Area>,
+}
+
+impl Symbol {
+    /// Whether it names code.
+    #[must_use]
+    pub fn is_code(&self) -> bool {
+        matches!(self.kind, 'T' | 't' | 'W' | 'w')
+    }
+
+    /// Its name, with that of its module as in the kernel's own messages.
+    #[must_use]
+    pub fn label(&self) -> String {
+        match &self.module {
+            Some(module) => format!("{} [{module}]", self.name),
+            None => self.name.clone(),
+        }
+    }
 }
 
 impl Symbols {
@@ -54,13 +78,33 @@ impl Symbols {
         if table.iter().all(|symbol| symbol.address == 0) {
             return Err(bad("no addresses".to_owned()));
         }
+        let areas = areas::of_kernel(&table);
+        Ok(Symbols::of(table, areas))
+    }
+
+    fn of(mut table: Vec<Symbol>, mut areas: Vec<Area>) -> Symbols {
         table.sort_by_key(|symbol| symbol.address);
-        let mut by_name = HashMap::with_capacity(table.len());
+        areas.sort_by_key(|area| area.start);
+        let mut by_name: HashMap<String, usize> = HashMap::with_capacity(table.len());
+        let mut more: HashMap<String, Vec<usize>> = HashMap::new();
         for (at, symbol) in table.iter().enumerate() {
+            let (function, _) = kernel_function::split(&symbol.name);
+            if function != symbol.name || by_name.contains_key(function) {
+                more.entry(function.to_owned()).or_default().push(at);
+            }
             // The first of several static functions of one name.
             by_name.entry(symbol.name.clone()).or_insert(at);
         }
-        Ok(Symbols { table, by_name })
+        Symbols { table, by_name, more, areas }
+    }
+
+    /// Returns these symbols and those of modules, in whose areas nothing else has a name.
+    #[must_use]
+    pub(crate) fn with_modules(&self, symbols: Vec<Symbol>, sections: Vec<Area>) -> Symbols {
+        let is_kernel = |symbol: &&Symbol| symbol.module.is_none();
+        let table = self.table.iter().filter(is_kernel).cloned().chain(symbols).collect();
+        let areas = self.areas.iter().filter(|area| area.module.is_none()).cloned();
+        Symbols::of(table, areas.chain(sections).collect())
     }
 
     /// Returns the number of symbols.
@@ -81,26 +125,81 @@ impl Symbols {
         self.table.get(*self.by_name.get(name)?)
     }
 
-    /// Returns the address of a name.
+    /// Returns all places where a function starts, by its name in the source, for one who reads its first
+    /// `arguments` arguments there: the function, those of other files with its name, and the copies that the
+    /// compiler has made of it. A part of it is one only where there is no copy.
+    #[must_use]
+    pub fn functions(&self, name: &str, arguments: u8) -> Vec<&Symbol> {
+        let first = self.by_name.get(name).into_iter();
+        let all = first.chain(self.more.get(name).into_iter().flatten());
+        let all = all.filter_map(|at| self.table.get(*at)).filter(|symbol| symbol.is_code());
+        // A name with a suffix is that of the symbol alone.
+        let body = |symbol: &Symbol| match symbol.name == name {
+            true => Body::Whole,
+            false => kernel_function::split(&symbol.name).1,
+        };
+        let starts = all.filter(|symbol| body(symbol).starts(arguments));
+        let (rests, bodies): (Vec<_>, Vec<_>) = starts.partition(|one| body(one) == Body::Rest);
+        let mut found = if bodies.is_empty() { rests } else { bodies };
+        found.sort_by_key(|symbol| symbol.address);
+        found.dedup_by_key(|symbol| symbol.address);
+        found
+    }
+
+    /// Returns the address of a name; of a function of which there are only copies, that of the first.
     ///
     /// # Errors
     /// When there is none; the message suggests similar names.
     pub fn address(&self, name: &str) -> Result<u64> {
-        self.get(name).map(|symbol| symbol.address).ok_or_else(|| {
+        let symbol = self.get(name).or_else(|| self.functions(name, 0).first().copied());
+        symbol.map(|symbol| symbol.address).ok_or_else(|| {
             let hint = text::hint(name, self.names());
             SimError::data(format!("symbol {name:?}"), format!("not in this kernel{hint}"))
         })
     }
 
     /// Returns the last symbol at or below an address, and the distance from it in bytes. If several symbols
-    /// have one address, it returns the first.
+    /// have one address, it returns the first. None where there is nothing that symbols name: outside of the
+    /// kernel's image, of the per-CPU variables and of the sections of modules, or before the first of a section.
     #[must_use]
     pub fn at(&self, address: u64) -> Option<(&Symbol, u64)> {
+        let area = self.area_of(address)?;
         let after = self.table.partition_point(|symbol| symbol.address <= address);
         let last = self.table.get(after.checked_sub(1)?)?;
         let first = self.table.partition_point(|symbol| symbol.address < last.address);
-        let symbol = self.table.get(first)?;
+        let symbol = self.table.get(first).filter(|symbol| symbol.address >= area.start)?;
         Some((symbol, address - symbol.address))
+    }
+
+    fn area_of(&self, address: u64) -> Option<&Area> {
+        let after = self.areas.partition_point(|area| area.start <= address);
+        self.areas.get(after.checked_sub(1)?).filter(|area| address < area.end)
+    }
+
+    /// Returns the name of the code at an address: the function, `[MODULE]` in a module where none has a name,
+    /// `[module]` where a module or a program of BPF may be whose symbols are not known, else `[unknown]`.
+    #[must_use]
+    pub fn code_name(&self, address: u64) -> String {
+        match self.at(address) {
+            Some((symbol, _)) if symbol.is_code() => symbol.label(),
+            _ => self.place_name(address),
+        }
+    }
+
+    /// Returns the name of the variable at an address, as [`Symbols::code_name`] does that of code.
+    #[must_use]
+    pub fn data_name(&self, address: u64) -> String {
+        self.at(address).map_or_else(|| self.place_name(address), |(symbol, _)| symbol.label())
+    }
+
+    /// Returns the name of an address without a symbol.
+    #[must_use]
+    pub fn place_name(&self, address: u64) -> String {
+        match self.area_of(address).and_then(|area| area.module.as_ref()) {
+            Some(module) => format!("[{module}]"),
+            None if areas::MODULES.contains(&address) => "[module]".to_owned(),
+            None => "[unknown]".to_owned(),
+        }
     }
 
     /// Returns the next symbol above an address. If several symbols have one address, it returns the first.
@@ -121,11 +220,6 @@ impl Symbols {
             return Err(SimError::data(format!("symbol {name:?}"), "is not a per-CPU variable"));
         }
         Ok(address - start)
-    }
-
-    /// Returns all symbols of a name: static functions may share one.
-    pub fn all_of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Symbol> {
-        self.table.iter().filter(move |symbol| symbol.name == name)
     }
 
     /// Returns the most similar names, at most five, the most similar first.
@@ -172,6 +266,70 @@ mod tests {
         assert_eq!(symbols.get("probe").unwrap().module.as_deref(), Some("virtio_net"));
         assert_eq!(symbols.per_cpu_offset("current_task").unwrap(), 0x1000);
         assert!(symbols.per_cpu_offset("_stext").is_err());
+    }
+
+    #[test]
+    fn an_address_that_no_symbol_covers_has_no_neighbours_name() {
+        let kernel = "ffffffff81000000 T _text\n\
+                      ffffffff81000000 T _stext\n\
+                      ffffffff81000100 T last\n\
+                      ffffffff81000200 T _etext\n\
+                      ffffffff82000000 D data\n\
+                      ffffffff82001000 B _end\n\
+                      ffffffff82a00000 D __init_scratch_end\n";
+        let symbols = Symbols::parse(kernel.as_bytes()).unwrap();
+        let code = |address| symbols.code_name(address);
+        assert_eq!(code(0xffff_ffff_8100_0150), "last");
+        assert_eq!(code(0xffff_ffff_8200_0100), "[unknown]", "data is no code");
+        assert_eq!(symbols.data_name(0xffff_ffff_8200_0100), "data");
+        assert_eq!(code(0xffff_ffff_82b0_0000), "[unknown]");
+        // What a driver executes, and what lies elsewhere.
+        assert_eq!(code(0xffff_ffff_c000_1234), "[module]");
+        assert_eq!(code(0xffff_ffff_a000_1234), "[module]");
+        assert_eq!(code(0xffff_8880_0000_1000), "[unknown]");
+        let section = |start, end| Area { start, end, module: Some("e1000".to_owned()) };
+        let poll = Symbol {
+            address: 0xffff_ffff_c000_1010,
+            name: "e1000_clean".to_owned(),
+            kind: 't',
+            module: Some("e1000".to_owned()),
+        };
+        let sections = vec![
+            section(0xffff_ffff_c000_1000, 0xffff_ffff_c000_2000),
+            section(0xffff_ffff_c000_5000, 0xffff_ffff_c000_6000),
+        ];
+        let symbols = symbols.with_modules(vec![poll], sections);
+        let code = |address| symbols.code_name(address);
+        assert_eq!(code(0xffff_ffff_c000_1234), "e1000_clean [e1000]");
+        assert_eq!(code(0xffff_ffff_c000_1008), "[e1000]", "before the first symbol");
+        assert_eq!(code(0xffff_ffff_c000_2000), "[module]");
+        assert_eq!(code(0xffff_ffff_c000_5008), "[e1000]", "not a symbol of another section");
+        assert_eq!(symbols.functions("e1000_clean", 2).len(), 1);
+    }
+
+    #[test]
+    fn a_function_is_all_of_its_bodies() {
+        let text = "ffffffff81000000 t f\n\
+                    ffffffff81000100 t f.constprop.0\n\
+                    ffffffff81000200 t f.isra.0\n\
+                    ffffffff81000300 t f.part.0\n\
+                    ffffffff81000400 t f.cold\n\
+                    ffffffff81000500 t f\n\
+                    ffffffff81000600 t g.part.0\n\
+                    ffffffff81000700 d f\n\
+                    ffffffff81000800 t f.constprop.0.cold\n";
+        let symbols = Symbols::parse(text.as_bytes()).unwrap();
+        let of = |name, arguments| -> Vec<u64> {
+            let found = symbols.functions(name, arguments);
+            found.iter().map(|symbol| symbol.address & 0xfff).collect()
+        };
+        assert_eq!(of("f", 0), [0, 0x100, 0x200, 0x500]);
+        assert_eq!(of("f", 1), [0, 0x100, 0x500]);
+        assert_eq!(of("f", 2), [0, 0x500]);
+        assert_eq!(of("g", 0), [0x600]);
+        assert!(of("g", 1).is_empty() && of("h", 0).is_empty());
+        assert_eq!(of("f.isra.0", 6), [0x200], "the symbol itself");
+        assert_eq!(symbols.address("g").unwrap() & 0xfff, 0x600);
     }
 
     #[test]

@@ -19,7 +19,7 @@ const LINES: [(u8, &str, &str, Option<u8>); 4] = [
 ];
 
 /// Returns the comparison of every counter of the kernel on a CPU.
-pub(super) fn lines_of(used: &CpuUse, irqs: &BTreeMap<u32, String>) -> Vec<Agreement> {
+pub(crate) fn lines_of(used: &CpuUse, irqs: &BTreeMap<u32, String>) -> Vec<Agreement> {
     used.kernel.iter().filter_map(|kernel| line_of(used, kernel, irqs)).collect()
 }
 

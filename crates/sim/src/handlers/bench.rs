@@ -150,8 +150,9 @@ impl SimBench {
             reason: reason.to_owned(),
             remedy: None,
         };
-        let of_kernel = self.settings.guest.kernel_files.absent().into_iter();
-        let mut absent: Vec<Absence> = of_kernel.map(|(what, why)| absence(what, why)).collect();
+        let of_kernel =
+            self.settings.guest.kernel_files.absent(&self.settings.guest.watch).into_iter();
+        let mut absent: Vec<Absence> = of_kernel.map(|(what, why)| absence(&what, &why)).collect();
         if !self.not_counted.is_empty() {
             let what = format!("events {}", self.not_counted.join(" "));
             let why = match self.settings.guest.watch.model {

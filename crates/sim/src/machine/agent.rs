@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::found::FoundDevice;
+use crate::guest::loaded::LoadedModule;
 use crate::text::LineSplitter;
 
 /// How such a line starts.
@@ -29,12 +30,16 @@ pub struct GuestReport {
     pub modules_failed: Vec<String>,
     /// Its disks and network cards.
     pub devices: Vec<FoundDevice>,
+    /// The modules that it has loaded, which it reports before.
+    #[serde(default)]
+    pub modules: Vec<LoadedModule>,
 }
 
 /// One message.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub(crate) enum Message {
+    Modules { modules: Vec<LoadedModule> },
     Facts(GuestReport),
     Ready,
     Window { runs: Vec<(u64, u64)> },

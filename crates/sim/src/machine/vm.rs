@@ -24,6 +24,7 @@ use super::found::Requested;
 use super::held::{Held, HeldLines};
 use super::monitor::{Qmp, Reply};
 use super::{Machine, doubled_commas};
+use crate::guest::loaded::LoadedModule;
 use crate::process::dies_with_parent;
 use crate::qemu::Qemu;
 use crate::text::Tail;
@@ -62,6 +63,7 @@ pub struct Vm {
     pidfd: OwnedFd,
     disks: Vec<DiskFile>,
     requested: Requested,
+    modules: Vec<LoadedModule>,
     console: Serial,
     agent: Serial,
     monitor: UnixStream,
@@ -161,6 +163,7 @@ impl Vm {
             pidfd,
             disks,
             requested: Requested::of(machine),
+            modules: Vec::new(),
             console,
             agent,
             monitor,
@@ -214,11 +217,18 @@ impl Vm {
     /// guest does not find a disk or a card of the machine.
     pub fn next(&mut self, deadline: Instant) -> Result<Option<VmEvent>> {
         loop {
-            if let Some(event) = self.events.pop_front() {
-                if let VmEvent::Guest(GuestEvent(Message::Facts(facts))) = &event {
-                    self.requested.check(&facts.devices, &facts.modules_failed)?;
+            match self.events.pop_front() {
+                Some(VmEvent::Guest(GuestEvent(Message::Modules { modules }))) => {
+                    self.modules = modules;
+                    continue;
                 }
-                return Ok(Some(event));
+                Some(VmEvent::Guest(GuestEvent(Message::Facts(mut facts)))) => {
+                    self.requested.check(&facts.devices, &facts.modules_failed)?;
+                    facts.modules = std::mem::take(&mut self.modules);
+                    return Ok(Some(VmEvent::Guest(GuestEvent(Message::Facts(facts)))));
+                }
+                Some(event) => return Ok(Some(event)),
+                None => {}
             }
             if self.ended.is_some() || !self.pump(deadline)? {
                 return Ok(None);

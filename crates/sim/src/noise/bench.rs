@@ -250,11 +250,11 @@ impl Bench for SimNoise {
         let mut observer = Map::new();
         observer.insert("method".into(), json!("QEMU plugin; the guest does not see it"));
         observer.insert("guest_overhead_ns".into(), json!(0));
-        let absent = of.guest.kernel_files.absent().into_iter();
+        let absent = of.guest.kernel_files.absent(&of.guest.watch).into_iter();
         let absent = absent.map(|(what, why)| Absence {
             table: "causes".to_owned(),
-            what: what.to_owned(),
-            reason: why.to_owned(),
+            what,
+            reason: why,
             remedy: None,
         });
         BenchFacts {

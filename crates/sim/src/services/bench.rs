@@ -85,11 +85,8 @@ impl Bench for SimServices {
             ("on_host", Json::Object(self.settings.on_host.clone())),
         ];
         let method = json!("QEMU plugin; the guest does not see it");
-        let absent = guest.kernel_files.absent().into_iter().map(|(what, reason)| Absence {
-            table: "services".to_owned(),
-            what: what.to_owned(),
-            reason: reason.to_owned(),
-            remedy: None,
+        let absent = guest.kernel_files.absent(&guest.watch).into_iter().map(|(what, reason)| {
+            Absence { table: "services".to_owned(), what, reason, remedy: None }
         });
         BenchFacts {
             bench: "sim".to_owned(),

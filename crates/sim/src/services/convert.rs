@@ -16,8 +16,9 @@ use stats::Distribution;
 
 use super::names::Names;
 use super::{misses, page_walks};
-use crate::accounting::{ServiceUse, ServicesUse};
+use crate::accounting::{RegionUse, ServiceUse, ServicesUse};
 use crate::btf::Btf;
+use crate::handlers::agreement::lines_of;
 use crate::watch::Watch;
 use crate::{Accounting, Symbols};
 
@@ -79,7 +80,27 @@ pub(crate) fn sample_of(
         }
     }
     sample.agreement = agreement(used, window, &names);
+    sample.warnings.extend(unseen(account, region));
     Ok(sample)
+}
+
+/// Warns of interrupts and softirqs that the guest's kernel has counted and that are in no row.
+fn unseen(account: &Accounting, region: &RegionUse) -> Vec<String> {
+    let mut sums: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    for line in region.cpus.iter().flat_map(|cpu| lines_of(cpu, &account.irqs)) {
+        let (kernel, counted) = (line.kernel_exact.unwrap_or(0), line.counted.unwrap_or(0));
+        if kernel.abs_diff(counted) > line.edge_max {
+            let sum = sums.entry(line.line).or_default();
+            *sum = (sum.0 + kernel, sum.1 + counted);
+        }
+    }
+    let warning = |(line, (kernel, counted)): (String, (u64, u64))| {
+        format!(
+            "{line}: the guest's kernel counted {kernel}, and the rows have {counted}: the time of the others is \
+             in the rows of what they interrupted"
+        )
+    };
+    sums.into_iter().map(warning).collect()
 }
 
 /// What the CPUs did over time.
@@ -188,8 +209,11 @@ fn waits(used: &ServicesUse, names: &Names<'_>) -> Vec<WaitStats> {
 }
 
 fn locks(used: &ServicesUse, names: &Names<'_>) -> Result<Vec<LockStats>, String> {
-    let place = |address: u64| match names.symbols.and_then(|symbols| symbols.at(address)) {
-        Some((symbol, offset)) => format!("{}+{offset:#x}", symbol.name),
+    let place = |address: u64| match names.symbols {
+        Some(symbols) => match symbols.at(address).filter(|(symbol, _)| symbol.is_code()) {
+            Some((symbol, offset)) => format!("{}+{offset:#x}", symbol.label()),
+            None => format!("{} {address:#x}", symbols.place_name(address)),
+        },
         None => format!("{address:#x}"),
     };
     let stats = |one: &LockCounts| {

@@ -1,6 +1,6 @@
 //! Names of services and of what they are attributed to.
 
-use attribution::{KernelContext, SYSCALL_32};
+use attribution::{KernelContext, SYSCALL_32, kernel_function};
 use lab::services::Class;
 
 use crate::accounting::ServicesUse;
@@ -61,7 +61,7 @@ impl Names<'_> {
         let address = self.used.functions.get(&plain);
         let symbol = address.and_then(|address| self.symbols?.at(*address));
         let name = symbol.filter(|found| found.1 == 0).and_then(|(symbol, _)| {
-            let name = &symbol.name;
+            let (name, _) = kernel_function::split(&symbol.name);
             PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).map(str::to_owned)
         });
         name.unwrap_or_else(|| plain.to_string())

@@ -67,7 +67,10 @@ impl Names<'_> {
         let known = |kind| self.used.structures.get(&(kind, place)).map(|known| known.0.clone());
         match kind {
             StructureKind::Unknown => ("unknown", None),
-            StructureKind::Image => ("variable", self.variable(place, offset)),
+            StructureKind::Image => {
+                let nameless = || Some(self.symbols?.place_name(place));
+                ("variable", self.variable(place, offset).or_else(nameless))
+            }
             StructureKind::PerCpu => {
                 let name = self.per_cpu(place, offset);
                 ("per-CPU variable", Some(name.unwrap_or_else(|| "allocated".to_owned())))
@@ -113,8 +116,8 @@ impl Names<'_> {
             return None;
         }
         Some(match offset {
-            Some(_) if distance > 0 => format!("{}+{distance:#x}", symbol.name),
-            _ => symbol.name.clone(),
+            Some(_) if distance > 0 => format!("{}+{distance:#x}", symbol.label()),
+            _ => symbol.label(),
         })
     }
 
@@ -141,10 +144,7 @@ impl Names<'_> {
         if address >> 63 == 0 {
             return "user mode".to_owned();
         }
-        match self.symbols.and_then(|symbols| symbols.at(address)) {
-            Some((symbol, _)) => symbol.name.clone(),
-            None => "kernel".to_owned(),
-        }
+        self.symbols.map_or_else(|| "kernel".to_owned(), |symbols| symbols.code_name(address))
     }
 
     /// A service as one text, as evictors are named.

@@ -32,6 +32,8 @@ pub enum Flavour {
     Cloud,
     /// With all drivers: e1000, AHCI, SCSI.
     Full,
+    /// The same with PREEMPT_RT.
+    Rt,
 }
 
 impl fmt::Display for Flavour {
@@ -39,6 +41,7 @@ impl fmt::Display for Flavour {
         out.write_str(match self {
             Flavour::Cloud => "cloud",
             Flavour::Full => "full",
+            Flavour::Rt => "rt",
         })
     }
 }
@@ -48,6 +51,7 @@ fn meta_package(flavour: Flavour) -> &'static str {
     match flavour {
         Flavour::Cloud => "linux-image-cloud-amd64",
         Flavour::Full => "linux-image-amd64",
+        Flavour::Rt => "linux-image-rt-amd64",
     }
 }
 

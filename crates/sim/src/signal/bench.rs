@@ -239,8 +239,8 @@ impl Bench for SimSignal {
         if of.rig.has_sockets() {
             absent.push(absence("NAPI polls", "the simulator counts softirqs, not NAPI's polls"));
         }
-        let kernel = of.guest.kernel_files.absent();
-        absent.extend(kernel.into_iter().map(|(what, why)| absence(what, why)));
+        let kernel = of.guest.kernel_files.absent(&of.guest.watch);
+        absent.extend(kernel.into_iter().map(|(what, why)| absence(&what, &why)));
         BenchFacts {
             bench: "sim".to_owned(),
             settings,

@@ -17,6 +17,7 @@ use outputs::Existing;
 pub use plugin::options::{ALSO_MAX, VCPU_SLICE_DEFAULT, VCPU_SLICE_MAX};
 pub use plugin::sampling::{PERIOD_MAX, Sampling};
 pub use record_file::KeptRecord;
+use plugin::symbols::{Part, Wanted};
 use record_file::{check_place, keep, unnamed};
 use simrecord::progress::{self, GuestProgress};
 pub use simrecord::record::{Detail, Roi};
@@ -35,9 +36,11 @@ const PLUGIN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/plugin"));
 /// Why it could not be built.
 const PLUGIN_MISSING: &str = include_str!(concat!(env!("OUT_DIR"), "/plugin-missing"));
 /// Changes with the cached files of a kernel.
-const RECIPE: u32 = 3;
+const RECIPE: u32 = 4;
 const SYMBOLS: &str = "symbols";
 const OFFSETS: &str = "offsets";
+/// The name of a place where a function ends and none starts that is used.
+const END: &str = "-";
 
 /// How a machine is observed.
 #[derive(Clone, Debug)]
@@ -105,6 +108,8 @@ impl Default for Watch {
 pub struct KernelFiles {
     symbols: Option<PathBuf>,
     offsets: Option<PathBuf>,
+    /// What is missing of each part because the kernel lacks a function, and why.
+    unmet: Vec<(Part, String, String)>,
 }
 
 /// Returns the files for a kernel, from the cache or from [`guest_facts`].
@@ -131,18 +136,44 @@ pub fn kernel_files(
         Ok(())
     })?;
     let file = |name| Some(directory.join(name)).filter(|path: &PathBuf| path.is_file());
-    Ok(KernelFiles { symbols: file(SYMBOLS), offsets: file(OFFSETS) })
+    let symbols = file(SYMBOLS);
+    let list = symbols.as_ref().map(|path| fs::read_to_string(path).map_err(SimError::file(path)));
+    let unmet = list.transpose()?.map(|list| unmet(&list)).unwrap_or_default();
+    Ok(KernelFiles { symbols, offsets: file(OFFSETS), unmet })
+}
+
+/// What is missing with a list of symbols.
+fn unmet(list: &str) -> Vec<(Part, String, String)> {
+    let names: std::collections::HashSet<&str> =
+        list.lines().filter_map(|line| Some(line.split_once(' ')?.1)).collect();
+    let of = |part| {
+        let unmet = plugin::symbols::unmet(part, |name| names.contains(name));
+        unmet.into_iter().map(move |(what, why)| (part, what, why))
+    };
+    [Part::Contexts, Part::Services, Part::Locks].into_iter().flat_map(of).collect()
 }
 
 impl KernelFiles {
     /// Returns no files, for a machine whose contexts are not needed.
     pub(crate) fn nothing() -> KernelFiles {
-        KernelFiles { symbols: None, offsets: None }
+        KernelFiles { symbols: None, offsets: None, unmet: Vec::new() }
     }
 
-    /// Lists what is unknown because of what this kernel does not provide, and why.
+    /// Lists what is unknown, of what is recorded, because of what this kernel does not provide, and why.
     #[must_use]
-    pub fn absent(&self) -> Vec<(&'static str, &'static str)> {
+    pub fn absent(&self, watch: &Watch) -> Vec<(String, String)> {
+        let is_recorded = |part: &Part| match part {
+            Part::Contexts => true,
+            Part::Services => watch.services,
+            Part::Locks => watch.services && watch.locks,
+        };
+        let unmet = self.unmet.iter().filter(|(part, ..)| is_recorded(part));
+        let unmet = unmet.map(|(_, what, why)| (what.clone(), why.clone()));
+        let whole = self.absent_as_a_whole().into_iter();
+        whole.map(|(what, why)| (what.to_owned(), why.to_owned())).chain(unmet).collect()
+    }
+
+    fn absent_as_a_whole(&self) -> Vec<(&'static str, &'static str)> {
         let no_symbols = "this kernel has no symbols (CONFIG_KALLSYMS)";
         let no_types = "this kernel has no type information (CONFIG_DEBUG_INFO_BTF)";
         match (&self.symbols, &self.offsets) {
@@ -158,19 +189,29 @@ impl KernelFiles {
 }
 
 /// Lists the symbols that the plugin needs as lines `HEXADDRESS NAME`, each with the symbol after it, where
-/// it ends. Empty if the kernel has none of them.
+/// it ends. All bodies of a function have its name in the source. Empty if the kernel has none of them.
 fn symbol_list(facts: &GuestFacts) -> String {
     let Some(symbols) = &facts.symbols else { return String::new() };
     wanted_lines(symbols, plugin::symbols::wanted())
 }
 
-fn wanted_lines<'a>(symbols: &Symbols, wanted: impl Iterator<Item = &'a str>) -> String {
-    let mut lines = std::collections::BTreeSet::new();
-    for symbol in wanted.filter_map(|name| symbols.get(name)) {
-        lines.insert((symbol.address, symbol.name.as_str()));
-        let next = symbols.after(symbol.address);
-        lines.extend(next.map(|next| (next.address, next.name.as_str())));
+fn wanted_lines(symbols: &Symbols, wanted: impl Iterator<Item = Wanted>) -> String {
+    let (mut starts, mut ends) = (std::collections::BTreeSet::new(), Vec::new());
+    for Wanted { name, arguments } in wanted {
+        let places = match arguments {
+            Some(arguments) => symbols.functions(name, arguments),
+            None => symbols.get(name).into_iter().collect(),
+        };
+        for symbol in places {
+            starts.insert((symbol.address, name));
+            ends.extend(symbols.after(symbol.address));
+        }
     }
+    let mut lines = starts.clone();
+    let is_start = |address| starts.range((address, "")..).next().is_some_and(|at| at.0 == address);
+    let ends = ends.into_iter().filter(|end| !is_start(end.address));
+    // What ends a function is not taken for one itself.
+    lines.extend(ends.map(|end| (end.address, END)));
     lines.iter().map(|(address, name)| format!("{address:x} {name}\n")).collect()
 }
 
@@ -417,7 +458,7 @@ mod tests {
     use crate::machine::tests::machine;
     use crate::qemu::tests::qemu;
 
-    const NOTHING: KernelFiles = KernelFiles { symbols: None, offsets: None };
+    const NOTHING: KernelFiles = KernelFiles { symbols: None, offsets: None, unmet: Vec::new() };
 
     #[test]
     fn symbols_come_with_the_one_after_them() {
@@ -427,9 +468,45 @@ mod tests {
                     ffffffff81000100 T same_place\n\
                     ffffffff81000200 T two\n";
         let symbols = Symbols::parse(text.as_bytes()).unwrap();
-        let lines = wanted_lines(&symbols, ["__do_softirq", "not_there"].into_iter());
-        assert_eq!(lines, "ffffffff81000040 __do_softirq\nffffffff81000100 one\n");
-        assert_eq!(wanted_lines(&symbols, ["two"].into_iter()), "ffffffff81000200 two\n");
+        let lines = |names: &[&'static str]| {
+            let wanted = names.iter().map(|name| Wanted { name, arguments: Some(0) });
+            wanted_lines(&symbols, wanted)
+        };
+        let both = lines(&["__do_softirq", "not_there"]);
+        assert_eq!(both, "ffffffff81000040 __do_softirq\nffffffff81000100 -\n");
+        assert_eq!(lines(&["two"]), "ffffffff81000200 two\n");
+    }
+
+    /// Symbols of two kernels of Debian with PREEMPT_RT.
+    #[test]
+    fn copies_of_functions_are_found_by_the_name_in_the_source() {
+        let text = |copy: &str| {
+            format!(
+                "ffffffff81099000 t handle_softirqs.{copy}\n\
+                 ffffffff81099400 T run_ksoftirqd\n\
+                 ffffffff810a0000 t sigsuspend.isra.0\n\
+                 ffffffff810a0100 t try_to_wake_up.constprop.0\n\
+                 ffffffff81c00000 t handle_softirqs.{copy}.cold\n\
+                 ffffffff81d00000 T __do_softirq\n\
+                 ffffffff81d00010 T __softirqentry_text_end\n"
+            )
+        };
+        for copy in ["constprop.0", "isra.0"] {
+            let symbols = Symbols::parse(text(copy).as_bytes()).unwrap();
+            let lines = wanted_lines(&symbols, plugin::symbols::wanted());
+            let expected = "ffffffff81099000 handle_softirqs\n\
+                            ffffffff81099400 run_ksoftirqd\n\
+                            ffffffff810a0000 sigsuspend\n\
+                            ffffffff810a0100 -\n\
+                            ffffffff81d00000 __do_softirq\n\
+                            ffffffff81d00010 -\n";
+            assert_eq!(lines, expected);
+            let (services, contexts): (Vec<_>, Vec<_>) =
+                unmet(&lines).into_iter().partition(|unmet| unmet.0 == Part::Services);
+            assert!(!contexts.iter().any(|unmet| unmet.1 == "all rows of softirqs"));
+            // A copy of which the second argument is not known is none that could be followed.
+            assert!(services.iter().any(|unmet| unmet.1 == "ends of waits"), "{services:?}");
+        }
     }
 
     #[test]
@@ -439,7 +516,7 @@ mod tests {
         }
         let scratch = tempfile::tempdir().unwrap();
         let cache = Cache::at(&scratch.path().join("a,b")).unwrap();
-        let kernel_files = KernelFiles { symbols: Some("/s,1".into()), offsets: None };
+        let kernel_files = KernelFiles { symbols: Some("/s,1".into()), ..NOTHING };
         let recording =
             Recording::new(&cache, &qemu(), &machine(), &kernel_files, &Watch::default(), None);
         let recording = recording.unwrap();

@@ -10,6 +10,7 @@ use clap::ValueEnum;
 use outputs::Existing;
 use sim::annotate::Annotations;
 use sim::boot::GuestExit;
+use sim::checkpoint::Start;
 use sim::kernel::Kernel;
 use sim::models::Model;
 use sim::qemu::Qemu;
@@ -183,11 +184,14 @@ impl WatchArgs {
         cache: &Cache,
         qemu: &Qemu,
         kernel: &Kernel,
+        from: Option<&str>,
     ) -> anyhow::Result<Annotations> {
         if self.annotate.is_empty() {
             return Ok(Annotations::default());
         }
-        let facts = sim::guest_facts(cache, qemu, kernel, &console::say)?;
+        let mut facts = sim::guest_facts(cache, qemu, kernel, &console::say)?;
+        // Of a machine that boots it is not known yet where its modules will be.
+        facts.add_modules(kernel, &Start::from(from).modules(cache)?)?;
         let read = Annotations::read(&self.annotate, self.annotate_log, &facts);
         Ok(read.map_err(|error| Usage(error.to_string()))?)
     }
@@ -235,7 +239,7 @@ fn watched(
     let (mut machine, kernel) = args.machine(cache)?;
     machine.pmu = options.pmu;
     let kernel_files = watch::kernel_files(cache, &qemu, &kernel, &console::say)?;
-    how.annotations = options.annotations(cache, &qemu, &kernel)?;
+    how.annotations = options.annotations(cache, &qemu, &kernel, args.guest.from.as_deref())?;
     let console = GuestConsole::new(options.results.printing.format() == Format::Table);
     let mut runs = 0;
     // A sample that is too coarse is taken again, from the same state of the machine.
@@ -257,13 +261,20 @@ fn watched(
             None => break (exit, account),
         }
     };
-    let mut run = contexts::run(open.started(), &qemu, &machine, &kernel_files, &account);
+    let mut run = contexts::run(open.started(), &qemu, &machine, (&kernel_files, &how), &account);
     run.tables.extend(annotations::tables(&how.annotations, &account));
     let shadow = shadow_caches::tables(&options.also, &account);
     let first = shadow.first().map(|table| table.name.clone());
     run.tables.extend(shadow);
     if options.misses {
-        let facts = sim::guest_facts(cache, &qemu, &kernel, &console::say)?;
+        let mut facts = sim::guest_facts(cache, &qemu, &kernel, &console::say)?;
+        // A machine that boots reports its modules; one from a checkpoint did so before.
+        let report = exit.as_ref().and_then(|exit| exit.report.as_ref());
+        let loaded = match report {
+            Some(report) => report.modules.clone(),
+            None => Start::from(args.guest.from.as_deref()).modules(cache)?,
+        };
+        facts.add_modules(&kernel, &loaded)?;
         run.tables.extend(misses::tables(&account, facts.symbols.as_ref()));
         run.warnings.extend(misses::warning(&account));
         run.absent.extend(misses::absent(&account));

@@ -9,7 +9,7 @@ use record::{
 use serde_json::{Map, Value as Json, json};
 use sim::counters::{COUNTERS, CYCLES, INSTRUCTIONS, TIME, name};
 use sim::qemu::Qemu;
-use sim::watch::KernelFiles;
+use sim::watch::{KernelFiles, Watch};
 use sim::{Accounting, ContextUse, Machine};
 
 use super::by_region::by_region;
@@ -20,13 +20,13 @@ pub fn run(
     started: Timestamp,
     qemu: &Qemu,
     machine: &Machine,
-    kernel_files: &KernelFiles,
+    (kernel_files, watch): (&KernelFiles, &Watch),
     account: &Accounting,
 ) -> Run {
-    let absent = kernel_files.absent().into_iter().map(|(what, reason)| Absence {
+    let absent = kernel_files.absent(watch).into_iter().map(|(what, reason)| Absence {
         table: "contexts".to_owned(),
-        what: what.to_owned(),
-        reason: reason.to_owned(),
+        what,
+        reason,
         remedy: None,
     });
     let mut observer = Map::new();

@@ -45,8 +45,13 @@ fn found(facts: &sim::GuestFacts, name: &str) -> anyhow::Result<String> {
     if let Some(address) = name.strip_prefix("0x") {
         let address =
             u64::from_str_radix(address, 16).map_err(|e| Usage(format!("{name}: {e}")))?;
-        let (symbol, bytes) = symbols.at(address).ok_or_else(|| none("symbol at or below this"))?;
+        let (symbol, bytes) = symbols.at(address).ok_or_else(|| none("symbol there"))?;
         return Ok(format!("{}+{bytes:#x}", symbol.name));
+    }
+    if symbols.get(name).is_none() && !symbols.functions(name, 0).is_empty() {
+        let body = |symbol: &&sim::Symbol| format!("{:#x} ({})", symbol.address, symbol.name);
+        let bodies: Vec<String> = symbols.functions(name, 0).iter().map(body).collect();
+        return Ok(bodies.join(", "));
     }
     let per_cpu = symbols.per_cpu_offset(name).map(|offset| format!(" (per CPU: {offset:#x})"));
     Ok(format!("{:#x}{}", symbols.address(name)?, per_cpu.unwrap_or_default()))

@@ -212,8 +212,7 @@ fn code_name(address: u64, symbols: Option<&Symbols>) -> String {
     if !is_kernel(address) {
         return "user mode".to_owned();
     }
-    let symbol = symbols.and_then(|symbols| symbols.at(address));
-    symbol.map_or_else(|| "kernel".to_owned(), |(symbol, _)| symbol.name.clone())
+    symbols.map_or_else(|| "kernel".to_owned(), |symbols| symbols.code_name(address))
 }
 
 /// Data of the kernel's image and of modules by symbol, all else by the part of Linux's map that it lies in
@@ -226,8 +225,8 @@ fn data_name(address: u64, symbols: Option<&Symbols>) -> String {
         0xffff_ea00_0000_0000..0xffff_eb00_0000_0000 => "struct page",
         0xffff_fe00_0000_0000..0xffff_fe80_0000_0000 => "CPU entry area",
         0xffff_ffff_8000_0000.. => {
-            let symbol = symbols.and_then(|symbols| symbols.at(address));
-            return symbol.map_or_else(|| "kernel".to_owned(), |(symbol, _)| symbol.name.clone());
+            let name = symbols.map(|symbols| symbols.data_name(address));
+            return name.unwrap_or_else(|| "kernel".to_owned());
         }
         _ => "elsewhere in the kernel",
     };

@@ -158,8 +158,13 @@ pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
     let Some(Outcome { accounting, exit, .. }) = outcome.as_ref() else {
         bail!("the machine was stopped");
     };
-    let mut run =
-        contexts::run(open.started(), &qemu, &prepared.machine, &kernel_files, accounting);
+    let mut run = contexts::run(
+        open.started(),
+        &qemu,
+        &prepared.machine,
+        (&kernel_files, &watch),
+        accounting,
+    );
     run.settings.insert("workload".into(), found.name.clone().into());
     run.settings.insert("root_sha256".into(), prepared.root.sha256.clone().into());
     run.settings.extend(sampled::setting(watch.sampling));

@@ -1,0 +1,105 @@
+//! Which function of the kernel's source a symbol belongs to. Compilers leave copies and parts of a function
+//! under names of their own: `handle_softirqs.constprop.0`, `sigsuspend.isra.0`, `schedule.cold`. What is
+//! looked up by the name in the source must find them.
+
+/// What the code at a symbol is of its function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Body {
+    /// All of it, with its arguments.
+    Whole,
+    /// All of it for some values of its arguments, which are not passed (`constprop`). In the kernel the first
+    /// argument, the object that a function is about, is not one of them.
+    Specialised,
+    /// All of it with other arguments (`isra`).
+    OtherArguments,
+    /// All but its start, which is part of its callers (`part`).
+    Rest,
+    /// A piece that is jumped to from within the function (`cold`).
+    Piece,
+}
+
+impl Body {
+    /// Whether the function starts here, for one who reads its first `arguments` arguments from their
+    /// registers. A [`Body::Rest`] is a start only where there is no other.
+    #[must_use]
+    pub fn starts(self, arguments: u8) -> bool {
+        match self {
+            Body::Whole => true,
+            Body::Specialised => arguments <= 1,
+            Body::OtherArguments | Body::Rest => arguments == 0,
+            Body::Piece => false,
+        }
+    }
+}
+
+/// Splits the name of a symbol into that of its function and what the code there is of it. Names with other
+/// suffixes, such as those of static variables, are taken as they are.
+#[must_use]
+pub fn split(symbol: &str) -> (&str, Body) {
+    parts(symbol).unwrap_or((symbol, Body::Whole))
+}
+
+fn parts(symbol: &str) -> Option<(&str, Body)> {
+    let (function, suffixes) = symbol.split_once('.')?;
+    if function.is_empty() {
+        return None;
+    }
+    let mut body = Body::Whole;
+    let mut words = suffixes.split('.').peekable();
+    while let Some(word) = words.next() {
+        let (of_word, has_number) = match word {
+            "cold" => (Body::Piece, false),
+            "part" => (Body::Rest, true),
+            "isra" | "clone" => (Body::OtherArguments, true),
+            "constprop" => (Body::Specialised, true),
+            "llvm" | "lto_priv" => (Body::Whole, true),
+            _ => return None,
+        };
+        let number = words.next_if(|next| next.bytes().all(|digit| digit.is_ascii_digit()));
+        if has_number && number.is_none() {
+            return None;
+        }
+        body = body.max(of_word);
+    }
+    Some((function, body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suffixes_of_compilers_are_known_and_no_others() {
+        for (symbol, function, body) in [
+            ("handle_softirqs", "handle_softirqs", Body::Whole),
+            ("handle_softirqs.constprop.0", "handle_softirqs", Body::Specialised),
+            ("handle_softirqs.constprop.0.cold", "handle_softirqs", Body::Piece),
+            ("sigsuspend.isra.0", "sigsuspend", Body::OtherArguments),
+            ("f.isra.0.constprop.12", "f", Body::OtherArguments),
+            ("synchronize_rcu.part.0", "synchronize_rcu", Body::Rest),
+            ("f.part.0.isra.0", "f", Body::Rest),
+            ("f.cold.7", "f", Body::Piece),
+            ("f.llvm.1234567890", "f", Body::Whole),
+            ("f.lto_priv.0", "f", Body::Whole),
+            // Static variables, and what no compiler makes.
+            ("work.15", "work.15", Body::Whole),
+            ("__already_done.3", "__already_done.3", Body::Whole),
+            ("f.isra", "f.isra", Body::Whole),
+            ("f.isra.x", "f.isra.x", Body::Whole),
+            (".cold", ".cold", Body::Whole),
+            ("f.", "f.", Body::Whole),
+            ("", "", Body::Whole),
+        ] {
+            assert_eq!(split(symbol), (function, body), "{symbol}");
+        }
+    }
+
+    #[test]
+    fn arguments_are_read_where_they_are_passed() {
+        let starts = |symbol, arguments| split(symbol).1.starts(arguments);
+        assert!(starts("f", 6) && starts("f.llvm.1", 6));
+        assert!(starts("f.constprop.0", 1) && !starts("f.constprop.0", 2));
+        assert!(starts("f.isra.0", 0) && !starts("f.isra.0", 1));
+        assert!(!starts("f.cold", 0));
+    }
+}

@@ -1,0 +1,131 @@
+//! Functions without which a part of the tables is missing or wrong. A kernel that has none of them is said so.
+
+use super::Action;
+use super::names::POINTS;
+use attribution::context::SOFTIRQS;
+
+/// What is recorded, and so which functions are needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// Contexts, always.
+    Contexts,
+    /// Services of the kernel.
+    Services,
+    /// Locks that services take.
+    Locks,
+}
+
+/// What a table lacks without any of some symbols.
+struct Need {
+    part: Part,
+    what: &'static str,
+    any_of: &'static [&'static str],
+}
+
+const fn need(part: Part, what: &'static str, any_of: &'static [&'static str]) -> Need {
+    Need { part, what, any_of }
+}
+
+const NEEDS: [Need; 24] = [
+    need(Part::Contexts, "all rows of softirqs", &["handle_softirqs", "__do_softirq"]),
+    need(
+        Part::Contexts,
+        "all rows of IRQ lines",
+        &["__handle_irq_event_percpu", "handle_irq_event_percpu"],
+    ),
+    need(Part::Contexts, "system calls", &["entry_SYSCALL_64"]),
+    need(Part::Contexts, "which task runs", &["__switch_to_asm"]),
+    need(Part::Contexts, "which task runs", &["current_task", "pcpu_hot"]),
+    need(Part::Contexts, "ends of tasks", &["do_task_dead"]),
+    need(Part::Contexts, "idle time", &["cpu_startup_entry"]),
+    need(Part::Contexts, "interrupts of devices", &["irq_entries_start"]),
+    need(Part::Contexts, "interrupts of devices", &["spurious_entries_start"]),
+    need(Part::Contexts, "timer interrupts", &["asm_sysvec_apic_timer_interrupt"]),
+    need(Part::Contexts, "page faults", &["asm_exc_page_fault"]),
+    need(Part::Services, "names of system calls", &["sys_call_table"]),
+    need(Part::Services, "the scheduler", &["__schedule"]),
+    need(Part::Services, "ends of waits", &["try_to_wake_up"]),
+    need(Part::Services, "kinds of page faults", &["handle_mm_fault"]),
+    need(Part::Services, "page faults: minor", &["do_fault"]),
+    need(Part::Services, "page faults: file", &["filemap_read_folio", "page_cache_sync_ra"]),
+    need(Part::Services, "page faults: protection", &["do_wp_page"]),
+    need(
+        Part::Services,
+        "page faults: copy on write (they are in protection)",
+        &["wp_page_copy", "folio_prealloc"],
+    ),
+    need(Part::Services, "waits for a mutex", &["__mutex_lock", "rt_mutex_slowlock_block"]),
+    need(Part::Locks, "spin locks", &["_raw_spin_lock"]),
+    need(Part::Locks, "waits for a spin lock", &["native_queued_spin_lock_slowpath"]),
+    need(
+        Part::Locks,
+        "waits for mutexes and semaphores",
+        &["__mutex_lock", "rwsem_down_read_slowpath"],
+    ),
+    need(Part::Locks, "how long a spin lock is held", &["_raw_spin_unlock"]),
+];
+
+/// Functions that a kernel has in whose place others are followed; and what that means.
+pub(super) const UNFOLLOWED: [&str; 1] = ["rt_spin_lock"];
+const UNFOLLOWED_WHAT: &str = "spin locks that sleep";
+const UNFOLLOWED_WHY: &str = "they are those of PREEMPT_RT (rt_spin_lock), which are not followed";
+
+/// What is missing of a part, and why, if the symbols of a kernel are those that `has` knows, by their names in the
+/// source.
+#[must_use]
+pub fn unmet(part: Part, has: impl Fn(&str) -> bool) -> Vec<(String, String)> {
+    let is_met = |any_of: &[&str]| any_of.iter().any(|name| has(name));
+    let without = |names: &[&str]| {
+        let names = names.join(" or ");
+        format!("this kernel has no symbol {names}, and no copy of that function that starts alike")
+    };
+    let needs = NEEDS.iter().filter(|need| need.part == part && !is_met(need.any_of));
+    let mut unmet: Vec<(String, String)> =
+        needs.map(|need| (need.what.to_owned(), without(need.any_of))).collect();
+    if part == Part::Contexts {
+        for (number, name) in (0_u8..).zip(SOFTIRQS) {
+            let handlers = POINTS.iter().filter(|point| point.1 == Action::SoftirqEntry(number));
+            let handlers: Vec<&str> = handlers.map(|point| point.0).collect();
+            if !is_met(&handlers) {
+                unmet.push((format!("softirq {name}"), without(&handlers)));
+            }
+        }
+    }
+    if part == Part::Locks && UNFOLLOWED.iter().any(|name| has(name)) {
+        unmet.push((UNFOLLOWED_WHAT.to_owned(), UNFOLLOWED_WHY.to_owned()));
+    }
+    unmet
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::wanted;
+    use super::*;
+
+    #[test]
+    fn all_that_is_needed_is_wanted() {
+        let names: Vec<&str> = wanted().map(|wanted| wanted.name).collect();
+        for need in NEEDS {
+            assert!(need.any_of.iter().all(|name| names.contains(name)), "{}", need.what);
+        }
+    }
+
+    #[test]
+    fn a_kernel_without_a_function_is_said_to_lack_the_rows() {
+        for part in [Part::Contexts, Part::Services, Part::Locks] {
+            let has_all = |name: &str| !UNFOLLOWED.contains(&name);
+            assert_eq!(unmet(part, has_all), []);
+        }
+        let without = |absent: &[&str], part| -> Vec<String> {
+            let unmet = unmet(part, |name| !absent.contains(&name) && !UNFOLLOWED.contains(&name));
+            unmet.into_iter().map(|(what, why)| format!("{what}: {why}")).collect()
+        };
+        assert!(without(&["__do_softirq"], Part::Contexts).is_empty());
+        let both = without(&["handle_softirqs", "__do_softirq"], Part::Contexts);
+        assert!(both[0].starts_with("all rows of softirqs: this kernel has no symbol"), "{both:?}");
+        let one = without(&["net_rx_action"], Part::Contexts);
+        assert!(one[0].starts_with("softirq NET_RX: ") && one.len() == 1, "{one:?}");
+        let preempt_rt = unmet(Part::Locks, |_| true);
+        assert_eq!(preempt_rt[0].0, "spin locks that sleep");
+    }
+}

@@ -1,0 +1,69 @@
+//! Where there is something that a kernel's symbols name. Its list has starts and no sizes: an address beyond the
+//! last symbol of an area, such as one of a module's code, would else be taken for that symbol.
+
+use std::ops::RangeInclusive;
+
+use super::symbols::Symbol;
+
+/// Where x86-64 Linux has modules and programs of BPF, with and without room for a kernel at random addresses
+/// (Documentation/arch/x86/x86_64/mm.rst).
+pub(super) const MODULES: RangeInclusive<u64> = 0xffff_ffff_a000_0000..=0xffff_ffff_feff_ffff;
+/// The length that is believed of the last symbol of an area whose end is not known, bytes.
+const LAST_BYTES: u64 = 4_096;
+/// Symbols at starts and ends of areas: a pair where both are known. The image comes first; kernels that list
+/// functions only have its parts with code.
+const IMAGE: (&str, &str) = ("_text", "_end");
+const PARTS: [(&str, &str); 2] = [("_stext", "_etext"), ("_sinittext", "_einittext")];
+const PER_CPU: (&str, &str) = ("__per_cpu_start", "__per_cpu_end");
+
+/// A range of addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Area {
+    /// The first address.
+    pub(crate) start: u64,
+    /// The one after the last.
+    pub(crate) end: u64,
+    /// The module that it belongs to; none of the kernel's own.
+    pub(crate) module: Option<String>,
+}
+
+/// The areas of a kernel, and of modules that its list has.
+pub(super) fn of_kernel(table: &[Symbol]) -> Vec<Area> {
+    let own = || table.iter().filter(|symbol| symbol.module.is_none());
+    let between = |(start, end): (&str, &str)| {
+        let find = |name: &str| own().find(|symbol| symbol.name == name).map(|at| at.address);
+        let (start, end) = (find(start)?, find(end)?);
+        (start < end).then_some(Area { start, end, module: None })
+    };
+    let image: Vec<Area> = match between(IMAGE) {
+        Some(image) => vec![image],
+        None => PARTS.into_iter().filter_map(between).collect(),
+    };
+    let mut areas = if image.is_empty() { around(own(), None) } else { image };
+    let is_apart = |per_cpu: &Area| areas.iter().all(|area| area.start >= per_cpu.end);
+    let per_cpu = between(PER_CPU).filter(is_apart);
+    areas.extend(per_cpu);
+    let mut modules: Vec<&String> =
+        table.iter().filter_map(|symbol| symbol.module.as_ref()).collect();
+    modules.sort_unstable();
+    modules.dedup();
+    for module in modules {
+        let of = table.iter().filter(|symbol| symbol.module.as_ref() == Some(module));
+        areas.extend(around(of, Some(module)));
+    }
+    areas
+}
+
+/// The area from the first of some symbols to a little after the last.
+fn around<'a>(symbols: impl Iterator<Item = &'a Symbol>, module: Option<&String>) -> Vec<Area> {
+    let bounds = symbols.map(|symbol| symbol.address).fold(None, |bounds, at| {
+        let (first, last) = bounds.unwrap_or((at, at));
+        Some((at.min(first), at.max(last)))
+    });
+    let area = bounds.map(|(start, last): (u64, u64)| Area {
+        start,
+        end: last.saturating_add(LAST_BYTES),
+        module: module.cloned(),
+    });
+    area.into_iter().collect()
+}

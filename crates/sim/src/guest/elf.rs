@@ -1,0 +1,205 @@
+//! The symbols of a kernel module's file (ELF, 64 bits, relocatable): for each its section and its place there.
+
+/// A section that a module has in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Section {
+    pub(super) name: String,
+    pub(super) bytes: u64,
+    pub(super) symbols: Vec<SectionSymbol>,
+}
+
+/// A function or a variable in a section.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SectionSymbol {
+    pub(super) name: String,
+    pub(super) offset: u64,
+    pub(super) is_code: bool,
+}
+
+const HEADER_BYTES: usize = 64;
+const SYMBOL_BYTES: usize = 24;
+const SECTIONS_MAX: usize = 4_096;
+const SYMBOLS_MAX: usize = 1 << 20;
+const NAME_BYTES_MAX: usize = 512;
+const MAGIC: &[u8] = b"\x7fELF\x02\x01";
+/// Of sections: what has symbols; what is in memory, and what is executed there.
+const TYPE_SYMBOLS: u32 = 2;
+const FLAG_ALLOCATED: u64 = 2;
+const FLAG_EXECUTED: u64 = 4;
+/// Types of symbols: none, a variable, a function.
+const NAMED_TYPES: [u8; 3] = [0, 1, 2];
+
+struct Header {
+    name: u32,
+    kind: u32,
+    flags: u64,
+    offset: u64,
+    bytes: u64,
+    link: u32,
+}
+
+/// Reads the sections in memory of a file, with their symbols by place; none if it is no such file.
+pub(super) fn sections(file: &[u8]) -> Option<Vec<Section>> {
+    if !file.starts_with(MAGIC) {
+        return None;
+    }
+    let (table, count, names) = (u64_at(file, 0x28)?, u16_at(file, 0x3c)?, u16_at(file, 0x3e)?);
+    if usize::from(count) > SECTIONS_MAX {
+        return None;
+    }
+    let table = usize::try_from(table).ok()?;
+    let headers: Vec<Header> = (0..usize::from(count))
+        .map(|at| header(file, table.checked_add(at * HEADER_BYTES)?))
+        .collect::<Option<_>>()?;
+    let names = content(file, headers.get(usize::from(names))?)?;
+    let mut sections: Vec<Section> = headers
+        .iter()
+        .map(|one| {
+            let is_there = one.flags & FLAG_ALLOCATED != 0;
+            let bytes = if is_there { one.bytes } else { 0 };
+            Section { name: text(names, one.name), bytes, symbols: Vec::new() }
+        })
+        .collect();
+    for symbols in headers.iter().filter(|one| one.kind == TYPE_SYMBOLS) {
+        let names = content(file, headers.get(symbols.link as usize)?)?;
+        for entry in content(file, symbols)?.chunks_exact(SYMBOL_BYTES).take(SYMBOLS_MAX) {
+            let (name, section) = (u32_at(entry, 0)?, usize::from(u16_at(entry, 6)?));
+            let (kind, offset) = (entry[4] & 0xf, u64_at(entry, 8)?);
+            let name = text(names, name);
+            let (Some(of), Some(header)) = (sections.get_mut(section), headers.get(section)) else {
+                continue;
+            };
+            if section > 0 && !name.is_empty() && NAMED_TYPES.contains(&kind) && offset < of.bytes {
+                let is_code = header.flags & FLAG_EXECUTED != 0;
+                of.symbols.push(SectionSymbol { name, offset, is_code });
+            }
+        }
+    }
+    sections.retain(|section| section.bytes > 0);
+    Some(sections)
+}
+
+fn header(file: &[u8], at: usize) -> Option<Header> {
+    let bytes = file.get(at..at.checked_add(HEADER_BYTES)?)?;
+    Some(Header {
+        name: u32_at(bytes, 0)?,
+        kind: u32_at(bytes, 4)?,
+        flags: u64_at(bytes, 8)?,
+        offset: u64_at(bytes, 24)?,
+        bytes: u64_at(bytes, 32)?,
+        link: u32_at(bytes, 40)?,
+    })
+}
+
+fn content<'a>(file: &'a [u8], of: &Header) -> Option<&'a [u8]> {
+    let start = usize::try_from(of.offset).ok()?;
+    file.get(start..start.checked_add(usize::try_from(of.bytes).ok()?)?)
+}
+
+/// The text at a place of a table of names, up to its zero.
+fn text(names: &[u8], at: u32) -> String {
+    let bytes = names.get(at as usize..).unwrap_or_default();
+    let end = bytes.iter().take(NAME_BYTES_MAX).position(|byte| *byte == 0).unwrap_or(0);
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A file with the sections `.text` (0x40 bytes), `.data` (8 bytes) and a note that is not in memory; and the
+    /// symbols `probe` at 0x10 of the first, `level` at 0 of the second, and one that is defined elsewhere.
+    pub(in crate::guest) fn file() -> Vec<u8> {
+        let names = b"\0.text\0.data\0.symtab\0.strtab\0.comment\0";
+        let strings = b"\0probe\0level\0printk\0";
+        let symbol = |name: u32, kind: u8, section: u16, value: u64| {
+            let mut bytes = name.to_le_bytes().to_vec();
+            bytes.extend([kind, 0]);
+            bytes.extend(section.to_le_bytes());
+            bytes.extend(value.to_le_bytes());
+            bytes.extend([0; 8]);
+            bytes
+        };
+        let symbols =
+            [symbol(0, 0, 0, 0), symbol(1, 2, 1, 0x10), symbol(7, 1, 2, 0), symbol(13, 0, 0, 0)];
+        let symbols = symbols.concat();
+        let mut file = vec![0; 64];
+        file[..6].copy_from_slice(MAGIC);
+        let place = |content: &[u8], file: &mut Vec<u8>| {
+            let at = file.len() as u64;
+            file.extend(content);
+            at
+        };
+        let (at_names, at_strings) = (place(names, &mut file), place(strings, &mut file));
+        let at_symbols = place(&symbols, &mut file);
+        let table = file.len() as u64;
+        let header = |name: u32, kind: u32, flags: u64, offset: u64, bytes: u64, link: u32| {
+            let mut one = [name.to_le_bytes(), kind.to_le_bytes()].concat();
+            for number in [flags, 0, offset, bytes] {
+                one.extend(number.to_le_bytes());
+            }
+            one.extend(link.to_le_bytes());
+            one.resize(HEADER_BYTES, 0);
+            one
+        };
+        let length = |bytes: &[u8]| bytes.len() as u64;
+        for one in [
+            header(0, 0, 0, 0, 0, 0),
+            header(1, 1, 6, 0, 0x40, 0),
+            header(7, 1, 3, 0, 8, 0),
+            header(13, TYPE_SYMBOLS, 0, at_symbols, length(&symbols), 4),
+            header(21, 3, 0, at_strings, length(strings), 0),
+            header(29, 3, 0, at_names, length(names), 0),
+        ] {
+            file.extend(one);
+        }
+        file[0x28..0x30].copy_from_slice(&table.to_le_bytes());
+        file[0x3c..0x3e].copy_from_slice(&6_u16.to_le_bytes());
+        file[0x3e..0x40].copy_from_slice(&5_u16.to_le_bytes());
+        file
+    }
+
+    #[test]
+    fn symbols_by_section() {
+        let sections = sections(&file()).unwrap();
+        let symbol =
+            |name: &str, offset, is_code| SectionSymbol { name: name.to_owned(), offset, is_code };
+        let section =
+            |name: &str, bytes, symbols| Section { name: name.to_owned(), bytes, symbols };
+        assert_eq!(
+            sections,
+            [
+                section(".text", 0x40, vec![symbol("probe", 0x10, true)]),
+                section(".data", 8, vec![symbol("level", 0, false)]),
+            ]
+        );
+        assert_eq!(super::sections(b"no module"), None);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn damaged_files_never_panic(changes in proptest::collection::vec((0_usize..600, 0_u8..), 0..20)) {
+            let mut file = file();
+            for (at, byte) in changes {
+                if let Some(old) = file.get_mut(at).filter(|_| at >= MAGIC.len()) {
+                    *old = byte;
+                }
+            }
+            let _ = sections(&file);
+            file.truncate(file.len() / 2);
+            let _ = sections(&file);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The modules that a guest has loaded: their symbols, from their files and from where the guest has their sections.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::areas::Area;
+use super::elf;
+use super::kernel::Kernel;
+use super::modules;
+use super::symbols::{Symbol, Symbols};
+use crate::Result;
+
+/// A module in a guest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoadedModule {
+    /// Its name.
+    pub name: String,
+    /// The addresses of its sections, by their names, in hexadecimal.
+    pub sections: BTreeMap<String, String>,
+}
+
+/// Adds the symbols of the modules that a guest has loaded to those of its kernel. A module of another file than the
+/// kernel's directory has stays without names.
+///
+/// # Errors
+/// When a module's file cannot be read.
+pub fn with_modules(
+    symbols: &Symbols,
+    kernel: &Kernel,
+    loaded: &[LoadedModule],
+) -> Result<Symbols> {
+    let Some(directory) = kernel.modules.as_deref().filter(|_| !loaded.is_empty()) else {
+        return Ok(symbols.clone());
+    };
+    let files = modules::in_order(directory, true)?;
+    let (mut table, mut areas) = (Vec::new(), Vec::new());
+    for module in loaded {
+        let file = files.iter().find(|file| file.name == module.name);
+        let sections = file.and_then(|file| elf::sections(&file.bytes)).unwrap_or_default();
+        place(module, &sections, &mut table, &mut areas);
+    }
+    Ok(symbols.with_modules(table, areas))
+}
+
+/// Adds the sections of a module and their symbols where the guest has them.
+fn place(
+    module: &LoadedModule,
+    sections: &[elf::Section],
+    table: &mut Vec<Symbol>,
+    areas: &mut Vec<Area>,
+) {
+    let name = Some(module.name.clone());
+    for section in sections {
+        let address = module.sections.get(&section.name);
+        let address = address.and_then(|text| u64::from_str_radix(text, 16).ok());
+        let Some(start) = address.filter(|address| *address > 0) else { continue };
+        let Some(end) = start.checked_add(section.bytes) else { continue };
+        areas.push(Area { start, end, module: name.clone() });
+        table.extend(section.symbols.iter().map(|symbol| Symbol {
+            address: start + symbol.offset,
+            name: symbol.name.clone(),
+            kind: if symbol.is_code { 't' } else { 'd' },
+            module: name.clone(),
+        }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn symbols_lie_where_the_guest_has_their_sections() {
+        let kernel = b"ffffffff81000000 T _text\nffffffff82000000 B _end\n";
+        let symbols = Symbols::parse(kernel).unwrap();
+        let text = (".text".to_owned(), "ffffffffc0000000".to_owned());
+        let module = LoadedModule { name: "nic".to_owned(), sections: [text].into() };
+        let sections = elf::sections(&elf::tests::file()).unwrap();
+        let (mut table, mut areas) = (Vec::new(), Vec::new());
+        place(&module, &sections, &mut table, &mut areas);
+        let symbols = symbols.with_modules(table, areas);
+        assert_eq!(symbols.code_name(0xffff_ffff_c000_0014), "probe [nic]");
+        assert_eq!(symbols.code_name(0xffff_ffff_c000_0040), "[module]");
+        assert!(symbols.get("level").is_none(), "the guest does not say where its section is");
+    }
+}
