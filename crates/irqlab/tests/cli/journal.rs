@@ -46,7 +46,7 @@ impl Home {
 
     /// What a killed run of [`USER`] leaves: a file, and the journal in `directory` that names it.
     fn leave(&self, directory: &Path) -> (PathBuf, PathBuf) {
-        let (file, journal) = (self.work().join("irqlab-left"), directory.join("4194305-1-0.json"));
+        let (file, journal) = (self.work().join("irqlab-left"), directory.join("journal-1-0.json"));
         std::fs::write(&file, "x").unwrap();
         let work = self.work();
         let entry = format!(

@@ -1,6 +1,7 @@
 //! `irqlab signal advise --apply` and `signal undo`: all or nothing is set, it stays, and it is restored.
 
 use std::collections::BTreeMap;
+use std::process::{Child, Stdio};
 
 use crate::support::{CommandOutput, IRQLAB, Net, absence, alone, check_refused, rows};
 
@@ -48,17 +49,52 @@ fn a_scheme_that_is_applied_stays_and_is_undone_to_what_was_before_the_first() {
     assert_eq!(settings(&net), after);
     advise(&net, "--schemes deferred:80us --apply").assert_code(0);
     assert_eq!(settings(&net)["gro_flush_timeout"], "80000");
-    // Another interface's undo is none of this one's, nor is one from another network.
+    // Another interface's undo is none of this one's, nor is one from another network, which says so.
     let other = net.run(&["signal", "undo", "--nic", "v0"]);
     assert!(other.assert_code(0).out.contains("nothing is to be restored"), "{}", other.out);
-    let elsewhere = CommandOutput::of(&mut net.near_mounts(IRQLAB, &["signal", "undo"]));
-    elsewhere.assert_code(1).assert_says("tap0 is in network namespace");
+    let way = "tap0 is in network namespace";
+    for (words, code) in [(&["signal", "undo"][..], 1), (&["signal", "undo", "--nic", "tap0"], 4)] {
+        let elsewhere = CommandOutput::of(&mut net.near_mounts(IRQLAB, words));
+        elsewhere.assert_code(code).assert_says(way).assert_says(": nsenter -t ");
+    }
+    // In a network that has an interface of that name, too, and where processes of the other are not visible.
+    let script = format!(
+        "mount -t sysfs sysfs /sys && ip tuntap add dev tap0 mode tap && {IRQLAB} signal undo --nic tap0; \
+         echo ended: $?; {IRQLAB} signal undo; echo ended: $?"
+    );
+    for (options, how) in [("-n", ": nsenter -t "), ("-npf", "; if the namespace has ended, ")] {
+        let words = [options, "--mount", "--mount-proc", "sh", "-c", &script];
+        let near = CommandOutput::of(&mut net.near_mounts("unshare", &words));
+        near.assert_code(0).assert_says(way).assert_says(how);
+        assert_eq!(near.out, "ended: 4\nended: 1\n", "{}", near.err);
+    }
     assert_eq!(settings(&net)["gro_flush_timeout"], "80000");
     let undone = net.run(&["signal", "undo", "--nic", "tap0"]);
     assert!(undone.assert_code(0).out.contains("restored coalescing of tap0"), "{}", undone.out);
     assert_eq!(settings(&net), before);
     assert!(net.names("/run/irqlab").is_empty());
     assert!(net.run(&["signal", "undo"]).assert_code(0).out.contains("nothing is to be restored"));
+}
+
+#[test]
+fn schemes_that_are_applied_at_once_are_all_undone() {
+    let _alone = alone();
+    let Some(net) = Net::prepared() else { return };
+    let timeout = "/sys/class/net/tap0/gro_flush_timeout";
+    let set = format!("echo 7000 > {timeout}");
+    CommandOutput::of(&mut net.near("sh", &["-c", &set])).assert_code(0);
+    let before = settings(&net);
+    let words = words("--schemes drain --apply");
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let start = |_| net.near(IRQLAB, &words).stdout(Stdio::null()).spawn().unwrap();
+    let all: Vec<Child> = (0..6).map(start).collect();
+    for mut one in all {
+        assert!(one.wait().unwrap().success());
+    }
+    assert_eq!(net.read(timeout), "0");
+    net.run(&["signal", "undo"]).assert_code(0);
+    assert_eq!(settings(&net), before);
+    assert!(net.names("/run/irqlab").is_empty());
 }
 
 #[test]
@@ -126,9 +162,13 @@ fn a_signal_at_any_step_leaves_all_or_nothing_set() {
     let apply = words(DEFERRED);
     let apply: Vec<&str> = apply.iter().map(String::as_str).collect();
     let mut found_half_set = 0;
-    for (signal, calls) in
-        [("SIGKILL", "openat"), ("SIGKILL", "rename"), ("SIGKILL", "unlink"), ("SIGINT", "openat")]
-    {
+    for (signal, calls) in [
+        ("SIGKILL", "openat"),
+        ("SIGKILL", "rename"),
+        ("SIGKILL", "renameat2"),
+        ("SIGKILL", "unlink"),
+        ("SIGINT", "openat"),
+    ] {
         for when in 1..=STEPS_MAX {
             assert!(when < STEPS_MAX, "{signal}, {calls}");
             let ended = signalled(&net, signal, calls, when, &apply);

@@ -159,3 +159,46 @@ fn the_card_is_as_before_after_ctrl_c_and_after_a_kill() {
         assert!(net.names("/run/irqlab").is_empty());
     }
 }
+
+/// A card has one irqlab at a time: the others would take its values in force for those to restore.
+#[test]
+fn a_card_that_a_run_has_is_refused_to_others_which_name_that_run() {
+    let _alone = alone();
+    let Some(net) = net() else { return };
+    let timeout = "/sys/class/net/v0/gro_flush_timeout";
+    let set = |value: &str| {
+        let line = format!("echo {value} > {timeout}");
+        CommandOutput::of(&mut net.near("sh", &["-c", &line])).assert_code(0);
+    };
+    set("7000");
+    let before = settings(&net);
+    let apply =
+        ["signal", "advise", "--rate", "10k", "--nic", "v0", "--schemes", "drain", "--apply"];
+    net.run(&apply).assert_code(0);
+    let applied = settings(&net);
+    assert_ne!(applied, before);
+    let _echo = Echo::start(&net);
+    let run = start(&net);
+    wait_for_windows(&net, received(&net));
+    let in_force = settings(&net);
+    assert_ne!(in_force, applied);
+    let says = format!("v0 is being changed by irqlab process {}", run.id());
+    let short = "-d 50ms --repetitions 1 --parts rates --rates 500 --schemes drain";
+    let others =
+        [command(&net, short), net.near(IRQLAB, &apply), net.near(IRQLAB, &["signal", "undo"])];
+    let others: Vec<Child> = others
+        .into_iter()
+        .map(|mut other| other.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+        .collect();
+    for (other, code) in others.into_iter().zip([4, 4, 1]) {
+        let ended = CommandOutput::of_output(&other.wait_with_output().unwrap());
+        ended.assert_code(code).assert_says(&says);
+    }
+    assert_eq!(settings(&net), in_force, "nobody else has changed it");
+    signal(&run, Signal::INT);
+    CommandOutput::of_output(&run.wait_with_output().unwrap()).assert_code(0);
+    assert_eq!(settings(&net), applied);
+    net.run(&["signal", "undo"]).assert_code(0);
+    assert_eq!(settings(&net), before);
+    assert!(net.names("/run/irqlab").is_empty());
+}

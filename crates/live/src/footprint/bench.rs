@@ -382,7 +382,7 @@ impl Bench for LiveFootprint {
         settings.insert("tickless".into(), json!(self.tickless));
         settings.insert("ticks".into(), json!(self.settings.ticks));
         settings.insert("moved_irqs".into(), json!(self.route.moved()));
-        let mut warnings = Vec::new();
+        let mut warnings = self.route.restored().to_vec();
         if self.settings.is_virtual {
             warnings.push(
                 "a virtual machine: memory is contiguous for the guest, but the host's pages are not \

@@ -9,7 +9,7 @@ use super::interrupt_line::CountedAs;
 use super::stimulus::RaiseInterrupt;
 use crate::host::interrupts::read_interrupts;
 use crate::host::{Root, format_cpu_list};
-use crate::journal::Journal;
+use crate::journal::{Journal, Resource};
 
 /// Interrupts in a trial of a stimulus.
 const TRIALS: u64 = 8;
@@ -21,6 +21,7 @@ const TRIAL: Duration = Duration::from_millis(2);
 pub struct Route {
     journal: Option<Journal>,
     moved: Vec<String>,
+    restored: Vec<String>,
 }
 
 impl Route {
@@ -30,14 +31,25 @@ impl Route {
         &self.moved
     }
 
+    /// What killed processes had left moved and is restored now, a message each.
+    #[must_use]
+    pub fn restored(&self) -> &[String] {
+        &self.restored
+    }
+
     fn move_to(&mut self, irq: &str, cpu: u32) -> Result<(), String> {
         let path = PathBuf::from(format!("/proc/irq/{irq}/smp_affinity_list"));
-        let old = std::fs::read_to_string(&path).map_err(|error| error.to_string())?;
         let mut journal = match self.journal.take() {
             Some(journal) => journal,
             None => Journal::open().map_err(|error| error.to_string())?,
         };
-        let recorded = journal.will_write(&path, old.trim()).map_err(|error| error.to_string());
+        let locked = journal.lock(Resource::setting(&path));
+        let recorded = locked.map_err(|error| error.to_string()).and_then(|restored| {
+            self.restored.extend(restored);
+            // Only now: until it was locked, another irqlab could have directed it elsewhere.
+            let old = std::fs::read_to_string(&path).map_err(|error| error.to_string())?;
+            journal.will_write(&path, old.trim()).map_err(|error| error.to_string())
+        });
         self.journal = Some(journal);
         recorded?;
         if let Err(error) = std::fs::write(&path, cpu.to_string()) {
@@ -140,10 +152,11 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let directory = scratch.path().join("journal");
         let journal = Some(Journal::open_in(&directory).unwrap());
-        let mut route = Route { journal, moved: Vec::new() };
+        let mut route = Route { journal, ..Route::default() };
         // No machine has such a CPU.
         assert!(route.move_to(irq, u32::MAX).is_err());
         assert!(route.moved().is_empty());
+        drop(route);
         assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
     }
 
@@ -170,7 +183,7 @@ mod tests {
         let Some(directory) = needs::directory_of_the_killed() else { return };
         let (irq, _) = quiet_irq().expect("the parent has found one");
         let journal = Some(Journal::open_in(&directory.join("journal")).unwrap());
-        let mut route = Route { journal, moved: Vec::new() };
+        let mut route = Route { journal, ..Route::default() };
         route.move_to(&irq, 0).unwrap();
         assert_eq!(affinity(&irq).as_deref(), Some("0"));
     }

@@ -45,7 +45,9 @@ pub use interrupts::{InterruptLine, Interrupts};
 pub use irq_threads::{IrqThread, irq_of_thread, irq_threads, kernel_threads_are_visible};
 pub use kernel::{KERNEL_MIN, KERNEL_REMEDY, KernelFacts, Preemption, kernel_facts};
 pub use limits::{LimitFacts, limit_facts};
-pub use namespaces::{NamespaceFacts, namespaces};
+pub use namespaces::{
+    NamespaceFacts, in_first_pid_namespace, in_first_time_namespace, namespaces, pid_namespace,
+};
 #[cfg(test)]
 pub(crate) use pmu::machines::plant_machine;
 pub use pmu::{

@@ -57,12 +57,44 @@ fn offset_ns(offsets: &str) -> Option<i64> {
     seconds.checked_mul(1_000_000_000)?.checked_add(ns)
 }
 
+/// The inode of this process's PID namespace. `None` where /proc does not state it.
+#[must_use]
+pub fn pid_namespace() -> Option<u64> {
+    let metadata = std::fs::metadata("/proc/self/ns/pid").ok()?;
+    Some(std::os::unix::fs::MetadataExt::ino(&metadata))
+}
+
+/// Whether all of the machine's processes are visible from this process's PID namespace.
+#[must_use]
+pub fn in_first_pid_namespace() -> bool {
+    namespaces(&Root::default()).pid_is_initial == Some(true)
+}
+
+/// Whether this process's clocks are those of the machine.
+#[must_use]
+pub fn in_first_time_namespace() -> bool {
+    namespaces(&Root::default()).time_is_initial != Some(false)
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
 
     use super::super::root::plant;
     use super::*;
+
+    /// A process of a new PID namespace is recognised.
+    #[test]
+    fn pid_namespaces_differ() {
+        let script = "readlink /proc/self/ns/pid";
+        let words = ["--pid", "--fork", "--mount-proc", "sh", "-c", script];
+        let inner = std::process::Command::new("unshare").args(words).output().unwrap();
+        if !inner.status.success() {
+            return needs::not_run(needs::Need::Namespaces, "unshare --pid");
+        }
+        let own = format!("pid:[{}]", pid_namespace().unwrap());
+        assert_ne!(String::from_utf8(inner.stdout).unwrap().trim(), own);
+    }
 
     #[test]
     fn the_offsets_are_the_childrens() {

@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::{JournalError, VALUE_BYTES_MAX};
+use super::{JournalError, Resource, VALUE_BYTES_MAX};
 use crate::nic::{self, Identity};
 
 /// Directories whose files may be restored.
@@ -129,6 +129,15 @@ impl Entry {
             }
             Entry::Setting { path: own, .. } => own == path,
             Entry::Interface { .. } => false,
+        }
+    }
+
+    /// What no other irqlab may change meanwhile; `None` for a file, which is this process's alone.
+    pub fn resource(&self) -> Option<Resource> {
+        match self {
+            Entry::File { .. } => None,
+            Entry::Setting { path, .. } => Some(Resource::setting(path)),
+            Entry::Interface { interface, .. } => Some(Resource::interface(interface)),
         }
     }
 

@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::entry::UndoResult;
-use super::process::boot_id;
-use super::replay::{may_work_later, open_locked, read};
-use super::{Journal, JournalError, dir};
+use super::lock::rename_to_new;
+use super::owner::boot_id;
+use super::replay::{may_work_later, open, read, resources};
+use super::resource::Locks;
+use super::{Contents, Journal, JournalError, dir};
 use crate::nic::Identity;
 
 /// What the name of such a journal starts with. A number follows, the highest is the latest.
@@ -31,6 +33,10 @@ pub struct UndoReport {
     pub restored: Vec<String>,
     /// What could not be restored, and why. It can be tried again, unless its journal was damaged.
     pub failed: Vec<String>,
+    /// Interfaces that are gone, and their settings with them.
+    pub gone: Vec<String>,
+    /// Where another network namespace has changes of an interface with the name that was asked for.
+    pub elsewhere: Vec<String>,
     /// Number of changes that had been kept.
     pub journals: usize,
 }
@@ -54,13 +60,26 @@ impl Journal {
         self.contents.kept = Some(Label { interface: interface.clone(), what: what.to_owned() });
         self.save()?;
         let number = files.last().map_or(1, |last| last.0.saturating_add(1));
-        let place = directory.join(format!("{PREFIX}{number}.{}", dir::JOURNAL));
-        let renamed = std::fs::rename(&self.path, &place);
-        renamed.map_err(|source| JournalError::Write { path: place, source })?;
+        self.rename_to_first_free(&directory, number)?;
         // Nothing is left to undo when this is dropped.
         self.contents.entries.clear();
+        self.file = None;
         let _ = File::open(&directory).and_then(|directory| directory.sync_all());
         Ok(())
+    }
+
+    /// Gives the journal the first name from this number on that no other one has: an irqlab that keeps
+    /// changes of another interface takes one at the same time.
+    fn rename_to_first_free(&self, directory: &Path, number: u64) -> Result<(), JournalError> {
+        for number in number..number.saturating_add(FILES_MAX as u64) {
+            let place = directory.join(format!("{PREFIX}{number}.{}", dir::JOURNAL));
+            match rename_to_new(&self.path, &place) {
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                done => return done.map_err(|source| JournalError::Write { path: place, source }),
+            }
+        }
+        let reason = "there are too many changes to undo (irqlab signal undo)";
+        Err(JournalError::Refused { path: directory.to_owned(), reason })
     }
 }
 
@@ -109,6 +128,27 @@ pub fn kept_by_others() -> Vec<String> {
         .collect()
 }
 
+/// Where this user has kept changes of an interface of that name in other network namespaces: a message for each,
+/// which says how to undo them.
+#[must_use]
+pub fn kept_elsewhere(name: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for directory in dir::all_own().iter().filter(|directory| dir::check(directory).is_ok()) {
+        for (_, path) in files_in(directory) {
+            let contents = open(&path).ok().flatten().and_then(|file| read(&file).ok());
+            let contents = contents.filter(|contents| contents.boot_id == boot_id());
+            let Some(label) = contents.and_then(|contents| contents.kept) else { continue };
+            if label.interface.name == name
+                && let Err(error) = label.interface.find()
+                && !found.contains(&error.to_string())
+            {
+                found.push(error.to_string());
+            }
+        }
+    }
+    found
+}
+
 fn undo_in(directory: &Path, interface: Option<&Identity>, all: &mut UndoReport) {
     let files = files_in(directory);
     if files.is_empty() {
@@ -123,34 +163,71 @@ fn undo_in(directory: &Path, interface: Option<&Identity>, all: &mut UndoReport)
     }
 }
 
-fn undo_file(path: &Path, interface: Option<&Identity>, all: &mut UndoReport) {
+/// A journal of kept changes, and its label. `None` where it was undone meanwhile.
+fn read_kept(path: &Path) -> Result<Option<(Contents, Label)>, String> {
     let shown = path.display();
-    let file = match open_locked(path) {
+    let file = match open(path) {
         Ok(Some(file)) => file,
+        Ok(None) => return Ok(None),
+        Err(error) => return Err(format!("journal {shown} is not undone: {error}")),
+    };
+    let contents = read(&file).map_err(|error| format!("journal {shown} is damaged: {error}"))?;
+    match contents.kept.clone() {
+        Some(label) => Ok(Some((contents, label))),
+        None => Err(format!("journal {shown} is not one of kept changes")),
+    }
+}
+
+fn undo_file(path: &Path, wanted: Option<&Identity>, all: &mut UndoReport) {
+    let (contents, label) = match read_kept(path) {
+        Ok(Some(found)) => found,
         Ok(None) => return,
-        Err(error) => return all.failed.push(format!("journal {shown} is not undone: {error}")),
+        Err(error) => return all.failed.push(error),
     };
-    let (contents, label) = match read(&file) {
-        Ok(contents) => match contents.kept.clone() {
-            Some(label) => (contents, label),
-            None => return all.failed.push(format!("journal {shown} is not one of kept changes")),
-        },
-        Err(error) => return all.failed.push(format!("journal {shown} is damaged: {error}")),
-    };
-    let is_wanted = interface.is_none_or(|wanted| {
+    // Settings of an earlier boot are gone with it.
+    let is_of_this_boot = contents.boot_id == boot_id();
+    let is_wanted = wanted.is_none_or(|wanted| {
         wanted.index == label.interface.index && wanted.namespace == label.interface.namespace
     });
     if !is_wanted {
+        let has_same_name = wanted.is_some_and(|wanted| wanted.name == label.interface.name);
+        if has_same_name
+            && is_of_this_boot
+            && let Err(error) = label.interface.find()
+        {
+            all.elsewhere.push(error.to_string());
+        }
+        return;
+    }
+    if !is_of_this_boot {
+        return remove(path, all);
+    }
+    // From another network namespace, sysctls look as if they were gone, too.
+    match label.interface.find() {
+        Ok(Some(_)) => {}
+        Ok(None) => all.gone.push(label.interface.name.clone()),
+        Err(error) => return all.failed.push(format!("{} is left as it is: {error}", label.what)),
+    }
+    undo_locked(path, &label, &contents, all);
+}
+
+/// Undoes a journal's entries once no other irqlab changes what they are about.
+fn undo_locked(path: &Path, label: &Label, contents: &Contents, all: &mut UndoReport) {
+    let mut locks = Locks::new(path.parent().unwrap_or(Path::new("/")));
+    for resource in resources(contents) {
+        match locks.hold(resource) {
+            Ok(restored) => all.restored.extend(restored),
+            Err(error) => {
+                return all.failed.push(format!("{} is left as it is: {error}", label.what));
+            }
+        }
+    }
+    // Another undo may have been faster.
+    if !matches!(read_kept(path), Ok(Some(_))) {
         return;
     }
     let mut has_served = true;
-    // Settings of an earlier boot are gone with it.
-    let is_of_this_boot = contents.boot_id == boot_id();
-    // From another network namespace, sysctls look as if they were gone, too.
-    if is_of_this_boot && let Err(error) = label.interface.find() {
-        return all.failed.push(format!("{} is left as it is: {error}", label.what));
-    }
-    for entry in contents.entries.iter().rev().filter(|_| is_of_this_boot) {
+    for entry in contents.entries.iter().rev() {
         match entry.undo() {
             Ok(UndoResult::Restored(what)) => all.restored.push(what),
             Ok(_) => {}
@@ -160,8 +237,14 @@ fn undo_file(path: &Path, interface: Option<&Identity>, all: &mut UndoReport) {
             }
         }
     }
-    all.journals += usize::from(is_of_this_boot);
-    if has_served && let Err(error) = super::remove_if_there(path) {
-        all.failed.push(format!("{shown}: {error}"));
+    all.journals += 1;
+    if has_served {
+        remove(path, all);
+    }
+}
+
+fn remove(path: &Path, all: &mut UndoReport) {
+    if let Err(error) = super::remove_if_there(path) {
+        all.failed.push(format!("{}: {error}", path.display()));
     }
 }

@@ -6,7 +6,10 @@
 //! journal gets a name that no replay looks for.
 //!
 //! # Design constraints
-//! - One JSON file per process, named by pid and start time, so that a reused pid is recognised.
+//! - One JSON file per journal, under a name that no other has. Its owner holds it locked (flock(2)) as long as
+//!   it lives: numbers and start times of processes differ between namespaces, and numbers are reused.
+//! - A resource ([`Resource`]) is locked before its values are read, and until they are restored: another
+//!   irqlab would take changed values for those to restore.
 //! - A journal is read with suspicion: bounded in size, owned by this user, in a directory that only this user
 //!   can write. It can restore nothing but kernel settings under a few known paths, and remove
 //!   nothing but regular files that irqlab recognisably created.
@@ -15,12 +18,15 @@
 mod dir;
 mod entry;
 mod kept;
-mod process;
+mod lock;
+mod owner;
 mod replay;
+mod resource;
+#[cfg(test)]
+mod tests_processes;
 
 use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use outputs::{Temporary, TemporaryNote};
@@ -30,9 +36,10 @@ use crate::nic::{Identity, Setting};
 
 pub use dir::default_dir;
 use entry::Entry;
-pub use kept::{UndoReport, kept_by_others, undo_kept, undo_kept_in};
-use process::ProcessName;
+pub use kept::{UndoReport, kept_by_others, kept_elsewhere, undo_kept, undo_kept_in};
 pub use replay::{replay_dead, replay_dead_in};
+use resource::Locks;
+pub use resource::Resource;
 
 /// Version of the journal's file format.
 const FORMAT: u32 = 1;
@@ -71,6 +78,14 @@ pub enum JournalError {
         /// The rule it breaks.
         reason: &'static str,
     },
+    /// Another irqlab changes it, or restores what a killed one has changed.
+    #[error("{what} is being changed by {holder} (wait until that has ended)")]
+    Busy {
+        /// The interface, interrupt or setting.
+        what: String,
+        /// The other process.
+        holder: String,
+    },
 }
 
 /// The journal file's contents.
@@ -85,11 +100,15 @@ struct Contents {
     kept: Option<kept::Label>,
 }
 
-/// The journal of this process. A process may have several at once (each under its own number).
+/// The journal of this process. A process may have several at once (each in a file of its own).
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
     contents: Contents,
+    /// The file at `path`, locked. `None` while there are no entries.
+    file: Option<File>,
+    /// What may be changed.
+    locks: Locks,
 }
 
 impl Journal {
@@ -108,15 +127,21 @@ impl Journal {
     /// As [`Journal::open`].
     pub fn open_in(directory: &Path) -> Result<Self, JournalError> {
         dir::prepare(directory)?;
-        let name = ProcessName::own()
+        let name = owner::new_file_name()
             .map_err(|source| JournalError::Write { path: directory.to_owned(), source })?;
-        let contents = Contents {
-            format: FORMAT,
-            boot_id: process::boot_id(),
-            entries: Vec::new(),
-            kept: None,
-        };
-        Ok(Journal { path: directory.join(name.next_file_name()), contents })
+        let contents =
+            Contents { format: FORMAT, boot_id: owner::boot_id(), entries: Vec::new(), kept: None };
+        let path = directory.join(name);
+        Ok(Journal { path, contents, file: None, locks: Locks::new(directory) })
+    }
+
+    /// Locks a resource for this process until the journal is dropped, and undoes what killed processes left of
+    /// it. Read its values only afterwards. Returns a message for each thing that was undone.
+    ///
+    /// # Errors
+    /// [`JournalError::Busy`] where another irqlab holds it for more than 3 s.
+    pub fn lock(&mut self, resource: Resource) -> Result<Vec<String>, JournalError> {
+        self.locks.hold(resource)
     }
 
     /// Says that a file is about to be created. Its name must start with `irqlab-`, for that is
@@ -138,20 +163,22 @@ impl Journal {
         self.add(Entry::existing_file(path)?)
     }
 
-    /// Says that a kernel setting is about to be changed from `old_value`. Only paths under
-    /// `/proc/sys`, `/proc/irq`, `/sys/class/net` and `/sys/kernel` are accepted.
+    /// Says that a kernel setting is about to be changed from `old_value`, which was read after
+    /// [`Journal::lock`]. Only paths under `/proc/sys`, `/proc/irq`, `/sys/class/net` and `/sys/kernel` are accepted.
     ///
     /// # Errors
-    /// When the path or the value would be refused by a replay, or the journal cannot be written;
-    /// then don't change the setting.
+    /// When the path or the value would be refused by a replay, the setting is not locked, or the journal
+    /// cannot be written; then don't change the setting.
     pub fn will_write(&mut self, path: &Path, old_value: &str) -> Result<(), JournalError> {
         self.add(Entry::setting(path, old_value)?)
     }
 
-    /// Says that a setting of an interface is about to be changed from `old_value`.
+    /// Says that a setting of an interface is about to be changed from `old_value`, which was read after
+    /// [`Journal::lock`].
     ///
     /// # Errors
-    /// When the value is too long, or the journal cannot be written; then don't change the setting.
+    /// When the value is too long, the interface is not locked, or the journal cannot be written; then don't
+    /// change the setting.
     pub fn will_set(
         &mut self,
         interface: &Identity,
@@ -175,6 +202,10 @@ impl Journal {
             let path = entry.path();
             return Err(JournalError::Refused { path, reason: "the journal is full" });
         }
+        if entry.resource().is_some_and(|resource| !self.locks.has(&resource)) {
+            let path = entry.path();
+            return Err(JournalError::Refused { path, reason: "another irqlab may change it" });
+        }
         self.contents.entries.push(entry);
         let saved = self.save();
         if saved.is_err() {
@@ -184,26 +215,31 @@ impl Journal {
     }
 
     /// Brings the entries to the disk: a new file, renamed over the old one. No entry, no file.
-    fn save(&self) -> Result<(), JournalError> {
-        let result = if self.contents.entries.is_empty() {
-            remove_if_there(&self.path)
-        } else {
-            self.write_aside()
+    fn save(&mut self) -> Result<(), JournalError> {
+        let result = match (self.contents.entries.is_empty(), &self.file) {
+            (false, _) => self.write_aside(),
+            (true, None) => Ok(()),
+            (true, Some(_)) => remove_if_there(&self.path).map(|()| self.file = None),
         };
         result.map_err(|source| JournalError::Write { path: self.path.clone(), source })
     }
 
-    fn write_aside(&self) -> std::io::Result<()> {
+    fn write_aside(&mut self) -> std::io::Result<()> {
         let bytes = serde_json::to_vec(&self.contents)?;
         if bytes.len() > FILE_BYTES_MAX {
             return Err(std::io::Error::other("too large"));
         }
         let aside = self.path.with_extension(dir::ASIDE);
         remove_if_there(&aside)?;
-        let mut file = File::options().write(true).create_new(true).mode(0o600).open(&aside)?;
+        let mut file = lock::create_locked(&aside)?;
         file.write_all(&bytes)?;
         file.sync_all()?;
-        std::fs::rename(&aside, &self.path)?;
+        match self.file {
+            Some(_) => std::fs::rename(&aside, &self.path)?,
+            None => lock::rename_to_new(&aside, &self.path)?,
+        }
+        // The lock of the file that is replaced ends here, after that of the new one has begun.
+        self.file = Some(file);
         match self.path.parent() {
             Some(directory) => File::open(directory)?.sync_all(),
             None => Ok(()),
@@ -259,6 +295,10 @@ mod tests {
 
     /// A setting that every network namespace has for itself.
     const TTL: &str = "/proc/sys/net/ipv4/ip_default_ttl";
+
+    fn ttl() -> Resource {
+        Resource::setting(Path::new(TTL))
+    }
 
     fn private_dir(root: &Path) -> PathBuf {
         let dir = root.join("journal");
@@ -327,6 +367,7 @@ mod tests {
         let dir = private_dir(root.path());
         let old = fs::read_to_string(TTL).unwrap();
         let mut journal = Journal::open_in(&dir).unwrap();
+        assert_eq!(journal.lock(ttl()).unwrap(), Vec::<String>::new());
         for value in ["71", "72"] {
             journal.will_write(Path::new(TTL), &fs::read_to_string(TTL).unwrap()).unwrap();
             fs::write(TTL, value).unwrap();
@@ -347,6 +388,9 @@ mod tests {
         journal.created_file(&other).unwrap();
         journal.will_create_file(&root.join("irqlab-never-made")).unwrap();
         let values: &[&str] = if changes_setting { &["71", "72"] } else { &[] };
+        if changes_setting {
+            journal.lock(ttl()).unwrap();
+        }
         for value in values {
             journal.will_write(Path::new(TTL), &fs::read_to_string(TTL).unwrap()).unwrap();
             fs::write(TTL, value).unwrap();
@@ -416,9 +460,17 @@ mod tests {
         assert!(file.exists());
     }
 
-    /// Writes a journal of a process that cannot live, with these entries.
+    /// Names of journals whose owners are dead: one of a process that holds no lock, although a process has its
+    /// number; and one of an earlier version, of a process that cannot live.
+    const DEAD: [&str; 2] = ["journal-1-0.json", "4194305-1-0.json"];
+
+    /// Writes a journal of a dead process with these entries.
     fn plant(dir: &Path, entries: &str, boot: &str) -> PathBuf {
-        let path = dir.join("4194305-1-0.json");
+        plant_as(DEAD[0], dir, entries, boot)
+    }
+
+    fn plant_as(name: &str, dir: &Path, entries: &str, boot: &str) -> PathBuf {
+        let path = dir.join(name);
         fs::write(&path, format!(r#"{{"format":1,"boot_id":"{boot}","entries":[{entries}]}}"#))
             .unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
@@ -430,11 +482,21 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let dir = private_dir(root.path());
         assert_eq!(replay::name_dead_in(&dir), None);
+        if !crate::host::in_first_pid_namespace() {
+            return needs::not_run(needs::Need::Other, "locks of other processes are not visible");
+        }
         let entry = r#"{"setting":{"path":"/proc/sys/kernel/no_such_thing","old_value":"1"}}"#;
-        let journal = plant(&dir, entry, "another boot");
-        let message = replay::name_dead_in(&dir).unwrap();
-        assert!(message.contains("has journals of dead processes: irqlab doctor as "), "{message}");
-        assert!(journal.exists());
+        for name in DEAD {
+            let journal = plant_as(name, &dir, entry, "another boot");
+            let message = replay::name_dead_in(&dir).unwrap();
+            let says = "has journals of dead processes: irqlab doctor as ";
+            assert!(message.contains(says), "{message}");
+            fs::remove_file(journal).unwrap();
+        }
+        // One whose owner lives is none, although only its owner could try its lock.
+        let mut journal = Journal::open_in(&dir).unwrap();
+        journal.will_create_file(&root.path().join("irqlab-a")).unwrap();
+        assert_eq!(replay::name_dead_in(&dir), None);
     }
 
     #[test]
@@ -463,7 +525,7 @@ mod tests {
             file("irqlab-x/../victim"),
             wrong_identity,
         ] {
-            let journal = plant(&dir, &entry, &process::boot_id());
+            let journal = plant(&dir, &entry, &owner::boot_id());
             let messages = replay_dead_in(&dir);
             assert_eq!(messages.len(), usize::from(!entry.contains("irqlab-x")).max(1), "{entry}");
             assert!(messages[0].contains("left as it is"), "{entry}: {messages:?}");
@@ -478,7 +540,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let dir = private_dir(root.path());
         for contents in ["", "{", "[]", r#"{"format":9,"boot_id":"","entries":[]}"#] {
-            let path = dir.join("4194305-1-0.json");
+            let path = dir.join(DEAD[0]);
             fs::write(&path, contents).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
             let messages = replay_dead_in(&dir);
@@ -492,9 +554,11 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let dir = private_dir(root.path());
         let entry = r#"{"setting":{"path":"/proc/sys/kernel/no_such_thing","old_value":"1"}}"#;
-        let journal = plant(&dir, entry, "another boot");
-        assert_eq!(replay_dead_in(&dir), Vec::<String>::new());
-        assert!(!journal.exists());
+        for name in DEAD {
+            let journal = plant_as(name, &dir, entry, "another boot");
+            assert_eq!(replay_dead_in(&dir), Vec::<String>::new());
+            assert!(!journal.exists());
+        }
     }
 
     #[test]
@@ -521,6 +585,9 @@ mod tests {
         assert!(journal.will_write(Path::new("/etc/passwd"), "x").is_err());
         assert!(journal.will_write(Path::new("/proc/sys/vm/../x"), "x").is_err());
         assert!(journal.will_write(Path::new("/proc/sys/vm/x"), &"x".repeat(5000)).is_err());
+        // Another irqlab may be about to change it.
+        let error = journal.will_write(Path::new("/proc/sys/vm/x"), "x").unwrap_err().to_string();
+        assert!(error.contains("another irqlab may change it"), "{error}");
         assert_eq!(files_in(&dir), 0);
     }
 }

@@ -1,14 +1,23 @@
 //! Undoes the changes of processes that no longer exist.
+//!
+//! # Design constraints
+//! - A dead owner is one whose journal is not locked. To test that, a journal is locked: so only one replay
+//!   at a time runs in a directory, and a journal that is locked always has a living owner.
+//! - Resources are locked while they are restored. A replay never waits for one: who holds it has replayed
+//!   what dead processes left of it ([`super::resource::Locks::hold`]).
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::fs::{Mode, OFlags};
 
 use super::entry::{Entry, UndoResult};
-use super::process::{ProcessName, boot_id};
+use super::lock::{Attempt, LOCK, NamedLock, lock_now, lock_within, remove_if_free, try_lock};
+use super::owner::{Owner, boot_id};
+use super::resource::{Locks, Resource};
 use super::{Contents, ENTRIES_MAX, FILE_BYTES_MAX, FORMAT, dir};
 use crate::nic::is_elsewhere;
 
@@ -16,6 +25,10 @@ use crate::nic::is_elsewhere;
 const FILES_MAX: usize = 1024;
 /// Permissions that nobody but the owner may have.
 const OTHERS: u32 = 0o077;
+/// Name of the lock that a replay holds, without its extension.
+const REPLAY: &str = "replay";
+/// How long another replay may take.
+const REPLAY_WAIT: Duration = Duration::from_secs(5);
 
 /// Undoes what dead processes of this user left according to their journals; returns one message per
 /// restored item, for the user. Journals of another user are named, not replayed: an
@@ -32,9 +45,12 @@ pub(super) fn name_dead_in(directory: &Path) -> Option<String> {
     let owner = std::fs::symlink_metadata(directory).ok()?.uid();
     let (shown, who) = (directory.display(), dir::name_of(owner));
     let files = std::fs::read_dir(directory).ok()?;
-    let is_dead = |name: &str| ProcessName::of_file_name(name).is_some_and(|one| !one.lives());
-    let mut names = files.flatten().take(FILES_MAX).map(|file| file.file_name());
-    names.any(|name| name.to_str().is_some_and(is_dead)).then(|| {
+    let is_dead = |path: &Path| {
+        let owner = path.file_name().and_then(|name| Owner::of_file_name(name.to_str()?));
+        owner.is_some_and(|owner| !owner.may_live_elsewhere(path))
+    };
+    let mut paths = files.flatten().take(FILES_MAX).map(|file| file.path());
+    paths.any(|path| is_dead(&path)).then(|| {
         format!(
             "{shown} has journals of dead processes: irqlab doctor as {who} restores what they hold"
         )
@@ -44,32 +60,80 @@ pub(super) fn name_dead_in(directory: &Path) -> Option<String> {
 /// As [`replay_dead`], in a directory of the caller's choice.
 #[must_use]
 pub fn replay_dead_in(directory: &Path) -> Vec<String> {
-    let mut messages = Vec::new();
-    if std::fs::symlink_metadata(directory).is_err() {
-        return messages;
-    }
-    if let Err(reason) = dir::check(directory) {
-        return vec![format!("journals in {} are not replayed: it {reason}", directory.display())];
-    }
-    let files = match std::fs::read_dir(directory) {
-        Ok(files) => files,
-        Err(error) => return vec![format!("journals in {}: {error}", directory.display())],
-    };
-    for file in files.flatten().take(FILES_MAX) {
-        let name = file.file_name();
-        let process = name.to_str().and_then(ProcessName::of_file_name);
-        if let Some(process) = process.filter(|process| !process.lives()) {
-            replay_file(&file.path(), process, &mut messages);
-        }
-    }
-    messages
+    replay(directory, &Locks::new(directory)).messages
 }
 
-fn replay_file(path: &Path, process: ProcessName, messages: &mut Vec<String>) {
+/// What a replay did.
+#[derive(Debug, Default)]
+pub(super) struct Replayed {
+    /// One for each restored item, and for what could not be restored.
+    pub messages: Vec<String>,
+    /// A process that keeps this replay from restoring what a dead one left of a resource that the caller holds.
+    pub waits_for: Option<String>,
+}
+
+/// Undoes what dead processes left in a directory, but for resources that a living process holds which is
+/// not this one with `held`.
+pub(super) fn replay(directory: &Path, held: &Locks) -> Replayed {
+    let mut replayed = Replayed::default();
+    if std::fs::symlink_metadata(directory).is_err() {
+        return replayed;
+    }
+    let shown = directory.display();
+    if let Err(reason) = dir::check(directory) {
+        replayed.messages.push(format!("journals in {shown} are not replayed: it {reason}"));
+        return replayed;
+    }
+    let files = match std::fs::read_dir(directory) {
+        Ok(files) => files.flatten().take(FILES_MAX).map(|file| file.path()),
+        Err(error) => {
+            replayed.messages.push(format!("journals in {shown}: {error}"));
+            return replayed;
+        }
+    };
+    let files: Vec<PathBuf> = files.filter(|path| is_of_replay(path)).collect();
+    if files.is_empty() {
+        return replayed;
+    }
+    let _one_at_a_time = match lock_within(&directory.join(format!("{REPLAY}.{LOCK}")), REPLAY_WAIT)
+    {
+        Ok(Attempt::Locked(lock)) => lock,
+        Ok(Attempt::HeldBy(holder)) => {
+            replayed
+                .messages
+                .push(format!("journals in {shown} are not replayed: {holder} does it"));
+            replayed.waits_for = Some(holder);
+            return replayed;
+        }
+        Err(error) => {
+            replayed.messages.push(format!("journals in {shown} are not replayed: {error}"));
+            return replayed;
+        }
+    };
+    for path in files {
+        replay_file(&path, held, &mut replayed);
+    }
+    replayed
+}
+
+/// The owner of a journal by its file's name.
+fn owner_of(path: &Path) -> Option<Owner> {
+    Owner::of_file_name(path.file_name()?.to_str()?)
+}
+
+fn has_extension(path: &Path, extension: &str) -> bool {
+    path.extension().is_some_and(|found| found == extension)
+}
+
+fn is_of_replay(path: &Path) -> bool {
+    has_extension(path, LOCK) || owner_of(path).is_some_and(|owner| !owner.may_live_unlocked())
+}
+
+fn replay_file(path: &Path, held: &Locks, replayed: &mut Replayed) {
     let shown = path.display();
-    if path.extension().is_some_and(|extension| extension == dir::ASIDE) {
-        // It was never renamed, so what it announces was never done.
-        if let Err(error) = super::remove_if_there(path) {
+    let messages = &mut replayed.messages;
+    if has_extension(path, LOCK) {
+        if let Err(error) = remove_if_free(path) {
             messages.push(format!("{shown}: {error}"));
         }
         return;
@@ -79,11 +143,25 @@ fn replay_file(path: &Path, process: ProcessName, messages: &mut Vec<String>) {
         Ok(None) => return,
         Err(error) => return messages.push(format!("journal {shown} is not replayed: {error}")),
     };
-    let all_undone = match read(&file) {
-        Ok(contents) => undo_all(&contents, process.pid(), messages),
-        Err(error) => {
-            messages.push(format!("journal {shown} of a dead process is damaged: {error}"));
-            true
+    let pid = owner_of(path).map_or(0, Owner::pid);
+    let all_undone = if has_extension(path, dir::ASIDE) {
+        // It was never renamed, so what it announces was never done.
+        true
+    } else {
+        match read(&file) {
+            Ok(contents) => match lock_all(&contents, path, held) {
+                Ok(_locks) => undo_all(&contents, pid, messages),
+                Err(busy) => {
+                    if held.has_any(&resources(&contents)) {
+                        replayed.waits_for = Some(busy);
+                    }
+                    return;
+                }
+            },
+            Err(error) => {
+                messages.push(format!("journal {shown} of a dead process is damaged: {error}"));
+                true
+            }
         }
     };
     if all_undone && let Err(error) = super::remove_if_there(path) {
@@ -91,20 +169,44 @@ fn replay_file(path: &Path, process: ProcessName, messages: &mut Vec<String>) {
     }
 }
 
-/// Opens a journal for one replay at a time; `None` when another replay has it or had it.
-pub(super) fn open_locked(path: &Path) -> io::Result<Option<File>> {
+/// The resources that a journal's entries change, each once.
+pub(super) fn resources(contents: &Contents) -> Vec<Resource> {
+    let mut all: Vec<Resource> = Vec::new();
+    for resource in contents.entries.iter().filter_map(Entry::resource) {
+        if !all.contains(&resource) {
+            all.push(resource);
+        }
+    }
+    all
+}
+
+/// Locks what a dead process changed and the caller does not hold. `Err` names who holds one of it.
+fn lock_all(contents: &Contents, journal: &Path, held: &Locks) -> Result<Vec<NamedLock>, String> {
+    let directory = journal.parent().unwrap_or(Path::new("/"));
+    let not_held = resources(contents).into_iter().filter(|resource| !held.has(resource));
+    let lock = |resource: Resource| match try_lock(&resource.lock_file(directory)) {
+        Ok(Attempt::Locked(lock)) => Ok(lock),
+        Ok(Attempt::HeldBy(holder)) => Err(holder),
+        Err(error) => Err(error.to_string()),
+    };
+    not_held.map(lock).collect()
+}
+
+/// Opens a journal and locks it; `None` when its owner lives, or it has been removed.
+fn open_locked(path: &Path) -> io::Result<Option<File>> {
+    let Some(file) = open(path)? else { return Ok(None) };
+    let is_dead = lock_now(&file)? && file.metadata()?.nlink() > 0;
+    Ok(is_dead.then_some(file))
+}
+
+/// Opens a journal if it is one that only this user could write; `None` when it has been removed.
+pub(super) fn open(path: &Path) -> io::Result<Option<File>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::open(path, flags, Mode::empty()) {
         Err(rustix::io::Errno::NOENT) => return Ok(None),
         other => File::from(other?),
     };
-    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-        return Ok(None);
-    }
     let metadata = file.metadata()?;
-    if metadata.nlink() == 0 {
-        return Ok(None);
-    }
     if !metadata.is_file() || !dir::is_ours(&metadata) || metadata.mode() & OTHERS != 0 {
         return Err(io::Error::other("it is not a regular file that only this user can access"));
     }

@@ -1,8 +1,10 @@
 //! Which interface: one of the same name may be another one, in another network namespace, or later.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use rustix::net::netdevice::{index_to_name, name_to_index};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
@@ -54,13 +56,41 @@ pub enum NotFound {
 
 /// What says that an interface is in another network namespace, from which it cannot be set.
 #[derive(Debug)]
-struct Elsewhere(Identity);
+struct Elsewhere {
+    interface: Identity,
+    way_in: WayIn,
+}
+
+/// How to enter a network namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum WayIn {
+    /// By the name that ip-netns(8) has given it.
+    Name(String),
+    /// By a process that is in it.
+    Process(String),
+    /// A file system mount keeps it.
+    Mount(String),
+    /// Unknown: there may be processes that this one cannot see.
+    Unseen,
+}
 
 impl fmt::Display for Elsewhere {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Identity { name, namespace, .. } = &self.0;
+        let Identity { name, namespace, .. } = &self.interface;
         let inode = namespace.1;
-        write!(f, "{name} is in network namespace {inode} (run irqlab in that one to restore it)")
+        write!(f, "{name} is in network namespace {inode} (to restore it, run irqlab there")?;
+        // The settings in /sys are those of the namespace in which it was mounted.
+        let mounted = "unshare -m sh -c 'mount -t sysfs sysfs /sys; irqlab signal undo'";
+        match &self.way_in {
+            WayIn::Name(name) => write!(f, ": ip netns exec {name} irqlab signal undo)"),
+            WayIn::Process(pid) => write!(f, ": nsenter -t {pid} -n {mounted})"),
+            WayIn::Mount(path) => write!(f, ": nsenter --net={path} {mounted})"),
+            WayIn::Unseen => write!(
+                f,
+                "; if the namespace has ended, its settings have: run irqlab signal undo as root, outside of \
+                 containers)"
+            ),
+        }
     }
 }
 
@@ -124,9 +154,11 @@ impl Identity {
     /// The interface, wherever its name led meanwhile; absent when it is gone, and its settings with it.
     pub(crate) fn find(&self) -> io::Result<Option<Interface>> {
         if own_namespace()? != self.namespace {
-            return match lives(self.namespace) {
-                true => Err(io::Error::other(Elsewhere(self.clone()))),
-                false => Ok(None),
+            return match way_in(self.namespace) {
+                Some(way_in) => {
+                    Err(io::Error::other(Elsewhere { interface: self.clone(), way_in }))
+                }
+                None => Ok(None),
             };
         }
         let Ok(name) = index_to_name(socket()?, self.index) else { return Ok(None) };
@@ -154,13 +186,67 @@ fn own_namespace() -> io::Result<(u64, u64)> {
     namespace_at("/proc/thread-self/ns/net".as_ref())
 }
 
-/// Whether a process is in that namespace, or ip-netns(8) has given it a name. One that nobody is in and
-/// that has no name ends, with its interfaces and their settings.
-fn lives(namespace: (u64, u64)) -> bool {
-    let entries = |at: &str| std::fs::read_dir(at).into_iter().flatten().flatten();
-    let processes = entries("/proc").map(|entry| entry.path().join("ns/net"));
-    let named = entries("/run/netns").map(|entry| entry.path());
-    processes.chain(named).any(|path| namespace_at(&path).is_ok_and(|found| found == namespace))
+/// How to enter a network namespace; `None` where it has ended, with its interfaces and their settings: it has
+/// no name, no process and no mount keeps it, and all processes can be seen from here.
+fn way_in(namespace: (u64, u64)) -> Option<WayIn> {
+    let is_it = |path: &Path| Ok(namespace_at(path)? == namespace);
+    if let Some(path) = names(Path::new("/run/netns")).find(|path| is_it(path).unwrap_or(false)) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        return Some(WayIn::Name(name.into_owned()));
+    }
+    let is_root = rustix::process::geteuid().is_root();
+    let mut are_all_seen = crate::host::in_first_pid_namespace();
+    // A process that not even root may look into is one of the machine itself, as its first one may be.
+    let tells_nothing = |error: &io::Error| is_root || has_ended(error);
+    let mut mount_namespaces = BTreeSet::new();
+    let is_process = |path: &PathBuf| path.join("ns").exists();
+    for process in names(Path::new("/proc")).filter(is_process) {
+        let tasks = names(&process.join("task"));
+        for path in tasks.map(|task| task.join("ns/net")) {
+            match is_it(&path) {
+                Ok(true) => return Some(WayIn::Process(last_name(&process))),
+                Ok(false) => {}
+                Err(error) => are_all_seen &= tells_nothing(&error),
+            }
+        }
+        match namespace_at(&process.join("ns/mnt")) {
+            Ok(mounts) if !mount_namespaces.insert(mounts) => continue,
+            Ok(_) => {}
+            Err(error) => {
+                are_all_seen &= tells_nothing(&error);
+                continue;
+            }
+        }
+        if let Some(path) = mount_of(&process, namespace.1) {
+            return Some(WayIn::Mount(path));
+        }
+    }
+    (!are_all_seen).then_some(WayIn::Unseen)
+}
+
+/// Whether an error says that the process or thread has ended.
+fn has_ended(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
+}
+
+/// The path in a process's file system at which a network namespace is mounted, as in
+/// `43 24 0:4 net:[4026532281] /run/netns/blue rw shared:5 - nsfs nsfs rw`.
+fn mount_of(process: &Path, inode: u64) -> Option<String> {
+    let mounts = std::fs::read_to_string(process.join("mountinfo")).ok()?;
+    let root = format!("net:[{inode}]");
+    let path = mounts.lines().find_map(|line| {
+        let mut words = line.split(' ').skip(3);
+        (words.next() == Some(&root)).then(|| words.next()).flatten()
+    })?;
+    Some(format!("{}/root{path}", process.display()))
+}
+
+fn names(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path())
+}
+
+fn last_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 #[cfg(test)]
@@ -178,8 +264,13 @@ mod tests {
         // Its number was never given: it is gone.
         let gone = Identity { index: u32::MAX / 2, ..found.identity().clone() };
         assert_eq!(gone.find().unwrap(), None);
-        // A namespace that nobody is in is gone, too.
+        // A namespace that nobody is in is gone, too, if all processes can be seen.
         let gone = Identity { namespace: (0, 1), ..found.identity().clone() };
-        assert_eq!(gone.find().unwrap(), None);
+        let sees_all =
+            rustix::process::geteuid().is_root() && crate::host::in_first_pid_namespace();
+        match gone.find() {
+            Ok(found) => assert!(found.is_none() && sees_all),
+            Err(error) => assert!(is_elsewhere(&error) && !sees_all, "{error}"),
+        }
     }
 }

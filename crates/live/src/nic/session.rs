@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use super::{Interface, Setting};
-use crate::journal::{Journal, JournalError};
+use crate::journal::{Journal, JournalError, Resource};
 use crate::network::napi;
 
 /// What a setting is, now that it was set.
@@ -76,15 +76,25 @@ pub struct Session {
     interface: Interface,
     journal: Journal,
     recorded: Vec<Setting>,
+    restored: Vec<String>,
 }
 
 impl Session {
-    /// Nothing is changed yet.
+    /// Locks the interface, so that no other irqlab changes it until this is dropped, and restores what killed
+    /// processes left changed of it. Nothing else is changed yet.
     ///
     /// # Errors
-    /// Where no journal can be written.
+    /// [`JournalError::Busy`] where another irqlab has it, and where no journal can be written.
     pub fn open(interface: Interface) -> Result<Session, JournalError> {
-        Ok(Session { interface, journal: Journal::open()?, recorded: Vec::new() })
+        let mut journal = Journal::open()?;
+        let restored = journal.lock(Resource::interface(interface.identity()))?;
+        Ok(Session { interface, journal, recorded: Vec::new(), restored })
+    }
+
+    /// What killed processes had left changed and is restored now, a message each.
+    #[must_use]
+    pub fn restored(&self) -> &[String] {
+        &self.restored
     }
 
     /// The interface.
@@ -101,6 +111,9 @@ impl Session {
         let name = || self.interface.name().to_owned();
         let missing =
             |source| Refusal::Missing { interface: name(), setting: setting.to_string(), source };
+        if let Some(path) = setting.global_path() {
+            self.restored.extend(self.journal.lock(Resource::setting(Path::new(path)))?);
+        }
         let before = setting.read(&self.interface).map_err(missing)?;
         if matches!(setting, Setting::GroFlushTimeout | Setting::DeferHardIrqs) {
             self.record_instances()?;
@@ -131,12 +144,21 @@ impl Session {
     /// Directs an interrupt to a CPU.
     ///
     /// # Errors
-    /// Where its affinity cannot be read or written down, or the kernel refuses (a managed interrupt).
-    pub fn direct(&mut self, irq: u32, cpu: u32) -> io::Result<()> {
+    /// Where another irqlab has directed it, its affinity cannot be read or written down, or the kernel
+    /// refuses (a managed interrupt).
+    pub fn direct(&mut self, irq: u32, cpu: u32) -> Result<(), Refusal> {
         let path = format!("/proc/irq/{irq}/smp_affinity_list");
-        let old = std::fs::read_to_string(&path)?;
-        self.journal.will_write(Path::new(&path), old.trim()).map_err(io::Error::other)?;
-        std::fs::write(&path, cpu.to_string())
+        let (interface, setting) = (self.interface.name().to_owned(), path.clone());
+        self.restored.extend(self.journal.lock(Resource::setting(Path::new(&path)))?);
+        let old = std::fs::read_to_string(&path).map_err(|source| Refusal::Missing {
+            interface: interface.clone(),
+            setting: setting.clone(),
+            source,
+        })?;
+        self.journal.will_write(Path::new(&path), old.trim())?;
+        let value = cpu.to_string();
+        let refuse = |source| Refusal::Value { interface, setting, value: value.clone(), source };
+        std::fs::write(&path, &value).map_err(refuse)
     }
 
     /// Ends the session without restoring anything: the values stay in force when this process has ended,

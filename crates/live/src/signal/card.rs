@@ -24,9 +24,10 @@ use super::socket::{
 use super::window::Frame;
 use crate::echo::{self, MESSAGE_BYTES, is_answer, mark_request, message};
 use crate::host::Root;
+use crate::journal::JournalError;
 use crate::network::{irqs_of, mask};
 use crate::nic::scheme::Abilities;
-use crate::nic::{InForce, Interface, Session, Setting};
+use crate::nic::{InForce, Interface, Refusal, Session, Setting};
 
 /// How long the peer may take to connect and to answer. Its host may keep a CPU waiting.
 const PEER_MAX: Duration = Duration::from_secs(5);
@@ -110,6 +111,11 @@ fn failed(what: &str, error: &io::Error) -> BenchError {
     BenchError::Failed(format!("{what}: {error}"))
 }
 
+/// Another irqlab changes the card.
+fn in_use(error: &dyn std::fmt::Display) -> BenchError {
+    BenchError::NothingMeasurable { reason: error.to_string(), remedy: None }
+}
+
 fn unavailable(reason: String, remedy: Option<String>) -> BenchError {
     BenchError::Unavailable { reason, remedy }
 }
@@ -127,14 +133,20 @@ impl Card {
             reason: format!("{} cannot be set: {error}", interface.name()),
             remedy: Some("run as root".to_owned()),
         };
-        let session = Session::open(interface.clone()).map_err(|error| no_rights(&error))?;
+        let session = Session::open(interface.clone()).map_err(|error| match error {
+            JournalError::Busy { .. } => in_use(&error),
+            _ => no_rights(&error),
+        })?;
         let present = |setting: Setting| (setting.to_string(), json!(setting.read(interface).ok()));
         let before = [Setting::Coalescing, Setting::GroFlushTimeout, Setting::DeferHardIrqs];
         let before = before.map(present).into_iter().collect();
-        let warnings = Vec::new();
+        let warnings = session.restored().to_vec();
         let mut card =
             Card { session, abilities, peer, receiver_cpu, before, placed_by: "", warnings };
-        card.place().map_err(|error| no_rights(&error))?;
+        card.place().map_err(|error| match error {
+            Refusal::Journal(JournalError::Busy { .. }) => in_use(&error),
+            _ => no_rights(&error),
+        })?;
         let socket = card.socket()?;
         card.set_settings(Scheme::Drain { budget: signalling::BUDGET_DEFAULT })?;
         card.probe(&socket)?;
@@ -164,12 +176,16 @@ impl Card {
     }
 
     /// Lets the receiver's CPU handle the card's packets.
-    fn place(&mut self) -> Result<(), crate::nic::Refusal> {
+    fn place(&mut self) -> Result<(), Refusal> {
         let name = self.session.interface().name().to_owned();
         let irqs = irqs_of(&name);
         for irq in &irqs {
-            // Some can't be moved (managed ones); whether packets come is seen afterwards.
-            let _ = self.session.direct(*irq, self.receiver_cpu);
+            match self.session.direct(*irq, self.receiver_cpu) {
+                // What cannot be restored, or is another irqlab's, is not moved.
+                Err(refusal @ Refusal::Journal(_)) => return Err(refusal),
+                // Some can't be moved (managed ones); whether packets come is seen afterwards.
+                _ => {}
+            }
         }
         self.placed_by = if irqs.is_empty() { "steering (RPS)" } else { "interrupt affinity" };
         if !irqs.is_empty() {

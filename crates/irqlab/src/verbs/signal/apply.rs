@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use live::journal;
+use live::journal::{self, JournalError};
 use live::nic::{InForce, Interface, Refusal, Session};
 use record::{Column, Kind, Table};
 use signalling::Scheme;
@@ -61,7 +61,10 @@ pub fn apply(
     }
     let stop = stop_on_signals()?;
     let rights = || Some(RIGHTS.to_owned());
-    let session = Session::open(interface).map_err(|error| nothing(error.to_string(), rights()))?;
+    let session = Session::open(interface).map_err(|error| match error {
+        JournalError::Busy { .. } => nothing(error.to_string(), None),
+        _ => nothing(error.to_string(), rights()),
+    })?;
     let mut applied = Applied { session, in_force: Vec::new() };
     for change in &lines.required {
         if stop.is_requested() {
@@ -83,15 +86,15 @@ pub fn apply(
 }
 
 impl Applied {
-    /// What the device took otherwise than it was asked for.
+    /// What the device took otherwise than it was asked for, and what was restored first.
     pub fn warnings(&self) -> Vec<String> {
         let name = self.session.interface().name();
         let rounded = self.in_force.iter().filter(|one| !one.is_exact());
-        rounded
-            .map(|InForce { setting, asked, now, .. }| {
-                format!("{name} took {setting} = {now} where {asked} was asked for")
-            })
-            .collect()
+        let rounded = rounded.map(|InForce { setting, asked, now, .. }| {
+            format!("{name} took {setting} = {now} where {asked} was asked for")
+        });
+        let restored = self.session.restored().iter();
+        restored.map(|what| format!("before that, {what}")).chain(rounded).collect()
     }
 
     /// Table `applied`.
@@ -133,10 +136,14 @@ impl Applied {
 
 /// Restores, and says what.
 pub fn undo(args: &UndoArgs) -> anyhow::Result<ExitCode> {
-    let interface = args.nic.as_deref().map(nic::interface).transpose()?;
+    let interface = args.nic.as_deref().map(of_this_network).transpose()?;
     let undone = journal::undo_kept(interface.as_ref().map(Interface::identity));
     for what in &undone.restored {
         console::print(&format!("restored {}\n", report::escape::plain(what)))?;
+    }
+    for name in &undone.gone {
+        let name = report::escape::plain(name);
+        console::print(&format!("{name} is gone, and its settings with it\n"))?;
     }
     for what in &undone.failed {
         console::warn(what);
@@ -144,7 +151,10 @@ pub fn undo(args: &UndoArgs) -> anyhow::Result<ExitCode> {
     if !undone.failed.is_empty() {
         bail!("not everything is restored: {RIGHTS}");
     }
-    if undone.restored.is_empty() {
+    if undone.restored.is_empty() && undone.gone.is_empty() {
+        if let Some(elsewhere) = undone.elsewhere.first() {
+            bail!(elsewhere_only(elsewhere));
+        }
         let others = journal::kept_by_others();
         if undone.journals == 0 && !others.is_empty() {
             let reason = format!("what is set was set by {}", others.join(", "));
@@ -153,7 +163,26 @@ pub fn undo(args: &UndoArgs) -> anyhow::Result<ExitCode> {
         }
         console::print("nothing is to be restored\n")?;
     }
+    for elsewhere in &undone.elsewhere {
+        console::warn(&format!("this one alone is restored: {elsewhere}"));
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The interface of that name in this network namespace.
+///
+/// # Errors
+/// Where there is none. If changes of one of that name in another namespace were kept, the error says how to
+/// undo them.
+fn of_this_network(name: &str) -> anyhow::Result<Interface> {
+    nic::interface(name).map_err(|error| match journal::kept_elsewhere(name).first() {
+        Some(elsewhere) => elsewhere_only(elsewhere).into(),
+        None => error.into(),
+    })
+}
+
+fn elsewhere_only(elsewhere: &str) -> NothingSet {
+    NothingSet { reason: elsewhere.to_owned(), remedy: None }
 }
 
 #[cfg(test)]

@@ -1,0 +1,222 @@
+//! Files whose lock shows that a process lives.
+//!
+//! The kernel releases a lock (flock(2)) when its process ends, however it ends. The lock is the same in
+//! every PID and time namespace, in which the number and the start time of a process differ.
+//!
+//! A forked child shares the locks of its parent until it executes another program: all of these files are
+//! closed by exec(2). What irqlab forks executes at once, or dies with its parent.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{CWD, FlockOperation, Mode, OFlags, RenameFlags, flock, renameat_with};
+use rustix::io::{Errno, retry_on_intr};
+
+use crate::host::pid_namespace;
+
+/// Extension of a file that is only locked.
+pub(super) const LOCK: &str = "lock";
+/// Permissions of locks and journals. Another user who could open a lock could hold it, too.
+const PRIVATE: u32 = 0o600;
+/// Time between two attempts to take a lock.
+const RETRY: Duration = Duration::from_millis(10);
+/// Longest text about a holder that is read, in bytes.
+const HOLDER_BYTES_MAX: u64 = 64;
+
+/// A file with a known name that this process holds locked. Dropping this releases the lock and removes the file.
+#[derive(Debug)]
+pub(super) struct NamedLock {
+    path: PathBuf,
+    _file: File,
+}
+
+impl Drop for NamedLock {
+    fn drop(&mut self) {
+        // Still locked. A file that remains is free, and the next start removes it.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// What trying to lock gave.
+#[derive(Debug)]
+pub(super) enum Attempt {
+    Locked(NamedLock),
+    /// Another process holds it: who, for a message.
+    HeldBy(String),
+}
+
+/// Creates a file that is locked before another process could take it for one that nobody holds.
+///
+/// # Errors
+/// Where the file exists already, or its file system has no locks.
+pub(super) fn create_locked(path: &Path) -> io::Result<File> {
+    loop {
+        let file = File::options().write(true).create_new(true).mode(PRIVATE).open(path)?;
+        retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))?;
+        // A replay may have locked the new file first, and removed it.
+        if file.metadata()?.nlink() > 0 {
+            return Ok(file);
+        }
+    }
+}
+
+/// Takes a lock if it is free within `wait`; the file is created where it does not exist.
+///
+/// # Errors
+/// Where the file cannot be created, is not a regular file of this user, or cannot be locked.
+pub(super) fn lock_within(path: &Path, wait: Duration) -> io::Result<Attempt> {
+    let deadline = Instant::now() + wait;
+    loop {
+        match try_lock(path)? {
+            Attempt::HeldBy(_) if Instant::now() < deadline => std::thread::sleep(RETRY),
+            attempt => return Ok(attempt),
+        }
+    }
+}
+
+/// Takes a lock if it is free now; the file is created where it does not exist.
+///
+/// # Errors
+/// As [`lock_within`].
+pub(super) fn try_lock(path: &Path) -> io::Result<Attempt> {
+    loop {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let mode = Mode::from_raw_mode(PRIVATE);
+        let mut file = File::from(rustix::fs::open(path, flags | OFlags::CLOEXEC, mode)?);
+        if !lock_now(&file)? {
+            return Ok(Attempt::HeldBy(holder(&mut file)));
+        }
+        let metadata = file.metadata()?;
+        // Its last holder may have removed it since it was opened.
+        if metadata.nlink() == 0 {
+            continue;
+        }
+        if !metadata.is_file() || !super::dir::is_ours(&metadata) {
+            return Err(io::Error::other("it is not a regular file of this user"));
+        }
+        // For messages alone: a lock without this text is a lock, too.
+        let _ = file.set_len(0).and_then(|()| file.write_all(own_text().as_bytes()));
+        return Ok(Attempt::Locked(NamedLock { path: path.to_owned(), _file: file }));
+    }
+}
+
+/// Removes a lock's file if nobody holds it.
+pub(super) fn remove_if_free(path: &Path) -> io::Result<()> {
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(()),
+        opened => File::from(opened?),
+    };
+    if lock_now(&file)? && file.metadata()?.nlink() > 0 {
+        std::fs::remove_file(path)?;
+    }
+    Ok(())
+}
+
+/// Locks a file for this process alone. Returns whether it was free.
+///
+/// # Errors
+/// Where the file system has no locks.
+pub(super) fn lock_now(file: &File) -> io::Result<bool> {
+    match retry_on_intr(|| flock(file, FlockOperation::NonBlockingLockExclusive)) {
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        other => Ok(other.map(|()| true)?),
+    }
+}
+
+/// Renames a file to a name that must not exist.
+///
+/// # Errors
+/// `AlreadyExists` where the name is taken.
+pub(super) fn rename_to_new(from: &Path, to: &Path) -> io::Result<()> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // Some file systems cannot do it in one step. A link does not replace a file either.
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            std::fs::hard_link(from, to)?;
+            std::fs::remove_file(from)
+        }
+        other => Ok(other?),
+    }
+}
+
+/// What this process writes into its locks: its number, and the PID namespace in which that is its number.
+fn own_text() -> String {
+    format!("{} {}\n", std::process::id(), pid_namespace().unwrap_or(0))
+}
+
+/// Who wrote a lock's text, for a message.
+fn holder(file: &mut File) -> String {
+    let mut text = String::new();
+    let _ = file.take(HOLDER_BYTES_MAX).read_to_string(&mut text);
+    let mut words = text.split_whitespace();
+    let pid = words.next().and_then(|word| word.parse::<u32>().ok());
+    let namespace = words.next().and_then(|word| word.parse::<u64>().ok());
+    match pid {
+        Some(pid) if namespace == pid_namespace() => format!("irqlab process {pid}"),
+        Some(pid) => format!("irqlab process {pid} of another PID namespace"),
+        None => "another irqlab".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_excludes_names_its_holder_and_leaves_no_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("one.lock");
+        let Attempt::Locked(held) = try_lock(&path).unwrap() else { panic!("it is free") };
+        let Attempt::HeldBy(holder) = try_lock(&path).unwrap() else { panic!("it is held") };
+        assert_eq!(holder, format!("irqlab process {}", std::process::id()));
+        remove_if_free(&path).unwrap();
+        assert!(path.exists(), "it is held");
+        drop(held);
+        assert!(!path.exists());
+        // What a killed process leaves is free, whatever number it has written.
+        std::fs::write(&path, "1 4026531836\n").unwrap();
+        assert!(matches!(try_lock(&path).unwrap(), Attempt::Locked(_)));
+        std::fs::write(&path, "1 1\n").unwrap();
+        remove_if_free(&path).unwrap();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn threads_hold_a_lock_one_at_a_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("one.lock");
+        let count = directory.path().join("count");
+        std::fs::write(&count, "0").unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        let attempt = lock_within(&path, Duration::from_secs(60)).unwrap();
+                        let Attempt::Locked(_held) = attempt else { panic!("{attempt:?}") };
+                        let number: u32 = std::fs::read_to_string(&count).unwrap().parse().unwrap();
+                        std::fs::write(&count, (number + 1).to_string()).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(std::fs::read_to_string(&count).unwrap(), "200");
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_new_name_replaces_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let [from, to] = ["from", "to"].map(|name| directory.path().join(name));
+        std::fs::write(&from, "new").unwrap();
+        std::fs::write(&to, "old").unwrap();
+        let error = rename_to_new(&from, &to).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read_to_string(&to).unwrap(), "old");
+        std::fs::remove_file(&to).unwrap();
+        rename_to_new(&from, &to).unwrap();
+        assert!(!from.exists() && to.exists());
+    }
+}

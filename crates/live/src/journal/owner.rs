@@ -1,0 +1,169 @@
+//! Names of journals, and whether their owners live.
+
+use std::io;
+use std::path::Path;
+
+use super::dir::{ASIDE, JOURNAL};
+use crate::host::{in_first_pid_namespace, in_first_time_namespace};
+
+/// What the name of a journal starts with whose owner holds it locked.
+const PREFIX: &str = "journal-";
+
+/// The owner of a journal, as its file's name describes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// It holds its journal locked as long as it lives. The number is for readers.
+    Locking { pid: u32 },
+    /// Of an earlier version, which locked nothing: number, and clock ticks from the boot to the start of
+    /// the process.
+    Unlocked { pid: u32, start_ticks: u64 },
+}
+
+/// A name that no other journal has, in any namespace.
+///
+/// # Errors
+/// Where /proc has no random numbers.
+pub(super) fn new_file_name() -> io::Result<String> {
+    let unique = std::fs::read_to_string("/proc/sys/kernel/random/uuid")?;
+    Ok(format!("{PREFIX}{}-{}.{JOURNAL}", std::process::id(), unique.trim()))
+}
+
+impl Owner {
+    /// The owner that a file's name describes; `None` for a file that is no journal.
+    pub fn of_file_name(name: &str) -> Option<Self> {
+        let stem =
+            name.strip_suffix(JOURNAL).or_else(|| name.strip_suffix(ASIDE))?.strip_suffix('.')?;
+        if let Some(rest) = stem.strip_prefix(PREFIX) {
+            let (pid, unique) = rest.split_once('-')?;
+            return (!unique.is_empty()).then_some(Owner::Locking { pid: pid.parse().ok()? });
+        }
+        let mut parts = stem.split('-');
+        let pid = parts.next()?.parse().ok()?;
+        let start_ticks = parts.next()?.parse().ok()?;
+        let _number: u32 = parts.next()?.parse().ok()?;
+        parts.next().is_none().then_some(Owner::Unlocked { pid, start_ticks })
+    }
+
+    pub fn pid(self) -> u32 {
+        match self {
+            Owner::Locking { pid } | Owner::Unlocked { pid, .. } => pid,
+        }
+    }
+
+    /// Whether the owner may live although its journal is not locked. Where that cannot be known, it may.
+    pub fn may_live_unlocked(self) -> bool {
+        match self {
+            Owner::Locking { .. } => false,
+            Owner::Unlocked { pid, start_ticks: started } => {
+                !in_first_namespaces() || start_ticks(pid).map_or(true, |now| now == Some(started))
+            }
+        }
+    }
+
+    /// Whether the owner of a journal may live that this user cannot open: /proc/locks says whether it is
+    /// locked, if all processes are visible from here.
+    pub fn may_live_elsewhere(self, path: &Path) -> bool {
+        match self {
+            Owner::Locking { .. } => !in_first_namespaces() || is_listed_as_locked(path),
+            Owner::Unlocked { .. } => self.may_live_unlocked(),
+        }
+    }
+}
+
+/// Whether numbers and start times of processes mean here what they mean to the whole machine.
+fn in_first_namespaces() -> bool {
+    in_first_pid_namespace() && in_first_time_namespace()
+}
+
+/// Whether /proc/locks has a lock of a file with this file's inode, on any device. When in doubt, it has.
+fn is_listed_as_locked(path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let Ok(inode) = std::fs::symlink_metadata(path).map(|data| data.ino()) else { return true };
+    let Ok(locks) = std::fs::read_to_string("/proc/locks") else { return true };
+    // As in `1: FLOCK  ADVISORY  WRITE 2897 fe:00:5456290 0 EOF`.
+    let inode_of = |word: &str| word.splitn(3, ':').nth(2)?.parse::<u64>().ok();
+    locks.split_whitespace().any(|word| inode_of(word) == Some(inode))
+}
+
+/// Field 22 of `/proc/PID/stat`; `None` when there is no such process, or only its zombie.
+fn start_ticks(pid: u32) -> io::Result<Option<u64>> {
+    match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(text) => Ok(parse_start_ticks(&text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            // No entry for the process, or no /proc at all?
+            std::fs::metadata("/proc/self/stat").map(|_| None)
+        }
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn parse_start_ticks(stat: &str) -> Option<u64> {
+    // The command (field 2) may hold blanks and parentheses: count from the last one.
+    let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
+    let state = fields.next()?;
+    let dead = matches!(state, "Z" | "X" | "x");
+    fields.nth(18)?.parse().ok().filter(|_| !dead)
+}
+
+/// Identifies this boot; empty if the kernel does not report it.
+pub(super) fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .map(|text| text.trim().to_owned())
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_names_tell_owners() {
+        let name = new_file_name().unwrap();
+        let own = Owner::Locking { pid: std::process::id() };
+        assert_eq!(Owner::of_file_name(&name), Some(own));
+        assert_eq!(Owner::of_file_name(&name.replace(JOURNAL, ASIDE)), Some(own));
+        assert_ne!(name, new_file_name().unwrap());
+        let earlier = Owner::Unlocked { pid: 1, start_ticks: 2 };
+        assert_eq!(Owner::of_file_name("1-2-0.aside"), Some(earlier));
+        for bad in ["", "1.json", "1-2.json", "1-2-3-4.json", "a-2-0.json", "1-2-0.jsonx", "-.json"]
+            .into_iter()
+            .chain(["journal-1.json", "journal-1-.json", "journal-x-y.json", "kept-1.json"])
+        {
+            assert_eq!(Owner::of_file_name(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_reused_pid_is_another_process() {
+        let pid = std::process::id();
+        let start_ticks = start_ticks(pid).unwrap().unwrap();
+        assert!(Owner::Unlocked { pid, start_ticks }.may_live_unlocked());
+        if !in_first_namespaces() {
+            return needs::not_run(needs::Need::Other, "this is a namespace of processes");
+        }
+        let reused = Owner::Unlocked { pid, start_ticks: start_ticks + 1 };
+        assert!(!reused.may_live_unlocked());
+        assert!(!Owner::Unlocked { pid: 4_194_305, start_ticks }.may_live_unlocked());
+    }
+
+    #[test]
+    fn a_locked_file_is_listed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let file = super::super::lock::create_locked(&path).unwrap();
+        assert!(is_listed_as_locked(&path));
+        drop(file);
+        assert!(!is_listed_as_locked(&path));
+        assert!(is_listed_as_locked(&directory.path().join("none")), "in doubt");
+    }
+
+    #[test]
+    fn the_start_time_is_found_behind_any_command() {
+        let tail = "S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20";
+        assert_eq!(parse_start_ticks(&format!("7 (a) b) {tail}")), Some(4711));
+        assert_eq!(parse_start_ticks(&format!("7 (a) {}", tail.replace('S', "Z"))), None);
+        assert_eq!(parse_start_ticks("7 (a"), None);
+        assert_eq!(parse_start_ticks("7 (a)"), None);
+    }
+}

@@ -1,0 +1,132 @@
+//! One irqlab at a time changes a resource: an interface, an interrupt, or another setting.
+
+use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::lock::{Attempt, LOCK, NamedLock, lock_within};
+use super::{JournalError, replay};
+use crate::nic::Identity;
+
+/// How long another irqlab may take to release a resource. Changes take milliseconds; a run that keeps them
+/// for longer is named.
+const WAIT: Duration = Duration::from_secs(3);
+/// Time between two attempts to undo what a killed process left of a resource.
+const RETRY: Duration = Duration::from_millis(10);
+/// Longest name of a lock's file without its extension, in bytes.
+const NAME_BYTES_MAX: usize = 200;
+
+/// What only one irqlab changes at a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resource {
+    /// Name of its lock's file, without the extension.
+    name: String,
+    /// For messages.
+    shown: String,
+}
+
+impl Resource {
+    /// A network interface, with all of its settings.
+    #[must_use]
+    pub fn interface(interface: &Identity) -> Resource {
+        let Identity { name, index, namespace } = interface;
+        let file = format!("interface-{}-{}-{index}", namespace.0, namespace.1);
+        Resource { name: file, shown: name.clone() }
+    }
+
+    /// A setting of the kernel by its file. All files of an interrupt are one resource.
+    #[must_use]
+    pub fn setting(path: &Path) -> Resource {
+        let parts: Vec<Component> = path.components().collect();
+        let is_of_interrupt = path.starts_with("/proc/irq") && parts.len() > 4;
+        let path: PathBuf =
+            parts.iter().take(if is_of_interrupt { 4 } else { parts.len() }).collect();
+        let is_plain = |sign: char| sign.is_ascii_alphanumeric() || "_.".contains(sign);
+        let shown = path.display().to_string();
+        let plain: String =
+            shown.chars().map(|sign| if is_plain(sign) { sign } else { '-' }).collect();
+        let name = format!("setting{}", &plain[..plain.len().min(NAME_BYTES_MAX)]);
+        Resource { name, shown }
+    }
+
+    pub(super) fn lock_file(&self, directory: &Path) -> PathBuf {
+        directory.join(format!("{}.{LOCK}", self.name))
+    }
+}
+
+/// The resources that this process holds locked, by way of a directory of journals.
+#[derive(Debug)]
+pub(super) struct Locks {
+    directory: PathBuf,
+    held: Vec<(Resource, NamedLock)>,
+    wait: Duration,
+}
+
+impl Locks {
+    /// None are held yet.
+    pub fn new(directory: &Path) -> Locks {
+        Locks { directory: directory.to_owned(), held: Vec::new(), wait: WAIT }
+    }
+
+    pub fn has(&self, resource: &Resource) -> bool {
+        self.held.iter().any(|(held, _)| held == resource)
+    }
+
+    /// Locks a resource until this is dropped, and undoes what killed processes left of it: only then do
+    /// its settings have the values to restore later. Returns a message for each thing that was undone.
+    ///
+    /// # Errors
+    /// [`JournalError::Busy`] where another irqlab holds it for longer than [`WAIT`].
+    pub fn hold(&mut self, resource: Resource) -> Result<Vec<String>, JournalError> {
+        if self.has(&resource) {
+            return Ok(Vec::new());
+        }
+        let deadline = Instant::now() + self.wait;
+        let busy = |what: &str, holder| JournalError::Busy { what: what.to_owned(), holder };
+        let path = resource.lock_file(&self.directory);
+        let attempt = lock_within(&path, self.wait)
+            .map_err(|source| JournalError::Write { path: path.clone(), source })?;
+        match attempt {
+            Attempt::Locked(lock) => self.held.push((resource, lock)),
+            Attempt::HeldBy(holder) => return Err(busy(&resource.shown, holder)),
+        }
+        let mut messages = Vec::new();
+        loop {
+            let replayed = replay::replay(&self.directory, self);
+            messages.extend(replayed.messages);
+            match (replayed.waits_for, self.held.last()) {
+                (Some(_), _) if Instant::now() < deadline => std::thread::sleep(RETRY),
+                (Some(holder), Some((resource, _))) => {
+                    let error = busy(&resource.shown, holder);
+                    self.held.pop();
+                    return Err(error);
+                }
+                _ => return Ok(messages),
+            }
+        }
+    }
+
+    /// Whether this process holds one of the resources.
+    pub fn has_any(&self, resources: &[Resource]) -> bool {
+        resources.iter().any(|resource| self.has(resource))
+    }
+
+    #[cfg(test)]
+    pub fn set_wait(&mut self, wait: Duration) {
+        self.wait = wait;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupt_is_one_resource_and_each_other_setting_is_another() {
+        let name = |path: &str| Resource::setting(Path::new(path)).name;
+        assert_eq!(name("/proc/irq/30/smp_affinity_list"), "setting-proc-irq-30");
+        assert_eq!(name("/proc/irq/30/smp_affinity"), name("/proc/irq/30/smp_affinity_list"));
+        assert_ne!(name("/proc/irq/31/smp_affinity"), name("/proc/irq/30/smp_affinity"));
+        assert_eq!(name("/proc/sys/net/core/busy_poll"), "setting-proc-sys-net-core-busy_poll");
+        assert!(name(&format!("/proc/sys/{}", "é/".repeat(300))).len() < 255);
+    }
+}

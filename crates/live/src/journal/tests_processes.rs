@@ -1,0 +1,220 @@
+//! Several processes, in several namespaces, with one directory of journals.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use super::*;
+
+/// Names a directory to a process that the tests start.
+const DIRECTORY: &str = "IRQLAB_TEST_JOURNALS_IN";
+/// A setting that every network namespace has for itself.
+const TTL: &str = "/proc/sys/net/ipv4/ip_default_ttl";
+
+/// A test of this file as a process of its own, in namespaces by the options of unshare(1).
+fn start(test: &str, directory: &Path, unshare: &[&str]) -> Command {
+    let own = std::env::current_exe().unwrap();
+    let mut command = match unshare {
+        [] => Command::new(own),
+        options => {
+            let mut command = Command::new("unshare");
+            command.args(options).arg(own);
+            command
+        }
+    };
+    let test = format!("journal::tests_processes::{test}");
+    command.args([&*test, "--exact", "--nocapture", "--test-threads=1"]);
+    command.env(DIRECTORY, directory);
+    command
+}
+
+/// The directory, in a process that a test has started.
+fn directory() -> Option<PathBuf> {
+    std::env::var_os(DIRECTORY).map(PathBuf::from)
+}
+
+fn setting() -> Resource {
+    Resource::setting(Path::new(TTL))
+}
+
+/// Ends a journal as a kill does: its file stays, and the kernel releases the locks.
+fn die(mut journal: Journal) {
+    journal.file = None;
+    journal.contents.entries.clear();
+}
+
+/// A file, and the journal in `root/journal` that has it.
+fn file_and_journal(root: &Path) -> (PathBuf, Journal) {
+    let file = root.join("irqlab-a");
+    let mut journal = Journal::open_in(&root.join("journal")).unwrap();
+    journal.will_create_file(&file).unwrap();
+    fs::write(&file, "x").unwrap();
+    (file, journal)
+}
+
+/// Not a test of its own: what the next one starts.
+#[test]
+fn child_that_replays() {
+    let Some(directory) = directory() else { return };
+    for message in replay_dead_in(&directory) {
+        println!("replayed: {message}");
+    }
+}
+
+/// Options of unshare(1) for namespaces in which processes have other numbers or start times.
+const NAMESPACES: [&[&str]; 4] = [
+    &[],
+    &["--pid", "--fork", "--mount-proc"],
+    &["--time", "--boottime", "86400", "--monotonic", "86400", "--fork"],
+    &["--pid", "--time", "--boottime", "86400", "--fork", "--mount-proc"],
+];
+
+#[test]
+fn whether_an_owner_lives_is_the_same_in_every_namespace() {
+    for options in NAMESPACES {
+        let root = tempfile::tempdir().unwrap();
+        let (file, journal) = file_and_journal(root.path());
+        let directory = root.path().join("journal");
+        let replayed = || -> Option<Vec<String>> {
+            let Output { status, stdout, stderr } =
+                start("child_that_replays", &directory, options).output().ok()?;
+            if !status.success() {
+                let why = String::from_utf8_lossy(&stderr);
+                needs::not_run(needs::Need::Namespaces, format!("unshare {options:?}: {why}"));
+                return None;
+            }
+            let text = String::from_utf8(stdout).unwrap();
+            let messages = text.lines().filter_map(|line| line.split_once("replayed: "));
+            Some(messages.map(|(_, message)| message.to_owned()).collect())
+        };
+        let Some(messages) = replayed() else { continue };
+        assert_eq!(messages, Vec::<String>::new(), "{options:?}: its owner lives");
+        assert!(file.exists(), "{options:?}");
+        die(journal);
+        let messages = replayed().unwrap();
+        assert!(messages.len() == 1 && messages[0].starts_with("removed "), "{messages:?}");
+        assert!(!file.exists(), "{options:?}: its owner is dead");
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn a_child_does_not_keep_the_locks_of_a_dead_parent() {
+    let root = tempfile::tempdir().unwrap();
+    let (file, mut journal) = file_and_journal(root.path());
+    journal.lock(setting()).unwrap();
+    let mut child = Command::new("sleep").arg("1000000").spawn().unwrap();
+    die(journal);
+    let messages = replay_dead_in(&root.path().join("journal"));
+    let has_ended = child.try_wait().unwrap().is_some();
+    child.kill().and_then(|()| child.wait()).unwrap();
+    assert!(!has_ended && !file.exists() && messages.len() == 1, "{messages:?}");
+}
+
+#[test]
+fn a_resource_that_another_has_is_refused_with_the_others_number() {
+    let root = tempfile::tempdir().unwrap();
+    let directory = root.path().join("journal");
+    let mut first = Journal::open_in(&directory).unwrap();
+    first.lock(setting()).unwrap();
+    let mut second = Journal::open_in(&directory).unwrap();
+    second.locks.set_wait(Duration::from_millis(20));
+    let error = second.lock(setting()).unwrap_err();
+    let text = format!("{TTL} is being changed by irqlab process {}", std::process::id());
+    assert!(error.to_string().starts_with(&text), "{error}");
+    assert!(matches!(error, JournalError::Busy { .. }));
+    drop(first);
+    second.lock(setting()).unwrap();
+}
+
+/// Who dies before the second one has the lock leaves nothing that the second one takes for the old value.
+#[test]
+fn what_a_killed_process_left_is_undone_before_the_next_one_has_the_lock() {
+    let root = tempfile::tempdir().unwrap();
+    let (file, journal) = file_and_journal(root.path());
+    die(journal);
+    let mut second = Journal::open_in(&root.path().join("journal")).unwrap();
+    let messages = second.lock(setting()).unwrap();
+    assert!(messages.len() == 1 && !file.exists(), "{messages:?}");
+}
+
+/// A journal with two settings, of which a living process has one: nobody undoes half of it, and nobody gets
+/// the other one's changed value.
+#[test]
+fn a_dead_ones_journal_waits_until_all_of_its_resources_are_free() {
+    let root = tempfile::tempdir().unwrap();
+    let directory = root.path().join("journal");
+    let others = [TTL, "/proc/sys/kernel/no_such_thing"];
+    let mut dead = Journal::open_in(&directory).unwrap();
+    for path in others {
+        dead.lock(Resource::setting(Path::new(path))).unwrap();
+        dead.will_write(Path::new(path), "64").unwrap();
+    }
+    let mut other = Journal::open_in(&directory).unwrap();
+    // As if it had it from before the dead one's change.
+    let held = Resource::setting(Path::new(others[1]));
+    let lock = held.lock_file(&directory);
+    die(dead);
+    let attempt = lock::try_lock(&lock).unwrap();
+    other.locks.set_wait(Duration::from_millis(20));
+    let error = other.lock(setting()).unwrap_err();
+    assert!(matches!(error, JournalError::Busy { .. }), "{error}");
+    assert!(fs::read_dir(&directory).unwrap().count() >= 2, "the journal stays");
+    drop(attempt);
+    assert_eq!(replay_dead_in(&directory).len(), usize::from(Path::new(TTL).exists()));
+    other.lock(setting()).unwrap();
+}
+
+/// Not a test of its own: changes the setting, several times, and ends in the midst of the last one or
+/// not. Each time the value must be the first one, and that which was written must stay.
+#[test]
+fn child_that_changes_a_setting() {
+    let Some(directory) = directory() else { return };
+    let number: u32 = std::env::var("IRQLAB_TEST_NUMBER").unwrap().parse().unwrap();
+    for round in 0..5 {
+        let mut journal = Journal::open_in(&directory).unwrap();
+        journal.locks.set_wait(Duration::from_secs(60));
+        journal.lock(setting()).unwrap();
+        let old = fs::read_to_string(TTL).unwrap();
+        assert_eq!(old.trim(), "64", "another process's value");
+        journal.will_write(Path::new(TTL), &old).unwrap();
+        let own = (100 + number).to_string();
+        fs::write(TTL, &own).unwrap();
+        std::thread::sleep(Duration::from_millis(2));
+        assert_eq!(fs::read_to_string(TTL).unwrap().trim(), own, "another process has written");
+        if round == 4 && number % 2 == 0 {
+            // Nothing is dropped, as after a kill, which the first process of a PID namespace is exempt from.
+            std::process::exit(9);
+        }
+    }
+}
+
+#[test]
+fn processes_that_change_one_setting_do_it_one_at_a_time_and_restore_the_first_value() {
+    // SAFETY: only the network namespace of this thread changes.
+    let unshared = unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) };
+    if unshared.is_err() || fs::write(TTL, "64").is_err() {
+        return needs::not_run(needs::Need::Namespaces, "no network namespace of its own");
+    }
+    let root = tempfile::tempdir().unwrap();
+    let directory = root.path().join("journal");
+    let children = (0..6).map(|number| {
+        // Half of them are in PID namespaces, in which all have the same number.
+        let options: &[&str] = if number < 3 { &[] } else { NAMESPACES[1] };
+        let mut command = start("child_that_changes_a_setting", &directory, options);
+        command.env("IRQLAB_TEST_NUMBER", number.to_string());
+        (number, command.stdout(Stdio::piped()).spawn().unwrap())
+    });
+    let children: Vec<(u32, Child)> = children.collect();
+    for (number, child) in children {
+        let ended = child.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&ended.stdout).into_owned();
+        // Those with an even number end in the midst of a change.
+        assert_eq!(ended.status.success(), number % 2 == 1, "{number}: {text}");
+        assert!(!text.contains("panicked"), "{number}: {text}");
+    }
+    let _ = replay_dead_in(&directory);
+    assert_eq!(fs::read_to_string(TTL).unwrap().trim(), "64");
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
+}
