@@ -17,6 +17,7 @@ mod page;
 mod picture;
 mod row;
 mod terminal;
+mod winner;
 mod words;
 
 pub use exchange::{

@@ -6,6 +6,7 @@ use crate::escape::plain;
 use crate::grid::Grid;
 use crate::human;
 use crate::row::Row;
+use crate::winner::{Extreme, Figure, candidates};
 
 /// What a run says first.
 pub struct Answer {
@@ -75,9 +76,20 @@ fn handlers(run: &Run) -> Option<Answer> {
     let row = largest(sums, "self_cpu_ratio")?;
     let share = row.number("self_cpu_ratio")?;
     let (mean, rate) = (row.number("self_mean_ns")?, row.number("rate_hz")?);
-    let name = format!("{} {}", row.alone("kind"), row.alone("name"));
+    let name = context(&row);
+    let of_condition = rows(table).filter(|other| {
+        is_text(other, "cpu", "all") && other.get("condition") == row.get("condition")
+    });
+    let close = close_to(of_condition, Extreme::Largest, share_of_cpu);
+    let (costs, others) = match &close[..] {
+        [_, others @ ..] if !others.is_empty() => {
+            let others: Vec<String> = others.iter().map(context).collect();
+            ("has the largest share", format!(" Within its interval are {}.", others.join(", ")))
+        }
+        _ => ("costs most", String::new()),
+    };
     let fact = format!(
-        "{name} costs most: {} of CPU time, because it runs {} times a second for {} each (condition {}).",
+        "{name} {costs}: {} of CPU time, because it runs {} times a second for {} each (condition {}).{others}",
         human::percent(share),
         human::number(rate),
         human::ns(mean),
@@ -91,6 +103,33 @@ fn handlers(run: &Run) -> Option<Answer> {
         )
     });
     Some(Answer { fact, lever, table: Some("handlers".to_owned()) })
+}
+
+/// A context's name.
+fn context(row: &Row<'_>) -> String {
+    format!("{} {}", row.alone("kind"), row.alone("name"))
+}
+
+/// A context's share of CPU time. Its count is exact; the interval of its mean is that of the share.
+fn share_of_cpu(row: &Row<'_>) -> Option<Figure> {
+    let (share, mean) = (row.number("self_cpu_ratio")?, row.number("self_mean_ns")?);
+    let half = row.number("self_mean_ci95_ns").filter(|_| mean > 0.0);
+    Some(
+        half.map_or(Figure::exact(share), |half| {
+            Figure::measured(share, Some(share * half / mean))
+        }),
+    )
+}
+
+/// The rows that may have the extreme figure, that with the extreme value first.
+fn close_to<'r>(
+    rows: impl Iterator<Item = Row<'r>>,
+    extreme: Extreme,
+    figure: impl Fn(&Row<'r>) -> Option<Figure>,
+) -> Vec<Row<'r>> {
+    let (figures, rows): (Vec<Figure>, Vec<Row<'_>>) =
+        rows.filter_map(|row| Some((figure(&row)?, row))).unzip();
+    candidates(&figures, extreme).into_iter().map(|at| rows[at]).collect()
 }
 
 /// The loop's CPU that lost most, the largest cause there, and what is left without it.
@@ -150,11 +189,19 @@ fn footprint(run: &Run) -> Option<Answer> {
     let row = largest(rows(table), "displaced_lines")?;
     let lines = row.number("displaced_lines")?;
     let level = row.alone("level").to_uppercase();
-    let of_level = row.number("displaced_ratio").filter(|ratio| *ratio > 0.0);
-    let of_level =
-        of_level.map_or(String::new(), |ratio| format!(" ({} of it)", human::percent(ratio)));
+    let part = row.number("displaced_ratio").filter(|ratio| *ratio > 0.0);
+    let part = part.map_or(String::new(), |ratio| format!(" ({} of it)", human::percent(ratio)));
     let at_most = if *row.get("is_upper_bound") == Value::Bool(true) { "at most " } else { "" };
     let stimulus = row.alone("stimulus");
+    let of_level = |other: &Row<'_>| other.get("level") == row.get("level");
+    let close = close_to(rows(table).filter(of_level), Extreme::Largest, displaced);
+    let (displaces, others) = match &close[..] {
+        [_, others @ ..] if !others.is_empty() => {
+            let others: Vec<String> = others.iter().map(|other| other.alone("stimulus")).collect();
+            ("displaces", format!(" Within its interval are those of {}.", others.join(", ")))
+        }
+        _ => ("displaces most:", String::new()),
+    };
     let lever = row.number("indirect_mean_ns").filter(|time| *time > 0.0).map(|indirect| {
         let direct = row.number("stalled_p50_ns");
         let direct = direct.map_or(String::new(), |time| {
@@ -167,12 +214,22 @@ fn footprint(run: &Run) -> Option<Answer> {
     });
     Some(Answer {
         fact: format!(
-            "A {stimulus} interrupt displaces most: {at_most}{} lines of {level}{of_level}.",
+            "A {stimulus} interrupt {displaces} {at_most}{} lines of {level}{part}.{others}",
             human::number(lines.max(0.0))
         ),
         lever,
         table: Some("footprint".to_owned()),
     })
+}
+
+/// Lines that an interrupt displaces, with the ends of their interval. Of an upper bound nothing is known below it.
+fn displaced(row: &Row<'_>) -> Option<Figure> {
+    let value = row.number("displaced_lines")?;
+    if *row.get("is_upper_bound") == Value::Bool(true) {
+        return Some(Figure { value, low: f64::NEG_INFINITY, high: value });
+    }
+    let ends = row.number("displaced_ci95_low_lines").zip(row.number("displaced_ci95_high_lines"));
+    Some(ends.map_or(Figure::unknown(value), |(low, high)| Figure { value, low, high }))
 }
 
 /// The service that takes most time, and whether its code, its data or its waits are the reason.
@@ -204,7 +261,8 @@ fn services(run: &Run) -> Option<Answer> {
     Some(Answer { fact, lever, table: Some("services".to_owned()) })
 }
 
-/// At the highest rate, the scheme that costs least CPU time and the one that delays least.
+/// At the highest rate, the scheme that costs least CPU time and the one that delays least, where the
+/// intervals let that be said.
 fn signal(run: &Run) -> Option<Answer> {
     let name = if run.table("rates").is_some() { "rates" } else { "model" };
     let table = run.table(name)?;
@@ -215,31 +273,108 @@ fn signal(run: &Run) -> Option<Answer> {
     let with = || rows(table).filter(kept).filter(move |row| row.number(cost).is_some());
     let rate = with().filter_map(|row| row.number("rate_hz")).fold(0.0, f64::max);
     let at_rate = || with().filter(move |row| row.number("rate_hz") == Some(rate));
-    let smallest = |column: &str| {
-        let with = at_rate().filter_map(|row| Some((row.number(column)?, row)));
-        with.min_by(|a, b| a.0.total_cmp(&b.0))
-    };
-    let (share, cheapest) = smallest(cost)?;
+    // A scheme's figures under another load say nothing of this one's.
+    let first = at_rate().next()?;
+    let of_load: Vec<Row<'_>> =
+        at_rate().filter(|row| row.get("load") == first.get("load")).collect();
     let what = if cost == "cpu_ratio" { "CPU time" } else { "the receiver's CPU time" };
-    let fact = format!(
-        "At {} events a second, {} costs least: {} of {what}.",
-        human::number(rate),
-        cheapest.alone("scheme"),
-        human::percent(share)
-    );
-    let lever = smallest("latency_mean_ns").map(|(delay, fastest)| {
-        let here = cheapest.number("latency_mean_ns").map(human::ns).unwrap_or_default();
-        match fastest.alone("scheme") == cheapest.alone("scheme") {
-            true => format!("It also delays least ({} on average).", human::ns(delay)),
-            false => format!(
-                "{} delays least ({} on average, not {here}), for {}.",
-                fastest.alone("scheme"),
-                human::ns(delay),
-                fastest.number(cost).map(human::percent).unwrap_or_default()
-            ),
+    let load = match first.get("load") {
+        Value::Text(load) => format!(" under load {}", plain(load)),
+        _ => String::new(),
+    };
+    let at = format!("At {} events a second{load}", human::number(rate));
+    let table = Some(name.to_owned());
+    let disturbed: Vec<String> =
+        of_load.iter().filter(|row| is_contaminated(row)).map(|row| row.alone("scheme")).collect();
+    if !disturbed.is_empty() {
+        let fact = format!(
+            "{at}, no scheme can be said to cost least: something else had a CPU in the windows of {}.",
+            disturbed.join(", ")
+        );
+        let lever = Some(
+            "Keep other work off both CPUs, or measure more windows (--repetitions).".to_owned(),
+        );
+        return Some(Answer { fact, lever, table });
+    }
+    let shares = close_to(of_load.iter().copied(), Extreme::Smallest, |row| figure(row, cost));
+    let cheapest = shares.first()?;
+    let share_of = |row: &Row<'_>| {
+        let share = row.number(cost).map(human::percent).unwrap_or_default();
+        format!("{} ({share})", row.alone("scheme"))
+    };
+    let fact = match &shares[..] {
+        [only] => {
+            let share = only.number(cost).map(human::percent).unwrap_or_default();
+            format!("{at}, {} costs least: {share} of {what}.", only.alone("scheme"))
+        }
+        several => {
+            let names: Vec<String> = several.iter().map(share_of).collect();
+            let reason = without_winner(several, |row| figure(row, cost));
+            format!(
+                "{at}, which scheme costs least of {what} is not known, {reason}: {}.",
+                names.join(", ")
+            )
+        }
+    };
+    let delays =
+        close_to(of_load.iter().copied(), Extreme::Smallest, |row| figure(row, "latency_mean_ns"));
+    let delay_of = |row: &Row<'_>| row.number("latency_mean_ns").map(human::ns).unwrap_or_default();
+    let lever = delays.first().map(|fastest| match &delays[..] {
+        [_] if shares.len() == 1 && fastest.alone("scheme") == cheapest.alone("scheme") => {
+            format!("It also delays least ({} on average).", delay_of(fastest))
+        }
+        [_] if shares.len() == 1 => format!(
+            "{} delays least ({} on average, not {}), for {}.",
+            fastest.alone("scheme"),
+            delay_of(fastest),
+            delay_of(cheapest),
+            fastest.number(cost).map(human::percent).unwrap_or_default()
+        ),
+        [_] => {
+            format!("{} delays least ({} on average).", fastest.alone("scheme"), delay_of(fastest))
+        }
+        several => {
+            let name = |row: &Row<'_>| format!("{} ({})", row.alone("scheme"), delay_of(row));
+            let names: Vec<String> = several.iter().map(name).collect();
+            let reason = without_winner(several, |row| figure(row, "latency_mean_ns"));
+            format!("Which one delays least is not known, {reason}: {}.", names.join(", "))
         }
     });
-    Some(Answer { fact, lever, table: Some(name.to_owned()) })
+    Some(Answer { fact, lever, table })
+}
+
+/// Whether all windows of a row are contaminated: then they are what it is made of. Where as many are as are
+/// not, the table does not say which the row is made of.
+fn is_contaminated(row: &Row<'_>) -> bool {
+    let windows = row.number("contaminated_count").zip(row.number("repetitions"));
+    windows.is_some_and(|(contaminated, all)| contaminated > 0.0 && contaminated >= all)
+}
+
+/// A scheme's figure: a formula's is exact, a measurement has an interval, of a simulation only the mean latency.
+fn figure(row: &Row<'_>, column: &str) -> Option<Figure> {
+    let value = row.number(column)?;
+    if is_text(row, "method", "closed-form") {
+        return Some(Figure::exact(value));
+    }
+    let half_width = match column {
+        "cpu_ratio" => row.number("cpu_ci95_ratio"),
+        "latency_mean_ns" => {
+            row.number("latency_mean_ci95_ns").or(row.number("latency_half_width_ns"))
+        }
+        _ => None,
+    };
+    Some(Figure::measured(value, half_width))
+}
+
+/// Why none of several rows is the extreme one.
+fn without_winner<'r>(
+    several: &[Row<'r>],
+    figure: impl Fn(&Row<'r>) -> Option<Figure>,
+) -> &'static str {
+    match several.iter().filter_map(figure).all(Figure::has_interval) {
+        true => "because the intervals overlap",
+        false => "because there are figures without an interval",
+    }
 }
 
 /// The answer of a comparison: how many figures changed, and the one that got worst.
@@ -277,5 +412,150 @@ pub fn of_comparison(run: &Run) -> String {
             format!("No figure is known to have changed: of {all}, {unclear} cannot be decided.")
         }
         false => format!("Of {all} figures: {}; {unclear} cannot be decided.", parts.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picture::tests::{run_of, table};
+    use record::Kind;
+
+    /// Rates of three schemes at one rate: name, CPU use, its interval's half width, and contaminated windows
+    /// of three.
+    fn rates(schemes: &[(&str, f64, Option<f64>, u64)]) -> Table {
+        let columns = [
+            ("load", Kind::Text),
+            ("scheme", Kind::Text),
+            ("rate_hz", Kind::Uint),
+            ("repetitions", Kind::Uint),
+            ("contaminated_count", Kind::Uint),
+            ("cpu_ratio", Kind::Real),
+            ("cpu_ci95_ratio", Kind::Real),
+            ("latency_mean_ns", Kind::Real),
+            ("latency_mean_ci95_ns", Kind::Real),
+        ];
+        let row = |load: &str, (scheme, cpu, half, contaminated): (&str, f64, Option<f64>, u64)| {
+            let latency = 1e4 / cpu;
+            let values = [load.into(), scheme.into(), 1_000.into(), 3.into(), contaminated.into()];
+            let half_ns = half.map(|half| latency * half / cpu);
+            let more = [cpu.into(), half.into(), latency.into(), half_ns.into()];
+            values.into_iter().chain(more).collect::<Vec<Value>>()
+        };
+        let mut rows: Vec<Vec<Value>> =
+            schemes.iter().map(|scheme| row("background", *scheme)).collect();
+        // Another load's figures are no rivals.
+        rows.push(row("busy", ("spin", 0.001, Some(0.0001), 0)));
+        table("rates", &columns, rows)
+    }
+
+    fn answer(schemes: &[(&str, f64, Option<f64>, u64)]) -> (String, String) {
+        let answer = of(&Run { experiment: "signal".to_owned(), ..run_of(vec![rates(schemes)]) });
+        (answer.fact, answer.lever.unwrap())
+    }
+
+    #[test]
+    fn a_scheme_costs_least_where_no_interval_overlaps() {
+        let (fact, lever) = answer(&[
+            ("drain", 0.2, Some(0.01), 0),
+            ("deferred:1ms", 0.1, Some(0.01), 1),
+            ("spin", 1.0, Some(0.01), 0),
+        ]);
+        let says = "At 1,000 events a second under load background, deferred:1ms costs least: 10.0 % of CPU time.";
+        assert_eq!(fact.replace('\u{a0}', " "), says);
+        assert!(lever.starts_with("spin delays least ("), "{lever}");
+    }
+
+    #[test]
+    fn none_is_named_where_intervals_overlap_or_are_missing() {
+        let (fact, lever) = answer(&[
+            ("drain", 0.2, Some(0.06), 0),
+            ("deferred:1ms", 0.1, Some(0.05), 0),
+            ("spin", 1.0, Some(0.01), 0),
+        ]);
+        assert!(
+            fact.contains("is not known, because the intervals overlap: deferred:1ms"),
+            "{fact}"
+        );
+        assert!(fact.contains("drain") && !fact.contains("spin"), "{fact}");
+        assert!(lever.starts_with("spin delays least ("), "{lever}");
+        let (fact, lever) = answer(&[("drain", 0.2, None, 0), ("spin", 1.0, None, 0)]);
+        for text in [&fact, &lever] {
+            assert!(text.contains("there are figures without an interval"), "{text}");
+        }
+    }
+
+    #[test]
+    fn none_is_named_where_windows_are_contaminated() {
+        let schemes = [("drain", 0.2, Some(0.001), 3), ("spin", 1.0, Some(0.001), 0)];
+        let (fact, _) = answer(&schemes);
+        let says =
+            "no scheme can be said to cost least: something else had a CPU in the windows of drain";
+        assert!(fact.contains(says), "{fact}");
+    }
+
+    #[test]
+    fn a_context_costs_most_where_no_interval_overlaps() {
+        let columns = [
+            ("condition", Kind::Text),
+            ("cpu", Kind::Text),
+            ("kind", Kind::Text),
+            ("name", Kind::Text),
+            ("rate_hz", Kind::Real),
+            ("self_mean_ns", Kind::Real),
+            ("self_mean_ci95_ns", Kind::Real),
+            ("self_cpu_ratio", Kind::Real),
+        ];
+        let fact = |half_ns: f64| {
+            let row = |name: &str, mean: f64| -> Vec<Value> {
+                let text = ["idle", "all", "softirq", name].map(Value::from);
+                let numbers = [100.0, mean, half_ns, mean * 1e-7].map(Value::from);
+                text.into_iter().chain(numbers).collect()
+            };
+            let rows = vec![row("BLOCK", 9_000.0), row("TIMER", 8_000.0), row("RCU", 10.0)];
+            let run = run_of(vec![table("handlers", &columns, rows)]);
+            of(&Run { experiment: "handlers".to_owned(), ..run }).fact
+        };
+        assert!(fact(100.0).starts_with("softirq BLOCK costs most: "), "{}", fact(100.0));
+        let close = fact(900.0);
+        assert!(close.starts_with("softirq BLOCK has the largest share: "), "{close}");
+        assert!(close.ends_with("Within its interval are softirq TIMER."), "{close}");
+    }
+
+    #[test]
+    fn a_stimulus_displaces_most_where_no_interval_overlaps() {
+        let columns = [
+            ("level", Kind::Text),
+            ("stimulus", Kind::Text),
+            ("displaced_lines", Kind::Real),
+            ("displaced_ci95_low_lines", Kind::Real),
+            ("displaced_ci95_high_lines", Kind::Real),
+            ("is_upper_bound", Kind::Bool),
+        ];
+        let fact = |half: f64, is_upper_bound: bool| {
+            let row = |level: &str, stimulus: &str, lines: f64, bound: bool| -> Vec<Value> {
+                let numbers = [lines, lines - half, lines + half].map(Value::from);
+                let text = [level.into(), stimulus.into()];
+                text.into_iter().chain(numbers).chain([bound.into()]).collect()
+            };
+            let rows = vec![
+                row("l2", "disk", 200.0, false),
+                row("l2", "timer", 150.0, is_upper_bound),
+                row("l1", "net", 199.0, false),
+            ];
+            let run = run_of(vec![table("footprint", &columns, rows)]);
+            of(&Run { experiment: "footprint".to_owned(), ..run }).fact
+        };
+        assert!(
+            fact(10.0, false).starts_with("A disk interrupt displaces most: "),
+            "{}",
+            fact(10.0, false)
+        );
+        let close = fact(30.0, false);
+        assert!(close.ends_with("Within its interval are those of timer."), "{close}");
+        assert!(
+            fact(10.0, true).starts_with("A disk interrupt displaces most: "),
+            "a bound below it"
+        );
     }
 }

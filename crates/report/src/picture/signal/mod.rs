@@ -20,6 +20,7 @@ use crate::picture::palette::{BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VER
 use crate::picture::rows;
 use crate::picture::sheet::Undrawn;
 use crate::row::Row;
+use crate::winner::{Extreme, Figure, candidates};
 
 /// Most schemes of a picture: more names have no room next to a panel.
 const SCHEMES_MAX: usize = 16;
@@ -264,16 +265,23 @@ fn labels<'s>(all: impl Iterator<Item = &'s Series>, schemes: &Schemes) -> Vec<L
     all.filter_map(label).collect()
 }
 
-/// The scheme with the smallest (or largest) last value among those that have one at the last x; and
-/// that x and value.
-fn best(all: &[Series], largest: bool) -> Option<(String, f64, f64)> {
+/// The scheme with the smallest or largest last value among those that have one at the last x; and that x and
+/// value. `None` where the intervals do not let that be said.
+fn best(all: &[Series], extreme: Extreme) -> Option<(String, f64, f64)> {
     let (_, last) = range(all.iter().flat_map(|one| &one.points).map(|point| point.x))?;
     let ends = all.iter().filter_map(|one| {
         let point = one.points.last().filter(|point| point.x == last)?;
-        (point.how != How::OverCapacity).then(|| (one.scheme.clone(), point.x, point.y))
+        (point.how != How::OverCapacity).then_some((one, point))
     });
-    let sign = if largest { -1.0 } else { 1.0 };
-    ends.min_by(|a, b| (sign * a.2).total_cmp(&(sign * b.2)))
+    let ends: Vec<(&Series, &Point)> = ends.collect();
+    let figure = |(_, point): &(&Series, &Point)| match point.how {
+        How::ByFormula => Figure::exact(point.y),
+        _ => Figure::measured(point.y, point.half_width),
+    };
+    match candidates(&ends.iter().map(figure).collect::<Vec<_>>(), extreme)[..] {
+        [only] => Some((ends[only].0.scheme.clone(), ends[only].1.x, ends[only].1.y)),
+        _ => None,
+    }
 }
 
 /// The costs of the model: those that were fitted, `C = 3.5 µs`, or those that were given, in the words of
@@ -309,6 +317,11 @@ mod tests {
 
     /// A sweep as `signal run` measures it: CPU use under load `background`, latencies under both.
     fn rates(schemes: &[&str]) -> Table {
+        rates_within(schemes, 0.001)
+    }
+
+    /// As [`rates`], with intervals of this half width as a part of the figure.
+    fn rates_within(schemes: &[&str], interval: f64) -> Table {
         let columns = [
             ("load", Kind::Text),
             ("scheme", Kind::Text),
@@ -330,7 +343,7 @@ mod tests {
                         (*scheme).into(),
                         rate_hz.into(),
                         cpu.into(),
-                        cpu.map(|cpu| cpu / 10.0).into(),
+                        cpu.map(|cpu| cpu * interval).into(),
                         p50_ns.into(),
                         (p50_ns * 9).into(),
                     ]);
@@ -387,6 +400,16 @@ mod tests {
         assert_eq!(checked(&svg)[1].text, title);
         assert!(texts.iter().any(|one| one.contains("3 of 9 rows have contaminated")), "{texts:?}");
         assert_eq!(cpu(&run, WIDTH).unwrap().unwrap().file(), svg, "the same, to the byte");
+    }
+
+    #[test]
+    fn a_title_names_no_best_scheme_where_intervals_overlap() {
+        let title = |run: &Run| cpu(run, WIDTH).unwrap().unwrap().file();
+        let overlapping = run_of(vec![rates_within(&SCHEMES, 0.1)]);
+        assert_eq!(checked(&title(&overlapping))[1].text, "CPU use by event rate");
+        // Quantiles of a measurement have no intervals.
+        let svg = latency(&overlapping, WIDTH).unwrap().unwrap().file();
+        assert_eq!(checked(&svg)[1].text, "Latency by event rate");
     }
 
     #[test]

@@ -4,8 +4,8 @@
 use record::{Run, Table, Value};
 
 use super::{
-    How, Point, Schemes, Series, best, costs, disturbed, draw_series, labels, loads, of_load,
-    positive, range, rig, series, text,
+    Extreme, How, Point, Schemes, Series, best, costs, disturbed, draw_series, labels, loads,
+    of_load, positive, range, rig, series, text,
 };
 use crate::human::Quantity;
 use crate::picture::axis::Axis;
@@ -140,7 +140,7 @@ pub fn cpu(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let heading = Heading {
         title: format!(
             "CPU use by event rate{}",
-            at_most(best(&measured, false), "least", Quantity::Share, None)
+            at_most(best(&measured, Extreme::Smallest), "least", Quantity::Share, None)
         ),
         notes,
         description: format!(
@@ -211,7 +211,7 @@ pub fn latency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     notes.extend(too_fast(&lost));
     notes.extend(schemes.note(&table.name));
     notes.extend(disturbed(run));
-    let lowest = panels.first().and_then(|(_, both)| best(&both[1], false));
+    let lowest = panels.first().and_then(|(_, both)| best(&both[1], Extreme::Smallest));
     // Which of several loads the figure is of.
     let load = panels.first().filter(|_| panels.len() > 1).map(|(load, _)| load.as_str());
     let heading = Heading {

@@ -3,8 +3,8 @@
 use record::Run;
 
 use super::{
-    How, Point, Schemes, Series, best, draw_series, labels, loads, of_load, positive, range, rig,
-    series, text,
+    Extreme, How, Point, Schemes, Series, best, draw_series, labels, loads, of_load, positive,
+    range, rig, series, text,
 };
 use crate::human::Quantity;
 use crate::picture::axis::Axis;
@@ -51,7 +51,7 @@ pub fn throughput(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     if sizes.0 == sizes.1 {
         return Ok(None);
     }
-    let most = panels.first().and_then(|(_, all)| best(all, true));
+    let most = panels.first().and_then(|(_, all)| best(all, Extreme::Largest));
     let most = most.map_or(String::new(), |(scheme, bytes, rate)| {
         let (bytes, rate) = (Quantity::Size.round_text(bytes), Quantity::SizeRate.text(rate));
         let load = panels.first().filter(|_| panels.len() > 1);

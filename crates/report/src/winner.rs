@@ -1,0 +1,86 @@
+//! Which of several figures is the smallest or the largest, as far as their intervals let that be said.
+
+/// A figure with the ends of its 95 % interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Figure {
+    pub value: f64,
+    pub low: f64,
+    pub high: f64,
+}
+
+/// Which end is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extreme {
+    Smallest,
+    Largest,
+}
+
+impl Figure {
+    /// A figure that has no error, as of a formula.
+    pub fn exact(value: f64) -> Figure {
+        Figure { value, low: value, high: value }
+    }
+
+    /// A figure whose error is not known: it can be told from no other.
+    pub fn unknown(value: f64) -> Figure {
+        Figure { value, low: f64::NEG_INFINITY, high: f64::INFINITY }
+    }
+
+    /// A measured figure; without a half width, its error is not known.
+    pub fn measured(value: f64, half_width: Option<f64>) -> Figure {
+        match half_width {
+            Some(half) => Figure { value, low: value - half, high: value + half },
+            None => Figure::unknown(value),
+        }
+    }
+
+    /// Whether its error is known.
+    pub fn has_interval(self) -> bool {
+        self.low.is_finite() && self.high.is_finite()
+    }
+}
+
+/// The positions of the figures that may be the extreme one: that with the extreme value first, then those whose
+/// intervals overlap its interval. With one position, that figure is the extreme one.
+pub(crate) fn candidates(figures: &[Figure], extreme: Extreme) -> Vec<usize> {
+    let sign = match extreme {
+        Extreme::Smallest => 1.0,
+        Extreme::Largest => -1.0,
+    };
+    let mut order: Vec<usize> = (0..figures.len()).collect();
+    order.sort_by(|a, b| (sign * figures[*a].value).total_cmp(&(sign * figures[*b].value)));
+    let Some(best) = order.first().map(|first| figures[*first]) else { return order };
+    let first = order[0];
+    order.retain(|at| {
+        *at == first || (figures[*at].low <= best.high && figures[*at].high >= best.low)
+    });
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_wins_if_no_interval_overlaps_its_own() {
+        let figures = [
+            Figure::measured(3.0, Some(0.5)),
+            Figure::measured(1.0, Some(0.2)),
+            Figure::measured(1.3, Some(0.2)),
+            Figure::exact(9.0),
+        ];
+        assert_eq!(candidates(&figures, Extreme::Smallest), [1, 2]);
+        assert_eq!(candidates(&figures, Extreme::Largest), [3]);
+        assert_eq!(candidates(&figures[..2], Extreme::Smallest), [1]);
+        assert!(candidates(&[], Extreme::Smallest).is_empty());
+    }
+
+    #[test]
+    fn without_an_interval_nobody_wins() {
+        let figures = [Figure::measured(1.0, None), Figure::measured(5.0, Some(0.1))];
+        assert_eq!(candidates(&figures, Extreme::Smallest), [0, 1]);
+        assert_eq!(candidates(&figures, Extreme::Largest), [1, 0]);
+        assert!(!figures[0].has_interval() && figures[1].has_interval());
+        assert_eq!(candidates(&figures[..1], Extreme::Smallest), [0], "there is no other");
+    }
+}
