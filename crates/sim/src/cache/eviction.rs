@@ -4,7 +4,8 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
+use rustix::io::Errno;
 
 use super::{Cache, in_use, remove_directory};
 use crate::regular_file::read_bounded;
@@ -175,12 +176,19 @@ impl Cache {
     /// Removes a directory: first its name, so that nobody finds half of it.
     pub(crate) fn discard(&self, name: &str) -> Result<()> {
         let path = self.path(name);
-        let aside = self.path(&format!("{name}.{}.old", std::process::id()));
-        match fs::rename(&path, &aside) {
-            Ok(()) => remove_directory(&aside),
-            // Another process was faster.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(SimError::file(&path)(error)),
+        loop {
+            let aside = self.temporary_name(name, "old");
+            return match renameat_with(CWD, &path, CWD, &aside, RenameFlags::NOREPLACE) {
+                Ok(()) => remove_directory(&aside),
+                Err(Errno::EXIST) => continue,
+                // Another process was faster.
+                Err(Errno::NOENT) => Ok(()),
+                // Some file systems replace or fail: no directory with entries is replaced.
+                Err(Errno::INVAL) => fs::rename(&path, &aside)
+                    .map_err(SimError::file(&path))
+                    .and_then(|()| remove_directory(&aside)),
+                Err(error) => Err(SimError::file(&path)(error.into())),
+            };
         }
     }
 }
