@@ -12,7 +12,7 @@ use lab::experiment::{self, BenchError, Experiment, Outcome, RunContext};
 use live::host::{Root, diagnose, diagnosis, host_facts};
 use live::selfbench::tracefs::{self, Tracefs};
 use live::window::Stop;
-use record::{Attachment, Run, Table, Timestamp};
+use record::{Attachment, Run, Table, Timestamp, WriteError};
 use report::TerminalOptions;
 use serde_json::{Map, Value as Json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
@@ -51,6 +51,8 @@ pub fn print_list(format: Format, text: &str, rows: Vec<Json>) -> anyhow::Result
 
 /// Where runs are written unless `--out` is given.
 const RUNS: &str = "irqlab-runs";
+/// Names that are tried for a run's directory while others take them.
+const NAMES_MAX: u32 = 100;
 
 /// Prints an error with its causes; gives its exit code.
 pub fn failure(error: &anyhow::Error) -> ExitCode {
@@ -181,6 +183,8 @@ pub fn restore_after_killed_runs() {
 /// A run that can be written: its directory has been tried.
 pub struct OpenRun {
     directory: Option<PathBuf>,
+    /// What the directory is named for, where its name was not given by the user.
+    default_name: Option<String>,
     printing: FormatArgs,
     started: Timestamp,
     main_table: Option<String>,
@@ -206,7 +210,9 @@ impl OpenRun {
         let started = Timestamp::now();
         let in_runs = || record::default_dir(Path::new(RUNS), verb, started);
         let directory = results.out.clone().unwrap_or_else(in_runs);
-        OpenRun::open(Some(directory), &results.printing, started)
+        let mut open = OpenRun::open(Some(directory), &results.printing, started)?;
+        open.default_name = results.out.is_none().then(|| verb.to_owned());
+        Ok(open)
     }
 
     /// A run that is recorded where `--out` was given, and printed in any case.
@@ -223,7 +229,8 @@ impl OpenRun {
         started: Timestamp,
     ) -> anyhow::Result<OpenRun> {
         let created = directory.as_deref().map(try_directory).transpose()?.unwrap_or_default();
-        Ok(OpenRun { directory, printing: printing.clone(), started, main_table: None, created })
+        let (printing, main_table, default_name) = (printing.clone(), None, None);
+        Ok(OpenRun { directory, default_name, printing, started, main_table, created })
     }
 
     /// Chooses the table that CSV prints, unless another one is asked for [default: the first].
@@ -282,29 +289,37 @@ impl OpenRun {
         if run.tables.iter().all(|table| table.rows().is_empty()) {
             return nothing_measured(run);
         }
-        let printed = self.print(run);
-        // Recorded even when nobody could read it: the minutes are not lost.
-        self.record(run, attachments)?;
+        // Recorded first, because the tables name the directory; and printed also where it cannot be recorded.
+        let recorded = self.record(run, attachments);
+        let directory = recorded.as_ref().ok().and_then(Option::as_deref);
+        let printed = self.print(run, directory.unwrap_or(self.directory()));
+        if let Some(directory) = recorded? {
+            say_where(&directory, attachments);
+        }
         printed?;
         Ok(self.exit_code(run))
     }
 
-    fn print(&self, run: &Run) -> anyhow::Result<()> {
+    fn print(&self, run: &Run, directory: &Path) -> anyhow::Result<()> {
         let main_table = self.main_table.as_deref();
-        console::print(&text(run, self.directory(), &self.printing, main_table)?)
+        console::print(&text(run, directory, &self.printing, main_table)?)
     }
 
-    fn record(&self, run: &Run, attachments: &[Attachment]) -> anyhow::Result<()> {
-        let Some(directory) = &self.directory else { return Ok(()) };
-        record::write_run(run, attachments, directory)
-            .context("the results above are not recorded (--out writes elsewhere)")?;
-        let directory = directory.display();
-        for attachment in attachments {
-            console::say(&format!("{}: {directory}/{0}", attachment.name));
+    /// Records the run. Returns its directory: a run that started in the same second may have taken the name
+    /// that was free then.
+    fn record(&self, run: &Run, attachments: &[Attachment]) -> anyhow::Result<Option<PathBuf>> {
+        let Some(mut directory) = self.directory.clone() else { return Ok(None) };
+        let mut written = record::write_run(run, attachments, &directory);
+        for _ in 0..NAMES_MAX {
+            let (Err(WriteError::Exists { .. }), Some(verb)) = (&written, &self.default_name)
+            else {
+                break;
+            };
+            directory = record::default_dir(Path::new(RUNS), verb, self.started);
+            written = record::write_run(run, attachments, &directory);
         }
-        let more = "the same again, other tables and formats: irqlab show";
-        console::say(&format!("run: {directory}  ({more} {directory})"));
-        Ok(())
+        written.context("the results above are not recorded (--out writes elsewhere)")?;
+        Ok(Some(directory))
     }
 
     /// The exit code of a run that is printed and recorded.
@@ -346,6 +361,16 @@ const NOT_OF_THE_RUN: [(&[&str], bool); 8] = [
     (&["--json", "--all"], false),
     (&["--force"], false),
 ];
+
+/// Says where a run is.
+fn say_where(directory: &Path, attachments: &[Attachment]) {
+    let directory = directory.display();
+    for attachment in attachments {
+        console::say(&format!("{}: {directory}/{0}", attachment.name));
+    }
+    let more = "the same again, other tables and formats: irqlab show";
+    console::say(&format!("run: {directory}  ({more} {directory})"));
+}
 
 /// The command that makes a run like this one, as a setting of it. The program goes by its name: where it lies
 /// is of no use elsewhere.

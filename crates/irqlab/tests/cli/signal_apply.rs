@@ -3,28 +3,60 @@
 use std::collections::BTreeMap;
 use std::process::{Child, Stdio};
 
-use crate::support::{CommandOutput, IRQLAB, Net, absence, alone, check_refused, rows};
+use crate::support::{CommandOutput, IRQLAB, Net, absence, alone, check_refused, names, rows};
+
+use signalling::Scheme;
 
 const ATTRIBUTES: [&str; 3] = ["gro_flush_timeout", "napi_defer_hard_irqs", "threaded"];
 
-/// All that an advice may set of the tap device.
+/// All that an advice may set of the veth, which has a NAPI instance, and of the tap device, which coalesces.
 fn settings(net: &Net) -> BTreeMap<String, String> {
-    let mut all: BTreeMap<String, String> = ATTRIBUTES
-        .map(|name| (name.to_owned(), net.read(&format!("/sys/class/net/tap0/{name}"))))
-        .into();
-    let run = advise(net, "--schemes drain").assert_code(0).json();
+    let attribute = |nic: &str, name: &str| {
+        (format!("{nic} {name}"), net.read(&format!("/sys/class/net/{nic}/{name}")))
+    };
+    let of = |nic: &'static str| ATTRIBUTES.map(|name| attribute(nic, name));
+    let mut all: BTreeMap<String, String> = of("v0").into_iter().chain(of("tap0")).collect();
+    let run = advise(net, TAP, "--schemes drain").assert_code(0).json();
     let coalescing = rows(&run, "lines").iter().find(|row| row["setting"] == "coalescing");
     all.insert("coalescing".to_owned(), coalescing.unwrap()["now"].as_str().unwrap().to_owned());
     all
 }
 
-fn words(more: &str) -> Vec<String> {
-    let words = format!("signal advise --rate 10k --json --nic tap0 {more}");
+const TAP: &str = "tap0";
+const VETH: &str = "v0";
+/// Files of [`VETH`].
+const FLUSH_TIMEOUT: &str = "v0 gro_flush_timeout";
+const DEFER: &str = "v0 napi_defer_hard_irqs";
+
+/// Says to a process that it is to switch NAPI on.
+const CHILD: &str = "IRQLAB_TEST_NAPI_ON";
+
+/// Not a test of its own: what [`net`] starts in the near namespace.
+#[test]
+fn child_that_gives_the_veth_a_napi_instance() {
+    if std::env::var_os(CHILD).is_some() {
+        let veth = live::nic::Interface::find(VETH).unwrap();
+        live::nic::Setting::Gro.write(&veth, "on").unwrap();
+    }
+}
+
+/// A network whose veth has a NAPI instance.
+fn net() -> Option<Net> {
+    let net = Net::prepared()?;
+    let own = std::env::current_exe().unwrap();
+    let test = "signal_apply::child_that_gives_the_veth_a_napi_instance";
+    let mut child = net.near(own.to_str().unwrap(), &[test, "--exact"]);
+    CommandOutput::of(child.env(CHILD, "1")).assert_code(0);
+    Some(net)
+}
+
+fn words(nic: &str, more: &str) -> Vec<String> {
+    let words = format!("signal advise --rate 10k --json --nic {nic} {more}");
     words.split_whitespace().map(str::to_owned).collect()
 }
 
-fn advise(net: &Net, more: &str) -> CommandOutput {
-    let words = words(more);
+fn advise(net: &Net, nic: &str, more: &str) -> CommandOutput {
+    let words = words(nic, more);
     net.run(&words.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
@@ -33,24 +65,25 @@ const DEFERRED: &str = "--schemes deferred:50us --apply";
 #[test]
 fn a_scheme_that_is_applied_stays_and_is_undone_to_what_was_before_the_first() {
     let _alone = alone();
-    let Some(net) = Net::prepared() else { return };
+    let Some(net) = net() else { return };
     let before = settings(&net);
-    let run = advise(&net, DEFERRED).assert_code(0).json();
+    let run = advise(&net, VETH, DEFERRED).assert_code(0).json();
     let applied = rows(&run, "applied");
     let of = |name: &str| applied.iter().find(|row| row["setting"] == name).unwrap();
     assert_eq!(of("gro_flush_timeout")["in_force"], "50000");
-    assert_eq!(of("napi_defer_hard_irqs")["before"], before["napi_defer_hard_irqs"]);
+    assert_eq!(of("napi_defer_hard_irqs")["before"], before[DEFER]);
+    advise(&net, TAP, "--schemes drain --apply").assert_code(0);
     let after = settings(&net);
-    assert_eq!(after["gro_flush_timeout"], "50000");
-    assert_eq!(after["napi_defer_hard_irqs"], "2147483647");
+    assert_eq!(after[FLUSH_TIMEOUT], "50000");
+    assert_eq!(after[DEFER], "2147483647");
     assert_eq!((&*before["coalescing"], &*after["coalescing"]), ("rx-frames 0", "rx-frames 1"));
     // The next start of a verb is no undo.
     net.run(&["machines"]).assert_code(0);
     assert_eq!(settings(&net), after);
-    advise(&net, "--schemes deferred:80us --apply").assert_code(0);
-    assert_eq!(settings(&net)["gro_flush_timeout"], "80000");
+    advise(&net, VETH, "--schemes deferred:80us --apply").assert_code(0);
+    assert_eq!(settings(&net)[FLUSH_TIMEOUT], "80000");
     // Another interface's undo is none of this one's, nor is one from another network, which says so.
-    let other = net.run(&["signal", "undo", "--nic", "v0"]);
+    let other = net.run(&["signal", "undo", "--nic", "lo"]);
     assert!(other.assert_code(0).out.contains("nothing is to be restored"), "{}", other.out);
     let way = "tap0 is in network namespace";
     for (words, code) in [(&["signal", "undo"][..], 1), (&["signal", "undo", "--nic", "tap0"], 4)] {
@@ -68,9 +101,11 @@ fn a_scheme_that_is_applied_stays_and_is_undone_to_what_was_before_the_first() {
         near.assert_code(0).assert_says(way).assert_says(how);
         assert_eq!(near.out, "ended: 4\nended: 1\n", "{}", near.err);
     }
-    assert_eq!(settings(&net)["gro_flush_timeout"], "80000");
+    assert_eq!(settings(&net)[FLUSH_TIMEOUT], "80000");
     let undone = net.run(&["signal", "undo", "--nic", "tap0"]);
     assert!(undone.assert_code(0).out.contains("restored coalescing of tap0"), "{}", undone.out);
+    assert_eq!(settings(&net)[FLUSH_TIMEOUT], "80000", "the other one's");
+    net.run(&["signal", "undo"]).assert_code(0);
     assert_eq!(settings(&net), before);
     assert!(net.names("/run/irqlab").is_empty());
     assert!(net.run(&["signal", "undo"]).assert_code(0).out.contains("nothing is to be restored"));
@@ -79,12 +114,12 @@ fn a_scheme_that_is_applied_stays_and_is_undone_to_what_was_before_the_first() {
 #[test]
 fn schemes_that_are_applied_at_once_are_all_undone() {
     let _alone = alone();
-    let Some(net) = Net::prepared() else { return };
+    let Some(net) = net() else { return };
     let timeout = "/sys/class/net/tap0/gro_flush_timeout";
     let set = format!("echo 7000 > {timeout}");
     CommandOutput::of(&mut net.near("sh", &["-c", &set])).assert_code(0);
     let before = settings(&net);
-    let words = words("--schemes drain --apply");
+    let words = words(TAP, "--schemes drain --apply");
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let start = |_| net.near(IRQLAB, &words).stdout(Stdio::null()).spawn().unwrap();
     let all: Vec<Child> = (0..6).map(start).collect();
@@ -92,6 +127,8 @@ fn schemes_that_are_applied_at_once_are_all_undone() {
         assert!(one.wait().unwrap().success());
     }
     assert_eq!(net.read(timeout), "0");
+    // They started in the same second, and each has its run.
+    assert_eq!(names(&net.place().path().join("irqlab-runs")).len(), 7);
     net.run(&["signal", "undo"]).assert_code(0);
     assert_eq!(settings(&net), before);
     assert!(net.names("/run/irqlab").is_empty());
@@ -100,21 +137,26 @@ fn schemes_that_are_applied_at_once_are_all_undone() {
 #[test]
 fn what_cannot_be_set_leaves_nothing_half_set() {
     let _alone = alone();
-    let Some(net) = Net::prepared() else { return };
+    let Some(net) = net() else { return };
     let before = settings(&net);
-    let check = |more: &str, code: i32, says: &str| {
-        advise(&net, more).assert_code(code).assert_says(says);
+    let check = |nic: &str, more: &str, code: i32, says: &str| {
+        advise(&net, nic, more).assert_code(code).assert_says(says);
         assert_eq!(settings(&net), before, "{more}");
         assert!(net.names("/run/irqlab").is_empty(), "{more}");
     };
     // The driver has no NAPI that a thread could poll: refused after the others were set.
-    check(&format!("{DEFERRED} --quota 16"), 1, "tap0 refuses threaded = 1");
-    check("--schemes coalesced:8,50us --apply", 4, "its driver has no rx-usecs");
-    check("--schemes yield --apply", 4, "a program that polls must");
+    check(TAP, "--schemes drain --quota 16 --apply", 1, "tap0 refuses threaded = 1");
+    // Its settings would be taken, and do nothing.
+    check(TAP, DEFERRED, 4, "it has no NAPI instance");
+    check(TAP, "--schemes coalesced:8,50us --apply", 4, "its driver has no rx-usecs");
+    check(TAP, "--schemes yield --apply", 4, "a program that polls must");
     // These sysctls are the machine's: a network namespace does not have them.
-    check("--schemes spin --apply", 4, "net.core.busy_read: it cannot be read");
-    check("--schemes hybrid:1,20us --apply", 4, "it has no NAPI instance");
-    check("--latency-bound 1us --cpu-budget 1% --apply", 4, "no scheme keeps all");
+    check(VETH, "--schemes spin --apply", 4, "net.core.busy_read: it cannot be read");
+    check(TAP, "--schemes hybrid:1,20us --apply", 4, "it has no NAPI instance");
+    check(TAP, "--latency-bound 1us --cpu-budget 1% --apply", 4, "no scheme keeps all");
+    // A clock of this period keeps the bound. Linux has none, and what it does instead is later.
+    let clock = "--schemes clocked:100us --latency-bound 100us --apply";
+    check(VETH, clock, 4, "no scheme keeps all that was asked for (deferred:100us comes nearest)");
     // A veth coalesces nothing, so that no such scheme is advised for it, and none applied.
     let veth = ["signal", "advise", "--rate", "10k", "--nic", "v0", "--json"];
     let run = net.run(&veth).assert_code(0).json();
@@ -125,21 +167,47 @@ fn what_cannot_be_set_leaves_nothing_half_set() {
     let refused = net.run(&[&veth[..], &["--apply", "--schemes", "coalesced:8,50us"]].concat());
     refused.assert_code(4).assert_says("its driver does not coalesce interrupts");
     // Without the right to set: the first write is refused.
-    let words = words(DEFERRED);
+    let words = words(VETH, DEFERRED);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let without = [&["--bounding-set", "-net_admin", IRQLAB], &words[..]].concat();
     let refused = CommandOutput::of(&mut net.near("setpriv", &without));
-    refused.assert_code(4).assert_says("nothing is set: gro_flush_timeout of tap0 cannot be set");
+    refused.assert_code(4).assert_says("nothing is set: gro_flush_timeout of v0 cannot be set");
     refused.assert_says("run it as root (CAP_NET_ADMIN");
     assert_eq!(settings(&net), before);
     check_refused(&["signal", "advise", "--rate", "1k", "--apply"], "--nic <NAME>");
     check_refused(&["signal", "undo", "--nic", "irqlab-no"], "there is no such network interface");
 }
 
+/// The scheme that is recommended is the one that is set, and keeps the bound.
+#[test]
+fn what_is_applied_is_what_was_judged() {
+    let _alone = alone();
+    let Some(net) = net() else { return };
+    let run = advise(&net, VETH, "--latency-bound 100us --apply").assert_code(0).json();
+    let advice = rows(&run, "advice");
+    assert_eq!((&advice[0]["rank"], &advice[0]["keeps_all"]), (&1.into(), &true.into()));
+    let is_none_of_linux = |row: &serde_json::Value| {
+        let scheme = row["scheme"].as_str().unwrap();
+        scheme.starts_with("clocked") || scheme == "interrupt"
+    };
+    assert!(!advice.iter().any(is_none_of_linux), "{advice:?}");
+    let why = absence(&run, "clocked schemes");
+    assert_eq!(why, Some("Linux restarts the timer after each handling, as deferred does"));
+    let in_force = net.read("/sys/class/net/v0/gro_flush_timeout");
+    let scheme = advice[0]["scheme"].as_str().unwrap();
+    let timeout_ns = match scheme.parse().unwrap() {
+        Scheme::Deferred { delay_ns } => delay_ns,
+        Scheme::Drain { .. } => 0,
+        other => panic!("{other} is set in another way"),
+    };
+    assert_eq!(in_force, timeout_ns.to_string(), "{scheme}");
+    net.run(&["signal", "undo"]).assert_code(0);
+}
+
 /// Runs irqlab, which gets a signal at the N-th of such system calls.
 fn signalled(net: &Net, signal: &str, calls: &str, when: u32, words: &[&str]) -> CommandOutput {
     let trace = match calls {
-        "openat" => vec!["-P", "/sys/class/net/tap0/napi_defer_hard_irqs"],
+        "openat" => vec!["-P", "/sys/class/net/v0/napi_defer_hard_irqs"],
         _ => Vec::new(),
     };
     let (trace_of, inject) =
@@ -154,12 +222,12 @@ const STEPS_MAX: u32 = 60;
 #[test]
 fn a_signal_at_any_step_leaves_all_or_nothing_set() {
     let _alone = alone();
-    let Some(net) = Net::prepared() else { return };
+    let Some(net) = net() else { return };
     if std::process::Command::new("strace").arg("-V").output().is_err() {
         return needs::not_run(needs::Need::Strace, "there is no strace");
     }
     let before = settings(&net);
-    let apply = words(DEFERRED);
+    let apply = words(VETH, DEFERRED);
     let apply: Vec<&str> = apply.iter().map(String::as_str).collect();
     let mut found_half_set = 0;
     for (signal, calls) in [
@@ -174,10 +242,10 @@ fn a_signal_at_any_step_leaves_all_or_nothing_set() {
             let ended = signalled(&net, signal, calls, when, &apply);
             let at = format!("{signal} at {calls} {when}: {}", ended.err);
             if ended.code == Some(0) {
-                assert_eq!(net.read("/sys/class/net/tap0/gro_flush_timeout"), "50000", "{at}");
+                assert_eq!(net.read("/sys/class/net/v0/gro_flush_timeout"), "50000", "{at}");
                 net.run(&["signal", "undo"]).assert_code(0);
             }
-            let is_changed = net.read("/sys/class/net/tap0/gro_flush_timeout") != "0";
+            let is_changed = net.read("/sys/class/net/v0/gro_flush_timeout") != "0";
             if signal == "SIGINT" {
                 assert!(!is_changed, "{at}");
                 assert!(net.names("/run/irqlab").is_empty(), "{at}");
@@ -203,9 +271,9 @@ fn a_signal_at_any_step_leaves_all_or_nothing_set() {
     let mut found_half_undone = 0;
     for when in 1..=STEPS_MAX {
         assert!(when < STEPS_MAX);
-        advise(&net, DEFERRED).assert_code(0);
+        advise(&net, VETH, DEFERRED).assert_code(0);
         let ended = signalled(&net, "SIGKILL", "openat", when, &["signal", "undo"]);
-        let left = net.read("/sys/class/net/tap0/gro_flush_timeout") != "0";
+        let left = net.read("/sys/class/net/v0/gro_flush_timeout") != "0";
         found_half_undone += u32::from(left);
         net.run(&["signal", "undo"]).assert_code(0);
         assert_eq!(settings(&net), before, "SIGKILL at step {when} of undo");

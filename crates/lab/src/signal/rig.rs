@@ -101,6 +101,10 @@ impl Rig {
                 &format!("a {rig} does not coalesce interrupts"),
                 on("threads", "coalesced:32,50us"),
             ),
+            Scheme::Clocked { period_ns } if self == Rig::Nic => unavailable(
+                "Linux restarts the timer after each handling",
+                here(&format!("deferred:{period_ns}ns")),
+            ),
             Scheme::Clocked { period_ns }
                 if self == Rig::E1000 && !THROTTLE_NS.contains(&period_ns) =>
             {
@@ -146,6 +150,8 @@ mod tests {
         // A card's own remedy has no rig: the caller has named the card.
         let refused = Rig::Nic.check("hybrid:2,20us".parse().unwrap()).unwrap_err();
         assert_eq!(refused.remedy(), Some("--schemes hybrid:1,20000ns"));
+        let refused = Rig::Nic.check("clocked:20us".parse().unwrap()).unwrap_err();
+        assert_eq!(refused.remedy(), Some("--schemes deferred:20000ns"));
         assert!(Rig::Nic.check("coalesced:8,1ms".parse().unwrap()).is_ok(), "its driver may");
         let all = Scheme::list("interrupt,drain,clocked:1us,coalesced:2,1ms,hybrid:8,1ms,spin");
         assert!(all.unwrap().into_iter().all(|scheme| Rig::Threads.check(scheme).is_ok()));

@@ -37,6 +37,15 @@ pub struct Settings {
     pub irq_suspend_timeout_ns: Option<u32>,
 }
 
+impl Instance {
+    /// An instance whose interrupts can be suspended, and of which nothing else is known.
+    #[must_use]
+    pub(crate) fn suspending(id: u32) -> Instance {
+        let settings = Settings { irq_suspend_timeout_ns: Some(0), ..Settings::default() };
+        Instance { id, settings, ..Instance::default() }
+    }
+}
+
 /// The instances of an interface. No rights are needed.
 ///
 /// # Errors

@@ -3,7 +3,7 @@
 use signalling::Scheme;
 
 use super::setting::{coalescing_of, coalescing_text};
-use super::{Interface, Setting};
+use super::{InForce, Interface, Setting};
 use crate::network::coalescing::{self, Coalescing};
 use crate::network::napi;
 
@@ -40,8 +40,59 @@ pub struct Impossible {
 pub struct Abilities {
     /// Why there is no coalescing, or which of its settings there are.
     coalescing: Result<Coalescing, String>,
-    /// NAPI instances whose interrupts can be suspended, or why there are none.
-    suspending: Result<Vec<u32>, String>,
+    /// Its NAPI instances, or why they are unknown.
+    instances: Result<Vec<napi::Instance>, String>,
+}
+
+/// The scheme that Linux uses where another one is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Equivalent {
+    /// What is in force when the settings of the other scheme are set.
+    pub scheme: Scheme,
+    /// Why it is not the one that was asked for.
+    pub reason: &'static str,
+}
+
+/// What Linux does when its settings are those of a scheme; `None` where it is just that scheme.
+#[must_use]
+pub fn equivalent(scheme: Scheme) -> Option<Equivalent> {
+    let drain = Scheme::Drain { budget: signalling::BUDGET_DEFAULT };
+    let (scheme, reason) = match scheme {
+        Scheme::Interrupt => {
+            (drain, "Linux handles events until there are none after each interrupt")
+        }
+        Scheme::Drain { budget } if budget != signalling::BUDGET_DEFAULT => {
+            (drain, "the budget of a driver is no setting")
+        }
+        Scheme::Clocked { period_ns } => (
+            Scheme::Deferred { delay_ns: period_ns },
+            "Linux restarts the timer after each handling",
+        ),
+        Scheme::Coalesced { count, delay_ns } if delay_ns % 1_000 != 0 => (
+            Scheme::Coalesced { count, delay_ns: delay_ns.next_multiple_of(1_000) },
+            "rx-usecs is whole microseconds",
+        ),
+        Scheme::Hybrid { threshold, suspend_ns } if threshold != 1 => {
+            (Scheme::Hybrid { threshold: 1, suspend_ns }, "Linux polls on after any event")
+        }
+        _ => return None,
+    };
+    Some(Equivalent { scheme, reason })
+}
+
+/// The scheme that a device uses when it was set to one and took these values: it may have rounded those of
+/// coalescing.
+#[must_use]
+pub fn scheme_in_force(scheme: Scheme, settings: &[InForce]) -> Scheme {
+    let coalescing = settings.iter().find(|one| one.setting == Setting::Coalescing);
+    let values = coalescing.and_then(|one| coalescing_of(&one.now));
+    match (scheme, values) {
+        (Scheme::Coalesced { count, delay_ns }, Some(values)) => Scheme::Coalesced {
+            count: values.frames.unwrap_or(count),
+            delay_ns: values.delay_us.map_or(delay_ns, |us| u64::from(us) * 1_000),
+        },
+        _ => scheme,
+    }
 }
 
 impl Abilities {
@@ -50,31 +101,49 @@ impl Abilities {
     pub fn of(interface: &Interface) -> Abilities {
         let coalescing = coalescing::read(interface.index())
             .map_err(|error| format!("its coalescing cannot be read: {error}"));
-        let suspending = napi::instances(interface.index())
-            .map_err(|error| format!("the kernel's NAPI instances cannot be read: {error}"))
-            .and_then(|instances| {
-                if instances.is_empty() {
-                    return Err("it has no NAPI instance (is it up?)".to_owned());
-                }
-                let can = |one: &napi::Instance| one.settings.irq_suspend_timeout_ns.is_some();
-                let ids = instances.iter().filter(|one| can(one)).map(|one| one.id);
-                let ids: Vec<u32> = ids.collect();
-                let none = || "the kernel has no irq-suspend-timeout (Linux 6.13)".to_owned();
-                if ids.is_empty() { Err(none()) } else { Ok(ids) }
-            });
-        Abilities { coalescing, suspending }
+        let instances = napi::instances(interface.index())
+            .map_err(|error| format!("the kernel's NAPI instances cannot be read: {error}"));
+        Abilities { coalescing, instances }
     }
 
-    /// Abilities as they would be: coalescing as text (empty: none), and the instances that suspend.
+    /// Abilities as they would be: coalescing as text (empty: none), and NAPI instances that suspend.
     #[must_use]
     pub fn assumed(coalescing: &str, suspending: &[u32]) -> Abilities {
         Abilities {
             coalescing: Ok(coalescing_of(coalescing).unwrap_or_default()),
-            suspending: match suspending {
-                [] => Err("the kernel has no irq-suspend-timeout (Linux 6.13)".to_owned()),
-                ids => Ok(ids.to_vec()),
-            },
+            instances: Ok(suspending.iter().map(|id| napi::Instance::suspending(*id)).collect()),
         }
+    }
+
+    /// Why it is unknown whether the interface has NAPI instances; `None` where it is known.
+    #[must_use]
+    pub fn napi_is_unknown(&self) -> Option<&str> {
+        self.instances.as_ref().err().map(String::as_str)
+    }
+
+    /// Checks that there is a NAPI instance, for which timers and polling are: without one, the kernel takes
+    /// their settings, and they do nothing. Where the kernel does not say (before Linux 6.8), there may be one.
+    fn need_napi(&self) -> Result<(), Impossible> {
+        match &self.instances {
+            Ok(instances) if instances.is_empty() => Err(Impossible {
+                reason: "it has no NAPI instance".to_owned(),
+                remedy: Some("set the interface up; a veth has one with gro on".to_owned()),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The NAPI instances whose interrupts can be suspended.
+    fn suspending(&self) -> Result<Vec<u32>, Impossible> {
+        self.need_napi()?;
+        let impossible = |reason: &str| Impossible { reason: reason.to_owned(), remedy: None };
+        let instances = self.instances.as_ref().map_err(|reason| impossible(reason))?;
+        let can = |one: &&napi::Instance| one.settings.irq_suspend_timeout_ns.is_some();
+        let ids: Vec<u32> = instances.iter().filter(can).map(|one| one.id).collect();
+        if ids.is_empty() {
+            return Err(impossible("the kernel has no irq-suspend-timeout (Linux 6.13)"));
+        }
+        Ok(ids)
     }
 
     /// The settings that make a scheme, in the order in which they are to be set. A scheme whose receiver
@@ -94,6 +163,7 @@ impl Abilities {
                 [defer(0, 0), self.at_once()].concat()
             }
             Scheme::Clocked { period_ns: ns } | Scheme::Deferred { delay_ns: ns } => {
+                self.need_napi()?;
                 [defer(DEFER_ALWAYS, ns), self.at_once()].concat()
             }
             Scheme::Coalesced { count, delay_ns } => {
@@ -104,6 +174,7 @@ impl Abilities {
                 [defer(DEFER_ALWAYS, POLLING_TIMEOUT_NS), self.at_once()].concat()
             }
             Scheme::Spin => {
+                self.need_napi()?;
                 // Long enough for two gaps at the lowest rate.
                 let us = 2_000_000 / low_hz.unwrap_or(1).max(1);
                 let us = us.clamp(*BUSY_POLL_US.start(), *BUSY_POLL_US.end());
@@ -117,9 +188,7 @@ impl Abilities {
             }
             Scheme::Hybrid { .. } if low_hz.is_none() => [defer(0, 0), self.at_once()].concat(),
             Scheme::Hybrid { suspend_ns, .. } => {
-                let ids = self.suspending.as_ref();
-                let ids =
-                    ids.map_err(|reason| Impossible { reason: reason.clone(), remedy: None })?;
+                let ids = self.suspending()?;
                 let suspend = |id: &u32| RequiredSetting {
                     setting: Setting::Napi { id: *id },
                     value: format!("irq-suspend-timeout {SUSPEND_NS}"),
@@ -226,5 +295,59 @@ mod tests {
         assert_eq!(text(&frames, "drain", None)[2..], ["coalescing = rx-frames 1"]);
         assert_eq!(text(&Abilities::assumed("", &[]), "drain", None).len(), 2);
         assert!(frames.required_settings("hybrid:1,20us".parse().unwrap(), Some(1)).is_err());
+    }
+
+    /// Timers and polling are NAPI's: without an instance, their settings would do nothing.
+    #[test]
+    fn what_needs_a_napi_instance_is_impossible_without_one() {
+        let without = Abilities::assumed("rx-usecs 0 rx-frames 1", &[]);
+        for scheme in ["deferred:50us", "clocked:50us", "hybrid:1,20us", "spin"] {
+            let why = without.required_settings(scheme.parse().unwrap(), Some(1)).unwrap_err();
+            assert_eq!(why.reason, "it has no NAPI instance", "{scheme}");
+        }
+        for scheme in ["drain", "interrupt", "coalesced:8,50us"] {
+            assert!(
+                without.required_settings(scheme.parse().unwrap(), Some(1)).is_ok(),
+                "{scheme}"
+            );
+        }
+        // Where the kernel does not say, there may be one.
+        let unknown = Abilities { instances: Err("old".to_owned()), ..without };
+        assert_eq!(text(&unknown, "deferred:50us", Some(1)).len(), 3);
+        assert_eq!(unknown.napi_is_unknown(), Some("old"));
+        assert!(unknown.required_settings("hybrid:1,20us".parse().unwrap(), Some(1)).is_err());
+    }
+
+    /// A scheme and its equivalent have the same settings, so the one that is judged is the one in force.
+    #[test]
+    fn an_equivalent_has_the_settings_of_the_scheme() {
+        let all = Abilities::assumed("adaptive-rx on rx-usecs 0 rx-frames 1", &[257]);
+        let mut found = 0;
+        for scheme in "interrupt drain drain:8 clocked:100us deferred:100us coalesced:8,50500ns \
+                       coalesced:8,51us hybrid:8,20us hybrid:1,20us spin yield"
+            .split_whitespace()
+        {
+            let Some(Equivalent { scheme: other, .. }) = equivalent(scheme.parse().unwrap()) else {
+                continue;
+            };
+            found += 1;
+            assert_eq!(text(&all, scheme, Some(1)), text(&all, &other.to_string(), Some(1)));
+            assert_eq!(equivalent(other), None, "{scheme}");
+        }
+        assert_eq!(found, 5);
+    }
+
+    #[test]
+    fn a_device_that_rounds_has_another_scheme_in_force() {
+        let scheme = "coalesced:200,51us".parse().unwrap();
+        let with = |now: &str| {
+            let setting = Setting::Coalescing;
+            let (before, asked) = (String::new(), "rx-usecs 51 rx-frames 200".to_owned());
+            scheme_in_force(scheme, &[InForce { setting, before, asked, now: now.to_owned() }])
+        };
+        assert_eq!(with("rx-usecs 64 rx-frames 64"), "coalesced:64,64us".parse().unwrap());
+        assert_eq!(with("rx-usecs 51 rx-frames 200"), scheme);
+        let drain = "drain".parse().unwrap();
+        assert_eq!(scheme_in_force(drain, &[]), drain);
     }
 }

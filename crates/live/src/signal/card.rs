@@ -493,7 +493,7 @@ mod tests {
             for (scheme, timeout_ns) in [
                 ("drain", "0"),
                 ("deferred:5ms", "5000000"),
-                ("clocked:1ms", "1000000"),
+                ("deferred:1ms", "1000000"),
                 ("spin", "10000000"),
                 ("hybrid:1,50us", "0"),
             ] {
@@ -511,6 +511,7 @@ mod tests {
                 ("coalesced:8,50us", "its driver does not coalesce interrupts"),
                 ("interrupt", "drains after each interrupt"),
                 ("hybrid:4,50us", "its threshold is 1"),
+                ("clocked:1ms", "restarts the timer after each handling"),
             ] {
                 let error = card.rate_window(&stream(scheme)).unwrap_err().to_string();
                 assert!(error.contains(why), "{error}");

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::bail;
 use lab::signal::region_table;
-use live::nic::scheme::Abilities;
+use live::nic::scheme::{Abilities, Equivalent, equivalent};
 use record::{Column, Kind, Run, Table, TableDisplay, Value, read_run};
 use serde_json::json;
 use signalling::{
@@ -19,7 +20,7 @@ use super::{Computed, apply, fit, nic, run_of, titled};
 use crate::console;
 use crate::options::{Format, ResultArgs, Usage, help_with_exit_codes};
 use crate::pictures::PictureArgs;
-use crate::run::OpenRun;
+use crate::run::{NothingSet, OpenRun};
 
 /// Events of each simulation unless they are given: 500 are above the 99th percentile.
 const EVENTS: u64 = 50_000;
@@ -177,8 +178,12 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     let list = args.schemes.as_ref().map(|schemes| schemes.0.clone());
     let mut list = list.unwrap_or_else(|| candidates(args.latency_bound));
     let mut computed = Computed::default();
-    if let (None, Some(abilities)) = (&args.schemes, &abilities) {
-        computed.absent = only_possible(&mut list, abilities, args.rate.low_hz);
+    let is_chosen = args.schemes.is_none();
+    if let Some(abilities) = &abilities {
+        as_linux_does(&mut list, is_chosen, &mut computed);
+        if is_chosen {
+            computed.absent.extend(only_possible(&mut list, abilities, args.rate.low_hz));
+        }
     }
     simulation(list[0], args.rate.low_hz).check().map_err(usage)?;
     let open = OpenRun::new("signal-advise", &args.results)?;
@@ -192,8 +197,12 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     };
     let mut all = curves(&list, args.rate, &mut ask).map_err(usage)?;
     let mut verdicts = judge(&all, &demand);
-    if args.schemes.is_none() && verdicts[0].keeps_all() {
-        all.extend(curves(&finer(verdicts[0].scheme), args.rate, &mut ask).map_err(usage)?);
+    if is_chosen && verdicts[0].keeps_all() {
+        let mut finer = finer(verdicts[0].scheme);
+        if abilities.is_some() {
+            finer.iter_mut().for_each(|scheme| *scheme = in_linux(*scheme));
+        }
+        all.extend(curves(&finer, args.rate, &mut ask).map_err(usage)?);
         verdicts = judge(&all, &demand);
     }
     computed.settings = costs::settings(&costs);
@@ -233,7 +242,13 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     let mut applied = None;
     if args.apply {
         let is_kept = verdicts[0].keeps_all();
-        applied = Some(apply::apply(interface, scheme, &told, is_kept)?);
+        let set = apply::apply(interface, scheme, &told, is_kept)?;
+        let in_force = set.scheme(scheme);
+        if in_force != scheme {
+            let rounded = curves(&[in_force], args.rate, &mut ask).map_err(usage)?;
+            check_rounded(&name, scheme, &judge(&rounded, &demand)[0])?;
+        }
+        applied = Some(set);
     }
     computed.warnings.extend(told.warnings);
     computed.absent.extend(told.absent);
@@ -263,6 +278,56 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
         None => {}
     }
     Ok(exit)
+}
+
+/// Puts in the place of each scheme what Linux does with its settings: that is what will be in force, and so what
+/// is to be judged. Says where that is another scheme; `is_chosen`: the user has named none.
+fn as_linux_does(list: &mut Vec<Scheme>, is_chosen: bool, computed: &mut Computed) {
+    let mut judged: Vec<Scheme> = Vec::new();
+    for scheme in list.drain(..) {
+        let found = equivalent(scheme);
+        let what = format!("{} schemes", scheme.name());
+        match &found {
+            Some(Equivalent { scheme: other, reason }) if !is_chosen => {
+                computed.warnings.push(format!("{other} is judged in place of {scheme}: {reason}"))
+            }
+            Some(Equivalent { scheme: other, reason })
+                if other.name() != scheme.name()
+                    && computed.absent.iter().all(|one| one.what != what) =>
+            {
+                let (table, name) = ("advice".to_owned(), other.name());
+                let reason = format!("{reason}, as {name} does");
+                computed.absent.push(record::Absence { table, what, reason, remedy: None });
+            }
+            _ => {}
+        }
+        let scheme = found.map_or(scheme, |found| found.scheme);
+        if !judged.contains(&scheme) {
+            judged.push(scheme);
+        }
+    }
+    *list = judged;
+}
+
+/// The scheme that is in force when the settings of this one are set.
+fn in_linux(scheme: Scheme) -> Scheme {
+    equivalent(scheme).map_or(scheme, |found| found.scheme)
+}
+
+/// Checks that what a device has made of a scheme keeps all that was asked for.
+///
+/// # Errors
+/// [`NothingSet`] where it does not; then what was set is restored.
+fn check_rounded(name: &str, scheme: Scheme, verdict: &Verdict) -> anyhow::Result<()> {
+    if verdict.keeps_all() {
+        return Ok(());
+    }
+    let reason = format!(
+        "{name} took {} where {scheme} was asked for, which does not keep all that was asked for",
+        verdict.scheme
+    );
+    let remedy = Some("choose among what the device takes (--schemes)".to_owned());
+    bail!(NothingSet { reason, remedy })
 }
 
 /// Removes the schemes that the interface cannot use; gives one absence for each reason.
@@ -346,7 +411,11 @@ fn advice_table(verdicts: &[Verdict]) -> Table {
         column("method", Text, "closed-form, or simulation where any rate was simulated.").priority(40),
     ];
     let display = TableDisplay {
-        headline: "use {scheme}".to_owned(),
+        // Where none keeps everything, the first one is only the nearest.
+        headline: match verdicts.first().is_some_and(Verdict::keeps_all) {
+            true => "use {scheme}".to_owned(),
+            false => String::new(),
+        },
         rows_max: Some(12),
         notes: vec![
             "rates {settings.rate_low_hz} to {settings.rate_high_hz}; the latency is its \
@@ -396,6 +465,55 @@ mod tests {
         assert_eq!(text, ["deferred:25us", "deferred:30us", "deferred:35us", "deferred:44us"]);
         assert!(finer(Scheme::Spin).is_empty());
         assert!(candidates(None).len() > candidates(Some(10_000)).len());
+    }
+
+    /// A clock that would keep the bound is no advice for a card: Linux has none, and what it does instead is later.
+    #[test]
+    fn what_linux_does_is_judged() {
+        let schemes = Scheme::list("clocked:100us,deferred:100us,interrupt,hybrid:8,20us").unwrap();
+        let judged = |is_chosen: bool| {
+            let (mut list, mut computed) = (schemes.clone(), Computed::default());
+            as_linux_does(&mut list, is_chosen, &mut computed);
+            let text: Vec<String> = list.iter().map(ToString::to_string).collect();
+            (text, computed)
+        };
+        let (list, computed) = judged(false);
+        assert_eq!(list, ["deferred:100us", "drain", "hybrid:1,20us"]);
+        assert_eq!(computed.warnings.len(), 3, "{:?}", computed.warnings);
+        let says = "deferred:100us is judged in place of clocked:100us: Linux restarts the timer";
+        assert!(computed.warnings[0].starts_with(says), "{:?}", computed.warnings);
+        let (same, computed) = judged(true);
+        let absent: Vec<&str> = computed.absent.iter().map(|one| &*one.what).collect();
+        assert_eq!((same, absent), (list, vec!["clocked schemes", "interrupt schemes"]));
+        assert!(computed.warnings.is_empty());
+    }
+
+    fn verdict(keeps_latency: bool) -> Verdict {
+        Verdict {
+            scheme: "coalesced:64,64us".parse().unwrap(),
+            cpu_max_ratio: 0.1,
+            cpu_ends_ratio: (0.1, 0.1),
+            latency_max_ns: Some(1e5),
+            drops_max_ratio: None,
+            keeps_up: true,
+            keeps_latency: Some(keeps_latency),
+            keeps_cpu: None,
+            method: signalling::Method::Simulation,
+        }
+    }
+
+    #[test]
+    fn what_a_device_rounded_out_of_the_bound_is_refused() {
+        let scheme = "coalesced:200,51us".parse().unwrap();
+        assert!(check_rounded("eth0", scheme, &verdict(true)).is_ok());
+        let error = check_rounded("eth0", scheme, &verdict(false)).unwrap_err().to_string();
+        assert!(error.contains("eth0 took coalesced:64,64us where coalesced:200,51us"), "{error}");
+    }
+
+    #[test]
+    fn a_scheme_that_does_not_keep_everything_is_not_recommended() {
+        assert_eq!(advice_table(&[verdict(true)]).display.headline, "use {scheme}");
+        assert_eq!(advice_table(&[verdict(false)]).display.headline, "");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use live::journal::{self, JournalError};
+use live::nic::scheme::scheme_in_force;
 use live::nic::{InForce, Interface, Refusal, Session};
 use record::{Column, Kind, Table};
 use signalling::Scheme;
@@ -86,6 +87,11 @@ pub fn apply(
 }
 
 impl Applied {
+    /// The scheme in force: the device may have rounded what makes the one that was asked for.
+    pub fn scheme(&self, asked: Scheme) -> Scheme {
+        scheme_in_force(asked, &self.in_force)
+    }
+
     /// What the device took otherwise than it was asked for, and what was restored first.
     pub fn warnings(&self) -> Vec<String> {
         let name = self.session.interface().name();

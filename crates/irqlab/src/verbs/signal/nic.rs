@@ -82,15 +82,10 @@ pub fn lines(
         });
     }
     set_up.required = required;
+    if let Some(why) = abilities.napi_is_unknown() {
+        set_up.warnings.push(format!("whether {name} has NAPI instances is unknown: {why}; without one, its timers do nothing"));
+    }
     match scheme {
-        Scheme::Interrupt => set_up.warnings.push(
-            "Linux handles events until there are none after each interrupt, as drain does"
-                .to_owned(),
-        ),
-        Scheme::Clocked { period_ns } => set_up.warnings.push(format!(
-            "Linux restarts the timer after each handling: the scheme is deferred:{}",
-            signalling::TimeText(period_ns)
-        )),
         Scheme::Spin => set_up.warnings.push(
             "busy polling polls in the system calls of the program that reads: it polls all the time \
              only if the program always reads, and the setting is for all interfaces, and sockets opened \
@@ -102,8 +97,10 @@ pub fn lines(
              (EPIOCSPARAMS)"
                 .to_owned(),
         ),
-        Scheme::Drain { .. }
+        Scheme::Interrupt
+        | Scheme::Drain { .. }
         | Scheme::SpinYield
+        | Scheme::Clocked { .. }
         | Scheme::Deferred { .. }
         | Scheme::Coalesced { .. } => {}
     }
@@ -227,7 +224,13 @@ mod tests {
         let spin = set_up("spin", "", false);
         assert_eq!(spin.absent[0].what, "net.core.busy_read");
         assert_eq!(spin.lines[0].undo.as_deref(), Some("sysctl -w net.core.busy_poll=25"));
-        assert!(set_up("clocked:1ms", "", false).warnings[0].contains("deferred:1ms"));
+        // Without a NAPI instance, a timer would do nothing.
+        let read = |_: Setting| Ok("0".to_owned());
+        let without = Abilities::assumed("", &[]);
+        let scheme = "deferred:1ms".parse().unwrap();
+        let none = lines("tap0", &without, scheme, 1_000, false, &read);
+        assert!(none.lines.is_empty());
+        assert_eq!(none.absent[0].reason, "it has no NAPI instance");
     }
 
     #[test]
