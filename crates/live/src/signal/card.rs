@@ -180,11 +180,11 @@ impl Card {
         let name = self.session.interface().name().to_owned();
         let irqs = irqs_of(&name);
         for irq in &irqs {
-            match self.session.direct(*irq, self.receiver_cpu) {
-                // What cannot be restored, or is another irqlab's, is not moved.
-                Err(refusal @ Refusal::Journal(_)) => return Err(refusal),
-                // Some can't be moved (managed ones); whether packets come is seen afterwards.
-                _ => {}
+            // Some can't be moved (managed ones); whether packets come is seen afterwards. But what cannot be
+            // restored, or is another irqlab's, is not to be moved.
+            let moved = self.session.direct(*irq, self.receiver_cpu);
+            if let Err(refusal @ Refusal::Journal(_)) = moved {
+                return Err(refusal);
             }
         }
         self.placed_by = if irqs.is_empty() { "steering (RPS)" } else { "interrupt affinity" };
