@@ -183,7 +183,7 @@ fn child_that_changes_a_setting() {
         fs::write(TTL, &own).unwrap();
         std::thread::sleep(Duration::from_millis(2));
         assert_eq!(fs::read_to_string(TTL).unwrap().trim(), own, "another process has written");
-        if round == 4 && number % 2 == 0 {
+        if round == 4 && number.is_multiple_of(2) {
             // Nothing is dropped, as after a kill, which the first process of a PID namespace is exempt from.
             std::process::exit(9);
         }
