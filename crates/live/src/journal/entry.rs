@@ -135,7 +135,7 @@ impl Entry {
     /// What no other irqlab may change meanwhile; `None` for a file, which is this process's alone.
     pub fn resource(&self) -> Option<Resource> {
         match self {
-            Entry::File { .. } => None,
+            Entry::File { .. } | Entry::Directory { .. } => None,
             Entry::Setting { path, .. } => Some(Resource::setting(path)),
             Entry::Interface { interface, .. } => Some(Resource::interface(interface)),
         }
