@@ -177,7 +177,7 @@ impl Cache {
     pub(crate) fn discard(&self, name: &str) -> Result<()> {
         let path = self.path(name);
         loop {
-            let aside = self.temporary_name(name, "old");
+            let aside = self.path(&format!("{name}{}.old", outputs::temporary_name()));
             return match renameat_with(CWD, &path, CWD, &aside, RenameFlags::NOREPLACE) {
                 Ok(()) => remove_directory(&aside),
                 Err(Errno::EXIST) => continue,

@@ -204,32 +204,6 @@ impl Cache {
     }
 }
 
-/// The number of the next temporary name of this process: several threads may write the same file.
-static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
-
-impl Cache {
-    /// A temporary name for an entry. A process of another PID namespace may have the same number, and so the
-    /// same name, and a killed one may have left it: create it only if it does not exist, or take the next one.
-    pub(crate) fn temporary_name(&self, name: &str, extension: &str) -> PathBuf {
-        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
-        self.path(&format!("{name}.{number}.{}.{extension}", std::process::id()))
-    }
-
-    /// Creates a file under a temporary name that no other process has.
-    ///
-    /// # Errors
-    /// When the cache cannot be written.
-    pub(crate) fn create_aside(&self, name: &str) -> std::io::Result<(PathBuf, File)> {
-        loop {
-            let path = self.temporary_name(name, "aside");
-            match OpenOptions::new().read(true).write(true).create_new(true).open(&path) {
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                created => return created.map(|file| (path, file)),
-            }
-        }
-    }
-}
-
 /// Removes a directory with its content, if it exists.
 pub(crate) fn remove_directory(directory: &Path) -> Result<()> {
     match fs::remove_dir_all(directory) {
@@ -277,24 +251,6 @@ mod tests {
                 });
             }
         });
-    }
-
-    /// Processes of different PID namespaces have the same number, and so the same temporary names.
-    #[test]
-    fn a_temporary_name_that_another_process_has_is_left_to_it() {
-        let scratch = tempfile::tempdir().unwrap();
-        let cache = Cache::at(scratch.path()).unwrap();
-        let next = NEXT_NUMBER.load(Ordering::Relaxed);
-        // Tests run at the same time, and take numbers, too.
-        let names = (next..next + 1_000).flat_map(|number| {
-            ["image", "record"].map(|name| format!("{name}.{number}.{}.aside", std::process::id()))
-        });
-        let taken: Vec<PathBuf> = names.map(|name| cache.path(&name)).collect();
-        taken.iter().for_each(|path| fs::write(path, "another's").unwrap());
-        assert_eq!(fs::read(cache.file("image", b"own").unwrap()).unwrap(), b"own");
-        let (record, _) = cache.create_aside("record").unwrap();
-        assert!(!taken.contains(&record));
-        assert!(taken.iter().all(|path| fs::read(path).is_ok_and(|text| text == b"another's")));
     }
 
     #[test]

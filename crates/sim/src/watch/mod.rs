@@ -16,8 +16,8 @@ use outputs::Existing;
 
 pub use plugin::options::{ALSO_MAX, VCPU_SLICE_DEFAULT, VCPU_SLICE_MAX};
 pub use plugin::sampling::{PERIOD_MAX, Sampling};
-pub use record_file::KeptRecord;
 use plugin::symbols::{Part, Wanted};
+pub use record_file::KeptRecord;
 use record_file::{check_place, keep, unnamed};
 use simrecord::progress::{self, GuestProgress};
 pub use simrecord::record::{Detail, Roi};
