@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::entry::UndoResult;
+use super::hold::hold;
 use super::lock::rename_to_new;
 use super::owner::boot_id;
 use super::replay::{may_work_later, open, read, resources};
@@ -215,7 +216,7 @@ fn undo_file(path: &Path, wanted: Option<&Identity>, all: &mut UndoReport) {
 fn undo_locked(path: &Path, label: &Label, contents: &Contents, all: &mut UndoReport) {
     let mut locks = Locks::new(path.parent().unwrap_or(Path::new("/")));
     for resource in resources(contents) {
-        match locks.hold(resource) {
+        match hold(&mut locks, resource) {
             Ok(restored) => all.restored.extend(restored),
             Err(error) => {
                 return all.failed.push(format!("{} is left as it is: {error}", label.what));

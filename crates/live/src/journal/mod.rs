@@ -17,6 +17,7 @@
 
 mod dir;
 mod entry;
+mod hold;
 mod kept;
 mod lock;
 mod owner;
@@ -141,7 +142,7 @@ impl Journal {
     /// # Errors
     /// [`JournalError::Busy`] where another irqlab holds it for more than 3 s.
     pub fn lock(&mut self, resource: Resource) -> Result<Vec<String>, JournalError> {
-        self.locks.hold(resource)
+        hold::hold(&mut self.locks, resource)
     }
 
     /// Says that a file is about to be created. Its name must start with `irqlab-`, for that is

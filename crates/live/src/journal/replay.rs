@@ -4,7 +4,7 @@
 //! - A dead owner is one whose journal is not locked. To test that, a journal is locked: so only one replay
 //!   at a time runs in a directory, and a journal that is locked always has a living owner.
 //! - Resources are locked while they are restored. A replay never waits for one: who holds it has replayed
-//!   what dead processes left of it ([`super::resource::Locks::hold`]).
+//!   what dead processes left of it (`hold`).
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -1,17 +1,15 @@
 //! One irqlab at a time changes a resource: an interface, an interrupt, or another setting.
 
 use std::path::{Component, Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::JournalError;
 use super::lock::{Attempt, LOCK, NamedLock, lock_within};
-use super::{JournalError, replay};
 use crate::nic::Identity;
 
 /// How long another irqlab may take to release a resource. Changes take milliseconds; a run that keeps them
 /// for longer is named.
 const WAIT: Duration = Duration::from_secs(3);
-/// Time between two attempts to undo what a killed process left of a resource.
-const RETRY: Duration = Duration::from_millis(10);
 /// Longest name of a lock's file without its extension, in bytes.
 const NAME_BYTES_MAX: usize = 200;
 
@@ -48,6 +46,11 @@ impl Resource {
         Resource { name, shown }
     }
 
+    /// The error where another process holds it.
+    pub(super) fn busy(&self, holder: String) -> JournalError {
+        JournalError::Busy { what: self.shown.clone(), holder }
+    }
+
     pub(super) fn lock_file(&self, directory: &Path) -> PathBuf {
         directory.join(format!("{}.{LOCK}", self.name))
     }
@@ -71,38 +74,34 @@ impl Locks {
         self.held.iter().any(|(held, _)| held == resource)
     }
 
-    /// Locks a resource until this is dropped, and undoes what killed processes left of it: only then do
-    /// its settings have the values to restore later. Returns a message for each thing that was undone.
+    /// Locks a resource until this is dropped, or until [`Locks::release`].
     ///
     /// # Errors
-    /// [`JournalError::Busy`] where another irqlab holds it for longer than [`WAIT`].
-    pub fn hold(&mut self, resource: Resource) -> Result<Vec<String>, JournalError> {
-        if self.has(&resource) {
-            return Ok(Vec::new());
-        }
-        let deadline = Instant::now() + self.wait;
-        let busy = |what: &str, holder| JournalError::Busy { what: what.to_owned(), holder };
+    /// [`JournalError::Busy`] where another irqlab holds it for longer than [`Locks::wait`].
+    pub fn lock(&mut self, resource: &Resource) -> Result<(), JournalError> {
         let path = resource.lock_file(&self.directory);
         let attempt = lock_within(&path, self.wait)
             .map_err(|source| JournalError::Write { path: path.clone(), source })?;
         match attempt {
-            Attempt::Locked(lock) => self.held.push((resource, lock)),
-            Attempt::HeldBy(holder) => return Err(busy(&resource.shown, holder)),
+            Attempt::Locked(lock) => self.held.push((resource.clone(), lock)),
+            Attempt::HeldBy(holder) => return Err(resource.busy(holder)),
         }
-        let mut messages = Vec::new();
-        loop {
-            let replayed = replay::replay(&self.directory, self);
-            messages.extend(replayed.messages);
-            match (replayed.waits_for, self.held.last()) {
-                (Some(_), _) if Instant::now() < deadline => std::thread::sleep(RETRY),
-                (Some(holder), Some((resource, _))) => {
-                    let error = busy(&resource.shown, holder);
-                    self.held.pop();
-                    return Err(error);
-                }
-                _ => return Ok(messages),
-            }
-        }
+        Ok(())
+    }
+
+    /// Releases a resource.
+    pub fn release(&mut self, resource: &Resource) {
+        self.held.retain(|(held, _)| held != resource);
+    }
+
+    /// How long another irqlab may take to release a resource.
+    pub fn wait(&self) -> Duration {
+        self.wait
+    }
+
+    /// The directory in which the locks are.
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// Whether this process holds one of the resources.
