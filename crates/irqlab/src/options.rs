@@ -82,6 +82,13 @@ pub fn check_bench(command: &Command, matches: &ArgMatches) -> Result<(), Usage>
     Ok(())
 }
 
+/// A percentage, as a part of one.
+pub fn percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
+    let number = number.filter(|number| (0.0..=1000.0).contains(number));
+    number.map(|number| number / 100.0).ok_or_else(|| "allowed: 0% to 1000%".to_owned())
+}
+
 /// How results are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {

@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod amounts;
 pub mod compare;
 pub mod cpu_warnings;
 pub mod experiment;

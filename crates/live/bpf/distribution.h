@@ -5,11 +5,56 @@
 
 #include "distribution_slots.h"
 
+#define SECTION_PAIRS (SECTION_SLOTS / 2)
+
 /* Counts a value in a row's histogram. A row has none in a pass with events. */
 static __always_inline void count_in_histogram(struct row *row, u64 value)
 {
 	if (!cfg.events)
 		row->slots[slot_of_value(value)]++;
+}
+
+/*
+ * Counts a value in the section of the window that its batch is in. Sections say how much the distribution
+ * differs from one part of the window to the next: without them, intervals of quantiles would take spans as
+ * independent.
+ */
+static __always_inline void count_in_section(struct row *row, u64 value, u64 batch)
+{
+	u64 slot = slot_of_value(value), index;
+	s64 position;
+
+	if (row->count == 1)
+		row->section_base = slot > SECTION_SLOTS / 2 ? slot - SECTION_SLOTS / 2 : 0;
+	position = (s64)slot - row->section_base;
+	if (position < 0)
+		position = 0;
+	if (position > SECTION_SLOTS - 1)
+		position = SECTION_SLOTS - 1;
+	index = batch / BATCHES_IN_SECTION * SECTION_SLOTS + position;
+	/* Opaque to the compiler, which would drop the bound that the verifier needs. */
+	asm volatile("%0 &= %1" : "+r"(index) : "i"(SECTIONS * SECTION_SLOTS - 1));
+	row->sections[index]++;
+}
+
+/*
+ * As double_batches, for the sections. Two slots at a time: a count that overflows spoils its neighbour, and the
+ * reader drops sections that do not add up.
+ */
+static __always_inline void double_sections(u64 *sections)
+{
+	u32 section, pair;
+
+	for (section = 0; section < SECTIONS / 2; section++) {
+		u64 *to = &sections[section * SECTION_PAIRS], *from = &sections[2 * section * SECTION_PAIRS];
+
+		for (pair = 0; pair < SECTION_PAIRS; pair++)
+			to[pair] = from[pair] + from[pair + SECTION_PAIRS];
+	}
+	for (pair = SECTIONS / 2 * SECTION_PAIRS; pair < SECTIONS * SECTION_PAIRS; pair++) {
+		sections[pair] = 0;
+		barrier(); /* else the compiler calls memset, which BPF does not have */
+	}
 }
 
 /* As double_batches, for the sums of events by batch. Unrolled for each batch: the verifier walks through all. */
@@ -52,6 +97,8 @@ __noinline int double_batches(struct row *row)
 	}
 	if (cfg.events)
 		double_event_batches(row->slots);
+	else
+		double_sections((u64 *)row->sections);
 	row->batch_shift++;
 	return 0;
 }
@@ -88,8 +135,8 @@ static __always_inline u64 batch_at(struct row *row, u64 now_ns, u64 armed_ns)
 }
 
 /*
- * Counts a value in the sums and the maximum, and in the batches, which in a pass with events are those
- * of the events; the caller counts it in a histogram.
+ * Counts a value in the sums and the maximum, and in batches and sections, except in a pass with events, whose
+ * batches are those of the events; the caller counts it in a histogram.
  */
 static __always_inline void add_value(struct row *row, u64 value, u64 now_ns, u64 armed_ns)
 {
@@ -110,6 +157,7 @@ static __always_inline void add_value(struct row *row, u64 value, u64 now_ns, u6
 
 		row->batches[batch].count++;
 		row->batches[batch].sum += value;
+		count_in_section(row, value, batch);
 	}
 }
 

@@ -97,6 +97,8 @@ struct row {
 	__u32 number; /* napi: its id */
 	__u16 shared; /* an action after the first on its line */
 	__u16 nested; /* its entry among the CPU's `nested_times`; 0: none yet */
+	__u32 section_base; /* the slot of the histogram that a section's slot 0 counts */
+	__u32 unused;
 	char name[NAME_BYTES]; /* NUL-terminated; empty when not read */
 	__u64 event_self[EVENTS_MAX];
 	__u64 event_inclusive[EVENTS_MAX];
@@ -108,7 +110,15 @@ struct row {
 	 * batch B at B * EVENTS_MAX + E.
 	 */
 	__u64 slots[HISTOGRAM_SLOTS];
+	/*
+	 * Histograms of self times in sections of the window, BATCHES_IN_SECTION batches each: slot S of
+	 * section N at N * SECTION_SLOTS + S. It counts what the histogram's slot section_base + S counts;
+	 * the first and the last one also all below and above.
+	 */
+	__u32 sections[SECTIONS * SECTION_SLOTS];
 };
+
+#define BATCHES_IN_SECTION (BATCHES / SECTIONS)
 
 _Static_assert(BATCHES * EVENTS_MAX <= HISTOGRAM_SLOTS, "the sums of events have no place");
 

@@ -1,7 +1,9 @@
 //! How often the 95 % intervals hold the mean, on simulated streams whose mean is known.
 
+use crate::histogram::slot_of;
 use crate::interval::{Batches, Interval, JointBatch, Term, from_batches};
-use crate::{IntervalMethod, Random};
+use crate::sections::SectionCounts;
+use crate::{Distribution, IntervalMethod, Random, Sections};
 
 /// Batches that a row keeps on both benches.
 const BATCHES: u64 = 64;
@@ -190,5 +192,110 @@ fn windows_that_are_too_short_are_marked() {
     for correlation in [0.98, 0.999] {
         let (held, marked) = shares(1_000.0, |random| autoregressive(random, 512, correlation));
         assert!(held < 0.92 && marked > 0.88, "{correlation}: {held} {marked}");
+    }
+}
+
+/// Sections that a row keeps on the live bench.
+const SECTIONS: u64 = 16;
+
+/// A distribution with sections of `count` values at equal distances.
+fn with_sections(count: u64, mut value: impl FnMut(u64) -> u64) -> Distribution {
+    let mut all = Distribution {
+        sections: Sections::covering(count - 1, SECTIONS),
+        ..Distribution::default()
+    };
+    for at in 0..count {
+        let value = value(at);
+        all.record(value, at);
+        let mut here = SectionCounts::default();
+        here.record(slot_of(value));
+        all.sections.add_at(at, &here);
+    }
+    all
+}
+
+/// `count` values whose logarithms are autoregressive, of standard deviation 0.3 around that of 1,000.
+fn autoregressive_costs(random: &mut Random, count: u64, correlation: f64) -> Distribution {
+    let mut deviation = normal(random);
+    with_sections(count, |_| {
+        let value = 1_000.0 * (0.3 * deviation).exp();
+        let fresh = (1.0 - correlation * correlation).sqrt() * normal(random);
+        deviation = correlation * deviation + fresh;
+        value.round() as u64
+    })
+}
+
+/// `count` values of which one in 20 is in a level of twice the cost, for `phase` values on average.
+fn shifting_costs(random: &mut Random, count: u64, phase: f64) -> Distribution {
+    let mut is_high = random.unit() < 0.05;
+    let mut left = 0.0;
+    with_sections(count, |_| {
+        if left <= 0.0 {
+            is_high = !is_high;
+            left = random.exponential() * phase * if is_high { 1.0 } else { 19.0 };
+        }
+        left -= 1.0;
+        let level = if is_high { 2_000.0 } else { 1_000.0 };
+        (level * (0.75 + 0.5 * random.unit())) as u64
+    })
+}
+
+/// Shares of windows whose interval holds the quantile `truth`: by the order of the values alone, by the sections
+/// with 95 %, and with 99.99 %.
+fn quantile_shares(
+    (per_100k, truth): (u32, u64),
+    mut window: impl FnMut(&mut Random) -> Distribution,
+) -> [f64; 3] {
+    let mut random = Random::new(17);
+    let mut held = [0; 3];
+    for _ in 0..200 {
+        let all = window(&mut random);
+        let inflation = all.quantile_inflation(per_100k).expect("sections");
+        let intervals = [
+            all.quantile_interval_by(per_100k, None),
+            all.quantile_interval(per_100k),
+            all.quantile_bounds(per_100k, inflation, 0.5e-4),
+        ];
+        for (held, (low, high)) in held.iter_mut().zip(intervals) {
+            let is_in = low.is_none_or(|low| low <= truth) && high.is_none_or(|high| truth <= high);
+            *held += usize::from(is_in);
+        }
+    }
+    held.map(|held| held as f64 / 200.0)
+}
+
+#[test]
+fn intervals_of_quantiles_of_dependent_values_hold_them() {
+    // Normal deviations of the quantiles.
+    let quantiles = [(50_000, 0.0), (90_000, 1.281_55), (99_000, 2.326_35)];
+    let mut orders = Vec::new();
+    for (correlation, count) in [(0.0, 1_000), (0.9, 3_000), (0.95, 6_000)] {
+        for (per_100k, deviation) in quantiles {
+            let truth = (1_000.0 * f64::exp(0.3 * deviation)).round() as u64;
+            let [order, sections, wide] = quantile_shares((per_100k, truth), |random| {
+                autoregressive_costs(random, count, correlation)
+            });
+            let stream = format!("{correlation} {per_100k}: {order} {sections} {wide}");
+            assert!(sections >= 0.92 && wide >= 0.995, "{stream}");
+            orders.push((order, stream));
+        }
+    }
+    // What the order of the values alone gives is not an interval of 95 %, unless they are independent.
+    assert!(orders[..3].iter().all(|(order, _)| *order >= 0.92), "{orders:?}");
+    assert!(orders[6..].iter().any(|(order, _)| *order < 0.85), "{orders:?}");
+}
+
+#[test]
+fn intervals_of_quantiles_of_shifting_levels_hold_them() {
+    for phase in [5.0, 25.0] {
+        // 95 of 100 values are uniform from 750 to 1,250, the others from 1,500 to 2,500.
+        for (per_100k, truth) in [(50_000, 1_013), (90_000, 1_224), (99_000, 2_300)] {
+            let [order, sections, wide] =
+                quantile_shares((per_100k, truth), |random| shifting_costs(random, 4_000, phase));
+            assert!(
+                sections >= 0.92 && wide >= 0.995,
+                "{phase} {per_100k}: {order} {sections} {wide}"
+            );
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::histogram::LogLinear;
 use crate::interval::{self, Batches, Interval};
+use crate::sections::{Inflation, Sections, inflation_at};
 
 /// The largest value of a stream and its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,6 +28,41 @@ pub struct Distribution {
     pub histogram: LogLinear,
     /// The batches in time; without cells when there are none.
     pub batches: Batches,
+    /// Histograms of the sections of the window; without cells when there are none.
+    pub sections: Sections,
+}
+
+/// How the intervals of quantiles were computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuantileMethod {
+    /// From the order of the values, and how much the sections of the window differ.
+    Sections,
+    /// As above, but neighbouring sections correlate: the interval may be too narrow.
+    SectionsCorrelated,
+    /// From the order of the values alone, as if they were independent.
+    Order,
+}
+
+impl QuantileMethod {
+    /// The name used in tables: `sections`, `sections-correlated` or `order`.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            QuantileMethod::Sections => "sections",
+            QuantileMethod::SectionsCorrelated => "sections-correlated",
+            QuantileMethod::Order => "order",
+        }
+    }
+
+    /// The method that a known inflation allows.
+    #[must_use]
+    pub fn of(inflation: Option<Inflation>) -> QuantileMethod {
+        match inflation {
+            None => QuantileMethod::Order,
+            Some(inflation) if inflation.is_correlated => QuantileMethod::SectionsCorrelated,
+            Some(_) => QuantileMethod::Sections,
+        }
+    }
 }
 
 impl Distribution {
@@ -59,6 +95,11 @@ impl Distribution {
         } else {
             self.batches.merge(&other.batches);
         }
+        if self.sections.cells.is_empty() || other.sections.cells.is_empty() {
+            self.sections = Sections::default();
+        } else {
+            self.sections.merge(&other.sections);
+        }
     }
 
     /// The mean; `None` without values.
@@ -86,10 +127,45 @@ impl Distribution {
         self.histogram.quantile(per_100k).map(|value| value.min(self.peak.value))
     }
 
-    /// The 95 % interval of that quantile; see [`LogLinear::quantile_interval`].
+    /// By how much more than of independent values the quantile varies; `None` where the sections do not say.
+    #[must_use]
+    pub fn quantile_inflation(&self, per_100k: u32) -> Option<Inflation> {
+        inflation_at(&self.sections, self.histogram.quantile_slot(per_100k)?)
+    }
+
+    /// The 95 % interval of that quantile: by its inflation where the sections tell it, otherwise from the
+    /// order of the values alone; see [`LogLinear::quantile_interval`].
     #[must_use]
     pub fn quantile_interval(&self, per_100k: u32) -> (Option<u64>, Option<u64>) {
-        let (low, high) = self.histogram.quantile_interval(per_100k);
+        self.quantile_interval_by(per_100k, self.quantile_inflation(per_100k))
+    }
+
+    /// As [`Distribution::quantile_interval`], for an inflation that is known otherwise.
+    #[must_use]
+    pub fn quantile_interval_by(
+        &self,
+        per_100k: u32,
+        inflation: Option<Inflation>,
+    ) -> (Option<u64>, Option<u64>) {
+        match inflation {
+            Some(inflation) => self.quantile_bounds(per_100k, inflation, 0.025),
+            None => {
+                let (low, high) = self.histogram.quantile_interval(per_100k);
+                (low, high.map(|value| value.min(self.peak.value)))
+            }
+        }
+    }
+
+    /// The interval beyond each end of which the quantile lies with the probability `tail`; see
+    /// [`LogLinear::quantile_interval_inflated`].
+    #[must_use]
+    pub fn quantile_bounds(
+        &self,
+        per_100k: u32,
+        inflation: Inflation,
+        tail: f64,
+    ) -> (Option<u64>, Option<u64>) {
+        let (low, high) = self.histogram.quantile_interval_inflated(per_100k, inflation, tail);
         (low, high.map(|value| value.min(self.peak.value)))
     }
 }

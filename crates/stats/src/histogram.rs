@@ -7,7 +7,10 @@
 //! wide, so any value taken from a bucket is within 1/16 of the true one; the midpoint, which
 //! quantiles report, is within 1/32.
 
-use crate::interval::quantile_ranks_95;
+use statrs::distribution::{ContinuousCDF, Normal};
+
+use crate::interval::{quantile_ranks, quantile_ranks_95, t_quantile};
+use crate::sections::Inflation;
 
 /// Buckets in the layout.
 pub const SLOTS: usize = 512;
@@ -127,6 +130,38 @@ impl LogLinear {
         let (low, high) = quantile_ranks_95(self.total(), per_100k);
         let bucket = |rank: Option<u64>| self.bucket_of(rank?);
         (bucket(low).map(|(low, _)| low), bucket(high).map(|(_, high)| high))
+    }
+
+    /// The interval of a quantile that [`LogLinear::quantile`] gives, beyond each end of which it lies with
+    /// the probability `tail`, of values that are not independent: as of fewer independent ones, by the
+    /// inflation of their variance. A side that the values do not bound is `None`.
+    #[must_use]
+    pub fn quantile_interval_inflated(
+        &self,
+        per_100k: u32,
+        inflation: Inflation,
+        tail: f64,
+    ) -> (Option<u64>, Option<u64>) {
+        let total = self.total();
+        let quantile = t_quantile(inflation.degrees_of_freedom as f64, tail);
+        let Some(quantile) = quantile.filter(|_| self.quantile(per_100k).is_some()) else {
+            return (None, None);
+        };
+        // The binomial's tail that Student's t has at the tail asked for: the inflation is an estimate.
+        let tail = Normal::standard().cdf(-quantile);
+        let independent = ((total as f64 / inflation.variance_ratio) as u64).clamp(1, total);
+        let (low, high) = quantile_ranks(independent, per_100k, tail);
+        let scale = |rank: u64| u128::from(rank) * u128::from(total);
+        let low = low.map(|rank| (scale(rank) / u128::from(independent)).max(1) as u64);
+        let high = high.map(|rank| scale(rank).div_ceil(u128::from(independent)) as u64);
+        let bucket = |rank: Option<u64>| self.bucket_of(rank?);
+        (bucket(low).map(|(low, _)| low), bucket(high).map(|(_, high)| high))
+    }
+
+    /// The slot that counts the quantile that [`LogLinear::quantile`] gives.
+    #[must_use]
+    pub fn quantile_slot(&self, per_100k: u32) -> Option<usize> {
+        self.quantile(per_100k).map(slot_of)
     }
 
     /// The bounds of the bucket that counts the value of this rank, from 1.

@@ -118,6 +118,28 @@ impl<C: Cell> Batches<C> {
 }
 
 impl Batches {
+    /// The interval of what `amount` counts of a batch, per unit of time of a window of `length`. `None` with
+    /// fewer than [`BATCHES_MIN`] batches in which there was any: then they say nothing about how rare it is.
+    #[must_use]
+    pub fn per_time(&self, length: u64, amount: impl Fn(&Batch) -> u64) -> Option<Interval> {
+        let filled = self.cells.iter().filter(|batch| amount(batch) > 0).count();
+        if filled < BATCHES_MIN {
+            return None;
+        }
+        let batch_length = 1_u64.checked_shl(self.shift)?;
+        let time_left = |at: usize| length.saturating_sub((at as u64).saturating_mul(batch_length));
+        let pair = |(at, batch): (usize, &Batch)| {
+            (amount(batch) as f64, time_left(at).min(batch_length) as f64)
+        };
+        let pairs: Vec<(f64, f64)> = self.cells.iter().enumerate().map(pair).collect();
+        let interval = ratio_from_batches(&pairs)?;
+        // What is rare has no more degrees of freedom than batches in which it was.
+        let degrees_of_freedom = interval.degrees_of_freedom.min(filled as u64 - 1);
+        let wider = t_95(degrees_of_freedom)? / t_95(interval.degrees_of_freedom)?;
+        let half_width = interval.half_width * wider;
+        Some(Interval { half_width, degrees_of_freedom, ..interval })
+    }
+
     /// Adds a value at the time `at` since the window opened; beyond its end, to the last batch.
     pub fn record(&mut self, value: u64, at: u64) {
         self.add_at(at, &Batch { count: 1, sum: value });
@@ -203,6 +225,12 @@ pub struct Interval {
     pub mean: f64,
     /// Half the width of the confidence interval.
     pub half_width: f64,
+    /// Degrees of freedom of the standard error behind it: how wide an interval of another confidence is
+    /// follows from these ([`t_quantile`]).
+    pub degrees_of_freedom: u64,
+    /// The standard deviation by which the means of windows of this length differ beyond that error, as far as
+    /// the window tells ([`drift`]); 0 where it was not computed.
+    pub drift: f64,
     /// How it was computed.
     pub method: IntervalMethod,
 }
@@ -231,15 +259,38 @@ impl Interval {
             true => IntervalMethod::TwoWindowsCorrelated,
             false => IntervalMethod::TwoWindows,
         };
-        Some(Interval { mean, half_width: half_width / denominator.mean.abs(), method })
+        Some(Interval {
+            mean,
+            half_width: half_width / denominator.mean.abs(),
+            degrees_of_freedom: self.degrees_of_freedom.min(denominator.degrees_of_freedom),
+            drift: self.drift.hypot(mean * denominator.drift) / denominator.mean.abs(),
+            method,
+        })
     }
 }
 
 /// The two-sided 95 % quantile of Student's t; `None` with 0 degrees of freedom.
 #[must_use]
 pub fn t_95(degrees_of_freedom: u64) -> Option<f64> {
-    let dof = (degrees_of_freedom > 0).then_some(degrees_of_freedom as f64)?;
-    StudentsT::new(0.0, 1.0, dof).ok().map(|t| t.inverse_cdf(0.975))
+    t_quantile(degrees_of_freedom as f64, 0.025)
+}
+
+/// Degrees of freedom from which Student's t is taken as the normal distribution: 0.01 % apart.
+const NORMAL_FROM: f64 = 1e5;
+
+/// The value that Student's t exceeds with the probability `tail`; `None` without degrees of freedom, and
+/// where the tail is not between 0 and 1/2.
+#[must_use]
+pub fn t_quantile(degrees_of_freedom: f64, tail: f64) -> Option<f64> {
+    if !(degrees_of_freedom > 0.0 && tail > 0.0 && tail < 0.5) {
+        return None;
+    }
+    if degrees_of_freedom >= NORMAL_FROM {
+        return Some(-Normal::standard().inverse_cdf(tail));
+    }
+    let t = StudentsT::new(0.0, 1.0, degrees_of_freedom).ok()?;
+    // From the lower tail, whose small probability has all of its digits.
+    Some(-t.inverse_cdf(tail))
 }
 
 /// One-sided 10 % quantile of the standard normal distribution.
@@ -296,9 +347,51 @@ pub fn ratio_from_batches(batches: &[(f64, f64)]) -> Option<Interval> {
     let squares: f64 = residuals.iter().map(|residual| residual.powi(2)).sum();
     let left = lag_1(&residuals).clamp(0.0, CORRELATION_MAX);
     let error = (squares / (number - 1.0) / number * (1.0 + left) / (1.0 - left)).sqrt();
-    let independent = merged.iter().filter(|batch| batch.1 > 0.0).count() as u64;
-    let half_width = t_95(independent - 1)? * error / (denominator / number);
-    Some(Interval { mean, half_width, method })
+    let degrees_of_freedom = merged.iter().filter(|batch| batch.1 > 0.0).count() as u64 - 1;
+    let half_width = t_95(degrees_of_freedom)? * error / (denominator / number);
+    let drift = drift(batches);
+    Some(Interval { mean, half_width, degrees_of_freedom, drift, method })
+}
+
+/// Batches, of all of a window, that are compared with single ones for the drift.
+const DRIFT_PARTS: usize = 8;
+/// Degrees of freedom of the drift's variance: fewer than seven, because neighbouring eighths correlate where there
+/// is drift.
+const DRIFT_FREEDOM: f64 = 4.0;
+
+/// The standard deviation by which windows of this length differ because of what changes slowly, of the ratio of
+/// the sums of numerators and denominators.
+///
+/// Independent batches differ the less the longer they are: their variance falls as one over the length. What does
+/// not fall so, from single batches to eighths of the window, is taken to fall no more, for windows as for eighths:
+/// flicker noise, whose Allan variance is the same for all lengths (Allan, Statistics of atomic frequency standards,
+/// Proceedings of the IEEE 54, 1966). No test decides whether there is any: what it would miss is reported as a
+/// difference of two windows. Slower changes than the window has, no window can tell.
+#[must_use]
+pub fn drift(batches: &[(f64, f64)]) -> f64 {
+    // The last one may be shorter.
+    let whole = &batches[..batches.len().saturating_sub(1)];
+    let length = (whole.len() / DRIFT_PARTS).max(2);
+    let (numerator, denominator) =
+        whole.iter().fold((0.0, 0.0), |sum, batch| (sum.0 + batch.0, sum.1 + batch.1));
+    if whole.len() < 2 * length || denominator <= 0.0 {
+        return 0.0;
+    }
+    let ratio = numerator / denominator;
+    let mean = denominator / whole.len() as f64;
+    let deviations: Vec<f64> =
+        whole.iter().map(|batch| (batch.0 - ratio * batch.1) / mean).collect();
+    let parts: Vec<f64> = deviations
+        .chunks_exact(length)
+        .map(|part| part.iter().sum::<f64>() / length as f64)
+        .collect();
+    let variance = |values: &[f64]| {
+        let squares: f64 = values.iter().map(|value| value.powi(2)).sum();
+        squares / (values.len() as f64 - 1.0)
+    };
+    let length = length as f64;
+    let (slow, fast) = (length * variance(&parts), variance(&deviations));
+    ((slow - fast) / (length - 1.0)).max(0.0).sqrt()
 }
 
 /// Correlation of each residual with the next; 0 where all are 0.
@@ -325,7 +418,8 @@ fn is_correlated(residuals: &[f64]) -> bool {
 /// `None` with fewer than two values.
 #[must_use]
 pub fn from_moments(count: u64, sum: u64, sum_of_squares: u128) -> Option<Interval> {
-    let t = t_95(count.checked_sub(1)?)?;
+    let degrees_of_freedom = count.checked_sub(1)?;
+    let t = t_95(degrees_of_freedom)?;
     let n = count as f64;
     // n * sum(x^2) - sum(x)^2 in integers: the difference of two near-equal floats would be noise.
     let spread = sum_of_squares
@@ -334,18 +428,21 @@ pub fn from_moments(count: u64, sum: u64, sum_of_squares: u128) -> Option<Interv
         .unwrap_or_else(|| n * sum_of_squares as f64 - (sum as f64).powi(2));
     let variance = spread.max(0.0) / n / (n - 1.0);
     let half_width = t * (variance / n).sqrt();
-    Some(Interval { mean: sum as f64 / n, half_width, method: IntervalMethod::Independent })
+    let (mean, method) = (sum as f64 / n, IntervalMethod::Independent);
+    Some(Interval { mean, half_width, degrees_of_freedom, drift: 0.0, method })
 }
 
 /// The interval from independent values; `None` with fewer than two.
 #[must_use]
 pub fn from_values(values: &[f64]) -> Option<Interval> {
-    let t = t_95((values.len() as u64).checked_sub(1)?)?;
+    let degrees_of_freedom = (values.len() as u64).checked_sub(1)?;
+    let t = t_95(degrees_of_freedom)?;
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
     let half_width = t * (variance / n).sqrt();
-    Some(Interval { mean, half_width, method: IntervalMethod::Independent })
+    let method = IntervalMethod::Independent;
+    Some(Interval { mean, half_width, degrees_of_freedom, drift: 0.0, method })
 }
 
 /// Positions, from 0, of the two of `count` sorted independent values between which their median lies
@@ -366,24 +463,52 @@ pub fn order_95(count: usize) -> Option<(usize, usize)> {
 /// Statistics, section 7.1). A side is `None` where there are too few values to bound it.
 #[must_use]
 pub fn quantile_ranks_95(count: u64, per_100k: u32) -> (Option<u64>, Option<u64>) {
+    quantile_ranks(count, per_100k, 0.025)
+}
+
+/// As [`quantile_ranks_95`], but the quantile lies beyond each rank with the probability `tail` at most.
+#[must_use]
+pub fn quantile_ranks(count: u64, per_100k: u32, tail: f64) -> (Option<u64>, Option<u64>) {
     let share = f64::from(per_100k) / 1e5;
-    let Some(below) = Binomial::new(share, count).ok().filter(|_| count > 0) else {
+    let Some(below) = Binomial::new(share, count).ok().filter(|_| count > 0 && tail > 0.0) else {
         return (None, None);
     };
     // The number of values below the quantile is binomial: it is at least the rank on the low side, and
-    // less than the rank on the high side, but for 2.5 % each.
-    let low = below.inverse_cdf(0.025);
-    let high = below.inverse_cdf(0.975) + 1;
+    // less than the rank on the high side, but for `tail` each.
+    let low = below.inverse_cdf(tail);
+    let high = below.inverse_cdf(1.0 - tail) + 1;
     ((low > 0).then_some(low), (high <= count).then_some(high))
 }
 
-/// How many times wider than 95 % intervals the intervals of `count` figures must be, so that all of them
-/// together hold in 95 % of cases (Bonferroni, normal approximation): 1 for one, 1.51 for 20.
+/// How uncertain a figure is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Uncertainty {
+    /// Half of the width of its 95 % interval.
+    pub half_width: f64,
+    /// Degrees of freedom of the standard error behind it.
+    pub degrees_of_freedom: f64,
+    /// Its [`drift`]; 0 where it is not known.
+    pub drift: f64,
+}
+
+/// Half the width of the interval of a sum or difference of two independent figures, which misses on each side
+/// with the probability `tail`: by Student's t with the degrees of freedom of Welch and Satterthwaite
+/// (Satterthwaite, An approximate distribution of estimates of variance components, Biometrics Bulletin 2,
+/// 1946). `None` where a figure has no degree of freedom.
 #[must_use]
-pub fn simultaneous_widening(count: usize) -> f64 {
-    let normal = Normal::standard();
-    let quantile = |count: f64| normal.inverse_cdf(1.0 - 0.025 / count);
-    quantile(count.max(1) as f64) / quantile(1.0)
+pub fn half_width_of_difference(figures: [Uncertainty; 2], tail: f64) -> Option<f64> {
+    let (mut sum, mut squares) = (0.0, 0.0);
+    for figure in figures {
+        let error = figure.half_width / t_quantile(figure.degrees_of_freedom, 0.025)?;
+        for (part, freedom) in [(error, figure.degrees_of_freedom), (figure.drift, DRIFT_FREEDOM)] {
+            sum += part.powi(2);
+            squares += part.powi(4) / freedom;
+        }
+    }
+    if sum <= 0.0 {
+        return Some(0.0);
+    }
+    Some(t_quantile(sum * sum / squares, tail)? * sum.sqrt())
 }
 
 #[cfg(test)]
@@ -535,7 +660,13 @@ mod tests {
 
     #[test]
     fn relative_widths_of_two_windows_add_as_squares() {
-        let of = |mean, half_width, method| Interval { mean, half_width, method };
+        let of = |mean, half_width, method| Interval {
+            mean,
+            half_width,
+            degrees_of_freedom: 9,
+            drift: 0.0,
+            method,
+        };
         let (one, two) =
             (of(50.0, 1.5, IntervalMethod::BatchMeans), of(100.0, 4.0, IntervalMethod::BatchMeans));
         let ratio = one.over(&two).unwrap();
@@ -547,6 +678,49 @@ mod tests {
         // A numerator of 0 has a width, too.
         let none = of(0.0, 1.0, IntervalMethod::BatchMeans).over(&two).unwrap();
         assert!(near(none.half_width, 0.01), "{none:?}");
+    }
+
+    #[test]
+    fn drift_is_what_longer_batches_do_not_average_out() {
+        let mut random = crate::Random::new(9);
+        let mut level = |slow: f64| -> Vec<(f64, f64)> {
+            let batch = |at: usize| {
+                let level = if at / 8 % 2 == 0 { slow } else { -slow };
+                (100.0 * (10.0 + level + random.unit() - 0.5), 100.0)
+            };
+            (0..65).map(batch).collect()
+        };
+        // Independent batches have none in half of the windows, and little in the others: the deviation of a
+        // batch is 0.29, and that of an eighth 0.10.
+        let found: Vec<f64> = (0..100).map(|_| drift(&level(0.0))).collect();
+        let without = found.iter().filter(|drift| **drift == 0.0).count();
+        assert!((35..=75).contains(&without), "{without} of 100");
+        assert!(found.iter().all(|drift| *drift < 0.2), "{found:?}");
+        let slow = drift(&level(1.0));
+        assert!((slow - 1.07).abs() < 0.1, "the deviation of eighths at 1 and -1: {slow}");
+        assert_eq!(drift(&[(1.0, 1.0); 3]), 0.0, "too few batches");
+        assert_eq!(drift(&[(5.0, 1.0); 64]), 0.0, "all alike");
+    }
+
+    #[test]
+    fn differences_have_the_freedom_of_both_figures() {
+        let figure = |half_width, degrees_of_freedom, drift| Uncertainty {
+            half_width,
+            degrees_of_freedom,
+            drift,
+        };
+        // Two errors of 1 with ten degrees of freedom: t of 20 (2.086) times the root of 2.
+        let ten = figure(2.228_1, 10.0, 0.0);
+        let half_width = half_width_of_difference([ten, ten], 0.025).unwrap();
+        assert!(near(half_width, 2.086 * 2.0_f64.sqrt()), "{half_width}");
+        let none = figure(0.0, 10.0, 0.0);
+        assert_eq!(half_width_of_difference([none, none], 0.025), Some(0.0));
+        // Only the drift of one: an error of 2 with four degrees of freedom.
+        let drifting = half_width_of_difference([none, figure(0.0, 10.0, 2.0)], 0.025).unwrap();
+        assert!(near(drifting, 2.0 * 2.776_4), "{drifting}");
+        assert_eq!(half_width_of_difference([figure(1.0, 0.0, 0.0), ten], 0.025), None);
+        assert_eq!((t_quantile(0.0, 0.1), t_quantile(5.0, 0.6)), (None, None));
+        assert!(near(t_quantile(7.0, 0.5e-4).unwrap(), 7.885), "{:?}", t_quantile(7.0, 0.5e-4));
     }
 
     #[test]

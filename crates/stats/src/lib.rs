@@ -14,12 +14,14 @@ pub mod periodicity;
 pub mod random;
 pub mod regression;
 pub mod reservoir;
+pub mod sections;
 pub mod spectrum;
 
-pub use distribution::{Distribution, Peak};
+pub use distribution::{Distribution, Peak, QuantileMethod};
 pub use extremes::{Extremes, Piece};
 pub use histogram::LogLinear;
 pub use interval::{Batch, Batches, Interval, IntervalMethod, JointBatch, Term};
 pub use median::{median, median_error};
 pub use random::Random;
 pub use reservoir::Reservoir;
+pub use sections::{Inflation, SectionCounts, Sections};

@@ -10,7 +10,7 @@ use lab::compare::{
 use record::{Absence, Part, ReadError, Role, Run, SCHEMA, Table, read_run, read_run_parts};
 use serde_json::{Map, Value as Json, json};
 
-use crate::options::{Format, OptionalResultArgs, Usage};
+use crate::options::{Format, OptionalResultArgs, Usage, percent};
 use crate::run::OpenRun;
 
 /// A rule of the gate is broken.
@@ -50,12 +50,6 @@ pub struct CompareArgs {
     margin: f64,
     #[command(flatten)]
     results: OptionalResultArgs,
-}
-
-fn percent(text: &str) -> Result<f64, String> {
-    let number = text.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
-    let number = number.filter(|number| (0.0..=1000.0).contains(number));
-    number.map(|number| number / 100.0).ok_or_else(|| "allowed: 0% to 1000%".to_owned())
 }
 
 /// A table of more rows is first looked at by its key columns; a comparison of more figures lists those that differ.

@@ -4,23 +4,83 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use record::{Column, Combine, Role, Run, Table, Value};
+use stats::interval::{BATCHES_MIN, Uncertainty, half_width_of_difference, t_quantile};
 
-/// A figure with its 95 % interval, where it has one.
+use crate::quantiles::WIDE_TAIL;
+
+/// Degrees of freedom of an interval whose table does not have them: those of the fewest batches that give one.
+const FREEDOM_UNKNOWN: f64 = (BATCHES_MIN - 1) as f64;
+
+/// A figure with its intervals, where it has them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figure {
     /// The figure, in the unit of its column.
     pub value: f64,
-    /// Lower and upper end of its interval.
+    /// Lower and upper end of its 95 % interval.
     pub interval: Option<(f64, f64)>,
+    /// Degrees of freedom of that interval.
+    pub degrees_of_freedom: f64,
+    /// Standard deviation between windows because of what changes slowly; 0 where it is not known.
+    pub drift: f64,
+    /// Ends of its 99.99 % interval, which quantiles have: how wide theirs are does not follow from a standard
+    /// error.
+    pub wide: Option<(f64, f64)>,
 }
 
 impl Figure {
-    /// The figure if it had changed by this part of itself; its interval keeps its width.
+    /// The figure if it had changed by this part of itself; its intervals keep their width.
     #[must_use]
     pub fn changed(self, by_ratio: f64) -> Figure {
         let by = self.value.abs() * by_ratio;
-        let interval = self.interval.map(|(low, high)| (low + by, high + by));
-        Figure { value: self.value + by, interval }
+        let moved =
+            |interval: Option<(f64, f64)>| interval.map(|(low, high)| (low + by, high + by));
+        let (interval, wide) = (moved(self.interval), moved(self.wide));
+        Figure { value: self.value + by, interval, wide, ..self }
+    }
+
+    /// How far the lower end of an interval of that side is from the figure.
+    fn down(&self, interval: (f64, f64)) -> f64 {
+        (self.value - interval.0).max(0.0)
+    }
+
+    /// How far the upper end of an interval is from the figure.
+    fn up(&self, interval: (f64, f64)) -> f64 {
+        (interval.1 - self.value).max(0.0)
+    }
+
+    /// Its uncertainty with this half width, as a part of `unit`.
+    fn uncertainty(&self, half_width: f64, unit: f64) -> Uncertainty {
+        let Figure { degrees_of_freedom, drift, .. } = *self;
+        Uncertainty { half_width: half_width / unit, degrees_of_freedom, drift: drift / unit }
+    }
+}
+
+/// How far the ends of the interval of `new` less `base` are below and above the difference of both, where the
+/// difference is beyond each end with the probability `tail`. `None` where a figure has no interval.
+///
+/// Of quantiles the distances of both figures to their ends, squared and added (MOVER). Of other figures Student's t of
+/// the logarithm of their ratio: rates and costs differ by factors, and what is small has a small error, which on a
+/// scale of differences would count for nothing. Where a figure is not above 0, it is of their difference.
+#[must_use]
+pub fn distances(base: &Figure, new: &Figure, tail: f64) -> Option<(f64, f64)> {
+    if let (Some(of_base), Some(of_new)) = (base.wide, new.wide) {
+        let factor = t_quantile(f64::INFINITY, tail)? / t_quantile(f64::INFINITY, WIDE_TAIL)?;
+        let down = new.down(of_new).hypot(base.up(of_base));
+        let up = new.up(of_new).hypot(base.down(of_base));
+        return Some((factor * down, factor * up));
+    }
+    let (of_base, of_new) = (base.interval?, new.interval?);
+    let is_ratio = base.value > 0.0 && new.value > 0.0;
+    let units = if is_ratio { [base.value, new.value] } else { [1.0, 1.0] };
+    let both = |base_side: f64, new_side: f64| {
+        let figures = [base.uncertainty(base_side, units[0]), new.uncertainty(new_side, units[1])];
+        half_width_of_difference(figures, tail)
+    };
+    let down = both(base.up(of_base), new.down(of_new))?;
+    let up = both(base.down(of_base), new.up(of_new))?;
+    match is_ratio {
+        true => Some((-new.value * (-down).exp_m1(), new.value * up.exp_m1())),
+        false => Some((down, up)),
     }
 }
 
@@ -51,35 +111,72 @@ impl Pair<'_> {
 const UNITS: [&str; 7] = ["_cycles", "_bytes", "_ratio", "_lines", "_ns", "_hz", ""];
 
 /// Where the interval of a column is.
-enum Place {
+enum Ends {
     /// The column that holds half of its width.
     HalfWidth(usize),
     /// The columns of its ends.
-    Ends(usize, usize),
+    LowAndHigh(usize, usize),
 }
 
-fn place(table: &Table, column: &Column) -> Option<Place> {
-    if let Some(Combine::PlusMinus(half_width)) = &column.display.combine {
-        return table.column(half_width).map(Place::HalfWidth);
-    }
-    let unit = UNITS.into_iter().find(|unit| column.name.ends_with(unit))?;
-    let stem = column.name.strip_suffix(unit)?;
+/// Where the degrees of freedom of a column's interval are.
+enum Freedom {
+    /// The column that has them.
+    Column(usize),
+    /// The column with the number of repetitions over which the interval is: one more.
+    Repetitions(usize),
+}
+
+/// Where the intervals of a column are.
+struct Place {
+    interval: Option<Ends>,
+    freedom: Option<Freedom>,
+    drift: Option<usize>,
+    wide: Option<(usize, usize)>,
+}
+
+fn place(table: &Table, column: &Column) -> Place {
+    let unit = UNITS.into_iter().find(|unit| column.name.ends_with(unit)).unwrap_or("");
+    let stem = column.name.strip_suffix(unit).unwrap_or(&column.name);
     let of = |what: &str| table.column(&format!("{stem}_{what}{unit}"));
-    match (of("ci95_low"), of("ci95_high")) {
-        (Some(low), Some(high)) => Some(Place::Ends(low, high)),
-        _ => of("ci95").map(Place::HalfWidth),
-    }
+    let ends = |interval: &str| of(&format!("{interval}_low")).zip(of(&format!("{interval}_high")));
+    let combined = match &column.display.combine {
+        Some(Combine::PlusMinus(half_width)) => table.column(half_width).map(Ends::HalfWidth),
+        _ => None,
+    };
+    let interval = combined
+        .or_else(|| ends("ci95").map(|(low, high)| Ends::LowAndHigh(low, high)))
+        .or_else(|| of("ci95").map(Ends::HalfWidth));
+    let freedom = table.column(&format!("{stem}_ci95_dof")).map(Freedom::Column);
+    let freedom = freedom.or_else(|| table.column("repetitions").map(Freedom::Repetitions));
+    Place { interval, freedom, drift: of("drift"), wide: ends("ci9999") }
 }
 
-fn figure(row: &[Value], at: usize, place: Option<&Place>) -> Option<Figure> {
+/// Whether a table has the interval of a column.
+pub fn has_interval(table: &Table, column: &Column) -> bool {
+    place(table, column).interval.is_some()
+}
+
+fn figure(row: &[Value], at: usize, place: &Place) -> Option<Figure> {
     let value = row.get(at)?.number()?;
     let cell = |at: usize| row.get(at).and_then(Value::number);
-    let interval = match place {
-        Some(Place::HalfWidth(half)) => cell(*half).map(|half| (value - half, value + half)),
-        Some(Place::Ends(low, high)) => cell(*low).zip(cell(*high)),
+    let ends = |(low, high): (usize, usize)| cell(low).zip(cell(high));
+    let interval = match place.interval {
+        Some(Ends::HalfWidth(half)) => cell(half).map(|half| (value - half, value + half)),
+        Some(Ends::LowAndHigh(low, high)) => ends((low, high)),
         None => None,
     };
-    Some(Figure { value, interval })
+    let degrees_of_freedom = match place.freedom {
+        Some(Freedom::Column(at)) => cell(at),
+        Some(Freedom::Repetitions(at)) => cell(at).map(|repetitions| repetitions - 1.0),
+        None => None,
+    };
+    let degrees_of_freedom = degrees_of_freedom.unwrap_or(FREEDOM_UNKNOWN);
+    let drift = place.drift.and_then(cell).unwrap_or(0.0);
+    // Where a table has wide intervals, one that is absent is not known: the narrow one may take values as
+    // independent.
+    let wide = place.wide.and_then(ends);
+    let interval = interval.filter(|_| place.wide.is_none() || wide.is_some());
+    Some(Figure { value, interval, degrees_of_freedom, drift, wide })
 }
 
 /// The rows of a table by the values of its key columns; `None` where the keys do not name them.
@@ -149,9 +246,9 @@ pub fn matched<'a>(
                 if !wanted(table, column, row) {
                     continue;
                 }
-                let Some(base) = figure(row, *at, place.as_ref()) else { continue };
+                let Some(base) = figure(row, *at, place) else { continue };
                 let new = counterpart.zip(*other_at);
-                let new = new.and_then(|(row, at)| figure(row, at, other_place.as_ref()));
+                let new = new.and_then(|(row, at)| figure(row, at, other_place));
                 found.pairs.push(Pair { table, row: Rc::clone(&names), column, base, new });
             }
         }
@@ -163,9 +260,9 @@ pub fn matched<'a>(
 struct FigureColumn<'a> {
     column: &'a Column,
     at: usize,
-    place: Option<Place>,
+    place: Place,
     other_at: Option<usize>,
-    other_place: Option<Place>,
+    other_place: Place,
 }
 
 fn figures<'a>(table: &'a Table, other: &Table) -> Vec<FigureColumn<'a>> {

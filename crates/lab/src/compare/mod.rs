@@ -1,9 +1,10 @@
 //! Two runs of an experiment, compared cell by cell.
 //!
 //! **Exact**: a simulated machine and a model give the same figures each time, so that any difference is
-//! one. **By intervals**: on a live bench, the interval of a difference follows from the two cells' own (MOVER:
-//! Zou and Donner, Statistics in Medicine 27, 2008), and all of them are widened so that they hold together
-//! in 95 % of comparisons (Bonferroni). The cells' intervals already take into account that spans of an
+//! one. **By intervals**: on a live bench, the interval of a difference follows from the two cells' own: means and
+//! amounts by Student's t with the degrees of freedom of both (Welch and Satterthwaite), quantiles by their wide
+//! intervals (MOVER: Zou and Donner, Statistics in Medicine 27, 2008). Each interval is as wide as is needed for all
+//! to hold together in 95 % of comparisons (Bonferroni). The cells' intervals take into account that spans of an
 //! interrupt are not independent, which a rank test on the spans would not. What differs between two starts of
 //! a machine (memory layout, clock frequency) is in no interval: limits of a gate must be wider than that.
 
@@ -13,10 +14,9 @@ mod tables;
 
 use record::{Column, Role, Run, Table, Value};
 use serde_json::Value as Json;
-use stats::interval::simultaneous_widening;
 
 pub use cells::{Figure, Pair};
-use cells::{Matched, matched};
+use cells::{Matched, distances, has_interval, matched};
 pub use rules::{Limit, Rule, RuleError};
 pub use tables::{Listed, tables};
 
@@ -63,6 +63,14 @@ impl Verdict {
     }
 }
 
+impl Verdict {
+    /// Whether figures that both runs have differ, for all that is known.
+    #[must_use]
+    pub fn is_difference(self) -> bool {
+        matches!(self, Verdict::Worse | Verdict::Changed | Verdict::Better)
+    }
+}
+
 /// How a difference is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
@@ -102,6 +110,12 @@ pub struct Difference<'a> {
 }
 
 impl Difference<'_> {
+    /// The values of the row's key columns, in words.
+    #[must_use]
+    pub fn row_name(&self) -> String {
+        row_name(&self.pair)
+    }
+
     /// A difference as a part of the first figure; absent where that is 0.
     #[must_use]
     pub fn ratio(&self, difference: f64) -> Option<f64> {
@@ -158,8 +172,8 @@ pub struct Comparison<'a> {
     pub warnings: Vec<String>,
     /// Tables that could not be compared: name, and why.
     pub left_out: Vec<(String, &'static str)>,
-    /// How many times wider than their own the intervals are that judge.
-    pub widening: f64,
+    /// The probability that a difference is beyond one end of its interval.
+    pub tail: f64,
 }
 
 impl Comparison<'_> {
@@ -209,7 +223,7 @@ fn is_wanted(plan: &Plan, exact: bool, table: &Table, column: &Column, row: &[Va
     let is_judged = match column.role {
         Role::Key => false,
         Role::Cost | Role::Benefit => true,
-        Role::Figure => exact && column.display.priority > 0,
+        Role::Figure => column.display.priority > 0 && (exact || has_interval(table, column)),
     };
     let is_shown = table.display.filter.as_ref().is_none_or(|filter| filter.keeps(table, row));
     (is_ruled || is_judged) && (plan.all_rows || is_ruled || is_shown)
@@ -218,7 +232,7 @@ fn is_wanted(plan: &Plan, exact: bool, table: &Table, column: &Column, row: &[Va
 /// Differences of real numbers up to this part of them, or of 1, are their rounding. A count below 10¹² is exact.
 const ROUNDING_RATIO: f64 = 1e-12;
 
-fn judged<'a>(pair: Pair<'a>, exact: bool, plan: &Plan, widening: f64) -> Difference<'a> {
+fn judged<'a>(pair: Pair<'a>, exact: bool, plan: &Plan, tail: f64) -> Difference<'a> {
     let Some(new) = pair.new else {
         let (method, verdict) = (Method::Exact, Verdict::Missing);
         return Difference { pair, change: None, interval: None, method, verdict };
@@ -226,14 +240,10 @@ fn judged<'a>(pair: Pair<'a>, exact: bool, plan: &Plan, widening: f64) -> Differ
     let base = pair.base;
     let rounding = ROUNDING_RATIO * base.value.abs().max(1.0);
     let change = Some(new.value - base.value).filter(|by| by.abs() > rounding).unwrap_or(0.0);
-    let (method, interval) = match (exact, base.interval, new.interval) {
-        (true, ..) => (Method::Exact, Some((change, change))),
-        (false, Some(of_base), Some(of_new)) => {
-            let down = (new.value - of_new.0).hypot(of_base.1 - base.value);
-            let up = (of_new.1 - new.value).hypot(base.value - of_base.0);
-            (Method::Intervals, Some((change - widening * down, change + widening * up)))
-        }
-        (false, ..) => (Method::NoInterval, None),
+    let (method, interval) = match (exact, distances(&base, &new, tail)) {
+        (true, _) => (Method::Exact, Some((change, change))),
+        (false, Some((down, up))) => (Method::Intervals, Some((change - down, change + up))),
+        (false, None) => (Method::NoInterval, None),
     };
     let margin = if exact { 0.0 } else { plan.margin_ratio * base.value.abs() };
     let verdict = match (interval, pair.column.role) {
@@ -244,6 +254,19 @@ fn judged<'a>(pair: Pair<'a>, exact: bool, plan: &Plan, widening: f64) -> Differ
         _ => Verdict::Undecided,
     };
     Difference { pair, change: Some(change), interval, method, verdict }
+}
+
+/// What a difference would mean if the second figure had also changed by this part of itself, with its intervals as
+/// they are and all other figures of the comparison.
+#[must_use]
+pub fn verdict_if_changed(
+    difference: &Difference<'_>,
+    by_ratio: f64,
+    comparison: &Comparison<'_>,
+    plan: &Plan,
+) -> Verdict {
+    let exact = difference.method == Method::Exact;
+    judged(difference.pair.changed(by_ratio), exact, plan, comparison.tail).verdict
 }
 
 fn direction(role: Role, grew: bool) -> Verdict {
@@ -276,6 +299,9 @@ pub fn compare<'a>(base: &'a Run, new: &Run, plan: &Plan) -> Result<Comparison<'
     Ok(comparison)
 }
 
+/// The probability that any of all differences is beyond the same end of its interval.
+const FAMILY_TAIL: f64 = 0.025;
+
 fn judged_all<'a>(
     base: &Run,
     pairs: Vec<Pair<'a>>,
@@ -285,22 +311,20 @@ fn judged_all<'a>(
     if pairs.is_empty() {
         return Err(plan.rules.first().map_or(CompareError::Nothing, |rule| no_cell(rule, base)));
     }
-    let has_interval = |pair: &&Pair<'_>| {
+    let is_judged = |pair: &&Pair<'_>| {
         pair.base.interval.is_some() && pair.new.is_some_and(|new| new.interval.is_some())
     };
-    let widening = match exact {
-        true => 1.0,
-        false => simultaneous_widening(pairs.iter().filter(has_interval).count()),
-    };
+    let judged_count = pairs.iter().filter(is_judged).count().max(1);
+    let tail = FAMILY_TAIL / judged_count as f64;
     let mut differences: Vec<Difference<'_>> =
-        pairs.into_iter().map(|pair| judged(pair, exact, plan, widening)).collect();
+        pairs.into_iter().map(|pair| judged(pair, exact, plan, tail)).collect();
     let outcomes = plan.rules.iter().map(|rule| outcome(rule, &differences, base));
     let outcomes = outcomes.collect::<Result<Vec<_>, _>>()?;
     let size = |one: &Difference<'_>| {
         one.change.and_then(|change| one.ratio(change)).map_or(f64::INFINITY, f64::abs)
     };
     differences.sort_by(|a, b| a.verdict.cmp(&b.verdict).then(size(b).total_cmp(&size(a))));
-    Ok(Comparison { differences, outcomes, warnings: Vec::new(), left_out: Vec::new(), widening })
+    Ok(Comparison { differences, outcomes, warnings: Vec::new(), left_out: Vec::new(), tail })
 }
 
 fn no_cell(rule: &Rule, base: &Run) -> CompareError {
@@ -460,5 +484,7 @@ pub fn self_test(run: &Run, plan: &Plan) -> Result<Vec<SelfTest>, CompareError> 
     itself.outcomes.iter().map(test).collect()
 }
 
+#[cfg(test)]
+mod same_twice;
 #[cfg(test)]
 mod tests;

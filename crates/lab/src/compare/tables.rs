@@ -167,8 +167,8 @@ fn difference_columns() -> Vec<Column> {
         column(
             "method",
             Kind::Text,
-            "exact: any difference is one. intervals: MOVER, widened by Bonferroni for all figures together. no \
-             interval: not judged.",
+            "exact: any difference is one. intervals: Student's t of means and amounts, MOVER of quantiles, with \
+             Bonferroni's confidence for all figures together. no interval: not judged.",
         )
         .priority(50),
     ]
@@ -199,9 +199,8 @@ fn differences(comparison: &Comparison<'_>, listed: Listed) -> Table {
         vec![format!("{} figures: {}", comparison.differences.len(), counts.join(", "))];
     if comparison.differences.iter().any(|one| one.method == Method::Intervals) {
         notes.push(format!(
-            "intervals of differences are {:.2} times wider than each alone would need, so that all hold \
-             together in 95 % of comparisons",
-            comparison.widening
+            "each interval of a difference holds with {:.4} %, so that all hold together in 95 % of comparisons",
+            100.0 * (1.0 - 2.0 * comparison.tail)
         ));
     }
     let left_out = comparison.differences.iter().filter(|one| !differs(one.verdict)).count();

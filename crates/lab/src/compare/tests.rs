@@ -80,15 +80,89 @@ fn measured_figures_differ_beyond_their_intervals() {
     assert_eq!(verdict(&found, "a"), Verdict::Worse);
     assert_eq!(verdict(&found, "b"), Verdict::Undecided);
     assert_eq!(verdict(&found, "c"), Verdict::Equal);
-    // 5 ns by the two intervals, widened for three figures: 2.394 normal deviations in place of 1.960.
+    // Seven degrees of freedom each, as the table does not say: 2.365 standard errors are the half widths, 3 and
+    // 3.33 %. The ratio has 13.8 (Welch), and 2.728 standard errors for three figures at once.
     let (low, high) = found.differences[0].interval.unwrap();
-    assert!((low - (20.0 - 5.0 * 2.394 / 1.960)).abs() < 0.01, "{low}");
-    assert!((high - (20.0 + 5.0 * 2.394 / 1.960)).abs() < 0.01, "{high}");
+    let half_width = f64::hypot(0.03, 4.0 / 120.0) / 2.365 * 2.728;
+    assert!((low - (120.0 * f64::exp(-half_width) - 100.0)).abs() < 0.02, "{low}");
+    assert!((high - (120.0 * f64::exp(half_width) - 100.0)).abs() < 0.02, "{high}");
     let better = compare(&new, &base, &plan(&[])).unwrap();
     assert_eq!(verdict(&better, "a"), Verdict::Better);
     // The same on a simulated machine, whose figures have no such error.
     let [base, new] = [base, new].map(|run| Run { bench: "sim".to_owned(), ..run });
     assert_eq!(verdict(&compare(&base, &new, &plan(&[])).unwrap(), "b"), Verdict::Worse);
+}
+
+/// A run with one row, whose columns say how uncertain the mean and the quantile are.
+fn run_with_spread(mean: f64, quantile: u64, spread: (u64, f64)) -> Run {
+    let mut run = run("live", &[]);
+    let real = |name: &str| Column::new(name, Kind::Real, "").detail();
+    let uint = |name: &str| Column::new(name, Kind::Uint, "").detail();
+    let columns = vec![
+        Column::new("name", Kind::Text, "").key(),
+        Column::new("mean_ns", Kind::Real, "").plus_minus("mean_ci95_ns").cost(),
+        real("mean_ci95_ns"),
+        uint("mean_ci95_dof"),
+        real("mean_drift_ns"),
+        Column::new("p99_ns", Kind::Uint, "").cost(),
+        uint("p99_ci95_low_ns"),
+        uint("p99_ci95_high_ns"),
+        uint("p99_ci9999_low_ns"),
+        uint("p99_ci9999_high_ns"),
+        Column::new("rate_hz", Kind::Real, "").priority(40),
+        real("rate_ci95_hz"),
+    ];
+    let mut table = Table::new("handlers", "", columns);
+    table.push(vec![
+        "a".into(),
+        mean.into(),
+        1.96.into(),
+        spread.0.into(),
+        spread.1.into(),
+        quantile.into(),
+        (quantile - 1).into(),
+        (quantile + 1).into(),
+        (quantile - 4).into(),
+        (quantile + 8).into(),
+        100.0.into(),
+        5.0.into(),
+    ]);
+    run.tables = vec![table];
+    run
+}
+
+/// The distances of the ends of the interval of the change of a column.
+fn distances_of(found: &Comparison<'_>, column: &str) -> (f64, f64) {
+    let is = |one: &&Difference<'_>| one.pair.column.name == column;
+    let one = found.differences.iter().find(is).unwrap();
+    let (low, high) = one.interval.unwrap();
+    (one.change.unwrap() - low, high - one.change.unwrap())
+}
+
+#[test]
+fn intervals_are_as_wide_as_degrees_of_freedom_and_drift_ask_for() {
+    let many = 1_000_000;
+    let (base, new) =
+        (run_with_spread(100.0, 50, (many, 0.0)), run_with_spread(100.0, 60, (many, 0.0)));
+    let found = compare(&base, &new, &plan(&[])).unwrap();
+    assert_eq!(found.differences.len(), 3, "a rate with an interval is judged too");
+    // 2.394 normal deviations for three figures; each mean has a standard error of 1.
+    let (down, up) = distances_of(&found, "mean_ns");
+    let ratio = f64::exp(0.023_94 * f64::sqrt(2.0));
+    assert!((down - 100.0 * (1.0 - 1.0 / ratio)).abs() < 0.01, "{down}");
+    assert!((up - 100.0 * (ratio - 1.0)).abs() < 0.01, "{up}");
+    // The wide intervals, 3.891 deviations, as wide as 2.394 need: 4 below and 8 above both.
+    let (down, up) = distances_of(&found, "p99_ns");
+    assert!((down - f64::hypot(4.0, 8.0) * 2.394 / 3.891).abs() < 0.01, "{down}");
+    assert!((up - down).abs() < 1e-9, "{up}");
+    // A drift of 2 is four times the variance of an error of 1, with four degrees of freedom.
+    let drifting = run_with_spread(100.0, 50, (many, 2.0));
+    let found = compare(&drifting, &drifting, &plan(&[])).unwrap();
+    let (_, up) = distances_of(&found, "mean_ns");
+    assert!(up > 2.394 * f64::sqrt(10.0) * 1.05, "{up}");
+    let few = run_with_spread(100.0, 50, (3, 0.0));
+    let (of_few, _) = distances_of(&compare(&few, &few, &plan(&[])).unwrap(), "mean_ns");
+    assert!(of_few < 2.394 * f64::sqrt(2.0), "the error of 3.182 half widths is smaller: {of_few}");
 }
 
 #[test]
@@ -138,9 +212,9 @@ fn the_self_test_finds_from_where_a_rule_breaks() {
         assert!(test.holds_for_itself);
         assert!((test.breaks_from_ratio.unwrap() - 0.05).abs() < 1e-6, "{test:?}");
     }
-    // Two intervals of 3 make one of 4.24.
+    // Two intervals of 3 with seven degrees of freedom each make one of 3.7 % with 14.
     let live = self_test(&run("live", &[("a", 100.0, Some(3.0))]), &rules).unwrap();
-    assert!((live[0].breaks_from_ratio.unwrap() - 0.0924).abs() < 1e-4, "{live:?}");
+    assert!((live[0].breaks_from_ratio.unwrap() - 0.0895).abs() < 2e-4, "{live:?}");
     // No figure can shrink by more than itself.
     let never = plan(&["handlers.self_mean_ns<-100%"]);
     assert_eq!(

@@ -22,3 +22,5 @@ pub use sample::{
     ALL_DEVICES, Agreement, ContextStats, CpuWindow, EventSums, Timing, WindowSample,
 };
 pub use samples::{ConditionSamples, Samples};
+#[cfg(test)]
+pub(crate) use tables::handlers as table_of_contexts;

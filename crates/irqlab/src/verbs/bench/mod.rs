@@ -1,6 +1,7 @@
 //! `irqlab bench`: irqlab measured by itself. What each bench does: docs/bench.md.
 
 mod chase;
+mod compare;
 mod model;
 mod noise_peers;
 mod overhead;
@@ -38,6 +39,8 @@ enum Which {
     NoisePeers(noise_peers::NoisePeersArgs),
     /// Latencies of this machine's caches, compared with those of models
     Chase(chase::ChaseArgs),
+    /// How often compare reports a difference that is none, and finds one that was planted
+    Compare(compare::CompareBenchArgs),
     /// How true a model of a processor is: kernels on the processor and in the simulated machine
     Model(Box<model::ModelArgs>),
     /// How fast is the simulated machine, at each level of detail?
@@ -56,6 +59,7 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Which::Storm(args) => storm::run(&args),
         Which::NoisePeers(args) => noise_peers::run(&args),
         Which::Chase(args) => chase::run(&args),
+        Which::Compare(args) => compare::run(&args),
         Which::Model(args) => model::run(&args),
         Which::Sim(args) => sim::run(&args),
         Which::Signal(args) => signal::run(&args),

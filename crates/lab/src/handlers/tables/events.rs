@@ -10,6 +10,8 @@ use stats::{Batches, Interval, JointBatch, Term};
 use super::super::bench::{Pass, ProbeOverhead};
 use super::super::sample::ContextStats;
 use super::super::samples::ConditionSamples;
+use crate::amounts::{spread_columns, spread_values};
+
 use super::{Group, condition_column, context_columns, context_values, display, groups};
 
 /// Why there is no interval.
@@ -107,13 +109,17 @@ impl<'a> EventMean<'a> {
     }
 }
 
-/// The value of an interval's columns: its half width, and its method or why there is none.
-fn interval_values(interval: Option<Result<Interval, &'static str>>) -> [Value; 2] {
-    match interval {
-        Some(Ok(interval)) => [interval.half_width.into(), interval.method.label().into()],
-        Some(Err(reason)) => [Value::Absent, reason.into()],
-        None => [Value::Absent, Value::Absent],
-    }
+/// The values of an interval's columns: its half width, its degrees of freedom and drift, and its method or why
+/// there is none.
+fn interval_values(interval: Option<Result<Interval, &'static str>>) -> [Value; 4] {
+    let known = interval.and_then(Result::ok);
+    let [freedom, drift] = spread_values(known);
+    let method = match interval {
+        Some(Ok(interval)) => interval.method.label().into(),
+        Some(Err(reason)) => reason.into(),
+        None => Value::Absent,
+    };
+    [known.map(|interval| interval.half_width).into(), freedom, drift, method]
 }
 
 /// One row per context and event, over all CPUs.
@@ -174,13 +180,14 @@ pub fn events(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOver
              where it is known.",
         )
         .detail(),
-        Column::new(
-            "self_mean_ci95_method",
-            Kind::Text,
-            &format!("How that interval was computed: {METHODS}. {REASONS}."),
-        )
-        .detail(),
     ]);
+    columns.extend(spread_columns("self_mean"));
+    columns.extend([Column::new(
+        "self_mean_ci95_method",
+        Kind::Text,
+        &format!("How that interval was computed: {METHODS}. {REASONS}."),
+    )
+    .detail()]);
     let doc = "PMU events of each context, all CPUs together.";
     let display =
         display("PMU events of each context, all CPUs together; means without the read overhead");
@@ -311,6 +318,9 @@ pub fn ratios(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOver
                 ),
             )
             .detail(),
+        ]);
+        columns.extend(spread_columns(name));
+        columns.extend([
             Column::new(
                 &method,
                 Kind::Text,
@@ -494,6 +504,6 @@ mod tests {
         let small = EventMean { overhead: Some(149.0), ..mean(&all, 1, 0) };
         assert_eq!(interval_of_ratio(&counted, &small), Err(DENOMINATOR_NEAR_ZERO));
         let values = interval_values(Some(Err(NEVER_COUNTED)));
-        assert_eq!(values, [Value::Absent, NEVER_COUNTED.into()]);
+        assert_eq!(values, [Value::Absent, Value::Absent, Value::Absent, NEVER_COUNTED.into()]);
     }
 }

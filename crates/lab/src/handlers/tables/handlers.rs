@@ -3,13 +3,16 @@
 use std::collections::BTreeSet;
 
 use record::{Column, Format, Kind, RowFilter, Table, TableDisplay, Value};
-use stats::Distribution;
+use stats::{Distribution, Inflation};
 
 use super::super::bench::ProbeOverhead;
 use super::super::sample::{ContextStats, Timing, probe_overhead_error};
 use super::super::samples::ConditionSamples;
 use super::{Group, display, groups, key_columns, key_values, rate_hz};
-use crate::quantiles::{interval_columns, interval_values};
+use crate::amounts::{interval_columns, rate_values, share_values, spread_columns, spread_values};
+use crate::quantiles::{
+    method_column, method_value, section_interval_columns, section_interval_values,
+};
 
 /// Quantiles of the table: suffix of the column, share of 100,000.
 const QUANTILES: [(&str, u32); 4] =
@@ -42,7 +45,7 @@ fn time_columns(prefix: &str, what: &str, is_shown: bool) -> Vec<Column> {
              one span is expected above it."
         );
         let column = Column::new(&format!("{prefix}_{suffix}_ns"), Kind::Uint, &doc);
-        let interval = interval_columns(&column.name);
+        let interval = section_interval_columns(&column.name);
         columns.push(shown(column, title, priority));
         columns.extend(interval);
     }
@@ -143,7 +146,11 @@ fn columns(measured: &[ConditionSamples]) -> Vec<Column> {
             "Spans shorter than the probe overhead: 0 ns in quantiles and the total, negative in the mean.",
         ),
         uint("unmatched_entry_count", "Entries whose exit was not seen; in no other column."),
+        method_column(),
     ]);
+    columns.extend(spread_columns("self_mean_ns"));
+    columns.extend(interval_columns("rate_hz"));
+    columns.extend(interval_columns("self_cpu_ratio"));
     columns
 }
 
@@ -261,7 +268,8 @@ fn row(
     let warm_ns = overhead.in_span_ns as f64;
     let subtracted_error = subtracted.map(|mean| probe_overhead_error(mean, warm_ns));
     let mean = mean_of(self_total);
-    row.extend(times(&own, mean, group.peak_at_ns(|sample| sample.own.peak), timed));
+    let inflations = QUANTILES.map(|(_, share)| own.quantile_inflation(share));
+    row.extend(times(&own, mean, inflations, group.peak_at_ns(|sample| sample.own.peak), timed));
     let interval = if timed { own.interval() } else { None };
     let cycles_per_ns = overhead.tsc_hz.map(|hz| hz / 1e9);
     let share = own.sum as f64 / group.cpu_time_ns as f64;
@@ -283,6 +291,8 @@ fn row(
     row.extend(times(
         &inclusive,
         inclusive.mean(),
+        // Sections are of self times: the largest of their inflations stands for all quantiles.
+        [largest(&known(&own, inflations)); QUANTILES.len()],
         group.peak_at_ns(|s| s.inclusive.peak),
         has_inclusive,
     ));
@@ -292,8 +302,27 @@ fn row(
         (is_irq && probed).then(|| sum(|sample| sample.special_count)).into(),
         probed.then(|| sum(|sample| sample.clamped_count)).into(),
         probed.then(|| sum(|sample| sample.abandoned_count)).into(),
+        if timed { method_value(&known(&own, inflations)) } else { Value::Absent },
     ]);
+    row.extend(spread_values(interval));
+    row.extend(rate_values(&own, group.length_ns, group.cpu_time_ns));
+    row.extend(share_values(&own, group.length_ns, group.cpu_time_ns));
     row
+}
+
+/// The inflations of the quantiles that there are.
+fn known(
+    own: &Distribution,
+    inflations: [Option<Inflation>; QUANTILES.len()],
+) -> Vec<Option<Inflation>> {
+    let quantiles = QUANTILES.into_iter().zip(inflations);
+    let of_those_there_are = quantiles.filter(|((_, share), _)| own.quantile(*share).is_some());
+    of_those_there_are.map(|(_, inflation)| inflation).collect()
+}
+
+/// The largest inflation of all, with the fewest degrees of freedom; `None` where one is not known.
+fn largest(inflations: &[Option<Inflation>]) -> Option<Inflation> {
+    inflations.iter().copied().reduce(|one, other| Some(one?.or_larger(other?))).flatten()
 }
 
 fn self_times(group: &Group<'_>) -> Distribution {
@@ -302,12 +331,18 @@ fn self_times(group: &Group<'_>) -> Distribution {
     own
 }
 
-fn times(of: &Distribution, mean: Option<f64>, peak_at_ns: Option<u64>, timed: bool) -> Vec<Value> {
+fn times(
+    of: &Distribution,
+    mean: Option<f64>,
+    inflations: [Option<Inflation>; QUANTILES.len()],
+    peak_at_ns: Option<u64>,
+    timed: bool,
+) -> Vec<Value> {
     let when = |value: Option<u64>| Value::from(if timed { value } else { None });
     let mut values = vec![Value::from(if timed { mean } else { None })];
-    for (_, share) in QUANTILES {
+    for ((_, share), inflation) in QUANTILES.into_iter().zip(inflations) {
         values.push(when(of.quantile(share)));
-        let interval = interval_values(of, share);
+        let interval = section_interval_values(of, share, inflation);
         values.extend(interval.map(|bound| if timed { bound } else { Value::Absent }));
     }
     values.extend([when(Some(of.peak.value)), when(peak_at_ns), when(Some(of.sum))]);

@@ -12,7 +12,7 @@ mod rates;
 pub(super) use agreement::agreement;
 pub(super) use conditions::conditions;
 pub(super) use events::{events, ratios};
-pub(super) use handlers::handlers;
+pub(crate) use handlers::handlers;
 pub(super) use histograms::histograms;
 pub(super) use misses::misses;
 pub(super) use napi::napi;

@@ -6,7 +6,8 @@ use stats::Distribution;
 use super::super::sample::Timing;
 use super::super::samples::ConditionSamples;
 use super::{display, groups, key_columns, key_values, rate_hz};
-use crate::quantiles::{p50_p99_interval_columns, p50_p99_interval_values};
+use crate::amounts::{interval_columns, interval_values, rate_values};
+use crate::quantiles::{p50_p99_section_columns, p50_p99_section_values};
 
 /// One row per NAPI instance and CPU, and one per instance over all CPUs.
 pub fn napi(measured: &[ConditionSamples]) -> Table {
@@ -25,6 +26,7 @@ pub fn napi(measured: &[ConditionSamples]) -> Table {
             .priority(70),
         Column::new("packets_per_poll_mean", Kind::Real, "Mean number of packets per poll.")
             .title("packets/poll")
+            .plus_minus("packets_per_poll_mean_ci95")
             .priority(80),
         Column::new(
             "packets_per_poll_p50",
@@ -47,7 +49,9 @@ pub fn napi(measured: &[ConditionSamples]) -> Table {
         .title("budget exhausted")
         .priority(30),
     ]);
-    columns.extend(p50_p99_interval_columns(["packets_per_poll_p50", "packets_per_poll_p99"]));
+    columns.extend(p50_p99_section_columns(["packets_per_poll_p50", "packets_per_poll_p99"]));
+    columns.extend(interval_columns("packets_per_poll_mean"));
+    columns.extend(interval_columns("rate_hz"));
     let doc = "One row per NAPI instance and CPU, and one for the sum over the CPUs (`all`).";
     let display = TableDisplay {
         sort_by: Some("packet_count".to_owned()),
@@ -74,7 +78,9 @@ pub fn napi(measured: &[ConditionSamples]) -> Table {
                 packets.peak.value.into(),
                 used_up.into(),
             ]);
-            row.extend(p50_p99_interval_values(&packets));
+            row.extend(p50_p99_section_values(&packets));
+            row.extend(interval_values(packets.interval()));
+            row.extend(rate_values(&packets, group.length_ns, group.cpu_time_ns));
             table.push(row);
         }
     }

@@ -1,0 +1,85 @@
+//! The columns of the confidence intervals of amounts of a window by time: how often spans came, and what they took.
+//!
+//! The number of spans is no Poisson variable: interrupts come in bursts, or as regularly as a clock. The interval
+//! comes from how much the batches of the window differ. Counts and totals have none: windows differ in length.
+
+use record::{Column, Kind, Value};
+use stats::interval::Batch;
+use stats::{Distribution, Interval};
+
+/// Units that a column's name may end in.
+const UNITS: [&str; 3] = ["_ns", "_hz", "_ratio"];
+
+/// The name of a column without its unit, and the unit.
+fn stem_and_unit(name: &str) -> (&str, &str) {
+    let unit = UNITS.into_iter().find(|unit| name.ends_with(unit)).unwrap_or("");
+    (name.strip_suffix(unit).unwrap_or(name), unit)
+}
+
+/// The columns of what a column's interval is: of `rate_hz`, `rate_ci95_hz` and those of [`spread_columns`].
+pub(crate) fn interval_columns(name: &str) -> Vec<Column> {
+    let (stem, unit) = stem_and_unit(name);
+    let doc = format!(
+        "Half width of the 95 % confidence interval of {name}, from the batches of the window; absent where \
+         fewer than 8 of them have a span."
+    );
+    let mut columns = vec![Column::new(&format!("{stem}_ci95{unit}"), Kind::Real, &doc).detail()];
+    columns.extend(spread_columns(name));
+    columns
+}
+
+/// The columns from which `compare` computes wider intervals of a column: of `rate_hz`, `rate_ci95_dof` and
+/// `rate_drift_hz`.
+pub(crate) fn spread_columns(name: &str) -> [Column; 2] {
+    let (stem, unit) = stem_and_unit(name);
+    let freedom = format!(
+        "Degrees of freedom of the 95 % confidence interval of {name} (Student's t); `compare` computes wider \
+         ones by it."
+    );
+    let drift = format!(
+        "Standard deviation of {name} between windows of this length because of what changes slowly: the variance \
+         of the batches that does not fall with their length."
+    );
+    [
+        Column::new(&format!("{stem}_ci95_dof"), Kind::Uint, &freedom).detail(),
+        Column::new(&format!("{stem}_drift{unit}"), Kind::Real, &drift).detail(),
+    ]
+}
+
+/// The values of [`interval_columns`].
+pub(crate) fn interval_values(interval: Option<Interval>) -> [Value; 3] {
+    let [freedom, drift] = spread_values(interval);
+    [interval.map(|interval| interval.half_width).into(), freedom, drift]
+}
+
+/// The values of [`spread_columns`].
+pub(crate) fn spread_values(interval: Option<Interval>) -> [Value; 2] {
+    [
+        interval.map(|interval| interval.degrees_of_freedom).into(),
+        interval.map(|interval| interval.drift).into(),
+    ]
+}
+
+/// The interval of the number of spans per second of a window of `length_ns`, of all CPUs together `cpu_time_ns`.
+pub(crate) fn rate_values(of: &Distribution, length_ns: u64, cpu_time_ns: u64) -> [Value; 3] {
+    // A span at an edge of the window is in it or not, however regularly spans come.
+    let length = length_ns.max(1) as f64;
+    let edge = cpu_time_ns as f64 / length / length;
+    let rate = of.batches.per_time(length_ns, |batch| batch.count);
+    interval_values(rate.map(|rate| Interval {
+        half_width: rate.half_width.hypot(edge) * 1e9,
+        drift: rate.drift * 1e9,
+        ..rate
+    }))
+}
+
+/// The interval of the share of `cpu_time_ns` that the spans took, in a window of `length_ns`.
+pub(crate) fn share_values(of: &Distribution, length_ns: u64, cpu_time_ns: u64) -> [Value; 3] {
+    let cpus = cpu_time_ns as f64 / length_ns.max(1) as f64;
+    let share = of.batches.per_time(length_ns, |batch: &Batch| batch.sum);
+    interval_values(share.map(|share| Interval {
+        half_width: share.half_width / cpus,
+        drift: share.drift / cpus,
+        ..share
+    }))
+}

@@ -1,0 +1,150 @@
+//! Histograms of the sections of a window, and what they say of quantiles.
+//!
+//! The interval of a quantile from the order of the values takes the values as independent. Spans of
+//! interrupts are not: they come in bursts, and their costs drift. How much the share of values below a limit
+//! differs from section to section of the window shows by how much such an interval must be wider (the
+//! variance of an indicator by batch means: Schmeiser, Batch size effects in the analysis of simulation output,
+//! Operations Research 30, 1982; quantiles: Bahadur, A note on quantiles in large samples, Annals of Mathematical
+//! Statistics 37, 1966).
+
+use crate::histogram::SLOTS;
+use crate::interval::{Batches, Cell, IntervalMethod, ratio_from_batches};
+
+/// How often each slot of [`crate::LogLinear`] was counted in a section; the slots that were counted in no section
+/// may be left out at the end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SectionCounts(pub Vec<u64>);
+
+impl Cell for SectionCounts {
+    fn add(&mut self, other: &Self) {
+        self.0.resize(self.0.len().max(other.0.len()), 0);
+        for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
+            *mine = mine.saturating_add(*theirs);
+        }
+    }
+}
+
+impl SectionCounts {
+    /// Counts one value in its slot.
+    pub fn record(&mut self, slot: usize) {
+        if self.0.len() <= slot {
+            self.0.resize(slot + 1, 0);
+        }
+        self.0[slot] += 1;
+    }
+
+    /// Values in slots up to `slot`, that one included.
+    fn up_to(&self, slot: usize) -> u64 {
+        self.0.iter().take(slot + 1).sum()
+    }
+}
+
+/// The histograms of the sections of a window, which are of equal length.
+pub type Sections = Batches<SectionCounts>;
+
+/// How much less the order of the values says of a quantile than that of independent values would.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Inflation {
+    /// The variance of the share of values below the quantile, over that of independent values; 1 at least.
+    pub variance_ratio: f64,
+    /// The variance by which that share differs between windows because of what changes slowly
+    /// ([`crate::interval::drift`]), over that of independent values.
+    pub drift_ratio: f64,
+    /// Degrees of freedom of `variance_ratio`.
+    pub degrees_of_freedom: u64,
+    /// Whether neighbouring sections correlate: the window was too short, and the ratio may be too small.
+    pub is_correlated: bool,
+}
+
+impl Inflation {
+    /// Between windows: that of what changes slowly included.
+    #[must_use]
+    pub fn between_windows(self) -> Inflation {
+        Inflation { variance_ratio: self.variance_ratio + self.drift_ratio, ..self }
+    }
+
+    /// The larger of two, with the fewer degrees of freedom.
+    #[must_use]
+    pub fn or_larger(self, other: Inflation) -> Inflation {
+        Inflation {
+            variance_ratio: self.variance_ratio.max(other.variance_ratio),
+            drift_ratio: self.drift_ratio.max(other.drift_ratio),
+            degrees_of_freedom: self.degrees_of_freedom.min(other.degrees_of_freedom),
+            is_correlated: self.is_correlated || other.is_correlated,
+        }
+    }
+}
+
+/// The inflation at the quantile that lies in the histogram's slot `quantile`, from the limits just below and
+/// just above that slot. `None` with too few sections, and where the sections do not resolve the values on
+/// either side of the quantile.
+#[must_use]
+pub fn inflation_at(sections: &Sections, quantile: usize) -> Option<Inflation> {
+    let mut pooled = SectionCounts::default();
+    sections.cells.iter().for_each(|section| pooled.add(section));
+    let total: u64 = pooled.0.iter().sum();
+    let divides = |slot: &usize| {
+        let below = pooled.up_to(*slot);
+        below > 0 && below < total
+    };
+    let below = (0..quantile).rev().find(divides);
+    let above = (quantile..SLOTS).find(divides);
+    let ratios = [below, above].into_iter().flatten().map(|slot| inflation(sections, slot));
+    ratios.reduce(|one, other| Some(one?.or_larger(other?))).flatten()
+}
+
+/// The inflation of the share of values in slots up to `slot`.
+fn inflation(sections: &Sections, slot: usize) -> Option<Inflation> {
+    let pair =
+        |section: &SectionCounts| (section.up_to(slot) as f64, section.up_to(SLOTS - 1) as f64);
+    let pairs: Vec<(f64, f64)> = sections.cells.iter().map(pair).collect();
+    let interval = ratio_from_batches(&pairs)?;
+    let total: f64 = pairs.iter().map(|pair| pair.1).sum();
+    let independent = interval.mean * (1.0 - interval.mean) / total;
+    let error = interval.half_width / crate::interval::t_95(interval.degrees_of_freedom)?;
+    Some(Inflation {
+        variance_ratio: (error.powi(2) / independent).max(1.0),
+        drift_ratio: interval.drift.powi(2) / independent,
+        degrees_of_freedom: interval.degrees_of_freedom,
+        is_correlated: interval.method == IntervalMethod::BatchMeansCorrelated,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Random;
+    use crate::histogram::slot_of;
+
+    /// 16 sections of `count` values each; `value` makes the value of a section.
+    fn sections(count: u64, mut value: impl FnMut(u64) -> u64) -> Sections {
+        let section = |section: u64| {
+            let mut counts = SectionCounts::default();
+            (0..count).for_each(|_| counts.record(slot_of(value(section))));
+            counts
+        };
+        Sections { shift: 20, cells: (0..16).map(section).collect() }
+    }
+
+    #[test]
+    fn independent_values_are_hardly_inflated_and_levels_of_sections_are() {
+        let mut random = Random::new(5);
+        let even = sections(200, |_| 900 + random.below(200));
+        let at = inflation_at(&even, slot_of(1_000)).unwrap();
+        assert!(at.variance_ratio < 2.5, "{at:?}");
+        assert!((7..=15).contains(&at.degrees_of_freedom), "{at:?}");
+        let mut random = Random::new(5);
+        let levels = sections(200, |section| 800 + 200 * (section * 7 % 3) + random.below(200));
+        let at = inflation_at(&levels, slot_of(1_000)).unwrap();
+        assert!(at.variance_ratio > 50.0, "{at:?}");
+    }
+
+    #[test]
+    fn what_sections_do_not_resolve_has_no_inflation() {
+        assert_eq!(inflation_at(&Sections::default(), 100), None);
+        assert_eq!(inflation_at(&sections(50, |_| 1_000), slot_of(1_000)), None, "one slot");
+        let mut few = sections(50, |section| 900 + 10 * section);
+        few.cells.truncate(7);
+        assert_eq!(inflation_at(&few, slot_of(950)), None, "too few sections");
+    }
+}
