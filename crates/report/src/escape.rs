@@ -31,20 +31,77 @@ pub fn lines(text: &str) -> String {
     text.lines().map(plain).collect::<Vec<_>>().join("\n")
 }
 
-/// [`plain`] text for a cell or a line of GitHub Markdown.
+/// [`plain`] text for a cell or a line of GitHub Markdown: nothing in it is markup, a link, a mention of a person or
+/// of an issue, a formula or an emoji. GitHub looks for most of these in the text of the finished page, where an
+/// escape is gone; an element around a character ends the text there.
 #[must_use]
 pub fn markdown(text: &str) -> String {
+    let text = plain(text);
     let mut out = String::with_capacity(text.len());
-    for character in plain(text).chars() {
+    let mut before = None;
+    for (at, character) in text.char_indices() {
+        let after = &text[at + character.len_utf8()..];
         match character {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
-            '|' | '\\' | '`' | '*' | '[' | ']' => out.extend(['\\', character]),
+            '$' => out.push_str("<span>$</span>"),
+            '|' | '\\' | '`' | '*' | '[' | ']' | '~' => out.extend(['\\', character]),
+            '_' if !is_within_word(before, after) => out.push_str("\\_"),
+            _ if starts_reference(character, before, after) => {
+                out.push_str(&format!("<span>{character}</span>"));
+            }
             _ => out.push(character),
         }
+        before = Some(character);
     }
     out
+}
+
+/// [`markdown`] text for the start of a line, where some signs start a heading, a list or a rule.
+#[must_use]
+pub fn markdown_line(text: &str) -> String {
+    let text = markdown(text);
+    let starts_block = |rest: &str| {
+        let digits = rest.trim_start_matches(|sign: char| sign.is_ascii_digit());
+        rest.starts_with(['#', '+', '-', '='])
+            || (digits.len() < rest.len() && digits.starts_with(['.', ')']))
+    };
+    let line = text.trim_start();
+    if !starts_block(line) {
+        return line.to_owned();
+    }
+    // A number's sign is behind it.
+    let at = line.find(|sign: char| !sign.is_ascii_digit()).unwrap_or(0);
+    format!("{}\\{}", &line[..at], &line[at..])
+}
+
+/// Whether an underscore has a letter or a digit on both sides: there it is no markup.
+fn is_within_word(before: Option<char>, after: &str) -> bool {
+    before.is_some_and(char::is_alphanumeric)
+        && after.chars().next().is_some_and(char::is_alphanumeric)
+}
+
+/// Whether GitHub makes more than text of a character: a mention (`@`), an issue (`#12`), a link (`https://`, `www.`)
+/// or an emoji (`:name:`).
+fn starts_reference(character: char, before: Option<char>, after: &str) -> bool {
+    match character {
+        '@' => true,
+        '#' => after.starts_with(|sign: char| sign.is_ascii_digit()),
+        ':' => after.starts_with("//") || is_emoji(after),
+        'w' | 'W' => {
+            let starts = after.get(..3).is_some_and(|next| next.eq_ignore_ascii_case("ww."));
+            starts && !before.is_some_and(char::is_alphanumeric)
+        }
+        _ => false,
+    }
+}
+
+/// Whether the text behind a colon goes on as the name of an emoji does.
+fn is_emoji(after: &str) -> bool {
+    let Some((name, _)) = after.split_once(':') else { return false };
+    let is_of_name = |sign: char| sign.is_ascii_alphanumeric() || matches!(sign, '_' | '+' | '-');
+    name.chars().all(is_of_name) && name.chars().any(|sign| !sign.is_ascii_digit())
 }
 
 /// A JSON document with every active character of its strings as `\u` escapes: the same document.
@@ -93,6 +150,36 @@ mod tests {
     fn markdown_text_has_no_markup() {
         assert_eq!(markdown("a|b <c> & `d`\n"), "a\\|b &lt;c&gt; &amp; \\`d\\`\\\\n");
         assert_eq!(markdown("[x](y) *z*"), "\\[x\\](y) \\*z\\*");
+        for (text, expected) in [
+            // Names of the kernel stay as they are.
+            ("call_function_single", "call_function_single"),
+            ("__init_end _x_ a_", "\\_\\_init_end \\_x\\_ a\\_"),
+            ("~~gone~~", "\\~\\~gone\\~\\~"),
+            ("$x$", "<span>$</span>x<span>$</span>"),
+            ("@all a@b.c", "<span>@</span>all a<span>@</span>b.c"),
+            ("https://x.y http:/", "https<span>:</span>//x.y http:/"),
+            ("www.x.y WWW.x awww.", "<span>w</span>ww.x.y <span>W</span>WW.x awww."),
+            ("fixes #12, irq #a", "fixes <span>#</span>12, irq #a"),
+            (":tada: 12:30:45 a: b:", "<span>:</span>tada: 12:30:45 a: b:"),
+        ] {
+            assert_eq!(markdown(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_line_of_markdown_starts_no_block() {
+        for (text, expected) in [
+            ("# heading", "\\# heading"),
+            ("    code", "code"),
+            ("- item", "\\- item"),
+            ("12. item", "12\\. item"),
+            ("12) item", "12\\) item"),
+            ("12 rows", "12 rows"),
+            ("===", "\\==="),
+            ("method", "method"),
+        ] {
+            assert_eq!(markdown_line(text), expected, "{text}");
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub fn markdown(table: &Table) -> String {
             blocks.push(format!("**{}**\n", escape::markdown(heading)));
         }
         if let Some(headline) = &group.headline {
-            blocks.push(escape::markdown(&headline.replace('\u{a0}', " ")) + "\n");
+            blocks.push(escape::markdown_line(&headline.replace('\u{a0}', " ")) + "\n");
         }
         let rule = grid.aligns.iter().map(|align| match align {
             Align::Left => "---".to_owned(),
@@ -37,7 +37,7 @@ pub fn markdown(table: &Table) -> String {
         blocks.push("(no rows)\n".to_owned());
     }
     if !grid.hidden.is_empty() {
-        blocks.push(format!("Not shown: {}.\n", grid.hidden.join("; ")));
+        blocks.push(format!("Not shown: {}.\n", escape::markdown(&grid.hidden.join("; "))));
     }
     blocks.join("\n")
 }
@@ -55,11 +55,11 @@ pub fn markdown_run(run: &Run) -> String {
     blocks.push(warnings.collect());
     for table in run.tables.iter().filter(|table| table.row_count() > 0) {
         blocks.push(format!("## {}\n", escape::markdown(&table.name)));
-        blocks.push(escape::markdown(words::table_title(table)) + "\n");
+        blocks.push(escape::markdown_line(words::table_title(table)) + "\n");
         blocks.push(markdown(table));
         let method = words::method(run, table).replace('\u{a0}', " ");
         if !method.is_empty() {
-            blocks.push(escape::markdown(&method) + "\n");
+            blocks.push(escape::markdown_line(&method) + "\n");
         }
     }
     let observer = words::observer(run);

@@ -1,10 +1,10 @@
 //! A small HTTP server for one page of text, with a limit on everything: it is asked by a scraper on the
 //! same machine, and must survive whoever else asks.
 
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,9 @@ use live::window::Stop;
 use report::Exposition;
 use rustix::event::{PollFd, PollFlags, poll};
 
-/// Connections that are served at the same time; more are closed at once.
-const CONNECTIONS_MAX: usize = 8;
+/// Connections that are served at the same time. One more closes the oldest of them, which a scrape never is: it
+/// takes less than a millisecond, and slow clients must not keep it out.
+const CONNECTIONS_MAX: usize = 32;
 /// Bytes of a request's line and headers.
 const HEAD_BYTES_MAX: usize = 8 << 10;
 /// How long a request may take to arrive, and each write of the answer.
@@ -64,7 +65,7 @@ impl Drop for Server {
 
 /// Accepts until it is stopped. Each connection has a thread, because a slow one must not hold up others.
 fn accept(listener: &TcpListener, page: &Arc<dyn Page>, stop: &Stop) {
-    let open = Arc::new(AtomicUsize::new(0));
+    let open = Arc::new(Connections::default());
     loop {
         let mut polled = [
             PollFd::from_borrowed_fd(stop.descriptor(), PollFlags::IN),
@@ -75,15 +76,10 @@ fn accept(listener: &TcpListener, page: &Arc<dyn Page>, stop: &Stop) {
         }
         match listener.accept() {
             Ok((stream, _)) => {
-                if open.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
-                    open.fetch_sub(1, Ordering::Relaxed);
-                    continue; // dropped: closed
-                }
-                let (page, counted) = (Arc::clone(page), Connection(Arc::clone(&open)));
+                let (page, connection) = (Arc::clone(page), Connection::open(&open, stream));
                 // Without a thread left, the connection is closed.
                 let _ = std::thread::Builder::new().name("scrape".to_owned()).spawn(move || {
-                    let _counted = counted;
-                    let _ = answer(&stream, page.as_ref()); // the other side went away
+                    let _ = answer(&connection.stream, page.as_ref()); // the other side went away
                 });
             }
             // Out of descriptors: they come back when connections end.
@@ -95,12 +91,40 @@ fn accept(listener: &TcpListener, page: &Arc<dyn Page>, stop: &Stop) {
     }
 }
 
-/// A connection that counts as open until it is dropped.
-struct Connection(Arc<AtomicUsize>);
+/// The open connections, the oldest first.
+#[derive(Default)]
+struct Connections(Mutex<VecDeque<Arc<TcpStream>>>);
+
+impl Connections {
+    fn streams(&self) -> MutexGuard<'_, VecDeque<Arc<TcpStream>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection that is open until this is dropped, or it is the oldest of too many.
+struct Connection {
+    stream: Arc<TcpStream>,
+    all: Arc<Connections>,
+}
+
+impl Connection {
+    fn open(all: &Arc<Connections>, stream: TcpStream) -> Connection {
+        let (stream, all) = (Arc::new(stream), Arc::clone(all));
+        let mut streams = all.streams();
+        streams.push_back(Arc::clone(&stream));
+        while streams.len() > CONNECTIONS_MAX {
+            if let Some(oldest) = streams.pop_front() {
+                let _ = oldest.shutdown(Shutdown::Both); // it may have ended already
+            }
+        }
+        drop(streams);
+        Connection { stream, all }
+    }
+}
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.all.streams().retain(|stream| !Arc::ptr_eq(stream, &self.stream));
     }
 }
 
@@ -257,17 +281,41 @@ mod tests {
         assert!(answer.is_empty() || answer.as_bytes().starts_with(&head[..12]), "{answer}");
     }
 
-    #[test]
-    fn idle_connections_hold_up_nobody_and_are_limited() {
+    /// The answer to a scrape while this number of clients has sent half of a request.
+    fn scraped_beside(slow: usize) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = Server::start(listener, Arc::new(Fixed)).unwrap();
         let connect = || TcpStream::connect(server.address()).unwrap();
-        let idle: Vec<TcpStream> = (0..CONNECTIONS_MAX - 1).map(|_| connect()).collect();
+        let clients: Vec<TcpStream> = (0..slow).map(|_| connect()).collect();
+        for mut client in &clients {
+            let _ = client.write_all(b"GET /metr"); // the oldest may be closed already
+        }
         let mut asked = connect();
         asked.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
         let mut answer = String::new();
         asked.read_to_string(&mut answer).unwrap();
-        assert!(answer.contains("200 OK"), "{answer}");
-        drop(idle);
+        answer
+    }
+
+    #[test]
+    fn slow_clients_keep_out_no_scrape_however_many_they_are() {
+        for slow in [7, 16, CONNECTIONS_MAX, 3 * CONNECTIONS_MAX] {
+            let answer = scraped_beside(slow);
+            assert!(answer.contains("200 OK"), "{slow}: {answer}");
+        }
+    }
+
+    #[test]
+    fn the_oldest_connection_is_closed_for_one_too_many() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = Server::start(listener, Arc::new(Fixed)).unwrap();
+        let connect = || TcpStream::connect(server.address()).unwrap();
+        let mut oldest = connect();
+        let others: Vec<TcpStream> = (0..CONNECTIONS_MAX).map(|_| connect()).collect();
+        // Closed, not answered: nothing was asked.
+        let mut answer = Vec::new();
+        let _ = oldest.read_to_end(&mut answer);
+        assert!(answer.is_empty());
+        drop(others);
     }
 }
