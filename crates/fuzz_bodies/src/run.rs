@@ -85,8 +85,8 @@ fn show(directory: &Path) {
     assert_printable(&report::markdown_run(&run));
     for table in &run.tables {
         assert_printable(&report::markdown(table));
-        assert_printable(&report::csv(table, true));
-        assert_printable(&report::csv_omissions(&run, table, false));
+        assert_printable(&report::csv(table, report::CsvRows::All, report::CsvText::Guarded));
+        assert_printable(&report::csv_omissions(&run, table, 0));
     }
     let document: Json = serde_json::from_str(&report::json(&run)).expect("JSON of a run is JSON");
     assert_eq!(document["schema"], SCHEMA);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -103,6 +103,24 @@ pub fn print_bytes(bytes: &[u8]) -> anyhow::Result<bool> {
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         written => written.map(|()| true).context("cannot write to standard output"),
+    }
+}
+
+/// Prints on standard output what `write` writes; it ends early where nobody reads any more.
+///
+/// # Errors
+/// When it cannot be written, and those of `write`.
+pub fn print_by(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    let written = write(&mut out).and_then(|()| out.flush());
+    // What is left of the buffer is written when it is dropped; there is nobody to tell of an error then.
+    let (_, _) = out.into_parts();
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) if error.get_ref().is_some_and(|inner| inner.is::<record::ReadError>()) => {
+            Err(anyhow::Error::new(error))
+        }
+        written => written.context("cannot write to standard output"),
     }
 }
 

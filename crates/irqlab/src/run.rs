@@ -2,6 +2,7 @@
 //! measured; the run is printed, recorded with its attachments, and its place is named; outcomes and
 //! errors become exit codes.
 
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -12,8 +13,8 @@ use lab::experiment::{self, BenchError, Experiment, Outcome, RunContext};
 use live::host::{Root, diagnose, diagnosis, host_facts};
 use live::selfbench::tracefs::{self, Tracefs};
 use live::window::Stop;
-use record::{Attachment, Run, Table, Timestamp, WriteError};
-use report::TerminalOptions;
+use record::{Attachment, InMemory, Rows, Run, Table, Timestamp, WriteError};
+use report::{CsvRows, CsvText, TerminalOptions};
 use serde_json::{Map, Value as Json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use sim::SimError;
@@ -207,7 +208,7 @@ impl OpenRun {
     /// # Errors
     /// When nothing can be written there: better now than after the minutes of measuring.
     pub fn new(verb: &str, results: &ResultArgs) -> anyhow::Result<OpenRun> {
-        let started = Timestamp::now();
+        let started = record::now();
         let in_runs = || record::default_dir(Path::new(RUNS), verb, started);
         let directory = results.out.clone().unwrap_or_else(in_runs);
         let mut open = OpenRun::open(Some(directory), &results.printing, started)?;
@@ -220,7 +221,7 @@ impl OpenRun {
     /// # Errors
     /// As [`OpenRun::new`].
     pub fn if_asked(results: &OptionalResultArgs) -> anyhow::Result<OpenRun> {
-        OpenRun::open(results.out.clone(), &results.printing, Timestamp::now())
+        OpenRun::open(results.out.clone(), &results.printing, record::now())
     }
 
     fn open(
@@ -466,7 +467,11 @@ pub fn text(
     Ok(match printing.format() {
         Format::Table => report::terminal(selected, terminal_options(directory, all_rows)),
         Format::Json => report::json(selected),
-        Format::Csv => csv(selected, main_table, printing.all),
+        Format::Csv => {
+            let mut text = Vec::new();
+            write_csv(&mut text, selected, &InMemory, (main_table, printing.all))?;
+            String::from_utf8_lossy(&text).into_owned()
+        }
         Format::Markdown => match &selected.tables[..] {
             [only] if printing.table.is_some() => report::markdown(only),
             _ => report::markdown_run(selected),
@@ -485,16 +490,26 @@ pub fn table<'a>(run: &'a Run, name: &str) -> Result<&'a Table, Usage> {
     })
 }
 
-/// One table as CSV. What the format has no room for is named on stderr.
-fn csv(run: &Run, main_table: Option<&str>, all_rows: bool) -> String {
-    let tables = || run.tables.iter().filter(|table| !table.rows().is_empty());
+/// Writes one table as CSV, row by row. What the format has no room for is named on stderr.
+///
+/// # Errors
+/// Those of the writer, and of the rows.
+pub fn write_csv(
+    out: &mut dyn Write,
+    run: &Run,
+    rows: &dyn Rows,
+    (main_table, all_rows): (Option<&str>, bool),
+) -> io::Result<()> {
+    let tables = || run.tables.iter().filter(|table| table.row_count() > 0);
     let main = main_table.and_then(|name| tables().find(|table| table.name == name));
-    let Some(main) = main.or_else(|| tables().next()) else { return String::new() };
-    let omissions = report::csv_omissions(run, main, all_rows);
+    let Some(main) = main.or_else(|| tables().next()) else { return Ok(()) };
+    let which = if all_rows { CsvRows::All } else { CsvRows::Sums };
+    let left_out = report::write_csv(out, main, rows, (which, CsvText::Guarded))?;
+    let omissions = report::csv_omissions(run, main, left_out);
     if !omissions.is_empty() {
         console::say(&format!("csv: table {}; left out: {omissions}", main.name));
     }
-    report::csv(main, all_rows)
+    Ok(())
 }
 
 fn terminal_options(directory: &Path, all_rows: bool) -> TerminalOptions {

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 
 use machine::block_trace::{BlockCode, BlockRun, Event};
 use machine::core::{Access, Template};
@@ -40,8 +40,12 @@ impl BlockTrace {
         let (number, skip) = (number()?, number()?);
         let path = parts.next().ok_or_else(wrong)?;
         let file = File::create_new(path).map_err(|error| format!("{path}: {error}"))?;
+        Ok(Some(BlockTrace::new(file, skip, number)))
+    }
+
+    fn new(file: File, skip: u64, number: u64) -> BlockTrace {
         let (buffer, blocks) = (Vec::with_capacity(2 * BUFFER_BYTES), BTreeMap::new());
-        Ok(Some(BlockTrace { file, buffer, skip, number, blocks, next: 0 }))
+        BlockTrace { file, buffer, skip, number, blocks, next: 0 }
     }
 
     pub(crate) fn translated(&mut self, template: *const Template, code: BlockCode) {
@@ -94,11 +98,36 @@ impl BlockTrace {
         }
     }
 
+    /// Writes what is in the buffer. A trace that cannot be written ends the machine: who asked for it must not take
+    /// a part of it for the whole.
     fn flush(&mut self) {
-        if let Err(error) = self.file.write_all(&self.buffer) {
-            eprintln!("irqlab plugin: IRQLAB_BLOCK_TRACE: {error}");
-            self.number = 0;
+        if let Err(error) = self.write_buffer() {
+            eprintln!(
+                "irqlab plugin: the block trace can't be written (IRQLAB_BLOCK_TRACE): {error}"
+            );
+            std::process::exit(1);
         }
+    }
+
+    fn write_buffer(&mut self) -> io::Result<()> {
+        self.file.write_all(&self.buffer)?;
         self.buffer.clear();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_an_error_of_the_trace() {
+        let full = File::options().write(true).open("/dev/full").expect("a device");
+        let mut trace = BlockTrace::new(full, 0, 1);
+        assert!(trace.write_buffer().is_ok(), "nothing to write");
+        trace.buffer.extend([0; 64]);
+        let error = trace.write_buffer().expect_err("no space");
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(trace.buffer.len(), 64, "nothing is lost without a word");
     }
 }

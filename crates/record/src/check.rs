@@ -78,7 +78,7 @@ fn shape(table: &Table) -> Shape<'_> {
 }
 
 fn check_cells(table: &Table) -> Result<(), String> {
-    let mut budget = TextBudget::new();
+    let mut budget = TextBudget::of(TABLE_TEXT_BYTES_MAX);
     for (index, row) in table.rows().iter().enumerate() {
         for (value, column) in row.iter().zip(&table.columns) {
             budget.check(value).map_err(|error| {
@@ -91,12 +91,25 @@ fn check_cells(table: &Table) -> Result<(), String> {
 
 /// Checks the cells of a table, and how much text there is in all.
 pub(crate) struct TextBudget {
+    most: usize,
     left: usize,
+    is_exceeded: bool,
 }
 
 impl TextBudget {
-    pub(crate) fn new() -> Self {
-        TextBudget { left: TABLE_TEXT_BYTES_MAX }
+    /// For a table that may have this number of bytes of text.
+    pub(crate) fn of(bytes: usize) -> Self {
+        TextBudget { most: bytes, left: bytes, is_exceeded: false }
+    }
+
+    /// Bytes of the texts that were checked.
+    pub(crate) fn used(&self) -> usize {
+        self.most - self.left
+    }
+
+    /// Whether a text was found that is more than what was left.
+    pub(crate) fn is_exceeded(&self) -> bool {
+        self.is_exceeded
     }
 
     pub(crate) fn check(&mut self, value: &Value) -> Result<(), String> {
@@ -106,9 +119,9 @@ impl TextBudget {
             }
             Value::Text(text) => {
                 let left = self.left.checked_sub(text.len());
-                self.left = left.ok_or_else(|| {
-                    format!("more than {TABLE_TEXT_BYTES_MAX} bytes of text in the table")
-                })?;
+                self.is_exceeded = left.is_none();
+                let more = || format!("more than {} bytes of text in the table", self.most);
+                self.left = left.ok_or_else(more)?;
                 Ok(())
             }
             Value::Real(real) if !real.is_finite() => Err(format!("{real} is not finite")),

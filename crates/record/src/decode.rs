@@ -1,7 +1,8 @@
 //! Reads a table from a Parquet file without trusting the file.
 
-use std::cell::Cell;
+use std::cell;
 use std::fs::File;
+use std::io;
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
@@ -17,20 +18,66 @@ use crate::manifest::TableEntry;
 use crate::table::{Column, Kind, Table, Value};
 
 /// Rows decoded at a time.
-const BATCH_ROWS: usize = 1 << 14;
+const BATCH_ROWS_MAX: usize = 1 << 14;
+/// Cells decoded at a time: bounds the memory of a reader of rows, which keeps none of them.
+const BATCH_CELLS_MAX: usize = 1 << 16;
 
-/// The table in `file`, which must match the manifest's entry; or what is wrong with it.
-/// The file has this number of columns.
-pub(crate) fn decode(file: File, entry: &TableEntry, columns: usize) -> Result<Table, String> {
+/// What is done with each row; an error ends the reading.
+pub(crate) type EachRow<'e> = &'e mut dyn FnMut(Vec<Value>) -> io::Result<()>;
+
+/// Why rows could not be read.
+#[derive(Debug)]
+pub(crate) enum DecodeError {
+    /// The file is damaged, or not what the manifest says.
+    Damaged(String),
+    /// There is more text than was asked for, and perhaps no more than a table may have.
+    TooMuchText(String),
+    /// What was done with a row failed.
+    Row(io::Error),
+}
+
+impl From<String> for DecodeError {
+    fn from(what: String) -> Self {
+        DecodeError::Damaged(what)
+    }
+}
+
+/// The table in `file`, which must match the manifest's entry, and the bytes of its text; or what is wrong with it.
+/// The file has this number of columns, and its table at most this number of bytes of text.
+pub(crate) fn decode(
+    file: File,
+    entry: &TableEntry,
+    columns: usize,
+    text_bytes_max: usize,
+) -> Result<(Table, usize), DecodeError> {
+    let mut table =
+        Table::new(&entry.name, &entry.doc, entry.columns.clone()).displayed(entry.display.clone());
+    let push = &mut |row| {
+        table.push(row);
+        Ok(())
+    };
+    let text_bytes = decode_rows(file, entry, (columns, text_bytes_max), push)?;
+    Ok((table, text_bytes))
+}
+
+/// As [`decode`], row by row; none of them is kept. The file has this number of columns, and its table at most this
+/// number of bytes of text; gives how many it has.
+pub(crate) fn decode_rows(
+    file: File,
+    entry: &TableEntry,
+    (columns, text_bytes_max): (usize, usize),
+    each: EachRow<'_>,
+) -> Result<usize, DecodeError> {
     // The Parquet library panics on some damaged files. The entry is all that it borrows, and it does
     // not change it.
-    let outcome = unless_it_panics(|| decode_unguarded(file, entry, columns));
-    outcome.unwrap_or_else(|| Err("damaged: the Parquet decoder gave up on it".to_owned()))
+    let outcome =
+        unless_it_panics(|| decode_unguarded(file, entry, (columns, text_bytes_max), each));
+    outcome.unwrap_or_else(|| Err("damaged: the Parquet decoder gave up on it".to_owned().into()))
 }
 
 thread_local! {
     /// Whether a panic of this thread is expected, and not to be printed.
-    static EXPECTED: Cell<bool> = const { Cell::new(false) };
+    static EXPECTED: cell::Cell<bool> = const { cell::Cell::new(false) };
 }
 
 /// The result of `work`; none where it panics. Such a panic is not printed: its message and back trace are about
@@ -51,7 +98,12 @@ fn unless_it_panics<T>(work: impl FnOnce() -> T) -> Option<T> {
     outcome.ok()
 }
 
-fn decode_unguarded(file: File, entry: &TableEntry, columns: usize) -> Result<Table, String> {
+fn decode_unguarded(
+    file: File,
+    entry: &TableEntry,
+    (columns, text_bytes_max): (usize, usize),
+    each: EachRow<'_>,
+) -> Result<usize, DecodeError> {
     let reader = SerializedFileReader::new(file).map_err(|error| error.to_string())?;
     let metadata = reader.metadata();
     let schema = metadata.file_metadata().schema_descr();
@@ -61,12 +113,11 @@ fn decode_unguarded(file: File, entry: &TableEntry, columns: usize) -> Result<Ta
     let counts = counts.map_err(|_| "a row group has a negative row count".to_owned())?;
     let total = counts.iter().fold(0, |sum: u64, count| sum.saturating_add(*count as u64));
     if total != entry.rows {
-        return Err(format!("{total} rows, but the manifest says {}", entry.rows));
+        return Err(format!("{total} rows, but the manifest says {}", entry.rows).into());
     }
 
-    let mut table =
-        Table::new(&entry.name, &entry.doc, entry.columns.clone()).displayed(entry.display.clone());
-    let mut budget = TextBudget::new();
+    let batch_rows = (BATCH_CELLS_MAX / places.len().max(1)).clamp(1, BATCH_ROWS_MAX);
+    let mut budget = TextBudget::of(text_bytes_max);
     for (index, &count) in counts.iter().enumerate() {
         let group = reader.get_row_group(index).map_err(|error| error.to_string())?;
         let mut readers = Vec::new();
@@ -77,25 +128,36 @@ fn decode_unguarded(file: File, entry: &TableEntry, columns: usize) -> Result<Ta
         // Batch by batch across the columns: a row is written while it is in the caches.
         let mut done = 0;
         while done < count {
-            let batch = BATCH_ROWS.min(count - done);
-            let mut rows: Vec<Vec<Value>> = Vec::new();
+            let batch = batch_rows.min(count - done);
+            let mut read_columns = Vec::with_capacity(readers.len());
             for (column, read) in &mut readers {
-                let values = read(batch).map_err(in_column(column))?;
-                if values.len() != batch {
-                    let ends = format!("ends after {} of {count} rows", done + values.len());
-                    return Err(in_column(column)(ends));
+                let cells = read(batch).map_err(in_column(column))?;
+                if cells.len() != batch {
+                    let ends = format!("ends after {} of {count} rows", done + cells.len());
+                    return Err(in_column(column)(ends).into());
                 }
-                rows.resize_with(batch, || Vec::with_capacity(places.len()));
-                for (row, value) in rows.iter_mut().zip(values) {
-                    budget.check(&value).map_err(in_column(column))?;
+                read_columns.push((*column, cells.into_iter()));
+            }
+            for _ in 0..batch {
+                let mut row = Vec::with_capacity(places.len());
+                for (column, cells) in &mut read_columns {
+                    let value = cells.next().map_or(Ok(Value::Absent), Cell::value);
+                    let value = value.map_err(in_column(column))?;
+                    if let Err(error) = budget.check(&value) {
+                        let error = in_column(column)(error);
+                        return Err(match budget.is_exceeded() {
+                            true => DecodeError::TooMuchText(error),
+                            false => DecodeError::Damaged(error),
+                        });
+                    }
                     row.push(value);
                 }
+                each(row).map_err(DecodeError::Row)?;
             }
-            rows.into_iter().for_each(|row| table.push(row));
             done += batch;
         }
     }
-    Ok(table)
+    Ok(budget.used())
 }
 
 fn in_column(column: &Column) -> impl Fn(String) -> String + '_ {
@@ -141,31 +203,47 @@ fn kind_of(column: &ColumnDescriptor) -> Option<Kind> {
     Kind::ALL.into_iter().find(|kind| parquet_type(*kind) == found)
 }
 
-/// Reads up to this number of values of a column.
-type Cells<'g> = Box<dyn FnMut(usize) -> Result<Vec<Value>, String> + 'g>;
+/// A cell as it was read. Cells of one text share its bytes, of which each row gets a copy of its own.
+enum Cell {
+    /// Not text.
+    Value(Value),
+    /// Text, which may be no UTF-8.
+    Text(ByteArray),
+}
 
-fn cells(group: &dyn RowGroupReader, place: usize, kind: Kind) -> Result<Cells<'_>, String> {
-    match kind {
-        Kind::Bool => values::<BoolType>(group, place, |value| Ok(Value::Bool(value))),
-        Kind::Uint => {
-            values::<Int64Type>(group, place, |value| Ok(Value::Uint(value.cast_unsigned())))
+impl Cell {
+    fn value(self) -> Result<Value, String> {
+        match self {
+            Cell::Value(value) => Ok(value),
+            Cell::Text(bytes) => {
+                let text = std::str::from_utf8(bytes.data());
+                let text = text.map_err(|_| "text is not UTF-8".to_owned())?;
+                Ok(Value::Text(text.to_owned()))
+            }
         }
-        Kind::Int => values::<Int64Type>(group, place, |value| Ok(Value::Int(value))),
-        Kind::Real => values::<DoubleType>(group, place, |value| Ok(Value::Real(value))),
-        Kind::Text => values::<ByteArrayType>(group, place, text),
     }
 }
 
-fn text(bytes: ByteArray) -> Result<Value, String> {
-    let text = std::str::from_utf8(bytes.data()).map_err(|_| "text is not UTF-8".to_owned())?;
-    Ok(Value::Text(text.to_owned()))
+/// Reads up to this number of cells of a column.
+type Cells<'g> = Box<dyn FnMut(usize) -> Result<Vec<Cell>, String> + 'g>;
+
+fn cells(group: &dyn RowGroupReader, place: usize, kind: Kind) -> Result<Cells<'_>, String> {
+    match kind {
+        Kind::Bool => values::<BoolType>(group, place, |value| Cell::Value(Value::Bool(value))),
+        Kind::Uint => values::<Int64Type>(group, place, |value| {
+            Cell::Value(Value::Uint(value.cast_unsigned()))
+        }),
+        Kind::Int => values::<Int64Type>(group, place, |value| Cell::Value(Value::Int(value))),
+        Kind::Real => values::<DoubleType>(group, place, |value| Cell::Value(Value::Real(value))),
+        Kind::Text => values::<ByteArrayType>(group, place, Cell::Text),
+    }
 }
 
 /// Batches are of limited size, so that a wrong count costs no memory.
 fn values<'g, T: DataType + 'g>(
     group: &'g dyn RowGroupReader,
     place: usize,
-    make: fn(T::T) -> Result<Value, String>,
+    make: fn(T::T) -> Cell,
 ) -> Result<Cells<'g>, String> {
     let reader = group.get_column_reader(place).map_err(|error| error.to_string())?;
     let mut reader = get_typed_column_reader::<T>(reader);
@@ -183,8 +261,8 @@ fn values<'g, T: DataType + 'g>(
             let mut found = found.drain(..);
             for level in &levels {
                 cells.push(match level {
-                    0 => Value::Absent,
-                    _ => make(found.next().ok_or("fewer values than it announces")?)?,
+                    0 => Cell::Value(Value::Absent),
+                    _ => make(found.next().ok_or("fewer values than it announces")?),
                 });
             }
         }

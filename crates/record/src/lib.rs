@@ -21,8 +21,10 @@ pub mod writer;
 pub use display::{ColumnDisplay, Combine, Format, Keep, RowFilter, TableDisplay};
 pub use jiff::Timestamp;
 pub use outputs::{leftovers as partial_dirs, remove_leftovers};
-pub use place::{default_dir, default_dir_name};
-pub use reader::{Part, ReadError, is_run_directory, read_run, read_run_parts};
+pub use place::{default_dir, default_dir_name, now};
+pub use reader::{
+    InMemory, Part, ReadError, Rows, StoredRun, is_run_directory, read_run, read_run_parts,
+};
 pub use run::{Absence, Run, SCHEMA};
 pub use table::{Column, Kind, Role, Table, Value};
 pub use writer::{Attachment, WriteError, write_run};

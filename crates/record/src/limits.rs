@@ -10,6 +10,11 @@ pub const COLUMNS_MAX: usize = 512;
 pub const ROWS_MAX: u64 = 10_000_000;
 /// Maximum number of cells (rows times columns) in a run: bounds the memory of a reader.
 pub const CELLS_MAX: u64 = 100_000_000;
+/// Bytes of a run's rows that are held in memory at the same time, without their text. What writes rows as it reads
+/// them has no such limit.
+pub const ROWS_IN_MEMORY_BYTES_MAX: u64 = 1 << 30;
+/// Bytes of text of a run's rows that are held in memory.
+pub const TEXT_IN_MEMORY_BYTES_MAX: usize = 128 << 20;
 /// Longest text in a cell.
 pub const TEXT_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of bytes of text in a table: a few bytes of Parquet can encode much text.
@@ -26,6 +31,13 @@ pub const TEMPLATE_BYTES_MAX: usize = 1024;
 pub const NOTES_MAX: usize = 16;
 /// Maximum number of columns that form groups of rows.
 pub const GROUP_COLUMNS_MAX: usize = 8;
+
+/// Bytes that rows take in memory, without their text: each is a list of cells, and its place in the table.
+#[must_use]
+pub fn rows_in_memory_bytes(rows: u64, columns: usize) -> u64 {
+    let row = columns * size_of::<crate::Value>() + 2 * size_of::<Vec<crate::Value>>();
+    rows.saturating_mul(row as u64)
+}
 
 /// Whether a table or column may have that name: `[a-z0-9_]+`, which is a safe file name.
 #[must_use]

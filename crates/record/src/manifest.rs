@@ -48,7 +48,7 @@ pub(crate) struct AttachmentEntry {
     pub crc32: u32,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct TableEntry {
     pub name: String,
     pub doc: String,

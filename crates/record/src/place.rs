@@ -2,8 +2,22 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
+
+/// The time by the machine's clock. Of a clock that is beyond what a time stamp can say (the end of the year 9999),
+/// the last time that it can.
+#[must_use]
+pub fn now() -> Timestamp {
+    time_stamp(SystemTime::now())
+}
+
+fn time_stamp(clock: SystemTime) -> Timestamp {
+    let is_late = clock > UNIX_EPOCH;
+    let limit = if is_late { Timestamp::MAX } else { Timestamp::MIN };
+    Timestamp::try_from(clock).unwrap_or(limit)
+}
 
 /// Name of the directory of a run that starts now, such as `20261121T075041Z-handlers`.
 #[must_use]
@@ -29,6 +43,18 @@ pub fn default_dir(parent: &Path, experiment: &str, now: Timestamp) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_clock_beyond_the_year_9999_has_a_time_stamp() {
+        let year_s = 365 * 24 * 3_600;
+        let after = |years| UNIX_EPOCH + std::time::Duration::from_secs(years * year_s);
+        assert_eq!(time_stamp(after(9_000)), Timestamp::MAX);
+        assert!(time_stamp(after(50)) < Timestamp::MAX);
+        let before = UNIX_EPOCH - std::time::Duration::from_secs(20_000 * year_s);
+        assert_eq!(time_stamp(before), Timestamp::MIN);
+        let name = default_dir_name("handlers", time_stamp(after(9_000)));
+        assert_eq!(name, "99991230T220000Z-handlers");
+    }
 
     #[test]
     fn a_default_name_is_the_time_and_the_experiment() {

@@ -8,11 +8,14 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use crate::check;
-use crate::decode::decode;
-use crate::limits::{MANIFEST_BYTES_MAX, TABLE_BYTES_MAX};
+use crate::decode::{DecodeError, decode, decode_rows};
+use crate::limits::{
+    MANIFEST_BYTES_MAX, ROWS_IN_MEMORY_BYTES_MAX, TABLE_BYTES_MAX, TABLE_TEXT_BYTES_MAX,
+    TEXT_IN_MEMORY_BYTES_MAX, rows_in_memory_bytes,
+};
 use crate::manifest::{self, Manifest, SchemaOnly, TableEntry};
 use crate::run::{Run, SCHEMA};
-use crate::table::Table;
+use crate::table::{Table, Value};
 
 /// Every schema that this version reads.
 pub const READABLE: [&str; 1] = [SCHEMA];
@@ -44,6 +47,17 @@ pub enum ReadError {
         /// The field or column, and what is wrong with it.
         what: String,
     },
+    /// More than is held in memory.
+    #[error(
+        "{dir}: {what}, which is more than is held in memory (irqlab show {dir} TABLE --format csv writes a table \
+         row by row)"
+    )]
+    TooLarge {
+        /// The run directory.
+        dir: String,
+        /// How much it has.
+        what: String,
+    },
 }
 
 /// What to read of a table.
@@ -57,11 +71,11 @@ pub enum Part {
     Outline,
 }
 
-/// Reads the run directory `dir`.
+/// Reads the run directory `dir` into memory.
 ///
 /// # Errors
-/// When a file cannot be read, is damaged or beyond [`crate::limits`], or is of a schema that this
-/// version does not know.
+/// When a file cannot be read, is damaged or beyond [`crate::limits`], is of a schema that this version does not
+/// know, or is larger than what is held in memory ([`ROWS_IN_MEMORY_BYTES_MAX`], [`TEXT_IN_MEMORY_BYTES_MAX`]).
 pub fn read_run(dir: &Path) -> Result<Run, ReadError> {
     read_run_parts(dir, |_| Part::All)
 }
@@ -72,38 +86,148 @@ pub fn is_run_directory(dir: &Path) -> bool {
     dir.join(manifest::FILE).is_file() && dir.join(manifest::TABLES).is_dir()
 }
 
-/// The same with the parts of tables that are asked for: `part` sees each table without its rows.
+/// As [`read_run`], with the parts of tables that are asked for: `part` sees each table without its rows.
 ///
 /// # Errors
 /// As [`read_run`]; of a table whose rows are not read, the size of its file alone is checked.
-pub fn read_run_parts(dir: &Path, mut part: impl FnMut(&Table) -> Part) -> Result<Run, ReadError> {
-    let manifest = read_manifest(&dir.join(manifest::FILE))?;
-    let (mut run, entries) = manifest.into_run();
-    for mut entry in entries {
-        let outline = Table::outline(&entry.name, &entry.doc, entry.columns.clone(), entry.rows)
-            .displayed(entry.display.clone());
-        run.tables.push(match part(&outline) {
-            Part::All => read_table(dir, &entry, entry.columns.len())?,
-            Part::Columns(names) => {
-                let all = entry.columns.len();
-                entry.columns.retain(|column| names.contains(&column.name));
-                // Hints name columns, which may not be among these.
-                entry.display = crate::display::TableDisplay {
-                    title: entry.display.title,
-                    notes: entry.display.notes,
-                    rows_max: entry.display.rows_max,
-                    ..Default::default()
-                };
-                read_table(dir, &entry, all)?
-            }
-            Part::Outline => {
-                let path = dir.join(manifest::table_file(&entry.name));
-                check_size(&path, &open(&path)?, &entry)?;
-                outline
-            }
-        });
+pub fn read_run_parts(dir: &Path, part: impl FnMut(&Table) -> Part) -> Result<Run, ReadError> {
+    StoredRun::open(dir)?.read_parts(part)
+}
+
+/// A run directory whose rows are read when they are asked for.
+#[derive(Debug)]
+pub struct StoredRun {
+    dir: PathBuf,
+    /// Its tables have no rows: [`Table::row_count`] says how many there are.
+    outline: Run,
+    entries: Vec<TableEntry>,
+}
+
+impl StoredRun {
+    /// Reads the manifest, and checks the size of each table's file.
+    ///
+    /// # Errors
+    /// As [`read_run`], but for what is in the files of tables.
+    pub fn open(dir: &Path) -> Result<StoredRun, ReadError> {
+        let manifest = read_manifest(&dir.join(manifest::FILE))?;
+        let (mut outline, entries) = manifest.into_run();
+        outline.tables = entries.iter().map(outline_of).collect();
+        for entry in &entries {
+            let path = dir.join(manifest::table_file(&entry.name));
+            check_size(&path, &open(&path)?, entry)?;
+        }
+        Ok(StoredRun { dir: dir.to_owned(), outline, entries })
     }
-    Ok(run)
+
+    /// The run; its tables have no rows ([`Table::row_count`] says how many there are).
+    #[must_use]
+    pub fn outline(&self) -> &Run {
+        &self.outline
+    }
+
+    fn for_each_stored(
+        &self,
+        table: &str,
+        each: &mut dyn FnMut(&[Value]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let Some(entry) = self.entries.iter().find(|entry| entry.name == table) else {
+            return Ok(());
+        };
+        let path = self.dir.join(manifest::table_file(&entry.name));
+        let file = open(&path).map_err(io::Error::other)?;
+        check_bytes(&path, &file, entry).map_err(io::Error::other)?;
+        let limits = (entry.columns.len(), TABLE_TEXT_BYTES_MAX);
+        let read = decode_rows(file, entry, limits, &mut |row| each(&row)).map(drop);
+        read.map_err(|error| match error {
+            DecodeError::Damaged(what) | DecodeError::TooMuchText(what) => {
+                io::Error::other(corrupt(&path, what))
+            }
+            DecodeError::Row(error) => error,
+        })
+    }
+
+    /// Reads the parts of tables that are asked for into memory.
+    ///
+    /// # Errors
+    /// As [`read_run_parts`].
+    pub fn read_parts(mut self, mut part: impl FnMut(&Table) -> Part) -> Result<Run, ReadError> {
+        let (mut bytes, mut text_bytes_left) = (0_u64, TEXT_IN_MEMORY_BYTES_MAX);
+        for (outline, mut entry) in self.outline.tables.iter_mut().zip(self.entries) {
+            let all = entry.columns.len();
+            match part(outline) {
+                Part::Outline => continue,
+                Part::All => {}
+                Part::Columns(names) => {
+                    entry.columns.retain(|column| names.contains(&column.name));
+                    // Hints name columns, which may not be among these.
+                    entry.display = crate::display::TableDisplay {
+                        title: entry.display.title,
+                        notes: entry.display.notes,
+                        rows_max: entry.display.rows_max,
+                        ..Default::default()
+                    };
+                }
+            }
+            let of_table = rows_in_memory_bytes(entry.rows, entry.columns.len());
+            bytes = bytes.saturating_add(of_table);
+            if bytes > ROWS_IN_MEMORY_BYTES_MAX {
+                let what = format!(
+                    "with the {} rows of table {}, {} MiB",
+                    entry.rows,
+                    entry.name,
+                    bytes >> 20
+                );
+                return Err(ReadError::TooLarge { dir: self.dir.display().to_string(), what });
+            }
+            let (table, text_bytes) = read_table(&self.dir, &entry, (all, text_bytes_left))?;
+            *outline = table;
+            text_bytes_left -= text_bytes;
+        }
+        Ok(self.outline)
+    }
+}
+
+/// Where the rows of tables come from.
+pub trait Rows {
+    /// Calls `each` with every row of the table, in order.
+    ///
+    /// # Errors
+    /// Those of `each`; and when the rows cannot be read, as a [`ReadError`] in an [`io::Error`].
+    fn for_each_row(
+        &self,
+        table: &Table,
+        each: &mut dyn FnMut(&[Value]) -> io::Result<()>,
+    ) -> io::Result<()>;
+}
+
+/// The rows that tables have themselves.
+#[derive(Clone, Copy, Debug)]
+pub struct InMemory;
+
+impl Rows for InMemory {
+    fn for_each_row(
+        &self,
+        table: &Table,
+        each: &mut dyn FnMut(&[Value]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        table.rows().iter().try_for_each(|row| each(row))
+    }
+}
+
+/// Row by row from the table's file; none of them is kept.
+impl Rows for StoredRun {
+    fn for_each_row(
+        &self,
+        table: &Table,
+        each: &mut dyn FnMut(&[Value]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.for_each_stored(&table.name, each)
+    }
+}
+
+fn outline_of(entry: &TableEntry) -> Table {
+    Table::outline(&entry.name, &entry.doc, entry.columns.clone(), entry.rows)
+        .displayed(entry.display.clone())
 }
 
 fn read_manifest(path: &Path) -> Result<Manifest, ReadError> {
@@ -143,12 +267,23 @@ fn shape(entry: &TableEntry) -> check::Shape<'_> {
     check::Shape { name, columns, display, rows: *rows }
 }
 
-/// Reads the columns of the entry from a file with this number of columns.
-fn read_table(dir: &Path, entry: &TableEntry, columns: usize) -> Result<Table, ReadError> {
+/// Reads the columns of the entry from a file with this number of columns, and gives the bytes of their text.
+fn read_table(
+    dir: &Path,
+    entry: &TableEntry,
+    (columns, text_bytes_max): (usize, usize),
+) -> Result<(Table, usize), ReadError> {
     let path = dir.join(manifest::table_file(&entry.name));
     let file = open(&path)?;
     check_bytes(&path, &file, entry)?;
-    decode(file, entry, columns).map_err(|what| corrupt(&path, what))
+    decode(file, entry, columns, text_bytes_max).map_err(|error| match error {
+        DecodeError::Damaged(what) => corrupt(&path, what),
+        DecodeError::TooMuchText(what) => {
+            let what = format!("table {}: {what}", entry.name);
+            ReadError::TooLarge { dir: dir.display().to_string(), what }
+        }
+        DecodeError::Row(source) => ReadError::Io { path, source },
+    })
 }
 
 /// Compares the size of the file with the manifest's.

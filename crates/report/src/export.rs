@@ -1,6 +1,9 @@
 //! For programs: JSON with everything that a run has, and CSV of one table.
 
-use record::{Keep, Run, Table, Value};
+use std::io::{self, Write};
+
+use record::{InMemory, Keep, Rows, Run, Table, Value};
+use serde_json::{Map, Value as Json};
 
 use crate::escape;
 use crate::grid::rows_of;
@@ -8,8 +11,46 @@ use crate::grid::rows_of;
 /// The run as one JSON document, with a line break at the end.
 #[must_use]
 pub fn json(run: &Run) -> String {
-    // The alternate form of a JSON value is the pretty one.
-    escape::json(&format!("{:#}\n", run.to_json()))
+    in_memory(|out| write_json(out, run, &InMemory))
+}
+
+/// What a writer writes, as text.
+fn in_memory(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> String {
+    let mut text = Vec::new();
+    // Writing to memory does not fail.
+    write(&mut text).unwrap_or_else(|error| unreachable!("writing to memory: {error}"));
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// Writes the run as one JSON document with a line break at the end, row by row.
+///
+/// # Errors
+/// Those of the writer, and of the rows.
+pub fn write_json(out: &mut dyn Write, run: &Run, rows: &dyn Rows) -> io::Result<()> {
+    // The alternate form of a JSON value is the pretty one; the tables are the last of the document.
+    let without_rows = format!("{:#}", run.with_tables(Vec::new()).to_json());
+    let head = without_rows.strip_suffix("{}\n}").unwrap_or(&without_rows);
+    out.write_all(escape::json(head).as_bytes())?;
+    out.write_all(b"{")?;
+    for (at, table) in run.tables.iter().enumerate() {
+        let separator = if at == 0 { "" } else { "," };
+        let name = escape::json(&Json::from(table.name.as_str()).to_string());
+        write!(out, "{separator}\n    {name}: [")?;
+        let mut is_first = true;
+        rows.for_each_row(table, &mut |row| {
+            let separator = if std::mem::take(&mut is_first) { "" } else { "," };
+            let document = escape::json(&format!("{:#}", row_document(table, row)));
+            write!(out, "{separator}\n      {}", document.replace('\n', "\n      "))
+        })?;
+        out.write_all(if is_first { b"]" } else { b"\n    ]" })?;
+    }
+    out.write_all(if run.tables.is_empty() { b"}\n}\n" } else { b"\n  }\n}\n" })
+}
+
+fn row_document(table: &Table, row: &[Value]) -> Json {
+    let cells = table.columns.iter().zip(row);
+    let cells = cells.map(|(column, value)| (column.name.clone(), value.to_json()));
+    Json::Object(cells.collect::<Map<_, _>>())
 }
 
 /// The same document on one line, for streams of runs.
@@ -18,33 +59,67 @@ pub fn json_line(run: &Run) -> String {
     escape::json(&format!("{}\n", run.to_json()))
 }
 
-/// The table as CSV: a header row, an empty field for what is absent, lines that end in LF. Control
-/// characters in text are written as `\n`, `\u{1b}`: a row is a line. Rows that are parts of other
-/// rows (per CPU, next to their sum) are left out unless `all_rows`: see [`csv_omissions`].
-#[must_use]
-pub fn csv(table: &Table, all_rows: bool) -> String {
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    let header = table.columns.iter().map(|column| escape::plain(&column.name)).collect();
-    let rows = rows(table, all_rows).map(|row| row.iter().map(field).collect());
-    for record in std::iter::once(header).chain(rows) {
-        let record: Vec<String> = record;
-        // Writing to memory does not fail, and every row is as long as the header.
-        writer.write_record(&record).unwrap_or_else(|error| unreachable!("csv: {error}"));
-    }
-    let bytes = writer.into_inner().unwrap_or_else(|error| unreachable!("csv: {error}"));
-    String::from_utf8_lossy(&bytes).into_owned()
+/// Which rows of a table are written as CSV.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CsvRows {
+    /// Not those that are parts of other rows (per CPU, next to their sum).
+    Sums,
+    /// All of them.
+    All,
 }
 
-/// What [`csv()`] leaves out of a run when it prints that table, in words for people: `4 rows per CPU
-/// (--all prints them); tables conditions, events (--table NAME prints one)`. Empty when nothing is.
+/// How text is written as CSV.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CsvText {
+    /// For a spreadsheet, which takes text that starts with `=`, `+`, `-` or `@` for a formula: such text starts with
+    /// an apostrophe, unless it is a number.
+    Guarded,
+    /// As it is.
+    Exact,
+}
+
+/// The table as CSV: a header row, an empty field for what is absent, lines that end in LF. Control
+/// characters in text are written as `\n`, `\u{1b}`: a row is a line. Of rows that are left out see
+/// [`csv_omissions`].
 #[must_use]
-pub fn csv_omissions(run: &Run, table: &Table, all_rows: bool) -> String {
-    let left_out = table.rows().len() - rows(table, all_rows).count();
+pub fn csv(table: &Table, which: CsvRows, text: CsvText) -> String {
+    in_memory(|out| write_csv(out, table, &InMemory, (which, text)).map(drop))
+}
+
+/// Writes a table as [`csv`], row by row; gives the number of rows that it leaves out.
+///
+/// # Errors
+/// Those of the writer, and of the rows.
+pub fn write_csv(
+    out: &mut dyn Write,
+    table: &Table,
+    rows: &dyn Rows,
+    (which, text): (CsvRows, CsvText),
+) -> io::Result<u64> {
+    let mut writer = csv::Writer::from_writer(out);
+    writer.write_record(table.columns.iter().map(|column| escape::plain(&column.name)))?;
+    let mut left_out = 0;
+    rows.for_each_row(table, &mut |row| {
+        if which == CsvRows::Sums && !is_sum(table, row) {
+            left_out += 1;
+            return Ok(());
+        }
+        Ok(writer.write_record(row.iter().map(|value| field(value, text)))?)
+    })?;
+    writer.flush()?;
+    Ok(left_out)
+}
+
+/// What CSV of a table leaves out of a run when it does not print this number of its rows, in words for people: `4 rows
+/// per CPU (--all prints them); tables conditions, events (--table NAME prints one)`. Empty when nothing is.
+#[must_use]
+pub fn csv_omissions(run: &Run, table: &Table, left_out: u64) -> String {
     let others = table.display.filter.as_ref().map(|filter| escape::plain(&filter.others));
-    let rows = others
-        .filter(|_| left_out > 0)
-        .map(|others| format!("{} {others} (--all prints them)", rows_of(left_out)));
-    let names = run.tables.iter().filter(|one| one.name != table.name && !one.rows().is_empty());
+    let rows = others.filter(|_| left_out > 0).map(|others| {
+        let number = usize::try_from(left_out).unwrap_or(usize::MAX);
+        format!("{} {others} (--all prints them)", rows_of(number))
+    });
+    let names = run.tables.iter().filter(|one| one.name != table.name && one.row_count() > 0);
     let names: Vec<String> = names.map(|one| escape::plain(&one.name)).collect();
     let tables = match names.as_slice() {
         [] => None,
@@ -54,17 +129,20 @@ pub fn csv_omissions(run: &Run, table: &Table, all_rows: bool) -> String {
     rows.into_iter().chain(tables).collect::<Vec<_>>().join("; ")
 }
 
-/// The rows that [`csv`] prints.
-fn rows(table: &Table, all_rows: bool) -> impl Iterator<Item = &Vec<Value>> {
-    // A limit on the size of rows is for people; rows that are parts of other rows are not to be
-    // added up with them.
+/// Whether a row is no part of another one. A limit on the size of rows is for people; rows that are parts of other
+/// rows are not to be added up with them.
+fn is_sum(table: &Table, row: &[Value]) -> bool {
     let parts = table.display.filter.as_ref().filter(|filter| matches!(filter.keep, Keep::Text(_)));
-    let is_kept =
-        move |row: &&Vec<Value>| all_rows || parts.is_none_or(|filter| filter.keeps(table, row));
-    table.rows().iter().filter(is_kept)
+    parts.is_none_or(|filter| filter.keeps(table, row))
 }
 
-fn field(value: &Value) -> String {
+/// Text for a spreadsheet; what it would take for a formula starts with an apostrophe.
+fn guarded(text: String) -> String {
+    let is_number = text.parse::<f64>().is_ok_and(f64::is_finite);
+    if text.starts_with(['=', '+', '-', '@']) && !is_number { format!("'{text}") } else { text }
+}
+
+fn field(value: &Value, text: CsvText) -> String {
     match value {
         Value::Absent => String::new(),
         Value::Bool(value) => value.to_string(),
@@ -72,6 +150,7 @@ fn field(value: &Value) -> String {
         Value::Int(value) => value.to_string(),
         // As in JSON: the shortest digits that give the same number.
         Value::Real(_) => value.to_json().to_string(),
-        Value::Text(text) => escape::plain(text),
+        Value::Text(value) if text == CsvText::Exact => escape::plain(value),
+        Value::Text(value) => guarded(escape::plain(value)),
     }
 }

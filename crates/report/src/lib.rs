@@ -24,7 +24,7 @@ pub use exchange::{
     Buckets, Exposition, Family, Folded, Labels, MetricKind, Metrics, RunMetrics, Unexported,
     folded, hlog, metrics, perfetto, weights,
 };
-pub use export::{csv, csv_omissions, json, json_line};
+pub use export::{CsvRows, CsvText, csv, csv_omissions, json, json_line, write_csv, write_json};
 pub use markdown::{markdown, markdown_run};
 pub use page::{Changes, Entry, page};
 pub use picture::{Picture, Undrawn, needed, pictures, repetitions_svg};

@@ -3,7 +3,11 @@
 mod common;
 
 use record::{Column, Kind, Table, Value};
-use report::{csv, csv_omissions, json, markdown, markdown_run};
+use report::{CsvRows, CsvText, csv_omissions, json, markdown, markdown_run};
+
+fn csv(table: &Table, all_rows: bool) -> String {
+    report::csv(table, if all_rows { CsvRows::All } else { CsvRows::Sums }, CsvText::Guarded)
+}
 
 fn small() -> Table {
     let columns = vec![
@@ -39,6 +43,49 @@ x|<y>&\\n\\u{1b}[31m,1500,1e300,-2,false
 }
 
 #[test]
+fn csv_has_no_text_that_a_spreadsheet_would_compute() {
+    let columns = vec![
+        Column::new("=name", Kind::Text, ""),
+        Column::new("change", Kind::Int, ""),
+        Column::new("mean_ns", Kind::Real, ""),
+    ];
+    let mut table = Table::new("t", "", columns);
+    for name in ["=cmd|' /C calc'!A0", "+1+2", "-1.5", "-x", "@SUM(A1)", "a=b", "\t=1", "'=1", ""] {
+        table.push(vec![name.into(), Value::Int(-2), Value::Real(-0.5)]);
+    }
+    let lines = |text| {
+        let csv = report::csv(&table, CsvRows::All, text);
+        csv.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let guarded = lines(CsvText::Guarded);
+    let expected = [
+        "'=cmd|' /C calc'!A0,-2,-0.5",
+        "'+1+2,-2,-0.5",
+        "-1.5,-2,-0.5",
+        "'-x,-2,-0.5",
+        "'@SUM(A1),-2,-0.5",
+        "a=b,-2,-0.5",
+        "\\t=1,-2,-0.5",
+        "'=1,-2,-0.5",
+        ",-2,-0.5",
+    ];
+    assert_eq!(guarded[1..], expected);
+    assert_eq!(lines(CsvText::Exact)[1..3], ["=cmd|' /C calc'!A0,-2,-0.5", "+1+2,-2,-0.5"]);
+}
+
+#[test]
+fn json_that_is_written_row_by_row_is_the_whole_document() {
+    let empty = Table::new("empty", "", vec![Column::new("x", Kind::Text, "")]);
+    let mut bare = Table::new("bare", "", Vec::new());
+    bare.push(Vec::new());
+    for tables in [vec![], vec![empty.clone()], vec![small(), empty, bare, common::handlers()]] {
+        let run = common::run(tables);
+        let whole = format!("{:#}\n", run.to_json());
+        assert_eq!(json(&run).replace("\\u001b", "\u{1b}"), whole.replace("\\u001b", "\u{1b}"));
+    }
+}
+
+#[test]
 fn json_is_the_document_of_the_run_and_safe_to_print() {
     let mut table = small();
     table.push(vec!["\u{9b}\u{202e}".into(), 1.into(), 1.0.into(), Value::Int(1), true.into()]);
@@ -69,10 +116,10 @@ fn csv_has_sums_or_parts_and_says_what_it_leaves_out() {
     let lines = |all| csv(handlers, all).lines().count();
     assert_eq!((lines(false), lines(true)), (5, 6));
     assert_eq!(
-        csv_omissions(&run, handlers, false),
+        csv_omissions(&run, handlers, 1),
         "1 row per CPU (--all prints them); table small (--table small prints it)"
     );
-    assert_eq!(csv_omissions(&common::run(vec![small()]), &small(), false), "");
+    assert_eq!(csv_omissions(&common::run(vec![small()]), &small(), 0), "");
 }
 
 #[test]

@@ -8,7 +8,8 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow, bail};
 use clap::ValueEnum;
 use outputs::{MakeDirectoryError, NewDirectory};
-use record::{Run, Timestamp};
+use record::{Run, Table, Timestamp};
+use report::{CsvRows, CsvText};
 
 use crate::console;
 use crate::options::Usage;
@@ -60,17 +61,26 @@ pub struct ExportArgs {
     /// With csv: this table alone
     #[arg(long, value_name = "NAME")]
     table: Option<String>,
+    /// With csv: text as it is, also what a spreadsheet takes for a formula (it starts with an apostrophe otherwise)
+    #[arg(long)]
+    exact_text: bool,
     /// With openmetrics: each sample has the time at which the run started, as a back-fill needs it
     #[arg(long)]
     timestamps: bool,
 }
 
 impl ExportArgs {
+    fn csv(&self, table: &Table) -> String {
+        let text = if self.exact_text { CsvText::Exact } else { CsvText::Guarded };
+        report::csv(table, CsvRows::All, text)
+    }
+
     /// Refuses options of other formats.
     fn check(&self) -> Result<(), Usage> {
         for (flag, given, format) in [
             ("--weight", self.weight.is_some(), ExportFormat::Folded),
             ("--table", self.table.is_some(), ExportFormat::Csv),
+            ("--exact-text", self.exact_text, ExportFormat::Csv),
             ("--timestamps", self.timestamps, ExportFormat::Openmetrics),
         ] {
             if given && self.format != format {
@@ -107,8 +117,8 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
         }
         ExportFormat::Hlog => write(report::hlog(&run).map_err(usage)?.as_bytes())?,
         ExportFormat::Csv => match &args.table {
-            Some(name) => write(report::csv(table(&run, name)?, true).as_bytes())?,
-            None => tables(&run, output)?,
+            Some(name) => write(args.csv(table(&run, name)?).as_bytes())?,
+            None => tables(args, &run, output)?,
         },
         ExportFormat::Openmetrics => {
             let at = args.timestamps.then(|| started_seconds(&run)).transpose()?;
@@ -149,7 +159,7 @@ fn write(file: Option<&Path>, contents: &[u8], force: ForceArgs) -> anyhow::Resu
 
 /// Every table that has rows, as `NAME.csv` in a directory. A new one appears whole or not at all; one that is
 /// there must be empty.
-fn tables(run: &Run, directory: Option<&Path>) -> anyhow::Result<()> {
+fn tables(args: &ExportArgs, run: &Run, directory: Option<&Path>) -> anyhow::Result<()> {
     let Some(path) = directory else {
         bail!(Usage(
             "a run has several tables: -o DIR for all of them, --table NAME for one".into()
@@ -160,7 +170,7 @@ fn tables(run: &Run, directory: Option<&Path>) -> anyhow::Result<()> {
         bail!(Usage(format!("{path} is not empty; the tables need a directory of their own")));
     }
     if path.is_dir() {
-        return csv_files(run).try_for_each(|(name, text)| {
+        return csv_files(args, run).try_for_each(|(name, text)| {
             output_file::write(&path.join(name), text.as_bytes(), ForceArgs::default())
         });
     }
@@ -168,7 +178,7 @@ fn tables(run: &Run, directory: Option<&Path>) -> anyhow::Result<()> {
         fs::create_dir_all(parent)
             .with_context(|| format!("cannot create {}", parent.display()))?;
     }
-    write_tables(run, path).map_err(|error| match error {
+    write_tables(args, run, path).map_err(|error| match error {
         MakeDirectoryError::Exists => anyhow!("{}: it exists already", path.display()),
         MakeDirectoryError::Io { path, source } => {
             anyhow!("cannot write {}: {source}", path.display())
@@ -176,16 +186,16 @@ fn tables(run: &Run, directory: Option<&Path>) -> anyhow::Result<()> {
     })
 }
 
-fn write_tables(run: &Run, path: &Path) -> Result<(), MakeDirectoryError> {
+fn write_tables(args: &ExportArgs, run: &Run, path: &Path) -> Result<(), MakeDirectoryError> {
     let directory = NewDirectory::create(path)?;
-    for (name, text) in csv_files(run) {
+    for (name, text) in csv_files(args, run) {
         directory.write(&name, text.as_bytes())?;
     }
     directory.finish()
 }
 
 /// Names and texts of the files.
-fn csv_files(run: &Run) -> impl Iterator<Item = (String, String)> {
+fn csv_files(args: &ExportArgs, run: &Run) -> impl Iterator<Item = (String, String)> {
     let filled = run.tables.iter().filter(|table| !table.rows().is_empty());
-    filled.map(|table| (format!("{}.csv", table.name), report::csv(table, true)))
+    filled.map(|table| (format!("{}.csv", table.name), args.csv(table)))
 }

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use record::{Part, StoredRun};
 use serde_json::{Value as Json, json};
 
 use crate::console;
 use crate::options::{Format, FormatArgs};
-use crate::run::{table, text};
+use crate::run::{table, text, write_csv};
 
 /// Print a run's tables
 #[derive(Debug, clap::Args)]
@@ -33,14 +34,18 @@ pub struct ShowArgs {
 pub fn run(args: ShowArgs) -> anyhow::Result<ExitCode> {
     let ShowArgs { run: directory, name, columns, mut printing } = args;
     printing.table = printing.table.or(name);
+    let stored = StoredRun::open(&directory)?;
+    if !columns && matches!(printing.format(), Format::Json | Format::Csv) {
+        return print_rows(&stored, &printing).map(|()| ExitCode::SUCCESS);
+    }
     // What is not printed is not read.
     let is_partial = matches!(printing.format(), Format::Table | Format::Markdown) && !printing.all;
-    let mut run = record::read_run_parts(&directory, |table| {
+    let mut run = stored.read_parts(|table| {
         let is_wanted = printing.table.as_ref().is_none_or(|name| *name == table.name);
         let is_hidden = printing.table.is_none() && table.display.rows_max == Some(0);
         match columns || !is_wanted || (is_partial && is_hidden) {
-            true => record::Part::Outline,
-            false => record::Part::All,
+            true => Part::Outline,
+            false => Part::All,
         }
     })?;
     if !columns {
@@ -54,6 +59,23 @@ pub fn run(args: ShowArgs) -> anyhow::Result<ExitCode> {
     let is_json = printing.format() == Format::Json;
     console::print(&if is_json { columns_document(&run) } else { columns_text(&run) })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints JSON or CSV row by row: no table is in memory.
+fn print_rows(stored: &StoredRun, printing: &FormatArgs) -> anyhow::Result<()> {
+    let one;
+    let outline = match &printing.table {
+        Some(name) => {
+            let outline = stored.outline();
+            one = outline.with_tables(vec![table(outline, name)?.clone()]);
+            &one
+        }
+        None => stored.outline(),
+    };
+    console::print_by(|out| match printing.format() {
+        Format::Json => report::write_json(out, outline, stored),
+        _ => write_csv(out, outline, stored, (None, printing.all)),
+    })
 }
 
 fn columns_text(run: &record::Run) -> String {

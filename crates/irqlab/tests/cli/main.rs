@@ -13,6 +13,7 @@ mod faults;
 mod footprint;
 mod journal;
 mod limits;
+mod memory;
 mod model;
 mod noise;
 mod output;

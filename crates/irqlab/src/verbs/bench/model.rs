@@ -293,7 +293,7 @@ fn save(
     of: (Processor, String),
     processes: u32,
 ) -> anyhow::Result<()> {
-    let date = jiff::Timestamp::now().strftime("%Y-%m-%d").to_string();
+    let date = record::now().strftime("%Y-%m-%d").to_string();
     let mut method = METHOD.to_owned();
     if processes > 1 {
         method += &format!("; of {processes} processes the one with the middle cycles");

@@ -327,7 +327,7 @@ fn head(preset: &str, processor: &Processor, host: &Host, after: &[KernelSample]
         "# The model of this machine, by irqlab machines fit, {date}: {cpu} ({processor}), from {preset}.\n\
          # Held out of the fit: {held}. Others: {used}.\n\
          # Field | value (-: the preset's is left) | cycles (95 %) | method:\n",
-        date = jiff::Timestamp::now().strftime("%Y-%m-%d"),
+        date = record::now().strftime("%Y-%m-%d"),
         held = words(true),
         used = words(false),
     )

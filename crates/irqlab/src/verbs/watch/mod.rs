@@ -248,7 +248,7 @@ impl Watch {
         self.each(|reading| {
             let rates = Rates::between(before.as_deref(), &reading);
             before = Some(reading);
-            let line = report::json_line(&self.run(&rates, Timestamp::now()));
+            let line = report::json_line(&self.run(&rates, record::now()));
             console::print_bytes(line.as_bytes())
         })
     }

@@ -9,7 +9,6 @@ use anyhow::Context;
 use lab::handlers::{Rates, WindowSample};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use record::Timestamp;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::Watch;
@@ -73,7 +72,7 @@ pub(super) fn run(watch: &Watch) -> anyhow::Result<ExitCode> {
             // After a stop of the process, intervals that were missed are one.
             next = (next + watch.interval).max(now);
         }
-        let clock = Timestamp::now().strftime("%H:%M:%S UTC").to_string();
+        let clock = record::now().strftime("%H:%M:%S UTC").to_string();
         let around =
             Surroundings { clock, address: address.clone(), has_color: console::has_color() };
         screen.0.draw(|frame| draw(frame, &state, &around)).context("cannot draw")?;

@@ -1,0 +1,94 @@
+//! A small run directory may hold much: what is printed for programs is written row by row, and what must be in memory
+//! has a limit. The limit on the address space of irqlab is a real one.
+
+use std::process::{Command, Stdio};
+
+use record::{Column, Kind, Run, SCHEMA, Table, write_run};
+
+use crate::support::{CommandOutput, Place};
+
+/// Rows of the table, and the bytes of the text that each of them has: together more than a table in memory may have.
+const ROWS: usize = 2_500;
+const TEXT_BYTES: usize = 60_000;
+/// Address space that irqlab may have: hardly more than its program, its libraries and its threads take.
+const ADDRESS_SPACE_KIB: u32 = 450_000;
+
+/// A run whose table takes some kilobytes in its file, and 150 MB in memory.
+fn large_run(place: &Place) {
+    let columns = vec![
+        Column::new("name", Kind::Text, "").key().priority(100),
+        Column::new("count", Kind::Uint, "").priority(50),
+    ];
+    let mut table = Table::new("rows", "", columns);
+    let text = "x".repeat(TEXT_BYTES);
+    for row in 0..ROWS {
+        table.push(vec![text.as_str().into(), (row as u64).into()]);
+    }
+    let run = Run {
+        schema: SCHEMA.to_owned(),
+        experiment: "handlers".to_owned(),
+        bench: "live".to_owned(),
+        started_utc: "2026-11-26T00:00:00Z".to_owned(),
+        complete: true,
+        host: serde_json::Map::new(),
+        settings: serde_json::Map::new(),
+        observer: serde_json::Map::new(),
+        warnings: Vec::new(),
+        absent: Vec::new(),
+        tables: vec![table],
+    };
+    let directory = place.path().join("large");
+    write_run(&run, &[], &directory).expect("a run");
+    let file = directory.join("tables/rows.parquet").metadata().expect("a table");
+    assert!(file.len() < 1 << 20, "{} bytes", file.len());
+}
+
+/// irqlab with a limit on its address space.
+fn limited(place: &Place, words: &str) -> Command {
+    let mut command = Command::new("sh");
+    let limit = format!("ulimit -v {ADDRESS_SPACE_KIB} && exec \"$0\" \"$@\"");
+    command.args(["-c", &limit, env!("CARGO_BIN_EXE_irqlab")]).args(words.split_whitespace());
+    command.current_dir(place.path());
+    command
+}
+
+#[test]
+fn what_is_printed_for_programs_takes_no_more_memory_than_a_row() {
+    let place = Place::new();
+    large_run(&place);
+    for (words, bytes_min) in [
+        ("show large --json", ROWS * TEXT_BYTES),
+        ("show large --format csv", ROWS * TEXT_BYTES),
+        ("show large --table rows --json", ROWS * TEXT_BYTES),
+        ("show large --columns", 10),
+    ] {
+        let mut child = limited(&place, words)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("a shell");
+        let mut out = child.stdout.take().expect("its output");
+        let printed = std::io::copy(&mut out, &mut std::io::sink()).expect("what it prints");
+        let ended = child.wait_with_output().expect("its end");
+        let says = String::from_utf8_lossy(&ended.stderr);
+        assert!(ended.status.success(), "{words}: {}: {says}", ended.status);
+        assert!(printed >= bytes_min as u64, "{words}: {printed} bytes");
+    }
+}
+
+#[test]
+fn what_does_not_fit_in_memory_is_refused_with_what_does_it() {
+    let place = Place::new();
+    large_run(&place);
+    for words in [
+        "show large",
+        "show large --format markdown",
+        "compare large large",
+        "report large large -o page.html",
+        "export large --format openmetrics",
+    ] {
+        let ended = CommandOutput::of(&mut limited(&place, words));
+        assert!(ended.err.contains("is held in memory"), "{words}: {}", ended.err);
+        ended.assert_code(1).assert_says("--format csv writes a table row by row");
+    }
+}
