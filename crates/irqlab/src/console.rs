@@ -235,7 +235,7 @@ impl Progress for ProgressLine {
         let Some(bar) = &self.bar else { return };
         bar.set_message(escape::plain(&text));
         if self.redraw == Redraw::EverySecond {
-            bar.enable_steady_tick(Duration::from_secs(1));
+            redraw_every_second(bar);
         }
         bar.tick();
     }
@@ -268,6 +268,14 @@ fn bar(state: Arc<Mutex<Estimate>>) -> ProgressBar {
     bar
 }
 
+/// Redraws a line every second, where the process may have another thread: the line's own code panics if not.
+fn redraw_every_second(bar: &ProgressBar) {
+    let may_start = std::thread::Builder::new().spawn(|| ()).map(std::thread::JoinHandle::join);
+    if may_start.is_ok_and(|ended| ended.is_ok()) {
+        bar.enable_steady_tick(Duration::from_secs(1));
+    }
+}
+
 fn shows_progress() -> bool {
     !options().quiet && io::stderr().is_terminal()
 }
@@ -289,7 +297,7 @@ impl MachineLine {
         let state = Arc::new(Mutex::new(Estimate::of_steps(1)));
         let bar = shows_progress().then(|| bar(Arc::clone(&state)));
         if let Some(bar) = &bar {
-            bar.enable_steady_tick(Duration::from_secs(1));
+            redraw_every_second(bar);
         }
         MachineLine { bar, state, phase: None }
     }

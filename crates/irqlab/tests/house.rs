@@ -383,6 +383,36 @@ fn a_test_does_not_end_early_in_silence() {
     hold(rule, tests_that_end_in_silence, &[("crates/live/tests/a.rs", bad)]);
 }
 
+/// Files that may start a thread which panics where the kernel refuses it: the time of the call itself is
+/// measured; a host without its disturbances is no hostile host.
+const MAY_PANIC_FOR_A_THREAD: [&str; 2] =
+    ["crates/kernels/src/system.rs", "crates/sim/src/hostile.rs"];
+
+fn threads_that_panic(files: &[File]) -> Vec<String> {
+    let sources = files.iter().filter(|file| {
+        file.path.starts_with("crates/")
+            && file.path.contains("/src/")
+            && file.path.ends_with(".rs")
+    });
+    let mut broken = Vec::new();
+    for file in sources.filter(|file| !MAY_PANIC_FOR_A_THREAD.contains(&file.path.as_str())) {
+        let code = file.text.split("#[cfg(test)]").next().unwrap_or_default();
+        for (at, line) in code.lines().enumerate() {
+            if ["thread::spawn(", "scope.spawn("].iter().any(|call| line.contains(call)) {
+                broken.push(format!("{}:{}: {}", file.path, at + 1, line.trim()));
+            }
+        }
+    }
+    broken
+}
+
+#[test]
+fn a_thread_that_the_kernel_refuses_is_an_error() {
+    let bad = ["std::thread::spawn(body);", "    scope.spawn(|| body());"];
+    let rule = "these calls panic at a limit of processes; live::spawn and thread::Builder return the error";
+    hold(rule, threads_that_panic, &bad.map(|text| ("crates/live/src/a.rs", text)));
+}
+
 /// Whether `word` stands in `code`, and not as a part of a longer name.
 fn has_word(code: &str, word: &str) -> bool {
     let of_name = |sign: char| sign.is_alphanumeric() || sign == '_';

@@ -85,6 +85,13 @@ fn opened(path: &'static std::ffi::CStr, flags: i32) -> Result<OwnedFd, String> 
 }
 
 /// The ends of a pipe: for reading, for writing.
+fn start_thread(
+    body: impl FnOnce() + Send + 'static,
+) -> Result<std::thread::JoinHandle<()>, String> {
+    let started = std::thread::Builder::new().spawn(body);
+    started.map_err(|error| format!("starting a thread failed: {error}"))
+}
+
 fn pipe() -> Result<(OwnedFd, OwnedFd), String> {
     let mut ends = [0; 2];
     // SAFETY: there is room for two descriptors.

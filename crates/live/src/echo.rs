@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 
+use crate::spawn::spawn_scoped;
 use crate::window::Stop;
 
 /// Bytes of a message: the delay in ns, and 8 unused bytes.
@@ -166,7 +167,7 @@ pub fn serve(listener: &TcpListener, stop: &Stop) -> io::Result<()> {
     socket.set_read_timeout(Some(LOOK_AGAIN))?;
     let (clients, ends) = (Clients::default(), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        scope.spawn(|| answer_datagrams(&socket, &clients, &ends));
+        spawn_scoped(scope, "irqlab-datagrams", || answer_datagrams(&socket, &clients, &ends))?;
         let served = serve_connections(listener, stop, &clients);
         ends.store(true, Relaxed);
         served

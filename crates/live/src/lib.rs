@@ -3,7 +3,7 @@
 //! The experiments have a room each: [`handlers`], [`noise`], [`footprint`],
 //! [`services`], [`signal`]. What several of them need
 //! has a room of its own: [`bpf`] (the programs), [`clock`] (the time-stamp counter), [`window`] (the
-//! window, its end, the stop request), [`threads`], [`perf`] (performance events),
+//! window, its end, the stop request), [`threads`], [`spawn`] (threads, and which limit refuses one), [`perf`] (performance events),
 //! [`probe_overhead`], [`marks`] (the kernel's events as a stream), [`syscall_loop`], [`echo`] (the far end of another machine's measurement), `network` (namespaces and their interfaces), [`nic`] (settings of one interface), [`stimulus`],
 //! [`host`] and [`journal`]. [`selfbench`] measures irqlab itself and runs the experiments' benches.
 //!
@@ -26,6 +26,7 @@ pub mod probe_overhead;
 pub mod selfbench;
 pub mod services;
 pub mod signal;
+pub mod spawn;
 pub mod stimulus;
 pub mod syscall_loop;
 pub mod threads;

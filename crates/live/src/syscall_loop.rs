@@ -1,8 +1,8 @@
 //! A pinned loop of cheap system calls, with which the overhead of probes is measured.
 
-use std::thread;
 use std::time::Instant;
 
+use crate::spawn::spawn_thread;
 use crate::threads::pin;
 
 /// Calls getppid(2) `calls` times on `cpu`, from a new thread, and returns the time of one call, ns.
@@ -20,7 +20,7 @@ pub fn ns_per_call(cpu: u32, calls: u32) -> std::io::Result<f64> {
         }
         Ok(start.elapsed().as_nanos() as f64 / f64::from(calls.max(1)))
     };
-    let handle = thread::Builder::new().name("syscall-loop".into()).spawn(work)?;
+    let handle = spawn_thread("syscall-loop", work)?;
     handle.join().unwrap_or_else(|_| Err(std::io::Error::other("the loop's thread panicked")))
 }
 

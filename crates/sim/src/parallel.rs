@@ -70,7 +70,10 @@ pub fn for_each<T: Sync, R: Send>(
     };
     thread::scope(|scope| {
         for _ in 1..jobs.count.min(items.len()) {
-            scope.spawn(worker);
+            // With fewer threads the same work is done later.
+            if thread::Builder::new().spawn_scoped(scope, worker).is_err() {
+                break;
+            }
         }
         worker();
     });

@@ -18,6 +18,7 @@ mod model;
 mod noise;
 mod output;
 mod outputs;
+mod process_limit;
 mod report;
 mod reproduce;
 mod rights;

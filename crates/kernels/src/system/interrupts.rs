@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use super::pairs::{leave_this_cpu, needs_cpus};
-use super::{kernel, owned, syscall};
+use super::{kernel, owned, start_thread, syscall};
 use crate::timing::ticks;
 use crate::{Body, Executed, Kernel, Rounds};
 
@@ -137,13 +137,14 @@ impl Interprocessor {
         let ends = Arc::new(AtomicBool::new(false));
         let started = Arc::new(AtomicBool::new(false));
         let (others_ends, others_started) = (Arc::clone(&ends), Arc::clone(&started));
-        let other = std::thread::spawn(move || {
+        let spin = move || {
             let left = leave_this_cpu();
             others_started.store(true, Ordering::Release);
             while left.is_ok() && !others_ends.load(Ordering::Acquire) {
                 std::hint::spin_loop();
             }
-        });
+        };
+        let other = start_thread(spin)?;
         while !started.load(Ordering::Acquire) {
             std::thread::yield_now();
         }

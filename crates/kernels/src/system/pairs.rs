@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
-use super::{checked, kernel, pipe, syscall};
+use super::{checked, kernel, pipe, start_thread, syscall};
 use crate::{Body, Executed, Kernel, Rounds};
 
 /// Rounds of a window.
@@ -29,7 +29,7 @@ pub(super) fn kernels() -> Vec<Kernel> {
                 round,
                 "A wake-up of another thread on the same CPU and back, by futexes.",
             ),
-            || Ok(Box::new(Futexes::new())),
+            || Ok(Box::new(Futexes::new()?)),
         ),
     ]
 }
@@ -59,9 +59,10 @@ struct Pipes {
 impl Pipes {
     fn new() -> Result<Pipes, String> {
         let ((in_other, to), (from, out_other)) = (pipe()?, pipe()?);
-        let other = std::thread::spawn(move || {
+        let answer = move || {
             while pass(libc::SYS_read, &in_other) && pass(libc::SYS_write, &out_other) {}
-        });
+        };
+        let other = start_thread(answer)?;
         Ok(Pipes { to: Some(to), from, other: Some(other) })
     }
 }
@@ -131,10 +132,10 @@ fn wait(word: &AtomicU32, own: u32) {
 }
 
 impl Futexes {
-    fn new() -> Futexes {
+    fn new() -> Result<Futexes, String> {
         let (word, ends) = (Arc::new(AtomicU32::new(MINE)), Arc::new(AtomicBool::new(false)));
         let (others_word, others_ends) = (Arc::clone(&word), Arc::clone(&ends));
-        let other = std::thread::spawn(move || {
+        let answer = move || {
             loop {
                 wait(&others_word, OTHERS);
                 if others_ends.load(Ordering::Acquire) {
@@ -142,8 +143,9 @@ impl Futexes {
                 }
                 give(&others_word, MINE);
             }
-        });
-        Futexes { word, ends, other: Some(other) }
+        };
+        let other = start_thread(answer)?;
+        Ok(Futexes { word, ends, other: Some(other) })
     }
 }
 

@@ -1,5 +1,6 @@
 //! [`LiveNoise`]: this machine as a bench for the noise experiment.
 
+use std::io;
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -76,7 +77,8 @@ impl LiveNoise {
         let cpu = settings.cpus.first().copied().unwrap_or(0);
         let clock = detour_resolution(cpu).map_err(|error| BenchError::Unavailable {
             reason: error.to_string(),
-            remedy: Some("-c with CPUs of this process's cpuset".to_owned()),
+            remedy: (error.kind() != io::ErrorKind::WouldBlock)
+                .then(|| "-c with CPUs of this process's cpuset".to_owned()),
         })?;
         let clock = clock.ok_or_else(|| BenchError::NothingMeasurable {
             reason: "the loops need a time-stamp counter, which this processor does not have"

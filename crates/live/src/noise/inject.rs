@@ -10,6 +10,7 @@ use rustix::time::{
 };
 
 use crate::clock::Reading;
+use crate::spawn::spawn_thread;
 use crate::threads::pin;
 
 /// Maximum number of timers on one CPU: each is an open file, whose number the kernel limits.
@@ -38,8 +39,8 @@ impl Injector {
             pin(cpu).map_err(|error| error.to_string())?;
             set_all(inject, hz, (after_ns, window_ns))
         };
-        let set = std::thread::spawn(set).join();
-        set.map_err(|_| "the thread that sets timers died".to_owned())?
+        let thread = spawn_thread("irqlab-timers", set).map_err(|error| error.to_string())?;
+        thread.join().map_err(|_| "the thread that sets timers died".to_owned())?
     }
 }
 

@@ -9,6 +9,7 @@ use loop_bodies::ATTEMPTS;
 use super::body::Worker;
 use super::ring::{Ring, Verdict};
 use crate::clock::{ClockResolution, now, now_after_work};
+use crate::spawn::spawn_thread;
 use crate::threads::pin;
 
 /// Flag in the third number of a record: the loop was on another CPU than its own.
@@ -174,7 +175,7 @@ pub fn detour_resolution(cpu: u32) -> io::Result<Option<ClockResolution>> {
         let measured = ClockResolution::measure();
         Ok(measured.map(|clock| ClockResolution { iteration_cycles, ..clock }))
     };
-    let thread = std::thread::Builder::new().spawn(measure)?;
+    let thread = spawn_thread("irqlab-clock", measure)?;
     thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that measures died")))
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::{Builder, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use lab::experiment::BenchError;
@@ -21,6 +21,7 @@ use crate::clock::{ClockMap, core_cycle, now};
 use crate::host::diagnosis::setcap_line_for;
 use crate::host::{Root, host_facts};
 use crate::marks::{MarkProbes, loop_thread};
+use crate::spawn::{no_thread, spawn_thread};
 use crate::threads::{ThreadCounts, pin, real_time};
 use crate::window::{Stop, WaitOutcome, wait};
 
@@ -78,10 +79,8 @@ impl Runner {
         let (go, may_go) = channel();
         let cpu = config.looping.cpu;
         let its_ring = Arc::clone(&ring);
-        let handle = Builder::new()
-            .name("irqlab-loop".to_owned())
-            .spawn(move || in_thread(config, caller.as_deref(), &its_ring, &ready, &may_go))
-            .map_err(|error| BenchError::Failed(format!("starting a thread failed: {error}")))?;
+        let body = move || in_thread(config, caller.as_deref(), &its_ring, &ready, &may_go);
+        let handle = spawn_thread("irqlab-loop", body).map_err(no_thread)?;
         match is_ready.recv() {
             Ok(Ok(thread)) => Ok(Runner { cpu, ring, thread, go, handle }),
             Ok(Err(error)) => Err(error),

@@ -16,6 +16,7 @@ use lab::handlers::{Condition, HandlersBench, ProbeOverhead, WindowSample};
 
 use super::{failed, stimulus_error};
 use crate::handlers::{LiveBench, LiveSettings};
+use crate::spawn::spawn_thread;
 use crate::stimulus::{
     Helper, Rate, Report, Running, Stimulus, StimulusError, StimulusSettings, start,
 };
@@ -88,9 +89,7 @@ pub fn measure(settings: &StormSettings) -> Result<Storm, BenchError> {
     thread::sleep(WARM_UP);
     let (window_ended, wait_for_end) = channel::<()>();
     let pause = settings.duration / MEMORY_READINGS;
-    let reader = thread::Builder::new()
-        .name("memory".into())
-        .spawn(move || read_memory(pause, &wait_for_end))
+    let reader = spawn_thread("memory", move || read_memory(pause, &wait_for_end))
         .map_err(|error| failed("starting a thread", error))?;
     let sample = bench.measure(Condition::Ambient, 0);
     drop(window_ended);

@@ -18,6 +18,7 @@ use super::threads::{self, RING_SLOTS};
 use super::window::{Frame, Observer};
 use crate::host::Root;
 use crate::network::NEAR;
+use crate::spawn::{no_thread, spawn_thread};
 use crate::threads::CpuClock;
 use crate::window::{Stop, ThrottlingWindow};
 
@@ -68,7 +69,7 @@ impl NetworkThread {
     ) -> Result<NetworkThread, BenchError> {
         let (requests, received) = mpsc::channel::<Request>();
         let (created, is_created) = mpsc::channel();
-        std::thread::spawn(move || {
+        let body = move || {
             let network = match Network::create(rig, sender_cpu, receiver_cpu, how) {
                 Ok(network) => network,
                 Err(error) => {
@@ -78,7 +79,8 @@ impl NetworkThread {
             };
             let _ = created.send(Ok((network.facts(), network.napi_threads())));
             received.into_iter().for_each(|request| request(&network));
-        });
+        };
+        spawn_thread("irqlab-network", body).map_err(no_thread)?;
         let (facts, napi_threads) = is_created.recv().map_err(|_| gone())??;
         Ok(NetworkThread { requests, facts, napi_threads })
     }

@@ -45,6 +45,7 @@ use crate::network::{
     ADDRESS_FAR, ADDRESS_NEAR, CardIrqs, EchoSocket, Pair, PrivateSysfs, echo_request, index_of,
     napi,
 };
+use crate::spawn::{no_thread, spawn_scoped};
 use crate::threads::{pin, pin_process};
 
 /// Polls that may pass without a packet before interrupts are used again: as good as never.
@@ -252,8 +253,11 @@ impl Network {
             self.pair.enter_far()?;
             body()
         };
-        std::thread::scope(|scope| scope.spawn(there).join())
-            .unwrap_or_else(|_| Err(BenchError::Failed("a thread for the network panicked".into())))
+        let panicked = |_| Err(BenchError::Failed("a thread for the network panicked".into()));
+        std::thread::scope(|scope| {
+            let thread = spawn_scoped(scope, "irqlab-far", there).map_err(no_thread)?;
+            thread.join().unwrap_or_else(panicked)
+        })
     }
 
     /// A socket of the near end.

@@ -13,6 +13,7 @@ use super::arrivals::{now_ns, spin_until};
 use super::background::Job;
 use super::counts::{KernelCounts, PollCounter};
 use crate::host::Root;
+use crate::spawn::{no_thread, spawn_scoped};
 use crate::threads::{CpuClock, ThreadCounts, pin};
 use crate::window::{BenchPhase, WindowEdge};
 
@@ -178,7 +179,7 @@ impl Frame {
         let (go, may_go) = mpsc::channel();
         let (desk, job, wake) = (&desk, &job, &wake);
         std::thread::scope(|scope| {
-            let receiver = scope.spawn(move || {
+            let receiver = spawn_scoped(scope, "irqlab-receiver", move || {
                 let prepared = pin(self.receiver_cpu).and_then(|()| CpuClock::of_this_thread());
                 let clock = prepared.map_err(|error| failed("the receiver's thread", &error))?;
                 // The default slack of 50 us would make every clock late.
@@ -193,13 +194,21 @@ impl Frame {
                 let switches = ThreadCounts::now().zip(before);
                 Ok(Some((received, switches.map(|(now, before)| now.since(before).switches))))
             });
+            let receiver = receiver.map_err(no_thread)?;
+            // From here on an error drops `go`, so the receiver ends without having received.
+            let work = move || job.run(self.receiver_cpu, self.load);
             let worker = (self.load != Load::Idle)
-                .then(|| scope.spawn(move || job.run(self.receiver_cpu, self.load)));
-            let sender = scope.spawn(move || {
+                .then(|| spawn_scoped(scope, "irqlab-job", work).map_err(no_thread))
+                .transpose()?;
+            let sender = spawn_scoped(scope, "irqlab-sender", move || {
                 let sent = self.send(desk, job, enter, &is_ready, &go, (send, wake));
                 desk.closed.store(true, Relaxed);
                 sent
             });
+            let sender = sender.map_err(|error| {
+                job.stop();
+                no_thread(error)
+            })?;
             let sent = sender.join().unwrap_or_else(|_| Err(panicked("sender")));
             while !receiver.is_finished() {
                 wake();

@@ -15,6 +15,7 @@ use super::error::StimulusError;
 use super::error::WorkerError;
 use super::facts::{Facts, facts};
 use super::wire::{HelperRequest, Job, Message, Report};
+use crate::spawn::with_reached_limit;
 
 /// Longest wait until a stimulus runs; writing the scratch file of `disk high` takes most of it.
 const START_TIMEOUT: Duration = Duration::from_secs(180);
@@ -80,7 +81,7 @@ impl Running {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .map_err(fail)?;
+            .map_err(|error| fail(with_reached_limit(error)))?;
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(fail(io::Error::other("no pipe to the child")));
         };

@@ -7,13 +7,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::{Builder, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::error::WorkerError;
 use super::facts::{Facts, facts};
 use super::system;
 use super::wire::Report;
+use crate::spawn::spawn_thread;
 
 /// Pause between two wake-up signals to threads that have not yet seen the stop flag.
 const STOP_RETRY: Duration = Duration::from_millis(2);
@@ -123,9 +124,8 @@ impl WorkerPool {
             counters: Arc::clone(&counters),
             events: self.event_sender.clone(),
         };
-        let thread = Builder::new()
-            .name(format!("irqlab-{role}"))
-            .spawn(move || work(&worker, cpu, body))
+        let name = format!("irqlab-{role}");
+        let thread = spawn_thread(&name, move || work(&worker, cpu, body))
             .map_err(|e| WorkerError::failed(format!("starting a thread failed: {e}")))?;
         let placement = facts! { "role": role, "cpu": cpu };
         self.threads.push(PoolThread { thread, counters, placement });

@@ -21,6 +21,7 @@ use rustix::process::{
 };
 
 use super::outcome::WaitOutcome;
+use crate::spawn::with_reached_limit;
 
 /// What executes a script without an interpreter line, as execvp(3) has it.
 const SHELL: &str = "/bin/sh";
@@ -238,7 +239,7 @@ fn start_held(program: &str, plan: &ExecPlan) -> io::Result<HeldCommand> {
     };
     // SAFETY: the child calls `wait_and_exec` only, which is async-signal-safe, and never returns.
     let pid = match unsafe { libc::fork() } {
-        -1 => return Err(io::Error::last_os_error()),
+        -1 => return Err(with_reached_limit(io::Error::last_os_error())),
         // SAFETY: this is the child of a fork, and the descriptors of both pipes are open in it.
         0 => unsafe { wait_and_exec(plan, in_child) },
         pid => pid,

@@ -2,6 +2,8 @@
 
 use std::io::{self, IsTerminal, Read, Write};
 
+use anyhow::Context;
+use live::spawn::spawn_thread;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use sim::Vm;
 
@@ -30,7 +32,7 @@ impl Terminal {
         let is_terminal = before.is_some();
         let pid = vm.pid();
         // Ends with the process: a read from a terminal cannot be given up.
-        std::thread::spawn(move || {
+        let read = move || {
             let mut bytes = [0; 256];
             while let Ok(count @ 1..) = io::stdin().lock().read(&mut bytes) {
                 let typed = &bytes[..count];
@@ -42,8 +44,10 @@ impl Terminal {
                     return;
                 }
             }
-        });
-        Ok(Terminal { before })
+        };
+        let terminal = Terminal { before };
+        spawn_thread("console", read).context("starting a thread failed")?;
+        Ok(terminal)
     }
 }
 

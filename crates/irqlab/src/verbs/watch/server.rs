@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use live::spawn::spawn_thread;
 use live::window::Stop;
 use report::Exposition;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -44,7 +45,7 @@ impl Server {
         let stop = Stop::new()?;
         let until = stop.clone();
         let serve = move || accept(&listener, &page, &until);
-        let thread = std::thread::Builder::new().name("metrics".to_owned()).spawn(serve)?;
+        let thread = spawn_thread("metrics", serve)?;
         Ok(Server { address, stop, thread: Some(thread) })
     }
 

@@ -10,6 +10,7 @@ use rustix::thread::{MembarrierCommand, membarrier};
 
 use super::super::interrupt_line::CountedAs;
 use super::{RaiseInterrupt, Unavailable};
+use crate::spawn::spawn_thread;
 use crate::threads::pin;
 
 /// Longest delay.
@@ -47,9 +48,7 @@ impl Ipi {
         })?;
         let shared = Arc::new(Shared::default());
         let its = Arc::clone(&shared);
-        let caller = std::thread::Builder::new()
-            .name("irqlab-ipi".to_owned())
-            .spawn(move || call(&its, cpu))
+        let caller = spawn_thread("irqlab-ipi", move || call(&its, cpu))
             .map_err(|error| Unavailable::because(format!("starting a thread failed: {error}")))?;
         Ok(Ipi { shared, caller: Some(caller), cpu })
     }

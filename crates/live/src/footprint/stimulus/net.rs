@@ -12,6 +12,7 @@ use rustix::net::sockopt::set_tcp_quickack;
 use super::super::interrupt_line::CountedAs;
 use super::{RaiseInterrupt, Unavailable};
 use crate::echo::{MESSAGE_BYTES, answer, message, wait_until};
+use crate::spawn::spawn_thread;
 use crate::stimulus::{Ends, connected_cards, connected_ends};
 use crate::threads::pin;
 
@@ -85,7 +86,7 @@ fn timed_sender(mut far: TcpStream, cpu: u32) -> io::Result<SendTimes> {
             }
         }
     };
-    std::thread::Builder::new().name("irqlab-far".to_owned()).spawn(send)?;
+    spawn_thread("irqlab-far", send)?;
     Ok(sender)
 }
 
@@ -109,10 +110,9 @@ impl Net {
     pub fn new(cpu: u32, from: Option<u32>, signal: bool) -> Result<Self, Unavailable> {
         let from = other_cpu(from)?;
         let Ends { near, far } = connected_ends(cpu).map_err(unavailable)?;
-        std::thread::Builder::new()
-            .name("irqlab-far".to_owned())
-            .spawn(move || pin(from).map(|()| answer(far, None)).ok()) // on failure the near end reads an end of file
-            .map_err(no_connection)?;
+        // On failure the near end reads an end of file.
+        let far = move || pin(from).map(|()| answer(far, None)).ok();
+        spawn_thread("irqlab-far", far).map_err(no_connection)?;
         Self::over(near, signal, Origin::Cpu(from)).map_err(no_connection)
     }
 

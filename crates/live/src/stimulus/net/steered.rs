@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc;
 
 use crate::network::{ADDRESS_FAR, CardIrqs, NEAR, Pair, PrivateSysfs};
+use crate::spawn::spawn_thread;
 use crate::stimulus::error::WorkerError;
 
 /// Both ends, without delayed segments.
@@ -30,7 +31,8 @@ pub(in crate::stimulus) fn connected_cards(cpu: u32, other: u32) -> Result<Ends,
 fn apart(
     connect: impl FnOnce() -> Result<Ends, WorkerError> + Send + 'static,
 ) -> Result<Ends, WorkerError> {
-    let made = std::thread::spawn(connect);
+    let made =
+        spawn_thread("irqlab-network", connect).map_err(|error| failed("a thread", error))?;
     made.join().unwrap_or_else(|_| Err(WorkerError::failed("a thread for the network panicked")))
 }
 
@@ -78,7 +80,7 @@ pub(in crate::stimulus) fn across<F: Send + 'static, N>(
     near: impl FnOnce(SocketAddr) -> N,
 ) -> Result<(N, F), WorkerError> {
     let (ready, port) = mpsc::channel();
-    let far = std::thread::spawn(move || -> Result<F, WorkerError> {
+    let far = spawn_thread("irqlab-far", move || -> Result<F, WorkerError> {
         pair.enter_far()?;
         let listener =
             TcpListener::bind((ADDRESS_FAR, 0)).map_err(|error| failed("bind", error))?;
@@ -86,6 +88,7 @@ pub(in crate::stimulus) fn across<F: Send + 'static, N>(
         let _ = ready.send(address); // nobody waits any more if this fails
         Ok(far(listener))
     });
+    let far = far.map_err(|error| failed("a thread", error))?;
     let near = port.recv().map(near);
     let far = far.join().unwrap_or_else(|_| Err(WorkerError::failed("the far end panicked")))?;
     Ok((near.map_err(|_| WorkerError::failed("no far end"))?, far))
