@@ -18,7 +18,7 @@ const HANDLER_STRUCTS: [&str; 8] =
 /// Those of `noise.bpf.c`.
 const NOISE_STRUCTS: [&str; 2] = ["noise_mark", "noise_switch"];
 /// Those of `services.bpf.c`.
-const SERVICE_STRUCTS: [&str; 2] = ["service_row", "service_rows"];
+const SERVICE_STRUCTS: [&str; 4] = ["service_row", "service_rows", "service_span", "service_cpu"];
 /// That of `caller.bpf.c`.
 const CALLER_STRUCTS: [&str; 1] = ["caller"];
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
 /*
- * Services of the kernel: how long system calls last, and for how long of that their tasks are blocked,
- * descheduled or interrupted; how often pages fault; what interrupts and softirqs take.
+ * Services of the kernel: how long system calls and page faults last, and for how long of that their tasks are
+ * blocked, descheduled or interrupted; what interrupts and softirqs take; and what each CPU does all the time
+ * (service_time.h).
  *
  * A system call belongs to its task, which may continue on another CPU: its state is in a map of tasks. Sums
  * are in rows of the CPU on which the request ends, which that CPU alone writes.
@@ -9,12 +10,14 @@
 #include "kernel.h"
 #include "services.h"
 #include "distribution_slots.h"
+#include "service_time.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 /* CO-RE ignores ___ and what follows it. */
 struct task_struct___of_services {
 	int pid;
+	unsigned int flags;
 	unsigned int __state; /* Linux 5.14 */
 } RELOCATED;
 
@@ -22,26 +25,15 @@ struct task_struct___before_5_14 {
 	long state;
 } RELOCATED;
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, SERVICE_ROWS);
-	__type(key, u32);
-	__type(value, struct service_row);
-} rows SEC(".maps");
+struct pt_regs___of_services { /* arch/x86/include/asm/ptrace.h */
+	long orig_ax;
+} RELOCATED;
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct service_rows);
-} row_table SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct service_stack);
-} stacks SEC(".maps");
+#define TASK_DEAD 0x80 /* include/linux/sched.h */
+#define PF_IO_WORKER 0x00000010
+#define PF_USER_WORKER 0x00004000 /* Linux 6.4: threads of vhost */
+/* Tasks that never are in user mode. */
+#define KERNEL_THREADS (PF_KTHREAD | PF_IO_WORKER | PF_USER_WORKER)
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -50,53 +42,89 @@ struct {
 	__type(value, struct service_task);
 } tasks SEC(".maps");
 
-/* 1 while the window is open. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, u32);
-} armed SEC(".maps");
-
-static __always_inline bool is_armed(void)
-{
-	u32 zero = 0, *on = bpf_map_lookup_elem(&armed, &zero);
-
-	return on && *on;
-}
-
-static __always_inline void lose(void)
-{
-	u32 zero = 0;
-	struct service_rows *table = bpf_map_lookup_elem(&row_table, &zero);
-
-	if (table)
-		table->lost++;
-}
-
-static __noinline struct service_row *row_of(u32 service)
-{
-	u32 zero = 0, row;
-	struct service_rows *table = bpf_map_lookup_elem(&row_table, &zero);
-
-	if (!table || service >= SERVICES)
-		return 0;
-	row = table->row_of[service];
-	if (!row) {
-		/* Atomic: an interrupt's probe may claim a row in between. */
-		row = __sync_fetch_and_add(&table->used, 1) + 1;
-		if (row >= SERVICE_ROWS) {
-			table->lost++;
-			return 0;
-		}
-		table->row_of[service] = row;
-	}
-	return bpf_map_lookup_elem(&rows, &row);
-}
-
 static __always_inline struct service_task *task_of(u32 pid)
 {
 	return bpf_map_lookup_elem(&tasks, &pid);
+}
+
+/*
+ * The system call in which a task is, by the registers with which it entered the kernel: its position + 1, or 0.
+ * Every other entry from user mode sets orig_ax to -1.
+ */
+static __always_inline u32 call_by_registers(struct task_struct *task)
+{
+	struct pt_regs___of_services *registers;
+	long number;
+
+	/* Linux 5.15 */
+	if (!bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_task_pt_regs))
+		return SERVICE_UNKNOWN + 1;
+	registers = (void *)bpf_task_pt_regs(task);
+	number = BPF_CORE_READ(registers, orig_ax);
+	if (number < 0)
+		return 0;
+	return (number < SERVICE_SYSCALLS ? number : SERVICE_SYSCALLS - 1) + 1;
+}
+
+/* The state of a task, which is new if it has not been seen in this window; 0 if the map is full. */
+static __always_inline struct service_task *known_task(struct task_struct *task, u32 pid)
+{
+	static const struct service_task empty;
+	struct service_task *known = task_of(pid);
+
+	if (known)
+		return known;
+	if (bpf_map_update_elem(&tasks, &pid, &empty, BPF_NOEXIST))
+		lose();
+	known = task_of(pid);
+	if (known)
+		known->call.service = call_by_registers(task);
+	return known;
+}
+
+static __always_inline struct service_task *current_task(void)
+{
+	return known_task(bpf_get_current_task_btf(), (u32)bpf_get_current_pid_tgid());
+}
+
+/* What a task waits for, executes, or is interrupted in. */
+static __always_inline struct service_request *request_of(struct service_task *task)
+{
+	return task->fault.service ? &task->fault : &task->call;
+}
+
+/* The service for which a task of a program executes when nothing interrupts it. */
+static __always_inline u32 service_of_task(struct service_task *task)
+{
+	u32 service = request_of(task)->service;
+
+	return service ? service - 1 : SERVICE_USER;
+}
+
+/* The service for which any task executes when nothing interrupts it. */
+static __always_inline u32 service_of_any(struct task_struct *task, u32 pid, u32 flags)
+{
+	struct service_task *known;
+	u32 call;
+
+	if (!pid)
+		return SERVICE_IDLE;
+	if (flags & KERNEL_THREADS)
+		return SERVICE_KERNEL_THREAD;
+	known = known_task(task, pid);
+	if (known)
+		return service_of_task(known);
+	call = call_by_registers(task);
+	return call ? call - 1 : SERVICE_USER;
+}
+
+static __always_inline void start_request(struct service_request *request, u32 service)
+{
+	request->entered_ns = 0;
+	request->blocked_ns = 0;
+	request->descheduled_ns = 0;
+	request->nested_ns = 0;
+	request->service = service + 1;
 }
 
 static __always_inline void add_latency(struct service_row *row, u64 latency)
@@ -106,59 +134,112 @@ static __always_inline void add_latency(struct service_row *row, u64 latency)
 	row->latencies[slot_of_value(latency)]++;
 }
 
+/* A request ends. One that started before the window is not counted. */
+static __always_inline void complete_request(struct service_request *request, u64 now_ns)
+{
+	struct service_row *row;
+
+	if (!request->service || !request->entered_ns)
+		return;
+	row = row_of(request->service - 1);
+	if (!row)
+		return;
+	row->blocked_ns += request->blocked_ns;
+	row->descheduled_ns += request->descheduled_ns;
+	row->nested_ns += request->nested_ns;
+	add_latency(row, now_ns - request->entered_ns);
+}
+
+static __always_inline void count(u32 service)
+{
+	struct service_row *row = row_of(service);
+
+	if (row)
+		row->started++;
+}
+
+/* Where a task acts, no interrupt is under way: spans that are open have lost their ends. */
+static __always_inline void drop_spans(struct service_cpu *cpu)
+{
+	if (!cpu->depth)
+		return;
+	cpu->depth = 0;
+	lose();
+}
+
+/* Runs with interrupts off: see gate.h. The second argument says whether ends of page faults have a program. */
+SEC("raw_tp") int gate(u64 *ctx)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct task_struct___of_services *typed = (void *)task;
+	struct service_cpu *cpu = this_cpu();
+	u64 now_ns = bpf_ktime_get_ns();
+
+	if (!cpu)
+		return 1;
+	if (ctx[0] == GATE_OPEN) {
+		cpu->depth = 0;
+		cpu->probes_ns = 0;
+		cpu->unplaced_ns = 0;
+		cpu->closed_ns = 0;
+		cpu->times_faults = ctx[1];
+		cpu->base = service_of_any(task, BPF_CORE_READ(typed, pid), BPF_CORE_READ(typed, flags));
+		cpu->opened_ns = now_ns;
+		cpu->since_ns = now_ns;
+	} else if (cpu->since_ns) {
+		add_self(cpu, now_ns - cpu->since_ns);
+		cpu->since_ns = 0;
+		cpu->closed_ns = now_ns;
+	}
+	return 0;
+}
+
 #define TRACEPOINT(name) SEC("?tp_btf/" name)
 
 TRACEPOINT("sys_enter") int syscall_in(u64 *ctx)
 {
-	static const struct service_task empty;
-	u32 pid = (u32)bpf_get_current_pid_tgid();
-	u64 number = ctx[1];
+	struct service_cpu *cpu = armed_cpu();
 	struct service_task *task;
-	struct service_row *row;
+	u64 number = ctx[1], now_ns;
 
-	if (!is_armed())
+	if (!cpu)
 		return 0;
+	program_starts(cpu);
+	drop_spans(cpu);
 	if (number >= SERVICE_SYSCALLS)
 		number = SERVICE_SYSCALLS - 1;
-	row = row_of((u32)number);
-	if (row)
-		row->started++;
-	task = task_of(pid);
-	if (!task) {
-		if (bpf_map_update_elem(&tasks, &pid, &empty, BPF_NOEXIST))
-			lose();
-		task = task_of(pid);
+	count((u32)number);
+	task = current_task();
+	if (task) {
+		task->left_ns = 0;
+		task->fault.service = 0;
+		start_request(&task->call, (u32)number);
 	}
-	if (!task)
-		return 0;
-	task->left_ns = 0;
-	task->blocked_ns = 0;
-	task->descheduled_ns = 0;
-	task->nested_ns = 0;
-	task->service = (u32)number + 1;
-	task->entered_ns = bpf_ktime_get_ns();
+	cpu->base = (u32)number;
+	now_ns = program_ends(cpu);
+	if (task)
+		task->call.entered_ns = now_ns;
 	return 0;
 }
 
 TRACEPOINT("sys_exit") int syscall_out(void *ctx)
 {
-	u64 now = bpf_ktime_get_ns();
+	struct service_cpu *cpu = armed_cpu();
 	struct service_task *task;
-	struct service_row *row;
+	u64 now_ns;
 
-	if (!is_armed())
+	if (!cpu)
 		return 0;
-	task = task_of((u32)bpf_get_current_pid_tgid());
-	if (!task || !task->service)
-		return 0;
-	row = row_of(task->service - 1);
-	if (row) {
-		row->blocked_ns += task->blocked_ns;
-		row->descheduled_ns += task->descheduled_ns;
-		row->nested_ns += task->nested_ns;
-		add_latency(row, now - task->entered_ns);
+	now_ns = program_starts(cpu);
+	drop_spans(cpu);
+	task = current_task();
+	if (task) {
+		complete_request(&task->call, now_ns);
+		task->call.service = 0;
+		task->fault.service = 0;
 	}
-	task->service = 0;
+	cpu->base = SERVICE_USER;
+	program_ends(cpu);
 	return 0;
 }
 
@@ -170,47 +251,72 @@ TRACEPOINT("sched_process_exit") int task_ended(void *ctx)
 	return 0;
 }
 
-static __always_inline bool is_running(struct task_struct___of_services *task)
+static __always_inline u32 state_of(struct task_struct___of_services *task)
 {
 	struct task_struct___before_5_14 *before = (void *)task;
 
 	if (bpf_core_field_exists(task->__state))
-		return BPF_CORE_READ(task, __state) == 0;
-	return BPF_CORE_READ(before, state) == 0;
+		return BPF_CORE_READ(task, __state);
+	return (u32)BPF_CORE_READ(before, state);
+}
+
+static __always_inline void leave_cpu(struct task_struct___of_services *typed, bool preempted,
+				      u64 now_ns)
+{
+	u32 pid = BPF_CORE_READ(typed, pid), state = state_of(typed);
+	struct service_task *task = task_of(pid);
+
+	if (!task)
+		return;
+	if (state & TASK_DEAD) {
+		bpf_map_delete_elem(&tasks, &pid);
+		return;
+	}
+	if (!request_of(task)->service)
+		return;
+	task->left_ns = now_ns;
+	task->woken_ns = 0;
+	task->blocks = !preempted && state;
+}
+
+static __always_inline void return_to_cpu(u32 pid, u64 now_ns)
+{
+	struct service_task *task = task_of(pid);
+	struct service_request *request;
+	u64 off_ns;
+
+	if (!task || !task->left_ns)
+		return;
+	request = request_of(task);
+	off_ns = now_ns - task->left_ns;
+	if (task->blocks) {
+		u64 blocked_ns = task->woken_ns ? task->woken_ns - task->left_ns : off_ns;
+
+		request->blocked_ns += blocked_ns;
+		off_ns -= blocked_ns;
+	}
+	request->descheduled_ns += off_ns;
+	task->left_ns = 0;
 }
 
 TRACEPOINT("sched_switch") int switched(u64 *ctx)
 {
-	bool preempted = (bool)ctx[0];
-	struct task_struct___of_services *previous = (void *)ctx[1], *next = (void *)ctx[2];
-	struct service_task *task;
-	struct service_row *row;
-	u64 now, off;
+	struct task_struct *next = (void *)ctx[2];
+	struct task_struct___of_services *typed = (void *)next;
+	struct service_cpu *cpu = armed_cpu();
+	u64 now_ns;
+	u32 pid;
 
-	if (!is_armed())
+	if (!cpu)
 		return 0;
-	row = row_of(SERVICE_SCHEDULER);
-	if (row)
-		row->started++;
-	now = bpf_ktime_get_ns();
-	task = task_of(BPF_CORE_READ(previous, pid));
-	if (task && task->service) {
-		task->left_ns = now;
-		task->woken_ns = 0;
-		task->blocks = !preempted && !is_running(previous);
-	}
-	task = task_of(BPF_CORE_READ(next, pid));
-	if (!task || !task->service || !task->left_ns)
-		return 0;
-	off = now - task->left_ns;
-	if (task->blocks) {
-		u64 blocked = task->woken_ns ? task->woken_ns - task->left_ns : off;
-
-		task->blocked_ns += blocked;
-		off -= blocked;
-	}
-	task->descheduled_ns += off;
-	task->left_ns = 0;
+	now_ns = program_starts(cpu);
+	drop_spans(cpu);
+	count(SERVICE_SCHEDULER);
+	leave_cpu((void *)ctx[1], (bool)ctx[0], now_ns);
+	pid = BPF_CORE_READ(typed, pid);
+	return_to_cpu(pid, now_ns);
+	cpu->base = service_of_any(next, pid, BPF_CORE_READ(typed, flags));
+	program_ends(cpu);
 	return 0;
 }
 
@@ -219,7 +325,7 @@ TRACEPOINT("sched_waking") int waking(u64 *ctx)
 	struct task_struct___of_services *woken = (void *)ctx[0];
 	struct service_task *task;
 
-	if (!is_armed())
+	if (!armed_cpu())
 		return 0;
 	task = task_of(BPF_CORE_READ(woken, pid));
 	if (task && task->left_ns && task->blocks && !task->woken_ns)
@@ -227,85 +333,162 @@ TRACEPOINT("sched_waking") int waking(u64 *ctx)
 	return 0;
 }
 
-static __always_inline int count(u32 service)
+/* A fault of a program's task; a fault in an interrupt or in a kernel thread is only counted. */
+static __noinline int fault_in(u32 service)
 {
-	struct service_row *row = is_armed() ? row_of(service) : 0;
+	struct service_cpu *cpu = armed_cpu();
+	struct service_task *task;
+	u64 now_ns;
 
-	if (row)
-		row->started++;
+	if (!cpu)
+		return 0;
+	if (!cpu->times_faults || cpu->depth || cpu->base == SERVICE_IDLE ||
+	    cpu->base == SERVICE_KERNEL_THREAD) {
+		count(service);
+		return 0;
+	}
+	program_starts(cpu);
+	count(service);
+	task = current_task();
+	if (!task || (service == SERVICE_FAULT_KERNEL && task->fault.service == SERVICE_FAULT_USER + 1)) {
+		program_ends(cpu);
+		return 0;
+	}
+	start_request(&task->fault, service);
+	cpu->base = service;
+	now_ns = program_ends(cpu);
+	task->fault.entered_ns = now_ns;
 	return 0;
 }
 
 TRACEPOINT("page_fault_user") int fault_of_user(void *ctx)
 {
-	return count(SERVICE_FAULT_USER);
+	return fault_in(SERVICE_FAULT_USER);
 }
 
 TRACEPOINT("page_fault_kernel") int fault_of_kernel(void *ctx)
 {
-	return count(SERVICE_FAULT_KERNEL);
+	return fault_in(SERVICE_FAULT_KERNEL);
 }
 
-/* A place on the stack. Opaque to the compiler, which would drop the bound that the verifier needs. */
-static __always_inline struct service_span *span_at(struct service_stack *stack, u64 depth)
+/*
+ * The kernel has brought in the page: the software events page-faults-min and -maj, which mm_account_fault
+ * counts at the end of each fault that succeeds.
+ */
+SEC("?perf_event") int fault_handled(void *ctx)
 {
-	asm volatile("%0 &= %1" : "+r"(depth) : "i"(DEPTH_MAX - 1));
-	return &stack->spans[depth];
+	struct service_cpu *cpu = armed_cpu();
+	struct service_request *fault;
+	struct service_task *task;
+	u64 now_ns;
+
+	if (!cpu || cpu->depth)
+		return 0;
+	task = task_of((u32)bpf_get_current_pid_tgid());
+	if (!task || !task->fault.service)
+		return 0;
+	now_ns = program_starts(cpu);
+	fault = &task->fault;
+	complete_request(fault, now_ns);
+	if (task->call.service) {
+		u64 off_ns = fault->blocked_ns + fault->descheduled_ns;
+
+		task->call.blocked_ns += fault->blocked_ns;
+		task->call.descheduled_ns += fault->descheduled_ns;
+		task->call.nested_ns += now_ns - fault->entered_ns - off_ns;
+	}
+	fault->service = 0;
+	cpu->base = service_of_task(task);
+	program_ends(cpu);
+	return 0;
+}
+
+/* A fault that fails ends in a signal. */
+TRACEPOINT("signal_deliver") int signal_delivered(void *ctx)
+{
+	struct service_cpu *cpu = armed_cpu();
+	struct service_task *task;
+
+	if (!cpu || cpu->depth)
+		return 0;
+	task = task_of((u32)bpf_get_current_pid_tgid());
+	if (!task || !task->fault.service)
+		return 0;
+	program_starts(cpu);
+	task->fault.service = 0;
+	cpu->base = service_of_task(task);
+	program_ends(cpu);
+	return 0;
 }
 
 /* The stack of a CPU. An NMI between two instructions of these has no probe here. */
 static __noinline int span_in(u32 service)
 {
-	u32 zero = 0, depth;
-	struct service_stack *stack = bpf_map_lookup_elem(&stacks, &zero);
+	struct service_cpu *cpu = armed_cpu();
 	struct service_span *span;
+	u64 now_ns;
+	u32 depth;
 
-	if (!stack || !is_armed())
+	if (!cpu)
 		return 0;
-	depth = stack->depth;
+	now_ns = program_starts(cpu);
+	depth = cpu->depth;
 	if (depth >= DEPTH_MAX) {
 		lose();
+		program_ends(cpu);
 		return 0;
 	}
-	span = span_at(stack, depth);
+	span = span_at(cpu, depth);
+	span->service = service;
+	barrier();
+	cpu->depth = depth + 1;
+	barrier();
+	/* Again: an IRQ may have used this place before it was claimed. */
+	span->service = service;
 	span->nested_ns = 0;
-	stack->depth = depth + 1;
+	span->entered_ns = now_ns;
 	count(service);
-	span->start_ns = bpf_ktime_get_ns();
+	span->start_ns = program_ends(cpu);
 	return 0;
 }
 
 static __noinline int span_out(u32 service)
 {
-	u64 now = bpf_ktime_get_ns(), inclusive, nested;
-	u32 zero = 0, depth;
-	struct service_stack *stack = bpf_map_lookup_elem(&stacks, &zero);
+	struct service_cpu *cpu = armed_cpu();
+	u64 now_ns, entered_ns, nested_ns;
 	struct service_span *span;
 	struct service_task *task;
 	struct service_row *row;
+	u32 depth;
 
-	if (!stack || !stack->depth)
+	if (!cpu || !cpu->depth)
 		return 0;
-	depth = stack->depth - 1;
-	stack->depth = depth;
-	if (depth >= DEPTH_MAX || !is_armed())
+	depth = cpu->depth - 1;
+	if (depth >= DEPTH_MAX)
 		return 0;
-	span = span_at(stack, depth);
-	inclusive = now - span->start_ns;
-	nested = span->nested_ns;
+	span = span_at(cpu, depth);
+	if (span->service != service) {
+		lose();
+		return 0;
+	}
+	now_ns = program_starts(cpu);
 	row = row_of(service);
 	if (row) {
-		row->nested_ns += nested;
-		add_latency(row, inclusive);
+		row->nested_ns += span->nested_ns;
+		add_latency(row, now_ns - span->start_ns);
 	}
+	entered_ns = span->entered_ns;
+	cpu->depth = depth;
+	/* The programs at its entry and exit are part of what interrupts the others. */
+	nested_ns = program_ends(cpu) - entered_ns;
 	if (depth > 0) {
-		span_at(stack, depth - 1)->nested_ns += inclusive;
+		span_at(cpu, depth - 1)->nested_ns += nested_ns;
 		return 0;
 	}
 	/* The outermost one interrupted the task. */
 	task = task_of((u32)bpf_get_current_pid_tgid());
-	if (task && task->service)
-		task->nested_ns += inclusive;
+	if (task)
+		request_of(task)->nested_ns += nested_ns;
 	return 0;
 }
 

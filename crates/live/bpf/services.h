@@ -10,12 +10,13 @@
 
 /* A service on one CPU: the CPU on which its requests ended. Times in ns. */
 struct service_row {
+	__u64 self_ns; /* for which this CPU executed for the service: see service_time.h */
 	__u64 started; /* requests */
 	__u64 completed; /* requests that started and ended in the window */
 	__u64 latency_ns;
 	__u64 blocked_ns;
 	__u64 descheduled_ns;
-	__u64 nested_ns; /* interrupts and softirqs on the same task */
+	__u64 nested_ns; /* interrupts, softirqs and faults on the same task */
 	__u32 latencies[HISTOGRAM_SLOTS]; /* completed requests by latency */
 };
 
@@ -23,31 +24,50 @@ struct service_row {
 struct service_rows {
 	__u32 used;
 	__u32 lost; /* events without a row, a task or a place on the stack */
-	__u16 row_of[SERVICES];
+	__u32 row_of[SERVICES];
 };
 
 /* An interrupt or softirq that is under way. */
 struct service_span {
-	__u64 start_ns;
+	__u64 entered_ns; /* the program at its entry started */
+	__u64 start_ns; /* the program at its entry ended */
 	__u64 nested_ns;
+	__u32 service;
+	__u32 unused;
 };
 
-struct service_stack {
-	__u32 depth;
+/* What a CPU does, and its window. */
+struct service_cpu {
+	__u64 opened_ns;
+	__u64 closed_ns; /* 0 while the window is open */
+	__u64 since_ns; /* all time until then is in the sums; 0 while the window is closed */
+	__u64 probes_ns; /* inside of these programs */
+	__u64 unplaced_ns; /* of services without a row */
+	__u32 base; /* the service for which the task executes */
+	__u32 depth; /* of the spans that interrupt the task */
+	__u32 times_faults; /* the end of a page fault has a program */
 	__u32 unused;
 	struct service_span spans[DEPTH_MAX];
 };
 
-/* A task that is in a system call, or was. */
-struct service_task {
-	__u64 entered_ns;
-	__u64 left_ns; /* the CPU; 0 while it runs */
-	__u64 woken_ns;
+/* A system call or page fault of a task. */
+struct service_request {
+	__u64 entered_ns; /* 0: before the window */
 	__u64 blocked_ns;
 	__u64 descheduled_ns;
 	__u64 nested_ns;
 	__u32 service; /* 1 and its position; 0: in none */
+	__u32 unused;
+};
+
+/* A task that runs, or ran. */
+struct service_task {
+	struct service_request call;
+	struct service_request fault; /* a fault of user mode, or one within the call */
+	__u64 left_ns; /* the CPU; 0 while it runs */
+	__u64 woken_ns;
 	__u32 blocks; /* it left the CPU to wait */
+	__u32 unused;
 };
 
 #endif

@@ -30,7 +30,8 @@ pub(crate) fn dies_with_parent(command: &mut Command) {
     }
 }
 
-/// Returns the CPU time, user and system, of all child processes that have ended, ns.
+/// Returns the CPU time, user and system together, of all child processes that have ended, ns. Their sum is by the
+/// scheduler's clock, to the microsecond; most kernels divide it in two by what the tick interrupts.
 #[must_use]
 pub fn children_cpu_ns() -> u64 {
     // SAFETY: all-zero is a valid rusage to be overwritten.

@@ -1,5 +1,7 @@
 //! `irqlab services` on this machine, by the command. What the machine cannot do, the tests say and pass.
 
+use std::collections::BTreeSet;
+
 use crate::support::{Place, alone, can_measure, check_refused, rows};
 use serde_json::Value as Json;
 
@@ -37,6 +39,48 @@ fn system_calls_of_a_command_are_counted_and_timed() {
     assert!(row(&run, "fault", "in user mode")["request_count"].as_u64() > Some(0));
     assert!(run["observer"]["probe_overhead_ns"].as_f64().is_some(), "{}", run["observer"]);
     assert!(run["absent"].as_array().is_some_and(|absent| absent.len() >= 4), "{}", run["absent"]);
+}
+
+/// The sum of a column of whole numbers over some rows.
+fn sum<'a>(rows: impl IntoIterator<Item = &'a Json>, column: &str) -> u64 {
+    let number = |row: &Json| {
+        let number = row[column].as_f64().unwrap_or(0.0);
+        assert_eq!(number.fract(), 0.0, "{row}");
+        number as u64
+    };
+    rows.into_iter().map(number).sum()
+}
+
+#[test]
+fn the_times_of_all_rows_add_up_to_that_of_the_cpus() {
+    if !can_measure() {
+        return;
+    }
+    let _alone = alone();
+    let place = Place::new();
+    // In user mode for some ticks, asleep for some, with faults and new processes.
+    let script = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 0.05; ls / > /dev/null";
+    let run =
+        place.run(&["services", "-q", "--json", "--", "sh", "-c", script]).assert_code(0).json();
+    let times = rows(&run, "cpu_times");
+    let cpus: BTreeSet<&str> = times.iter().filter_map(|row| row["cpu"].as_str()).collect();
+    assert!(cpus.len() >= 2 && cpus.contains("all"), "{cpus:?}");
+    for cpu in cpus {
+        let of_cpu = || times.iter().filter(move |row| row["cpu"] == cpu);
+        let part = |name: &str| of_cpu().find(|row| row["part"] == name).unwrap();
+        let is_part = |row: &&Json| row["part"] != "sum" && row["part"] != "window";
+        let window = part("window")["self_total_ns"].as_u64().unwrap();
+        assert!(window > 50_000_000, "{window}");
+        assert_eq!(sum(of_cpu().filter(is_part), "self_total_ns"), window, "CPU {cpu}");
+        assert_eq!(part("sum")["self_total_ns"].as_u64(), Some(window));
+        assert!(part("user mode")["self_total_ns"].as_u64() > Some(0), "CPU {cpu}");
+        assert!(of_cpu().all(|row| row["method"].as_str().is_some_and(|text| !text.is_empty())));
+    }
+    let all = times.iter().find(|row| row["cpu"] == "all" && row["part"] == "window").unwrap();
+    for table in ["services", "modes"] {
+        assert_eq!(Some(sum(rows(&run, table), "self_total_ns")), all["self_total_ns"].as_u64());
+    }
+    assert_eq!(rows(&run, "agreement")[0]["agrees"], true);
 }
 
 #[test]

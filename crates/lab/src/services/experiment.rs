@@ -62,6 +62,7 @@ impl Experiment for Plan {
             tables::waits(window),
             tables::agreement(window),
         ];
+        tables.extend(tables::cpu_times(window));
         tables.extend((!window.profile.is_empty()).then(|| tables::profile(window)));
         if let Some(locks) = &window.locks {
             tables.extend([tables::locks(window, locks), tables::service_locks(window, locks)]);

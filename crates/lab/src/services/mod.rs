@@ -19,7 +19,8 @@ pub use bench::ServicesBench;
 pub use class::Class;
 pub use experiment::{Plan, Samples};
 pub use sample::{
-    Agreement, LockStats, ProfileMode, ProfileSlot, ServiceStats, ServicesSample, Times, WaitStats,
+    Agreement, CpuTimes, LockStats, ProfileMode, ProfileSlot, ServiceStats, ServicesSample,
+    TimePart, Times, WaitStats,
 };
 
 /// The tables of misses of a window, for experiments that measure services, too; none if they were not measured.

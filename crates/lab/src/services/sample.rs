@@ -146,6 +146,28 @@ pub struct Agreement {
     pub edge_max: u64,
 }
 
+/// A part of the time of a CPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimePart {
+    /// What the CPU did.
+    pub name: String,
+    /// For how long, in the bench's [`ServicesSample::ticks_hz`].
+    pub ticks: u64,
+    /// How that is measured.
+    pub method: String,
+}
+
+/// What a CPU did for the whole window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuTimes {
+    /// Its number.
+    pub cpu: u32,
+    /// Length of its window.
+    pub window_ticks: u64,
+    /// The parts, the same for each CPU and in the same order. They add up to the window.
+    pub parts: Vec<TimePart>,
+}
+
 /// A window: a command, and what services took while it ran.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServicesSample {
@@ -161,6 +183,9 @@ pub struct ServicesSample {
     pub counters: Vec<String>,
     /// The services, user mode and idle with them.
     pub services: Vec<ServiceStats>,
+    /// The time of each CPU in parts, where each part has a method of its own; empty on a bench that counts the
+    /// cycles of all services in one way.
+    pub cpu_times: Vec<CpuTimes>,
     /// For what tasks were blocked.
     pub waits: Vec<WaitStats>,
     /// Places that take locks, each for each service; absent if they were not measured.
@@ -190,9 +215,12 @@ impl ServiceStats {
 }
 
 impl ServicesSample {
-    /// Ticks in nanoseconds.
+    /// Ticks in nanoseconds; exact where a tick is one.
     #[must_use]
     pub fn ns_of(&self, ticks: f64) -> f64 {
+        if self.ticks_hz == 1_000_000_000 {
+            return ticks;
+        }
         ticks * 1e9 / self.ticks_hz.max(1) as f64
     }
 

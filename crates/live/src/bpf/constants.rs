@@ -92,8 +92,16 @@ shared_constants! {
     SERVICE_FAULT_KERNEL: usize = 546;
     /// Switches of tasks.
     SERVICE_SCHEDULER: usize = 547;
+    /// User mode.
+    SERVICE_USER: usize = 548;
+    /// The idle task.
+    SERVICE_IDLE: usize = 549;
+    /// Kernel threads.
+    SERVICE_KERNEL_THREAD: usize = 550;
+    /// A task of which the kernel does not say whether it is in user mode or in a system call.
+    SERVICE_UNKNOWN: usize = 551;
     /// All positions.
-    SERVICES: usize = 548;
+    SERVICES: usize = 552;
     /// Rows of a CPU, with row 0, which is none.
     SERVICE_ROWS: usize = 256;
     /// Tasks whose system calls are followed at the same time.

@@ -259,12 +259,16 @@ pub(crate) fn map_of<'a>(object: &'a Object, name: &str) -> Result<Map<'a>, BpfE
     found.ok_or_else(|| BpfError::Failed(format!("the BPF object has no map {name}")))
 }
 
-/// Attaches the programs of an object, exits before entries, so that no entry is seen whose exit cannot be.
+/// Attaches the programs of an object that have a tracepoint in their section, exits before entries, so that no
+/// entry is seen whose exit cannot be.
 ///
 /// # Errors
 /// With libbpf's message.
 pub(crate) fn attach_all(object: &Object) -> Result<Vec<Link>, BpfError> {
-    let mut programs: Vec<_> = object.progs_mut().filter(|program| program.autoload()).collect();
+    let has_tracepoint = |program: &ProgramMut<'_>| {
+        program.autoload() && program.section().to_string_lossy().contains('/')
+    };
+    let mut programs: Vec<_> = object.progs_mut().filter(has_tracepoint).collect();
     programs.sort_by_key(|program| !program.name().to_string_lossy().ends_with("_out"));
     let attach = |program: ProgramMut<'_>| {
         let name = program.name().to_string_lossy().into_owned();

@@ -23,7 +23,8 @@ pub struct CpuSteal {
     pub cpu: u32,
     /// Ticks stolen. A hypervisor that doesn't report it leaves this 0.
     pub steal_ticks: u64,
-    /// Ticks of all kinds: the time that this CPU was up.
+    /// Ticks of all kinds: the time that this CPU was up. Most kernels divide it between user mode and kernel by
+    /// what the tick interrupts, which is not used; stolen and idle time have clocks.
     pub all_ticks: u64,
     /// Share of the time up, 0 to 1; absent when no time was counted.
     pub steal_ratio: Option<f64>,

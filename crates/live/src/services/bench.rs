@@ -9,22 +9,23 @@ use serde_json::{Map, json};
 use stats::{Distribution, LogLinear};
 use syscalls::Sysno;
 
-use super::probes::{ServiceProbes, ServiceSums};
+use super::probes::ServiceProbes;
+use super::sums::{Reading, ServiceSums};
+use super::time_parts::{NOT_KNOWN, PROBES, closure, parts_of_cpu};
 use crate::bpf::BpfError;
 use crate::bpf::layout::{
-    SERVICE_FAULT_KERNEL, SERVICE_FAULT_USER, SERVICE_IRQ, SERVICE_SCHEDULER, SERVICE_SOFTIRQ,
-    SERVICE_SYSCALLS, SERVICE_VECTOR,
+    SERVICE_FAULT_KERNEL, SERVICE_FAULT_USER, SERVICE_IDLE, SERVICE_IRQ, SERVICE_KERNEL_THREAD,
+    SERVICE_SCHEDULER, SERVICE_SOFTIRQ, SERVICE_SYSCALLS, SERVICE_UNKNOWN, SERVICE_USER,
+    SERVICE_VECTOR,
 };
 use crate::host::{Root, process_cpus};
 use crate::syscall_loop::{median, ns_per_call};
-use crate::window::{HeldCommand, Stop, ThrottlingWindow, shell_status, wait};
+use crate::window::{HeldCommand, Stop, ThrottlingWindow, WindowEdge, shell_status, wait};
 
 /// System calls of a round of the loop that measures what the probes cost.
 const CALLS: u32 = 50_000;
 /// Rounds with and without the probes.
 const ROUNDS: usize = 5;
-/// Ticks of /proc/stat per second (USER_HZ), on every x86 kernel.
-const STAT_HZ: u64 = 100;
 
 /// How to measure.
 #[derive(Clone, Debug)]
@@ -70,40 +71,31 @@ impl LiveServices {
             Ok(median(rounds).unwrap_or(0.0))
         };
         let without = loops()?;
-        let probes = ServiceProbes::load().map_err(|error| match error {
+        let probes = ServiceProbes::load(&settings.cpus).map_err(|error| match error {
             BpfError::NotPermitted(reason) => {
                 let reason = format!("the kernel refuses BPF tracing programs: {reason}");
                 nothing(reason, settings.remedy_rights.clone())
             }
             error => nothing(error.to_string(), None),
         })?;
-        probes.arm(true).map_err(bench_error)?;
+        probes.open().map_err(bench_error)?;
         let with = loops();
-        probes.arm(false).map_err(bench_error)?;
+        probes.move_gates(WindowEdge::Close);
         probes.clear().map_err(bench_error)?;
         let overhead_ns = (with? - without).max(0.0);
         Ok(LiveServices { settings, probes, overhead_ns })
     }
 
-    fn sample(
-        &self,
-        window_ns: u64,
-        before: &ProcStat,
-        after: &ProcStat,
-    ) -> Result<ServicesSample, BenchError> {
-        let (services, lost) = self.probes.read().map_err(bench_error)?;
-        let cpus = self.settings.cpus.len() as u32;
+    fn sample(&self, window_ns: u64) -> Result<ServicesSample, BenchError> {
+        let reading = self.probes.read().map_err(bench_error)?;
+        let services = &reading.services;
         let events: u64 = services.iter().map(|(_, sums)| sums.started + sums.completed).sum();
         let calls: u64 = services
             .iter()
             .filter(|(service, _)| *service < SERVICE_SYSCALLS)
             .map(|(_, sums)| sums.completed)
             .sum();
-        let mut stats: Vec<ServiceStats> =
-            services.iter().filter_map(|(service, sums)| stats_of(*service, sums)).collect();
-        stats.extend(after.since(before));
-        stats.sort_by(|one, other| (one.class, &one.name).cmp(&(other.class, &other.name)));
-        let window_ticks = window_ns * u64::from(cpus);
+        let window_ticks: u64 = reading.cpus.iter().map(|cpu| cpu.window_ns).sum();
         let cost_ns = calls as f64 * self.overhead_ns;
         let mut observer = Map::new();
         observer.insert("probe_overhead_ns".into(), json!(self.overhead_ns));
@@ -115,22 +107,60 @@ impl LiveServices {
         observer.insert("cpu_share_ratio".into(), json!(cost_ns / window_ticks.max(1) as f64));
         let method = "system calls times the cost in a hot loop; the other probes cost more on top";
         observer.insert("cpu_share_method".into(), json!(method));
-        observer.insert("events_lost".into(), json!(lost));
+        observer.insert("events_lost".into(), json!(reading.lost));
         Ok(ServicesSample {
             window_ticks,
             window_ns,
-            cpus,
+            cpus: reading.cpus.len() as u32,
             ticks_hz: 1_000_000_000,
-            services: stats,
+            services: self.rows(&reading),
+            cpu_times: reading.cpus.iter().map(parts_of_cpu).collect(),
+            agreement: vec![closure(&reading.cpus)],
             observer,
             ..ServicesSample::default()
         })
     }
+
+    /// The services in the order of the tables; their times add up to that of all CPUs.
+    fn rows(&self, reading: &Reading) -> Vec<ServiceStats> {
+        let times_faults = self.probes.why_faults_have_no_end().is_none();
+        let services = reading.services.iter();
+        let mut rows: Vec<ServiceStats> =
+            services.filter_map(|(service, sums)| stats_of(*service, sums, times_faults)).collect();
+        let sum = |part: fn(&super::sums::CpuTime) -> u64| reading.cpus.iter().map(part).sum();
+        rows.push(time_only(Class::Other, PROBES, sum(|cpu| cpu.probes_ns)));
+        let unknown =
+            rows.iter().position(|row| row.class == Class::Other && row.name == NOT_KNOWN);
+        let unknown = unknown.and_then(|position| rows.swap_remove(position).self_ticks);
+        let unplaced: u64 = sum(|cpu| cpu.unplaced_ns);
+        rows.push(time_only(Class::Other, NOT_KNOWN, unplaced + unknown.unwrap_or(0)));
+        rows.sort_by(|one, other| (one.class, &one.name).cmp(&(other.class, &other.name)));
+        rows
+    }
+}
+
+/// What has time and no requests.
+fn time_only(class: Class, name: &str, ns: u64) -> ServiceStats {
+    ServiceStats {
+        class,
+        name: name.to_owned(),
+        self_ticks: Some(ns),
+        page_walk_ticks: None,
+        requests: None,
+        times: None,
+        counters: Vec::new(),
+    }
 }
 
 /// The statistics of a service by its position; none for what has no name.
-fn stats_of(service: usize, sums: &ServiceSums) -> Option<ServiceStats> {
+fn stats_of(service: usize, sums: &ServiceSums, times_faults: bool) -> Option<ServiceStats> {
     let (class, name) = match service {
+        SERVICE_USER => return Some(time_only(Class::User, "user", sums.self_ns)),
+        SERVICE_IDLE => return Some(time_only(Class::Idle, "idle", sums.self_ns)),
+        SERVICE_KERNEL_THREAD => {
+            return Some(time_only(Class::KernelThread, "all kernel threads", sums.self_ns));
+        }
+        SERVICE_UNKNOWN => return Some(time_only(Class::Other, NOT_KNOWN, sums.self_ns)),
         SERVICE_IRQ => (Class::Irq, "all devices".to_owned()),
         SERVICE_FAULT_USER => (Class::Fault, "in user mode".to_owned()),
         SERVICE_FAULT_KERNEL => (Class::Fault, "in the kernel".to_owned()),
@@ -141,10 +171,14 @@ fn stats_of(service: usize, sums: &ServiceSums) -> Option<ServiceStats> {
         }
         number => (Class::Softirq, (*SOFTIRQS.get(number - SERVICE_SOFTIRQ)?).to_owned()),
     };
-    let is_timed = !matches!(class, Class::Fault | Class::Scheduler);
+    let is_timed = match class {
+        Class::Scheduler => false,
+        Class::Fault => times_faults,
+        _ => true,
+    };
     let off_ns = sums.blocked_ns + sums.descheduled_ns;
     let own_ns = sums.latency_ns.saturating_sub(off_ns + sums.nested_ns);
-    let has_waits = class == Class::Syscall;
+    let has_waits = matches!(class, Class::Syscall | Class::Fault);
     let times = Times {
         latency: latency(sums),
         computation: None,
@@ -155,7 +189,7 @@ fn stats_of(service: usize, sums: &ServiceSums) -> Option<ServiceStats> {
     Some(ServiceStats {
         class,
         name,
-        self_ticks: is_timed.then_some(own_ns),
+        self_ticks: is_timed.then_some(sums.self_ns),
         page_walk_ticks: None,
         requests: Some(sums.started),
         times: is_timed.then_some(times),
@@ -177,44 +211,6 @@ fn latency(sums: &ServiceSums) -> Distribution {
     latency
 }
 
-/// User and idle time of all CPUs since the boot, as /proc/stat has them.
-#[derive(Clone, Copy, Debug, Default)]
-struct ProcStat {
-    user_ns: u64,
-    idle_ns: u64,
-}
-
-impl ProcStat {
-    fn read() -> Option<ProcStat> {
-        ProcStat::parse(&Root::default().text("proc/stat")?)
-    }
-
-    /// The first line: `cpu  user nice system idle iowait ...`, in ticks.
-    fn parse(text: &str) -> Option<ProcStat> {
-        let line = text.lines().next()?.strip_prefix("cpu ")?;
-        let ticks: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
-        let ns = |ticks: u64| ticks.saturating_mul(1_000_000_000 / STAT_HZ);
-        let [user, nice, _, idle, waiting, ..] = ticks[..] else { return None };
-        Some(ProcStat { user_ns: ns(user + nice), idle_ns: ns(idle + waiting) })
-    }
-
-    fn since(&self, before: &ProcStat) -> [ServiceStats; 2] {
-        let row = |class, name: &str, ns| ServiceStats {
-            class,
-            name: name.to_owned(),
-            self_ticks: Some(ns),
-            page_walk_ticks: None,
-            requests: None,
-            times: None,
-            counters: Vec::new(),
-        };
-        [
-            row(Class::User, "user", self.user_ns.saturating_sub(before.user_ns)),
-            row(Class::Idle, "idle", self.idle_ns.saturating_sub(before.idle_ns)),
-        ]
-    }
-}
-
 impl Bench for LiveServices {
     fn facts(&self) -> BenchFacts {
         let absence = |what: &str, reason: &str, remedy: Option<&str>| Absence {
@@ -225,22 +221,32 @@ impl Bench for LiveServices {
         };
         let mut absent = vec![
             absence(
-                "faults by kind, and their times",
-                "the kernel's tracepoints say that a page faults, and neither why nor until when",
+                "faults by kind",
+                "the kernel's tracepoints say that a page faults, and not why",
                 Some("--on sim"),
             ),
             absence(
-                "times of the scheduler and of kernel threads",
-                "only switches have a tracepoint",
+                "times of the scheduler and of each kernel thread",
+                "only switches have a tracepoint: the scheduler's time is in the rows of the tasks",
                 Some("--on sim"),
             ),
             absence("what tasks waited for", "no tracepoint says it", Some("--on sim")),
             absence(
-                "the sum: user and idle time are those of /proc/stat, to within 10 ms",
-                "what the kernel does outside of these services is in no row",
+                "the kernel's ways in and out before and after its tracepoints, NMIs, and exceptions other than \
+                 page faults",
+                "no tracepoint has both their ends: they are in the rows that they interrupt, mostly user",
                 Some("--on sim"),
             ),
         ];
+        absent.extend(self.probes.why_faults_have_no_end().map(|reason| {
+            absence(
+                "times of page faults",
+                &format!(
+                    "nothing says when they end: {reason}; they are in the rows that they interrupt"
+                ),
+                Some("--on sim"),
+            )
+        }));
         let missing = self.probes.absent.iter();
         absent
             .extend(missing.map(|name| absence(name, "this kernel has no such tracepoint", None)));
@@ -268,24 +274,41 @@ impl ServicesBench for LiveServices {
     fn measure(&mut self) -> Result<Option<ServicesSample>, BenchError> {
         let held = HeldCommand::new(&self.settings.command, self.settings.to_stderr)?;
         let throttling = ThrottlingWindow::open(&Root::default());
-        let before = ProcStat::read().unwrap_or_default();
-        self.probes.arm(true).map_err(bench_error)?;
+        let mut not_opened = self.probes.move_gates(WindowEdge::Open);
         let opened = Instant::now();
         let ended = held.release().and_then(|command| {
             let outcome = wait(None, Some(&command), &self.settings.stop);
             Ok((outcome, command.finish(outcome)?))
         });
         let window_ns = u64::try_from(opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.probes.arm(false).map_err(bench_error)?;
-        let after = ProcStat::read().unwrap_or_default();
+        let not_closed = self.probes.move_gates(WindowEdge::Close);
         let (outcome, status) = ended?;
-        let mut sample = self.sample(window_ns, &before, &after)?;
+        if not_opened.len() == self.settings.cpus.len() {
+            return Err(not_opened.pop().map_or_else(
+                || BenchError::Failed("no CPU to measure".to_owned()),
+                |(_, error)| bench_error(error),
+            ));
+        }
+        let mut sample = self.sample(window_ns)?;
         sample.interrupted = outcome == crate::window::WaitOutcome::Stopped;
         sample.facts = Map::from_iter([
             ("command_ended".to_owned(), json!(status.to_string())),
             ("command_status".to_owned(), json!(shell_status(status))),
         ]);
         throttling.close(&Root::default(), &mut sample.facts, &mut sample.warnings);
+        let lost = not_opened.iter().map(|(cpu, error)| (cpu, "open", error));
+        let lost = lost.chain(not_closed.iter().map(|(cpu, error)| (cpu, "close", error)));
+        sample.warnings.extend(lost.map(|(cpu, edge, error)| {
+            format!("CPU {cpu}: its window did not {edge}, and its time is in no row: {error}")
+        }));
+        let closure = &sample.agreement[0];
+        if closure.kernel != Some(closure.counted) {
+            sample.warnings.push(format!(
+                "the times do not add up: {} ns of {} ns are in the rows, which is an error of irqlab",
+                closure.counted,
+                closure.kernel.unwrap_or(0)
+            ));
+        }
         if !sample.interrupted && !status.success() {
             sample.warnings.push(format!("the command failed: {status}"));
         }
@@ -296,14 +319,6 @@ impl ServicesBench for LiveServices {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn user_and_idle_time_are_read_from_the_first_line() {
-        let text = "cpu  10 2 30 400 5 0 1 0 0 0\ncpu0 1 1 1 1 1\n";
-        let read = ProcStat::parse(text).unwrap();
-        assert_eq!((read.user_ns, read.idle_ns), (120_000_000, 4_050_000_000));
-        assert!(ProcStat::parse("cpu  10 2\n").is_none() && ProcStat::parse("").is_none());
-    }
 
     #[test]
     fn system_calls_have_the_names_of_the_architecture() {

@@ -1,39 +1,37 @@
 //! Loads, attaches and reads `bpf/services.bpf.c`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 
-use libbpf_rs::{Link, Map, MapCore, MapFlags, Object};
+use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ProgramInput, ProgramMut, libbpf_sys};
+use rustix::thread::{sched_getaffinity, sched_setaffinity};
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::fault_ends::FaultEnds;
+use super::sums::{CpuTime, Reading, ServiceSums};
 use crate::bpf::BpfError;
-use crate::bpf::layout::{SERVICES, ServiceRow, ServiceRows};
+use crate::bpf::layout::{
+    GATE_CLOSE, GATE_OPEN, SERVICE_ROWS, ServiceCpu, ServiceRow, ServiceRows,
+};
 use crate::bpf::object::{
     attach_all, failure, known_tracepoints, load_failure, map_of, open_with_btf, running_release,
 };
+use crate::window::{WindowEdge, leave_cpu};
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/services.o"));
+
+/// The program at the end of a page fault.
+const FAULT_HANDLED: &str = "fault_handled";
 
 /// The programs, attached. They count while the window is open.
 pub(super) struct ServiceProbes {
     object: Object,
     _links: Vec<Link>,
+    fault_ends: Result<FaultEnds, BpfError>,
+    /// The CPUs that are measured.
+    cpus: Vec<u32>,
     /// Tracepoints that this kernel does not have.
     pub(super) absent: Vec<String>,
-}
-
-/// A service on all CPUs.
-#[derive(Clone, Debug)]
-pub(super) struct ServiceSums {
-    /// Sums, as in a row.
-    pub(super) started: u64,
-    pub(super) completed: u64,
-    pub(super) latency_ns: u64,
-    pub(super) blocked_ns: u64,
-    pub(super) descheduled_ns: u64,
-    pub(super) nested_ns: u64,
-    /// Completed requests by latency.
-    pub(super) latencies: Vec<u64>,
 }
 
 impl ServiceProbes {
@@ -42,43 +40,73 @@ impl ServiceProbes {
     /// # Errors
     /// [`BpfError::NotPermitted`] without the rights; [`BpfError::Failed`] on a kernel without type
     /// information, or with libbpf's message.
-    pub(super) fn load() -> Result<ServiceProbes, BpfError> {
+    pub(super) fn load(cpus: &[u32]) -> Result<ServiceProbes, BpfError> {
         let mut open = open_with_btf("irqlab_svc", OBJECT)?;
-        let tracepoint = |section: &OsStr| -> Option<String> {
-            let section = section.to_string_lossy();
-            section.rsplit('/').next().map(str::to_owned)
-        };
         let sections: Vec<String> =
             open.progs().filter_map(|program| tracepoint(program.section())).collect();
         let names: Vec<&str> = sections.iter().map(String::as_str).collect();
         let known: HashMap<String, bool> = known_tracepoints(&names).unwrap_or_default();
         let mut absent = Vec::new();
         for mut program in open.progs_mut() {
-            let Some(name) = tracepoint(program.section()) else { continue };
-            let is_known = known.get(&name) != Some(&false);
-            program.set_autoload(is_known);
-            if !is_known {
-                absent.push(name);
-            }
+            let name = tracepoint(program.section());
+            let lacking = name.filter(|name| known.get(name) == Some(&false));
+            program.set_autoload(lacking.is_none());
+            absent.extend(lacking);
         }
         let object = open.load().map_err(|error| load_failure(&error, running_release()))?;
         let links = attach_all(&object)?;
-        Ok(ServiceProbes { object, _links: links, absent })
+        let fault_ends =
+            program(&object, FAULT_HANDLED).and_then(|program| FaultEnds::attach(&program, cpus));
+        Ok(ServiceProbes { object, _links: links, fault_ends, cpus: cpus.to_vec(), absent })
     }
 
     fn map(&self, name: &str) -> Result<Map<'_>, BpfError> {
         map_of(&self.object, name)
     }
 
-    /// Opens or closes the window, on all CPUs.
+    /// Why the ends of page faults are not seen; none if they are.
+    pub(super) fn why_faults_have_no_end(&self) -> Option<String> {
+        self.fault_ends.as_ref().err().map(ToString::to_string)
+    }
+
+    /// Opens or closes the window of each CPU; returns the CPUs on which that failed, and why. A CPU that went
+    /// offline is one of them.
+    pub(super) fn move_gates(&self, edge: WindowEdge) -> Vec<(u32, BpfError)> {
+        let allowed = sched_getaffinity(None).ok();
+        let arguments = match edge {
+            WindowEdge::Open => [GATE_OPEN, u64::from(self.fault_ends.is_ok())],
+            WindowEdge::Close => [GATE_CLOSE, 0],
+        };
+        let move_gate = |&cpu: &u32| {
+            if let Some(allowed) = &allowed {
+                leave_cpu(allowed, cpu);
+            }
+            self.run_gate(cpu, arguments).err().map(|error| (cpu, error))
+        };
+        let failed = self.cpus.iter().filter_map(move_gate).collect();
+        if let Some(allowed) = &allowed {
+            let _ = sched_setaffinity(None, allowed); // the same mask was valid a moment ago
+        }
+        failed
+    }
+
+    /// Opens the window of each CPU.
     ///
     /// # Errors
-    /// When the kernel refuses.
-    pub(super) fn arm(&self, on: bool) -> Result<(), BpfError> {
-        let (key, value) = (0_u32, u32::from(on));
-        self.map("armed")?
-            .update(key.as_bytes(), value.as_bytes(), MapFlags::ANY)
-            .map_err(|error| failure("opening the window", &error))
+    /// When that fails on any of them.
+    pub(super) fn open(&self) -> Result<(), BpfError> {
+        self.move_gates(WindowEdge::Open).pop().map_or(Ok(()), |(_, error)| Err(error))
+    }
+
+    fn run_gate(&self, cpu: u32, mut arguments: [u64; 2]) -> Result<(), BpfError> {
+        let input = ProgramInput {
+            context_in: Some(arguments.as_mut_bytes()),
+            cpu,
+            flags: libbpf_sys::BPF_F_TEST_RUN_ON_CPU,
+            ..ProgramInput::default()
+        };
+        let run = program(&self.object, "gate")?.test_run(input);
+        run.map(|_| ()).map_err(|error| failure(&format!("running gate on CPU {cpu}"), &error))
     }
 
     fn per_cpu(&self, map: &str, index: u32) -> Result<Vec<Vec<u8>>, BpfError> {
@@ -93,12 +121,12 @@ impl ServiceProbes {
     /// When the kernel refuses.
     pub(super) fn clear(&self) -> Result<(), BpfError> {
         let zeros = |bytes: &Vec<u8>| vec![0; bytes.len()];
-        let used = self.tables()?.iter().map(|table| table.used).max().unwrap_or(0);
-        for map in ["row_table", "stacks"] {
+        let rows = rows_used(&self.tables()?);
+        for map in ["row_table", "cpus"] {
             let values: Vec<Vec<u8>> = self.per_cpu(map, 0)?.iter().map(zeros).collect();
             self.set_per_cpu(map, 0, &values)?;
         }
-        for row in 0..=used.min(crate::bpf::layout::SERVICE_ROWS as u32 - 1) {
+        for row in 0..=rows {
             let values: Vec<Vec<u8>> = self.per_cpu("rows", row)?.iter().map(zeros).collect();
             self.set_per_cpu("rows", row, &values)?;
         }
@@ -118,93 +146,72 @@ impl ServiceProbes {
     }
 
     fn tables(&self) -> Result<Vec<ServiceRows>, BpfError> {
-        let read = |bytes: &Vec<u8>| {
-            let read = ServiceRows::read_from_prefix(bytes);
-            read.map(|(table, _)| table)
-                .map_err(|_| BpfError::Failed("row_table has another size".to_owned()))
-        };
-        self.per_cpu("row_table", 0)?.iter().map(read).collect()
+        self.per_cpu("row_table", 0)?.iter().map(|bytes| parsed(bytes, "row_table")).collect()
     }
 
-    /// The services that were used, by position, and how many events were lost.
+    /// All counts of the window. Call it with the window closed.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub(super) fn read(&self) -> Result<(Vec<(usize, ServiceSums)>, u64), BpfError> {
+    pub(super) fn read(&self) -> Result<Reading, BpfError> {
         let tables = self.tables()?;
-        let lost = tables.iter().map(|table| u64::from(table.lost)).sum();
-        let mut services = Vec::new();
-        for service in 0..SERVICES {
-            let mut sums: Option<ServiceSums> = None;
-            for (cpu, table) in tables.iter().enumerate() {
-                let row = u32::from(table.row_of[service]);
-                if row == 0 {
+        let states = self.per_cpu("cpus", 0)?;
+        let mut cpus: BTreeMap<usize, CpuTime> = BTreeMap::new();
+        for &cpu in &self.cpus {
+            let Some(bytes) = states.get(cpu as usize) else { continue };
+            let time = CpuTime::of(cpu, &parsed::<ServiceCpu>(bytes, "cpus")?);
+            cpus.extend(time.map(|time| (cpu as usize, time)));
+        }
+        let services_of: Vec<HashMap<u32, usize>> = tables.iter().map(services_by_row).collect();
+        let mut services: BTreeMap<usize, ServiceSums> = BTreeMap::new();
+        for row in 1..=rows_used(&tables) {
+            let values = self.per_cpu("rows", row)?;
+            for (cpu, bytes) in values.iter().enumerate() {
+                let Some(&service) = services_of.get(cpu).and_then(|of| of.get(&row)) else {
                     continue;
+                };
+                let row: ServiceRow = parsed(bytes, "rows")?;
+                let sums = services.entry(service).or_default();
+                sums.add(&row);
+                // A CPU that went offline in the window has no end of it: its time is in no row.
+                if let Some(time) = cpus.get_mut(&cpu) {
+                    sums.self_ns += row.self_ns;
+                    time.services.push((service, row.self_ns));
                 }
-                let values = self.per_cpu("rows", row)?;
-                let bytes = values.get(cpu).map_or(&[][..], Vec::as_slice);
-                let (row, _) = ServiceRow::read_from_prefix(bytes)
-                    .map_err(|_| BpfError::Failed("rows have another size".to_owned()))?;
-                sums.get_or_insert_with(ServiceSums::default).add(&row);
             }
-            services.extend(sums.map(|sums| (service, sums)));
         }
-        Ok((services, lost))
+        Ok(Reading {
+            services: services.into_iter().collect(),
+            cpus: cpus.into_values().collect(),
+            lost: tables.iter().map(|table| u64::from(table.lost)).sum(),
+        })
     }
 }
 
-impl Default for ServiceSums {
-    fn default() -> Self {
-        ServiceSums {
-            started: 0,
-            completed: 0,
-            latency_ns: 0,
-            blocked_ns: 0,
-            descheduled_ns: 0,
-            nested_ns: 0,
-            latencies: vec![0; stats::histogram::SLOTS],
-        }
-    }
+/// The tracepoint in the name of a section; none if the program has no tracepoint.
+fn tracepoint(section: &OsStr) -> Option<String> {
+    let section = section.to_string_lossy();
+    section.rsplit_once('/').map(|(_, name)| name.to_owned())
 }
 
-impl ServiceSums {
-    fn add(&mut self, row: &ServiceRow) {
-        self.started += row.started;
-        self.completed += row.completed;
-        self.latency_ns += row.latency_ns;
-        self.blocked_ns += row.blocked_ns;
-        self.descheduled_ns += row.descheduled_ns;
-        self.nested_ns += row.nested_ns;
-        for (sum, count) in self.latencies.iter_mut().zip(row.latencies) {
-            *sum += u64::from(count);
-        }
-    }
+fn program<'a>(object: &'a Object, name: &str) -> Result<ProgramMut<'a>, BpfError> {
+    let found = object.progs_mut().find(|program| program.name() == OsStr::new(name));
+    found.ok_or_else(|| BpfError::Failed(format!("the BPF object has no program {name}")))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::syscall_loop::ns_per_call;
+fn parsed<T: FromBytes>(bytes: &[u8], map: &str) -> Result<T, BpfError> {
+    let read = T::read_from_prefix(bytes).map(|(value, _)| value);
+    read.map_err(|_| BpfError::Failed(format!("{map} has another size")))
+}
 
-    #[test]
-    fn system_calls_are_counted_while_the_window_is_open() {
-        const CALLS: u32 = 10_000;
-        let probes = match ServiceProbes::load() {
-            Ok(probes) => probes,
-            Err(error) => return needs::not_run(needs::Need::Bpf, error.to_string()),
-        };
-        ns_per_call(0, CALLS).unwrap();
-        assert!(probes.read().unwrap().0.is_empty(), "the window is closed");
-        probes.arm(true).unwrap();
-        ns_per_call(0, CALLS).unwrap();
-        probes.arm(false).unwrap();
-        let (services, lost) = probes.read().unwrap();
-        let number = libc::SYS_getppid as usize;
-        let getppid = &services.iter().find(|(service, _)| *service == number).unwrap().1;
-        assert!(getppid.completed >= u64::from(CALLS) && getppid.started >= getppid.completed);
-        assert_eq!(getppid.latencies.iter().sum::<u64>(), getppid.completed);
-        assert_eq!(lost, 0);
-        probes.clear().unwrap();
-        assert!(probes.read().unwrap().0.is_empty());
-    }
+/// The highest row that any CPU uses.
+fn rows_used(tables: &[ServiceRows]) -> u32 {
+    let used = tables.iter().map(|table| table.used).max().unwrap_or(0);
+    used.min(SERVICE_ROWS as u32 - 1)
+}
+
+/// The service of each row of a CPU.
+fn services_by_row(table: &ServiceRows) -> HashMap<u32, usize> {
+    let rows = table.row_of.iter().enumerate().filter(|(_, row)| **row > 0);
+    rows.map(|(service, row)| (*row, service)).collect()
 }

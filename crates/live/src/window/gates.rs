@@ -50,7 +50,7 @@ pub fn move_gates(probes: &Probes, cpus: &[u32], edge: WindowEdge) -> Result<(),
 
 /// Moves this thread away from `cpu`, if it may run on another CPU. Best effort: on `cpu` itself the
 /// gate still works, but with interrupts on.
-fn leave_cpu(allowed: &CpuSet, cpu: u32) {
+pub(crate) fn leave_cpu(allowed: &CpuSet, cpu: u32) {
     let mut elsewhere = *allowed;
     if (cpu as usize) < CpuSet::MAX_CPU {
         elsewhere.unset(cpu as usize);

@@ -14,3 +14,5 @@ pub use outcome::WaitOutcome;
 pub use stop::Stop;
 pub use throttling::ThrottlingWindow;
 pub use wait::{WindowEnd, wait};
+
+pub(crate) use gates::leave_cpu;

@@ -2,6 +2,7 @@
 
 mod absent;
 mod agreement;
+mod cpu_times;
 mod histograms;
 mod locks;
 mod misses;
@@ -12,6 +13,7 @@ mod waits;
 
 pub(super) use absent::absent;
 pub(super) use agreement::agreement;
+pub(super) use cpu_times::cpu_times;
 pub(super) use histograms::histograms;
 pub(super) use locks::{locks, service_locks};
 pub(super) use misses::misses;

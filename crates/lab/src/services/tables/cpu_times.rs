@@ -1,0 +1,130 @@
+//! Table `cpu_times`: what each CPU did for the whole window, and how each part is measured.
+
+use record::{Column, Format, Kind, RowFilter, Table, TableDisplay, Value};
+
+use super::super::sample::{CpuTimes, ServicesSample};
+use super::ratio;
+
+/// The row of the sum of the others.
+const SUM: &str = "sum";
+/// The row of the window's length.
+const WINDOW: &str = "window";
+
+fn columns() -> Vec<Column> {
+    vec![
+        Column::new("cpu", Kind::Text, "The CPU's number; all for all of them.").priority(99).key(),
+        Column::new(
+            "part",
+            Kind::Text,
+            "What the CPU did; sum is that of the parts, window is the time for which the window was open.",
+        )
+        .priority(100)
+        .key(),
+        Column::new("time_ratio", Kind::Real, "Share of the window.").title("% time").priority(98),
+        Column::new("self_total_ns", Kind::Uint, "Time; the parts add up exactly to the window.")
+            .title("time")
+            .format(Format::Milliseconds)
+            .priority(95),
+        Column::new("method", Kind::Text, "How it is measured.").priority(90),
+    ]
+}
+
+/// A row for each part, first those of all CPUs together, then those of each CPU; none if the bench does not
+/// divide a CPU's time into parts.
+pub(in super::super) fn cpu_times(sample: &ServicesSample) -> Option<Table> {
+    let parts = &sample.cpu_times.first()?.parts;
+    let doc = "What the CPUs did for the whole window: the parts add up to it, on each CPU and on all together.";
+    let display =
+        TableDisplay { filter: Some(RowFilter::sums_over_cpus()), ..TableDisplay::default() };
+    let mut table = Table::new("cpu_times", doc, columns()).displayed(display);
+    let sum_of = |position: usize| {
+        let ticks = |cpu: &CpuTimes| cpu.parts.get(position).map_or(0, |part| part.ticks);
+        sample.cpu_times.iter().map(ticks).sum()
+    };
+    let all: Vec<(&str, &str, u64)> = parts
+        .iter()
+        .enumerate()
+        .map(|(position, part)| (part.name.as_str(), part.method.as_str(), sum_of(position)))
+        .collect();
+    let window = sample.cpu_times.iter().map(|cpu| cpu.window_ticks).sum();
+    push_cpu(&mut table, "all", window, &all);
+    for cpu in &sample.cpu_times {
+        let parts: Vec<_> = cpu
+            .parts
+            .iter()
+            .map(|part| (part.name.as_str(), part.method.as_str(), part.ticks))
+            .collect();
+        push_cpu(&mut table, &cpu.cpu.to_string(), cpu.window_ticks, &parts);
+    }
+    Some(table)
+}
+
+fn push_cpu(table: &mut Table, cpu: &str, window: u64, parts: &[(&str, &str, u64)]) {
+    let sum = parts.iter().map(|(_, _, ticks)| ticks).sum();
+    let sum = (SUM, "the rows above, added up", sum);
+    let clock = (WINDOW, "from opening to closing, read from the clock on the CPU", window);
+    for (part, method, ticks) in parts.iter().copied().chain([sum, clock]) {
+        let row: Vec<Value> = vec![
+            cpu.into(),
+            part.into(),
+            ratio(Some(ticks), Some(window)).into(),
+            ticks.into(),
+            method.into(),
+        ];
+        table.push(row);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::sample;
+    use super::*;
+    use crate::services::TimePart;
+
+    #[test]
+    fn parts_are_listed_for_all_cpus_and_for_each_with_sum_and_window() {
+        let part = |name: &str, ticks| TimePart {
+            name: name.to_owned(),
+            ticks,
+            method: format!("method of {name}"),
+        };
+        let cpu = |cpu, user, idle| CpuTimes {
+            cpu,
+            window_ticks: 1_000,
+            parts: vec![part("user", user), part("idle", idle)],
+        };
+        let sample =
+            ServicesSample { cpu_times: vec![cpu(0, 650, 350), cpu(3, 1, 999)], ..sample() };
+        let table = cpu_times(&sample).unwrap();
+        let rows: Vec<(String, String, f64)> = table
+            .rows()
+            .iter()
+            .map(|row| {
+                let text = |name| match table.get(row, name) {
+                    Some(Value::Text(text)) => text.to_string(),
+                    other => panic!("{name}: {other:?}"),
+                };
+                let ns = table.get(row, "self_total_ns").and_then(Value::number).unwrap();
+                (text("cpu"), text("part"), ns)
+            })
+            .collect();
+        let expected = [
+            ("all", [651.0, 1_349.0, 2_000.0, 2_000.0]),
+            ("0", [650.0, 350.0, 1_000.0, 1_000.0]),
+            ("3", [1.0, 999.0, 1_000.0, 1_000.0]),
+        ];
+        let parts = ["user", "idle", SUM, WINDOW];
+        let expected: Vec<_> = expected
+            .iter()
+            .flat_map(|(cpu, ns)| {
+                parts.iter().zip(ns).map(|(part, ns)| (cpu.to_string(), part.to_string(), *ns))
+            })
+            .collect();
+        assert_eq!(rows, expected);
+    }
+
+    #[test]
+    fn a_bench_that_does_not_divide_a_cpus_time_has_no_such_table() {
+        assert!(cpu_times(&sample()).is_none());
+    }
+}

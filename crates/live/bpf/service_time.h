@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
+/*
+ * The time of each CPU, by the service for which it executes. Each program ends an interval when it starts,
+ * which is time of the service until then, and another one when it ends, which is its own time. So all
+ * intervals of a CPU add up to its window, to the nanosecond.
+ *
+ * An IRQ may come between any two instructions of a program. Its programs leave `base` and `depth` as they
+ * found them and move `since_ns` on. An interval ends by an atomic exchange of `since_ns`, which fails if an
+ * IRQ came after the clock was read, and sums are added to atomically: no nanosecond is counted twice or lost.
+ */
+#ifndef IRQLAB_SERVICE_TIME_H
+#define IRQLAB_SERVICE_TIME_H
+
+/* How often the clock is read again when an IRQ comes while it is read. */
+#define CLOCK_READINGS_MAX 3
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, SERVICE_ROWS);
+	__type(key, u32);
+	__type(value, struct service_row);
+} rows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct service_rows);
+} row_table SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct service_cpu);
+} cpus SEC(".maps");
+
+static __always_inline struct service_cpu *this_cpu(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&cpus, &zero);
+}
+
+/* This CPU, if its window is open. */
+static __always_inline struct service_cpu *armed_cpu(void)
+{
+	struct service_cpu *cpu = this_cpu();
+
+	return cpu && *(volatile u64 *)&cpu->since_ns ? cpu : 0;
+}
+
+static __always_inline void lose(void)
+{
+	u32 zero = 0;
+	struct service_rows *table = bpf_map_lookup_elem(&row_table, &zero);
+
+	if (table)
+		table->lost++;
+}
+
+static __noinline struct service_row *row_of(u32 service)
+{
+	u32 zero = 0, row, earlier;
+	struct service_rows *table = bpf_map_lookup_elem(&row_table, &zero);
+
+	if (!table || service >= SERVICES)
+		return 0;
+	row = table->row_of[service];
+	if (!row) {
+		/* Atomic: an interrupt's probe may claim a row in between, also for the same service. */
+		row = __sync_fetch_and_add(&table->used, 1) + 1;
+		if (row >= SERVICE_ROWS) {
+			table->lost++;
+			return 0;
+		}
+		earlier = __sync_val_compare_and_swap(&table->row_of[service], 0, row);
+		if (earlier)
+			row = earlier;
+	}
+	return bpf_map_lookup_elem(&rows, &row);
+}
+
+/* A place on the stack. Opaque to the compiler, which would drop the bound that the verifier needs. */
+static __always_inline struct service_span *span_at(struct service_cpu *cpu, u64 depth)
+{
+	asm volatile("%0 &= %1" : "+r"(depth) : "i"(DEPTH_MAX - 1));
+	return &cpu->spans[depth];
+}
+
+/* The service for which this CPU executes. */
+static __always_inline u32 service_of(struct service_cpu *cpu)
+{
+	u32 depth = cpu->depth;
+
+	return depth ? span_at(cpu, depth - 1)->service : cpu->base;
+}
+
+static __always_inline void add_self(struct service_cpu *cpu, u64 length_ns)
+{
+	struct service_row *row = row_of(service_of(cpu));
+
+	if (row)
+		__sync_fetch_and_add(&row->self_ns, length_ns);
+	else
+		__sync_fetch_and_add(&cpu->unplaced_ns, length_ns);
+}
+
+/*
+ * Ends the interval, returns the time and stores the interval's length. The length is 0 if the window has
+ * closed, or if IRQs came at each try: then the interval goes on until the next program.
+ */
+static __always_inline u64 end_interval(struct service_cpu *cpu, u64 *length_ns)
+{
+	u64 now_ns = 0, since_ns;
+	u32 reading;
+
+	*length_ns = 0;
+#pragma unroll
+	for (reading = 0; reading < CLOCK_READINGS_MAX; reading++) {
+		since_ns = *(volatile u64 *)&cpu->since_ns;
+		now_ns = bpf_ktime_get_ns();
+		if (!since_ns)
+			break;
+		if (__sync_val_compare_and_swap(&cpu->since_ns, since_ns, now_ns) == since_ns) {
+			*length_ns = now_ns - since_ns;
+			break;
+		}
+	}
+	return now_ns;
+}
+
+/* A program starts: the time until now is that of the service. Returns the time. */
+static __always_inline u64 program_starts(struct service_cpu *cpu)
+{
+	u64 length_ns, now_ns = end_interval(cpu, &length_ns);
+
+	if (length_ns)
+		add_self(cpu, length_ns);
+	return now_ns;
+}
+
+/* A program ends: the time since it started is its own. Returns the time. */
+static __always_inline u64 program_ends(struct service_cpu *cpu)
+{
+	u64 length_ns, now_ns = end_interval(cpu, &length_ns);
+
+	__sync_fetch_and_add(&cpu->probes_ns, length_ns);
+	return now_ns;
+}
+
+#endif

@@ -1,0 +1,95 @@
+//! What the programs have counted and timed.
+
+use crate::bpf::layout::{ServiceCpu, ServiceRow};
+
+/// All counts of a window.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Reading {
+    /// The services that were used, by position.
+    pub(super) services: Vec<(usize, ServiceSums)>,
+    /// The time of each CPU whose window has closed.
+    pub(super) cpus: Vec<CpuTime>,
+    /// Events without a row, a task or a place on the stack.
+    pub(super) lost: u64,
+}
+
+/// What a CPU did in its window.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct CpuTime {
+    /// Its number.
+    pub(super) cpu: u32,
+    /// Length of its window.
+    pub(super) window_ns: u64,
+    /// Time for each service, by position.
+    pub(super) services: Vec<(usize, u64)>,
+    /// Time inside of the programs.
+    pub(super) probes_ns: u64,
+    /// Time of services without a row.
+    pub(super) unplaced_ns: u64,
+}
+
+impl CpuTime {
+    /// The window of a CPU, without the services yet; none while the window is open, or if it never was.
+    pub(super) fn of(cpu: u32, state: &ServiceCpu) -> Option<CpuTime> {
+        let window_ns = state.closed_ns.checked_sub(state.opened_ns)?;
+        (state.closed_ns > 0).then(|| CpuTime {
+            cpu,
+            window_ns,
+            services: Vec::new(),
+            probes_ns: state.probes_ns,
+            unplaced_ns: state.unplaced_ns,
+        })
+    }
+
+    /// The sum of all parts. It equals the window.
+    pub(super) fn sum_ns(&self) -> u64 {
+        let services: u64 = self.services.iter().map(|(_, ns)| ns).sum();
+        services + self.probes_ns + self.unplaced_ns
+    }
+}
+
+/// A service on all CPUs.
+#[derive(Clone, Debug)]
+pub(super) struct ServiceSums {
+    /// Time of the CPUs, for the service itself.
+    pub(super) self_ns: u64,
+    /// Sums, as in a row.
+    pub(super) started: u64,
+    pub(super) completed: u64,
+    pub(super) latency_ns: u64,
+    pub(super) blocked_ns: u64,
+    pub(super) descheduled_ns: u64,
+    pub(super) nested_ns: u64,
+    /// Completed requests by latency.
+    pub(super) latencies: Vec<u64>,
+}
+
+impl Default for ServiceSums {
+    fn default() -> Self {
+        ServiceSums {
+            self_ns: 0,
+            started: 0,
+            completed: 0,
+            latency_ns: 0,
+            blocked_ns: 0,
+            descheduled_ns: 0,
+            nested_ns: 0,
+            latencies: vec![0; stats::histogram::SLOTS],
+        }
+    }
+}
+
+impl ServiceSums {
+    /// Adds the requests of a row. Its time belongs to a [`CpuTime`].
+    pub(super) fn add(&mut self, row: &ServiceRow) {
+        self.started += row.started;
+        self.completed += row.completed;
+        self.latency_ns += row.latency_ns;
+        self.blocked_ns += row.blocked_ns;
+        self.descheduled_ns += row.descheduled_ns;
+        self.nested_ns += row.nested_ns;
+        for (sum, count) in self.latencies.iter_mut().zip(row.latencies) {
+            *sum += u64::from(count);
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! The programs, loaded, on this machine.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::probes::ServiceProbes;
+use super::sums::{CpuTime, Reading};
+use super::time_parts::closure;
+use crate::bpf::layout::{SERVICE_FAULT_USER, SERVICE_USER};
+use crate::syscall_loop::ns_per_call;
+use crate::threads::{CpuClock, pin};
+use crate::window::{WindowEdge, leave_cpu};
+
+/// CPUs on which this test may run. All others are not measured.
+fn cpus() -> Vec<u32> {
+    let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+    (0..64).filter(|cpu| allowed.is_set(*cpu as usize)).collect()
+}
+
+fn loaded() -> Option<ServiceProbes> {
+    match ServiceProbes::load(&cpus()) {
+        Ok(probes) => Some(probes),
+        Err(error) => {
+            needs::not_run(needs::Need::Bpf, error.to_string());
+            None
+        }
+    }
+}
+
+fn close(probes: &ServiceProbes) -> Reading {
+    assert!(probes.move_gates(WindowEdge::Close).is_empty());
+    probes.read().unwrap()
+}
+
+fn assert_closes(reading: &Reading) {
+    assert_eq!(reading.cpus.len(), cpus().len());
+    for time in &reading.cpus {
+        assert_eq!(time.sum_ns(), time.window_ns, "{time:?}");
+        assert!(time.window_ns > 0 && time.probes_ns > 0, "{time:?}");
+    }
+    let closure = closure(&reading.cpus);
+    assert_eq!(Some(closure.counted), closure.kernel);
+}
+
+#[test]
+fn system_calls_are_counted_while_the_window_is_open() {
+    const CALLS: u32 = 10_000;
+    let Some(probes) = loaded() else { return };
+    ns_per_call(cpus()[0], CALLS).unwrap();
+    assert!(probes.read().unwrap().services.is_empty(), "the window is closed");
+    probes.open().unwrap();
+    ns_per_call(cpus()[0], CALLS).unwrap();
+    let reading = close(&probes);
+    let number = libc::SYS_getppid as usize;
+    let found = reading.services.iter().find(|(service, _)| *service == number);
+    let getppid = &found.unwrap().1;
+    assert!(getppid.completed >= u64::from(CALLS) && getppid.started >= getppid.completed);
+    assert_eq!(getppid.latencies.iter().sum::<u64>(), getppid.completed);
+    assert!(getppid.self_ns > 0 && getppid.self_ns < reading.cpus[0].window_ns);
+    assert_eq!(reading.lost, 0);
+    assert_closes(&reading);
+    probes.clear().unwrap();
+    let cleared = probes.read().unwrap();
+    assert!(cleared.services.is_empty() && cleared.cpus.is_empty());
+}
+
+/// Calls, faults, new processes and sleep, on all CPUs.
+#[test]
+fn the_times_of_each_cpu_add_up_to_its_window() {
+    const PAGES: usize = 2_000;
+    let Some(probes) = loaded() else { return };
+    probes.open().unwrap();
+    std::thread::scope(|scope| {
+        for cpu in cpus() {
+            scope.spawn(move || {
+                pin(cpu).unwrap();
+                touch_fresh_pages(PAGES);
+                for _ in 0..5 {
+                    std::process::Command::new("true").status().unwrap();
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            });
+        }
+    });
+    let reading = close(&probes);
+    assert_closes(&reading);
+    let sums = |service: usize| {
+        reading.services.iter().find(|(position, _)| *position == service).map(|(_, sums)| sums)
+    };
+    assert!(sums(SERVICE_USER).unwrap().self_ns > 0);
+    if let Some(reason) = probes.why_faults_have_no_end() {
+        return needs::not_run(needs::Need::Other, reason);
+    }
+    let faults = sums(SERVICE_FAULT_USER).unwrap();
+    let touched = (PAGES * cpus().len()) as u64;
+    assert!(faults.completed >= touched && faults.completed <= faults.started, "{faults:?}");
+    assert!(faults.self_ns > 0 && faults.latency_ns >= faults.nested_ns + faults.blocked_ns);
+}
+
+fn touch_fresh_pages(pages: usize) {
+    let length = pages * 4096;
+    let (access, flags) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping of this function's own, used within its bounds and unmapped at the end.
+    unsafe {
+        let start = libc::mmap(std::ptr::null_mut(), length, access, flags, -1, 0);
+        assert_ne!(start, libc::MAP_FAILED);
+        assert_eq!(libc::madvise(start, length, libc::MADV_NOHUGEPAGE), 0);
+        for page in 0..pages {
+            start.cast::<u8>().add(page * 4096).write_volatile(1);
+        }
+        libc::munmap(start, length);
+    }
+}
+
+/// What the thread in step with the tick and the one that measures it have done. It is in step between the two in
+/// the middle.
+#[derive(Default)]
+struct Steps {
+    is_started: AtomicBool,
+    is_open: AtomicBool,
+    is_done: AtomicBool,
+    may_end: AtomicBool,
+}
+
+/// What the thread in step with the tick did.
+struct InStep {
+    /// CPU time in user mode, by the thread's own clock.
+    user_ns: u64,
+    /// Time from before the window to after it.
+    length_ns: u64,
+    /// CPU time for that.
+    cpu_ns: u64,
+}
+
+/// Share of a tick for which the thread is in user mode, per cent.
+const USER_PERCENT: u32 = 65;
+const PERIODS: u32 = 60;
+/// Bytes of a read: it takes some 0.1 ms, so that ways in and out, which are in user mode's part, are short against it.
+const CALL_BYTES: usize = 1 << 20;
+
+/// Of each tick's period, 65 % in user mode and the rest in the kernel, which is where the tick always finds it.
+/// Ticks come at multiples of their period (tick_sched_timer). SCHED_FIFO keeps other tasks off the CPU.
+fn in_step(cpu: u32, steps: &Steps) -> InStep {
+    pin(cpu).unwrap();
+    let priority = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the structure outlives the call; 0 is this thread.
+    let is_fifo =
+        unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) } == 0;
+    let mut zeros = std::fs::File::open("/dev/zero").unwrap();
+    let mut buffer = vec![1_u8; CALL_BYTES];
+    let mut stay_in_kernel_until = |end: &dyn Fn() -> bool| {
+        while !end() {
+            std::io::Read::read_exact(&mut zeros, &mut buffer).unwrap();
+        }
+    };
+    let clock = CpuClock::of_this_thread().unwrap();
+    let (start, start_cpu) = (Instant::now(), clock.now_ns());
+    steps.is_started.store(true, Ordering::Release);
+    stay_in_kernel_until(&|| steps.is_open.load(Ordering::Acquire));
+    let period = Duration::from_nanos(tick_ns());
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let since_tick = Duration::from_nanos(now.tv_nsec as u64 % tick_ns());
+    let mut user_ns = 0;
+    let first = Instant::now() + (period - since_tick) + period / 10;
+    for step in 0..PERIODS {
+        let begin = first + period * step;
+        stay_in_kernel_until(&|| Instant::now() >= begin);
+        let end = begin + period * USER_PERCENT / 100;
+        let before = clock.now_ns();
+        while Instant::now() < end {}
+        user_ns += clock.now_ns() - before;
+    }
+    steps.is_done.store(true, Ordering::Release);
+    stay_in_kernel_until(&|| steps.may_end.load(Ordering::Acquire));
+    let (length_ns, cpu_ns) = (start.elapsed().as_nanos() as u64, clock.now_ns() - start_cpu);
+    InStep { user_ns: if is_fifo { user_ns } else { 0 }, length_ns, cpu_ns }
+}
+
+/// The period of the tick: the resolution of the coarse clock.
+fn tick_ns() -> u64 {
+    let resolution = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
+    resolution.tv_nsec as u64
+}
+
+#[test]
+fn a_program_in_step_with_the_tick_has_its_own_times() {
+    const TRIES: usize = 8;
+    let Some(probes) = loaded() else { return };
+    let [.., _, cpu] = cpus()[..] else {
+        return needs::not_run(needs::Need::Cpus, "one CPU");
+    };
+    for _ in 0..TRIES {
+        let (thread, time) = measure_in_step(&probes, cpu);
+        if thread.user_ns == 0 {
+            return needs::not_run(needs::Need::Fifo, "sched_setscheduler failed");
+        }
+        // Others had the CPU: the scheduler's limit for real-time tasks, or the host.
+        if thread.length_ns.saturating_sub(thread.cpu_ns) > thread.user_ns * 3 / 100 {
+            continue;
+        }
+        let user = time.services.iter().find(|(service, _)| *service == SERVICE_USER).unwrap().1;
+        let (low, high) = (thread.user_ns * 90 / 100, thread.user_ns * 110 / 100);
+        println!("{user} ns in user mode, {} ns by the thread's clock", thread.user_ns);
+        assert!((low..=high).contains(&user), "{user} ns in user mode, and not {}", thread.user_ns);
+        return;
+    }
+    needs::not_run(needs::Need::Other, "a CPU that other tasks leave alone for 0.3 s");
+}
+
+fn measure_in_step(probes: &ServiceProbes, cpu: u32) -> (InStep, CpuTime) {
+    let steps = Steps::default();
+    let wait_for = |step: &AtomicBool| {
+        while !step.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    probes.clear().unwrap();
+    let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+    let thread = std::thread::scope(|scope| {
+        leave_cpu(&allowed, cpu);
+        let thread = scope.spawn(|| in_step(cpu, &steps));
+        wait_for(&steps.is_started);
+        probes.open().unwrap();
+        steps.is_open.store(true, Ordering::Release);
+        wait_for(&steps.is_done);
+        assert!(probes.move_gates(WindowEdge::Close).is_empty());
+        steps.may_end.store(true, Ordering::Release);
+        thread.join().unwrap()
+    });
+    rustix::thread::sched_setaffinity(None, &allowed).unwrap();
+    let reading = probes.read().unwrap();
+    assert_closes(&reading);
+    (thread, reading.cpus.into_iter().find(|time| time.cpu == cpu).unwrap())
+}
