@@ -14,6 +14,7 @@ mod verbs;
 
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Measures what interrupts and the operating system cost
@@ -75,6 +76,8 @@ fn main() -> ExitCode {
 }
 
 fn run() -> anyhow::Result<ExitCode> {
+    live::program_rights::keep_from_programs()
+        .context("keeping capabilities from the programs that irqlab starts failed")?;
     let command = Cli::command();
     let matches = command.clone().get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());

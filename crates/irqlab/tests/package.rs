@@ -94,11 +94,24 @@ fn an_installed_package_works_and_leaves_nothing() {
     assert_eq!(tried["bash"], "handlers");
     assert_eq!(tried["zsh"], "_irqlab");
     assert_eq!(tried["fish"], "handlers");
-    assert_eq!(tried["left"], "");
-    // With the capabilities of the file a user without rights may measure, if root may.
+    assert_eq!((&*tried["left"], &*tried["group-left"]), ("", ""));
+    assert_eq!(tried["slots"], "1 2 3 4");
+    assert!(tried["unit"].contains("irqlab-watch.service"), "{tried:?}");
+    assert_eq!(
+        tried["refused"],
+        "irqlab: /etc/irqlab/irqlab.conf: MEASURE=nobody: it is group, all or root"
+    );
+    // With the capabilities of the file a member of the group may measure, if root may, and nobody else.
     if tried["doctor"].contains("`irqlab handlers` runs here") {
         assert_eq!(tried["capabilities"], "/usr/bin/irqlab cap_perfmon,cap_bpf=ep");
+        assert_eq!(tried["file"], "root irqlab 750");
         assert!(tried["rights"].starts_with("ok "), "{tried:?}");
+        assert!(tried["stranger"].contains("Permission denied"), "{tried:?}");
+        // Where the administrator wants it so, everybody; and no more at once than that.
+        assert_eq!(tried["all-file"], "root root 755");
+        assert!(tried["all-rights"].starts_with("ok "), "{tried:?}");
+        assert!(tried["second"].contains("1 irqlabs have probes already"), "{tried:?}");
+        assert_eq!(tried["root-file"], "root root 755");
     }
 }
 
@@ -110,5 +123,6 @@ fn without_the_capabilities_it_is_installed_without_them_and_starts() {
         return needs::not_run(Need::Other, "the package is not installed");
     };
     assert_eq!(tried["capabilities"], "");
+    assert_eq!(tried["file"], "root root 755", "there is no right to keep from anybody");
     assert!(tried["doctor"].contains(" ok, "), "{tried:?}");
 }

@@ -23,6 +23,7 @@ pub mod nic;
 pub mod noise;
 pub mod perf;
 pub mod probe_overhead;
+pub mod program_rights;
 pub mod selfbench;
 pub mod services;
 pub mod signal;

@@ -24,6 +24,7 @@ pub const VERB: &str = "__in-guest";
 pub fn program() -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg(VERB);
+    live::program_rights::give_to_helper(&mut command);
     command
 }
 

@@ -2,7 +2,7 @@
 //! runs; and when nothing is left, exit code 4 with the line that unlocks it.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support::{
@@ -26,14 +26,7 @@ fn without_rights_nothing_is_measured_and_the_setcap_line_is_given() {
         return;
     }
     let place = Place::new();
-    // Where this user can get at it, wherever the build directory is.
-    let program = place.path().join("irqlab");
-    std::fs::copy(IRQLAB, &program).unwrap();
-    let work = place.path().join("work");
-    std::fs::create_dir(&work).unwrap();
-    for (path, mode) in [(place.path(), 0o755), (&program, 0o755), (&work, 0o777)] {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
-    }
+    let (program, work) = for_any_user(&place);
     let mut command = Command::new("setpriv");
     command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
     let ended = CommandOutput::of(command.arg(&program).arg("handlers").current_dir(&work));
@@ -42,6 +35,96 @@ fn without_rights_nothing_is_measured_and_the_setcap_line_is_given() {
     ended.assert_says("Operation not permitted").assert_says(&line);
     assert_eq!(ended.out, "");
     assert!(names(&work).is_empty(), "nothing half done: {:?}", names(&work));
+}
+
+/// A copy of the program that any user can start, and a directory of user 65534.
+fn for_any_user(place: &Place) -> (PathBuf, PathBuf) {
+    // Where this user can get at it, wherever the build directory is.
+    let (program, work) = (place.path().join("irqlab"), place.path().join("work"));
+    std::fs::copy(IRQLAB, &program).unwrap();
+    std::fs::create_dir(&work).unwrap();
+    for path in [place.path(), &program, &work] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    std::os::unix::fs::chown(&work, Some(65534), Some(65534)).unwrap();
+    (program, work)
+}
+
+/// What a program wrote of its own /proc/PID/status: the sets of capabilities by name.
+fn capability_sets(file: &Path) -> Vec<(String, u64)> {
+    let text = std::fs::read_to_string(file).unwrap();
+    let set = |line: &str| {
+        let (name, bits) = line.split_once(":\t")?;
+        Some((name.to_owned(), u64::from_str_radix(bits, 16).unwrap()))
+    };
+    text.lines().filter_map(set).filter(|(name, _)| name != "CapBnd").collect()
+}
+
+/// irqlab has two ambient capabilities, as a unit of systemd gives them. The command that it measures and QEMU
+/// have none.
+#[test]
+fn programs_that_irqlab_starts_have_none_of_its_capabilities() {
+    if !can_measure_as_root() {
+        return;
+    }
+    let _alone = alone();
+    let place = Place::new();
+    let (program, work) = for_any_user(&place);
+    let qemu = place.path().join("qemu");
+    let script =
+        "#!/bin/sh\ngrep ^Cap /proc/self/status > qemu.sets\necho QEMU emulator version 7.2.0\n";
+    std::fs::write(&qemu, script).unwrap();
+    std::fs::set_permissions(&qemu, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let irqlab = |words: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+        command.args(["--inh-caps", "-all,+bpf,+perfmon", "--ambient-caps", "-all,+bpf,+perfmon"]);
+        command.arg(&program).args(words).current_dir(&work);
+        CommandOutput::of(command.env("IRQLAB_QEMU", &qemu).env("HOME", &work))
+    };
+    let list = |file: &str| format!("grep ^Cap /proc/self/status > {file}.sets");
+    let measure = ["-q", "--json", "--", "sh", "-c"];
+    for verb in ["services", "handlers"] {
+        let line = list(verb);
+        let ended = irqlab(&[&[verb], &measure[..], &[line.as_str()]].concat());
+        if ended.code == Some(4) {
+            return needs::not_run(needs::Need::Bpf, &ended.err);
+        }
+        ended.assert_code(0);
+    }
+    // It is asked for its version, and is too old.
+    irqlab(&["sim", "facts"]).assert_says("is version 7.2.0, too old");
+    for file in ["services.sets", "handlers.sets", "qemu.sets"] {
+        let sets = capability_sets(&work.join(file));
+        assert_eq!(sets.len(), 4, "{file}: {sets:?}");
+        assert!(sets.iter().all(|(_, bits)| *bits == 0), "{file}: {sets:x?}");
+    }
+}
+
+/// Root neither executes what another user could have changed, nor reads it.
+#[test]
+fn a_cache_of_another_user_is_not_used() {
+    if !rustix::process::geteuid().is_root() {
+        return needs::not_run(needs::Need::Root, "files of another user");
+    }
+    let place = Place::new();
+    let cache = place.path().join("cache");
+    std::fs::create_dir(&cache).unwrap();
+    let sim_cache = || {
+        let mut command = place.irqlab(&["sim", "cache"]);
+        CommandOutput::of(command.env("IRQLAB_CACHE", &cache))
+    };
+    sim_cache().assert_code(0);
+    let plugin = cache.join("plugin-1.so");
+    std::fs::write(&plugin, "").unwrap();
+    for path in [&plugin, &cache] {
+        std::os::unix::fs::chown(path, Some(1000), None).unwrap();
+        let ended = sim_cache();
+        ended.assert_code(4).assert_says(&format!("{} belongs to user 1000", path.display()));
+        ended.assert_says("to unlock it:\n  IRQLAB_CACHE=DIRECTORY");
+        std::os::unix::fs::chown(path, Some(0), None).unwrap();
+    }
+    sim_cache().assert_code(0);
 }
 
 /// The command without the rights of the net stimulus and without a user namespace: a process in a

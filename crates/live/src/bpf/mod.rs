@@ -2,6 +2,7 @@
 
 pub mod caller;
 mod constants;
+mod instances;
 pub mod kernel_counters;
 pub mod layout;
 pub mod memory;

@@ -15,6 +15,7 @@ use libbpf_rs::{
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::BpfError;
+use super::instances::take_slot;
 use super::layout::{
     COOKIE_ENTRY, Config, CpuOverheads, CpuState, GATE_CLOSE, GATE_OPEN, NestedTimes, PmuFrames,
     Row,
@@ -243,6 +244,7 @@ pub(crate) fn open_with_btf(name: &str, object: &[u8]) -> Result<OpenObject, Bpf
 
 /// Opens an object, with or without the kernel's type information.
 pub(crate) fn open_object(name: &str, object: &[u8]) -> Result<OpenObject, BpfError> {
+    take_slot()?;
     libbpf_rs::set_print(Some((PrintLevel::Warn, keep_message)));
     ObjectBuilder::default()
         .name(name)

@@ -15,6 +15,7 @@ use super::error::StimulusError;
 use super::error::WorkerError;
 use super::facts::{Facts, facts};
 use super::wire::{HelperRequest, Job, Message, Report};
+use crate::program_rights::give_to_helper;
 use crate::spawn::with_reached_limit;
 
 /// Longest wait until a stimulus runs; writing the scratch file of `disk high` takes most of it.
@@ -75,13 +76,10 @@ impl Running {
         let fail =
             |source| StimulusError::Spawn { program: helper.program.display().to_string(), source };
         let json = serde_json::to_string(&request).map_err(|e| fail(e.into()))?;
-        let mut child = Command::new(&helper.program)
-            .arg(HELPER_VERB)
-            .arg(json)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|error| fail(with_reached_limit(error)))?;
+        let mut command = Command::new(&helper.program);
+        command.arg(HELPER_VERB).arg(json).stdin(Stdio::piped()).stdout(Stdio::piped());
+        give_to_helper(&mut command);
+        let mut child = command.spawn().map_err(|error| fail(with_reached_limit(error)))?;
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(fail(io::Error::other("no pipe to the child")));
         };

@@ -4,6 +4,7 @@ pub(crate) mod content;
 mod eviction;
 pub(crate) mod in_use;
 pub(crate) mod known_file;
+mod owner;
 
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -31,7 +32,7 @@ impl Cache {
     /// Opens `$IRQLAB_CACHE`, else `$XDG_CACHE_HOME/irqlab`, else `$HOME/.cache/irqlab`.
     ///
     /// # Errors
-    /// When none of the three is set, or the directory cannot be made.
+    /// When none of the three is set, the directory cannot be made, or another user could change what is in it.
     pub fn from_environment() -> Result<Cache> {
         let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let root = set("IRQLAB_CACHE")
@@ -49,10 +50,11 @@ impl Cache {
     /// Opens a cache in a given directory, which is created if needed.
     ///
     /// # Errors
-    /// When it cannot be created.
+    /// When it cannot be created, or another user could change what is in it.
     pub fn at(root: &Path) -> Result<Cache> {
         fs::create_dir_all(root).map_err(SimError::file(root))?;
         let root = fs::canonicalize(root).map_err(SimError::file(root))?;
+        owner::check(&root)?;
         Ok(Cache { root })
     }
 

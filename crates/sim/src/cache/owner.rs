@@ -1,0 +1,181 @@
+//! Whose cache it is. irqlab executes QEMU and loads its plugin from there, so nobody else may be able to change a
+//! file of it.
+
+use std::fs::{self, Metadata};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::process::{getegid, geteuid};
+
+use crate::{Result, SimError};
+
+const WRITE_BY_GROUP: u32 = 0o020;
+const WRITE_BY_OTHERS: u32 = 0o002;
+const STICKY: u32 = 0o1000;
+/// The owner of files whose owner is not mapped into the user namespace.
+const OVERFLOW_UID: u32 = 65534;
+/// The map of the first user namespace, in words.
+const ALL_USERS: [&str; 3] = ["0", "0", "4294967295"];
+
+/// Who may own files that this process trusts.
+#[derive(Clone, Copy, Debug)]
+struct Trusted {
+    uid: u32,
+    gid: u32,
+    /// Directories above the cache may belong to users outside of the user namespace, as those of its host's root do.
+    in_user_namespace: bool,
+}
+
+/// Checks that the cache and what is in it belong to this user or to root, and that no other user can write to
+/// them or to a directory above.
+///
+/// # Errors
+/// [`SimError::Missing`] with what another user can change, and the remedy.
+pub(super) fn check(root: &Path) -> Result<()> {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let trusted = Trusted {
+        uid: geteuid().as_raw(),
+        gid: getegid().as_raw(),
+        in_user_namespace: !map.is_empty() && !map.split_whitespace().eq(ALL_USERS),
+    };
+    trusted.check(root)
+}
+
+impl Trusted {
+    fn check(self, root: &Path) -> Result<()> {
+        let refuse = |path: &Path, reason: String| SimError::Missing {
+            what: format!(
+                "the cache {}: {} {reason}, who could replace the programs that irqlab starts from it",
+                root.display(),
+                path.display()
+            ),
+            remedy: "IRQLAB_CACHE=DIRECTORY, a directory that only you can write to".to_owned(),
+        };
+        for above in root.ancestors().skip(1) {
+            let data = fs::symlink_metadata(above).map_err(SimError::file(above))?;
+            self.check_above(&data).map_err(|reason| refuse(above, reason))?;
+        }
+        let data = fs::symlink_metadata(root).map_err(SimError::file(root))?;
+        self.check_own(&data).map_err(|reason| refuse(root, reason))?;
+        for entry in fs::read_dir(root).map_err(SimError::file(root))?.flatten() {
+            // An entry may be removed meanwhile. A link has no mode of its own.
+            let Ok(data) = entry.metadata() else { continue };
+            let checked =
+                if data.is_symlink() { self.check_owner(&data) } else { self.check_own(&data) };
+            checked.map_err(|reason| refuse(&entry.path(), reason))?;
+        }
+        Ok(())
+    }
+
+    fn check_owner(self, data: &Metadata) -> std::result::Result<(), String> {
+        if data.uid() == self.uid || data.uid() == 0 {
+            return Ok(());
+        }
+        Err(format!("belongs to user {}", data.uid()))
+    }
+
+    /// A file or directory of the cache. A group of its user's own may write to it, as some distributions have it.
+    fn check_own(self, data: &Metadata) -> std::result::Result<(), String> {
+        self.check_owner(data)?;
+        let is_own_group = data.gid() == 0 || (data.gid() == self.gid && self.gid == self.uid);
+        if data.mode() & WRITE_BY_OTHERS != 0 {
+            return Err("can be written by every user".to_owned());
+        }
+        if data.mode() & WRITE_BY_GROUP != 0 && !is_own_group {
+            return Err(format!("can be written by group {}", data.gid()));
+        }
+        Ok(())
+    }
+
+    /// A directory above: whoever can write to it can replace the cache, unless it is sticky.
+    fn check_above(self, data: &Metadata) -> std::result::Result<(), String> {
+        let is_outside = self.in_user_namespace && data.uid() == OVERFLOW_UID;
+        if !is_outside {
+            self.check_owner(data)?;
+        }
+        if data.mode() & WRITE_BY_OTHERS != 0 && data.mode() & STICKY == 0 {
+            return Err("can be written by every user".to_owned());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+    use super::*;
+
+    fn trusted() -> Trusted {
+        Trusted { uid: geteuid().as_raw(), gid: getegid().as_raw(), in_user_namespace: false }
+    }
+
+    fn refusal(trusted: Trusted, root: &Path) -> String {
+        match trusted.check(root) {
+            Err(SimError::Missing { what, remedy }) => {
+                assert!(remedy.contains("IRQLAB_CACHE"), "{remedy}");
+                what
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_cache_that_others_can_write_to_is_refused() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (above, root) = (scratch.path().join("above"), scratch.path().join("above/cache"));
+        fs::create_dir_all(root.join("qemu-root-1")).unwrap();
+        fs::write(root.join("plugin-1.so"), "").unwrap();
+        symlink("plugin-1.so", root.join("link")).unwrap();
+        let set = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        trusted().check(&root).unwrap();
+        for path in [root.clone(), root.join("qemu-root-1"), root.join("plugin-1.so")] {
+            set(&path, 0o757);
+            let what = refusal(trusted(), &root);
+            assert!(
+                what.contains(&format!("{} can be written by every", path.display())),
+                "{what}"
+            );
+            set(&path, 0o755);
+        }
+        set(&above, 0o777);
+        assert!(refusal(trusted(), &root).contains("above can be written by every user"));
+        // Nobody but the owner can rename what is in a sticky directory.
+        set(&above, 0o1777);
+        trusted().check(&root).unwrap();
+    }
+
+    #[test]
+    fn a_cache_of_another_user_is_refused() {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = scratch.path().join("above/cache");
+        fs::create_dir_all(&root).unwrap();
+        let file = root.join("plugin-1.so");
+        fs::write(&file, "").unwrap();
+        let ours = trusted();
+        // As another user than the owner sees it, who is not root.
+        if ours.uid != 0 {
+            let another = Trusted { uid: ours.uid + 1, ..ours };
+            assert!(refusal(another, &root).contains(&format!("belongs to user {}", ours.uid)));
+            return needs::not_run(needs::Need::Root, "files of other users");
+        }
+        for path in [&file, &root, &scratch.path().join("above")] {
+            chown(path, Some(1000), None).unwrap();
+            let what = refusal(ours, &root);
+            assert!(what.contains(&format!("{} belongs to user 1000", path.display())), "{what}");
+            // Its owner may use it, where all above is root's or the owner's.
+            Trusted { uid: 1000, ..ours }.check_own(&fs::metadata(path).unwrap()).unwrap();
+            chown(path, Some(0), None).unwrap();
+        }
+        // A group that is not the user's own.
+        chown(&file, None, Some(50)).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o664)).unwrap();
+        assert!(refusal(ours, &root).contains("can be written by group 50"));
+        let unmapped = Trusted { in_user_namespace: true, ..ours };
+        chown(&file, None, Some(0)).unwrap();
+        chown(scratch.path().join("above"), Some(OVERFLOW_UID), None).unwrap();
+        unmapped.check(&root).unwrap();
+    }
+}
