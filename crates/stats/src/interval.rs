@@ -355,9 +355,8 @@ pub fn ratio_from_batches(batches: &[(f64, f64)]) -> Option<Interval> {
 
 /// Batches, of all of a window, that are compared with single ones for the drift.
 const DRIFT_PARTS: usize = 8;
-/// Degrees of freedom of the drift's variance: fewer than seven, because neighbouring eighths correlate where there
-/// is drift.
-const DRIFT_FREEDOM: f64 = 4.0;
+/// Degrees of freedom of the drift's variance: those of eighths.
+const DRIFT_FREEDOM: f64 = (DRIFT_PARTS - 1) as f64;
 
 /// The standard deviation by which windows of this length differ because of what changes slowly, of the ratio of
 /// the sums of numerators and denominators.
@@ -715,9 +714,9 @@ mod tests {
         assert!(near(half_width, 2.086 * 2.0_f64.sqrt()), "{half_width}");
         let none = figure(0.0, 10.0, 0.0);
         assert_eq!(half_width_of_difference([none, none], 0.025), Some(0.0));
-        // Only the drift of one: an error of 2 with four degrees of freedom.
+        // Only the drift of one: an error of 2 with seven degrees of freedom.
         let drifting = half_width_of_difference([none, figure(0.0, 10.0, 2.0)], 0.025).unwrap();
-        assert!(near(drifting, 2.0 * 2.776_4), "{drifting}");
+        assert!(near(drifting, 2.0 * 2.364_6), "{drifting}");
         assert_eq!(half_width_of_difference([figure(1.0, 0.0, 0.0), ten], 0.025), None);
         assert_eq!((t_quantile(0.0, 0.1), t_quantile(5.0, 0.6)), (None, None));
         assert!(near(t_quantile(7.0, 0.5e-4).unwrap(), 7.885), "{:?}", t_quantile(7.0, 0.5e-4));

@@ -155,7 +155,7 @@ fn intervals_are_as_wide_as_degrees_of_freedom_and_drift_ask_for() {
     let (down, up) = distances_of(&found, "p99_ns");
     assert!((down - f64::hypot(4.0, 8.0) * 2.394 / 3.891).abs() < 0.01, "{down}");
     assert!((up - down).abs() < 1e-9, "{up}");
-    // A drift of 2 is four times the variance of an error of 1, with four degrees of freedom.
+    // A drift of 2 is four times the variance of an error of 1, with seven degrees of freedom.
     let drifting = run_with_spread(100.0, 50, (many, 2.0));
     let found = compare(&drifting, &drifting, &plan(&[])).unwrap();
     let (_, up) = distances_of(&found, "mean_ns");
