@@ -59,6 +59,13 @@ static __always_inline void read_kernel_counters(u64 *out)
 	}
 }
 
+static __always_inline void close_window(struct cpu_state *cpu)
+{
+	cpu->disarmed_ns = bpf_ktime_get_ns();
+	cpu->armed = 0;
+	read_kernel_counters(cpu->kernel_disarmed);
+}
+
 SEC("raw_tp") int gate(u64 *ctx)
 {
 	u32 zero = 0;
@@ -71,11 +78,30 @@ SEC("raw_tp") int gate(u64 *ctx)
 		read_kernel_counters(cpu->kernel_armed);
 		cpu->armed_ns = bpf_ktime_get_ns();
 		cpu->armed = cfg.set;
-	} else {
-		cpu->disarmed_ns = bpf_ktime_get_ns();
-		cpu->armed = 0;
-		read_kernel_counters(cpu->kernel_disarmed);
+	} else if (cpu->armed == cfg.set) {
+		close_window(cpu);
 	}
+	return 0;
+}
+
+/*
+ * Closes the window of a CPU that leaves. The kernel tears a CPU down in steps, of which a thread on that CPU
+ * runs the first ones (kernel/cpu.c, cpuhp_thread_fun): this is the last place at which a program can run there,
+ * because tracepoints are silent once the CPU is no longer in the mask of those that are online. Steps of a
+ * teardown lead to a lower state than theirs; a step that a driver adds or removes later does not.
+ *
+ * Interrupts are on here: one may come between `armed` and the counters.
+ */
+SEC("?raw_tp/cpuhp_enter") int cpu_leaves(u64 *ctx)
+{
+	u32 leaving = ctx[0];
+	s32 target = ctx[1], state = ctx[2];
+	struct cpu_state *cpu = armed_cpu();
+
+	if (!cpu || leaving != bpf_get_smp_processor_id() || target >= state)
+		return 0;
+	close_window(cpu);
+	cpu->went_offline = 1;
 	return 0;
 }
 

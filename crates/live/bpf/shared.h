@@ -48,9 +48,9 @@ struct cpu_state {
 	__u32 inside_ratio;
 	__u32 outside_ratio; /* what a pair adds before and after a span, over what it adds inside */
 	__u32 overhead_max_ns; /* no more is learned: caches explain no more */
-	__u32 unused;
+	__u32 went_offline; /* the window closed because the kernel took the CPU offline */
 	__u64 armed_ns; /* when the window opened */
-	__u64 disarmed_ns; /* when it closed */
+	__u64 disarmed_ns; /* when it closed; an earlier one's, or 0, while it is open */
 	__u64 unmatched_exits; /* exits without an entry */
 	__u64 abandoned; /* entries whose exit was not seen */
 	__u64 overflows; /* entries that found the stack full */

@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use crate::spawn::spawn_thread;
-use crate::threads::pin;
+use crate::threads::{check_pinned, pin};
 
 /// Calls getppid(2) `calls` times on `cpu`, from a new thread, and returns the time of one call, ns.
 ///
 /// # Errors
-/// When the thread cannot be pinned or started.
+/// When the thread cannot be pinned or started, or the CPU goes offline.
 pub fn ns_per_call(cpu: u32, calls: u32) -> std::io::Result<f64> {
     let work = move || -> std::io::Result<f64> {
         pin(cpu)?;
@@ -18,7 +18,9 @@ pub fn ns_per_call(cpu: u32, calls: u32) -> std::io::Result<f64> {
             // return a cached value without entering the kernel.
             unsafe { libc::syscall(libc::SYS_getppid) };
         }
-        Ok(start.elapsed().as_nanos() as f64 / f64::from(calls.max(1)))
+        let elapsed = start.elapsed();
+        check_pinned(cpu)?;
+        Ok(elapsed.as_nanos() as f64 / f64::from(calls.max(1)))
     };
     let handle = spawn_thread("syscall-loop", work)?;
     handle.join().unwrap_or_else(|_| Err(std::io::Error::other("the loop's thread panicked")))

@@ -3,9 +3,9 @@
 
 use std::io;
 
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::host::{format_cpu_list, process_cpus};
+use crate::host::{Root, format_cpu_list, is_leaving, process_cpus};
 
 /// The scheduler's CPU set of `cpus`, without those beyond its size.
 #[must_use]
@@ -23,12 +23,48 @@ pub fn cpu_set(cpus: &[u32]) -> CpuSet {
 /// When the CPU is offline, or outside this process's cpuset; the error names the CPUs of the cpuset.
 pub fn pin(cpu: u32) -> io::Result<()> {
     sched_setaffinity(None, &cpu_set(&[cpu])).map_err(|error| {
+        if is_leaving(&Root::default(), cpu) {
+            return io::Error::other(format!("CPU {cpu} is offline"));
+        }
         let error = io::Error::from(error);
         let permitted = format_cpu_list(&process_cpus().permitted);
         let words =
             format!("running on CPU {cpu} failed: {error} (this process may use {permitted})");
         io::Error::new(error.kind(), words)
     })
+}
+
+/// Whether this thread runs on that CPU now. The kernel keeps the CPU's number in user memory: no system call.
+#[inline]
+#[must_use]
+pub fn runs_on(cpu: u32) -> bool {
+    // SAFETY: sched_getcpu takes no arguments and touches no memory of this program.
+    let current = unsafe { libc::sched_getcpu() };
+    i64::from(current) == i64::from(cpu)
+}
+
+/// Whether this thread may run on that CPU alone, as [`pin`] left it. The kernel lets a pinned thread run anywhere
+/// once its CPU goes offline, and does not take that back when the CPU returns.
+#[must_use]
+pub fn is_pinned_to(cpu: u32) -> bool {
+    sched_getaffinity(None).is_ok_and(|allowed| allowed == cpu_set(&[cpu]))
+}
+
+/// Checks that this thread, which [`pin`] placed there, is on its CPU and has been since.
+///
+/// # Errors
+/// When the CPU went offline meanwhile, or somebody moved the thread.
+pub fn check_pinned(cpu: u32) -> io::Result<()> {
+    if is_pinned_to(cpu) && runs_on(cpu) {
+        return Ok(());
+    }
+    let why = match is_leaving(&Root::default(), cpu) {
+        true => "it went offline",
+        false => {
+            "the kernel moved this thread to another CPU (did its CPU go offline for a while?)"
+        }
+    };
+    Err(io::Error::other(format!("CPU {cpu} was lost while it was measured: {why}")))
 }
 
 /// Pins another process of one thread, such as a kernel's, to one CPU.

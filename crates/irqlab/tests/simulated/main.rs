@@ -7,6 +7,7 @@ mod block_trace;
 mod dma;
 mod footprint;
 mod guest_limit;
+mod hotplug;
 mod machine;
 mod misses;
 mod model;

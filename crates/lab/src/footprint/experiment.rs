@@ -133,14 +133,15 @@ impl Part<'_, '_> {
                 label += &format!(", round {}", self.round);
             }
             self.steps.start(bench, label.clone());
-            let one = match self.series(bench, method, &ready) {
-                Ok(one) => one,
-                Err(error) => {
-                    bench.forget(); // what broke is not used again
-                    return measured.part_failed(table, label, error);
-                }
-            };
-            let is_first = measured.samples.add(one, plan.rounds > 1);
+            let (one, broke) = self.series(bench, method, &ready);
+            // What was measured before it broke stays, if that is enough.
+            let least = one.treatment.len().min(one.control.len());
+            let is_first = (broke.is_none() || least >= REPETITIONS_MIN)
+                && measured.samples.add(one, plan.rounds > 1);
+            if let Some(error) = broke {
+                bench.forget(); // what broke is not used again
+                return measured.part_failed(table, label, error);
+            }
             if plan.trace && is_first {
                 match bench.trace(self.stimulus, method) {
                     Ok(trace) => measured.samples.traces.push(trace),
@@ -154,29 +155,47 @@ impl Part<'_, '_> {
         Ok(())
     }
 
+    /// Repeats until it is enough. With an error it is what was measured until then.
     fn series(
         &mut self,
         bench: &mut dyn SeriesBench,
         method: Method,
         ready: &Ready,
-    ) -> Result<Series, BenchError> {
-        let (mut treatment, mut control) = (Vec::new(), Vec::new());
+    ) -> (Series, Option<BenchError>) {
+        let Part { level, stimulus, .. } = *self;
+        let mut series = Series {
+            level,
+            stimulus,
+            method,
+            ready: ready.clone(),
+            treatment: Vec::new(),
+            control: Vec::new(),
+            rounds: Vec::new(),
+        };
+        let broke = self.repeat(bench, &mut series).err();
+        (series, broke)
+    }
+
+    fn repeat(
+        &mut self,
+        bench: &mut dyn SeriesBench,
+        series: &mut Series,
+    ) -> Result<(), BenchError> {
+        let Series { method, ready, treatment, control, .. } = series;
         let most = (self.plan.repetitions_max / self.plan.rounds.max(1)).max(REPETITIONS_MIN);
         let mut stopping = Stopping::default();
         while treatment.len() < most && !bench.stop_requested() {
             let number = BATCH.min(most - treatment.len());
             for (is_treatment, number) in random_order(self.order, number, treatment.is_empty()) {
-                let some = bench.repeat(method, is_treatment, number)?;
-                if is_treatment { &mut treatment } else { &mut control }.extend(some);
+                let some = bench.repeat(*method, is_treatment, number)?;
+                if is_treatment { &mut *treatment } else { &mut *control }.extend(some);
             }
             let value = if ready.start_misses.is_some() { user_misses } else { excess };
-            if stopping.is_enough(&accepted(&treatment, value), &accepted(&control, value)) {
+            if stopping.is_enough(&accepted(treatment, value), &accepted(control, value)) {
                 break;
             }
         }
-        let Part { level, stimulus, .. } = *self;
-        let (ready, rounds) = (ready.clone(), Vec::new());
-        Ok(Series { level, stimulus, method, ready, treatment, control, rounds })
+        Ok(())
     }
 }
 

@@ -4,6 +4,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::bench::{HandlersBench, Pass, ProbeOverhead};
 use super::condition::Condition;
+use super::hotplug;
 use super::sample::{Timing, WindowSample};
 use super::samples::{ConditionSamples, Samples};
 use super::tables;
@@ -77,7 +78,7 @@ impl Experiment for Plan {
             settings: Map::from_iter([in_force]),
             observer: observer(overhead, conditions),
             warnings: warnings(conditions),
-            absent: Vec::new(),
+            absent: hotplug::absences(conditions),
         }
     }
 }
@@ -117,7 +118,9 @@ fn warnings(measured: &[ConditionSamples]) -> Vec<String> {
     for one in measured {
         for window in one.windows() {
             let label = one.condition.label();
-            window.cpu_warnings.iter().for_each(|warning| of_cpus.add(&label, warning.clone()));
+            let of_window = window.hotplug_warnings().into_iter();
+            let of_window = of_window.chain(window.cpu_warnings.iter().cloned());
+            of_window.for_each(|warning| of_cpus.add(&label, warning));
             warnings.extend(window.warnings.iter().map(|text| format!("{label}: {text}")));
             if window.lost() > 0 {
                 warnings.push(format!(

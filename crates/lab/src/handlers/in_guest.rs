@@ -63,6 +63,8 @@ pub struct GuestWindow {
     pub stimulus_work: Option<StimulusStats>,
     /// Settings in force that only the guest knows.
     pub facts: Map<String, Json>,
+    /// CPUs that were offline for a part of the window, or are still.
+    pub offline_cpus: Vec<u32>,
     /// What a reader must know.
     pub warnings: Vec<String>,
     /// What the live bench measured, if it did.

@@ -5,6 +5,7 @@
 pub mod bench;
 pub mod condition;
 pub mod experiment;
+mod hotplug;
 pub mod in_guest;
 pub mod paper;
 pub mod probe_check;

@@ -15,7 +15,7 @@ use super::sample::{ContextStats, CpuWindow, Timing, WindowSample};
 /// The rates of an interval.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rates {
-    /// Mean length of the interval on a CPU, ns.
+    /// Mean length of the interval on the CPUs that stayed online, ns.
     pub length_ns: u64,
     /// Each CPU, in order of its number.
     pub cpus: Vec<CpuRates>,
@@ -35,6 +35,8 @@ pub struct Rates {
 pub struct CpuRates {
     /// Its number.
     pub cpu: u32,
+    /// Whether it had gone offline before the interval.
+    pub is_offline: bool,
     /// Spans of interrupts per second: IRQs, vectors, NMIs. Not softirqs and polls, which run within or
     /// after an interrupt, nor exceptions.
     pub interrupt_rate_hz: f64,
@@ -116,7 +118,7 @@ impl Rates {
     pub fn between(before: Option<&WindowSample>, after: &WindowSample) -> Rates {
         let lengths = lengths(before, after);
         let all_ns: u64 = lengths.values().map(|length| length.of_interval_ns).sum();
-        let length_ns = all_ns / (lengths.len() as u64).max(1);
+        let length_ns = interval_ns(lengths.values());
         let earlier = before.map(totals).unwrap_or_default();
         let mut contexts = Vec::new();
         for ((context, cpu), total) in totals(after) {
@@ -150,9 +152,20 @@ impl Rates {
     }
 }
 
+/// How long the interval was on all CPUs together: the mean over those that stayed online, ns; where none did,
+/// the longest.
+fn interval_ns<'a>(lengths: impl Iterator<Item = &'a Length> + Clone) -> u64 {
+    let stayed = || lengths.clone().filter(|length| !length.went_offline);
+    match stayed().count() as u64 {
+        0 => lengths.clone().map(|length| length.of_interval_ns).max().unwrap_or(0),
+        number => stayed().map(|length| length.of_interval_ns).sum::<u64>() / number,
+    }
+}
+
 /// How long the interval was on a CPU, and when it started there in the clock of the peaks.
 struct Length {
     of_interval_ns: u64,
+    went_offline: bool,
     since_ns: Option<u64>,
 }
 
@@ -163,6 +176,7 @@ impl Length {
         let interrupts = here().filter(|one| matches!(one.context.kind, HardIrq | Vector | Nmi));
         CpuRates {
             cpu,
+            is_offline: self.went_offline && self.of_interval_ns == 0,
             interrupt_rate_hz: interrupts.map(|one| one.rate_hz).sum(),
             self_ratio: here().filter_map(|one| one.times).map(|times| times.cpu_ratio).sum(),
         }
@@ -177,6 +191,7 @@ fn lengths(before: Option<&WindowSample>, after: &WindowSample) -> BTreeMap<u32,
         let before_ns = earlier.get(&window.cpu).map_or(0, |earlier| earlier.length_ns);
         let length = Length {
             of_interval_ns: window.length_ns.saturating_sub(before_ns),
+            went_offline: window.went_offline,
             since_ns: window.start_ns.map(|start| start.saturating_add(before_ns)),
         };
         (window.cpu, length)
@@ -307,6 +322,33 @@ mod tests {
         assert_eq!((times.mean_ns, times.max_ns, times.max_since_open_ns), (None, None, Some(100)));
         assert!(rates.table().rows().is_empty());
         assert_eq!(Rates::between(None, &second).table().rows().len(), 2);
+    }
+
+    /// CPU 1 goes offline at 1,500 ns. Its context stops; that of the other CPU keeps its rate.
+    #[test]
+    fn a_cpu_that_went_offline_takes_part_of_no_later_interval() {
+        let two = |first: &[u64], second: &[u64]| {
+            vec![stats(0, "disk", Timing::Probes, first), stats(1, "disk", Timing::Probes, second)]
+        };
+        let offline = |length_ns, contexts| {
+            let mut reading = reading(length_ns, contexts);
+            (reading.windows[1].length_ns, reading.windows[1].went_offline) = (1_500, true);
+            reading
+        };
+        let first = reading(1_000, two(&[100], &[100]));
+        let second = offline(2_000, two(&[100, 100], &[100, 100]));
+        let third = offline(3_000, two(&[100, 100, 100], &[100, 100]));
+        let rates = Rates::between(Some(&first), &second);
+        assert_eq!(rates.length_ns, 1_000);
+        assert_eq!(find(&rates, Some(1), "disk").rate_hz, 2e6, "one in 500 ns");
+        assert_eq!(find(&rates, None, "disk").times.unwrap().cpu_ratio, 200.0 / 1_500.0);
+        let rates = Rates::between(Some(&second), &third);
+        assert_eq!(rates.length_ns, 1_000);
+        assert_eq!(find(&rates, None, "disk").rate_hz, 1e6);
+        assert_eq!(find(&rates, Some(0), "disk").rate_hz, 1e6);
+        assert_eq!(rates.cpus.iter().map(|cpu| cpu.is_offline).collect::<Vec<_>>(), [false, true]);
+        let gone = find(&rates, Some(1), "disk");
+        assert_eq!((gone.count, gone.times.unwrap().cpu_ratio), (0, 0.0));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use stats::{Batches, Distribution, JointBatch};
 
 use crate::cpu_warnings::CpuWarning;
+use crate::cpus::UnmeasuredCpu;
 use crate::services::ServicesSample;
 
 /// Where the time of a context comes from.
@@ -155,6 +156,8 @@ pub struct CpuWindow {
     pub start_ns: Option<u64>,
     /// How long it was open, ns.
     pub length_ns: u64,
+    /// Whether it closed early because the kernel took the CPU offline.
+    pub went_offline: bool,
     /// Spans that started before the window: their exits found no entry. `None` where they are not
     /// counted.
     pub unmatched_exits: Option<u64>,
@@ -224,6 +227,10 @@ impl Agreement {
 pub struct WindowSample {
     /// The window on each measured CPU.
     pub windows: Vec<CpuWindow>,
+    /// CPUs that were to be measured and have no window.
+    pub unmeasured: Vec<UnmeasuredCpu>,
+    /// CPUs that came online after the window had opened.
+    pub came_online: Vec<u32>,
     /// The statistics of each context on each CPU.
     pub contexts: Vec<ContextStats>,
     /// The kernel's counters.
@@ -315,10 +322,22 @@ impl WindowSample {
         self.windows.iter().map(|window| window.length_ns).sum()
     }
 
-    /// The mean open time of a CPU, ns.
+    /// The mean open time, ns, of the CPUs that stayed online; of all where none did. Counts of several CPUs
+    /// together are rates over this time: a CPU that was measured for a part of it adds what it counted.
     #[must_use]
     pub fn length_ns(&self) -> u64 {
-        self.cpu_time_ns() / (self.windows.len() as u64).max(1)
+        let stayed = || self.windows.iter().filter(|window| !window.went_offline);
+        let whole = stayed().count() as u64;
+        match whole {
+            0 => self.windows.iter().map(|window| window.length_ns).max().unwrap_or(0),
+            _ => stayed().map(|window| window.length_ns).sum::<u64>() / whole,
+        }
+    }
+
+    /// Whether each CPU of the plan was measured until the window's end.
+    #[must_use]
+    pub fn has_all_cpus(&self) -> bool {
+        self.unmeasured.is_empty() && self.windows.iter().all(|window| !window.went_offline)
     }
 }
 

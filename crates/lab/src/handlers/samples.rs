@@ -37,8 +37,9 @@ impl ConditionSamples {
         std::iter::once(&self.timing).chain(self.events.iter().map(|(_, window)| window))
     }
 
-    /// Whether every pass was measured to its end.
+    /// Whether every pass was measured to its end on every CPU.
     pub(super) fn is_complete(&self, passes: usize) -> bool {
-        self.windows().count() == passes && self.windows().all(|window| !window.interrupted)
+        let is_whole = |window: &WindowSample| !window.interrupted && window.has_all_cpus();
+        self.windows().count() == passes && self.windows().all(is_whole)
     }
 }

@@ -8,6 +8,7 @@ use super::loops::Loop;
 use super::sample::{LoopResult, NoiseSample, PairedWindows, Traced};
 use super::tables;
 use crate::cpu_warnings::{CpuWarning, CpuWarnings};
+use crate::cpus::add_once;
 use crate::experiment::{BenchError, Experiment, Measured, Progress, Report, Samples, Steps};
 
 /// What to measure.
@@ -57,7 +58,7 @@ impl Plan {
             let mut pair = PairedWindows::default();
             for traced in [probes_first, !probes_first] {
                 let sample = bench.measure_part(traced, 2 * PAIRS)?;
-                if sample.interrupted || bench.stop_requested() {
+                if sample.interrupted || !sample.has_all_cpus() || bench.stop_requested() {
                     return Ok(pairs);
                 }
                 let all = detours_in_all(&sample);
@@ -117,8 +118,8 @@ impl Experiment for Plan {
                 Err(error) => measured.part_failed(Self::NAME, label, error)?,
             }
         }
-        measured.complete &=
-            !bench.stop_requested() && measured.samples.iter().all(|sample| !sample.interrupted);
+        let is_whole = |sample: &NoiseSample| !sample.interrupted && sample.has_all_cpus();
+        measured.complete &= !bench.stop_requested() && measured.samples.iter().all(is_whole);
         Ok(measured)
     }
 
@@ -126,6 +127,8 @@ impl Experiment for Plan {
         let (placement, mut absent) = tables::placement(samples);
         let (tick, no_tick) = tables::tick(samples);
         absent.splice(..0, no_tick.into_iter().chain(tables::aftermath_absent(samples)));
+        let unmeasured = samples.iter().flat_map(|sample| &sample.unmeasured);
+        add_once(&mut absent, unmeasured.map(|cpu| cpu.absence(Self::NAME)));
         let mut tables = vec![
             tables::noise(samples),
             tick,
@@ -257,7 +260,9 @@ fn warnings(samples: &[NoiseSample]) -> Vec<String> {
 fn warnings_of_cpus(sample: &NoiseSample) -> Vec<CpuWarning> {
     let mut warnings = Vec::new();
     for cpu in &sample.cpus {
-        let (lost, elsewhere) = (cpu.lost_records, cpu.migrated);
+        let lost = cpu.lost_records;
+        // Of a loop that ended where it left its CPU, the bench says so.
+        let elsewhere = if cpu.left { 0 } else { cpu.migrated };
         if lost > 0 {
             let warning = CpuWarning::new(cpu.cpu, "records of the loop were lost");
             warnings.push(warning.counted(lost, "records"));

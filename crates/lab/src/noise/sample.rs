@@ -10,6 +10,7 @@ use super::placement::CpuActivity;
 use super::quantum::Quantum;
 use super::split::Part;
 use crate::cpu_warnings::CpuWarning;
+use crate::cpus::UnmeasuredCpu;
 
 /// The name of what a bench numbers: a context or a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub struct NoiseSample {
     pub looping: Loop,
     /// One for each CPU.
     pub cpus: Vec<CpuNoise>,
+    /// CPUs of the plan without a loop.
+    pub unmeasured: Vec<UnmeasuredCpu>,
     /// What ran apart from the loops on each CPU that was watched; empty where none was, or where the
     /// topology of the CPUs is unknown.
     pub activity: Vec<CpuActivity>,
@@ -62,6 +65,7 @@ impl NoiseSample {
         NoiseSample {
             looping,
             cpus,
+            unmeasured: Vec::new(),
             activity: Vec::new(),
             names: Vec::new(),
             traced: None,
@@ -73,6 +77,14 @@ impl NoiseSample {
             cpu_warnings: Vec::new(),
             facts: Map::new(),
         }
+    }
+}
+
+impl NoiseSample {
+    /// Whether the loop ran on each CPU of the plan until the window's end.
+    #[must_use]
+    pub fn has_all_cpus(&self) -> bool {
+        self.unmeasured.is_empty() && self.cpus.iter().all(|cpu| !cpu.left)
     }
 }
 
@@ -132,6 +144,9 @@ pub struct CpuNoise {
     pub lost_records: u64,
     /// Records made on another CPU than this.
     pub migrated: u64,
+    /// Whether the kernel moved the loop's thread to another CPU, as when this one goes offline: the window
+    /// ended there.
+    pub left: bool,
     /// Page faults that the kernel counted for the loop; absent when it does not say.
     pub page_faults: Option<u64>,
     /// Switches away from the loop that the kernel counted; absent when it does not say.
@@ -155,6 +170,7 @@ impl CpuNoise {
             result,
             lost_records: 0,
             migrated: 0,
+            left: false,
             page_faults: None,
             switches: None,
             steal_ns: None,

@@ -31,6 +31,9 @@ pub enum BpfError {
         /// Its release.
         release: String,
     },
+    /// A program was to run on a CPU that is offline.
+    #[error("CPU {0} is offline")]
+    CpuOffline(u32),
     /// Anything else, with libbpf's and the verifier's messages.
     #[error("{0}")]
     Failed(String),

@@ -21,7 +21,7 @@ use super::layout::{
     Row,
 };
 use super::memory::KernelMemory;
-use super::programs::follower;
+use super::programs::{CPU_LEAVES, follower};
 use super::rows::RowLayout;
 use crate::host::KernelFacts;
 
@@ -303,7 +303,8 @@ impl Probes {
         for mut program in open.progs_mut() {
             let name = program.name().to_string_lossy().into_owned();
             let is_needed = config.cookies == 0 || follower(&name).is_none();
-            let is_named = name == "gate" || spec.programs.contains(&name.as_str());
+            let is_of_window = name == "gate" || name == CPU_LEAVES;
+            let is_named = is_of_window || spec.programs.contains(&name.as_str());
             program.set_autoload(is_named && is_needed);
         }
         let object = open.load().map_err(|error| load_failure(&error, running_release()))?;
@@ -380,12 +381,12 @@ impl Probes {
     /// Opens the window on a CPU: its spans count from now on.
     ///
     /// # Errors
-    /// When the CPU is offline or the kernel refuses.
+    /// [`BpfError::CpuOffline`], or when the kernel refuses.
     pub fn open_gate(&self, cpu: u32) -> Result<(), BpfError> {
         self.run_on(cpu, "gate", [GATE_OPEN, 0, 0]).map(|_| ())
     }
 
-    /// Closes the window on a CPU.
+    /// Closes the window on a CPU, unless it closed when the CPU went offline.
     ///
     /// # Errors
     /// As [`Probes::open_gate`].
@@ -396,7 +397,7 @@ impl Probes {
     /// Runs a raw_tp program once on `cpu` with interrupts off; returns what it returned.
     ///
     /// # Errors
-    /// When the CPU is offline or the kernel refuses.
+    /// [`BpfError::CpuOffline`], or when the kernel refuses.
     pub fn run_on<const COUNT: usize>(
         &self,
         cpu: u32,
@@ -410,10 +411,12 @@ impl Probes {
             flags: libbpf_sys::BPF_F_TEST_RUN_ON_CPU,
             ..ProgramInput::default()
         };
-        let output = self
-            .program(program)?
-            .test_run(input)
-            .map_err(|error| failure(&format!("running {program} on CPU {cpu}"), &error))?;
+        let output = self.program(program)?.test_run(input).map_err(|error| {
+            match is_os_error(&error, libc::ENXIO) {
+                true => BpfError::CpuOffline(cpu),
+                false => failure(&format!("running {program} on CPU {cpu}"), &error),
+            }
+        })?;
         Ok(output.return_value)
     }
 
@@ -627,6 +630,11 @@ impl Probes {
     }
 }
 
+/// Whether libbpf reports this error number, which it hands out in words only.
+fn is_os_error(error: &libbpf_rs::Error, number: i32) -> bool {
+    error.to_string().contains(&format!("(os error {number})"))
+}
+
 fn short(map: &str) -> BpfError {
     BpfError::Failed(format!("reading the BPF map {map} failed: a value is missing or too short"))
 }
@@ -687,6 +695,12 @@ mod tests {
         let no_rights = libbpf_rs::Error::from_raw_os_error(libc::EPERM);
         let error = load_failure(&no_rights, Some("5.10.0".to_owned()));
         assert!(matches!(error, BpfError::NotPermitted(_)), "rights are the first thing to mend");
+    }
+
+    #[test]
+    fn the_error_of_an_offline_cpu_is_known_by_its_number() {
+        let error = libbpf_rs::Error::from_raw_os_error(libc::ENXIO);
+        assert!(is_os_error(&error, libc::ENXIO) && !is_os_error(&error, libc::EINVAL));
     }
 
     #[test]

@@ -13,6 +13,11 @@ struct Need {
     programs: Vec<(String, String)>,
 }
 
+/// The program that closes the window of a CPU when the kernel takes that CPU offline.
+pub const CPU_LEAVES: &str = "cpu_leaves";
+/// Its tracepoint.
+pub const HOTPLUG_TRACEPOINT: &str = "cpuhp_enter";
+
 /// The program at task switches.
 const THREADS: &str = "switched";
 

@@ -26,7 +26,7 @@ use super::tick::{check_pass, is_tickless, tick_ns};
 use super::watcher::Watcher;
 use crate::clock::{ClockResolution, now};
 use crate::host::{MemoryShortage, Root, available_memory};
-use crate::threads::{LockedMemory, pin};
+use crate::threads::{LockedMemory, check_pinned, is_pinned_to, pin};
 use crate::window::{Stop, ThrottlingWindow, WindowEdge};
 
 /// Least time for which an interrupt stops the loop: kernel entry, the shortest handler, kernel exit.
@@ -196,6 +196,14 @@ impl LiveFootprint {
         Ok((geometry, looping))
     }
 
+    /// Pins this thread again if it has lost its CPU and that is back.
+    fn stay_on_cpu(&self) -> Result<(), BenchError> {
+        if is_pinned_to(self.settings.cpu) {
+            return Ok(());
+        }
+        pin(self.settings.cpu).map_err(|error| missing(error.to_string()))
+    }
+
     pub(super) fn cpu(&self) -> u32 {
         self.settings.cpu
     }
@@ -240,7 +248,8 @@ impl LiveFootprint {
         };
         let outcome = self.repetition(&mut current, stimulus.as_mut(), method, treatment);
         (self.current, self.stimulus) = (Some(current), Some(stimulus));
-        outcome.map_err(failed)
+        // What ran on another CPU filled that one's caches.
+        check_pinned(self.settings.cpu).and(outcome).map_err(failed)
     }
 
     fn repetition(
@@ -429,6 +438,7 @@ impl SeriesBench for LiveFootprint {
     fn ready(&mut self, level: Level, stimulus: Stimulus) -> Result<Ready, BenchError> {
         self.stimulus = None; // the next one may need its resources
         self.repeated = None;
+        self.stay_on_cpu()?;
         let mut stimulus = ready(
             stimulus,
             self.settings.cpu,
@@ -462,6 +472,7 @@ impl SeriesBench for LiveFootprint {
             pass_cycles: looping.pass_cycles,
             chunk_lines: looping.chunk_lines(),
         };
+        check_pinned(cpu).map_err(failed)?;
         let counters = counters.ok();
         self.current = Some(Current { level, looping, geometry, curve, counters });
         self.stimulus = Some(stimulus);

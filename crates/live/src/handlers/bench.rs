@@ -17,6 +17,7 @@ use super::known_contexts::known_contexts;
 use super::passes::{LoadedPass, has_probe};
 use super::settings::LiveSettings;
 use super::stimuli::Stimuli;
+use super::window_cpus::WindowCpus;
 use crate::bpf::layout::CpuState;
 use crate::bpf::memory;
 use crate::bpf::programs::{choose, context_of_program};
@@ -25,7 +26,7 @@ use crate::clock::Reading;
 use crate::host::cpu_facts;
 use crate::host::{
     CoreType, EventAbsence, KERNEL_REMEDY, Root, core_types, format_cpu_list, irq_threads,
-    kernel_threads_are_visible, last_level_cache_bytes,
+    is_any_leaving, kernel_threads_are_visible, last_level_cache_bytes,
 };
 use crate::perf::{EventGroup, EventPlan, plan_events};
 use crate::probe_overhead::events::EventOverheadsByCore;
@@ -64,7 +65,7 @@ pub(super) fn bench_error(error: BpfError) -> BenchError {
             reason: error.to_string(),
             remedy: Some(KERNEL_REMEDY.to_owned()),
         },
-        BpfError::Failed(reason) => BenchError::Failed(reason),
+        BpfError::CpuOffline(_) | BpfError::Failed(_) => BenchError::Failed(error.to_string()),
     }
 }
 
@@ -226,6 +227,7 @@ impl LiveBench {
         &self,
         condition: Condition,
         pass: usize,
+        cpus: &[u32],
     ) -> Result<EventOverheadsByCore, BenchError> {
         let loaded = &self.passes[pass];
         let deadline = Instant::now() + self.settings.warm_up;
@@ -244,17 +246,41 @@ impl LiveBench {
                 Ok(measured)
             }
             (None, _) => {
-                move_gates(&loaded.probes, &self.settings.cpus, WindowEdge::Open)?;
+                // A CPU that is offline meanwhile learns nothing.
+                move_gates(&loaded.probes, cpus, WindowEdge::Open)?;
                 pass_time();
-                move_gates(&loaded.probes, &self.settings.cpus, WindowEdge::Close)?;
+                move_gates(&loaded.probes, cpus, WindowEdge::Close)?;
                 loaded.probes.clear_counts(overheads).map_err(bench_error)?;
                 Ok(EventOverheadsByCore::default())
             }
         }
     }
 
+    /// Starts load and stimulus on the CPUs that are online.
+    fn start_stimuli(&self, condition: Condition) -> Result<(WindowCpus, Stimuli), BenchError> {
+        loop {
+            let cpus = WindowCpus::online_now(&self.root, &self.settings.cpus);
+            if cpus.measured.is_empty() {
+                let reason = "every CPU to measure is offline".to_owned();
+                return Err(BenchError::Unavailable { reason, remedy: None });
+            }
+            let settings = LiveSettings { cpus: cpus.measured.clone(), ..self.settings.clone() };
+            match Stimuli::start(condition, &settings, last_level_cache_bytes(&self.root)) {
+                Ok(stimuli) => return Ok((cpus, stimuli)),
+                // Without the CPU that left meanwhile: each turn has fewer.
+                Err(_) if is_any_leaving(&self.root, &cpus.measured) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     /// Opens and closes the window around the wait.
-    fn window(&self, pass: usize, sample: &mut WindowSample) -> Result<Bracket, BenchError> {
+    fn window(
+        &self,
+        pass: usize,
+        cpus: &mut WindowCpus,
+        sample: &mut WindowSample,
+    ) -> Result<Bracket, BenchError> {
         let loaded = &self.passes[pass];
         let mut bracket = Bracket { before: Files::read(&self.root), ..Bracket::default() };
         let held = match &self.settings.until {
@@ -265,7 +291,8 @@ impl LiveBench {
         };
         let notify = |edge| self.settings.at_edge.map_or((), |at_edge| at_edge(edge));
         notify(WindowEdge::Open);
-        move_gates(&loaded.probes, &self.settings.cpus, WindowEdge::Open)?;
+        let offline = move_gates(&loaded.probes, &cpus.measured, WindowEdge::Open)?;
+        cpus.never_opened(&offline);
         let deadline = match self.settings.until {
             WindowEnd::Elapsed(length) => Some(Instant::now() + self.window_length(length, pass)),
             WindowEnd::CommandEnds { .. } => None,
@@ -280,7 +307,8 @@ impl LiveBench {
         };
         sample.user_cpu_ns = own_cpu_ns().saturating_sub(cpu_before);
         bracket.closing = Files::read(&self.root);
-        move_gates(&loaded.probes, &self.settings.cpus, WindowEdge::Close)?;
+        // Those that are offline by now were closed when they went.
+        move_gates(&loaded.probes, &cpus.measured, WindowEdge::Close)?;
         notify(WindowEdge::Close);
         bracket.after = Files::read(&self.root);
         sample.interrupted = outcome == WaitOutcome::Stopped;
@@ -319,9 +347,10 @@ impl LiveBench {
         loaded: &LoadedPass,
         event_overheads: &EventOverheadsByCore,
         (states, rows): (&[CpuState], &[CountedRow]),
+        cpus: &[u32],
         sample: &mut WindowSample,
     ) {
-        for &cpu in &self.settings.cpus {
+        for &cpu in cpus {
             let Some(state) = states.get(cpu as usize) else { continue };
             let window = window_of(cpu, state);
             let of_cpu = || rows.iter().filter(|row| row.cpu == cpu);
@@ -340,14 +369,17 @@ impl LiveBench {
         loaded: &LoadedPass,
         event_overheads: &EventOverheadsByCore,
         bracket: &Bracket,
+        mut cpus: WindowCpus,
         sample: &mut WindowSample,
     ) -> Result<(), BenchError> {
         let states = loaded.probes.states().map_err(bench_error)?;
         let rows = loaded.probes.rows_of(&states).map_err(bench_error)?;
-        self.add_counts(loaded, event_overheads, (&states, &rows), sample);
+        cpus.leave_out_unclosed(&states);
+        cpus.describe(&self.root, &states, sample);
+        self.add_counts(loaded, event_overheads, (&states, &rows), &cpus.measured, sample);
         let has_probe = |key: u32| has_probe(key, &loaded.programs);
         let nested_threaded = nested_threaded_lines(&self.root, bracket);
-        for &cpu in &self.settings.cpus {
+        for &cpu in &cpus.measured {
             let Some(state) = states.get(cpu as usize) else { continue };
             let use_exact = gate_agrees_with_files(cpu, state, bracket);
             if !use_exact {
@@ -396,6 +428,8 @@ impl Bench for LiveBench {
         let mut settings = Map::new();
         settings.insert("attachment".into(), json!(self.flavour.label()));
         settings.insert("cpus".into(), json!(format_cpu_list(&self.settings.cpus)));
+        let hotplug = self.passes.first().and_then(LoadedPass::hotplug_tracepoint);
+        settings.insert("offline_cpus_seen_by".into(), json!(hotplug));
         settings.insert("clock".into(), json!("CLOCK_MONOTONIC (bpf_ktime_get_ns)"));
         settings.insert("cycles".into(), json!("ns times the TSC frequency measured in this run"));
         settings.insert("histogram_error_max_ratio".into(), json!(1.0 / 16.0));
@@ -455,21 +489,20 @@ impl HandlersBench for LiveBench {
             return Err(nothing("no such pass"));
         }
         let mut sample = WindowSample::default();
-        let mut stimuli =
-            Stimuli::start(condition, &self.settings, last_level_cache_bytes(&self.root))?;
+        let (mut cpus, mut stimuli) = self.start_stimuli(condition)?;
         sample.facts.extend(stimuli.facts());
         // Before the warm-up: what is calibrated there finds the tracepoints as the window's spans do.
         self.attach_only(pass)?;
         let loaded = &self.passes[pass];
         let counting = loaded.count()?;
         self.start(BenchPhase::Measurement);
-        let event_overheads = self.warm_up(condition, pass)?;
+        let event_overheads = self.warm_up(condition, pass, &cpus.measured)?;
         if self.stop_requested() {
             return Ok(WindowSample { interrupted: true, ..sample });
         }
         let missed_before = loaded.probes.misses().map_err(bench_error)?;
         let throttling = ThrottlingWindow::open(&self.root);
-        let bracket = self.window(pass, &mut sample);
+        let bracket = self.window(pass, &mut cpus, &mut sample);
         throttling.close(&self.root, &mut sample.facts, &mut sample.warnings);
         self.start(BenchPhase::SetUp);
         drop(counting);
@@ -478,7 +511,7 @@ impl HandlersBench for LiveBench {
         let finished = stimuli.stop();
         alive?;
         sample.missed = loaded.probes.misses().map_err(bench_error)?.saturating_sub(missed_before);
-        self.collect(loaded, &event_overheads, &bracket, &mut sample)?;
+        self.collect(loaded, &event_overheads, &bracket, cpus, &mut sample)?;
         (sample.load_work, sample.stimulus_work) = (finished.load, finished.stimulus);
         if !sample.interrupted {
             sample.warnings.extend(finished.warnings);

@@ -200,6 +200,7 @@ pub fn window_of(cpu: u32, state: &CpuState) -> CpuWindow {
         cpu,
         start_ns: Some(state.armed_ns),
         length_ns: state.window_ns(),
+        went_offline: state.went_offline != 0,
         unmatched_exits: Some(state.unmatched_exits),
         abandoned: Some(state.abandoned),
         overflows: state.overflows,

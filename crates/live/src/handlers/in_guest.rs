@@ -13,7 +13,9 @@ use serde_json::json;
 use super::bench::{LiveBench, own_cpu_ns};
 use super::settings::LiveSettings;
 use super::stimuli::Stimuli;
-use crate::host::{Root, first_disk, has_paired_cards, last_level_cache_bytes, parse_cpu_list};
+use crate::host::{
+    Root, first_disk, has_paired_cards, last_level_cache_bytes, parse_cpu_list, went_offline,
+};
 use crate::probe_overhead::CALLS_SIMULATED;
 use crate::window::{
     BenchPhase, HeldCommand, Stop, WaitOutcome, WindowEdge, WindowEnd, shell_status, wait,
@@ -68,6 +70,7 @@ fn window(
     mark(WindowEdge::Close);
     at_phase(BenchPhase::SetUp);
     window.user_cpu_ns = own_cpu_ns().saturating_sub(cpu_before);
+    window.offline_cpus = went_offline();
     if let Some(status) = ended {
         if !status.success() {
             window.warnings.push(format!("the command failed: {status}"));
@@ -125,6 +128,7 @@ fn probed(
         load_work: sample.load_work,
         stimulus_work: sample.stimulus_work,
         facts: sample.facts,
+        offline_cpus: went_offline(),
         warnings,
         probed: Some(probed),
     })

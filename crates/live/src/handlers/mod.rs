@@ -10,6 +10,7 @@ mod open_window;
 mod passes;
 mod settings;
 mod stimuli;
+mod window_cpus;
 
 pub use bench::LiveBench;
 pub use open_window::OpenWindow;

@@ -9,7 +9,10 @@ use lab::experiment::BenchError;
 use lab::handlers::WindowSample;
 
 use super::bench::{LiveBench, bench_error, own_cpu_ns};
+use super::window_cpus::WindowCpus;
 use crate::bpf::CallerProgram;
+use crate::bpf::layout::CpuState;
+use crate::host::Root;
 use crate::probe_overhead::events::EventOverheadsByCore;
 use crate::window::{WindowEdge, move_gates};
 
@@ -19,6 +22,7 @@ pub struct OpenWindow {
     bench: LiveBench,
     /// Reads the kernel's clock.
     caller: CallerProgram,
+    cpus: WindowCpus,
     /// What had been missed, and used, when it opened.
     missed_before: u64,
     own_cpu_before_ns: u64,
@@ -29,7 +33,7 @@ impl OpenWindow {
     /// then the warm loop's overhead is subtracted.
     ///
     /// # Errors
-    /// When a CPU went offline or the kernel refuses.
+    /// When the kernel refuses.
     pub fn open(mut bench: LiveBench) -> Result<Self, BenchError> {
         let caller = CallerProgram::load().map_err(bench_error)?;
         bench.attach_only(0)?;
@@ -37,8 +41,10 @@ impl OpenWindow {
         let overheads = |cpu| timing.warm_on(cpu).overheads();
         timing.probes.clear_for_each(overheads).map_err(bench_error)?;
         let missed_before = timing.probes.misses().map_err(bench_error)?;
-        move_gates(&timing.probes, &bench.settings.cpus, WindowEdge::Open)?;
-        Ok(OpenWindow { bench, caller, missed_before, own_cpu_before_ns: own_cpu_ns() })
+        let mut cpus = WindowCpus::online_now(&Root::default(), &bench.settings.cpus);
+        let offline = move_gates(&timing.probes, &cpus.measured, WindowEdge::Open)?;
+        cpus.never_opened(&offline);
+        Ok(OpenWindow { bench, caller, cpus, missed_before, own_cpu_before_ns: own_cpu_ns() })
     }
 
     /// The bench, for its facts and what its probes cost.
@@ -57,7 +63,8 @@ impl OpenWindow {
         let mut states = timing.probes.states().map_err(bench_error)?;
         // The clock of the time stamps in the states, which a time namespace sets apart from this process's.
         let now_ns = self.caller.see().map_err(bench_error)?.at_ns;
-        states.iter_mut().for_each(|state| state.disarmed_ns = now_ns);
+        let is_open = |state: &&mut CpuState| state.armed != 0;
+        states.iter_mut().filter(is_open).for_each(|state| state.disarmed_ns = now_ns);
         let rows = timing.probes.rows_of(&states).map_err(bench_error)?;
         let missed = timing.probes.misses().map_err(bench_error)?;
         let mut sample = WindowSample {
@@ -66,7 +73,9 @@ impl OpenWindow {
             ..WindowSample::default()
         };
         let no_events = EventOverheadsByCore::default();
-        self.bench.add_counts(timing, &no_events, (&states, &rows), &mut sample);
+        self.cpus.describe(&Root::default(), &states, &mut sample);
+        let counts = (&states[..], &rows[..]);
+        self.bench.add_counts(timing, &no_events, counts, &self.cpus.measured, &mut sample);
         Ok(sample)
     }
 }
@@ -75,7 +84,7 @@ impl Drop for OpenWindow {
     fn drop(&mut self) {
         let timing = &self.bench.passes[0];
         // A CPU that went offline has no gate; its programs are detached all the same.
-        let _ = move_gates(&timing.probes, &self.bench.settings.cpus, WindowEdge::Close);
+        let _ = move_gates(&timing.probes, &self.cpus.measured, WindowEdge::Close);
         self.bench.passes.iter_mut().for_each(|pass| pass.detach());
     }
 }

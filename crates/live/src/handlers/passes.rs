@@ -10,6 +10,7 @@ use lab::handlers::Pass;
 use crate::bpf::kernel_counters::percpu_offsets;
 use crate::bpf::layout::Config;
 use crate::bpf::memory::KernelMemory;
+use crate::bpf::programs::{CPU_LEAVES, HOTPLUG_TRACEPOINT};
 use crate::bpf::{Attached, BpfError, Flavour, LoadSpec, Maps, Probes, has_cookies};
 use crate::perf::EventGroup;
 use crate::probe_overhead::events::EventCalibration;
@@ -29,6 +30,11 @@ pub(super) struct LoadedPass {
     events: Option<EventGroup>,
     /// One for each program while the pass is attached.
     links: Vec<Attached>,
+    /// The program that closes the window of a CPU that leaves, while the pass is attached; `None` on a kernel
+    /// without the tracepoint.
+    hotplug: Option<Attached>,
+    /// Whether that program could be attached the last time.
+    sees_hotplug: bool,
 }
 
 /// The events of a pass count until this is dropped.
@@ -63,7 +69,17 @@ impl LoadedPass {
         let calibration =
             events.as_ref().map(|group| EventCalibration::load(flavour, cpus, maps, &warm, group));
         let calibration = calibration.transpose()?;
-        Ok(LoadedPass { pass, probes, warm, programs, calibration, events, links: Vec::new() })
+        Ok(LoadedPass {
+            pass,
+            probes,
+            warm,
+            programs,
+            calibration,
+            events,
+            links: Vec::new(),
+            hotplug: None,
+            sees_hotplug: false,
+        })
     }
 
     /// Attaches the programs, drops those that the kernel refuses, and returns them with the error.
@@ -81,7 +97,13 @@ impl LoadedPass {
             }
         });
         self.links = links;
+        self.attach_hotplug();
         refused
+    }
+
+    fn attach_hotplug(&mut self) {
+        self.hotplug = self.probes.link(CPU_LEAVES).ok();
+        self.sees_hotplug = self.hotplug.is_some();
     }
 
     /// Attaches the programs, unless they are attached. Takes a while: call it with windows closed.
@@ -89,6 +111,7 @@ impl LoadedPass {
         if self.links.is_empty() {
             let links = self.programs.iter().map(|program| self.probes.link(program));
             self.links = links.collect::<Result<_, _>>()?;
+            self.attach_hotplug();
         }
         Ok(())
     }
@@ -110,6 +133,12 @@ impl LoadedPass {
 
     pub(super) fn detach(&mut self) {
         self.links.clear();
+        self.hotplug = None;
+    }
+
+    /// The tracepoint by which the window of a CPU ends that goes offline; `None` where the kernel lacks it.
+    pub(super) fn hotplug_tracepoint(&self) -> Option<&'static str> {
+        self.sees_hotplug.then_some(HOTPLUG_TRACEPOINT)
     }
 
     /// Starts counting the events.

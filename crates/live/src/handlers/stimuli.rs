@@ -39,7 +39,19 @@ fn bench_error(error: StimulusError) -> BenchError {
     }
 }
 
-fn work(report: Report) -> StimulusStats {
+/// What the report says of workers that lost their CPU.
+fn lost_cpus(report: &Report) -> Option<String> {
+    let each = report.lost_cpus.iter().map(|(role, cpu)| format!("{role} on CPU {cpu}"));
+    let each: Vec<String> = each.collect();
+    (!each.is_empty()).then(|| {
+        format!(
+            "threads of load or stimulus ended because their CPU went offline: {}",
+            each.join(", ")
+        )
+    })
+}
+
+fn work(report: &Report) -> StimulusStats {
     StimulusStats {
         operations: report.operations,
         bytes: report.bytes,
@@ -102,7 +114,10 @@ impl Stimuli {
     pub fn stop(self) -> FinishedStimuli {
         let mut warnings = Vec::new();
         let mut stop = |running: Option<Running>| match running?.stop() {
-            Ok(report) => Some(work(report)),
+            Ok(report) => {
+                warnings.extend(lost_cpus(&report));
+                Some(work(&report))
+            }
             Err(error) => {
                 warnings.push(error.to_string());
                 None

@@ -20,6 +20,7 @@ mod irq_threads;
 mod kernel;
 mod limits;
 mod namespaces;
+mod online;
 mod pmu;
 mod process_cpus;
 mod rights;
@@ -48,6 +49,7 @@ pub use limits::{LimitFacts, limit_facts};
 pub use namespaces::{
     NamespaceFacts, in_first_pid_namespace, in_first_time_namespace, namespaces, pid_namespace,
 };
+pub use online::{is_any_leaving, is_leaving, is_online, online_cpus, went_offline};
 #[cfg(test)]
 pub(crate) use pmu::machines::plant_machine;
 pub use pmu::{

@@ -12,7 +12,7 @@ use lab::kernels::{Figures, KernelSample, Processor};
 pub use processes::measure_in_processes;
 
 use crate::host::{Root, cpu_facts, steal_facts};
-use crate::threads::pin;
+use crate::threads::{check_pinned, pin};
 use crate::window::{BenchPhase, WindowEdge};
 
 /// What watches a measurement.
@@ -137,6 +137,7 @@ pub fn measure(
         };
         let measured = kernels::measure(kernel, &mut clock, effort, &at_set_up);
         observer.at_edge(WindowEdge::Close);
+        check_pinned(request.cpu).map_err(|error| BenchError::Failed(error.to_string()))?;
         let figures = measured.map(|sample| Figures {
             cycles: sample.cycles,
             low_cycles: sample.low_cycles,

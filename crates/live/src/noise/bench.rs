@@ -5,6 +5,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use lab::cpu_warnings::CpuWarning;
+use lab::cpus::UnmeasuredCpu;
 use lab::experiment::Absence;
 use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::noise::{
@@ -20,12 +21,13 @@ use super::entry_latency::entry_latency_ns;
 use super::external_counts::ExternalCounts;
 use super::join::Join;
 use super::loops::{LoopConfig, LoopOutcome, detour_resolution};
-use super::runner::{PollSchedule, Runner, RunnerConfig, collect};
+use super::runner::{PollSchedule, Runner, RunnerConfig, Stay, collect};
 use super::settings::NoiseSettings;
 use crate::bpf::BpfError;
 use crate::clock::{ClockMap, ClockResolution, ClockState, CoreClock, KernelClock};
 use crate::host::{
-    KERNEL_REMEDY, Root, available_memory, format_cpu_list, process_cpus, smi_count,
+    KERNEL_REMEDY, Root, available_memory, format_cpu_list, is_leaving, is_online, process_cpus,
+    smi_count,
 };
 use crate::marks::MarkProbes;
 use crate::threads::{LockedMemory, cpu_set};
@@ -42,6 +44,13 @@ const STARVED: &str = "the run was ended: irqlab's own thread, which reads the l
 /// Longest time in which the loop without probes is compared with the loop with them; shortest part of it.
 const COMPARED_NS_MAX: u64 = 60_000_000_000;
 const PART_NS_MIN: u64 = 10_000_000;
+/// Why a loop ended early.
+const WENT_OFFLINE: &str = "went offline in the window: measured until then";
+const MOVED: &str = "the kernel moved the loop to another CPU (did this one go offline for a while?): measured until then";
+/// Why a CPU has no loop, or none that is used.
+const OFFLINE_BEFORE: &str = "it was offline when the window opened";
+const LEFT_UNNOTICED: &str = "the kernel let the loop's thread leave the CPU before the window opened, or for a \
+                              while (did it go offline?)";
 /// Longest warm-up of such a part.
 const PART_WARM_UP_MAX: Duration = Duration::from_millis(10);
 
@@ -172,7 +181,7 @@ impl LiveNoise {
                 let remedy = match &error {
                     BpfError::NotPermitted(_) => self.settings.remedy_rights.clone(),
                     BpfError::KernelTooOld { .. } => Some(KERNEL_REMEDY.to_owned()),
-                    BpfError::Failed(_) => None,
+                    BpfError::CpuOffline(_) | BpfError::Failed(_) => None,
                 };
                 let what = "the kernel's activity during the loop".to_owned();
                 // The rest of libbpf's message guesses at memory limits; the remedy is exact.
@@ -244,14 +253,15 @@ impl LiveNoise {
         }
     }
 
+    /// Starts the loops' threads, but for those of CPUs that are offline.
     fn runners(
         &self,
         looping: Loop,
         window_ns: u64,
         warm_up: Duration,
         probes: Option<&MarkProbes>,
-    ) -> Result<Vec<Runner>, BenchError> {
-        let start = |&cpu: &u32| {
+    ) -> Result<(Vec<Runner>, Vec<UnmeasuredCpu>), BenchError> {
+        let start = |cpu: u32| {
             let config = RunnerConfig {
                 looping: self.loop_config(looping, cpu, window_ns),
                 body: self.settings.body,
@@ -262,19 +272,33 @@ impl LiveNoise {
             };
             Runner::start(config, probes.map(MarkProbes::caller))
         };
-        self.settings.cpus.iter().map(start).collect()
+        let (mut runners, mut offline) = (Vec::new(), Vec::new());
+        for &cpu in &self.settings.cpus {
+            match start(cpu) {
+                Ok(runner) => runners.push(runner),
+                Err(_) if is_leaving(&self.root, cpu) => {
+                    offline.push(UnmeasuredCpu { cpu, reason: OFFLINE_BEFORE.to_owned() });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if runners.is_empty() {
+            let reason = "every CPU to measure is offline".to_owned();
+            return Err(BenchError::Unavailable { reason, remedy: None });
+        }
+        Ok((runners, offline))
     }
 
-    fn joins(&self, looping: Loop, watched: bool) -> Vec<Join> {
+    fn joins(&self, looping: Loop, watched: bool, runners: &[Runner]) -> Vec<Join> {
         let parameters =
             AttributionParameters { entry_latency_ns: self.entry_latency_ns.unwrap_or(0) };
         let expected = self.settings.window_ns() / self.settings.quantum_ns.max(1);
-        let join = |&cpu: &u32| {
-            let seed = self.settings.seed ^ u64::from(cpu);
+        let join = |runner: &Runner| {
+            let seed = self.settings.seed ^ u64::from(runner.cpu);
             let ledger = GapLedger::new(parameters, seed);
             Join::new(looping, watched, parameters, ledger, expected)
         };
-        self.settings.cpus.iter().map(join).collect()
+        runners.iter().map(join).collect()
     }
 
     fn run(
@@ -289,10 +313,10 @@ impl LiveNoise {
         let had_ended = status.flatten().is_some();
         let probes = self.probes.as_ref().filter(|_| traced);
         let own = self.own_cpus();
-        let runners = self.runners(looping, window_ns, warm_up, probes)?;
+        let (runners, unmeasured) = self.runners(looping, window_ns, warm_up, probes)?;
         // All memory that the loops touch is mapped now.
         let locked = LockedMemory::current();
-        let mut joins = self.joins(looping, probes.is_some());
+        let mut joins = self.joins(looping, probes.is_some(), &runners);
         let kernel_clock = probes.map(MarkProbes::kernel_clock).unwrap_or_default();
         let mut clocks = ClockMap::new(kernel_clock);
         let before =
@@ -305,6 +329,7 @@ impl LiveNoise {
         let clock_before = ClockState::now(self.clock.hz);
         let schedule = self.poll_schedule(!own.is_empty(), window_ns, warm_up);
         let outcome = collect(&runners, &mut joins, &mut clocks, probes, &schedule, companion);
+        let lost_own_cpus = self.lost_own_cpus(&own);
         if let Some(allowed) = allowed {
             let _ = sched_setaffinity(None, &allowed); // the same mask was valid a moment ago
         }
@@ -313,6 +338,8 @@ impl LiveNoise {
         let clock_after = ClockState::now(self.clock.hz);
         let mut sample = self.sample(looping, runners, joins, &clocks, (&before, &after))?;
         throttling.close(&self.root, &mut sample.facts, &mut sample.warnings);
+        sample.unmeasured.splice(..0, unmeasured);
+        sample.warnings.extend(lost_own_cpus);
         if let Some(companion) = companion {
             describe_command(companion, had_ended, kernel_clock, &mut sample)?;
         }
@@ -325,6 +352,19 @@ impl LiveNoise {
             ));
         }
         Ok(sample)
+    }
+
+    /// What is to be said if this thread's CPUs went offline: the kernel then lets it run anywhere.
+    fn lost_own_cpus(&self, own: &[u32]) -> Option<String> {
+        let is_lost = !own.is_empty()
+            && !own.iter().any(|cpu| is_online(&self.root, *cpu))
+            && sched_getaffinity(None).is_ok_and(|allowed| allowed != cpu_set(own));
+        is_lost.then(|| {
+            format!(
+                "irqlab's own thread lost its CPUs ({}), which went offline, and ran on those of the loops",
+                format_cpu_list(own)
+            )
+        })
     }
 
     /// The relative error of the counter's frequency, which was measured before, in a loop's window.
@@ -343,6 +383,7 @@ impl LiveNoise {
     ) -> Result<NoiseSample, BenchError> {
         let (mut cpus, mut facts, mut warnings) = (Vec::new(), Map::new(), Vec::new());
         let mut cpu_warnings = Vec::new();
+        let mut unmeasured = Vec::new();
         let mut counter_error = 0.0_f64;
         let mut activity = Vec::new();
         let lost = after.lost.unwrap_or(0).saturating_sub(before.lost.unwrap_or(0));
@@ -355,11 +396,22 @@ impl LiveNoise {
                 self.settings.stop.request();
                 cpu_warnings.push(CpuWarning::new(cpu, STARVED));
             }
+            if ran.stay == Stay::Unknown {
+                unmeasured.push(UnmeasuredCpu { cpu, reason: LEFT_UNNOTICED.to_owned() });
+                continue;
+            }
             let start_ns = join.start_ns.or_else(|| clocks.ns_at(ran.outcome.start)).unwrap_or(0);
             let end_ns = clocks.ns_at(ran.outcome.end).unwrap_or(0);
             activity.push((cpu, std::mem::take(&mut join.busy), end_ns));
             let window_ns = end_ns.saturating_sub(start_ns);
             join.finish(window_ns, self.settings.quantum_ns);
+            let left = ran.stay == Stay::UntilItLeft;
+            if left {
+                let why = if is_leaving(&self.root, cpu) { WENT_OFFLINE } else { MOVED };
+                let after_s = window_ns as f64 / 1e9;
+                let warning = CpuWarning::new(cpu, why);
+                cpu_warnings.push(warning.with_extent(after_s, format!("after {after_s:.3} s")));
+            }
             // Slots end by the counter, all other times are the kernel's.
             if looping == Loop::Ftq {
                 counter_error = counter_error.max(self.counter_error(&ran.outcome, window_ns));
@@ -375,7 +427,8 @@ impl LiveNoise {
                 start_ns,
                 window_ns,
                 lost_records: ring.lost() + join.timeless,
-                migrated: join.migrated,
+                migrated: u64::from(left),
+                left,
                 page_faults: ran.counts.map(|counts| counts.page_faults),
                 switches: ran.counts.map(|counts| counts.switches),
                 steal_ns: before.stolen_until(after, cpu),
@@ -395,6 +448,7 @@ impl LiveNoise {
         Ok(NoiseSample {
             looping,
             cpus,
+            unmeasured,
             activity: probes.map(|_| concurrent_activity(&self.root, activity)).unwrap_or_default(),
             names: probes.map(|probes| probes.names(&self.root)).unwrap_or_default(),
             traced: probes.map(|_| traced),

@@ -13,7 +13,7 @@ use rustix::thread::{sched_getaffinity, sched_setaffinity};
 use crate::bpf::BpfError;
 use crate::clock::{ClockMap, now};
 use crate::marks::{MarkProbes, loop_thread};
-use crate::threads::pin;
+use crate::threads::{is_pinned_to, pin};
 
 /// Pages that are touched for the first time.
 const PAGES: usize = 512;
@@ -50,7 +50,7 @@ pub fn entry_latency_ns(probes: &MarkProbes, cpu: u32) -> Result<Option<u64>, Bp
 }
 
 /// Touches fresh pages on `cpu`, and restores this thread's affinity. Returns when each page was
-/// touched, cycles.
+/// touched, cycles; nothing where the CPU went offline meanwhile.
 fn touch(probes: &MarkProbes, cpu: u32) -> Result<Vec<u64>, BpfError> {
     let allowed = sched_getaffinity(None).ok();
     if allowed.is_none() || pin(cpu).is_err() {
@@ -66,9 +66,10 @@ fn touch(probes: &MarkProbes, cpu: u32) -> Result<Vec<u64>, BpfError> {
         page[0] = black_box(1);
     }
     black_box(&fresh);
+    let stayed = is_pinned_to(cpu);
     let ended = probes.announce(cpu, 0);
     if let Some(allowed) = allowed {
         let _ = sched_setaffinity(None, &allowed); // the same mask was valid a moment ago
     }
-    ended.map(|()| touched)
+    ended.map(|()| if stayed { touched } else { Vec::new() })
 }

@@ -12,7 +12,7 @@ use lab::noise::in_guest::{
 use super::bench::THRESHOLD_NS;
 use super::inject::Injector;
 use super::loops::{LoopConfig, detour_resolution};
-use super::runner::{Runner, RunnerConfig};
+use super::runner::{Runner, RunnerConfig, Stay};
 use crate::clock::ClockResolution;
 use crate::host::{Root, last_level_cache_bytes, parse_cpu_list};
 use crate::threads::LockedMemory;
@@ -146,6 +146,10 @@ fn run_one(
         threads.into_iter().zip(outcomes).zip(rings.into_iter().zip(injectors))
     {
         let (_, ran) = ran?;
+        if ran.stay != Stay::ToTheEnd {
+            let reason = format!("the kernel moved the loop of CPU {cpu} to another CPU");
+            return Err(BenchError::Failed(reason));
+        }
         items.push(NoiseItem::LoopRun(LoopRun {
             looping,
             cpu,

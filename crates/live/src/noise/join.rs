@@ -5,7 +5,6 @@ use lab::noise::{
     Quantum, split,
 };
 
-use super::loops::MIGRATED;
 use super::ring::Record;
 use crate::clock::ClockMap;
 
@@ -25,8 +24,6 @@ pub struct Join {
     quanta_per_block: u64,
     /// When the window opened, ns: earlier marks belong to the warm-up.
     pub start_ns: Option<u64>,
-    /// Records from another CPU.
-    pub migrated: u64,
     /// Marks that arrived.
     pub marks_taken: u64,
     /// Marks within no record.
@@ -59,7 +56,6 @@ impl Join {
             busy: BusyIntervals::default(),
             quanta_per_block: Fixed::quanta_per_block(expected),
             start_ns: None,
-            migrated: 0,
             marks_taken: 0,
             outside: 0,
             timeless: 0,
@@ -91,7 +87,6 @@ impl Join {
         let due = std::mem::replace(&mut self.waiting, new);
         let mut used = 0;
         for record in due {
-            self.migrated += u64::from(record[2] & MIGRATED != 0);
             match &mut self.result {
                 LoopResult::Slots(slots) => slots.add(record[0], record[1]),
                 LoopResult::Gaps(_) | LoopResult::Quanta(_) => {
@@ -101,7 +96,7 @@ impl Join {
                         continue;
                     };
                     let gap = Gap { start_ns, end_ns: end_ns.max(start_ns) };
-                    used = self.add_gap(gap, used, record[2] & MIGRATED != 0);
+                    used = self.add_gap(gap, used);
                 }
             }
         }
@@ -112,7 +107,7 @@ impl Join {
 
     /// Adds a gap or quantum with its marks, the first of which is at or after position `from`; returns
     /// the position of the first mark after it.
-    fn add_gap(&mut self, gap: Gap, from: usize, migrated: bool) -> usize {
+    fn add_gap(&mut self, gap: Gap, from: usize) -> usize {
         let first = from + self.marks[from..].partition_point(|mark| mark.at_ns < gap.start_ns);
         let last = first + self.marks[first..].partition_point(|mark| mark.at_ns < gap.end_ns);
         let start_ns = self.start_ns.unwrap_or(u64::MAX);
@@ -129,7 +124,8 @@ impl Join {
                     named_ns: None,
                     main: None,
                     faulted: None,
-                    migrated,
+                    // A loop ends where it leaves its CPU.
+                    migrated: false,
                 };
                 if self.watched {
                     attribute(&mut quantum, gap, marks, self.parameters, &mut self.parts);

@@ -10,10 +10,11 @@ use super::body::Worker;
 use super::ring::{Ring, Verdict};
 use crate::clock::{ClockResolution, now, now_after_work};
 use crate::spawn::spawn_thread;
-use crate::threads::pin;
+use crate::threads::{pin, runs_on};
 
-/// Flag in the third number of a record: the loop was on another CPU than its own.
-pub const MIGRATED: u64 = 1 << 63;
+/// A shorter gap than this, cycles, does not move a thread to another CPU: that takes the kernel a context switch on
+/// each of the two.
+const MOVE_CYCLES_MIN: u64 = 1_000;
 
 /// Configuration of a loop, in cycles of its clock.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +46,9 @@ pub struct LoopOutcome {
     pub iterations: u64,
     /// Time of the iterations with a record that is in no gap.
     pub recording_cycles: u64,
+    /// Whether the kernel moved the thread to another CPU, as when its own goes offline. The loop ended then, and
+    /// `end` is the end of the last record that belongs to its own CPU.
+    pub left_cpu: bool,
 }
 
 /// Runs the configured loop until its window ends, or the ring requests a stop.
@@ -57,14 +61,6 @@ pub fn run(config: &LoopConfig, worker: &mut Worker, iterations: u64, ring: &Rin
         Loop::Ftq => ftq(config, worker, iterations, ring),
         Loop::Detour => detour(config, ring),
     }
-}
-
-/// [`MIGRATED`] if this thread is on another CPU. The kernel keeps the CPU's number in user memory, so
-/// this needs no system call.
-fn migrated(cpu: u32) -> u64 {
-    // SAFETY: sched_getcpu takes no arguments and touches no memory of this program.
-    let is = unsafe { libc::sched_getcpu() };
-    if i64::from(is) == i64::from(cpu) { 0 } else { MIGRATED }
 }
 
 /// Publishes the loop's start to the reader.
@@ -81,8 +77,8 @@ const RECORDING_RATIO_MAX: u64 = 4;
 /// code again.
 const RECORDING_ITERATIONS: u32 = 2;
 
-/// Reads the clock in a loop. Records: start and end of a gap; flags, and below them the part subtracted
-/// at its start as the loop's own.
+/// Reads the clock in a loop. Records: start and end of a gap; the part subtracted at its start as the loop's
+/// own.
 fn detour(config: &LoopConfig, ring: &Ring) -> LoopOutcome {
     let is_trial = config.threshold_cycles == u64::MAX;
     let start = if is_trial { now() } else { publish_start(now(), ring) };
@@ -92,7 +88,7 @@ fn detour(config: &LoopConfig, ring: &Ring) -> LoopOutcome {
     let mut recording_min = u64::MAX;
     loop {
         let seen = now();
-        // The counters of two CPUs may differ: after a migration, time may even go backwards.
+        // The counters of two CPUs may differ: time may even go backwards.
         let gap = seen.saturating_sub(last);
         let (mut own, mut limit) = (config.iteration_cycles, config.threshold_cycles);
         if affected == RECORDING_ITERATIONS {
@@ -102,6 +98,9 @@ fn detour(config: &LoopConfig, ring: &Ring) -> LoopOutcome {
         if affected > 0 {
             limit = limit.saturating_add(RECORDING_RATIO_MAX.saturating_mul(recording_min));
         }
+        if gap > limit.min(MOVE_CYCLES_MIN) && !runs_on(config.cpu) {
+            return LoopOutcome { start, end: last, iterations, recording_cycles, left_cpu: true };
+        }
         let is_gap = gap > limit;
         iterations += u64::from(affected == 0);
         if affected > 0 && !is_gap {
@@ -109,14 +108,14 @@ fn detour(config: &LoopConfig, ring: &Ring) -> LoopOutcome {
         }
         if is_gap {
             let own = own.min(gap);
-            ring.push([last + own, seen, migrated(config.cpu) | own]);
+            ring.push([last + own, seen, own]);
         }
         (last, affected) =
             (seen, if is_gap { RECORDING_ITERATIONS } else { affected.saturating_sub(1) });
         if seen.wrapping_sub(start) >= config.window_cycles
             || ring.verdict(seen) != Verdict::Continue
         {
-            return LoopOutcome { start, end: seen, iterations, recording_cycles };
+            return LoopOutcome { start, end: seen, iterations, recording_cycles, left_cpu: false };
         }
     }
 }
@@ -182,31 +181,40 @@ pub fn detour_resolution(cpu: u32) -> io::Result<Option<ClockResolution>> {
 /// Fixed work. Records: start and end of a quantum.
 fn fwq(config: &LoopConfig, worker: &mut Worker, iterations: u64, ring: &Ring) -> LoopOutcome {
     let start = publish_start(now_after_work(), ring);
-    let (mut quanta, mut end) = (0, start);
+    let (mut quanta, mut end, mut left_cpu) = (0, start, false);
     while quanta < config.repetitions
         && end.wrapping_sub(start) < config.window_cycles
         && ring.verdict(end) == Verdict::Continue
     {
         let quantum_start = now_after_work();
         worker.work(iterations);
-        end = now_after_work();
-        ring.push([quantum_start, end, migrated(config.cpu)]);
+        let quantum_end = now_after_work();
+        if !runs_on(config.cpu) {
+            left_cpu = true;
+            break;
+        }
+        end = quantum_end;
+        ring.push([quantum_start, end, 0]);
         quanta += 1;
     }
-    LoopOutcome { start, end, iterations: 0, recording_cycles: 0 }
+    LoopOutcome { start, end, iterations: 0, recording_cycles: 0, left_cpu }
 }
 
-/// Fixed time. Records: number of the slot, work completed in it, flags. Slots without work have no
-/// record.
+/// Fixed time. Records: number of the slot, work completed in it. Slots without work have no record.
 fn ftq(config: &LoopConfig, worker: &mut Worker, iterations: u64, ring: &Ring) -> LoopOutcome {
     let start = publish_start(now_after_work(), ring);
+    let outcome =
+        |end, left_cpu| LoopOutcome { start, end, iterations: 0, recording_cycles: 0, left_cpu };
     let (mut slot, mut work) = (0, 0);
     loop {
         worker.work(iterations);
         let seen = now_after_work();
         let at = seen.saturating_sub(start) / config.quantum_cycles;
         if at != slot {
-            ring.push([slot, work, migrated(config.cpu)]);
+            if !runs_on(config.cpu) {
+                return outcome(start + slot * config.quantum_cycles, true);
+            }
+            ring.push([slot, work, 0]);
             // Work counts in the slot in which it completes.
             (slot, work) = (at, 0);
         }
@@ -214,7 +222,7 @@ fn ftq(config: &LoopConfig, worker: &mut Worker, iterations: u64, ring: &Ring) -
         let is_over =
             slot >= config.repetitions || seen.wrapping_sub(start) >= config.window_cycles;
         if is_over || ring.verdict(seen) != Verdict::Continue {
-            return LoopOutcome { start, end: seen, iterations: 0, recording_cycles: 0 };
+            return outcome(seen, false);
         }
     }
 }

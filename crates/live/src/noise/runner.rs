@@ -22,7 +22,7 @@ use crate::host::diagnosis::setcap_line_for;
 use crate::host::{Root, host_facts};
 use crate::marks::{MarkProbes, loop_thread};
 use crate::spawn::{no_thread, spawn_thread};
-use crate::threads::{ThreadCounts, pin, real_time};
+use crate::threads::{ThreadCounts, is_pinned_to, pin, real_time};
 use crate::window::{Stop, WaitOutcome, wait};
 
 /// Records that a ring holds: more than one second of the fastest loop.
@@ -53,6 +53,20 @@ pub struct RunnerOutcome {
     pub looping: LoopConfig,
     /// [`core_cycle`] before and after the loop.
     pub core_cycles: (Option<f64>, Option<f64>),
+    /// How the loop kept to its CPU.
+    pub stay: Stay,
+}
+
+/// How a loop kept to its CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stay {
+    /// It ran there to its end.
+    ToTheEnd,
+    /// It left the CPU within the window, and ended there.
+    UntilItLeft,
+    /// It left before the window opened, or left and came back unnoticed: nothing it recorded is of that CPU for
+    /// certain.
+    Unknown,
 }
 
 /// A loop on its thread.
@@ -140,7 +154,7 @@ fn in_thread(
         repetitions: u64::MAX,
         ..config.looping
     };
-    run(&warm_up, &mut worker, body_iterations, &ring.unread());
+    let warmed_up = run(&warm_up, &mut worker, body_iterations, &ring.unread());
     let looping = match config.looping.looping {
         Loop::Detour => {
             let trial = config.looping.trial();
@@ -154,8 +168,14 @@ fn in_thread(
     let before = ThreadCounts::now();
     let outcome = run(&looping, &mut worker, body_iterations, ring);
     let counts = ThreadCounts::now().zip(before).map(|(now, before)| now.since(before));
-    let core_cycles = (core_before, core());
-    Some(RunnerOutcome { outcome, counts, body_iterations, looping, core_cycles })
+    let stay = match (warmed_up.left_cpu, outcome.left_cpu) {
+        (false, true) => Stay::UntilItLeft,
+        (false, false) if is_pinned_to(config.looping.cpu) => Stay::ToTheEnd,
+        _ => Stay::Unknown,
+    };
+    let core_after = if stay == Stay::ToTheEnd { core() } else { None };
+    let core_cycles = (core_before, core_after);
+    Some(RunnerOutcome { outcome, counts, body_iterations, looping, core_cycles, stay })
 }
 
 fn place(cpu: u32, fifo: Option<u32>) -> Result<(), BenchError> {

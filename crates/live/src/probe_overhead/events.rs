@@ -314,6 +314,7 @@ mod tests {
     #[test]
     fn each_type_of_cores_has_its_own_overhead() {
         let calibration = |name: &str, cpus: &[u32], added| CoreCalibration {
+            calibrated_on_cpu: cpus[0],
             core: CoreType { name: name.to_owned(), cpus: cpus.to_vec() },
             warm: WarmOverhead { events: vec![added], ..WarmOverhead::default() },
         };

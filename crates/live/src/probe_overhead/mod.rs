@@ -27,7 +27,7 @@ use crate::bpf::layout::{
     Config, CpuOverheads, EVENTS_MAX, KEY_BENCH, Learning, OVERHEAD_UNIT_SHIFT, RATIO_SHIFT,
 };
 use crate::bpf::{BpfError, Flavour, LoadSpec, Maps, Probes, RowLayout, has_cookies};
-use crate::host::{CoreType, format_cpu_list};
+use crate::host::{CoreType, Root, format_cpu_list, is_leaving};
 use crate::perf::EventGroup;
 use crate::syscall_loop::{median, ns_per_call};
 use crate::window::Stop;
@@ -96,8 +96,10 @@ impl WarmOverhead {
 /// The warm loop's result on one type of cores.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CoreCalibration {
-    /// The cores to which it applies; the loop ran on the first.
+    /// The cores to which it applies.
     pub core: CoreType,
+    /// The CPU on which the loop ran.
+    pub calibrated_on_cpu: u32,
     /// The result.
     pub warm: WarmOverhead,
 }
@@ -109,7 +111,7 @@ impl CoreCalibration {
         json!({
             "name": self.core.name,
             "cpus": format_cpu_list(&self.core.cpus),
-            "calibrated_on_cpu": self.core.cpus.first(),
+            "calibrated_on_cpu": self.calibrated_on_cpu,
             "probe_overhead_in_span_ns": self.warm.in_span_ns,
             "exit_program_ns": self.warm.exit_program_ns,
             "probe_overhead_ns": self.warm.total_ns,
@@ -119,7 +121,7 @@ impl CoreCalibration {
     }
 }
 
-/// Measures a pair of probes on the first CPU of each type of cores ([`calibrate`]).
+/// Measures a pair of probes on the first CPU of each type of cores that stays online meanwhile ([`calibrate`]).
 ///
 /// # Errors
 /// As [`calibrate`].
@@ -130,12 +132,30 @@ pub fn calibrate_each(
     calls: u32,
     stop: &Stop,
 ) -> Result<Vec<CoreCalibration>, BpfError> {
-    let each = cores.iter().filter_map(|core| Some((core, *core.cpus.first()?)));
-    each.map(|(core, cpu)| {
-        let warm = calibrate(flavour, cpu, events, calls, stop)?;
-        Ok(CoreCalibration { core: core.clone(), warm })
-    })
-    .collect()
+    let each = cores.iter().filter_map(|core| {
+        calibrate_core(core, |cpu| calibrate(flavour, cpu, events, calls, stop)).transpose()
+    });
+    each.collect()
+}
+
+/// Calibrates on the first CPU of a type of cores; on the next where it fails because that one is offline. `None`
+/// where the type has no CPU.
+fn calibrate_core(
+    core: &CoreType,
+    calibrate: impl Fn(u32) -> Result<WarmOverhead, BpfError>,
+) -> Result<Option<CoreCalibration>, BpfError> {
+    let mut last = None;
+    for &cpu in &core.cpus {
+        match calibrate(cpu) {
+            Ok(warm) => {
+                let core = core.clone();
+                return Ok(Some(CoreCalibration { core, calibrated_on_cpu: cpu, warm }));
+            }
+            Err(error) if is_leaving(&Root::default(), cpu) => last = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    last.map_or(Ok(None), Err)
 }
 
 /// Measures a pair of probes on `cpu`, with the given events read at both ends, by `calls` system calls for

@@ -12,7 +12,7 @@ use touch_loop::memory::Region;
 use super::failed;
 use crate::clock::dependent_additions;
 use crate::host::{Root, available_memory};
-use crate::threads::pin;
+use crate::threads::{check_pinned, pin};
 
 /// Dependent additions, from which the core's clock is computed.
 const ADDITIONS: u64 = 1 << 20;
@@ -93,6 +93,7 @@ fn chase(bytes: u64, settings: &ChaseSettings) -> Result<Chased, BenchError> {
         ns.push(load_ns);
         cycles.extend(addition_ns.map(|addition| load_ns / addition));
     }
+    check_pinned(settings.cpu).map_err(|error| failed("chasing", error))?;
     ns.sort_by(f64::total_cmp);
     cycles.sort_by(f64::total_cmp);
     let between = order_95(cycles.len()).map(|(low, high)| (cycles[low], cycles[high]));

@@ -32,7 +32,7 @@ fn bpf_error(error: BpfError) -> BenchError {
             reason: error.to_string(),
             remedy: Some(KERNEL_REMEDY.to_owned()),
         },
-        BpfError::Failed(reason) => BenchError::Failed(reason),
+        BpfError::CpuOffline(_) | BpfError::Failed(_) => BenchError::Failed(error.to_string()),
     }
 }
 

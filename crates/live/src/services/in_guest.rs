@@ -11,6 +11,7 @@ use std::time::Instant;
 use lab::experiment::BenchError;
 use lab::services::in_guest::{ServicesItem, ServicesRequest};
 
+use crate::host::went_offline;
 use crate::threads::LockedMemory;
 use crate::window::{HeldCommand, WaitOutcome, WindowEdge, shell_status};
 
@@ -80,6 +81,11 @@ pub fn execute(
     drop(locked);
     if let Some(counter) = syscalls {
         item.syscalls = Some(counter.end()?);
+    }
+    for cpu in went_offline() {
+        item.warnings.push(format!(
+            "CPU {cpu} was offline for a part of the window, and that part is in its idle time"
+        ));
     }
     let status = status?;
     item.command_ended = status.to_string();

@@ -45,7 +45,7 @@ impl Job {
     /// Runs on `cpu` until stopped, with the priority that `load` means.
     ///
     /// # Errors
-    /// When the CPU or the scheduling class is refused.
+    /// When the CPU or the scheduling class is refused, or the CPU goes offline.
     pub fn run(&self, cpu: u32, load: Load) -> std::io::Result<()> {
         threads::pin(cpu)?;
         if load == Load::Background {
@@ -58,6 +58,6 @@ impl Job {
             // Only this thread writes it.
             self.iterations.store(self.iterations.load(Relaxed) + 1, Relaxed);
         }
-        Ok(())
+        threads::check_pinned(cpu)
     }
 }

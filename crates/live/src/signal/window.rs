@@ -14,7 +14,7 @@ use super::background::Job;
 use super::counts::{KernelCounts, PollCounter};
 use crate::host::Root;
 use crate::spawn::{no_thread, spawn_scoped};
-use crate::threads::{CpuClock, ThreadCounts, pin};
+use crate::threads::{CpuClock, ThreadCounts, check_pinned, pin};
 use crate::window::{BenchPhase, WindowEdge};
 
 /// The control's part of a window's length: the job without events.
@@ -191,6 +191,7 @@ impl Frame {
                 }
                 let before = ThreadCounts::now();
                 let received = receive(desk).map_err(|error| failed("receiving", &error))?;
+                check_pinned(self.receiver_cpu).map_err(|error| failed("receiving", &error))?;
                 let switches = ThreadCounts::now().zip(before);
                 Ok(Some((received, switches.map(|(now, before)| now.since(before).switches))))
             });
@@ -259,6 +260,7 @@ impl Frame {
         self.at_edge(WindowEdge::Close);
         self.at_phase(BenchPhase::SetUp);
         let added = self.kernel_counts().since(&counts_before, self.receiver_cpu);
+        check_pinned(self.sender_cpu).map_err(|error| failed("sending", &error))?;
         desk.drain(sent.number, wake);
         let window_ns = after.at_ns - before.at_ns;
         let leftover = control.map(|control| Leftover {

@@ -15,8 +15,8 @@ use super::facts::{Facts, facts};
 use super::system::{Ticker, other_cpu};
 use super::worker_pool::{Worker, WorkerPool};
 use super::{Rate, StimulusSettings};
-use crate::host::Root;
 use crate::host::interrupts::read_interrupts;
+use crate::host::{Root, is_online};
 
 /// Interval of the sleeping loop where perf sampling is refused.
 const FALLBACK_INTERVAL: Duration = Duration::from_micros(20);
@@ -90,7 +90,7 @@ fn sampled_clocks(
         let before = clocks.total_ns()?;
         worker.ready(facts! { "refresh_interval_ns": refresh.as_nanos() as u64 });
         refresh_loop(worker, &clocks, refresh)?;
-        worker.count((clocks.total_ns()? - before) / period_ns, 0);
+        worker.count(clocks.total_ns()?.saturating_sub(before) / period_ns, 0);
         Ok(())
     })?;
     Ok(facts! { "stimulus": "timer", "method": "perf cpu-clock", "interval_ns": period_ns })
@@ -142,30 +142,35 @@ fn find_refresh_interval(clocks: &Clocks) -> Result<Duration, WorkerError> {
 /// What the events had done up to some moment.
 struct Window {
     start: Instant,
-    /// How long they had counted.
-    counted_ns: u64,
-    /// Local timer interrupts of the CPU of each, if the kernel reports them.
-    interrupts: Option<Vec<u64>>,
+    /// How long each had counted.
+    counted_ns: Vec<u64>,
+    /// Local timer interrupts of the CPU of each; `None` where that is offline, or the kernel does not report them.
+    interrupts: Vec<Option<u64>>,
+    /// Whether the CPU of each is online.
+    online: Vec<bool>,
 }
 
 impl Window {
     fn open(clocks: &Clocks) -> Result<Self, WorkerError> {
-        let (counted_ns, interrupts) = (clocks.total_ns()?, clocks.interrupts());
-        Ok(Window { start: Instant::now(), counted_ns, interrupts })
+        let (counted_ns, interrupts) = (clocks.counted_ns()?, clocks.interrupts());
+        let online = clocks.cpus.iter().map(|cpu| is_online(&Root::default(), *cpu)).collect();
+        Ok(Window { start: Instant::now(), counted_ns, interrupts, online })
     }
 
     /// Whether the events were stopped for more than a twentieth of the time between the two, or a
-    /// tenth of the interrupts of one did not come.
+    /// tenth of the interrupts of one did not come. Those of a CPU that is offline are stopped for another reason.
     fn was_throttled(&self, end: &Window, clocks: &Clocks) -> bool {
         let elapsed_ns = (end.start - self.start).as_nanos() as u64;
         let least = elapsed_ns / clocks.period_ns / 10 * 9;
-        let lacks = |(before, after): (&u64, &u64)| after.saturating_sub(*before) < least;
-        let lacks_interrupts = match (&self.interrupts, &end.interrupts) {
-            (Some(before), Some(after)) => before.iter().zip(after).any(lacks),
-            _ => false,
-        };
-        lacks_interrupts
-            || end.counted_ns - self.counted_ns < elapsed_ns * clocks.events.len() as u64 / 20 * 19
+        let stayed = |at: &usize| self.online[*at] && end.online[*at];
+        let stayed: Vec<usize> = (0..clocks.events.len()).filter(stayed).collect();
+        let lacks_interrupts = stayed.iter().any(|&at| {
+            let both = end.interrupts[at].zip(self.interrupts[at]);
+            both.is_some_and(|(after, before)| after.saturating_sub(before) < least)
+        });
+        let counted = |at: &usize| end.counted_ns[*at].saturating_sub(self.counted_ns[*at]);
+        let counted_ns: u64 = stayed.iter().map(counted).sum();
+        lacks_interrupts || counted_ns < elapsed_ns * stayed.len() as u64 / 20 * 19
     }
 }
 
@@ -193,7 +198,12 @@ impl Clocks {
 
     /// Time the events have been counting for, in nanoseconds, summed over the CPUs.
     fn total_ns(&self) -> Result<u64, WorkerError> {
-        let mut total = 0;
+        Ok(self.counted_ns()?.iter().sum())
+    }
+
+    /// Time each event has been counting for, in nanoseconds.
+    fn counted_ns(&self) -> Result<Vec<u64>, WorkerError> {
+        let mut each = Vec::new();
         for event in &self.events {
             let mut bytes = [0; 8];
             let count = rustix::io::read(event, &mut bytes).map_err(|e| {
@@ -202,15 +212,16 @@ impl Clocks {
             if count != bytes.len() {
                 return Err(WorkerError::failed("a perf event gave no count"));
             }
-            total += u64::from_ne_bytes(bytes);
+            each.push(u64::from_ne_bytes(bytes));
         }
-        Ok(total)
+        Ok(each)
     }
 
     /// Local timer interrupts of each CPU since boot.
-    fn interrupts(&self) -> Option<Vec<u64>> {
-        let counts = read_interrupts(&Root::default())?;
-        self.cpus.iter().map(|cpu| counts.count("LOC", *cpu)).collect()
+    fn interrupts(&self) -> Vec<Option<u64>> {
+        let counts = read_interrupts(&Root::default());
+        let of_cpu = |cpu: &u32| counts.as_ref()?.count("LOC", *cpu);
+        self.cpus.iter().map(of_cpu).collect()
     }
 }
 
@@ -259,19 +270,27 @@ mod tests {
         let start = Instant::now();
         let window = |ms: u64, counted_ms: u64, interrupts| Window {
             start: start + Duration::from_millis(ms),
-            counted_ns: counted_ms * 1_000_000,
+            // Half on each of the two.
+            counted_ns: vec![counted_ms * 500_000; 2],
             interrupts,
+            online: vec![true, true],
         };
-        let before = window(0, 7, Some(vec![1_000, 5]));
-        let throttled = |counted_ms: u64, interrupts: Option<[u64; 2]>| {
-            let interrupts = interrupts.map(Vec::from);
-            before.was_throttled(&window(100, 7 + counted_ms, interrupts), &clocks)
+        let before = window(0, 8, vec![Some(1_000), Some(5)]);
+        let throttled = |counted_ms: u64, interrupts: [Option<u64>; 2]| {
+            let interrupts = Vec::from(interrupts);
+            before.was_throttled(&window(100, 8 + counted_ms, interrupts), &clocks)
         };
         // Two CPUs, 2,000 expirations each.
-        let all = Some([3_000, 2_030]);
+        let all = [Some(3_000), Some(2_030)];
         assert!(!throttled(200, all));
-        assert!(!throttled(200, None));
+        assert!(!throttled(200, [None, None]));
         assert!(throttled(150, all));
-        assert!(throttled(200, Some([3_025, 1_435])), "one of them");
+        assert!(throttled(200, [Some(3_025), Some(1_435)]), "one of them");
+        // The second CPU went offline, and its event with it.
+        let mut end = window(100, 208, vec![Some(3_000), None]);
+        end.counted_ns[1] = before.counted_ns[1];
+        assert!(before.was_throttled(&end, &clocks));
+        end.online[1] = false;
+        assert!(!before.was_throttled(&end, &clocks));
     }
 }

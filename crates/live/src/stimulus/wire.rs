@@ -34,7 +34,7 @@ pub(super) enum Message {
 }
 
 /// A stimulus's statistics from ready to stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Report {
     /// Reads, answered pings, sent blocks, requested timer expirations, barriers or compressed
     /// chunks, depending on the stimulus (`docs/stimuli.md`).
@@ -45,4 +45,6 @@ pub struct Report {
     pub errors: u64,
     /// From ready to stopped, in nanoseconds.
     pub elapsed_ns: u64,
+    /// Workers that ended early because they lost their CPU: role and CPU.
+    pub lost_cpus: Vec<(String, u32)>,
 }

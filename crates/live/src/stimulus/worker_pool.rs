@@ -15,6 +15,7 @@ use super::facts::{Facts, facts};
 use super::system;
 use super::wire::Report;
 use crate::spawn::spawn_thread;
+use crate::threads::{is_pinned_to, runs_on};
 
 /// Pause between two wake-up signals to threads that have not yet seen the stop flag.
 const STOP_RETRY: Duration = Duration::from_millis(2);
@@ -43,6 +44,8 @@ struct PoolThread {
 
 enum WorkerEvent {
     Ready(Facts),
+    /// The worker of that role lost that CPU, and ended.
+    LostCpu(String, u32),
     Failed(WorkerError),
 }
 
@@ -57,15 +60,24 @@ struct Counters {
 
 /// A thread's view of the pool.
 pub(super) struct Worker {
+    /// The CPU to which it is pinned, if to one.
+    cpu: Option<u32>,
     shared: Arc<Shared>,
     counters: Arc<Counters>,
     events: Sender<WorkerEvent>,
 }
 
 impl Worker {
-    /// Whether to return. Check it after every operation and every interrupted system call.
+    /// Whether to return. Check it after every operation and every interrupted system call. A worker that the
+    /// kernel moved to another CPU, because its own went offline, returns: there it would interrupt or load a CPU
+    /// that has a worker of its own.
     pub fn stopped(&self) -> bool {
-        self.shared.stop.load(Ordering::Relaxed)
+        self.shared.stop.load(Ordering::Relaxed) || self.cpu.is_some_and(|cpu| !runs_on(cpu))
+    }
+
+    /// The CPU that was lost, at the end.
+    fn lost_cpu(&self) -> Option<u32> {
+        self.cpu.filter(|cpu| !is_pinned_to(*cpu))
     }
 
     /// Reports, once per worker, that it runs, with the facts that only it knows.
@@ -119,13 +131,15 @@ impl WorkerPool {
         F: FnOnce(&Worker) -> Result<(), WorkerError> + Send + 'static,
     {
         let counters = Arc::new(Counters::default());
+        let its_role = role.to_owned();
         let worker = Worker {
+            cpu,
             shared: Arc::clone(&self.shared),
             counters: Arc::clone(&counters),
             events: self.event_sender.clone(),
         };
         let name = format!("irqlab-{role}");
-        let thread = spawn_thread(&name, move || work(&worker, cpu, body))
+        let thread = spawn_thread(&name, move || work(&worker, &its_role, body))
             .map_err(|e| WorkerError::failed(format!("starting a thread failed: {e}")))?;
         let placement = facts! { "role": role, "cpu": cpu };
         self.threads.push(PoolThread { thread, counters, placement });
@@ -139,6 +153,10 @@ impl WorkerPool {
             match self.events.recv() {
                 Ok(WorkerEvent::Ready(more)) => facts.extend(more),
                 Ok(WorkerEvent::Failed(error)) => return Err(error),
+                Ok(WorkerEvent::LostCpu(role, cpu)) => {
+                    let what = format!("CPU {cpu} was lost while its {role} thread started");
+                    return Err(WorkerError::failed(what));
+                }
                 Err(_) => return Err(WorkerError::failed("a worker died without an error")),
             }
         }
@@ -165,17 +183,20 @@ impl WorkerPool {
                 return Err(WorkerError::failed("a worker panicked"));
             }
         }
-        if let Some(error) = self.events.try_iter().find_map(|event| match event {
-            WorkerEvent::Failed(error) => Some(error),
-            WorkerEvent::Ready(_) => None,
-        }) {
-            return Err(error);
+        let mut lost_cpus = Vec::new();
+        for event in self.events.try_iter() {
+            match event {
+                WorkerEvent::Failed(error) => return Err(error),
+                WorkerEvent::LostCpu(role, cpu) => lost_cpus.push((role, cpu)),
+                WorkerEvent::Ready(_) => {}
+            }
         }
         Ok(Report {
             operations: after.operations - self.before.operations,
             bytes: after.bytes - self.before.bytes,
             errors: after.errors - self.before.errors,
             elapsed_ns: u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX),
+            lost_cpus,
         })
     }
 
@@ -191,16 +212,20 @@ impl WorkerPool {
 }
 
 /// A thread's main function: pins it, runs its work, and raises the alarm if it ends without a stop.
-fn work<F>(worker: &Worker, cpu: Option<u32>, body: F)
+fn work<F>(worker: &Worker, role: &str, body: F)
 where
     F: FnOnce(&Worker) -> Result<(), WorkerError>,
 {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        if let Some(cpu) = cpu {
+        if let Some(cpu) = worker.cpu {
             system::pin(cpu)?;
         }
         body(worker)
     }));
+    if let (Ok(Ok(())), Some(cpu)) = (&outcome, worker.lost_cpu()) {
+        let _ = worker.events.send(WorkerEvent::LostCpu(role.to_owned(), cpu));
+        return;
+    }
     let error = match outcome {
         Ok(Ok(())) if worker.stopped() => return,
         Ok(Ok(())) => WorkerError::failed("a worker ended early"),
@@ -237,6 +262,33 @@ mod tests {
         go.send(()).unwrap();
         let report = pool.stop().unwrap();
         assert_eq!((report.operations, report.bytes, report.errors), (2, 20, 0));
+    }
+
+    /// What the kernel does when the CPU goes offline: the thread may run anywhere.
+    #[test]
+    fn a_worker_that_lost_its_cpu_is_named_and_does_not_fail() {
+        let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+        if allowed.count() < 2 {
+            return needs::not_run(needs::Need::Cpus, "there is one CPU");
+        }
+        let cpu = (0..1024).find(|cpu| allowed.is_set(*cpu)).unwrap() as u32;
+        let mut pool = WorkerPool::new().unwrap();
+        pool.spawn("test", Some(cpu), move |worker| {
+            worker.ready(Facts::new());
+            let mut elsewhere = allowed;
+            elsewhere.unset(cpu as usize);
+            rustix::thread::sched_setaffinity(None, &elsewhere).unwrap();
+            while !worker.stopped() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok(())
+        })
+        .unwrap();
+        pool.wait_ready().unwrap();
+        while !pool.threads[0].thread.is_finished() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(pool.stop().unwrap().lost_cpus, [("test".to_owned(), cpu)]);
     }
 
     #[test]

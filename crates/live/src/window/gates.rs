@@ -23,29 +23,47 @@ pub enum BenchPhase {
     Measurement,
 }
 
-/// Opens or closes the gate of every CPU in `cpus`.
+/// Opens or closes the gate of every CPU in `cpus`, and returns the CPUs that are offline: nothing runs there.
 ///
 /// The kernel runs the gate with interrupts off when it has to interrupt the CPU for it, but not
 /// when the caller is on that CPU already. So the calling thread first moves to another CPU, and
 /// restores its affinity at the end.
 ///
 /// # Errors
-/// When a CPU went offline or the kernel refuses.
-pub fn move_gates(probes: &Probes, cpus: &[u32], edge: WindowEdge) -> Result<(), BenchError> {
+/// When the kernel refuses.
+pub fn move_gates(probes: &Probes, cpus: &[u32], edge: WindowEdge) -> Result<Vec<u32>, BenchError> {
     let allowed = sched_getaffinity(None).ok();
+    let mut offline = Vec::new();
     let result = cpus.iter().try_for_each(|&cpu| {
         if let Some(allowed) = &allowed {
             leave_cpu(allowed, cpu);
         }
-        match edge {
+        let moved = match edge {
             WindowEdge::Open => probes.open_gate(cpu),
             WindowEdge::Close => probes.close_gate(cpu),
+        };
+        match moved {
+            Err(BpfError::CpuOffline(_)) => offline.push(cpu),
+            other => other?,
         }
+        Ok(())
     });
     if let Some(allowed) = &allowed {
         let _ = sched_setaffinity(None, allowed); // the same mask was valid a moment ago
     }
-    result.map_err(|error: BpfError| BenchError::Failed(error.to_string()))
+    result.map_err(|error: BpfError| BenchError::Failed(error.to_string()))?;
+    Ok(offline)
+}
+
+/// Opens or closes the gate of every CPU in `cpus`, none of which may be offline.
+///
+/// # Errors
+/// When a CPU is offline or the kernel refuses.
+pub fn move_all_gates(probes: &Probes, cpus: &[u32], edge: WindowEdge) -> Result<(), BenchError> {
+    match move_gates(probes, cpus, edge)?.first() {
+        Some(cpu) => Err(BenchError::Failed(BpfError::CpuOffline(*cpu).to_string())),
+        None => Ok(()),
+    }
 }
 
 /// Moves this thread away from `cpu`, if it may run on another CPU. Best effort: on `cpu` itself the

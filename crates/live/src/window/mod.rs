@@ -9,7 +9,7 @@ mod throttling;
 mod wait;
 
 pub use command::{HeldCommand, RunningCommand, shell_status};
-pub use gates::{BenchPhase, WindowEdge, move_gates};
+pub use gates::{BenchPhase, WindowEdge, move_all_gates, move_gates};
 pub use outcome::WaitOutcome;
 pub use stop::Stop;
 pub use throttling::ThrottlingWindow;

@@ -2,6 +2,7 @@
 
 use attribution::Context;
 use lab::cpu_warnings::CpuWarning;
+use lab::cpus::UnmeasuredCpu;
 use lab::handlers::in_guest::GuestWindow;
 use lab::handlers::{ContextStats, CpuWindow, EventSums, Timing, WindowSample};
 use stats::{Batches, JointBatch};
@@ -12,6 +13,9 @@ use crate::accounting::{Accounting, ContextUse, CpuUse};
 use crate::contexts::{context_of, irq_thread_of};
 
 const NS_PER_S: u128 = 1_000_000_000;
+/// Why a CPU has no window.
+const WENT_OFFLINE: &str =
+    "it was offline for a part of the window, and the simulator does not see for which";
 /// Maximum number of batches of a window, as on the live bench.
 const BATCHES_MAX: u64 = 64;
 
@@ -58,6 +62,11 @@ pub(super) fn sample_of(
         ..WindowSample::default()
     };
     for cpu in &region.cpus {
+        if window.offline_cpus.contains(&cpu.cpu) {
+            let reason = WENT_OFFLINE.to_owned();
+            sample.unmeasured.push(UnmeasuredCpu { cpu: cpu.cpu, reason });
+            continue;
+        }
         let start_ns = Some(0);
         let window = CpuWindow { cpu: cpu.cpu, start_ns, length_ns, ..CpuWindow::default() };
         sample.windows.push(window);

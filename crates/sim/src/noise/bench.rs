@@ -207,6 +207,7 @@ impl SimNoise {
             result,
             lost_records: ran.lost,
             migrated: migrated(guest_loop),
+            left: false,
             page_faults: ran.page_faults,
             switches: ran.switches,
             steal_ns: None,

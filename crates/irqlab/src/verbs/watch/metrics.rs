@@ -87,7 +87,7 @@ fn about(metrics: &mut Metrics, constants: &Constants, reading: &WindowSample) {
         ("attachment", constants.attachment.as_str()),
     ];
     metrics.family("irqlab_build_info", gauge, None, help).sample(&labels, 1.0);
-    let help = "How long each CPU has been observed.";
+    let help = "How long each CPU has been observed, until it goes offline.";
     let mut observed = metrics.family("irqlab_observed_seconds", counter, seconds, help);
     for window in &reading.windows {
         observed.sample(&[("cpu", &window.cpu.to_string())], window.length_ns as f64 / 1e9);

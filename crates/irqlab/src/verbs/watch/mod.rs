@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use lab::cpu_warnings::CpuWarnings;
 use lab::experiment::Bench;
 use lab::handlers::{HandlersBench, Rates, WindowSample};
 use live::handlers::{LiveBench, LiveSettings, OpenWindow};
@@ -235,8 +236,8 @@ impl Watch {
         let outcome = wait(Some(deadline), None, &self.stop);
         let reading = self.window.read()?;
         let rates = Rates::between(None, &reading);
-        let mut run = self.run(&rates, open.started());
-        run.complete = outcome == WaitOutcome::Completed;
+        let mut run = self.run(&rates, &reading, open.started());
+        run.complete = outcome == WaitOutcome::Completed && reading.has_all_cpus();
         if !run.complete && run.tables.iter().all(|table| table.rows().is_empty()) {
             bail!(STOPPED);
         }
@@ -247,14 +248,14 @@ impl Watch {
         let mut before: Option<Arc<WindowSample>> = None;
         self.each(|reading| {
             let rates = Rates::between(before.as_deref(), &reading);
+            let line = report::json_line(&self.run(&rates, &reading, record::now()));
             before = Some(reading);
-            let line = report::json_line(&self.run(&rates, record::now()));
             console::print_bytes(line.as_bytes())
         })
     }
 
-    /// An interval as a run.
-    fn run(&self, rates: &Rates, started: Timestamp) -> Run {
+    /// An interval as a run. `reading`: the one at its end.
+    fn run(&self, rates: &Rates, reading: &WindowSample, started: Timestamp) -> Run {
         let facts = self.window.bench().facts();
         let overhead = self.window.bench().probe_overhead();
         let mut settings = Map::new();
@@ -277,15 +278,27 @@ impl Watch {
             experiment: "watch".to_owned(),
             bench: facts.bench,
             started_utc: started.to_string(),
-            complete: true,
+            complete: reading.has_all_cpus(),
             host: self.host.clone(),
             settings,
             observer,
-            warnings: facts.warnings,
-            absent: facts.absent.into_iter().map(of_rates).collect(),
+            warnings: [facts.warnings, hotplug_lines(reading)].concat(),
+            absent: facts
+                .absent
+                .into_iter()
+                .chain(reading.hotplug_absences())
+                .map(of_rates)
+                .collect(),
             tables: vec![rates.table()],
         }
     }
+}
+
+/// A line for the CPUs that went offline so far, and one for those that came online.
+fn hotplug_lines(reading: &WindowSample) -> Vec<String> {
+    let mut warnings = CpuWarnings::default();
+    reading.hotplug_warnings().into_iter().for_each(|warning| warnings.add("", warning));
+    warnings.lines()
 }
 
 /// What is absent from the bench is absent from this verb's table.

@@ -262,7 +262,12 @@ pub mod tests {
     /// Two CPUs, with a disk, a softirq and page faults.
     pub fn rates(scale: f64) -> Rates {
         use ContextKind::{Exception, HardIrq, Softirq};
-        let cpu = |cpu| CpuRates { cpu, interrupt_rate_hz: 4_500.0 * scale, self_ratio: 0.041 };
+        let cpu = |cpu| CpuRates {
+            cpu,
+            is_offline: false,
+            interrupt_rate_hz: 4_500.0 * scale,
+            self_ratio: 0.041,
+        };
         let mut contexts = Vec::new();
         for cpu in [None, Some(0), Some(1)] {
             let irq = (HardIrq, "virtio1-req.0");

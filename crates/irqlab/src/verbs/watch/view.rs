@@ -61,7 +61,8 @@ fn heading(state: &State, around: &Surroundings, width: usize) -> Paragraph<'sta
     let rates = &state.rates;
     let interrupts: f64 = rates.cpus.iter().map(|cpu| cpu.interrupt_rate_hz).sum();
     let ratio: f64 = rates.cpus.iter().map(|cpu| cpu.self_ratio).sum();
-    let mean = ratio / rates.cpus.len().max(1) as f64;
+    let online = rates.cpus.iter().filter(|cpu| !cpu.is_offline).count();
+    let mean = ratio / online.max(1) as f64;
     let left = format!(
         " irqlab watch  {} interrupts, {} of CPU time",
         human::rate(interrupts),
@@ -84,6 +85,9 @@ fn cpu_texts(state: &State, per_line: usize, lines: usize) -> Vec<Line<'static>>
         cpus.sort_by_key(|cpu| cpu.cpu);
     }
     let text = |cpu: &&lab::handlers::rates::CpuRates| {
+        if cpu.is_offline {
+            return format!("{:<CPU_WIDTH$}", format!(" CPU {:<4} offline", cpu.cpu));
+        }
         let words = format!(
             " CPU {:<4}{:>6}/s {:>8}  {}",
             cpu.cpu,

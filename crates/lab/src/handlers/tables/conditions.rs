@@ -22,10 +22,18 @@ fn columns() -> Vec<Column> {
             "What raises interrupts: disk, net, timer, ipi or none; absent in `ambient`.",
         )
         .detail(),
-        uint("window_ns", "Length of the measurement window, mean over the CPUs.")
-            .format(Format::Seconds)
-            .priority(90),
+        uint(
+            "window_ns",
+            "Length of the measurement window, mean over the CPUs that stayed online.",
+        )
+        .format(Format::Seconds)
+        .priority(90),
         uint("cpu_count", "Number of measured CPUs.").title("CPUs").priority(40),
+        uint(
+            "offline_cpu_count",
+            "CPUs that went offline in the window, which ended there for them.",
+        )
+        .detail(),
         uint("event_count", "Entry and exit events that the probes handled.")
             .title("events")
             .priority(80),
@@ -101,6 +109,7 @@ fn row(condition: Condition, window: &WindowSample) -> Vec<Value> {
         stimulus.map(|stimulus| stimulus.word()).into(),
         window.length_ns().into(),
         (window.windows.len() as u64).into(),
+        (window.windows.iter().filter(|cpu| cpu.went_offline).count() as u64).into(),
         window.events().into(),
         window.lost().into(),
         window.undelivered().into(),

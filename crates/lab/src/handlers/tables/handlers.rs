@@ -8,7 +8,7 @@ use stats::{Distribution, Inflation};
 use super::super::bench::ProbeOverhead;
 use super::super::sample::{ContextStats, Timing, probe_overhead_error};
 use super::super::samples::ConditionSamples;
-use super::{Group, display, groups, key_columns, key_values, rate_hz};
+use super::{Group, display, groups, key_columns, key_values, offline_column, rate_hz};
 use crate::amounts::{interval_columns, rate_values, share_values, spread_columns, spread_values};
 use crate::quantiles::{
     method_column, method_value, section_interval_columns, section_interval_values,
@@ -148,6 +148,7 @@ fn columns(measured: &[ConditionSamples]) -> Vec<Column> {
         uint("unmatched_entry_count", "Entries whose exit was not seen; in no other column."),
         method_column(),
     ]);
+    columns.push(offline_column(measured));
     columns.extend(spread_columns("self_mean_ns"));
     columns.extend(interval_columns("rate_hz"));
     columns.extend(interval_columns("self_cpu_ratio"));
@@ -303,6 +304,7 @@ fn row(
         probed.then(|| sum(|sample| sample.clamped_count)).into(),
         probed.then(|| sum(|sample| sample.abandoned_count)).into(),
         if timed { method_value(&known(&own, inflations)) } else { Value::Absent },
+        group.offline_after_ns.into(),
     ]);
     row.extend(spread_values(interval));
     row.extend(rate_values(&own, group.length_ns, group.cpu_time_ns));

@@ -19,9 +19,10 @@ pub(super) use napi::napi;
 
 use attribution::Context;
 use record::limits::ROWS_MAX;
-use record::{Column, Kind, TableDisplay, Value};
+use record::{Column, Format, Kind, TableDisplay, Value};
 
-use super::sample::{ContextStats, WindowSample};
+use super::sample::{ContextStats, CpuWindow, WindowSample};
+use super::samples::ConditionSamples;
 
 /// The columns that say which context, in which condition and on which CPU, a row describes.
 fn key_columns() -> Vec<Column> {
@@ -102,6 +103,8 @@ struct Group<'a> {
     cpu_time_ns: u64,
     /// Length of the window, ns.
     length_ns: u64,
+    /// When the first of these CPUs went offline, since its window opened, ns.
+    offline_after_ns: Option<u64>,
     /// When the window opened on each CPU.
     starts: Vec<(u32, Option<u64>)>,
 }
@@ -131,6 +134,7 @@ fn groups(window: &WindowSample) -> Vec<Group<'_>> {
             samples: of_context().collect(),
             cpu_time_ns: window.cpu_time_ns(),
             length_ns: window.length_ns(),
+            offline_after_ns: window.windows.iter().filter_map(offline_after_ns).min(),
             starts: starts.clone(),
         });
         for cpu in &window.windows {
@@ -142,12 +146,31 @@ fn groups(window: &WindowSample) -> Vec<Group<'_>> {
                     samples,
                     cpu_time_ns: cpu.length_ns,
                     length_ns: cpu.length_ns,
+                    offline_after_ns: offline_after_ns(cpu),
                     starts: starts.clone(),
                 });
             }
         }
     }
     groups
+}
+
+fn offline_after_ns(window: &CpuWindow) -> Option<u64> {
+    window.went_offline.then_some(window.length_ns)
+}
+
+/// The column that says until when a row's CPUs were measured. Shown only where a CPU went offline.
+fn offline_column(measured: &[ConditionSamples]) -> Column {
+    let doc = "When the CPU went offline, since its window opened: the row is of the time until then. On `all`: \
+               when the first of the CPUs did. Absent where every CPU of the row stayed online.";
+    let column = Column::new("offline_after_ns", Kind::Uint, doc)
+        .title("offline after")
+        .format(Format::Seconds);
+    let windows = measured.iter().flat_map(|one| &one.timing.windows);
+    match windows.into_iter().any(|window| window.went_offline) {
+        true => column.priority(92),
+        false => column.detail(),
+    }
 }
 
 /// `count` per second of `length_ns`.

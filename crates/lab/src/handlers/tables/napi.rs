@@ -5,7 +5,7 @@ use stats::Distribution;
 
 use super::super::sample::Timing;
 use super::super::samples::ConditionSamples;
-use super::{display, groups, key_columns, key_values, rate_hz};
+use super::{display, groups, key_columns, key_values, offline_column, rate_hz};
 use crate::amounts::{interval_columns, interval_values, rate_values};
 use crate::quantiles::{p50_p99_section_columns, p50_p99_section_values};
 
@@ -52,6 +52,7 @@ pub fn napi(measured: &[ConditionSamples]) -> Table {
     columns.extend(p50_p99_section_columns(["packets_per_poll_p50", "packets_per_poll_p99"]));
     columns.extend(interval_columns("packets_per_poll_mean"));
     columns.extend(interval_columns("rate_hz"));
+    columns.push(offline_column(measured));
     let doc = "One row per NAPI instance and CPU, and one for the sum over the CPUs (`all`).";
     let display = TableDisplay {
         sort_by: Some("packet_count".to_owned()),
@@ -81,6 +82,7 @@ pub fn napi(measured: &[ConditionSamples]) -> Table {
             row.extend(p50_p99_section_values(&packets));
             row.extend(interval_values(packets.interval()));
             row.extend(rate_values(&packets, group.length_ns, group.cpu_time_ns));
+            row.push(group.offline_after_ns.into());
             table.push(row);
         }
     }

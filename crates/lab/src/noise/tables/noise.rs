@@ -109,7 +109,7 @@ fn columns() -> Vec<Column> {
         column("page_fault_count", Uint, "Page faults of the loop that the kernel counted.")
             .title("faults")
             .priority(20),
-        column("migration_count", Uint, "Detours that ended on another CPU.").detail(),
+        column("migration_count", Uint, "1 where the kernel moved the loop to another CPU, as when its own went offline: the window ended there.").detail(),
         column(
             "lost_record_count",
             Uint,

@@ -33,7 +33,7 @@ pub fn fwq(samples: &[NoiseSample]) -> Table {
         column("slowdown_ratio", Real, "mean_ns over min_ns, minus 1.").priority(95),
         column("page_fault_count", Uint, "Page faults of the loop that the kernel counted.")
             .detail(),
-        column("migration_count", Uint, "Quanta that ended on another CPU.").detail(),
+        column("migration_count", Uint, "1 where the kernel moved the loop to another CPU, as when its own went offline: the window ended there.").detail(),
         column("lost_record_count", Uint, "Quanta for which there was no room.").detail(),
     ];
     columns.extend(p50_p99_interval_columns(["p50_ns", "p99_ns"]));

@@ -11,7 +11,7 @@ use rustix::thread::{MembarrierCommand, membarrier};
 use super::super::interrupt_line::CountedAs;
 use super::{RaiseInterrupt, Unavailable};
 use crate::spawn::spawn_thread;
-use crate::threads::pin;
+use crate::threads::{is_pinned_to, pin};
 
 /// Longest delay.
 const DELAY_MAX: Duration = Duration::from_secs(1);
@@ -69,7 +69,9 @@ fn call(shared: &Shared, cpu: u32) {
         while start.elapsed().as_nanos() < u128::from(requested - 1) {
             std::hint::spin_loop();
         }
-        if membarrier(MembarrierCommand::PrivateExpedited).is_err() {
+        // From the loop's own CPU, where the kernel may have moved this thread, nothing is interrupted.
+        let called = membarrier(MembarrierCommand::PrivateExpedited);
+        if called.is_err() || !is_pinned_to(cpu) {
             shared.failed.store(true, Ordering::Release);
         }
         shared.requested.store(0, Ordering::Release);
@@ -96,7 +98,9 @@ impl RaiseInterrupt for Ipi {
         }
         let failed = self.shared.failed.load(Ordering::Acquire);
         if failed {
-            Err(io::Error::other("membarrier failed, or its thread could not be pinned"))
+            Err(io::Error::other(
+                "membarrier failed, or its thread could not be pinned or lost its CPU",
+            ))
         } else {
             Ok(())
         }

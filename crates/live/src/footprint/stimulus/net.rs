@@ -14,7 +14,7 @@ use super::{RaiseInterrupt, Unavailable};
 use crate::echo::{MESSAGE_BYTES, answer, message, wait_until};
 use crate::spawn::spawn_thread;
 use crate::stimulus::{Ends, connected_cards, connected_ends};
-use crate::threads::pin;
+use crate::threads::{is_pinned_to, pin};
 
 /// How long another machine may take to connect, and to answer beyond the delay.
 const PEER_MAX: Duration = Duration::from_secs(3);
@@ -81,7 +81,7 @@ fn timed_sender(mut far: TcpStream, cpu: u32) -> io::Result<SendTimes> {
         }
         for due in times {
             wait_until(due);
-            if far.write_all(&[0; MESSAGE_BYTES]).is_err() {
+            if !is_pinned_to(cpu) || far.write_all(&[0; MESSAGE_BYTES]).is_err() {
                 return;
             }
         }

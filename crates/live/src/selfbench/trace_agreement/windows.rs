@@ -15,7 +15,7 @@ use crate::host::{Root, namespaces};
 use crate::probe_overhead::WarmOverhead;
 use crate::selfbench::bpf_error;
 use crate::selfbench::tracefs::{Instance, Tracefs};
-use crate::window::{WindowEdge, move_gates};
+use crate::window::{WindowEdge, move_all_gates};
 
 /// Buffer of an instance, per CPU: some 70,000 interrupts.
 const BUFFER_KIB: u32 = 4 << 10;
@@ -114,9 +114,9 @@ impl<'a> Windows<'a> {
 
     fn window(&self) -> Result<Counted, BenchError> {
         self.probes.clear_for(self.overheads).map_err(bpf_error)?;
-        move_gates(&self.probes, self.cpus, WindowEdge::Open)?;
+        move_all_gates(&self.probes, self.cpus, WindowEdge::Open)?;
         thread::sleep(self.length);
-        move_gates(&self.probes, self.cpus, WindowEdge::Close)?;
+        move_all_gates(&self.probes, self.cpus, WindowEdge::Close)?;
         let states = self.probes.states().map_err(bpf_error)?;
         Ok(Counted { states, rows: self.probes.rows().map_err(bpf_error)? })
     }

@@ -1,0 +1,171 @@
+//! The live benches in a machine of which a CPU goes offline, and comes back, while they measure. Where there is no
+//! QEMU, says so and passes.
+
+use serde_json::Value as Json;
+
+use crate::support::{Place, can_simulate, rows};
+
+/// Line that comes before the document of a run.
+const MARK: &str = "=== ";
+
+/// What every part of the script uses. A loop's threads are there when the calibrations are over.
+const SETUP: &str = "\
+c=/sys/devices/system/cpu/cpu1/online
+sh='/bin/busybox sh -c'
+off() { echo 0 > $c; }
+on() { echo 1 > $c; }
+loop_runs() { while ! cat /proc/[0-9]*/task/*/comm 2>/dev/null | grep -q irqlab-loop; do sleep 0.02; done; }
+run() { echo; echo \"=== $1\"; irqlab show $1 --json; }
+";
+
+/// `handlers` for as long as a command runs that takes CPU 1 away, and another that also brings it back; `watch`, which
+/// loses it after its third line; `noise` and `footprint`, which lose it in a window and have no CPU to pin to after it.
+const SCRIPT: &str = "\
+irqlab handlers -q --events none --out away -- $sh \"sleep 0.2; echo 0 > $c; sleep 0.3\" > /dev/null; run away; on
+irqlab handlers -q --events none --out back -- $sh \"echo 0 > $c; sleep 0.1; echo 1 > $c; sleep 0.1\" > /dev/null
+run back
+n=0; irqlab watch --json -i 100ms -d 600ms | while read -r line; do
+  n=$((n+1)); [ $n = 3 ] && off; echo; echo \"=== watch$n\"; echo \"$line\"; done; on
+(loop_runs; sleep 0.4; off) &
+irqlab noise -q --no-trace --loop detour,fwq -d 800ms --warm-up 10ms --out noise > /dev/null; wait; run noise; on
+(sleep 1.5; off) &
+irqlab footprint -q -c 1 --level l1d --stimulus timer --rounds 100 --out footprint > /dev/null; wait; run footprint
+";
+
+/// The document of the run of that name.
+fn run(console: &str, name: &str) -> Json {
+    let start = format!("{MARK}{name}");
+    let after = console.lines().skip_while(|line| line.trim_end() != start).skip(1);
+    let text: Vec<&str> = after.take_while(|line| !line.starts_with(MARK)).collect();
+    let text = text.join("\n");
+    let mut documents = serde_json::Deserializer::from_str(&text).into_iter::<Json>();
+    match documents.next() {
+        Some(Ok(document)) => document,
+        other => panic!("{name}: {other:?} in {console}"),
+    }
+}
+
+/// The warning with these words.
+#[track_caller]
+fn warning<'a>(run: &'a Json, words: &str) -> &'a str {
+    let warnings = run["warnings"].as_array().expect("warnings");
+    let found = warnings.iter().filter_map(Json::as_str).find(|text| text.contains(words));
+    found.unwrap_or_else(|| panic!("no warning has {words:?}: {warnings:?}"))
+}
+
+/// The CPU's row of a context in table `handlers`.
+fn context<'a>(run: &'a Json, cpu: &str, name: &str) -> &'a Json {
+    let is_it = |row: &&Json| row["cpu"] == cpu && row["name"] == name;
+    rows(run, "handlers").iter().find(is_it).unwrap_or_else(|| panic!("{cpu} {name}: {run}"))
+}
+
+/// CPU 1 was measured until it left, CPU 0 to the end, and what both count is what the kernel counts.
+fn measured_until_it_left(run: &Json) {
+    assert_eq!(run["complete"], false);
+    assert_eq!(rows(run, "conditions")[0]["offline_cpu_count"], 1);
+    assert!(context(run, "0", "local_timer")["offline_after_ns"].is_null());
+    let timer = context(run, "1", "local_timer");
+    let number = |column: &str| timer[column].as_f64().expect("a number");
+    let observed_ns = number("offline_after_ns");
+    let window_ns = rows(run, "conditions")[0]["window_ns"].as_f64().expect("a window");
+    assert!(observed_ns > 0.0 && observed_ns < window_ns, "{observed_ns} of {window_ns}");
+    let share = number("self_total_ns") / observed_ns;
+    assert!((number("self_cpu_ratio") / share - 1.0).abs() < 1e-9, "{timer}");
+    let rate_hz = number("count") * 1e9 / observed_ns;
+    assert!((number("rate_hz") / rate_hz - 1.0).abs() < 1e-9, "{timer}");
+    let lines = rows(run, "agreement");
+    let of_cpu_1 = lines.iter().filter(|line| line["cpu"] == 1 && line["kernel_count"].is_u64());
+    assert!(of_cpu_1.count() >= 3, "{lines:?}");
+    assert!(lines.iter().all(|line| line["agrees"] != false), "{lines:?}");
+    let left = warning(run, "CPU 1: went offline in the window: measured until then");
+    let after = format!("(after {:.3} s)", observed_ns / 1e9);
+    assert!(left.ends_with(&after), "{left}: {after}");
+}
+
+/// The rows of CPU 1 end, and its time with them: the rates of CPU 0 are those of all.
+fn watched_until_it_left(console: &str) {
+    let first = run(console, "watch1");
+    assert!(rows(&first, "rates").iter().any(|row| row["cpu"] == "1"), "{first}");
+    assert_eq!(first["complete"], true);
+    let last = run(console, "watch6");
+    assert!(rows(&last, "rates").iter().all(|row| row["cpu"] != "1"), "{last}");
+    assert_eq!(last["complete"], false);
+    let of_all = |row: &&Json| row["cpu"] == "all" && row["name"] == "local_timer";
+    let all = rows(&last, "rates").iter().find(of_all).expect("a timer");
+    let counted = all["count"].as_f64().expect("a count") * 1e9;
+    let length_ns = last["observer"]["length_ns"].as_f64().expect("a length");
+    assert!((all["rate_hz"].as_f64().expect("a rate") * length_ns / counted - 1.0).abs() < 1e-9);
+    warning(&last, "CPU 1: went offline in the window");
+}
+
+fn looped_until_it_left(run: &Json) {
+    assert_eq!(run["complete"], false);
+    let window_ns = |cpu: u64| {
+        let row = rows(run, "noise").iter().find(|row| row["cpu"] == cpu).expect("a row");
+        (row["window_ns"].as_u64().expect("a window"), row["migration_count"].as_u64())
+    };
+    let ((whole_ns, stayed), (part_ns, left)) = (window_ns(0), window_ns(1));
+    assert!(whole_ns >= 799_000_000 && part_ns < whole_ns, "{part_ns} of {whole_ns}");
+    assert_eq!((stayed, left), (Some(0), Some(1)));
+    warning(run, "detour: CPU 1: went offline in the window");
+    // The next loop has a window on the other CPU.
+    let cpus: Vec<_> = rows(run, "fwq").iter().map(|row| row["cpu"].as_u64()).collect();
+    assert_eq!(cpus, [Some(0)]);
+    let absent = run["absent"].as_array().expect("absences");
+    assert!(absent.iter().any(|one| one["what"] == "CPU 1"), "{absent:?}");
+}
+
+/// What was measured stays, and nothing that ran on another CPU is in it.
+fn filled_until_it_left(run: &Json) {
+    assert_eq!(run["complete"], false);
+    assert!(!rows(run, "footprint").is_empty(), "{run}");
+    let absent = run["absent"].as_array().expect("absences");
+    let lost = |one: &Json| {
+        one["reason"]
+            .as_str()
+            .is_some_and(|why| why.contains("CPU 1 was lost while it was measured"))
+    };
+    assert_eq!(absent.iter().filter(|one| lost(one)).count(), 1, "{absent:?}");
+    let offline = |one: &Json| one["reason"] == "CPU 1 is offline";
+    assert!(absent.iter().any(offline), "{absent:?}");
+}
+
+#[test]
+fn a_cpu_that_goes_offline_is_measured_until_then() {
+    let place = Place::new();
+    if !can_simulate(&place) {
+        return;
+    }
+    let script = format!("{SETUP}{SCRIPT}");
+    let machine = ["sim", "boot", "-q", "--vcpus", "2", "--with-irqlab", "--append", "quiet", "--"];
+    let ended = place.run(&[&machine[..], &[&script]].concat());
+    ended.assert_code(0);
+    let away = run(&ended.out, "away");
+    measured_until_it_left(&away);
+    assert_eq!(away["settings"]["offline_cpus_seen_by"], "cpuhp_enter");
+    let back = run(&ended.out, "back");
+    measured_until_it_left(&back);
+    warning(&back, "command: CPU 1: came online in the window");
+    watched_until_it_left(&ended.out);
+    looped_until_it_left(&run(&ended.out, "noise"));
+    filled_until_it_left(&run(&ended.out, "footprint"));
+}
+
+/// Its time in the window is not known: a share of the whole window would be too low.
+#[test]
+fn the_simulator_has_no_rows_of_a_cpu_that_went_offline() {
+    let place = Place::new();
+    if !can_simulate(&place) {
+        return;
+    }
+    let command = "c=/sys/devices/system/cpu/cpu1/online; echo 0 > $c; sleep 0.01; echo 1 > $c";
+    let words = ["handlers", "--on", "sim", "-q", "--vcpus", "2", "--json", "--", command];
+    let run = place.run(&words).assert_code(0).json();
+    assert_eq!(run["complete"], false);
+    let timers = rows(&run, "handlers").iter().filter(|row| row["name"] == "local_timer");
+    let cpus: Vec<_> = timers.map(|row| row["cpu"].as_str().expect("a CPU")).collect();
+    assert_eq!(cpus, ["all", "0"]);
+    assert_eq!(rows(&run, "conditions")[0]["cpu_count"], 1);
+    let absent = run["absent"].as_array().expect("absences");
+    assert!(absent.iter().any(|one| one["what"] == "CPU 1"), "{absent:?}");
+}

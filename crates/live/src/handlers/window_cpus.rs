@@ -1,0 +1,118 @@
+//! The CPUs of a window: which of them are measured, and which go or come while it is open.
+//!
+//! A program at the tracepoint `cpuhp_enter` closes the window of a CPU that the kernel takes offline, on that CPU
+//! and before it stops (bpf/gate.h). What is known here is read at the window's edges.
+
+use lab::cpus::UnmeasuredCpu;
+use lab::handlers::WindowSample;
+
+use crate::bpf::layout::CpuState;
+use crate::host::{Root, online_cpus};
+
+/// Why a CPU has no window.
+const OFFLINE_BEFORE: &str = "it was offline when the window opened";
+const NO_END: &str = "it went offline in the window, and this kernel has no tracepoint that says when \
+                      (cpuhp_enter)";
+
+/// The CPUs of one window.
+pub(super) struct WindowCpus {
+    /// The CPUs that are measured.
+    pub(super) measured: Vec<u32>,
+    /// The CPUs that were online when the window opened.
+    online_before: Vec<u32>,
+    /// Whether the plan has all of these.
+    plans_all: bool,
+    unmeasured: Vec<UnmeasuredCpu>,
+}
+
+impl WindowCpus {
+    /// The CPUs of the plan that are online now.
+    pub(super) fn online_now(root: &Root, planned: &[u32]) -> Self {
+        let online_before = online_cpus(root).unwrap_or_else(|| planned.to_vec());
+        let offline = planned.iter().filter(|cpu| !online_before.contains(cpu));
+        let offline: Vec<u32> = offline.copied().collect();
+        let mut cpus = WindowCpus {
+            measured: planned.to_vec(),
+            plans_all: online_before.iter().all(|cpu| planned.contains(cpu)),
+            online_before,
+            unmeasured: Vec::new(),
+        };
+        cpus.leave_out(&offline, OFFLINE_BEFORE);
+        cpus
+    }
+
+    fn leave_out(&mut self, cpus: &[u32], reason: &str) {
+        self.measured.retain(|cpu| !cpus.contains(cpu));
+        let unmeasured = cpus.iter().map(|cpu| UnmeasuredCpu { cpu: *cpu, reason: reason.into() });
+        self.unmeasured.extend(unmeasured);
+    }
+
+    /// The window could not be opened on these CPUs, because they are offline.
+    pub(super) fn never_opened(&mut self, cpus: &[u32]) {
+        self.leave_out(cpus, OFFLINE_BEFORE);
+    }
+
+    /// Leaves out the CPUs whose window nothing closed. `states`: what the programs left after the last gate was
+    /// closed.
+    pub(super) fn leave_out_unclosed(&mut self, states: &[CpuState]) {
+        let is_open = |cpu: &&u32| states.get(**cpu as usize).is_none_or(|state| state.armed != 0);
+        let unclosed: Vec<u32> = self.measured.iter().filter(is_open).copied().collect();
+        self.leave_out(&unclosed, NO_END);
+    }
+
+    /// Tells the sample what changed by now: CPUs without a window, and CPUs that came online. A CPU that the plan
+    /// leaves out is none that came.
+    pub(super) fn describe(&self, root: &Root, states: &[CpuState], sample: &mut WindowSample) {
+        sample.unmeasured.clone_from(&self.unmeasured);
+        let went = |cpu: u32| states.get(cpu as usize).is_some_and(|state| state.went_offline != 0);
+        let came = |cpu: &u32| match self.measured.contains(cpu) {
+            true => went(*cpu),
+            false => self.plans_all && !self.online_before.contains(cpu),
+        };
+        sample.came_online = online_cpus(root).unwrap_or_default();
+        sample.came_online.retain(came);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::FromZeros;
+
+    use super::*;
+    use crate::host::plant;
+
+    #[test]
+    fn cpus_that_go_and_come_are_told_apart() {
+        let directory = tempfile::tempdir().unwrap();
+        let online = |list: &str| {
+            plant(directory.path(), "sys/devices/system/cpu/online", list);
+            Root::new(directory.path())
+        };
+        let mut states: Vec<CpuState> = (0..6).map(|_| CpuState::new_zeroed()).collect();
+        let mut cpus = WindowCpus::online_now(&online("0-2,4\n"), &[0, 1, 2, 3, 4]);
+        assert_eq!(cpus.measured, [0, 1, 2, 4]);
+        // CPU 2 has no gate any more; CPU 1 goes and comes back; nothing closed CPU 4's window; CPU 5 comes.
+        cpus.never_opened(&[2]);
+        states[1].went_offline = 1;
+        states[4].armed = 7;
+        cpus.leave_out_unclosed(&states);
+        let mut sample = WindowSample::default();
+        cpus.describe(&online("0-1,5\n"), &states, &mut sample);
+        assert_eq!(cpus.measured, [0, 1]);
+        assert_eq!(sample.came_online, [1, 5]);
+        let left_out: Vec<u32> = sample.unmeasured.iter().map(|one| one.cpu).collect();
+        assert_eq!(left_out, [3, 2, 4]);
+    }
+
+    #[test]
+    fn a_cpu_outside_of_the_plan_does_not_come() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::new(directory.path());
+        plant(directory.path(), "sys/devices/system/cpu/online", "0-1\n");
+        let cpus = WindowCpus::online_now(&root, &[0]);
+        plant(directory.path(), "sys/devices/system/cpu/online", "0-2\n");
+        let mut sample = WindowSample::default();
+        cpus.describe(&root, &[], &mut sample);
+        assert!(sample.came_online.is_empty());
+    }
+}
