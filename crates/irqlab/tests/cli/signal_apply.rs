@@ -41,7 +41,7 @@ fn child_that_gives_the_veth_a_napi_instance() {
 }
 
 /// A network whose veth has a NAPI instance.
-fn net() -> Option<Net> {
+pub fn net() -> Option<Net> {
     let net = Net::prepared()?;
     let own = std::env::current_exe().unwrap();
     let test = "signal_apply::child_that_gives_the_veth_a_napi_instance";

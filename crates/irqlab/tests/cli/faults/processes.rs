@@ -12,7 +12,7 @@ use super::calls::Seeded;
 use super::place::FaultPlace;
 use super::verbs::{GOLDEN, contents};
 use super::{Extent, SEED_VARIABLE};
-use crate::support::{IRQLAB, Net, alone, lives};
+use crate::support::{IRQLAB, alone, lives};
 
 /// Processes of a round.
 const PROCESSES: usize = 6;
@@ -26,8 +26,8 @@ const RUN: &str = "signal run --nic v0 --peer 192.0.2.2:7007 --loads idle -c 1 -
 const WORDS: [&str; 9] = [
     RUN,
     RUN,
-    "signal advise --rate 10k --nic tap0 --schemes deferred:50us --apply",
-    "signal advise --rate 10k --nic tap0 --schemes deferred:80us --apply",
+    "signal advise --rate 10k --nic v0 --schemes deferred:50us --apply",
+    "signal advise --rate 10k --nic v0 --schemes deferred:80us --apply",
     "signal undo",
     "export GOLDEN --format openmetrics --force -o out",
     "export GOLDEN --format csv --table handlers --force -o out",
@@ -129,7 +129,7 @@ fn processes_that_share_a_machine_leave_it_as_it_was() {
 
 /// A place with a card. `None`, with the reason printed, where this user cannot have one.
 fn place() -> Option<FaultPlace> {
-    Net::prepared().map(|net| FaultPlace::new(Some(net)))
+    crate::signal_apply::net().map(|net| FaultPlace::new(Some(net)))
 }
 
 fn list(words: &str) -> Vec<&str> {

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use super::place::FaultPlace;
-use crate::support::{Net, names};
+use crate::support::names;
 
 /// A run that is part of the repository.
 pub const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../record/tests/golden/run-2");
@@ -69,7 +69,7 @@ pub const VERBS: [Verb; 15] = [
     verb("noise -d 20ms --loop detour --out run", Output::Run("run"), Needs::Bpf),
     verb("services --out run -- true", Output::Run("run"), Needs::Bpf),
     verb(
-        "signal advise --rate 10k --nic tap0 --schemes deferred:50us --apply",
+        "signal advise --rate 10k --nic v0 --schemes deferred:50us --apply",
         Output::Nothing,
         Needs::Card,
     ),
@@ -94,7 +94,7 @@ impl Verb {
     pub fn place(&self) -> Option<FaultPlace> {
         match self.needs {
             Needs::Bpf if !crate::support::can_measure() => None,
-            Needs::Card => Some(FaultPlace::new(Some(Net::prepared()?))),
+            Needs::Card => Some(FaultPlace::new(Some(crate::signal_apply::net()?))),
             Needs::Bpf | Needs::Nothing => Some(FaultPlace::new(None)),
         }
     }
