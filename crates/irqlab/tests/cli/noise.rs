@@ -116,7 +116,7 @@ fn bare_is_without_causes() {
     for text in ["<title id=", "CPU 0", "duration (logarithmic)", "within 2 % of the minimum"] {
         assert!(picture.contains(text), "{text}: {picture}");
     }
-    place.run(&words).assert_code(2).assert_says("never replaces one");
+    place.run(&words).assert_code(2).assert_says("it exists already (--force replaces it)");
 }
 
 #[test]

@@ -374,7 +374,7 @@ mod tests {
         };
         let refused = |program: &str| HeldCommand::new(&words(&[program]), true).err().unwrap();
         for (program, reason) in [
-            ("/no/such/program".to_owned(), "No such file"),
+            (place.path().join("absent").to_str().unwrap().to_owned(), "No such file"),
             ("no-such-program-anywhere".to_owned(), "No such file"),
             (file("data", "data", 0o644), "Permission denied"),
         ] {
