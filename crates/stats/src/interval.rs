@@ -684,7 +684,7 @@ mod tests {
         let mut random = crate::Random::new(9);
         let mut level = |slow: f64| -> Vec<(f64, f64)> {
             let batch = |at: usize| {
-                let level = if at / 8 % 2 == 0 { slow } else { -slow };
+                let level = if (at / 8).is_multiple_of(2) { slow } else { -slow };
                 (100.0 * (10.0 + level + random.unit() - 0.5), 100.0)
             };
             (0..65).map(batch).collect()
