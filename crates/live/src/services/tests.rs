@@ -7,6 +7,7 @@ use super::probes::ServiceProbes;
 use super::sums::{CpuTime, Reading};
 use super::time_parts::closure;
 use crate::bpf::layout::{SERVICE_FAULT_USER, SERVICE_USER};
+use crate::spawn::spawn_scoped;
 use crate::syscall_loop::ns_per_call;
 use crate::threads::{CpuClock, pin};
 use crate::window::{WindowEdge, leave_cpu};
@@ -72,14 +73,15 @@ fn the_times_of_each_cpu_add_up_to_its_window() {
     probes.open().unwrap();
     std::thread::scope(|scope| {
         for cpu in cpus() {
-            scope.spawn(move || {
+            let work = move || {
                 pin(cpu).unwrap();
                 touch_fresh_pages(PAGES);
                 for _ in 0..5 {
                     std::process::Command::new("true").status().unwrap();
                     std::thread::sleep(Duration::from_millis(2));
                 }
-            });
+            };
+            spawn_scoped(scope, "work", work).unwrap();
         }
     });
     let reading = close(&probes);
@@ -219,7 +221,7 @@ fn measure_in_step(probes: &ServiceProbes, cpu: u32) -> (InStep, CpuTime) {
     let allowed = rustix::thread::sched_getaffinity(None).unwrap();
     let thread = std::thread::scope(|scope| {
         leave_cpu(&allowed, cpu);
-        let thread = scope.spawn(|| in_step(cpu, &steps));
+        let thread = spawn_scoped(scope, "in-step", || in_step(cpu, &steps)).unwrap();
         wait_for(&steps.is_started);
         probes.open().unwrap();
         steps.is_open.store(true, Ordering::Release);
