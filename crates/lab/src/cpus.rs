@@ -5,7 +5,6 @@ use record::Absence;
 /// A CPU of the plan that was not measured, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnmeasuredCpu {
-    /// The CPU.
     pub cpu: u32,
     /// Why it was not measured.
     pub reason: String,

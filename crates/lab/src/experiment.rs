@@ -107,7 +107,6 @@ pub struct Step {
 
 /// Receives progress.
 pub trait Progress {
-    /// A step starts.
     fn start(&mut self, step: &Step);
 
     /// This fraction of the current step is done.
@@ -262,7 +261,6 @@ pub trait Experiment {
 pub enum Outcome<S> {
     /// A run, perhaps cut short (`complete: false`), perhaps with rows absent.
     Run {
-        /// The run.
         run: Box<Run>,
         /// What it was made of, for attachments such as traces.
         samples: S,

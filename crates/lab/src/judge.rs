@@ -11,7 +11,6 @@ pub(crate) const CLOSE_RATIO: f64 = 0.10;
 /// The verdict on a statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It holds.
     Holds,
     /// It does not.
     Fails,
@@ -42,7 +41,6 @@ pub(crate) struct Judged {
     pub(crate) number: Option<f64>,
     /// The numbers that it is made of, in words.
     pub(crate) numbers: String,
-    /// The verdict.
     pub(crate) verdict: Verdict,
 }
 
@@ -57,7 +55,6 @@ pub(crate) struct Finding {
     pub(crate) subject: String,
     /// What must be true for it to hold.
     pub(crate) claim: String,
-    /// By what was measured.
     pub(crate) measured: Judged,
     /// By the published figures; absent if the paper has none for it.
     pub(crate) published: Option<Judged>,
@@ -87,7 +84,6 @@ pub(crate) struct FindingsTable {
     pub(crate) evidence: &'static str,
     /// Priorities of the columns `claim` and `evidence`; 0: a detail.
     pub(crate) priorities: (u8, u8),
-    /// Whether findings are of models.
     pub(crate) has_models: bool,
 }
 

@@ -44,7 +44,6 @@ pub(crate) fn mark_request(datagram: &mut [u8]) {
     }
 }
 
-/// Whether a datagram is an answer.
 pub(crate) fn is_answer(datagram: &[u8]) -> bool {
     datagram.get(MARK) == Some(&ANSWER[..])
 }

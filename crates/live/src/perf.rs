@@ -141,7 +141,6 @@ impl EventGroup {
         EventGroup::open(specs, cpus)?.start()
     }
 
-    /// Names of the events.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         self.specs.iter().map(|spec| spec.name.clone()).collect()

@@ -26,7 +26,6 @@ pub enum MakeDirectoryError {
     Exists,
     /// The system refused.
     Io {
-        /// The file or directory.
         path: PathBuf,
         /// The cause.
         source: io::Error,

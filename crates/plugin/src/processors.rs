@@ -127,7 +127,6 @@ impl Processors {
         Ok(())
     }
 
-    /// The pipeline of a vCPU.
     pub(crate) fn pipeline(&self, vcpu: u32) -> Option<Pipeline> {
         let model = self.model.core.as_ref()?;
         let line_bytes = self.model.l1d.cache.line_bytes;

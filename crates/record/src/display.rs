@@ -169,7 +169,6 @@ pub struct Template<'a>(pub Vec<Piece<'a>>);
 /// A part of a [`Template`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// Text as it is.
     Text(&'a str),
     /// The value of a row in that column.
     Column(&'a str),

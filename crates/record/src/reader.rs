@@ -55,7 +55,6 @@ pub enum ReadError {
     TooLarge {
         /// The run directory.
         dir: String,
-        /// How much it has.
         what: String,
     },
 }
@@ -63,7 +62,6 @@ pub enum ReadError {
 /// What to read of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// All of it.
     All,
     /// All rows of the columns with these names; the table has no others.
     Columns(Vec<String>),

@@ -68,7 +68,6 @@ impl Run {
         }
     }
 
-    /// The table of that name.
     #[must_use]
     pub fn table(&self, name: &str) -> Option<&Table> {
         self.tables.iter().find(|table| table.name == name)

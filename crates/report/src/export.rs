@@ -74,7 +74,6 @@ pub enum CsvText {
     /// For a spreadsheet, which takes text that starts with `=`, `+`, `-` or `@` for a formula: such text starts with
     /// an apostrophe, unless it is a number.
     Guarded,
-    /// As it is.
     Exact,
 }
 

@@ -24,7 +24,6 @@ impl<'a> Row<'a> {
         self.table.get(self.values, column).unwrap_or(&Value::Absent)
     }
 
-    /// The number in that column.
     pub fn number(&self, column: &str) -> Option<f64> {
         self.get(column).number()
     }

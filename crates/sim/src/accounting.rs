@@ -85,11 +85,9 @@ pub struct RegionUse {
 /// What one context executed of a sampled unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampledPartUse {
-    /// The CPU.
     pub cpu: u32,
     /// The unit of the CPU.
     pub unit: u64,
-    /// The context.
     pub context: KernelContext,
     /// What was counted.
     pub counts: Counts,
@@ -98,7 +96,6 @@ pub struct SampledPartUse {
 /// What a CPU executed in a region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuUse {
-    /// The CPU.
     pub cpu: u32,
     /// When the region opened, in cycles on the CPU's time axis.
     pub opened_at_cycles: u64,
@@ -125,7 +122,6 @@ pub struct CpuUse {
 /// Counters of a context on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContextUse {
-    /// The context.
     pub context: KernelContext,
     /// Counters of the context itself.
     pub self_counts: Counts,
@@ -153,7 +149,6 @@ impl ContextUse {
 /// A span that started and ended in the region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanUse {
-    /// The context.
     pub context: KernelContext,
     /// When it ended, in cycles on the time axis of the CPU.
     pub ended_at_cycles: u64,
@@ -168,7 +163,6 @@ pub struct SpanUse {
 /// A CPU starts to execute for another context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContextTransition {
-    /// The context.
     pub context: KernelContext,
     /// The task at the bottom of the stack.
     pub task: KernelContext,
@@ -196,7 +190,6 @@ pub struct AnnotationUse {
     pub hits: Vec<u64>,
     /// Spans that could not be opened or closed.
     pub refused: u64,
-    /// The values that it recorded.
     pub values: Vec<RecordedValues>,
 }
 
@@ -211,7 +204,6 @@ pub struct RecordedValues {
     pub count: u64,
 }
 
-/// One hit that recorded values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hit {
     /// The region, from 1.
@@ -220,11 +212,9 @@ pub struct Hit {
     pub annotation: u32,
     /// The position among the annotation's actions of the one that recorded the values.
     pub action: u32,
-    /// The CPU.
     pub cpu: u32,
     /// When, in cycles on the time axis of the CPU.
     pub at_cycles: u64,
-    /// The values.
     pub values: Vec<Value>,
 }
 

@@ -30,13 +30,11 @@ pub struct Divergence {
 pub struct RecordedEvent {
     /// Its position, from 0.
     pub position: u64,
-    /// The CPU, where it is of one.
     pub cpu: Option<u32>,
     /// When, in cycles on the time axis of the CPU, where that is known.
     pub at_cycles: Option<u64>,
     /// What it is: `transition`, `span`, `marker`, ...
     pub kind: &'static str,
-    /// The context, where it has one.
     pub context: Option<String>,
     /// Its other fields, as text.
     pub detail: String,

@@ -10,7 +10,6 @@ pub enum SimError {
     /// A file could not be read or written.
     #[error("{}: {source}", path.display())]
     File {
-        /// The file.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -37,7 +36,6 @@ pub enum SimError {
     /// A QEMU that was named explicitly is not supported.
     #[error("{program} {why}")]
     QemuUnfit {
-        /// The program.
         program: String,
         /// What it is, and what irqlab needs.
         why: String,
@@ -82,7 +80,6 @@ pub enum SimError {
     /// A checkpoint does not exist, or belongs to another machine.
     #[error("checkpoint {name}: {reason}")]
     Checkpoint {
-        /// Its name.
         name: String,
         /// Why it cannot be used.
         reason: String,
@@ -90,7 +87,6 @@ pub enum SimError {
     /// Data from the guest or a file is malformed.
     #[error("{what}: {reason}")]
     Data {
-        /// What was read.
         what: String,
         /// What is wrong with it.
         reason: String,

@@ -17,7 +17,6 @@ const TEXT_BYTES_MAX: u64 = 64 << 10;
 /// A model, as a file in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
-    /// The model.
     pub model: SystemModel,
     /// The level that it is for: [`Detail::Timed`], [`Detail::Ooo`], or [`Detail::Count`] for shadow caches.
     pub detail: Detail,

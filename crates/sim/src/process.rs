@@ -72,7 +72,6 @@ pub(crate) fn output_to(command: &mut Command, stdout: Stdio) -> Result<()> {
     output_of(command, stdout).map(drop)
 }
 
-/// Returns where a program is on `PATH`.
 pub(crate) fn which(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|place| place.join(program)).find(|file| file.is_file())

@@ -40,11 +40,8 @@ const MAJOR_MAX: u32 = 11;
 /// Version of a QEMU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
-    /// Major.
     pub major: u32,
-    /// Minor.
     pub minor: u32,
-    /// Micro.
     pub micro: u32,
 }
 
@@ -110,7 +107,6 @@ pub struct Qemu {
     first_arguments: Vec<OsString>,
     /// Where it was found.
     pub origin: Origin,
-    /// Its version.
     pub version: Version,
     /// The first line of `--version`, with the distribution's revision.
     pub version_text: String,

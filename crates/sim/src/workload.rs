@@ -290,7 +290,6 @@ impl Workload {
 /// A workload's machine, kept in the cache where its set-up has ended.
 #[derive(Clone, Debug)]
 pub struct Prepared {
-    /// The machine.
     pub machine: Machine,
     /// What it starts from.
     pub start: Start,

@@ -7,7 +7,6 @@ use crate::sections::{Inflation, Sections, inflation_at};
 /// The largest value of a stream and its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Peak {
-    /// The value.
     pub value: u64,
     /// Its time stamp, in the clock of the measurement.
     pub at: u64,

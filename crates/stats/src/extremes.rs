@@ -10,7 +10,6 @@ use crate::random::Random;
 pub struct Piece {
     /// The value, or the smallest of its values.
     pub low: u64,
-    /// Its weight.
     pub weight: u64,
     /// Whether its values are uniform over `low..low + weight`, or all are `low`.
     pub is_ramp: bool,

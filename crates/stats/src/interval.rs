@@ -221,7 +221,6 @@ impl IntervalMethod {
 /// A 95 % confidence interval of a mean: `mean` ± `half_width`, in the unit of the values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
-    /// The mean.
     pub mean: f64,
     /// Half the width of the confidence interval.
     pub half_width: f64,

@@ -21,7 +21,6 @@ pub struct Event {
     pub weight: f64,
 }
 
-/// What to search for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Search {
     /// The shortest period, ns.

@@ -48,10 +48,8 @@ pub fn non_negative<const N: usize>(rows: &[(f64, [f64; N])]) -> [f64; N] {
     coefficients
 }
 
-/// An estimate of a total.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TotalEstimate {
-    /// The total.
     pub total: f64,
     /// Half the width of its 95 % confidence interval; absent if the sample is too small for one.
     pub half_width: Option<f64>,
@@ -60,9 +58,7 @@ pub struct TotalEstimate {
 /// A sampled unit, or the part of one that belongs to what is estimated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SampledUnit {
-    /// What was measured.
     pub measured: f64,
-    /// What was predicted of it.
     pub predicted: f64,
     /// How large it is, in the measure by which units are chosen: each piece of this has the same chance.
     pub size: f64,
@@ -71,7 +67,6 @@ pub struct SampledUnit {
 /// What is known of all, sampled or not.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Population {
-    /// What is predicted.
     pub predicted: f64,
     /// The sum of sizes.
     pub size: f64,

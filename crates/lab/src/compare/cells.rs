@@ -87,11 +87,9 @@ pub fn distances(base: &Figure, new: &Figure, tail: f64) -> Option<(f64, f64)> {
 /// The same cell of two runs.
 #[derive(Clone, Debug)]
 pub struct Pair<'a> {
-    /// Its table.
     pub table: &'a Table,
     /// The values of the key columns; one list for all cells of the row.
     pub row: Rc<[(&'a str, String)]>,
-    /// Its column.
     pub column: &'a Column,
     /// What the first run has.
     pub base: Figure,
@@ -151,7 +149,6 @@ fn place(table: &Table, column: &Column) -> Place {
     Place { interval, freedom, drift: of("drift"), wide: ends("ci9999") }
 }
 
-/// Whether a table has the interval of a column.
 pub fn has_interval(table: &Table, column: &Column) -> bool {
     place(table, column).interval.is_some()
 }

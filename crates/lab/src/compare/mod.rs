@@ -49,7 +49,6 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// In words.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -83,7 +82,6 @@ pub enum Method {
 }
 
 impl Method {
-    /// In words.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -135,7 +133,6 @@ pub enum Ruling {
 }
 
 impl Ruling {
-    /// In words.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -149,7 +146,6 @@ impl Ruling {
 /// A rule, and the cells that it is about.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The rule.
     pub rule: Rule,
     /// Cells that were compared.
     pub cells: usize,
@@ -437,7 +433,6 @@ fn warnings(base: &Run, new: &Run) -> Vec<String> {
 /// What proves that a rule can be broken.
 #[derive(Clone, Debug)]
 pub struct SelfTest {
-    /// The rule.
     pub rule: Rule,
     /// Whether it holds for the run compared with itself.
     pub holds_for_itself: bool,

@@ -23,11 +23,9 @@ pub struct Rule {
     pub table: Option<String>,
     /// Key columns and the values that they must have.
     pub filter: Vec<(String, String)>,
-    /// Column.
     pub column: String,
     /// Whether more than the limit breaks the rule, or less.
     pub is_upper: bool,
-    /// The limit.
     pub limit: Limit,
 }
 

@@ -20,7 +20,6 @@ pub type LevelMisses = [Option<u64>; Level::ALL.len()];
 /// What one context did in one window, on the CPU of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContextMisses {
-    /// The context.
     pub context: KernelContext,
     /// How often it was entered.
     pub entries: u64,
@@ -53,7 +52,6 @@ impl Mode {
     /// All of them.
     pub const ALL: [Mode; 3] = [Mode::User, Mode::Kernel, Mode::Exception];
 
-    /// That of a context.
     #[must_use]
     pub fn of(context: KernelContext) -> Mode {
         match context {

@@ -19,7 +19,6 @@ pub(super) const DETECTED_DEVIATIONS: f64 = 3.29;
 /// A mean with the half width of its 95 % interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Mean {
-    /// The mean.
     pub mean: f64,
     /// Half the width of its interval.
     pub half_width: f64,

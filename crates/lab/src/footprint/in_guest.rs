@@ -73,7 +73,6 @@ pub struct GuestEnd {
     pub failure: Option<String>,
 }
 
-/// The items of what was measured.
 #[must_use]
 pub fn items(measured: Measured<Samples>, facts: BenchFacts) -> Vec<FootprintItem> {
     let mut items = Vec::new();
@@ -95,7 +94,6 @@ pub fn items(measured: Measured<Samples>, facts: BenchFacts) -> Vec<FootprintIte
 /// The response: what was measured.
 #[derive(Debug, Default)]
 pub struct FootprintResponse {
-    /// What was measured.
     pub measured: Measured<Samples>,
     /// What the bench in the guest knows of itself; absent until it was read.
     pub facts: Option<BenchFacts>,

@@ -13,7 +13,6 @@ pub struct Series {
     pub level: Level,
     /// What interrupted.
     pub stimulus: Stimulus,
-    /// How.
     pub method: Method,
     /// What the bench made ready.
     pub ready: Ready,

@@ -264,7 +264,6 @@ fn disagree(user: Mean, by_time: &Lines) -> Option<String> {
         .then(|| format!("time and counters disagree: {lines:.1} lines and {mean:.1} misses"))
 }
 
-/// Repetitions that count.
 fn accepted_count(all: &[Repetition]) -> usize {
     all.iter().filter(|one| one.verdict == Verdict::Accepted).count()
 }

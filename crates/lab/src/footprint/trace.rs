@@ -20,7 +20,6 @@ const UNNAMED: (&str, &str) = ("kernel entry and exit, host", "unnamed");
 pub struct TraceTimes {
     /// When the window started.
     pub opened: u64,
-    /// When it ended.
     pub ended: u64,
     /// When the loop resumed after it was stalled.
     pub resumed: u64,
@@ -31,11 +30,9 @@ pub struct TraceTimes {
 /// An interval in which a CPU executed one task or handler. Times are ns from the window's start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceSpan {
-    /// The CPU.
     pub cpu: u32,
     /// Which task or handler.
     pub who: String,
-    /// Its kind.
     pub kind: String,
     /// Start.
     pub from_ns: u64,
@@ -50,13 +47,11 @@ pub struct Trace {
     pub level: Level,
     /// What interrupted.
     pub stimulus: Stimulus,
-    /// How.
     pub method: Method,
     /// Whether the repetition counts. Where none did, the last one is here.
     pub verdict: Verdict,
     /// CPU of the loop.
     pub cpu: u32,
-    /// Its thread.
     pub thread: u32,
     /// By the loop's clock.
     pub times: TraceTimes,

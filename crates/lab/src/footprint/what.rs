@@ -118,7 +118,6 @@ impl Geometry {
         self.size_bytes / u64::from(self.line_bytes.max(1))
     }
 
-    /// Sets.
     #[must_use]
     pub fn sets(self) -> u64 {
         self.lines() / u64::from(self.ways.max(1))

@@ -11,9 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct UnknownWord {
     /// What it should have been.
     pub what: &'static str,
-    /// What was given.
     pub given: String,
-    /// The words that are allowed.
     pub allowed: String,
 }
 
@@ -99,11 +97,9 @@ pub enum Condition {
     Command,
     /// A load and a stimulus of irqlab's own.
     Made {
-        /// The load.
         load: Load,
         /// The rate of the stimulus.
         rate: Rate,
-        /// The stimulus.
         stimulus: Stimulus,
     },
 }

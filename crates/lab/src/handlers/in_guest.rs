@@ -87,7 +87,6 @@ pub struct Probed {
 /// A context on a CPU, as the live bench measured it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProbedContext {
-    /// The CPU.
     pub cpu: u32,
     /// [`attribution::ContextKind::label`].
     pub kind: String,
@@ -135,7 +134,6 @@ impl ProbedContext {
     }
 }
 
-/// Returns the items of a window.
 #[must_use]
 pub fn items(mut window: GuestWindow) -> Vec<HandlersItem> {
     let contexts = window.probed.as_mut().map(|probed| std::mem::take(&mut probed.contexts));

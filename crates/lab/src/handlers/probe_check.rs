@@ -31,9 +31,7 @@ pub struct CheckedContext {
     pub probed_event_spans: u64,
     /// Spans that there were in that window.
     pub true_event_spans: u64,
-    /// Instructions of these.
     pub instructions: CheckedEvent,
-    /// Cycles of these.
     pub cycles: CheckedEvent,
 }
 
@@ -53,7 +51,6 @@ pub struct ProbeCost {
     pub condition: String,
     /// The function that calls them.
     pub function: String,
-    /// Calls.
     pub calls: u64,
     /// Instructions of all calls.
     pub instructions: u64,

@@ -49,7 +49,6 @@ pub struct CpuRates {
 pub struct ContextRates {
     /// The CPU; `None`: all together.
     pub cpu: Option<u32>,
-    /// Which context.
     pub context: Context,
     /// Where its times come from.
     pub timing: Timing,

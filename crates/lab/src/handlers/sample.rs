@@ -76,9 +76,7 @@ impl EventSums {
 /// Statistics of one context on one CPU, in one window. Times are in ns, what the probes add subtracted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContextStats {
-    /// The CPU.
     pub cpu: u32,
-    /// Which context.
     pub context: Context,
     /// Where its times come from.
     pub timing: Timing,
@@ -149,7 +147,6 @@ impl ContextStats {
 /// The window on one CPU, and what could not be attributed in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuWindow {
-    /// The CPU.
     pub cpu: u32,
     /// When it opened, in the clock of this CPU's peaks, ns; `None` where that clock is not known to
     /// be the window's.
@@ -172,7 +169,6 @@ pub struct CpuWindow {
 /// One counter of the kernel compared with what the bench counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreement {
-    /// The CPU.
     pub cpu: u32,
     /// Line of /proc/interrupts or /proc/softirqs, such as `LOC`, `36` or `NET_RX`.
     pub line: String,

@@ -7,7 +7,6 @@ use super::sample::WindowSample;
 /// All passes of one condition.
 #[derive(Debug)]
 pub struct ConditionSamples {
-    /// The condition.
     pub condition: Condition,
     /// The timing pass.
     pub timing: WindowSample,

@@ -12,7 +12,6 @@ const FAR_FACTOR: f64 = 1.2;
 pub struct Pair<'s> {
     /// On the real processor.
     pub host: &'s KernelSample,
-    /// In the model.
     pub model: &'s KernelSample,
 }
 

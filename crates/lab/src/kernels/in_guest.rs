@@ -21,7 +21,6 @@ pub struct KernelsRequest {
     pub windows: u32,
     /// About how long a window is, cycles.
     pub window_cycles: u64,
-    /// The CPU.
     pub cpu: u32,
     /// In how many processes, one after the other: 1 is the process that measures.
     pub processes: u32,

@@ -7,7 +7,6 @@ use super::sample::{Figures, KernelSample, Processor};
 
 /// The longest text of kept data, bytes.
 pub const MEASURED_BYTES_MAX: usize = 1 << 20;
-/// The columns.
 const COLUMNS: [&str; 6] =
     ["kernel", "cycles", "low_cycles", "ci95_low_cycles", "ci95_high_cycles", "windows"];
 /// The first line; it changes with the columns.
@@ -16,7 +15,6 @@ const FIRST: &str = "# irqlab-measured: 1";
 /// Kept data.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kept {
-    /// The processor.
     pub processor: Processor,
     /// Its name.
     pub cpu: String,

@@ -51,9 +51,7 @@ impl Figures {
 /// What was measured of a kernel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KernelSample {
-    /// Its name.
     pub name: String,
-    /// Its group.
     pub group: String,
     /// What its cycles are of.
     pub unit: String,

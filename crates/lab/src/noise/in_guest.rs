@@ -20,7 +20,6 @@ const PIECE_BYTES: usize = 60_000;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NoiseRequest {
-    /// Which loops.
     pub loops: Vec<Loop>,
     /// CPUs that run them; absent: all that the guest has.
     pub cpus: Option<Vec<u32>>,
@@ -71,14 +70,12 @@ pub enum NoiseItem {
     LoopRun(LoopRun),
     /// Some of the records of the last loop; see [`pieces`].
     Records(String),
-    /// A loop that failed.
     Failed(FailedLoop),
 }
 
 /// A loop that failed in the guest. The loops before and after it are not affected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedLoop {
-    /// Which loop.
     pub looping: Loop,
     /// Whether its window was opened.
     pub opened: bool,
@@ -106,9 +103,7 @@ pub struct GuestClockResolution {
 /// A loop on one CPU. Times are of the time-stamp counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoopRun {
-    /// Which loop.
     pub looping: Loop,
-    /// The CPU.
     pub cpu: u32,
     /// The loop's thread.
     pub thread: u32,
@@ -143,7 +138,6 @@ pub struct Injections {
     pub from: u64,
     /// The last time.
     pub last: u64,
-    /// How many times.
     pub times: u64,
 }
 
@@ -162,7 +156,6 @@ impl Injections {
 pub struct GuestLoop {
     /// How it ran.
     pub run: LoopRun,
-    /// Its records.
     pub records: Vec<[u64; 3]>,
 }
 
@@ -191,7 +184,6 @@ pub struct NoiseResponse {
     pub clock: Option<GuestClockResolution>,
     /// The loops that have run, in order.
     pub loops: Vec<GuestLoop>,
-    /// The loops that failed.
     pub failed: Vec<FailedLoop>,
 }
 

@@ -41,7 +41,6 @@ pub struct GapLedger {
     pub unbalanced: u64,
     /// An even sample of the gaps.
     pub sample: Reservoir<Detour>,
-    /// The first of the gaps.
     pub first: Vec<Detour>,
     scratch: Vec<(Part, u64)>,
 }

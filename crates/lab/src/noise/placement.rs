@@ -14,7 +14,6 @@ pub struct Place {
     pub cpu: u32,
     /// Its core, by a number that no other core of its socket has.
     pub core: i32,
-    /// Its socket.
     pub socket: i32,
 }
 
@@ -76,7 +75,6 @@ pub struct BusyInterval {
 /// What one CPU did apart from its loop, if it has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuActivity {
-    /// Which CPU.
     pub place: Place,
     /// In the order of time; they do not overlap.
     pub intervals: Vec<BusyInterval>,

@@ -17,7 +17,6 @@ use crate::cpus::UnmeasuredCpu;
 pub enum ContextName {
     /// A context of the kernel.
     Context(Context),
-    /// A task, by its name.
     Task(String),
     /// What only a bench that sees every cycle sees: kind and name.
     Other(&'static str, String),
@@ -26,7 +25,6 @@ pub enum ContextName {
 /// One loop on all measured CPUs, for one window of time.
 #[derive(Clone, Debug)]
 pub struct NoiseSample {
-    /// Which loop.
     pub looping: Loop,
     /// One for each CPU.
     pub cpus: Vec<CpuNoise>,
@@ -91,9 +89,7 @@ impl NoiseSample {
 /// Timers that were set for one time on one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Injected {
-    /// The CPU.
     pub cpu: u32,
-    /// How many timers.
     pub timers: u32,
     /// When they were set for, ns.
     pub planned_ns: u64,
@@ -110,7 +106,6 @@ pub struct Injected {
 /// What the kernel's side saw, over all CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traced {
-    /// Marks.
     pub marks: u64,
     /// Marks for which there was no room.
     pub lost: u64,

@@ -19,7 +19,6 @@ pub struct Gap {
 }
 
 impl Gap {
-    /// Its length, ns.
     #[must_use]
     pub fn length_ns(&self) -> u64 {
         self.end_ns.saturating_sub(self.start_ns)
@@ -29,9 +28,7 @@ impl Gap {
 /// What the kernel reported at one instant, on the loop's CPU, in the same clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// When, ns.
     pub at_ns: u64,
-    /// What.
     pub what: What,
 }
 
@@ -87,7 +84,6 @@ pub enum Class {
     /// By elimination the host's or the firmware's: the kernel reports nothing in this time. It is not
     /// explained, for nothing that was seen says so.
     Unattributed,
-    /// The remainder.
     Remainder,
     /// The loop's own, which went slower: colder caches.
     Aftermath,

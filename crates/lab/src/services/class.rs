@@ -15,7 +15,6 @@ pub enum Class {
     Interrupt,
     /// The handler of a device's IRQ line.
     Irq,
-    /// A softirq.
     Softirq,
     /// The scheduler, with the switch of tasks.
     Scheduler,
@@ -23,7 +22,6 @@ pub enum Class {
     Lock,
     /// The hardware walks page tables, for whichever service.
     PageWalk,
-    /// A kernel thread.
     KernelThread,
     /// Kernel code that belongs to none of these: the start of tasks, and what was under way when the
     /// window opened.

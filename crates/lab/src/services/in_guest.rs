@@ -38,10 +38,8 @@ pub struct ServicesItem {
     pub warnings: Vec<String>,
 }
 
-/// The response.
 #[derive(Debug, Default)]
 pub struct ServicesResponse {
-    /// The window.
     pub window: Option<ServicesItem>,
 }
 

@@ -10,16 +10,13 @@ pub const CLASSES: [&str; 7] =
 /// A service, as rows of misses name it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServiceName {
-    /// Its class.
     pub class: Class,
-    /// Its name.
     pub name: String,
 }
 
 /// Misses of a service in a cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissRow {
-    /// The service.
     pub service: ServiceName,
     /// The cache: L1I, L1D, L2 or L3.
     pub cache: String,
@@ -34,22 +31,16 @@ pub struct MissRow {
 /// Misses of a service in a cache by something else: the evictor of the line, or the function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissPart {
-    /// The service.
     pub service: ServiceName,
-    /// The cache.
     pub cache: String,
-    /// By what.
     pub by: String,
-    /// How many.
     pub count: u64,
 }
 
 /// Misses of a service in a cache by their data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataMisses {
-    /// The service.
     pub service: ServiceName,
-    /// The cache.
     pub cache: String,
     /// Kind of structure, such as `slab`.
     pub kind: String,
@@ -62,13 +53,11 @@ pub struct DataMisses {
 /// How long misses of L1 took.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissWait {
-    /// The service.
     pub service: ServiceName,
     /// Whether they are instruction fetches.
     pub is_fetch: bool,
     /// What supplied the line: a level, another core's cache, memory.
     pub level: String,
-    /// How many.
     pub count: u64,
     /// Sum of the times that the lines took.
     pub wait_ticks: u64,
@@ -77,7 +66,6 @@ pub struct MissWait {
 /// Misses of 8 bytes that lie in a line that another CPU had written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedLine {
-    /// The service.
     pub service: ServiceName,
     /// Kind of structure.
     pub kind: String,
@@ -102,9 +90,7 @@ pub struct MissSample {
     pub rows: Vec<MissRow>,
     /// By the context that had evicted the line.
     pub evictors: Vec<MissPart>,
-    /// By function.
     pub functions: Vec<MissPart>,
-    /// By data.
     pub data: Vec<DataMisses>,
     /// How long they took.
     pub waits: Vec<MissWait>,

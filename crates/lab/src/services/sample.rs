@@ -22,10 +22,8 @@ pub struct Times {
     pub descheduled_ticks: Option<u64>,
 }
 
-/// A service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServiceStats {
-    /// Its class.
     pub class: Class,
     /// Its name, as the kernel spells it.
     pub name: String,
@@ -66,7 +64,6 @@ pub struct LockStats {
     pub class: Class,
     /// Its name.
     pub service: String,
-    /// The kind of lock.
     pub kind: String,
     /// Whether a CPU that waits for it spins: it does not leave its task.
     pub spins: bool,
@@ -90,7 +87,6 @@ pub struct LockStats {
 pub enum ProfileMode {
     /// A program.
     User,
-    /// The kernel.
     Kernel,
     /// The kernel waits for a lock that another has.
     Sync,
@@ -114,7 +110,6 @@ impl ProfileMode {
 /// A mode in a slot of the window, of all CPUs together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProfileSlot {
-    /// The mode.
     pub mode: ProfileMode,
     /// When the slot starts, since the window opened.
     pub start_ticks: u64,
@@ -175,7 +170,6 @@ pub struct ServicesSample {
     pub window_ticks: u64,
     /// Its length on the clock, ns.
     pub window_ns: u64,
-    /// CPUs.
     pub cpus: u32,
     /// Ticks per second: cycles of the model, or nanoseconds.
     pub ticks_hz: u64,

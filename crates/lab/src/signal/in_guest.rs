@@ -20,7 +20,6 @@ pub struct SignalRequest {
     pub rig: Rig,
     /// What to measure.
     pub window: Window,
-    /// CPU of the sender.
     pub sender_cpu: u32,
     /// CPU of the receiver: another one.
     pub receiver_cpu: u32,
@@ -40,12 +39,10 @@ pub enum MeasuredWindow {
     Rate(RateWindow),
     /// A window of the sweep over socket buffers.
     Transfer(TransferWindow),
-    /// A window of round trips.
     RoundTrip(RoundTripWindow),
 }
 
 impl MeasuredWindow {
-    /// Which window it is.
     #[must_use]
     pub fn window(&self) -> Window {
         match self {
@@ -56,17 +53,14 @@ impl MeasuredWindow {
     }
 }
 
-/// What a guest measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestWindow {
-    /// The window.
     pub measured: MeasuredWindow,
     /// Settings in force that only the guest knows: interfaces and their offloads.
     pub facts: Map<String, Json>,
 }
 
-/// The response: one window.
 #[derive(Debug, Default)]
 pub struct SignalResponse {
     /// The window; absent until it is read.

@@ -45,7 +45,6 @@ const COLUMNS: [Meaning; 16] = [
 
 /// Measured rows, and what was not read.
 pub struct Observations {
-    /// The rows.
     pub rows: Vec<Observation>,
     /// Columns that have no meaning here.
     pub ignored: Vec<String>,

@@ -17,7 +17,6 @@ pub enum Part {
 }
 
 impl Part {
-    /// All parts.
     pub const ALL: [Part; 3] = [Part::Rates, Part::Transfers, Part::RoundTrips];
 
     /// Its name on the command line.
@@ -34,11 +33,8 @@ impl Part {
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The parts.
     pub parts: Vec<Part>,
-    /// The schemes.
     pub schemes: Vec<Scheme>,
-    /// The loads.
     pub loads: Vec<Load>,
     /// Event rates of the sweep, per second.
     pub rates_hz: Vec<u64>,
@@ -53,7 +49,6 @@ pub struct Plan {
     pub seed: u64,
 }
 
-/// One window of the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Window {
@@ -61,7 +56,6 @@ pub enum Window {
     Rate(RatePoint),
     /// A point of the sweep over socket buffers.
     Transfer(TransferPoint),
-    /// A point of the round trips.
     RoundTrip(RoundTripPoint),
 }
 

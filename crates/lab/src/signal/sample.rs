@@ -21,7 +21,6 @@ pub enum Load {
 }
 
 impl Load {
-    /// All loads.
     pub const ALL: [Load; 3] = [Load::Idle, Load::Background, Load::Busy];
 
     /// Its name on the command line and in tables.
@@ -243,7 +242,6 @@ pub struct RoundTripPoint {
     pub bulk: bool,
 }
 
-/// A window of round trips.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RoundTripWindow {
@@ -265,7 +263,6 @@ pub struct Samples {
     pub rates: Vec<RateWindow>,
     /// The sweep over socket buffers.
     pub transfers: Vec<TransferWindow>,
-    /// The round trips.
     pub round_trips: Vec<RoundTripWindow>,
 }
 

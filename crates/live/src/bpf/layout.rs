@@ -35,12 +35,10 @@ pub struct Learning {
     pub overhead_max_ns: u32,
 }
 
-/// The rows of one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuRows {
     /// Row 1 is at `base` + 1 of the map `rows`.
     pub base: u32,
-    /// Its rows.
     pub rows: u32,
     /// Its first entry of the map `nested_times` is at `nested_base` + 1.
     pub nested_base: u32,

@@ -27,10 +27,7 @@ pub enum BpfError {
     NotPermitted(String),
     /// The kernel is older than [`KERNEL_MIN`], and its verifier refused the programs.
     #[error("the BPF programs need Linux {}.{}, and this is {release}", KERNEL_MIN.0, KERNEL_MIN.1)]
-    KernelTooOld {
-        /// Its release.
-        release: String,
-    },
+    KernelTooOld { release: String },
     /// A program was to run on a CPU that is offline.
     #[error("CPU {0} is offline")]
     CpuOffline(u32),

@@ -57,7 +57,6 @@ impl Flavour {
     }
 }
 
-/// What to load.
 #[derive(Clone, Debug)]
 pub struct LoadSpec<'a> {
     /// How to attach.
@@ -83,9 +82,7 @@ pub enum Maps<'a> {
 /// A row, with the histograms of its spans that have others inside.
 #[derive(Clone, Debug)]
 pub struct CountedRow {
-    /// The CPU.
     pub cpu: u32,
-    /// The row.
     pub row: Box<Row>,
     /// Those histograms, where there are such spans.
     pub nested: Option<Box<NestedTimes>>,

@@ -15,7 +15,6 @@ struct Need {
 
 /// The program that closes the window of a CPU when the kernel takes that CPU offline.
 pub const CPU_LEAVES: &str = "cpu_leaves";
-/// Its tracepoint.
 pub const HOTPLUG_TRACEPOINT: &str = "cpuhp_enter";
 
 /// The program at task switches.

@@ -7,7 +7,6 @@ use lab::footprint::{Geometry, Level};
 
 use crate::host::{CacheFacts, Root, cache_facts};
 
-/// Bytes of a page.
 const PAGE_BYTES: u32 = 4096;
 /// Maximum number of lines of a level.
 const LINES_MAX: u64 = 1 << 24;

@@ -61,13 +61,10 @@ const LINES_OF_VECTORS: [(&str, &[&str]); 9] = [
 /// between, at each edge.
 const SOFTIRQ_EDGE_MAX: u64 = 1;
 
-/// The counts of one CPU.
 pub struct CpuCounts<'a> {
-    /// The CPU.
     pub cpu: u32,
     /// Its state after the window.
     pub state: &'a CpuState,
-    /// Its rows.
     pub rows: Vec<&'a Row>,
     /// Keys for which there is a probe.
     pub has_probe: &'a dyn Fn(u32) -> bool,

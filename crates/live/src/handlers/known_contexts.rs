@@ -33,7 +33,6 @@ fn one_thread_per_action(irqs: &[IrqAffinity]) -> Vec<IrqThread> {
     irqs.iter().flat_map(of_line).collect()
 }
 
-/// What is on a CPU.
 #[derive(Clone, Copy, Default)]
 struct OnCpu {
     lines: u32,

@@ -15,7 +15,6 @@ pub struct LiveSettings {
     pub cpus: Vec<u32>,
     /// CPUs for auxiliary threads.
     pub housekeeping: Vec<u32>,
-    /// What ends a window.
     pub until: WindowEnd,
     /// How long a condition runs before its window opens.
     pub warm_up: Duration,

@@ -22,9 +22,7 @@ pub struct Stimuli {
 /// Their statistics when they have stopped.
 #[derive(Default)]
 pub struct FinishedStimuli {
-    /// The load.
     pub load: Option<StimulusStats>,
-    /// The stimulus.
     pub stimulus: Option<StimulusStats>,
     /// Errors when they stopped.
     pub warnings: Vec<String>,

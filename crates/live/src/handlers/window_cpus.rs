@@ -14,13 +14,10 @@ const OFFLINE_BEFORE: &str = "it was offline when the window opened";
 const NO_END: &str = "it went offline in the window, and this kernel has no tracepoint that says when \
                       (cpuhp_enter)";
 
-/// The CPUs of one window.
 pub(super) struct WindowCpus {
-    /// The CPUs that are measured.
     pub(super) measured: Vec<u32>,
     /// The CPUs that were online when the window opened.
     online_before: Vec<u32>,
-    /// Whether the plan has all of these.
     plans_all: bool,
     unmeasured: Vec<UnmeasuredCpu>,
 }

@@ -5,10 +5,8 @@ use serde::Serialize;
 use super::cpu_list::parse_cpu_list;
 use super::root::Root;
 
-/// The affinity of one IRQ.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct IrqAffinity {
-    /// Its number.
     pub number: u32,
     /// Names of its handlers, from /sys/kernel/irq (a name holds no comma there). Empty where no
     /// handler is installed.

@@ -71,7 +71,6 @@ pub struct CpuTopology {
     pub governor: Option<String>,
 }
 
-/// Reads these facts.
 #[must_use]
 pub fn cpu_facts(root: &Root) -> CpuFacts {
     let list = |name: &str| {

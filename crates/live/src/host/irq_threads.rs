@@ -2,7 +2,6 @@
 
 use super::root::Root;
 
-/// The thread of an IRQ line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IrqThread {
     /// The number of the line.

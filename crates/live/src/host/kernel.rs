@@ -83,7 +83,6 @@ pub struct Preemption {
 /// The options of a kernel configuration that were set, by name without `CONFIG_`.
 pub(crate) type KernelConfig = BTreeMap<String, String>;
 
-/// Reads these facts.
 #[must_use]
 pub fn kernel_facts(root: &Root) -> KernelFacts {
     let uname = root.is_live().then(rustix::system::uname);

@@ -8,7 +8,6 @@ use super::namespaces::{NamespaceFacts, namespaces};
 use super::process_cpus::process_cpus;
 use super::root::Root;
 
-/// The limits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct LimitFacts {
     /// The CPUs that this process may use by default ([`process_cpus`]).
@@ -19,7 +18,6 @@ pub struct LimitFacts {
     pub namespaces: NamespaceFacts,
 }
 
-/// Reads the limits.
 #[must_use]
 pub fn limit_facts(root: &Root) -> LimitFacts {
     let cpus_allowed = if root.is_live() {

@@ -67,13 +67,9 @@ pub use tracepoints::{BtfFacts, Tracepoint, X86_VECTORS, needed_tracepoints, tra
 /// Everything that is known of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct HostFacts {
-    /// Whether /proc is there.
     pub proc_mounted: bool,
-    /// Whether /sys is there.
     pub sys_mounted: bool,
-    /// The kernel.
     pub kernel: KernelFacts,
-    /// The processors.
     pub cpu: CpuFacts,
     /// Their caches.
     pub caches: Vec<CacheFacts>,
@@ -83,7 +79,6 @@ pub struct HostFacts {
     pub hypervisor: HypervisorFacts,
     /// Steal time.
     pub steal: StealFacts,
-    /// Memory.
     pub memory: MemoryFacts,
     /// Device interrupts and the CPUs they go to.
     pub irqs: Option<Vec<IrqAffinity>>,

@@ -23,7 +23,6 @@ pub struct NamespaceFacts {
     pub monotonic_offset_ns: Option<i64>,
 }
 
-/// Reads these facts.
 #[must_use]
 pub fn namespaces(root: &Root) -> NamespaceFacts {
     let link = |name: &str| {

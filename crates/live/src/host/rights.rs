@@ -112,7 +112,6 @@ impl RightsFacts {
     }
 }
 
-/// Reads these facts.
 #[must_use]
 pub fn rights_facts(root: &Root) -> RightsFacts {
     let status = root.text("proc/self/status").unwrap_or_default();

@@ -45,7 +45,6 @@ pub(super) enum UndoResult {
     Removed(PathBuf),
     /// A setting, as [`Entry::describe`] names it.
     Restored(String),
-    /// There was nothing to undo.
     Nothing,
 }
 

@@ -58,7 +58,6 @@ pub enum JournalError {
     /// The journal's directory cannot be created, or others can write it.
     #[error("the journal directory {path}: {reason}")]
     Directory {
-        /// Which directory.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
@@ -66,7 +65,6 @@ pub enum JournalError {
     /// The journal cannot be written.
     #[error("the journal {path}: {source}")]
     Write {
-        /// Its file.
         path: PathBuf,
         /// The system's error.
         source: std::io::Error,

@@ -99,7 +99,6 @@ impl Locks {
         self.wait
     }
 
-    /// The directory in which the locks are.
     pub fn directory(&self) -> &Path {
         &self.directory
     }

@@ -44,7 +44,6 @@ fn die(mut journal: Journal) {
     journal.contents.entries.clear();
 }
 
-/// A file, and the journal in `root/journal` that has it.
 fn file_and_journal(root: &Path) -> (PathBuf, Journal) {
     let file = root.join("irqlab-a");
     let mut journal = Journal::open_in(&root.join("journal")).unwrap();

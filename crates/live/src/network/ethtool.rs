@@ -21,7 +21,6 @@ pub const GSO: Offload = Offload { get: 0x23, set: 0x24 };
 /// Merging of received packets; on a veth it also switches NAPI on.
 pub const GRO: Offload = Offload { get: 0x2b, set: 0x2c };
 
-/// `struct ethtool_value`.
 #[repr(C)]
 struct EthtoolValue {
     command: u32,

@@ -43,7 +43,6 @@ impl Attribute {
         Attribute(DefaultNla::new(kind, vec![value.into()]))
     }
 
-    /// A text.
     pub fn text(kind: u16, value: &str) -> Attribute {
         Attribute(DefaultNla::new(kind, [value.as_bytes(), &[0]].concat()))
     }

@@ -13,7 +13,6 @@ const ECHO_REPLY: u8 = 0;
 
 /// A socket for echo requests to one target.
 pub struct EchoSocket {
-    /// The socket.
     pub socket: OwnedFd,
     /// Whether it is a raw socket, whose packets have an IPv4 header.
     pub raw: bool,

@@ -22,7 +22,6 @@ pub struct Instance {
     pub id: u32,
     /// Its thread, where it is threaded.
     pub thread: Option<u32>,
-    /// Its settings.
     pub settings: Settings,
 }
 
@@ -31,7 +30,6 @@ pub struct Instance {
 pub struct Settings {
     /// `defer-hard-irqs`: polls without a packet before interrupts are used again.
     pub defer_hard_irqs: Option<u32>,
-    /// `gro-flush-timeout`, ns.
     pub gro_flush_timeout_ns: Option<u32>,
     /// `irq-suspend-timeout`, ns: how long interrupts stay off at most while a program polls.
     pub irq_suspend_timeout_ns: Option<u32>,

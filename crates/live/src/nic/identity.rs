@@ -39,10 +39,7 @@ pub struct Interface {
 pub enum NotFound {
     /// None has that name.
     #[error("there is no such network interface (there are: {})", names.join(", "))]
-    NoSuchName {
-        /// Names that there are.
-        names: Vec<String>,
-    },
+    NoSuchName { names: Vec<String> },
     /// The settings in `/sys` are those of another network namespace.
     #[error(
         "/sys shows the interfaces of another network namespace (mount -t sysfs sysfs /sys in this one, \
@@ -66,7 +63,6 @@ struct Elsewhere {
 enum WayIn {
     /// By the name that ip-netns(8) has given it.
     Name(String),
-    /// By a process that is in it.
     Process(String),
     /// A file system mount keeps it.
     Mount(String),

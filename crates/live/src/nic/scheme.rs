@@ -22,14 +22,12 @@ const POLLING_TIMEOUT_NS: u64 = 10_000_000;
 pub struct RequiredSetting {
     /// What is to be set.
     pub setting: Setting,
-    /// To what.
     pub value: String,
 }
 
 /// Why an interface cannot use a scheme.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Impossible {
-    /// The reason.
     pub reason: String,
     /// What can be done, where there is something.
     pub remedy: Option<String>,

@@ -35,9 +35,7 @@ pub enum Refusal {
     /// The kernel or the driver does not have it.
     #[error("{interface} has no {setting}: {source}")]
     Missing {
-        /// Which interface.
         interface: String,
-        /// Which setting.
         setting: String,
         /// The system's error.
         source: io::Error,
@@ -45,9 +43,7 @@ pub enum Refusal {
     /// It may not be set by this user.
     #[error("{setting} of {interface} cannot be set: {source}")]
     NoRights {
-        /// Which interface.
         interface: String,
-        /// Which setting.
         setting: String,
         /// The system's error.
         source: io::Error,
@@ -55,11 +51,8 @@ pub enum Refusal {
     /// The kernel or the driver refuses the value.
     #[error("{interface} refuses {setting} = {value}: {source}")]
     Value {
-        /// Which interface.
         interface: String,
-        /// Which setting.
         setting: String,
-        /// The value.
         value: String,
         /// The system's error.
         source: io::Error,
@@ -97,7 +90,6 @@ impl Session {
         &self.restored
     }
 
-    /// The interface.
     #[must_use]
     pub fn interface(&self) -> &Interface {
         &self.interface

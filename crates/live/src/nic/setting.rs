@@ -71,7 +71,6 @@ impl Setting {
         }
     }
 
-    /// Its file, where it has one.
     fn path(self, interface: &str) -> Option<String> {
         match self {
             Setting::Gro | Setting::Coalescing | Setting::Napi { .. } => None,

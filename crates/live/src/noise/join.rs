@@ -68,7 +68,6 @@ impl Join {
         self.waiting.first().map(|record| record[0])
     }
 
-    /// The result of the join.
     pub fn into_result(self) -> LoopResult {
         self.result
     }

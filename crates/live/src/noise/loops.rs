@@ -19,7 +19,6 @@ const MOVE_CYCLES_MIN: u64 = 1_000;
 /// Configuration of a loop, in cycles of its clock.
 #[derive(Clone, Copy, Debug)]
 pub struct LoopConfig {
-    /// Which loop.
     pub looping: Loop,
     /// The CPU to which it is pinned.
     pub cpu: u32,

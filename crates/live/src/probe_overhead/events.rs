@@ -165,7 +165,6 @@ impl EventOverheadsByCore {
         EventOverheadsByCore { by_core: warm.iter().map(of_core).collect(), ..Self::default() }
     }
 
-    /// The overhead on a CPU.
     #[must_use]
     pub fn on(&self, cpu: u32) -> &EventOverheads {
         let found = self.by_core.iter().find(|(core, _)| core.cpus.contains(&cpu));

@@ -59,7 +59,6 @@ pub struct WarmOverhead {
     pub in_span_ns: u64,
     /// The exit program, from the clock reading that ends the span to its own end, ns.
     pub exit_program_ns: u64,
-    /// In total, ns.
     pub total_ns: u64,
     /// Minimum and maximum of the total over the rounds, ns.
     pub total_range_ns: (u64, u64),

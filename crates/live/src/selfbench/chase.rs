@@ -24,9 +24,7 @@ const SEED: u64 = 1;
 /// A chase through memory of one size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Chased {
-    /// How much, bytes.
     pub bytes: u64,
-    /// In what pages it is.
     pub pages: Pages,
     /// A load, ns: median of the rounds; absent without any.
     pub load_ns: Option<f64>,
@@ -40,11 +38,9 @@ pub struct Chased {
 /// Configuration.
 #[derive(Clone, Debug)]
 pub struct ChaseSettings {
-    /// The CPU.
     pub cpu: u32,
     /// Bytes of each chase, multiples of a line.
     pub sizes: Vec<u64>,
-    /// Bytes of a line.
     pub line_bytes: u64,
     /// Rounds of each.
     pub rounds: usize,

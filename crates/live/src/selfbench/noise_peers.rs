@@ -47,14 +47,11 @@ impl NoisePeers {
     pub const THRESHOLD_US_MAX: u64 = BUCKETS - 1;
 }
 
-/// A tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tool {
     /// The detour loop, bare.
     Irqlab,
-    /// `oslat`.
     Oslat,
-    /// `cyclictest`.
     Cyclictest,
 }
 
@@ -73,7 +70,6 @@ impl Tool {
 /// The result of a tool in one window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Which.
     pub tool: Tool,
     /// In which round, from 0.
     pub round: u64,

@@ -43,7 +43,6 @@ impl OverheadSettings {
 /// What is attached to the system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attached {
-    /// Nothing.
     Nothing,
     /// A pair of BPF programs that return at once.
     Empty(Flavour),
@@ -53,7 +52,6 @@ pub enum Attached {
     Irqlab(Flavour),
     /// The kernel's trace events, into a ring buffer.
     Ftrace,
-    /// bpftrace.
     Bpftrace,
     /// perf record.
     Perf,
@@ -86,7 +84,6 @@ impl Attached {
         }
     }
 
-    /// How it is attached.
     #[must_use]
     pub fn method(self, cpu: u32) -> String {
         match self {
@@ -108,7 +105,6 @@ impl Attached {
 /// The figures of one tool.
 #[derive(Clone, Debug)]
 pub struct Cost {
-    /// What was attached.
     pub attached: Attached,
     /// Time of a system call in each round, ns.
     pub call_ns: Vec<f64>,

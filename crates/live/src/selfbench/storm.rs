@@ -45,7 +45,6 @@ pub struct StormSettings {
 /// The result.
 #[derive(Clone, Debug, Default)]
 pub struct Storm {
-    /// The window.
     pub sample: WindowSample,
     /// What the bench knows of itself.
     pub facts: BenchFacts,

@@ -30,7 +30,6 @@ const ROUNDS: usize = 5;
 /// How to measure.
 #[derive(Clone, Debug)]
 pub struct LiveServicesSettings {
-    /// The command.
     pub command: Vec<String>,
     /// Whether what it prints goes to stderr.
     pub to_stderr: bool,

@@ -60,7 +60,6 @@ fn part_of(service: usize) -> usize {
     }
 }
 
-/// The time of a CPU by part.
 pub(super) fn parts_of_cpu(time: &CpuTime) -> CpuTimes {
     let part = |(name, method): &(&str, &str)| TimePart {
         name: (*name).to_owned(),

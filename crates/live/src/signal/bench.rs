@@ -31,7 +31,6 @@ pub struct SignalSettings {
     pub polling: How,
     /// The card and its peer, for [`Rig::Nic`].
     pub card: Option<CardSettings>,
-    /// CPU of the sender.
     pub sender_cpu: u32,
     /// CPU of the receiver: another one.
     pub receiver_cpu: u32,

@@ -44,7 +44,6 @@ const REQUEST_BYTES: usize = 4096;
 /// Which card, and whose echo.
 #[derive(Clone, Debug)]
 pub struct CardSettings {
-    /// The interface.
     pub interface: Interface,
     /// Where `irqlab echo` listens.
     pub peer: SocketAddr,
@@ -264,7 +263,6 @@ impl Card {
         })
     }
 
-    /// Sets the settings of a scheme.
     fn set_settings(&mut self, scheme: Scheme) -> Result<(), BenchError> {
         let required = self.abilities.required_settings(scheme, None).map_err(|impossible| {
             let name = self.session.interface().name();
@@ -282,7 +280,6 @@ impl Card {
         Ok(())
     }
 
-    /// Sets card and socket to a scheme.
     fn set(&mut self, scheme: Scheme, socket: &UdpSocket) -> Result<Wait, BenchError> {
         Rig::Nic.check(scheme)?;
         let wait = match scheme {

@@ -46,7 +46,6 @@ impl KernelCounts {
         }
     }
 
-    /// What was added on `cpu` since `earlier`.
     pub fn since(&self, earlier: &KernelCounts, cpu: u32) -> Added {
         let difference = |now: &Option<Interrupts>, before: &Option<Interrupts>| {
             Some(now.as_ref()?.since(before.as_ref()?))

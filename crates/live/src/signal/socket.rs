@@ -145,9 +145,7 @@ pub fn prepare(socket: &UdpSocket) -> io::Result<()> {
 pub struct PacketReceiver {
     /// Where they come from.
     pub socket: UdpSocket,
-    /// How it waits.
     pub wait: Wait,
-    /// Bytes of a packet.
     pub bytes: usize,
 }
 

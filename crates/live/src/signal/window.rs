@@ -29,7 +29,6 @@ const WAKE_NS: u64 = 1_000;
 /// The fields that every window has, regardless of what is sent in it.
 #[derive(Clone)]
 pub struct Frame {
-    /// CPU of the sender.
     pub sender_cpu: u32,
     /// CPU of the receiver and of the job.
     pub receiver_cpu: u32,

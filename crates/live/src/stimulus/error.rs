@@ -26,7 +26,6 @@ pub enum StimulusError {
     /// The helper program could not be started.
     #[error("starting the stimulus helper {program} failed: {source}")]
     Spawn {
-        /// The program.
         program: String,
         /// The system's error.
         source: io::Error,

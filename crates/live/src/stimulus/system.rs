@@ -91,7 +91,6 @@ impl Ticker {
         Ticker { interval_ns, next_ns: now_ns() }
     }
 
-    /// The next deadline.
     pub fn next_deadline(&mut self) -> Timespec {
         self.next_ns = (self.next_ns + self.interval_ns).max(now_ns());
         Timespec { tv_sec: self.next_ns / NS_PER_S, tv_nsec: self.next_ns % NS_PER_S }

@@ -5,10 +5,8 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::bpf::{BpfError, Probes};
 
-/// An edge of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowEdge {
-    /// The window opens.
     Open,
     /// The window closes.
     Close,

@@ -24,7 +24,6 @@ impl Stop {
         Ok(Stop { pipe: Arc::new(pipe) })
     }
 
-    /// Requests the stop.
     pub fn request(&self) {
         let _ = rustix::io::write(&self.pipe.1, b"x"); // a full pipe holds a request already
     }
@@ -43,7 +42,6 @@ impl Stop {
         self.pipe.0.as_fd()
     }
 
-    /// Whether a stop was requested.
     #[must_use]
     pub fn is_requested(&self) -> bool {
         let mut polled = [PollFd::from_borrowed_fd(self.descriptor(), PollFlags::IN)];

@@ -8,12 +8,10 @@ use super::command::RunningCommand;
 use super::outcome::WaitOutcome;
 use super::stop::Stop;
 
-/// What ends a window.
 #[derive(Clone, Debug)]
 pub enum WindowEnd {
     /// After this long.
     Elapsed(Duration),
-    /// The command ends.
     CommandEnds {
         /// The program and its arguments; not empty.
         words: Vec<String>,

@@ -133,7 +133,6 @@ impl AnnotationCounters {
         })
     }
 
-    /// Annotations at a marker.
     pub(crate) fn at_marker(&self, marker: u32) -> Vec<u32> {
         self.at_place(|place| place == Place::Marker(marker))
     }

@@ -32,7 +32,6 @@ pub(super) struct Histogram {
 /// A table of buckets.
 #[derive(Clone, Debug)]
 pub(super) struct Bucketed<'a> {
-    /// The table.
     pub table: &'a Table,
     /// Its histograms, in order of their first rows.
     pub histograms: Vec<Histogram>,

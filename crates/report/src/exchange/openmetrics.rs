@@ -161,7 +161,6 @@ impl Family<'_> {
         self.metrics.line(&self.name, suffix, labels, None, &number(value));
     }
 
-    /// A histogram.
     pub fn histogram(&mut self, labels: &Labels<'_>, buckets: &Buckets) {
         for (bound, count) in &buckets.up_to {
             let le = number(*bound);

@@ -117,7 +117,6 @@ struct Slice {
     kind: String,
     /// When it started.
     from_ns: u64,
-    /// Its length.
     length_ns: u64,
     /// More about it: name and number.
     details: Vec<(&'static str, u64)>,

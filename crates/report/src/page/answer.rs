@@ -18,7 +18,6 @@ pub struct Answer {
     pub table: Option<String>,
 }
 
-/// The answer of a run.
 pub fn of(run: &Run) -> Answer {
     let known = match run.experiment.as_str() {
         "handlers" => handlers(run),

@@ -25,7 +25,6 @@ const SCRIPT: &str = include_str!("page.js");
 /// A run of a page.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
-    /// The run.
     pub run: &'a Run,
     /// Its directory, as the commands of the page name it.
     pub directory: &'a str,

@@ -16,7 +16,6 @@ const THICK: f64 = 0.62;
 /// Height of a panel without bars.
 const AROUND: f64 = 80.0;
 
-/// A bar.
 #[derive(Clone, Debug)]
 pub struct Bar {
     /// The name next to it.
@@ -32,7 +31,6 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// Its length.
     pub fn length(&self) -> f64 {
         self.parts.iter().map(|(length, _)| length).sum()
     }

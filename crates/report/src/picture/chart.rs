@@ -52,9 +52,7 @@ pub struct Chart<'s> {
 /// The name of a curve, which is written at its end.
 #[derive(Clone, Debug)]
 pub struct Label {
-    /// The name.
     pub name: String,
-    /// Its colour.
     pub colour: RGBColor,
     /// The end of the curve.
     pub end: (f64, f64),

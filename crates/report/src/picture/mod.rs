@@ -21,7 +21,6 @@ pub use palette::colours_css;
 use sheet::WIDTH;
 pub use sheet::{NARROW, Sheet, Undrawn};
 
-/// The rows of a table.
 fn rows(table: &Table) -> impl Iterator<Item = Row<'_>> {
     table.rows().iter().map(move |values| Row::new(table, values))
 }
@@ -126,7 +125,6 @@ pub(crate) mod tests {
     use record::{Column, Kind, Value};
     use serde_json::Map;
 
-    /// A run of tables.
     pub(crate) fn run_of(tables: Vec<Table>) -> Run {
         Run {
             schema: record::SCHEMA.to_owned(),

@@ -4,15 +4,12 @@ use plotters::style::RGBColor;
 
 /// The colours in which series are drawn, the strongest first. Yellow, which white hides, is left out.
 pub const SERIES: [RGBColor; 6] = [VERMILION, BLUE, GREEN, PURPLE, ORANGE, SKY];
-/// Vermilion.
 pub const VERMILION: RGBColor = RGBColor(0xd5, 0x5e, 0x00);
-/// Blue.
 pub const BLUE: RGBColor = RGBColor(0x00, 0x72, 0xb2);
 /// Bluish green.
 pub const GREEN: RGBColor = RGBColor(0x00, 0x9e, 0x73);
 /// Reddish purple.
 pub const PURPLE: RGBColor = RGBColor(0xcc, 0x79, 0xa7);
-/// Orange.
 pub const ORANGE: RGBColor = RGBColor(0xe6, 0x9f, 0x00);
 /// Sky blue.
 pub const SKY: RGBColor = RGBColor(0x56, 0xb4, 0xe9);

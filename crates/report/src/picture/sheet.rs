@@ -48,7 +48,6 @@ impl<'s> Area<'s> {
         (f64::from(wide) / UNITS, f64::from(high) / UNITS)
     }
 
-    /// Notes where a plot is.
     pub fn note(&self, plot: Plot) {
         self.plots.borrow_mut().push(plot);
     }
@@ -129,9 +128,7 @@ pub struct Heading {
 /// An entry of a legend.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// What it names.
     pub name: String,
-    /// Its colour.
     pub colour: RGBColor,
 }
 
@@ -145,7 +142,6 @@ fn font_size(pixels: f64) -> f64 {
     pixels * UNITS * FONT_FACTOR
 }
 
-/// The style of words.
 pub fn words(size: f64, colour: RGBColor) -> TextStyle<'static> {
     ("sans-serif", font_size(size)).into_font().color(&colour)
 }
@@ -230,7 +226,6 @@ impl Pairs {
         if self.is_narrow() { self.right } else { RIGHT }
     }
 
-    /// The areas of a pair.
     pub fn areas<'s>(self, area: &Area<'s>, number: usize) -> [Area<'s>; 2] {
         let split = if self.is_narrow() { self.width } else { (self.width - self.right) / 2.0 };
         let top = self.height_of(number);

@@ -39,10 +39,8 @@ pub struct ServicesUse {
     pub structures: BTreeMap<(StructureKind, u64), (String, u32)>,
 }
 
-/// A service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceUse {
-    /// The service.
     pub service: KernelContext,
     /// Requests that started in the region.
     pub requests: u64,
@@ -67,7 +65,6 @@ pub struct ServiceUse {
 /// For what tasks were blocked in a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceWaitUse {
-    /// The service.
     pub service: KernelContext,
     /// What they waited for, by number: see [`plugin::symbols::wait_name`].
     pub wait: u32,

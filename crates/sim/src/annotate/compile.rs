@@ -54,7 +54,6 @@ pub enum Show {
     Unsigned,
     /// A signed number.
     Signed,
-    /// A text.
     Text,
 }
 

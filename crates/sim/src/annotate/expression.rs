@@ -11,12 +11,10 @@ const BYTES_MAX: usize = 256;
 /// Maximum nesting.
 const DEPTH_MAX: usize = 16;
 
-/// An expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Expression {
     /// A register, `current`, or a parameter of the function.
     Name(String),
-    /// A number.
     Number(u64),
     /// The address of a variable.
     AddressOf(String),

@@ -49,7 +49,6 @@ pub struct Annotations {
 /// An annotation at a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Annotation {
-    /// Its name.
     pub name: String,
     /// The name of the place: a symbol or an event.
     pub place: String,

@@ -52,7 +52,6 @@ pub struct FootprintSettings {
     pub model: Model,
     /// Which cache is filled.
     pub level: Level,
-    /// The method.
     pub method: Method,
     /// What displaces lines.
     pub by: By,
@@ -102,7 +101,6 @@ pub struct Own {
     pub descriptor: u64,
 }
 
-/// One repetition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repetition {
     /// Whether an interrupt was scheduled.
@@ -126,7 +124,6 @@ pub struct Geometry {
     pub bytes: u64,
     /// Size of a line, bytes.
     pub line_bytes: u64,
-    /// Ways.
     pub ways: u64,
 }
 

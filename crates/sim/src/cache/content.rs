@@ -24,7 +24,6 @@ pub(crate) struct Content {
 }
 
 impl Content {
-    /// Reads a file.
     pub(crate) fn of(path: &Path) -> Result<Content> {
         let mut file = open_regular(path)?;
         let mut digest = crc32fast::Hasher::new();

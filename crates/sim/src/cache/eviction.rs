@@ -11,7 +11,6 @@ use super::{Cache, in_use, remove_directory};
 use crate::regular_file::read_bounded;
 use crate::{Progress, Result, SimError};
 
-/// Default of the limit, bytes.
 pub const LIMIT_BYTES_DEFAULT: u64 = 16 << 30;
 /// The file that holds the limit, in bytes.
 const LIMIT_FILE: &str = "limit";
@@ -28,7 +27,6 @@ pub enum EntryKind {
     Kept,
 }
 
-/// An entry of the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheEntry {
     /// Its name in the directory.

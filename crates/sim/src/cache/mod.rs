@@ -58,7 +58,6 @@ impl Cache {
         Ok(Cache { root })
     }
 
-    /// Returns the path of a name in the cache.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)

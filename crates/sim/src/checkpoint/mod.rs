@@ -105,7 +105,6 @@ pub struct Checkpoint {
     schema: String,
     /// Version of QEMU.
     pub qemu: String,
-    /// The machine.
     pub machine: Machine,
     /// The kernel's command line.
     pub command_line: String,

@@ -168,7 +168,6 @@ impl Ready {
         Ok(Some(Ready { place, command_line, modules, _in_use: file, _scratch: scratch }))
     }
 
-    /// The modules that it has loaded.
     pub(super) fn modules(&self) -> &[LoadedModule] {
         &self.modules
     }

@@ -69,7 +69,6 @@ pub struct Btf {
     by_name: HashMap<String, u32>,
 }
 
-/// Where a member is in its struct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
     /// Bytes from the start of the outermost struct; of a bit field the byte of its first bit.
@@ -104,7 +103,6 @@ pub enum Shape {
         /// Whether it is a character.
         is_char: bool,
     },
-    /// A pointer to a type.
     Pointer(TypeId),
     /// A struct or union.
     Aggregate,
@@ -119,7 +117,6 @@ pub enum Shape {
 pub struct Field {
     /// Bytes from the start of the struct.
     pub offset_bytes: u64,
-    /// Its type.
     pub of: TypeId,
     /// First bit of a bit field in the byte at the offset, and its number of bits.
     pub bit_field: Option<(u8, u8)>,

@@ -27,7 +27,6 @@ const PT_INTERP: u32 = 3;
 /// Maximum length of a loader's name.
 const LOADER_BYTES_MAX: u64 = 4096;
 
-/// A file of the layer.
 #[derive(Debug)]
 pub(crate) struct LayerFile {
     /// Its path in the guest, without the first slash.

@@ -14,7 +14,6 @@ use crate::Result;
 /// A module in a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadedModule {
-    /// Its name.
     pub name: String,
     /// The addresses of its sections, by their names, in hexadecimal.
     pub sections: BTreeMap<String, String>,

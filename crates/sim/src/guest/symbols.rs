@@ -16,12 +16,10 @@ const NAME_BYTES_MAX: usize = 512;
 const PER_CPU_START: &str = "__per_cpu_start";
 const PER_CPU_END: &str = "__per_cpu_end";
 
-/// A symbol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbol {
     /// Address in the kernel; for a per-CPU variable its offset in the per-CPU area.
     pub address: u64,
-    /// Name.
     pub name: String,
     /// Kind, as in nm(1): `T` and `t` are functions.
     pub kind: char,
@@ -119,7 +117,6 @@ impl Symbols {
         self.table.is_empty()
     }
 
-    /// Returns the symbol of a name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Symbol> {
         self.table.get(*self.by_name.get(name)?)

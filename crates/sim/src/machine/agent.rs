@@ -35,7 +35,6 @@ pub struct GuestReport {
     pub modules: Vec<LoadedModule>,
 }
 
-/// One message.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub(crate) enum Message {

@@ -57,7 +57,6 @@ pub enum Backing {
     },
     /// The content of a file. The guest works on a temporary copy, so each run starts with the same content.
     File {
-        /// The file.
         path: PathBuf,
         /// Its size, a multiple of 512.
         bytes: u64,
@@ -69,7 +68,6 @@ pub enum Backing {
     },
     /// The content of a file that the guest cannot write, and that machines share.
     ReadOnly {
-        /// The file.
         path: PathBuf,
         /// Its size, a multiple of 512.
         bytes: u64,
@@ -86,7 +84,6 @@ pub enum Backing {
     },
 }
 
-/// A disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Disk {
     /// Its hardware.
@@ -482,7 +479,6 @@ fn fd_set(index: usize) -> usize {
     index + 1
 }
 
-/// The file of a disk.
 #[derive(Debug)]
 pub(crate) struct DiskFile {
     index: usize,

@@ -15,7 +15,6 @@ pub struct FoundDevice {
     pub name: String,
     /// `VENDOR:DEVICE` of its PCI device, in hexadecimal.
     pub pci: String,
-    /// The driver.
     pub driver: String,
 }
 
@@ -32,7 +31,6 @@ struct Sort {
 pub(crate) struct Requested(Vec<Sort>);
 
 impl Requested {
-    /// Of this machine.
     pub(crate) fn of(machine: &Machine) -> Requested {
         let disks = machine.disks.iter().map(|disk| Sort {
             word: disk.model.word(),
@@ -45,7 +43,6 @@ impl Requested {
         Requested(disks.chain(cards).collect())
     }
 
-    /// How many there are.
     pub(crate) fn count(&self) -> usize {
         self.0.len()
     }

@@ -55,7 +55,6 @@ pub enum Timing {
 pub struct Machine {
     /// The kernel's bzImage.
     pub kernel: PathBuf,
-    /// SHA-256 of the kernel.
     pub kernel_sha256: String,
     /// The initramfs; empty for none.
     pub initramfs: PathBuf,
@@ -63,7 +62,6 @@ pub struct Machine {
     pub initramfs_sha256: String,
     /// 1 to `CPUS_MAX`.
     pub cpus: u32,
-    /// Memory in MiB.
     pub memory_mib: u32,
     /// Model of the CPU as the guest sees it.
     pub cpu_model: String,

@@ -96,7 +96,6 @@ pub(crate) struct StartConfig<'a> {
 /// Arguments and files for QEMU that are not part of the machine: mainly the plugin that observes it.
 #[derive(Clone, Debug, Default)]
 pub struct Instrumentation<'a> {
-    /// Arguments.
     pub(crate) arguments: Vec<String>,
     /// Files that it inherits under their numbers.
     pub(crate) files: Vec<BorrowedFd<'a>>,
@@ -120,7 +119,6 @@ impl Instrumentation<'_> {
 }
 
 impl Vm {
-    /// Starts QEMU.
     pub(crate) fn start(qemu: &Qemu, machine: &Machine, config: &StartConfig<'_>) -> Result<Vm> {
         let mut command = machine.command(qemu, &config.command_line, &config.request)?;
         let mut inherited = Vec::new();

@@ -44,7 +44,6 @@ pub struct SimNoise {
     resolution: Option<GuestClockResolution>,
     /// Samples of the loops that were not requested yet.
     samples: Vec<NoiseSample>,
-    /// The loops that failed.
     failed: Vec<FailedLoop>,
     warnings: Vec<String>,
     /// CPUs and loops whose ledger does not close, or whose times are none.

@@ -46,7 +46,6 @@ const PATH_BYTES_MAX: usize = 4095;
 /// How large what an archive holds is.
 #[derive(Debug)]
 pub(super) struct Extent {
-    /// The archive.
     pub(super) archive: PathBuf,
     /// Files, directories and links.
     pub(super) entries: u64,

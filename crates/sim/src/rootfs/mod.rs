@@ -80,11 +80,9 @@ pub struct RootFile {
     pub bytes: Vec<u8>,
 }
 
-/// A user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RootUser {
-    /// The name.
     pub name: String,
     /// Number of the user and of the group, from 1.
     pub id: u32,
@@ -95,9 +93,7 @@ pub struct RootUser {
 /// A package of an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstalledPackage {
-    /// Its name.
     pub name: String,
-    /// Its version.
     pub version: String,
     /// SHA-256 of its archive, in hexadecimal.
     pub sha256: String,
@@ -107,7 +103,6 @@ pub struct InstalledPackage {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RootImage {
     schema: String,
-    /// The file.
     #[serde(skip)]
     pub path: PathBuf,
     /// Its size in bytes; most of it may be holes.

@@ -25,7 +25,6 @@ use crate::{Accounting, Symbols};
 /// The number of write(2), by which the guest stops its own count.
 const WRITE: u32 = 1;
 
-/// Symbols of a kernel, and its types.
 pub(crate) type KernelNames<'a> = (Option<&'a Symbols>, Option<&'a Btf>);
 
 /// Makes a sample of the first region of a record.

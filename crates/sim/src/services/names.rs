@@ -20,7 +20,6 @@ pub(super) struct Names<'a> {
 }
 
 impl Names<'_> {
-    /// The class of a service and its name.
     pub(super) fn of(&self, service: KernelContext) -> (Class, String) {
         if let KernelContext::Fault(kind) = service {
             return (Class::Fault, kind.label().to_owned());

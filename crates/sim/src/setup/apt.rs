@@ -89,7 +89,6 @@ impl Apt {
         self.unpack_all(&downloads, root)
     }
 
-    /// Returns the package of this name in a release.
     pub(crate) fn package(&self, name: &str, release: &str) -> Result<Package> {
         let wanted = format!("{name}/{release}");
         let mut command = self.command("apt-cache");

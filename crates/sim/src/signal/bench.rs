@@ -23,7 +23,6 @@ pub struct SimSignalSettings {
     pub guest: GuestRun,
     /// What carries the events.
     pub rig: Rig,
-    /// CPU of the sender.
     pub sender_cpu: u32,
     /// CPU of the receiver: another one.
     pub receiver_cpu: u32,

@@ -22,7 +22,6 @@ impl From<Mean> for Figure {
     }
 }
 
-/// The table of the findings.
 const TABLE: FindingsTable = FindingsTable {
     subject: "What the finding is about: level, stimulus, mode.",
     ratio: ("simulated_ratio", "The ratio of both sides of the claim on the simulated machine."),

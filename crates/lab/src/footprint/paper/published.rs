@@ -19,7 +19,6 @@ const FIGURE_MAX: u32 = 1_000_000;
 /// A paper's figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paper {
-    /// Its title.
     pub title: String,
     /// Machines that it measured, by the model that stands for each: in words, and whether kernel
     /// and exception mode are counted apart.
@@ -28,31 +27,24 @@ pub struct Paper {
     pub tables: Vec<PaperTable>,
 }
 
-/// A table of the paper.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PaperTable {
-    /// Its number.
     pub number: u32,
-    /// Its title.
     pub title: String,
     /// Whether windows are long enough that the clock's interrupts are in them.
     pub long: bool,
-    /// Its rows.
     pub rows: Vec<PaperRow>,
 }
 
-/// A row of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PaperRow {
     /// What is filled.
     pub level: Level,
     /// What interrupts; none where nothing does.
     pub stimulus: Option<Stimulus>,
-    /// How.
     pub method: Method,
     /// Context of the misses.
     pub mode: Mode,
-    /// Which.
     pub count: Count,
     /// The row's words.
     pub what: String,

@@ -20,14 +20,12 @@ pub struct Part {
     pub long: bool,
     /// A change of the model, as in `l2.line=64B`; none for the model itself.
     pub change: Option<String>,
-    /// What was measured.
     pub measured: Measured<Samples>,
 }
 
 /// All that was measured of one model.
 #[derive(Clone, Debug)]
 pub struct ModelRun {
-    /// The model.
     pub model: String,
     /// Its guests.
     pub parts: Vec<Part>,

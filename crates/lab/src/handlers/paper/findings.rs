@@ -8,7 +8,6 @@ use super::published::{Family, Paper};
 use super::tables::{Quantity, STIMULI};
 use crate::judge::{Figure, Finding, FindingsTable, Judged, Known, exactly, greater};
 
-/// The table of the findings.
 const TABLE: FindingsTable = FindingsTable {
     subject: "What the finding is about: stimulus, load, machines.",
     evidence: "Both sides, with the half widths of their 95 % confidence intervals: cycles, ns, or ratios.",

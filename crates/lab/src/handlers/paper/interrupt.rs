@@ -18,9 +18,7 @@ const SOFTIRQS: [&str; 3] = ["BLOCK", "NET_RX", "NET_TX"];
 /// A model, and its conditions.
 #[derive(Debug)]
 pub struct ModelRun {
-    /// The model.
     pub model: String,
-    /// Its clock, Hz.
     pub clock_hz: u64,
     /// What was measured on it, and what could not be.
     pub measured: Measured<Samples>,
@@ -50,7 +48,6 @@ impl ModelRun {
 
 /// The interrupts of a device in one condition, with the softirqs that they raise.
 pub(super) struct Interrupts<'a> {
-    /// How many.
     pub count: u64,
     /// Names of the events, in the order of the sums.
     events: &'a [String],

@@ -36,7 +36,6 @@ pub struct PaperMachine {
 /// A paper's figures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Paper {
-    /// Its title.
     pub title: String,
     /// Its machines, by their clocks.
     pub machines: Vec<PaperMachine>,

@@ -7,7 +7,6 @@ use super::peaks::PlacedRun;
 use super::published::{Paper, Tick};
 use crate::judge::{Finding, FindingsTable, Known, close, exactly, finding, greater};
 
-/// The table of the findings.
 const TABLE: FindingsTable = FindingsTable {
     subject: "What the finding is about: where the tick comes, and where the loop runs.",
     ratio: ("simulated_ratio", "The ratio of both sides of the claim on the simulated machine."),

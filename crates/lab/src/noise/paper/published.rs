@@ -54,7 +54,6 @@ pub struct PaperRow {
 /// A paper's figures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Paper {
-    /// Its title.
     pub title: String,
     /// Its rows, in order.
     pub rows: Vec<PaperRow>,

@@ -28,7 +28,6 @@ pub struct Job {
 pub struct Row {
     /// Work between two barriers, ns.
     pub granularity_ns: u64,
-    /// Nodes.
     pub nodes: u64,
     /// Whether the detours of all nodes come at the same times.
     pub coscheduled: bool,

@@ -52,19 +52,13 @@ pub enum ScaleError {
     Missing(&'static str),
     /// Its rows contradict one another.
     #[error("table {table:?} of the run contradicts itself: {what}")]
-    Damaged {
-        /// Which.
-        table: &'static str,
-        /// How.
-        what: String,
-    },
+    Damaged { table: &'static str, what: String },
     /// Measured times were asked for, and the run has a sample of them.
     #[error(
         "the run has {recorded} of {count} detours of CPU {cpu}, so when they came is not known; \
          --arrivals random, or a shorter run"
     )]
     Thinned {
-        /// On which CPU.
         cpu: u64,
         /// Recorded in the run.
         recorded: u64,
@@ -85,7 +79,6 @@ pub enum ScaleError {
 /// first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
-    /// The CPU.
     pub cpu: u64,
     /// Time that the loop had between detours in all, ns; above 0.
     pub own_ns: u64,
@@ -163,7 +156,6 @@ fn of_cpu<const N: usize>(
     Ok(found)
 }
 
-/// The trace as it was.
 fn measured(cpu: u64, window_ns: u64, mut recorded: Vec<[u64; 2]>) -> Result<Trace, ScaleError> {
     recorded.sort_unstable();
     let max_ns = recorded.iter().map(|[_, length]| *length).max().unwrap_or(0);

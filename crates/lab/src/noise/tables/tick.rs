@@ -95,7 +95,6 @@ pub fn tick(samples: &[NoiseSample]) -> (Table, Vec<Absence>) {
     (table, absent.into_iter().map(in_words).collect())
 }
 
-/// Whether that is the tick.
 fn is_tick(part: Part, sample: &NoiseSample) -> bool {
     let Part::Context(number) = part else { return false };
     let name = sample.names.get(number as usize);

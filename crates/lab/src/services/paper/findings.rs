@@ -9,7 +9,6 @@ use super::tables::{
 };
 use crate::judge::{Figure, Finding, FindingsTable, Judged, Known, exactly, finding, greater};
 
-/// The table of the findings.
 const TABLE: FindingsTable = FindingsTable {
     subject: "What the finding is about: a workload, and a machine, a mode or a cache.",
     evidence: "Both sides. The simulation gives the same numbers each time, so that they have no intervals.",

@@ -23,7 +23,6 @@ const NUMBER_MAX: f64 = 1e10;
 pub struct Paper {
     #[allow(dead_code)] // for who reads the file
     name: String,
-    /// Its title.
     pub title: String,
     /// The models of its uniprocessors, by year.
     pub machines: [String; 3],
@@ -51,11 +50,8 @@ pub struct Validation {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModePercent {
-    /// In the kernel.
     pub kernel_percent: f64,
-    /// In user mode.
     pub user_percent: f64,
-    /// Idle.
     pub idle_percent: f64,
 }
 

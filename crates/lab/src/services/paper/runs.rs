@@ -47,22 +47,17 @@ pub struct ClassifiedMisses {
     pub is_user: bool,
     /// Why: cold, self, other, true sharing, false sharing, device, untracked.
     pub class: String,
-    /// How many.
     pub count: u64,
 }
 
 /// A workload on a machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MachineRun {
-    /// The workload.
     pub workload: String,
-    /// The model of the machine.
     pub model: String,
-    /// Its CPUs.
     pub cpus: u32,
     /// What it was measured for.
     pub role: Role,
-    /// What its misses cost.
     pub costs: MissCosts,
     /// What its kernel did, page walks in the services whose accesses caused them.
     pub sample: ServicesSample,
@@ -73,7 +68,6 @@ pub struct MachineRun {
     pub misses: Vec<ClassifiedMisses>,
 }
 
-/// A mode of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     User,

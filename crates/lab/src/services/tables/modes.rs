@@ -13,7 +13,6 @@ type Belongs = fn(&ServiceStats) -> bool;
 /// The mode of page walks, which not every bench counts.
 const PAGE_WALK: &str = "page walk";
 
-/// The modes.
 const MODES: [(&str, Belongs); 4] = [
     ("user", |service| service.class == Class::User),
     ("kernel", is_kernel),

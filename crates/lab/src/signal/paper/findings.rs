@@ -19,7 +19,6 @@ const BUSY: (Load, u32) = (Load::Busy, 3);
 /// At least this part of another throughput keeps up with it.
 const KEEPS_UP: f64 = 0.9;
 
-/// The table of the findings.
 const TABLE: FindingsTable = FindingsTable {
     doc: "The paper's findings as claims about numbers, judged by the measured and by the published figures.",
     subject: "What the finding is about: size of the socket buffers, load.",

@@ -15,18 +15,15 @@ const ITEMS_MAX: usize = 64;
 /// A paper's figures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Published {
-    /// Its title.
     pub title: String,
     /// Its tables of throughput, in order.
     pub tables: Vec<PublishedTable>,
-    /// Its round trips.
     pub round_trips: Vec<PublishedRoundTrip>,
 }
 
 /// A table of throughput.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PublishedTable {
-    /// Its number.
     pub number: u32,
     /// What was measured.
     pub title: String,
@@ -41,7 +38,6 @@ pub struct PublishedTable {
 /// Round trips of one scheme.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PublishedRoundTrip {
-    /// The scheme.
     pub scheme: Scheme,
     /// Whether a bulk transfer ran meanwhile.
     pub bulk: bool,

@@ -20,7 +20,6 @@ pub use timer::Timer;
 /// Why a stimulus is unavailable.
 #[derive(Debug)]
 pub struct Unavailable {
-    /// The reason.
     pub reason: String,
     /// The remedy, if there is one.
     pub remedy: Option<String>,

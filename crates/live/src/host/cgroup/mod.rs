@@ -21,7 +21,6 @@ const UNLIMITED_BYTES: u64 = 1 << 62;
 /// The tightest limits of this process; each is absent where no group sets it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CgroupLimits {
-    /// Memory.
     pub memory: Option<MemoryLimit>,
     /// CPU time.
     pub cpu: Option<CpuQuota>,
@@ -62,7 +61,6 @@ impl CpuQuota {
 /// The most processes and threads of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PidLimit {
-    /// The limit.
     pub limit: u64,
     /// How many there are now, where the kernel says it.
     pub current: Option<u64>,
@@ -70,7 +68,6 @@ pub struct PidLimit {
     pub file: String,
 }
 
-/// Reads the limits.
 #[must_use]
 pub fn cgroup_limits(root: &Root) -> CgroupLimits {
     let memory = levels(root, Controller::Memory);

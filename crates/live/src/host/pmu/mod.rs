@@ -49,7 +49,6 @@ pub struct PmuFacts {
 pub struct PmuEvent {
     /// As `perf list` calls it.
     pub name: String,
-    /// What it is.
     pub kind: EventKind,
     /// How far it opens.
     pub scope: EventScope,
@@ -95,7 +94,6 @@ impl PmuFacts {
         Some(self.counters_in_group.is_some_and(|count| count > 0))
     }
 
-    /// The event of that name.
     #[must_use]
     pub fn event(&self, name: &str) -> Option<&PmuEvent> {
         self.events.iter().find(|event| event.name == name)

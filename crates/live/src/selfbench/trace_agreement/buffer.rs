@@ -38,7 +38,6 @@ pub(super) struct Event {
     pub ns: u64,
     /// Whether it is the handler's entry; else its exit.
     pub is_entry: bool,
-    /// The line.
     pub irq: u32,
     /// The thread that was interrupted.
     pub thread: u32,

@@ -60,7 +60,6 @@ fn largest<'t>(table: &'t Table, condition: &str, column: &str) -> Vec<Row<'t>> 
     found
 }
 
-/// The title of a panel of a condition.
 fn panel_title(condition: &str) -> String {
     format!("condition {condition}")
 }

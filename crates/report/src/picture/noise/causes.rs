@@ -110,7 +110,6 @@ impl Causes {
     }
 }
 
-/// The colour of a kind.
 pub fn colour(kind: usize) -> RGBColor {
     match kind {
         _ if kind < SERIES.len() => SERIES[kind],

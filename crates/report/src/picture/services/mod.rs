@@ -49,7 +49,6 @@ fn panel_titles(table: &Table) -> Vec<String> {
     titles
 }
 
-/// Legend of the parts that bars have.
 fn legend(parts: &[PartOf], panels: &[(String, Vec<Bar>)]) -> Vec<Entry> {
     let bars = || panels.iter().flat_map(|(_, bars)| bars);
     let is_seen = |colour: &RGBColor| {

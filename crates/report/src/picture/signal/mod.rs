@@ -173,7 +173,6 @@ struct Series {
     points: Vec<Point>,
 }
 
-/// A point of a series.
 #[derive(Clone, Copy, Debug)]
 struct Point {
     x: f64,

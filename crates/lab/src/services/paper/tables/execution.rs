@@ -6,7 +6,6 @@ use super::super::super::class::Class;
 use super::super::runs::{MachineRun, Mode, ratio};
 use super::{Sides, factor, model_column, of_percent, real, text, workload_column};
 
-/// How many columns there are.
 const COLUMNS: usize = 15;
 
 fn columns() -> Vec<Column> {

@@ -6,9 +6,7 @@ use super::super::super::counters::INSTRUCTIONS;
 use super::super::runs::{MachineRun, Mode, Role, ratio};
 use super::{Sides, model_column, real, text, workload_column};
 
-/// The caches.
 const CACHES: [&str; 3] = ["L1I", "L1D", "L2"];
-/// The classes.
 const CLASSES: [&str; 7] =
     ["cold", "self", "other", "true sharing", "false sharing", "device", "untracked"];
 

@@ -53,7 +53,6 @@ impl<'a> Sides<'a> {
         self.uniprocessor(workload, self.paper.machines.get(number)?)
     }
 
-    /// A workload on the multiprocessor.
     pub(super) fn multiprocessor(&self, workload: &str) -> Option<&'a MachineRun> {
         let model = &self.paper.multiprocessor;
         self.find(workload, |run| run.role == Role::Machine && run.cpus > 1 && run.model == *model)
