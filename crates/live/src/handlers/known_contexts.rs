@@ -107,6 +107,7 @@ mod tests {
         let irqs: Vec<IrqAffinity> = nvme.chain(cards).collect();
         let layout = RowLayout::for_contexts(&of_lines(&irqs, &[], &cpus));
         assert!(layout.on(511).rows >= 2 * (21 + 17));
-        assert!(layout.bytes() < 320 << 20, "{}", layout.bytes());
+        // 1.3 MB a CPU: a row has histograms of the sections of its window.
+        assert!(layout.bytes() < 640 << 20, "{}", layout.bytes());
     }
 }
