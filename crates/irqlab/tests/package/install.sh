@@ -27,8 +27,8 @@ owner() { chroot . stat -c '%U %G %a' /usr/bin/irqlab; }
 say file "$(owner)"
 say rights "$(rights member)"
 say stranger "$(rights stranger)"
-say slots "$(ls var/lib/irqlab/instances | tr '\n' ' ')"
-say unit "$(ls usr/lib/systemd/system | grep irqlab | tr '\n' ' ')"
+say slots "$(cd var/lib/irqlab/instances && echo ./* | tr -d ./)"
+say unit "$(cd usr/lib/systemd/system && echo ./irqlab*)"
 # Other settings. One place, which another process has.
 chroot . sed -i -e s/MEASURE=group/MEASURE=all/ -e s/INSTANCES_MAX=4/INSTANCES_MAX=1/ /etc/irqlab/irqlab.conf
 setpriv "$drop" chroot . /usr/lib/irqlab/apply-rights >&2
