@@ -2,8 +2,8 @@
 //! (`attribution::key`). Defined here alone: the build script writes them to `constants.h`.
 
 macro_rules! shared_constants {
-    ($($(#[doc = $doc:literal])+ $name:ident: $type:ty = $value:expr;)+) => {
-        $($(#[doc = $doc])+ pub const $name: $type = $value;)+
+    ($($(#[doc = $doc:literal])* $name:ident: $type:ty = $value:expr;)+) => {
+        $($(#[doc = $doc])* pub const $name: $type = $value;)+
 
         /// Name and value of each, for the build script.
         #[allow(dead_code)] // only the build script reads it
