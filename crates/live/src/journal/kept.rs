@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use super::entry::UndoResult;
 use super::hold::hold;
 use super::lock::rename_to_new;
-use super::owner::boot_id;
 use super::replay::{may_work_later, open, read, resources};
 use super::resource::Locks;
 use super::{Contents, Journal, JournalError, dir};
@@ -137,7 +136,8 @@ pub fn kept_elsewhere(name: &str) -> Vec<String> {
     for directory in dir::all_own().iter().filter(|directory| dir::check(directory).is_ok()) {
         for (_, path) in files_in(directory) {
             let contents = open(&path).ok().flatten().and_then(|file| read(&file).ok());
-            let contents = contents.filter(|contents| contents.boot_id == boot_id());
+            let contents =
+                contents.filter(|contents| contents.is_of_this_boot().is_ok_and(|is| is));
             let Some(label) = contents.and_then(|contents| contents.kept) else { continue };
             if label.interface.name == name
                 && let Err(error) = label.interface.find()
@@ -186,7 +186,10 @@ fn undo_file(path: &Path, wanted: Option<&Identity>, all: &mut UndoReport) {
         Err(error) => return all.failed.push(error),
     };
     // Settings of an earlier boot are gone with it.
-    let is_of_this_boot = contents.boot_id == boot_id();
+    let is_of_this_boot = match contents.is_of_this_boot() {
+        Ok(is_of_this_boot) => is_of_this_boot,
+        Err(error) => return all.failed.push(format!("{} is left as it is: {error}", label.what)),
+    };
     let is_wanted = wanted.is_none_or(|wanted| {
         wanted.index == label.interface.index && wanted.namespace == label.interface.namespace
     });
@@ -209,23 +212,41 @@ fn undo_file(path: &Path, wanted: Option<&Identity>, all: &mut UndoReport) {
         Ok(None) => all.gone.push(label.interface.name.clone()),
         Err(error) => return all.failed.push(format!("{} is left as it is: {error}", label.what)),
     }
-    undo_locked(path, &label, &contents, all);
+    for _ in 0..FILES_MAX {
+        let Some(later) = undo_locked(path, &label, &contents, all) else { return };
+        // What was kept since is undone first: its old values are those that this journal's owner set.
+        undo_file(&later, wanted, all);
+        if later.symlink_metadata().is_ok() {
+            // It is among the failures, and nothing is undone out of order.
+            return;
+        }
+    }
 }
 
-/// Undoes a journal's entries once no other irqlab changes what they are about.
-fn undo_locked(path: &Path, label: &Label, contents: &Contents, all: &mut UndoReport) {
+/// Undoes a journal's entries once no other irqlab changes what they are about. Where another irqlab has kept later
+/// changes of the interface meanwhile, undoes nothing and returns their journal.
+fn undo_locked(
+    path: &Path,
+    label: &Label,
+    contents: &Contents,
+    all: &mut UndoReport,
+) -> Option<PathBuf> {
     let mut locks = Locks::new(path.parent().unwrap_or(Path::new("/")));
     for resource in resources(contents) {
         match hold(&mut locks, resource) {
             Ok(restored) => all.restored.extend(restored),
             Err(error) => {
-                return all.failed.push(format!("{} is left as it is: {error}", label.what));
+                all.failed.push(format!("{} is left as it is: {error}", label.what));
+                return None;
             }
         }
     }
     // Another undo may have been faster.
     if !matches!(read_kept(path), Ok(Some(_))) {
-        return;
+        return None;
+    }
+    if let Some(later) = later_of(path, label) {
+        return Some(later);
     }
     let mut has_served = true;
     for entry in contents.entries.iter().rev() {
@@ -242,6 +263,21 @@ fn undo_locked(path: &Path, label: &Label, contents: &Contents, all: &mut UndoRe
     if has_served {
         remove(path, all);
     }
+    None
+}
+
+/// The latest journal of the same interface, if it is later than this one.
+fn later_of(path: &Path, label: &Label) -> Option<PathBuf> {
+    let files = files_in(path.parent()?);
+    let own = files.iter().position(|(_, file)| file == path)?;
+    let is_of_interface = |file: &Path| {
+        read_kept(file).ok().flatten().is_some_and(|(_, other)| {
+            let (one, other) = (&label.interface, &other.interface);
+            (one.index, &one.namespace) == (other.index, &other.namespace)
+        })
+    };
+    let mut later = files[own + 1..].iter().rev().map(|(_, file)| file);
+    later.find(|file| is_of_interface(file)).cloned()
 }
 
 fn remove(path: &Path, all: &mut UndoReport) {

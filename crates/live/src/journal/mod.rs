@@ -99,6 +99,12 @@ struct Contents {
     kept: Option<kept::Label>,
 }
 
+impl Contents {
+    fn is_of_this_boot(&self) -> std::io::Result<bool> {
+        Ok(self.boot_id == owner::boot_id()?)
+    }
+}
+
 /// The journal of this process. A process may have several at once (each in a file of its own).
 #[derive(Debug)]
 pub struct Journal {
@@ -126,10 +132,10 @@ impl Journal {
     /// As [`Journal::open`].
     pub fn open_in(directory: &Path) -> Result<Self, JournalError> {
         dir::prepare(directory)?;
-        let name = owner::new_file_name()
-            .map_err(|source| JournalError::Write { path: directory.to_owned(), source })?;
-        let contents =
-            Contents { format: FORMAT, boot_id: owner::boot_id(), entries: Vec::new(), kept: None };
+        let failed = |source| JournalError::Write { path: directory.to_owned(), source };
+        let name = owner::new_file_name().map_err(failed)?;
+        let boot_id = owner::boot_id().map_err(failed)?;
+        let contents = Contents { format: FORMAT, boot_id, entries: Vec::new(), kept: None };
         let path = directory.join(name);
         Ok(Journal { path, contents, file: None, locks: Locks::new(directory) })
     }
@@ -524,7 +530,7 @@ mod tests {
             file("irqlab-x/../victim"),
             wrong_identity,
         ] {
-            let journal = plant(&dir, &entry, &owner::boot_id());
+            let journal = plant(&dir, &entry, &owner::boot_id().unwrap());
             let messages = replay_dead_in(&dir);
             assert_eq!(messages.len(), usize::from(!entry.contains("irqlab-x")).max(1), "{entry}");
             assert!(messages[0].contains("left as it is"), "{entry}: {messages:?}");

@@ -106,11 +106,13 @@ fn parse_start_ticks(stat: &str) -> Option<u64> {
     fields.nth(18)?.parse().ok().filter(|_| !dead)
 }
 
-/// Identifies this boot; empty if the kernel does not report it.
-pub(super) fn boot_id() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
-        .map(|text| text.trim().to_owned())
-        .unwrap_or_default()
+/// Identifies this boot; empty if the kernel has no such file. An error is none of another boot: settings of
+/// another boot are not restored.
+pub(super) fn boot_id() -> io::Result<String> {
+    match std::fs::read_to_string("/proc/sys/kernel/random/boot_id") {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        read => read.map(|text| text.trim().to_owned()),
+    }
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::entry::{Entry, UndoResult};
 use super::lock::{Attempt, LOCK, NamedLock, lock_now, lock_within, remove_if_free, try_lock};
-use super::owner::{Owner, boot_id};
+use super::owner::Owner;
 use super::resource::{Locks, Resource};
 use super::{Contents, ENTRIES_MAX, FILE_BYTES_MAX, FORMAT, dir};
 use crate::nic::is_elsewhere;
@@ -233,7 +233,13 @@ pub(super) fn read(file: &File) -> io::Result<Contents> {
 /// Undoes the entries, the last one first. Returns whether the journal has served: an entry that
 /// can never be undone is reported once and dropped, one that may be undone later is kept.
 fn undo_all(contents: &Contents, pid: u32, messages: &mut Vec<String>) -> bool {
-    let same_boot = contents.boot_id == boot_id();
+    let same_boot = match contents.is_of_this_boot() {
+        Ok(same_boot) => same_boot,
+        Err(error) => {
+            messages.push(format!("what process {pid} changed is left as it is: {error}"));
+            return false;
+        }
+    };
     let mut all_undone = true;
     for entry in contents.entries.iter().rev() {
         if entry.is_setting() && !same_boot {

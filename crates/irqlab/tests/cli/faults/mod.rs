@@ -69,7 +69,7 @@ fn without_fault(verb: &Verb, place: &FaultPlace, has_stacks: bool) -> (Vec<Call
     let ended = place.trace(&[&options[..], &verb.words()].concat());
     assert_eq!(ended.code, 0, "{}: {}", verb.words, ended.err);
     let whole = verb.output_name().map(|name| contents(&place.work(name))).unwrap_or_default();
-    place.next_start();
+    assert_eq!(place.next_start(), None, "{}", verb.words);
     let left = verb.output_name().and_then(|name| name.split('/').next());
     assert_eq!(place.wrong_state(&left.into_iter().collect::<Vec<_>>()), None, "{}", verb.words);
     (parse(&std::fs::read_to_string(trace).expect("a trace")), whole)
@@ -87,8 +87,7 @@ fn with_fault(
     let only = format!("trace={}", call.name);
     let options = ["-qq", "-o", "/dev/null", "-e", &only, "-e", &inject, IRQLAB];
     let ended = place.run("strace", &[&options[..], &verb.words()].concat());
-    let wrong = FaultPlace::wrong_end(&ended);
-    place.next_start();
+    let wrong = FaultPlace::wrong_end(&ended).or(place.next_start());
     let left = verb.output_name().and_then(|name| name.split('/').next());
     let wrong = wrong
         .or_else(|| verb.wrong_output(place, whole, ended.code))

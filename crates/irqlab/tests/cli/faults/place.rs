@@ -147,12 +147,16 @@ impl FaultPlace {
         SETTINGS.map(|name| (name, net.read(&format!("/sys/class/net/{name}")))).into()
     }
 
-    /// The next start of a verb, and the user's undo of what is kept.
-    pub fn next_start(&self) {
-        self.run(IRQLAB, &["machines"]);
-        if self.net.is_some() {
-            self.run(IRQLAB, &["signal", "undo"]);
-        }
+    /// The next start of a verb, and the user's undo of what is kept. Returns what failed of them.
+    pub fn next_start(&self) -> Option<String> {
+        let undo = ["signal", "undo"];
+        let words = [&["machines"][..], &undo];
+        let words = if self.net.is_some() { &words[..] } else { &words[..1] };
+        let ends = words.iter().map(|words| (words, self.run(IRQLAB, words)));
+        let failed = ends.filter(|(_, ended)| ended.code != 0);
+        let failed: Vec<_> =
+            failed.map(|(words, ended)| format!("{}: {}", words.join(" "), ended.err)).collect();
+        (!failed.is_empty()).then(|| failed.join("; "))
     }
 
     /// What is wrong with the end of a run.
