@@ -96,6 +96,7 @@ shared_constants! {
     SERVICE_USER: usize = 548;
     /// The idle task.
     SERVICE_IDLE: usize = 549;
+    /// Threads of the kernel (the macro asks for a comment on each number).
     SERVICE_KERNEL_THREAD: usize = 550;
     /// A task of which the kernel does not say whether it is in user mode or in a system call.
     SERVICE_UNKNOWN: usize = 551;
