@@ -85,7 +85,7 @@ pub fn csv(table: &Table, which: CsvRows, text: CsvText) -> String {
     in_memory(|out| write_csv(out, table, &InMemory, (which, text)).map(drop))
 }
 
-/// Writes a table as [`csv`], row by row; gives the number of rows that it leaves out.
+/// Writes a table as [`csv()`], row by row; gives the number of rows that it leaves out.
 ///
 /// # Errors
 /// Those of the writer, and of the rows.
