@@ -17,13 +17,15 @@ static __always_inline void count_in_histogram(struct row *row, u64 value)
 /*
  * Counts a value in the section of the window that its batch is in. Sections say how much the distribution
  * differs from one part of the window to the next: without them, intervals of quantiles would take spans as
- * independent.
+ * independent. Not inlined: the frame of the longest program would exceed what kernels before 6.13 allow.
  */
-static __always_inline void count_in_section(struct row *row, u64 value, u64 batch)
+__noinline int count_in_section(struct row *row, u64 value, u64 batch)
 {
 	u64 slot = slot_of_value(value), index;
 	s64 position;
 
+	if (!row)
+		return 0;
 	if (row->count == 1)
 		row->section_base = slot > SECTION_SLOTS / 2 ? slot - SECTION_SLOTS / 2 : 0;
 	position = (s64)slot - row->section_base;
@@ -35,6 +37,7 @@ static __always_inline void count_in_section(struct row *row, u64 value, u64 bat
 	/* Opaque to the compiler, which would drop the bound that the verifier needs. */
 	asm volatile("%0 &= %1" : "+r"(index) : "i"(SECTIONS * SECTION_SLOTS - 1));
 	row->sections[index]++;
+	return 0;
 }
 
 /*
