@@ -218,7 +218,9 @@ mod tests {
         let of = |sums: [i64; 2]| JointBatch { count: 1, sums: sums.to_vec() };
         assert_eq!(filled, [&of([30, 25]), &of([50, 45])], "ended after 200 and 600 ns");
         assert_eq!((sample.length_ns(), sample.lost()), (1000, 0));
-        assert!(sample.warnings[0].contains("2 entries were nested"), "{:?}", sample.warnings);
+        let nested =
+            "since the machine's start, entries were nested too deep and were not followed";
+        assert_eq!(sample.cpu_warnings, [CpuWarning::new(0, nested).counted(2, "entries")]);
     }
 
     #[test]
