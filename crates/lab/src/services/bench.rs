@@ -1,14 +1,14 @@
-//! What a bench must be able to do for this experiment.
+//! The trait of benches that can run this experiment.
 
 use super::sample::ServicesSample;
 use crate::experiment::{Bench, BenchError};
 
-/// A machine on which the services of a kernel can be measured.
+/// A machine that can measure the services of a kernel.
 pub trait ServicesBench: Bench {
-    /// Runs the command and measures what the services took meanwhile; none if the user asked to stop
-    /// before anything was measured.
+    /// Runs the command and measures what the services take in the meantime. Returns `None` if the user asked to
+    /// stop before the bench measured anything.
     ///
     /// # Errors
-    /// When the command cannot be run, or nothing can be measured.
+    /// Fails if the command cannot run, or if the bench cannot measure.
     fn measure(&mut self) -> Result<Option<ServicesSample>, BenchError>;
 }

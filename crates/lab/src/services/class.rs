@@ -1,15 +1,14 @@
-//! What CPUs execute for.
+//! The classes of kernel services.
 
-/// What a CPU executes for; the order is that of the tables.
+/// A class of services, with user mode and idle. Tables list the classes in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// User mode, of all tasks.
     User,
-    /// A system call.
     Syscall,
-    /// A page fault, by kind.
+    /// A page fault. The service's name is the kind of fault.
     Fault,
-    /// Another exception of the processor.
+    /// An exception of the processor other than a page fault.
     Exception,
     /// The entry and exit of an interrupt, and its handling outside of a device's handler.
     Interrupt,
@@ -18,20 +17,19 @@ pub enum Class {
     Softirq,
     /// The scheduler, with the switch of tasks.
     Scheduler,
-    /// The slow way to a lock that another has.
+    /// The slow path of a lock that another context holds.
     Lock,
-    /// The hardware walks page tables, for whichever service.
+    /// The hardware walks page tables, for any service.
     PageWalk,
     KernelThread,
-    /// Kernel code that belongs to none of these: the start of tasks, and what was under way when the
-    /// window opened.
+    /// Kernel code outside the other classes: the start of tasks, and services that were already in progress
+    /// when the window opened.
     Other,
-    /// The idle task, with the time for which CPUs are halted.
+    /// The idle task, including the time that CPUs are halted.
     Idle,
 }
 
 impl Class {
-    /// The name in tables.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -51,7 +49,7 @@ impl Class {
         }
     }
 
-    /// Whether it is neither user mode nor idle, nor the hardware's page walks.
+    /// Whether kernel code executes: neither user mode, nor idle, nor the hardware's page walks.
     #[must_use]
     pub fn is_kernel(self) -> bool {
         !matches!(self, Class::User | Class::PageWalk | Class::Idle)

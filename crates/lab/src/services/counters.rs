@@ -1,6 +1,6 @@
-//! Names of the counters on which columns depend.
+//! Names of the counters that columns use.
 
-/// Counters that show the cost of memory.
+// Counters that show the cost of memory.
 pub const CYCLES: &str = "cycles";
 pub const INSTRUCTIONS: &str = "instructions";
 pub const FETCH_STALL: &str = "fetch_stall_cycles";

@@ -1,4 +1,4 @@
-//! The plan, how it is measured, and what is reported.
+//! The plan: how the experiment measures it, and what the report contains.
 
 use serde_json::{Map, json};
 
@@ -7,17 +7,16 @@ use super::sample::ServicesSample;
 use super::tables;
 use crate::experiment::{Bench, BenchError, Experiment, Measured, Progress, Report, Steps};
 
-/// What to measure: the command that the bench was made for.
+/// Options of the measurement. The bench already knows the command.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// Also report the histograms' buckets.
+    /// Whether to report the buckets of the histograms, too.
     pub histograms: bool,
 }
 
-/// What was measured.
 #[derive(Debug, Default)]
 pub struct Samples {
-    /// The window; absent if the user asked to stop before it opened.
+    /// The measured window, or `None` if the user asked to stop before the window opened.
     pub window: Option<ServicesSample>,
 }
 

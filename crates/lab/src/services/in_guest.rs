@@ -13,28 +13,27 @@ const SYSCALLS_MAX: usize = 4_096;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServicesRequest {
-    /// A line for the guest's shell that runs before the window opens.
+    /// A line that the guest's shell runs before the window opens.
     pub warm_up: Option<String>,
-    /// The line that is measured.
+    /// A line that the guest's shell runs in the window.
     pub command: String,
-    /// Whether the guest's kernel counts system calls by its tracepoint meanwhile, which costs it time.
+    /// Whether the guest's kernel counts system calls with its tracepoint in the window. Counting slows the guest.
     pub verify: bool,
 }
 
-/// An item of the response: there is one.
+/// The response has exactly one item.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServicesItem {
     /// How long the window was open by the guest's clock, ns.
     pub length_ns: u64,
     /// How the command ended, in words.
     pub command_ended: String,
-    /// Its exit status, as a shell gives it.
+    /// The command's exit status, as a shell reports it.
     pub command_status: i32,
-    /// By how much the guest's counters of /proc/vmstat advanced, by their names.
+    /// Increases of the guest's counters in /proc/vmstat during the window, by name.
     pub vmstat: BTreeMap<String, u64>,
-    /// System calls that the guest's kernel counted, by number; absent if it was not asked to.
+    /// System calls that the guest's kernel counted, by number. `None` unless [`ServicesRequest::verify`] is set.
     pub syscalls: Option<BTreeMap<u32, u64>>,
-    /// What a reader must know.
     pub warnings: Vec<String>,
 }
 
@@ -90,10 +89,10 @@ mod tests {
     fn a_response_is_one_window_with_bounded_counts() {
         let many = (0..=SYSCALLS_MAX as u32).map(|number| (number, 1)).collect();
         let many = ServicesItem { syscalls: Some(many), ..ServicesItem::default() };
-        let one = ServicesItem::default();
+        let item = ServicesItem::default();
         for (items, words) in [
             (vec![], "no window"),
-            (vec![one.clone(), one], "two windows"),
+            (vec![item.clone(), item], "two windows"),
             (vec![many], "more than 4096 system calls"),
         ] {
             let error = read(items).unwrap_err().to_string();

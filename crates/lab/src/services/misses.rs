@@ -1,5 +1,4 @@
-//! What a bench hands in of cache misses: of each service by class, evictor, code and data, and how long
-//! they took.
+//! Cache misses that a bench reports: for each service by class, evictor, code and data, with times.
 
 use super::class::Class;
 
@@ -7,7 +6,7 @@ use super::class::Class;
 pub const CLASSES: [&str; 7] =
     ["cold", "self", "other", "true_sharing", "false_sharing", "device", "untracked"];
 
-/// A service, as rows of misses name it.
+/// The service that missed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServiceName {
     pub class: Class,
@@ -22,13 +21,13 @@ pub struct MissRow {
     pub cache: String,
     /// Misses by class, in the order of [`CLASSES`].
     pub classes: [u64; CLASSES.len()],
-    /// Those of evicted lines that a fully associative cache would have had, too.
+    /// Misses of evicted lines that a fully associative cache would have, too.
     pub capacity: u64,
-    /// Those that it would not have had.
+    /// Misses of evicted lines that a fully associative cache would not have.
     pub conflict: u64,
 }
 
-/// Misses of a service in a cache by something else: the evictor of the line, or the function.
+/// Misses of a service in a cache by a second key: the evictor of the line, or the function that missed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissPart {
     pub service: ServiceName,
@@ -37,45 +36,44 @@ pub struct MissPart {
     pub count: u64,
 }
 
-/// Misses of a service in a cache by their data.
+/// Misses of a service in a cache by the data structure in the line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataMisses {
     pub service: ServiceName,
     pub cache: String,
     /// Kind of structure, such as `slab`.
     pub kind: String,
-    /// The structure, such as the name of the slab cache; absent where the sort says all that is known.
+    /// The structure, such as the name of the slab cache. `None` if only the kind is known.
     pub structure: Option<String>,
     /// Misses by class, in the order of [`CLASSES`].
     pub classes: [u64; CLASSES.len()],
 }
 
-/// How long misses of L1 took.
+/// Times of the misses of L1 that one level supplied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissWait {
     pub service: ServiceName,
-    /// Whether they are instruction fetches.
+    /// Whether the misses are instruction fetches.
     pub is_fetch: bool,
-    /// What supplied the line: a level, another core's cache, memory.
+    /// The supplier of the line: a cache level, another core's cache, or memory.
     pub level: String,
     pub count: u64,
-    /// Sum of the times that the lines took.
+    /// Total time until the lines arrived.
     pub wait_ticks: u64,
 }
 
-/// Misses of 8 bytes that lie in a line that another CPU had written.
+/// Misses of 8 bytes of a line that another CPU had written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedLine {
     pub service: ServiceName,
-    /// Kind of structure.
     pub kind: String,
-    /// The structure, with the member or the distance from its start.
+    /// The structure, with the member or the offset of the bytes. `None` if it is unknown.
     pub structure: Option<String>,
     /// Virtual address of the bytes.
     pub address: u64,
     /// The function that missed.
     pub function: String,
-    /// The CPUs that missed, a bit each.
+    /// A bit mask of the CPUs that missed.
     pub cpus: u32,
     /// Misses because another CPU had written these bytes.
     pub true_sharing: u64,
@@ -83,19 +81,18 @@ pub struct SharedLine {
     pub false_sharing: u64,
 }
 
-/// All tables of misses.
+/// The data of all tables of misses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MissSample {
-    /// By service, cache and class.
+    /// Misses of each service and cache by class.
     pub rows: Vec<MissRow>,
-    /// By the context that had evicted the line.
+    /// Misses of evicted lines, by the context that had evicted the line.
     pub evictors: Vec<MissPart>,
     pub functions: Vec<MissPart>,
     pub data: Vec<DataMisses>,
-    /// How long they took.
     pub waits: Vec<MissWait>,
-    /// Misses of lines that CPUs share.
+    /// Misses of lines that several CPUs use.
     pub shared: Vec<SharedLine>,
-    /// Length of a line of L1D, bytes.
+    /// Length of a line of L1D in bytes.
     pub line_bytes: u64,
 }

@@ -1,7 +1,7 @@
 //! `services`: where does kernel time go, service by service? (paper `simos-1995`)
 //!
-//! A plan is a command; a bench measures what each service of the kernel took while it ran; the tables are
-//! made here.
+//! A plan is a command. A bench runs the command and measures what each service of the kernel took. This module
+//! makes the tables.
 
 pub mod bench;
 mod class;
@@ -23,7 +23,8 @@ pub use sample::{
     TimePart, Times, WaitStats,
 };
 
-/// The tables of misses of a window, for experiments that measure services, too; none if they were not measured.
+/// The tables of cache misses of a window. Empty if the bench did not measure misses. Other experiments that
+/// measure services use this function, too.
 pub(crate) fn miss_tables(window: &ServicesSample) -> Vec<Table> {
     window.misses.iter().flat_map(|misses| tables::misses(window, misses)).collect()
 }

@@ -1,4 +1,4 @@
-//! What a bench hands in: each service with its counters and times.
+//! The result of a bench: each service with its counters and times.
 
 use serde_json::{Map, Value as Json};
 use stats::Distribution;
@@ -10,92 +10,81 @@ use super::misses::MissSample;
 /// Times of the completed requests of a service, in the bench's [`ServicesSample::ticks_hz`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Times {
-    /// From start to end.
+    /// Time of each request from its start to its end.
     pub latency: Distribution,
-    /// The service itself; absent where the bench knows no more than the sum.
+    /// Time of the service itself in each request. `None` if the bench knows only the sum.
     pub computation: Option<Distribution>,
-    /// Sum of the times of the service itself.
+    /// Total time of the service itself.
     pub computation_ticks: Option<u64>,
-    /// Sum of the times for which tasks were blocked; absent where they are not known.
+    /// Total time that tasks were blocked. `None` if it is not known.
     pub blocked_ticks: Option<u64>,
-    /// Sum of the times for which tasks could have run but did not.
+    /// Total time that tasks were runnable but did not run. `None` if it is not known.
     pub descheduled_ticks: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServiceStats {
     pub class: Class,
-    /// Its name, as the kernel spells it.
+    /// The service's name, as the kernel spells it.
     pub name: String,
-    /// CPU time of the service itself, without what interrupted it or was nested in it; absent where the
-    /// bench does not know it.
+    /// CPU time of the service itself, without interrupts and nested services. `None` if it is unknown.
     pub self_ticks: Option<u64>,
-    /// Time of page walks for it, for instructions and for data, which is in the rows of
-    /// [`Class::PageWalk`] and not in [`ServiceStats::self_ticks`]; absent where the bench does not know
-    /// it.
+    /// Time of page walks for the service: for instructions, and for data. The rows of [`Class::PageWalk`]
+    /// contain this time, [`ServiceStats::self_ticks`] does not. `None` if the bench does not know the time.
     pub page_walk_ticks: Option<[u64; 2]>,
-    /// Requests that started in the window; absent where the word has no meaning (user mode, idle).
+    /// Requests that started in the window. `None` for user mode and idle, which have no requests.
     pub requests: Option<u64>,
-    /// Times of those that completed in it.
+    /// Times of the requests that completed in the window.
     pub times: Option<Times>,
     /// Counters of the service itself, in the order of [`ServicesSample::counters`].
     pub counters: Vec<u64>,
 }
 
-/// For what tasks were blocked in a service.
+/// Waits of tasks that were blocked in a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitStats {
-    /// The class of the service.
     pub class: Class,
-    /// Its name.
     pub service: String,
-    /// What they waited for; absent where it is not known.
+    /// The event that the tasks waited for. `None` if it is not known.
     pub wait: Option<String>,
-    /// How often.
     pub count: u64,
-    /// How long, sum.
+    /// Total time of the waits.
     pub blocked_ticks: u64,
 }
 
-/// A place of the kernel that takes locks of one kind and name, for one service.
+/// A call site in the kernel that takes locks of one kind and name, for one service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockStats {
-    /// What the service is.
     pub class: Class,
-    /// Its name.
     pub service: String,
     pub kind: String,
-    /// Whether a CPU that waits for it spins: it does not leave its task.
+    /// Whether a CPU that waits for the lock spins, rather than switching to another task.
     pub spins: bool,
-    /// The function that takes it, and how far in it.
+    /// The call site: the function, and the offset of the call in the function.
     pub place: String,
-    /// The name of the lock: its symbol, or the structure that it is in and the member or distance. Absent
-    /// where it is not known.
+    /// The name of the lock: its symbol, or its structure with the member or offset. `None` if it is not known.
     pub lock: Option<String>,
-    /// How often it takes one.
+    /// How often the call site takes a lock.
     pub acquires: u64,
-    /// How often another has it.
+    /// How often another context holds the lock at that moment.
     pub contended: u64,
-    /// How long it waits for it then, sum.
+    /// Total time that the call site waits for the lock.
     pub waited_ticks: u64,
-    /// How long it has it, sum; absent where several can.
+    /// Total time that the lock is held. `None` if several can hold the lock at once.
     pub held_ticks: Option<u64>,
 }
 
-/// What a CPU executes for, in a profile.
+/// The mode of a CPU in a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProfileMode {
-    /// A program.
     User,
     Kernel,
-    /// The kernel waits for a lock that another has.
+    /// The kernel waits for a lock that another context holds.
     Sync,
-    /// The idle task.
     Idle,
 }
 
 impl ProfileMode {
-    /// The name in tables.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -107,101 +96,97 @@ impl ProfileMode {
     }
 }
 
-/// A mode in a slot of the window, of all CPUs together.
+/// The time of one mode in one slot of the window, over all CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProfileSlot {
     pub mode: ProfileMode,
-    /// When the slot starts, since the window opened.
+    /// Time from the opening of the window to the start of the slot.
     pub start_ticks: u64,
-    /// How long it is.
     pub length_ticks: u64,
-    /// Time in the mode.
+    /// Time in the mode, summed over the CPUs.
     pub ticks: u64,
-    /// That of waiting for instructions.
+    /// Part of `ticks` that waits for instructions.
     pub fetch_stall_ticks: u64,
-    /// That of waiting for data.
+    /// Part of `ticks` that waits for data.
     pub data_stall_ticks: u64,
-    /// That lost in the pipeline otherwise.
+    /// Part of `ticks` that is otherwise lost in the pipeline.
     pub pipeline_stall_ticks: u64,
 }
 
-/// Two counts of the same.
+/// Two counts of the same events: one by the bench, one by the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreement {
-    /// What is counted.
+    /// The events, such as `page faults`.
     pub what: String,
-    /// By the bench.
+    /// Number of events by the bench's count.
     pub counted: u64,
-    /// By the kernel itself; absent where it does not say.
+    /// The kernel's count. `None` if the kernel does not count these events.
     pub kernel: Option<u64>,
     /// Where the kernel's count comes from.
     pub source: String,
-    /// By how much they may differ: what was counted between reading the kernel's count and the window's
-    /// edge next to it.
+    /// Largest allowed difference: events between the edges of the window and the nearest readings of the kernel's
+    /// own counter.
     pub edge_max: u64,
 }
 
 /// A part of the time of a CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimePart {
-    /// What the CPU did.
     pub name: String,
-    /// For how long, in the bench's [`ServicesSample::ticks_hz`].
+    /// The part's time, in ticks of [`ServicesSample::ticks_hz`].
     pub ticks: u64,
-    /// How that is measured.
+    /// How the bench measures the part.
     pub method: String,
 }
 
-/// What a CPU did for the whole window.
+/// The time of one CPU in the window, divided into parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuTimes {
-    /// Its number.
     pub cpu: u32,
-    /// Length of its window.
+    /// Length of the CPU's window.
     pub window_ticks: u64,
-    /// The parts, the same for each CPU and in the same order. They add up to the window.
+    /// All CPUs have the same parts in the same order. The parts add up to the window.
     pub parts: Vec<TimePart>,
 }
 
-/// A window: a command, and what services took while it ran.
+/// A window: a command, and what services took while the command ran.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServicesSample {
-    /// How long the window was open, in ticks of each CPU, sum over the CPUs.
+    /// How long the window was open, in ticks, summed over the CPUs.
     pub window_ticks: u64,
-    /// Its length on the clock, ns.
+    /// Length of the window on the clock, ns.
     pub window_ns: u64,
     pub cpus: u32,
     /// Ticks per second: cycles of the model, or nanoseconds.
     pub ticks_hz: u64,
-    /// Names of the counters.
     pub counters: Vec<String>,
-    /// The services, user mode and idle with them.
+    /// The services, including user mode and idle.
     pub services: Vec<ServiceStats>,
-    /// The time of each CPU in parts, where each part has a method of its own; empty on a bench that counts the
-    /// cycles of all services in one way.
+    /// The time of each CPU in parts that are measured by different methods. Empty if the bench measures all
+    /// services by one method.
     pub cpu_times: Vec<CpuTimes>,
-    /// For what tasks were blocked.
+    /// Waits of blocked tasks.
     pub waits: Vec<WaitStats>,
-    /// Places that take locks, each for each service; absent if they were not measured.
+    /// One entry for each call site that takes locks and each service. `None` if locks were not measured.
     pub locks: Option<Vec<LockStats>>,
-    /// What all CPUs together did over time, in slots of equal length; empty if the bench does not know it.
+    /// Modes of all CPUs together over time, in slots of equal length. Empty if the bench has no profile.
     pub profile: Vec<ProfileSlot>,
-    /// Misses; absent if they were not measured.
+    /// Cache misses of services, or `None` if they were not measured.
     pub misses: Option<MissSample>,
     /// Comparisons with the kernel's own counts.
     pub agreement: Vec<Agreement>,
-    /// What was in force.
+    /// Conditions of the measurement.
     pub facts: Map<String, Json>,
-    /// What measuring cost.
+    /// Costs of the measurement.
     pub observer: Map<String, Json>,
-    /// What a reader must know.
+    /// Warnings for the reader.
     pub warnings: Vec<String>,
-    /// Whether the user ended the window.
+    /// Whether the user ended the window early.
     pub interrupted: bool,
 }
 
 impl ServiceStats {
-    /// Time of page walks for it.
+    /// Time of page walks for the service, for instructions and data together.
     #[must_use]
     pub fn page_walks(&self) -> Option<u64> {
         self.page_walk_ticks.map(|[fetch, data]| fetch + data)
@@ -209,7 +194,7 @@ impl ServiceStats {
 }
 
 impl ServicesSample {
-    /// Ticks in nanoseconds; exact where a tick is one.
+    /// Converts ticks to nanoseconds. The result is exact if a tick is a nanosecond.
     #[must_use]
     pub fn ns_of(&self, ticks: f64) -> f64 {
         if self.ticks_hz == 1_000_000_000 {
@@ -218,17 +203,19 @@ impl ServicesSample {
         ticks * 1e9 / self.ticks_hz.max(1) as f64
     }
 
-    /// The same with page walks as part of the services whose accesses caused them, not as rows of their own:
-    /// what was moved is moved again, and no cycle is lost.
+    /// Moves the time and stalls of page walks from rows of their own into the services whose accesses caused them.
+    /// The totals do not change.
     #[must_use]
     pub fn with_page_walks_in_services(mut self) -> ServicesSample {
-        let at = [CYCLES, FETCH_STALL, DATA_STALL].map(|name| self.counter(name));
+        let positions = [CYCLES, FETCH_STALL, DATA_STALL].map(|name| self.counter(name));
         self.services.retain(|service| service.class != Class::PageWalk);
         for service in &mut self.services {
             let Some([fetch, data]) = service.page_walk_ticks.take() else { continue };
             service.self_ticks = service.self_ticks.map(|ticks| ticks + fetch + data);
-            for (at, ticks) in at.into_iter().zip([fetch + data, fetch, data]) {
-                if let Some(count) = at.and_then(|at| service.counters.get_mut(at)) {
+            for (position, ticks) in positions.into_iter().zip([fetch + data, fetch, data]) {
+                if let Some(count) =
+                    position.and_then(|position| service.counters.get_mut(position))
+                {
                     *count += ticks;
                 }
             }
@@ -236,7 +223,7 @@ impl ServicesSample {
         self
     }
 
-    /// The position of a counter.
+    /// The position of a counter in [`ServicesSample::counters`].
     #[must_use]
     pub fn counter(&self, name: &str) -> Option<usize> {
         self.counters.iter().position(|counter| counter == name)

@@ -11,27 +11,28 @@ use crate::judge::{Figure, Finding, FindingsTable, Judged, Known, exactly, findi
 
 const TABLE: FindingsTable = FindingsTable {
     subject: "What the finding is about: a workload, and a machine, a mode or a cache.",
-    evidence: "Both sides. The simulation gives the same numbers each time, so that they have no intervals.",
+    evidence: "Both sides. The simulation gives the same numbers each time, so that they have no \
+         intervals.",
     ..FindingsTable::SIMULATED
 };
 
-/// A share that changes by less than this part of itself stays the same.
-const SAME: f64 = 0.10;
-/// Relative importance stays the same: within this factor.
+/// A share that changes by less than this fraction counts as unchanged.
+const UNCHANGED_FRACTION: f64 = 0.10;
+/// Two speed-ups count as alike if they differ by less than this factor.
 const ALIKE_FACTOR: f64 = 1.5;
-/// What an order of magnitude is.
+/// The factor of one order of magnitude.
 const MAGNITUDE: f64 = 10.0;
-/// A service with less of the kernel's time is not judged.
+/// Services with a smaller share of the kernel's time are not judged.
 const KERNEL_RATIO_MIN: f64 = 0.01;
-/// Services that a statement about most of them needs.
+/// Minimum number of services for a statement about most services.
 const SERVICES_MIN: usize = 3;
-/// Misses of a class below which their change says nothing.
+/// Minimum number of misses of a class for a statement about their change.
 const MISSES_MIN: u64 = 100;
 
-/// Classes of misses by the context that had evicted the line.
+// Classes of misses by the context that had evicted the line.
 const SELF: &[&str] = &["self"];
 const OTHER: &[&str] = &["other"];
-/// Another core had written it.
+/// Classes of misses because another core had written the line.
 const COHERENCE: &[&str] = &["true sharing", "false sharing"];
 
 fn known(number: Option<f64>, why: &str) -> Known {
@@ -42,15 +43,15 @@ const NOT_MEASURED: &str = "not measured";
 const NO_FIGURE: &str = "the paper has no figure";
 
 impl Sides<'_> {
-    /// A number of a workload on a machine, by its place in the paper's order.
-    fn ask(
+    /// A figure of a workload on the machine at position `number` of the paper's order.
+    fn figure(
         &self,
         workload: &str,
         number: usize,
-        ask: impl Fn(&MachineRun) -> Option<f64>,
+        figure: impl Fn(&MachineRun) -> Option<f64>,
     ) -> Known {
         let run = self.machine(workload, number).ok_or_else(|| NOT_MEASURED.to_owned())?;
-        known(ask(run), "the run has no figure")
+        known(figure(run), "the run has no figure")
     }
 
     fn name(&self, number: usize) -> &str {
@@ -60,15 +61,16 @@ impl Sides<'_> {
     /// Section 4.2: workloads that wait for a disk.
     fn idle(&self, workload: &str) -> Vec<Finding> {
         let published = |number: usize| {
-            let of = self.paper.workload(workload);
-            known(of.and_then(|of| of.idle_percent.get(self.name(number)).copied()), NO_FIGURE)
+            let published = self.paper.workload(workload);
+            let percents = published.map(|published| &published.idle_percent);
+            known(percents.and_then(|percents| percents.get(self.name(number)).copied()), NO_FIGURE)
         };
         let waits = self
             .paper
             .workload(workload)
-            .is_some_and(|of| of.idle_percent.values().any(|percent| *percent > 0.0));
+            .is_some_and(|published| published.idle_percent.values().any(|percent| *percent > 0.0));
         let steps = if waits { &[(0, 1), (1, 2)][..] } else { &[] };
-        let one = |&(slow, fast): &(usize, usize)| {
+        let judge_step = |&(slow, fast): &(usize, usize)| {
             let both = [published(fast), published(slow)];
             let has_figures = both.iter().all(Result::is_ok);
             let [more, less] = both;
@@ -77,21 +79,22 @@ impl Sides<'_> {
                 format!("{workload}, {} and {}", self.name(slow), self.name(fast)),
                 "idle share: faster > slower",
                 greater(
-                    self.ask(workload, fast, MachineRun::idle_ratio),
-                    self.ask(workload, slow, MachineRun::idle_ratio),
+                    self.figure(workload, fast, MachineRun::idle_ratio),
+                    self.figure(workload, slow, MachineRun::idle_ratio),
                 ),
                 has_figures.then(|| greater(more, less)),
             )
         };
-        steps.iter().map(one).collect()
+        steps.iter().map(judge_step).collect()
     }
 
-    /// Section 4.2: the memory stays a bottleneck, but does not become a worse one.
+    /// Section 4.2: memory stays a bottleneck, but does not get worse.
     fn stalls(&self, workload: &str) -> Vec<Finding> {
         let kernel = |run: &MachineRun| run.stall_ratio(Mode::Kernel);
-        let here = |number| self.ask(workload, number, kernel);
+        let here = |number| self.figure(workload, number, kernel);
         // Table 4.8 has stalls by service on the first and the third machine.
-        let there = |at: usize| known(published_stalls(self.paper, workload, at), NO_FIGURE);
+        let there =
+            |row: StallMachine| known(published_stalls(self.paper, workload, row), NO_FIGURE);
         let scaled = |share: Known, factor: f64| -> Known {
             share.map(|share| exactly(share.mean * factor))
         };
@@ -102,37 +105,44 @@ impl Sides<'_> {
                 format!("{workload}, {}", self.name(0)),
                 "share of memory stalls in the kernel's time > 0.5",
                 greater(here(0), Ok(exactly(0.5))),
-                Some(greater(there(0), Ok(exactly(0.5)))),
+                Some(greater(there(StallMachine::First), Ok(exactly(0.5)))),
             ),
             finding(
                 "the share of memory stalls does not grow on faster machines",
                 subject(),
                 "share of memory stalls: 1994 x 1.1 > 1998",
-                greater(scaled(here(0), 1.0 + SAME), here(2)),
-                Some(greater(scaled(there(0), 1.0 + SAME), there(1))),
+                greater(scaled(here(0), 1.0 + UNCHANGED_FRACTION), here(2)),
+                Some(greater(
+                    scaled(there(StallMachine::First), 1.0 + UNCHANGED_FRACTION),
+                    there(StallMachine::Last),
+                )),
             ),
             finding(
                 "the share of memory stalls does not shrink on faster machines",
                 subject(),
                 "share of memory stalls: 1998 > 1994 x 0.9",
-                greater(here(2), scaled(here(0), 1.0 - SAME)),
-                Some(greater(there(1), scaled(there(0), 1.0 - SAME))),
+                greater(here(2), scaled(here(0), 1.0 - UNCHANGED_FRACTION)),
+                Some(greater(
+                    there(StallMachine::Last),
+                    scaled(there(StallMachine::First), 1.0 - UNCHANGED_FRACTION),
+                )),
             ),
         ]
     }
 
-    /// Section 4.2: user and kernel code gain alike, and more than the clock.
+    /// Section 4.2: user and kernel code speed up alike, and by more than the clock.
     fn speed_ups(&self, workload: &str) -> Vec<Finding> {
         let mut all = Vec::new();
         for number in [1, 2] {
             let base = self.machine(workload, 0);
             let faster = |ticks: fn(&MachineRun) -> u64| {
-                self.ask(workload, number, |run| speed_up(run, base?, ticks))
+                self.figure(workload, number, |run| speed_up(run, base?, ticks))
             };
-            let clock = self.ask(workload, number, |run| {
+            let clock = self.figure(workload, number, |run| {
                 ratio(run.sample.ticks_hz as f64, base?.sample.ticks_hz as f64)
             });
-            let published = self.paper.workload(workload).map(|of| of.speed_up[number - 1]);
+            let published = self.paper.workload(workload);
+            let published = published.map(|published| published.speed_up[number - 1]);
             let clock_there = known([1.0, 2.5].get(number - 1).copied(), NO_FIGURE);
             let subject = format!("{workload}, {}", self.name(number));
             all.push(finding(
@@ -153,15 +163,15 @@ impl Sides<'_> {
         all
     }
 
-    /// Section 4.3: what the out-of-order core hides.
+    /// Section 4.3: the stalls that the out-of-order core hides.
     fn hidden(&self, workload: &str) -> Vec<Finding> {
         let mut all = Vec::new();
         for number in [1, 2] {
             let hides = |stream: Stream| -> Known {
                 let in_order = self.in_order(workload, self.name(number));
-                self.ask(workload, number, |run| {
-                    let of = |run| stall_per_instruction(run, Mode::Kernel, stream);
-                    hidden_ratio(of(run)?, of(in_order?)?)
+                self.figure(workload, number, |run| {
+                    let stall = |run| stall_per_instruction(run, Mode::Kernel, stream);
+                    hidden_ratio(stall(run)?, stall(in_order?)?)
                 })
             };
             all.push(finding(
@@ -183,20 +193,21 @@ impl Sides<'_> {
         all
     }
 
-    /// Section 4.4: what larger caches remove.
+    /// Section 4.4: the misses that larger caches remove.
     fn larger_caches(&self, workload: &str) -> Vec<Finding> {
         let runs = self.cache_sizes(workload, false);
         let mut all = Vec::new();
         for cache in ["L1I", "L1D"] {
             for is_user in [false, true] {
                 let mode = if is_user { "user" } else { "kernel" };
-                let left = |classes| left_of(&runs, cache, is_user, classes);
+                let remaining = |classes| remaining_ratio(&runs, cache, is_user, classes);
                 let sizes = sizes(&runs, cache);
                 all.push(finding(
-                    "a larger cache removes more of the misses on own lines than of those that others cause",
+                    "a larger cache removes more of the misses on own lines than of those that \
+                     others cause",
                     format!("{workload}, {cache}{sizes}, {mode}"),
-                    "what is left of misses per instruction: other > self",
-                    greater(left(OTHER), left(SELF)),
+                    "remaining misses per instruction: other > self",
+                    greater(remaining(OTHER), remaining(SELF)),
                     None,
                 ));
             }
@@ -204,85 +215,94 @@ impl Sides<'_> {
         all
     }
 
-    /// Section 5.2: what they do not remove.
+    /// Section 5.2: the misses that larger caches do not remove.
     fn coherence(&self, workload: &str) -> Vec<Finding> {
         let runs = self.cache_sizes(workload, true);
-        let left = |classes| left_of(&runs, "L2", false, classes);
+        let remaining = |classes| remaining_ratio(&runs, "L2", false, classes);
         let subject = || format!("{workload}, L2{}, kernel", sizes(&runs, "L2"));
         vec![
             finding(
                 "coherence misses do not fall with the size of the cache",
                 subject(),
-                "what is left of coherence misses per instruction > 0.9",
-                greater(left(COHERENCE), Ok(exactly(1.0 - SAME))),
+                "remaining coherence misses per instruction > 0.9",
+                greater(remaining(COHERENCE), Ok(exactly(1.0 - UNCHANGED_FRACTION))),
                 None,
             ),
             finding(
                 "other misses do",
                 subject(),
-                "what is left per instruction: coherence > self and other",
-                greater(left(COHERENCE), left(&["self", "other"])),
+                "remaining misses per instruction: coherence > self and other",
+                greater(remaining(COHERENCE), remaining(&["self", "other"])),
                 None,
             ),
         ]
     }
 
-    /// Section 4.5 and Table 4.8: services gain differently.
+    /// Section 4.5 and Table 4.8: services speed up differently.
     fn services(&self, workload: &str) -> Vec<Finding> {
         let rows: Vec<&ServiceRow> = self.paper.services(workload).collect();
-        let one = |what: &'static str, name: &'static str, is_latency: bool| {
+        let judge_spread = |time: &'static str, name: &'static str, is_latency: bool| {
             let here = rows.iter().filter_map(|row| {
                 let [first, _, last] = on_machines(self, workload, row.here()).ok()?;
                 let (first, last) = (first?, last?);
                 let is_large = first.kernel_ratio()? >= KERNEL_RATIO_MIN;
-                let both = match is_latency {
-                    true => (first.latency_ns()?, last.latency_ns()?),
-                    false => (first.computation_ns()?, last.computation_ns()?),
-                };
-                ratio(both.0, both.1).filter(|_| is_large)
+                if !is_large {
+                    return None;
+                }
+                if is_latency {
+                    ratio(first.latency_ns()?, last.latency_ns()?)
+                } else {
+                    ratio(first.computation_ns()?, last.computation_ns()?)
+                }
             });
-            let there = rows.iter().map(|row| match is_latency {
-                true => row.latency_speed_up[1],
-                false => row.speed_up[1],
+            let there = rows.iter().map(|row| {
+                let speed_ups = if is_latency { row.latency_speed_up } else { row.speed_up };
+                speed_ups[1]
             });
             finding(
                 name,
-                format!("{workload}, {what}, {} and {}", self.name(0), self.name(2)),
+                format!("{workload}, {time}, {} and {}", self.name(0), self.name(2)),
                 "largest speed-up of a service / smallest > 10",
                 greater(spread(here.collect()), Ok(exactly(MAGNITUDE))),
                 Some(greater(spread(there.collect()), Ok(exactly(MAGNITUDE)))),
             )
         };
         vec![
-            one("computation", "speed-ups of services differ by an order of magnitude", false),
-            one("latency", "speed-ups of services differ by an order of magnitude", true),
+            judge_spread(
+                "computation",
+                "speed-ups of services differ by an order of magnitude",
+                false,
+            ),
+            judge_spread("latency", "speed-ups of services differ by an order of magnitude", true),
         ]
     }
 
-    /// Section 5: eight CPUs.
+    /// Section 5: one CPU and eight CPUs.
     fn on_eight_cpus(&self, workload: &str) -> Vec<Finding> {
         let multi = self.multiprocessor(workload);
-        let on_eight = |ask: fn(&MachineRun) -> Option<f64>| -> Known {
-            known(ask(multi.ok_or_else(|| NOT_MEASURED.to_owned())?), "the run has no figure")
+        let on_eight = |figure: fn(&MachineRun) -> Option<f64>| -> Known {
+            known(figure(multi.ok_or_else(|| NOT_MEASURED.to_owned())?), "the run has no figure")
         };
         let published = self.paper.workload(workload);
-        let there =
-            |ask: fn(&super::published::Workload) -> f64| known(published.map(ask), NO_FIGURE);
+        let there = |figure: fn(&super::published::Workload) -> f64| {
+            known(published.map(figure), NO_FIGURE)
+        };
         let rows = || self.paper.slowdowns(workload);
         let here: Vec<f64> = rows()
             .filter_map(|row| {
-                let of = row.here()?;
-                let (eight, one) = (multi?.joined(&of)?, self.machine(workload, 0)?.joined(&of)?);
-                let slowdown = ratio(eight.computation_ns()?, one.computation_ns()?)?;
+                let services = row.here()?;
+                let eight = multi?.joined(&services)?;
+                let single = self.machine(workload, 0)?.joined(&services)?;
+                let slowdown = ratio(eight.computation_ns()?, single.computation_ns()?)?;
                 (eight.kernel_ratio()? >= KERNEL_RATIO_MIN).then_some(slowdown)
             })
             .collect();
-        let slower = |all: Vec<f64>| -> Known {
-            let count = all.iter().filter(|slowdown| **slowdown > 1.0).count();
-            match all.len() < SERVICES_MIN {
-                true => Err(format!("fewer than {SERVICES_MIN} services were measured on both")),
-                false => known(ratio(count as f64, all.len() as f64), ""),
+        let slower = |slowdowns: Vec<f64>| -> Known {
+            if slowdowns.len() < SERVICES_MIN {
+                return Err(format!("fewer than {SERVICES_MIN} services were measured on both"));
             }
+            let count = slowdowns.iter().filter(|slowdown| **slowdown > 1.0).count();
+            known(ratio(count as f64, slowdowns.len() as f64), "")
         };
         let all_there: Vec<f64> = rows().map(|row| 1.0 + row.slowdown_percent / 100.0).collect();
         vec![
@@ -299,11 +319,11 @@ impl Sides<'_> {
                 "kernel's share: eight CPUs > one",
                 greater(
                     on_eight(MachineRun::kernel_ratio),
-                    self.ask(workload, 0, MachineRun::kernel_ratio),
+                    self.figure(workload, 0, MachineRun::kernel_ratio),
                 ),
                 Some(greater(
-                    there(|of| of.multiprocessor_kernel_percent),
-                    there(|of| of.kernel_percent),
+                    there(|published| published.multiprocessor_kernel_percent),
+                    there(|published| published.kernel_percent),
                 )),
             ),
             finding(
@@ -312,7 +332,7 @@ impl Sides<'_> {
                 "idle share: eight CPUs > one",
                 greater(
                     on_eight(MachineRun::idle_ratio),
-                    self.ask(workload, 0, MachineRun::idle_ratio),
+                    self.figure(workload, 0, MachineRun::idle_ratio),
                 ),
                 None,
             ),
@@ -320,23 +340,35 @@ impl Sides<'_> {
     }
 }
 
-/// Share of the stalls in the time of the listed services, weighted by their parts of the kernel's time; `at`: of
-/// the first machine or the last.
-fn published_stalls(paper: &Paper, workload: &str, at: usize) -> Option<f64> {
-    let (mut stalls, mut whole) = (0.0, 0.0);
+/// A machine whose stalls by service are in Table 4.8.
+#[derive(Clone, Copy)]
+enum StallMachine {
+    First,
+    Last,
+}
+
+/// Share of memory stalls in the time of the listed services, weighted by their shares of the kernel's time.
+fn published_stalls(paper: &Paper, workload: &str, machine: StallMachine) -> Option<f64> {
+    // The table has kernel shares of three machines, and stalls of the first and the last.
+    let (kernel_position, stall_position) = match machine {
+        StallMachine::First => (0, 0),
+        StallMachine::Last => (2, 1),
+    };
+    let (mut stall_percent, mut listed_percent) = (0.0, 0.0);
     for row in paper.services(workload) {
-        let kernel = row.kernel_percent[if at == 0 { 0 } else { 2 }];
-        stalls += kernel * (row.fetch_mcpi[at] + row.data_mcpi[at]) / row.cpi[at];
-        whole += kernel;
+        let kernel_percent = row.kernel_percent[kernel_position];
+        let mcpi = row.fetch_mcpi[stall_position] + row.data_mcpi[stall_position];
+        stall_percent += kernel_percent * mcpi / row.cpi[stall_position];
+        listed_percent += kernel_percent;
     }
-    ratio(stalls, whole)
+    ratio(stall_percent, listed_percent)
 }
 
 /// Whether two factors differ by less than [`ALIKE_FACTOR`].
-fn alike(one: Known, other: Known) -> Judged {
-    let factor = one.and_then(|one| {
-        let other = other?;
-        let factor = (one.mean / other.mean).max(other.mean / one.mean);
+fn alike(first: Known, second: Known) -> Judged {
+    let factor = first.and_then(|first| {
+        let second = second?;
+        let factor = (first.mean / second.mean).max(second.mean / first.mean);
         known(Some(factor).filter(|factor| factor.is_finite()), "a speed-up of nothing")
     });
     greater(Ok(exactly(ALIKE_FACTOR)), factor)
@@ -352,20 +384,20 @@ fn spread(numbers: Vec<f64>) -> Known {
     known(ratio(largest, smallest), "a speed-up of nothing")
 }
 
-/// What is left of misses per instruction in the largest cache, of those in the smallest.
-fn left_of(runs: &[&MachineRun], cache: &str, is_user: bool, classes: &[&str]) -> Known {
+/// Misses per instruction with the largest cache, over misses per instruction with the smallest.
+fn remaining_ratio(runs: &[&MachineRun], cache: &str, is_user: bool, classes: &[&str]) -> Known {
     let (Some(small), Some(large)) = (runs.first(), runs.last()) else {
         return Err(NOT_MEASURED.to_owned());
     };
     if runs.len() < 2 {
-        return Err("one size alone was measured".to_owned());
+        return Err("only one size was measured".to_owned());
     }
     if small.misses_of(cache, is_user, classes) < MISSES_MIN {
         return Err(format!("fewer than {MISSES_MIN} misses in the smallest cache"));
     }
     let rate = |run| per_kinstruction(run, cache, is_user, classes);
-    let left = rate(large).zip(rate(small)).and_then(|(large, small)| ratio(large, small));
-    left.map(|mean| Figure { mean, half_width: 0.0 }).ok_or_else(|| NOT_MEASURED.to_owned())
+    let remaining = rate(large).zip(rate(small)).and_then(|(large, small)| ratio(large, small));
+    remaining.map(|mean| Figure { mean, half_width: 0.0 }).ok_or_else(|| NOT_MEASURED.to_owned())
 }
 
 fn sizes(runs: &[&MachineRun], cache: &str) -> String {
@@ -374,7 +406,6 @@ fn sizes(runs: &[&MachineRun], cache: &str) -> String {
     ends.map_or_else(String::new, |(small, large)| format!(" of {small} and {large} KiB"))
 }
 
-/// All findings.
 #[must_use]
 pub fn findings(paper: &Paper, runs: &[MachineRun]) -> Table {
     let sides = Sides { paper, runs };

@@ -1,4 +1,4 @@
-//! What was published: a data file, read with bounds.
+//! The published figures: a data file that is read with bounds.
 
 use std::collections::BTreeMap;
 
@@ -17,18 +17,18 @@ const NAMES_MAX: usize = 8;
 /// No number of the paper is larger: instructions per second of eight processors.
 const NUMBER_MAX: f64 = 1e10;
 
-/// What the tables of a paper say.
+/// The figures in the tables and the text of a paper.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Paper {
-    #[allow(dead_code)] // for who reads the file
+    #[allow(dead_code)] // only for readers of the file
     name: String,
     pub title: String,
     /// The models of its uniprocessors, by year.
     pub machines: [String; 3],
     /// The model of its multiprocessor.
     pub multiprocessor: String,
-    /// Table 2.1.
+    /// Shares of the time in user mode, kernel and idle (Table 2.1).
     pub validation: Validation,
     workload: Vec<Workload>,
     event_rates: EventRates,
@@ -36,17 +36,17 @@ pub struct Paper {
     multiprocessor_services: Rows<SlowdownRow>,
 }
 
-/// Shares of the time, simulated and on the real machine (Table 2.1).
+/// Shares of the time on the simulated and on the real machine (Table 2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Validation {
-    /// By the paper's simulator.
+    /// The shares that the paper's simulator gives.
     pub simulated: ModePercent,
-    /// By a bus monitor on the machine.
+    /// The shares that a bus monitor measured on the real machine.
     pub measured: ModePercent,
 }
 
-/// Percent of the time.
+/// Percentages of the time in each mode.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModePercent {
@@ -55,26 +55,26 @@ pub struct ModePercent {
     pub idle_percent: f64,
 }
 
-/// What the text says of a workload.
+/// Figures of a workload in the paper's text.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Workload {
     pub(super) name: String,
-    /// Share of the time that is not idle, on the first machine.
+    /// The kernel's share of the time that is not idle, on the first machine.
     pub(super) kernel_percent: f64,
-    /// The same on the multiprocessor.
+    /// The kernel's share of the time that is not idle, on the multiprocessor.
     pub(super) multiprocessor_kernel_percent: f64,
-    /// By model.
+    /// Idle share of the time, by model.
     pub(super) idle_percent: BTreeMap<String, f64>,
-    /// Shares of the time that is not idle, on the second and the third machine.
+    /// Speed-ups of the time that is not idle, on the second and the third machine.
     pub(super) speed_up: [f64; 2],
-    /// Share of the kernel's time on the multiprocessor.
+    /// Share of lock waits in the kernel's time on the multiprocessor.
     pub(super) sync_percent: f64,
-    /// Waits for instructions, of the kernel's memory stalls, on the first and the last machine.
+    /// Share of waits for instructions in the kernel's memory stalls, on the first and the last machine.
     pub(super) fetch_stall_percent: Option<[f64; 2]>,
 }
 
-/// Per second, by event and workload.
+/// Events per second, by event and workload.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EventRates {
@@ -88,7 +88,8 @@ struct Rows<Row> {
     rows: Vec<Row>,
 }
 
-/// A row of Table 4.8. Pairs: the second and third machine of speed-ups, the first and third of others.
+/// A row of Table 4.8. Pairs of speed-ups belong to the second and third machine. All other pairs belong to the
+/// first and third machine.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ServiceRow {
@@ -109,7 +110,7 @@ pub(super) struct ServiceRow {
     pub(super) cold_percent: f64,
 }
 
-/// A row of Table 5.4.
+/// A service on the multiprocessor: a row of Table 5.4.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SlowdownRow {
@@ -118,11 +119,11 @@ pub(super) struct SlowdownRow {
     class: Option<String>,
     #[serde(default)]
     names: Vec<String>,
-    /// On the multiprocessor and the uniprocessor.
+    /// Share of the kernel's time on the multiprocessor and on the uniprocessor.
     pub(super) kernel_percent: [f64; 2],
     pub(super) computation_us: f64,
     pub(super) slowdown_percent: f64,
-    /// Instructions, spin locks, coherence, upgrades, instruction cache, data cache.
+    /// Shares of the service's time: instructions, spin locks, coherence, upgrades, instruction cache, data cache.
     pub(super) parts_percent: [f64; 6],
     pub(super) latency_us: f64,
     pub(super) latency_slowdown_percent: f64,
@@ -133,7 +134,7 @@ pub(super) struct SlowdownRow {
     pub(super) coherence_misses: f64,
 }
 
-/// The services of this kernel that stand for one of the paper.
+/// The services of the measured kernel that correspond to one service of the paper.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Here<'a> {
     class: &'a str,
@@ -141,21 +142,21 @@ pub(super) struct Here<'a> {
 }
 
 impl Here<'_> {
-    /// Whether it is one of them. A name may end in `*`.
+    /// Whether `service` belongs here. A name that ends in `*` matches by its start.
     pub(super) fn holds(&self, service: &ServiceStats) -> bool {
-        self.is_of(service.class, &service.name)
+        self.has_name(service.class, &service.name)
     }
 
-    fn is_of(&self, class: Class, name: &str) -> bool {
+    fn has_name(&self, class: Class, name: &str) -> bool {
         class.label() == self.class
-            && self.names.iter().any(|one| match one.strip_suffix('*') {
+            && self.names.iter().any(|pattern| match pattern.strip_suffix('*') {
                 Some(start) => name.starts_with(start),
-                None => name == one,
+                None => name == pattern,
             })
     }
 
-    /// Their names, as a table has them.
-    pub(super) fn words(&self) -> String {
+    /// The class and the names, as a table shows them.
+    pub(super) fn label(&self) -> String {
         format!("{} {}", self.class, self.names.join(", "))
     }
 }
@@ -177,18 +178,18 @@ impl SlowdownRow {
 }
 
 impl Paper {
-    /// The paper's figures.
+    /// Reads the figures that are built into the program.
     ///
     /// # Errors
-    /// As [`Paper::parse`].
+    /// Fails for the reasons that [`Paper::parse`] lists.
     pub fn simos_1995() -> Result<Paper, PublishedError> {
         Paper::parse(TEXT)
     }
 
-    /// Reads figures.
+    /// Reads figures from TOML.
     ///
     /// # Errors
-    /// When it is not TOML, is too long, or has numbers that such a table cannot have.
+    /// Fails if the text is not TOML, is too long, or has numbers outside the range of such a table.
     pub fn parse(text: &str) -> Result<Paper, PublishedError> {
         let mut paper: Paper = read(text)?;
         paper.title = short(paper.title)?;
@@ -196,15 +197,16 @@ impl Paper {
         at_most(paper.uniprocessor_services.rows.len(), ROWS_MAX, "services")?;
         at_most(paper.multiprocessor_services.rows.len(), ROWS_MAX, "services")?;
         for row in &paper.uniprocessor_services.rows {
-            let all = [&row.kernel_percent[..], &row.speed_up, &row.cpi, &row.fetch_mcpi];
-            let more = [&row.data_mcpi[..], &row.latency_speed_up];
-            let ones = [row.computation_us, row.latency_us, row.rate_hz, row.cold_percent];
-            check(&row.service, &row.names, all.into_iter().chain(more).flatten().chain(&ones))?;
+            let arrays = [&row.kernel_percent[..], &row.speed_up, &row.cpi, &row.fetch_mcpi];
+            let more_arrays = [&row.data_mcpi[..], &row.latency_speed_up];
+            let arrays = arrays.into_iter().chain(more_arrays).flatten();
+            let scalars = [row.computation_us, row.latency_us, row.rate_hz, row.cold_percent];
+            check(&row.service, &row.names, arrays.chain(&scalars))?;
         }
         for row in &paper.multiprocessor_services.rows {
-            let all = row.kernel_percent.iter().chain(&row.parts_percent);
-            let ones = [row.computation_us, row.latency_us, row.rate_hz, row.coherence_misses];
-            check(&row.service, &row.names, all.chain(&ones))?;
+            let arrays = row.kernel_percent.iter().chain(&row.parts_percent);
+            let scalars = [row.computation_us, row.latency_us, row.rate_hz, row.coherence_misses];
+            check(&row.service, &row.names, arrays.chain(&scalars))?;
         }
         let rates = &paper.event_rates;
         for (event, rates) in rates.uniprocessor.iter().chain(&rates.multiprocessor) {
@@ -213,30 +215,31 @@ impl Paper {
         Ok(paper)
     }
 
-    /// Its workloads, in its order.
+    /// Names of the workloads, in the paper's order.
     pub fn workloads(&self) -> impl Iterator<Item = &str> {
-        self.workload.iter().map(|one| one.name.as_str())
+        self.workload.iter().map(|workload| workload.name.as_str())
     }
 
     pub(super) fn workload(&self, name: &str) -> Option<&Workload> {
-        self.workload.iter().find(|one| one.name == name)
+        self.workload.iter().find(|workload| workload.name == name)
     }
 
     /// Events per second of the first machine, or of the multiprocessor.
     pub(super) fn event_rate(&self, event: &str, workload: &str, is_multi: bool) -> Option<f64> {
-        let rates = match is_multi {
-            true => &self.event_rates.multiprocessor,
-            false => &self.event_rates.uniprocessor,
+        let rates = if is_multi {
+            &self.event_rates.multiprocessor
+        } else {
+            &self.event_rates.uniprocessor
         };
         rates.get(event)?.get(workload).copied()
     }
 
-    /// Rows of Table 4.8.
+    /// The rows of a workload in Table 4.8.
     pub(super) fn services(&self, workload: &str) -> impl Iterator<Item = &ServiceRow> {
         self.uniprocessor_services.rows.iter().filter(move |row| row.workload == workload)
     }
 
-    /// Rows of Table 5.4.
+    /// The rows of a workload in Table 5.4.
     pub(super) fn slowdowns(&self, workload: &str) -> impl Iterator<Item = &SlowdownRow> {
         self.multiprocessor_services.rows.iter().filter(move |row| row.workload == workload)
     }
@@ -251,7 +254,7 @@ fn check<'a>(
     at_most(names.len(), NAMES_MAX, "names")?;
     for number in numbers {
         if !(0.0..=NUMBER_MAX).contains(number) {
-            return Err(PublishedError::new("a number that is none of this table").at(name));
+            return Err(PublishedError::new("a number outside the range of this table").at(name));
         }
     }
     Ok(())
@@ -270,7 +273,7 @@ mod tests {
         assert_eq!(["progdev", "database", "engineering"].map(count), [(15, 15), (15, 17), (7, 7)]);
         let first = paper.services("progdev").next().unwrap();
         assert_eq!((first.service.as_str(), first.speed_up), ("DEMAND ZERO", [3.3, 5.1]));
-        // Table 4.8: what is listed and what is not are all of the kernel's time.
+        // Table 4.8: the listed services and the others make up the kernel's time.
         for (workload, other) in [("progdev", 7.8), ("database", 9.2), ("engineering", 4.6)] {
             let listed: f64 = paper.services(workload).map(|row| row.kernel_percent[0]).sum();
             assert!((listed + other - 100.0).abs() < 5.0, "{workload}: {listed}");
@@ -284,10 +287,10 @@ mod tests {
         let paper = Paper::simos_1995().unwrap();
         let row = |name| paper.services("database").find(|row| row.service == name).unwrap();
         let select = row("select").here().unwrap();
-        assert!(select.is_of(Class::Syscall, "epoll_wait"));
-        assert!(!select.is_of(Class::Fault, "epoll_wait"));
-        assert!(row("DISK INT").here().unwrap().is_of(Class::Irq, "virtio2-req.0"));
-        assert!(row("UTLB").here().unwrap().is_of(Class::PageWalk, "of user mode"));
+        assert!(select.has_name(Class::Syscall, "epoll_wait"));
+        assert!(!select.has_name(Class::Fault, "epoll_wait"));
+        assert!(row("DISK INT").here().unwrap().has_name(Class::Irq, "virtio2-req.0"));
+        assert!(row("UTLB").here().unwrap().has_name(Class::PageWalk, "of user mode"));
         assert_eq!(row("DBL_FAULT").here(), None);
     }
 

@@ -1,4 +1,4 @@
-//! Tables and findings of machines that a test makes.
+//! Tests of the tables and findings on synthetic machines.
 
 use record::{Table, Value};
 use stats::Distribution;
@@ -8,8 +8,6 @@ use super::super::misses::{MissRow, MissSample, ServiceName};
 use super::super::sample::{LockStats, ServiceStats, ServicesSample, Times};
 use super::*;
 
-/// Cycles, instructions, waits for instructions and for data, misses of L1I, L1D and L2, twice, transfers and
-/// upgrades.
 const COUNTERS: [&str; 11] = [
     "cycles",
     "instructions",
@@ -25,7 +23,7 @@ const COUNTERS: [&str; 11] = [
 ];
 const INSTRUCTIONS: u64 = 100_000;
 
-/// A service with a number of instructions, and the cycles that it waits for instructions and for data.
+/// A service with `instructions`, and the cycles that it waits for instructions (`fetch`) and for `data`.
 fn service(class: Class, name: &str, instructions: u64, fetch: u64, data: u64) -> ServiceStats {
     let cycles = instructions + fetch + data;
     let mut latency = Distribution::default();
@@ -53,7 +51,7 @@ fn service(class: Class, name: &str, instructions: u64, fetch: u64, data: u64) -
     }
 }
 
-/// `database` on a machine: cycles of idle time, and how many times as fast the processor waits.
+/// A run of `database` with `idle` cycles of idle time. Most waits for memory are shorter by the factor `faster`.
 fn run(model: &str, clock_hz: u64, idle: u64, faster: u64) -> MachineRun {
     let wait = |cycles: u64| cycles / faster / 1000 * 1000;
     let services = vec![
@@ -101,8 +99,8 @@ fn walks(cycles: u64) -> ServiceStats {
     walks
 }
 
-/// Misses of L2 by service, with the numbers of cold ones and of those for each kind of sharing.
-fn of_service(class: Class, name: &str, cold: u64, sharing: u64) -> MissRow {
+/// Misses of L2 of a service: `cold` cold misses, and `sharing` misses of each kind of sharing.
+fn l2_misses(class: Class, name: &str, cold: u64, sharing: u64) -> MissRow {
     MissRow {
         service: ServiceName { class, name: name.to_owned() },
         cache: "L2".to_owned(),
@@ -116,33 +114,33 @@ fn misses(cache: &str, is_user: bool, class: &str, count: u64) -> ClassifiedMiss
     ClassifiedMisses { cache: cache.to_owned(), is_user, class: class.to_owned(), count }
 }
 
-/// The same with caches of a size: own lines miss less in larger ones.
-fn with_caches(of: MachineRun, number: u64) -> MachineRun {
+/// Gives a run caches of the size `number`. Larger caches have fewer misses on the context's own lines.
+fn with_caches(run: MachineRun, number: u64) -> MachineRun {
     let (l1_bytes, l2_bytes) = (16 << 10 << number, 1 << 20 << number);
-    let mut all = Vec::new();
+    let mut classified = Vec::new();
     for cache in ["L1I", "L1D", "L2"] {
         for is_user in [false, true] {
-            all.push(misses(cache, is_user, "self", 8_000 >> number));
-            all.push(misses(cache, is_user, "other", 2_000 - 100 * number));
-            all.push(misses(cache, is_user, "false sharing", 1_000));
+            classified.push(misses(cache, is_user, "self", 8_000 >> number));
+            classified.push(misses(cache, is_user, "other", 2_000 - 100 * number));
+            classified.push(misses(cache, is_user, "false sharing", 1_000));
         }
     }
-    let mut sample = of.sample;
+    let mut sample = run.sample;
     let rows = vec![
-        of_service(Class::User, "user", 1_000, 1_000),
-        of_service(Class::Syscall, "read", 30, 15),
-        of_service(Class::Fault, "demand-zero", 90, 0),
+        l2_misses(Class::User, "user", 1_000, 1_000),
+        l2_misses(Class::Syscall, "read", 30, 15),
+        l2_misses(Class::Fault, "demand-zero", 90, 0),
     ];
     sample.misses = Some(MissSample { rows, ..MissSample::default() });
-    MachineRun { role: Role::Caches { l1_bytes, l2_bytes }, misses: all, sample, ..of }
+    MachineRun { role: Role::Caches { l1_bytes, l2_bytes }, misses: classified, sample, ..run }
 }
 
-fn eight(mut of: MachineRun) -> MachineRun {
-    of.model = "r4400-smp8".to_owned();
-    of.cpus = 8;
-    of.sample.cpus = 8;
-    // A cycle of waiting more for each instruction of the kernel.
-    for service in of.sample.services.iter_mut().filter(|service| service.class.is_kernel()) {
+fn eight(mut run: MachineRun) -> MachineRun {
+    run.model = "r4400-smp8".to_owned();
+    run.cpus = 8;
+    run.sample.cpus = 8;
+    // Each instruction of the kernel waits for one more cycle.
+    for service in run.sample.services.iter_mut().filter(|service| service.class.is_kernel()) {
         let more = service.counters[1];
         service.counters[0] += more;
         service.counters[3] += more;
@@ -152,9 +150,9 @@ fn eight(mut of: MachineRun) -> MachineRun {
         if let Some(times) = &mut service.times {
             times.computation_ticks = times.computation_ticks.map(|ticks| ticks + more);
         }
-        of.sample.window_ticks += more;
+        run.sample.window_ticks += more;
     }
-    // Two of the locks that `read` takes: each request takes one that spins, for a tenth of the call's time.
+    // Each request of `read` takes a spinning lock, for a tenth of the call's time, and a sleeping lock.
     let lock = |spins, acquires, waited_ticks| LockStats {
         class: Class::Syscall,
         service: "read".to_owned(),
@@ -167,10 +165,10 @@ fn eight(mut of: MachineRun) -> MachineRun {
         waited_ticks,
         held_ticks: None,
     };
-    let read = of.sample.services.iter().find(|service| service.name == "read").unwrap();
+    let read = run.sample.services.iter().find(|service| service.name == "read").unwrap();
     let (requests, ticks) = (read.requests.unwrap(), read.self_ticks.unwrap());
-    of.sample.locks = Some(vec![lock(true, requests, ticks / 10), lock(false, requests, ticks)]);
-    of
+    run.sample.locks = Some(vec![lock(true, requests, ticks / 10), lock(false, requests, ticks)]);
+    run
 }
 
 fn all_runs() -> Vec<MachineRun> {
@@ -202,8 +200,8 @@ fn text(table: &Table, row: &[Value], column: &str) -> String {
 }
 
 fn number(table: &Table, keys: &[(&str, &str)], column: &str) -> Option<f64> {
-    let is_of = |row: &&[Value]| keys.iter().all(|(key, value)| text(table, row, key) == *value);
-    let row = table.rows().iter().map(|row| &row[..]).find(is_of);
+    let has_keys = |row: &&[Value]| keys.iter().all(|(key, value)| text(table, row, key) == *value);
+    let row = table.rows().iter().map(|row| &row[..]).find(has_keys);
     cell(table, row.unwrap_or_else(|| panic!("{keys:?}")), column).number()
 }
 
@@ -238,35 +236,34 @@ fn the_same_work_is_compared() {
     let paper = Paper::simos_1995().unwrap();
     let all = tables(&paper, &all_runs());
     let execution = table(&all, "execution");
-    let of = |model, mode, column| number(execution, &[("model", model), ("mode", mode)], column);
+    let cell = |model, mode, column| number(execution, &[("model", model), ("mode", mode)], column);
     // 466,000 cycles that are not idle.
-    let idle = of("r4400-1994", "idle", "time_ratio").unwrap();
+    let idle = cell("r4400-1994", "idle", "time_ratio").unwrap();
     assert!((idle - 200.0 / 666.0).abs() < 1e-9, "{idle}");
-    assert_eq!(of("r4400-1994", "idle", "published_time_ratio"), Some(0.36));
-    assert_eq!(of("next-1998", "idle", "published_time_ratio"), Some(0.9));
-    assert_eq!(of("r4400-1994", "user", "speed_up_ratio"), Some(1.0));
+    assert_eq!(cell("r4400-1994", "idle", "published_time_ratio"), Some(0.36));
+    assert_eq!(cell("next-1998", "idle", "published_time_ratio"), Some(0.9));
+    assert_eq!(cell("r4400-1994", "user", "speed_up_ratio"), Some(1.0));
     // 300,000 cycles of 200 MHz, and 140,000 of 500 MHz.
-    let faster = of("next-1998", "user", "speed_up_ratio").unwrap();
+    let faster = cell("next-1998", "user", "speed_up_ratio").unwrap();
     assert!((faster - 300.0 / 140.0 * 2.5).abs() < 1e-9, "{faster}");
-    assert_eq!(of("r4400-smp8", "user", "speed_up_ratio"), None);
-    assert_eq!(of("r4400-smp8", "sync", "kernel_ratio"), Some(0.0));
+    assert_eq!(cell("r4400-smp8", "user", "speed_up_ratio"), None);
+    assert_eq!(cell("r4400-smp8", "sync", "kernel_ratio"), Some(0.0));
 }
 
 #[test]
 fn stalls_are_divided_by_level_where_a_core_waits_for_each_miss() {
     let paper = Paper::simos_1995().unwrap();
     let all = tables(&paper, &all_runs());
-    let of = |table, keys: &[(&str, &str)], column| number(table, keys, column);
     let mcpi = table(&all, "mcpi");
     let keys = |model| [("model", model), ("mode", "user"), ("stream", "instructions")];
     let first = keys("r4400-1994");
-    assert_eq!(of(mcpi, &first, "mcpi_ratio"), Some(1.0));
+    assert_eq!(number(mcpi, &first, "mcpi_ratio"), Some(1.0));
     // 500 misses of L2, and 5,000 of L1 that hit it.
-    assert_eq!(of(mcpi, &first, "l2_mcpi_ratio"), Some(0.5));
-    assert_eq!(of(mcpi, &first, "l1_mcpi_ratio"), Some(0.5));
-    assert_eq!(of(mcpi, &keys("next-1998"), "l1_mcpi_ratio"), None);
+    assert_eq!(number(mcpi, &first, "l2_mcpi_ratio"), Some(0.5));
+    assert_eq!(number(mcpi, &first, "l1_mcpi_ratio"), Some(0.5));
+    assert_eq!(number(mcpi, &keys("next-1998"), "l1_mcpi_ratio"), None);
     let hidden = table(&all, "hidden_stalls");
-    assert_eq!(of(hidden, &keys("r10000-1996"), "hidden_ratio"), Some(0.5));
+    assert_eq!(number(hidden, &keys("r10000-1996"), "hidden_ratio"), Some(0.5));
 }
 
 #[test]
@@ -274,15 +271,18 @@ fn services_are_compared_with_published_ones() {
     let paper = Paper::simos_1995().unwrap();
     let all = tables(&paper, &all_runs());
     let services = table(&all, "uniprocessor_services");
-    let of = |column| number(services, &[("service", "read")], column);
-    assert_eq!(of("published_computation_1994_ns"), Some(80_000.0));
+    let read = |column| number(services, &[("service", "read")], column);
+    assert_eq!(read("published_computation_1994_ns"), Some(80_000.0));
     // 80,000 cycles of ten requests at 200 MHz.
-    assert_eq!(of("computation_1994_ns"), Some(40_000.0));
-    let faster = of("computation_speed_up_1996_ratio").unwrap();
+    assert_eq!(read("computation_1994_ns"), Some(40_000.0));
+    let faster = read("computation_speed_up_1996_ratio").unwrap();
     assert!((faster - 80.0 / 35.0).abs() < 1e-9, "{faster}");
-    assert_eq!(of("published_computation_speed_up_1996_ratio"), Some(3.6));
-    assert_eq!(of("cpi_1994_ratio"), Some(4.0));
-    assert_eq!((of("cold_miss_ratio"), of("published_cold_miss_ratio")), (Some(0.25), Some(0.3)));
+    assert_eq!(read("published_computation_speed_up_1996_ratio"), Some(3.6));
+    assert_eq!(read("cpi_1994_ratio"), Some(4.0));
+    assert_eq!(
+        (read("cold_miss_ratio"), read("published_cold_miss_ratio")),
+        (Some(0.25), Some(0.3))
+    );
     // Page walks of user mode: 1,000 in 60,000 cycles of 200 MHz, next to 166,000 cycles of the kernel.
     let utlb = |column| number(services, &[("service", "UTLB")], column);
     assert_eq!(utlb("kernel_1994_ratio"), Some(60.0 / 226.0));
@@ -291,22 +291,22 @@ fn services_are_compared_with_published_ones() {
     assert_eq!((utlb("cpi_1994_ratio"), utlb("cold_miss_ratio")), (None, None));
     assert_eq!(number(services, &[("service", "DBL_FAULT")], "kernel_1994_ratio"), None);
     let eight = table(&all, "multiprocessor_services");
-    let of = |column| number(eight, &[("service", "read")], column);
-    assert_eq!(of("slowdown_ratio"), Some(1.25));
-    assert_eq!(of("published_slowdown_ratio"), Some(1.51));
+    let read = |column| number(eight, &[("service", "read")], column);
+    assert_eq!(read("slowdown_ratio"), Some(1.25));
+    assert_eq!(read("published_slowdown_ratio"), Some(1.51));
     // 100 transfers and 50 upgrades of 100 cycles each, of 100,000 cycles.
-    assert_eq!((of("coherence_ratio"), of("upgrade_ratio")), (Some(0.1), Some(0.05)));
-    // One lock that spins and one that sleeps each; only the first is of this part. Walks take none.
-    assert_eq!(of("lock_acquires_per_request"), Some(2.0));
-    assert_eq!(of("spin_lock_ratio"), Some(0.1));
-    // Both kinds of sharing, of ten requests; walks have none that are known.
-    assert_eq!(of("coherence_misses_per_request"), Some(3.0));
+    assert_eq!((read("coherence_ratio"), read("upgrade_ratio")), (Some(0.1), Some(0.05)));
+    // Each request takes a spinning and a sleeping lock; only the first counts here. Walks take no locks.
+    assert_eq!(read("lock_acquires_per_request"), Some(2.0));
+    assert_eq!(read("spin_lock_ratio"), Some(0.1));
+    // Both kinds of sharing, over ten requests. Sharing of page walks is not known.
+    assert_eq!(read("coherence_misses_per_request"), Some(3.0));
     let utlb = |column| number(eight, &[("service", "UTLB")], column);
     assert_eq!(utlb("slowdown_ratio"), Some(1.0));
     assert!(utlb("execution_ratio").is_some_and(|ratio| ratio < 1e-9));
     assert_eq!((utlb("coherence_ratio"), utlb("coherence_misses_per_request")), (None, None));
-    let rest = of("data_stall_ratio").unwrap();
-    assert!((rest - 0.25).abs() < 1e-9, "{rest}");
+    let data_stall = read("data_stall_ratio").unwrap();
+    assert!((data_stall - 0.25).abs() < 1e-9, "{data_stall}");
 }
 
 #[test]
@@ -320,7 +320,7 @@ fn findings_follow_from_the_numbers() {
     let idle = "waiting for the disk takes a larger share on a faster processor";
     let grows = "the share of memory stalls does not grow on faster machines";
     let shrinks = "the share of memory stalls does not shrink on faster machines";
-    let own =
+    let own_lines =
         "a larger cache removes more of the misses on own lines than of those that others cause";
     let coherence = "coherence misses do not fall with the size of the cache";
     let slower = "most services take more time on eight CPUs";
@@ -328,64 +328,67 @@ fn findings_follow_from_the_numbers() {
     assert_eq!(verdicts(&runs, idle), ["holds", "holds"]);
     assert_eq!(verdicts(&runs, grows), ["holds"]);
     assert_eq!(verdicts(&runs, shrinks), ["fails"]);
-    assert_eq!(verdicts(&runs, own), ["holds", "holds", "holds", "holds"]);
+    assert_eq!(verdicts(&runs, own_lines), ["holds", "holds", "holds", "holds"]);
     assert_eq!(verdicts(&runs, coherence), ["holds"]);
     assert_eq!(verdicts(&runs, slower), ["holds"]);
-    // The other way round.
-    let mut other = runs.clone();
-    for run in &mut other {
-        run.misses.iter_mut().for_each(|one| match (one.class.as_str(), run.role) {
-            ("other", Role::Caches { l1_bytes, .. }) => one.count = 1 << 27 >> l1_bytes.ilog2(),
+    // With opposite misses, the findings fail.
+    let mut opposite = runs.clone();
+    for run in &mut opposite {
+        run.misses.iter_mut().for_each(|row| match (row.class.as_str(), run.role) {
+            ("other", Role::Caches { l1_bytes, .. }) => row.count = 1 << 27 >> l1_bytes.ilog2(),
             ("false sharing", Role::Caches { l1_bytes, .. }) => {
-                one.count = 1 << 27 >> l1_bytes.ilog2()
+                row.count = 1 << 27 >> l1_bytes.ilog2()
             }
-            ("self", _) => one.count = 8_000,
+            ("self", _) => row.count = 8_000,
             _ => {}
         });
     }
-    assert_eq!(verdicts(&other, own), ["fails", "fails", "fails", "fails"]);
-    assert_eq!(verdicts(&other, coherence), ["fails"]);
-    // One machine alone has nothing to be compared with.
-    let one = &runs[..1];
-    assert_eq!(verdicts(one, idle), ["not judged", "not judged"]);
-    assert_eq!(verdicts(one, coherence), ["not judged"]);
-    assert_eq!(verdicts(one, slower), ["not judged"]);
+    assert_eq!(verdicts(&opposite, own_lines), ["fails", "fails", "fails", "fails"]);
+    assert_eq!(verdicts(&opposite, coherence), ["fails"]);
+    // A single machine cannot be compared.
+    let single = &runs[..1];
+    assert_eq!(verdicts(single, idle), ["not judged", "not judged"]);
+    assert_eq!(verdicts(single, coherence), ["not judged"]);
+    assert_eq!(verdicts(single, slower), ["not judged"]);
 }
 
 #[test]
 fn published_figures_are_judged_alike() {
     let paper = Paper::simos_1995().unwrap();
     let table = findings(&paper, &all_runs());
-    let of = |name: &str| -> Vec<String> {
+    let verdicts = |name: &str| -> Vec<String> {
         let rows = table.rows().iter().filter(|row| text(&table, row, "finding") == name);
         rows.map(|row| text(&table, row, "published_verdict")).collect()
     };
     assert_eq!(
-        of("waiting for the disk takes a larger share on a faster processor"),
+        verdicts("waiting for the disk takes a larger share on a faster processor"),
         ["holds", "holds"]
     );
     // Table 4.8, database: computation 3.8 to 11.4, latency 1.0 to 11.4.
-    assert_eq!(of("speed-ups of services differ by an order of magnitude"), ["fails", "holds"]);
     assert_eq!(
-        of("the kernel's share of the time that is not idle grows on eight CPUs"),
+        verdicts("speed-ups of services differ by an order of magnitude"),
+        ["fails", "holds"]
+    );
+    assert_eq!(
+        verdicts("the kernel's share of the time that is not idle grows on eight CPUs"),
         ["fails"]
     );
 }
 
-/// Moved out and in again, as a simulated machine's are.
+/// Moving page walks out of their services and in again restores the sample.
 #[test]
 fn page_walks_can_be_part_of_their_services() {
-    let whole = run("r4400-1994", 1000, 0, 1).sample;
-    let mut apart = whole.clone();
-    let at = ["cycles", "fetch_stall_cycles", "data_stall_cycles"]
+    let original = run("r4400-1994", 1000, 0, 1).sample;
+    let mut apart = original.clone();
+    let positions = ["cycles", "fetch_stall_cycles", "data_stall_cycles"]
         .map(|name| apart.counter(name).expect("a counter of the model"));
     let mut walks = service(Class::PageWalk, "of the kernel", 0, 0, 0);
-    for (at, ticks) in at.into_iter().zip([7, 3, 4]) {
-        apart.services[1].counters[at] -= ticks;
-        walks.counters[at] += ticks;
+    for (position, ticks) in positions.into_iter().zip([7, 3, 4]) {
+        apart.services[1].counters[position] -= ticks;
+        walks.counters[position] += ticks;
     }
     apart.services[1].self_ticks = apart.services[1].self_ticks.map(|ticks| ticks - 7);
     apart.services[1].page_walk_ticks = Some([3, 4]);
     apart.services.push(ServiceStats { self_ticks: Some(7), ..walks });
-    assert!(apart.with_page_walks_in_services() == whole);
+    assert!(apart.with_page_walks_in_services() == original);
 }

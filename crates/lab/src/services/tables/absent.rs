@@ -1,15 +1,15 @@
-//! What the tables lack because of the bench.
+//! Columns that this bench cannot fill.
 
 use record::Absence;
 
 use super::super::counters::{CYCLES, DATA_STALL};
 use super::super::sample::ServicesSample;
 
-/// The columns that are absent in all rows, with the reason.
+/// The columns that are empty in all rows, with the reason.
 pub(in super::super) fn absent(sample: &ServicesSample) -> Vec<Absence> {
-    let absence = |what: &str, reason: &str, remedy: Option<&str>| Absence {
+    let absence = |columns: &str, reason: &str, remedy: Option<&str>| Absence {
         table: "services".to_owned(),
-        what: what.to_owned(),
+        what: columns.to_owned(),
         reason: reason.to_owned(),
         remedy: remedy.map(str::to_owned),
     };

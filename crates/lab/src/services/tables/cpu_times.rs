@@ -1,22 +1,22 @@
-//! Table `cpu_times`: what each CPU did for the whole window, and how each part is measured.
+//! Table `cpu_times`: the time of each CPU in the window by parts, and how each part is measured.
 
 use record::{Column, Format, Kind, RowFilter, Table, TableDisplay, Value};
 
 use super::super::sample::{CpuTimes, ServicesSample};
 use super::ratio;
 
-/// The row of the sum of the others.
+/// Name of the row with the sum of the parts.
 const SUM: &str = "sum";
-/// The row of the window's length.
+/// Name of the row with the length of the window.
 const WINDOW: &str = "window";
 
 fn columns() -> Vec<Column> {
     vec![
-        Column::new("cpu", Kind::Text, "The CPU's number; all for all of them.").priority(99).key(),
+        Column::new("cpu", Kind::Text, "The CPU's number, or all.").priority(99).key(),
         Column::new(
             "part",
             Kind::Text,
-            "What the CPU did; sum is that of the parts, window is the time for which the window was open.",
+            "What the CPU did. sum: all parts added up. window: how long the window was open.",
         )
         .priority(100)
         .key(),
@@ -25,15 +25,16 @@ fn columns() -> Vec<Column> {
             .title("time")
             .format(Format::Milliseconds)
             .priority(95),
-        Column::new("method", Kind::Text, "How it is measured.").priority(90),
+        Column::new("method", Kind::Text, "How the part is measured.").priority(90),
     ]
 }
 
-/// A row for each part, first those of all CPUs together, then those of each CPU; none if the bench does not
-/// divide a CPU's time into parts.
+/// A row for each part: first the parts of all CPUs together, then the parts of each CPU. Returns `None` if the
+/// bench does not divide a CPU's time into parts.
 pub(in super::super) fn cpu_times(sample: &ServicesSample) -> Option<Table> {
     let parts = &sample.cpu_times.first()?.parts;
-    let doc = "What the CPUs did for the whole window: the parts add up to it, on each CPU and on all together.";
+    let doc = "What the CPUs did in the window. The parts add up to the window, on each CPU and \
+               on all together.";
     let display =
         TableDisplay { filter: Some(RowFilter::sums_over_cpus()), ..TableDisplay::default() };
     let mut table = Table::new("cpu_times", doc, columns()).displayed(display);

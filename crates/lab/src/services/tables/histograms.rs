@@ -13,7 +13,7 @@ pub(in super::super) fn histograms(sample: &ServicesSample) -> Table {
         Column::new("time", Kind::Text, "latency or computation.").priority(99).key(),
         Column::new("low_ns", Kind::Uint, "Lowest time of the bucket.").key(),
         Column::new("high_ns", Kind::Uint, "Highest time of the bucket."),
-        Column::new("count", Kind::Uint, "Completed requests in it."),
+        Column::new("count", Kind::Uint, "Completed requests in the bucket."),
     ]);
     let doc = "Completed requests by time; a bucket is at most 1/16 of its lower bound wide.";
     let display = TableDisplay { rows_max: Some(ROWS_MAX), ..TableDisplay::default() };

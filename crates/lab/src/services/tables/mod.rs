@@ -45,25 +45,29 @@ fn key_values(class: Class, service: &str) -> [Value; 2] {
 }
 
 impl ServicesSample {
-    /// A counter of a service; absent if the bench does not count it.
+    /// A counter of a service, or `None` if the bench does not count it.
     pub(super) fn count(&self, service: &ServiceStats, name: &str) -> Option<u64> {
         service.counters.get(self.counter(name)?).copied()
     }
 
-    /// The sum of a counter over services.
-    pub(super) fn sum(&self, name: &str, of: impl Fn(&ServiceStats) -> bool) -> Option<u64> {
-        let services = self.services.iter().filter(|service| of(service));
+    /// The sum of a counter over the included services, or `None` if the bench does not count it.
+    pub(super) fn sum(
+        &self,
+        name: &str,
+        is_included: impl Fn(&ServiceStats) -> bool,
+    ) -> Option<u64> {
+        let services = self.services.iter().filter(|service| is_included(service));
         services.map(|service| self.count(service, name)).sum()
     }
 
-    /// The time of services, in ticks; absent if none has one.
-    pub(super) fn ticks(&self, of: impl Fn(&ServiceStats) -> bool) -> Option<u64> {
-        let services = self.services.iter().filter(|service| of(service));
+    /// Total time of the included services, in ticks. `None` if no included service has a known time.
+    pub(super) fn ticks(&self, is_included: impl Fn(&ServiceStats) -> bool) -> Option<u64> {
+        let services = self.services.iter().filter(|service| is_included(service));
         let ticks: Vec<u64> = services.filter_map(|service| service.self_ticks).collect();
         (!ticks.is_empty()).then(|| ticks.iter().sum())
     }
 
-    /// Ticks as a column of whole nanoseconds has them.
+    /// Ticks in nanoseconds, rounded.
     fn whole_ns(&self, ticks: u64) -> u64 {
         self.ns_of(ticks as f64).round() as u64
     }
@@ -74,7 +78,7 @@ impl ServicesSample {
     }
 }
 
-/// A part of a whole; absent if either is, or nothing is the whole.
+/// `part / whole`, or `None` if either is unknown or the whole is 0.
 fn ratio(part: Option<u64>, whole: Option<u64>) -> Option<f64> {
     let (part, whole) = (part?, whole?);
     (whole > 0).then(|| part as f64 / whole as f64)
@@ -99,9 +103,9 @@ pub(super) mod tests {
     pub(in super::super) fn sample() -> ServicesSample {
         let mut latency = Distribution::default();
         let mut computation = Distribution::default();
-        for (whole, own) in [(300, 100), (500, 200)] {
-            latency.record(whole, 0);
-            computation.record(own, 0);
+        for (request, service) in [(300, 100), (500, 200)] {
+            latency.record(request, 0);
+            computation.record(service, 0);
         }
         let service = |class, name: &str, ticks, counters: [u64; 4]| ServiceStats {
             class,
@@ -152,13 +156,13 @@ pub(super) mod tests {
         }
     }
 
-    /// What `read` of [`sample`] missed.
+    /// Cache misses of `read` in [`sample`].
     fn missed() -> MissSample {
         let service = || ServiceName { class: Class::Syscall, name: "read".to_owned() };
-        let part = |by: &str, count| MissPart {
+        let part = |evictor_or_function: &str, count| MissPart {
             service: service(),
             cache: "L1D".to_owned(),
-            by: by.to_owned(),
+            by: evictor_or_function.to_owned(),
             count,
         };
         let wait = |level: &str, count, wait_ticks| MissWait {
@@ -196,7 +200,7 @@ pub(super) mod tests {
         MissSample {
             rows: vec![row],
             evictors: vec![part("user", 1)],
-            functions: (0..30).map(|place| part(&format!("f{place}"), 100 - place)).collect(),
+            functions: (0..30).map(|rank| part(&format!("f{rank}"), 100 - rank)).collect(),
             data: vec![data],
             waits: vec![wait("L2", 4, 60), wait("memory", 3, 140)],
             shared: vec![line(0x1000, 2), line(0x2000, 7), line(0x1008, 1)],
@@ -214,8 +218,8 @@ pub(super) mod tests {
             table.rows().iter().map(cell).collect()
         };
         // 110 cycles of data stalls of `read`; user mode's 100 have no misses.
-        let of_read = find("miss_stalls").rows().iter().filter(|row| row[1] == "read".into());
-        let stalls: Vec<f64> = of_read.filter_map(|row| row[6].number()).collect();
+        let read_rows = find("miss_stalls").rows().iter().filter(|row| row[1] == "read".into());
+        let stalls: Vec<f64> = read_rows.filter_map(|row| row[6].number()).collect();
         assert_eq!(stalls.iter().sum::<f64>(), 160.0);
         assert!(stalls.contains(&33.0) && stalls.contains(&77.0), "{stalls:?}");
         assert_eq!(numbers("shared_lines", "line"), [Some(1.0), Some(2.0), Some(2.0)]);

@@ -7,26 +7,39 @@ use super::super::sample::{ProfileSlot, ServicesSample};
 fn columns() -> Vec<Column> {
     let real = |name: &str, doc: &str| Column::new(name, Kind::Real, doc);
     vec![
-        real("start_ns", "When the slot starts, since the window opened.")
+        real("start_ns", "Time from the opening of the window to the start of the slot.")
             .title("start")
             .format(Format::Milliseconds)
             .priority(100)
             .key(),
-        real("length_ns", "How long it is.").title("length").format(Format::Milliseconds).priority(90),
+        real("length_ns", "Length of the slot.")
+            .title("length")
+            .format(Format::Milliseconds)
+            .priority(90),
         Column::new(
             "mode",
             Kind::Text,
-            "user, kernel, idle, or sync: the kernel waits for a lock that another has (with --locks).",
+            "user, kernel, idle, or sync: the kernel waits for a lock that another context holds \
+             (with --locks).",
         )
         .priority(99)
         .key(),
-        real("time_ratio", "Share of the time of all CPUs in the slot.").title("% time").priority(98),
-        real("execution_ratio", "Part of that share without waits for memory and losses in the pipeline.")
-            .title("execution")
-            .priority(97),
-        real("fetch_stall_ratio", "Part of that share that waits for instructions.").title("I stall").priority(96),
-        real("data_stall_ratio", "Part of that share that waits for data.").title("D stall").priority(95),
-        real("pipeline_stall_ratio", "Part of that share that is lost in the pipeline otherwise.")
+        real("time_ratio", "Share of the time of all CPUs in the slot.")
+            .title("% time")
+            .priority(98),
+        real(
+            "execution_ratio",
+            "Part of time_ratio without waits for memory and losses in the pipeline.",
+        )
+        .title("execution")
+        .priority(97),
+        real("fetch_stall_ratio", "Part of time_ratio that waits for instructions.")
+            .title("I stall")
+            .priority(96),
+        real("data_stall_ratio", "Part of time_ratio that waits for data.")
+            .title("D stall")
+            .priority(95),
+        real("pipeline_stall_ratio", "Part of time_ratio that is otherwise lost in the pipeline.")
             .title("pipeline")
             .priority(94),
     ]
@@ -34,10 +47,10 @@ fn columns() -> Vec<Column> {
 
 /// A row for each mode in each slot.
 pub(in super::super) fn profile(sample: &ServicesSample) -> Table {
-    let doc = "What all CPUs together did over time; the shares of a slot add up to 1, those of the last one to \
-               the part of it that the window has. Within a slot, what was charged over several slots is spread \
-               evenly.";
-    // For pictures and programs.
+    let doc = "What all CPUs together did over time. The shares of a slot add up to 1, except in \
+               the last slot if the window ends within it. Time that was charged over several \
+               slots is spread evenly over them.";
+    // Only figures and programs use this table: print no rows.
     let display = TableDisplay { rows_max: Some(0), ..TableDisplay::default() };
     let mut table = Table::new("profile", doc, columns()).displayed(display);
     for slot in &sample.profile {
@@ -47,8 +60,8 @@ pub(in super::super) fn profile(sample: &ServicesSample) -> Table {
 }
 
 fn row(sample: &ServicesSample, slot: &ProfileSlot) -> Vec<Value> {
-    let whole = slot.length_ticks.saturating_mul(u64::from(sample.cpus)).max(1) as f64;
-    let share = |ticks: u64| Value::from(ticks as f64 / whole);
+    let slot_ticks = slot.length_ticks.saturating_mul(u64::from(sample.cpus)).max(1) as f64;
+    let share = |ticks: u64| Value::from(ticks as f64 / slot_ticks);
     let stalls = slot.fetch_stall_ticks + slot.data_stall_ticks + slot.pipeline_stall_ticks;
     vec![
         sample.ns_of(slot.start_ticks as f64).into(),

@@ -1,4 +1,4 @@
-//! Table `services`: what each service took.
+//! Table `services`: the time, requests and stalls of each service.
 
 use record::limits::ROWS_MAX;
 use record::{Column, Format, Kind, Table, TableDisplay, Value};
@@ -9,7 +9,7 @@ use super::super::sample::{ServiceStats, ServicesSample, Times};
 use super::{is_kernel, key_columns, key_values, ratio};
 use crate::quantiles::interval_columns;
 
-/// Quantiles: suffix of the column, share of 100,000.
+/// Quantiles: suffix of the column, and share in units of 1/100,000.
 const QUANTILES: [(&str, u32); 2] = [("p50", 50_000), ("p99", 99_000)];
 
 fn real(name: &str, doc: &str) -> Column {
@@ -25,54 +25,91 @@ fn columns(sample: &ServicesSample) -> Vec<Column> {
     columns.extend([
         real(
             "kernel_ratio",
-            "Share of the kernel's time: self_total_ns over that of all rows but user, page walk and idle.",
+            "Share of the kernel's time: self_total_ns over that of all rows but user, page walk \
+             and idle.",
         )
         .title("% kernel")
         .priority(97),
         real("time_ratio", "Share of the time of all CPUs.").title("% time").priority(96),
-        real("self_total_ns", "Time of the service itself: without interrupts, faults, other services, other tasks and page walks.")
-            .title("time")
-            .format(Format::Milliseconds)
-            .priority(80),
-        uint("self_total_cycles", "The same in cycles; these add up exactly to the time of all CPUs.")
-            .detail(),
-        real("page_walk_total_ns", "Time of page walks for the service, which is in the rows of class page walk.")
-            .title("walks")
-            .format(Format::Milliseconds)
-            .priority(40),
-        uint("request_count", "Requests that started in the window; of the rows of class page walk, walks.").title("requests").priority(95),
+        real(
+            "self_total_ns",
+            "Time of the service itself: without interrupts, faults, other services, other tasks \
+             and page walks.",
+        )
+        .title("time")
+        .format(Format::Milliseconds)
+        .priority(80),
+        uint(
+            "self_total_cycles",
+            "self_total_ns in cycles; the rows add up exactly to the time of all CPUs.",
+        )
+        .detail(),
+        real(
+            "page_walk_total_ns",
+            "Time of page walks for the service; self_total_ns does not include it, the rows of \
+             class page walk do.",
+        )
+        .title("walks")
+        .format(Format::Milliseconds)
+        .priority(40),
+        uint(
+            "request_count",
+            "Requests that started in the window; in rows of class page walk: page walks.",
+        )
+        .title("requests")
+        .priority(95),
         real("request_rate_hz", "Requests per second of the window.").title("rate").priority(60),
-        uint("completed_count", "Requests that started and completed in the window: those of the means and quantiles.")
-            .detail(),
-        real("computation_mean_ns", "Mean time of the service itself in a completed request, page walks included.")
-            .title("computation")
-            .format(Format::Microseconds)
-            .cost()
-            .priority(94),
-        real("latency_mean_ns", "Mean time from start to end of a request: computation, nested, blocked and descheduled together.")
-            .title("latency")
-            .format(Format::Microseconds)
-            .cost()
-            .priority(93),
-        real("nested_mean_ns", "Mean time of interrupts, faults and other services during a request, on its task.")
-            .title("nested")
-            .format(Format::Microseconds)
-            .priority(50),
-        real("blocked_mean_ns", "Mean time of a request for which its task waited off the CPUs until it was woken.")
-            .title("blocked")
-            .format(Format::Microseconds)
-            .priority(88),
-        real("descheduled_mean_ns", "Mean time of a request for which its task could have run but did not.")
-            .title("descheduled")
-            .format(Format::Microseconds)
-            .priority(87),
+        uint(
+            "completed_count",
+            "Requests that started and completed in the window. Means and quantiles are over \
+             these.",
+        )
+        .detail(),
+        real(
+            "computation_mean_ns",
+            "Mean time of the service itself in a completed request, page walks included.",
+        )
+        .title("computation")
+        .format(Format::Microseconds)
+        .cost()
+        .priority(94),
+        real(
+            "latency_mean_ns",
+            "Mean time from start to end of a request: computation, nested, blocked and \
+             descheduled together.",
+        )
+        .title("latency")
+        .format(Format::Microseconds)
+        .cost()
+        .priority(93),
+        real(
+            "nested_mean_ns",
+            "Mean time of interrupts, faults and other services during a request, on its task.",
+        )
+        .title("nested")
+        .format(Format::Microseconds)
+        .priority(50),
+        real(
+            "blocked_mean_ns",
+            "Mean time per request that the task was blocked, until its wake-up.",
+        )
+        .title("blocked")
+        .format(Format::Microseconds)
+        .priority(88),
+        real(
+            "descheduled_mean_ns",
+            "Mean time per request that the task was runnable but did not run.",
+        )
+        .title("descheduled")
+        .format(Format::Microseconds)
+        .priority(87),
     ]);
     for (prefix, what) in [("latency", "latency"), ("computation", "computation")] {
         for (suffix, share) in QUANTILES {
             let percent = f64::from(share) / 1e3;
             let doc = format!(
-                "{percent} % of the completed requests had at most this {what}; exact within 1/16; absent \
-                 where fewer than one request is expected above it."
+                "{percent} % of the completed requests had at most this {what}; exact within \
+                 1/16; absent where fewer than one request is expected above it."
             );
             let column = uint(&format!("{prefix}_{suffix}_ns"), &doc);
             let interval = interval_columns(&column.name);
@@ -83,21 +120,33 @@ fn columns(sample: &ServicesSample) -> Vec<Column> {
         }
     }
     columns.extend([
-        real("cpi_ratio", "Cycles per instruction.").title("CPI").format(Format::Factor).priority(92),
-        real("fetch_mcpi_ratio", "Cycles that the processor waited for instructions, per instruction.")
-            .title("i-MCPI")
+        real("cpi_ratio", "Cycles per instruction.")
+            .title("CPI")
             .format(Format::Factor)
-            .priority(91),
+            .priority(92),
+        real(
+            "fetch_mcpi_ratio",
+            "Cycles that the processor waited for instructions, per instruction.",
+        )
+        .title("i-MCPI")
+        .format(Format::Factor)
+        .priority(91),
         real("data_mcpi_ratio", "Cycles that the processor waited for data, per instruction.")
             .title("d-MCPI")
             .format(Format::Factor)
             .priority(90),
-        real("fetch_stall_ratio", "Share of the memory stalls of the whole kernel, of instructions and data, that are this service's waits for instructions.")
-            .title("% stall (I)")
-            .priority(65),
-        real("data_stall_ratio", "The same, of its waits for data.")
-            .title("% stall (D)")
-            .priority(64),
+        real(
+            "fetch_stall_ratio",
+            "This service's waits for instructions, as a share of all memory stalls of the kernel.",
+        )
+        .title("% stall (I)")
+        .priority(65),
+        real(
+            "data_stall_ratio",
+            "This service's waits for data, as a share of all memory stalls of the kernel.",
+        )
+        .title("% stall (D)")
+        .priority(64),
     ]);
     for name in &sample.counters {
         let doc = format!("{name} of the service itself, by the model.");
@@ -106,10 +155,10 @@ fn columns(sample: &ServicesSample) -> Vec<Column> {
     columns
 }
 
-/// One row for each service, with user mode and idle.
+/// One row for each service, including user mode and idle.
 pub(in super::super) fn services(sample: &ServicesSample) -> Table {
-    let doc = "What each service of the kernel took; the times of the service itself add up, with user mode \
-               and idle, to the time of all CPUs.";
+    let doc = "What each service of the kernel took. The times of the services themselves, user \
+               mode and idle add up to the time of all CPUs.";
     let display = TableDisplay {
         headline: "largest: {service}, {time_ratio} of the time".to_owned(),
         sort_by: Some("self_total_ns".to_owned()),
@@ -128,12 +177,13 @@ fn row(sample: &ServicesSample, service: &ServiceStats) -> Vec<Value> {
     let ticks = service.self_ticks;
     let kernel = service.class.is_kernel().then(|| ratio(ticks, sample.ticks(is_kernel))).flatten();
     let seconds = sample.window_ns as f64 / 1e9;
-    let rate = service.requests.filter(|_| seconds > 0.0).map(|count| count as f64 / seconds);
+    let rate =
+        if seconds > 0.0 { service.requests.map(|count| count as f64 / seconds) } else { None };
     row.extend([
         kernel.into(),
         ratio(ticks, Some(sample.window_ticks)).into(),
         ticks.map(|ticks| sample.ns_of(ticks as f64)).into(),
-        ticks.filter(|_| sample.has_cycles()).into(),
+        if sample.has_cycles() { ticks.into() } else { Value::Absent },
         service.page_walks().map(|ticks| sample.ns_of(ticks as f64)).into(),
         service.requests.into(),
         rate.into(),
@@ -147,43 +197,47 @@ fn row(sample: &ServicesSample, service: &ServiceStats) -> Vec<Value> {
     let per_instruction = |name| ratio(count(name), count(INSTRUCTIONS));
     let stalls = sample.sum(FETCH_STALL, is_kernel).zip(sample.sum(DATA_STALL, is_kernel));
     let stalls = stalls.map(|(fetch, data)| fetch + data);
-    let of_stalls = |name| ratio(count(name).filter(|_| service.class.is_kernel()), stalls);
+    let share_of_stalls =
+        |name| if service.class.is_kernel() { ratio(count(name), stalls) } else { None };
     row.extend([
         per_instruction(CYCLES).into(),
         per_instruction(FETCH_STALL).into(),
         per_instruction(DATA_STALL).into(),
-        of_stalls(FETCH_STALL).into(),
-        of_stalls(DATA_STALL).into(),
+        share_of_stalls(FETCH_STALL).into(),
+        share_of_stalls(DATA_STALL).into(),
     ]);
     row.extend(service.counters.iter().map(|count| Value::from(*count)));
     row
 }
 
-/// Means of computation, latency, and what a latency holds beyond the computation.
+/// Means of computation, latency, nested services, blocked time and descheduled time.
 fn means(sample: &ServicesSample, times: Option<&Times>) -> [Value; 5] {
     let count = times.map_or(0, |times| times.latency.count);
     let mean = |sum: Option<u64>| -> Value {
-        sum.filter(|_| count > 0).map(|sum| sample.ns_of(sum as f64 / count as f64)).into()
+        if count == 0 {
+            return Value::Absent;
+        }
+        sum.map(|sum| sample.ns_of(sum as f64 / count as f64)).into()
     };
     let latency = times.map(|times| times.latency.sum);
     let computation = times.and_then(|times| times.computation_ticks);
     let blocked = times.and_then(|times| times.blocked_ticks);
     let descheduled = times.and_then(|times| times.descheduled_ticks);
-    let off = blocked.unwrap_or(0) + descheduled.unwrap_or(0);
-    let rest = || latency?.checked_sub(computation? + off);
-    [mean(computation), mean(latency), mean(rest()), mean(blocked), mean(descheduled)]
+    let off_cpu = blocked.unwrap_or(0) + descheduled.unwrap_or(0);
+    let nested = || latency?.checked_sub(computation? + off_cpu);
+    [mean(computation), mean(latency), mean(nested()), mean(blocked), mean(descheduled)]
 }
 
-fn quantiles(sample: &ServicesSample, of: Option<&Distribution>) -> Vec<Value> {
+fn quantiles(sample: &ServicesSample, distribution: Option<&Distribution>) -> Vec<Value> {
     let ns = |ticks: Option<u64>| -> Value { ticks.map(|ticks| sample.whole_ns(ticks)).into() };
-    let three = |(_, share): (&str, u32)| match of {
-        Some(of) => {
-            let (low, high) = of.quantile_interval(share);
-            [ns(of.quantile(share)), ns(low), ns(high)]
+    let with_interval = |(_, share): (&str, u32)| match distribution {
+        Some(distribution) => {
+            let (low, high) = distribution.quantile_interval(share);
+            [ns(distribution.quantile(share)), ns(low), ns(high)]
         }
         None => [Value::Absent, Value::Absent, Value::Absent],
     };
-    QUANTILES.into_iter().flat_map(three).collect()
+    QUANTILES.into_iter().flat_map(with_interval).collect()
 }
 
 #[cfg(test)]

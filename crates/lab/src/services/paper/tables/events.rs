@@ -7,16 +7,17 @@ use super::super::super::counters::INSTRUCTIONS;
 use super::super::runs::{MachineRun, ratio};
 use super::{Sides, model_column, real, text, workload_column};
 
-/// What is counted.
+/// The counts that make up an event.
 enum Source {
     Seconds,
-    /// Requests of services of a class, all or those of these names; a name may end in `*`.
+    /// Requests of the class's services with these names. No names: all services of the class. A name that ends in
+    /// `*` matches by its start.
     Requests(Class, &'static [&'static str]),
-    /// Counters, on all CPUs.
+    /// The sum of the named counters, on all CPUs.
     Counters(&'static [&'static str]),
 }
 
-/// The events: name in the paper's data, in words, and what counts them.
+/// The events: name in the paper's data, name in the table, and source of the count.
 const EVENTS: [(&str, &str, Source); 13] = [
     ("duration_s", "duration, s", Source::Seconds),
     (
@@ -48,13 +49,13 @@ impl Source {
             Source::Requests(class, names) => {
                 let is_named = |name: &str| {
                     names.is_empty()
-                        || names.iter().any(|one| match one.strip_suffix('*') {
+                        || names.iter().any(|pattern| match pattern.strip_suffix('*') {
                             Some(start) => name.starts_with(start),
-                            None => name == *one,
+                            None => name == *pattern,
                         })
                 };
                 let services = run.sample.services.iter();
-                let found = services.filter(|one| one.class == *class && is_named(&one.name));
+                let found = services.filter(|stats| stats.class == *class && is_named(&stats.name));
                 let requests = found.filter_map(|service| service.requests);
                 Some(requests.sum::<u64>() as f64)
             }
@@ -67,21 +68,25 @@ fn columns() -> Vec<Column> {
         workload_column(),
         model_column(),
         text("event", "The event.").priority(99).key(),
-        Column::new("count", Kind::Real, "How often, in the window; the duration in seconds.")
-            .priority(60),
-        real("simulated_per_second", "Events per second; of the duration, seconds.")
+        Column::new(
+            "count",
+            Kind::Real,
+            "Events in the window; in the row of the duration: seconds.",
+        )
+        .priority(60),
+        real("simulated_per_second", "Events per second; in the row of the duration: seconds.")
             .title("simulated")
             .priority(98),
-        real("published_per_second", "The paper's figure; absent where it has none.")
+        real("published_per_second", "The paper's figure; absent if it has none.")
             .title("paper")
             .priority(97),
         real(
             "simulated_per_kinstruction",
-            "Events per 1,000 instructions, in which the two machines may be compared.",
+            "Events per 1,000 instructions, comparable between the two machines.",
         )
         .title("per 1,000 instr.")
         .priority(90),
-        real("published_per_kinstruction", "The same of the paper's figures.")
+        real("published_per_kinstruction", "The paper's events per 1,000 of its instructions.")
             .title("paper's")
             .priority(89),
     ]
@@ -89,8 +94,8 @@ fn columns() -> Vec<Column> {
 
 /// A row for each event of a workload on the first machine and on the multiprocessor.
 pub(super) fn event_rates(sides: &Sides<'_>) -> Table {
-    let doc = "Events of the operating system and the hardware, per second and per 1,000 instructions: \
-               Table 4.2 (one CPU) and Table 5.2 (eight, all together).";
+    let doc = "Events of the operating system and the hardware, per second and per 1,000 \
+               instructions: Table 4.2 (one CPU) and Table 5.2 (eight, all together).";
     let display = TableDisplay {
         title: "Event rates (Tables 4.2 and 5.2)".to_owned(),
         group_by: vec!["workload".to_owned()],
@@ -103,26 +108,31 @@ pub(super) fn event_rates(sides: &Sides<'_>) -> Table {
         for (run, is_multi) in first.into_iter().chain(multi) {
             let published = |event: &str| sides.paper.event_rate(event, workload, is_multi);
             let instructions = run.sum(INSTRUCTIONS, |_| true).map(|sum| sum as f64);
-            for (event, words, source) in &EVENTS {
+            for (event, label, source) in &EVENTS {
                 let count = source.count(run);
                 let is_time = matches!(source, Source::Seconds);
-                let rate = match is_time {
-                    true => count,
-                    false => count.and_then(|count| ratio(count, run.seconds())),
+                let rate = if is_time {
+                    count
+                } else {
+                    count.and_then(|count| ratio(count, run.seconds()))
                 };
-                let per = |count: Option<f64>, of: Option<f64>| -> Value {
-                    let both = count.zip(of).filter(|_| !is_time);
-                    both.and_then(|(count, of)| ratio(count * 1000.0, of)).into()
+                let per_kinstruction = |count: Option<f64>, instructions: Option<f64>| -> Value {
+                    if is_time {
+                        return Value::Absent;
+                    }
+                    let both = count.zip(instructions);
+                    both.and_then(|(count, instructions)| ratio(count * 1000.0, instructions))
+                        .into()
                 };
                 table.push(vec![
                     workload.into(),
                     run.model.as_str().into(),
-                    (*words).into(),
+                    (*label).into(),
                     count.into(),
                     rate.into(),
                     published(event).into(),
-                    per(count, instructions),
-                    per(published(event), published("instructions")),
+                    per_kinstruction(count, instructions),
+                    per_kinstruction(published(event), published("instructions")),
                 ]);
             }
         }

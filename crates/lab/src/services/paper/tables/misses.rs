@@ -16,26 +16,37 @@ fn columns() -> Vec<Column> {
         model_column(),
         Column::new("cpus", Kind::Uint, "CPUs of the machine.").priority(96).key(),
         text("cache", "L1I, L1D or L2.").priority(99).key(),
-        Column::new("cache_bytes", Kind::Uint, "Size of this cache.").title("size").priority(98).key(),
-        text("mode", "Who misses: user or kernel.").priority(97).key(),
-        text("class", "Why: cold; self: the same (the kernel, that process) had evicted the line; other: another had; \
-                       true sharing, false sharing: another core had written the bytes, or others of the line; \
-                       device: a device had; upgrade: others had to give up a line that is written; untracked: not known.")
-            .priority(95)
+        Column::new("cache_bytes", Kind::Uint, "Size of this cache.")
+            .title("size")
+            .priority(98)
             .key(),
+        text("mode", "The context that misses: user or kernel.").priority(97).key(),
+        text(
+            "class",
+            "cold: first use of the line; self: the same context (the kernel, the process) had \
+             evicted the line; other: another context had evicted it; true sharing: another core \
+             had written the bytes; false sharing: another core had written other bytes of the \
+             line; device: a device had written it; upgrade: a store invalidated the line in \
+             other caches; untracked: not known.",
+        )
+        .priority(95)
+        .key(),
         Column::new("misses", Kind::Uint, "Misses of the class.").priority(60),
-        real("misses_per_kinstruction", "Misses per 1,000 instructions of the workload, idle time left out.")
-            .title("per 1,000 instr.")
-            .priority(94),
+        real(
+            "misses_per_kinstruction",
+            "Misses per 1,000 instructions of the workload, without the idle task's.",
+        )
+        .title("per 1,000 instr.")
+        .priority(94),
     ]
 }
 
-/// Instructions that are not the idle task's.
+/// Instructions outside the idle task.
 pub(in super::super) fn busy_instructions(run: &MachineRun) -> Option<u64> {
     run.sum(INSTRUCTIONS, |service| !Mode::Idle.holds(service))
 }
 
-/// Misses of classes per 1,000 instructions.
+/// Misses in the classes per 1,000 instructions outside the idle task.
 pub(in super::super) fn per_kinstruction(
     run: &MachineRun,
     cache: &str,
@@ -46,7 +57,7 @@ pub(in super::super) fn per_kinstruction(
     ratio(misses as f64 * 1000.0, busy_instructions(run)? as f64)
 }
 
-/// The size of a cache of a run with chosen sizes.
+/// The size of a cache in bytes. `None` unless the run chose sizes.
 pub(in super::super) fn size_of(run: &MachineRun, cache: &str) -> Option<u64> {
     match run.role {
         Role::Caches { l2_bytes, .. } if cache == "L2" => Some(l2_bytes),
@@ -57,9 +68,9 @@ pub(in super::super) fn size_of(run: &MachineRun, cache: &str) -> Option<u64> {
 
 /// A row for each class of misses of a cache of each size.
 pub(super) fn cache_misses(sides: &Sides<'_>) -> Table {
-    let doc = "Misses of caches of several sizes, by mode and by why the line was absent: L1I and L1D (Figure \
-               4.6), L2 (Figure 4.7), and both kinds of machines (Figure 5.3). The first and the second level \
-               grow together.";
+    let doc = "Misses of caches of several sizes, by mode and cause: L1I and L1D (Figure 4.6), L2 \
+               (Figure 4.7), and both kinds of machines (Figure 5.3). The first and the second \
+               level grow together.";
     let display = TableDisplay {
         title: "Misses by size and class (Figures 4.6, 4.7, 5.3)".to_owned(),
         group_by: vec!["workload".to_owned(), "cache".to_owned()],
@@ -73,12 +84,8 @@ pub(super) fn cache_misses(sides: &Sides<'_>) -> Table {
                     for is_user in [false, true] {
                         push(&mut table, run, cache, is_user);
                     }
-                    // A store to a line that other caches hold, too: it waits, but misses nothing.
-                    for mode in [Mode::Kernel, Mode::User].into_iter().filter(|_| cache == "L2") {
-                        let upgrades = run.mode_sum("upgrades", mode).filter(|_| is_multi);
-                        if let Some(upgrades) = upgrades {
-                            table.push(row(run, cache, mode == Mode::User, "upgrade", upgrades));
-                        }
+                    if cache == "L2" && is_multi {
+                        push_upgrades(&mut table, run, cache);
                     }
                 }
             }
@@ -87,10 +94,19 @@ pub(super) fn cache_misses(sides: &Sides<'_>) -> Table {
     table
 }
 
+/// Adds the rows of upgrades: stores to lines that other caches hold, too. Such a store waits, but does not miss.
+fn push_upgrades(table: &mut Table, run: &MachineRun, cache: &str) {
+    for mode in [Mode::Kernel, Mode::User] {
+        if let Some(upgrades) = run.mode_sum("upgrades", mode) {
+            table.push(row(run, cache, mode == Mode::User, "upgrade", upgrades));
+        }
+    }
+}
+
 fn push(table: &mut Table, run: &MachineRun, cache: &str, is_user: bool) {
     for class in CLASSES {
         let misses = run.misses_of(cache, is_user, &[class]);
-        // What a uniprocessor cannot have is no row.
+        // A uniprocessor has no sharing misses: leave out such rows.
         if misses == 0 && !["cold", "self", "other"].contains(&class) {
             continue;
         }

@@ -17,7 +17,7 @@ use record::{Column, Format, Kind, Table};
 use super::published::Paper;
 use super::runs::{MachineRun, Role};
 
-/// What was published, and what was measured.
+/// The published and the measured sides of the comparison.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sides<'a> {
     pub(super) paper: &'a Paper,
@@ -25,11 +25,11 @@ pub(super) struct Sides<'a> {
 }
 
 impl<'a> Sides<'a> {
-    /// Workloads that were measured, in the paper's order; others after them.
+    /// The measured workloads: first the paper's workloads in the paper's order, then others.
     pub(super) fn workloads(&self) -> Vec<&'a str> {
         let mut names: Vec<&str> = Vec::new();
         let measured = || self.runs.iter().map(|run| run.workload.as_str());
-        let is_measured = |name: &&str| measured().any(|one| one == *name);
+        let is_measured = |name: &&str| measured().any(|workload| workload == *name);
         names.extend(self.paper.workloads().filter(is_measured));
         for name in measured() {
             if !names.contains(&name) {
@@ -39,16 +39,20 @@ impl<'a> Sides<'a> {
         names
     }
 
-    fn find(&self, workload: &str, of: impl Fn(&MachineRun) -> bool) -> Option<&'a MachineRun> {
-        self.runs.iter().find(|run| run.workload == workload && of(run))
+    fn find(
+        &self,
+        workload: &str,
+        is_wanted: impl Fn(&MachineRun) -> bool,
+    ) -> Option<&'a MachineRun> {
+        self.runs.iter().find(|run| run.workload == workload && is_wanted(run))
     }
 
-    /// A workload on a machine with one CPU.
+    /// The run of a workload on a machine with one CPU.
     pub(super) fn uniprocessor(&self, workload: &str, model: &str) -> Option<&'a MachineRun> {
         self.find(workload, |run| run.role == Role::Machine && run.cpus == 1 && run.model == model)
     }
 
-    /// The same of the machine with this number in the paper's order, from 0.
+    /// The run of a workload on the machine at position `number` of the paper's order, from 0.
     pub(super) fn machine(&self, workload: &str, number: usize) -> Option<&'a MachineRun> {
         self.uniprocessor(workload, self.paper.machines.get(number)?)
     }
@@ -58,25 +62,25 @@ impl<'a> Sides<'a> {
         self.find(workload, |run| run.role == Role::Machine && run.cpus > 1 && run.model == *model)
     }
 
-    /// The in-order core with the caches of a model.
+    /// The run of a workload on the in-order core with the caches of a model.
     pub(super) fn in_order(&self, workload: &str, model: &str) -> Option<&'a MachineRun> {
         self.find(workload, |run| run.role == Role::InOrder && run.model == model)
     }
 
-    /// Runs of a workload itself, in the order in which they were measured.
+    /// Runs of a workload on the paper's machines, in the order of their measurement.
     pub(super) fn machines(&self, workload: &str) -> Vec<&'a MachineRun> {
-        let is_of = |run: &&MachineRun| run.workload == workload && run.role == Role::Machine;
-        self.runs.iter().filter(is_of).collect()
+        let is_wanted = |run: &&MachineRun| run.workload == workload && run.role == Role::Machine;
+        self.runs.iter().filter(is_wanted).collect()
     }
 
     /// Runs with caches of several sizes, on a uniprocessor or the multiprocessor, the smallest first.
     pub(super) fn cache_sizes(&self, workload: &str, is_multi: bool) -> Vec<&'a MachineRun> {
-        let is_of = |run: &&MachineRun| {
+        let is_wanted = |run: &&MachineRun| {
             run.workload == workload
                 && matches!(run.role, Role::Caches { .. })
                 && (run.cpus > 1) == is_multi
         };
-        let mut found: Vec<&MachineRun> = self.runs.iter().filter(is_of).collect();
+        let mut found: Vec<&MachineRun> = self.runs.iter().filter(is_wanted).collect();
         found.sort_by_key(|run| match run.role {
             Role::Caches { l1_bytes, l2_bytes } => (l2_bytes, l1_bytes),
             _ => (0, 0),
@@ -85,7 +89,7 @@ impl<'a> Sides<'a> {
     }
 }
 
-/// All tables, those without rows left out.
+/// All tables that have rows.
 #[must_use]
 pub fn tables(paper: &Paper, runs: &[MachineRun]) -> Vec<Table> {
     let sides = Sides { paper, runs };
@@ -110,7 +114,7 @@ fn real(name: &str, doc: &str) -> Column {
     Column::new(name, Kind::Real, doc)
 }
 
-/// A ratio that is a factor.
+/// A column of factors, such as speed-ups.
 fn factor(name: &str, doc: &str) -> Column {
     real(name, doc).format(Format::Factor)
 }
@@ -123,7 +127,6 @@ fn model_column() -> Column {
     text("model", "Model of the simulated machine.").priority(100).key()
 }
 
-/// Per cent as a part of a whole.
-fn of_percent(percent: f64) -> f64 {
+fn percent_to_ratio(percent: f64) -> f64 {
     percent / 100.0
 }
