@@ -1,4 +1,4 @@
-//! What a bench must be able to do for this experiment.
+//! The trait of benches that can run this experiment.
 
 use super::plan::Window;
 use super::sample::{
@@ -8,36 +8,34 @@ use crate::experiment::{Bench, BenchError};
 
 /// A machine on which one CPU sends events and another one receives them.
 pub trait SignalBench: Bench {
-    /// Announces windows that are measured next, in this order, each with its seed: a bench may measure them
-    /// ahead, several at a time.
+    /// Announces the next windows in order, each with its seed. A bench may measure several of them ahead.
     fn prepare(&mut self, _windows: &[(Window, u64)]) {}
 
-    /// Whether a window that is contaminated is worth another try. Not so where nothing happens by chance.
+    /// Whether to measure contaminated windows again. `false` on a deterministic machine.
     fn has_chance(&self) -> bool {
         true
     }
 
-    /// One window of events at a rate. `seed` determines when they are due.
+    /// Measures a window of events at a rate. `seed` determines when the events are due.
     ///
     /// # Errors
-    /// [`BenchError::Unavailable`] where the rig has no such scheme.
+    /// Fails with [`BenchError::Unavailable`] if the rig lacks the scheme.
     fn rate_window(&mut self, point: &RatePoint, seed: u64) -> Result<RateWindow, BenchError>;
 
-    /// One window of bulk transfer. A machine on which nothing happens by chance starts it at a time of its
-    /// own for each `seed`.
+    /// Measures a window of bulk transfer. On a deterministic machine, `seed` determines the start of the transfer.
     ///
     /// # Errors
-    /// As [`SignalBench::rate_window`].
+    /// Fails with [`BenchError::Unavailable`] if the rig lacks the scheme.
     fn transfer_window(
         &mut self,
         point: &TransferPoint,
         seed: u64,
     ) -> Result<TransferWindow, BenchError>;
 
-    /// One window of round trips.
+    /// Measures a window of round trips. `seed` determines when the requests are due.
     ///
     /// # Errors
-    /// As [`SignalBench::rate_window`].
+    /// Fails with [`BenchError::Unavailable`] if the rig lacks the scheme.
     fn round_trip_window(
         &mut self,
         point: &RoundTripPoint,

@@ -1,4 +1,4 @@
-//! How the plan is measured, and what is reported.
+//! Measures the plan and makes the report.
 
 use serde_json::{Map, json};
 use stats::Random;
@@ -22,16 +22,15 @@ impl Plan {
                                 .iter()
                                 .map(|&rate_hz| Window::Rate(RatePoint { scheme, load, rate_hz })),
                         ),
-                        Part::Transfers => {
-                            windows.extend(self.socket_buffers_bytes.iter().map(|&bytes| {
-                                let socket_buffer_bytes = bytes;
+                        Part::Transfers => windows.extend(self.socket_buffers_bytes.iter().map(
+                            |&socket_buffer_bytes| {
                                 Window::Transfer(TransferPoint {
                                     scheme,
                                     load,
                                     socket_buffer_bytes,
                                 })
-                            }))
-                        }
+                            },
+                        )),
                         Part::RoundTrips => windows.extend([false, true].map(|bulk| {
                             let rate_hz = self.request_rate_hz;
                             Window::RoundTrip(RoundTripPoint { scheme, load, rate_hz, bulk })
@@ -49,12 +48,13 @@ impl Plan {
         self.windows().len()
     }
 
-    /// Whether a point of the sweep over event rates has fewer windows that are not contaminated than it
-    /// should.
-    fn lacks(&self, window: Window, samples: &Samples) -> bool {
+    /// Whether a point of the sweep over event rates has fewer uncontaminated windows than repetitions.
+    fn needs_more(&self, window: Window, samples: &Samples) -> bool {
         let Window::Rate(point) = window else { return false };
-        let accepted =
-            samples.rates.iter().filter(|one| one.point == point && one.contamination().is_none());
+        let accepted = samples
+            .rates
+            .iter()
+            .filter(|window| window.point == point && window.contamination().is_none());
         accepted.count() < self.repetitions as usize
     }
 }
@@ -74,18 +74,18 @@ impl Experiment for Plan {
         let windows = self.windows();
         let count = windows.len() * self.repetitions as usize;
         let mut steps = Steps::new(count, progress);
-        // What is unavailable once is so in every repetition.
+        // A point that is unavailable once is unavailable in every repetition.
         let mut unavailable: Vec<(&str, String)> = Vec::new();
         for round in 0..2 * self.repetitions {
             let mut order = windows.clone();
             if round >= self.repetitions {
-                order.retain(|window| self.lacks(*window, &measured.samples));
+                order.retain(|window| self.needs_more(*window, &measured.samples));
             }
             if round >= self.repetitions && !bench.has_chance() {
                 break;
             }
             random.shuffle(&mut order);
-            order.retain(|window| !unavailable.contains(&(table(*window), window.what())));
+            order.retain(|window| !unavailable.contains(&(table(*window), window.subject())));
             let order: Vec<(Window, u64)> =
                 order.into_iter().map(|window| (window, random.next())).collect();
             bench.prepare(&order);
@@ -93,7 +93,7 @@ impl Experiment for Plan {
                 if bench.stop_requested() {
                     break;
                 }
-                let key = (table(window), window.what());
+                let key = (table(window), window.subject());
                 if round < self.repetitions {
                     steps.start(bench, window.label());
                 }
@@ -102,7 +102,7 @@ impl Experiment for Plan {
                 }
                 if let Err(error) = measure(window, bench, seed, &mut measured.samples) {
                     if bench.stop_requested() {
-                        break; // it may be that which failed
+                        break; // stopping may have caused the failure
                     }
                     unavailable.push(key.clone());
                     measured.part_failed(key.0, key.1, error)?;
@@ -148,7 +148,7 @@ fn measure(
     Ok(())
 }
 
-/// The table that has the rows of a window.
+/// Name of the table with the rows of a window.
 fn table(window: Window) -> &'static str {
     match window {
         Window::Rate(_) => tables::RATES,

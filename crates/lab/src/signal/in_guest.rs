@@ -1,5 +1,4 @@
-//! One window in a guest, created by the code of the live bench: the request and the response, and the
-//! text forms of schemes and distributions.
+//! The request for one window in a guest, and the response. The code of the live bench measures the window.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
@@ -12,26 +11,25 @@ use crate::guest_protocol::response::Response;
 /// Name of the fact that lists the interrupt lines of the receiving card, by the kernel's numbers.
 pub const CARD_IRQS: &str = "card_irqs";
 
-/// A window to create. Times are of the guest's clock.
+/// A window to measure. Times are on the guest's clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SignalRequest {
-    /// What carries the events.
+    /// The rig that carries the events.
     pub rig: Rig,
-    /// What to measure.
     pub window: Window,
     pub sender_cpu: u32,
-    /// CPU of the receiver: another one.
+    /// CPU of the receiver. It differs from the sender's CPU.
     pub receiver_cpu: u32,
     /// Length of the window, ns.
     pub length_ns: u64,
     /// Work for each event: dependent additions.
     pub work_additions: u64,
-    /// Determines when events are due, and how long after the set-up the window opens.
+    /// Determines when events are due, and the delay between the set-up and the opening of the window.
     pub seed: u64,
 }
 
-/// The response's one item: what was measured.
+/// The measured window of the response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MeasuredWindow {
@@ -57,13 +55,13 @@ impl MeasuredWindow {
 #[serde(deny_unknown_fields)]
 pub struct GuestWindow {
     pub measured: MeasuredWindow,
-    /// Settings in force that only the guest knows: interfaces and their offloads.
+    /// Settings that only the guest knows: interfaces and their offloads.
     pub facts: Map<String, Json>,
 }
 
 #[derive(Debug, Default)]
 pub struct SignalResponse {
-    /// The window; absent until it is read.
+    /// The window of the response, or `None` until it is read.
     pub window: Option<GuestWindow>,
 }
 
@@ -93,8 +91,8 @@ mod tests {
 
     fn window() -> GuestWindow {
         let mut latency = Distribution::default();
-        for (at, value) in [0, 17, 400_000, 400_001, 1 << 40].into_iter().enumerate() {
-            latency.record(value, at as u64);
+        for (position, value) in [0, 17, 400_000, 400_001, 1 << 40].into_iter().enumerate() {
+            latency.record(value, position as u64);
         }
         let point = RatePoint {
             scheme: "coalesced:8,1ms".parse().unwrap(),

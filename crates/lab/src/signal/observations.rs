@@ -1,14 +1,14 @@
-//! Measured rows to fit costs to, from a CSV text or from a run.
+//! Measured rows that the costs are fitted to, from a CSV text or from a run.
 
 use record::{Run, Table, Value};
 use signalling::{OBSERVATIONS_MAX, Observation, Scheme};
 
 use super::Load;
 
-/// Most columns of a file.
+/// Maximum number of columns of a file.
 const COLUMNS_MAX: usize = 1_000;
 
-/// What a column of a file holds, and what makes its unit of the one used here.
+/// A known column: its name, its field, and the factor that converts its unit to the field's unit.
 type Meaning = (&'static str, Field, f64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ enum Field {
     Interrupts,
 }
 
-/// The columns that are read, by their exact names.
+/// The columns that a file or a run can have for the fit.
 const COLUMNS: [Meaning; 16] = [
     ("scheme", Field::Scheme, 1.0),
     ("mode", Field::Scheme, 1.0),
@@ -43,17 +43,17 @@ const COLUMNS: [Meaning; 16] = [
     ("interrupts_hz", Field::Interrupts, 1.0),
 ];
 
-/// Measured rows, and what was not read.
+/// Measured rows, and the columns that were ignored.
 pub struct Observations {
     pub rows: Vec<Observation>,
-    /// Columns that have no meaning here.
+    /// Names of unknown columns.
     pub ignored: Vec<String>,
 }
 
-/// The rows of a CSV text; lines that start with # do not count.
+/// Reads the rows of a CSV text. Skips lines that start with `#`.
 ///
 /// # Errors
-/// What is wrong with the text, with the line.
+/// Returns the error in the text, with its line.
 pub fn of_csv(text: &str) -> Result<Observations, String> {
     let mut reader = csv::ReaderBuilder::new()
         .comment(Some(b'#'))
@@ -69,32 +69,32 @@ pub fn of_csv(text: &str) -> Result<Observations, String> {
         if rows.len() == OBSERVATIONS_MAX {
             return Err(format!("more than {OBSERVATIONS_MAX} rows (give fewer)"));
         }
-        let cell = |at: usize| record.get(at).unwrap_or("").to_owned();
+        let cell = |position: usize| record.get(position).unwrap_or("").to_owned();
         rows.push(row(&meanings, &names, cell).map_err(|error| format!("line {line}: {error}"))?);
     }
     Ok(Observations { rows, ignored })
 }
 
-/// What the columns at these positions mean.
+/// Known columns, with their positions in the table.
 type Meanings = Vec<(usize, Meaning)>;
 
-/// What each column means, and the names of those that mean nothing here.
+/// Finds the known columns, and the names of the others.
 fn meanings(names: &[String]) -> Result<(Meanings, Vec<String>), String> {
     if names.len() > COLUMNS_MAX {
         return Err(format!("more than {COLUMNS_MAX} columns"));
     }
     let mut found = Meanings::new();
     let mut ignored = Vec::new();
-    for (at, name) in names.iter().enumerate() {
+    for (position, name) in names.iter().enumerate() {
         match COLUMNS.iter().find(|(known, ..)| known == name) {
             None => ignored.push(name.clone()),
             Some(meaning) if found.iter().any(|(_, (_, field, _))| *field == meaning.1) => {
                 return Err(format!("column {name:?}: another column holds the same (keep one)"));
             }
-            Some(meaning) => found.push((at, *meaning)),
+            Some(meaning) => found.push((position, *meaning)),
         }
     }
-    let has = |field: Field| found.iter().any(|(_, (_, one, _))| *one == field);
+    let has = |wanted: Field| found.iter().any(|(_, (_, field, _))| *field == wanted);
     if !has(Field::Scheme) || !has(Field::Rate) || !(has(Field::Cpu) || has(Field::Latency)) {
         let known: Vec<&str> = COLUMNS.iter().map(|(name, ..)| *name).collect();
         return Err(format!(
@@ -110,21 +110,21 @@ fn row(
     names: &[String],
     cell: impl Fn(usize) -> String,
 ) -> Result<Observation, String> {
-    let number = |field: Field| -> Result<Option<f64>, String> {
-        let Some((at, (_, _, factor))) = meanings.iter().find(|(_, (_, one, _))| *one == field)
-        else {
+    let number = |wanted: Field| -> Result<Option<f64>, String> {
+        let found = meanings.iter().find(|(_, (_, field, _))| *field == wanted);
+        let Some((position, (_, _, factor))) = found else {
             return Ok(None);
         };
-        let text = cell(*at);
+        let text = cell(*position);
         if text.is_empty() {
             return Ok(None);
         }
         let value = text.parse::<f64>().ok().filter(|value| value.is_finite() && *value >= 0.0);
-        let wrong = || format!("column {:?}: {text:.40?} is no number from 0 on", names[*at]);
+        let wrong = || format!("column {:?}: {text:.40?} is not a number >= 0", names[*position]);
         Ok(Some(value.ok_or_else(wrong)? * factor))
     };
-    let scheme = meanings.iter().find(|(_, (_, one, _))| *one == Field::Scheme);
-    let scheme = scheme.map(|(at, _)| cell(*at)).unwrap_or_default();
+    let scheme = meanings.iter().find(|(_, (_, field, _))| *field == Field::Scheme);
+    let scheme = scheme.map(|(position, _)| cell(*position)).unwrap_or_default();
     let scheme: Scheme = scheme.parse().map_err(|error| format!("{error}"))?;
     let rate_hz = number(Field::Rate)?.ok_or("the rate is absent")?;
     Ok(Observation {
@@ -138,15 +138,15 @@ fn row(
     })
 }
 
-/// The rows of the first table of a run that has schemes, rates, and CPU use or latency.
+/// Reads the rows of the first table of a run that has schemes, rates, and CPU use or latency.
 ///
 /// # Errors
-/// When the run has no such table, or a row that is no measurement.
+/// Fails if the run has no such table, or if a row is not a measurement.
 pub fn of_run(run: &Run) -> Result<Observations, String> {
     let names = |table: &Table| -> Vec<String> {
         let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
-        // Where a table has means and medians of windows, or rates that were asked for and that were
-        // offered, its own fit is made of the latter.
+        // Medians of windows replace means, and offered rates replace requested rates: the run's own fit
+        // uses them, too.
         let replaced = |name: &str| match name {
             "rate_hz" => names.contains(&"offered_hz"),
             "cpu_ratio" => names.contains(&"cpu_median_ratio"),
@@ -164,28 +164,28 @@ pub fn of_run(run: &Run) -> Result<Observations, String> {
     };
     let names = names(table);
     let mut rows = Vec::new();
-    for (at, cells) in table.rows().iter().enumerate().take(OBSERVATIONS_MAX) {
+    for (row_number, cells) in table.rows().iter().enumerate().take(OBSERVATIONS_MAX) {
         if !is_usable(table, cells) {
             continue;
         }
-        let cell = |at: usize| match &cells[at] {
+        let cell = |position: usize| match &cells[position] {
             Value::Text(text) => text.clone(),
             Value::Uint(number) => number.to_string(),
             Value::Int(number) => number.to_string(),
-            // Chance can make a small CPU use negative; that has no relative error.
+            // A small CPU use can be negative by chance. The fit cannot use it: it has no relative error.
             Value::Real(number) if *number < 0.0 => String::new(),
             Value::Real(number) => number.to_string(),
             Value::Absent | Value::Bool(_) => String::new(),
         };
         let row = row(&meanings, &names, cell);
-        rows.push(row.map_err(|error| format!("table {}, row {at}: {error}", table.name))?);
+        rows.push(row.map_err(|error| format!("table {}, row {row_number}: {error}", table.name))?);
     }
-    // A run has many columns, with good reason.
+    // Do not report ignored columns: a run has many columns for other purposes.
     Ok(Observations { rows, ignored: Vec::new() })
 }
 
-/// Whether a row's latency belongs to its CPU use: `signal run` measures CPU use with a job of the lowest
-/// priority on the receiver's CPU, which changes the latency, and latency without it, too.
+/// Whether a row's latency and CPU use are from the same windows. `signal run` measures CPU use only with the load
+/// `background`. Rows of other loads have latencies without it.
 fn is_usable(table: &Table, cells: &[Value]) -> bool {
     let background = Value::Text(Load::Background.word().to_owned());
     table.get(cells, "load").is_none_or(|load| *load == background)
@@ -218,8 +218,8 @@ mod tests {
         assert!(
             error(&format!("{head}spin,1,1\npoll,1,1\n")).contains("line 3: cannot read scheme")
         );
-        assert!(error(&format!("{head}spin,1,-1\n")).contains("no number from 0 on"));
-        assert!(error(&format!("{head}spin,1,nan\n")).contains("no number from 0 on"));
+        assert!(error(&format!("{head}spin,1,-1\n")).contains("is not a number >= 0"));
+        assert!(error(&format!("{head}spin,1,nan\n")).contains("is not a number >= 0"));
         assert!(error(&format!("{head}spin,,1\n")).contains("the rate is absent"));
         assert!(error(&format!("{head}spin,1\n")).contains("line: 2"));
         let many = "spin,1,1\n".repeat(OBSERVATIONS_MAX + 1);

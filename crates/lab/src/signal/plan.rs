@@ -1,11 +1,10 @@
-//! What to measure: parts, their points, and windows.
+//! The plan: parts, their points, and windows.
 
 use serde::{Deserialize, Serialize};
 use signalling::Scheme;
 
 use super::sample::{Load, RatePoint, RoundTripPoint, TransferPoint};
 
-/// A part of the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// CPU use and latency against the rate of events.
@@ -19,7 +18,7 @@ pub enum Part {
 impl Part {
     pub const ALL: [Part; 3] = [Part::Rates, Part::Transfers, Part::RoundTrips];
 
-    /// Its name on the command line.
+    /// The part's name on the command line.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -30,7 +29,6 @@ impl Part {
     }
 }
 
-/// What to measure.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub parts: Vec<Part>,
@@ -42,8 +40,8 @@ pub struct Plan {
     pub request_rate_hz: u64,
     /// Sizes of socket buffers of the sweep, bytes.
     pub socket_buffers_bytes: Vec<u64>,
-    /// How often each point is measured; the points of a repetition in random order. Windows of the sweep
-    /// over event rates that are contaminated are repeated, up to as often again.
+    /// How often each point is measured. The points of a repetition have a random order. Contaminated windows of
+    /// the sweep over event rates are measured again, in up to `repetitions` further rounds.
     pub repetitions: u32,
     /// Determines the order of points, and when events are due.
     pub seed: u64,
@@ -70,7 +68,7 @@ impl Window {
         }
     }
 
-    /// What else runs on the receiving CPU.
+    /// The competing load on the receiving CPU.
     #[must_use]
     pub fn load(self) -> Load {
         match self {
@@ -80,8 +78,8 @@ impl Window {
         }
     }
 
-    /// What is measured, without the numbers that do not change whether it is available.
-    pub(super) fn what(self) -> String {
+    /// Scheme and load of the window, in words. They decide whether the window is available; its numbers do not.
+    pub(super) fn subject(self) -> String {
         let bulk = match self {
             Window::RoundTrip(RoundTripPoint { bulk: true, .. }) => ", during a bulk transfer",
             _ => "",
@@ -89,15 +87,15 @@ impl Window {
         format!("{}, {}{bulk}", self.scheme(), self.load().word())
     }
 
-    /// What is measured, in words.
+    /// A description of the window, in words.
     #[must_use]
     pub fn label(self) -> String {
         match self {
-            Window::Rate(point) => format!("{}, {} events/s", self.what(), point.rate_hz),
+            Window::Rate(point) => format!("{}, {} events/s", self.subject(), point.rate_hz),
             Window::Transfer(point) => {
-                format!("{}, socket buffers of {} bytes", self.what(), point.socket_buffer_bytes)
+                format!("{}, socket buffers of {} bytes", self.subject(), point.socket_buffer_bytes)
             }
-            Window::RoundTrip(_) => format!("{}, round trips", self.what()),
+            Window::RoundTrip(_) => format!("{}, round trips", self.subject()),
         }
     }
 }

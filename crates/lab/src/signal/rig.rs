@@ -1,11 +1,11 @@
-//! What carries the events, and which schemes it has.
+//! The rigs that carry the events, and the schemes of each.
 
 use serde::{Deserialize, Serialize};
 use signalling::Scheme;
 
 use crate::experiment::BenchError;
 
-/// What carries the events.
+/// The machinery that carries the events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rig {
@@ -13,24 +13,26 @@ pub enum Rig {
     Threads,
     /// `veth`: the kernel's network stack, between two network namespaces that a veth pair joins.
     Veth,
-    /// `virtio-net`: the same, joined by two paravirtual cards of a simulated machine.
+    /// `virtio-net`: the network stack, between two namespaces. Two paravirtual cards of a simulated machine connect
+    /// the namespaces.
     VirtioNet,
-    /// `e1000`: the same, joined by two Intel 82545EM, which limit their interrupts by a clock in hardware.
+    /// `e1000`: the network stack, between two namespaces. Two Intel 82545EM cards connect the namespaces. A clock in
+    /// each card limits the rate of interrupts.
     E1000,
-    /// `nic`: a network card, by which the echo of another machine comes.
+    /// `nic`: a network card that receives the echo of another machine.
     Nic,
 }
 
-/// Times between two interrupts that an e1000 keeps, ns: from the shortest that QEMU's has (hw/net/e1000.c,
-/// `set_interrupt_cause`: 500 units of 256 ns) to the longest that Linux sets (e1000_ethtool.c,
-/// `E1000_MAX_ITR_USECS`).
+/// Possible minimum times between two interrupts of an e1000, ns. The lower end is the shortest time of QEMU's
+/// card (hw/net/e1000.c, `set_interrupt_cause`: 500 units of 256 ns). The upper end is the longest time that Linux
+/// sets (e1000_ethtool.c, `E1000_MAX_ITR_USECS`).
 const THROTTLE_NS: std::ops::RangeInclusive<u64> = 128_000..=10_000_000;
 
 impl Rig {
     /// The rigs that need no other machine.
     pub const ALONE: [Rig; 4] = [Rig::Threads, Rig::Veth, Rig::VirtioNet, Rig::E1000];
 
-    /// Its name on the command line and in tables.
+    /// The rig's name on the command line and in tables.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -48,20 +50,20 @@ impl Rig {
         self != Rig::Threads
     }
 
-    /// Whether its ends are two network namespaces of one machine.
+    /// Whether the rig's ends are two network namespaces of one machine.
     #[must_use]
     pub fn has_namespaces(self) -> bool {
         matches!(self, Rig::Veth | Rig::VirtioNet | Rig::E1000)
     }
 
-    /// Whether it consists of two cards of a simulated machine.
+    /// Whether the rig consists of two cards of a simulated machine.
     #[must_use]
     pub fn has_cards(self) -> bool {
         matches!(self, Rig::VirtioNet | Rig::E1000)
     }
 
-    /// Time between two interrupts that the card's throttle is set to for a scheme, ns; 0 for none; absent
-    /// where the rig has no throttle.
+    /// Setting of the card's interrupt throttle for a scheme: minimum time between two interrupts, ns, or 0 for no
+    /// limit. `None` if the rig has no throttle.
     #[must_use]
     pub fn throttle_ns(self, scheme: Scheme) -> Option<u64> {
         match (self, scheme) {
@@ -74,24 +76,24 @@ impl Rig {
     /// Checks that the rig has the scheme.
     ///
     /// # Errors
-    /// [`BenchError::Unavailable`] with the reason, and a scheme or rig that is available.
+    /// Fails with [`BenchError::Unavailable`] if it does not. The error names an available scheme or rig.
     pub fn check(self, scheme: Scheme) -> Result<(), BenchError> {
         let unavailable = |reason: &str, remedy: String| {
             Err(BenchError::Unavailable { reason: reason.to_owned(), remedy: Some(remedy) })
         };
-        let on =
+        let command =
             |rig: &str, schemes: &str| format!("irqlab signal run --rig {rig} --schemes {schemes}");
         let rig = self.word();
         let here = |schemes: &str| match self {
-            Rig::Nic => format!("--schemes {schemes}"), // its name and its peer are the caller's
-            _ => on(rig, schemes),
+            Rig::Nic => format!("--schemes {schemes}"), // the caller knows the card and its peer
+            _ => command(rig, schemes),
         };
         match scheme {
             _ if self == Rig::Threads => Ok(()),
             Scheme::Interrupt => {
                 unavailable("the kernel's network stack drains after each interrupt", here("drain"))
             }
-            // What a real card's driver has is seen when it is asked.
+            // Only the driver of a real card knows whether the card coalesces.
             Scheme::Coalesced { .. } if self == Rig::Nic => Ok(()),
             Scheme::Coalesced { .. } if self == Rig::E1000 => unavailable(
                 "an e1000 limits how often it interrupts, and counts no packets",
@@ -99,7 +101,7 @@ impl Rig {
             ),
             Scheme::Coalesced { .. } => unavailable(
                 &format!("a {rig} does not coalesce interrupts"),
-                on("threads", "coalesced:32,50us"),
+                command("threads", "coalesced:32,50us"),
             ),
             Scheme::Clocked { period_ns } if self == Rig::Nic => unavailable(
                 "Linux restarts the timer after each handling",
@@ -141,13 +143,16 @@ mod tests {
                 panic!("{scheme}: {error}")
             };
             assert!(reason.contains(words), "{reason}");
-            // What it names instead is available.
-            let words: Vec<&str> = remedy.split(' ').collect();
-            let after = |word| words[words.iter().position(|one| *one == word).unwrap() + 1];
-            let other = Rig::ALONE.into_iter().find(|one| one.word() == after("--rig")).unwrap();
-            assert_eq!(other.check(after("--schemes").parse().unwrap()), Ok(()), "{remedy}");
+            // The remedy names an available scheme.
+            let arguments: Vec<&str> = remedy.split(' ').collect();
+            let value = |option| {
+                arguments[arguments.iter().position(|argument| *argument == option).unwrap() + 1]
+            };
+            let remedy_rig =
+                Rig::ALONE.into_iter().find(|rig| rig.word() == value("--rig")).unwrap();
+            assert_eq!(remedy_rig.check(value("--schemes").parse().unwrap()), Ok(()), "{remedy}");
         }
-        // A card's own remedy has no rig: the caller has named the card.
+        // The remedy for a card names no rig: the caller has already named the card.
         let refused = Rig::Nic.check("hybrid:2,20us".parse().unwrap()).unwrap_err();
         assert_eq!(refused.remedy(), Some("--schemes hybrid:1,20000ns"));
         let refused = Rig::Nic.check("clocked:20us".parse().unwrap()).unwrap_err();

@@ -1,4 +1,4 @@
-//! What a bench measures: windows, each with one scheme, one load and one workload.
+//! The windows that a bench measures, each with one scheme, one load and one workload.
 
 use serde::{Deserialize, Serialize};
 use signalling::Scheme;
@@ -7,13 +7,13 @@ use stats::Distribution;
 use super::text::{distribution_text, scheme_text};
 use crate::experiment;
 
-/// What else runs on the receiving CPU.
+/// The competing load on the receiving CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Load {
-    /// `idle`: nothing.
+    /// `idle`: no competing load.
     Idle,
-    /// `background`: a CPU-bound job of the lowest priority (SCHED_IDLE). What it achieves is what
+    /// `background`: a CPU-bound job of the lowest priority (SCHED_IDLE). Its progress shows the CPU time that
     /// signalling and handling leave over.
     Background,
     /// `busy`: a CPU-bound job of the same priority as the receiver, as in section 8.2 of the paper.
@@ -23,7 +23,7 @@ pub enum Load {
 impl Load {
     pub const ALL: [Load; 3] = [Load::Idle, Load::Background, Load::Busy];
 
-    /// Its name on the command line and in tables.
+    /// The load's name on the command line and in tables.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -34,37 +34,37 @@ impl Load {
     }
 }
 
-/// What the CPU-bound job achieved, and what it achieves without events.
+/// Progress of the CPU-bound job in the window, and in a control without events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leftover {
     /// Iterations in the window.
     pub iterations: u64,
     /// CPU time that the job had in the window, ns.
     pub job_ns: u64,
-    /// Iterations in the control: just before, with the receiver asleep.
+    /// Iterations in the control: just before the window, with the receiver asleep.
     pub control_iterations: u64,
     /// Length of the control, ns.
     pub control_ns: u64,
-    /// CPU time that the job had in the control, ns: less than all of it where other work ran, or the
+    /// CPU time that the job had in the control, ns. It is shorter than the control if other work ran, or if the
     /// host of a virtual machine took the CPU.
     pub control_job_ns: u64,
 }
 
-/// Times that a simulator counted, cycle by cycle: those in which the receiving CPU executed anything but
-/// its idle task and the CPU-bound job.
+/// Busy times that a simulator counted by cycles. The receiving CPU is busy while it executes anything but its idle
+/// task and the CPU-bound job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountedUse {
-    /// In the window, ns.
+    /// Busy time in the window, ns.
     pub busy_ns: u64,
-    /// Length of the window as it was counted, ns.
+    /// Length of the window by the simulator's count, ns.
     pub window_ns: u64,
-    /// In the control: just before, with the receiver asleep, ns.
+    /// Busy time in the control just before the window, with the receiver asleep, ns.
     pub control_busy_ns: u64,
     /// Length of the control, ns.
     pub control_ns: u64,
 }
 
-/// What the receiving CPU did in a window.
+/// Activity of the receiving CPU in a window.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Activity {
@@ -72,8 +72,7 @@ pub struct Activity {
     pub window_ns: u64,
     /// CPU time of the receiver's thread, ns.
     pub receiver_ns: u64,
-    /// CPU time of the CPU's threads for softirqs (ksoftirqd) and of NAPI's thread where it has one, ns;
-    /// absent where none was found.
+    /// CPU time of the CPU's ksoftirqd and NAPI thread, ns. `None` if neither thread was found.
     pub softirq_thread_ns: Option<u64>,
     /// Context switches of the receiver's thread.
     pub switches: Option<u64>,
@@ -83,39 +82,41 @@ pub struct Activity {
     pub net_rx: Option<u64>,
     /// NAPI polls on the CPU, by the tracepoint `napi_poll`.
     pub polls: Option<u64>,
-    /// How often handling was signalled: wake-ups of the receiver, clock ticks, NAPI polls that found
-    /// something. Absent where nothing counts it.
+    /// How often handling was signalled: wake-ups of the receiver, clock ticks, or NAPI polls that found work.
+    /// `None` if nothing counts the signals.
     pub signals: Option<u64>,
-    /// Interrupts of the receiving card; absent where there is none, or nothing counts them.
+    /// Interrupts of the receiving card. `None` without a card, or if nothing counts them.
     pub card_interrupts: Option<u64>,
-    /// What the CPU-bound job achieved; absent without one.
+    /// Progress of the CPU-bound job. `None` without a job.
     pub leftover: Option<Leftover>,
-    /// The kernel's number of the job's thread; absent without one.
+    /// The kernel's number of the job's thread. `None` without a job.
     pub job_thread: Option<u32>,
-    /// What a simulator counted; absent on a machine that nothing observes from outside.
+    /// Busy times that a simulator counted. `None` on a real machine.
     pub counted: Option<CountedUse>,
 }
 
 impl Activity {
-    /// CPU time of all threads that belong to the measurement, ns, with the interrupts that came while they
-    /// ran. What is missing to the window is idle time, other work, and time that the host took.
+    /// CPU time of all threads of the measurement, ns, including the interrupts that came while they ran. The rest of
+    /// the window is idle time, other work, and time that the host took.
     fn threads_ns(&self, leftover: Leftover) -> u64 {
         leftover.job_ns + self.receiver_ns + self.softirq_thread_ns.unwrap_or(0)
     }
 
-    /// The part of the CPU's time that was left over: the job's rate, as a part of its rate without events.
-    /// Both rates are per CPU time of the measurement's threads, so that what others or the host took
-    /// counts for neither side. Chance can make it larger than 1. Absent without a job, or where the
-    /// control shows no progress.
+    /// The share of the CPU's time that was left over: the job's rate over its rate without events.
     ///
-    /// Where a simulator counted, it is the job's and the idle task's part of the time, as a part of the
-    /// same in the control: exact, and with any load.
+    /// Both rates are per CPU time of the measurement's threads. Therefore time that other work or the host took does
+    /// not matter. The ratio can exceed 1 by chance. `None` without a job, or if the control shows no progress.
+    ///
+    /// A simulator's counts give the exact ratio for any load. It is the share of the job and the idle task in the window,
+    /// over their share in the control.
     #[must_use]
     pub fn leftover_ratio(&self) -> Option<f64> {
         if let Some(counted) = self.counted {
-            let left = |busy: u64, of: u64| (of > 0).then(|| 1.0 - busy as f64 / of as f64);
-            let control = left(counted.control_busy_ns, counted.control_ns)?;
-            let window = left(counted.busy_ns, counted.window_ns)?;
+            let leftover = |busy_ns: u64, length_ns: u64| {
+                (length_ns > 0).then(|| 1.0 - busy_ns as f64 / length_ns as f64)
+            };
+            let control = leftover(counted.control_busy_ns, counted.control_ns)?;
+            let window = leftover(counted.busy_ns, counted.window_ns)?;
             return (control > 0.0).then(|| window / control);
         }
         let leftover = self.leftover?;
@@ -125,29 +126,33 @@ impl Activity {
         (control > 0.0).then(|| window / control)
     }
 
-    /// The part of the CPU's time that signalling and handling took. Absent where nothing tells: a job of
-    /// the receiver's own priority shares the CPU with it, and without a job nothing shows what is left
-    /// over, unless a simulator counted.
+    /// The share of the CPU's time that signalling and handling took.
+    ///
+    /// Only a simulator's counts or the load `background` show this share; otherwise `None`. A job of the receiver's
+    /// own priority shares the CPU with the receiver, and without a job nothing measures the leftover time.
     #[must_use]
     pub fn cpu_ratio(&self, load: Load) -> Option<f64> {
-        let is_known = self.counted.is_some() || load == Load::Background;
-        Some(1.0 - self.leftover_ratio().filter(|_| is_known)?)
+        if self.counted.is_none() && load != Load::Background {
+            return None;
+        }
+        Some(1.0 - self.leftover_ratio()?)
     }
 
-    /// The part of the window and of its control, whichever is smaller, in which the CPU was given to the
-    /// measurement's threads. Absent without a job.
+    /// The share of the time that the measurement's threads had the CPU: the smaller share of the window and its
+    /// control. `None` without a job.
     #[must_use]
     pub fn available_ratio(&self) -> Option<f64> {
         let leftover = self.leftover?;
-        let part = |ns: u64, of: u64| (of > 0).then(|| ns as f64 / of as f64);
-        let control = part(leftover.control_job_ns, leftover.control_ns)?;
-        Some(control.min(part(self.threads_ns(leftover), self.window_ns)?))
+        let share = |ns: u64, length_ns: u64| (length_ns > 0).then(|| ns as f64 / length_ns as f64);
+        let control = share(leftover.control_job_ns, leftover.control_ns)?;
+        Some(control.min(share(self.threads_ns(leftover), self.window_ns)?))
     }
 }
 
-/// Part of a window that the measurement's threads must have had the CPU.
+/// Minimum share of an uncontaminated window that the measurement's threads have the CPU.
 const AVAILABLE_MIN: f64 = 0.97;
-/// Part of the mean latency, and time in ns, that the sender may be late on average.
+// In an uncontaminated window the sender's mean lateness is at most the larger of two limits: LATE_RATIO of the mean
+// latency, and LATE_NS.
 const LATE_RATIO: f64 = 0.1;
 const LATE_NS: f64 = 1_000.0;
 
@@ -158,7 +163,7 @@ pub struct RatePoint {
     /// How the receiver learns of events.
     #[serde(with = "scheme_text")]
     pub scheme: Scheme,
-    /// What else runs there.
+    /// The competing load on the receiving CPU.
     pub load: Load,
     /// Events per second, on average; Poisson arrivals.
     pub rate_hz: u64,
@@ -168,7 +173,6 @@ pub struct RatePoint {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateWindow {
-    /// What was measured.
     pub point: RatePoint,
     /// Events that were due.
     pub offered: u64,
@@ -176,25 +180,25 @@ pub struct RateWindow {
     pub delivered: u64,
     /// Events that found the ring or the socket's buffer full.
     pub dropped: u64,
-    /// Time from when an event was due until it was handled, ns: a late sender hides nothing
+    /// Time from when an event was due until it was handled, ns. A late sender does not hide latency
     /// (no coordinated omission).
     #[serde(with = "distribution_text")]
     pub latency: Distribution,
-    /// How late the sender was, ns. It is part of the latency.
+    /// Lateness of the sender, ns. The latency includes it.
     #[serde(with = "distribution_text")]
     pub lateness: Distribution,
-    /// What the receiving CPU did.
     pub activity: Activity,
 }
 
 impl RateWindow {
-    /// Why the window is contaminated: something else had one of the two CPUs for a part of it.
+    /// The reason why the window is contaminated, or `None` if it is not. A window is contaminated if other work had one
+    /// of the two CPUs for a part of the window.
     #[must_use]
     pub fn contamination(&self) -> Option<&'static str> {
         // Nothing but the guest runs on a simulated CPU.
         let is_shared = self.activity.counted.is_none();
-        let available = self.activity.available_ratio().filter(|_| is_shared);
-        if available.is_some_and(|part| part < AVAILABLE_MIN) {
+        let available = self.activity.available_ratio();
+        if is_shared && available.is_some_and(|share| share < AVAILABLE_MIN) {
             return Some("other work, or the host, had the receiving CPU");
         }
         let limit = (LATE_RATIO * self.latency.mean()?).max(LATE_NS);
@@ -209,7 +213,7 @@ pub struct TransferPoint {
     /// How the receiver learns of packets.
     #[serde(with = "scheme_text")]
     pub scheme: Scheme,
-    /// What else runs there.
+    /// The competing load on the receiving CPU.
     pub load: Load,
     /// Size of the sending and of the receiving socket's buffer, bytes.
     pub socket_buffer_bytes: u64,
@@ -219,11 +223,8 @@ pub struct TransferPoint {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TransferWindow {
-    /// What was measured.
     pub point: TransferPoint,
-    /// Bytes received.
     pub bytes: u64,
-    /// What the receiving CPU did.
     pub activity: Activity,
 }
 
@@ -234,29 +235,27 @@ pub struct RoundTripPoint {
     /// How the receiver learns of packets.
     #[serde(with = "scheme_text")]
     pub scheme: Scheme,
-    /// What else runs there.
+    /// The competing load on the receiving CPU.
     pub load: Load,
     /// Requests per second, on average; Poisson arrivals.
     pub rate_hz: u64,
-    /// Whether a bulk transfer to the same receiver runs meanwhile.
+    /// Whether a bulk transfer to the same receiver runs in the meantime.
     pub bulk: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RoundTripWindow {
-    /// What was measured.
     pub point: RoundTripPoint,
     /// Requests that were due.
     pub sent: u64,
     /// Time from when a request was due until its answer was received, ns.
     #[serde(with = "distribution_text")]
     pub round_trip: Distribution,
-    /// What the receiving CPU did.
     pub activity: Activity,
 }
 
-/// All windows.
+/// All windows of an experiment.
 #[derive(Clone, Debug, Default)]
 pub struct Samples {
     /// The sweep over event rates.

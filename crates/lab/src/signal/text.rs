@@ -1,6 +1,6 @@
-//! How schemes and distributions are written into requests and responses.
+//! Text forms of schemes and distributions in requests and responses.
 
-/// A scheme as on the command line.
+/// A scheme, written as on the command line.
 pub(super) mod scheme_text {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
     use signalling::Scheme;
@@ -14,7 +14,7 @@ pub(super) mod scheme_text {
     }
 }
 
-/// A distribution with the filled slots of its histogram; without batches.
+/// A distribution with the filled slots of its histogram, but without batches.
 pub(super) mod distribution_text {
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
     use stats::histogram::{SLOTS, slot_of};
@@ -25,20 +25,20 @@ pub(super) mod distribution_text {
     struct Sent {
         count: u64,
         sum: u64,
-        /// JSON's numbers end at 64 bits.
+        /// A decimal number as text: numbers in JSON have at most 64 bits.
         sum_of_squares: String,
         peak: (u64, u64),
-        /// Number of the slot, and its count.
+        /// Number of each filled slot, and its count.
         filled: Vec<(usize, u64)>,
     }
 
-    pub fn serialize<S: Serializer>(of: &Distribution, to: S) -> Result<S::Ok, S::Error> {
-        let filled = of.histogram.filled().map(|(low, _, count)| (slot_of(low), count));
+    pub fn serialize<S: Serializer>(distribution: &Distribution, to: S) -> Result<S::Ok, S::Error> {
+        let filled = distribution.histogram.filled().map(|(low, _, count)| (slot_of(low), count));
         Sent {
-            count: of.count,
-            sum: of.sum,
-            sum_of_squares: of.sum_of_squares.to_string(),
-            peak: (of.peak.value, of.peak.at),
+            count: distribution.count,
+            sum: distribution.sum,
+            sum_of_squares: distribution.sum_of_squares.to_string(),
+            peak: (distribution.peak.value, distribution.peak.at),
             filled: filled.collect(),
         }
         .serialize(to)
@@ -49,8 +49,9 @@ pub(super) mod distribution_text {
         let mut counts = vec![0_u64; SLOTS];
         let mut total = 0_u64;
         for (slot, count) in sent.filled {
-            let place = counts.get_mut(slot).ok_or_else(|| D::Error::custom("no such slot"))?;
-            *place = count;
+            let slot_count =
+                counts.get_mut(slot).ok_or_else(|| D::Error::custom("no such slot"))?;
+            *slot_count = count;
             total = total.saturating_add(count);
         }
         if total != sent.count {

@@ -1,42 +1,50 @@
-//! The paper's findings, each judged by what was measured and by the published figures.
+//! The paper's findings, each judged by the measured and by the published figures.
 
 use record::Table;
 use signalling::{BUDGET_DEFAULT, Scheme};
 
 use super::super::sample::{Load, Samples};
-use super::measured::{Measured, mean, most};
+use super::measured::{Measured, max, mean};
 use super::published::Published;
 use crate::judge::{Figure, Finding, FindingsTable, Known, exactly, finding, greater};
 
 const INTERRUPT: Scheme = Scheme::Drain { budget: BUDGET_DEFAULT };
-/// The slowest and the fastest clock that all tables have.
+// The slowest and the fastest clock that all tables have.
 const SLOW: Scheme = Scheme::Clocked { period_ns: 2_000_000 };
 const FAST: Scheme = Scheme::Clocked { period_ns: 250_000 };
 const SLOW_PERIOD_NS: f64 = 2e6;
-/// Numbers of the tables whose published figures are judged: the same machine, without and with load.
+// Load, and number of the paper's table with that load. Both tables have figures of the same machine.
 const IDLE: (Load, u32) = (Load::Idle, 2);
 const BUSY: (Load, u32) = (Load::Busy, 3);
-/// At least this part of another throughput keeps up with it.
+/// A throughput keeps up with another if it is at least this fraction of the other.
 const KEEPS_UP: f64 = 0.9;
 
 const TABLE: FindingsTable = FindingsTable {
-    doc: "The paper's findings as claims about numbers, judged by the measured and by the published figures.",
+    doc: "The paper's findings as claims about numbers, judged by the measured and by the \
+         published figures.",
     subject: "What the finding is about: size of the socket buffers, load.",
     ratio: ("measured_ratio", "The ratio of both sides of the claim, measured."),
-    evidence: "Both sides, with the half widths of their 95 % confidence intervals: Mbit/s, ns, or parts of a \
-               CPU.",
+    evidence: "Both sides, with the half widths of their 95 % confidence intervals: Mbit/s, ns, or \
+         parts of a CPU.",
     priorities: (90, 0),
     has_models: false,
 };
 
-/// Both sides of a finding about throughput.
+/// A figure of round trips.
+#[derive(Clone, Copy)]
+enum TripFigure {
+    Mean,
+    Max,
+}
+
+/// The published and the measured side of the findings.
 struct Sides<'a> {
     paper: &'a Published,
     measured: Measured<'a>,
 }
 
 impl Sides<'_> {
-    /// Judges `more > less` of two throughputs at a size, measured and published.
+    /// Judges `more > factor * less` for the throughputs of two schemes with buffers of `kib`, measured and published.
     fn throughput(
         &self,
         name: &'static str,
@@ -52,8 +60,8 @@ impl Sides<'_> {
             name,
             format!("{kib} KiB, {}", load.word()),
             claim,
-            greater(here(more), times(here(less), factor)),
-            Some(greater(there(more), times(there(less), factor))),
+            greater(here(more), scaled(here(less), factor)),
+            Some(greater(there(more), scaled(there(less), factor))),
         )
     }
 
@@ -62,16 +70,16 @@ impl Sides<'_> {
         found.map(exactly).ok_or_else(|| "the paper has no figure".to_owned())
     }
 
-    /// The throughput with the clock as a factor of that with interrupts: with load, and without.
+    /// Judges the gain, the throughput with the clock over the throughput with interrupts: is it larger with load?
     fn gains(&self, kib: u64) -> Finding {
         let bytes = kib * 1024;
         let here = |(load, _): (Load, u32)| {
-            let of = |scheme| self.measured.mbit_per_s(load, scheme, bytes);
-            quotient(of(SLOW), of(INTERRUPT))
+            let mbit_per_s = |scheme| self.measured.mbit_per_s(load, scheme, bytes);
+            quotient(mbit_per_s(SLOW), mbit_per_s(INTERRUPT))
         };
         let there = |(_, table): (Load, u32)| {
-            let of = |scheme| self.published(table, scheme, bytes);
-            quotient(of(SLOW), of(INTERRUPT))
+            let mbit_per_s = |scheme| self.published(table, scheme, bytes);
+            quotient(mbit_per_s(SLOW), mbit_per_s(INTERRUPT))
         };
         finding(
             "a loaded receiver gains most",
@@ -82,70 +90,75 @@ impl Sides<'_> {
         )
     }
 
-    /// A figure of published round trips: minimum, mean or maximum.
-    fn trip(&self, scheme: Scheme, bulk: bool, at: usize) -> Known {
+    /// A figure of the published round trips.
+    fn published_trip(&self, scheme: Scheme, bulk: bool, figure: TripFigure) -> Known {
         let found = self.paper.round_trip_ns(scheme, bulk);
-        found.map(|ns| exactly(ns[at])).ok_or_else(|| "the paper has no figure".to_owned())
+        let ns = found.map(|[_, mean, max]| match figure {
+            TripFigure::Mean => mean,
+            TripFigure::Max => max,
+        });
+        ns.map(exactly).ok_or_else(|| "the paper has no figure".to_owned())
     }
 
     fn latencies(&self) -> Vec<Finding> {
+        use TripFigure::{Max, Mean};
         let here = |scheme, bulk, figure| self.measured.round_trip_ns(scheme, bulk, figure);
-        let one = |name, bulk: bool, claim, measured, published| {
+        let there = |scheme, bulk, figure| self.published_trip(scheme, bulk, figure);
+        let judge = |name, bulk: bool, claim, measured, published| {
             let subject = if bulk { "during a bulk transfer" } else { "alone" };
             finding(name, subject, claim, measured, published)
         };
         let mut all = vec![
-            one(
+            judge(
                 "the clock costs latency",
                 false,
                 "mean: clock 500 Hz > interrupt",
                 greater(here(SLOW, false, mean), here(INTERRUPT, false, mean)),
-                Some(greater(self.trip(SLOW, false, 1), self.trip(INTERRUPT, false, 1))),
+                Some(greater(there(SLOW, false, Mean), there(INTERRUPT, false, Mean))),
             ),
-            one(
+            judge(
                 "a higher clock rate narrows the latency",
                 false,
                 "maximum: clock 500 Hz > clock 4 kHz",
-                greater(here(SLOW, false, most), here(FAST, false, most)),
+                greater(here(SLOW, false, max), here(FAST, false, max)),
                 None,
             ),
-            one(
+            judge(
                 "the clock does better under a bulk transfer",
                 true,
                 "mean: interrupt > clock 500 Hz",
                 greater(here(INTERRUPT, true, mean), here(SLOW, true, mean)),
-                Some(greater(self.trip(INTERRUPT, true, 1), self.trip(SLOW, true, 1))),
+                Some(greater(there(INTERRUPT, true, Mean), there(SLOW, true, Mean))),
             ),
         ];
         all.extend([false, true].map(|bulk| {
             let bound =
                 |max: Known| max.map(|max| Figure { mean: max.mean + SLOW_PERIOD_NS, ..max });
-            one(
+            judge(
                 "the clock bounds the longest round trip",
                 bulk,
                 "maximum of interrupt + 2 ms > maximum of clock 500 Hz",
-                greater(bound(here(INTERRUPT, bulk, most)), here(SLOW, bulk, most)),
-                Some(greater(bound(self.trip(INTERRUPT, bulk, 2)), self.trip(SLOW, bulk, 2))),
+                greater(bound(here(INTERRUPT, bulk, max)), here(SLOW, bulk, max)),
+                Some(greater(bound(there(INTERRUPT, bulk, Max)), there(SLOW, bulk, Max))),
             )
         }));
         all
     }
 }
 
-fn times(known: Known, factor: f64) -> Known {
+fn scaled(known: Known, factor: f64) -> Known {
     known
         .map(|figure| Figure { mean: figure.mean * factor, half_width: figure.half_width * factor })
 }
 
-/// The ratio of two figures that do not depend on each other; its interval by the delta method.
-fn quotient(one: Known, other: Known) -> Known {
-    let (one, other) = (one?, other?);
-    let mean = one.mean / other.mean;
-    let part = |figure: Figure| figure.half_width / figure.mean;
-    Ok(Figure { mean, half_width: mean * part(one).hypot(part(other)) })
+/// The ratio of two independent figures, with its interval by the delta method.
+fn quotient(dividend: Known, divisor: Known) -> Known {
+    let (dividend, divisor) = (dividend?, divisor?);
+    let mean = dividend.mean / divisor.mean;
+    let relative = |figure: Figure| figure.half_width / figure.mean;
+    Ok(Figure { mean, half_width: mean * relative(dividend).hypot(relative(divisor)) })
 }
 
-/// All statements.
 #[must_use]
 pub fn findings(paper: &Published, samples: &Samples) -> Table {
     let sides = Sides { paper, measured: Measured { samples } };
@@ -210,12 +223,12 @@ mod tests {
     use super::*;
 
     fn verdicts(table: &Table, column: &str) -> Vec<String> {
-        let at = table.column(column).unwrap();
-        let word = |row: &Vec<Value>| row[at].to_json().as_str().unwrap_or("-").to_owned();
+        let position = table.column(column).unwrap();
+        let word = |row: &Vec<Value>| row[position].to_json().as_str().unwrap_or("-").to_owned();
         table.rows().iter().map(word).collect()
     }
 
-    /// The published throughput, as if it had been measured: twice, so that there is an interval.
+    /// The published throughput as two measured repetitions. A single repetition would have no interval.
     fn as_published(paper: &Published) -> Samples {
         let mut samples = Samples::default();
         for table in paper.tables.iter().filter(|table| table.number > 1) {
@@ -242,13 +255,13 @@ mod tests {
         let table = findings(&paper, &as_published(&paper));
         assert_eq!(table.check_display(), Ok(()));
         let [measured, published] =
-            ["verdict", "published_verdict"].map(|one| verdicts(&table, one));
-        // Throughput: the first nine.
+            ["verdict", "published_verdict"].map(|column| verdicts(&table, column));
+        // The first nine findings are about throughput.
         assert_eq!(measured[..9], published[..9]);
         let expected =
             ["fails", "holds", "holds", "holds", "holds", "holds", "holds", "holds", "holds"];
         assert_eq!(published[..9], expected);
-        // Round trips: mean 4 > 3, none of 4 kHz, mean 12 > 11, 6 > 3 + 2, 25 > 18 + 2.
+        // Round trips: mean 4 > 3, no figure at 4 kHz, mean 12 > 11, 6 > 3 + 2, 25 > 18 + 2.
         assert_eq!(published[9..], ["holds", "-", "holds", "fails", "fails", "-"]);
         assert!(measured[9..].iter().all(|verdict| verdict == "not judged"));
     }

@@ -1,4 +1,4 @@
-//! The measured counterparts of the figures that the paper has.
+//! The measured counterparts of the paper's figures.
 
 use signalling::Scheme;
 use stats::interval::from_values;
@@ -6,33 +6,31 @@ use stats::interval::from_values;
 use super::super::sample::{Load, RateWindow, RoundTripWindow, Samples, TransferWindow};
 use crate::judge::{Figure, Known};
 
-/// Bits of a Mbit.
 const MBIT: f64 = 1e6;
 
-/// The measured counterparts of the figures that the paper has.
+/// Figures from the samples, as the paper defines them.
 pub(super) struct Measured<'a> {
-    /// The windows.
     pub samples: &'a Samples,
 }
 
-/// Mean and interval over repetitions.
-fn over(values: Vec<f64>) -> Known {
+/// The mean of the repetitions, with its interval.
+fn over_repetitions(values: Vec<f64>) -> Known {
     match (from_values(&values), values.first()) {
         (Some(interval), _) => Ok(Figure { mean: interval.mean, half_width: interval.half_width }),
-        // One repetition has no interval, and so is beyond none.
-        (None, Some(one)) => Ok(Figure { mean: *one, half_width: f64::INFINITY }),
+        // A single repetition has no interval. An infinite half width decides no comparison.
+        (None, Some(value)) => Ok(Figure { mean: *value, half_width: f64::INFINITY }),
         (None, None) => Err("not measured".to_owned()),
     }
 }
 
 impl Measured<'_> {
-    /// Throughput, Mbit/s.
+    /// Throughput of a scheme under a load, Mbit/s. `bytes` is the size of the socket buffers.
     pub fn mbit_per_s(&self, load: Load, scheme: Scheme, bytes: u64) -> Known {
-        let of = self.samples.transfers.iter().filter(|window| {
+        let windows = self.samples.transfers.iter().filter(|window| {
             let point = window.point;
             (point.load, point.scheme, point.socket_buffer_bytes) == (load, scheme, bytes)
         });
-        over(of.filter_map(mbit_per_s).collect())
+        over_repetitions(windows.filter_map(mbit_per_s).collect())
     }
 
     /// A figure of the round trips without a CPU-bound job, ns.
@@ -42,25 +40,25 @@ impl Measured<'_> {
         bulk: bool,
         figure: fn(&RoundTripWindow) -> Option<f64>,
     ) -> Known {
-        let of = self.samples.round_trips.iter().filter(|window| {
+        let windows = self.samples.round_trips.iter().filter(|window| {
             let point = window.point;
             (point.load, point.scheme, point.bulk) == (Load::Idle, scheme, bulk)
         });
-        over(of.filter_map(figure).collect())
+        over_repetitions(windows.filter_map(figure).collect())
     }
 
-    /// CPU use of a scheme, 0 to 1, by the job of the lowest priority.
+    /// CPU use of a scheme, 0 to 1, from the uncontaminated windows with known CPU use.
     pub fn cpu_ratio(&self, scheme: Scheme) -> Known {
         let is_accepted = |window: &&RateWindow| window.contamination().is_none();
         let accepted = self.samples.rates.iter().filter(is_accepted);
-        let of = accepted.filter(|window| window.point.scheme == scheme);
+        let windows = accepted.filter(|window| window.point.scheme == scheme);
         let used = |window: &RateWindow| window.activity.cpu_ratio(window.point.load);
-        over(of.filter_map(used).collect())
+        over_repetitions(windows.filter_map(used).collect())
     }
 }
 
-/// The smallest round trip of a window, ns; within 1/16.
-pub(super) fn least(window: &RoundTripWindow) -> Option<f64> {
+/// The smallest round trip of a window, ns; exact within 1/16.
+pub(super) fn min(window: &RoundTripWindow) -> Option<f64> {
     window.round_trip.histogram.filled().next().map(|(low, _, _)| low as f64)
 }
 
@@ -70,7 +68,7 @@ pub(super) fn mean(window: &RoundTripWindow) -> Option<f64> {
 }
 
 /// The largest round trip of a window, ns.
-pub(super) fn most(window: &RoundTripWindow) -> Option<f64> {
+pub(super) fn max(window: &RoundTripWindow) -> Option<f64> {
     (window.round_trip.count > 0).then_some(window.round_trip.peak.value as f64)
 }
 

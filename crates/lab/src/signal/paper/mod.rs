@@ -1,5 +1,4 @@
-//! The tables of the paper `signal-afterburner`, its figures compared with measured ones, and its findings
-//! as statements.
+//! The paper `signal-afterburner`: its figures next to measured figures, and its findings.
 
 mod findings;
 mod measured;

@@ -1,4 +1,4 @@
-//! What was published: a data file, read with bounds.
+//! The published figures: a data file that is read with bounds.
 
 use serde::Deserialize;
 use signalling::{BUDGET_DEFAULT, Scheme};
@@ -9,29 +9,29 @@ use crate::published::{PublishedError, at_most, read, short};
 /// The figures of the paper `signal-afterburner`.
 const TEXT: &str = include_str!("../../../../../papers/signal-afterburner.toml");
 
-/// Most tables, rows of a table, columns of a row, and round trips.
+/// Maximum number of tables, rows of a table, columns of a row, and round trips.
 const ITEMS_MAX: usize = 64;
 
-/// A paper's figures.
+/// The published figures of a paper.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Published {
     pub title: String,
-    /// Its tables of throughput, in order.
+    /// The tables of throughput, in the paper's order.
     pub tables: Vec<PublishedTable>,
     pub round_trips: Vec<PublishedRoundTrip>,
 }
 
-/// A table of throughput.
+/// A table of throughput by size of the socket buffers and scheme.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PublishedTable {
     pub number: u32,
-    /// What was measured.
+    /// The paper's title of the table.
     pub title: String,
-    /// What else ran on the receiving CPU.
+    /// The competing load on the receiving CPU.
     pub load: Load,
-    /// The columns: the paper's words, and the scheme that they mean.
+    /// The columns: the paper's name of a scheme, and the scheme.
     pub schemes: Vec<(String, Scheme)>,
-    /// Size of the socket buffers, bytes; Mbit/s by column.
+    /// Each row has the size of the socket buffers in bytes, and Mbit/s by column.
     pub rows: Vec<(u64, Vec<f64>)>,
 }
 
@@ -39,7 +39,7 @@ pub struct PublishedTable {
 #[derive(Clone, Debug, PartialEq)]
 pub struct PublishedRoundTrip {
     pub scheme: Scheme,
-    /// Whether a bulk transfer ran meanwhile.
+    /// Whether a bulk transfer ran in the meantime.
     pub bulk: bool,
     /// Minimum, mean and maximum, ns.
     pub ns: [f64; 3],
@@ -48,7 +48,7 @@ pub struct PublishedRoundTrip {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawPaper {
-    #[allow(dead_code)] // for who reads the file
+    #[allow(dead_code)] // only for readers of the file
     name: String,
     title: String,
     table: Vec<RawTable>,
@@ -80,36 +80,36 @@ struct RawRoundTrip {
     ms: [u32; 3],
 }
 
-fn wrong(what: impl Into<String>) -> PublishedError {
-    PublishedError::new(what)
+fn wrong(reason: impl Into<String>) -> PublishedError {
+    PublishedError::new(reason)
 }
 
-/// The scheme that the paper's words mean. Its interrupt handler took all packets that were there.
-fn scheme(words: &str) -> Result<Scheme, PublishedError> {
-    match words {
+/// The scheme with the paper's `name`. The paper's interrupt handler takes all waiting packets.
+fn scheme(name: &str) -> Result<Scheme, PublishedError> {
+    match name {
         "interrupt" => Ok(Scheme::Drain { budget: BUDGET_DEFAULT }),
         "poll" => Ok(Scheme::Spin),
         _ => {
-            let rate = words.strip_prefix("clock ").map(|rate| rate.replace(' ', ""));
+            let rate = name.strip_prefix("clock ").map(|rate| rate.replace(' ', ""));
             let parsed = rate.and_then(|rate| format!("clocked:{rate}").parse().ok());
-            parsed.ok_or_else(|| wrong(format!("no scheme: {words:.40?}")))
+            parsed.ok_or_else(|| wrong(format!("no scheme: {name:.40?}")))
         }
     }
 }
 
 impl Published {
-    /// The paper's figures.
+    /// Reads the figures that are built into the program.
     ///
     /// # Errors
-    /// As [`Published::parse`].
+    /// Fails for the reasons that [`Published::parse`] lists.
     pub fn signal_afterburner() -> Result<Published, PublishedError> {
         Published::parse(TEXT)
     }
 
-    /// Reads figures.
+    /// Reads figures from TOML.
     ///
     /// # Errors
-    /// When it is not TOML, is too long, or names loads and schemes that do not exist.
+    /// Fails if the text is not TOML, is too long, or names unknown loads or schemes.
     pub fn parse(text: &str) -> Result<Published, PublishedError> {
         let raw: RawPaper = read(text)?;
         at_most(raw.table.len().max(raw.round_trip.len()), ITEMS_MAX, "tables or round trips")?;
@@ -122,7 +122,7 @@ impl Published {
         Ok(Published { title: short(raw.title)?, tables, round_trips })
     }
 
-    /// All schemes of its tables, once.
+    /// The schemes of all tables, without duplicates.
     #[must_use]
     pub fn schemes(&self) -> Vec<Scheme> {
         let mut schemes = Vec::new();
@@ -134,7 +134,7 @@ impl Published {
         schemes
     }
 
-    /// All sizes of socket buffers of its tables, once, bytes.
+    /// The sizes of socket buffers in all tables, without duplicates, in bytes.
     #[must_use]
     pub fn socket_buffers_bytes(&self) -> Vec<u64> {
         let rows = self.tables.iter().flat_map(|table| &table.rows);
@@ -144,11 +144,11 @@ impl Published {
         sizes
     }
 
-    /// Throughput in a table, Mbit/s.
+    /// Throughput in the table `number`, Mbit/s. `bytes` is the size of the socket buffers.
     #[must_use]
     pub fn mbit_per_s(&self, number: u32, scheme: Scheme, bytes: u64) -> Option<f64> {
         let table = self.tables.iter().find(|table| table.number == number)?;
-        let column = table.schemes.iter().position(|(_, one)| *one == scheme)?;
+        let column = table.schemes.iter().position(|(_, column)| *column == scheme)?;
         let (_, row) = table.rows.iter().find(|(size, _)| *size == bytes)?;
         row.get(column).copied()
     }
@@ -156,23 +156,24 @@ impl Published {
     /// Minimum, mean and maximum of the round trips of a scheme, ns.
     #[must_use]
     pub fn round_trip_ns(&self, scheme: Scheme, bulk: bool) -> Option<[f64; 3]> {
-        let found = self.round_trips.iter().find(|one| one.scheme == scheme && one.bulk == bulk);
-        found.map(|one| one.ns)
+        let found =
+            self.round_trips.iter().find(|trips| trips.scheme == scheme && trips.bulk == bulk);
+        found.map(|trips| trips.ns)
     }
 }
 
 fn table(raw: RawTable) -> Result<PublishedTable, PublishedError> {
-    let place = format!("table {}", raw.number);
+    let table_name = format!("table {}", raw.number);
     at_most(raw.rows.len().max(raw.schemes.len()), ITEMS_MAX, "rows or schemes")
-        .map_err(|error| error.at(&place))?;
+        .map_err(|error| error.at(&table_name))?;
     let load = Load::ALL.into_iter().find(|load| load.word() == raw.load);
     let load = load.ok_or_else(|| wrong(format!("no load: {:.40?}", raw.load)))?;
-    let named = |words: String| Ok((words.clone(), scheme(&words)?));
+    let named = |name: String| Ok((name.clone(), scheme(&name)?));
     let schemes: Vec<_> = raw.schemes.into_iter().map(named).collect::<Result<_, _>>()?;
     let row = |row: RawRow| {
         let are_figures = row.mbit_per_s.iter().all(|rate| rate.is_finite() && *rate > 0.0);
         if row.mbit_per_s.len() != schemes.len() || !are_figures {
-            return Err(wrong("a row that is none").at(&place));
+            return Err(wrong("a row without a valid figure for each scheme").at(&table_name));
         }
         Ok((u64::from(row.socket_buffer_kb) * 1024, row.mbit_per_s))
     };
@@ -203,8 +204,8 @@ mod tests {
         for (from, to, says) in [
             ("load = \"idle\"", "load = \"full\"", "no load"),
             ("\"poll\"", "\"pole\"", "no scheme"),
-            ("[6.75,", "[", "a row that is none"),
-            ("[6.75,", "[-6.75,", "a row that is none"),
+            ("[6.75,", "[", "a row without a valid figure"),
+            ("[6.75,", "[-6.75,", "a row without a valid figure"),
             ("socket_buffer_kb = 1,", "socket_buffer_kb = -1,", "published figures"),
         ] {
             assert!(TEXT.contains(from), "{from}");

@@ -1,11 +1,11 @@
-//! Columns that several tables have: what was measured, and what the receiving CPU did.
+//! Columns that several tables have: keys, latencies, and the activity of the receiving CPU.
 
 use record::{Column, Format, Kind, TableDisplay, Value};
 use stats::interval::{self, Interval};
 
 use super::super::sample::{Activity, Load};
 
-/// A median, and its standard error; absent with one value.
+/// A median, and its standard error. `error` is `None` with one value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Median {
     pub value: f64,
@@ -16,18 +16,18 @@ pub(super) struct Median {
 pub(super) struct Values(Vec<f64>);
 
 impl Values {
-    /// The values of those repetitions that have one; none, if any has none: a mean over some windows
-    /// would pass for one over all.
-    pub fn of<T>(windows: &[T], value: impl Fn(&T) -> Option<f64>) -> Values {
+    /// The values of the repetitions. Without a value of every repetition, the result has no values: a mean over
+    /// only some windows would pass for a mean over all.
+    pub fn from_windows<T>(windows: &[T], value: impl Fn(&T) -> Option<f64>) -> Values {
         Values(windows.iter().map(value).collect::<Option<Vec<f64>>>().unwrap_or_default())
     }
 
-    /// The mean; absent without values.
+    /// The mean of the values, or `None` without values.
     pub fn mean(&self) -> Option<f64> {
         (!self.0.is_empty()).then(|| self.0.iter().sum::<f64>() / self.0.len() as f64)
     }
 
-    /// The median, with its standard error; absent without values.
+    /// The median, with its standard error. `None` without values.
     pub fn median(&self) -> Option<Median> {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
@@ -35,13 +35,13 @@ impl Values {
         Some(Median { value, error: stats::median_error(&sorted) })
     }
 
-    /// Half the width of its 95 % interval over the repetitions; absent with fewer than two.
+    /// Half width of the 95 % interval of the mean over the repetitions. `None` with fewer than two values.
     pub fn half_width(&self) -> Option<f64> {
         interval::from_values(&self.0).map(|Interval { half_width, .. }| half_width)
     }
 }
 
-/// `count` per second of the window.
+/// `count` per second of the window. `None` if the window has no length.
 pub(super) fn per_second(count: u64, activity: &Activity) -> Option<f64> {
     (activity.window_ns > 0).then(|| count as f64 * 1e9 / activity.window_ns as f64)
 }
@@ -50,11 +50,11 @@ pub(super) fn column(name: &str, kind: Kind, doc: &str) -> Column {
     Column::new(name, kind, doc)
 }
 
-/// The half width of the interval of the column `of`.
-pub(super) fn ci95(name: &str, of: &str) -> Column {
+/// A column `name` with the half width of the interval of the column `mean_column`.
+pub(super) fn ci95(name: &str, mean_column: &str) -> Column {
     let doc = format!(
-        "Half width of the 95 % confidence interval of {of}, over the repetitions (Student's t); absent \
-         with one repetition."
+        "Half width of the 95 % confidence interval of {mean_column}, over the repetitions \
+         (Student's t); absent with one repetition."
     );
     column(name, Kind::Real, &doc).detail()
 }
@@ -65,8 +65,8 @@ pub(super) fn key_columns() -> Vec<Column> {
         column(
             "load",
             Kind::Text,
-            "What else runs on the receiving CPU: nothing (idle), a CPU-bound job of the lowest priority \
-             (background), or one of the receiver's own priority (busy).",
+            "Competing load on the receiving CPU: nothing (idle), a CPU-bound job of the lowest \
+             priority (background), or a CPU-bound job of the receiver's own priority (busy).",
         )
         .priority(99)
         .key(),
@@ -74,7 +74,7 @@ pub(super) fn key_columns() -> Vec<Column> {
     ]
 }
 
-/// Groups of rows by load, all of them.
+/// Shows all rows, grouped by load.
 pub(super) fn grouped_by_load(title: &str, notes: Vec<String>) -> TableDisplay {
     TableDisplay {
         title: title.to_owned(),
@@ -84,7 +84,7 @@ pub(super) fn grouped_by_load(title: &str, notes: Vec<String>) -> TableDisplay {
     }
 }
 
-/// What the receiving CPU did, by second.
+/// Columns of the activity of the receiving CPU: shares of its time, and rates per second.
 pub(super) fn activity_columns() -> Vec<Column> {
     let rate = |name: &str, title: &str, doc: &str| {
         column(name, Kind::Real, doc).title(title).priority(45)
@@ -93,11 +93,11 @@ pub(super) fn activity_columns() -> Vec<Column> {
         column(
             "cpu_ratio",
             Kind::Real,
-            "Part of the receiving CPU's time that signalling and handling took, interrupts and softirqs \
-             included: what the job of the lowest priority did not get. Time that other work or the host \
-             took counts for neither; absent unless load is background. On a simulated machine, with any \
-             load: the cycles that the CPU executed for anything but the job and the idle task, less those \
-             without events.",
+            "Share of the receiving CPU's time that signalling and handling took, including \
+             interrupts and softirqs: the time that the job of the lowest priority did not get. \
+             Time that other work or the host took does not matter. Absent unless load is \
+             background. On a simulated machine, with any load: the share of cycles for anything \
+             but the job and the idle task, in excess of this share without events.",
         )
         .title("CPU")
         .plus_minus("cpu_ci95_ratio")
@@ -107,8 +107,9 @@ pub(super) fn activity_columns() -> Vec<Column> {
         column(
             "leftover_ratio",
             Kind::Real,
-            "Rate of the CPU-bound job, as a part of its rate without events (measured just before each \
-             window, with the receiver asleep); absent with load idle. On a simulated machine 1 - cpu_ratio.",
+            "Rate of the CPU-bound job over its rate without events (measured just before each \
+             window, with the receiver asleep); absent with load idle. On a simulated machine 1 - \
+             cpu_ratio.",
         )
         .title("leftover")
         .plus_minus("leftover_ci95_ratio")
@@ -117,21 +118,22 @@ pub(super) fn activity_columns() -> Vec<Column> {
         column(
             "receiver_ratio",
             Kind::Real,
-            "CPU time of the receiver's thread, as a part of the window; without interrupts that come \
-             while another thread or none runs.",
+            "CPU time of the receiver's thread as a share of the window, without interrupts that \
+             come while another thread runs or the CPU is idle.",
         )
         .title("receiver")
         .priority(40),
         rate(
             "signals_hz",
             "signals",
-            "How often handling was signalled: wake-ups by an event, clock ticks, NAPI polls on this CPU \
-             that found something; on the cards of a simulated machine NET_RX softirqs.",
+            "How often handling was signalled: wake-ups by an event, clock ticks, or NAPI polls \
+             on this CPU that found work. On the cards of a simulated machine: NET_RX softirqs.",
         ),
         rate(
             "cpu_interrupts_hz",
             "interrupts",
-            "Interrupts of all kinds on the receiving CPU, by /proc/interrupts, or counted by the simulator.",
+            "Interrupts of all kinds on the receiving CPU, by /proc/interrupts, or counted by the \
+             simulator.",
         ),
         rate(
             "card_interrupts_hz",
@@ -141,12 +143,16 @@ pub(super) fn activity_columns() -> Vec<Column> {
         rate(
             "net_rx_hz",
             "NET_RX",
-            "NET_RX softirqs on the receiving CPU, by /proc/softirqs, or counted by the simulator; absent \
-             where the kernel's network stack has no part.",
+            "NET_RX softirqs on the receiving CPU, by /proc/softirqs, or counted by the \
+             simulator; absent if the rig does not use the kernel's network stack.",
         )
         .detail(),
-        rate("polls_hz", "polls", "NAPI polls of the rig on the receiving CPU, by the tracepoint napi_poll.")
-            .detail(),
+        rate(
+            "polls_hz",
+            "polls",
+            "NAPI polls of the rig on the receiving CPU, by the tracepoint napi_poll.",
+        )
+        .detail(),
         rate("switches_hz", "switches", "Context switches of the receiver's thread.").priority(30),
     ]
 }
@@ -157,37 +163,42 @@ pub(super) fn activity_values<T>(
     load: Load,
     activity: impl Fn(&T) -> &Activity,
 ) -> Vec<Value> {
-    let of = |value: &dyn Fn(&Activity) -> Option<f64>| {
-        Values::of(windows, |window| value(activity(window)))
+    let values = |value: &dyn Fn(&Activity) -> Option<f64>| {
+        Values::from_windows(windows, |window| value(activity(window)))
     };
-    let leftover = of(&Activity::leftover_ratio);
-    let cpu = of(&|one| one.cpu_ratio(load));
-    let rate = |count: fn(&Activity) -> Option<u64>| of(&|one| per_second(count(one)?, one)).mean();
-    let receiver =
-        of(&|one| (one.window_ns > 0).then(|| one.receiver_ns as f64 / one.window_ns as f64));
+    let leftover = values(&Activity::leftover_ratio);
+    let cpu = values(&|activity| activity.cpu_ratio(load));
+    let rate = |count: fn(&Activity) -> Option<u64>| {
+        values(&|activity| per_second(count(activity)?, activity)).mean()
+    };
+    let receiver_ratio = |activity: &Activity| {
+        let window_ns = activity.window_ns;
+        (window_ns > 0).then(|| activity.receiver_ns as f64 / window_ns as f64)
+    };
+    let receiver = values(&receiver_ratio);
     vec![
         cpu.mean().into(),
         cpu.half_width().into(),
         leftover.mean().into(),
         leftover.half_width().into(),
         receiver.mean().into(),
-        rate(|one| one.signals).into(),
-        rate(|one| one.interrupts).into(),
-        rate(|one| one.card_interrupts).into(),
-        rate(|one| one.net_rx).into(),
-        rate(|one| one.polls).into(),
-        rate(|one| one.switches).into(),
+        rate(|activity| activity.signals).into(),
+        rate(|activity| activity.interrupts).into(),
+        rate(|activity| activity.card_interrupts).into(),
+        rate(|activity| activity.net_rx).into(),
+        rate(|activity| activity.polls).into(),
+        rate(|activity| activity.switches).into(),
     ]
 }
 
-/// Columns of a latency: mean and interval, quantiles, minimum-free maximum.
-pub(super) fn latency_columns(stem: &str, what: &str) -> Vec<Column> {
+/// Columns of a latency: mean and interval, quantiles, and maximum. `meaning` says which time the latency is.
+pub(super) fn latency_columns(stem: &str, meaning: &str) -> Vec<Column> {
     let time = |suffix: &str, kind: Kind, doc: String| {
         column(&format!("{stem}_{suffix}_ns"), kind, &doc).format(Format::Microseconds)
     };
     let half = format!("{stem}_mean_ci95_ns");
     let mut columns = vec![
-        time("mean", Kind::Real, format!("Mean of {what}."))
+        time("mean", Kind::Real, format!("Mean of {meaning}."))
             .title(&format!("{stem} mean"))
             .plus_minus(&half)
             .priority(90)
@@ -199,10 +210,10 @@ pub(super) fn latency_columns(stem: &str, what: &str) -> Vec<Column> {
         ("p99", "p99", 92, "99th percentile"),
         ("p999", "p99.9", 70, "99.9th percentile"),
     ] {
-        let doc = format!("The {share} of {what}, all repetitions together; within 1/16.");
+        let doc = format!("The {share} of {meaning}, all repetitions together; exact within 1/16.");
         columns.push(time(suffix, Kind::Uint, doc).title(title).priority(priority).cost());
     }
-    let doc = format!("The largest of {what}.");
+    let doc = format!("Maximum of {meaning}.");
     columns.push(time("max", Kind::Uint, doc).title("max").priority(80));
     columns
 }
@@ -212,7 +223,7 @@ pub(super) fn latency_values<T>(
     windows: &[T],
     latency: impl Fn(&T) -> &stats::Distribution,
 ) -> Vec<Value> {
-    let means = Values::of(windows, |window| latency(window).mean());
+    let means = Values::from_windows(windows, |window| latency(window).mean());
     let mut all = stats::Distribution::default();
     windows.iter().for_each(|window| all.merge(latency(window)));
     let max = (all.count > 0).then_some(all.peak.value);
@@ -226,16 +237,16 @@ pub(super) fn latency_values<T>(
     ]
 }
 
-/// Groups windows by their point, in the order of `key`.
+/// Groups windows by `key`. The groups are sorted by their keys.
 pub(super) fn grouped<T, K: Ord>(windows: &[T], key: impl Fn(&T) -> K) -> Vec<(K, Vec<&T>)> {
     let mut groups: Vec<(K, Vec<&T>)> = Vec::new();
     for window in windows {
         let key = key(window);
-        match groups.iter_mut().find(|(other, _)| *other == key) {
+        match groups.iter_mut().find(|(group_key, _)| *group_key == key) {
             Some((_, members)) => members.push(window),
             None => groups.push((key, vec![window])),
         }
     }
-    groups.sort_by(|one, other| one.0.cmp(&other.0));
+    groups.sort_by(|(first, _), (second, _)| first.cmp(second));
     groups
 }

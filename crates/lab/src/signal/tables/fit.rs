@@ -1,4 +1,4 @@
-//! The costs that explain the sweep, table `costs`; and where schemes cross, table `crossovers`.
+//! Tables of the fitted model: `costs` that explain the sweep, `crossovers` of schemes, `curves` and `regions`.
 
 use record::{Absence, Column, Format, Kind, Table, TableDisplay, Value};
 use signalling::{
@@ -11,21 +11,21 @@ use super::columns::column;
 use super::point::Point;
 use super::regions::region_table;
 
-/// The fit to the points whose CPU use was measured.
+/// The model that is fitted to the points with measured CPU use.
 pub(super) struct Model {
     fit: Option<Fit>,
-    /// For each point: its residual, if it was part of the fit.
+    /// The residual of each point. `None` if the point is not part of the fit.
     residuals: Vec<Option<Residual>>,
 }
 
-/// What a point says to the model; absent where its CPU use was not measured.
+/// The observation that the fit uses for a point. `None` unless the load is `background`, which shows CPU use.
 fn observation(point: &Point<'_>) -> Option<Observation> {
     if point.at.load != Load::Background {
         return None;
     }
     let (cpu, latency) = (point.cpu_ratio(), point.latency_mean_ns());
     Some(Observation {
-        // Chance can make a small CPU use negative; that has no relative error.
+        // A small CPU use can be negative by chance. The fit cannot use it: it has no relative error.
         cpu_ratio: cpu.map(|cpu| cpu.value).filter(|ratio| *ratio > 0.0),
         cpu_standard_error_ratio: cpu.and_then(|cpu| cpu.error),
         latency_mean_ns: latency.map(|latency| latency.value),
@@ -36,19 +36,20 @@ fn observation(point: &Point<'_>) -> Option<Observation> {
 }
 
 impl Model {
-    /// Fits the costs; where that cannot be done, says why.
-    pub fn of(points: &[Point<'_>]) -> (Model, Vec<Absence>) {
+    /// Fits the costs. If the fit fails, the absences tell the reason.
+    pub fn fitted(points: &[Point<'_>]) -> (Model, Vec<Absence>) {
         let observations: Vec<Option<Observation>> = points.iter().map(observation).collect();
         let used: Vec<Observation> = observations.iter().flatten().copied().collect();
-        let none = || Model { fit: None, residuals: vec![None; points.len()] };
+        let without_fit = || Model { fit: None, residuals: vec![None; points.len()] };
         if used.is_empty() {
-            return (none(), Vec::new());
+            return (without_fit(), Vec::new());
         }
         match signalling::fit(&used, &Start::default()) {
             Ok(fit) => {
                 let mut fitted = fit.residuals.iter().cloned();
-                let residuals =
-                    observations.iter().map(|one| one.as_ref().and_then(|_| fitted.next()));
+                let residuals = observations
+                    .iter()
+                    .map(|observation| if observation.is_some() { fitted.next() } else { None });
                 (Model { residuals: residuals.collect(), fit: Some(fit) }, Vec::new())
             }
             Err(error) => {
@@ -58,55 +59,56 @@ impl Model {
                     reason: error.to_string(),
                     remedy: None,
                 };
-                (none(), vec![absence])
+                (without_fit(), vec![absence])
             }
         }
     }
 
-    /// The values of the columns of the model, for the point of that number.
+    /// The values of the model's columns for the point at position `number`.
     pub fn values(&self, number: usize) -> [Value; 4] {
         let residual = self.residuals.get(number).and_then(Option::as_ref);
-        let value = |of: fn(&Residual) -> Option<f64>| residual.and_then(of).into();
+        let value = |field: fn(&Residual) -> Option<f64>| residual.and_then(field).into();
         [
-            value(|one| one.cpu_ratio),
-            value(|one| one.cpu_error_ratio),
-            value(|one| one.latency_mean_ns),
-            value(|one| one.latency_error_ratio),
+            value(|residual| residual.cpu_ratio),
+            value(|residual| residual.cpu_error_ratio),
+            value(|residual| residual.latency_mean_ns),
+            value(|residual| residual.latency_error_ratio),
         ]
     }
 
-    /// What the fit found, in words.
+    /// The fitted costs, in words.
     pub fn notes(&self) -> Vec<String> {
         let Some(fit) = &self.fit else { return Vec::new() };
         let named = [("interrupt_ns", "C"), ("tick_ns", "C of a tick"), ("event_ns", "alpha")];
-        let words = named.iter().filter_map(|(name, symbol)| {
+        let costs = named.iter().filter_map(|(name, symbol)| {
             let estimate = fit.estimate(name)?;
             Some(format!("{symbol} = {:.2} us", estimate.value_ns / 1e3))
         });
-        let words: Vec<String> = words.collect();
-        vec![format!("By the fit, {} (table costs).", words.join(", "))]
+        let costs: Vec<String> = costs.collect();
+        vec![format!("By the fit, {} (table costs).", costs.join(", "))]
     }
 
-    /// Mean latency, ns, and CPU use of a scheme at a rate; each absent where no closed form holds.
-    fn at(&self, scheme: Scheme, rate_hz: f64) -> (Option<f64>, Option<f64>) {
+    /// Mean latency in ns, and CPU use of a scheme at a rate. Each is `None` if no closed form holds.
+    fn predict(&self, scheme: Scheme, rate_hz: f64) -> (Option<f64>, Option<f64>) {
         let row = Observation::new(scheme, rate_hz);
         let predicted = self.fit.as_ref().map(|fit| fit.predict(&[row]));
         let predicted = predicted.and_then(|rows| rows.into_iter().next());
         predicted.map_or((None, None), |row| (row.latency_mean_ns, row.cpu_ratio))
     }
 
-    /// The rate at which the model says that two schemes take the same CPU time, events per second.
-    fn crossover_hz(&self, one: Scheme, other: Scheme, range: (f64, f64)) -> Option<f64> {
+    /// The event rate at which two schemes take equal CPU time, by the model. `None` if their difference has the same
+    /// sign at both ends of `range`.
+    fn crossover_hz(&self, first: Scheme, second: Scheme, range: (f64, f64)) -> Option<f64> {
         let difference = |rate_hz: f64| {
-            let cpu = |scheme| self.at(scheme, rate_hz).1;
-            Some(cpu(one)? - cpu(other)?)
+            let cpu = |scheme| self.predict(scheme, rate_hz).1;
+            Some(cpu(first)? - cpu(second)?)
         };
         let (mut low, mut high) = range;
         let sign = difference(low)?.signum();
         if sign == difference(high)?.signum() {
             return None;
         }
-        // On a logarithmic scale; 60 halvings are beyond any double's precision.
+        // Bisects on a logarithmic scale. 60 halvings exceed the precision of a double.
         for _ in 0..60 {
             let middle = (low * high).sqrt();
             if difference(middle)?.signum() == sign { low = middle } else { high = middle }
@@ -127,9 +129,10 @@ fn empty_cost_table() -> Table {
         column(
             "cost",
             Kind::Text,
-            "interrupt: C, CPU time of an interrupt. tick: C of a clock tick, where it is fitted on its own. event: alpha, CPU time of handling an event. \
-             poll, yield: CPU time of an empty poll and of a yield. wake: latency until the handler \
-             starts. fixed: latency under every scheme.",
+            "interrupt: C, CPU time of an interrupt. tick: C of a clock tick, if it is fitted \
+             separately. event: alpha, CPU time of handling an event. poll, yield: CPU time of an \
+             empty poll and of a yield. wake: latency until the handler starts. fixed: latency \
+             under every scheme.",
         )
         .priority(100),
         column("value_ns", Kind::Real, "The value that explains the rows best.")
@@ -138,20 +141,20 @@ fn empty_cost_table() -> Table {
         column(
             "ci95_low_ns",
             Kind::Real,
-            "Lower end of its 95 % interval (linear model, Student's t); absent where it was not fitted or \
-             is at its limit of 0.",
+            "Lower end of the value's 95 % interval (linear model, Student's t); absent if the \
+             value was not fitted, or is at its limit of 0.",
         )
         .title("ci95")
         .up_to("ci95_high_ns")
         .priority(98),
-        column("ci95_high_ns", Kind::Real, "Upper end of it.").detail(),
+        column("ci95_high_ns", Kind::Real, "Upper end of the value's 95 % interval.").detail(),
         column("how", Kind::Text, "fitted, or given.").priority(60),
     ];
     let doc = "The costs that explain the measured rows best (least squares of relative errors).";
     Table::new("costs", doc, columns)
 }
 
-/// The table of fitted costs; `poll_ns` is the cost of an empty poll, which is given and not fitted.
+/// The table of fitted costs. `poll_ns` is the cost of an empty poll, which the fit takes as given.
 #[must_use]
 pub fn cost_table(fit: &Fit, poll_ns: u64) -> Table {
     let mut table = empty_cost_table();
@@ -164,15 +167,15 @@ pub fn cost_table(fit: &Fit, poll_ns: u64) -> Table {
             "fitted".into(),
         ]);
     }
-    let given = poll_ns as f64;
-    table.push(vec!["poll".into(), given.into(), Value::Absent, Value::Absent, "given".into()]);
+    let poll_ns = poll_ns as f64;
+    table.push(vec!["poll".into(), poll_ns.into(), Value::Absent, Value::Absent, "given".into()]);
     table
 }
 
-/// Steps of the rate in tables `curves` and `regions`.
+/// Number of steps of the rate in tables `curves` and `regions`.
 const STEPS: u32 = 48;
 
-/// The schemes of the points, and rates from the lowest to the highest of those.
+/// The schemes of the points, and rates from the lowest to the highest rate of the points.
 fn swept(points: &[Point<'_>]) -> (Vec<Scheme>, Vec<u64>) {
     let mut schemes: Vec<Scheme> = points.iter().map(|point| point.at.scheme).collect();
     schemes.sort_unstable();
@@ -183,7 +186,7 @@ fn swept(points: &[Point<'_>]) -> (Vec<Scheme>, Vec<u64>) {
     (schemes, range.map_or(Vec::new(), steps))
 }
 
-/// What the fitted model predicts between the measured rates.
+/// Predictions of the fitted model between the measured rates.
 pub(super) fn curves(points: &[Point<'_>], model: &Model) -> Table {
     let columns = vec![
         column("scheme", Kind::Text, "How the receiver learns of events.").priority(100),
@@ -199,14 +202,14 @@ pub(super) fn curves(points: &[Point<'_>], model: &Model) -> Table {
         .title("latency mean")
         .priority(97),
     ];
-    let doc = "CPU use and mean latency by the closed forms with the costs of table costs: the curves of \
-               the pictures.";
+    let doc = "CPU use and mean latency by the closed forms with the costs of table costs: the \
+               curves of the pictures.";
     let display = TableDisplay { rows_max: Some(0), ..TableDisplay::default() };
     let mut table = Table::new("curves", doc, columns).displayed(display);
     let (schemes, rates) = swept(points);
     for &scheme in &schemes {
         for &rate_hz in &rates {
-            let (latency, cpu) = model.at(scheme, rate_hz as f64);
+            let (latency, cpu) = model.predict(scheme, rate_hz as f64);
             if latency.is_some() || cpu.is_some() {
                 table.push(vec![
                     scheme.to_string().into(),
@@ -220,19 +223,20 @@ pub(super) fn curves(points: &[Point<'_>], model: &Model) -> Table {
     table
 }
 
-/// Which scheme keeps a bound of the mean latency with the least CPU use, by the fitted model.
+/// The scheme that keeps a bound of the mean latency with the least CPU use, by rate and bound. The fitted model
+/// predicts both.
 pub(super) fn regions(points: &[Point<'_>], model: &Model) -> Table {
     let (schemes, rates) = swept(points);
-    let at = |rate_hz: &u64| {
+    let regions_of_rate = |rate_hz: &u64| {
         let offer = |&scheme: &Scheme| {
-            let (latency_ns, cpu_ratio) = model.at(scheme, *rate_hz as f64);
+            let (latency_ns, cpu_ratio) = model.predict(scheme, *rate_hz as f64);
             let method = Method::ClosedForm;
             Some(Offer { scheme, latency_ns: latency_ns?, cpu_ratio: cpu_ratio?, method })
         };
         let offers: Vec<Offer> = schemes.iter().filter_map(offer).collect();
         regions_at(*rate_hz, &offers)
     };
-    region_table(&rates.iter().flat_map(at).collect::<Vec<_>>(), Statistic::Mean)
+    region_table(&rates.iter().flat_map(regions_of_rate).collect::<Vec<_>>(), Statistic::Mean)
 }
 
 fn crossover_columns() -> Vec<Column> {
@@ -242,41 +246,50 @@ fn crossover_columns() -> Vec<Column> {
     vec![
         column("scheme", Kind::Text, "The scheme that takes less CPU time at the lower rates.")
             .priority(100),
-        column("other_scheme", Kind::Text, "The scheme that takes less at the higher rates.")
-            .title("above that")
-            .priority(99),
+        column(
+            "other_scheme",
+            Kind::Text,
+            "The scheme that takes less CPU time at the higher rates.",
+        )
+        .title("above that")
+        .priority(99),
         rate(
             "measured_hz",
             "measured at",
-            "Event rate at which both take the same CPU time: the measured points, joined by straight \
-             lines over the logarithm of the rate.",
+            "Event rate at which both take equal CPU time. Straight lines over the logarithm of \
+             the rate join the measured points.",
         )
         .priority(98),
-        rate("predicted_hz", "by the model", "The same rate by the fitted model.").priority(97),
+        rate(
+            "predicted_hz",
+            "by the model",
+            "Event rate at which both take equal CPU time, by the fitted model.",
+        )
+        .priority(97),
         column(
             "error_ratio",
             Kind::Real,
-            "predicted_hz against measured_hz, as a part of the latter.",
+            "Relative error: (predicted_hz - measured_hz) / measured_hz.",
         )
         .title("error")
         .priority(96),
     ]
 }
 
-/// Where the measured curves of two schemes cross, and where the model says that they do.
+/// Rates at which the measured curves of two schemes cross, and the model's predictions of them.
 pub(super) fn crossovers(points: &[Point<'_>], model: &Model) -> Table {
     let doc = "Event rates at which two schemes take the same CPU time, measured and by the model.";
     let mut table = Table::new("crossovers", doc, crossover_columns());
     let mut schemes: Vec<Scheme> = points.iter().map(|point| point.at.scheme).collect();
     schemes.sort_unstable();
     schemes.dedup();
-    for (number, &one) in schemes.iter().enumerate() {
-        for &other in &schemes[number + 1..] {
-            let differences = differences(points, one, other);
+    for (position, &first) in schemes.iter().enumerate() {
+        for &second in &schemes[position + 1..] {
+            let differences = differences(points, first, second);
             let Some((measured, first_is_lower)) = crossing(&differences) else { continue };
             let range = (differences[0].0, differences[differences.len() - 1].0);
-            let predicted = model.crossover_hz(one, other, range);
-            let (lower, upper) = if first_is_lower { (one, other) } else { (other, one) };
+            let predicted = model.crossover_hz(first, second, range);
+            let (lower, upper) = if first_is_lower { (first, second) } else { (second, first) };
             table.push(vec![
                 lower.to_string().into(),
                 upper.to_string().into(),
@@ -289,25 +302,27 @@ pub(super) fn crossovers(points: &[Point<'_>], model: &Model) -> Table {
     table
 }
 
-/// By rate, ascending: CPU use of the one scheme less that of the other, where both were measured.
-fn differences(points: &[Point<'_>], one: Scheme, other: Scheme) -> Vec<(f64, f64)> {
-    let at = |scheme: Scheme| {
+/// Event rates in ascending order, each with the CPU use of the first scheme minus the CPU use of the second. Only
+/// rates that were measured with both schemes count.
+fn differences(points: &[Point<'_>], first: Scheme, second: Scheme) -> Vec<(f64, f64)> {
+    let points_of = |scheme: Scheme| {
         points
             .iter()
             .filter(move |point| point.at.scheme == scheme && point.at.load == Load::Background)
     };
-    let mut differences: Vec<(f64, f64)> = at(one)
+    let mut differences: Vec<(f64, f64)> = points_of(first)
         .filter_map(|point| {
-            let same = at(other).find(|candidate| candidate.at.rate_hz == point.at.rate_hz)?;
-            Some((point.at.rate_hz as f64, point.cpu_ratio()?.value - same.cpu_ratio()?.value))
+            let partner =
+                points_of(second).find(|candidate| candidate.at.rate_hz == point.at.rate_hz)?;
+            Some((point.at.rate_hz as f64, point.cpu_ratio()?.value - partner.cpu_ratio()?.value))
         })
         .collect();
     differences.sort_by(|a, b| a.0.total_cmp(&b.0));
     differences
 }
 
-/// Where the differences change their sign, if they do so once: the rate, and whether they are negative
-/// before it. Noise makes them change it more often.
+/// The rate at which the differences change their sign, and whether they are negative below that rate. `None` unless
+/// there is exactly one change: several changes are noise.
 fn crossing(differences: &[(f64, f64)]) -> Option<(f64, bool)> {
     let mut changes = differences.windows(2).filter(|pair| pair[0].1 * pair[1].1 < 0.0);
     let pair = changes.next()?;
@@ -315,6 +330,6 @@ fn crossing(differences: &[(f64, f64)]) -> Option<(f64, bool)> {
         return None;
     }
     let [(low, before), (high, after)] = [pair[0], pair[1]];
-    let part = before / (before - after);
-    Some(((low.ln() + part * (high.ln() - low.ln())).exp(), before < 0.0))
+    let fraction = before / (before - after);
+    Some(((low.ln() + fraction * (high.ln() - low.ln())).exp(), before < 0.0))
 }

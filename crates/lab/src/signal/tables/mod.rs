@@ -23,10 +23,10 @@ pub(super) const THROUGHPUT: &str = "throughput";
 /// Name of the table of round trips.
 pub(super) const ROUND_TRIPS: &str = "round_trips";
 
-/// All tables, the most important one first, and what they lack.
+/// All tables, the most important table first, and the columns that they lack.
 pub(super) fn all(plan: &Plan, samples: &Samples) -> (Vec<Table>, Vec<Absence>) {
     let points = point::points(&samples.rates);
-    let (model, absent) = fit::Model::of(&points);
+    let (model, absent) = fit::Model::fitted(&points);
     let tables = vec![
         rates::rates(&points, &model),
         throughput::throughput(plan, &samples.transfers),
@@ -39,7 +39,7 @@ pub(super) fn all(plan: &Plan, samples: &Samples) -> (Vec<Table>, Vec<Absence>) 
     (tables, absent)
 }
 
-/// What a reader must know before using a number.
+/// Warnings that a reader needs before using the numbers.
 pub(super) fn warnings(samples: &Samples) -> Vec<String> {
     rates::warnings(&samples.rates)
 }

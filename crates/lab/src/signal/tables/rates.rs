@@ -14,22 +14,23 @@ use super::point::{Point, points};
 fn columns() -> Vec<Column> {
     let mut columns = key_columns();
     columns.extend([
-        column("rate_hz", Kind::Uint, "Events per second that were asked for; Poisson arrivals.")
+        column("rate_hz", Kind::Uint, "Requested events per second; Poisson arrivals.")
             .title("rate")
             .priority(98)
             .key(),
         column(
             "repetitions",
             Kind::Uint,
-            "Windows that the row is made of: those that are not contaminated, or all where all are.",
+            "Windows of the row: the uncontaminated windows, or all windows if all are \
+             contaminated.",
         )
         .detail(),
         column(
             "contaminated_count",
             Kind::Uint,
-            "Windows in which something else had one of the two CPUs: the sender was late by more than a \
-             tenth of the latency and 1 us on average, or the receiver and the job had the CPU for less than \
-             97 % of the window or its control.",
+            "Windows with other work on one of the two CPUs. Either the sender's mean lateness \
+             exceeded both 1 us and a tenth of the mean latency. Or the receiver and the job had \
+             the CPU for less than 97 % of the window or its control.",
         )
         .title("contaminated")
         .priority(56),
@@ -50,56 +51,59 @@ fn columns() -> Vec<Column> {
         column(
             "dropped_ratio",
             Kind::Real,
-            "Part of the events that found the ring or the socket's buffer full.",
+            "Share of the events that found the ring or the socket's buffer full.",
         )
         .title("dropped")
         .priority(65),
         column(
             "lateness_p99_ns",
             Kind::Uint,
-            "99th percentile of how late the sender was. It is part of the latency.",
+            "99th percentile of the sender's lateness. The latency includes it.",
         )
         .format(Format::Microseconds)
         .detail(),
         column(
             "cpu_median_ratio",
             Kind::Real,
-            "cpu_ratio, median of the windows: what the model is fitted to and crossovers are read from. A \
-             pause of the host is in few windows, and in the mean of all.",
+            "Median of the windows' CPU use. The fit and the crossovers use it. A pause of the \
+             host affects the mean of all windows, but hardly the median.",
         )
         .detail(),
         column(
             "latency_mean_median_ns",
             Kind::Real,
-            "Mean latency of a window, median of the windows: likewise.",
+            "Median of the windows' mean latencies. The fit uses it.",
         )
         .format(Format::Microseconds)
         .detail(),
         column(
             "cpu_standard_error_ratio",
             Kind::Real,
-            "Standard error of cpu_median_ratio (Price and Bonett 2001); absent with one window. Figures of a \
-             large one weigh less in the fit.",
+            "Standard error of cpu_median_ratio (Price and Bonett 2001); absent with one window. \
+             Figures with a large error weigh less in the fit.",
         )
         .detail(),
         column(
             "latency_standard_error_ns",
             Kind::Real,
-            "Standard error of latency_mean_median_ns, likewise.",
+            "Standard error of latency_mean_median_ns (Price and Bonett 2001); absent with one \
+             window.",
         )
         .format(Format::Microseconds)
         .detail(),
         column(
             "predicted_cpu_ratio",
             Kind::Real,
-            "CPU use by the model with the costs of table costs; absent where no closed form holds.",
+            "CPU use by the model with the costs of table costs; absent where no closed form \
+             holds.",
         )
         .title("CPU by model")
         .priority(58),
         column(
             "cpu_error_ratio",
             Kind::Real,
-            "predicted_cpu_ratio against cpu_median_ratio, as a part of the latter.",
+            "Relative error of predicted_cpu_ratio: its difference from cpu_median_ratio, over \
+             the latter.",
         )
         .detail(),
         column("predicted_latency_mean_ns", Kind::Real, "Mean latency by the model.")
@@ -109,7 +113,8 @@ fn columns() -> Vec<Column> {
         column(
             "latency_error_ratio",
             Kind::Real,
-            "predicted_latency_mean_ns against latency_mean_median_ns, as a part of the latter.",
+            "Relative error of predicted_latency_mean_ns: its difference from \
+             latency_mean_median_ns, over the latter.",
         )
         .detail(),
     ]);
@@ -123,7 +128,8 @@ pub(super) fn rates(points: &[Point<'_>], model: &Model) -> Table {
         .displayed(grouped_by_load("Interrupt, poll or clock?", model.notes()));
     for (number, point) in points.iter().enumerate() {
         let windows = &point.windows;
-        let sum = |of: fn(&RateWindow) -> u64| windows.iter().map(|one| of(one)).sum::<u64>();
+        let sum =
+            |count: fn(&RateWindow) -> u64| windows.iter().map(|window| count(window)).sum::<u64>();
         let mut row: Vec<Value> = vec![
             point.at.load.word().into(),
             point.at.scheme.to_string().into(),
@@ -135,7 +141,7 @@ pub(super) fn rates(points: &[Point<'_>], model: &Model) -> Table {
         row.extend(activity_values(windows, point.at.load, |window| &window.activity));
         let per_signal = point.delivered_hz().zip(point.signals_hz());
         let per_signal = per_signal.filter(|(_, signals)| *signals > 0.0);
-        let offered = sum(|one| one.offered);
+        let offered = sum(|window| window.offered);
         let mut lateness = stats::Distribution::default();
         windows.iter().for_each(|window| lateness.merge(&window.lateness));
         let (cpu, latency) = (point.cpu_ratio(), point.latency_mean_ns());
@@ -143,7 +149,7 @@ pub(super) fn rates(points: &[Point<'_>], model: &Model) -> Table {
             per_signal.map(|(events, signals)| events / signals).into(),
             point.offered_hz().into(),
             point.delivered_hz().into(),
-            (offered > 0).then(|| sum(|one| one.dropped) as f64 / offered as f64).into(),
+            (offered > 0).then(|| sum(|window| window.dropped) as f64 / offered as f64).into(),
             lateness.quantile(99_000).into(),
             cpu.map(|median| median.value).into(),
             latency.map(|median| median.value).into(),
@@ -156,24 +162,24 @@ pub(super) fn rates(points: &[Point<'_>], model: &Model) -> Table {
     table
 }
 
-/// What a reader must know before using a number: which rows are of contaminated windows.
+/// Warns of rows that have only contaminated windows.
 pub(super) fn warnings(windows: &[RateWindow]) -> Vec<String> {
     let points = points(windows);
     let is_contaminated =
         |point: &&Point<'_>| point.windows.iter().all(|window| window.contamination().is_some());
     let rows: Vec<&Point<'_>> = points.iter().filter(is_contaminated).collect();
-    let Some(why) = rows.first().and_then(|point| point.windows[0].contamination()) else {
+    let Some(reason) = rows.first().and_then(|point| point.windows[0].contamination()) else {
         return Vec::new();
     };
     let is_simulated = windows.iter().all(|window| window.activity.counted.is_some());
-    let remedy = match is_simulated {
-        true => "the machine is too slow for this rate: choose a lower one (--rates)",
-        false => {
-            "keep other work off both CPUs, take shorter windows (-d) or more of them (--repetitions)"
-        }
+    let remedy = if is_simulated {
+        "the machine is too slow for this rate: choose a lower rate (--rates)"
+    } else {
+        "keep other work off both CPUs, take shorter windows (-d) or more windows (--repetitions)"
     };
     vec![format!(
-        "{} of {} rows of table rates have contaminated windows alone (of the first: {why}); {remedy}",
+        "{} of {} rows of table rates have contaminated windows alone (of the first: {reason}); \
+         {remedy}",
         rows.len(),
         points.len()
     )]

@@ -1,4 +1,4 @@
-//! Table `regions`: which scheme keeps a bound of the latency with the least CPU use, by event rate.
+//! Table `regions`: the scheme that keeps a bound of the latency with the least CPU use, by event rate.
 
 use record::{Column, Kind, Table, TableDisplay};
 use signalling::{Region, Statistic};
@@ -13,7 +13,7 @@ fn columns() -> Vec<Column> {
         column(
             "bound_from_ns",
             Kind::Real,
-            "Smallest bound for which it is that: its own latency.",
+            "Smallest bound that the scheme keeps: its own latency.",
         )
         .title("bound")
         .up_to("bound_to_ns")
@@ -21,23 +21,27 @@ fn columns() -> Vec<Column> {
         column(
             "bound_to_ns",
             Kind::Real,
-            "Bound from which on another scheme is cheaper; absent where there is none.",
+            "Bound at which another scheme starts to need less CPU; absent if there is none.",
         )
         .detail(),
-        column("cpu_ratio", Kind::Real, "Its CPU use.").title("CPU").priority(97),
-        column("statistic", Kind::Text, "Figure of the latency that the bound is for.")
+        column("cpu_ratio", Kind::Real, "CPU use of the scheme.").title("CPU").priority(97),
+        column("statistic", Kind::Text, "Statistic of the latency that the bound limits.")
             .priority(50),
-        column("method", Kind::Text, "How its figures were computed: closed-form, or simulation.")
-            .priority(60),
+        column(
+            "method",
+            Kind::Text,
+            "How latency and CPU use were computed: closed-form, or simulation.",
+        )
+        .priority(60),
     ]
 }
 
-/// The table of regions; `statistic`: the figure of the latency that has the bound. People see the
-/// picture, programs the rows.
+/// The table of regions. `statistic` is the statistic of the latency that the bound limits. The terminal shows no
+/// rows: people read the figure, programs read the rows.
 #[must_use]
 pub fn region_table(regions: &[Region], statistic: Statistic) -> Table {
-    let doc = "By event rate and bound of the latency: the scheme that keeps the bound with the least CPU \
-               use, by the model.";
+    let doc = "By event rate and bound of the latency: the scheme that keeps the bound with the \
+               least CPU use, by the model.";
     let display = TableDisplay {
         title: "the cheapest scheme by rate and bound".to_owned(),
         rows_max: Some(0),

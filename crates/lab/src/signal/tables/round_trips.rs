@@ -13,10 +13,14 @@ use super::columns::{
 fn columns() -> Vec<Column> {
     let mut columns = key_columns();
     columns.extend([
-        column("bulk", Kind::Bool, "Whether a bulk transfer to the same receiver ran meanwhile.")
-            .priority(98)
-            .key(),
-        column("rate_hz", Kind::Uint, "Requests per second that were asked for; Poisson arrivals.")
+        column(
+            "bulk",
+            Kind::Bool,
+            "Whether a bulk transfer to the same receiver ran in the meantime.",
+        )
+        .priority(98)
+        .key(),
+        column("rate_hz", Kind::Uint, "Requested requests per second; Poisson arrivals.")
             .title("rate")
             .key()
             .detail(),
@@ -25,7 +29,7 @@ fn columns() -> Vec<Column> {
         column("answered_count", Kind::Uint, "Requests whose answer was received.")
             .title("answers")
             .priority(50),
-        column("round_trip_min_ns", Kind::Uint, "The smallest of the round trips; within 1/16.")
+        column("round_trip_min_ns", Kind::Uint, "Minimum of the round trips; exact within 1/16.")
             .title("min")
             .format(Format::Microseconds)
             .priority(93),
@@ -46,7 +50,9 @@ pub(super) fn round_trips(windows: &[RoundTripWindow]) -> Table {
     for ((load, bulk, scheme), windows) in
         grouped(windows, |window| (window.point.load, window.point.bulk, window.point.scheme))
     {
-        let sum = |of: fn(&RoundTripWindow) -> u64| windows.iter().map(|one| of(one)).sum::<u64>();
+        let sum = |count: fn(&RoundTripWindow) -> u64| {
+            windows.iter().map(|window| count(window)).sum::<u64>()
+        };
         let min = windows
             .iter()
             .filter_map(|window| window.round_trip.histogram.filled().next())
@@ -58,8 +64,8 @@ pub(super) fn round_trips(windows: &[RoundTripWindow]) -> Table {
             bulk.into(),
             windows[0].point.rate_hz.into(),
             (windows.len() as u64).into(),
-            sum(|one| one.sent).into(),
-            sum(|one| one.round_trip.count).into(),
+            sum(|window| window.sent).into(),
+            sum(|window| window.round_trip.count).into(),
             min.into(),
         ];
         row.extend(latency_values(&windows, |window| &window.round_trip));

@@ -16,8 +16,8 @@ fn columns() -> Vec<Column> {
         column(
             "socket_buffer_bytes",
             Kind::Uint,
-            "What was asked for with SO_SNDBUF and SO_RCVBUF at both ends; Linux reserves twice that, and \
-             has a minimum of its own.",
+            "Size that SO_SNDBUF and SO_RCVBUF requested at both ends. Linux reserves twice this \
+             size, and has its own minimum.",
         )
         .title("socket buffer")
         .priority(98)
@@ -40,12 +40,13 @@ pub(super) fn throughput(plan: &Plan, windows: &[TransferWindow]) -> Table {
     let notes = vec!["Each window is a connection of its own.".to_owned()];
     let mut table =
         Table::new(THROUGHPUT, doc, columns()).displayed(grouped_by_load("Throughput", notes));
-    let place = |window: &TransferWindow| {
+    let key = |window: &TransferWindow| {
         let scheme = plan.schemes.iter().position(|scheme| *scheme == window.point.scheme);
         (window.point.load, window.point.socket_buffer_bytes, scheme)
     };
-    for ((load, bytes, _), windows) in grouped(windows, place) {
-        let rate = Values::of(&windows, |window| per_second(window.bytes, &window.activity));
+    for ((load, bytes, _), windows) in grouped(windows, key) {
+        let rate =
+            Values::from_windows(&windows, |window| per_second(window.bytes, &window.activity));
         let mut row: Vec<Value> = vec![
             load.word().into(),
             windows[0].point.scheme.to_string().into(),
