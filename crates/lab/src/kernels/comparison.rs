@@ -1,36 +1,36 @@
-//! Kernels of a real processor and of its model, pair by pair.
+//! Compares kernels of a real processor with its model, pair by pair.
 
 use super::sample::KernelSample;
 
-/// One kernel in five is not used for a fit.
+/// Fits do not use one kernel in five.
 const HELD_OUT_ONE_IN: u64 = 5;
-/// A kernel is far off by more than this factor.
+/// A kernel is far off if its error factor is larger.
 const FAR_FACTOR: f64 = 1.2;
 
-/// A kernel on both.
+/// The samples of one kernel on the real processor and on the model.
 #[derive(Clone, Copy, Debug)]
 pub struct Pair<'s> {
-    /// On the real processor.
+    /// The sample of the real processor.
     pub host: &'s KernelSample,
     pub model: &'s KernelSample,
 }
 
 impl Pair<'_> {
-    /// The model's cycles over the host's; absent where one of them has none.
+    /// The model's cycles over the host's cycles. `None` if either has no cycles.
     #[must_use]
     pub fn ratio(&self) -> Option<f64> {
         Some(self.model.compared_cycles()? / self.host.compared_cycles()?)
     }
 }
 
-/// How far a ratio is from 1, in either direction: the larger of it and its inverse.
+/// The distance of a ratio from 1 as a factor: the larger of the ratio and its inverse.
 #[must_use]
 pub fn error_factor(ratio: f64) -> f64 {
     ratio.max(1.0 / ratio)
 }
 
-/// Whether a kernel is held out of fits: by a hash of its name (FNV-1a), so that it is the same on each
-/// machine and does not change with the list.
+/// Whether fits do not use a kernel. A hash of the name (FNV-1a) decides. Therefore the choice is the same on each
+/// machine, and other kernels do not change it.
 #[must_use]
 pub fn is_held_out(name: &str) -> bool {
     let add = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -41,29 +41,29 @@ pub fn is_held_out(name: &str) -> bool {
 /// Error factors of several kernels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// Kernels that both have.
+    /// Kernels with cycles of both host and model.
     pub kernels: u64,
-    /// Mean of the error factors.
     pub mean: f64,
-    /// Their geometric mean.
+    /// Geometric mean of the error factors.
     pub geometric_mean: f64,
-    /// Their median.
     pub median: f64,
-    /// Geometric mean of model over host: below 1, the model is too fast.
+    /// Geometric mean of the ratios of model over host. Below 1, the model is too fast.
     pub bias: f64,
-    /// Kernels that are off by more than 20 %.
+    /// Kernels with an error factor above 1.2.
     pub far: u64,
-    /// The kernel with the largest factor, and its ratio.
+    /// The kernel with the largest error factor, and its ratio.
     pub worst: (String, f64),
 }
 
 impl Comparison {
-    /// The errors of these pairs; absent where no kernel has both.
+    /// Summarises the errors of the pairs. `None` if no kernel has cycles of both host and model.
     #[must_use]
     pub fn of<'s>(pairs: impl Iterator<Item = Pair<'s>>) -> Option<Comparison> {
         let mut ratios: Vec<(&str, f64)> =
             pairs.filter_map(|pair| Some((pair.host.name.as_str(), pair.ratio()?))).collect();
-        ratios.sort_by(|a, b| error_factor(a.1).total_cmp(&error_factor(b.1)));
+        ratios.sort_by(|(_, first), (_, second)| {
+            error_factor(*first).total_cmp(&error_factor(*second))
+        });
         let (worst, ratio) = ratios.last()?;
         let factors: Vec<f64> = ratios.iter().map(|(_, ratio)| error_factor(*ratio)).collect();
         let number = factors.len() as f64;
@@ -110,14 +110,14 @@ mod tests {
         let model = [("a", 4.0), ("b", 8.0), ("c", 16.0)]
             .map(|(name, cycles)| sample(name, cycles, cycles, false));
         let pairs = || host.iter().zip(&model).map(|(host, model)| Pair { host, model });
-        let of = Comparison::of(pairs()).unwrap();
-        assert_eq!((of.kernels, of.far), (3, 2));
-        assert!((of.mean - 5.0 / 3.0).abs() < 1e-9);
-        assert!((of.geometric_mean - 4_f64.powf(1.0 / 3.0)).abs() < 1e-9);
-        assert!((of.median - 2.0).abs() < 1e-9 && (of.bias - 1.0).abs() < 1e-9);
+        let errors = Comparison::of(pairs()).unwrap();
+        assert_eq!((errors.kernels, errors.far), (3, 2));
+        assert!((errors.mean - 5.0 / 3.0).abs() < 1e-9);
+        assert!((errors.geometric_mean - 4_f64.powf(1.0 / 3.0)).abs() < 1e-9);
+        assert!((errors.median - 2.0).abs() < 1e-9 && (errors.bias - 1.0).abs() < 1e-9);
         let absent = KernelSample { figures: Err("no".to_owned()), ..sample("d", 1.0, 1.0, false) };
-        let one = [Pair { host: &host[0], model: &absent }];
-        assert_eq!(Comparison::of(one.into_iter()), None);
+        let pairs = [Pair { host: &host[0], model: &absent }];
+        assert_eq!(Comparison::of(pairs.into_iter()), None);
     }
 
     #[test]
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_fifth_is_held_out_whatever_the_order() {
-        let names: Vec<String> = (0..1000).map(|at| format!("kernel_{at}")).collect();
+        let names: Vec<String> = (0..1000).map(|number| format!("kernel_{number}")).collect();
         let held = names.iter().filter(|name| is_held_out(name)).count();
         assert!((120..280).contains(&held), "{held}");
     }

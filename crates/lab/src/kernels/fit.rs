@@ -1,8 +1,8 @@
-//! A model's fields from kernels: which kernel determines which field, and how.
+//! Determines a model's fields from kernels.
 //!
-//! Some fields follow from the processor's cycles alone: a width is how many instructions a cycle takes.
-//! Others are refined: a simulated machine measures the kernel under the model, and the field changes by what
-//! lacks in cycles. Kernels that are held out determine nothing; they show how well the model predicts.
+//! Some fields follow from the processor's cycles alone. For example, a width is the number of instructions per cycle.
+//! Other fields are refined: a simulated machine measures the kernel under the model, and the difference in cycles
+//! changes the field. Held-out kernels determine no field. They show how well the model predicts.
 
 use super::comparison::is_held_out;
 use super::sample::KernelSample;
@@ -10,32 +10,32 @@ use super::sample::KernelSample;
 /// How a field follows from a kernel's cycles.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum How {
-    /// So many units a cycle, rounded up from this part of one: a width or a number of units.
+    /// The field is a width or a number of units: units per cycle, rounded up from [`ROUND_UP_FROM`].
     PerCycle,
-    /// Cycles of a unit, times a factor, less a number of cycles.
-    Cycles { factor: f64, less: f64 },
-    /// True if a unit takes fewer cycles than this.
+    /// The field is `cycles * factor - subtracted`.
+    Cycles { factor: f64, subtracted: f64 },
+    /// The field is true if a unit takes fewer cycles than this limit.
     IsBelow(f64),
-    /// True if a unit takes more cycles than this.
+    /// The field is true if a unit takes more cycles than this limit.
     IsAbove(f64),
-    /// Changes by the difference of the cycles, host less model, times this factor.
+    /// The field changes by this factor times the difference of the cycles, host minus model.
     Refined(f64),
 }
 
-/// A field and what determines it: the first of the kernels that is not held out.
+/// A field, and how a kernel determines it. The first usable kernel that is not held out counts.
 struct Rule {
     field: &'static str,
     kernels: &'static [&'static str],
     how: How,
-    /// The least and the largest value.
+    /// Minimum and maximum value of the field.
     range: (i64, i64),
 }
 
-/// A part of a unit below which a width is not rounded up: a width of 4.2 is 4.
+/// A smaller fraction of a unit is rounded down: 4.2 units per cycle are a width of 4.
 const ROUND_UP_FROM: f64 = 0.3;
-/// The largest latency that a field can have.
+/// Maximum value of a field in cycles.
 const CYCLES_MAX: i64 = 100_000;
-/// A figure is uncertain where its interval is wider than this part of it.
+/// A figure is uncertain if its interval is wider than this fraction of the figure.
 const UNCERTAIN_RATIO: f64 = 0.2;
 
 const fn rule(field: &'static str, kernels: &'static [&'static str], how: How) -> Rule {
@@ -47,10 +47,10 @@ const fn cycles(field: &'static str, kernels: &'static [&'static str], how: How)
 }
 
 const fn latency(field: &'static str, kernels: &'static [&'static str]) -> Rule {
-    Rule { field, kernels, how: How::Cycles { factor: 1.0, less: 0.0 }, range: (1, 1000) }
+    Rule { field, kernels, how: How::Cycles { factor: 1.0, subtracted: 0.0 }, range: (1, 1000) }
 }
 
-/// All rules. Latencies of units come before what is refined on top of them.
+/// All rules. Latencies of units come before the fields that are refined on top of them.
 const RULES: &[Rule] = &[
     rule("core.width", &["nop", "nop1_3k", "nop4_12k"], How::PerCycle),
     rule("core.units.integer.count", &["add_6", "add_5"], How::PerCycle),
@@ -62,7 +62,8 @@ const RULES: &[Rule] = &[
     rule("core.units.vector.count", &["paddd_8"], How::PerCycle),
     rule("core.units.shuffle.count", &["pshufb_6"], How::PerCycle),
     rule("core.units.multiply.count", &["imul_4"], How::PerCycle),
-    // Its loads are of one place of their lines: where banks limit these, it tells no more than that limit.
+    // All loads of this kernel access the same position of their lines. If banks limit such loads, the kernel shows only
+    // the banks' limit.
     rule("core.data.wide_loads", &["loads_32b"], How::PerCycle),
     latency("l1_hit_cycles", &["chase_4k", "chase_16k", "chase_24k", "pages_16"]),
     latency("core.units.multiply.latency_cycles", &["imul_chain", "mul_128"]),
@@ -93,9 +94,13 @@ const RULES: &[Rule] = &[
     cycles(
         "core.units.of.convert_cycles",
         &["convert_chain"],
-        How::Cycles { factor: 0.5, less: 0.0 },
+        How::Cycles { factor: 0.5, subtracted: 0.0 },
     ),
-    cycles("core.units.of.cross_cycles", &["movq_chain"], How::Cycles { factor: 0.5, less: 0.0 }),
+    cycles(
+        "core.units.of.cross_cycles",
+        &["movq_chain"],
+        How::Cycles { factor: 0.5, subtracted: 0.0 },
+    ),
     cycles("core.units.of.bit_scan_cycles", &["bsf"], How::Refined(1.0)),
     cycles("core.units.of.select_after_logic_cycles", &["test_cmov"], How::Refined(1.0)),
     cycles("core.units.of.float_add_to_others_cycles", &["addsd_mulsd_chain"], How::Refined(1.0)),
@@ -187,45 +192,48 @@ const RULES: &[Rule] = &[
     cycles("core.events.system_return_cycles", &["getppid", "invalid_call"], How::Refined(0.5)),
 ];
 
-/// Fields that no kernel of a virtual machine can determine, with the reason. What nested page walks add to
-/// others is in the field `nested`.
+/// Fields that no kernel in a virtual machine can determine, with the reason. The field `nested` has the costs that
+/// nested page walks add to others.
 const NOT_IN_A_VM: &[(&str, &str)] = &[
     ("core.events.interrupt_cycles", "a hypervisor handles the timer's interrupts"),
     ("core.events.interrupt_return_cycles", "a hypervisor handles the end of interrupts"),
-    ("core.events.serialise_cycles", "cpuid leaves to the hypervisor"),
-    ("local_device_cycles", "a hypervisor stands for the local APIC"),
-    ("tlb_miss_cycles", "nested page tables: a walk has those of the hypervisor, too"),
-    ("nested.entries", "no kernel shows how many places of page tables are at hand"),
+    ("core.events.serialise_cycles", "cpuid exits to the hypervisor"),
+    ("local_device_cycles", "a hypervisor emulates the local APIC"),
+    (
+        "tlb_miss_cycles",
+        "nested page tables: a walk goes through the hypervisor's page tables, too",
+    ),
+    ("nested.entries", "no kernel shows how many entries of page tables are cached"),
 ];
 
-/// A field that was determined, or why it was not.
+/// A field that was determined, or the reason why it was not.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fitted {
-    /// The field, as in `--set`.
+    /// The field's name, as in `--set`.
     pub field: String,
-    /// Its value; absent if the preset's was left.
+    /// The field's value. `None` if the preset's value stays.
     pub value: Option<String>,
-    /// The cycles of the kernel, and where they lie with 95 %.
+    /// The cycles of the kernel, and their 95 % interval.
     pub measured: Option<(f64, Option<(f64, f64)>)>,
-    /// Which kernel, and how; or why the preset's value was left.
+    /// The kernel and the method, or the reason why the preset's value stays.
     pub method: String,
 }
 
-/// The kernel that determines the rule's field, or why none does.
+/// The kernel that determines the rule's field, with its cycles. The error says why no kernel does.
 fn source<'s>(rule: &Rule, host: &'s [KernelSample]) -> Result<(&'s KernelSample, f64), String> {
     let names = rule.kernels.iter().filter(|name| !is_held_out(name));
-    let mut why = format!("held out: {}", rule.kernels.join(", "));
+    let mut reason = format!("held out: {}", rule.kernels.join(", "));
     for name in names {
-        let Some(sample) = host.iter().find(|one| one.name == *name) else {
-            why = format!("{name}: not measured");
+        let Some(sample) = host.iter().find(|sample| sample.name == *name) else {
+            reason = format!("{name}: not measured");
             continue;
         };
         match &sample.figures {
-            Err(reason) => why = format!("{name}: {reason}"),
+            Err(error) => reason = format!("{name}: {error}"),
             Ok(figures) => {
                 let (low, high) = figures.cycles_95.unwrap_or((figures.cycles, figures.cycles));
                 if !sample.shared && (high - low) / figures.cycles > UNCERTAIN_RATIO {
-                    why = format!(
+                    reason = format!(
                         "{name}: {low:.1} to {high:.1} cycles, too uncertain (a busy sibling?)"
                     );
                     continue;
@@ -236,44 +244,49 @@ fn source<'s>(rule: &Rule, host: &'s [KernelSample]) -> Result<(&'s KernelSample
             }
         }
     }
-    Err(why)
+    Err(reason)
 }
 
-/// What follows from the processor's cycles alone.
+/// The fields that follow from the processor's cycles alone.
 #[must_use]
 pub fn direct(host: &[KernelSample]) -> Vec<Fitted> {
     let rules = RULES.iter().filter(|rule| !matches!(rule.how, How::Refined(_)));
-    let of = |rule: &Rule| {
+    let fit_rule = |rule: &Rule| {
         let (sample, cycles) = match source(rule, host) {
             Ok(source) => source,
-            Err(why) => return left(rule.field, &why),
+            Err(reason) => return left(rule.field, &reason),
         };
-        let slower = (rule.field == "core.width").then(|| without_units(host)).flatten();
-        let (sample, cycles) =
-            slower.filter(|(_, slower)| *slower > cycles).unwrap_or((sample, cycles));
-        let (least, most) = rule.range;
-        let number = |value: f64| (value as i64).clamp(least, most).to_string();
+        let unitless = if rule.field == "core.width" { unitless_kernel(host) } else { None };
+        let (sample, cycles) = match unitless {
+            Some((sample, unitless_cycles)) if unitless_cycles > cycles => {
+                (sample, unitless_cycles)
+            }
+            _ => (sample, cycles),
+        };
+        let (min, max) = rule.range;
+        let number = |value: f64| (value as i64).clamp(min, max).to_string();
         let value = match rule.how {
             How::PerCycle => number((1.0 / cycles - ROUND_UP_FROM).ceil()),
-            How::Cycles { factor, less } => number((cycles * factor - less).round()),
+            How::Cycles { factor, subtracted } => number((cycles * factor - subtracted).round()),
             How::IsBelow(limit) => (cycles < limit).to_string(),
             How::IsAbove(limit) => (cycles > limit).to_string(),
             How::Refined(_) => return left(rule.field, "it is refined"),
         };
-        let how = match rule.how {
+        let method = match rule.how {
             How::PerCycle => "units a cycle",
             _ => "cycles",
         };
-        fitted(rule, value, sample, cycles, format!("{how} of {}", sample.name))
+        fitted(rule, value, sample, cycles, format!("{method} of {}", sample.name))
     };
-    rules.map(of).collect()
+    rules.map(fit_rule).collect()
 }
 
-/// The kernel of instructions that set registers and need no unit, if the core has such: faster than additions.
-/// It is as fast as the core is wide, which NOPs are not where two of them take one place.
-fn without_units(host: &[KernelSample]) -> Option<(&KernelSample, f64)> {
+/// The kernel whose instructions set registers to zero, with its cycles. `None` unless it is faster than additions: then
+/// its instructions need no unit, and only the core's width limits them. NOPs can be faster than the width, because some
+/// cores fuse pairs of them.
+fn unitless_kernel(host: &[KernelSample]) -> Option<(&KernelSample, f64)> {
     let additions = cycles_of(host, "add_6").or_else(|| cycles_of(host, "add_5"))?;
-    let sample = host.iter().find(|one| one.name == "xor_zero")?;
+    let sample = host.iter().find(|sample| sample.name == "xor_zero")?;
     let cycles = sample.compared_cycles()?;
     (cycles < additions * 0.9).then_some((sample, cycles))
 }
@@ -290,14 +303,14 @@ fn fitted(
     Fitted { field, value, measured: Some((cycles, interval)), method }
 }
 
-/// A field whose preset value is left.
+/// A field that keeps its preset value, with the reason.
 #[must_use]
-pub fn left(field: &str, why: &str) -> Fitted {
-    let (field, method) = (field.to_owned(), format!("preset left: {why}"));
+pub fn left(field: &str, reason: &str) -> Fitted {
+    let (field, method) = (field.to_owned(), format!("preset left: {reason}"));
     Fitted { field, value: None, measured: None, method }
 }
 
-/// The kernels that the simulated machine must measure to refine.
+/// The kernels that the simulated machine must measure for a refinement.
 #[must_use]
 pub fn refined_by(host: &[KernelSample]) -> Vec<String> {
     let rules = RULES.iter().filter(|rule| matches!(rule.how, How::Refined(_)));
@@ -308,8 +321,8 @@ pub fn refined_by(host: &[KernelSample]) -> Vec<String> {
     names
 }
 
-/// A round of refinement: the fields that a simulated machine's cycles change. `current` gives a field's
-/// value in the model that it measured.
+/// A round of refinement: the fields that a simulated machine's cycles change. `current` returns the value of a field
+/// in the simulated model.
 #[must_use]
 pub fn refine(
     host: &[KernelSample],
@@ -321,96 +334,94 @@ pub fn refine(
         let How::Refined(factor) = rule.how else { continue };
         let (sample, cycles) = match source(rule, host) {
             Ok(source) => source,
-            Err(why) => {
-                all.push(left(rule.field, &why));
+            Err(reason) => {
+                all.push(left(rule.field, &reason));
                 continue;
             }
         };
-        let simulated = model.iter().find(|one| one.name == sample.name);
+        let simulated = model.iter().find(|simulated| simulated.name == sample.name);
         let Some(simulated) = simulated.and_then(KernelSample::compared_cycles) else {
             all.push(left(rule.field, &format!("{}: not simulated", sample.name)));
             continue;
         };
-        let Some(now) = current(rule.field) else {
+        let Some(current_value) = current(rule.field) else {
             all.push(left(rule.field, "the preset does not have the field"));
             continue;
         };
-        let (least, most) = rule.range;
-        let value = (now as f64 + factor * (cycles - simulated)).round();
-        let value = (value as i64).clamp(least, most).to_string();
+        let (min, max) = rule.range;
+        let value = (current_value as f64 + factor * (cycles - simulated)).round();
+        let value = (value as i64).clamp(min, max).to_string();
         let method = format!("{}: as many cycles as on the processor", sample.name);
         all.push(fitted(rule, value, sample, cycles, method));
     }
     all
 }
 
-/// Cycles of a load from L3 beyond which it is no longer L3 that supplies it.
+/// Maximum cycles of a load that L3 supplies.
 const L3_CYCLES_MAX: f64 = 200.0;
-/// Four chains of additions, and NOPs, that never took less than this multiple of the time at four a cycle had the core
-/// for themselves at no time. A Golden Cove takes 1.17 for the chains, undisturbed; its NOPs take 1.33 with a busy
-/// sibling.
+/// Maximum time of the quietest run of four chains of additions, or of NOPs, over their time at four per cycle. Above
+/// this ratio, the sibling was never quiet. On a Golden Cove, undisturbed chains take 1.17, and NOPs with a busy sibling
+/// take 1.33.
 const QUIET_RATIO_MAX: f64 = 1.25;
-/// A core that ran at less than this part of the highest rate that the machine states was held back.
+/// Something held a core back if it ran below this fraction of the highest rate that the machine states.
 const RATE_RATIO_MIN: f64 = 0.9;
 
 /// The conditions under which a machine was measured, which limit what a fit can determine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conditions {
-    /// Why the time-stamp counter has no constant rate, if so.
+    /// The reason why the time-stamp counter has no constant rate, or `None` if its rate is constant.
     pub counter_flaw: Option<String>,
-    /// Whether it is a virtual machine.
+    /// Whether the machine is virtual.
     pub is_virtual: bool,
-    /// The shortest time of four chains of additions at once, or of NOPs, over what they need at four a cycle; absent if
-    /// it was not measured.
+    /// The shortest time of four parallel chains of additions, or of NOPs, over their time at four per cycle. `None` if
+    /// this was not measured.
     pub quietest_ratio: Option<f64>,
-    /// How often the core was throttled meanwhile; absent where the machine does not count it.
+    /// How often the core was throttled during the measurement. `None` if the machine does not count throttling.
     pub throttled: Option<u64>,
-    /// The core's rate over the highest one that the machine states; absent where it states none.
+    /// The core's rate over the highest rate that the machine states. `None` if the machine states no rate.
     pub rate_ratio: Option<f64>,
 }
 
-/// Fields that a host cannot determine under its conditions, each with the reason. The preset's values are
-/// left, whatever the kernels say.
+/// Fields that a host cannot determine under its conditions, each with the reason. They keep the preset's values,
+/// whatever the kernels show.
 #[must_use]
 pub fn could_not_tell(host: &[KernelSample], conditions: &Conditions) -> Vec<Fitted> {
-    let mut all = without_l3(host);
-    let mut add = |fields: &mut dyn Iterator<Item = &str>, why: &str| {
+    let mut all = undetermined_l3(host);
+    let mut add = |fields: &mut dyn Iterator<Item = &str>, reason: &str| {
         for field in fields {
-            if !all.iter().any(|one| one.field == field) {
-                all.push(left(field, why));
+            if !all.iter().any(|fitted| fitted.field == field) {
+                all.push(left(field, reason));
             }
         }
     };
     if let Some(flaw) = &conditions.counter_flaw {
-        let why =
-            format!("the time-stamp counter {flaw}, so that it does not tell the core's rate");
-        add(&mut ["clock"].into_iter(), &why);
+        let reason = format!("the time-stamp counter {flaw}, and does not show the core's rate");
+        add(&mut ["clock"].into_iter(), &reason);
     }
-    if let Some(why) = held_back(host, conditions) {
-        add(&mut ["clock"].into_iter().chain(NOT_OF_THE_CORE.iter().copied()), &why);
+    if let Some(reason) = reason_held_back(host, conditions) {
+        add(&mut ["clock"].into_iter().chain(OUTSIDE_THE_CORE.iter().copied()), &reason);
     }
     if let Some(ratio) = conditions.quietest_ratio.filter(|ratio| *ratio > QUIET_RATIO_MAX) {
-        let why = format!(
-            "four chains of additions, or NOPs, took {ratio:.2} times as long as at four a cycle, and \
-             never less: the sibling was busy throughout, or the core has fewer units"
+        let reason = format!(
+            "four chains of additions, or NOPs, took at least {ratio:.2} times as long as at four \
+             a cycle: the sibling was busy throughout, or the core has fewer units"
         );
         let per_cycle = RULES.iter().filter(|rule| rule.how == How::PerCycle);
-        add(&mut per_cycle.map(|rule| rule.field), &why);
+        add(&mut per_cycle.map(|rule| rule.field), &reason);
     }
     if conditions.is_virtual {
-        for (field, why) in NOT_IN_A_VM {
-            add(&mut [*field].into_iter(), why);
+        for (field, reason) in NOT_IN_A_VM {
+            add(&mut [*field].into_iter(), reason);
         }
     }
     all
 }
 
-/// Fields whose time does not follow the core's rate: in cycles of a core that was held back they are too
-/// short.
-const NOT_OF_THE_CORE: &[&str] = &["memory_cycles", "memory_line_cycles"];
+/// Fields whose time does not follow the core's rate. They are too few cycles on a core that was held back.
+const OUTSIDE_THE_CORE: &[&str] = &["memory_cycles", "memory_line_cycles"];
 
-/// Why the core's rate was not that which it has when nothing holds it back, if so.
-fn held_back(host: &[KernelSample], conditions: &Conditions) -> Option<String> {
+/// The reason why the core ran below its full rate, or `None` if it did not.
+fn reason_held_back(host: &[KernelSample], conditions: &Conditions) -> Option<String> {
     if let Some(times) = conditions.throttled.filter(|times| *times > 0) {
         return Some(format!("the core was throttled {times} times meanwhile"));
     }
@@ -420,16 +431,18 @@ fn held_back(host: &[KernelSample], conditions: &Conditions) -> Option<String> {
             "the core ran at {percent:.0} % of the highest rate that the machine states"
         ));
     }
-    let figures = host.iter().filter_map(|one| one.figures.as_ref().ok());
-    let (changed, counted) = figures.fold((0, 0), |(changed, counted), one| {
-        (changed + one.rate_changed, counted + one.windows)
+    let figures = host.iter().filter_map(|sample| sample.figures.as_ref().ok());
+    let (changed, counted) = figures.fold((0, 0), |(changed, counted), figures| {
+        (changed + figures.rate_changed, counted + figures.windows)
     });
-    (changed > counted)
-        .then(|| format!("the core's rate changed in {changed} windows, and not in {counted}"))
+    (changed > counted).then(|| {
+        format!("the core's rate changed in {changed} windows, and was constant in {counted}")
+    })
 }
 
-/// Where the last cache belongs to other guests, too, a chase through a part of it is as slow as memory.
-fn without_l3(host: &[KernelSample]) -> Vec<Fitted> {
+/// The fields of L3, if the kernels show no plateau of L3. If other guests share L3, a chase through a part of L3
+/// can be slow like memory.
+fn undetermined_l3(host: &[KernelSample]) -> Vec<Fitted> {
     let cycles = |name: &str| cycles_of(host, name);
     let (Some(near), Some(far)) = (cycles("chase_2m_2m"), cycles("chase_4m_2m")) else {
         return Vec::new();
@@ -437,21 +450,23 @@ fn without_l3(host: &[KernelSample]) -> Vec<Fitted> {
     if near <= L3_CYCLES_MAX && far <= near * 1.5 {
         return Vec::new();
     }
-    let why = format!(
-        "no plateau of L3: {near:.0} cycles a load in 2 MiB, {far:.0} in 4 MiB; other guests have it, too"
+    let reason = format!(
+        "no plateau of L3: {near:.0} cycles a load in 2 MiB, {far:.0} in 4 MiB; other guests \
+         share L3"
     );
-    ["l3_hit_cycles", "l3.line_cycles"].map(|field| left(field, &why)).into()
+    ["l3_hit_cycles", "l3.line_cycles"].map(|field| left(field, &reason)).into()
 }
 
 fn cycles_of(host: &[KernelSample], name: &str) -> Option<f64> {
-    host.iter().find(|one| one.name == name).and_then(KernelSample::compared_cycles)
+    host.iter().find(|sample| sample.name == name).and_then(KernelSample::compared_cycles)
 }
 
-/// A chase through large pages is faster by more than this, cycles, where TLBs hold them whole.
+/// TLBs hold whole large pages if a chase through large pages is faster than through small pages by more than this
+/// difference in cycles.
 const WHOLE_PAGE_CYCLES: f64 = 3.0;
 
-/// The second translation of a virtual machine: whether the hypervisor's pages are large enough for TLBs to
-/// hold a large page of the guest as one. None on a machine that is not virtual.
+/// Size of the hypervisor's pages in the nested page tables. Pages of 2 MiB let TLBs hold a large page of the guest
+/// in one entry. Returns `None` on a machine that is not virtual.
 #[must_use]
 pub fn nested_page(host: &[KernelSample], conditions: &Conditions) -> Option<Fitted> {
     const SMALL: &str = "pages_1024";
@@ -464,29 +479,28 @@ pub fn nested_page(host: &[KernelSample], conditions: &Conditions) -> Option<Fit
         return Some(left(FIELD, &format!("{SMALL} and {LARGE}: not measured")));
     };
     let is_whole = large < small - WHOLE_PAGE_CYCLES;
-    let (size, how) = match is_whole {
-        true => ("2 MiB", "faster than"),
-        false => ("4 KiB", "no faster than"),
-    };
-    let figures = host.iter().find(|one| one.name == LARGE).map(|one| &one.figures);
+    let (size, comparison) =
+        if is_whole { ("2 MiB", "faster than") } else { ("4 KiB", "no faster than") };
+    let large_sample = host.iter().find(|sample| sample.name == LARGE);
+    let figures = large_sample.and_then(|sample| sample.figures.as_ref().ok());
     Some(Fitted {
         field: FIELD.to_owned(),
         value: Some(format!("\"{size}\"")),
-        measured: figures.and_then(|of| Some((large, of.as_ref().ok()?.cycles_95))),
-        method: format!("{LARGE}: {how} {SMALL} ({small:.1} cycles)"),
+        measured: figures.map(|figures| (large, figures.cycles_95)),
+        method: format!("{LARGE}: {comparison} {SMALL} ({small:.1} cycles)"),
     })
 }
 
-/// The most pages whose chase takes no longer than the one through the fewest: the reach of the first TLB for
-/// data; absent where the kernels do not show an end.
+/// Entries of the first TLB for data: the largest number of pages whose chase takes no longer than the chase through
+/// the fewest pages. Also returns how this was found. `None` if the kernels show no end.
 #[must_use]
 pub fn first_tlb_entries(host: &[KernelSample]) -> Option<(u32, String)> {
     let mut chases: Vec<(u32, f64, &str)> = host
         .iter()
-        .filter(|one| !is_held_out(&one.name))
-        .filter_map(|one| {
-            let pages = one.name.strip_prefix("pages_")?.parse().ok()?;
-            Some((pages, one.compared_cycles()?, one.name.as_str()))
+        .filter(|sample| !is_held_out(&sample.name))
+        .filter_map(|sample| {
+            let pages = sample.name.strip_prefix("pages_")?.parse().ok()?;
+            Some((pages, sample.compared_cycles()?, sample.name.as_str()))
         })
         .collect();
     chases.sort_by_key(|(pages, ..)| *pages);
@@ -494,7 +508,7 @@ pub fn first_tlb_entries(host: &[KernelSample]) -> Option<(u32, String)> {
     let end = chases.iter().position(|(_, cycles, _)| *cycles > shortest * 1.25)?;
     let (pages, _, name) = *chases.get(end.checked_sub(1)?)?;
     let (next, ..) = chases[end];
-    Some((pages, format!("{name} is as fast as fewer pages, pages_{next} is not")))
+    Some((pages, format!("{name} is as fast as fewer pages, pages_{next} is slower")))
 }
 
 #[cfg(test)]
@@ -521,7 +535,7 @@ mod tests {
         }
     }
 
-    /// A host on which all kernels of the rules take this number of cycles.
+    /// A host on which all kernels of the rules take `cycles`.
     fn host(cycles: f64) -> Vec<KernelSample> {
         let mut names: Vec<&str> = RULES.iter().flat_map(|rule| rule.kernels).copied().collect();
         names.sort_unstable();
@@ -529,26 +543,26 @@ mod tests {
         names.iter().map(|name| sample(name, cycles, (cycles, cycles))).collect()
     }
 
-    fn value<'f>(all: &'f [Fitted], field: &str) -> &'f Fitted {
-        all.iter().find(|one| one.field == field).unwrap()
+    fn find<'f>(all: &'f [Fitted], field: &str) -> &'f Fitted {
+        all.iter().find(|fitted| fitted.field == field).unwrap()
     }
 
     #[test]
     fn no_field_is_determined_by_a_kernel_that_is_held_out() {
         let host = host(2.0);
         let all = [direct(&host), refine(&host, &host, &|_| Some(5))].concat();
-        for one in &all {
-            let determined = one.value.is_some();
-            let rule = RULES.iter().find(|rule| rule.field == one.field).unwrap();
-            let usable = rule.kernels.iter().any(|name| !is_held_out(name));
-            assert_eq!(determined, usable, "{one:?}");
-            if let Some(name) = rule.kernels.iter().find(|name| one.method.contains(**name)) {
-                assert!(!determined || !is_held_out(name), "{one:?}");
+        for fitted in &all {
+            let is_determined = fitted.value.is_some();
+            let rule = RULES.iter().find(|rule| rule.field == fitted.field).unwrap();
+            let has_kernel = rule.kernels.iter().any(|name| !is_held_out(name));
+            assert_eq!(is_determined, has_kernel, "{fitted:?}");
+            if let Some(name) = rule.kernels.iter().find(|name| fitted.method.contains(**name)) {
+                assert!(!is_determined || !is_held_out(name), "{fitted:?}");
             }
         }
         assert!(refined_by(&host).iter().all(|name| !is_held_out(name)));
-        // Most of them are determined, whatever the hash holds out.
-        let number = all.iter().filter(|one| one.value.is_some()).count();
+        // Most fields are determined, whatever the hash holds out.
+        let number = all.iter().filter(|fitted| fitted.value.is_some()).count();
         assert!(number * 10 >= all.len() * 7, "{number} of {}", all.len());
     }
 
@@ -556,50 +570,51 @@ mod tests {
     fn widths_are_rounded_up_and_flags_follow_from_cycles() {
         for (cycles, width) in [(0.1675, "6"), (0.134, "8"), (0.25, "4"), (0.24, "4"), (1.0, "1")] {
             let all = direct(&host(cycles));
-            assert_eq!(value(&all, "core.width").value.as_deref(), Some(width), "{cycles}");
+            assert_eq!(find(&all, "core.width").value.as_deref(), Some(width), "{cycles}");
         }
-        // Pairs of NOPs take one place each.
+        // This core fuses pairs of NOPs.
         let mut fused = host(0.25);
-        for one in &mut fused {
-            let figures = one.figures.as_mut().unwrap();
-            figures.cycles = match one.name.as_str() {
+        for sample in &mut fused {
+            let figures = sample.figures.as_mut().unwrap();
+            figures.cycles = match sample.name.as_str() {
                 "nop" => 0.085,
                 "xor_zero" => 0.169,
                 _ => 0.25,
             };
             figures.cycles_95 = Some((figures.cycles, figures.cycles));
         }
-        assert_eq!(value(&direct(&fused), "core.width").value.as_deref(), Some("6"));
+        assert_eq!(find(&direct(&fused), "core.width").value.as_deref(), Some("6"));
         let all = direct(&host(3.0));
-        assert_eq!(value(&all, "core.data.renames_memory").value.as_deref(), Some("false"));
+        assert_eq!(find(&all, "core.data.renames_memory").value.as_deref(), Some("false"));
     }
 
     #[test]
-    fn what_is_refined_changes_by_what_lacks() {
+    fn a_refined_field_changes_by_the_difference_in_cycles() {
         let (host, model) = (host(80.0), host(60.0));
         let all = refine(&host, &model, &|_| Some(50));
-        assert_eq!(value(&all, "core.events.pause_cycles").value.as_deref(), Some("70"));
+        assert_eq!(find(&all, "core.events.pause_cycles").value.as_deref(), Some("70"));
         let all = refine(&model, &host, &|_| Some(5));
-        assert_eq!(value(&all, "core.events.pause_cycles").value.as_deref(), Some("0"));
+        assert_eq!(find(&all, "core.events.pause_cycles").value.as_deref(), Some("0"));
         let all = refine(&host, &model, &|_| None);
-        assert!(all.iter().all(|one| one.value.is_none()));
+        assert!(all.iter().all(|fitted| fitted.value.is_none()));
     }
 
     #[test]
     fn an_uncertain_figure_determines_nothing() {
-        let uncertain = |one: KernelSample| sample(&one.name, 10.0, (5.0, 20.0));
+        let uncertain = |kernel: KernelSample| sample(&kernel.name, 10.0, (5.0, 20.0));
         let all = direct(&host(10.0).into_iter().map(uncertain).collect::<Vec<_>>());
-        assert!(all.iter().all(|one| one.value.is_none()));
-        assert!(all.iter().any(|one| one.method.contains("too uncertain")), "{all:?}");
+        assert!(all.iter().all(|fitted| fitted.value.is_none()));
+        assert!(all.iter().any(|fitted| fitted.method.contains("too uncertain")), "{all:?}");
     }
 
     fn reasons(all: &[Fitted], field: &str) -> Vec<String> {
-        let of = all.iter().filter(|one| one.field == field);
-        of.map(|one| {
-            assert_eq!(one.value, None, "{one:?}");
-            one.method.clone()
-        })
-        .collect()
+        let found = all.iter().filter(|fitted| fitted.field == field);
+        found
+            .map(|fitted| {
+                assert_eq!(fitted.value, None, "{fitted:?}");
+                fitted.method.clone()
+            })
+            .collect()
     }
 
     #[test]
@@ -627,22 +642,23 @@ mod tests {
 
     #[test]
     fn a_throttled_core_tells_neither_its_clock_nor_what_has_a_clock_of_its_own() {
-        let by = |conditions: Conditions, host: &[KernelSample], says: &str| {
+        let check = |conditions: Conditions, host: &[KernelSample], expected: &str| {
             let all = could_not_tell(host, &conditions);
             for field in ["clock", "memory_cycles", "memory_line_cycles"] {
-                let [why] = &reasons(&all, field)[..] else { panic!("{field}: {all:?}") };
-                assert!(why.contains(says), "{why}");
+                let [reason] = &reasons(&all, field)[..] else { panic!("{field}: {all:?}") };
+                assert!(reason.contains(expected), "{reason}");
             }
             assert_eq!(all.len(), 3);
         };
-        let of = |throttled, rate_ratio| Conditions { throttled, rate_ratio, ..Default::default() };
-        by(of(Some(7), None), &host(2.0), "was throttled 7 times");
-        by(of(None, Some(0.5)), &host(2.0), "at 50 % of the highest rate");
+        let conditions =
+            |throttled, rate_ratio| Conditions { throttled, rate_ratio, ..Default::default() };
+        check(conditions(Some(7), None), &host(2.0), "was throttled 7 times");
+        check(conditions(None, Some(0.5)), &host(2.0), "at 50 % of the highest rate");
         let mut unsteady = host(2.0);
-        for one in &mut unsteady {
-            one.figures.as_mut().unwrap().rate_changed = 40;
+        for sample in &mut unsteady {
+            sample.figures.as_mut().unwrap().rate_changed = 40;
         }
-        by(of(Some(0), None), &unsteady, "rate changed in");
+        check(conditions(Some(0), None), &unsteady, "rate changed in");
     }
 
     #[test]
@@ -658,16 +674,16 @@ mod tests {
 
     #[test]
     fn a_virtual_machine_says_what_its_hypervisor_hides_and_how_large_its_pages_are() {
-        let virtual_one = Conditions { is_virtual: true, ..Conditions::default() };
-        let all = could_not_tell(&host(2.0), &virtual_one);
+        let virtual_machine = Conditions { is_virtual: true, ..Conditions::default() };
+        let all = could_not_tell(&host(2.0), &virtual_machine);
         for (field, why) in NOT_IN_A_VM {
             assert_eq!(reasons(&all, field), [format!("preset left: {why}")]);
         }
         let chases = |small, large| {
-            let of = |name, cycles| sample(name, cycles, (cycles, cycles));
-            [of("pages_1024", small), of("pages_1024_2m", large)]
+            let chase = |name, cycles| sample(name, cycles, (cycles, cycles));
+            [chase("pages_1024", small), chase("pages_1024_2m", large)]
         };
-        let page = |host: &[KernelSample]| nested_page(host, &virtual_one).unwrap().value;
+        let page = |host: &[KernelSample]| nested_page(host, &virtual_machine).unwrap().value;
         assert_eq!(page(&chases(19.9, 19.8)).as_deref(), Some("\"4 KiB\""));
         assert_eq!(page(&chases(19.9, 12.1)).as_deref(), Some("\"2 MiB\""));
         assert_eq!(page(&chases(19.9, 12.1)[..1]), None);

@@ -1,5 +1,5 @@
-//! Kernels, measured in a guest by the code of the live bench: the request, and the response with a
-//! sample of each.
+//! The request to measure kernels in a guest, and the response with their samples. The code of the live bench
+//! measures.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,25 +11,25 @@ const KERNELS_MAX: usize = 1000;
 /// Maximum length of a text of a sample, bytes.
 const TEXT_BYTES_MAX: usize = 400;
 
-/// Which kernels to measure, and how long.
+/// A request to measure kernels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KernelsRequest {
-    /// Names, groups, or `GROUP/NAME`; all kernels if it is empty.
+    /// Kernels to measure: names, groups, or `GROUP/NAME`. Empty for all kernels.
     pub only: Vec<String>,
-    /// Windows of each that count.
+    /// Undisturbed windows of each kernel.
     pub windows: u32,
-    /// About how long a window is, cycles.
+    /// Approximate length of a window, cycles.
     pub window_cycles: u64,
     pub cpu: u32,
-    /// In how many processes, one after the other: 1 is the process that measures.
+    /// Number of processes that measure one after the other. With 1, the program itself measures.
     pub processes: u32,
 }
 
-/// The samples, in the order of the suite.
+/// The response to a [`KernelsRequest`].
 #[derive(Debug, Default)]
 pub struct KernelsResponse {
-    /// A sample of each kernel.
+    /// A sample of each kernel, in the order of the suite.
     pub samples: Vec<KernelSample>,
 }
 
@@ -45,20 +45,20 @@ impl Response for KernelsResponse {
             return Err(format!("it has impossible cycles of {:?}", item.name));
         }
         self.samples.push(item);
-        match self.samples.len() > KERNELS_MAX {
-            true => Err(format!("it has more than {KERNELS_MAX} kernels")),
-            false => Ok(()),
+        if self.samples.len() > KERNELS_MAX {
+            return Err(format!("it has more than {KERNELS_MAX} kernels"));
         }
+        Ok(())
     }
 
     fn check(&self) -> Result<(), String> {
         if self.samples.is_empty() {
             return Err("it has no kernel".to_owned());
         }
-        let mut names: Vec<&str> = self.samples.iter().map(|one| one.name.as_str()).collect();
+        let mut names: Vec<&str> = self.samples.iter().map(|sample| sample.name.as_str()).collect();
         names.sort_unstable();
-        match names.windows(2).find(|two| two[0] == two[1]) {
-            Some(two) => Err(format!("it has kernel {:?} twice", two[0])),
+        match names.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(format!("it has kernel {:?} twice", pair[0])),
             None => Ok(()),
         }
     }
@@ -111,7 +111,7 @@ mod tests {
             (vec![sample("a", 0.0)], "impossible"),
             (vec![sample("a", -1.0)], "impossible"),
             (vec![long], "too long"),
-            ((0..1001).map(|at| sample(&at.to_string(), 1.0)).collect(), "more than"),
+            ((0..1001).map(|number| sample(&number.to_string(), 1.0)).collect(), "more than"),
         ] {
             let error = read(samples).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");

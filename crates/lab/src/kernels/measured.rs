@@ -1,65 +1,72 @@
-//! Kept data: what was measured on a real processor, as a text that anyone can add.
+//! Kept data: measurements of a real processor as a text that anyone can add.
 //!
-//! Lines `# KEY: VALUE` say what was measured and how; then a line names the columns, and a line for each
-//! kernel has their values, separated by tabs. A value that is absent is `-`.
+//! Lines `# KEY: VALUE` describe the measurement. The next line names the columns. Then each kernel has a line of
+//! values that are separated by tabs. An absent value is `-`.
 
 use super::sample::{Figures, KernelSample, Processor};
 
-/// The longest text of kept data, bytes.
+/// Maximum length of kept data, bytes.
 pub const MEASURED_BYTES_MAX: usize = 1 << 20;
 const COLUMNS: [&str; 6] =
     ["kernel", "cycles", "low_cycles", "ci95_low_cycles", "ci95_high_cycles", "windows"];
-/// The first line; it changes with the columns.
-const FIRST: &str = "# irqlab-measured: 1";
+/// The first line. Its number changes with the columns.
+const FIRST_LINE: &str = "# irqlab-measured: 1";
 
-/// Kept data.
+/// Measurements of a real processor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kept {
     pub processor: Processor,
-    /// Its name.
+    /// The processor's name.
     pub cpu: String,
-    /// When it was measured.
+    /// Date of the measurement.
     pub date: String,
-    /// How it was measured, and on what system.
+    /// Method and system of the measurement.
     pub method: String,
-    /// Whether it was measured in a virtual machine, whose page walks are nested; absent where the data do
-    /// not say it.
+    /// Whether a virtual machine measured. Its page walks are nested. `None` if the data do not say.
     pub is_virtual: Option<bool>,
-    /// Compiler and optimisation of the kernels (`kernels::COMPILED`); absent where the data do not say it.
+    /// Compiler and optimisation of the kernels (`kernels::COMPILED`). `None` if the data do not say.
     pub compiled: Option<String>,
-    /// Kernels with their cycles.
+    /// Names of the kernels, with their cycles.
     pub kernels: Vec<(String, Figures)>,
 }
 
 impl Kept {
-    /// Reads kept data.
+    /// Reads kept data from their text.
     ///
     /// # Errors
-    /// What is wrong with it, with the number of the line.
+    /// Returns the error in the text, with the number of the line.
     pub fn parse(text: &str) -> Result<Kept, String> {
         if text.len() > MEASURED_BYTES_MAX {
             return Err(format!("it has more than {MEASURED_BYTES_MAX} bytes"));
         }
-        let mut lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim_end()));
+        let mut lines =
+            text.lines().enumerate().map(|(position, line)| (position + 1, line.trim_end()));
         match lines.next() {
-            Some((_, FIRST)) => {}
-            _ => return Err(format!("line 1: is not {FIRST:?}: no kept data of this version")),
+            Some((_, FIRST_LINE)) => {}
+            _ => {
+                return Err(format!(
+                    "line 1: is not {FIRST_LINE:?}: not kept data of this version"
+                ));
+            }
         }
         let (mut head, mut kernels, mut has_columns) = (Head::default(), Vec::new(), false);
         for (number, line) in lines.filter(|(_, line)| !line.is_empty()) {
-            let at = |what: String| format!("line {number}: {what}");
+            let with_line = |error: String| format!("line {number}: {error}");
             match line.strip_prefix('#') {
-                Some(comment) => head.add(comment.trim()).map_err(at)?,
+                Some(comment) => head.add(comment.trim()).map_err(with_line)?,
                 None if !has_columns => {
                     has_columns = line.split('\t').eq(COLUMNS);
                     if !has_columns {
-                        return Err(at(format!("the columns are not {}", COLUMNS.join(", "))));
+                        return Err(with_line(format!(
+                            "the columns are not {}",
+                            COLUMNS.join(", ")
+                        )));
                     }
                 }
                 None => {
-                    let (name, figures) = kernel(line).map_err(at)?;
-                    if kernels.iter().any(|(other, _)| *other == name) {
-                        return Err(at(format!("kernel {name:?} is there twice")));
+                    let (name, figures) = kernel(line).map_err(with_line)?;
+                    if kernels.iter().any(|(earlier, _)| *earlier == name) {
+                        return Err(with_line(format!("kernel {name:?} occurs twice")));
                     }
                     kernels.push((name, figures));
                 }
@@ -79,12 +86,12 @@ impl Kept {
         })
     }
 
-    /// Writes it, so that [`Kept::parse`] reads it.
+    /// Writes the text that [`Kept::parse`] reads.
     #[must_use]
     pub fn text(&self) -> String {
         let Kept { processor, cpu, date, method, is_virtual, compiled, kernels } = self;
         let mut text = format!(
-            "{FIRST}\n# cpu: {cpu}\n# cpuid: {processor}\n# date: {date}\n# method: {method}\n"
+            "{FIRST_LINE}\n# cpu: {cpu}\n# cpuid: {processor}\n# date: {date}\n# method: {method}\n"
         );
         if let Some(is_virtual) = is_virtual {
             text += &format!("# virtual: {}\n", if *is_virtual { "yes" } else { "no" });
@@ -103,7 +110,7 @@ impl Kept {
         text
     }
 
-    /// Kept data of what was measured.
+    /// Kept data with the cycles of `samples`. Leaves out samples without cycles.
     #[must_use]
     pub fn of(
         samples: &[KernelSample],
@@ -111,21 +118,22 @@ impl Kept {
         date: String,
         method: String,
     ) -> Kept {
-        let kernel = |one: &KernelSample| Some((one.name.clone(), *one.figures.as_ref().ok()?));
+        let kernel =
+            |sample: &KernelSample| Some((sample.name.clone(), *sample.figures.as_ref().ok()?));
         let kernels = samples.iter().filter_map(kernel).collect();
         Kept { processor, cpu, date, method, is_virtual: None, compiled: None, kernels }
     }
 
-    /// Samples of `kernels` with the kept cycles in place of theirs.
+    /// Samples of `kernels`, with the kept cycles instead of their own cycles.
     #[must_use]
     pub fn samples(&self, kernels: &[KernelSample]) -> Vec<KernelSample> {
-        let of = |kernel: &KernelSample| {
+        let with_kept_cycles = |kernel: &KernelSample| {
             let kept = self.kernels.iter().find(|(name, _)| *name == kernel.name);
             let figures = kept.map(|(_, figures)| *figures);
-            let none = || "the kept data do not have it".to_owned();
-            KernelSample { figures: figures.ok_or_else(none), ..kernel.clone() }
+            let missing = || "the kept data do not have this kernel".to_owned();
+            KernelSample { figures: figures.ok_or_else(missing), ..kernel.clone() }
         };
-        kernels.iter().map(of).collect()
+        kernels.iter().map(with_kept_cycles).collect()
     }
 }
 
@@ -140,19 +148,19 @@ struct Head {
 }
 
 impl Head {
-    /// Takes a comment. One without a known key is a comment.
+    /// Reads a line that starts with `#`, without the `#`. Ignores lines without a known key.
     fn add(&mut self, comment: &str) -> Result<(), String> {
         let Some((key, value)) = comment.split_once(": ") else { return Ok(()) };
         let value = value.trim();
         match key {
             "cpuid" => {
-                let words: Vec<&str> = value.split(' ').collect();
-                let numbers = |word: &str| word.parse::<u32>().ok();
-                let [vendor, family, model] = words[..] else {
+                let parts: Vec<&str> = value.split(' ').collect();
+                let number = |part: &str| part.parse::<u32>().ok();
+                let [vendor, family, model] = parts[..] else {
                     return Err(format!("cpuid {value:?} is not VENDOR FAMILY MODEL"));
                 };
-                let (Some(family), Some(model)) = (numbers(family), numbers(model)) else {
-                    return Err(format!("cpuid {value:?}: family and model are numbers"));
+                let (Some(family), Some(model)) = (number(family), number(model)) else {
+                    return Err(format!("cpuid {value:?}: family and model must be numbers"));
                 };
                 self.processor = Some(Processor { vendor: vendor.to_owned(), family, model });
             }
@@ -178,11 +186,11 @@ fn kernel(line: &str) -> Result<(String, Figures), String> {
     };
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
     if name.is_empty() || !name.chars().all(is_plain) {
-        return Err(format!("{name:?} is no name of a kernel"));
+        return Err(format!("{name:?} is not a name of a kernel"));
     }
     let number = |cell: &str| match cell {
         "-" => Ok(None),
-        _ => cell.parse::<f64>().map(Some).map_err(|_| format!("{cell:?} is no number")),
+        _ => cell.parse::<f64>().map(Some).map_err(|_| format!("{cell:?} is not a number")),
     };
     let cycles = number(cycles)?.ok_or("it has no cycles")?;
     let figures = Figures {
@@ -193,10 +201,10 @@ fn kernel(line: &str) -> Result<(String, Figures), String> {
         rate_changed: 0,
         sibling_busy: 0,
     };
-    match figures.are_possible() {
-        true => Ok((name.to_owned(), figures)),
-        false => Err(format!("the cycles of {name:?} are impossible")),
+    if !figures.are_possible() {
+        return Err(format!("the cycles of {name:?} are impossible"));
     }
+    Ok((name.to_owned(), figures))
 }
 
 #[cfg(test)]
@@ -204,7 +212,7 @@ mod tests {
     use super::*;
 
     fn kept() -> Kept {
-        let of = |cycles, cycles_95| Figures {
+        let figures = |cycles, cycles_95| Figures {
             cycles,
             low_cycles: cycles / 2.0,
             cycles_95,
@@ -220,8 +228,8 @@ mod tests {
             is_virtual: None,
             compiled: None,
             kernels: vec![
-                ("add_chain".to_owned(), of(1.0, Some((0.5, 1.5)))),
-                ("mfence".to_owned(), of(60.5, None)),
+                ("add_chain".to_owned(), figures(1.0, Some((0.5, 1.5)))),
+                ("mfence".to_owned(), figures(60.5, None)),
             ],
         }
     }
@@ -240,18 +248,18 @@ mod tests {
     fn a_mistake_is_named_with_its_line() {
         let text = kept().text();
         for (from, to, words) in [
-            (FIRST, "# else", "line 1: is not"),
+            (FIRST_LINE, "# else", "line 1: is not"),
             ("# cpuid: AuthenticAMD 25 1", "# cpuid: AuthenticAMD", "line 3: cpuid"),
             ("# cpuid: AuthenticAMD 25 1", "# cpuid: A 25 x", "line 3: cpuid"),
             ("# cpuid: AuthenticAMD 25 1\n", "", "no line \"# cpuid"),
             ("# date: 2026-11", "# virtual: so\n# date: x", "line 4: virtual \"so\" is neither"),
             ("# date: 2026-11\n", "", "no line \"# date"),
             ("kernel\tcycles", "cycles\tkernel", "line 6: the columns are not"),
-            ("mfence\t60.5000", "mfence\tx", "line 8: \"x\" is no number"),
+            ("mfence\t60.5000", "mfence\tx", "line 8: \"x\" is not a number"),
             ("mfence\t60.5000", "mfence\t-", "line 8: it has no cycles"),
             ("mfence\t60.5000", "mfence\tnan", "line 8: the cycles"),
-            ("mfence\t60.5000", "mf ence\t60.5", "line 8: \"mf ence\" is no name"),
-            ("mfence", "add_chain", "line 8: kernel \"add_chain\" is there twice"),
+            ("mfence\t60.5000", "mf ence\t60.5", "line 8: \"mf ence\" is not a name"),
+            ("mfence", "add_chain", "line 8: kernel \"add_chain\" occurs twice"),
             ("\t31\nmfence", "\nmfence", "line 7: it has 5 columns"),
         ] {
             assert!(text.contains(from), "{from}");

@@ -1,5 +1,5 @@
-//! Kernels of the validation suite: what was measured of each, on a real processor or in a simulated
-//! machine, kept data, and the comparison of the two.
+//! Kernels of the validation suite: samples from a real processor or a simulated machine, kept data, and the
+//! comparison of a processor with its model.
 //!
 //! The kernels themselves are in the crate `kernels`. `irqlab bench model` compares, and `irqlab machines
 //! fit` makes a model that agrees.

@@ -1,38 +1,41 @@
-//! What several processes measured of the same kernels.
+//! Combines the samples of several processes that measured the same kernels.
 
 use stats::interval::order_95;
 
 use super::sample::{Figures, KernelSample};
 
-/// For each kernel the process with the middle cycles (of an even number the lower one), and the interval of the median
-/// of the processes. A process in which a kernel has no cycles does not count, unless it has none in any.
+/// Chooses for each kernel the sample of the process with the median cycles, or the lower median of an even number of
+/// processes. The interval is the interval of the median over the processes.
+///
+/// Processes without cycles of a kernel do not count. If no process has cycles, the first sample is the result.
 #[must_use]
 pub fn middle_of_processes(processes: Vec<Vec<KernelSample>>) -> Vec<KernelSample> {
     if processes.len() < 2 {
         return processes.into_iter().next().unwrap_or_default();
     }
     let Some(first) = processes.first() else { return Vec::new() };
-    let of = |kernel: &KernelSample| {
-        let same = processes.iter().flatten().filter(|one| one.name == kernel.name);
-        let measured: Vec<&KernelSample> = same.filter(|one| one.figures.is_ok()).collect();
+    let combine = |kernel: &KernelSample| {
+        let samples = processes.iter().flatten().filter(|sample| sample.name == kernel.name);
+        let measured: Vec<&KernelSample> =
+            samples.filter(|sample| sample.figures.is_ok()).collect();
         middle(measured).unwrap_or_else(|| kernel.clone())
     };
-    first.iter().map(of).collect()
+    first.iter().map(combine).collect()
 }
 
 fn middle(mut samples: Vec<&KernelSample>) -> Option<KernelSample> {
-    let cycles = |one: &KernelSample| one.compared_cycles().unwrap_or(f64::INFINITY);
-    samples.sort_by(|one, other| cycles(one).total_cmp(&cycles(other)));
+    let cycles = |sample: &KernelSample| sample.compared_cycles().unwrap_or(f64::INFINITY);
+    samples.sort_by(|first, second| cycles(first).total_cmp(&cycles(second)));
     let middle = *samples.get(samples.len().checked_sub(1)? / 2)?;
-    let sum = |of: fn(&Figures) -> u64| -> u64 {
-        samples.iter().filter_map(|one| one.figures.as_ref().ok()).map(of).sum()
+    let sum = |count: fn(&Figures) -> u64| -> u64 {
+        samples.iter().filter_map(|sample| sample.figures.as_ref().ok()).map(count).sum()
     };
     let interval = order_95(samples.len());
     let figures = middle.figures.clone().map(|figures| Figures {
         cycles_95: interval.map(|(low, high)| (cycles(samples[low]), cycles(samples[high]))),
-        windows: sum(|one| one.windows),
-        rate_changed: sum(|one| one.rate_changed),
-        sibling_busy: sum(|one| one.sibling_busy),
+        windows: sum(|figures| figures.windows),
+        rate_changed: sum(|figures| figures.rate_changed),
+        sibling_busy: sum(|figures| figures.sibling_busy),
         ..figures
     });
     Some(KernelSample { figures, ..middle.clone() })

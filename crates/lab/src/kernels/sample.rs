@@ -1,13 +1,13 @@
-//! What was measured of a kernel, and on which processor.
+//! Samples of kernels, and the processor that they ran on.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The processor that kernels were measured on, as CPUID says.
+/// The processor that kernels were measured on, by its CPUID.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Processor {
-    /// Such as `AuthenticAMD`.
+    /// The vendor's name in CPUID, such as `AuthenticAMD`.
     pub vendor: String,
     /// Family of the CPUID signature, with the extended family.
     pub family: u32,
@@ -21,25 +21,25 @@ impl fmt::Display for Processor {
     }
 }
 
-/// Cycles of a kernel.
+/// Cycles of a kernel, and the windows that measured them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// Cycles of the core for a unit: the median of the windows.
+    /// Cycles of the core per unit: the median of the windows.
     pub cycles: f64,
-    /// Their tenth percentile: what is left where other guests disturb less.
+    /// Cycles of the core per unit: the tenth percentile of the windows, which other guests disturb least.
     pub low_cycles: f64,
-    /// Where the median lies with 95 % and more; absent with few windows.
+    /// Interval of the median with at least 95 % confidence. `None` with few windows.
     pub cycles_95: Option<(f64, f64)>,
-    /// Windows that counted.
+    /// Undisturbed windows. Only they count.
     pub windows: u64,
-    /// Windows that did not, because the core's rate changed.
+    /// Windows that do not count because the core's rate changed.
     pub rate_changed: u64,
-    /// Windows that did not, because the sibling was busy or something else ran.
+    /// Windows that do not count because the sibling was busy or other work ran.
     pub sibling_busy: u64,
 }
 
 impl Figures {
-    /// Whether all numbers are possible ones.
+    /// Whether the cycles are finite and positive, and the interval is in order.
     #[must_use]
     pub fn are_possible(&self) -> bool {
         let is_time = |cycles: f64| cycles.is_finite() && cycles > 0.0;
@@ -48,31 +48,31 @@ impl Figures {
     }
 }
 
-/// What was measured of a kernel.
+/// The measurement of a kernel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KernelSample {
     pub name: String,
     pub group: String,
-    /// What its cycles are of.
+    /// The unit that the cycles are counted per, such as `instruction`.
     pub unit: String,
-    /// What it measures, in a sentence.
+    /// A sentence about the purpose of the kernel.
     pub about: String,
-    /// Whether other guests of the host share what it depends on.
+    /// Whether other guests of the host share the hardware that the kernel depends on.
     pub shared: bool,
-    /// Its cycles, or why there are none.
+    /// The cycles, or the reason why they are absent.
     pub figures: Result<Figures, String>,
 }
 
 impl KernelSample {
-    /// The cycles to compare: the median, or the tenth percentile where other guests share what the
-    /// kernel depends on, since they make it longer and never shorter.
+    /// The cycles to compare: the median, or the tenth percentile for shared hardware. Other guests of shared hardware
+    /// make a kernel slower, but never faster.
     #[must_use]
     pub fn compared_cycles(&self) -> Option<f64> {
         let figures = self.figures.as_ref().ok()?;
         Some(if self.shared { figures.low_cycles } else { figures.cycles })
     }
 
-    /// Which figure [`Self::compared_cycles`] is.
+    /// Name of the statistic that [`Self::compared_cycles`] returns.
     #[must_use]
     pub fn statistic(&self) -> &'static str {
         if self.shared { "p10" } else { "median" }

@@ -1,4 +1,4 @@
-//! Tables of kernels: of one processor, and of a processor and its model.
+//! Tables of kernels: one table for a processor alone, and two that compare a processor with its model.
 
 use record::display::{Format, TableDisplay};
 use record::{Column, Kind, Table, Value};
@@ -6,13 +6,13 @@ use record::{Column, Kind, Table, Value};
 use super::comparison::{Comparison, Pair, error_factor};
 use super::sample::KernelSample;
 
-/// The kernels of one processor.
+/// The table of the kernels of one processor.
 #[must_use]
 pub fn measured_table(samples: &[KernelSample]) -> Table {
     let columns = vec![
         group(),
         kernel(),
-        Column::new("cycles", Kind::Real, "Cycles of the core for a unit: median of the windows.")
+        Column::new("cycles", Kind::Real, "Cycles of the core per unit: median of the windows.")
             .cost()
             .title("cycles")
             .digits(4),
@@ -23,13 +23,19 @@ pub fn measured_table(samples: &[KernelSample]) -> Table {
             .title("95 %")
             .digits(4)
             .up_to("ci95_high_cycles"),
-        Column::new("ci95_high_cycles", Kind::Real, "Upper end of that interval.").priority(0),
-        Column::new("unit", Kind::Text, "What the cycles are of."),
-        Column::new("windows", Kind::Uint, "Windows that counted."),
+        Column::new(
+            "ci95_high_cycles",
+            Kind::Real,
+            "Upper end of the 95 % interval of the median.",
+        )
+        .priority(0),
+        Column::new("unit", Kind::Text, "The unit that the cycles are counted per."),
+        Column::new("windows", Kind::Uint, "Undisturbed windows; only they count."),
         Column::new(
             "disturbed_windows",
             Kind::Uint,
-            "Windows that did not: the core's rate changed, its sibling was busy, or something else ran.",
+            "Windows that do not count: the core's rate changed, its sibling was busy, or other \
+             work ran.",
         )
         .title("disturbed"),
         about(),
@@ -37,88 +43,106 @@ pub fn measured_table(samples: &[KernelSample]) -> Table {
     let doc = "Kernels of the validation suite on this processor.";
     let display = TableDisplay { group_by: vec!["group".to_owned()], ..TableDisplay::default() };
     let mut table = Table::new("kernels", doc, columns).displayed(display);
-    for one in samples {
-        let Ok(figures) = &one.figures else { continue };
+    for sample in samples {
+        let Ok(figures) = &sample.figures else { continue };
         let (low, high) = figures.cycles_95.unzip();
         table.push(vec![
-            one.group.as_str().into(),
-            one.name.as_str().into(),
+            sample.group.as_str().into(),
+            sample.name.as_str().into(),
             figures.cycles.into(),
             figures.low_cycles.into(),
             low.into(),
             high.into(),
-            one.unit.as_str().into(),
+            sample.unit.as_str().into(),
             figures.windows.into(),
             (figures.rate_changed + figures.sibling_busy).into(),
-            one.about.as_str().into(),
+            sample.about.as_str().into(),
         ]);
     }
     table
 }
 
 fn group() -> Column {
-    Column::new("group", Kind::Text, "What the kernel is about.").key()
+    Column::new("group", Kind::Text, "The group of the kernel, by its subject.").key()
 }
 
 fn kernel() -> Column {
-    Column::new("kernel", Kind::Text, "Its name.").key().priority(100)
+    Column::new("kernel", Kind::Text, "Name of the kernel.").key().priority(100)
 }
 
 fn about() -> Column {
     Column::new("about", Kind::Text, "What the kernel measures.").priority(0)
 }
 
-/// The comparison: by group, and by kernel.
+/// The tables of the comparison by group and by kernel.
 #[must_use]
 pub fn comparison_tables(host: &[KernelSample], model: &[KernelSample]) -> Vec<Table> {
-    let pair = |host| {
-        let same = |model: &&KernelSample| model.name == KernelSample::name_of(host);
-        Some(Pair { host, model: model.iter().find(same)? })
-    };
-    let pairs: Vec<Pair<'_>> = host.iter().filter_map(pair).collect();
+    let pairs: Vec<Pair<'_>> = host
+        .iter()
+        .filter_map(|host| {
+            let model = model.iter().find(|model| model.name == host.name)?;
+            Some(Pair { host, model })
+        })
+        .collect();
     vec![groups(&pairs), kernels(&pairs)]
-}
-
-impl KernelSample {
-    fn name_of(sample: &KernelSample) -> &str {
-        &sample.name
-    }
 }
 
 fn kernels(pairs: &[Pair<'_>]) -> Table {
     let columns = vec![
         group(),
         kernel(),
-        Column::new("host_cycles", Kind::Real, "Cycles of the real processor, of the statistic.")
-            .title("host")
-            .digits(4)
-            .priority(90),
-        Column::new("host_ci95_low_cycles", Kind::Real, "Lower end of the 95 % interval of its median.")
-            .title("95 %")
-            .digits(4)
-            .up_to("host_ci95_high_cycles"),
-        Column::new("host_ci95_high_cycles", Kind::Real, "Upper end of that interval.").priority(0),
-        Column::new("model_cycles", Kind::Real, "Cycles of the model, of the statistic.")
-            .title("model")
-            .digits(4)
-            .priority(90),
-        Column::new("ratio", Kind::Real, "The model's cycles over the host's.")
+        Column::new(
+            "host_cycles",
+            Kind::Real,
+            "Cycles of the real processor: the figure in column statistic.",
+        )
+        .title("host")
+        .digits(4)
+        .priority(90),
+        Column::new(
+            "host_ci95_low_cycles",
+            Kind::Real,
+            "Lower end of the 95 % interval of the host's median.",
+        )
+        .title("95 %")
+        .digits(4)
+        .up_to("host_ci95_high_cycles"),
+        Column::new(
+            "host_ci95_high_cycles",
+            Kind::Real,
+            "Upper end of the 95 % interval of the median.",
+        )
+        .priority(0),
+        Column::new(
+            "model_cycles",
+            Kind::Real,
+            "Cycles of the model: the figure in column statistic.",
+        )
+        .title("model")
+        .digits(4)
+        .priority(90),
+        Column::new("ratio", Kind::Real, "The model's cycles over the host's cycles.")
             .title("ratio")
             .format(Format::Factor)
             .priority(95),
         Column::new("error_factor", Kind::Real, "The larger of the ratio and its inverse.")
             .cost()
             .priority(0),
-        Column::new("unit", Kind::Text, "What the cycles are of."),
+        Column::new("unit", Kind::Text, "The unit that the cycles are counted per."),
         Column::new(
             "statistic",
             Kind::Text,
-            "Which figure of the windows: median, or p10 (tenth percentile) where other guests share \
-             what the kernel depends on.",
+            "Figure of the windows: median, or p10 (tenth percentile) if other guests share the \
+             hardware that the kernel depends on.",
         )
         .title("figure"),
-        Column::new("host_windows", Kind::Uint, "Windows of the host that counted.").priority(0),
-        Column::new("host_disturbed_windows", Kind::Uint, "Windows of the host that did not.")
+        Column::new(
+            "host_windows",
+            Kind::Uint,
+            "Undisturbed windows of the host; only they count.",
+        )
+        .priority(0),
+        Column::new("host_disturbed_windows", Kind::Uint, "Windows of the host that do not count.")
             .priority(0),
         Column::new("held_out", Kind::Bool, "Whether fits do not use the kernel.").priority(0),
         about(),
@@ -153,25 +177,30 @@ fn kernels(pairs: &[Pair<'_>]) -> Table {
 fn groups(pairs: &[Pair<'_>]) -> Table {
     let factor = |name, doc| Column::new(name, Kind::Real, doc).format(Format::Factor);
     let columns = vec![
-        Column::new("group", Kind::Text, "Kernels of the group; all, or those held out of fits.")
-            .key()
-            .priority(100),
-        Column::new("kernels", Kind::Uint, "Kernels that both have."),
+        Column::new(
+            "group",
+            Kind::Text,
+            "Group of kernels; all; all but system; or the kernels that fits do not use.",
+        )
+        .key()
+        .priority(100),
+        Column::new("kernels", Kind::Uint, "Kernels with cycles of both host and model."),
         factor(
             "mean_error_factor",
             "Mean of the error factors: the larger of model over host and its inverse.",
         )
         .title("mean factor")
         .cost(),
-        factor("geometric_mean_error_factor", "Their geometric mean.").title("geometric"),
-        factor("median_error_factor", "Their median.").title("median"),
+        factor("geometric_mean_error_factor", "Geometric mean of the error factors.")
+            .title("geometric"),
+        factor("median_error_factor", "Median of the error factors.").title("median"),
         factor("bias_factor", "Geometric mean of model over host; below 1, the model is too fast.")
             .title("bias"),
         Column::new("off_by_20_percent", Kind::Uint, "Kernels that are off by more than 20 %.")
             .title("off by 20 %"),
         Column::new("worst_kernel", Kind::Text, "The kernel with the largest error factor.")
             .title("worst"),
-        factor("worst_ratio", "Its model over host.").title("its ratio"),
+        factor("worst_ratio", "Ratio of model over host of the worst kernel.").title("its ratio"),
     ];
     let doc = "How far the model is from the real processor, by group of kernels.";
     let mut table = Table::new("groups", doc, columns);
@@ -187,23 +216,23 @@ fn groups(pairs: &[Pair<'_>]) -> Table {
     add(&mut table, "all", pairs.iter());
     let is_user = |pair: &&Pair<'_>| pair.host.group != "system";
     add(&mut table, "all but system", pairs.iter().filter(is_user));
-    let held = |pair: &&Pair<'_>| super::is_held_out(&pair.host.name);
-    add(&mut table, "held out of fits", pairs.iter().filter(held));
+    let is_held_out = |pair: &&Pair<'_>| super::is_held_out(&pair.host.name);
+    add(&mut table, "held out of fits", pairs.iter().filter(is_held_out));
     table
 }
 
 fn add<'s>(table: &mut Table, name: &str, pairs: impl Iterator<Item = &'s Pair<'s>>) {
-    let Some(of) = Comparison::of(pairs.copied()) else { return };
+    let Some(errors) = Comparison::of(pairs.copied()) else { return };
     table.push(vec![
         name.into(),
-        of.kernels.into(),
-        of.mean.into(),
-        of.geometric_mean.into(),
-        of.median.into(),
-        of.bias.into(),
-        of.far.into(),
-        of.worst.0.as_str().into(),
-        of.worst.1.into(),
+        errors.kernels.into(),
+        errors.mean.into(),
+        errors.geometric_mean.into(),
+        errors.median.into(),
+        errors.bias.into(),
+        errors.far.into(),
+        errors.worst.0.as_str().into(),
+        errors.worst.1.into(),
     ]);
 }
 
@@ -236,7 +265,7 @@ mod tests {
         for table in &tables {
             table.check_display().unwrap();
         }
-        // What one of them lacks has no row; its absence has the reason.
+        // A kernel without cycles of both has no row.
         let rows: Vec<usize> = tables.iter().map(|table| table.rows().len()).collect();
         assert_eq!(rows[1..], [1, 1]);
         assert!(rows[0] >= 3, "the group, all, and all but system");
