@@ -1,4 +1,4 @@
-//! A part of a plan that fails costs no other part its results, in any experiment.
+//! In any experiment, a part that fails does not affect the results of other parts.
 
 use lab::experiment::{Bench, BenchError, BenchFacts, Outcome, RunContext, Step, run};
 use lab::footprint::{
@@ -11,7 +11,7 @@ use lab::noise::{
 };
 use record::Run;
 
-/// A bench on which some parts fail.
+/// A bench whose measurements fail in some parts.
 struct Failing;
 
 impl Bench for Failing {
@@ -28,11 +28,11 @@ fn broken() -> BenchError {
     BenchError::Failed("the cable is loose".to_owned())
 }
 
-/// The run, which is incomplete and names the part that failed.
+/// The run of `outcome`. It must be incomplete, and name the failed part.
 fn incomplete<S>(outcome: Result<Outcome<S>, BenchError>, part: &str) -> Box<Run> {
     let Ok(Outcome::Run { run, .. }) = outcome else { panic!("no run") };
     assert!(!run.complete && run.bench == "mock");
-    let absent = run.absent.iter().find(|one| one.what == part).expect(part);
+    let absent = run.absent.iter().find(|absence| absence.what == part).expect(part);
     assert_eq!(absent.reason, "the cable is loose");
     run
 }
@@ -86,15 +86,15 @@ fn a_ledger_that_does_not_balance_is_a_marked_result() {
     let plan = lab::noise::Plan { loops: vec![Loop::Detour], trace: true, seed: 1 };
     let outcome = run(&plan, RunContext::default(), &mut Failing, &mut |_: &Step| {});
     let Ok(Outcome::Run { run, .. }) = outcome else { panic!("no run") };
-    assert!(run.warnings.iter().any(|one| one.starts_with("broken: detour: CPU 0")));
+    assert!(run.warnings.iter().any(|warning| warning.starts_with("broken: detour: CPU 0")));
 }
 
-/// Notes which windows are asked of it. Other work takes more of each window than of the last one; the
+/// A bench that records the requested windows. Other work takes more of each window than of the previous window. The
 /// probes take 2 of 1,000 ns.
 #[derive(Default)]
 struct Probing {
     parts: Vec<bool>,
-    wholes: Vec<bool>,
+    full_windows: Vec<bool>,
 }
 
 impl Bench for Probing {
@@ -113,7 +113,7 @@ impl NoiseBench for Probing {
     }
 
     fn measure(&mut self, _: Loop, traced: bool) -> Result<NoiseSample, BenchError> {
-        self.wholes.push(traced);
+        self.full_windows.push(traced);
         Failing.measure(Loop::Detour, traced)
     }
 
@@ -135,10 +135,10 @@ fn probes_are_compared_with_none_in_pairs_of_windows() {
     let mut bench = Probing::default();
     let outcome = run(&plan, RunContext::default(), &mut bench, &mut |_: &Step| {});
     let Ok(Outcome::Run { run, .. }) = outcome else { panic!("no run") };
-    assert_eq!((bench.parts.len(), bench.wholes), (32, vec![true]));
+    assert_eq!((bench.parts.len(), bench.full_windows), (32, vec![true]));
     assert!(bench.parts.chunks(2).all(|pair| pair[0] != pair[1]), "{:?}", bench.parts);
     assert_eq!(bench.parts.chunks(2).filter(|pair| pair[0]).count(), 8);
-    // Half of the pairs have the drift on one side, half on the other: 2 + 10 and 2 - 10.
+    // The drift adds 10 ns to the difference in half of the pairs, and subtracts 10 ns in the others.
     assert_eq!(run.observer["compared_pairs"], 16);
     let added = run.observer["added_lost_ratio"].as_f64().unwrap();
     assert!((added - 0.002).abs() < 1e-12, "{added}");
@@ -170,7 +170,7 @@ impl SeriesBench for Failing {
         if method == Method::Basic && !treatment {
             return Err(broken());
         }
-        let one = Repetition {
+        let repetition = Repetition {
             verdict: Verdict::Accepted,
             excess_cycles: None,
             stalled_cycles: None,
@@ -178,7 +178,7 @@ impl SeriesBench for Failing {
             kernel_misses: None,
             window: None,
         };
-        Ok(vec![one; number])
+        Ok(vec![repetition; number])
     }
 
     fn trace(
@@ -209,6 +209,6 @@ fn footprint_keeps_the_series_before_and_after_one_that_fails() {
     let facts = Failing.facts();
     let outcome = lab::experiment::finish(&plan, RunContext::default(), facts, measured);
     let run = incomplete(outcome, "l1d, disk, basic");
-    assert!(run.absent.iter().any(|one| one.what == "trace of l1d, timer"));
+    assert!(run.absent.iter().any(|absence| absence.what == "trace of l1d, timer"));
     assert!(run.table("footprint").is_some_and(|table| table.rows().len() == 2));
 }

@@ -1,4 +1,4 @@
-//! The ledger closes, whatever the kernel says and however little of it arrives.
+//! The parts of gaps add up, whatever the kernel reports and however few reports arrive.
 
 use lab::experiment::Experiment;
 use lab::noise::{
@@ -8,7 +8,7 @@ use lab::noise::{
 use proptest::prelude::*;
 use record::Table;
 
-/// A window of the detour loop on one CPU, by a clock whose rate is right within `clock_rate_error`.
+/// A window of the detour loop on one CPU. `clock_rate_error` bounds the relative error of the clock's rate.
 fn sample(ledger: GapLedger, window_ns: u64, clock_rate_error: Option<f64>) -> NoiseSample {
     let cpu = CpuNoise::new(0, 0, window_ns, LoopResult::Gaps(Box::new(ledger)));
     NoiseSample {
@@ -18,10 +18,11 @@ fn sample(ledger: GapLedger, window_ns: u64, clock_rate_error: Option<f64>) -> N
     }
 }
 
-/// A number of a table's first row; `None` where it is absent.
+/// A number of a table's first row, or `None` if it is absent.
 fn number(table: &Table, column: &str) -> Option<f64> {
-    let at = table.columns.iter().position(|one| one.name == column).expect(column);
-    match table.rows().first().expect("a row")[at] {
+    let position =
+        table.columns.iter().position(|candidate| candidate.name == column).expect(column);
+    match table.rows().first().expect("a row")[position] {
         record::Value::Uint(number) => Some(number as f64),
         record::Value::Real(number) => Some(number),
         _ => None,
@@ -33,8 +34,8 @@ fn table(sample: NoiseSample, name: &str) -> Table {
     report.tables.into_iter().find(|table| table.name == name).expect(name)
 }
 
-/// What nothing names is not explained, on virtual machines or on bare metal. The kernel names 300 of
-/// 1,700 ns, and 20 lie within the measured latencies of entry and exit.
+/// Time without a name is not explained, on virtual machines or on bare metal. The kernel names 300 of 1,700 ns, and
+/// 20 ns lie within the measured latencies of entry and exit.
 #[test]
 fn what_only_elimination_gives_to_the_host_is_not_explained() {
     for (entry_latency_ns, entry_exit_ns, unattributed_ns, remainder_ns) in
@@ -63,8 +64,8 @@ fn what_only_elimination_gives_to_the_host_is_not_explained() {
     }
 }
 
-/// By a clock that is 300 millionths fast, a period of 4 ms is 1.2 us too long, however many events were
-/// seen: the interval that their times alone give does not have it.
+/// A clock that is 300 ppm fast makes a period of 4 ms appear 1.2 us too long, however many events are seen. The
+/// statistical interval alone does not cover this error.
 #[test]
 fn the_uncertainty_of_a_period_has_the_clocks_part() {
     let (true_ns, fast) = (4e6, 3e-4);
@@ -91,13 +92,13 @@ fn the_uncertainty_of_a_period_has_the_clocks_part() {
     assert!(error > 10.0 * ci95, "the events' interval has the clock's error: {error}, {ci95}");
     assert!(error <= uncertainty, "{error} of {uncertainty}");
     assert!((clock - 5e-4 * period).abs() < 1e-6 && (uncertainty - ci95 - clock).abs() < 1e-6);
-    // Where the clock's error is unknown, so is the period's.
+    // If the clock's error is unknown, the period's error is unknown, too.
     let periods = table(sample(ledger(), window_ns, None), "periods");
     assert_eq!(number(&periods, "period_uncertainty_ns"), None);
     assert!(number(&periods, "period_ci95_ns").is_some());
 }
 
-fn what() -> impl Strategy<Value = What> {
+fn any_event() -> impl Strategy<Value = What> {
     prop_oneof![
         (0u32..6).prop_map(What::Enter),
         (0u32..6).prop_map(What::Leave),
@@ -107,9 +108,9 @@ fn what() -> impl Strategy<Value = What> {
     ]
 }
 
-/// Any marks, in the order of time, some outside of the gap.
+/// Arbitrary marks in the order of time. Some lie outside of the gap.
 fn marks() -> impl Strategy<Value = Vec<Mark>> {
-    prop::collection::vec((0u64..3000, what()), 0..40).prop_map(|mut list| {
+    prop::collection::vec((0u64..3000, any_event()), 0..40).prop_map(|mut list| {
         list.sort_by_key(|(at_ns, _)| *at_ns);
         list.into_iter().map(|(at_ns, what)| Mark { at_ns, what }).collect()
     })
@@ -125,41 +126,43 @@ proptest! {
         split(gap, &marks, AttributionParameters { entry_latency_ns }, &mut parts);
         prop_assert_eq!(parts.iter().map(|part| part.1).sum::<u64>(), length_ns);
         prop_assert!(parts.iter().all(|part| part.1 > 0));
-        let of = |wanted: Part| parts.iter().filter(|p| p.0 == wanted).map(|p| p.1).sum::<u64>();
-        prop_assert!(of(Part::Entry) <= entry_latency_ns && of(Part::Exit) <= entry_latency_ns);
-        prop_assert_eq!(of(Part::NoEvent) > 0, marks.is_empty() && length_ns > 0);
+        let time_of = |wanted: Part| {
+            parts.iter().filter(|(part, _)| *part == wanted).map(|(_, ns)| ns).sum::<u64>()
+        };
+        prop_assert!(time_of(Part::Entry) <= entry_latency_ns);
+        prop_assert!(time_of(Part::Exit) <= entry_latency_ns);
+        prop_assert_eq!(time_of(Part::NoEvent) > 0, marks.is_empty() && length_ns > 0);
     }
 
-    /// Contexts laid end to end and inside one another, every event delivered: each gets its own
-    /// time and no other's.
+    /// Consecutive and nested contexts get exactly their self times if every event arrives.
     #[test]
     fn contexts_get_their_own_time(
         lengths in prop::collection::vec((1u64..500, 0u64..300, 1u64..500, 0u64..50), 1..10),
-        way_in_ns in 0u64..200, way_out_ns in 0u64..200,
+        entry_ns in 0u64..200, exit_ns in 0u64..200,
     ) {
-        let (mut at_ns, mut marks, mut own) = (way_in_ns, Vec::new(), [0; 4]);
-        let mut say = |at_ns: &mut u64, after_ns: u64, what| {
-            *at_ns += after_ns;
-            marks.push(Mark { at_ns: *at_ns, what });
+        let (mut now_ns, mut marks, mut self_ns) = (entry_ns, Vec::new(), [0; 4]);
+        let mut add_mark = |now_ns: &mut u64, after_ns: u64, what| {
+            *now_ns += after_ns;
+            marks.push(Mark { at_ns: *now_ns, what });
         };
-        for (at, (before, nested, after, pause)) in lengths.iter().enumerate() {
-            let outer = (at % 2) as u32;
-            say(&mut at_ns, 0, What::Enter(outer));
-            say(&mut at_ns, *before, What::Enter(2 + outer));
-            say(&mut at_ns, *nested, What::Leave(2 + outer));
-            say(&mut at_ns, *after, What::Leave(outer));
-            own[outer as usize] += before + after;
-            own[2 + outer as usize] += nested;
-            at_ns += pause;
+        for (position, (before, nested, after, pause)) in lengths.iter().enumerate() {
+            let outer = (position % 2) as u32;
+            add_mark(&mut now_ns, 0, What::Enter(outer));
+            add_mark(&mut now_ns, *before, What::Enter(2 + outer));
+            add_mark(&mut now_ns, *nested, What::Leave(2 + outer));
+            add_mark(&mut now_ns, *after, What::Leave(outer));
+            self_ns[outer as usize] += before + after;
+            self_ns[2 + outer as usize] += nested;
+            now_ns += pause;
         }
-        let end_ns = at_ns + way_out_ns;
+        let end_ns = now_ns + exit_ns;
         let mut ledger = GapLedger::new(AttributionParameters { entry_latency_ns: u64::MAX }, 1);
         ledger.add(Gap { start_ns: 0, end_ns }, &marks);
-        for (source, own_ns) in (0u32..).zip(own) {
-            let found = ledger.parts.get(&Part::Context(source)).map_or(0, |times| times.sum);
-            prop_assert_eq!(found, own_ns, "source {}", source);
+        for (context, expected_ns) in (0u32..).zip(self_ns) {
+            let found = ledger.parts.get(&Part::Context(context)).map_or(0, |times| times.sum);
+            prop_assert_eq!(found, expected_ns, "context {}", context);
         }
-        let pauses: u64 = lengths[..lengths.len() - 1].iter().map(|one| one.3).sum();
+        let pauses: u64 = lengths[..lengths.len() - 1].iter().map(|(_, _, _, pause)| pause).sum();
         let sums = ledger.by_class_ns().unwrap_or_default();
         prop_assert_eq!(sums[Class::Remainder as usize], pauses);
         prop_assert_eq!(sums.iter().sum::<u64>(), end_ns);

@@ -1,4 +1,4 @@
-//! What a parallel job loses, compared with closed forms.
+//! Compares the delays of a parallel job with closed forms.
 
 use lab::noise::scale::{Arrivals, Job, Row, ScaleError, Trace, delays, run, scale, traces};
 use proptest::prelude::*;
@@ -16,15 +16,19 @@ fn job(nodes: &[u64], granularity_ns: u64) -> Job {
     Job { nodes: nodes.to_vec(), granularities_ns: vec![granularity_ns], latency_ns: 0, seed: 1 }
 }
 
-/// Every `period_ns` a detour of `length_ns`, `times` times.
+/// A trace with a detour of `length_ns` every `period_ns`, `times` times.
 fn periodic(period_ns: u64, length_ns: u64, times: u64) -> Trace {
     let own_ns = period_ns - length_ns;
-    trace(own_ns * times, (0..times).map(|at| (at * own_ns + own_ns / 3, length_ns)).collect())
+    trace(
+        own_ns * times,
+        (0..times).map(|number| (number * own_ns + own_ns / 3, length_ns)).collect(),
+    )
 }
 
-/// The period is P = c + d, the granularity q c + r. The node that was last starts between detours: it loses
-/// q d, and if it starts in the last r before a detour d more. The others start at any time: in a detour
-/// (d of P) they lose what is left of that, too.
+/// The mean of the largest delay. The period is P = c + d, with a detour of length d. The granularity is q c + r.
+///
+/// The last node starts between detours. It loses q d, and d more if it starts within r before a detour. The other nodes
+/// start at any time. With probability d / P they start in a detour, and lose the rest of this detour, too.
 fn largest_of_periodic(c: f64, d: f64, granularity: f64, nodes: f64) -> f64 {
     let (period, quotient, rest) = (c + d, (granularity / c).floor(), granularity % c);
     let below = |x: f64| (c - rest + x) / period;
@@ -48,23 +52,24 @@ fn periodic_noise_is_its_closed_form() {
     }
 }
 
-/// Probability that the exponential detours in a phase, a Poisson number of them, add up to at most `x`.
+/// Probability that the detours in a phase add up to at most `x`. Their number has a Poisson distribution, and their
+/// lengths are exponential.
 fn compound(mean_number: f64, x: f64) -> f64 {
-    let (mut of_number, mut sum) = ((-mean_number).exp(), 0.0);
+    let (mut number_probability, mut sum) = ((-mean_number).exp(), 0.0);
     // Gamma(k, 1) at x: 1 - e^-x (1 + x + ... + x^(k-1) / (k-1)!)
     let (mut term, mut tail) = ((-x).exp(), 0.0);
     for k in 0..60 {
-        sum += of_number * if k == 0 { 1.0 } else { 1.0 - tail };
+        sum += number_probability * if k == 0 { 1.0 } else { 1.0 - tail };
         tail += term;
         term *= x / f64::from(k + 1);
-        of_number *= mean_number / f64::from(k + 1);
+        number_probability *= mean_number / f64::from(k + 1);
     }
     sum
 }
 
 #[test]
 fn exponential_noise_is_its_closed_form() {
-    // 60,000 detours of 10 us in the mean, 1 ms apart.
+    // 60,000 detours with a mean length of 10 us, 1 ms apart on average.
     let (mean_ns, apart_ns, granularity_ns) = (10_000.0, 1_000_000.0, 500_000);
     let mut random = Random::new(11);
     let (mut at, mut detours) = (0.0, Vec::new());
@@ -75,16 +80,16 @@ fn exponential_noise_is_its_closed_form() {
     let own_ns = (at + random.exponential() * apart_ns) as u64;
     let noise = trace(own_ns, detours);
     let rows = scale(&[noise], &job(&[1, 16, 256, 1024], granularity_ns)).unwrap();
-    // In a share of all times it starts in a detour, of which an exponential is left.
+    // With this probability, a node starts in a detour. The rest of the detour is exponential.
     let in_detour = mean_ns / (mean_ns + apart_ns);
     let number = granularity_ns as f64 / apart_ns;
     for row in rows.iter().filter(|row| !row.coscheduled) {
         let step = 0.01;
         let mean: f64 = (0..4000)
-            .map(|at| {
-                let x = (f64::from(at) + 0.5) * step;
+            .map(|bin| {
+                let x = (f64::from(bin) + 0.5) * step;
                 let outside = compound(number, x);
-                let inside = compound(number, x) - tail_of_one_more(number, x);
+                let inside = compound(number, x) - decrease_by_exponential(number, x);
                 let below = (1.0 - in_detour) * outside + in_detour * inside;
                 step * (1.0 - outside * below.powf(row.nodes as f64 - 1.0))
             })
@@ -96,13 +101,13 @@ fn exponential_noise_is_its_closed_form() {
     }
 }
 
-/// What one exponential more takes from [`compound`]: chance that the sum is within x, less that with one
-/// more; each number of terms k becomes k + 1, and differs by Gamma's density term.
-fn tail_of_one_more(mean_number: f64, x: f64) -> f64 {
-    let (mut of_number, mut term, mut sum) = ((-mean_number).exp(), (-x).exp(), 0.0);
+/// The decrease of [`compound`] by an additional exponential: P(sum <= x) minus P(sum + exponential <= x). Each number
+/// of terms k becomes k + 1. The probabilities differ by the density term of the gamma distribution.
+fn decrease_by_exponential(mean_number: f64, x: f64) -> f64 {
+    let (mut number_probability, mut term, mut sum) = ((-mean_number).exp(), (-x).exp(), 0.0);
     for k in 0..60 {
-        sum += of_number * term;
-        of_number *= mean_number / f64::from(k + 1);
+        sum += number_probability * term;
+        number_probability *= mean_number / f64::from(k + 1);
         term *= x / f64::from(k + 1);
     }
     sum
@@ -114,15 +119,19 @@ fn noise_at_the_same_times_costs_its_share_whatever_the_number() {
     let same: Vec<&Row> = rows.iter().filter(|row| row.coscheduled).collect();
     assert_eq!(same[0].delay_ns, same[1].delay_ns);
     assert!((same[0].delay_ns - 10_000.0).abs() < 100.0, "{same:?}");
-    assert!(same.iter().all(|row| !row.is_least));
+    assert!(same.iter().all(|row| !row.is_lower_bound));
 }
 
 #[test]
 fn beyond_what_was_measured_there_is_no_upper_end() {
     let rows = scale(&[periodic(1_000_000, 10_000, 1000)], &job(&[1, 900, 1100], 100_000)).unwrap();
-    let own: Vec<&Row> = rows.iter().filter(|row| !row.coscheduled).collect();
-    assert_eq!(own.iter().map(|row| row.is_least).collect::<Vec<_>>(), [false, false, true]);
-    assert!(own[1].interval.unwrap().1.is_some() && own[2].interval.unwrap().1.is_none());
+    let independent: Vec<&Row> = rows.iter().filter(|row| !row.coscheduled).collect();
+    assert_eq!(
+        independent.iter().map(|row| row.is_lower_bound).collect::<Vec<_>>(),
+        [false, false, true]
+    );
+    assert!(independent[1].interval.unwrap().1.is_some());
+    assert!(independent[2].interval.unwrap().1.is_none());
 }
 
 #[test]
@@ -145,7 +154,7 @@ fn granularities_that_the_window_is_too_short_for_are_refused() {
     assert!(scale(&tick, &job(&[1], 9_900_000)).is_ok());
 }
 
-/// A run with what a real one has of these tables.
+/// A run with the columns that `traces` reads.
 fn measured(window_ns: u64, detours: &[(u64, u64)], count: u64) -> Run {
     let uint = |name: &str| Column::new(name, Kind::Uint, "For a test.");
     let traced = Column::new("traced", Kind::Bool, "For a test.");
@@ -200,8 +209,8 @@ fn where_there_is_a_sample_times_are_random_and_the_rate_is_right() {
     let trace = &traces(&thin, None, 1).unwrap()[0];
     assert_eq!((trace.arrivals, trace.detours.len()), (Arrivals::Random, 3000));
     assert!(trace.detours.iter().all(|(_, length)| (1000..=1063).contains(length)));
-    assert!(trace.detours.is_sorted_by_key(|(at, _)| *at));
-    // More than are used one by one: a sample in as much less time.
+    assert!(trace.detours.is_sorted_by_key(|(start_ns, _)| *start_ns));
+    // Above the maximum number of detours, a trace has a sample in correspondingly less time.
     let many = measured(10_000_000_000, &[(50_000, 1000)], 3_000_000);
     let trace = &traces(&many, None, 1).unwrap()[0];
     assert_eq!((trace.detours.len(), trace.count), (200_000, 3_000_000));
@@ -226,38 +235,39 @@ proptest! {
     fn delays_are_those_of_walking_through_the_trace(
         gaps in prop::collection::vec((0_u64..400, 1_u64..300), 1..12), more in 1_u64..50, phase in 1_u64..100,
     ) {
-        let (mut at, mut detours) = (0, Vec::new());
+        let (mut last_ns, mut detours) = (0, Vec::new());
         for (gap, length) in gaps {
-            at += gap;
-            detours.push((at, length));
+            last_ns += gap;
+            detours.push((last_ns, length));
         }
-        let own_ns = at + more;
+        let own_ns = last_ns + more;
         let granularity_ns = phase.min(own_ns - 1).max(1);
         prop_assume!(granularity_ns < own_ns);
         let trace = trace(own_ns, detours.clone());
         let pieces = delays(&trace, granularity_ns, 0);
         let window: u64 = own_ns + detours.iter().map(|(_, length)| length).sum::<u64>();
         prop_assert_eq!(pieces.iter().map(|piece| piece.weight).sum::<u64>(), window);
-        // The mean, by beginning in the middle of each ns of the window.
+        // The mean over starts in the middle of each ns of the window.
         let mut sum = 0.0;
         for start in 0..own_ns {
-            let ends = start + granularity_ns;
-            let is_in = |at: u64| (start < at && at <= start + granularity_ns) || at + own_ns <= ends;
-            // In the middle: after a detour at `start`, and before one at `ends`, of half a ns of work.
-            let rest_ns: u64 = detours
+            let end = start + granularity_ns;
+            // The start is half a ns after a detour at `start`. The end is half a ns after a detour at `end`.
+            let is_in_phase =
+                |detour: u64| (start < detour && detour <= end) || detour + own_ns <= end;
+            let delay_ns: u64 = detours
                 .iter()
-                .filter(|(at, _)| is_in(*at))
+                .filter(|(detour, _)| is_in_phase(*detour))
                 .map(|(_, length)| length)
                 .sum();
-            sum += rest_ns as f64;
-        }
-        for (i, &(at, length)) in detours.iter().enumerate() {
-            let rest_ns: u64 = detours.iter().enumerate().filter(|(j, (other, _))| {
-                let later = *other > at || (*other == at && *j > i);
-                let wraps = *other + own_ns < at + granularity_ns;
-                (later && *other < at + granularity_ns) || wraps
+            sum += delay_ns as f64;
+            }
+        for (i, &(start, length)) in detours.iter().enumerate() {
+            let later_ns: u64 = detours.iter().enumerate().filter(|(j, (detour, _))| {
+                let is_later = *detour > start || (*detour == start && *j > i);
+                let wraps = *detour + own_ns < start + granularity_ns;
+                (is_later && *detour < start + granularity_ns) || wraps
             }).map(|(_, (_, length))| length).sum();
-            sum += length as f64 * (rest_ns as f64 + length as f64 / 2.0);
+            sum += length as f64 * (later_ns as f64 + length as f64 / 2.0);
         }
         let extremes = Extremes::new(&pieces).unwrap();
         let mean = extremes.mean_of_largest(1);

@@ -1,4 +1,4 @@
-//! The experiment `signal` on benches that a test makes: tables, fit, crossovers, absences.
+//! The experiment `signal` on mock benches: tables, fit, crossovers, absences.
 
 use lab::experiment::{Bench, BenchError, BenchFacts, Outcome, RunContext, run};
 use lab::signal::{
@@ -12,7 +12,7 @@ use stats::Distribution;
 const WINDOW_NS: u64 = 1_000_000_000;
 const CONTROL_ITERATIONS: u64 = 1_000_000;
 
-/// A machine that behaves as the model says; it has no coalescing and no sockets.
+/// A machine that follows the model exactly. It has no coalescing and no round trips.
 struct Ideal {
     costs: Costs,
     seeds: Vec<u64>,
@@ -30,7 +30,7 @@ impl Bench for Ideal {
 
 fn distribution(value: u64, count: u64) -> Distribution {
     let mut distribution = Distribution::default();
-    (0..count).for_each(|at| distribution.record(value, at));
+    (0..count).for_each(|number| distribution.record(value, number));
     distribution
 }
 
@@ -119,8 +119,8 @@ fn number(table: &Table, row: &[Value], column: &str) -> Option<f64> {
 }
 
 fn text<'r>(table: &Table, row: &'r [Value], column: &str) -> &'r str {
-    let at = table.column(column).unwrap();
-    match &row[at] {
+    let position = table.column(column).unwrap();
+    match &row[position] {
         Value::Text(text) => text,
         other => panic!("{column}: {other:?}"),
     }
@@ -160,7 +160,7 @@ fn the_fit_finds_the_costs_and_the_crossover_of_a_machine_that_follows_the_model
         assert_eq!(number(rates, row, "repetitions"), Some(3.0));
         assert_eq!(number(rates, row, "cpu_ci95_ratio"), is_background.then_some(0.0));
     }
-    // Each window has events of its own.
+    // Each window has a different seed.
     let mut different = seeds.clone();
     different.sort_unstable();
     different.dedup();
@@ -171,21 +171,21 @@ fn the_fit_finds_the_costs_and_the_crossover_of_a_machine_that_follows_the_model
 fn curves_and_regions_are_of_the_fitted_model() {
     let (run, _) = measured(&plan("interrupt,drain,clocked:1ms,spin", &[Part::Rates]));
     let (curves, rates) = (run.table("curves").unwrap(), run.table("rates").unwrap());
-    // Where both have a rate, they agree: the curve goes through what the model says of the points.
+    // Curves and points agree at common rates: the curve goes through the predictions of the points.
     let mut compared = 0;
     for row in rates.rows().iter().filter(|row| text(rates, row, "load") == "background") {
-        let same = curves.rows().iter().find(|curve| {
+        let found = curves.rows().iter().find(|curve| {
             text(curves, curve, "scheme") == text(rates, row, "scheme")
                 && number(curves, curve, "rate_hz") == number(rates, row, "rate_hz")
         });
-        let Some(curve) = same else { continue };
+        let Some(curve) = found else { continue };
         let [cpu, predicted] =
             [number(curves, curve, "cpu_ratio"), number(rates, row, "predicted_cpu_ratio")];
         assert!((cpu.unwrap() / predicted.unwrap() - 1.0).abs() < 1e-3, "{cpu:?} {predicted:?}");
         compared += 1;
     }
     assert!(compared >= 8, "the ends of each of four curves: {compared}");
-    // Without a bound, draining is the cheapest up to the clock's own rate, and the clock from there on.
+    // Without a bound, draining is cheapest up to the clock's own rate, and the clock above it.
     let regions = run.table("regions").unwrap();
     let mut winners: Vec<&str> = Vec::new();
     for row in regions.rows() {
@@ -209,11 +209,11 @@ fn curves_and_regions_are_of_the_fitted_model() {
 fn what_a_rig_lacks_is_absent_once_and_the_rest_is_measured() {
     let (run, seeds) = measured(&plan("drain,coalesced:8,50us", &Part::ALL));
     let absent: Vec<(&str, &str)> =
-        run.absent.iter().map(|one| (one.table.as_str(), one.what.as_str())).collect();
+        run.absent.iter().map(|absence| (absence.table.as_str(), absence.what.as_str())).collect();
     assert!(absent.contains(&("rates", "coalesced:8,50us, background")), "{absent:?}");
     assert!(absent.contains(&("round_trips", "drain, idle")), "{absent:?}");
     assert!(run.complete);
-    // Tried once for each load, not at each rate and in each repetition.
+    // The unavailable scheme was tried once for each load, not at each rate and in each repetition.
     assert_eq!(seeds.len(), 4 * 2 * 3 + 2);
     let throughput = run.table("throughput").unwrap();
     assert_eq!(throughput.rows().len(), 2 * 2 * 2);
@@ -270,7 +270,7 @@ fn contaminated_windows_are_repeated_and_warned_of() {
         warnings.contains("8 of 8 rows of table rates have contaminated windows"),
         "{warnings}"
     );
-    // Each point again, as often as asked for, and then no more.
+    // Each point was measured again, as often as there are repetitions, and then no more.
     let rates = run.table("rates").unwrap();
     for row in rates.rows() {
         assert_eq!(number(rates, row, "contaminated_count"), Some(6.0));

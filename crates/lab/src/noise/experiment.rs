@@ -1,4 +1,4 @@
-//! The plan, how it is measured, and what is reported.
+//! The plan: how the experiment measures it, and what the report contains.
 
 use serde_json::{Map, Value as Json, json};
 use stats::median;
@@ -11,40 +11,40 @@ use crate::cpu_warnings::{CpuWarning, CpuWarnings};
 use crate::cpus::add_once;
 use crate::experiment::{BenchError, Experiment, Measured, Progress, Report, Samples, Steps};
 
-/// What to measure.
+/// Options of the measurement.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// The loops, in order.
+    /// The loops to run, in order.
     pub loops: Vec<Loop>,
-    /// Find the causes of detours, where the bench can.
+    /// Whether to find the causes of detours, if the bench can.
     pub trace: bool,
-    /// Determines in which order the loop runs without and with probes where both are compared.
+    /// Determines the order of windows without and with probes in comparisons.
     pub seed: u64,
 }
 
-/// Pairs of windows without and with probes: an even number, from which the median of the differences has a
-/// 95 % interval (the 4th to the 13th of 16).
+/// Number of pairs of windows without and with probes. It is even, and large enough for a 95 % interval of the median
+/// difference (the 4th to the 13th of 16).
 const PAIRS: u32 = 16;
 
 impl Plan {
-    /// The windows to measure: which loop, and whether with causes.
+    /// The windows to measure: each has a loop, and whether to trace causes.
     fn windows(&self, visibility: Visibility) -> Vec<(Loop, bool)> {
         let traced = self.trace && visibility != Visibility::Gaps;
         let mut windows = Vec::new();
         for &looping in &self.loops {
-            // The work of slots is searched for its periods, not for its causes.
+            // Slots have no causes: they are only searched for periods.
             windows.push((looping, traced && looping != Loop::Ftq));
         }
         windows
     }
 
-    /// Whether the probes of a pass can be compared with none.
+    /// Whether to compare windows with probes and windows without probes.
     fn compares(&self, visibility: Visibility) -> bool {
         self.trace && visibility == Visibility::KernelEvents && self.loops.contains(&Loop::Detour)
     }
 
-    /// In which pairs the window with probes comes first: in half of them, drawn at random, so that neither
-    /// what drifts nor what comes again falls to one side.
+    /// For each pair: whether the window with probes comes first. This holds for a random half of the pairs. Then drift
+    /// and periodic disturbances affect both sides alike.
     fn probes_first(&self) -> Vec<bool> {
         let mut first: Vec<bool> = (0..PAIRS).map(|pair| pair % 2 == 0).collect();
         stats::Random::new(self.seed).shuffle(&mut first);
@@ -61,11 +61,11 @@ impl Plan {
                 if sample.interrupted || !sample.has_all_cpus() || bench.stop_requested() {
                     return Ok(pairs);
                 }
-                let all = detours_in_all(&sample);
-                // A window without any time has nothing to compare.
-                let Some(lost_ratio) = all.lost_ratio else { return Ok(pairs) };
+                let detours = detours_of_all_cpus(&sample);
+                // An empty window cannot be compared.
+                let Some(lost_ratio) = detours.lost_ratio else { return Ok(pairs) };
                 pair.lost_ratio[usize::from(traced)] = lost_ratio;
-                pair.detour_p50_ns[usize::from(traced)] = all.median_ns;
+                pair.detour_p50_ns[usize::from(traced)] = detours.median_ns;
             }
             pairs.push(pair);
         }
@@ -163,32 +163,32 @@ impl Experiment for Plan {
     }
 }
 
-/// What watching costs: the detour loop bare and watched, and what was lost.
+/// The cost of tracing: the detour loop without and with probes, and lost events.
 fn observer(samples: &[NoiseSample]) -> Map<String, Json> {
     let mut observer = Map::new();
     let traces = || samples.iter().filter_map(|sample| sample.traced);
-    let sum = |of: fn(&Traced) -> u64| traces().map(|traced| of(&traced)).sum::<u64>();
+    let sum = |count: fn(&Traced) -> u64| traces().map(|traced| count(&traced)).sum::<u64>();
     let records_lost: u64 =
         samples.iter().flat_map(|sample| &sample.cpus).map(|cpu| cpu.lost_records).sum();
-    let watched_ns: u64 = samples
+    let traced_ns: u64 = samples
         .iter()
         .filter(|sample| sample.traced.is_some())
         .map(|sample| sample.cpus.iter().map(|cpu| cpu.window_ns).max().unwrap_or(0))
         .sum();
-    if watched_ns > 0 {
+    if traced_ns > 0 {
         observer.insert("events".into(), json!(sum(|traced| traced.marks)));
-        let rate = sum(|traced| traced.marks) as f64 * 1e9 / watched_ns as f64;
+        let rate = sum(|traced| traced.marks) as f64 * 1e9 / traced_ns as f64;
         observer.insert("events_per_second".into(), json!(rate));
         observer.insert("events_outside_detours".into(), json!(sum(|traced| traced.outside)));
     }
     observer.insert("events_lost".into(), json!(sum(|traced| traced.lost) + records_lost));
-    samples.iter().for_each(|sample| compared(&sample.pairs, &mut observer));
+    samples.iter().for_each(|sample| add_comparison(&sample.pairs, &mut observer));
     observer
 }
 
-/// What the probes change, from pairs of windows: the median of each side, and the median of the
-/// differences with the interval that the order of the differences gives, whatever their distribution.
-fn compared(pairs: &[PairedWindows], observer: &mut Map<String, Json>) {
+/// Adds the cost of the probes from pairs of windows: the median of each side, and the median difference. The interval
+/// of the median difference follows from the order of the differences, whatever their distribution.
+fn add_comparison(pairs: &[PairedWindows], observer: &mut Map<String, Json>) {
     if pairs.is_empty() {
         return;
     }
@@ -202,14 +202,13 @@ fn compared(pairs: &[PairedWindows], observer: &mut Map<String, Json>) {
         (lost, "bare_lost_ratio", "traced_lost_ratio", "added_lost_ratio"),
         (lengths, "bare_detour_p50_ns", "traced_detour_p50_ns", "added_per_detour_p50_ns"),
     ] {
-        let side = |at: usize| sorted(values.iter().map(|pair| pair[at]).collect());
+        let side = |position: usize| sorted(values.iter().map(|pair| pair[position]).collect());
         let differences = sorted(values.iter().map(|pair| pair[1] - pair[0]).collect());
         observer.insert(bare.into(), json!(median(&side(0))));
         observer.insert(traced.into(), json!(median(&side(1))));
         observer.insert(added.into(), json!(median(&differences)));
-        let interval = stats::interval::order_95(differences.len());
-        let [low, high] = [interval.map(|order| order.0), interval.map(|order| order.1)]
-            .map(|at| at.map(|at| differences[at]));
+        let (low, high) = stats::interval::order_95(differences.len()).unzip();
+        let [low, high] = [low, high].map(|end| end.map(|position| differences[position]));
         observer.insert(format!("{added}_ci95_low"), json!(low));
         observer.insert(format!("{added}_ci95_high"), json!(high));
     }
@@ -220,12 +219,13 @@ fn sorted(mut values: Vec<f64>) -> Vec<f64> {
     values
 }
 
-struct InAll {
+/// The detours of all CPUs together. `None` without time or detours.
+struct DetourSummary {
     lost_ratio: Option<f64>,
     median_ns: Option<u64>,
 }
 
-fn detours_in_all(sample: &NoiseSample) -> InAll {
+fn detours_of_all_cpus(sample: &NoiseSample) -> DetourSummary {
     let mut gaps = stats::Distribution::default();
     let mut window_ns = 0;
     for cpu in &sample.cpus {
@@ -235,11 +235,11 @@ fn detours_in_all(sample: &NoiseSample) -> InAll {
         }
     }
     let lost_ratio = (window_ns > 0).then(|| gaps.sum as f64 / window_ns as f64);
-    InAll { lost_ratio, median_ns: gaps.quantile(50_000) }
+    DetourSummary { lost_ratio, median_ns: gaps.quantile(50_000) }
 }
 
 fn warnings(samples: &[NoiseSample]) -> Vec<String> {
-    let (mut warnings, mut of_cpus) = (Vec::new(), CpuWarnings::default());
+    let (mut warnings, mut cpu_warnings) = (Vec::new(), CpuWarnings::default());
     for sample in samples {
         let label = sample.looping;
         warnings.extend(sample.warnings.iter().map(|text| format!("{label}: {text}")));
@@ -249,19 +249,19 @@ fn warnings(samples: &[NoiseSample]) -> Vec<String> {
             ));
         }
         for warning in sample.cpu_warnings.iter().cloned().chain(warnings_of_cpus(sample)) {
-            of_cpus.add(label.word(), warning);
+            cpu_warnings.add(label.word(), warning);
         }
     }
-    warnings.extend(of_cpus.lines());
+    warnings.extend(cpu_warnings.lines());
     warnings
 }
 
-/// What went wrong on single CPUs, by what they hand in.
+/// Warnings about single CPUs that follow from their results.
 fn warnings_of_cpus(sample: &NoiseSample) -> Vec<CpuWarning> {
     let mut warnings = Vec::new();
     for cpu in &sample.cpus {
         let lost = cpu.lost_records;
-        // Of a loop that ended where it left its CPU, the bench says so.
+        // If the loop left its CPU, the bench has already warned.
         let elsewhere = if cpu.left { 0 } else { cpu.migrated };
         if lost > 0 {
             let warning = CpuWarning::new(cpu.cpu, "records of the loop were lost");
@@ -273,9 +273,9 @@ fn warnings_of_cpus(sample: &NoiseSample) -> Vec<CpuWarning> {
         }
         match &cpu.result {
             LoopResult::Gaps(ledger) if ledger.unbalanced > 0 => {
-                let what = "broken: the causes of detours do not add up to them; their time is in the \
-                            remainder";
-                let warning = CpuWarning::new(cpu.cpu, what);
+                let problem = "broken: the causes of detours do not add up to the detours; their \
+                               time is in the remainder";
+                let warning = CpuWarning::new(cpu.cpu, problem);
                 warnings.push(warning.counted(ledger.unbalanced, "detours"));
             }
             LoopResult::Quanta(fixed) => warnings.extend(changed_speed(cpu.cpu, &fixed.least_ns)),
@@ -285,16 +285,19 @@ fn warnings_of_cpus(sample: &NoiseSample) -> Vec<CpuWarning> {
     warnings
 }
 
-/// How much the minimum time of two blocks of quanta may differ: the work is the same.
+/// Maximum ratio of the minimum times of two blocks of quanta at constant speed.
 const SPEED_CHANGE_MAX: f64 = 1.05;
 
 fn changed_speed(cpu: u32, least_ns: &[u64]) -> Option<CpuWarning> {
-    let (least, most) = (*least_ns.iter().min()?, *least_ns.iter().max()?);
-    let ratio = most as f64 / least as f64;
-    let what = "the processor changed its speed, or shares its core: the best time of the same work differs \
-                between parts of the window";
-    let words = || format!("{least} and {most} ns");
-    (ratio > SPEED_CHANGE_MAX).then(|| CpuWarning::new(cpu, what).with_extent(ratio, words()))
+    let (min_ns, max_ns) = (*least_ns.iter().min()?, *least_ns.iter().max()?);
+    let ratio = max_ns as f64 / min_ns as f64;
+    if ratio <= SPEED_CHANGE_MAX {
+        return None;
+    }
+    let problem = "the processor changed its speed, or shares its core: the best time of the same \
+                   work differs between parts of the window";
+    let extent = format!("{min_ns} and {max_ns} ns");
+    Some(CpuWarning::new(cpu, problem).with_extent(ratio, extent))
 }
 
 #[cfg(test)]
@@ -305,25 +308,25 @@ mod tests {
     #[test]
     fn pairs_remove_what_both_windows_have() {
         let mut random = stats::Random::new(7);
-        // Other work takes 1 to 50 % of the CPU, and drifts; the probes add 0.1 %.
-        let pair = |other: f64, noise: f64| PairedWindows {
-            lost_ratio: [other, other + 0.001 + noise],
+        // Other work takes 1 to 50 % of the CPU, and drifts. The probes add 0.1 %.
+        let pair = |bare_ratio: f64, noise: f64| PairedWindows {
+            lost_ratio: [bare_ratio, bare_ratio + 0.001 + noise],
             detour_p50_ns: [Some(5_000), Some(6_000)],
         };
         let pairs: Vec<PairedWindows> = (0..PAIRS)
-            .map(|at| pair(0.01 + 0.03 * f64::from(at), (random.unit() - 0.5) * 1e-4))
+            .map(|number| pair(0.01 + 0.03 * f64::from(number), (random.unit() - 0.5) * 1e-4))
             .collect();
         let mut observer = Map::new();
-        compared(&pairs, &mut observer);
+        add_comparison(&pairs, &mut observer);
         let number = |key: &str| observer[key].as_f64().unwrap();
         assert!((number("added_lost_ratio") - 0.001).abs() < 5e-5, "{observer:?}");
         let interval = ["added_lost_ratio_ci95_low", "added_lost_ratio_ci95_high"].map(number);
         assert!(interval[0] <= 0.001 && 0.001 <= interval[1], "{interval:?}");
         assert!(interval[1] - interval[0] < 1e-4, "{interval:?}");
         assert_eq!(number("added_per_detour_p50_ns"), 1_000.0);
-        // Too few pairs bound nothing.
+        // Too few pairs have no interval.
         let mut observer = Map::new();
-        compared(&pairs[..5], &mut observer);
+        add_comparison(&pairs[..5], &mut observer);
         assert!(observer["added_lost_ratio_ci95_low"].is_null(), "{observer:?}");
     }
 

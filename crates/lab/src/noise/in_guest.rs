@@ -1,5 +1,5 @@
-//! The loops, run in a guest by the code of the live bench without probes: the request, and the
-//! response with the loops' raw records.
+//! The request to run loops in a guest, and the response with their raw records. The code of the live bench runs the
+//! loops, without probes.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,54 +9,53 @@ use crate::guest_protocol::response::Response;
 
 /// Maximum number of records of a loop on one CPU.
 pub const RECORDS_MAX: usize = 1 << 17;
-/// Maximum number of timers that are set for one time.
+/// Maximum number of timers for the same time.
 pub const TIMERS_MAX: u32 = 64;
 /// Maximum number of loops of a response, over all CPUs.
 const LOOPS_MAX: usize = 4096;
-/// Length at which a piece of records in a response ends, bytes.
+/// Length of a piece of records in a response, bytes. A piece ends with the record that exceeds this length.
 const PIECE_BYTES: usize = 60_000;
 
-/// Loops to run, one after the other, each on all its CPUs. Times are of the guest's clock.
+/// Loops to run one after the other, each on all CPUs. Times are on the guest's clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NoiseRequest {
     pub loops: Vec<Loop>,
-    /// CPUs that run them; absent: all that the guest has.
+    /// CPUs that run the loops. `None` for all CPUs of the guest.
     pub cpus: Option<Vec<u32>>,
-    /// What fwq and ftq execute.
+    /// The body of the loops fwq and ftq.
     pub body: Body,
-    /// Time of a quantum and of a slot, ns.
+    /// Duration of a quantum and of a slot, ns.
     pub quantum_ns: u64,
-    /// How many of them make a window; else `duration_ns` does.
+    /// Number of quanta or slots in a window. `None`: `duration_ns` limits the window.
     pub repetitions: Option<u64>,
-    /// How long a window is, ns.
+    /// Length of a window, ns.
     pub duration_ns: u64,
     /// How long a loop runs before its window opens, ns.
     pub warm_up_ns: u64,
-    /// Shortest gap that is a detour, ns; absent: by the clock's resolution.
+    /// Threshold for detours, ns. `None`: the clock's resolution determines it.
     pub threshold_ns: Option<u64>,
-    /// Priority under SCHED_FIFO; absent: SCHED_OTHER.
+    /// Priority under SCHED_FIFO. `None` for SCHED_OTHER.
     pub fifo: Option<u32>,
     /// Timers to set while the detour loop runs.
     pub inject: Option<Inject>,
 }
 
-/// Timers for known times: one, then two, and so on up to `timers`, then one again, each time
-/// `every_ns` later. Timers for the same time expire in one interrupt, which is longer the more there
-/// are.
+/// Timers for known times, `every_ns` apart. One timer expires at the first time, two at the second, and so on up to
+/// `timers`, then one again. Timers for the same time expire in one interrupt. More timers make it longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inject {
-    /// How many, 1 to [`TIMERS_MAX`].
+    /// Maximum number of timers for one time, 1 to [`TIMERS_MAX`].
     pub timers: u32,
     /// Time between two interrupts, ns; not 0.
     pub every_ns: u64,
 }
 
 impl Inject {
-    /// How many of the timers expire at the `at`-th time, from 1.
+    /// How many timers expire at the time with this number, from 1.
     #[must_use]
-    pub fn timers_at(self, at: u64) -> u32 {
-        (at.saturating_sub(1) % u64::from(self.timers.max(1))) as u32 + 1
+    pub fn timers_at(self, number: u64) -> u32 {
+        (number.saturating_sub(1) % u64::from(self.timers.max(1))) as u32 + 1
     }
 }
 
@@ -68,7 +67,7 @@ pub enum NoiseItem {
     Clock(GuestClockResolution),
     /// A loop has run on a CPU. Its records follow.
     LoopRun(LoopRun),
-    /// Some of the records of the last loop; see [`pieces`].
+    /// Some records of the last loop, as [`pieces`] writes them.
     Records(String),
     Failed(FailedLoop),
 }
@@ -77,9 +76,8 @@ pub enum NoiseItem {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedLoop {
     pub looping: Loop,
-    /// Whether its window was opened.
+    /// Whether the loop's window was opened.
     pub opened: bool,
-    /// Why it failed.
     pub error: BenchError,
 }
 
@@ -92,97 +90,97 @@ pub struct GuestClockResolution {
     pub step_ns: f64,
     /// Median time of an iteration of the detour loop, ns.
     pub iteration_ns: u64,
-    /// The same in steps of the counter.
+    /// Median time of an iteration of the detour loop, in steps of the counter.
     pub iteration_cycles: u64,
-    /// Longer gaps are detours, ns.
+    /// Gaps longer than this are detours, ns.
     pub threshold_ns: u64,
     /// The shortest threshold that the clock allows, ns.
     pub threshold_ns_min: u64,
 }
 
-/// A loop on one CPU. Times are of the time-stamp counter.
+/// A loop on one CPU. Times are values of the time-stamp counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoopRun {
     pub looping: Loop,
     pub cpu: u32,
-    /// The loop's thread.
+    /// The kernel's number of the loop's thread.
     pub thread: u32,
-    /// When it started.
+    /// When the loop started.
     pub start: u64,
-    /// When it ended.
+    /// When the loop ended. Not before `start`.
     pub end: u64,
     /// Iterations of the detour loop that recorded no gap.
     pub iterations: u64,
-    /// Time of the other iterations that is in no gap: recording takes it.
+    /// Time of iterations with a gap outside the gap. Recording takes this time.
     pub recording_cycles: u64,
-    /// An iteration of the detour loop, as subtracted from gaps.
+    /// Time of an iteration of the detour loop. It is subtracted from gaps.
     pub iteration_cycles: u64,
-    /// Longer gaps were recorded.
+    /// Gaps longer than this were recorded.
     pub threshold_cycles: u64,
     /// Iterations of the body in a quantum, or in a part of a slot.
     pub body_iterations: u64,
-    /// Records for which there was no room.
+    /// Records that were dropped because the buffer was full.
     pub lost: u64,
     /// Page faults that the kernel counted for the loop.
     pub page_faults: Option<u64>,
-    /// Switches away from the loop that it counted.
+    /// Context switches away from the loop that the kernel counted.
     pub switches: Option<u64>,
     /// The timers that were set, if any.
     pub injected: Option<Injections>,
 }
 
-/// When timers expire: `times` times at equal distances, the last time at `last`.
+/// The times of injected timers: `times` times at equal distances, the last one at `last`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Injections {
-    /// One distance before the first time.
+    /// The time one distance before the first timers.
     pub from: u64,
-    /// The last time.
+    /// The time of the last timers.
     pub last: u64,
     pub times: u64,
 }
 
 impl Injections {
-    /// The `at`-th time, from 1.
+    /// The time with this number, from 1.
     #[must_use]
-    pub fn time(self, at: u64) -> u64 {
-        let all = u128::from(self.last.saturating_sub(self.from));
-        let part = all * u128::from(at) / u128::from(self.times.max(1));
-        self.from.saturating_add(part as u64)
+    pub fn time(self, number: u64) -> u64 {
+        let length = u128::from(self.last.saturating_sub(self.from));
+        let offset = length * u128::from(number) / u128::from(self.times.max(1));
+        self.from.saturating_add(offset as u64)
     }
 }
 
 /// A loop on one CPU with its records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestLoop {
-    /// How it ran.
     pub run: LoopRun,
     pub records: Vec<[u64; 3]>,
 }
 
-/// Records as text, in pieces of whole records. Each record is three numbers: the first one as the
-/// difference to that of the record before, the second one as the difference to the first one. The
-/// second number of a slot is not a time: its difference is modulo 2^64.
+/// Writes records as text, in pieces of whole records. Each record has three numbers in hexadecimal. The first is the
+/// difference to the first number of the previous record. The second is the difference to the record's own first
+/// number. Differences are modulo 2^64, because the second number of a slot is not a time.
 #[must_use]
 pub fn pieces(records: &[[u64; 3]]) -> Vec<String> {
-    let (mut pieces, mut piece, mut before) = (Vec::new(), String::new(), 0_u64);
+    let (mut pieces, mut piece, mut previous_first) = (Vec::new(), String::new(), 0_u64);
     for [first, second, third] in records {
-        let [step, length] = [first.wrapping_sub(before), second.wrapping_sub(*first)];
+        let [step, length] = [first.wrapping_sub(previous_first), second.wrapping_sub(*first)];
         piece += &format!("{step:x} {length:x} {third:x};");
-        before = *first;
+        previous_first = *first;
         if piece.len() > PIECE_BYTES {
             pieces.push(std::mem::take(&mut piece));
         }
     }
-    pieces.extend(Some(piece).filter(|piece| !piece.is_empty()));
+    if !piece.is_empty() {
+        pieces.push(piece);
+    }
     pieces
 }
 
-/// The response: the clock and the loops.
+/// The response to a [`NoiseRequest`].
 #[derive(Debug, Default)]
 pub struct NoiseResponse {
-    /// The loops' clock.
     pub clock: Option<GuestClockResolution>,
-    /// The loops that have run, in order.
+    /// The loops that ran, in order.
     pub loops: Vec<GuestLoop>,
     pub failed: Vec<FailedLoop>,
 }
@@ -196,23 +194,25 @@ impl Response for NoiseResponse {
             NoiseItem::LoopRun(run) => self.loops.push(GuestLoop { run, records: Vec::new() }),
             NoiseItem::Failed(failed) => self.failed.push(failed),
             NoiseItem::Records(text) => {
-                let last = self.loops.last_mut().ok_or("it has records of no loop")?;
+                let last = self.loops.last_mut().ok_or("it has records without a loop")?;
                 read_piece(&text, &mut last.records).ok_or("it has invalid records")?;
             }
         }
-        match self.loops.len() + self.failed.len() > LOOPS_MAX {
-            true => Err(format!("it has more than {LOOPS_MAX} loops")),
-            false => Ok(()),
+        if self.loops.len() + self.failed.len() > LOOPS_MAX {
+            return Err(format!("it has more than {LOOPS_MAX} loops"));
         }
+        Ok(())
     }
 
     fn check(&self) -> Result<(), String> {
         let has_clock = self.clock.is_some_and(|clock| clock.hz.is_finite() && clock.hz > 0.0);
-        match (has_clock, self.loops.iter().all(is_in_order)) {
-            (true, true) => Ok(()),
-            (false, _) => Err("it has no clock, or one without a frequency".to_owned()),
-            (true, false) => Err("it has records out of order".to_owned()),
+        if !has_clock {
+            return Err("it has no clock, or a clock without a frequency".to_owned());
         }
+        if !self.loops.iter().all(is_in_order) {
+            return Err("it has records out of order".to_owned());
+        }
+        Ok(())
     }
 }
 
@@ -230,20 +230,20 @@ fn read_piece(text: &str, records: &mut Vec<[u64; 3]>) -> Option<()> {
     Some(())
 }
 
-/// Times lie in the window and do not overlap; the numbers of slots rise.
-fn is_in_order(one: &GuestLoop) -> bool {
-    let (run, records) = (&one.run, &one.records);
-    let rise = |two: &[[u64; 3]]| match run.looping {
-        Loop::Ftq => two[0][0] < two[1][0],
-        Loop::Fwq | Loop::Detour => two[0][1] <= two[1][0],
+/// Whether the times of records lie in the window without overlap, and the numbers of slots rise.
+fn is_in_order(guest_loop: &GuestLoop) -> bool {
+    let (run, records) = (&guest_loop.run, &guest_loop.records);
+    let is_rising = |pair: &[[u64; 3]]| match run.looping {
+        Loop::Ftq => pair[0][0] < pair[1][0],
+        Loop::Fwq | Loop::Detour => pair[0][1] <= pair[1][0],
     };
-    let lies = |record: &[u64; 3]| match run.looping {
+    let is_in_window = |record: &[u64; 3]| match run.looping {
         Loop::Ftq => true,
         Loop::Fwq | Loop::Detour => {
             run.start <= record[0] && record[0] <= record[1] && record[1] <= run.end
         }
     };
-    run.start <= run.end && records.windows(2).all(rise) && records.iter().all(lies)
+    run.start <= run.end && records.windows(2).all(is_rising) && records.iter().all(is_in_window)
 }
 
 #[cfg(test)]
@@ -297,13 +297,13 @@ mod tests {
         fn records_come_back_as_they_were(
             steps in prop::collection::vec((0..1_u64 << 40, 0..1_u64 << 40, any::<bool>()), 0..9000),
         ) {
-            let mut at = 0;
+            let mut end = 0;
             let records: Vec<[u64; 3]> = steps.iter().map(|(step, length, flag)| {
-                let first = at + step;
-                at = first + length;
-                [first, at, u64::from(*flag) << 63]
+                let start = end + step;
+                end = start + length;
+                [start, end, u64::from(*flag) << 63]
             }).collect();
-            let mut items = vec![NoiseItem::LoopRun(ran(Loop::Fwq, at))];
+            let mut items = vec![NoiseItem::LoopRun(ran(Loop::Fwq, end))];
             let pieces = pieces(&records);
             prop_assert!(pieces.iter().all(|piece| piece.len() < PIECE_BYTES + 100));
             items.extend(pieces.into_iter().map(NoiseItem::Records));
@@ -329,7 +329,7 @@ mod tests {
         let full = [vec![NoiseItem::LoopRun(ran(Loop::Fwq, 100))], vec![many; 8]].concat();
         assert_eq!(read(full.clone()).unwrap().loops[0].records.len(), RECORDS_MAX);
         for (items, words) in [
-            (vec![records("1 1 1;")], "of no loop"),
+            (vec![records("1 1 1;")], "without a loop"),
             (vec![fwq.clone(), records("1 1;")], "invalid"),
             (vec![fwq.clone(), records("1 1 1")], "invalid"),
             (vec![fwq.clone(), records("1 1 1 1;")], "invalid"),
@@ -363,9 +363,9 @@ mod tests {
     #[test]
     fn timers_expire_one_then_two_then_three() {
         let inject = Inject { timers: 4, every_ns: 1000 };
-        let first: Vec<u32> = (1..=6).map(|at| inject.timers_at(at)).collect();
+        let first: Vec<u32> = (1..=6).map(|number| inject.timers_at(number)).collect();
         assert_eq!(first, [1, 2, 3, 4, 1, 2]);
         let set = Injections { from: 100, last: 1100, times: 10 };
-        assert_eq!([1, 10].map(|at| set.time(at)), [200, 1100]);
+        assert_eq!([1, 10].map(|number| set.time(number)), [200, 1100]);
     }
 }

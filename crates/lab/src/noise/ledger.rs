@@ -1,4 +1,4 @@
-//! All gaps of a CPU, summed up as they come: exact totals, and a bounded number of single ones.
+//! Sums up all gaps of a CPU: exact totals, and a bounded number of single gaps.
 
 use std::collections::BTreeMap;
 
@@ -6,47 +6,43 @@ use stats::{Distribution, Reservoir};
 
 use super::split::{AttributionParameters, Class, Gap, Mark, Part, SplitFaults, split};
 
-/// Maximum number of single gaps of a CPU in its even sample of all.
+/// Maximum number of gaps in the even sample of a CPU.
 pub const SAMPLE_MAX: usize = 10_000;
-/// Maximum number of first gaps of a CPU, in which periods are searched.
+/// Maximum number of first gaps of a CPU. The search for periods uses them.
 pub const FIRST_MAX: usize = 1 << 16;
 
-/// One gap.
+/// One gap with the summary of its causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Detour {
-    /// When and how long.
     pub gap: Gap,
-    /// What the kernel named first in it; absent when it named nothing, or was not asked.
+    /// The first part that the kernel named. `None` if the kernel named no part, and without tracing.
     pub trigger: Option<Part>,
-    /// The largest part of it that has a name; [`Part::NoEvent`] when nothing has.
+    /// The largest named part, or [`Part::NoEvent`] without a named part. `None` without tracing.
     pub main: Option<Part>,
     /// Time by class, ns, in the order of [`Class::ALL`].
     pub by_class_ns: [u64; Class::ALL.len()],
 }
 
-/// The gaps of one CPU.
 #[derive(Clone, Debug)]
 pub struct GapLedger {
     parameters: AttributionParameters,
-    /// Lengths of all gaps.
     pub gaps: Distribution,
-    /// For each part, its time in the gaps that have it.
+    /// For each part: its times in the gaps that contain it.
     pub parts: BTreeMap<Part, Distribution>,
-    /// Gaps without an interruption, on a bench that sees every cycle: the loop itself was slower, after
-    /// a detour. They are in none of the other sums.
+    /// Gaps without an interruption, on a bench that sees every cycle: the loop itself was slower after a detour.
+    /// The other sums exclude them.
     pub own_gaps: Distribution,
-    /// What did not fit together.
+    /// Inconsistencies among the marks of all gaps.
     pub faults: SplitFaults,
-    /// Gaps whose parts did not add up to them.
+    /// Number of gaps whose parts do not add up to the gap.
     pub unbalanced: u64,
-    /// An even sample of the gaps.
+    /// An even sample of all gaps.
     pub sample: Reservoir<Detour>,
     pub first: Vec<Detour>,
     scratch: Vec<(Part, u64)>,
 }
 
 impl GapLedger {
-    /// Without gaps.
     #[must_use]
     pub fn new(parameters: AttributionParameters, seed: u64) -> Self {
         GapLedger {
@@ -62,12 +58,12 @@ impl GapLedger {
         }
     }
 
-    /// Adds a gap that nobody watched from the kernel's side.
+    /// Adds a gap without tracing.
     pub fn add_bare(&mut self, gap: Gap) {
         self.keep(Detour { gap, trigger: None, main: None, by_class_ns: Default::default() });
     }
 
-    /// Adds a gap with the marks in it.
+    /// Adds a gap with its marks.
     pub fn add(&mut self, gap: Gap, marks: &[Mark]) {
         let mut parts = std::mem::take(&mut self.scratch);
         parts.clear();
@@ -76,8 +72,8 @@ impl GapLedger {
         self.scratch = parts;
     }
 
-    /// Adds a gap that was split into its parts, which are in the order of time. Parts that do not
-    /// add up to the gap are an error of the program: the gap's time is then [`Part::Unknown`].
+    /// Adds a gap with its parts in the order of time. If the parts do not add up to the gap, the program is wrong: the
+    /// gap's time then counts as [`Part::Unknown`].
     pub fn add_split(&mut self, gap: Gap, parts: &mut Vec<(Part, u64)>) {
         if parts.iter().map(|part| part.1).sum::<u64>() != gap.length_ns() {
             self.unbalanced += 1;
@@ -103,7 +99,7 @@ impl GapLedger {
         }
     }
 
-    /// Time of all gaps by class, ns, in the order of [`Class::ALL`]; absent when nobody watched.
+    /// Time of all gaps by class, ns, in the order of [`Class::ALL`]. `None` without tracing.
     #[must_use]
     pub fn by_class_ns(&self) -> Option<[u64; Class::ALL.len()]> {
         let mut sums = [0; Class::ALL.len()];
@@ -120,14 +116,14 @@ impl GapLedger {
     }
 }
 
-/// Adds up the parts that occur more than once.
+/// Merges parts that occur more than once.
 fn merge(parts: &mut Vec<(Part, u64)>) {
     parts.sort_unstable();
     parts.dedup_by(|next, previous| {
-        let same = next.0 == previous.0;
-        if same {
+        let is_same = next.0 == previous.0;
+        if is_same {
             previous.1 += next.1;
         }
-        same
+        is_same
     });
 }

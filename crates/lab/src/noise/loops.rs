@@ -1,4 +1,4 @@
-//! The loops that a CPU runs, and what one pass of them does.
+//! The loops that a CPU runs, and the bodies of their iterations.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,27 +8,27 @@ use serde::{Deserialize, Serialize};
 use crate::handlers::condition::{UnknownWord, words};
 
 words!(
-    /// What is fixed in the loop.
+    /// The loops, by the quantity that is fixed in them.
     Loop, "loop":
-    /// Fixed work, repeated; the time that it takes varies (the paper's).
+    /// The paper's loop: repeats fixed work, whose time varies.
     Fwq = "fwq",
-    /// Fixed time; the work that gets done in it varies.
+    /// Repeats intervals of fixed time, whose work varies.
     Ftq = "ftq",
-    /// The clock, read repeatedly; each gap above a threshold is a detour.
+    /// Reads the clock repeatedly. Each gap above a threshold is a detour.
     Detour = "detour"
 );
 
 words!(
-    /// What the loops with work execute: each stresses one resource of the processor.
+    /// The bodies of the loops with work. Each stresses one resource of the processor.
     Body, "body":
-    /// Integer additions, each waiting for the one before (the paper's).
+    /// The paper's body: integer additions that depend on each other.
     Add = "add",
-    /// Integer operations that do not wait for one another: the arithmetic units.
+    /// Independent integer operations, which stress the arithmetic units.
     Alu = "alu",
-    /// Loads that hit the first-level cache, each waiting for the one before.
+    /// Dependent loads that hit the first-level cache.
     Load = "load",
     /// Branches that no predictor learns.
     Branch = "branch",
-    /// Loads that miss the caches, each waiting for the one before.
+    /// Dependent loads that miss the caches.
     Memory = "memory"
 );

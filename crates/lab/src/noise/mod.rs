@@ -1,8 +1,8 @@
 //! `noise`: how much of a CPU does the operating system take, when, and who took it? (paper
 //! `noise-t1`)
 //!
-//! A loop runs on each CPU; a bench returns its gaps and the events that the kernel reported in them; here each
-//! gap is split into causes without a remainder that is not stated.
+//! A loop runs on each CPU. A bench returns the loop's gaps and the kernel's events in them. This module splits each gap
+//! into causes, and states the remainder.
 
 pub mod bench;
 pub mod experiment;

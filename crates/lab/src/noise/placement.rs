@@ -1,5 +1,5 @@
-//! Where a loop runs, and what runs on the other CPUs at the same time: the effect of a handler on a loop
-//! (paper `noise-t1`, section on placement).
+//! The placement of loops and interrupt handlers on CPUs, and the activity of the CPUs over time (paper `noise-t1`,
+//! section on placement).
 
 use super::quantum::Quantum;
 use super::split::{Mark, What};
@@ -7,49 +7,48 @@ use super::split::{Mark, What};
 /// Maximum number of busy intervals of a CPU that are stored.
 pub const BUSY_INTERVALS_MAX: usize = 1 << 16;
 
-/// Where a CPU (a hardware thread) is.
+/// The place of a CPU (a hardware thread) in the topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Its number.
     pub cpu: u32,
-    /// Its core, by a number that no other core of its socket has.
+    /// Number of the CPU's core, unique within the socket.
     pub core: i32,
     pub socket: i32,
 }
 
-/// What two CPUs share.
+/// The hardware that two CPUs share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Relation {
-    /// They are the same one.
+    /// Both are the same CPU.
     SameThread,
-    /// A core: its pipeline, and its first-level caches.
+    /// They share a core: its pipeline, and its first-level caches.
     SameCore,
-    /// A socket.
+    /// They share a socket, but not a core.
     OtherCore,
-    /// At most memory.
+    /// They share at most memory.
     OtherSocket,
 }
 
 impl Relation {
-    /// All, from the closest on.
+    /// All relations, the closest first.
     pub const ALL: [Relation; 4] =
         [Relation::SameThread, Relation::SameCore, Relation::OtherCore, Relation::OtherSocket];
 
     /// The relation of two CPUs.
     #[must_use]
-    pub fn of(one: Place, other: Place) -> Relation {
-        if one.cpu == other.cpu {
+    pub fn of(first: Place, second: Place) -> Relation {
+        if first.cpu == second.cpu {
             Relation::SameThread
-        } else if one.socket != other.socket {
+        } else if first.socket != second.socket {
             Relation::OtherSocket
-        } else if one.core != other.core {
+        } else if first.core != second.core {
             Relation::OtherCore
         } else {
             Relation::SameCore
         }
     }
 
-    /// As tables have it.
+    /// Name of the relation in tables.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -61,39 +60,37 @@ impl Relation {
     }
 }
 
-/// An interval in which a CPU executed neither its loop nor the idle task.
+/// An interval of other work on a CPU: neither its loop nor the idle task runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusyInterval {
-    /// When it started, ns.
     pub start_ns: u64,
-    /// When it ended, ns.
     pub end_ns: u64,
-    /// Whether handlers of interrupts alone had the CPU.
+    /// Whether only interrupt handlers ran in the interval.
     pub is_handlers: bool,
 }
 
-/// What one CPU did apart from its loop, if it has one.
+/// Activity of a CPU outside its loop. Not every CPU has a loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuActivity {
     pub place: Place,
-    /// In the order of time; they do not overlap.
+    /// The intervals in the order of time. They do not overlap.
     pub intervals: Vec<BusyInterval>,
-    /// Later ones were not stored; absent when all were.
+    /// Intervals from this time on were not stored, ns. `None` if all were stored.
     pub until_ns: Option<u64>,
 }
 
-/// What ran on the CPUs, apart from the loops, during a quantum.
+/// Activity of all CPUs outside the loops during a quantum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConcurrentActivity {
-    /// Nobody ran anywhere.
+    /// There was no activity on any CPU.
     Nobody,
-    /// Handlers ran on this CPU alone, and nothing else anywhere.
+    /// Handlers ran on this CPU. Nothing else ran on any CPU.
     Handlers(u32),
-    /// Handlers ran on this CPU, and something else there or elsewhere.
+    /// Handlers ran on this CPU. Other work, or handlers on another CPU, ran, too.
     More(u32),
-    /// Something else ran.
+    /// No handler ran, but other work.
     Others,
-    /// It is not known.
+    /// The activity is unknown, because some intervals were not stored.
     Unknown,
 }
 
@@ -101,29 +98,29 @@ impl CpuActivity {
     /// Intervals that overlap the quantum.
     fn during(&self, quantum: &Quantum) -> &[BusyInterval] {
         let end_ns = quantum.start_ns.saturating_add(quantum.time_ns);
-        let first = self.intervals.partition_point(|one| one.end_ns <= quantum.start_ns);
+        let first = self.intervals.partition_point(|busy| busy.end_ns <= quantum.start_ns);
         let later = &self.intervals[first..];
-        &later[..later.partition_point(|one| one.start_ns < end_ns)]
+        &later[..later.partition_point(|busy| busy.start_ns < end_ns)]
     }
 }
 
-/// What the CPUs did during a quantum.
+/// Classifies the activity of the CPUs during a quantum.
 #[must_use]
-pub fn concurrent_activity(quantum: &Quantum, all: &[CpuActivity]) -> ConcurrentActivity {
+pub fn concurrent_activity(quantum: &Quantum, cpus: &[CpuActivity]) -> ConcurrentActivity {
     let end_ns = quantum.start_ns.saturating_add(quantum.time_ns);
-    if all.iter().filter_map(|one| one.until_ns).any(|until| until < end_ns) {
+    if cpus.iter().filter_map(|cpu| cpu.until_ns).any(|until_ns| until_ns < end_ns) {
         return ConcurrentActivity::Unknown;
     }
-    let (mut handlers, mut others) = (None, false);
-    for one in all {
-        let intervals = one.during(quantum);
-        others |= intervals.iter().any(|interval| !interval.is_handlers);
+    let (mut handler_cpu, mut has_others) = (None, false);
+    for cpu in cpus {
+        let intervals = cpu.during(quantum);
+        has_others |= intervals.iter().any(|interval| !interval.is_handlers);
         if intervals.iter().any(|interval| interval.is_handlers) {
-            others |= handlers.is_some();
-            handlers.get_or_insert(one.place.cpu);
+            has_others |= handler_cpu.is_some();
+            handler_cpu.get_or_insert(cpu.place.cpu);
         }
     }
-    match (handlers, others) {
+    match (handler_cpu, has_others) {
         (None, false) => ConcurrentActivity::Nobody,
         (None, true) => ConcurrentActivity::Others,
         (Some(cpu), false) => ConcurrentActivity::Handlers(cpu),
@@ -131,50 +128,50 @@ pub fn concurrent_activity(quantum: &Quantum, all: &[CpuActivity]) -> Concurrent
     }
 }
 
-/// Builds busy intervals from events in the order of time, no more than [`BUSY_INTERVALS_MAX`].
+/// Builds busy intervals from events in the order of time. Stores at most [`BUSY_INTERVALS_MAX`] intervals.
 #[derive(Clone, Debug, Default)]
 pub struct BusyIntervals {
     intervals: Vec<BusyInterval>,
     until_ns: Option<u64>,
-    /// The interval that has not ended: its start and whether it is of handlers.
+    /// The interval that has not ended: its start, and whether only handlers run in it.
     open: Option<(u64, bool)>,
-    /// Contexts that are open, by marks.
+    /// Number of open contexts, by marks.
     depth: u32,
     /// Whether another task runs, by marks.
-    task: bool,
+    in_task: bool,
 }
 
 impl BusyIntervals {
-    /// From `at_ns` on it is the loop or nobody (none), handlers, or something else.
+    /// Starts an interval at `at_ns` and ends the interval before. `is_handlers` says whether only handlers run from
+    /// then on; `None` means the loop or the idle task.
     pub fn transition(&mut self, at_ns: u64, is_handlers: Option<bool>) {
         if self.open.map(|open| open.1) == is_handlers {
             return;
         }
         if let Some((start_ns, is_handlers)) = self.open.take().filter(|open| open.0 < at_ns) {
-            match self.intervals.len() < BUSY_INTERVALS_MAX {
-                true => self.intervals.push(BusyInterval { start_ns, end_ns: at_ns, is_handlers }),
-                false => {
-                    self.until_ns.get_or_insert(start_ns);
-                }
+            if self.intervals.len() < BUSY_INTERVALS_MAX {
+                self.intervals.push(BusyInterval { start_ns, end_ns: at_ns, is_handlers });
+            } else {
+                self.until_ns.get_or_insert(start_ns);
             }
         }
         self.open = is_handlers.map(|is_handlers| (at_ns, is_handlers));
     }
 
-    /// The next mark. A page fault has no end, and is the loop's own.
+    /// Takes the next mark. Ignores page faults: they have no end, and belong to the loop.
     pub fn mark(&mut self, mark: &Mark) {
         match mark.what {
             What::Enter(_) => self.depth += 1,
             What::Leave(_) => self.depth = self.depth.saturating_sub(1),
-            What::SwitchTo(_) => (self.depth, self.task) = (0, true),
-            What::SwitchBack => (self.depth, self.task) = (0, false),
+            What::SwitchTo(_) => (self.depth, self.in_task) = (0, true),
+            What::SwitchBack => (self.depth, self.in_task) = (0, false),
             What::Fault => return,
         }
-        let is_handlers = (self.depth > 0 || self.task).then_some(!self.task);
+        let is_handlers = (self.depth > 0 || self.in_task).then_some(!self.in_task);
         self.transition(mark.at_ns, is_handlers);
     }
 
-    /// What a CPU did until `end_ns`.
+    /// The activity of the CPU at `place` until `end_ns`.
     #[must_use]
     pub fn finish(mut self, place: Place, end_ns: u64) -> CpuActivity {
         self.transition(self.open.map_or(end_ns, |open| open.0.max(end_ns)), None);
@@ -188,7 +185,7 @@ mod tests {
 
     use super::*;
 
-    fn place(cpu: u32, core: i32, socket: i32) -> Place {
+    fn place_of(cpu: u32, core: i32, socket: i32) -> Place {
         Place { cpu, core, socket }
     }
 
@@ -200,17 +197,17 @@ mod tests {
         let interval =
             |&(start_ns, end_ns, is_handlers)| BusyInterval { start_ns, end_ns, is_handlers };
         let intervals = intervals.iter().map(interval).collect();
-        CpuActivity { place: place(cpu, 0, 0), intervals, until_ns: None }
+        CpuActivity { place: place_of(cpu, 0, 0), intervals, until_ns: None }
     }
 
     #[test]
     fn what_cpus_share() {
-        let one = place(1, 0, 0);
-        assert_eq!(Relation::of(one, one), Relation::SameThread);
-        assert_eq!(Relation::of(one, place(0, 0, 0)), Relation::SameCore);
-        assert_eq!(Relation::of(one, place(4, 1, 0)), Relation::OtherCore);
-        // Numbers of cores are those of a socket.
-        assert_eq!(Relation::of(one, place(9, 0, 1)), Relation::OtherSocket);
+        let cpu_1 = place_of(1, 0, 0);
+        assert_eq!(Relation::of(cpu_1, cpu_1), Relation::SameThread);
+        assert_eq!(Relation::of(cpu_1, place_of(0, 0, 0)), Relation::SameCore);
+        assert_eq!(Relation::of(cpu_1, place_of(4, 1, 0)), Relation::OtherCore);
+        // Cores of two sockets can have the same number.
+        assert_eq!(Relation::of(cpu_1, place_of(9, 0, 1)), Relation::OtherSocket);
     }
 
     #[test]
@@ -255,7 +252,7 @@ mod tests {
             (90, Enter(1)),
         ];
         marks.iter().for_each(|&(at_ns, what)| intervals.mark(&Mark { at_ns, what }));
-        let found = intervals.finish(place(0, 0, 0), 100);
+        let found = intervals.finish(place_of(0, 0, 0), 100);
         let expected = [(10, 20, true), (40, 50, true), (50, 70, false), (90, 100, true)];
         assert_eq!(found, activity(0, &expected));
     }
@@ -264,11 +261,11 @@ mod tests {
     fn beyond_what_is_kept_nothing_is_known() {
         let mut intervals = BusyIntervals::default();
         let last = 10 * (BUSY_INTERVALS_MAX as u64 + 1);
-        for at in (0..=last).step_by(10) {
-            intervals.transition(at, Some(true));
-            intervals.transition(at + 1, None);
+        for start_ns in (0..=last).step_by(10) {
+            intervals.transition(start_ns, Some(true));
+            intervals.transition(start_ns + 1, None);
         }
-        let all = [intervals.finish(place(0, 0, 0), last + 10)];
+        let all = [intervals.finish(place_of(0, 0, 0), last + 10)];
         let first_lost = 10 * BUSY_INTERVALS_MAX as u64;
         assert_eq!(all[0].intervals.len(), BUSY_INTERVALS_MAX);
         assert_eq!(
@@ -290,11 +287,11 @@ mod tests {
             start_ns in 0..300_u64,
             time_ns in 1..50_u64,
         ) {
-            let mut at = 0;
+            let mut end = 0;
             let intervals: Vec<_> = steps.iter().map(|&(gap, length, is_handlers)| {
-                let start = at + gap;
-                at = start + length;
-                (start, at, is_handlers)
+                let start = end + gap;
+                end = start + length;
+                (start, end, is_handlers)
             }).collect();
             let hit = |wanted: bool| intervals.iter().any(|&(start, end, is_handlers)| {
                 is_handlers == wanted && start < start_ns + time_ns && start_ns < end

@@ -1,20 +1,20 @@
-//! A quantum of the loop of fixed work.
+//! A quantum of fixed work.
 
 use super::split::Part;
 
-/// One quantum of fixed work.
+/// One quantum of fixed work on one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quantum {
-    /// When it started, ns.
+    /// Start of the quantum, ns.
     pub start_ns: u64,
-    /// What it took, ns.
+    /// Duration of the quantum, ns.
     pub time_ns: u64,
-    /// Time that the kernel named in it, ns; absent when nobody watched.
+    /// Time that kernel events name in the quantum, ns. `None` without tracing.
     pub named_ns: Option<u64>,
-    /// The largest named part of it.
+    /// The largest named part of the quantum.
     pub main: Option<Part>,
-    /// Whether the loop took a page fault in it; absent when nobody watched.
+    /// Whether the loop had a page fault in the quantum. `None` without tracing.
     pub faulted: Option<bool>,
-    /// Whether it ended on another CPU.
+    /// Whether the quantum ended on another CPU.
     pub migrated: bool,
 }

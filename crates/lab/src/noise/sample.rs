@@ -1,4 +1,4 @@
-//! What a bench hands in of one pass over the CPUs.
+//! The results that a bench returns for one window of a loop on all CPUs.
 
 use attribution::Context;
 use serde_json::{Map, Value as Json};
@@ -12,52 +12,48 @@ use super::split::Part;
 use crate::cpu_warnings::CpuWarning;
 use crate::cpus::UnmeasuredCpu;
 
-/// The name of what a bench numbers: a context or a task.
+/// The name of a numbered context or task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ContextName {
-    /// A context of the kernel.
     Context(Context),
     Task(String),
-    /// What only a bench that sees every cycle sees: kind and name.
+    /// Kind and name of a context that only a bench that sees every cycle can see.
     Other(&'static str, String),
 }
 
-/// One loop on all measured CPUs, for one window of time.
+/// One loop on all measured CPUs, for one window.
 #[derive(Clone, Debug)]
 pub struct NoiseSample {
     pub looping: Loop,
-    /// One for each CPU.
+    /// The results of each CPU.
     pub cpus: Vec<CpuNoise>,
     /// CPUs of the plan without a loop.
     pub unmeasured: Vec<UnmeasuredCpu>,
-    /// What ran apart from the loops on each CPU that was watched; empty where none was, or where the
-    /// topology of the CPUs is unknown.
+    /// Activity outside the loops on each traced CPU. Empty without tracing, or if the topology is unknown.
     pub activity: Vec<CpuActivity>,
-    /// Names of contexts and tasks, by number.
+    /// Names of contexts and tasks. The position is the number.
     pub names: Vec<ContextName>,
-    /// What the kernel's side saw; absent when it was not watched.
+    /// Statistics of the trace of kernel events. `None` without tracing.
     pub traced: Option<Traced>,
-    /// The largest error of the rate of the clock in which times are given, relative to the second: 0 in a
-    /// simulated machine; absent where it is unknown.
+    /// Bound on the relative error of the clock's rate: 0 in a simulated machine, `None` if it is unknown.
     pub clock_rate_error: Option<f64>,
-    /// What the probes change: the loop without and with them, in pairs of short windows. Empty where that
-    /// was not compared.
+    /// Pairs of short windows of the loop, without and with probes. They show the cost of the probes. Empty if the bench
+    /// did not compare them.
     pub pairs: Vec<PairedWindows>,
-    /// Timers that were set for known times, to see whether the loop finds them.
+    /// Timers that were set for known times, to check that the loop detects them.
     pub injected: Vec<Injected>,
-    /// Cut short by the user.
+    /// Whether the user ended the window early.
     pub interrupted: bool,
-    /// What a reader must know of this window.
+    /// Warnings about this window.
     pub warnings: Vec<String>,
-    /// What a reader must know of single CPUs in it.
+    /// Warnings about single CPUs in this window.
     pub cpu_warnings: Vec<CpuWarning>,
-    /// Figures of this window, for the settings.
+    /// Facts about this window, for the settings of the report.
     pub facts: Map<String, Json>,
 }
 
 impl NoiseSample {
-    /// A whole window of a loop in a clock without error, such as that of a simulated machine; nothing else is
-    /// known of it yet.
+    /// A complete window of a loop, measured by an exact clock, as in a simulated machine. All other fields are empty.
     #[must_use]
     pub fn in_exact_clock(looping: Loop, cpus: Vec<CpuNoise>) -> NoiseSample {
         NoiseSample {
@@ -79,7 +75,7 @@ impl NoiseSample {
 }
 
 impl NoiseSample {
-    /// Whether the loop ran on each CPU of the plan until the window's end.
+    /// Whether the loop ran on each CPU of the plan until the end of the window.
     #[must_use]
     pub fn has_all_cpus(&self) -> bool {
         self.unmeasured.is_empty() && self.cpus.iter().all(|cpu| !cpu.left)
@@ -91,71 +87,67 @@ impl NoiseSample {
 pub struct Injected {
     pub cpu: u32,
     pub timers: u32,
-    /// When they were set for, ns.
+    /// The time that the timers were set for, ns.
     pub planned_ns: u64,
-    /// When their interrupt came, ns; absent when none did that soon.
+    /// Start of the timers' interrupt, ns. `None` if no interrupt came soon enough.
     pub interrupt_ns: Option<u64>,
-    /// For how long the loop did not run from there on, ns.
+    /// How long the loop did not run from the interrupt on, ns.
     pub stalled_ns: u64,
-    /// The length of the detour in which that lies; absent when the loop recorded none.
+    /// Length of the detour that the loop recorded there, ns. `None` if the loop recorded no detour.
     pub found_ns: Option<u64>,
-    /// The part of it that is the loop's own time.
+    /// The part of the detour that is the loop's own time, ns.
     pub own_ns: u64,
 }
 
-/// What the kernel's side saw, over all CPUs.
+/// Statistics of the trace of kernel events, over all CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traced {
     pub marks: u64,
-    /// Marks for which there was no room.
+    /// Marks that were dropped because the buffer was full.
     pub lost: u64,
-    /// Marks outside of every gap: gaps below the threshold.
+    /// Marks outside of every recorded gap. They belong to gaps below the threshold.
     pub outside: u64,
-    /// Whether every cycle was seen: nothing is bounded or concluded then, but known.
+    /// Whether the bench saw every cycle. Then all parts of gaps are known exactly.
     pub whole: bool,
 }
 
-/// The detour loop without and with probes, in two short windows one after the other; over all CPUs.
+/// The detour loop on all CPUs in two consecutive short windows, one without probes and one with probes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PairedWindows {
-    /// Share of the CPUs' time that detours took, without probes and with them.
+    /// Share of the CPUs' time that detours took: without probes, with probes.
     pub lost_ratio: [f64; 2],
-    /// Median length of a detour, ns; absent where there was none.
+    /// Median length of a detour, ns: without probes, with probes. `None` if there was no detour.
     pub detour_p50_ns: [Option<u64>; 2],
 }
 
-/// One CPU's part.
 #[derive(Clone, Debug)]
 pub struct CpuNoise {
-    /// Its number.
     pub cpu: u32,
-    /// When its loop started, ns.
+    /// Start of the loop, ns.
     pub start_ns: u64,
-    /// How long it ran, ns.
+    /// How long the loop ran, ns.
     pub window_ns: u64,
-    /// What it saw.
     pub result: LoopResult,
-    /// Records for which there was no room.
+    /// Records that were dropped because the buffer was full.
     pub lost_records: u64,
-    /// Records made on another CPU than this.
+    /// Records that the loop made on another CPU.
     pub migrated: u64,
-    /// Whether the kernel moved the loop's thread to another CPU, as when this one goes offline: the window
-    /// ended there.
+    /// Whether the kernel moved the loop's thread to another CPU, for example because this CPU went offline. The
+    /// window ended at that time.
     pub left: bool,
-    /// Page faults that the kernel counted for the loop; absent when it does not say.
+    /// Page faults of the loop by the kernel's count. `None` if the kernel does not report them.
     pub page_faults: Option<u64>,
-    /// Switches away from the loop that the kernel counted; absent when it does not say.
+    /// Context switches away from the loop by the kernel's count. `None` if the kernel does not report them.
     pub switches: Option<u64>,
-    /// Time that the host says it took from this CPU, ns, in steps of /proc/stat; absent when it
-    /// does not say.
+    /// Time that the host reports as stolen from this CPU, ns, in steps of /proc/stat. `None` if it is unknown.
     pub steal_ns: Option<u64>,
-    /// System management interrupts that the processor counted; absent when it does not, or may not
-    /// be asked.
+    /// System management interrupts by the processor's count. `None` if the processor does not count them, or if
+    /// irqlab may not read the count.
     pub smi_count: Option<u64>,
 }
 
 impl CpuNoise {
-    /// A loop that ran without losses, on a bench that counts none of the other figures.
+    /// A loop that ran without losses. All optional counts are `None`.
     #[must_use]
     pub fn new(cpu: u32, start_ns: u64, window_ns: u64, result: LoopResult) -> Self {
         CpuNoise {
@@ -174,61 +166,61 @@ impl CpuNoise {
     }
 }
 
-/// What a loop saw.
+/// The observations of a loop.
 #[derive(Clone, Debug)]
 pub enum LoopResult {
-    /// The detour loop.
+    /// The gaps of the detour loop.
     Gaps(Box<GapLedger>),
-    /// Fixed work.
+    /// The quanta of fixed work.
     Quanta(Box<Fixed>),
-    /// Fixed time.
+    /// The slots of fixed time.
     Slots(Box<Slots>),
 }
 
 /// Quanta of fixed work.
 #[derive(Clone, Debug, Default)]
 pub struct Fixed {
-    /// The time of all of them, ns.
+    /// The times of all quanta, ns.
     pub times: Distribution,
-    /// The first of them.
+    /// The first quanta, one by one.
     pub first: Vec<Quantum>,
-    /// The minimum time, ns, of each block of the window, in order.
+    /// The minimum time of a quantum in each block of the window, ns.
     pub least_ns: Vec<u64>,
-    /// What used the cycles of each quantum; empty if not every cycle was seen.
+    /// The use of the cycles of each quantum. Empty unless the bench sees every cycle.
     pub cycles: Vec<QuantumCycles>,
 }
 
-/// What used the cycles of a quantum.
+/// The use of the cycles of a quantum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuantumCycles {
-    /// The loop itself.
+    /// Cycles of the loop itself.
     pub own: u64,
-    /// Others.
+    /// Cycles of other contexts.
     pub taken: u64,
-    /// How often others took the CPU in it.
+    /// How often other contexts took the CPU in the quantum.
     pub departures: u64,
-    /// How often between it and the quantum before.
+    /// How often other contexts took the CPU between the previous quantum and this quantum.
     pub departures_before: u64,
-    /// What took it first.
+    /// The first context that took the CPU.
     pub first: Option<Part>,
-    /// Whether another task ran.
+    /// Whether another task ran in the quantum.
     pub switched: bool,
 }
 
-/// Slots of fixed time.
+/// The work in slots of fixed time.
 #[derive(Clone, Debug, Default)]
 pub struct Slots {
     /// Length of a slot, ns.
     pub slot_ns: u64,
-    /// Slots that passed.
+    /// Number of slots that passed.
     pub count: u64,
-    /// The work done in them, all together.
+    /// Total work of all slots.
     pub work_sum: u64,
-    /// Maximum work done in one.
+    /// Maximum work of a slot.
     pub work_max: u64,
-    /// Slots in which no work was done at all.
+    /// Number of slots without any work.
     pub empty: u64,
-    /// The work of the first slots.
+    /// The work of each of the first slots.
     pub first: Vec<u64>,
 }
 
@@ -236,22 +228,22 @@ pub struct Slots {
 const QUANTA_MAX: usize = 10_000;
 /// Maximum number of slots that are stored one by one.
 const SLOTS_MAX: usize = 1 << 16;
-/// Blocks of a window; the minimum time of a quantum is found in each.
+/// Number of blocks of a window. Each block has its own minimum time of a quantum.
 const BLOCKS: usize = 10;
 
 impl Fixed {
-    /// Quanta of a block in a window of `expected` quanta.
+    /// Number of quanta of a block, if a window has `expected` quanta.
     #[must_use]
     pub fn quanta_per_block(expected: u64) -> u64 {
         expected.div_ceil(BLOCKS as u64).max(1)
     }
 
-    /// Adds the next quantum, in blocks of `quanta_per_block`.
+    /// Adds the next quantum. Blocks have `quanta_per_block` quanta.
     pub fn add(&mut self, quantum: Quantum, quanta_per_block: u64) {
-        let at = (self.times.count / quanta_per_block.max(1)) as usize;
-        match self.least_ns.get_mut(at) {
-            Some(least) => *least = quantum.time_ns.min(*least),
-            None if at < BLOCKS => self.least_ns.push(quantum.time_ns),
+        let block = (self.times.count / quanta_per_block.max(1)) as usize;
+        match self.least_ns.get_mut(block) {
+            Some(min_ns) => *min_ns = quantum.time_ns.min(*min_ns),
+            None if block < BLOCKS => self.least_ns.push(quantum.time_ns),
             None => {}
         }
         self.times.record(quantum.time_ns, quantum.start_ns);
@@ -262,16 +254,15 @@ impl Fixed {
 }
 
 impl Slots {
-    /// Adds the slot of that number with its work; those since the last one had none. The first one
-    /// started late: no matter.
+    /// Adds the slot with this number. Slots since the last added slot had no work.
     pub fn add(&mut self, slot: u64, work: u64) {
         if slot < self.count {
             return;
         }
         self.empty += slot - self.count + u64::from(work == 0);
-        let place = usize::try_from(slot).unwrap_or(usize::MAX);
-        if place < SLOTS_MAX {
-            self.first.resize(place, 0);
+        let position = usize::try_from(slot).unwrap_or(usize::MAX);
+        if position < SLOTS_MAX {
+            self.first.resize(position, 0);
             self.first.push(work);
         }
         self.work_sum = self.work_sum.saturating_add(work);
@@ -279,7 +270,7 @@ impl Slots {
         self.count = slot.saturating_add(1);
     }
 
-    /// Ends a window: slots that passed at its end had no work.
+    /// Ends a window. Slots that passed since the last added slot had no work.
     pub fn finish(&mut self, window_ns: u64, slot_ns: u64) {
         let passed = (window_ns / slot_ns.max(1)).max(self.count);
         self.slot_ns = slot_ns;

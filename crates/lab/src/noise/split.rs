@@ -1,4 +1,4 @@
-//! One gap, split into its causes.
+//! Splits a gap into its causes.
 //!
 //! ```text
 //!  loop ... |<----------------------------- gap ----------------------------->| ... loop
@@ -6,15 +6,14 @@
 //! marks:              E             L         E         L/S         S
 //! ```
 //!
-//! Each nanosecond goes to the innermost context that is open then. The sum of the parts is the
-//! gap, by construction.
+//! Each nanosecond goes to the innermost context that is open at that time. Therefore the parts add up to the gap.
 
 /// A gap in the progress of the loop, on one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
-    /// When the loop was last seen, ns.
+    /// The last reading of the clock before the gap, ns.
     pub start_ns: u64,
-    /// When it was seen again; not before `start_ns`.
+    /// The first reading of the clock after the gap, ns. Not before `start_ns`.
     pub end_ns: u64,
 }
 
@@ -25,76 +24,75 @@ impl Gap {
     }
 }
 
-/// What the kernel reported at one instant, on the loop's CPU, in the same clock.
+/// An event that the kernel reported on the loop's CPU, in the loop's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     pub at_ns: u64,
     pub what: What,
 }
 
-/// What happened at a mark. A number names a context or a task; the bench has its name.
+/// The event at a mark. A number identifies a context or a task; the bench knows its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// A context starts.
+    /// The numbered context starts.
     Enter(u32),
-    /// It ends.
+    /// The numbered context ends.
     Leave(u32),
-    /// Another task runs from here on.
+    /// The numbered task runs from here on.
     SwitchTo(u32),
-    /// The loop runs again.
+    /// The loop's task runs from here on.
     SwitchBack,
-    /// The loop took a page fault. There is no event at its end: it ends where the loop resumes.
+    /// The loop has a page fault. The kernel reports no end: the fault ends when the loop resumes.
     Fault,
 }
 
-/// A part of a gap.
+/// The cause of a part of a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
-    /// A context or a task that the kernel named, by its number.
+    /// The context or the task with this number, which the kernel named.
     Context(u32),
     /// A page fault of the loop.
     Fault,
-    /// Kernel entry before the first event, at most as long as the entry latency.
+    /// Kernel entry before the first event. It is no longer than the entry latency.
     Entry,
-    /// Kernel exit after the last event.
+    /// Kernel exit after the last event. It is no longer than the exit latency.
     Exit,
-    /// A gap in which the kernel did nothing that it reports: the host, where there is one, or the
-    /// firmware.
+    /// A gap without kernel events. A host or the firmware took the CPU.
     NoEvent,
-    /// Time before the kernel's first event beyond the entry latency: the host had not yet injected
-    /// the interrupt, or the firmware ran.
+    /// Time before the kernel's first event in excess of the entry latency. The host had not yet injected the
+    /// interrupt, or the firmware ran.
     Late,
-    /// In the kernel between two of its events.
+    /// Time in the kernel between two events, outside of all contexts.
     Between,
-    /// Time after its last event beyond the exit latency.
+    /// Time after the kernel's last event in excess of the exit latency.
     Tail,
-    /// The loop's own time, beyond what it takes undisturbed. Only a bench that sees every cycle knows it.
+    /// The loop's own time in excess of an undisturbed iteration. Only a bench that sees every cycle knows it.
     Own,
-    /// What such a bench cannot name.
+    /// Time that a bench that sees every cycle cannot name.
     Unknown,
 }
 
-/// What kind of an explanation a part is.
+/// How well a part is explained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// The kernel named it.
+    /// The kernel named the cause.
     Named,
-    /// Kernel entry and exit: not seen, but bounded by measurement.
+    /// Kernel entry and exit. They are not observed, but a measurement bounds them.
     Path,
-    /// By elimination the host's or the firmware's: the kernel reports nothing in this time. It is not
-    /// explained, for nothing that was seen says so.
+    /// The kernel reports no event in this time. By elimination, the host or the firmware took it. This does not
+    /// count as explained, because no observation shows it.
     Unattributed,
     Remainder,
-    /// The loop's own, which went slower: colder caches.
+    /// The loop itself ran slower, because its caches were colder.
     Aftermath,
 }
 
 impl Class {
-    /// All of them, in table order.
+    /// All classes, in the order of the tables.
     pub const ALL: [Class; 5] =
         [Class::Named, Class::Path, Class::Unattributed, Class::Remainder, Class::Aftermath];
 
-    /// The word for it in tables.
+    /// Name of the class in tables.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -106,8 +104,8 @@ impl Class {
         }
     }
 
-    /// Whether its time counts as explained: an event named it, it lies within the measured latency of kernel
-    /// entry or exit, or the bench saw every cycle of it.
+    /// Whether the time of the class counts as explained. Either an event names it, or the measured latency of kernel
+    /// entry or exit bounds it, or the bench saw every cycle of it.
     #[must_use]
     pub fn is_explained(self) -> bool {
         match self {
@@ -118,8 +116,8 @@ impl Class {
 }
 
 impl Part {
-    /// What kind of an explanation it is. The same on virtual machines and on bare metal: firmware that
-    /// interrupts the kernel (SMM) leaves what a host leaves.
+    /// The class of the part. It does not depend on whether the machine is virtual: firmware that interrupts the kernel
+    /// (SMM) looks like a host.
     #[must_use]
     pub fn class(self) -> Class {
         match self {
@@ -132,37 +130,36 @@ impl Part {
     }
 }
 
-/// What the attribution of a gap's time depends on.
+/// Parameters of the attribution of a gap's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttributionParameters {
-    /// The measured kernel entry latency without a host, ns, at most; the exit latency has the same bound.
-    /// 0 where none was measured: then nothing counts as kernel entry or exit.
+    /// Upper bound on the kernel's entry latency and on its exit latency, measured without a host, ns. If it is 0,
+    /// nothing was measured, and no time counts as kernel entry or exit.
     pub entry_latency_ns: u64,
 }
 
-/// What did not fit together in a gap.
+/// Inconsistencies among the marks of a gap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SplitFaults {
-    /// Contexts that ended without a start in this gap.
+    /// Number of contexts that ended without a start in the gap.
     pub unmatched: u64,
-    /// Contexts and tasks whose end was not seen: the next event around them, or the end of the
-    /// gap, ends them.
+    /// Number of contexts and tasks without a reported end. The next event around them ends them, or the gap's end.
     pub cut: u64,
 }
 
 impl SplitFaults {
-    /// Adds those of another gap.
+    /// Adds the faults of another gap.
     pub fn add(&mut self, other: SplitFaults) {
         self.unmatched += other.unmatched;
         self.cut += other.cut;
     }
 }
 
-/// Deepest nesting that is followed; what is deeper counts as the context around it.
+/// Maximum depth of nested contexts. The time of deeper contexts counts for the context around them.
 const DEPTH_MAX: usize = 32;
 
-/// Splits `gap` by the marks in it, which are in the order of time; appends its parts in that order
-/// to `out`. Parts of no length are left out; the others' sum is the gap's length.
+/// Splits `gap` by its marks, and appends its parts to `out` in the order of time. `marks` must be in the order of
+/// time. Parts of length 0 are left out. The parts add up to the gap's length.
 pub fn split(
     gap: Gap,
     marks: &[Mark],
@@ -176,8 +173,8 @@ pub fn split(
         let passed_ns = at_ns - now_ns;
         match state.innermost() {
             Some(part) => push(out, part, passed_ns),
-            None if state.seen => push(out, Part::Between, passed_ns),
-            None => path(out, passed_ns, parameters, Part::Entry, Part::Late),
+            None if state.has_marks => push(out, Part::Between, passed_ns),
+            None => push_path(out, passed_ns, parameters, Part::Entry, Part::Late),
         }
         now_ns = at_ns;
         state.apply(mark.what);
@@ -185,7 +182,7 @@ pub fn split(
     let passed_ns = gap.end_ns.saturating_sub(now_ns);
     match state.innermost() {
         Some(part) => push(out, part, passed_ns),
-        None if state.seen => path(out, passed_ns, parameters, Part::Exit, Part::Tail),
+        None if state.has_marks => push_path(out, passed_ns, parameters, Part::Exit, Part::Tail),
         None => push(out, Part::NoEvent, passed_ns),
     }
     state.faults.cut += state.stack.iter().filter(|part| **part != Part::Fault).count() as u64;
@@ -199,9 +196,9 @@ fn push(out: &mut Vec<(Part, u64)>, part: Part, length_ns: u64) {
     }
 }
 
-/// Entry or exit up to its latency, and the rest. At an entry the rest comes first; in the sums the
-/// order does not matter.
-fn path(
+/// Appends kernel entry or exit up to its latency, and the rest of the time as `rest`. Before an entry the rest comes
+/// first in time, but the order does not matter in the sums.
+fn push_path(
     out: &mut Vec<(Part, u64)>,
     length_ns: u64,
     parameters: AttributionParameters,
@@ -213,15 +210,15 @@ fn path(
     push(out, rest, length_ns - entry_latency_ns);
 }
 
-/// What is open at a point of the gap.
+/// The open contexts at a point of the gap.
 #[derive(Default)]
 struct State {
-    /// The task that runs in place of the loop.
+    /// The task that runs instead of the loop.
     task: Option<u32>,
     stack: Vec<Part>,
-    /// The loop was in a page fault when it was switched out.
+    /// Whether the loop was in a page fault when it was switched out.
     in_fault: bool,
-    seen: bool,
+    has_marks: bool,
     faults: SplitFaults,
 }
 
@@ -231,7 +228,7 @@ impl State {
     }
 
     fn apply(&mut self, what: What) {
-        self.seen = true;
+        self.has_marks = true;
         match what {
             What::Enter(source) => self.open(Part::Context(source)),
             What::Fault => self.open(Part::Fault),
@@ -249,15 +246,16 @@ impl State {
 
     fn close(&mut self, part: Part) {
         match self.stack.iter().rposition(|open| *open == part) {
-            Some(at) => {
-                self.faults.cut += (self.stack.len() - at - 1) as u64;
-                self.stack.truncate(at);
+            Some(position) => {
+                self.faults.cut += (self.stack.len() - position - 1) as u64;
+                self.stack.truncate(position);
             }
             None => self.faults.unmatched += 1,
         }
     }
 
-    /// A switch is made with no interrupt open; a fault of the loop resumes with the loop.
+    /// Switches to a task, or back to the loop. No interrupt stays open over a switch. A page fault of the loop
+    /// continues when the loop resumes.
     fn switch(&mut self, task: Option<u32>) {
         let open = self.stack.len() as u64;
         if self.stack.contains(&Part::Fault) {

@@ -8,13 +8,15 @@ use super::published::{Paper, Tick};
 use crate::judge::{Finding, FindingsTable, Known, close, exactly, finding, greater};
 
 const TABLE: FindingsTable = FindingsTable {
-    subject: "What the finding is about: where the tick comes, and where the loop runs.",
+    subject: "Subject of the finding: the CPUs that the tick interrupts, and the placement of the \
+         loop.",
     ratio: ("simulated_ratio", "The ratio of both sides of the claim on the simulated machine."),
-    evidence: "Both sides, with the half widths of their 95 % confidence intervals: ns, or parts of a quantum.",
+    evidence: "Both sides, with the half widths of their 95 % confidence intervals: ns, or parts of a \
+         quantum.",
     ..FindingsTable::SIMULATED
 };
 
-/// Some repetitions with a tick on their own hardware thread take this much longer, at least (section 3).
+/// Minimum slowdown of the longest quanta with a tick on their own hardware thread (section 3).
 const SAME_THREAD_RATIO: f64 = 0.2;
 
 struct Sides<'a> {
@@ -25,9 +27,9 @@ struct Sides<'a> {
 }
 
 impl Sides<'_> {
-    fn ask(&self, tick: Tick, placement: Relation, ask: fn(&PlacedRun) -> Known) -> Known {
+    fn figure(&self, tick: Tick, placement: Relation, figure: fn(&PlacedRun) -> Known) -> Known {
         let found = self.runs.iter().find(|run| (run.tick, run.placement) == (tick, placement));
-        ask(found.ok_or_else(|| "not measured".to_owned())?)
+        figure(found.ok_or_else(|| "not measured".to_owned())?)
     }
 
     /// The paper's slowdown of the longest quanta.
@@ -38,37 +40,37 @@ impl Sides<'_> {
         ratio.map(exactly).ok_or_else(|| "the paper has no figure".to_owned())
     }
 
-    /// Under Linux each hardware thread has the peaks of its own tick.
+    /// Under Linux, each hardware thread has the peaks of its own tick.
     fn on_every_cpu(&self) -> Vec<Finding> {
         let placements = [Relation::SameThread, Relation::SameCore, Relation::OtherCore];
-        let one = |placement: Relation| {
-            let period = self.ask(Tick::EveryCpu, placement, PlacedRun::period_ns);
+        let judge = |placement: Relation| {
+            let period = self.figure(Tick::EveryCpu, placement, PlacedRun::period_ns);
             finding(
                 "with a tick on every CPU, peaks come with the tick wherever the loop runs",
                 subject(Tick::EveryCpu, placement),
-                "period of the peaks = that of the tick, within 10 %",
+                "period of the peaks = period of the tick, within 10 %",
                 close([period, Ok(exactly(0.0))], Ok(exactly(self.tick_ns))),
                 None,
             )
         };
-        placements.into_iter().map(one).collect()
+        placements.into_iter().map(judge).collect()
     }
 
     fn same_thread(&self, tick: Tick) -> Finding {
         let limit = || Ok(exactly(SAME_THREAD_RATIO));
-        let of = (tick, Relation::SameThread);
+        let placement = Relation::SameThread;
         finding(
             "a tick on its own hardware thread costs a repetition a fifth and more",
-            subject(of.0, of.1),
+            subject(tick, placement),
             "slowdown of the longest quantum > 0.2",
-            greater(self.ask(of.0, of.1, PlacedRun::max_ratio), limit()),
-            Some(greater(self.published(of.0, of.1), limit())),
+            greater(self.figure(tick, placement, PlacedRun::max_ratio), limit()),
+            Some(greater(self.published(tick, placement), limit())),
         )
     }
 
-    /// The closer loop and tick are, the larger the peaks.
+    /// Peaks are larger if the loop is closer to the tick.
     fn closer(&self, closer: Relation, farther: Relation) -> Finding {
-        let here = |placement| self.ask(Tick::OneCpu, placement, PlacedRun::mean_ratio);
+        let here = |placement| self.figure(Tick::OneCpu, placement, PlacedRun::mean_ratio);
         let there = |placement| self.published(Tick::OneCpu, placement);
         finding(
             "the more a loop shares with the tick's CPU, the larger the peaks",
@@ -80,12 +82,12 @@ impl Sides<'_> {
     }
 
     fn no_peaks(&self, name: &'static str, tick: Tick, placement: Relation) -> Finding {
-        let limit = self.ask(tick, placement, PlacedRun::limit_ratio);
+        let limit = self.figure(tick, placement, PlacedRun::limit_ratio);
         finding(
             name,
             subject(tick, placement),
             "slowdown of the longest quantum < 0.1 % and a step of the clock",
-            greater(limit.clone(), self.ask(tick, placement, PlacedRun::max_ratio)),
+            greater(limit.clone(), self.figure(tick, placement, PlacedRun::max_ratio)),
             Some(greater(Ok(exactly(super::peaks::PEAK_RATIO)), self.published(tick, placement))),
         )
     }
@@ -95,7 +97,7 @@ fn subject(tick: Tick, placement: Relation) -> String {
     format!("{}, {}", tick.word(), placement.word())
 }
 
-/// All findings. `tick_ns`: the period of the simulated machine's tick.
+/// All findings. `tick_ns` is the period of the simulated machine's tick.
 #[must_use]
 pub fn findings(paper: &Paper, runs: &[PlacedRun], tick_ns: f64) -> Table {
     let sides = Sides { paper, runs, tick_ns };
@@ -104,10 +106,10 @@ pub fn findings(paper: &Paper, runs: &[PlacedRun], tick_ns: f64) -> Table {
     all.push(sides.same_thread(Tick::OneCpu));
     all.push(sides.closer(Relation::SameThread, Relation::SameCore));
     all.push(sides.closer(Relation::SameCore, Relation::OtherCore));
-    let other = "with a tick on one CPU, a loop on another core has no peaks";
-    all.push(sides.no_peaks(other, Tick::OneCpu, Relation::OtherCore));
-    let none = "without an operating system there are no peaks";
-    all.push(sides.no_peaks(none, Tick::None, Relation::SameThread));
+    let on_other_core = "with a tick on one CPU, a loop on another core has no peaks";
+    all.push(sides.no_peaks(on_other_core, Tick::OneCpu, Relation::OtherCore));
+    let without_tick = "without an operating system there are no peaks";
+    all.push(sides.no_peaks(without_tick, Tick::None, Relation::SameThread));
     TABLE.of(all)
 }
 
@@ -121,7 +123,7 @@ mod tests {
     use super::super::tables::paper;
     use super::*;
 
-    /// 1,000 quanta of 100 us, of which those with a tick of 250 Hz take `longer_ns` longer.
+    /// A run of 1,000 quanta of 100 us. Quanta with a tick of 250 Hz take `longer_ns` longer.
     fn run(tick: Tick, placement: Relation, longer_ns: u64) -> PlacedRun {
         let (mut fixed, mut at_ns) = (Fixed::default(), 0);
         for _ in 0..1_000 {
@@ -157,15 +159,15 @@ mod tests {
 
     fn as_the_paper() -> Vec<PlacedRun> {
         use Relation::{OtherCore, SameCore, SameThread};
-        let every = |placement| run(Tick::EveryCpu, placement, 22_000);
-        let one = |placement, longer_ns| run(Tick::OneCpu, placement, longer_ns);
+        let every_cpu = |placement| run(Tick::EveryCpu, placement, 22_000);
+        let one_cpu = |placement, longer_ns| run(Tick::OneCpu, placement, longer_ns);
         vec![
-            every(SameThread),
-            every(SameCore),
-            every(OtherCore),
-            one(SameThread, 30_000),
-            one(SameCore, 10_000),
-            one(OtherCore, 0),
+            every_cpu(SameThread),
+            every_cpu(SameCore),
+            every_cpu(OtherCore),
+            one_cpu(SameThread, 30_000),
+            one_cpu(SameCore, 10_000),
+            one_cpu(OtherCore, 0),
             run(Tick::None, SameThread, 0),
         ]
     }
@@ -175,7 +177,7 @@ mod tests {
         let all = verdicts(&as_the_paper());
         assert!(all.iter().all(|[simulated, _]| simulated == "holds"), "{all:?}");
         let published: Vec<&str> = all.iter().map(|[_, published]| published.as_str()).collect();
-        // The paper's Linux has "over 20 %", which is not more than its own limit.
+        // The paper has "over 20 %" for Linux, which equals the limit.
         let expected = ["", "", "", "not judged", "holds", "holds", "holds", "holds", "holds"];
         assert_eq!(published, expected);
     }
@@ -209,8 +211,8 @@ mod tests {
             |row: usize, column: &str| table.get(&table.rows()[row], column).unwrap().clone();
         assert_eq!(table.rows().len(), 7);
         assert_eq!(cell(0, "reason"), "not measured".into());
-        let Value::Real(most) = cell(3, "slowdown_max_ratio") else { panic!("no maximum") };
-        assert!((most - 0.3).abs() < 1e-9, "{most}");
+        let Value::Real(slowdown) = cell(3, "slowdown_max_ratio") else { panic!("no maximum") };
+        assert!((slowdown - 0.3).abs() < 1e-9, "{slowdown}");
         let Value::Real(period) = cell(3, "period_ns") else { panic!("no period") };
         assert!((period - 4e6).abs() < 0.1e6, "{period}");
         assert_eq!(cell(3, "peak_count"), cell(4, "peak_count"));

@@ -1,4 +1,4 @@
-//! The peaks that a loop of fixed work sees, from its times alone, as the paper does.
+//! Finds the peaks of a loop of fixed work from its times alone, like the paper.
 
 use stats::interval::{Interval, from_moments};
 use stats::median;
@@ -10,51 +10,50 @@ use super::super::sample::{Fixed, LoopResult, NoiseSample};
 use super::published::Tick;
 use crate::judge::{Figure, Known, exactly};
 
-/// A quantum is a peak if it takes this much longer than the median, and a step of the clock besides.
+/// A quantum is a peak if it exceeds the median by this fraction plus a step of the clock.
 pub(super) const PEAK_RATIO: f64 = 0.001;
 
-/// The loop on one CPU.
+/// A run of the loop at one placement.
 #[derive(Debug)]
 pub struct PlacedRun {
-    /// Where the clock interrupts.
+    /// The CPUs that the tick interrupts.
     pub tick: Tick,
-    /// What the loop's CPU shares with CPU 0.
+    /// Relation of the loop's CPU to CPU 0.
     pub placement: Relation,
-    /// The loop's CPU.
     pub cpu: u32,
-    /// Step of the clock that quanta are measured by, ns.
+    /// Step of the clock that measures quanta, ns.
     pub step_ns: u64,
-    /// The window; or why there is none.
+    /// The window, or the reason why it is missing.
     pub sample: Result<NoiseSample, String>,
 }
 
-/// What stands out of a loop's quanta.
+/// The peaks among a loop's quanta.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Peaks {
-    /// Quanta in all.
+    /// Number of all quanta.
     pub quanta: usize,
-    /// Peaks among them.
+    /// Number of peaks among the quanta.
     pub count: usize,
     /// Median time of a quantum, ns.
     pub median_ns: f64,
-    /// Slowdown of the longest quantum of all, as a share of the median.
+    /// Slowdown of the longest quantum, as a share of the median.
     pub max_ratio: f64,
-    /// Mean slowdown of the peaks.
+    /// Mean slowdown of the peaks, as a share of the median. `None` without peaks.
     pub mean: Option<Figure>,
-    /// Their period, ns.
+    /// Period of the peaks, ns. `None` without a period.
     pub period_ns: Option<Figure>,
 }
 
 impl PlacedRun {
-    /// The peaks.
+    /// Finds the peaks among the quanta of the run.
     ///
     /// # Errors
-    /// Why there is no loop whose quanta are known one by one.
+    /// Returns the reason why no quanta are known.
     pub(super) fn peaks(&self) -> Result<Peaks, String> {
         let sample = self.sample.as_ref().map_err(Clone::clone)?;
-        let of_cpu = sample.cpus.iter().find(|one| one.cpu == self.cpu);
-        match of_cpu.map(|one| &one.result) {
-            Some(LoopResult::Quanta(fixed)) => Peaks::of(fixed, self.step_ns),
+        let loop_on_cpu = sample.cpus.iter().find(|cpu| cpu.cpu == self.cpu);
+        match loop_on_cpu.map(|cpu| &cpu.result) {
+            Some(LoopResult::Quanta(fixed)) => Peaks::find(fixed, self.step_ns),
             _ => Err(format!("no loop of fixed work ran on CPU {}", self.cpu)),
         }
     }
@@ -64,7 +63,7 @@ impl PlacedRun {
         self.peaks().map(|peaks| exactly(peaks.max_ratio))
     }
 
-    /// Mean slowdown of the peaks; 0 without one.
+    /// Mean slowdown of the peaks, or 0 without peaks.
     pub(super) fn mean_ratio(&self) -> Known {
         self.peaks().map(|peaks| peaks.mean.unwrap_or_default())
     }
@@ -74,7 +73,7 @@ impl PlacedRun {
         self.peaks()?.period_ns.ok_or_else(|| "no period".to_owned())
     }
 
-    /// The largest slowdown that is no peak.
+    /// The largest slowdown of a quantum that is not a peak.
     pub(super) fn limit_ratio(&self) -> Known {
         let peaks = self.peaks()?;
         Ok(exactly(PEAK_RATIO + self.step_ns as f64 / peaks.median_ns))
@@ -82,19 +81,21 @@ impl PlacedRun {
 }
 
 impl Peaks {
-    fn of(fixed: &Fixed, step_ns: u64) -> Result<Peaks, String> {
-        let is_sound = |one: &&Quantum| !one.migrated && one.faulted != Some(true);
+    fn find(fixed: &Fixed, step_ns: u64) -> Result<Peaks, String> {
+        let is_sound = |quantum: &&Quantum| !quantum.migrated && quantum.faulted != Some(true);
         let quanta: Vec<&Quantum> = fixed.first.iter().filter(is_sound).collect();
-        let mut times: Vec<f64> = quanta.iter().map(|one| one.time_ns as f64).collect();
+        let mut times: Vec<f64> = quanta.iter().map(|quantum| quantum.time_ns as f64).collect();
         times.sort_unstable_by(f64::total_cmp);
         let Some(median_ns) = median(&times).filter(|median| *median > 0.0) else {
             return Err("no quantum was measured".to_owned());
         };
-        let slowdown = |one: &Quantum| one.time_ns as f64 / median_ns - 1.0;
+        let slowdown = |quantum: &Quantum| quantum.time_ns as f64 / median_ns - 1.0;
         let limit = PEAK_RATIO + step_ns as f64 / median_ns;
-        let peaks: Vec<&&Quantum> = quanta.iter().filter(|one| slowdown(one) > limit).collect();
+        let peaks: Vec<&&Quantum> =
+            quanta.iter().filter(|quantum| slowdown(quantum) > limit).collect();
         let events: Vec<Event> =
-            peaks.iter().map(|one| Event { at_ns: one.start_ns, weight: 1.0 }).collect();
+            peaks.iter().map(|peak| Event { at_ns: peak.start_ns, weight: 1.0 }).collect();
+        let peak_times: Vec<u64> = peaks.iter().map(|peak| peak.time_ns).collect();
         let found = periods(&events, &SEARCH);
         let period_ns = found
             .first()
@@ -103,14 +104,14 @@ impl Peaks {
             quanta: quanta.len(),
             count: peaks.len(),
             median_ns,
-            max_ratio: quanta.iter().map(|one| slowdown(one)).fold(0.0, f64::max),
-            mean: mean(&peaks.iter().map(|one| one.time_ns).collect::<Vec<_>>(), median_ns),
+            max_ratio: quanta.iter().map(|quantum| slowdown(quantum)).fold(0.0, f64::max),
+            mean: mean_slowdown(&peak_times, median_ns),
             period_ns,
         })
     }
 }
 
-/// The paper's ticks have 4 and 10 ms.
+/// The search for the period of peaks. The paper's ticks have periods of 4 and 10 ms.
 const SEARCH: Search = Search {
     period_ns_min: 500_000,
     period_ns_max: 50_000_000,
@@ -119,8 +120,8 @@ const SEARCH: Search = Search {
     p_value_max: 1e-6,
 };
 
-/// Mean slowdown of these times.
-fn mean(times_ns: &[u64], median_ns: f64) -> Option<Figure> {
+/// Mean slowdown of quanta with these times, as a share of the median. `None` without times.
+fn mean_slowdown(times_ns: &[u64], median_ns: f64) -> Option<Figure> {
     let (count, sum) = (times_ns.len() as u64, times_ns.iter().sum::<u64>());
     let squares = times_ns.iter().map(|time| u128::from(*time).pow(2)).sum();
     let interval: Option<Interval> = from_moments(count, sum, squares);

@@ -1,4 +1,4 @@
-//! What was published: a data file, read with bounds.
+//! The published figures: a data file that is read with bounds.
 
 use serde::Deserialize;
 
@@ -9,23 +9,23 @@ use crate::published::{PublishedError, at_most, read, short};
 const TEXT: &str = include_str!("../../../../../papers/noise-t1.toml");
 
 const ROWS_MAX: usize = 32;
-/// No slowdown that was published is larger.
+/// Upper bound on published slowdowns.
 const RATIO_MAX: f64 = 100.0;
 
-/// On which CPUs the clock interrupts.
+/// The CPUs that the tick interrupts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tick {
-    /// Each CPU has its own tick, as Linux has it.
+    /// Each CPU has its own tick, as under Linux.
     EveryCpu,
-    /// CPU 0 has the tick for all, as Solaris has it.
+    /// CPU 0 has the tick for all CPUs, as under Solaris.
     OneCpu,
-    /// There is no operating system, and no tick, as under Netra DPS.
+    /// No operating system runs, and there is no tick, as under Netra DPS.
     None,
 }
 
 impl Tick {
-    /// As tables have it.
+    /// Name of the variant in tables.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -36,33 +36,33 @@ impl Tick {
     }
 }
 
-/// A loop on a CPU, under a system.
+/// The paper's figures of a loop on one CPU under one system.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PaperRow {
     /// The system that the paper measured.
     pub system: String,
-    /// Where its clock interrupts.
+    /// The CPUs that the system's tick interrupts.
     pub tick: Tick,
-    /// What the loop's CPU shares with CPU 0.
+    /// Relation of the loop's CPU to CPU 0.
     pub placement: Relation,
-    /// Frequency of the tick, where it disturbs the loop, Hz.
+    /// Frequency of the tick, Hz. `None` if the tick does not disturb the loop.
     pub tick_hz: Option<u32>,
-    /// How much longer the longest quanta take; 0 where there is no peak, absent where the paper has no figure.
+    /// Slowdown of the longest quanta, as a ratio. 0 without peaks. `None` if the paper has no figure.
     pub slowdown_max_ratio: Option<f64>,
 }
 
-/// A paper's figures.
+/// The published figures of a paper.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Paper {
     pub title: String,
-    /// Its rows, in order.
+    /// The rows, in the paper's order.
     pub rows: Vec<PaperRow>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawPaper {
-    #[allow(dead_code)] // for who reads the file
+    #[allow(dead_code)] // only for readers of the file
     name: String,
     title: String,
     row: Vec<RawRow>,
@@ -79,18 +79,18 @@ struct RawRow {
 }
 
 impl Paper {
-    /// The paper's figures.
+    /// Reads the figures that are built into the program.
     ///
     /// # Errors
-    /// As [`Paper::parse`].
+    /// Fails for the reasons that [`Paper::parse`] lists.
     pub fn noise_t1() -> Result<Paper, PublishedError> {
         Paper::parse(TEXT)
     }
 
-    /// Reads figures.
+    /// Reads figures from TOML.
     ///
     /// # Errors
-    /// When it is not TOML, is too long, or names placements that do not exist.
+    /// Fails if the text is not TOML, is too long, names unknown placements, or has impossible figures.
     pub fn parse(text: &str) -> Result<Paper, PublishedError> {
         let raw: RawPaper = read(text)?;
         at_most(raw.row.len(), ROWS_MAX, "rows")?;
@@ -100,11 +100,11 @@ impl Paper {
 }
 
 fn row(raw: RawRow) -> Result<PaperRow, PublishedError> {
-    let placement = Relation::ALL.into_iter().find(|one| one.word() == raw.placement);
+    let placement = Relation::ALL.into_iter().find(|relation| relation.word() == raw.placement);
     let unknown = || PublishedError::new(format!("no placement: {:.40?}", raw.placement));
     let is_ratio = |ratio: &f64| (0.0..=RATIO_MAX).contains(ratio);
     if !raw.slowdown_max_ratio.as_ref().is_none_or(is_ratio) || raw.tick_hz == Some(0) {
-        return Err(PublishedError::new("a slowdown or a frequency that is none"));
+        return Err(PublishedError::new("a slowdown or a frequency out of range"));
     }
     Ok(PaperRow {
         placement: placement.ok_or_else(unknown)?,
@@ -122,12 +122,13 @@ mod tests {
     #[test]
     fn the_papers_figures_are_read() {
         let rows = Paper::noise_t1().unwrap().rows;
-        let of = |tick| rows.iter().filter(|row| row.tick == tick).collect::<Vec<_>>();
+        let rows_with = |tick| rows.iter().filter(|row| row.tick == tick).collect::<Vec<_>>();
         assert_eq!(
-            [Tick::EveryCpu, Tick::OneCpu, Tick::None].map(|tick| of(tick).len()),
+            [Tick::EveryCpu, Tick::OneCpu, Tick::None].map(|tick| rows_with(tick).len()),
             [3, 3, 1]
         );
-        let solaris: Vec<_> = of(Tick::OneCpu).iter().map(|row| row.slowdown_max_ratio).collect();
+        let solaris: Vec<_> =
+            rows_with(Tick::OneCpu).iter().map(|row| row.slowdown_max_ratio).collect();
         assert_eq!(solaris, [Some(0.3), Some(0.1), Some(0.0)]);
     }
 

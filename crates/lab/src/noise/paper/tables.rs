@@ -1,4 +1,4 @@
-//! The paper's figures and the simulated ones, placement by placement.
+//! The paper's figures next to simulated figures, placement by placement.
 
 use record::{Column, Format, Kind, Table, TableDisplay, Value};
 
@@ -9,8 +9,14 @@ fn columns() -> Vec<Column> {
     use Kind::{Real, Text, Uint};
     let column = Column::new;
     vec![
-        column("tick", Text, "On which CPUs the clock interrupts.").priority(100).key(),
-        column("placement", Text, "What the loop's CPU shares with CPU 0.").priority(99).key(),
+        column("tick", Text, "CPUs that the tick interrupts.").priority(100).key(),
+        column(
+            "placement",
+            Text,
+            "Relation of the loop's CPU to CPU 0: the hardware that they share.",
+        )
+        .priority(99)
+        .key(),
         column("paper_system", Text, "The system that the paper measured.")
             .title("paper's")
             .priority(80),
@@ -19,14 +25,15 @@ fn columns() -> Vec<Column> {
         column(
             "peak_count",
             Uint,
-            "Quanta that are longer than the median by more than 0.1 % and a step of the clock.",
+            "Quanta that exceed the median by more than 0.1 % plus a step of the clock.",
         )
         .title("peaks")
         .priority(90),
         column(
             "slowdown_max_ratio",
             Real,
-            "How much longer the longest quantum takes than the median, as a share of it.",
+            "Slowdown of the longest quantum: its excess over the median, as a share of the \
+             median.",
         )
         .title("max")
         .priority(97)
@@ -34,27 +41,32 @@ fn columns() -> Vec<Column> {
         column(
             "published_slowdown_max_ratio",
             Real,
-            "The paper's figure; 0: no peaks. Absent where it has none.",
+            "The paper's figure; 0 without peaks. Absent if the paper has no figure.",
         )
         .title("paper max")
         .priority(96),
-        column("slowdown_mean_ratio", Real, "Mean slowdown of the peaks; absent without one.")
+        column("slowdown_mean_ratio", Real, "Mean slowdown of the peaks; absent without peaks.")
             .title("mean ± ci95")
             .plus_minus("slowdown_mean_ci95_ratio")
             .priority(95)
             .cost(),
-        column("slowdown_mean_ci95_ratio", Real, "Half width of its 95 % confidence interval.")
-            .detail(),
-        column("period_ns", Real, "Period of the peaks; absent without one.")
+        column(
+            "slowdown_mean_ci95_ratio",
+            Real,
+            "Half width of the 95 % confidence interval of slowdown_mean_ratio.",
+        )
+        .detail(),
+        column("period_ns", Real, "Period of the peaks; absent if they have no period.")
             .title("period")
             .plus_minus("period_ci95_ns")
             .format(Format::Milliseconds)
             .priority(94),
-        column("period_ci95_ns", Real, "Half width of its 95 % confidence interval.").detail(),
+        column("period_ci95_ns", Real, "Half width of the 95 % confidence interval of period_ns.")
+            .detail(),
         column(
             "published_period_ns",
             Real,
-            "Period of the paper's tick where it disturbs the loop.",
+            "Period of the paper's tick; absent if the tick does not disturb the loop.",
         )
         .title("paper period")
         .format(Format::Milliseconds)
@@ -63,17 +75,21 @@ fn columns() -> Vec<Column> {
             .title("median")
             .format(Format::Microseconds)
             .priority(70),
-        column("clock_step_ns", Uint, "Step of the clock that quanta are measured by; 0: exact.")
-            .detail(),
+        column(
+            "clock_step_ns",
+            Uint,
+            "Step of the clock that measures quanta; 0 for an exact clock.",
+        )
+        .detail(),
         column("reason", Text, "Why there are no figures.").priority(40),
     ]
 }
 
-/// A row for each of the paper's, with what was measured.
+/// A row for each row of the paper, with simulated figures.
 #[must_use]
 pub fn paper(published: &Paper, runs: &[PlacedRun]) -> Table {
-    let doc = "Peaks in the times of a loop of fixed work, by where the tick comes and where the loop runs: \
-               simulated and published.";
+    let doc = "Peaks in the times of a loop of fixed work, by the CPUs of the tick and the \
+               placement of the loop: simulated and published.";
     let display =
         TableDisplay { title: "Section 3 of the paper".to_owned(), ..TableDisplay::default() };
     let mut table = Table::new("paper", doc, columns()).displayed(display);
@@ -87,7 +103,7 @@ pub fn paper(published: &Paper, runs: &[PlacedRun]) -> Table {
 fn values(row: &PaperRow, run: Option<&PlacedRun>) -> Vec<Value> {
     let peaks = run.map_or_else(|| Err("not measured".to_owned()), PlacedRun::peaks);
     let found = peaks.as_ref().ok();
-    let finite = |width: f64| Some(width).filter(|width| width.is_finite());
+    let finite = |width: f64| width.is_finite().then_some(width);
     let mean = found.and_then(|peaks| peaks.mean);
     let period = found.and_then(|peaks| peaks.period_ns);
     vec![

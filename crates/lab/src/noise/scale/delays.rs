@@ -1,92 +1,101 @@
-//! From detours to the delay of a compute phase that starts at any time.
+//! Computes the distribution of a compute phase's delay from detours.
 
 use stats::Piece;
 
 use super::trace::Trace;
 
-/// Blocks that a trace is divided into, for intervals.
+/// Maximum number of blocks of a trace. The blocks are the units of the bootstrap for intervals.
 const BLOCKS: u64 = 64;
-/// Shortest block, in compute phases: what is in one hardly reaches into the next.
+/// Minimum length of a block, in compute phases. Then blocks hardly depend on each other.
 const PHASES_PER_BLOCK: u64 = 10;
 
-/// How much later than `granularity_ns` a compute phase ends that starts at a uniformly distributed time of the trace: exact,
-/// in pieces. Begun between detours, it is delayed by those that come before it is done. Begun in a
-/// detour, as by a node that was held up when the barrier opened, by the rest of that one, too.
+/// The exact distribution of a compute phase's delay, in pieces. The phase needs `granularity_ns` of work, and starts at
+/// a uniformly distributed time of the trace.
 ///
-/// Blocks are numbered from `block_first` on.
+/// All detours that start before the work is done delay the phase. A phase that starts in a detour also waits for the
+/// rest of that detour. This happens to nodes that were in a detour when the barrier opened.
+///
+/// Blocks have numbers from `block_first` on.
 ///
 /// # Panics
-/// When `granularity_ns` is not below the trace's own time.
+/// Panics if `granularity_ns` is not below the trace's own time.
 #[must_use]
 pub fn delays(trace: &Trace, granularity_ns: u64, block_first: u32) -> Vec<Piece> {
     let own_ns = trace.own_ns;
     assert!(granularity_ns < own_ns, "a phase of {granularity_ns} ns in {own_ns} ns");
     let blocks = (own_ns / (granularity_ns.max(1) * PHASES_PER_BLOCK)).clamp(1, BLOCKS);
-    // What changes where: the detours in the phase that starts there, ns, or only the block.
+    // Start times of the phase at which the set of its detours changes, or the block.
     let mut changes: Vec<(u64, Change)> = Vec::with_capacity(2 * trace.detours.len() + 64);
-    for &(at, length_ns) in &trace.detours {
-        let enters =
-            if at >= granularity_ns { at - granularity_ns } else { at + own_ns - granularity_ns };
-        changes.push((enters, Change::Enters(length_ns)));
-        changes.push((at, Change::Leaves(length_ns)));
+    for &(detour_ns, length_ns) in &trace.detours {
+        let enters_ns = if detour_ns >= granularity_ns {
+            detour_ns - granularity_ns
+        } else {
+            detour_ns + own_ns - granularity_ns
+        };
+        changes.push((enters_ns, Change::Enters(length_ns)));
+        changes.push((detour_ns, Change::Leaves(length_ns)));
     }
     for block in 1..blocks {
-        let at = u128::from(own_ns) * u128::from(block) / u128::from(blocks);
-        changes.push((at as u64, Change::NextBlock));
+        let start_ns = u128::from(own_ns) * u128::from(block) / u128::from(blocks);
+        changes.push((start_ns as u64, Change::NextBlock));
     }
-    changes.sort_unstable_by_key(|(at, _)| *at);
-    let in_first = |(at, _): &&(u64, u64)| *at < granularity_ns;
+    changes.sort_unstable_by_key(|(change_ns, _)| *change_ns);
+    let is_in_first_phase = |(detour_ns, _): &&(u64, u64)| *detour_ns < granularity_ns;
     let mut sweep = Sweep {
         pieces: Vec::with_capacity(3 * trace.detours.len() + 64),
-        delay_ns: trace.detours.iter().filter(in_first).map(|(_, length)| length).sum(),
-        at: 0,
+        delay_ns: trace.detours.iter().filter(is_in_first_phase).map(|(_, length)| length).sum(),
+        now_ns: 0,
         block: block_first,
     };
-    for together in changes.chunk_by(|(one, _), (other, _)| one == other) {
-        sweep.pass(together);
+    for simultaneous in changes.chunk_by(|(first_ns, _), (second_ns, _)| first_ns == second_ns) {
+        sweep.pass(simultaneous);
     }
     sweep.run_to(own_ns);
     sweep.pieces
 }
 
 #[derive(Clone, Copy, Debug)]
+/// A change of the phase's detours, or of the block, as the start time of the phase moves on.
 enum Change {
     Enters(u64),
     Leaves(u64),
     NextBlock,
 }
 
+/// Moves the start time of the phase through the trace.
 struct Sweep {
     pieces: Vec<Piece>,
+    /// Delay of a phase that starts at `now_ns`, between detours.
     delay_ns: u64,
-    at: u64,
+    now_ns: u64,
     block: u32,
 }
 
 impl Sweep {
-    /// Begins between detours: all have the same delay.
-    fn run_to(&mut self, at: u64) {
-        let weight = at - self.at;
+    /// Adds the starts from `now_ns` to `end_ns`. They are between detours, and all have the same delay.
+    fn run_to(&mut self, end_ns: u64) {
+        let weight = end_ns - self.now_ns;
         if weight > 0 {
             let (low, block) = (self.delay_ns, self.block);
             self.pieces.push(Piece { low, weight, is_ramp: false, block });
         }
-        self.at = at;
+        self.now_ns = end_ns;
     }
 
-    /// The changes at one time.
-    fn pass(&mut self, together: &[(u64, Change)]) {
-        self.run_to(together[0].0);
-        // Started in a detour: the rest of it, and all that start before the work is done, those at
-        // the same time included. What starts when it is done is no delay, so enters later.
-        for (_, change) in together {
+    /// Adds the starts in the detours at one time, and makes the changes of that time.
+    fn pass(&mut self, changes: &[(u64, Change)]) {
+        self.run_to(changes[0].0);
+        // A start in a detour waits for the rest of the detour, and for all detours that start before the work is
+        // done. They include other detours at the same time. A detour that starts when the work is done is no delay.
+        // Therefore detours enter only after these pieces.
+        for (_, change) in changes {
             if let Change::Leaves(length_ns) = *change {
                 self.delay_ns -= length_ns;
                 let (low, block) = (self.delay_ns, self.block);
                 self.pieces.push(Piece { low, weight: length_ns, is_ramp: true, block });
             }
         }
-        for (_, change) in together {
+        for (_, change) in changes {
             match change {
                 Change::Enters(length_ns) => self.delay_ns += length_ns,
                 Change::NextBlock => self.block += 1,

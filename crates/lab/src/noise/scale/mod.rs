@@ -1,16 +1,16 @@
-//! `noise scale`: what the detours of a run would do to a parallel job.
+//! `noise scale`: the effect of a run's detours on a parallel job.
 //!
-//! Every node repeatedly computes for a phase and then waits for all others. A node is a
-//! CPU like those measured; the delay of its phase is the length of the detours that fall into it,
-//! and the barrier waits for the largest of all nodes' delays. Its distribution is computed from
-//! the measured detours, not drawn ([`delays`]), and so is the mean of its largest
-//! ([`stats::Extremes`]): a million nodes cost no more than one. The node that was last, for which the
-//! others waited, is at work when the barrier opens; each of the others may be in a detour then. Where
-//! all have their detours at the same times, all are at work.
+//! Every node repeatedly computes for a phase and then waits at a barrier for all other nodes. A node is a CPU like the
+//! measured CPUs. The detours in a phase delay the node, and the barrier waits for the largest delay of all nodes. The
+//! distribution of a delay is computed from the measured detours, not drawn ([`delays`]). The mean of the largest delay
+//! is computed, too ([`stats::Extremes`]), so a million nodes cost no more than a single node.
 //!
-//! The barrier is one of dissemination (Hensgen, Finkel, Manber, 1988): log2 rounds, rounded up,
-//! each the latency of a message; an allreduce by recursive doubling takes as many. Detours while
-//! messages travel are left out: that is a network that forwards messages by itself.
+//! When the barrier opens, the last node is at work, and each of the others may be in a detour. With coscheduled
+//! detours, all nodes are at work.
+//!
+//! The barrier is a dissemination barrier (Hensgen, Finkel, Manber, 1988): it takes log2(nodes) rounds, rounded up. Each
+//! round takes the latency of a message. An allreduce by recursive doubling takes equally many rounds. Detours while
+//! messages travel do not count: the network forwards messages by itself.
 
 mod delays;
 mod job;

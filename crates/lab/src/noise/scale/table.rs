@@ -1,4 +1,4 @@
-//! The run that `noise scale` writes.
+//! Makes the run that `noise scale` writes.
 
 use record::{Absence, Kind, Run, SCHEMA, Table};
 use serde_json::{Map, Value as Json, json};
@@ -8,11 +8,11 @@ use super::trace::{Arrivals, ScaleError, Trace, traces};
 use crate::cpu_warnings::{CpuWarning, CpuWarnings};
 use crate::noise::tables::{all_rows, column};
 
-/// Scales the detours of `measured`; the result is a run with table `scale`. `settings`: what was
-/// asked for, of the caller.
+/// Scales the detours of the run `measured`. The result is a run with table `scale`, and includes the caller's own
+/// settings.
 ///
 /// # Errors
-/// When the run has no detours, contradicts itself, or is too short for a granularity.
+/// Fails if the run has no detours, contradicts itself, or is too short for a granularity.
 pub fn run(
     measured: &Run,
     job: &Job,
@@ -26,11 +26,12 @@ pub fn run(
     settings.insert("granularities_ns".into(), json!(job.granularities_ns));
     settings.insert("latency_ns".into(), json!(job.latency_ns));
     settings.insert("seed".into(), json!(job.seed));
-    settings.insert("arrivals".into(), json!(word(&traces)));
-    settings.insert("cpus".into(), json!(traces.iter().map(|it| it.cpu).collect::<Vec<_>>()));
+    settings.insert("arrivals".into(), json!(arrivals_word(&traces)));
+    let cpus: Vec<u64> = traces.iter().map(|trace| trace.cpu).collect();
+    settings.insert("cpus".into(), json!(cpus));
     settings.insert("measured_utc".into(), json!(measured.started_utc));
     settings.insert("measured_detour_max_ns".into(), json!(longest_ns(&traces)));
-    let without = rows.iter().any(|row| row.interval.is_none());
+    let has_no_interval = rows.iter().any(|row| row.interval.is_none());
     let absence = Absence {
         table: "scale".to_owned(),
         what: "intervals".to_owned(),
@@ -47,12 +48,12 @@ pub fn run(
         settings,
         observer: Map::new(),
         warnings: warnings(&traces, &rows),
-        absent: without.then_some(absence).into_iter().collect(),
+        absent: has_no_interval.then_some(absence).into_iter().collect(),
         tables: vec![table(&rows)],
     })
 }
 
-fn word(traces: &[Trace]) -> &'static str {
+fn arrivals_word(traces: &[Trace]) -> &'static str {
     let is_random = traces.iter().any(|trace| trace.arrivals == Arrivals::Random);
     if is_random { Arrivals::Random.word() } else { Arrivals::Measured.word() }
 }
@@ -62,27 +63,27 @@ fn longest_ns(traces: &[Trace]) -> u64 {
 }
 
 fn warnings(traces: &[Trace], rows: &[Row]) -> Vec<String> {
-    let mut of_cpus = CpuWarnings::default();
+    let mut cpu_warnings = CpuWarnings::default();
     let random = traces.iter().filter(|trace| trace.arrivals == Arrivals::Random);
     for trace in random {
-        let cpu = u32::try_from(trace.cpu).unwrap_or(u32::MAX); // Linux has fewer
-        let what = "detours come at random, independent times here: periods and bursts are lost";
-        of_cpus.add("", CpuWarning::new(cpu, what).counted(trace.count, "detours"));
+        let cpu = u32::try_from(trace.cpu).unwrap_or(u32::MAX); // Linux has fewer CPUs
+        let problem = "detours come at random, independent times here: periods and bursts are lost";
+        cpu_warnings.add("", CpuWarning::new(cpu, problem).counted(trace.count, "detours"));
         let taken = trace.detours.len() as u64;
         if taken < trace.count {
-            let what = "only some detours are used, sampled evenly by length; some of the longest are not \
-                        among them";
-            let words = format!("{taken} of {} detours", trace.count);
-            of_cpus.add("", CpuWarning::new(cpu, what).with_extent(taken as f64, words));
+            let problem = "only a sample of the detours is used, evenly by length; some of the \
+                           longest are missing";
+            let extent = format!("{taken} of {} detours", trace.count);
+            cpu_warnings.add("", CpuWarning::new(cpu, problem).with_extent(taken as f64, extent));
         }
     }
-    let mut warnings = of_cpus.lines();
-    if rows.iter().any(|row| row.is_least) {
+    let mut warnings = cpu_warnings.lines();
+    if rows.iter().any(|row| row.is_lower_bound) {
         let longest_ns = longest_ns(traces);
         warnings.push(format!(
-            "rows with '≥' depend on delays rarer than one in a tenth of the intervals measured. \
-             Nothing is known of detours longer than the longest measured ({longest_ns} ns): those \
-             figures are lower bounds"
+            "rows with '≥' are lower bounds: they depend on delays that are too rare to be \
+             measured (fewer than 10 expected in the run), and detours longer than the longest \
+             measured ({longest_ns} ns) are unknown"
         ));
     }
     warnings
@@ -95,12 +96,14 @@ fn table(rows: &[Row]) -> Table {
         column(
             "detour_times",
             Text,
-            "independent: each node has its detours at its own times; coscheduled: all nodes at the \
-             same times.",
+            "independent: each node has its detours at its own times; coscheduled: all nodes have \
+             their detours at the same times.",
         )
         .title("detours")
         .priority(99),
-        column("node_count", Uint, "Number of nodes, each with one CPU.").title("nodes").priority(98),
+        column("node_count", Uint, "Number of nodes, each with one CPU.")
+            .title("nodes")
+            .priority(98),
         column(
             "barrier_latency_ns",
             Uint,
@@ -111,8 +114,10 @@ fn table(rows: &[Row]) -> Table {
         column("delay_mean_ns", Real, "Mean delay of the slowest node between two barriers.")
             .title("delay")
             .priority(90),
-        column("delay_p50_ns", Real, "Median of that delay.").title("p50").priority(40),
-        column("delay_p99_ns", Real, "99th percentile of that delay.").title("p99").priority(70),
+        column("delay_p50_ns", Real, "Median delay of the slowest node.").title("p50").priority(40),
+        column("delay_p99_ns", Real, "99th percentile of the delay of the slowest node.")
+            .title("p99")
+            .priority(70),
         column(
             "slowdown_ratio",
             Real,
@@ -128,17 +133,22 @@ fn table(rows: &[Row]) -> Table {
         .title("ci95")
         .up_to("slowdown_ci95_high_ratio")
         .priority(95),
-        column("slowdown_ci95_high_ratio", Real, "Upper end of it; absent where it is unknown.").detail(),
+        column(
+            "slowdown_ci95_high_ratio",
+            Real,
+            "Upper end of the slowdown's 95 % confidence interval; absent if it is unknown.",
+        )
+        .detail(),
         column(
             "is_lower_bound",
             Bool,
-            "Whether detours longer than all measured ones would matter: the figures are then lower \
-             bounds.",
+            "Whether detours longer than all measured detours would matter. Then the figures are \
+             lower bounds.",
         )
         .detail(),
     ];
-    let doc = "A bulk-synchronous program, whose nodes work and meet at a barrier, under the measured \
-               detours.";
+    let doc = "A bulk-synchronous program under the measured detours: its nodes work and meet at a \
+         barrier.";
     let mut table = Table::new("scale", doc, columns).displayed(all_rows());
     for row in rows {
         let [p50, p99] = row.delay_quantiles_ns;
@@ -153,7 +163,7 @@ fn table(rows: &[Row]) -> Table {
             row.slowdown_ratio.into(),
             row.interval.map(|(low, _)| low).into(),
             row.interval.and_then(|(_, high)| high).into(),
-            row.is_least.into(),
+            row.is_lower_bound.into(),
         ]);
     }
     table

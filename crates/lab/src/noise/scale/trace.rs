@@ -1,23 +1,23 @@
-//! The detours of a CPU as a run has them.
+//! Reads the detours of each CPU from a run.
 
 use record::{Run, Table, Value};
 use stats::Random;
 use thiserror::Error;
 
-/// Granularities that can be asked for, ns.
+/// Allowed granularities, ns.
 pub const GRANULARITY_NS: std::ops::RangeInclusive<u64> = 1_000..=10_000_000_000;
 
-/// Maximum number of detours of a CPU that are used one by one.
+/// Maximum number of detours in a trace.
 const DETOURS_MAX: u64 = 200_000;
-/// Longest window, ns: a year.
+/// Maximum length of a window, ns: a year.
 const WINDOW_NS_MAX: u64 = 365 * 86_400 * 1_000_000_000;
 
-/// When detours come.
+/// The times of detours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrivals {
-    /// At the measured times, with their periods and bursts.
+    /// The measured times, with their periods and bursts.
     Measured,
-    /// Uniformly distributed times, independent of one another, at the measured rate.
+    /// Independent, uniformly distributed times at the measured rate.
     Random,
 }
 
@@ -44,65 +44,67 @@ impl std::str::FromStr for Arrivals {
     }
 }
 
-/// Why a run can't be scaled.
+/// The reason why a run cannot be scaled.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ScaleError {
-    /// It has no detours table.
-    #[error("the run has no table {0:?}: it needs detours, as of irqlab noise --loop detour")]
+    /// The run has no table of detours.
+    #[error(
+        "the run has no table {0:?}: it needs detours (measure with irqlab noise --loop detour)"
+    )]
     Missing(&'static str),
-    /// Its rows contradict one another.
+    /// The rows of the run contradict one another.
     #[error("table {table:?} of the run contradicts itself: {what}")]
     Damaged { table: &'static str, what: String },
-    /// Measured times were asked for, and the run has a sample of them.
+    /// The caller asked for measured times, but the run has only a sample of them.
     #[error(
-        "the run has {recorded} of {count} detours of CPU {cpu}, so when they came is not known; \
-         --arrivals random, or a shorter run"
+        "the run has only {recorded} of {count} detours of CPU {cpu}, so their times are not known \
+         (use --arrivals random, or a shorter run)"
     )]
     Thinned {
         cpu: u64,
-        /// Recorded in the run.
+        /// Number of detours that the run has.
         recorded: u64,
-        /// Measured.
+        /// Number of detours that were measured.
         count: u64,
     },
-    /// A granularity that the window is too short for.
-    #[error("granularity {granularity_ns} ns: allowed: {} ns to {} ns, a tenth of the CPU time measured", GRANULARITY_NS.start(), .max_ns)]
+    /// The window is too short for a granularity.
+    #[error("granularity {granularity_ns} ns: allowed: {} ns to {} ns, a tenth of the CPU time \
+         measured", GRANULARITY_NS.start(), .max_ns)]
     Granularity {
-        /// Asked for.
+        /// The requested granularity.
         granularity_ns: u64,
-        /// Maximum that this run allows.
+        /// The maximum that this run allows.
         max_ns: u64,
     },
 }
 
-/// The detours of a CPU over its window, which is taken as a ring: what was last is before what was
-/// first.
+/// The detours of a CPU over its window. The window is taken as a ring: the start of the window follows its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
     pub cpu: u64,
-    /// Time that the loop had between detours in all, ns; above 0.
+    /// Total time of the loop between detours, ns. Above 0.
     pub own_ns: u64,
-    /// The detours: how much of that time the loop had had at its start, and its length; ns, in order.
+    /// The detours in order: the loop's own time before the detour, and the length of the detour, ns.
     pub detours: Vec<(u64, u64)>,
-    /// How they came.
+    /// The origin of the detours' times.
     pub arrivals: Arrivals,
-    /// How many were measured; of more than 200,000 only 200,000 are in `detours`.
+    /// Number of measured detours. `detours` has at most 200,000 of them.
     pub count: u64,
-    /// The longest that was measured, ns.
+    /// Length of the longest measured detour, ns.
     pub max_ns: u64,
 }
 
-/// The traces of a run's CPUs, from its tables. `wanted` absent: measured, if the run has all detours,
-/// else random.
+/// Reads the traces of a run's CPUs from its tables. If `wanted` is `None`, arrivals are as measured if the run has
+/// all detours, and random otherwise.
 ///
 /// # Errors
-/// When the run has no detours, or its tables contradict themselves, or each other.
+/// Fails if the run has no detours, or if its tables contradict themselves or each other.
 pub fn traces(run: &Run, wanted: Option<Arrivals>, seed: u64) -> Result<Vec<Trace>, ScaleError> {
     let table = |name| run.table(name).ok_or(ScaleError::Missing(name));
     let (noise, detours, sizes) = (table("noise")?, table("detours")?, table("detour_histogram")?);
-    let watched = |row: &&Vec<Value>| noise.get(row, "traced") == Some(&Value::Bool(true));
-    let any_watched = noise.rows().iter().any(|row| watched(&row));
-    let rows = noise.rows().iter().filter(|row| !any_watched || watched(row));
+    let is_traced = |row: &&Vec<Value>| noise.get(row, "traced") == Some(&Value::Bool(true));
+    let any_traced = noise.rows().iter().any(|row| is_traced(&row));
+    let rows = noise.rows().iter().filter(|row| !any_traced || is_traced(row));
     rows.map(|row| {
         let number = |name| uint(noise, row, "noise", name);
         let (cpu, window_ns) = (number("cpu")?, number("window_ns")?);
@@ -110,7 +112,7 @@ pub fn traces(run: &Run, wanted: Option<Arrivals>, seed: u64) -> Result<Vec<Trac
         if window_ns == 0 || window_ns > WINDOW_NS_MAX {
             return Err(damaged("noise", format!("a window of {window_ns} ns")));
         }
-        let recorded = of_cpu(detours, "detours", cpu, ["start_ns", "length_ns"])?;
+        let recorded = cpu_rows(detours, "detours", cpu, ["start_ns", "length_ns"])?;
         let mut random = Random::new(seed ^ cpu);
         let is_whole = recorded.len() as u64 == count;
         if wanted == Some(Arrivals::Measured) && !is_whole {
@@ -125,8 +127,8 @@ pub fn traces(run: &Run, wanted: Option<Arrivals>, seed: u64) -> Result<Vec<Trac
     .collect()
 }
 
-fn damaged(table: &'static str, what: String) -> ScaleError {
-    ScaleError::Damaged { table, what }
+fn damaged(table: &'static str, contradiction: String) -> ScaleError {
+    ScaleError::Damaged { table, what: contradiction }
 }
 
 fn uint(table: &Table, row: &[Value], name: &'static str, column: &str) -> Result<u64, ScaleError> {
@@ -136,8 +138,8 @@ fn uint(table: &Table, row: &[Value], name: &'static str, column: &str) -> Resul
     }
 }
 
-/// Columns of the rows of a CPU.
-fn of_cpu<const N: usize>(
+/// The cells in `columns` of the rows of a CPU.
+fn cpu_rows<const N: usize>(
     table: &Table,
     name: &'static str,
     cpu: u64,
@@ -159,20 +161,20 @@ fn of_cpu<const N: usize>(
 fn measured(cpu: u64, window_ns: u64, mut recorded: Vec<[u64; 2]>) -> Result<Trace, ScaleError> {
     recorded.sort_unstable();
     let max_ns = recorded.iter().map(|[_, length]| *length).max().unwrap_or(0);
-    let (mut detours, mut over_ns, mut lost_ns) = (Vec::with_capacity(recorded.len()), 0, 0);
+    let (mut detours, mut last_end_ns, mut lost_ns) = (Vec::with_capacity(recorded.len()), 0, 0);
     for [start_ns, length_ns] in &recorded {
         let end_ns = start_ns.saturating_add(*length_ns);
-        // Both edges of the window and those of a detour come from readings of two clocks.
+        // The edges of the window and the edges of a detour are readings of two clocks.
         let slack_ns = window_ns / 1000;
-        if end_ns > window_ns + slack_ns || start_ns + slack_ns < over_ns {
-            let what = format!("CPU {cpu}: a detour at {start_ns} ns of {length_ns} ns");
-            return Err(damaged("detours", what));
+        if end_ns > window_ns + slack_ns || start_ns + slack_ns < last_end_ns {
+            let contradiction = format!("CPU {cpu}: a detour at {start_ns} ns of {length_ns} ns");
+            return Err(damaged("detours", contradiction));
         }
-        let start_ns = (*start_ns).clamp(over_ns, over_ns.max(window_ns));
+        let start_ns = (*start_ns).clamp(last_end_ns, last_end_ns.max(window_ns));
         let end_ns = end_ns.clamp(start_ns, start_ns.max(window_ns));
         detours.push((start_ns - lost_ns, end_ns - start_ns));
         lost_ns += end_ns - start_ns;
-        over_ns = end_ns;
+        last_end_ns = end_ns;
     }
     let own_ns = window_ns.saturating_sub(lost_ns);
     if own_ns == 0 {
@@ -182,10 +184,10 @@ fn measured(cpu: u64, window_ns: u64, mut recorded: Vec<[u64; 2]>) -> Result<Tra
     Ok(Trace { cpu, own_ns, detours, arrivals: Arrivals::Measured, count, max_ns })
 }
 
-/// Rows of the histogram of lengths: from, to, how many.
+/// Buckets of the histogram of lengths: minimum, maximum, number of detours.
 fn histogram(sizes: &Table, cpu: u64, count: u64) -> Result<Vec<[u64; 3]>, ScaleError> {
     const NAME: &str = "detour_histogram";
-    let rows = of_cpu(sizes, NAME, cpu, ["bucket_min_ns", "bucket_max_ns", "detour_count"])?;
+    let rows = cpu_rows(sizes, NAME, cpu, ["bucket_min_ns", "bucket_max_ns", "detour_count"])?;
     let sum = rows.iter().try_fold(0_u64, |sum, [_, _, number]| sum.checked_add(*number));
     let is_right = |[from, to, _]: &[u64; 3]| from <= to && *to <= WINDOW_NS_MAX;
     if sum != Some(count) || !rows.iter().all(is_right) {
@@ -194,7 +196,7 @@ fn histogram(sizes: &Table, cpu: u64, count: u64) -> Result<Vec<[u64; 3]>, Scale
     Ok(rows)
 }
 
-/// The same lengths in any order at any times.
+/// A trace with the lengths of the histogram, in random order at random times.
 fn at_random(
     cpu: u64,
     window_ns: u64,
@@ -202,9 +204,9 @@ fn at_random(
     random: &mut Random,
 ) -> Result<Trace, ScaleError> {
     let count: u64 = histogram.iter().map(|[_, _, number]| number).sum();
-    // From too many, every n-th in the order of length, in 1/n of the time.
-    let every = count.div_ceil(DETOURS_MAX).max(1);
-    let mut next = random.below(every);
+    // If there are too many detours, take every n-th in the order of length, in 1/n of the time.
+    let stride = count.div_ceil(DETOURS_MAX).max(1);
+    let mut next = random.below(stride);
     let (mut lengths, mut passed, mut sum_ns) = (Vec::new(), 0_u64, 0_u128);
     for [from_ns, to_ns, number] in histogram {
         let middle_ns = u128::from(*from_ns) + u128::from(to_ns - from_ns) / 2;
@@ -212,13 +214,16 @@ fn at_random(
         while next < passed + number {
             let share = (next - passed) as f64 / *number as f64;
             lengths.push(from_ns + ((to_ns - from_ns) as f64 * share) as u64);
-            next += every;
+            next += stride;
         }
         passed += number;
     }
-    let own_ns = u128::from(window_ns).saturating_sub(sum_ns) / u128::from(every);
+    let own_ns = u128::from(window_ns).saturating_sub(sum_ns) / u128::from(stride);
     if own_ns == 0 {
-        return Err(damaged("detour_histogram", format!("CPU {cpu}: more time than its window")));
+        return Err(damaged(
+            "detour_histogram",
+            format!("CPU {cpu}: its detours take more time than its window"),
+        ));
     }
     let own_ns = own_ns as u64;
     let max_ns = histogram.iter().map(|[_, to, _]| *to).max().unwrap_or(0);
@@ -227,10 +232,11 @@ fn at_random(
     Ok(Trace { cpu, own_ns, detours, arrivals: Arrivals::Random, count, max_ns })
 }
 
-/// A Poisson process with a given number of events: sums of exponentials, scaled to the whole.
+/// Places detours at the times of a Poisson process with this number of events. The times are sums of exponentials that
+/// are scaled to `own_ns`.
 fn spread(own_ns: u64, lengths: Vec<u64>, random: &mut Random) -> Vec<(u64, u64)> {
     let mut sum = 0.0;
-    let places: Vec<f64> = lengths
+    let sums: Vec<f64> = lengths
         .iter()
         .map(|_| {
             sum += random.exponential();
@@ -238,6 +244,6 @@ fn spread(own_ns: u64, lengths: Vec<u64>, random: &mut Random) -> Vec<(u64, u64)
         })
         .collect();
     let scale = own_ns as f64 / (sum + random.exponential());
-    let place = |place: f64| ((place * scale) as u64).min(own_ns - 1);
-    places.into_iter().map(place).zip(lengths).collect()
+    let time_ns = |sum: f64| ((sum * scale) as u64).min(own_ns - 1);
+    sums.into_iter().map(time_ns).zip(lengths).collect()
 }

@@ -1,5 +1,5 @@
-//! Table `aftermath`: the direct cost of an interruption to a quantum of work, and its indirect cost
-//! (cache and TLB pollution).
+//! Table `aftermath`: the direct cost and the indirect cost (cache and TLB pollution) of an interruption to a quantum of
+//! work.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,26 @@ use stats::interval::{from_moments, order_95, t_95};
 
 use super::super::sample::{LoopResult, NoiseSample, QuantumCycles};
 use super::super::split::Part;
-use super::{all_rows, column, cpu_column, ratio, words};
+use super::{all_rows, column, cpu_column, kind_and_name};
 
 fn columns() -> Vec<Column> {
     use Kind::{Bool, Real, Text, Uint};
-    let ci95 = |name: &str, of: &str| {
-        column(name, Real, &format!("Half width of the 95 % confidence interval of {of}.")).detail()
+    let ci95 = |name: &str, mean_column: &str| {
+        let doc = format!("Half width of the 95 % confidence interval of {mean_column}.");
+        column(name, Real, &doc).detail()
     };
     vec![
         cpu_column().priority(90),
-        column("kind", Text, "Kind of the context that interrupted the quantum (the first, if nested).")
-            .priority(70),
-        column("name", Text, "Name of that context.").title("cause").priority(101),
-        column("context_switch", Bool, "Whether another task ran meanwhile.")
+        column(
+            "kind",
+            Text,
+            "Kind of the context that interrupted the quantum (the first, if several are nested).",
+        )
+        .priority(70),
+        column("name", Text, "Name of the context that interrupted the quantum.")
+            .title("cause")
+            .priority(101),
+        column("context_switch", Bool, "Whether another task ran in the quantum.")
             .title("switch")
             .priority(40),
         column("quantum_count", Uint, "Quanta that were interrupted exactly once, by this cause.")
@@ -29,7 +36,7 @@ fn columns() -> Vec<Column> {
         column(
             "direct_mean_cycles",
             Real,
-            "Direct cost: cycles that other contexts executed within these quanta, mean.",
+            "Direct cost: mean cycles that other contexts executed in a quantum.",
         )
         .title("direct ± ci95")
         .plus_minus("direct_ci95_cycles")
@@ -39,24 +46,26 @@ fn columns() -> Vec<Column> {
         column(
             "indirect_mean_cycles",
             Real,
-            "Indirect cost (cache and TLB pollution): cycles of the loop itself in these quanta minus \
-             undisturbed_mean_cycles.",
+            "Indirect cost (cache and TLB pollution): mean cycles of the loop itself in these \
+             quanta minus undisturbed_mean_cycles.",
         )
         .title("indirect ± ci95")
         .plus_minus("indirect_ci95_cycles")
         .priority(99),
         ci95("indirect_ci95_cycles", "indirect_mean_cycles"),
-        column("indirect_p50_cycles", Real, "Median of the indirect cost.").title("p50").priority(55),
+        column("indirect_p50_cycles", Real, "Median of the indirect cost.")
+            .title("p50")
+            .priority(55),
         column(
             "indirect_p50_ci95_low_cycles",
             Real,
-            "Lower end of the 95 % confidence interval of that median.",
+            "Lower end of the 95 % confidence interval of indirect_p50_cycles.",
         )
         .detail(),
         column(
             "indirect_p50_ci95_high_cycles",
             Real,
-            "Upper end of the 95 % confidence interval of that median.",
+            "Upper end of the 95 % confidence interval of indirect_p50_cycles.",
         )
         .detail(),
         column("indirect_over_direct_ratio", Real, "indirect_mean_cycles over direct_mean_cycles.")
@@ -65,7 +74,7 @@ fn columns() -> Vec<Column> {
         column(
             "next_quantum_mean_cycles",
             Real,
-            "Indirect cost that remains in the quantum after each of these.",
+            "Mean indirect cost in the quantum after an interrupted quantum.",
         )
         .title("next quantum ± ci95")
         .plus_minus("next_quantum_ci95_cycles")
@@ -74,30 +83,31 @@ fn columns() -> Vec<Column> {
         column(
             "undisturbed_count",
             Uint,
-            "Quanta of this CPU that were not interrupted, and whose predecessor was not.",
+            "Undisturbed quanta of this CPU: neither the quantum nor its predecessor was \
+             interrupted.",
         )
         .detail(),
-        column("undisturbed_mean_cycles", Real, "Mean cycles of these quanta.")
+        column("undisturbed_mean_cycles", Real, "Mean cycles of the undisturbed quanta.")
             .title("undisturbed")
             .priority(58),
         ci95("undisturbed_ci95_cycles", "undisturbed_mean_cycles"),
     ]
 }
 
-/// One row per CPU and cause; no rows from a bench that does not see every cycle.
+/// One row per CPU and cause. No rows unless the bench sees every cycle.
 pub fn aftermath(samples: &[NoiseSample]) -> Table {
-    let doc = "Direct and indirect cost of one interruption to a quantum of fixed work. Indirect cost: \
-               the work itself runs slower afterwards, with colder caches and TLBs. In cycles of the \
-               model; without a model, in instructions.";
+    let doc = "Direct and indirect cost of one interruption to a quantum of fixed work. Indirect \
+               cost: the work itself runs slower afterwards, because caches and TLBs are colder. \
+               In cycles of the model; without a model, in instructions.";
     let mut table = Table::new("aftermath", doc, columns()).displayed(all_rows());
     for sample in samples {
         for cpu in &sample.cpus {
             let LoopResult::Quanta(fixed) = &cpu.result else { continue };
-            let Some(still) = undisturbed(&fixed.cycles) else { continue };
-            for ((first, switched), hit) in by_cause(&fixed.cycles) {
-                let [kind, name] = words(first, &sample.names);
+            let Some(undisturbed) = undisturbed(&fixed.cycles) else { continue };
+            for ((first, switched), interrupted) in by_cause(&fixed.cycles) {
+                let [kind, name] = kind_and_name(first, &sample.names);
                 let mut row = vec![u64::from(cpu.cpu).into(), kind, name, switched.into()];
-                row.extend(hit.cells(&still));
+                row.extend(interrupted.cells(&undisturbed));
                 table.push(row);
             }
         }
@@ -105,7 +115,7 @@ pub fn aftermath(samples: &[NoiseSample]) -> Table {
     table
 }
 
-/// Why the table has no rows for the quanta that were measured.
+/// Reasons why the table has no rows for measured quanta.
 pub fn aftermath_absent(samples: &[NoiseSample]) -> Vec<Absence> {
     let mut absent: Vec<Absence> = Vec::new();
     for cpu in samples.iter().flat_map(|sample| &sample.cpus) {
@@ -113,15 +123,19 @@ pub fn aftermath_absent(samples: &[NoiseSample]) -> Vec<Absence> {
         let reason = if fixed.cycles.is_empty() {
             "only a bench that sees each cycle (--on sim) counts the cycles of each quantum"
         } else if undisturbed(&fixed.cycles).is_none() {
-            "each quantum, or the one before it, was interrupted: shorter ones may not be (--quantum)"
+            "no quantum was undisturbed: each one or its predecessor was interrupted (try a \
+             shorter --quantum)"
         } else if by_cause(&fixed.cycles).is_empty() {
-            "no quantum was interrupted exactly once: more of them may be (--repetitions)"
+            "no quantum was interrupted exactly once (try more --repetitions)"
         } else {
             continue;
         };
-        let what = "indirect cost of each cause, in cycles".to_owned();
-        let (table, reason) = ("aftermath".to_owned(), reason.to_owned());
-        let absence = Absence { table, what, reason, remedy: None };
+        let absence = Absence {
+            table: "aftermath".to_owned(),
+            what: "indirect cost of each cause, in cycles".to_owned(),
+            reason: reason.to_owned(),
+            remedy: None,
+        };
         if !absent.contains(&absence) {
             absent.push(absence);
         }
@@ -129,7 +143,7 @@ pub fn aftermath_absent(samples: &[NoiseSample]) -> Vec<Absence> {
     absent
 }
 
-/// A mean with the half width of its interval, from a number of values.
+/// The mean of `count` values, with the half width of its 95 % interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Mean {
     pub(super) count: u64,
@@ -138,7 +152,7 @@ pub(super) struct Mean {
 }
 
 impl Mean {
-    pub(super) fn of(values: &[u64]) -> Mean {
+    pub(super) fn from_values(values: &[u64]) -> Mean {
         let sum: u64 = values.iter().sum();
         let squares = values.iter().map(|value| u128::from(*value).pow(2)).sum();
         let count = values.len() as u64;
@@ -146,71 +160,74 @@ impl Mean {
         Mean { count, mean: sum as f64 / count.max(1) as f64, half_width }
     }
 
-    /// The standard error, if it is known.
+    /// The standard error, or `None` if the interval is unknown.
     fn error(self) -> Option<f64> {
         Some(self.half_width? / t_95(self.count.checked_sub(1)?)?)
     }
 
-    /// This mean minus `other`, which is independent (Welch, with the smaller degrees of freedom of
-    /// the two, so that the interval is not too narrow).
-    pub(super) fn beyond(self, other: Mean) -> Mean {
-        let errors = self.error().zip(other.error());
-        let half_width = errors.and_then(|(one, two)| {
-            let t = t_95(self.count.min(other.count).checked_sub(1)?)?;
-            Some(t * one.hypot(two))
+    /// This mean minus the independent mean `baseline` (Welch). The smaller degrees of freedom of the two count, so the
+    /// interval is not too narrow.
+    pub(super) fn minus(self, baseline: Mean) -> Mean {
+        let errors = self.error().zip(baseline.error());
+        let half_width = errors.and_then(|(error, baseline_error)| {
+            let t = t_95(self.count.min(baseline.count).checked_sub(1)?)?;
+            Some(t * error.hypot(baseline_error))
         });
-        Mean { count: self.count, mean: self.mean - other.mean, half_width }
+        Mean { count: self.count, mean: self.mean - baseline.mean, half_width }
     }
 }
 
-/// Quanta that were not interrupted, whose predecessor was not, nor the time between the two.
+/// Mean cycles of undisturbed quanta: neither the quantum, nor its predecessor, nor the time between them was
+/// interrupted. `None` if there is no such quantum.
 fn undisturbed(quanta: &[QuantumCycles]) -> Option<Mean> {
-    let still: Vec<u64> = quanta
+    let cycles: Vec<u64> = quanta
         .windows(2)
-        .filter(|two| two[0].departures == 0 && two[1].departures + two[1].departures_before == 0)
-        .map(|two| two[1].own)
+        .filter(|pair| {
+            pair[0].departures == 0 && pair[1].departures + pair[1].departures_before == 0
+        })
+        .map(|pair| pair[1].own)
         .collect();
-    (!still.is_empty()).then(|| Mean::of(&still))
+    (!cycles.is_empty()).then(|| Mean::from_values(&cycles))
 }
 
-/// The cycles of the quanta that one cause interrupted.
+/// Cycles of the quanta that one cause interrupted. `taken` has the cycles of other contexts, `own` the loop's own
+/// cycles, and `next` the loop's own cycles in the following quanta.
 #[derive(Debug, Default)]
-struct Hit {
+struct InterruptedQuanta {
     taken: Vec<u64>,
     own: Vec<u64>,
     next: Vec<u64>,
 }
 
-/// Quanta that were interrupted once, by the first context and whether another task ran.
-fn by_cause(quanta: &[QuantumCycles]) -> BTreeMap<(Part, bool), Hit> {
-    let mut hits: BTreeMap<(Part, bool), Hit> = BTreeMap::new();
-    for (at, quantum) in quanta.iter().enumerate() {
-        let Some(first) = quantum.first.filter(|_| quantum.departures == 1) else { continue };
-        let hit = hits.entry((first, quantum.switched)).or_default();
-        hit.taken.push(quantum.taken);
-        hit.own.push(quantum.own);
-        let next = quanta.get(at + 1);
+/// Quanta with exactly one interruption, by the first context and whether another task ran.
+fn by_cause(quanta: &[QuantumCycles]) -> BTreeMap<(Part, bool), InterruptedQuanta> {
+    let mut causes: BTreeMap<(Part, bool), InterruptedQuanta> = BTreeMap::new();
+    for (position, quantum) in quanta.iter().enumerate() {
+        let (Some(first), 1) = (quantum.first, quantum.departures) else { continue };
+        let interrupted = causes.entry((first, quantum.switched)).or_default();
+        interrupted.taken.push(quantum.taken);
+        interrupted.own.push(quantum.own);
+        let next = quanta.get(position + 1);
         let next = next.filter(|next| next.departures + next.departures_before == 0);
-        hit.next.extend(next.map(|next| next.own));
+        interrupted.next.extend(next.map(|next| next.own));
     }
-    hits
+    causes
 }
 
-impl Hit {
-    /// The cells that follow the cause.
-    fn cells(mut self, still: &Mean) -> Vec<Value> {
-        let (direct, own) = (Mean::of(&self.taken), Mean::of(&self.own));
-        let indirect = own.beyond(*still);
-        let next = (!self.next.is_empty()).then(|| Mean::of(&self.next).beyond(*still));
+impl InterruptedQuanta {
+    /// The cells after the columns of the cause.
+    fn cells(mut self, undisturbed: &Mean) -> Vec<Value> {
+        let direct = Mean::from_values(&self.taken);
+        let indirect = Mean::from_values(&self.own).minus(*undisturbed);
+        let next =
+            (!self.next.is_empty()).then(|| Mean::from_values(&self.next).minus(*undisturbed));
         self.taken.sort_unstable();
         self.own.sort_unstable();
-        let beyond = |own: u64| own as f64 - still.mean;
-        let median = order_95(self.own.len());
-        let end = |end: fn((usize, usize)) -> usize| -> Value {
-            median.map(|ends| beyond(self.own[end(ends)])).into()
-        };
+        let excess = |cycles: u64| cycles as f64 - undisturbed.mean;
+        let (low, high) = order_95(self.own.len()).unzip();
+        let median_interval =
+            [low, high].map(|end| Value::from(end.map(|position| excess(self.own[position]))));
         let middle = (self.own.len().max(1) - 1) / 2;
-        let ends = [end(|ends| ends.0), end(|ends| ends.1)];
         let mut cells: Vec<Value> = vec![
             (self.own.len() as u64).into(),
             direct.mean.into(),
@@ -218,19 +235,16 @@ impl Hit {
             self.taken.get(middle).copied().into(),
             indirect.mean.into(),
             indirect.half_width.into(),
-            self.own.get(middle).map(|own| beyond(*own)).into(),
+            self.own.get(middle).map(|cycles| excess(*cycles)).into(),
         ];
-        cells.extend(ends);
-        cells.push(match direct.mean > 0.0 {
-            true => (indirect.mean / direct.mean).into(),
-            false => ratio(0, 0),
-        });
+        cells.extend(median_interval);
+        cells.push((direct.mean > 0.0).then(|| indirect.mean / direct.mean).into());
         cells.extend([
             next.map(|next| next.mean).into(),
             next.and_then(|next| next.half_width).into(),
-            still.count.into(),
-            still.mean.into(),
-            still.half_width.into(),
+            undisturbed.count.into(),
+            undisturbed.mean.into(),
+            undisturbed.half_width.into(),
         ]);
         cells
     }
@@ -251,16 +265,16 @@ mod tests {
         for round in 0..10 {
             quanta.extend([quantum(1000, 0, 0), quantum(1000, 0, 0)]);
             quanta.push(quantum(1200 + round % 2, 5000, 1));
-            // The aftermath of the one before, which is no undisturbed one.
+            // This quantum is slower because of its predecessor. It is not undisturbed.
             quanta.push(quantum(1010, 0, 0));
         }
         quanta.push(quantum(9000, 100, 2));
-        let still = undisturbed(&quanta).unwrap();
-        assert_eq!((still.count, still.mean), (19, 1000.0));
-        let hits = by_cause(&quanta);
-        let hit = &hits[&(Part::Context(0), false)];
-        assert_eq!((hits.len(), hit.own.len(), hit.next.len()), (1, 10, 10));
-        let indirect = Mean::of(&hit.own).beyond(Mean::of(&[1000; 20]));
+        let undisturbed = undisturbed(&quanta).unwrap();
+        assert_eq!((undisturbed.count, undisturbed.mean), (19, 1000.0));
+        let causes = by_cause(&quanta);
+        let interrupted = &causes[&(Part::Context(0), false)];
+        assert_eq!((causes.len(), interrupted.own.len(), interrupted.next.len()), (1, 10, 10));
+        let indirect = Mean::from_values(&interrupted.own).minus(Mean::from_values(&[1000; 20]));
         assert!((indirect.mean - 200.5).abs() < 1e-9, "{indirect:?}");
         assert!(indirect.half_width.unwrap() < 1.0, "{indirect:?}");
     }

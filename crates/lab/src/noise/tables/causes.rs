@@ -1,9 +1,9 @@
-//! Table `causes`: what took the lost time.
+//! Table `causes`: the causes of the lost time.
 
 use record::{Format, Keep, Kind, RowFilter, Table, TableDisplay};
 
 use super::super::sample::NoiseSample;
-use super::{all_rows, column, cpu_column, ledgers, rate_hz, ratio, words};
+use super::{all_rows, column, cpu_column, kind_and_name, ledgers, rate_hz, ratio};
 use crate::quantiles::{p50_p99_interval_columns, p50_p99_interval_values};
 
 /// One row per CPU and cause; the largest first within a CPU.
@@ -14,16 +14,16 @@ pub fn causes(samples: &[NoiseSample]) -> Table {
         column(
             "class",
             Text,
-            "Class of the time: attributed, entry/exit, unattributed (host or firmware), remainder or \
-             indirect (see table noise).",
+            "Class of the time: attributed, entry/exit, unattributed (host or firmware), \
+             remainder or indirect (see table noise).",
         )
         .priority(95)
         .key(),
         column(
             "kind",
             Text,
-            "Kind of the cause: irq, vector, softirq, nmi, exception or task; or its class, where the \
-             kernel has no event; on sim also syscall and idle.",
+            "Kind of the cause: irq, vector, softirq, nmi, exception or task; on sim also syscall \
+             and idle. Without a kernel event: the class.",
         )
         .priority(80)
         .key(),
@@ -31,13 +31,18 @@ pub fn causes(samples: &[NoiseSample]) -> Table {
             .title("cause")
             .priority(100)
             .key(),
-        column("detour_count", Uint, "Detours in which this cause took time.")
+        column("detour_count", Uint, "Detours with time of this cause.")
             .title("detours")
             .priority(70),
-        column("rate_hz", Real, "Such detours per second of the window.").priority(40),
-        column("total_ns", Uint, "Self time of the cause in all detours (without nested causes). Exact.")
-            .format(Format::Milliseconds)
-            .priority(60),
+        column("rate_hz", Real, "Detours with time of this cause, per second of the window.")
+            .priority(40),
+        column(
+            "total_ns",
+            Uint,
+            "Self time of the cause in all detours (without nested causes). Exact.",
+        )
+        .format(Format::Milliseconds)
+        .priority(60),
         column("cpu_ratio", Real, "Share of the CPU: total_ns over the length of the window.")
             .title("CPU")
             .priority(85)
@@ -45,24 +50,28 @@ pub fn causes(samples: &[NoiseSample]) -> Table {
         column(
             "lost_ratio",
             Real,
-            "Share of the lost time: total_ns over the time in all detours. The rows of a CPU add up \
-             to 1.",
+            "Share of the lost time: total_ns over the time in all detours. The rows of a CPU add \
+             up to 1.",
         )
         .title("of lost time")
         .priority(98),
-        column("p50_ns", Uint, "Median of its time in a detour; within 1/16.")
+        column("p50_ns", Uint, "Median time of the cause in a detour; exact within 1/16.")
             .format(Format::Microseconds)
             .priority(50),
-        column("p99_ns", Uint, "99th percentile; within 1/16.")
-            .format(Format::Microseconds)
-            .priority(65),
-        column("max_ns", Uint, "Its longest time in one detour; exact.")
+        column(
+            "p99_ns",
+            Uint,
+            "99th percentile of the cause's time in a detour; exact within 1/16.",
+        )
+        .format(Format::Microseconds)
+        .priority(65),
+        column("max_ns", Uint, "Longest time of the cause in one detour; exact.")
             .format(Format::Microseconds)
             .priority(75),
     ];
     columns.extend(p50_p99_interval_columns(["p50_ns", "p99_ns"]));
     let doc =
-        "What took the lost time: the causes of all detours, which add up to lost_ns exactly.";
+        "The causes of the lost time: the rows of all detours' causes add up to lost_ns exactly.";
     let filter = RowFilter {
         column: "lost_ratio".to_owned(),
         keep: Keep::AtLeast(0.001),
@@ -83,7 +92,7 @@ pub fn causes(samples: &[NoiseSample]) -> Table {
         let mut parts: Vec<_> = ledger.parts.iter().collect();
         parts.sort_by_key(|(_, times)| std::cmp::Reverse(times.sum));
         for (part, times) in parts {
-            let [kind, name] = words(*part, &sample.names);
+            let [kind, name] = kind_and_name(*part, &sample.names);
             let mut row = vec![
                 u64::from(cpu.cpu).into(),
                 part.class().label().into(),

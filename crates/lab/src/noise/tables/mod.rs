@@ -29,7 +29,7 @@ use super::ledger::GapLedger;
 use super::sample::{ContextName, CpuNoise, LoopResult, NoiseSample};
 use super::split::Part;
 
-/// Samples of the detour loop: the traced ones or, when there are none, the others.
+/// The detour loops of the samples: only the traced loops, or all loops if none was traced.
 fn ledgers<'a>(samples: &'a [NoiseSample]) -> Vec<(&'a NoiseSample, &'a CpuNoise, &'a GapLedger)> {
     let all = || {
         samples.iter().flat_map(|sample| {
@@ -40,12 +40,12 @@ fn ledgers<'a>(samples: &'a [NoiseSample]) -> Vec<(&'a NoiseSample, &'a CpuNoise
             sample.cpus.iter().filter_map(gaps)
         })
     };
-    let watched: Vec<_> = all().filter(|(sample, _, _)| sample.traced.is_some()).collect();
-    if watched.is_empty() { all().collect() } else { watched }
+    let traced: Vec<_> = all().filter(|(sample, _, _)| sample.traced.is_some()).collect();
+    if traced.is_empty() { all().collect() } else { traced }
 }
 
-/// Kind and name of a segment of a detour.
-fn words(part: Part, names: &[ContextName]) -> [Value; 2] {
+/// Kind and name of the cause of a part of a detour.
+fn kind_and_name(part: Part, names: &[ContextName]) -> [Value; 2] {
     let fixed = |kind: &str, name: &str| [kind.into(), name.into()];
     match part {
         Part::Context(number) => match names.get(number as usize) {
@@ -74,8 +74,8 @@ fn words(part: Part, names: &[ContextName]) -> [Value; 2] {
     }
 }
 
-fn words_or_absent(part: Option<Part>, names: &[ContextName]) -> [Value; 2] {
-    part.map_or([Value::Absent, Value::Absent], |part| words(part, names))
+fn kind_and_name_or_absent(part: Option<Part>, names: &[ContextName]) -> [Value; 2] {
+    part.map_or([Value::Absent, Value::Absent], |part| kind_and_name(part, names))
 }
 
 pub(super) fn column(name: &str, kind: Kind, doc: &str) -> Column {
@@ -86,12 +86,12 @@ fn cpu_column() -> Column {
     column("cpu", Kind::Uint, "CPU that the loop ran on.").priority(100).key()
 }
 
-/// Hints of a table of which people see every row.
+/// Display hints of a table that shows every row.
 pub(super) fn all_rows() -> TableDisplay {
     TableDisplay { rows_max: Some(ROWS_MAX), ..TableDisplay::default() }
 }
 
-/// Hints of a table of single events: for pictures and programs.
+/// Display hints of a table of single events that shows no rows: only figures and programs use it.
 fn no_rows() -> TableDisplay {
     TableDisplay { rows_max: Some(0), ..TableDisplay::default() }
 }

@@ -1,4 +1,4 @@
-//! Table `noise`: how much time each CPU lost; table `detour_histogram`: in detours of what length.
+//! Table `noise`: the time that each CPU lost. Table `detour_histogram`: the lengths of detours.
 
 use record::{Column, Format, Kind, Table, TableDisplay, Value};
 
@@ -14,33 +14,39 @@ fn columns() -> Vec<Column> {
     let ms = |name: &str, doc: &str| column(name, Uint, doc).format(Format::Milliseconds);
     let mut columns = vec![
         cpu_column(),
-        column(
-            "traced",
-            Bool,
-            "Whether irqlab traced the kernel's events meanwhile; without, only the loop ran.",
-        )
-        .priority(99)
-        .key(),
+        column("traced", Bool, "Whether irqlab traced the kernel's events in the window.")
+            .priority(99)
+            .key(),
         column("window_ns", Uint, "How long the loop ran.").format(Format::Seconds).priority(60),
-        column("detour_count", Uint, "Detours: gaps between two readings longer than the threshold.")
-            .title("detours")
-            .priority(90),
+        column(
+            "detour_count",
+            Uint,
+            "Detours: gaps between two readings of the clock that are longer than the threshold.",
+        )
+        .title("detours")
+        .priority(90),
         column("rate_hz", Real, "Detours per second of the window.").priority(50),
         ms("lost_ns", "Time in detours; exact.").detail(),
         column("lost_ratio", Real, "Share of the CPU that detours took: lost_ns over window_ns.")
             .title("lost")
             .priority(98)
             .cost(),
-        us("detour_p50_ns", "Median length of a detour; within 1/16.").title("p50").priority(70).cost(),
-        us("detour_p99_ns", "99th percentile of the lengths; within 1/16.")
+        us("detour_p50_ns", "Median length of a detour; exact within 1/16.")
+            .title("p50")
+            .priority(70)
+            .cost(),
+        us("detour_p99_ns", "99th percentile of the lengths; exact within 1/16.")
             .title("p99")
             .priority(75)
             .cost(),
-        us("detour_max_ns", "Length of the longest detour; exact.").title("max").priority(85).cost(),
+        us("detour_max_ns", "Length of the longest detour; exact.")
+            .title("max")
+            .priority(85)
+            .cost(),
         column(
             "detour_max_at_ns",
             Uint,
-            "When the longest detour started, since the window opened.",
+            "Start of the longest detour, from the opening of the window.",
         )
         .detail(),
         ms("attributed_ns", "Lost time that kernel events attribute to contexts and tasks.")
@@ -48,54 +54,60 @@ fn columns() -> Vec<Column> {
             .priority(64),
         ms(
             "entry_exit_ns",
-            "Lost time attributed to kernel entry and exit, each at most \
-             settings.entry_latency_max_ns.",
+            "Lost time that is attributed to kernel entry and exit, each at most \
+                         settings.entry_latency_max_ns.",
         )
         .title("entry/exit")
         .priority(63),
         ms(
             "unattributed_ns",
-            "Lost time that nothing attributes, and that by elimination is the host's or the \
-             firmware's: detours without any kernel event, and the time before the first event beyond \
-             the entry latency. Not explained.",
+            "Lost time without a kernel event: detours without any event, and the time before the \
+             first event in excess of the entry latency. By elimination, the host or the firmware \
+             took it. Not explained.",
         )
         .title("unattributed")
         .priority(62),
         ms(
             "remainder_ns",
-            "Lost time between and after kernel events: the kernel ran, or may have. Not explained. \
-             attributed, entry_exit, unattributed, indirect and remainder add up to lost_ns exactly.",
+            "Lost time between and after kernel events, when the kernel may have run. Not \
+             explained. attributed, entry_exit, unattributed, indirect and remainder add up to \
+             lost_ns exactly.",
         )
         .title("remainder")
         .priority(80),
         ms(
             "indirect_ns",
-            "Indirect cost: time of the loop itself within detours, beyond one iteration, with colder \
-             caches. Absent where not every cycle is seen.",
+            "Indirect cost: time of the loop itself within detours in excess of one iteration, \
+             because of colder caches. Absent unless the bench sees every cycle.",
         )
         .title("indirect")
         .priority(79),
         column(
             "uninterrupted_gap_count",
             Uint,
-            "Gaps in which nothing interrupted the loop: the loop itself was slower, after a detour. \
-             Not counted as detours. Absent where not every cycle is seen.",
+            "Gaps without an interruption: the loop itself was slower after a detour. They do not \
+             count as detours. Absent unless the bench sees every cycle.",
         )
         .detail(),
-        ms("uninterrupted_gap_ns", "Time in these gaps; exact.").detail(),
+        ms("uninterrupted_gap_ns", "Time in uninterrupted gaps; exact.").detail(),
         column("attributed_ratio", Real, "attributed_ns over lost_ns.").detail(),
-        column("explained_ratio", Real, "Share of lost_ns that is explained: attributed to contexts and tasks by kernel events, or \
-             within the measured latency of kernel entry and exit; with every cycle seen, indirect_ns, too.")
-            .title("explained")
-            .priority(95),
+        column(
+            "explained_ratio",
+            Real,
+            "Share of lost_ns that is explained: attributed to contexts and tasks by kernel \
+             events, or within the measured latency of kernel entry and exit. On a bench that \
+             sees every cycle, indirect_ns is explained, too.",
+        )
+        .title("explained")
+        .priority(95),
         ms("steal_ns", "Time that the host reports as stolen (/proc/stat), in steps of 10 ms.")
             .title("steal")
             .priority(30),
         column(
             "smi_count",
             Uint,
-            "System management interrupts that the processor counted (Intel: MSR 34H): firmware, which \
-             no kernel event shows.",
+            "System management interrupts that the processor counted (Intel: MSR 34H). They run \
+             firmware, without kernel events.",
         )
         .title("SMIs")
         .priority(31),
@@ -109,11 +121,17 @@ fn columns() -> Vec<Column> {
         column("page_fault_count", Uint, "Page faults of the loop that the kernel counted.")
             .title("faults")
             .priority(20),
-        column("migration_count", Uint, "1 where the kernel moved the loop to another CPU, as when its own went offline: the window ended there.").detail(),
+        column(
+            "migration_count",
+            Uint,
+            "1 if the kernel moved the loop to another CPU, for example because the loop's CPU \
+             went offline. The window ended then.",
+        )
+        .detail(),
         column(
             "lost_record_count",
             Uint,
-            "Detours for which there was no room; in no other column.",
+            "Detours that were dropped because the buffer was full; no other column counts them.",
         )
         .detail(),
         column(
@@ -133,7 +151,7 @@ fn columns() -> Vec<Column> {
     columns
 }
 
-/// How the numbers were measured.
+/// Notes on the method of the measurement.
 fn notes() -> Vec<String> {
     [
         "clock resolution {settings.clock_step_ns}",
@@ -144,7 +162,8 @@ fn notes() -> Vec<String> {
         "irqlab's own thread on CPUs {settings.observer_cpus}",
         "in {observer.compared_pairs} pairs of windows, lost {observer.bare_lost_ratio} untraced, \
          {observer.traced_lost_ratio} traced",
-        "median detour {observer.bare_detour_p50_ns} untraced, {observer.traced_detour_p50_ns} traced",
+        "median detour {observer.bare_detour_p50_ns} untraced, {observer.traced_detour_p50_ns} \
+         traced",
     ]
     .map(str::to_owned)
     .to_vec()
@@ -152,8 +171,8 @@ fn notes() -> Vec<String> {
 
 /// One row per CPU and window of the detour loop.
 pub fn noise(samples: &[NoiseSample]) -> Table {
-    let doc = "Time that each CPU lost to interrupts, tasks and the host, seen by a loop that reads the \
-               clock; and how much of it is explained.";
+    let doc = "Time that each CPU lost to interrupts, tasks and the host, seen by a loop that \
+               reads the clock, and the explained share of it.";
     let display = TableDisplay { notes: notes(), ..all_rows() };
     let mut table = Table::new("noise", doc, columns()).displayed(display);
     for sample in samples {
@@ -170,16 +189,16 @@ fn row(sample: &NoiseSample, cpu: &CpuNoise) -> Option<Vec<Value>> {
     let LoopResult::Gaps(ledger) = &cpu.result else { return None };
     let gaps = &ledger.gaps;
     let by_class = sample.traced.and_then(|_| ledger.by_class_ns());
-    let whole = sample.traced.map(|traced| traced.whole);
-    let class = |class: Class| class_ns(class, by_class, whole, ledger);
+    let sees_every_cycle = sample.traced.map(|traced| traced.whole);
+    let class = |class: Class| class_ns(class, by_class, sees_every_cycle, ledger);
     let explained = by_class.map(|sums| {
         let explained = Class::ALL.into_iter().filter(|class| class.is_explained());
         explained.map(|class| sums[class as usize]).sum::<u64>()
     });
     let share = |part: Option<u64>| part.map_or(Value::Absent, |part| ratio(part, gaps.sum));
-    let own_gaps = whole.filter(|whole| *whole).map(|_| &ledger.own_gaps);
-    let some = gaps.count > 0;
-    let seen = |count: u64| -> Value { sample.traced.map(|_| count).into() };
+    let own_gaps = (sees_every_cycle == Some(true)).then_some(&ledger.own_gaps);
+    let has_gaps = gaps.count > 0;
+    let if_traced = |count: u64| -> Value { sample.traced.map(|_| count).into() };
     let mut row = vec![
         u64::from(cpu.cpu).into(),
         sample.traced.is_some().into(),
@@ -190,8 +209,8 @@ fn row(sample: &NoiseSample, cpu: &CpuNoise) -> Option<Vec<Value>> {
         ratio(gaps.sum, cpu.window_ns),
         gaps.quantile(50_000).into(),
         gaps.quantile(99_000).into(),
-        some.then_some(gaps.peak.value).into(),
-        some.then(|| gaps.peak.at.saturating_sub(cpu.start_ns)).into(),
+        has_gaps.then_some(gaps.peak.value).into(),
+        has_gaps.then(|| gaps.peak.at.saturating_sub(cpu.start_ns)).into(),
         class(Class::Named),
         class(Class::Path),
         class(Class::Unattributed),
@@ -207,29 +226,34 @@ fn row(sample: &NoiseSample, cpu: &CpuNoise) -> Option<Vec<Value>> {
         cpu.page_faults.into(),
         cpu.migrated.into(),
         cpu.lost_records.into(),
-        seen(ledger.faults.unmatched),
-        seen(ledger.faults.cut),
+        if_traced(ledger.faults.unmatched),
+        if_traced(ledger.faults.cut),
     ];
     row.extend(p50_p99_interval_values(gaps));
     Some(row)
 }
 
-/// Time of a class. Where every cycle is seen, kernel entry belongs to the context that it leads to,
-/// and there is no host; elsewhere the loop's own time in a detour is not known. Without a measured entry
-/// latency, entry and exit are not distinguishable from the time around them.
+/// Time of a class, or absent if it is unknown.
+///
+/// On a bench that sees every cycle, kernel entry belongs to the context that it leads to, and there is no host. Other
+/// benches do not know the loop's own time in a detour. Without a measured entry latency, kernel entry and exit cannot be
+/// told from the time around them.
 pub(super) fn class_ns(
     class: Class,
     sums: Option<[u64; Class::ALL.len()]>,
-    whole: Option<bool>,
+    sees_every_cycle: Option<bool>,
     ledger: &GapLedger,
 ) -> Value {
     let is_known = match class {
         Class::Named | Class::Remainder => true,
-        Class::Path => whole == Some(false) && ledger.knows_entry_latency(),
-        Class::Unattributed => whole == Some(false),
-        Class::Aftermath => whole == Some(true),
+        Class::Path => sees_every_cycle == Some(false) && ledger.knows_entry_latency(),
+        Class::Unattributed => sees_every_cycle == Some(false),
+        Class::Aftermath => sees_every_cycle == Some(true),
     };
-    sums.filter(|_| is_known).map(|sums| sums[class as usize]).into()
+    if !is_known {
+        return Value::Absent;
+    }
+    sums.map(|sums| sums[class as usize]).into()
 }
 
 /// The histogram of the lengths of all detours.
@@ -238,7 +262,7 @@ pub fn sizes(samples: &[NoiseSample]) -> Table {
         cpu_column(),
         column("bucket_min_ns", Kind::Uint, "Smallest length in the bucket."),
         column("bucket_max_ns", Kind::Uint, "Largest length in the bucket."),
-        column("detour_count", Kind::Uint, "Detours of such lengths."),
+        column("detour_count", Kind::Uint, "Detours in the bucket."),
     ];
     let doc =
         "Histogram of the lengths of all detours: filled buckets, each within 1/16 of its value.";

@@ -12,10 +12,11 @@ pub fn fwq(samples: &[NoiseSample]) -> Table {
     let us = |name: &str, kind, doc: &str| column(name, kind, doc).format(Format::Microseconds);
     let mut columns = vec![
         cpu_column(),
-        column("traced", Bool, "Whether irqlab traced the kernel's events meanwhile.").priority(99),
+        column("traced", Bool, "Whether irqlab traced the kernel's events in the window.")
+            .priority(99),
         column("window_ns", Uint, "How long the loop ran.").format(Format::Seconds),
-        column("quantum_count", Uint, "Quanta of work that were done.").title("quanta"),
-        us("min_ns", Uint, "Shortest duration of a quantum: nothing interfered. Exact.")
+        column("quantum_count", Uint, "Completed quanta of work.").title("quanta"),
+        us("min_ns", Uint, "Shortest duration of a quantum, without interference; exact.")
             .priority(80),
         us("mean_ns", Real, "Mean duration of a quantum.")
             .title("mean ± ci95")
@@ -27,14 +28,21 @@ pub fn fwq(samples: &[NoiseSample]) -> Table {
             "Half width of the mean's 95 % confidence interval, from the sample variance.",
         )
         .detail(),
-        us("p50_ns", Uint, "Median; within 1/16."),
-        us("p99_ns", Uint, "99th percentile; within 1/16."),
-        us("max_ns", Uint, "The longest; exact.").priority(85),
+        us("p50_ns", Uint, "Median duration; exact within 1/16."),
+        us("p99_ns", Uint, "99th percentile of the durations; exact within 1/16."),
+        us("max_ns", Uint, "Longest duration; exact.").priority(85),
         column("slowdown_ratio", Real, "mean_ns over min_ns, minus 1.").priority(95),
         column("page_fault_count", Uint, "Page faults of the loop that the kernel counted.")
             .detail(),
-        column("migration_count", Uint, "1 where the kernel moved the loop to another CPU, as when its own went offline: the window ended there.").detail(),
-        column("lost_record_count", Uint, "Quanta for which there was no room.").detail(),
+        column(
+            "migration_count",
+            Uint,
+            "1 if the kernel moved the loop to another CPU, for example because the loop's CPU \
+             went offline. The window ended then.",
+        )
+        .detail(),
+        column("lost_record_count", Uint, "Quanta that were dropped because the buffer was full.")
+            .detail(),
     ];
     columns.extend(p50_p99_interval_columns(["p50_ns", "p99_ns"]));
     let doc = "Fixed work quanta (FWQ): the duration of the same work, repeated.";
@@ -43,20 +51,20 @@ pub fn fwq(samples: &[NoiseSample]) -> Table {
         for cpu in &sample.cpus {
             let LoopResult::Quanta(fixed) = &cpu.result else { continue };
             let times = &fixed.times;
-            let least_ns = fixed.least_ns.iter().min().copied();
-            let slowdown = times.mean().zip(least_ns.filter(|least| *least > 0));
+            let min_ns = fixed.least_ns.iter().min().copied();
+            let slowdown = times.mean().zip(min_ns.filter(|min_ns| *min_ns > 0));
             let mut row = vec![
                 u64::from(cpu.cpu).into(),
                 sample.traced.is_some().into(),
                 cpu.window_ns.into(),
                 times.count.into(),
-                least_ns.into(),
+                min_ns.into(),
                 times.mean().into(),
                 times.interval().map(|interval| interval.half_width).into(),
                 times.quantile(50_000).into(),
                 times.quantile(99_000).into(),
                 (times.count > 0).then_some(times.peak.value).into(),
-                slowdown.map(|(mean, least)| mean / least as f64 - 1.0).into(),
+                slowdown.map(|(mean_ns, min_ns)| mean_ns / min_ns as f64 - 1.0).into(),
                 cpu.page_faults.into(),
                 cpu.migrated.into(),
                 cpu.lost_records.into(),
@@ -73,7 +81,7 @@ pub fn ftq(samples: &[NoiseSample]) -> Table {
     use Kind::{Bool, Real, Uint};
     let columns = vec![
         cpu_column(),
-        column("traced", Bool, "Whether irqlab traced the kernel's events meanwhile."),
+        column("traced", Bool, "Whether irqlab traced the kernel's events in the window."),
         column("quantum_ns", Uint, "Length of a quantum.").format(Format::Microseconds),
         column("quantum_count", Uint, "Quanta that passed.").title("quanta"),
         column(
@@ -89,15 +97,19 @@ pub fn ftq(samples: &[NoiseSample]) -> Table {
              work_max_iterations.",
         ),
         column("empty_quantum_count", Uint, "Quanta without any work.").title("empty quanta"),
-        column("lost_record_count", Uint, "Quanta for which there was no room; counted as empty.")
-            .detail(),
+        column(
+            "lost_record_count",
+            Uint,
+            "Quanta that were dropped because the buffer was full; they count as empty.",
+        )
+        .detail(),
     ];
     let doc = "Fixed time quanta (FTQ): the work done in the same time, repeated.";
     let mut table = Table::new("ftq", doc, columns).displayed(all_rows());
     for sample in samples {
         for cpu in &sample.cpus {
             let LoopResult::Slots(slots) = &cpu.result else { continue };
-            let most = slots.work_max.saturating_mul(slots.count);
+            let possible_work = slots.work_max.saturating_mul(slots.count);
             table.push(vec![
                 u64::from(cpu.cpu).into(),
                 sample.traced.is_some().into(),
@@ -105,7 +117,7 @@ pub fn ftq(samples: &[NoiseSample]) -> Table {
                 slots.count.into(),
                 slots.work_max.into(),
                 (slots.count > 0).then(|| slots.work_sum as f64 / slots.count as f64).into(),
-                ratio(most.saturating_sub(slots.work_sum), most),
+                ratio(possible_work.saturating_sub(slots.work_sum), possible_work),
                 slots.empty.into(),
                 cpu.lost_records.into(),
             ]);

@@ -1,4 +1,4 @@
-//! Table `tick`: what the timer tick costs a program on each CPU, directly and indirectly.
+//! Table `tick`: the direct and indirect cost of the timer tick on each CPU.
 
 use record::{Absence, Column, Kind, Table, TableDisplay};
 
@@ -22,7 +22,7 @@ fn columns() -> Vec<Column> {
         column(
             "direct_mean_ns",
             Real,
-            "Direct cost of a tick: time of kernel contexts in quanta that it interrupted, mean.",
+            "Direct cost of a tick: mean time of kernel contexts in an interrupted quantum.",
         )
         .title("direct ± ci95")
         .plus_minus("direct_ci95_ns")
@@ -31,16 +31,21 @@ fn columns() -> Vec<Column> {
         column(
             "indirect_mean_ns",
             Real,
-            "Indirect cost of a tick: by how much these quanta are longer than undisturbed ones, \
-             without the direct cost: kernel entry and exit, cache and TLB pollution.",
+            "Indirect cost of a tick: mean excess of an interrupted quantum over an undisturbed \
+             quantum, without the direct cost. It consists of kernel entry and exit, and cache \
+             and TLB pollution.",
         )
         .title("indirect ± ci95")
         .plus_minus("indirect_ci95_ns")
         .priority(97),
         column("indirect_ci95_ns", Real, "Half width of the 95 % confidence interval.").detail(),
-        column("tick_cpu_ratio", Real, "Both costs, times tick_rate_hz: share of the CPU.")
-            .title("of the CPU")
-            .priority(96),
+        column(
+            "tick_cpu_ratio",
+            Real,
+            "Share of the CPU that ticks cost: tick_rate_hz times the sum of both costs.",
+        )
+        .title("of the CPU")
+        .priority(96),
         column("quantum_count", Uint, "Quanta of fixed work (fwq) that ticks interrupted.")
             .title("quanta")
             .priority(60),
@@ -50,9 +55,9 @@ fn columns() -> Vec<Column> {
     ]
 }
 
-/// A row for each CPU whose fixed work the tick interrupted; for the others, the reason.
+/// A row for each CPU with a known cost of the tick, and the reason for each other CPU.
 pub fn tick(samples: &[NoiseSample]) -> (Table, Vec<Absence>) {
-    let doc = "What the timer tick costs a program, directly and indirectly.";
+    let doc = "Direct and indirect cost of the timer tick to a program.";
     let display = TableDisplay {
         headline: "the tick costs a program on CPU {cpu}: {tick_rate_hz} × ({direct_mean_ns} \
                    direct + {indirect_mean_ns} indirect) = {tick_cpu_ratio} of the CPU"
@@ -61,21 +66,22 @@ pub fn tick(samples: &[NoiseSample]) -> (Table, Vec<Absence>) {
     };
     let mut table = Table::new(TABLE, doc, columns()).displayed(display);
     let fwq = || samples.iter().filter(|sample| sample.looping == Loop::Fwq);
-    let lacks = |what: String, reason: &str, remedy: Option<&str>| Absence {
+    let absence = |rows: String, reason: &str, remedy: Option<&str>| Absence {
         table: TABLE.to_owned(),
-        what,
+        what: rows,
         reason: reason.to_owned(),
         remedy: remedy.map(str::to_owned),
     };
-    let what = || "what the tick costs a program".to_owned();
+    let subject = || "the cost of the tick to a program".to_owned();
     if fwq().next().is_none() {
-        return (table, vec![lacks(what(), "the loop fwq did not run", Some("--loop fwq"))]);
+        let reason = "the loop fwq did not run";
+        return (table, vec![absence(subject(), reason, Some("--loop fwq"))]);
     }
     if fwq().all(|sample| sample.traced.is_none()) {
         let reason = "the times of the tick are unknown: the loop fwq ran without probes";
-        return (table, vec![lacks(what(), reason, None)]);
+        return (table, vec![absence(subject(), reason, None)]);
     }
-    // CPUs for which the same thing is unknown, by the reason.
+    // CPUs without a row, by the reason.
     let mut absent: Vec<(&str, Vec<u32>)> = Vec::new();
     for sample in fwq().filter(|sample| sample.traced.is_some()) {
         for cpu in &sample.cpus {
@@ -89,10 +95,10 @@ pub fn tick(samples: &[NoiseSample]) -> (Table, Vec<Absence>) {
             }
         }
     }
-    let in_words = |(reason, cpus): (&str, Vec<u32>)| {
-        lacks(format!("{} on {}", what(), cpus_in_words(&cpus)), reason, None)
+    let to_absence = |(reason, cpus): (&str, Vec<u32>)| {
+        absence(format!("{} on {}", subject(), cpus_in_words(&cpus)), reason, None)
     };
-    (table, absent.into_iter().map(in_words).collect())
+    (table, absent.into_iter().map(to_absence).collect())
 }
 
 fn is_tick(part: Part, sample: &NoiseSample) -> bool {
@@ -101,55 +107,57 @@ fn is_tick(part: Part, sample: &NoiseSample) -> bool {
     matches!(name, Some(ContextName::Context(context)) if context.name == TICK)
 }
 
-/// Ticks per second: by the detour loop, which notes each; else by the quanta.
-fn rate_hz(samples: &[NoiseSample], fwq: &NoiseSample, on: &CpuNoise) -> Option<f64> {
+/// Ticks per second on the CPU of `fwq_cpu`. If the detour loop was traced on this CPU, its ticks count. Otherwise
+/// the interrupted quanta count.
+fn rate_hz(samples: &[NoiseSample], fwq: &NoiseSample, fwq_cpu: &CpuNoise) -> Option<f64> {
     let per_second =
         |count: u64, window_ns: u64| (window_ns > 0).then(|| count as f64 * 1e9 / window_ns as f64);
     for (sample, cpu, ledger) in ledgers(samples) {
-        if cpu.cpu == on.cpu && sample.traced.is_some() {
+        if cpu.cpu == fwq_cpu.cpu && sample.traced.is_some() {
             let ticks = ledger.parts.iter().filter(|(part, _)| is_tick(**part, sample));
             return per_second(ticks.map(|(_, times)| times.count).sum(), cpu.window_ns);
         }
     }
-    let LoopResult::Quanta(fixed) = &on.result else { return None };
-    let ticks = fixed.first.iter().filter(|one| one.main.is_some_and(|main| is_tick(main, fwq)));
+    let LoopResult::Quanta(fixed) = &fwq_cpu.result else { return None };
+    let has_tick = |quantum: &&Quantum| quantum.main.is_some_and(|main| is_tick(main, fwq));
+    let ticks = fixed.first.iter().filter(has_tick);
     // A long window keeps only its first quanta.
-    let kept_ns = fixed.first.iter().map(|one| one.time_ns).sum();
+    let kept_ns = fixed.first.iter().map(|quantum| quantum.time_ns).sum();
     per_second(ticks.count() as u64, kept_ns)
 }
 
-/// The cost of a tick.
+/// The cost of a tick, ns.
 struct Cost {
     direct: Mean,
     indirect: Mean,
     undisturbed_count: u64,
 }
 
-/// Compares the quanta that a tick interrupted with those that nothing did.
+/// Compares quanta that a tick interrupted with undisturbed quanta. The error says why the cost is unknown.
 fn cost(fixed: &Fixed, sample: &NoiseSample) -> Result<Cost, &'static str> {
-    let is_sound = |one: &&Quantum| !one.migrated && one.faulted != Some(true);
-    let (mut direct, mut rest, mut undisturbed) = (Vec::new(), Vec::new(), Vec::new());
+    let is_sound = |quantum: &&Quantum| !quantum.migrated && quantum.faulted != Some(true);
+    let (mut direct, mut own, mut undisturbed) = (Vec::new(), Vec::new(), Vec::new());
     for quantum in fixed.first.iter().filter(is_sound) {
         match (quantum.named_ns, quantum.main) {
             (Some(0), _) => undisturbed.push(quantum.time_ns),
             (Some(taken_ns), Some(main)) if is_tick(main, sample) => {
                 direct.push(taken_ns);
-                rest.push(quantum.time_ns.saturating_sub(taken_ns));
+                own.push(quantum.time_ns.saturating_sub(taken_ns));
             }
             _ => {}
         }
     }
     if direct.is_empty() {
-        return Err("no quantum was interrupted by the tick: a longer window may have one (-d)");
+        return Err("no quantum was interrupted by the tick (try a longer window, -d)");
     }
     if undisturbed.is_empty() {
-        return Err("every quantum was interrupted: a shorter one may not be (--quantum)");
+        return Err("every quantum was interrupted (try a shorter --quantum)");
     }
-    let still = Mean::of(&undisturbed);
+    let undisturbed = Mean::from_values(&undisturbed);
     Ok(Cost {
-        direct: Mean::of(&direct),
-        indirect: Mean::of(&rest).beyond(still),
-        undisturbed_count: still.count,
+        direct: Mean::from_values(&direct),
+        indirect: Mean::from_values(&own).minus(undisturbed),
+        undisturbed_count: undisturbed.count,
     })
 }
 
