@@ -1,4 +1,4 @@
-//! What a bench must be able to do for this experiment.
+//! The benches of the experiment `footprint`.
 
 use super::plan::Plan;
 use super::sample::Repetition;
@@ -13,7 +13,7 @@ pub trait FootprintBench: Bench {
     /// Measures the plan: see [`super::measure_series`].
     ///
     /// # Errors
-    /// Where nothing can be measured.
+    /// [`BenchError::NothingMeasurable`] if the bench can measure no series at all.
     fn measure(
         &mut self,
         plan: &Plan,
@@ -21,21 +21,22 @@ pub trait FootprintBench: Bench {
     ) -> Result<Measured<Samples>, BenchError>;
 }
 
-/// A machine whose caches this process can fill, and that can interrupt it meanwhile.
+/// A machine on which this process can fill the caches and raise interrupts at the same time.
 pub trait SeriesBench: Bench {
-    /// Frequency of the clock that cycles are counted by, Hz.
+    /// Frequency of the clock that counts cycles, Hz.
     fn clock_hz(&self) -> f64;
 
-    /// Prepares the loop of a level and a stimulus.
+    /// Prepares the loop for a level and a stimulus.
     ///
     /// # Errors
-    /// Where one of them is not available here.
+    /// If the level or the stimulus is not available here.
     fn ready(&mut self, level: Level, stimulus: Stimulus) -> Result<Ready, BenchError>;
 
-    /// Repeats with what was prepared last; `treatment`: with the interrupt, else the control.
+    /// Runs `number` repetitions with the loop that [`SeriesBench::ready`] prepared last. `treatment`: raise the
+    /// interrupt in each of them; otherwise they are control repetitions.
     ///
     /// # Errors
-    /// When the bench breaks.
+    /// If the bench breaks.
     fn repeat(
         &mut self,
         method: Method,
@@ -43,12 +44,12 @@ pub trait SeriesBench: Bench {
         number: usize,
     ) -> Result<Vec<Repetition>, BenchError>;
 
-    /// One repetition with the interrupt, of the series that was prepared last, and the contexts that ran in it.
+    /// Runs one treatment repetition with the loop that was prepared last, and records which contexts ran.
     ///
     /// # Errors
-    /// Where it is not visible who runs, or no repetition was undisturbed.
+    /// If the bench cannot observe which contexts run, or breaks.
     fn trace(&mut self, stimulus: Stimulus, method: Method) -> Result<Trace, BenchError>;
 
-    /// Discards memory, loop, curve and stimulus: the next series prepares them again.
+    /// Discards memory, loop, curve and stimulus. The next series prepares them again.
     fn forget(&mut self);
 }

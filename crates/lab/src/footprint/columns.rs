@@ -1,4 +1,4 @@
-//! What several tables have: the key of a series and how rows are shown.
+//! Columns and display hints that several tables share.
 
 use record::limits::ROWS_MAX;
 use record::{Column, Kind, TableDisplay, Value};
@@ -9,7 +9,7 @@ pub(super) fn column(name: &str, kind: Kind, doc: &str) -> Column {
     Column::new(name, kind, doc)
 }
 
-/// Hints of a table of which people see every row.
+/// Display hints that make a terminal show every row.
 pub(super) fn all_rows() -> TableDisplay {
     TableDisplay { rows_max: Some(ROWS_MAX), ..TableDisplay::default() }
 }
@@ -17,8 +17,8 @@ pub(super) fn all_rows() -> TableDisplay {
 pub(super) fn key_columns() -> Vec<Column> {
     use Kind::Text;
     vec![
-        column("level", Text, "What was filled: a level of cache or a TLB.").priority(100).key(),
-        column("stimulus", Text, "What interrupted the loop.").priority(100).key(),
+        column("level", Text, "Level that the loop fills: a cache or a TLB.").priority(100).key(),
+        column("stimulus", Text, "Source of the interrupt.").priority(100).key(),
         column("method", Text, "basic or refined, as in the paper's Figure 1.").priority(90).key(),
     ]
 }

@@ -1,5 +1,5 @@
-//! Tables `modes` and `by_context`: what a simulator counted in each window, by the context that
-//! missed; user, kernel, and entry and return separately, next to the guest's own counters.
+//! Tables `modes` and `by_context`: misses that the simulator counts in each window, by processor mode and by
+//! context. The table `modes` compares them with the guest's own counters.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,46 +14,44 @@ use super::sample::{Repetition, Verdict};
 use super::series::Series;
 use super::what::Level;
 
-/// Misses of each level, in the order of [`Level::ALL`]; absent where the machine has no such level.
+/// Misses of each level, in the order of [`Level::ALL`]; `None` if the simulator does not count the level.
 pub type LevelMisses = [Option<u64>; Level::ALL.len()];
 
-/// What one context did in one window, on the CPU of the loop.
+/// Misses of one context in one window, on the loop's CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContextMisses {
     pub context: KernelContext,
-    /// How often it was entered.
+    /// Number of entries into the context.
     pub entries: u64,
-    /// What it missed itself.
+    /// Misses of the context itself, without the contexts that interrupted it.
     pub misses: LevelMisses,
 }
 
-/// What was seen from outside of the windows of a bench, in their order.
+/// Counts of the simulator for each window of a bench.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Windows {
-    /// The contexts of each.
+    /// The contexts of each window, by the window's number.
     pub all: Vec<Vec<ContextMisses>>,
-    /// Names of contexts that have more than a number.
+    /// Names of contexts; a context without a name has only a number.
     pub names: BTreeMap<KernelContext, String>,
 }
 
 /// The mode of a miss, as in the paper's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mode {
-    /// The loop.
     User,
-    /// Handlers of devices, softirqs, system calls, other tasks.
+    /// Device handlers, softirqs, system calls and other tasks.
     Kernel,
-    /// From the processor's entry into the kernel to its return, without contexts in between: saving
-    /// registers, finding the interrupt's line, acknowledging it, the exit.
+    /// Kernel entry and exit around an interrupt: saving registers, finding the interrupt's line, acknowledging
+    /// it, the return. The handlers in between are not included.
     Exception,
 }
 
 impl Mode {
-    /// All of them.
     pub const ALL: [Mode; 3] = [Mode::User, Mode::Kernel, Mode::Exception];
 
     #[must_use]
-    pub fn of(context: KernelContext) -> Mode {
+    pub fn of_context(context: KernelContext) -> Mode {
         match context {
             KernelContext::User(_) => Mode::User,
             KernelContext::Interrupt(_) | KernelContext::Exception(_) | KernelContext::Nmi => {
@@ -63,7 +61,7 @@ impl Mode {
         }
     }
 
-    /// As tables have it.
+    /// The mode's word in tables.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -74,30 +72,30 @@ impl Mode {
     }
 }
 
-/// Misses of a level in each window of the repetitions that count, of contexts that `wanted` accepts.
+/// Misses of a level in the window of each accepted repetition, by the contexts that `is_wanted` accepts.
 fn misses(
     windows: &Windows,
     repetitions: &[Repetition],
     level: Level,
-    wanted: impl Fn(KernelContext) -> bool,
+    is_wanted: impl Fn(KernelContext) -> bool,
 ) -> Vec<f64> {
-    let accepted = repetitions.iter().filter(|one| one.verdict == Verdict::Accepted);
-    let window = accepted.filter_map(|one| windows.all.get(one.window? as usize));
     let sum = |contexts: &Vec<ContextMisses>| {
-        let some = contexts.iter().filter(|one| wanted(one.context));
-        some.map(|one| one.misses[level as usize]).sum::<Option<u64>>().map(|sum| sum as f64)
+        let wanted = contexts.iter().filter(|entry| is_wanted(entry.context));
+        let misses = wanted.map(|entry| entry.misses[level as usize]).sum::<Option<u64>>();
+        misses.map(|misses| misses as f64)
     };
-    window.filter_map(sum).collect()
+    accepted_windows(windows, repetitions).filter_map(sum).collect()
 }
 
-/// With the interrupt, without it, and the difference; `None` with too few of either.
-fn beyond(
+/// Mean misses with the interrupt, without it, and their difference. `None` with fewer than
+/// [`REPETITIONS_MIN`] windows of either kind.
+fn misses_beyond_control(
     windows: &Windows,
     series: &Series,
-    wanted: impl Fn(KernelContext) -> bool,
+    is_wanted: impl Fn(KernelContext) -> bool,
 ) -> Option<[Mean; 3]> {
-    let of = |repetitions| misses(windows, repetitions, series.level, &wanted);
-    let (treatment, control) = (of(&series.treatment), of(&series.control));
+    let [treatment, control] = [&series.treatment, &series.control]
+        .map(|repetitions| misses(windows, repetitions, series.level, &is_wanted));
     if treatment.len() < REPETITIONS_MIN || control.len() < REPETITIONS_MIN {
         return None;
     }
@@ -105,10 +103,11 @@ fn beyond(
     Some([treatment, control, difference(treatment, control)?])
 }
 
-/// Misses of a mode that the interrupt makes, as the simulator counts them.
+/// Misses in a mode per interrupt, as the simulator counts them.
 #[must_use]
-pub fn of_mode(windows: &Windows, series: &Series, mode: Mode) -> Option<Mean> {
-    beyond(windows, series, |context| Mode::of(context) == mode).map(|[_, _, beyond]| beyond)
+pub fn misses_of_mode(windows: &Windows, series: &Series, mode: Mode) -> Option<Mean> {
+    let is_wanted = |context| Mode::of_context(context) == mode;
+    misses_beyond_control(windows, series, is_wanted).map(|[_, _, beyond]| beyond)
 }
 
 fn misses_column(doc: &str) -> Column {
@@ -121,7 +120,7 @@ fn misses_ci95_column() -> Column {
     column("misses_ci95", Kind::Real, doc).detail()
 }
 
-/// Misses by mode, next to the guest's own counters.
+/// Table `modes`: misses by mode, compared with the guest's own counters.
 pub(super) fn modes(all: &[Series], windows: &Windows) -> Table {
     use Kind::{Real, Text};
     let mut columns = key_columns();
@@ -131,7 +130,7 @@ pub(super) fn modes(all: &[Series], windows: &Windows) -> Table {
         misses_ci95_column(),
         column("treatment_misses", Real, "Misses per window with the interrupt, mean.").digits(4),
         column("control_misses", Real, "Misses per window without the interrupt, mean.").digits(4),
-        column("guest_counter_misses", Real, "Same as misses, by the guest's own counters.")
+        column("guest_counter_misses", Real, "Misses per interrupt, by the guest's own counters.")
             .digits(4),
     ]);
     let doc = "Misses per interrupt by processor mode, as the simulator counts them within the guest's \
@@ -147,8 +146,9 @@ pub(super) fn modes(all: &[Series], windows: &Windows) -> Table {
         let guest =
             |value| beyond_control(&series.treatment, &series.control, value).map(|mean| mean.mean);
         for (name, modes) in kinds {
+            let is_wanted = |context| modes.contains(&Mode::of_context(context));
             let Some([treatment, control, beyond]) =
-                beyond(windows, series, |context| modes.contains(&Mode::of(context)))
+                misses_beyond_control(windows, series, is_wanted)
             else {
                 continue;
             };
@@ -169,25 +169,30 @@ pub(super) fn modes(all: &[Series], windows: &Windows) -> Table {
     table
 }
 
-/// Misses by context.
+/// Table `by_context`: misses of each context.
 pub(super) fn by_context(all: &[Series], windows: &Windows) -> Table {
     use Kind::{Real, Text};
     let mut columns = key_columns();
     columns.extend([
         column("mode", Text, "user, kernel, or exception (entry and return)."),
-        column("context", Text, "What the loop's CPU executed for.").priority(95),
+        column("context", Text, "Context that the loop's CPU executed.").priority(95),
         misses_column("Misses of this context per interrupt: treatment minus control."),
         misses_ci95_column(),
         column("treatment_misses", Real, "Misses per window with the interrupt, mean.").digits(4),
         column("control_misses", Real, "Misses per window without the interrupt, mean.").digits(4),
-        column("mean_entries", Real, "Entries into it per window with the interrupt, mean."),
+        column(
+            "mean_entries",
+            Real,
+            "Entries into the context per window with the interrupt, mean.",
+        ),
     ]);
     let doc =
         "Misses per interrupt of each context on the loop's CPU, as the simulator counts them.";
     let mut table = Table::new("by_context", doc, columns).displayed(all_rows());
     for series in all {
         for context in contexts(windows, series) {
-            let Some([treatment, control, beyond]) = beyond(windows, series, |one| one == context)
+            let Some([treatment, control, beyond]) =
+                misses_beyond_control(windows, series, |candidate| candidate == context)
             else {
                 continue;
             };
@@ -196,13 +201,14 @@ pub(super) fn by_context(all: &[Series], windows: &Windows) -> Table {
             }
             let name = windows.names.get(&context).cloned();
             let mut row = key(series);
-            row.push(Mode::of(context).word().into());
+            row.push(Mode::of_context(context).word().into());
             row.push(Value::Text(name.unwrap_or_else(|| context.to_string())));
             row.extend(
                 [beyond.mean, beyond.half_width, treatment.mean, control.mean].map(Value::real),
             );
             row.push(
-                entries(windows, &series.treatment, context).map_or(Value::Absent, Value::real),
+                mean_entries(windows, &series.treatment, context)
+                    .map_or(Value::Absent, Value::real),
             );
             table.push(row);
         }
@@ -210,23 +216,35 @@ pub(super) fn by_context(all: &[Series], windows: &Windows) -> Table {
     table
 }
 
-/// All contexts that the windows of a series have.
+/// All contexts that ran in a window of the series.
 fn contexts(windows: &Windows, series: &Series) -> BTreeSet<KernelContext> {
-    let both = series.treatment.iter().chain(&series.control);
-    let window = both.filter_map(|one| windows.all.get(one.window? as usize));
-    window.flatten().map(|one| one.context).collect()
+    let repetitions = series.treatment.iter().chain(&series.control);
+    let contexts =
+        repetitions.filter_map(|repetition| windows.all.get(repetition.window? as usize));
+    contexts.flatten().map(|entry| entry.context).collect()
 }
 
-fn entries(windows: &Windows, treatment: &[Repetition], context: KernelContext) -> Option<f64> {
-    let accepted = treatment.iter().filter(|one| one.verdict == Verdict::Accepted);
-    let window = accepted.filter_map(|one| windows.all.get(one.window? as usize));
-    let entries: Vec<f64> = window
-        .map(|contexts| {
-            let found = contexts.iter().find(|one| one.context == context);
-            found.map_or(0.0, |one| one.entries as f64)
-        })
-        .collect();
+/// Mean entries into a context per window of the accepted repetitions.
+fn mean_entries(
+    windows: &Windows,
+    repetitions: &[Repetition],
+    context: KernelContext,
+) -> Option<f64> {
+    let entries_in = |contexts: &Vec<ContextMisses>| {
+        let found = contexts.iter().find(|entry| entry.context == context);
+        found.map_or(0.0, |entry| entry.entries as f64)
+    };
+    let entries: Vec<f64> = accepted_windows(windows, repetitions).map(entries_in).collect();
     mean(&entries).map(|mean| mean.mean)
+}
+
+/// The contexts in the window of each accepted repetition. Skips a repetition without a window.
+fn accepted_windows<'w>(
+    windows: &'w Windows,
+    repetitions: &'w [Repetition],
+) -> impl Iterator<Item = &'w Vec<ContextMisses>> {
+    let accepted = repetitions.iter().filter(|repetition| repetition.verdict == Verdict::Accepted);
+    accepted.filter_map(|repetition| windows.all.get(repetition.window? as usize))
 }
 
 #[cfg(test)]
@@ -235,60 +253,70 @@ mod tests {
     use crate::footprint::tests::{repetition, series};
 
     fn window(user: u64, entry: u64, softirq: Option<u64>) -> Vec<ContextMisses> {
-        let misses = |count| LevelMisses::from([Some(count), None, None, None, None, None]);
-        let one = |context, count| ContextMisses { context, entries: 1, misses: misses(count) };
-        let mut all =
-            vec![one(KernelContext::User(7), user), one(KernelContext::Interrupt(0xec), entry)];
-        all.extend(softirq.map(|count| one(KernelContext::Softirq(3), count)));
-        all
+        let of_context = |context, count| {
+            let misses = [Some(count), None, None, None, None, None];
+            ContextMisses { context, entries: 1, misses }
+        };
+        let mut contexts = vec![
+            of_context(KernelContext::User(7), user),
+            of_context(KernelContext::Interrupt(0xec), entry),
+        ];
+        contexts.extend(softirq.map(|count| of_context(KernelContext::Softirq(3), count)));
+        contexts
     }
 
-    /// 20 windows with 30, 11 and 5 misses; 20 without an interrupt, with 10 and 1.
-    fn seen() -> (Series, Windows) {
+    /// Treatment and control windows alternate, 20 of each. The loop misses 30 times with the interrupt and 10 times
+    /// without. Kernel entry and exit miss 11 times with the interrupt and once without. A softirq with 5 misses runs
+    /// only in treatment windows.
+    fn series_and_windows() -> (Series, Windows) {
         let mut series = series(Vec::new(), Vec::new());
         let mut windows = Windows::default();
         for number in 0..40_u32 {
-            let treatment = number % 2 == 0;
-            let one = Repetition { window: Some(number), ..repetition(Some(30), Some(16)) };
-            if treatment { &mut series.treatment } else { &mut series.control }.push(one);
-            windows.all.push(if treatment { window(30, 11, Some(5)) } else { window(10, 1, None) });
+            let repetition = Repetition { window: Some(number), ..repetition(Some(30), Some(16)) };
+            if number % 2 == 0 {
+                series.treatment.push(repetition);
+                windows.all.push(window(30, 11, Some(5)));
+            } else {
+                series.control.push(repetition);
+                windows.all.push(window(10, 1, None));
+            }
         }
         (series, windows)
     }
 
     #[test]
-    fn modes_are_apart_and_idle_ones_are_off() {
-        let (series, windows) = seen();
-        let of = |mode| of_mode(&windows, &series, mode).unwrap().mean;
-        assert_eq!(Mode::ALL.map(of), [20.0, 5.0, 10.0]);
+    fn modes_are_separate_and_the_control_is_subtracted() {
+        let (series, windows) = series_and_windows();
+        let mean = |mode| misses_of_mode(&windows, &series, mode).unwrap().mean;
+        assert_eq!(Mode::ALL.map(mean), [20.0, 5.0, 10.0]);
         let table = modes(&[series], &windows);
         let sums: Vec<&Value> = table.rows().iter().map(|row| &row[4]).collect();
         assert_eq!(sums, [20.0, 5.0, 10.0, 15.0].map(Value::Real).iter().collect::<Vec<_>>());
     }
 
     #[test]
-    fn what_does_not_count_is_left_out_and_a_missing_window_is_no_zero() {
-        let (mut series, windows) = seen();
-        for one in &mut series.treatment[..4] {
-            one.verdict = Verdict::Contaminated;
+    fn a_contaminated_repetition_does_not_count_and_a_missing_window_is_not_zero() {
+        let (mut series, windows) = series_and_windows();
+        for repetition in &mut series.treatment[..4] {
+            repetition.verdict = Verdict::Contaminated;
         }
-        assert!(of_mode(&windows, &series, Mode::User).is_some());
-        for one in &mut series.treatment[4..] {
-            one.window = Some(1000);
+        assert!(misses_of_mode(&windows, &series, Mode::User).is_some());
+        for repetition in &mut series.treatment[4..] {
+            repetition.window = Some(1000);
         }
-        assert!(of_mode(&windows, &series, Mode::User).is_none());
+        assert!(misses_of_mode(&windows, &series, Mode::User).is_none());
         assert!(modes(&[series], &windows).rows().is_empty());
     }
 
     #[test]
-    fn contexts_have_rows_of_their_own() {
-        let (series, mut windows) = seen();
+    fn each_context_has_a_row() {
+        let (series, mut windows) = series_and_windows();
         windows.names.insert(KernelContext::Softirq(3), "softirq NAMED".to_owned());
         let table = by_context(&[series], &windows);
         let names: Vec<String> =
             table.rows().iter().map(|row| row[4].to_json().as_str().unwrap().to_owned()).collect();
         assert_eq!(names, ["user 7", "interrupt 0xec", "softirq NAMED"]);
-        // It is not there without an interrupt: no misses then.
+        // The softirq does not run without the interrupt: its control misses are zero, not absent.
         assert_eq!(table.rows()[2][8], Value::Real(0.0));
     }
 }

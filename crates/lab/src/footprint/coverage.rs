@@ -1,26 +1,27 @@
-//! How often intervals hold the truth: of a sequentially stopped series, and of lines read off a curve that
-//! was measured itself.
+//! Tests of the coverage of intervals: how often a 95 % interval contains the true value. The series stop
+//! sequentially, and the calibration curve has measurement errors too.
 
 use stats::Random;
 
 use super::curve::Curve;
 use super::estimate::{Stopping, difference, lines, mean};
-use super::rounds::{ROUNDS_MIN, of_rounds};
+use super::rounds::{ROUNDS_MIN, estimate_from_rounds};
 use super::sample::Repetition;
 use super::series::{Round, Series};
 use super::tests::{repetition, series};
 
 const SERIES: usize = 600;
-/// Repetitions of each sort between two decisions, and most of them.
+/// Treatment repetitions between two checks of the interval; also the control repetitions.
 const BATCH: usize = 8;
+/// Maximum number of treatment repetitions.
 const REPETITIONS_MAX: usize = 512;
 
-/// Values of mean 0 and standard deviation 1.
+/// A distribution with mean 0 and standard deviation 1.
 #[derive(Clone, Copy, Debug)]
 enum Shape {
     Normal,
     Exponential,
-    /// One of ten is three deviations up.
+    /// One value in ten is three standard deviations above the mean.
     Outliers,
 }
 
@@ -40,10 +41,11 @@ fn draw(random: &mut Random, shape: Shape) -> f64 {
     }
 }
 
-/// Share of the series whose interval holds the difference, 100; `deviation`: of the treatment.
-fn held(shape: Shape, deviation: f64) -> f64 {
+/// Share of series whose interval contains the true difference, 100. `deviation`: standard deviation of a
+/// treatment repetition.
+fn coverage(shape: Shape, deviation: f64) -> f64 {
     let mut random = Random::new(5);
-    let holds = |_: &usize| {
+    let contains_truth = |_: &usize| {
         let (mut treatment, mut control) = (Vec::new(), Vec::new());
         let mut stopping = Stopping::default();
         while treatment.len() < REPETITIONS_MAX && !stopping.is_enough(&treatment, &control) {
@@ -56,41 +58,42 @@ fn held(shape: Shape, deviation: f64) -> f64 {
         both.and_then(|(treatment, control)| difference(treatment, control))
             .is_some_and(|found| (found.mean - 100.0).abs() <= found.half_width)
     };
-    (0..SERIES).filter(holds).count() as f64 / SERIES as f64
+    (0..SERIES).filter(contains_truth).count() as f64 / SERIES as f64
 }
 
 #[test]
 fn a_series_that_ends_by_itself_keeps_its_coverage() {
     let mut outside = Vec::new();
-    for (shape, least) in
+    for (shape, coverage_min) in
         [(Shape::Normal, 0.92), (Shape::Exponential, 0.92), (Shape::Outliers, 0.88)]
     {
         for deviation in [5.0, 10.0, 20.0, 30.0] {
-            let held = held(shape, deviation);
-            if !(least..=0.97).contains(&held) {
-                outside.push((shape, deviation, held));
+            let coverage = coverage(shape, deviation);
+            if !(coverage_min..=0.97).contains(&coverage) {
+                outside.push((shape, deviation, coverage));
             }
         }
     }
     assert!(outside.is_empty(), "{outside:?}");
 }
 
-/// Points of a curve in addition to zero, repetitions of each, and lines of the level.
+/// Points of a curve, without the point of no lines.
 const STEPS: u64 = 8;
+/// Repetitions of each point of a curve.
 const CURVE_REPETITIONS: usize = 48;
 const LEVEL_LINES: u64 = 512;
 /// Cost of a displaced line, cycles.
 const LINE_CYCLES: f64 = 4.0;
 
-/// What lines are read off: a curve that is measured as the benches do, with the noise of `shape`.
+/// A measurement with a calibration curve. The curve is measured as on the benches, with the noise of `shape`.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     shape: Shape,
-    /// Standard deviation of one repetition, of the series and of the curve, cycles.
+    /// Standard deviation of one repetition, both in the series and in the curve, cycles.
     deviation: f64,
-    /// Repetitions of treatment and of control.
+    /// Number of treatment repetitions, and of control repetitions.
     repetitions: usize,
-    /// Lines that are displaced.
+    /// True number of displaced lines.
     truth: f64,
 }
 
@@ -102,8 +105,8 @@ impl Reading {
     fn curve(&self, random: &mut Random) -> Curve {
         let point = |step| {
             let lines = LEVEL_LINES * step / STEPS;
-            let one = |_| self.excess(random, lines as f64) as i64;
-            (lines, (0..CURVE_REPETITIONS).map(one).collect())
+            let repetition = |_| self.excess(random, lines as f64) as i64;
+            (lines, (0..CURVE_REPETITIONS).map(repetition).collect())
         };
         Curve::new((0..=STEPS).map(point))
     }
@@ -112,10 +115,10 @@ impl Reading {
         (0..self.repetitions).map(|_| self.excess(random, lines)).collect()
     }
 
-    /// Share of the series whose interval holds the truth; each with a curve of its own.
-    fn held(&self) -> f64 {
+    /// Share of series whose interval contains the truth. Each series has its own curve.
+    fn coverage(&self) -> f64 {
         let mut random = Random::new(7);
-        let holds = |_: &usize| {
+        let contains_truth = |_: &usize| {
             let curve = self.curve(&mut random);
             let [treatment, control] =
                 [self.truth, 0.0].map(|lines| mean(&self.series(&mut random, lines)).unwrap());
@@ -123,17 +126,19 @@ impl Reading {
             let (low, high) = lines(found, &curve).unwrap().interval;
             (low..=high).contains(&self.truth)
         };
-        (0..SERIES).filter(holds).count() as f64 / SERIES as f64
+        (0..SERIES).filter(contains_truth).count() as f64 / SERIES as f64
     }
 
-    /// The same of series in rounds, each with a curve of its own.
-    fn held_in_rounds(&self, rounds: usize) -> f64 {
+    /// Share of series in rounds whose interval contains the truth. Each round has its own curve.
+    fn coverage_in_rounds(&self, rounds: usize) -> f64 {
         let mut random = Random::new(8);
-        let one_round = |random: &mut Random, series: &mut Series| {
+        let add_round = |random: &mut Random, series: &mut Series| {
             let curve = Some(self.curve(random));
-            for (lines, all) in [(self.truth, &mut series.treatment), (0.0, &mut series.control)] {
+            for (lines, repetitions) in
+                [(self.truth, &mut series.treatment), (0.0, &mut series.control)]
+            {
                 let excess = self.series(random, lines);
-                all.extend(excess.into_iter().map(|cycles| Repetition {
+                repetitions.extend(excess.into_iter().map(|cycles| Repetition {
                     excess_cycles: Some(cycles as i64),
                     ..repetition(None, None)
                 }));
@@ -141,13 +146,13 @@ impl Reading {
             let (treatment, control) = (series.treatment.len(), series.control.len());
             series.rounds.push(Round { curve, treatment, control });
         };
-        let holds = |_: &usize| {
+        let contains_truth = |_: &usize| {
             let mut series = series(Vec::new(), Vec::new());
-            (0..rounds).for_each(|_| one_round(&mut random, &mut series));
-            let (low, high) = of_rounds(&series).unwrap().lines.unwrap().interval;
+            (0..rounds).for_each(|_| add_round(&mut random, &mut series));
+            let (low, high) = estimate_from_rounds(&series).unwrap().lines.unwrap().interval;
             (low..=high).contains(&self.truth)
         };
-        (0..SERIES).filter(holds).count() as f64 / SERIES as f64
+        (0..SERIES).filter(contains_truth).count() as f64 / SERIES as f64
     }
 }
 
@@ -159,23 +164,23 @@ fn lines_read_off_a_measured_curve_keep_their_coverage() {
         (Shape::Normal, 48, 100.0, 330.0),
         (Shape::Normal, 256, 100.0, 16.0),
         (Shape::Normal, 256, 100.0, 500.0),
-        // A point's error is a third of a step of the curve.
+        // A point's standard error is a third of the cycles between two points of the curve.
         (Shape::Normal, 256, 400.0, 330.0),
         (Shape::Exponential, 96, 30.0, 100.0),
         (Shape::Exponential, 96, 100.0, 330.0),
         (Shape::Outliers, 96, 100.0, 330.0),
     ] {
         let reading = Reading { shape, deviation, repetitions, truth };
-        let held = reading.held();
-        if !(0.92..=0.97).contains(&held) {
-            outside.push((reading, held));
+        let coverage = reading.coverage();
+        if !(0.92..=0.97).contains(&coverage) {
+            outside.push((reading, coverage));
         }
     }
     assert!(outside.is_empty(), "{outside:#?}");
 }
 
-/// Rounds need nothing for their curves: each has its own, so that what differs between rounds contains the
-/// curves' errors.
+/// Each round has its own curve, so the spread between rounds contains the curves' errors. An interval from
+/// rounds therefore needs no separate term for them.
 #[test]
 fn lines_of_rounds_keep_their_coverage() {
     let mut outside = Vec::new();
@@ -185,9 +190,9 @@ fn lines_of_rounds_keep_their_coverage() {
         (Shape::Outliers, 100.0, 330.0),
     ] {
         let reading = Reading { shape, deviation, repetitions: 16, truth };
-        let held = reading.held_in_rounds(ROUNDS_MIN);
-        if !(0.92..=0.97).contains(&held) {
-            outside.push((reading, held));
+        let coverage = reading.coverage_in_rounds(ROUNDS_MIN);
+        if !(0.92..=0.97).contains(&coverage) {
+            outside.push((reading, coverage));
         }
     }
     assert!(outside.is_empty(), "{outside:#?}");

@@ -1,71 +1,74 @@
-//! The calibration curve: what touching lines costs after known evictions, read backwards.
+//! The calibration curve: the extra time of a pass after a known number of displaced lines. A reading goes
+//! backwards, from the extra time to the number of lines.
 //!
-//! Its points are medians of repetitions and have errors. A reading is of a *difference* of times, so what
-//! all points have too much cancels: what counts is the error of a point against that of no lines, which is
-//! none at no lines and grows from there. The interval of a reading inverts a test: it holds each number of
-//! lines whose cost differs from the measured time by no more than both errors allow (Fieller, Some problems
-//! in interval estimation, J. R. Statist. Soc. B 16, 1954). So it is as wide as it must be where the curve
-//! is flat, and no error has to be small.
+//! Each point of the curve is a median of repetitions and has an error. A reading starts from a *difference*
+//! of times, so an offset that all points share cancels. Only the error of a point relative to the point of no
+//! lines counts. This error is zero at no lines and grows from there.
+//!
+//! The interval of a reading inverts a test (Fieller, Some problems in interval estimation, J. R. Statist. Soc.
+//! B 16, 1954). It contains each number of lines whose cost differs from the measured time by no more than both
+//! errors allow. The interval is therefore wide where the curve is flat. The method is valid for large errors
+//! too.
 
 use serde::{Deserialize, Serialize};
 use stats::interval::t_95;
 use stats::{median, median_error};
 
-/// Fewest repetitions of a point: one alone has no error.
+/// Minimum number of repetitions of a point. The error of a single repetition is unknown.
 const REPETITIONS_MIN: usize = 2;
 
-/// The cost of touching lines after known evictions.
+/// The extra time of a pass after a known number of displaced lines.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Repetitions", into = "Repetitions")]
 pub struct Curve {
     measured: Repetitions,
-    /// What they tell.
+    /// The points, estimated from `measured`.
     points: Vec<CurvePoint>,
 }
 
-/// What a curve is estimated from.
+/// The measurements from which a curve is estimated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Repetitions {
-    /// The steps in which the clock advances, cycles; 0 where they are shorter than what is timed.
+    /// Step of the clock, cycles. 0: the clock's resolution adds no error.
     step_cycles: u64,
-    /// Numbers of lines, ascending, and the excess of each repetition, cycles, ascending.
+    /// Each point's number of displaced lines, and the excess of each repetition, cycles. Both are ascending.
     points: Vec<(u64, Vec<i64>)>,
 }
 
-/// A point of the curve, as its repetitions tell.
+/// A point of the curve, estimated from its repetitions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CurvePoint {
-    /// Lines displaced by the loop itself.
+    /// Lines that the loop itself displaced.
     pub lines: u64,
-    /// Median of the excess after that, cycles.
+    /// Median of the extra time of the next pass, cycles.
     pub excess_cycles: f64,
-    /// Standard error of that median, that of the clock's steps included, cycles.
+    /// Standard error of the median, cycles. It includes the error by the clock's steps.
     pub error_cycles: f64,
-    /// Repetitions; at least 2.
+    /// Number of repetitions; at least 2.
     pub repetitions: usize,
 }
 
 impl CurvePoint {
-    /// The 97.5 % quantile of the error over its standard error.
+    /// The 97.5 % quantile of Student's t distribution for the error of the point.
     fn t(&self) -> f64 {
-        // From two repetitions on there is one.
+        // A point has at least two repetitions, so the quantile exists.
         t_95(self.repetitions as u64 - 1).unwrap_or(f64::INFINITY)
     }
 
-    /// Half the width of the median's 95 % interval, cycles.
+    /// Half the width of the median's 95 % confidence interval, cycles.
     #[must_use]
     pub fn half_width_cycles(&self) -> f64 {
         self.t() * self.error_cycles
     }
 }
 
-/// The cost of a line, cycles: the slope of a curve.
+/// The cost of one displaced line: the slope of a curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LineCost {
-    /// Its mean over the curve.
+    /// Mean over the whole curve, cycles.
     pub mean_cycles: f64,
-    /// Half the width of its 95 % interval.
+    /// Half the width of the mean's 95 % confidence interval.
     pub half_width_cycles: f64,
 }
 
@@ -82,28 +85,27 @@ impl From<Curve> for Repetitions {
 }
 
 impl Curve {
-    /// From points, each with the number of lines that the loop itself displaced and the excess of each
-    /// repetition after that, cycles. Points of the same number are joined; one with fewer than two
-    /// repetitions is left out.
+    /// A point is the number of lines that the loop itself displaced, and the excess of each repetition, cycles.
+    /// Points with the same number are joined. A point with fewer than two repetitions is dropped.
     #[must_use]
     pub fn new(points: impl IntoIterator<Item = (u64, Vec<i64>)>) -> Curve {
-        let mut all: Vec<(u64, Vec<i64>)> = points.into_iter().collect();
-        all.sort_by_key(|point| point.0);
-        all.dedup_by(|next, point| {
+        let mut points: Vec<(u64, Vec<i64>)> = points.into_iter().collect();
+        points.sort_by_key(|point| point.0);
+        points.dedup_by(|next, point| {
             let is_same = next.0 == point.0;
             if is_same {
                 point.1.append(&mut next.1);
             }
             is_same
         });
-        all.retain(|point| point.1.len() >= REPETITIONS_MIN);
-        all.iter_mut().for_each(|point| point.1.sort_unstable());
-        let measured = Repetitions { step_cycles: 0, points: all };
+        points.retain(|point| point.1.len() >= REPETITIONS_MIN);
+        points.iter_mut().for_each(|point| point.1.sort_unstable());
+        let measured = Repetitions { step_cycles: 0, points };
         Curve { points: estimate(&measured), measured }
     }
 
-    /// The same curve by a clock that advances in steps, cycles. Where repetitions start at the same place in a
-    /// step, as a simulated machine's do, their spread does not show the error of the steps.
+    /// Adds the error of a clock that advances in steps of `step_cycles`. On a simulated machine, repetitions
+    /// start at the same point of a step, so their spread does not contain this error.
     #[must_use]
     pub fn by_clock(mut self, step_cycles: u64) -> Curve {
         self.measured.step_cycles = step_cycles;
@@ -122,19 +124,19 @@ impl Curve {
         Curve::from(pooled)
     }
 
-    /// The points, ascending.
+    /// The points, by ascending number of lines.
     #[must_use]
     pub fn points(&self) -> &[CurvePoint] {
         &self.points
     }
 
-    /// The most lines that were displaced; `None` without a point.
+    /// Maximum number of displaced lines; `None` if the curve has no point.
     #[must_use]
     pub fn lines_max(&self) -> Option<u64> {
         self.points.last().map(|point| point.lines)
     }
 
-    /// Cycles a displaced line, over the whole curve; `None` with fewer than two points.
+    /// Cost of one displaced line, over the whole curve; `None` with fewer than two points.
     #[must_use]
     pub fn line_cost(&self) -> Option<LineCost> {
         let (first, last) = (self.points.first()?, self.points.last()?);
@@ -145,126 +147,166 @@ impl Curve {
         })
     }
 
-    /// The curve as it is read; `None` if it does not rise: time then has no information about the level.
+    /// The monotone curve for readings. `None` if the curve does not rise. Time then contains no information about
+    /// the displaced lines.
     #[must_use]
     pub fn rising(&self) -> Option<Rising> {
         Rising::new(&self.points)
     }
 }
 
-/// Medians with their errors.
+/// The median and its standard error for each point.
 fn estimate(measured: &Repetitions) -> Vec<CurvePoint> {
-    // An excess is a difference of two times, of which each is off by a difference of two readings: four
-    // uniform errors.
-    let of_clock = measured.step_cycles as f64 * (4.0_f64 / 12.0).sqrt();
+    // An excess is the difference of two durations, and a duration is the difference of two clock readings. The
+    // four readings have independent uniform errors of one step, each with variance step^2 / 12.
+    let clock_error = measured.step_cycles as f64 * (4.0_f64 / 12.0).sqrt();
     let mut points = Vec::with_capacity(measured.points.len());
-    for (lines, all) in &measured.points {
-        let all: Vec<f64> = all.iter().map(|cycles| *cycles as f64).collect();
+    for (lines, repetitions) in &measured.points {
+        let repetitions: Vec<f64> = repetitions.iter().map(|cycles| *cycles as f64).collect();
         let point = |(excess_cycles, error): (f64, f64)| CurvePoint {
             lines: *lines,
             excess_cycles,
-            error_cycles: error.hypot(of_clock),
-            repetitions: all.len(),
+            error_cycles: error.hypot(clock_error),
+            repetitions: repetitions.len(),
         };
-        points.extend(median(&all).zip(median_error(&all)).map(point));
+        points.extend(median(&repetitions).zip(median_error(&repetitions)).map(point));
     }
     points
 }
 
-/// A curve as it must be, never falling (pooled neighbours: Barlow et al., Statistical Inference under Order
-/// Restrictions, 1972), and linear between its points.
+/// A curve that never falls and is linear between its points. It averages neighbours that fall (Barlow et al.,
+/// Statistical Inference under Order Restrictions, 1972).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rising {
-    /// At least two: lines, cycles, and the index of the error in `variances`. Pooled points have one error.
-    points: Vec<(f64, f64, usize)>,
-    /// The square of each error, cycles squared.
+    /// At least two points, by ascending number of lines.
+    points: Vec<RisingPoint>,
+    /// Variance of each pool's cycles, cycles squared.
     variances: Vec<f64>,
-    /// The 97.5 % quantile of an error over its standard error.
+    /// The largest 97.5 % quantile of Student's t distribution among the points.
     t: f64,
 }
 
-/// A time to be read off, cycles, with the errors that are allowed for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct RisingPoint {
+    lines: f64,
+    cycles: f64,
+    /// Index of the point's variance in `variances`. Averaged neighbours are one pool and share one error.
+    pool: usize,
+}
+
+/// Neighbouring points that are averaged because their medians fall.
+struct Pool {
+    cycles_sum: f64,
+    /// Sum of the squared standard errors.
+    variance_sum: f64,
+    /// Number of displaced lines of each point.
+    lines: Vec<u64>,
+}
+
+impl Pool {
+    fn mean_cycles(&self) -> f64 {
+        self.cycles_sum / self.lines.len() as f64
+    }
+
+    fn variance(&self) -> f64 {
+        let points = self.lines.len();
+        self.variance_sum / (points * points) as f64
+    }
+}
+
+/// An extra time to convert into lines, with the errors that the interval allows for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reading {
-    /// How much longer a pass took than one with nothing displaced.
+    /// Extra time of a pass, compared with a pass with no line displaced, cycles.
     pub cycles: f64,
-    /// Half the width of the interval of that.
+    /// Half the width of the interval of `cycles`.
     pub half_width: f64,
-    /// How many standard errors of the curve are allowed for.
+    /// Number of standard errors of the curve that the interval allows for.
     pub curve_errors: f64,
 }
 
 impl Rising {
     fn new(points: &[CurvePoint]) -> Option<Rising> {
-        let mut pools: Vec<(f64, f64, Vec<u64>)> = Vec::new(); // sum, sum of squared errors, lines
-        let mean = |pool: &(f64, f64, Vec<u64>)| pool.0 / pool.2.len() as f64;
+        let mut pools: Vec<Pool> = Vec::new();
         for point in points {
-            pools.push((point.excess_cycles, point.error_cycles.powi(2), vec![point.lines]));
-            while let [.., before, last] = &pools[..]
-                && mean(before) > mean(last)
+            pools.push(Pool {
+                cycles_sum: point.excess_cycles,
+                variance_sum: point.error_cycles.powi(2),
+                lines: vec![point.lines],
+            });
+            while let [.., previous, last] = &pools[..]
+                && previous.mean_cycles() > last.mean_cycles()
             {
                 let Some(last) = pools.pop() else { break };
-                let Some(before) = pools.last_mut() else { break };
-                before.0 += last.0;
-                before.1 += last.1;
-                before.2.extend(last.2);
+                let Some(previous) = pools.last_mut() else { break };
+                previous.cycles_sum += last.cycles_sum;
+                previous.variance_sum += last.variance_sum;
+                previous.lines.extend(last.lines);
             }
         }
-        let square = |number: usize| (number * number) as f64;
-        let variances = pools.iter().map(|pool| pool.1 / square(pool.2.len())).collect();
-        let level = |(at, pool): (usize, &(f64, f64, Vec<u64>))| {
-            let cycles = mean(pool);
-            pool.2.iter().map(|lines| (*lines as f64, cycles, at)).collect::<Vec<_>>()
-        };
+        let variances = pools.iter().map(Pool::variance).collect();
+        let mut rising_points = Vec::with_capacity(points.len());
+        for (index, pool) in pools.iter().enumerate() {
+            let cycles = pool.mean_cycles();
+            let point = |lines: &u64| RisingPoint { lines: *lines as f64, cycles, pool: index };
+            rising_points.extend(pool.lines.iter().map(point));
+        }
+        let is_rising = rising_points.last()?.cycles > rising_points.first()?.cycles;
         let t = points.iter().map(CurvePoint::t).fold(0.0, f64::max);
-        let rising =
-            Rising { points: pools.iter().enumerate().flat_map(level).collect(), variances, t };
-        (rising.points.last()?.1 > rising.points.first()?.1).then_some(rising)
+        is_rising.then_some(Rising { points: rising_points, variances, t })
     }
 
-    /// How many standard errors a 95 % interval allows for.
+    fn last(&self) -> RisingPoint {
+        self.points[self.points.len() - 1]
+    }
+
+    /// Number of standard errors that a 95 % interval allows for.
     #[must_use]
     pub fn t(&self) -> f64 {
         self.t
     }
 
-    /// What a pass takes longer with all lines displaced, cycles.
+    /// Extra time of a pass with all lines displaced, cycles.
     #[must_use]
     pub fn top(&self) -> f64 {
-        self.points[self.points.len() - 1].1 - self.points[0].1
+        self.last().cycles - self.points[0].cycles
     }
 
-    /// Number of displaced lines for which a pass takes a number of cycles longer than with none displaced;
-    /// interpolated between points, and all beyond the last one.
+    /// Number of displaced lines that make a pass `cycles` longer. Interpolates between points; returns all
+    /// lines beyond the last point.
     #[must_use]
     pub fn lines(&self, cycles: f64) -> f64 {
         if cycles <= 0.0 {
             return 0.0;
         }
-        let cycles = cycles + self.points[0].1;
-        let pair = self.points.windows(2).find(|pair| cycles <= pair[1].1 && pair[1].1 > pair[0].1);
-        let Some(&[a, b]) = pair.and_then(|pair| <&[_; 2]>::try_from(pair).ok()) else {
-            return self.points[self.points.len() - 1].0;
+        let cycles = cycles + self.points[0].cycles;
+        let is_around =
+            |pair: &&[RisingPoint]| cycles <= pair[1].cycles && pair[1].cycles > pair[0].cycles;
+        let pair = self.points.windows(2).find(is_around);
+        let Some(&[low, high]) = pair.and_then(|pair| <&[_; 2]>::try_from(pair).ok()) else {
+            return self.last().lines;
         };
-        a.0 + (b.0 - a.0) * ((cycles - a.1) / (b.1 - a.1)).clamp(0.0, 1.0)
+        let position = (cycles - low.cycles) / (high.cycles - low.cycles);
+        low.lines + (high.lines - low.lines) * position.clamp(0.0, 1.0)
     }
 
-    /// Whether a pass took longer than with all lines displaced, beyond the errors.
+    /// Whether a pass took longer than with all lines displaced, by more than the errors allow.
     #[must_use]
     pub fn is_beyond(&self, reading: Reading) -> bool {
-        let last = self.points.len() - 1;
-        reading.cycles > self.top() && Segment::of(self, last - 1).excess(reading).at(1.0) > 0.0
+        let last_segment = Segment::after_point(self, self.points.len() - 2);
+        reading.cycles > self.top() && last_segment.excess(reading).value(1.0) > 0.0
     }
 
-    /// Least and most displaced lines that the errors allow.
+    /// Minimum and maximum number of displaced lines that the errors allow.
     #[must_use]
     pub fn interval(&self, reading: Reading) -> (f64, f64) {
-        let found = self.lines(reading.cycles);
-        let (mut low, mut high) = (found, found);
-        for from in 0..self.points.len() - 1 {
-            let (a, b) = (self.points[from].0, self.points[from + 1].0);
-            for place in Segment::of(self, from).excess(reading).not_above_zero() {
-                let lines = a + (b - a) * place;
+        let estimate = self.lines(reading.cycles);
+        let (mut low, mut high) = (estimate, estimate);
+        for left in 0..self.points.len() - 1 {
+            let (left_lines, right_lines) = (self.points[left].lines, self.points[left + 1].lines);
+            let excess = Segment::after_point(self, left).excess(reading);
+            for position in excess.ends_not_above_zero() {
+                let lines = left_lines + (right_lines - left_lines) * position;
                 (low, high) = (low.min(lines), high.max(lines));
             }
         }
@@ -272,67 +314,71 @@ impl Rising {
     }
 }
 
-/// A polynomial of degree 2, of a place from 0 to 1.
+/// A polynomial of degree 2 in a position from 0 to 1: the constant, linear and quadratic coefficients.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Quadratic([f64; 3]);
 
 impl Quadratic {
-    fn at(self, place: f64) -> f64 {
-        let [constant, linear, square] = self.0;
-        constant + place * (linear + place * square)
+    fn value(self, position: f64) -> f64 {
+        let [constant, linear, quadratic] = self.0;
+        constant + position * (linear + position * quadratic)
     }
 
-    /// The outermost places at which it is not above zero, and where it crosses zero.
-    fn not_above_zero(self) -> impl Iterator<Item = f64> {
-        let [constant, linear, square] = self.0;
-        let root = (linear * linear - 4.0 * square * constant).sqrt(); // NaN without a root
-        // Without cancellation (Press et al., Numerical Recipes, section 5.6).
+    /// The ends of the ranges of positions where the value is not above zero: zero crossings, and the positions
+    /// 0 and 1 if the value there is not above zero.
+    fn ends_not_above_zero(self) -> impl Iterator<Item = f64> {
+        let [constant, linear, quadratic] = self.0;
+        let root = (linear * linear - 4.0 * quadratic * constant).sqrt(); // NaN without a crossing
+        // This form avoids cancellation (Press et al., Numerical Recipes, section 5.6).
         let sum = -0.5 * (linear + root.copysign(linear));
-        let ends = [0.0, 1.0].into_iter().filter(move |place| self.at(*place) <= 0.0);
-        let crossings = [sum / square, constant / sum];
-        ends.chain(crossings.into_iter().filter(|place| (0.0..=1.0).contains(place)))
+        let borders = [0.0, 1.0].into_iter().filter(move |position| self.value(*position) <= 0.0);
+        let crossings = [sum / quadratic, constant / sum];
+        borders.chain(crossings.into_iter().filter(|position| (0.0..=1.0).contains(position)))
     }
 }
 
-/// The part of a curve between two neighbours. Each number is a constant and a factor of the place, from 0
-/// at the left one to 1 at the right one.
+/// A curve between two neighbouring points. A position is 0 at the left point and 1 at the right point.
 struct Segment {
-    /// The excess over that with no lines, cycles.
+    /// Cycles more than the point of no lines: the value at position 0, and the slope.
     cycles: (f64, f64),
-    /// Variance of its error.
+    /// Variance of the error of `cycles`.
     variance: Quadratic,
 }
 
 impl Segment {
-    fn of(curve: &Rising, from: usize) -> Segment {
-        let [none, a, b] = [0, from, from + 1].map(|at| curve.points[at]);
-        // What is read is (1 - place) of the left point and place of the right one, less the first: points with
-        // one error share it.
-        let shares = [(a.2, (1.0, -1.0)), (b.2, (0.0, 1.0)), (none.2, (-1.0, 0.0))];
+    /// The segment from the point `left` to the next point.
+    fn after_point(curve: &Rising, left: usize) -> Segment {
+        let [zero, left, right] = [0, left, left + 1].map(|index| curve.points[index]);
+        // The cycles at a position are (1 - position) times the left point, plus position times the right point,
+        // minus the point of no lines. Points of one pool share one error, so their factors are added first.
+        let factors =
+            [(left.pool, (1.0, -1.0)), (right.pool, (0.0, 1.0)), (zero.pool, (-1.0, 0.0))];
         let mut variance = [0.0; 3];
-        let mut levels = [a.2, b.2, none.2];
-        levels.sort_unstable();
-        for level in levels.chunk_by(|one, next| one == next).map(|same| same[0]) {
-            let of_level = shares.iter().filter(|share| share.0 == level);
+        let mut pools = [left.pool, right.pool, zero.pool];
+        pools.sort_unstable();
+        for pool in pools.chunk_by(|pool, next| pool == next).map(|equal| equal[0]) {
+            let of_pool = factors.iter().filter(|factor| factor.0 == pool);
             let (constant, linear) =
-                of_level.fold((0.0, 0.0), |sum, share| (sum.0 + share.1.0, sum.1 + share.1.1));
-            let square = curve.variances[level];
-            variance[0] += square * constant * constant;
-            variance[1] += square * 2.0 * constant * linear;
-            variance[2] += square * linear * linear;
+                of_pool.fold((0.0, 0.0), |sum, factor| (sum.0 + factor.1.0, sum.1 + factor.1.1));
+            let pool_variance = curve.variances[pool];
+            variance[0] += pool_variance * constant * constant;
+            variance[1] += pool_variance * 2.0 * constant * linear;
+            variance[2] += pool_variance * linear * linear;
         }
-        Segment { cycles: (a.1 - none.1, b.1 - a.1), variance: Quadratic(variance) }
+        let cycles = (left.cycles - zero.cycles, right.cycles - left.cycles);
+        Segment { cycles, variance: Quadratic(variance) }
     }
 
-    /// By how much the square of what is left unexplained exceeds that of the errors.
+    /// Squared difference of the reading and the curve, minus the squared error that is allowed. The interval
+    /// contains the positions where this is not above zero.
     fn excess(&self, reading: Reading) -> Quadratic {
-        let (rest, slope) = (reading.cycles - self.cycles.0, self.cycles.1);
+        let (difference, slope) = (reading.cycles - self.cycles.0, self.cycles.1);
         let factor = reading.curve_errors.powi(2);
-        let [constant, linear, square] = self.variance.0;
+        let [constant, linear, quadratic] = self.variance.0;
         Quadratic([
-            rest * rest - reading.half_width.powi(2) - factor * constant,
-            -2.0 * rest * slope - factor * linear,
-            slope * slope - factor * square,
+            difference * difference - reading.half_width.powi(2) - factor * constant,
+            -2.0 * difference * slope - factor * linear,
+            slope * slope - factor * quadratic,
         ])
     }
 }
@@ -347,7 +393,7 @@ pub(crate) mod tests {
         Curve::new(points.iter().map(|(lines, cycles)| (*lines, vec![*cycles; 8])))
     }
 
-    /// A curve whose points have repetitions `spread` to either side.
+    /// A curve with seven repetitions of each point, `spread` cycles apart.
     fn noisy(points: &[(u64, i64)], spread: i64) -> Curve {
         let around = |cycles: i64| (-3..=3).map(|step| cycles + step * spread).collect();
         Curve::new(points.iter().map(|(lines, cycles)| (*lines, around(*cycles))))
@@ -374,16 +420,16 @@ pub(crate) mod tests {
         assert_eq!(exact(&[(0, 5), (100, 5)]).rising(), None);
         assert_eq!(exact(&[]).rising(), None);
         assert_eq!(exact(&[]).line_cost(), None);
-        // A dip by noise is pooled with its neighbour.
+        // A dip by noise is averaged with its neighbour.
         let dip = exact(&[(0, 0), (10, 20), (20, 10), (30, 30)]).rising().unwrap();
         assert_eq!(dip.lines(15.0), 10.0);
     }
 
     #[test]
-    fn repetitions_make_points_and_one_alone_makes_none() {
+    fn a_point_has_at_least_two_repetitions() {
         let curve = Curve::new([(9, vec![5, 1]), (0, vec![0, 0, 0]), (4, vec![2]), (9, vec![3])]);
         let points = curve.points();
-        assert_eq!(points.iter().map(|one| one.lines).collect::<Vec<_>>(), [0, 9]);
+        assert_eq!(points.iter().map(|point| point.lines).collect::<Vec<_>>(), [0, 9]);
         assert_eq!((points[1].excess_cycles, points[1].repetitions), (3.0, 3));
         assert!(points[0].error_cycles < 1e-9 && points[1].error_cycles > 0.5, "{points:?}");
         let text = serde_json::to_string(&curve).unwrap();
@@ -395,12 +441,12 @@ pub(crate) mod tests {
     #[test]
     fn an_interval_contains_both_errors() {
         let width = |interval: (f64, f64)| (interval.1 - interval.0) / 2.0;
-        // Without an error of the curve: that of the time, in lines.
-        let none = width(read(&exact(&STRAIGHT), 1200.0, 50.0));
-        assert!((none - 5.0).abs() < 1e-6, "{none}");
+        // On a curve without errors, the interval is the error of the time, converted to lines.
+        let exact_curve = width(read(&exact(&STRAIGHT), 1200.0, 50.0));
+        assert!((exact_curve - 5.0).abs() < 1e-6, "{exact_curve}");
         let curve = noisy(&STRAIGHT, 30);
         let point = curve.points()[0].half_width_cycles();
-        // At a point: those of this point and of no lines.
+        // At a point, the interval combines the errors of the point and of the point of no lines.
         let at_point = width(read(&curve, 1000.0, 0.0));
         let expected = point * 2.0_f64.sqrt() / 10.0;
         assert!((at_point / expected - 1.0).abs() < 0.1, "{at_point} {expected}");
@@ -409,15 +455,16 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_all_points_have_too_much_cancels_and_the_slope_does_not() {
+    fn an_offset_of_all_points_cancels_and_an_error_of_the_slope_does_not() {
         let moved: Vec<(u64, i64)> =
             STRAIGHT.iter().map(|point| (point.0, point.1 + 777)).collect();
         for cycles in [0.0, 30.0, 760.0, 2100.0] {
-            let [one, other] =
-                [&STRAIGHT[..], &moved].map(|all| read(&noisy(all, 30), cycles, 9.0));
-            assert!((one.0 - other.0).abs() < 1e-6 && (one.1 - other.1).abs() < 1e-6);
+            let [original, shifted] =
+                [&STRAIGHT[..], &moved].map(|points| read(&noisy(points, 30), cycles, 9.0));
+            assert!((original.0 - shifted.0).abs() < 1e-6);
+            assert!((original.1 - shifted.1).abs() < 1e-6);
         }
-        // At no lines the error of the curve is none; it grows from there to that of two points.
+        // The curve's error is zero at no lines, and grows to the error of two points.
         let width = |cycles| {
             let interval = read(&noisy(&STRAIGHT, 30), cycles, 0.0);
             interval.1 - interval.0
@@ -427,7 +474,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn steps_of_the_clock_are_in_the_error() {
+    fn the_error_includes_the_steps_of_the_clock() {
         let curve = exact(&STRAIGHT).by_clock(60);
         let error = curve.points()[3].error_cycles;
         assert!((error - 60.0 / 3.0_f64.sqrt()).abs() < 1e-9, "{error}");
@@ -437,7 +484,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_flat_part_is_in_the_interval_as_a_whole() {
+    fn the_interval_contains_a_flat_part_of_the_curve_completely() {
         let flat = [(0, 0), (50, 1000), (100, 1010), (150, 1020), (200, 2000)];
         let (low, high) = read(&noisy(&flat, 30), 1010.0, 0.0);
         assert!(low < 50.0 && high > 150.0, "{low} {high}");
@@ -456,19 +503,19 @@ pub(crate) mod tests {
     proptest! {
         #[test]
         fn readings_never_fall_and_are_in_their_intervals(
-            mut cycles in prop::collection::vec(-50..1000_i64, 2..20), a in -10.0..900.0_f64,
+            mut cycles in prop::collection::vec(-50..1000_i64, 2..20), time in -10.0..900.0_f64,
             more in 0.0..100.0_f64, spread in 0..60_i64, half_width in 0.0..50.0_f64,
         ) {
             cycles[0] = 0;
-            let points: Vec<_> = cycles.iter().enumerate().map(|(n, c)| (n as u64 * 8, *c)).collect();
+            let points: Vec<_> = cycles.iter().enumerate().map(|(n, cycles)| (n as u64 * 8, *cycles)).collect();
             let Some(curve) = noisy(&points, spread).rising() else { return Ok(()) };
             let all = (cycles.len() as u64 - 1) as f64 * 8.0;
-            let (few, many) = (curve.lines(a), curve.lines(a + more));
+            let (few, many) = (curve.lines(time), curve.lines(time + more));
             prop_assert!(0.0 <= few && few <= many + 1e-9 && many <= all, "{few} {many}");
-            let of = |half_width, curve_errors| {
-                curve.interval(Reading { cycles: a, half_width, curve_errors })
+            let interval = |curve_errors| {
+                curve.interval(Reading { cycles: time, half_width, curve_errors })
             };
-            let (narrow, wide) = (of(half_width, 0.0), of(half_width, curve.t()));
+            let (narrow, wide) = (interval(0.0), interval(curve.t()));
             prop_assert!(narrow.0 <= few && few <= narrow.1, "{narrow:?} {few}");
             prop_assert!(wide.0 <= narrow.0 + 1e-9 && narrow.1 <= wide.1 + 1e-9, "{narrow:?} {wide:?}");
             prop_assert!(0.0 <= wide.0 && wide.1 <= all, "{wide:?}");

@@ -1,4 +1,4 @@
-//! How the plan is measured, and what is reported.
+//! Measures the plan and reports the tables.
 
 use record::Absence;
 use stats::Random;
@@ -13,7 +13,7 @@ use super::what::{Level, Method, Stimulus};
 use super::{contexts, sums, tables, trace};
 use crate::experiment::{BenchError, Experiment, Measured, Progress, Report, Steps};
 
-/// Repetitions of treatment and of control between two checks of the interval.
+/// Treatment repetitions between two checks of the interval; also the control repetitions.
 const BATCH: usize = 8;
 
 impl Experiment for Plan {
@@ -30,14 +30,14 @@ impl Experiment for Plan {
     }
 
     fn report(&self, samples: &Samples) -> Report {
-        let all = &samples.series;
-        let mut absent: Vec<Absence> = samples.traces.iter().filter_map(disturbed).collect();
+        let series = &samples.series;
+        let mut absent: Vec<Absence> = samples.traces.iter().filter_map(disturbed_trace).collect();
         let mut tables = vec![
-            tables::footprint(all, samples.clock_hz, &mut absent),
-            tables::curves(all),
-            sums::sums(all),
-            contexts::modes(all, &samples.windows),
-            contexts::by_context(all, &samples.windows),
+            tables::footprint(series, samples.clock_hz, &mut absent),
+            tables::curves(series),
+            sums::sums(series),
+            contexts::modes(series, &samples.windows),
+            contexts::by_context(series, &samples.windows),
             trace::table(&samples.traces),
         ];
         tables.retain(|table| !table.rows().is_empty());
@@ -45,22 +45,22 @@ impl Experiment for Plan {
     }
 }
 
-/// A traced repetition that does not count.
-fn disturbed(trace: &Trace) -> Option<Absence> {
+/// The absence of an undisturbed trace, or `None` if the traced repetition counts.
+fn disturbed_trace(trace: &Trace) -> Option<Absence> {
     let why = trace.verdict.against()?;
     Some(Absence {
         table: "footprint".to_owned(),
         what: format!("trace of {}, {}, undisturbed", trace.level, trace.stimulus),
-        reason: format!("no repetition was undisturbed; of the one that is shown: {why}"),
+        reason: format!("no repetition was undisturbed; in the repetition that is shown, {why}"),
         remedy: None,
     })
 }
 
-/// Measures every series of the plan. Repetitions with and without the interrupt follow each other in
-/// random order in small balanced batches, so that slow changes affect both alike, and periodic ones too.
+/// Measures every series of the plan. Treatment and control repetitions alternate in small balanced batches, in
+/// random order. Slow and periodic changes of the machine then affect both kinds equally.
 ///
 /// # Errors
-/// Where nothing can be measured.
+/// [`BenchError::NothingMeasurable`] if the bench can measure no series at all.
 pub fn measure_series(
     plan: &Plan,
     bench: &mut dyn SeriesBench,
@@ -72,7 +72,7 @@ pub fn measure_series(
     let mut measured = Measured::<Samples>::default();
     measured.samples.clock_hz = bench.clock_hz();
     let mut order = Random::new(plan.seed);
-    let mut done = 0;
+    let mut steps_done = 0;
     for round in 1..=rounds {
         for &level in &plan.levels {
             for &stimulus in &plan.stimuli {
@@ -82,8 +82,8 @@ pub fn measure_series(
                 let mut part =
                     Part { plan, round, level, stimulus, steps: &mut steps, order: &mut order };
                 part.measure(bench, &mut measured)?;
-                done += plan.methods.len();
-                steps.skip_to(done);
+                steps_done += plan.methods.len();
+                steps.skip_to(steps_done);
             }
         }
         bench.forget();
@@ -92,7 +92,7 @@ pub fn measure_series(
     Ok(measured)
 }
 
-/// The series of one level and stimulus, in one round.
+/// The part of the plan for one level and stimulus, in one round.
 struct Part<'a, 'b> {
     plan: &'a Plan,
     round: usize,
@@ -102,14 +102,15 @@ struct Part<'a, 'b> {
     order: &'a mut Random,
 }
 
-/// A balanced batch in random order: with the interrupt or without, and how many in a row. The first of a
-/// series is with it: a control window ends where a treatment window did.
+/// A balanced batch of `number` treatments and `number` controls in random order. An item is a run: whether its
+/// repetitions are treatments, and their number. The first repetition of a series is a treatment, because the
+/// sham interrupt of a control takes its delay from an earlier treatment.
 fn random_order(order: &mut Random, number: usize, is_first: bool) -> Vec<(bool, usize)> {
     let mut all = [vec![true; number], vec![false; number]].concat();
     let (start, rest) = all.split_at_mut(usize::from(is_first && number > 0));
     debug_assert!(start.iter().all(|treatment| *treatment), "treatments come first");
     order.shuffle(rest);
-    all.chunk_by(|one, next| one == next).map(|run| (run[0], run.len())).collect()
+    all.chunk_by(|kind, next| kind == next).map(|run| (run[0], run.len())).collect()
 }
 
 impl Part<'_, '_> {
@@ -133,21 +134,21 @@ impl Part<'_, '_> {
                 label += &format!(", round {}", self.round);
             }
             self.steps.start(bench, label.clone());
-            let (one, broke) = self.series(bench, method, &ready);
-            // What was measured before it broke stays, if that is enough.
-            let least = one.treatment.len().min(one.control.len());
-            let is_first = (broke.is_none() || least >= REPETITIONS_MIN)
-                && measured.samples.add(one, plan.rounds > 1);
-            if let Some(error) = broke {
-                bench.forget(); // what broke is not used again
+            let (series, error) = self.series(bench, method, &ready);
+            // A series that an error ended stays if it has enough repetitions.
+            let repetitions = series.treatment.len().min(series.control.len());
+            let is_first = (error.is_none() || repetitions >= REPETITIONS_MIN)
+                && measured.samples.add(series, plan.rounds > 1);
+            if let Some(error) = error {
+                bench.forget(); // the prepared state may be broken
                 return measured.part_failed(table, label, error);
             }
             if plan.trace && is_first {
                 match bench.trace(self.stimulus, method) {
                     Ok(trace) => measured.samples.traces.push(trace),
                     Err(error) => {
-                        let what = format!("trace of {}", self.label());
-                        measured.part_failed(table, what, error)?;
+                        let part = format!("trace of {}", self.label());
+                        measured.part_failed(table, part, error)?;
                     }
                 }
             }
@@ -155,7 +156,7 @@ impl Part<'_, '_> {
         Ok(())
     }
 
-    /// Repeats until it is enough. With an error it is what was measured until then.
+    /// Measures one series. After an error, the series has the repetitions up to the error.
     fn series(
         &mut self,
         bench: &mut dyn SeriesBench,
@@ -172,23 +173,24 @@ impl Part<'_, '_> {
             control: Vec::new(),
             rounds: Vec::new(),
         };
-        let broke = self.repeat(bench, &mut series).err();
-        (series, broke)
+        let error = self.repeat(bench, &mut series).err();
+        (series, error)
     }
 
+    /// Repeats until the interval is narrow enough, or to the plan's maximum.
     fn repeat(
         &mut self,
         bench: &mut dyn SeriesBench,
         series: &mut Series,
     ) -> Result<(), BenchError> {
         let Series { method, ready, treatment, control, .. } = series;
-        let most = (self.plan.repetitions_max / self.plan.rounds.max(1)).max(REPETITIONS_MIN);
+        let round_max = (self.plan.repetitions_max / self.plan.rounds.max(1)).max(REPETITIONS_MIN);
         let mut stopping = Stopping::default();
-        while treatment.len() < most && !bench.stop_requested() {
-            let number = BATCH.min(most - treatment.len());
+        while treatment.len() < round_max && !bench.stop_requested() {
+            let number = BATCH.min(round_max - treatment.len());
             for (is_treatment, number) in random_order(self.order, number, treatment.is_empty()) {
-                let some = bench.repeat(*method, is_treatment, number)?;
-                if is_treatment { &mut *treatment } else { &mut *control }.extend(some);
+                let repetitions = bench.repeat(*method, is_treatment, number)?;
+                if is_treatment { &mut *treatment } else { &mut *control }.extend(repetitions);
             }
             let value = if ready.start_misses.is_some() { user_misses } else { excess };
             if stopping.is_enough(&accepted(treatment, value), &accepted(control, value)) {
@@ -207,13 +209,13 @@ mod tests {
     fn batches_are_balanced_and_in_random_order() {
         let mut random = Random::new(1);
         let mut led_by_treatment = 0;
-        for turn in 0..1_000 {
-            let runs = random_order(&mut random, BATCH, turn == 0);
-            let number = |of: bool| -> usize {
-                runs.iter().filter(|run| run.0 == of).map(|run| run.1).sum()
+        for batch in 0..1_000 {
+            let runs = random_order(&mut random, BATCH, batch == 0);
+            let number = |is_treatment: bool| -> usize {
+                runs.iter().filter(|run| run.0 == is_treatment).map(|run| run.1).sum()
             };
             assert_eq!((number(true), number(false)), (BATCH, BATCH));
-            assert!(turn > 0 || runs[0].0, "the first has no control before a treatment");
+            assert!(batch > 0 || runs[0].0, "the first batch starts with a treatment");
             led_by_treatment += usize::from(runs[0].0);
         }
         assert!((450..550).contains(&led_by_treatment), "{led_by_treatment}");

@@ -1,5 +1,4 @@
-//! Series of repetitions, measured in a guest by the code of the live bench: the request and the
-//! response.
+//! The request and the response of a guest that measures series with the code of the live bench.
 
 use record::Absence;
 use serde::{Deserialize, Serialize};
@@ -14,33 +13,31 @@ use super::what::{Geometry, Level, Method, Stimulus};
 use crate::experiment::{BenchFacts, Measured};
 use crate::guest_protocol::response::Response;
 
-/// Number of repetitions of an item.
-const REPETITIONS_OF_AN_ITEM: usize = 128;
-/// Maximum number of repetitions of a response.
+/// Maximum number of repetitions in an item.
+const REPETITIONS_PER_ITEM: usize = 128;
+/// Maximum number of repetitions in a response.
 const REPETITIONS_MAX: usize = 1 << 20;
-/// Maximum number of series, traces and absences of a response.
+/// Maximum number of series, traces and absences in a response.
 const PARTS_MAX: usize = 4096;
 
-/// Name of the setting with the interfaces of the network stimuli, where they are cards.
+/// Name of the setting that lists the network interfaces of the stimuli. Present only if they are network cards.
 pub const NETWORK: &str = "network";
 
-/// What to measure in the guest.
+/// The plan and settings for the guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FootprintRequest {
-    /// The series.
     pub plan: Plan,
-    /// CPU of the loop.
     pub cpu: u32,
-    /// Sizes of the model's levels: what the guest's CPUID says is of another machine.
+    /// Sizes of the simulated levels. The guest's CPUID describes another machine.
     pub geometry: Vec<(Level, Geometry)>,
-    /// How long an interrupt is waited for, ns.
+    /// How long a window waits for the interrupt, ns.
     pub window_ns: u64,
-    /// Chooses the order of lines and the times of interrupts.
+    /// Seed of the order of lines and of the times of interrupts.
     pub seed: u64,
-    /// Whether counters are enough, so that no curves are measured.
+    /// Whether to use only counters. The guest then measures no curves.
     pub counters_only: bool,
-    /// Whether ticks may come in windows.
+    /// Whether windows may contain ticks.
     pub ticks: bool,
 }
 
@@ -48,40 +45,43 @@ pub struct FootprintRequest {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FootprintItem {
-    /// A series starts.
     Series(Level, Stimulus, Method, Ready),
-    /// Repetitions of the series that started last; whether with the interrupt.
+    /// Repetitions of the last series; `true`: treatment repetitions.
     Repetitions(bool, Vec<Repetition>),
-    /// One repetition, for which the host finds who ran.
+    /// A traced repetition. The host adds the tasks and handlers that ran.
     Trace(Trace),
     /// A part that was not measured.
     Absent(Absence),
-    /// What holds for all series, and how the plan ended.
+    /// The last item of a response.
     End(GuestEnd),
 }
 
-/// What holds for all series, and how the plan ended.
+/// Facts about all series, and how the plan ended.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct GuestEnd {
-    /// What the bench in the guest knows of itself.
+    /// Facts of the bench in the guest.
     pub facts: BenchFacts,
-    /// Frequency of the loops' clock, Hz.
+    /// Frequency of the loop's clock, Hz.
     pub clock_hz: f64,
-    /// Whether every part was measured to its end.
+    /// Whether the guest measured every part completely.
     pub complete: bool,
-    /// The first part that failed.
+    /// The first part that failed, with its error; `None` if none failed.
     pub failure: Option<String>,
 }
 
+/// The items of the guest's response, in order.
 #[must_use]
 pub fn items(measured: Measured<Samples>, facts: BenchFacts) -> Vec<FootprintItem> {
     let mut items = Vec::new();
     let Measured { samples, complete, absent, failure, .. } = measured;
-    for one in samples.series {
-        items.push(FootprintItem::Series(one.level, one.stimulus, one.method, one.ready));
-        for (treatment, all) in [(true, one.treatment), (false, one.control)] {
-            let pieces = all.chunks(REPETITIONS_OF_AN_ITEM);
-            items.extend(pieces.map(|some| FootprintItem::Repetitions(treatment, some.to_vec())));
+    for series in samples.series {
+        let Series { level, stimulus, method, ready, treatment, control, .. } = series;
+        items.push(FootprintItem::Series(level, stimulus, method, ready));
+        for (is_treatment, repetitions) in [(true, treatment), (false, control)] {
+            let chunks = repetitions.chunks(REPETITIONS_PER_ITEM);
+            items.extend(
+                chunks.map(|chunk| FootprintItem::Repetitions(is_treatment, chunk.to_vec())),
+            );
         }
     }
     items.extend(absent.into_iter().map(FootprintItem::Absent));
@@ -91,12 +91,13 @@ pub fn items(measured: Measured<Samples>, facts: BenchFacts) -> Vec<FootprintIte
     items
 }
 
-/// The response: what was measured.
+/// The guest's response.
 #[derive(Debug, Default)]
 pub struct FootprintResponse {
     pub measured: Measured<Samples>,
-    /// What the bench in the guest knows of itself; absent until it was read.
+    /// Facts of the bench in the guest; `None` before the last item.
     pub facts: Option<BenchFacts>,
+    /// Number of repetitions read so far.
     repetitions: usize,
 }
 
@@ -108,13 +109,14 @@ impl Response for FootprintResponse {
         match item {
             FootprintItem::Series(level, stimulus, method, ready) => {
                 let (treatment, control, rounds) = (Vec::new(), Vec::new(), Vec::new());
-                let one = Series { level, stimulus, method, ready, treatment, control, rounds };
-                samples.series.push(one);
+                let series = Series { level, stimulus, method, ready, treatment, control, rounds };
+                samples.series.push(series);
             }
-            FootprintItem::Repetitions(treatment, some) => {
-                self.repetitions += some.len();
+            FootprintItem::Repetitions(is_treatment, repetitions) => {
+                self.repetitions += repetitions.len();
                 let series = samples.series.last_mut().ok_or("it has repetitions of no series")?;
-                if treatment { &mut series.treatment } else { &mut series.control }.extend(some);
+                let kind = if is_treatment { &mut series.treatment } else { &mut series.control };
+                kind.extend(repetitions);
             }
             FootprintItem::Trace(trace) => samples.traces.push(trace),
             FootprintItem::Absent(absence) => absent.push(absence),
@@ -125,11 +127,13 @@ impl Response for FootprintResponse {
             }
         }
         let parts = samples.series.len() + samples.traces.len() + absent.len();
-        match (parts > PARTS_MAX, self.repetitions > REPETITIONS_MAX) {
-            (false, false) => Ok(()),
-            (true, _) => Err(format!("it has more than {PARTS_MAX} parts")),
-            (false, true) => Err(format!("it has more than {REPETITIONS_MAX} repetitions")),
+        if parts > PARTS_MAX {
+            return Err(format!("it has more than {PARTS_MAX} parts"));
         }
+        if self.repetitions > REPETITIONS_MAX {
+            return Err(format!("it has more than {REPETITIONS_MAX} repetitions"));
+        }
+        Ok(())
     }
 
     fn check(&self) -> Result<(), String> {
@@ -154,7 +158,7 @@ mod tests {
 
     fn measured() -> Measured<Samples> {
         let geometry = Geometry { size_bytes: 1024, line_bytes: 64, ways: 2 };
-        let one = Repetition {
+        let repetition = Repetition {
             verdict: Verdict::Accepted,
             excess_cycles: Some(-3),
             stalled_cycles: None,
@@ -175,8 +179,8 @@ mod tests {
                 chunk_lines: 1,
                 start_misses: Some(1),
             },
-            treatment: vec![one; 300],
-            control: vec![one; 5],
+            treatment: vec![repetition; 300],
+            control: vec![repetition; 5],
             rounds: Vec::new(),
         };
         let absence = Absence {
@@ -210,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_is_whole_and_bounded() {
+    fn a_response_is_complete_and_bounded() {
         let all = items(measured(), BenchFacts::default());
         let absent = FootprintItem::Absent(measured().absent[0].clone());
         let without_clock = vec![FootprintItem::End(GuestEnd::default())];
@@ -223,12 +227,12 @@ mod tests {
             let error = read(items).unwrap_err().to_string();
             assert!(error.contains(words), "{words}: {error}");
         }
-        // The lines of this number of repetitions are too long already.
+        // Encoded items with this many repetitions are too long, so this test adds them directly.
         let mut response = FootprintResponse::default();
-        let one = measured().samples.series[0].treatment[0];
+        let repetition = measured().samples.series[0].treatment[0];
         let add = |item: &FootprintItem| response.add(item.clone());
-        let many = FootprintItem::Repetitions(true, vec![one; REPETITIONS_MAX]);
-        let ended: Vec<bool> = [&all[0], &many, &all[1]].map(add).map(|done| done.is_ok()).to_vec();
-        assert_eq!(ended, [true, true, false]);
+        let many = FootprintItem::Repetitions(true, vec![repetition; REPETITIONS_MAX]);
+        let accepted = [&all[0], &many, &all[1]].map(add).map(|result| result.is_ok());
+        assert_eq!(accepted, [true, true, false]);
     }
 }

@@ -1,8 +1,8 @@
 //! `footprint`: what does an interrupt evict from the caches? (paper `footprint-1999`)
 //!
-//! A loop fills a cache and touches all of its lines repeatedly. What an interrupt displaces is
-//! missing after it, and touching it takes longer, or is counted as a miss. A bench hands in
-//! repetitions with and without the interrupt; here they become lines with intervals.
+//! A loop fills a cache and touches all of its lines repeatedly. An interrupt displaces some lines. The loop's
+//! next pass misses them: it takes longer, and a counter counts the misses. A bench measures repetitions with
+//! and without the interrupt. This module estimates the number of displaced lines from them, with intervals.
 
 pub mod bench;
 mod columns;

@@ -1,48 +1,49 @@
-//! The order in which the lines of a cache are touched.
+//! The order in which a loop touches the lines of a cache.
 //!
-//! Lines of one set are touched one after the other, forward in one pass and backward in the next.
-//! With any other order, a conflicting line in a set with LRU replacement makes *all* lines of
-//! the set miss in turn: the line that it displaces is always the one that is touched next. Touched
-//! backward, the displaced line comes last, and displaces the conflicting one: as many misses as conflicting
-//! lines. The order of the sets, and of the ways in them, is shuffled, so that no prefetcher follows.
+//! The loop touches the lines of one set one after the other: forward in one pass, backward in the next. In
+//! any other order, one conflicting line in a set with LRU replacement makes *all* lines of the set miss. Each
+//! miss then displaces the line that the loop touches next. In the backward pass, the loop touches the
+//! displaced line last, and its fill displaces the conflicting line. The misses then equal the conflicting
+//! lines. The order of the sets, and of the ways in each set, is shuffled against prefetchers.
 //!
-//! The same is true in a set with tree pseudo-LRU replacement, if its lines were filled in the order of the
-//! forward pass into a set that had none of them: the tree then has them in this order, and up to half a set
-//! of conflicting lines is filled and evicted without changing it. After fills in any other order, a
-//! conflicting line may make several miss. So a loop displaces all of its lines before it fills the cache.
+//! A set with tree pseudo-LRU replacement also counts exactly, under one condition: the loop filled the set in
+//! the order of the forward pass, and the set had none of its lines before. The tree then holds the lines in
+//! this order. Up to half a set of conflicting lines comes and goes without changing the tree. After fills in
+//! another order, one conflicting line may cause several misses. A loop therefore displaces all of its lines
+//! before it fills the cache.
 
 use stats::Random;
 
-/// A place in a cache's worth of memory.
+/// A line in memory of the cache's size, by its set and its position in the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place {
-    /// Which set, from 0.
+    /// Number of the set, from 0.
     pub set: u32,
-    /// Which of the lines of that set, from 0.
+    /// Position among the lines of the set, from 0.
     pub way: u32,
 }
 
-/// Two passes over each line of `sets` by `ways`, the second with the ways of each set in the other
-/// direction. A cache of a single set is passed forward and backward as a whole.
+/// Two passes over all lines of a cache. Both visit the sets in one random order; the second visits the lines
+/// of each set in reverse.
 #[must_use]
 pub fn two_passes(sets: u32, ways: u32, seed: u64) -> Vec<Place> {
     let mut random = Random::new(seed);
-    let mut order: Vec<u32> = (0..sets).collect();
-    random.shuffle(&mut order);
-    let mut ways_of: Vec<Vec<u32>> = Vec::with_capacity(order.len());
-    for _ in &order {
-        let mut one: Vec<u32> = (0..ways).collect();
-        random.shuffle(&mut one);
-        ways_of.push(one);
+    let mut set_order: Vec<u32> = (0..sets).collect();
+    random.shuffle(&mut set_order);
+    let mut way_orders: Vec<Vec<u32>> = Vec::with_capacity(set_order.len());
+    for _ in &set_order {
+        let mut way_order: Vec<u32> = (0..ways).collect();
+        random.shuffle(&mut way_order);
+        way_orders.push(way_order);
     }
-    let mut passes = Vec::with_capacity(2 * order.len() * ways as usize);
+    let mut passes = Vec::with_capacity(2 * set_order.len() * ways as usize);
     for backward in [false, true] {
-        for (&set, ways) in order.iter().zip(&ways_of) {
-            let place = |way: &u32| Place { set, way: *way };
+        for (&set, way_order) in set_order.iter().zip(&way_orders) {
+            let line = |way: &u32| Place { set, way: *way };
             if backward {
-                passes.extend(ways.iter().rev().map(place));
+                passes.extend(way_order.iter().rev().map(line));
             } else {
-                passes.extend(ways.iter().map(place));
+                passes.extend(way_order.iter().map(line));
             }
         }
     }
@@ -62,17 +63,17 @@ mod tests {
             assert_eq!(passes.len(), 2 * lines);
             for pass in passes.chunks(lines) {
                 assert_eq!(pass.iter().collect::<HashSet<_>>().len(), lines);
-                assert!(pass.iter().all(|place| place.set < sets && place.way < ways));
+                assert!(pass.iter().all(|line| line.set < sets && line.way < ways));
             }
         }
     }
 
-    /// A cache of least-recently-used sets: misses of a touch of `line` in the set.
+    /// Touches `line` in a set with LRU replacement. Returns the number of misses, 0 or 1.
     fn touch(set: &mut Vec<u64>, ways: usize, line: u64) -> u64 {
-        let there = set.iter().position(|one| *one == line);
-        let missed = match there {
-            Some(at) => {
-                set.remove(at);
+        let position = set.iter().position(|resident| *resident == line);
+        let misses = match position {
+            Some(position) => {
+                set.remove(position);
                 0
             }
             None => {
@@ -83,80 +84,85 @@ mod tests {
             }
         };
         set.push(line);
-        missed
+        misses
     }
 
-    /// A tree-pseudo-least-recently-used set: its lines, and the tree, whose bits say which half comes next.
+    /// A set with tree pseudo-LRU replacement.
     struct Tree {
         lines: Vec<u64>,
-        next_is_upper: Vec<bool>,
+        /// For each node of the tree, whether the next victim is in the node's upper half. The root is node 1.
+        victim_is_upper: Vec<bool>,
     }
 
     impl Tree {
-        /// From the root down: to `way`, or else to what comes next. All nodes on the way point away from it.
+        /// Walks from the root to `way`, or to the victim without a `way`, and returns the way reached. Every node on
+        /// the path points away from it afterwards.
         fn walk(&mut self, way: Option<usize>) -> usize {
             let (mut node, mut from, mut to) = (1, 0, self.lines.len());
             while to - from > 1 {
                 let middle = (from + to) / 2;
-                let is_upper = way.map_or(self.next_is_upper[node], |way| way >= middle);
-                self.next_is_upper[node] = !is_upper;
+                let is_upper = way.map_or(self.victim_is_upper[node], |way| way >= middle);
+                self.victim_is_upper[node] = !is_upper;
                 (from, to) = if is_upper { (middle, to) } else { (from, middle) };
                 node = 2 * node + usize::from(is_upper);
             }
             from
         }
 
+        /// Touches `line`. Returns the number of misses, 0 or 1.
         fn touch(&mut self, line: u64) -> u64 {
-            let there = self.lines.iter().position(|one| *one == line);
-            let way = self.walk(there);
+            let hit_way = self.lines.iter().position(|resident| *resident == line);
+            let way = self.walk(hit_way);
             self.lines[way] = line;
-            u64::from(there.is_none())
+            u64::from(hit_way.is_none())
         }
     }
 
     #[test]
-    fn a_renewed_set_counts_foreign_lines_whatever_its_tree_was() {
-        for (ways, tree) in
-            [2, 4, 8, 16].into_iter().flat_map(|ways| (0..64).map(move |t| (ways, t)))
+    fn a_refilled_set_counts_conflicting_lines_from_any_state_of_its_tree() {
+        for (ways, seed) in
+            [2, 4, 8, 16].into_iter().flat_map(|ways| (0..64).map(move |seed| (ways, seed)))
         {
             let passes = two_passes(1, ways, 3);
             let (forward, backward) = passes.split_at(ways as usize);
-            let mut random = Random::new(tree);
-            let next_is_upper = (0..ways).map(|_| random.below(2) > 0).collect();
+            let mut random = Random::new(seed);
+            let victim_is_upper = (0..ways).map(|_| random.below(2) > 0).collect();
             let lines = (0..u64::from(ways)).map(|line| 2000 + line).collect();
-            let mut set = Tree { lines, next_is_upper };
+            let mut set = Tree { lines, victim_is_upper };
             let pass = |set: &mut Tree, order: &[Place]| -> u64 {
-                order.iter().map(|place| set.touch(u64::from(place.way))).sum()
+                order.iter().map(|line| set.touch(u64::from(line.way))).sum()
             };
             assert_eq!(pass(&mut set, forward), u64::from(ways));
-            for turn in 0..8 {
-                let order = if turn % 2 == 0 { backward } else { forward };
-                // More than half of a set only once: it mixes them.
-                let most = u64::from(if turn < 7 { ways / 2 } else { ways });
-                let foreign = random.below(most + 1);
-                let came: u64 = (0..foreign).map(|line| set.touch(1000 + line)).sum();
-                assert_eq!((came, pass(&mut set, order)), (foreign, foreign), "{ways} {turn}");
+            for round in 0..8 {
+                let order = if round % 2 == 0 { backward } else { forward };
+                // More than half a set of conflicting lines changes the tree: only in the last round.
+                let conflicting_max = u64::from(if round < 7 { ways / 2 } else { ways });
+                let conflicting = random.below(conflicting_max + 1);
+                let filled: u64 = (0..conflicting).map(|line| set.touch(1000 + line)).sum();
+                let missed = pass(&mut set, order);
+                assert_eq!((filled, missed), (conflicting, conflicting), "{ways} {round}");
             }
         }
     }
 
     #[test]
-    fn foreign_lines_between_two_passes_are_counted_exactly() {
+    fn conflicting_lines_between_two_passes_are_counted_exactly() {
         let (sets, ways) = (16, 8);
-        for foreign in 0..=12_u64 {
+        for conflicting in 0..=12_u64 {
             let passes = two_passes(sets, ways, 3);
             let mut cache: Vec<Vec<u64>> = vec![Vec::new(); sets as usize];
             let mut misses = 0;
-            for (turn, place) in passes.iter().cycle().take(passes.len() * 2).enumerate() {
-                if turn == passes.len() {
-                    // All foreign lines in one set: the worst case.
-                    (0..foreign).for_each(|n| _ = touch(&mut cache[5], ways as usize, 1000 + n));
+            for (step, line) in passes.iter().cycle().take(passes.len() * 2).enumerate() {
+                if step == passes.len() {
+                    // The worst case: one set gets all conflicting lines.
+                    (0..conflicting)
+                        .for_each(|line| _ = touch(&mut cache[5], ways as usize, 1000 + line));
                 }
-                let set = &mut cache[place.set as usize];
-                let missed = touch(set, ways as usize, u64::from(place.way));
-                misses += missed * u64::from(turn >= passes.len());
+                let set = &mut cache[line.set as usize];
+                let missed = touch(set, ways as usize, u64::from(line.way));
+                misses += missed * u64::from(step >= passes.len());
             }
-            assert_eq!(misses, foreign.min(u64::from(ways)));
+            assert_eq!(misses, conflicting.min(u64::from(ways)));
         }
     }
 }

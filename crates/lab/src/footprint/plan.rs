@@ -1,24 +1,21 @@
-//! What to measure.
+//! The plan of the experiment `footprint`.
 
 use serde::{Deserialize, Serialize};
 
 use super::what::{Level, Method, Stimulus};
 
-/// What to measure.
+/// The series to measure: each level with each stimulus by each method, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Levels, in order.
     pub levels: Vec<Level>,
-    /// Stimuli, in order.
     pub stimuli: Vec<Stimulus>,
-    /// Methods, in order.
     pub methods: Vec<Method>,
-    /// Maximum number of treatment repetitions, and of control repetitions, of each series.
+    /// Maximum number of treatment repetitions in each series. Control repetitions have the same maximum.
     pub repetitions_max: usize,
-    /// Whether one repetition of each series is traced: who ran when.
+    /// Whether to trace one repetition of each series: which task or handler ran when.
     pub trace: bool,
-    /// In how many rounds, each with everything prepared again; 0 is 1.
+    /// Number of rounds; each prepares memory, loop and curve again. 0 means 1.
     pub rounds: usize,
-    /// Chooses the order of treatment and control.
+    /// Seed of the order of treatment and control.
     pub seed: u64,
 }

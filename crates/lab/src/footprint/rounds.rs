@@ -1,6 +1,7 @@
-//! From rounds to lines. Each round prepares everything again, also the loop's memory and its curve, at
-//! another time. What a neighbour in a shared cache or the place in memory changes for a second or for
-//! longer differs between rounds, and not within one: so the interval is that of the means of rounds.
+//! Estimates displaced lines from rounds. Each round prepares everything again at another time, including the
+//! loop's memory and its curve. A neighbour in a shared cache, or the location in memory, can change the result
+//! for seconds or longer. Such changes spread the rounds, not the repetitions within a round. The interval
+//! therefore comes from the spread of the rounds' means.
 
 use super::curve::{Curve, LineCost};
 use super::estimate::{
@@ -9,114 +10,127 @@ use super::estimate::{
 use super::sample::Repetition;
 use super::series::{Round, Series};
 
-/// Fewest rounds that an interval is made of.
+/// Minimum number of rounds for an interval from their spread.
 pub const ROUNDS_MIN: usize = 4;
 
-/// What one round found.
-struct OfRound {
+/// The estimates of one round.
+struct RoundEstimate {
+    /// Indirect cost: extra time of the pass after the interrupt, cycles.
     excess_cycles: f64,
-    lines: Option<OfCurve>,
+    /// `None` if the round's curve does not rise.
+    lines: Option<RoundLines>,
 }
 
-struct OfCurve {
+/// Displaced lines by one round's curve.
+struct RoundLines {
     lines: f64,
     calibration_half_width: f64,
+    /// Detection limit, lines.
     limit: f64,
-    is_beyond: bool,
-    all: f64,
+    /// Whether the pass took longer than with all lines displaced.
+    is_beyond_curve: bool,
+    /// Number of lines of the level.
+    level_lines: f64,
 }
 
-/// What all rounds of a series found.
+/// The estimates from all rounds of a series.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct OfRounds {
-    /// How much longer the pass after the interrupt took, cycles.
-    pub aftermath: Mean,
-    /// By the curve of each round; `None` where one of them does not rise.
+pub struct SeriesEstimate {
+    /// Extra time of the pass after the interrupt, cycles.
+    pub indirect_cost: Mean,
+    /// Displaced lines by each round's curve; `None` if a round's curve does not rise.
     pub lines: Option<Lines>,
 }
 
-fn of_round(
+fn estimate_round(
     treatment: &[Repetition],
     control: &[Repetition],
     curve: Option<&Curve>,
-) -> Option<OfRound> {
+) -> Option<RoundEstimate> {
     let control = mean(&accepted(control, excess))?;
     let beyond = difference(mean(&accepted(treatment, excess))?, control)?;
-    let of_curve = |curve: &Curve| {
+    let by_curve = |curve: &Curve| {
         let rising = curve.rising()?;
         let Lines { calibration_half_width, limit, .. } = lines(beyond, curve)?;
-        Some(OfCurve {
+        Some(RoundLines {
             lines: rising.lines(beyond.mean),
             calibration_half_width,
             limit,
-            is_beyond: beyond.mean > rising.top(),
-            all: curve.lines_max()? as f64,
+            is_beyond_curve: beyond.mean > rising.top(),
+            level_lines: curve.lines_max()? as f64,
         })
     };
-    Some(OfRound { excess_cycles: beyond.mean, lines: curve.and_then(of_curve) })
+    Some(RoundEstimate { excess_cycles: beyond.mean, lines: curve.and_then(by_curve) })
 }
 
-fn lines_of(rounds: &[OfRound]) -> Option<Lines> {
-    let found: Vec<&OfCurve> =
-        rounds.iter().map(|one| one.lines.as_ref()).collect::<Option<_>>()?;
-    let lines = mean(&found.iter().map(|one| one.lines).collect::<Vec<_>>())?;
-    let number = found.len() as f64;
-    let within = found.iter().map(|one| one.limit).sum::<f64>() / number / number.sqrt();
-    let between = DETECTED_DEVIATIONS * (lines.variance / number).sqrt();
-    let (limit, all) = (within.max(between), found.first()?.all);
-    let beyond = found.iter().filter(|one| one.is_beyond).count();
-    let from_farther = 2 * beyond > found.len();
+fn combine_lines(rounds: &[RoundEstimate]) -> Option<Lines> {
+    let rounds: Vec<&RoundLines> =
+        rounds.iter().map(|round| round.lines.as_ref()).collect::<Option<_>>()?;
+    let lines = mean(&rounds.iter().map(|round| round.lines).collect::<Vec<_>>())?;
+    let count = rounds.len() as f64;
+    let limit_within = rounds.iter().map(|round| round.limit).sum::<f64>() / count / count.sqrt();
+    let limit_between = DETECTED_DEVIATIONS * (lines.variance / count).sqrt();
+    let limit = limit_within.max(limit_between);
+    let level_lines = rounds.first()?.level_lines;
+    let beyond_count = rounds.iter().filter(|round| round.is_beyond_curve).count();
+    let from_farther = 2 * beyond_count > rounds.len();
     let low = (lines.mean - lines.half_width).max(0.0);
-    // One that is beyond its curve may have had any number.
-    let high = if beyond > 0 { all } else { (lines.mean + lines.half_width).min(all) };
+    // A round beyond its curve gives no upper end.
+    let high = if beyond_count > 0 {
+        level_lines
+    } else {
+        (lines.mean + lines.half_width).min(level_lines)
+    };
     let detected = (lines.mean >= limit && !from_farther).then_some(lines.mean);
-    // The errors of the rounds' curves are in what differs between rounds; this is their share.
-    let squares: f64 = found.iter().map(|one| one.calibration_half_width.powi(2)).sum();
-    let calibration_half_width = squares.sqrt() / number;
+    // The spread between rounds already contains the errors of their curves. This is the part by the curves.
+    let squares: f64 = rounds.iter().map(|round| round.calibration_half_width.powi(2)).sum();
+    let calibration_half_width = squares.sqrt() / count;
     let interval = (low, high);
     Some(Lines { lines: detected, interval, calibration_half_width, limit, from_farther })
 }
 
-/// `None` with fewer than [`ROUNDS_MIN`] rounds in which enough repetitions count.
+/// Estimates a series from its rounds. A round counts with two accepted repetitions of each kind. `None` if fewer
+/// than [`ROUNDS_MIN`] rounds count.
 #[must_use]
-pub fn of_rounds(series: &Series) -> Option<OfRounds> {
-    let (mut treatment, mut control) = (0, 0);
+pub fn estimate_from_rounds(series: &Series) -> Option<SeriesEstimate> {
+    let (mut treatment_start, mut control_start) = (0, 0);
     let mut rounds = Vec::new();
     for round in &series.rounds {
-        let both = series
-            .treatment
-            .get(treatment..round.treatment)
-            .zip(series.control.get(control..round.control));
-        (treatment, control) = (round.treatment, round.control);
-        let found = both
-            .and_then(|(treatment, control)| of_round(treatment, control, round.curve.as_ref()));
-        rounds.extend(found);
+        let treatment = series.treatment.get(treatment_start..round.treatment);
+        let control = series.control.get(control_start..round.control);
+        (treatment_start, control_start) = (round.treatment, round.control);
+        let estimate = treatment.zip(control).and_then(|(treatment, control)| {
+            estimate_round(treatment, control, round.curve.as_ref())
+        });
+        rounds.extend(estimate);
     }
     if rounds.len() < ROUNDS_MIN {
         return None;
     }
-    let aftermath = mean(&rounds.iter().map(|one| one.excess_cycles).collect::<Vec<_>>())?;
-    Some(OfRounds { aftermath, lines: lines_of(&rounds) })
+    let indirect_cost = mean(&rounds.iter().map(|round| round.excess_cycles).collect::<Vec<_>>())?;
+    Some(SeriesEstimate { indirect_cost, lines: combine_lines(&rounds) })
 }
 
-/// The curve of all rounds together, for fewer than [`ROUNDS_MIN`]; that of the series without rounds.
+/// One curve for the whole series: the pooled curves of its rounds, or the series' curve without rounds. `None`
+/// if a curve is missing.
 #[must_use]
 pub fn curve(series: &Series) -> Option<Curve> {
-    let of_rounds = || series.rounds.iter().map(|round| round.curve.as_ref());
     if series.rounds.is_empty() {
         return series.ready.curve.clone();
     }
-    of_rounds().collect::<Option<Vec<_>>>().map(Curve::pooled)
+    let curves = series.rounds.iter().map(|round| round.curve.as_ref());
+    curves.collect::<Option<Vec<_>>>().map(Curve::pooled)
 }
 
-/// What a displaced line costs: the mean of the rounds' curves, or that of one curve.
+/// Cost of one displaced line: the mean over the rounds' curves, or the cost by the pooled curve with fewer than
+/// [`ROUNDS_MIN`] rounds.
 #[must_use]
 pub fn line_cost(series: &Series) -> Option<LineCost> {
     if series.rounds.len() < ROUNDS_MIN {
         return curve(series)?.line_cost();
     }
-    let of_round = |round: &Round| Some(round.curve.as_ref()?.line_cost()?.mean_cycles);
-    let costs: Option<Vec<f64>> = series.rounds.iter().map(of_round).collect();
+    let round_cost = |round: &Round| Some(round.curve.as_ref()?.line_cost()?.mean_cycles);
+    let costs: Option<Vec<f64>> = series.rounds.iter().map(round_cost).collect();
     let Mean { mean, half_width, .. } = mean(&costs?)?;
     Some(LineCost { mean_cycles: mean, half_width_cycles: half_width })
 }
@@ -129,7 +143,8 @@ mod tests {
     use crate::footprint::sample::Verdict;
     use crate::footprint::{Geometry, Level, Method, Stimulus};
 
-    /// Rounds of 16 repetitions each: lines displaced, and what one costs in that round.
+    /// A series with 16 treatment and 16 control repetitions in each round. A round is the number of displaced
+    /// lines, and the cost of one line, cycles.
     fn series(rounds: &[(f64, f64)]) -> Series {
         let geometry = Geometry { size_bytes: 65_536, line_bytes: 64, ways: 8 };
         let repetition = |cycles: f64| Repetition {
@@ -158,8 +173,8 @@ mod tests {
             rounds: Vec::new(),
         };
         for &(lines, cost) in rounds {
-            for turn in 0..16 {
-                let noise = f64::from(turn % 3) - 1.0;
+            for number in 0..16 {
+                let noise = f64::from(number % 3) - 1.0;
                 series.treatment.push(repetition(lines * cost + noise));
                 series.control.push(repetition(noise));
             }
@@ -171,48 +186,50 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_between_rounds_is_in_the_interval() {
-        // The same lines, each at the cost of its round: time differs, lines do not.
-        let found =
-            of_rounds(&series(&[(300.0, 10.0), (300.0, 13.0), (300.0, 9.0), (300.0, 12.0)]));
-        let found = found.unwrap();
-        let lines = found.lines.unwrap();
+    fn the_interval_contains_the_spread_between_rounds() {
+        let estimate_of = |rounds: &[(f64, f64)]| estimate_from_rounds(&series(rounds)).unwrap();
+        // Rounds with equal lines at different costs: the time differs, the lines do not.
+        let estimate = estimate_of(&[(300.0, 10.0), (300.0, 13.0), (300.0, 9.0), (300.0, 12.0)]);
+        let lines = estimate.lines.unwrap();
         assert!((lines.lines.unwrap() - 300.0).abs() < 1.0, "{lines:?}");
         assert!(lines.interval.1 - lines.interval.0 < 2.0, "{lines:?}");
-        assert!(found.aftermath.half_width > 500.0, "{found:?}");
-        // Other lines in each round: within a round there is no such difference.
-        let lines =
-            of_rounds(&series(&[(200.0, 10.0), (400.0, 10.0), (250.0, 10.0), (350.0, 10.0)]));
-        let lines = lines.unwrap().lines.unwrap();
+        assert!(estimate.indirect_cost.half_width > 500.0, "{estimate:?}");
+        // Rounds with different lines: the spread is between rounds, not within one.
+        let estimate = estimate_of(&[(200.0, 10.0), (400.0, 10.0), (250.0, 10.0), (350.0, 10.0)]);
+        let lines = estimate.lines.unwrap();
         assert!(lines.interval.0 < 200.0 && lines.interval.1 > 400.0, "{lines:?}");
     }
 
     #[test]
     fn a_few_rounds_pool_their_curves() {
-        let mut few = series(&[(300.0, 10.0), (300.0, 12.0)]);
-        let pooled = curve(&few).unwrap();
+        let mut two_rounds = series(&[(300.0, 10.0), (300.0, 12.0)]);
+        let pooled = curve(&two_rounds).unwrap();
         let last = pooled.points().last().unwrap();
         assert_eq!((last.repetitions, last.excess_cycles), (16, 11.0 * 1024.0));
-        assert_eq!(line_cost(&few).unwrap().mean_cycles, 11.0);
-        few.rounds[1].curve = None;
-        assert_eq!(curve(&few), None);
-        // From four on each round has a cost, and they differ.
+        assert_eq!(line_cost(&two_rounds).unwrap().mean_cycles, 11.0);
+        two_rounds.rounds[1].curve = None;
+        assert_eq!(curve(&two_rounds), None);
+        // From four rounds on, each round has its own cost. Their spread makes the interval.
         let costs = line_cost(&series(&[(300.0, 10.0), (300.0, 12.0), (9.0, 10.0), (9.0, 12.0)]));
         let LineCost { mean_cycles, half_width_cycles } = costs.unwrap();
         assert!(mean_cycles == 11.0 && half_width_cycles > 1.5, "{half_width_cycles}");
     }
 
     #[test]
-    fn few_rounds_and_rounds_beyond_the_curve_have_no_number() {
-        assert_eq!(of_rounds(&series(&[(300.0, 10.0); 3])), None);
-        let mut few = series(&[(300.0, 10.0); 4]);
-        few.control.iter_mut().skip(48).for_each(|one| one.verdict = Verdict::Contaminated);
-        assert_eq!(of_rounds(&few), None);
-        let beyond = of_rounds(&series(&[(1100.0, 10.0); 4])).unwrap().lines.unwrap();
+    fn few_rounds_and_rounds_beyond_the_curve_have_no_estimate() {
+        assert_eq!(estimate_from_rounds(&series(&[(300.0, 10.0); 3])), None);
+        let mut contaminated = series(&[(300.0, 10.0); 4]);
+        let last_round = contaminated.control.iter_mut().skip(48);
+        last_round.for_each(|repetition| repetition.verdict = Verdict::Contaminated);
+        assert_eq!(estimate_from_rounds(&contaminated), None);
+        let lines_of =
+            |rounds: &[(f64, f64)]| estimate_from_rounds(&series(rounds)).unwrap().lines.unwrap();
+        let beyond = lines_of(&[(1100.0, 10.0); 4]);
         assert!(beyond.from_farther && beyond.lines.is_none(), "{beyond:?}");
-        let one = of_rounds(&series(&[(900.0, 9.0), (900.0, 9.0), (900.0, 9.0), (1100.0, 9.0)]));
-        assert_eq!(one.unwrap().lines.unwrap().interval.1, 1024.0);
-        let none = of_rounds(&series(&[(0.0, 10.0); 4])).unwrap().lines.unwrap();
-        assert!(none.lines.is_none() && none.limit > 0.0, "{none:?}");
+        let partly_beyond = lines_of(&[(900.0, 9.0), (900.0, 9.0), (900.0, 9.0), (1100.0, 9.0)]);
+        assert_eq!(partly_beyond.interval.1, 1024.0);
+        let nothing_displaced = lines_of(&[(0.0, 10.0); 4]);
+        assert!(nothing_displaced.lines.is_none(), "{nothing_displaced:?}");
+        assert!(nothing_displaced.limit > 0.0, "{nothing_displaced:?}");
     }
 }

@@ -1,14 +1,15 @@
-//! What a bench hands in.
+//! One repetition, as a bench reports it.
 
 use serde::{Deserialize, Serialize};
 
-/// Whether a repetition counts, and why not. Known from counts of the kernel, not guessed from the
-/// value.
+/// Whether a repetition counts, or why it does not. The verdict comes from the kernel's counts of interrupts,
+/// switches and faults. It does not depend on the measured value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Verdict {
-    /// It counts: the one interrupt came while lines were touched; in a control repetition, none did.
+    /// The repetition counts. In a treatment repetition, exactly one interrupt came while the loop touched lines. In
+    /// a control repetition, no interrupt came.
     Accepted,
-    /// The interrupt did not come, or not while lines were touched (the paper's low outliers).
+    /// The interrupt did not come while the loop touched lines (the paper's low outliers).
     NotInterrupted,
     /// Other interrupts came as well (the paper's high outliers).
     Contaminated,
@@ -19,7 +20,6 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// All of them.
     pub const ALL: [Verdict; 5] = [
         Verdict::Accepted,
         Verdict::NotInterrupted,
@@ -28,7 +28,7 @@ impl Verdict {
         Verdict::Paused,
     ];
 
-    /// Why it does not count, in words; `None` where it does.
+    /// Why a repetition with this verdict does not count, in words; `None` if it counts.
     #[must_use]
     pub fn against(self) -> Option<&'static str> {
         Some(match self {
@@ -41,20 +41,19 @@ impl Verdict {
     }
 }
 
-/// One repetition. Cycles are those of the clock whose frequency is [`super::Samples::clock_hz`].
+/// One repetition. Its cycles are periods of the clock with the frequency [`super::Samples::clock_hz`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Repetition {
-    /// Whether it counts.
     pub verdict: Verdict,
-    /// How much longer touching all lines took after the interrupt than before it, cycles; can be
-    /// negative by the clock's resolution.
+    /// Duration of the pass over all lines after the interrupt, minus the duration of a pass before the
+    /// interrupt, cycles. The clock's resolution can make the difference negative.
     pub excess_cycles: Option<i64>,
     /// How long the interrupt stalled the loop, cycles.
     pub stalled_cycles: Option<u64>,
-    /// Misses in user mode, from the first fill to the end.
+    /// Misses in user mode in the window; `None` without counters.
     pub user_misses: Option<u64>,
-    /// Misses in kernel mode.
+    /// Misses in kernel mode in the window; `None` without counters.
     pub kernel_misses: Option<u64>,
-    /// Its number among all windows of the bench, where something watches from outside.
+    /// Number of the window among all windows of the bench, from 0; `None` unless a simulator observes them.
     pub window: Option<u32>,
 }

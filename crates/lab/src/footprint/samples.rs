@@ -1,19 +1,18 @@
-//! What was measured, of all series.
+//! The measurements of all series.
 
 use super::contexts::Windows;
 use super::series::{Round, Series};
 use super::trace::Trace;
 
-/// What was measured.
 #[derive(Clone, Debug, Default)]
 pub struct Samples {
-    /// Frequency of the clock that cycles are counted by, Hz.
+    /// Frequency of the clock that counts cycles, Hz.
     pub clock_hz: f64,
     /// Series, in the order of the plan.
     pub series: Vec<Series>,
-    /// One traced repetition of each series, where the plan asks for it.
+    /// One traced repetition of each series; empty unless the plan asks for traces.
     pub traces: Vec<Trace>,
-    /// The windows as the simulator saw them; empty on the live bench.
+    /// The misses that the simulator counted in each window; empty on the live bench.
     pub windows: Windows,
 }
 
@@ -24,25 +23,24 @@ impl crate::experiment::Samples for Samples {
 }
 
 impl Samples {
-    /// Appends a round's series to those of the rounds before. Whether it was the first.
-    pub(super) fn add(&mut self, mut one: Series, of_many: bool) -> bool {
+    /// Appends one round's repetitions to the series with the same level, stimulus and method. Returns whether
+    /// this round is the first of the series. `in_rounds`: whether the plan has several rounds.
+    pub(super) fn add(&mut self, mut new: Series, in_rounds: bool) -> bool {
         let round =
-            |treatment, control| Round { curve: one.ready.curve.clone(), treatment, control };
-        let same = |other: &&mut Series| {
-            (other.level, other.stimulus, other.method) == (one.level, one.stimulus, one.method)
+            |treatment, control| Round { curve: new.ready.curve.clone(), treatment, control };
+        let continues = |series: &&mut Series| {
+            (series.level, series.stimulus, series.method) == (new.level, new.stimulus, new.method)
         };
-        if let Some(all) = self.series.iter_mut().find(same) {
-            let (treatment, control) =
-                (all.treatment.len() + one.treatment.len(), all.control.len() + one.control.len());
-            all.rounds.push(round(treatment, control));
-            all.treatment.append(&mut one.treatment);
-            all.control.append(&mut one.control);
+        if let Some(series) = self.series.iter_mut().find(continues) {
+            series.treatment.append(&mut new.treatment);
+            series.control.append(&mut new.control);
+            series.rounds.push(round(series.treatment.len(), series.control.len()));
             return false;
         }
-        if of_many {
-            one.rounds = vec![round(one.treatment.len(), one.control.len())];
+        if in_rounds {
+            new.rounds = vec![round(new.treatment.len(), new.control.len())];
         }
-        self.series.push(one);
+        self.series.push(new);
         true
     }
 }

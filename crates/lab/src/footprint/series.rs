@@ -1,4 +1,4 @@
-//! Series of repetitions.
+//! A series: all repetitions of one level, stimulus and method.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,50 +6,46 @@ use super::curve::Curve;
 use super::sample::Repetition;
 use super::what::{Geometry, Level, Method, Stimulus};
 
-/// One level, stimulus and method: all repetitions.
+/// All repetitions of one level, stimulus and method.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Series {
-    /// What was filled.
     pub level: Level,
-    /// What interrupted.
     pub stimulus: Stimulus,
     pub method: Method,
-    /// What the bench made ready.
     pub ready: Ready,
     /// Repetitions with the interrupt.
     pub treatment: Vec<Repetition>,
     /// Repetitions without it.
     pub control: Vec<Repetition>,
-    /// Where rounds end in both; empty where everything was prepared once.
+    /// The rounds, in order; empty if everything was prepared only once.
     pub rounds: Vec<Round>,
 }
 
-/// A part of a series for which everything was prepared again.
+/// A part of a series. Each round starts with new memory, a new loop and a new curve.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Round {
-    /// What displaced lines cost in it.
+    /// The round's calibration curve; `None` if the clock is not used.
     pub curve: Option<Curve>,
-    /// Number of treatment repetitions until its end.
+    /// Number of the series' treatment repetitions up to the end of this round.
     pub treatment: usize,
-    /// Number of control repetitions until its end.
+    /// Number of the series' control repetitions up to the end of this round.
     pub control: usize,
 }
 
-/// What was made ready for one level and stimulus.
+/// The loop that a bench has prepared for one level and stimulus.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ready {
-    /// Size of the level.
     pub geometry: Geometry,
-    /// In what pages its lines are, in words.
+    /// Size of the pages that hold the loop's lines, in words.
     pub pages: String,
     /// How the interrupt is raised, in words.
     pub raised_by: String,
-    /// What displaced lines cost; absent where the clock is not used.
+    /// The calibration curve; `None` if the clock is not used.
     pub curve: Option<Curve>,
-    /// A pass with nothing displaced, cycles.
+    /// Duration of a pass with no line displaced, cycles.
     pub pass_cycles: u64,
-    /// Lines between two readings of the clock.
+    /// Lines that the loop touches between two readings of the clock.
     pub chunk_lines: u64,
-    /// Misses that starting the counters makes; absent where there are none.
+    /// The loop's misses that starting the counters causes; `None` without counters.
     pub start_misses: Option<u64>,
 }

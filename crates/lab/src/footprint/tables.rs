@@ -1,4 +1,4 @@
-//! The tables `footprint` and `calibration`, from the series of the experiment.
+//! The tables `footprint` and `calibration`.
 
 use record::{Absence, Column, Format, Kind, Table, TableDisplay, Value};
 
@@ -8,14 +8,15 @@ use super::estimate::{
     HALF_WIDTH_RATIO, Lines, Mean, REPETITIONS_MIN, accepted, beyond_control, difference, excess,
     kernel_misses, lines, mean, user_misses,
 };
-use super::rounds::{self, of_rounds};
+use super::rounds::{self, estimate_from_rounds};
 use super::sample::{Repetition, Verdict};
 use super::series::Series;
 
 fn columns() -> Vec<Column> {
     use Kind::{Bool, Real, Text, Uint};
-    let ci95 = |name: &str, of: &str| {
-        column(name, Real, &format!("Half width of the 95 % confidence interval of {of}.")).detail()
+    let ci95 = |name: &str, estimate: &str| {
+        let doc = format!("Half width of the 95 % confidence interval of {estimate}.");
+        column(name, Real, &doc).detail()
     };
     let us = |name: &str, kind, doc: &str| column(name, kind, doc).format(Format::Microseconds);
     let count = |name: &str, doc: &str| column(name, Uint, doc);
@@ -51,9 +52,9 @@ fn columns() -> Vec<Column> {
         column(
             "is_upper_bound",
             Bool,
-            "Whether displaced_lines is an upper bound: the extra time also includes what else the \
-             interrupt displaced, and no counter shows that this is little; where the clock does not \
-             resolve single lines, a line from a more distant level counts as several.",
+            "Whether displaced_lines is an upper bound. The extra time also includes misses in other caches and \
+             TLBs, and no counter shows that they are few. If the clock does not resolve single lines, a line \
+             from a more distant level counts as several lines.",
         )
         .detail(),
         column(
@@ -74,9 +75,9 @@ fn columns() -> Vec<Column> {
         column(
             "calibration_ci95_lines",
             Real,
-            "Half width of the 95 % confidence interval of displaced_lines if the calibration curve alone \
-             had an error: the part that more repetitions do not reduce. With rounds, which have a curve \
-             each, it is their share of what differs between rounds.",
+            "Half width of the 95 % confidence interval of displaced_lines if only the calibration curve had an \
+             error. More repetitions do not reduce this part. With rounds, each with its own curve: the curves' \
+             part of the spread between rounds.",
         )
         .title("by curve ±")
         .priority(70),
@@ -104,7 +105,7 @@ fn columns() -> Vec<Column> {
             .plus_minus("indirect_ci95_ns")
             .priority(92),
         ci95("indirect_ci95_ns", "indirect_mean_ns"),
-        us("stalled_p50_ns", Uint, "Median time for which the interrupt stalled the loop.")
+        us("stalled_p50_ns", Uint, "Median time that the interrupt stalled the loop.")
             .title("stalled p50")
             .priority(88),
         count("round_count", "Rounds, each with new memory and a new calibration; 1: no rounds.").detail(),
@@ -145,7 +146,7 @@ fn columns() -> Vec<Column> {
     columns
 }
 
-/// How the numbers were measured.
+/// Notes below the table `footprint` on how its numbers were measured.
 fn notes(all: &[Series]) -> Vec<String> {
     let rounds = all.iter().map(|series| series.rounds.len()).max().unwrap_or(0);
     let intervals = match rounds {
@@ -169,132 +170,147 @@ fn notes(all: &[Series]) -> Vec<String> {
     notes
 }
 
-/// Time and counters disagree when they find numbers of lines that differ by more than this.
+/// Time and counters disagree if their numbers of lines differ by more than this ratio.
 const DISAGREE_RATIO: f64 = 0.10;
 
-/// The results of a series.
-struct Found {
-    aftermath: Option<Mean>,
+/// The estimates of a series.
+struct Estimates {
+    /// Extra time of the pass after the interrupt, cycles.
+    indirect_cost: Option<Mean>,
+    /// Displaced lines by time.
     lines: Option<Lines>,
-    user: Option<Mean>,
-    kernel: Option<Mean>,
+    user_misses: Option<Mean>,
+    kernel_misses: Option<Mean>,
+    /// Why an estimate is missing or inaccurate, in words.
     reason: Option<String>,
 }
 
-fn find(series: &Series) -> Found {
-    let [with, without] = [&series.treatment, &series.control].map(|all| accepted_count(all));
-    let [user, kernel] = [user_misses, kernel_misses]
+fn estimate(series: &Series) -> Estimates {
+    let [treatment_count, control_count] =
+        [&series.treatment, &series.control].map(|repetitions| accepted_count(repetitions));
+    let [user_misses, kernel_misses] = [user_misses, kernel_misses]
         .map(|value| beyond_control(&series.treatment, &series.control, value));
-    let none =
-        |reason: String| Found { aftermath: None, lines: None, user, kernel, reason: Some(reason) };
-    if with < REPETITIONS_MIN || without < REPETITIONS_MIN {
-        return none(format!(
-            "{with} treatment and {without} control repetitions were accepted; {REPETITIONS_MIN} of \
-             each are needed"
-        ));
-    }
-    let [treatment, control] =
-        [&series.treatment, &series.control].map(|all| mean(&accepted(all, excess)));
-    let Some((treatment, control)) = treatment.zip(control) else {
-        let neither = "neither timed (windows with ticks are not) nor counted".to_owned();
-        let reason = user.map_or(Some(neither), too_wide);
-        return Found { aftermath: None, lines: None, user, kernel, reason };
+    let estimates = |indirect_cost, lines, reason| Estimates {
+        indirect_cost,
+        lines,
+        user_misses,
+        kernel_misses,
+        reason,
     };
-    let (aftermath, found) = match of_rounds(series) {
-        Some(found) => (Some(found.aftermath), found.lines),
+    if treatment_count < REPETITIONS_MIN || control_count < REPETITIONS_MIN {
+        let reason = format!(
+            "{treatment_count} treatment and {control_count} control repetitions were accepted; \
+             {REPETITIONS_MIN} of each are needed"
+        );
+        return estimates(None, None, Some(reason));
+    }
+    let [treatment, control] = [&series.treatment, &series.control]
+        .map(|repetitions| mean(&accepted(repetitions, excess)));
+    let Some((treatment, control)) = treatment.zip(control) else {
+        let neither = "neither timed nor counted (repetitions are not timed in windows with ticks)"
+            .to_owned();
+        let reason = user_misses.map_or(Some(neither), too_wide);
+        return estimates(None, None, reason);
+    };
+    let (indirect_cost, by_time) = match estimate_from_rounds(series) {
+        Some(estimate) => (Some(estimate.indirect_cost), estimate.lines),
         None => {
-            let aftermath = difference(treatment, control);
-            let read = aftermath.zip(rounds::curve(series));
-            (aftermath, read.and_then(|(mean, curve)| lines(mean, &curve)))
+            let indirect_cost = difference(treatment, control);
+            let reading = indirect_cost.zip(rounds::curve(series));
+            (indirect_cost, reading.and_then(|(cycles, curve)| lines(cycles, &curve)))
         }
     };
     if series.ready.curve.is_none() {
-        let reason = user.and_then(too_wide);
-        return Found { aftermath, lines: None, user, kernel, reason };
+        return estimates(indirect_cost, None, user_misses.and_then(too_wide));
     }
-    let reason = match (&found, aftermath) {
-        (None, _) => Some("the clock cannot resolve displaced lines of this level".to_owned()),
-        (Some(Lines { from_farther: true, .. }), _) => Some(
+    let reason = match &by_time {
+        None => Some("the clock cannot resolve displaced lines of this level".to_owned()),
+        Some(Lines { from_farther: true, .. }) => Some(
             "the pass took longer than with all lines displaced: some lines came from beyond the next \
              level"
                 .to_owned(),
         ),
-        (Some(Lines { lines: None, limit, .. }), _) => {
+        Some(Lines { lines: None, limit, .. }) => {
             Some(format!("below the detection limit of {limit:.1} lines"))
         }
-        (Some(lines), _) => {
-            user.and_then(|user| disagree(user, lines)).or_else(|| lines_too_wide(lines))
-        }
+        Some(by_time) => user_misses
+            .and_then(|misses| disagree(misses, by_time))
+            .or_else(|| lines_too_wide(by_time)),
     };
-    Found { aftermath, lines: found, user, kernel, reason }
+    estimates(indirect_cost, by_time, reason)
 }
 
-/// A sentence, where an interval is wider than the target.
+/// A sentence if the mean's interval is wider than the target.
 fn too_wide(mean: Mean) -> Option<String> {
     let ratio = mean.half_width / mean.mean.abs();
-    let wide = ratio * 100.0;
-    (ratio > HALF_WIDTH_RATIO)
-        .then(|| format!("the interval is ± {wide:.0} %, wider than ± 5 %, after all repetitions"))
+    let percent = ratio * 100.0;
+    (ratio > HALF_WIDTH_RATIO).then(|| {
+        format!("the interval is ± {percent:.0} %, wider than ± 5 %, after all repetitions")
+    })
 }
 
-/// The same of lines by time, with the part of it that more repetitions do not make narrower.
-fn lines_too_wide(found: &Lines) -> Option<String> {
-    let lines = found.lines.filter(|lines| *lines > 0.0)?;
-    let half_width = (found.interval.1 - found.interval.0) / 2.0;
-    let [wide, calibration] =
-        [half_width, found.calibration_half_width].map(|width| 100.0 * width / lines);
+/// A sentence if the interval of lines by time is wider than the target. It names the part by the calibration
+/// curve, which more repetitions do not reduce.
+fn lines_too_wide(by_time: &Lines) -> Option<String> {
+    let lines = by_time.lines.filter(|lines| *lines > 0.0)?;
+    let half_width = (by_time.interval.1 - by_time.interval.0) / 2.0;
+    let [percent, calibration] =
+        [half_width, by_time.calibration_half_width].map(|width| 100.0 * width / lines);
     (half_width > HALF_WIDTH_RATIO * lines).then(|| {
         format!(
-            "the interval is ± {wide:.0} %, wider than ± 5 %, after all repetitions; ± {calibration:.0} % \
+            "the interval is ± {percent:.0} %, wider than ± 5 %, after all repetitions; ± {calibration:.0} % \
              by the calibration curve alone"
         )
     })
 }
 
-/// A sentence, where time and counters disagree: beyond both intervals, and by more than
-/// [`DISAGREE_RATIO`].
-fn disagree(user: Mean, by_time: &Lines) -> Option<String> {
+/// A sentence if time and counters disagree: their intervals do not overlap, and their numbers differ by more
+/// than [`DISAGREE_RATIO`].
+fn disagree(user_misses: Mean, by_time: &Lines) -> Option<String> {
     let (low, high) = by_time.interval;
-    let apart = low - (user.mean + user.half_width);
-    let apart = apart.max(user.mean - user.half_width - high);
+    let Mean { mean, half_width, .. } = user_misses;
+    let is_apart = low > mean + half_width || high < mean - half_width;
     let lines = by_time.lines?;
-    let mean = user.mean;
     let differs = (lines - mean).abs() > DISAGREE_RATIO * mean.abs();
-    (apart > 0.0 && differs)
+    (is_apart && differs)
         .then(|| format!("time and counters disagree: {lines:.1} lines and {mean:.1} misses"))
 }
 
-fn accepted_count(all: &[Repetition]) -> usize {
-    all.iter().filter(|one| one.verdict == Verdict::Accepted).count()
+fn accepted_count(repetitions: &[Repetition]) -> usize {
+    let is_accepted = |repetition: &&Repetition| repetition.verdict == Verdict::Accepted;
+    repetitions.iter().filter(is_accepted).count()
 }
 
-/// Displaced lines, by time, with half the width of their interval.
+/// Displaced lines by time, and half the width of their interval.
 pub(super) fn timed_lines(series: &Series) -> Option<(f64, f64)> {
-    let found = find(series).lines?;
-    Some((found.lines?, (found.interval.1 - found.interval.0) / 2.0))
+    let by_time = estimate(series).lines?;
+    Some((by_time.lines?, (by_time.interval.1 - by_time.interval.0) / 2.0))
 }
 
-fn removed(series: &Series, verdict: Verdict) -> Value {
-    let all = series.treatment.iter().chain(&series.control);
-    Value::Uint(all.filter(|one| one.verdict == verdict).count() as u64)
+/// Number of treatment and control repetitions with this verdict.
+fn verdict_count(series: &Series, verdict: Verdict) -> Value {
+    let repetitions = series.treatment.iter().chain(&series.control);
+    Value::Uint(repetitions.filter(|repetition| repetition.verdict == verdict).count() as u64)
 }
 
+/// Median stall of the accepted repetitions, cycles.
 fn stalled_median(repetitions: &[Repetition]) -> Option<u64> {
-    let accepted = repetitions.iter().filter(|one| one.verdict == Verdict::Accepted);
-    let mut stopped: Vec<u64> = accepted.filter_map(|one| one.stalled_cycles).collect();
-    stopped.sort_unstable();
-    stopped.get(stopped.len() / 2).copied()
+    let accepted = repetitions.iter().filter(|repetition| repetition.verdict == Verdict::Accepted);
+    let mut stalls: Vec<u64> =
+        accepted.filter_map(|repetition| repetition.stalled_cycles).collect();
+    stalls.sort_unstable();
+    stalls.get(stalls.len() / 2).copied()
 }
 
-/// One row per series.
+/// Table `footprint`: one row per series. Adds a reason to `absent` for each missing or inaccurate estimate.
 pub(super) fn footprint(all: &[Series], clock_hz: f64, absent: &mut Vec<Absence>) -> Table {
-    let doc = "What one interrupt displaces of the lines that a loop keeps in a cache or TLB, and what \
-               that costs the loop afterwards.";
+    let doc = "Lines of a loop that one interrupt displaces from a cache or TLB, and their cost for the loop \
+               after the interrupt.";
     let display = TableDisplay { notes: notes(all), ..all_rows() };
     let mut table = Table::new("footprint", doc, columns()).displayed(display);
     for series in all {
-        let found = find(series);
-        if let Some(reason) = &found.reason {
+        let estimates = estimate(series);
+        if let Some(reason) = &estimates.reason {
             absent.push(Absence {
                 table: "footprint".to_owned(),
                 what: format!("{}, {}, {}", series.level, series.stimulus, series.method),
@@ -302,55 +318,56 @@ pub(super) fn footprint(all: &[Series], clock_hz: f64, absent: &mut Vec<Absence>
                 remedy: None,
             });
         }
-        table.push(row(series, &found, clock_hz));
+        table.push(row(series, &estimates, clock_hz));
     }
     table
 }
 
-/// Whether lines by time are an upper bound: where single lines are not timed, or where the time
-/// includes what else the interrupt made slower (TLBs, other caches) and no counter shows that it is
-/// little.
-fn is_bound(series: &Series, found: &Found) -> bool {
-    let is_less = |(user, lines): (Mean, Lines)| user.mean + user.half_width < lines.interval.0;
-    let counted = found.user.zip(found.lines);
+/// Whether the lines by time are an upper bound. The extra time also includes misses in TLBs and other caches.
+/// The lines are exact only if the clock times single lines and the counted misses are not fewer.
+fn is_bound(series: &Series, estimates: &Estimates) -> bool {
+    let is_less =
+        |(misses, by_time): (Mean, Lines)| misses.mean + misses.half_width < by_time.interval.0;
+    let counted = estimates.user_misses.zip(estimates.lines);
     series.ready.chunk_lines > 1 || counted.is_none_or(is_less)
 }
 
-fn row(series: &Series, found: &Found, clock_hz: f64) -> Vec<Value> {
+fn row(series: &Series, estimates: &Estimates, clock_hz: f64) -> Vec<Value> {
     let geometry = series.ready.geometry;
     let real = |value: Option<f64>| value.map_or(Value::Absent, Value::real);
     let ns = |cycles: f64| cycles * 1e9 / clock_hz;
     let whole_ns = |cycles: u64| ns(cycles as f64).round() as u64;
-    let lines = found.lines.and_then(|found| found.lines);
+    let by_time = estimates.lines;
+    let lines = by_time.and_then(|by_time| by_time.lines);
     let cost = rounds::line_cost(series);
-    let count = |of: &[Repetition]| Value::Uint(accepted_count(of) as u64);
+    let count = |repetitions: &[Repetition]| Value::Uint(accepted_count(repetitions) as u64);
     let mut row = key(series);
     row.extend([
-        real(found.user.map(|mean| mean.mean)),
-        real(found.user.map(|mean| mean.half_width)),
-        real(found.kernel.map(|mean| mean.mean)),
-        real(found.kernel.map(|mean| mean.half_width)),
+        real(estimates.user_misses.map(|misses| misses.mean)),
+        real(estimates.user_misses.map(|misses| misses.half_width)),
+        real(estimates.kernel_misses.map(|misses| misses.mean)),
+        real(estimates.kernel_misses.map(|misses| misses.half_width)),
         series.ready.start_misses.into(),
         real(lines),
-        lines.map(|_| is_bound(series, found)).into(),
-        real(found.lines.map(|found| found.interval.0)),
-        real(found.lines.map(|found| found.interval.1)),
-        real(found.lines.map(|found| found.calibration_half_width)),
-        real(found.lines.map(|found| found.limit)),
+        lines.map(|_| is_bound(series, estimates)).into(),
+        real(by_time.map(|by_time| by_time.interval.0)),
+        real(by_time.map(|by_time| by_time.interval.1)),
+        real(by_time.map(|by_time| by_time.calibration_half_width)),
+        real(by_time.map(|by_time| by_time.limit)),
         real(lines.map(|lines| lines / geometry.lines() as f64)),
         lines.map(|lines| (lines * f64::from(geometry.line_bytes)).round() as u64).into(),
         real(cost.map(|cost| cost.mean_cycles)),
         real(cost.map(|cost| cost.half_width_cycles)),
-        real(found.aftermath.map(|mean| ns(mean.mean))),
-        real(found.aftermath.map(|mean| ns(mean.half_width))),
+        real(estimates.indirect_cost.map(|cycles| ns(cycles.mean))),
+        real(estimates.indirect_cost.map(|cycles| ns(cycles.half_width))),
         stalled_median(&series.treatment).map(whole_ns).into(),
         (series.rounds.len().max(1) as u64).into(),
         count(&series.treatment),
         count(&series.control),
-        removed(series, Verdict::NotInterrupted),
-        removed(series, Verdict::Contaminated),
-        removed(series, Verdict::Switched),
-        removed(series, Verdict::Paused),
+        verdict_count(series, Verdict::NotInterrupted),
+        verdict_count(series, Verdict::Contaminated),
+        verdict_count(series, Verdict::Switched),
+        verdict_count(series, Verdict::Paused),
         whole_ns(series.ready.pass_cycles).into(),
         geometry.lines().into(),
         u64::from(geometry.line_bytes).into(),
@@ -360,13 +377,13 @@ fn row(series: &Series, found: &Found, clock_hz: f64) -> Vec<Value> {
     row
 }
 
-/// The curves by which times were converted into lines.
+/// Table `calibration`: the curves that convert times to lines, one row per point.
 pub(super) fn curves(all: &[Series]) -> Table {
     let mut columns = key_columns();
     columns.extend([
-        column("round", Kind::Uint, "The round that the curve is of, from 1."),
+        column("round", Kind::Uint, "Round of the curve, from 1."),
         column("displaced_lines", Kind::Uint, "Lines that the loop itself displaced."),
-        column("excess_cycles", Kind::Real, "Extra time of the pass after that, median.")
+        column("excess_cycles", Kind::Real, "Extra time of the next pass, median.")
             .title("excess cycles ± ci95")
             .plus_minus("excess_ci95_cycles"),
         column(
@@ -376,16 +393,20 @@ pub(super) fn curves(all: &[Series]) -> Table {
              standard error of a median and the steps of a simulated machine's clock.",
         )
         .detail(),
-        column("repetition_count", Kind::Uint, "Repetitions that excess_cycles is the median of."),
+        column(
+            "repetition_count",
+            Kind::Uint,
+            "Number of repetitions behind the median excess_cycles.",
+        ),
     ]);
     let doc = "Calibration: extra time of a pass after a known number of lines was displaced.";
     let mut table = Table::new("calibration", doc, columns);
     for series in all {
-        let of_rounds: Vec<&Curve> = match &series.rounds[..] {
+        let curves: Vec<&Curve> = match &series.rounds[..] {
             [] => series.ready.curve.iter().collect(),
             rounds => rounds.iter().filter_map(|round| round.curve.as_ref()).collect(),
         };
-        for (round, curve) in (1_u64..).zip(of_rounds) {
+        for (round, curve) in (1_u64..).zip(curves) {
             for point in curve.points() {
                 let mut row = key(series);
                 row.extend([Value::Uint(round), Value::Uint(point.lines)]);
@@ -407,50 +428,48 @@ mod tests {
     use super::super::tests::counted;
     use super::*;
 
-    /// 100 misses by counters; by time as many lines as cycles, with a curve of a cycle a line.
+    /// A series with 100 misses by counters. One line costs one cycle, so `cycles` is also the lines by time.
     fn timed(cycles: i64) -> Series {
         let mut series = counted(300, 200);
         series.ready.curve = Some(exact(&[(0, 0), (256, 256)]));
-        series.treatment.iter_mut().for_each(|one| one.excess_cycles = Some(cycles));
-        series.control.iter_mut().for_each(|one| one.excess_cycles = Some(0));
+        series.treatment.iter_mut().for_each(|treatment| treatment.excess_cycles = Some(cycles));
+        series.control.iter_mut().for_each(|control| control.excess_cycles = Some(0));
         series
     }
 
     #[test]
-    fn time_that_disagrees_with_counters_is_said_and_more_is_a_bound() {
+    fn time_and_counters_that_disagree_have_a_reason_and_longer_time_is_a_bound() {
         for (cycles, disagrees, bound) in
             [(100, false, false), (105, false, true), (120, true, true), (80, true, false)]
         {
-            let found = find(&timed(cycles));
-            let says = found.reason.as_ref().is_some_and(|why| why.contains("disagree"));
-            assert_eq!((says, is_bound(&timed(cycles), &found)), (disagrees, bound), "{cycles}");
+            let estimates = estimate(&timed(cycles));
+            let has_reason = estimates.reason.as_ref().is_some_and(|why| why.contains("disagree"));
+            let is_bound = is_bound(&timed(cycles), &estimates);
+            assert_eq!((has_reason, is_bound), (disagrees, bound), "{cycles}");
         }
     }
 
     #[test]
     fn a_reason_names_the_part_of_the_curve() {
         let mut series = timed(100);
-        assert_eq!(find(&series).reason, None);
+        assert_eq!(estimate(&series).reason, None);
         let around = |cycles: i64| (-8..=8).map(|step| cycles + 4 * step).collect();
         series.ready.curve = Some(Curve::new([(0, around(0)), (256, around(256))]));
-        let found = find(&series);
-        let (low, high) = found.lines.unwrap().interval;
-        let half_width = found.lines.unwrap().calibration_half_width;
+        let estimates = estimate(&series);
+        let (low, high) = estimates.lines.unwrap().interval;
+        let half_width = estimates.lines.unwrap().calibration_half_width;
         assert!(((high - low) / 2.0 - half_width).abs() < 1e-6, "the times have no spread");
-        let words = format!("± {half_width:.0} % by the calibration curve alone");
-        assert!(
-            found.reason.as_ref().is_some_and(|why| why.ends_with(&words)),
-            "{:?}",
-            found.reason
-        );
-        // Each round has its curve in the table.
+        let expected = format!("± {half_width:.0} % by the calibration curve alone");
+        let reason = estimates.reason.unwrap_or_default();
+        assert!(reason.ends_with(&expected), "{reason}");
+        // The table has the curve of each round.
         let curve = series.ready.curve.clone();
         series.rounds = vec![Round { curve, treatment: 22, control: 22 }; 3];
         assert_eq!(curves(&[series]).rows().len(), 3 * 2);
     }
 
     #[test]
-    fn display_hints_are_about_columns_that_exist() {
+    fn display_hints_name_existing_columns() {
         let windows = Windows::default();
         let tables = [
             footprint(&[], 1e9, &mut Vec::new()),
@@ -465,13 +484,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_timed_is_still_counted() {
-        let found = find(&counted(300, 200));
-        assert_eq!(found.user.map(|user| user.mean), Some(100.0));
-        assert!(found.aftermath.is_none() && found.lines.is_none() && found.reason.is_none());
+    fn a_series_without_times_still_has_counts() {
+        let counted_only = estimate(&counted(300, 200));
+        assert_eq!(counted_only.user_misses.map(|misses| misses.mean), Some(100.0));
+        assert!(counted_only.indirect_cost.is_none() && counted_only.lines.is_none());
+        assert_eq!(counted_only.reason, None);
         let mut uncounted = counted(300, 200);
-        let all = uncounted.treatment.iter_mut().chain(&mut uncounted.control);
-        all.for_each(|one| one.user_misses = None);
-        assert!(find(&uncounted).reason.is_some_and(|why| why.starts_with("neither")));
+        let repetitions = uncounted.treatment.iter_mut().chain(&mut uncounted.control);
+        repetitions.for_each(|repetition| repetition.user_misses = None);
+        assert!(estimate(&uncounted).reason.is_some_and(|why| why.starts_with("neither")));
     }
 }

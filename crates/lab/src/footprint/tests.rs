@@ -5,7 +5,7 @@ use super::series::Ready;
 use super::series::Series;
 use super::what::{Geometry, Level, Method, Stimulus};
 
-/// One that counts.
+/// An accepted repetition, without times.
 pub(crate) fn repetition(user: Option<u64>, kernel: Option<u64>) -> Repetition {
     Repetition {
         verdict: Verdict::Accepted,
@@ -17,7 +17,7 @@ pub(crate) fn repetition(user: Option<u64>, kernel: Option<u64>) -> Repetition {
     }
 }
 
-/// A series of L1d (256 lines), disk, refined; by counters.
+/// A series of the L1 data cache (256 lines), a disk read and the refined method, without a curve.
 pub(crate) fn series(treatment: Vec<Repetition>, control: Vec<Repetition>) -> Series {
     Series {
         level: Level::L1d,
@@ -38,15 +38,17 @@ pub(crate) fn series(treatment: Vec<Repetition>, control: Vec<Repetition>) -> Se
     }
 }
 
-/// 20 repetitions of each kind that differ by one miss either way.
+/// A series with 21 treatment and 21 control repetitions. Their user misses have these means. A single value
+/// deviates from the mean by at most 1.
 pub(crate) fn counted(treatment: u64, control: u64) -> Series {
-    let around = |middle: u64| {
-        (0..20).map(|n| repetition(Some(middle + n % 3 - 1), Some(middle / 2))).collect()
-    };
+    let around =
+        |mean: u64| (0..20).map(|n| repetition(Some(mean + n % 3 - 1), Some(mean / 2))).collect();
     let mut series = series(around(treatment), around(control));
-    // 20 are not a whole number of threes: two more make the mean exact.
-    for (all, middle) in [(&mut series.treatment, treatment), (&mut series.control, control)] {
-        all.push(repetition(Some(middle + 1), Some(middle / 2)));
+    // Deviations of -1, 0 and 1 alternate. The 21st repetition completes the seventh triple, which makes the mean
+    // exact.
+    for (repetitions, mean) in [(&mut series.treatment, treatment), (&mut series.control, control)]
+    {
+        repetitions.push(repetition(Some(mean + 1), Some(mean / 2)));
     }
     series
 }

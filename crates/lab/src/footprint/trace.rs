@@ -1,4 +1,4 @@
-//! What ran around one repetition: which task or handler had the loop's CPU when (the paper's Figure 2).
+//! A traced repetition: which task or handler ran when on each CPU (the paper's Figure 2).
 
 use record::{Column, Kind, Table, TableDisplay, Value};
 use serde::{Deserialize, Serialize};
@@ -8,96 +8,93 @@ use super::sample::Verdict;
 use super::what::{Level, Method, Stimulus};
 use crate::noise::{ContextName, Mark, What};
 
-/// Maximum number of intervals of a trace: a window is short.
+/// Maximum number of intervals in a trace. Later intervals are dropped.
 pub const SPANS_MAX: usize = 20_000;
-/// The loop itself: name and kind.
+/// Name and kind of the loop's intervals.
 pub const LOOP: (&str, &str) = ("loop", "task");
-/// Where the loop was stalled and the kernel named nothing: name and kind.
+/// Name and kind of an interval of a stalled loop that no mark explains.
 const UNNAMED: (&str, &str) = ("kernel entry and exit, host", "unnamed");
 
-/// A repetition in times of the loop's clock, cycles.
+/// Times of a repetition by the loop's clock, cycles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceTimes {
-    /// When the window started.
+    /// Time when the window started.
     pub opened: u64,
+    /// Time when the window ended.
     pub ended: u64,
-    /// When the loop resumed after it was stalled.
+    /// Time when the loop resumed after it was stalled.
     pub resumed: u64,
-    /// How long it was stalled.
+    /// How long the loop was stalled.
     pub stalled_cycles: u64,
 }
 
-/// An interval in which a CPU executed one task or handler. Times are ns from the window's start.
+/// A CPU executes one task or handler during this interval. Times are ns from the window's start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceSpan {
     pub cpu: u32,
-    /// Which task or handler.
+    /// Name of the task or handler.
     pub who: String,
     pub kind: String,
-    /// Start.
     pub from_ns: u64,
-    /// End.
     pub to_ns: u64,
 }
 
-/// One repetition with the interrupt.
+/// A trace of one treatment repetition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trace {
-    /// What was filled.
     pub level: Level,
-    /// What interrupted.
     pub stimulus: Stimulus,
     pub method: Method,
-    /// Whether the repetition counts. Where none did, the last one is here.
+    /// Whether the repetition counts. A trace shows the last repetition tried if no repetition counts.
     pub verdict: Verdict,
-    /// CPU of the loop.
+    /// CPU that runs the loop.
     pub cpu: u32,
+    /// Thread id of the loop.
     pub thread: u32,
-    /// By the loop's clock.
     pub times: TraceTimes,
-    /// How long the window was, ns.
+    /// Length of the window, ns.
     pub window_ns: u64,
     /// When the loop was stalled and when it resumed, ns from the window's start.
     pub stalled_ns: (u64, u64),
-    /// What ran, on each CPU in order of time. Empty in a guest: the simulated bench fills them in.
+    /// The intervals of each CPU, in order of time. A guest leaves them empty; the simulated bench fills them in.
     pub spans: Vec<TraceSpan>,
 }
 
-/// Name and kind of the loop's own measurement.
+/// Name and kind of the row for the whole window, by the loop's clock.
 const REPETITION: (&str, &str) = ("repetition", "loop");
-/// The interval in which the loop was stalled, by its own clock.
+/// Name and kind of the row for the loop's stall, by the loop's clock.
 const STALLED: (&str, &str) = ("stalled", "loop");
 
 fn columns() -> Vec<Column> {
     use Kind::{Text, Uint};
     let mut columns = key_columns();
     columns.extend([
-        column("not_accepted", Text, "Why the repetition does not count; absent where it does.")
+        column("not_accepted", Text, "Why the repetition does not count; absent if it counts.")
             .detail(),
-        column("cpu", Uint, "The CPU; absent in what the loop measured by its own clock."),
+        column("cpu", Uint, "CPU; absent in rows that the loop measured by its own clock."),
         column("kind", Text, "Kind of the task or handler."),
-        column("name", Text, "Which task or handler had the CPU."),
+        column("name", Text, "Task or handler that the CPU executed."),
         column("start_ns", Uint, "Start, from the start of the repetition."),
         column("length_ns", Uint, "Length."),
     ]);
     columns
 }
 
-/// Table `trace`: what ran when in one repetition of each series.
+/// Table `trace`: which task or handler ran when, in one repetition of each series.
 pub(super) fn table(traces: &[Trace]) -> Table {
-    let doc = "Who had each CPU when, in one repetition of each series; and what the loop measured by its own \
-               clock.";
-    // Hundreds of rows: for `export`.
+    let doc = "Tasks and handlers of each CPU over time, in one repetition of each series; and the loop's own \
+               measurement by its clock.";
+    // The table has hundreds of rows: `export` writes them, a terminal shows none.
     let display = TableDisplay { rows_max: Some(0), ..TableDisplay::default() };
     let mut table = Table::new("trace", doc, columns()).displayed(display);
     for trace in traces {
-        let against: Value = trace.verdict.against().into();
+        let not_accepted: Value = trace.verdict.against().into();
         let mut push = |cpu: Option<u32>, (name, kind): (&str, &str), (from, to): (u64, u64)| {
             table.push(vec![
                 trace.level.to_string().into(),
                 trace.stimulus.to_string().into(),
                 trace.method.to_string().into(),
-                against.clone(),
+                not_accepted.clone(),
                 cpu.map(u64::from).into(),
                 kind.into(),
                 name.into(),
@@ -116,7 +113,7 @@ pub(super) fn table(traces: &[Trace]) -> Table {
     table
 }
 
-/// Name and kind of a context.
+/// Name and kind of a context, as [`TraceSpan`] has them.
 #[must_use]
 pub fn words(name: &ContextName) -> (String, String) {
     match name {
@@ -132,39 +129,38 @@ pub fn words(name: &ContextName) -> (String, String) {
     }
 }
 
-/// Converts a kernel's marks on a CPU to what ran there, from 0 to `window_ns`. Times of marks are ns from
-/// the window's start, and negative before it. Between its marks the loop runs, except in the interval in
-/// which it was stalled by its own clock.
+/// Converts the marks of the loop's CPU to intervals from 0 to `window_ns`. A mark's time is ns from the
+/// window's start, and negative before it. The loop runs wherever no mark names a task or handler, except
+/// during `stalled_ns`.
 #[must_use]
 pub fn spans(marks: &[(i64, What)], names: &[ContextName], trace: &Trace) -> Vec<TraceSpan> {
     let mut spans = Vec::new();
-    let (mut stack, mut task, mut at) = (Vec::new(), None, 0);
+    let (mut stack, mut task, mut last_mark_ns) = (Vec::new(), None, 0);
     let mut ordered = marks.to_vec();
-    ordered.sort_by_key(|(at, _)| *at);
+    ordered.sort_by_key(|(mark_ns, _)| *mark_ns);
     ordered.push((i64::MAX, What::Fault));
-    for (mark_at, what) in ordered {
-        let to = u64::try_from(mark_at).unwrap_or(0).min(trace.window_ns);
-        let who = stack.last().copied().or(task);
-        for (from, to, who) in pieces((at, to), who, trace.stalled_ns) {
-            let of = |who: u32| names.get(who as usize).map(words);
-            let (name, kind) = match who {
-                Who::Loop => (LOOP.0.to_owned(), LOOP.1.to_owned()),
-                Who::Unnamed => (UNNAMED.0.to_owned(), UNNAMED.1.to_owned()),
-                Who::Source(number) => of(number).unwrap_or_default(),
+    for (mark_ns, what) in ordered {
+        let mark_ns = u64::try_from(mark_ns).unwrap_or(0).min(trace.window_ns);
+        let source = stack.last().copied().or(task);
+        for (from_ns, to_ns, runner) in pieces((last_mark_ns, mark_ns), source, trace.stalled_ns) {
+            let (who, kind) = match runner {
+                Runner::Loop => (LOOP.0.to_owned(), LOOP.1.to_owned()),
+                Runner::Unnamed => (UNNAMED.0.to_owned(), UNNAMED.1.to_owned()),
+                Runner::Source(number) => names.get(number as usize).map(words).unwrap_or_default(),
             };
             if spans.len() < SPANS_MAX {
-                spans.push(TraceSpan { cpu: trace.cpu, who: name, kind, from_ns: from, to_ns: to });
+                spans.push(TraceSpan { cpu: trace.cpu, who, kind, from_ns, to_ns });
             }
         }
-        at = at.max(to);
+        last_mark_ns = last_mark_ns.max(mark_ns);
         match what {
             What::Enter(source) => stack.push(source),
             What::Leave(source) => {
-                if let Some(place) = stack.iter().rposition(|one| *one == source) {
-                    stack.truncate(place);
+                if let Some(depth) = stack.iter().rposition(|entered| *entered == source) {
+                    stack.truncate(depth);
                 }
             }
-            What::SwitchTo(other) => task = Some(other),
+            What::SwitchTo(source) => task = Some(source),
             What::SwitchBack => task = None,
             What::Fault => {}
         }
@@ -172,38 +168,42 @@ pub fn spans(marks: &[(i64, What)], names: &[ContextName], trace: &Trace) -> Vec
     spans
 }
 
-/// What ran in a piece.
+/// The task or handler that a CPU executes in a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Who {
+enum Runner {
     Loop,
+    /// The kernel or the host, without a mark.
     Unnamed,
+    /// The context or task with this index in the names.
     Source(u32),
 }
 
-/// An interval without a mark, cut where the loop was stalled and where it resumed.
+/// Splits the interval between two marks. An interval with a `source` stays whole. Without a source, the loop
+/// runs except between `stalled` and `resumed`.
 fn pieces(
     (from, to): (u64, u64),
-    who: Option<u32>,
-    (stopped, resumed): (u64, u64),
-) -> impl Iterator<Item = (u64, u64, Who)> {
-    let cut = |at: u64| at.clamp(from, to.max(from));
-    let of = |unnamed| who.map_or(unnamed, Who::Source);
-    let cuts = match who {
-        Some(_) => [(from, to, of(Who::Loop)), (to, to, Who::Loop), (to, to, Who::Loop)],
-        None => [
-            (from, cut(stopped), Who::Loop),
-            (cut(stopped), cut(resumed), Who::Unnamed),
-            (cut(resumed), to, Who::Loop),
+    source: Option<u32>,
+    (stalled, resumed): (u64, u64),
+) -> impl Iterator<Item = (u64, u64, Runner)> {
+    let within = |time_ns: u64| time_ns.clamp(from, to.max(from));
+    let (stalled, resumed) = (within(stalled), within(resumed));
+    let pieces = match source {
+        Some(number) => vec![(from, to, Runner::Source(number))],
+        None => vec![
+            (from, stalled, Runner::Loop),
+            (stalled, resumed, Runner::Unnamed),
+            (resumed, to, Runner::Loop),
         ],
     };
-    cuts.into_iter().filter(|(from, to, _)| from < to)
+    pieces.into_iter().filter(|(from, to, _)| from < to)
 }
 
-/// Marks of one CPU as [`spans`] takes them; `start_ns` is the window's start by the marks' clock.
+/// The marks of one CPU, with times from the window's start, as [`spans`] takes them. `start_ns`: the window's
+/// start by the marks' clock.
 #[must_use]
 pub fn from_start(marks: &[(u32, Mark)], cpu: u32, start_ns: u64) -> Vec<(i64, What)> {
-    let there = marks.iter().filter(|(on, _)| *on == cpu);
-    there.map(|(_, mark)| (mark.at_ns.wrapping_sub(start_ns).cast_signed(), mark.what)).collect()
+    let of_cpu = marks.iter().filter(|(mark_cpu, _)| *mark_cpu == cpu);
+    of_cpu.map(|(_, mark)| (mark.at_ns.wrapping_sub(start_ns).cast_signed(), mark.what)).collect()
 }
 
 #[cfg(test)]
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_become_stretches_end_to_end() {
+    fn marks_become_contiguous_intervals() {
         let marks = [
             (-5, What::SwitchBack),
             (120, What::Enter(0)),
@@ -252,7 +252,7 @@ mod tests {
         ];
         let found = spans(&marks, &names(), &trace(300, (100, 200)));
         let seen: Vec<(&str, u64, u64)> =
-            found.iter().map(|one| (one.who.as_str(), one.from_ns, one.to_ns)).collect();
+            found.iter().map(|span| (span.who.as_str(), span.from_ns, span.to_ns)).collect();
         let (irq, soft) = (words(&names()[0]).0, words(&names()[1]).0);
         let expect = [
             ("loop", 0, 100),
@@ -271,24 +271,23 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the marks: intervals lie end to end and fill the window.
         #[test]
-        fn stretches_fill_the_window(
+        fn intervals_of_any_marks_are_contiguous_and_fill_the_window(
             marks in prop::collection::vec((-50..400_i64, 0..5_u8, 0..4_u32), 0..40),
             window in 1..300_u64, stop in (0..300_u64, 0..300_u64),
         ) {
-            let marks: Vec<(i64, What)> = marks.into_iter().map(|(at, what, who)| (at, match what {
-                0 => What::Enter(who),
-                1 => What::Leave(who),
-                2 => What::SwitchTo(who),
+            let marks: Vec<(i64, What)> = marks.into_iter().map(|(mark_ns, what, source)| (mark_ns, match what {
+                0 => What::Enter(source),
+                1 => What::Leave(source),
+                2 => What::SwitchTo(source),
                 3 => What::SwitchBack,
                 _ => What::Fault,
             })).collect();
-            let stopped = (stop.0.min(stop.1), stop.0.max(stop.1));
-            let found = spans(&marks, &names(), &trace(window, stopped));
-            prop_assert_eq!(found.first().map(|one| one.from_ns), Some(0));
-            prop_assert_eq!(found.last().map(|one| one.to_ns), Some(window));
-            prop_assert!(found.windows(2).all(|two| two[0].to_ns == two[1].from_ns));
+            let stalled = (stop.0.min(stop.1), stop.0.max(stop.1));
+            let found = spans(&marks, &names(), &trace(window, stalled));
+            prop_assert_eq!(found.first().map(|span| span.from_ns), Some(0));
+            prop_assert_eq!(found.last().map(|span| span.to_ns), Some(window));
+            prop_assert!(found.windows(2).all(|pair| pair[0].to_ns == pair[1].from_ns));
         }
     }
 }

@@ -1,80 +1,77 @@
-//! What is measured, and how: levels, stimuli, methods.
+//! Levels, stimuli and methods of the experiment `footprint`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A cache, or a translation buffer.
+/// A cache, or a translation lookaside buffer (TLB).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Level {
     /// First-level data cache.
     L1d,
     /// First-level instruction cache.
     L1i,
-    /// Second-level cache.
     L2,
-    /// Third-level cache.
     L3,
-    /// Data translation buffer, first level.
+    /// First-level data TLB.
     Dtlb,
-    /// Instruction translation buffer, first level.
+    /// First-level instruction TLB.
     Itlb,
 }
 
-/// What raises the interrupt.
+/// The event that raises the interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Stimulus {
-    /// A timer that expires on the loop's CPU, with nobody waiting for it.
+    /// A timer that expires on the loop's CPU. No task waits for it.
     Timer,
-    /// A function-call interrupt from another CPU.
+    /// A function-call interrupt that another CPU sends.
     Ipi,
-    /// An asynchronous read of 16 bytes that completes.
+    /// The completion of an asynchronous read of 16 bytes.
     Disk,
-    /// The same, and an eventfd reports the completion.
+    /// Like [`Stimulus::Disk`]; in addition, an eventfd reports the completion.
     DiskEvent,
-    /// A short TCP message that comes in.
+    /// The arrival of a short TCP message.
     Net,
-    /// The same, and a signal notifies the loop.
+    /// Like [`Stimulus::Net`]; in addition, a signal notifies the loop.
     NetSignal,
 }
 
 /// The two methods of the paper's Figure 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Method {
-    /// Fill, wait, touch once more.
+    /// Fill the level, wait for the interrupt, touch all lines once.
     Basic,
-    /// Touch all lines repeatedly until the interrupt must have happened.
+    /// Touch all lines repeatedly, until the interrupt must have happened.
     Refined,
 }
 
 macro_rules! words {
-    ($of:ident, $what:literal: $($variant:ident = $word:literal),+ $(,)?) => {
-        impl $of {
-            /// All of them.
-            pub const ALL: &'static [$of] = &[$($of::$variant),+];
+    ($name:ident, $noun:literal: $($variant:ident = $word:literal),+ $(,)?) => {
+        impl $name {
+            pub const ALL: &'static [$name] = &[$($name::$variant),+];
 
-            /// As it is typed, and as the tables have it.
+            /// The word on the command line and in tables.
             #[must_use]
             pub fn word(self) -> &'static str {
-                match self { $($of::$variant => $word),+ }
+                match self { $($name::$variant => $word),+ }
             }
         }
 
-        impl fmt::Display for $of {
+        impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(self.word())
             }
         }
 
-        impl FromStr for $of {
+        impl FromStr for $name {
             type Err = String;
 
             fn from_str(text: &str) -> Result<Self, String> {
-                let found = Self::ALL.iter().find(|one| one.word() == text);
+                let found = Self::ALL.iter().find(|variant| variant.word() == text);
                 found.copied().ok_or_else(|| {
-                    let words: Vec<&str> = Self::ALL.iter().map(|one| one.word()).collect();
-                    format!("no such {}; there are {}", $what, words.join(", "))
+                    let all: Vec<&str> = Self::ALL.iter().map(|variant| variant.word()).collect();
+                    format!("no such {}; there are {}", $noun, all.join(", "))
                 })
             }
         }
@@ -100,19 +97,19 @@ impl Level {
     }
 }
 
-/// How large a level is.
+/// Size and organization of a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Geometry {
-    /// Size in bytes; of a TLB: its entries times `line_bytes`.
+    /// Size in bytes. For a TLB: its number of entries times `line_bytes`.
     pub size_bytes: u64,
-    /// A line; of a TLB: a page.
+    /// Size of a line. For a TLB: size of a page.
     pub line_bytes: u32,
-    /// Lines of a set.
+    /// Associativity: lines in each set.
     pub ways: u32,
 }
 
 impl Geometry {
-    /// Lines, or entries.
+    /// Number of lines. For a TLB: number of entries.
     #[must_use]
     pub fn lines(self) -> u64 {
         self.size_bytes / u64::from(self.line_bytes.max(1))

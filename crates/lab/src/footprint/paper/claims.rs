@@ -6,13 +6,13 @@ use super::super::contexts::Mode;
 use super::super::estimate::Mean;
 use super::super::what::{Level, Method, Stimulus};
 use super::published::{Count, Paper};
-use super::tables::{ModelRun, Which, by_model};
+use super::tables::{ModelRun, SeriesKey, by_model};
 use crate::judge::{
     CLOSE_RATIO, Figure, Finding, FindingsTable, Judged, Known, close, exactly, greater, half_way,
     narrower, no_benefit,
 };
 
-/// Reads of a disk whose completion nobody awaits, and whose completion an eventfd reports.
+/// The disk stimuli: a read without a notification, and a read whose completion an eventfd reports.
 const READS: [Stimulus; 2] = [Stimulus::Disk, Stimulus::DiskEvent];
 const LEVELS: [Level; 3] = [Level::L1d, Level::L1i, Level::L2];
 
@@ -31,38 +31,37 @@ const TABLE: FindingsTable = FindingsTable {
     ..FindingsTable::SIMULATED
 };
 
-/// One model, and the paper's figures for it.
-struct Asked<'a> {
+/// The run of one model, and the paper's figures.
+struct Comparison<'a> {
     run: &'a ModelRun,
     paper: &'a Paper,
 }
 
-impl Asked<'_> {
+impl Comparison<'_> {
     fn simulated(&self, change: Option<&str>, level: Level, stimulus: Stimulus) -> Known {
-        let which = Which { long: false, change, level, stimulus, method: Method::Refined };
-        self.run.beyond(which, Mode::User, true).map(Figure::from)
+        let key = SeriesKey { long: false, change, level, stimulus, method: Method::Refined };
+        self.run.beyond(key, Mode::User, true).map(Figure::from)
     }
 
     fn published(&self, level: Level, stimulus: Stimulus) -> Known {
-        let what = (Method::Refined, Mode::User, Count::Beyond);
-        figure(self.paper, &self.run.model, level, stimulus, what)
+        let key = (Method::Refined, Mode::User, Count::Beyond);
+        figure(self.paper, &self.run.model, level, stimulus, key)
     }
 
-    /// Returns the judgement of the published figures, if there are any of this machine.
+    /// Returns `judged` if the paper measured this machine.
     fn if_published(&self, judged: Judged) -> Option<Judged> {
         self.paper.machines.contains_key(&self.run.model).then_some(judged)
     }
 
-    fn statement(
+    fn finding(
         &self,
         name: &'static str,
-        of: String,
+        subject: String,
         claim: String,
-        simulated: Judged,
+        measured: Judged,
     ) -> Finding {
-        let model = self.run.model.clone();
-        let model = Some(model);
-        Finding { name, model, subject: of, claim, measured: simulated, published: None }
+        let model = Some(self.run.model.clone());
+        Finding { name, model, subject, claim, measured, published: None }
     }
 }
 
@@ -71,142 +70,157 @@ fn figure(
     model: &str,
     level: Level,
     stimulus: Stimulus,
-    what: (Method, Mode, Count),
+    key: (Method, Mode, Count),
 ) -> Known {
-    let found = paper.figure(model, level, stimulus, what);
-    found
+    paper
+        .figure(model, level, stimulus, key)
         .map(|number| exactly(f64::from(number)))
         .ok_or_else(|| "the paper has no figure".to_owned())
 }
 
-/// All statements.
+/// Table `findings`: all findings, for all runs.
 #[must_use]
 pub fn statements(paper: &Paper, runs: &[ModelRun]) -> Table {
     let mut all = Vec::new();
     for run in runs {
-        let asked = Asked { run, paper };
-        all.extend(refined_beats_basic(&asked));
-        all.extend(network_over_disk(&asked));
-        all.extend(sum_is_l2(&asked));
-        all.extend(longer_lines(&asked));
+        let comparison = Comparison { run, paper };
+        all.extend(refined_beats_basic(&comparison));
+        all.extend(network_over_disk(&comparison));
+        all.extend(l1_sum_close_to_l2(&comparison));
+        all.extend(longer_lines_in_one_model(&comparison));
     }
-    all.extend(longer_lines_between(paper, runs));
+    all.extend(longer_lines_between_models(paper, runs));
     TABLE.of(all).displayed(by_model())
 }
 
-/// Section 4: over 25 ms, the clock's effect masks the disk's in the basic method.
-fn refined_beats_basic(asked: &Asked<'_>) -> Vec<Finding> {
-    let effect = |stimulus, method| asked.run.long_effect(stimulus, method).map(Figure::from);
+/// Section 4: in windows of 25 ms, the basic method cannot show the effect of a disk interrupt. The effect of the
+/// clock's interrupts masks it.
+fn refined_beats_basic(comparison: &Comparison<'_>) -> Vec<Finding> {
+    let effect = |stimulus, method| comparison.run.long_effect(stimulus, method).map(Figure::from);
     let published = |stimulus, method| {
-        let of = |stimulus, count| {
-            figure(asked.paper, &asked.run.model, Level::L1d, stimulus, (method, Mode::User, count))
+        let misses = |stimulus, count| {
+            let key = (method, Mode::User, count);
+            figure(comparison.paper, &comparison.run.model, Level::L1d, stimulus, key)
         };
-        // The idle row is one for both reads.
-        let (with, without) = (of(stimulus, Count::With)?, of(Stimulus::Disk, Count::Without)?);
+        // Both disk stimuli share one row without the interrupt.
+        let with = misses(stimulus, Count::With)?;
+        let without = misses(Stimulus::Disk, Count::Without)?;
         Ok(exactly(with.mean - without.mean))
     };
     let mut all = Vec::new();
     for stimulus in READS {
         let (refined, basic) = (effect(stimulus, Method::Refined), effect(stimulus, Method::Basic));
-        let claim = "refined ± over its effect < basic ± over its effect".to_owned();
+        let claim = "half width / effect by refined < half width / effect by basic".to_owned();
         let judged = narrower(refined.clone(), basic.clone());
-        let of = format!("l1d, {stimulus}, long windows");
-        all.push(asked.statement("refined beats basic: spread", of.clone(), claim, judged));
+        let subject = format!("l1d, {stimulus}, long windows");
+        all.push(comparison.finding("refined beats basic: spread", subject.clone(), claim, judged));
         let claim = "effect by refined > effect by basic".to_owned();
         let judged = greater(refined, basic);
         let paper =
             greater(published(stimulus, Method::Refined), published(stimulus, Method::Basic));
-        let one = asked.statement("refined beats basic: effect", of, claim, judged);
-        all.push(Finding { published: asked.if_published(paper), ..one });
+        let finding = comparison.finding("refined beats basic: effect", subject, claim, judged);
+        all.push(Finding { published: comparison.if_published(paper), ..finding });
     }
     all
 }
 
-/// Section 4.2.
-fn network_over_disk(asked: &Asked<'_>) -> Vec<Finding> {
-    let one = |level: Level| {
+/// Section 4.2: a network interrupt displaces more lines than a disk interrupt.
+fn network_over_disk(comparison: &Comparison<'_>) -> Vec<Finding> {
+    let finding = |level: Level| {
         let judged = greater(
-            asked.simulated(None, level, Stimulus::Net),
-            asked.simulated(None, level, Stimulus::Disk),
+            comparison.simulated(None, level, Stimulus::Net),
+            comparison.simulated(None, level, Stimulus::Disk),
         );
-        let paper =
-            greater(asked.published(level, Stimulus::Net), asked.published(level, Stimulus::Disk));
+        let paper = greater(
+            comparison.published(level, Stimulus::Net),
+            comparison.published(level, Stimulus::Disk),
+        );
         let claim = "net > disk".to_owned();
-        let one = asked.statement("network > disk", format!("{level}, user"), claim, judged);
-        Finding { published: asked.if_published(paper), ..one }
+        let subject = format!("{level}, user");
+        let finding = comparison.finding("network > disk", subject, claim, judged);
+        Finding { published: comparison.if_published(paper), ..finding }
     };
-    LEVELS.into_iter().map(one).collect()
+    LEVELS.into_iter().map(finding).collect()
 }
 
-/// Section 4.1.
-fn sum_is_l2(asked: &Asked<'_>) -> Vec<Finding> {
-    let one = |stimulus: Stimulus| {
-        let [l1d, l1i, l2] = LEVELS.map(|level| asked.simulated(None, level, stimulus));
-        let [paper_l1d, paper_l1i, paper_l2] = LEVELS.map(|level| asked.published(level, stimulus));
+/// Section 4.1: both L1 caches together and the L2 cache lose about the same number of lines.
+fn l1_sum_close_to_l2(comparison: &Comparison<'_>) -> Vec<Finding> {
+    let finding = |stimulus: Stimulus| {
+        let [l1d, l1i, l2] = LEVELS.map(|level| comparison.simulated(None, level, stimulus));
+        let [paper_l1d, paper_l1i, paper_l2] =
+            LEVELS.map(|level| comparison.published(level, stimulus));
         let claim = format!("L1D + L1I within {:.0} % of L2", CLOSE_RATIO * 100.0);
         let judged = close([l1d, l1i], l2);
-        let one =
-            asked.statement("L1I + L1D close to L2", format!("{stimulus}, user"), claim, judged);
-        Finding { published: asked.if_published(close([paper_l1d, paper_l1i], paper_l2)), ..one }
+        let subject = format!("{stimulus}, user");
+        let finding = comparison.finding("L1I + L1D close to L2", subject, claim, judged);
+        let published = comparison.if_published(close([paper_l1d, paper_l1i], paper_l2));
+        Finding { published, ..finding }
     };
-    [Stimulus::Disk, Stimulus::DiskEvent, Stimulus::Net].into_iter().map(one).collect()
+    [Stimulus::Disk, Stimulus::DiskEvent, Stimulus::Net].into_iter().map(finding).collect()
 }
 
-/// Section 4.1, on one machine: the same L2 with lines of another length.
-fn longer_lines(asked: &Asked<'_>) -> Vec<Finding> {
+/// Section 4.1 on one model: compares its L2 cache with the L2 cache of another line length.
+fn longer_lines_in_one_model(comparison: &Comparison<'_>) -> Vec<Finding> {
     let changes: Vec<&str> =
-        asked.run.parts.iter().filter_map(|part| part.change.as_deref()).collect();
-    let line = |change, stimulus| {
-        let which =
-            Which { long: false, change, level: Level::L2, stimulus, method: Method::Refined };
-        asked.run.series(which).map(|(series, _)| series.ready.geometry.line_bytes)
+        comparison.run.parts.iter().filter_map(|part| part.change.as_deref()).collect();
+    let line_bytes = |change, stimulus| {
+        let key =
+            SeriesKey { long: false, change, level: Level::L2, stimulus, method: Method::Refined };
+        comparison.run.series(key).map(|(series, _)| series.ready.geometry.line_bytes)
     };
     let mut all = Vec::new();
     for change in changes {
         for stimulus in [Stimulus::Disk, Stimulus::Net] {
-            let lengths =
-                line(None, stimulus).and_then(|as_is| Ok((as_is, line(Some(change), stimulus)?)));
-            let (as_is, changed) = (Ok(None), Ok(Some(change)));
-            let (judged, of) = match lengths {
+            let lengths = line_bytes(None, stimulus)
+                .and_then(|unchanged| Ok((unchanged, line_bytes(Some(change), stimulus)?)));
+            let (judged, lengths) = match lengths {
                 Err(why) => (no_benefit(Err(why.clone()), Err(why), 2.0), change.to_owned()),
-                Ok((one, other)) => {
-                    let (long, short) =
-                        if one > other { (as_is, changed) } else { (changed, as_is) };
-                    let known = |change: Result<Option<&str>, String>| {
-                        change.and_then(|change| asked.simulated(change, Level::L2, stimulus))
+                Ok((unchanged, changed)) => {
+                    let (long, short) = if unchanged > changed {
+                        (None, Some(change))
+                    } else {
+                        (Some(change), None)
                     };
-                    let (max, min) = (one.max(other), one.min(other));
+                    let misses = |change| comparison.simulated(change, Level::L2, stimulus);
+                    let (max, min) = (unchanged.max(changed), unchanged.min(changed));
                     let factor = f64::from(max) / f64::from(min.max(1));
-                    (no_benefit(known(long), known(short), factor), format!("{max} B and {min} B"))
+                    let judged = no_benefit(misses(long), misses(short), factor);
+                    (judged, format!("{max} B and {min} B"))
                 }
             };
-            let claim =
-                format!("misses with lines of twice the length > {} of those", half_way(2.0));
-            let of = format!("l2, {stimulus}, lines of {of}");
-            all.push(asked.statement("no benefit from longer lines", of, claim, judged));
+            let claim = format!(
+                "misses with lines of twice the length > {} of the misses with the shorter lines",
+                half_way(2.0)
+            );
+            let subject = format!("l2, {stimulus}, lines of {lengths}");
+            all.push(comparison.finding("no benefit from longer lines", subject, claim, judged));
         }
     }
     all
 }
 
-/// The same, as the paper had it: its two machines, whose lines differ by 2.
-fn longer_lines_between(paper: &Paper, runs: &[ModelRun]) -> Vec<Finding> {
-    let of = |model: &str| runs.iter().find(|run| run.model == model);
-    let (Some(long), Some(short)) = (of("origin-200"), of("ultra-1")) else { return Vec::new() };
-    let (long, short) = (Asked { run: long, paper }, Asked { run: short, paper });
-    let one = |stimulus: Stimulus| {
-        let known = |asked: &Asked<'_>| asked.simulated(None, Level::L2, stimulus);
-        let paper = |asked: &Asked<'_>| asked.published(Level::L2, stimulus);
+/// Section 4.1 as in the paper: compares its two machines, whose L2 lines differ by a factor of 2.
+fn longer_lines_between_models(paper: &Paper, runs: &[ModelRun]) -> Vec<Finding> {
+    let comparison = |model: &str| {
+        let run = runs.iter().find(|run| run.model == model)?;
+        Some(Comparison { run, paper })
+    };
+    let (Some(long), Some(short)) = (comparison("origin-200"), comparison("ultra-1")) else {
+        return Vec::new();
+    };
+    let finding = |stimulus: Stimulus| {
+        let simulated = |model: &Comparison<'_>| model.simulated(None, Level::L2, stimulus);
+        let published = |model: &Comparison<'_>| model.published(Level::L2, stimulus);
         Finding {
             name: "no benefit from longer lines",
             model: Some("origin-200, ultra-1".to_owned()),
             subject: format!("l2, {stimulus}, lines of 128 B and 64 B"),
-            claim: format!("misses of the first > {} of the second's", half_way(2.0)),
-            measured: no_benefit(known(&long), known(&short), 2.0),
-            published: Some(no_benefit(paper(&long), paper(&short), 2.0)),
+            claim: format!("misses of origin-200 > {} of the misses of ultra-1", half_way(2.0)),
+            measured: no_benefit(simulated(&long), simulated(&short), 2.0),
+            published: Some(no_benefit(published(&long), published(&short), 2.0)),
         }
     };
-    [Stimulus::Disk, Stimulus::DiskEvent, Stimulus::Net].into_iter().map(one).collect()
+    [Stimulus::Disk, Stimulus::DiskEvent, Stimulus::Net].into_iter().map(finding).collect()
 }
 
 #[cfg(test)]
@@ -225,19 +239,20 @@ mod tests {
         Part { long: false, change: None, measured }
     }
 
-    /// L1d 40, L1i 60 and L2 95 for the disk; twice as much for the network, without L2.
+    /// The disk displaces 40 L1d, 60 L1i and 95 L2 lines. The network displaces twice the L1 lines, and has no series
+    /// of the L2 cache.
     fn run(model: &str) -> ModelRun {
-        let of =
+        let series =
             |level, stimulus, misses: u64| Series { level, stimulus, ..counted(misses + 10, 10) };
-        let series = vec![
-            of(Level::L1d, Stimulus::Disk, 40),
-            of(Level::L1i, Stimulus::Disk, 60),
-            of(Level::L2, Stimulus::Disk, 95),
-            of(Level::L1d, Stimulus::Net, 80),
-            of(Level::L1i, Stimulus::Net, 120),
+        let all = vec![
+            series(Level::L1d, Stimulus::Disk, 40),
+            series(Level::L1i, Stimulus::Disk, 60),
+            series(Level::L2, Stimulus::Disk, 95),
+            series(Level::L1d, Stimulus::Net, 80),
+            series(Level::L1i, Stimulus::Net, 120),
         ];
         let left_out = vec![(Some(Level::L2), "no time".to_owned())];
-        ModelRun { model: model.to_owned(), parts: vec![part(series)], left_out }
+        ModelRun { model: model.to_owned(), parts: vec![part(all)], left_out }
     }
 
     fn verdicts(table: &Table, name: &str) -> Vec<String> {
@@ -246,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn findings_are_asked_of_what_there_is() {
+    fn a_finding_without_its_series_is_not_judged() {
         let paper = Paper::footprint_1999().unwrap();
         let table = statements(&paper, &[run("origin-200")]);
         assert_eq!(table.check_display(), Ok(()));
@@ -259,9 +274,9 @@ mod tests {
         assert_eq!(l2[9], Value::from("no time"));
     }
 
-    /// By the published figures, all findings hold where the paper says so, and nowhere else.
+    /// The published figures support exactly the findings that the paper states.
     #[test]
-    fn the_published_figures_are_judged_as_the_paper_does() {
+    fn the_published_figures_are_judged_as_in_the_paper() {
         let paper = Paper::footprint_1999().unwrap();
         let table = statements(&paper, &[run("origin-200"), run("ultra-1")]);
         let verdicts = |name: &str, model: &str| -> Vec<String> {
@@ -286,28 +301,28 @@ mod tests {
         let mut absent = Vec::new();
         let table = tables(&paper, &[run("origin-200"), run("zen3")], &mut absent);
         assert_eq!(table.check_display(), Ok(()));
-        // No exception mode of ultra-1; all rows of the others.
+        // Both models have all rows. Only ultra-1 has no rows of the exception mode.
         assert_eq!(table.rows().len(), 2 * (3 + 6 + 6 + 6 + 6 + 3 + 3 + 3));
-        let of = |model: &str, number: u64, what: &str, mode: &str| {
+        let misses = |model: &str, number: u64, row_name: &str, mode: &str| {
             let row = table.rows().iter().find(|row| {
                 row[0] == Value::from(model)
                     && row[1] == Value::Uint(number)
-                    && row[5] == Value::from(what)
+                    && row[5] == Value::from(row_name)
                     && row[4] == Value::from(mode)
             });
             let row = row.unwrap();
             (row[8].clone(), row[11].clone(), row[12].clone())
         };
-        let (simulated, published, ratio) = of("origin-200", 4, "no signal", "user");
+        let (simulated, published, ratio) = misses("origin-200", 4, "no signal", "user");
         assert_eq!((simulated, published), (Value::Real(40.0), Value::Uint(104)));
         assert_eq!(ratio, Value::Real(40.0 / 104.0));
-        let (simulated, published, ratio) = of("zen3", 4, "no signal", "user");
+        let (simulated, published, ratio) = misses("zen3", 4, "no signal", "user");
         assert_eq!(
             (simulated, published, ratio),
             (Value::Real(40.0), Value::Absent, Value::Absent)
         );
-        // No simulator observed it: no exception mode, with the reason.
-        assert_eq!(of("zen3", 4, "no signal", "exception").0, Value::Absent);
-        assert!(absent.iter().any(|one| one.what.contains("zen3, table 9")));
+        // No simulator observed these series: misses in exception mode are absent, with a reason.
+        assert_eq!(misses("zen3", 4, "no signal", "exception").0, Value::Absent);
+        assert!(absent.iter().any(|absence| absence.what.contains("zen3, table 9")));
     }
 }

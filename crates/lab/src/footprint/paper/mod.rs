@@ -1,5 +1,5 @@
-//! The tables of the paper `footprint-1999`, its figures compared with the
-//! simulated ones, and its findings as statements.
+//! The paper `footprint-1999`: its published figures compared with simulated ones, and its findings judged on
+//! both.
 
 mod claims;
 mod published;

@@ -1,4 +1,4 @@
-//! What was published: a data file, read with bounds.
+//! The published figures: a data file, read with bounds.
 
 use std::collections::BTreeMap;
 
@@ -8,22 +8,20 @@ use super::super::contexts::Mode;
 use super::super::what::{Level, Method, Stimulus};
 use crate::published::{PublishedError, at_most, read, short};
 
-/// The figures of the paper `footprint-1999`.
+/// The data file of the paper `footprint-1999`.
 pub const TEXT: &str = include_str!("../../../../../papers/footprint-1999.toml");
 
 const TABLES_MAX: usize = 32;
 const ROWS_MAX: usize = 64;
-/// No published figure is larger.
+/// Maximum value of a published figure.
 const FIGURE_MAX: u32 = 1_000_000;
 
-/// A paper's figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paper {
     pub title: String,
-    /// Machines that it measured, by the model that stands for each: in words, and whether kernel
-    /// and exception mode are counted apart.
+    /// The measured machines, by the model that simulates each. A machine has a name, and whether its kernel and
+    /// exception mode are counted separately.
     pub machines: BTreeMap<String, (String, bool)>,
-    /// Its tables, in order.
     pub tables: Vec<PaperTable>,
 }
 
@@ -31,44 +29,42 @@ pub struct Paper {
 pub struct PaperTable {
     pub number: u32,
     pub title: String,
-    /// Whether windows are long enough that the clock's interrupts are in them.
+    /// Whether the windows are so long that they contain interrupts of the clock.
     pub long: bool,
     pub rows: Vec<PaperRow>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PaperRow {
-    /// What is filled.
     pub level: Level,
-    /// What interrupts; none where nothing does.
+    /// `None` for [`Count::Start`].
     pub stimulus: Option<Stimulus>,
     pub method: Method,
-    /// Context of the misses.
     pub mode: Mode,
     pub count: Count,
-    /// The row's words.
+    /// The row's name in the paper.
     pub what: String,
-    /// Figures by model.
+    /// Published misses, by model.
     pub published: BTreeMap<String, u32>,
 }
 
-/// What a figure counts.
+/// The quantity of a figure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Count {
-    /// The loop's misses that starting the counters makes.
+    /// The loop's misses that starting the counters causes.
     Start,
     /// Misses of a repetition with the interrupt.
     With,
-    /// Misses of one without.
+    /// Misses of a repetition without the interrupt.
     Without,
-    /// The difference of both.
+    /// The difference: with the interrupt minus without.
     #[default]
     Beyond,
 }
 
 impl Count {
-    /// As the data file has it.
+    /// The word in the data file.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -83,7 +79,7 @@ impl Count {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawPaper {
-    #[allow(dead_code)] // for who reads the file
+    #[allow(dead_code)] // for readers of the data file
     name: String,
     title: String,
     machine: Vec<RawMachine>,
@@ -128,38 +124,38 @@ fn wrong(what: impl Into<String>) -> PublishedError {
 }
 
 impl Paper {
-    /// The paper of [`TEXT`].
+    /// Reads the data file [`TEXT`].
     ///
     /// # Errors
-    /// As [`Paper::parse`].
+    /// The errors of [`Paper::parse`].
     pub fn footprint_1999() -> Result<Paper, PublishedError> {
         Paper::parse(TEXT)
     }
 
-    /// Reads figures.
+    /// Reads and checks a data file.
     ///
     /// # Errors
-    /// When it is not TOML, is too long, or names levels, stimuli, methods or machines that do not exist.
+    /// If the text is not TOML, is too long, or names a level, stimulus, method or machine that does not exist.
     pub fn parse(text: &str) -> Result<Paper, PublishedError> {
         let raw: RawPaper = read(text)?;
         at_most(raw.table.len().max(raw.machine.len()), TABLES_MAX, "tables or machines")?;
         let mut machines = BTreeMap::new();
-        for one in raw.machine {
-            machines.insert(short(one.model)?, (short(one.measured)?, one.apart));
+        for machine in raw.machine {
+            machines.insert(short(machine.model)?, (short(machine.measured)?, machine.apart));
         }
         let tables = raw.table.into_iter().map(|table| read_table(table, &machines));
         let tables = tables.collect::<Result<Vec<PaperTable>, _>>()?;
         Ok(Paper { title: short(raw.title)?, machines, tables })
     }
 
-    /// Whether a table from long windows has figures of this machine.
+    /// Whether a table of long windows has a figure of this machine.
     #[must_use]
     pub fn has_long_windows_of(&self, machine: &str) -> bool {
         let rows = self.tables.iter().filter(|table| table.long).flat_map(|table| &table.rows);
         rows.into_iter().any(|row| row.published.contains_key(machine))
     }
 
-    /// The figure of a level, stimulus, method, mode and count, of a machine.
+    /// The published misses of a model's machine.
     #[must_use]
     pub fn figure(
         &self,
@@ -182,9 +178,9 @@ fn read_table(
     machines: &BTreeMap<String, (String, bool)>,
 ) -> Result<PaperTable, PublishedError> {
     let number = raw.number;
-    let place = format!("table {number}");
-    at_most(raw.rows.len(), ROWS_MAX, "rows").map_err(|error| error.at(&place))?;
-    let row = |row| read_row(row, raw.level.as_deref(), machines).map_err(|error| error.at(&place));
+    let table = format!("table {number}");
+    at_most(raw.rows.len(), ROWS_MAX, "rows").map_err(|error| error.at(&table))?;
+    let row = |row| read_row(row, raw.level.as_deref(), machines).map_err(|error| error.at(&table));
     let rows = raw.rows.into_iter().map(row).collect::<Result<Vec<_>, _>>()?;
     Ok(PaperTable { number, title: short(raw.title)?, long: raw.long, rows })
 }
@@ -196,18 +192,18 @@ fn read_row(
 ) -> Result<PaperRow, PublishedError> {
     let level = raw.level.as_deref().or(level).ok_or_else(|| wrong("a row without a level"))?;
     let mode = raw.mode.as_deref().unwrap_or(Mode::User.word());
-    let mode = Mode::ALL.into_iter().find(|one| one.word() == mode);
+    let mode = Mode::ALL.into_iter().find(|known| known.word() == mode);
     for (model, figure) in &raw.published {
         if !machines.contains_key(model) || *figure > FIGURE_MAX {
             return Err(wrong(format!("{model} = {figure}")));
         }
     }
     if raw.source.is_none() != (raw.count == Count::Start) {
-        return Err(wrong("a source belongs to each count but start"));
+        return Err(wrong("a row needs a source, but not with count = start"));
     }
     Ok(PaperRow {
         level: level.parse().map_err(wrong)?,
-        stimulus: raw.source.map(|one| one.parse()).transpose().map_err(wrong)?,
+        stimulus: raw.source.map(|source| source.parse()).transpose().map_err(wrong)?,
         method: raw.method.as_deref().unwrap_or("refined").parse().map_err(wrong)?,
         mode: mode.ok_or_else(|| wrong("no such mode"))?,
         count: raw.count,
@@ -227,29 +223,30 @@ mod tests {
         assert_eq!(numbers, [2, 3, 4, 5, 6, 7, 8, 9]);
         let figures = paper.tables.iter().flat_map(|table| &table.rows);
         assert_eq!(figures.map(|row| row.published.len()).sum::<usize>(), 57);
-        let of = |model, level, stimulus, mode| {
+        let beyond = |model, level, stimulus, mode| {
             paper.figure(model, level, stimulus, (Method::Refined, mode, Count::Beyond))
         };
-        assert_eq!(of("origin-200", Level::L1i, Stimulus::Net, Mode::User), Some(1621));
-        assert_eq!(of("ultra-1", Level::L2, Stimulus::DiskEvent, Mode::Kernel), Some(264));
-        assert_eq!(of("ultra-1", Level::L2, Stimulus::Disk, Mode::Exception), None);
+        assert_eq!(beyond("origin-200", Level::L1i, Stimulus::Net, Mode::User), Some(1621));
+        assert_eq!(beyond("ultra-1", Level::L2, Stimulus::DiskEvent, Mode::Kernel), Some(264));
+        assert_eq!(beyond("ultra-1", Level::L2, Stimulus::Disk, Mode::Exception), None);
         let idle = (Method::Basic, Mode::User, Count::Without);
         assert_eq!(paper.figure("origin-200", Level::L1d, Stimulus::Disk, idle), Some(657));
         let has_long = |model| paper.has_long_windows_of(model);
         assert_eq!(["origin-200", "ultra-1", "zen3"].map(has_long), [true, false, false]);
-        // Table 3 less its idle row is Table 4.
+        // Each row of Table 3, minus its row without the interrupt, is a row of Table 4.
         let with = (Method::Refined, Mode::User, Count::With);
         let without = (Method::Refined, Mode::User, Count::Without);
         for stimulus in [Stimulus::Disk, Stimulus::DiskEvent] {
             let figure = |count| paper.figure("origin-200", Level::L1d, stimulus, count);
             let idle = paper.figure("origin-200", Level::L1d, Stimulus::Disk, without).unwrap();
-            let beyond = figure(with).unwrap() - idle;
-            assert_eq!(of("origin-200", Level::L1d, stimulus, Mode::User), Some(beyond));
+            let difference = figure(with).unwrap() - idle;
+            let published = beyond("origin-200", Level::L1d, stimulus, Mode::User);
+            assert_eq!(published, Some(difference));
         }
     }
 
     #[test]
-    fn what_is_beyond_bounds_is_refused() {
+    fn a_row_beyond_the_bounds_is_rejected() {
         let row = |row: &str| {
             let head = "name='n'\ntitle='t'\n[[machine]]\nmodel='m'\nmeasured='x'\napart=true\n";
             Paper::parse(&format!("{head}[[table]]\nnumber=1\ntitle='t'\nrows=[{{{row}}}]\n"))

@@ -1,9 +1,9 @@
-//! Our runs of the paper's experiments, and its tables with both figures.
+//! Runs of the paper's experiments, and the paper's tables with the simulated and the published figures.
 
 use record::limits::ROWS_MAX;
 use record::{Absence, Column, Format, Kind, Table, TableDisplay, Value};
 
-use super::super::contexts::{Mode, of_mode};
+use super::super::contexts::{Mode, misses_of_mode};
 use super::super::estimate::{
     Mean, accepted, beyond_control, difference, kernel_misses, mean, user_misses,
 };
@@ -13,29 +13,28 @@ use super::super::what::{Level, Method, Stimulus};
 use super::published::{Count, Paper, PaperRow, PaperTable};
 use crate::experiment::Measured;
 
-/// What one guest measured.
+/// The measurements of one guest.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// Whether its windows are as long as the paper's, with the clock's interrupts in them.
+    /// Whether the windows are long like the paper's and contain interrupts of the clock.
     pub long: bool,
-    /// A change of the model, as in `l2.line=64B`; none for the model itself.
+    /// A change of the model, such as `l2.line=64B`; `None` for the unchanged model.
     pub change: Option<String>,
     pub measured: Measured<Samples>,
 }
 
-/// All that was measured of one model.
+/// All measurements of one model.
 #[derive(Clone, Debug)]
 pub struct ModelRun {
     pub model: String,
-    /// Its guests.
     pub parts: Vec<Part>,
-    /// What was left out, and why: the level, if it is one, and the reason.
+    /// Skipped measurements: the level, or `None` for all levels, and the reason.
     pub left_out: Vec<(Option<Level>, String)>,
 }
 
-/// Which series.
+/// Identifies a series among the parts of a [`ModelRun`].
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Which<'a> {
+pub(super) struct SeriesKey<'a> {
     pub(super) long: bool,
     pub(super) change: Option<&'a str>,
     pub(super) level: Level,
@@ -44,83 +43,99 @@ pub(super) struct Which<'a> {
 }
 
 impl ModelRun {
-    /// The series, with the part that it is of.
-    pub(super) fn series(&self, which: Which<'_>) -> Result<(&Series, &Part), String> {
-        let parts = self.parts.iter();
-        let parts: Vec<&Part> = parts
-            .filter(|part| (part.long, part.change.as_deref()) == (which.long, which.change))
-            .collect();
-        let Which { level, stimulus, method, .. } = which;
+    /// The series and the part that measured it.
+    ///
+    /// # Errors
+    /// Why the series is missing.
+    pub(super) fn series(&self, key: SeriesKey<'_>) -> Result<(&Series, &Part), String> {
+        let SeriesKey { long, change, level, stimulus, method } = key;
+        let is_candidate = |part: &&Part| (part.long, part.change.as_deref()) == (long, change);
+        let parts: Vec<&Part> = self.parts.iter().filter(is_candidate).collect();
+        let matches = |series: &&Series| {
+            (series.level, series.stimulus, series.method) == (level, stimulus, method)
+        };
         for part in &parts {
-            let like =
-                |one: &&Series| (one.level, one.stimulus, one.method) == (level, stimulus, method);
-            if let Some(series) = part.measured.samples.series.iter().find(like) {
+            if let Some(series) = part.measured.samples.series.iter().find(matches) {
                 return Ok((series, part));
             }
         }
-        let part_of = [format!("{level}, {stimulus}"), format!("{level}, {stimulus}, {method}")];
-        let missing = parts.iter().flat_map(|part| &part.measured.absent);
-        let missing =
-            missing.filter(|one| part_of.contains(&one.what)).map(|one| one.reason.clone());
-        let left = self.left_out.iter().filter(|(of, _)| of.is_none_or(|of| of == level));
-        let mut reasons = missing.chain(left.map(|(_, why)| why.clone()));
-        Err(reasons
-            .next()
-            .unwrap_or_else(|| format!("{level}, {stimulus}, {method}: not measured")))
+        let labels = [format!("{level}, {stimulus}"), format!("{level}, {stimulus}, {method}")];
+        let mut absences = parts.iter().flat_map(|part| &part.measured.absent);
+        let absence = absences.find(|absence| labels.contains(&absence.what));
+        let mut skipped = self.left_out.iter();
+        let skipped = skipped.find(|(skipped, _)| skipped.is_none_or(|skipped| skipped == level));
+        let reason = absence.map(|absence| &absence.reason).or(skipped.map(|(_, reason)| reason));
+        let not_measured = || format!("{level}, {stimulus}, {method}: not measured");
+        Err(reason.cloned().unwrap_or_else(not_measured))
     }
 
-    /// A difference of both kinds, as the paper's tables have it. `apart`: kernel and exception mode
-    /// are counted apart, which a guest's counters can't and the simulator can.
-    pub(super) fn beyond(&self, which: Which<'_>, mode: Mode, apart: bool) -> Result<Mean, String> {
-        let (series, part) = self.series(which)?;
-        let guest = |value| beyond_control(&series.treatment, &series.control, value);
-        let found = match (mode, apart) {
-            (Mode::User, _) => guest(user_misses),
-            (Mode::Kernel, false) => guest(kernel_misses),
-            (Mode::Exception, false) => return Err("it is in kernel mode".to_owned()),
-            _ => of_mode(&part.measured.samples.windows, series, mode),
+    /// Misses in a mode per interrupt: treatment minus control. `apart`: kernel and exception mode are counted
+    /// separately. Only the simulator can separate them; the guest's counters cannot.
+    pub(super) fn beyond(
+        &self,
+        key: SeriesKey<'_>,
+        mode: Mode,
+        apart: bool,
+    ) -> Result<Mean, String> {
+        let (series, part) = self.series(key)?;
+        let by_guest = |value| beyond_control(&series.treatment, &series.control, value);
+        let misses = match (mode, apart) {
+            (Mode::User, _) => by_guest(user_misses),
+            (Mode::Kernel, false) => by_guest(kernel_misses),
+            (Mode::Exception, false) => {
+                return Err("the misses in kernel mode include them".to_owned());
+            }
+            _ => misses_of_mode(&part.measured.samples.windows, series, mode),
         };
-        found.ok_or_else(|| too_few(series))
+        misses.ok_or_else(|| too_few(series))
     }
 
-    /// The effect in the long windows, all misses in user mode.
+    /// Misses of the loop per interrupt in the long windows.
     pub(super) fn long_effect(&self, stimulus: Stimulus, method: Method) -> Result<Mean, String> {
-        let which = Which { long: true, change: None, level: Level::L1d, stimulus, method };
-        let (series, _) = self.series(which)?;
-        let of = |all| mean(&accepted(all, user_misses));
-        let both = of(&series.treatment).zip(of(&series.control));
-        both.and_then(|(with, without)| difference(with, without)).ok_or_else(|| too_few(series))
+        let key = SeriesKey { long: true, change: None, level: Level::L1d, stimulus, method };
+        let (series, _) = self.series(key)?;
+        let mean_misses = |repetitions| mean(&accepted(repetitions, user_misses));
+        let means = mean_misses(&series.treatment).zip(mean_misses(&series.control));
+        means.and_then(|(with, without)| difference(with, without)).ok_or_else(|| too_few(series))
     }
 
+    /// The simulated figure of a row.
     fn simulated(&self, table: &PaperTable, row: &PaperRow, apart: bool) -> Result<Mean, String> {
         let Some(stimulus) = row.stimulus else { return self.start(row.level) };
         let (long, method) = (table.long, row.method);
-        let which = Which { long, change: None, level: row.level, stimulus, method };
-        let all = |with: bool| {
-            let (series, _) = self.series(which)?;
-            let all = if with { &series.treatment } else { &series.control };
-            mean(&accepted(all, user_misses)).ok_or_else(|| too_few(series))
+        let key = SeriesKey { long, change: None, level: row.level, stimulus, method };
+        let user_mean = |series: &Series, repetitions| {
+            mean(&accepted(repetitions, user_misses)).ok_or_else(|| too_few(series))
         };
         match row.count {
             Count::Start => self.start(row.level),
-            Count::With => all(true),
-            Count::Without => all(false),
-            Count::Beyond => self.beyond(which, row.mode, apart),
+            Count::With => {
+                let (series, _) = self.series(key)?;
+                user_mean(series, &series.treatment)
+            }
+            Count::Without => {
+                let (series, _) = self.series(key)?;
+                user_mean(series, &series.control)
+            }
+            Count::Beyond => self.beyond(key, row.mode, apart),
         }
     }
 
-    /// Misses that starting the counters makes: of any series of the level.
+    /// The loop's misses that starting the counters causes. Each series of the level has them; the first is taken.
     fn start(&self, level: Level) -> Result<Mean, String> {
         let parts = self.parts.iter().filter(|part| part.change.is_none());
-        let mut series = parts.flat_map(|part| &part.measured.samples.series);
-        let found = series.find_map(|one| one.ready.start_misses.filter(|_| one.level == level));
-        let median = found.ok_or_else(|| format!("{level}: not measured"))?;
+        let mut of_level = parts
+            .flat_map(|part| &part.measured.samples.series)
+            .filter(|series| series.level == level);
+        let median = of_level
+            .find_map(|series| series.ready.start_misses)
+            .ok_or_else(|| format!("{level}: not measured"))?;
         Ok(Mean { mean: median as f64, ..Mean::default() })
     }
 }
 
 fn too_few(series: &Series) -> String {
-    let count = |all| accepted(all, user_misses).len();
+    let count = |repetitions| accepted(repetitions, user_misses).len();
     format!(
         "only {} treatment and {} control repetitions were accepted",
         count(&series.treatment),
@@ -128,7 +143,7 @@ fn too_few(series: &Series) -> String {
     )
 }
 
-/// Hints of a table with rows of several models.
+/// Display hints of a table with rows of several models.
 pub(super) fn by_model() -> TableDisplay {
     TableDisplay {
         group_by: vec!["model".to_owned()],
@@ -137,7 +152,8 @@ pub(super) fn by_model() -> TableDisplay {
     }
 }
 
-/// The paper's tables: the simulated figures next to the published ones.
+/// Table `paper`: the paper's tables, with simulated and published figures. Adds a reason to `absent` for each
+/// figure that was not simulated.
 #[must_use]
 pub fn paper(paper: &Paper, runs: &[ModelRun], absent: &mut Vec<Absence>) -> Table {
     let doc = "The paper's tables: misses per interrupt, simulated and published. The guest is Linux on \
@@ -148,8 +164,7 @@ pub fn paper(paper: &Paper, runs: &[ModelRun], absent: &mut Vec<Absence>) -> Tab
         let apart = machine.is_none_or(|(_, apart)| *apart);
         for table in &paper.tables {
             for row in &table.rows {
-                let is_told = row.mode != Mode::Exception || apart;
-                if !is_told {
+                if row.mode == Mode::Exception && !apart {
                     continue;
                 }
                 let simulated = run.simulated(table, row, apart);
@@ -165,10 +180,10 @@ pub fn paper(paper: &Paper, runs: &[ModelRun], absent: &mut Vec<Absence>) -> Tab
 }
 
 fn absence(run: &ModelRun, table: &PaperTable, row: &PaperRow, reason: &str) -> Absence {
-    let (mode, what) = (row.mode.word(), &row.what);
+    let (mode, name) = (row.mode.word(), &row.what);
     Absence {
         table: "paper".to_owned(),
-        what: format!("{}, table {}, {mode}, {what}", run.model, table.number),
+        what: format!("{}, table {}, {mode}, {name}", run.model, table.number),
         reason: reason.to_owned(),
         remedy: None,
     }
@@ -233,7 +248,7 @@ fn cells(
     let ratio =
         simulated.zip(published).map(|(simulated, figure)| simulated.mean / f64::from(figure));
     let real = |value: Option<f64>| value.map_or(Value::Absent, Value::real);
-    // A median of starts has no interval.
+    // The misses by starting the counters are a median without an interval.
     let spread = simulated.filter(|mean| mean.count > 0);
     vec![
         run.model.as_str().into(),
