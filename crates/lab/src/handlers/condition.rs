@@ -5,28 +5,28 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A word that is not one of the allowed ones.
+/// A word that is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{given:?} is no {what}; allowed: {allowed}")]
 pub struct UnknownWord {
-    /// What it should have been.
+    /// The kind of word, such as `stimulus`.
     pub what: &'static str,
     pub given: String,
     pub allowed: String,
 }
 
 macro_rules! words {
-    ($(#[$doc:meta])* $name:ident, $what:literal: $($(#[$variant_doc:meta])* $variant:ident = $word:literal),+) => {
+    ($(#[$doc:meta])* $name:ident, $noun:literal: $($(#[$variant_doc:meta])* $variant:ident = $word:literal),+) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
         #[serde(rename_all = "lowercase")]
         pub enum $name { $($(#[$variant_doc])* $variant),+ }
 
         impl $name {
-            /// All of them, in the order of the tables.
+            /// All variants, in the order of the tables.
             pub const ALL: &'static [$name] = &[$($name::$variant),+];
 
-            /// The word for it, on the command line and in results.
+            /// The word on the command line and in results.
             #[must_use]
             pub fn word(self) -> &'static str {
                 match self { $($name::$variant => $word),+ }
@@ -43,8 +43,9 @@ macro_rules! words {
             type Err = UnknownWord;
 
             fn from_str(given: &str) -> Result<Self, UnknownWord> {
-                Self::ALL.iter().copied().find(|one| one.word() == given).ok_or_else(|| UnknownWord {
-                    what: $what,
+                let known = Self::ALL.iter().copied().find(|known| known.word() == given);
+                known.ok_or_else(|| UnknownWord {
+                    what: $noun,
                     given: given.to_owned(),
                     allowed: [$($word),+].join(", "),
                 })
@@ -56,75 +57,69 @@ macro_rules! words {
 pub(crate) use words;
 
 words!(
-    /// The concurrent load of the CPUs.
+    /// The concurrent load on the CPUs.
     Load, "load":
-    /// Nothing.
+    /// The CPUs have no load.
     Idle = "idle",
     /// zlib compression of a region larger than the last-level cache, on each measured CPU.
     Busy = "busy"
 );
 
 words!(
-    /// How often the stimulus interrupts.
+    /// The rate of the stimulus.
     Rate, "rate":
-    /// At a low rate.
     Low = "low",
-    /// As fast as the stimulus can.
+    /// The maximum rate that the stimulus reaches.
     High = "high"
 );
 
 words!(
-    /// Where the interrupts come from.
+    /// The source of the interrupts.
     Stimulus, "stimulus":
-    /// A block device.
+    /// Reads of a block device.
     Disk = "disk",
-    /// A network interface.
+    /// Packets of a network interface.
     Net = "net",
     /// The CPU's local timer.
     Timer = "timer",
-    /// Other CPUs.
+    /// Interrupts from other CPUs.
     Ipi = "ipi",
-    /// Nowhere: what the machine does by itself.
+    /// No stimulus: only the machine's own interrupts.
     None = "none"
 );
 
 /// One condition of the experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Condition {
-    /// What runs on the machine anyway: no load and no stimulus of irqlab.
+    /// The machine as it is: irqlab adds no load and no stimulus.
     Ambient,
-    /// A command of the user's.
+    /// A command of the user.
     Command,
-    /// A load and a stimulus of irqlab's own.
-    Made {
-        load: Load,
-        /// The rate of the stimulus.
-        rate: Rate,
-        stimulus: Stimulus,
-    },
+    /// A load and a stimulus of irqlab.
+    Made { load: Load, rate: Rate, stimulus: Stimulus },
 }
 
 impl Condition {
-    /// Every combination, stimuli outermost: all conditions of a stimulus follow one another.
-    /// `None` has no rate: it comes once per load, as `low`. No combination comes twice.
+    /// Every combination, without duplicates. All conditions of one stimulus follow one another.
+    /// [`Stimulus::None`] has no rate: it comes once per load, with [`Rate::Low`].
     #[must_use]
     pub fn combinations(loads: &[Load], rates: &[Rate], stimuli: &[Stimulus]) -> Vec<Condition> {
-        let mut made = Vec::new();
+        let mut conditions = Vec::new();
         for &stimulus in stimuli {
             for &load in loads {
                 let rates = if stimulus == Stimulus::None { &[Rate::Low][..] } else { rates };
                 for &rate in rates {
                     let condition = Condition::Made { load, rate, stimulus };
-                    if !made.contains(&condition) {
-                        made.push(condition);
+                    if !conditions.contains(&condition) {
+                        conditions.push(condition);
                     }
                 }
             }
         }
-        made
+        conditions
     }
 
-    /// Its name in tables: `idle/low/disk`, `idle/none`, `ambient` or `command`.
+    /// The name in tables, such as `idle/low/disk`, `idle/none`, `ambient` or `command`.
     #[must_use]
     pub fn label(self) -> String {
         match self {
@@ -152,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn no_source_has_no_rate_and_nothing_comes_twice() {
+    fn the_stimulus_none_has_no_rate_and_no_condition_comes_twice() {
         let stimuli = [Stimulus::None, Stimulus::None];
         let all = Condition::combinations(Load::ALL, Rate::ALL, &stimuli);
         assert_eq!(
@@ -162,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn words_go_both_ways() {
+    fn words_parse_back() {
         assert!(Stimulus::ALL.iter().all(|stimulus| stimulus.to_string().parse() == Ok(*stimulus)));
         assert!(Rate::ALL.iter().all(|rate| rate.to_string().parse() == Ok(*rate)));
         assert!(Load::ALL.iter().all(|load| load.to_string().parse() == Ok(*load)));

@@ -1,4 +1,4 @@
-//! The plan, how it is measured, and what is reported.
+//! The plan of the experiment `handlers`: measures its conditions and reports the tables.
 
 use serde_json::{Map, Value as Json, json};
 
@@ -11,12 +11,11 @@ use super::tables;
 use crate::cpu_warnings::CpuWarnings;
 use crate::experiment::{BenchError, Experiment, Measured, Progress, Report, Steps};
 
-/// What to measure.
+/// The conditions to measure.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// The conditions, in order.
     pub conditions: Vec<Condition>,
-    /// Also report the histograms' buckets.
+    /// Whether to report the table `histograms` too.
     pub histograms: bool,
 }
 
@@ -35,22 +34,22 @@ impl Experiment for Plan {
         let passes = measured.samples.passes.clone();
         bench.prepare(&self.conditions);
         let mut steps = Steps::new(self.conditions.len() * passes.len(), progress);
-        for (at, &condition) in self.conditions.iter().enumerate() {
+        for (index, &condition) in self.conditions.iter().enumerate() {
             if bench.stop_requested() {
                 measured.complete = false;
                 break;
             }
-            match all_passes(condition, &passes, bench, &mut steps) {
-                Ok(one) => {
-                    measured.complete &= one.is_complete(passes.len());
-                    // Without a window, the stop came before it opened: there is nothing to show.
-                    if !one.timing.windows.is_empty() {
-                        measured.samples.conditions.push(one);
+            match measure_passes(condition, &passes, bench, &mut steps) {
+                Ok(samples) => {
+                    measured.complete &= samples.is_complete(passes.len());
+                    // Without a window, the user stopped the run before the window opened.
+                    if !samples.timing.windows.is_empty() {
+                        measured.samples.conditions.push(samples);
                     }
                 }
                 Err(error) => measured.part_failed(Self::NAME, condition.label(), error)?,
             }
-            steps.skip_to((at + 1) * passes.len());
+            steps.skip_to((index + 1) * passes.len());
         }
         measured.samples.overhead = bench.probe_overhead();
         Ok(measured)
@@ -83,7 +82,8 @@ impl Experiment for Plan {
     }
 }
 
-fn all_passes(
+/// Measures all passes over a condition. A request to stop skips the remaining passes.
+fn measure_passes(
     condition: Condition,
     passes: &[Pass],
     bench: &mut dyn HandlersBench,
@@ -99,61 +99,63 @@ fn all_passes(
         steps.start(bench, format!("{}, events {}", condition.label(), pass.events.join(" ")));
         let window = bench.measure(condition, position)?;
         if window.windows.is_empty() {
-            break; // stopped before it opened
+            break; // the user stopped the run before the window opened
         }
         events.push((position, window));
     }
     Ok(ConditionSamples { condition, timing, events })
 }
 
-/// What each condition was made of: files, interfaces, threads and their CPUs.
+/// The settings of each condition that only the bench knows: files, interfaces, threads and their CPUs.
 fn conditions_in_force(measured: &[ConditionSamples]) -> Json {
-    let of =
-        |one: &ConditionSamples| (one.condition.label(), Json::Object(one.timing.facts.clone()));
-    Json::Object(measured.iter().map(of).collect())
+    let facts = |samples: &ConditionSamples| {
+        (samples.condition.label(), Json::Object(samples.timing.facts.clone()))
+    };
+    Json::Object(measured.iter().map(facts).collect())
 }
 
 fn warnings(measured: &[ConditionSamples]) -> Vec<String> {
-    let (mut warnings, mut of_cpus) = (Vec::new(), CpuWarnings::default());
-    for one in measured {
-        for window in one.windows() {
-            let label = one.condition.label();
-            let of_window = window.hotplug_warnings().into_iter();
-            let of_window = of_window.chain(window.cpu_warnings.iter().cloned());
-            of_window.for_each(|warning| of_cpus.add(&label, warning));
+    let (mut warnings, mut cpu_warnings) = (Vec::new(), CpuWarnings::default());
+    for condition in measured {
+        for window in condition.windows() {
+            let label = condition.condition.label();
+            let hotplug = window.hotplug_warnings().into_iter();
+            hotplug
+                .chain(window.cpu_warnings.iter().cloned())
+                .for_each(|warning| cpu_warnings.add(&label, warning));
             warnings.extend(window.warnings.iter().map(|text| format!("{label}: {text}")));
             if window.lost() > 0 {
                 warnings.push(format!(
-                    "{label}: {} events were lost; counts and totals are too low by that much",
+                    "{label}: {} events were lost; counts and totals do not include them",
                     window.lost()
                 ));
             }
         }
     }
-    warnings.extend(of_cpus.lines());
-    let undelivered: u64 = measured.iter().map(|one| one.timing.undelivered()).sum();
-    let is_simulated = |one: &ConditionSamples| {
-        one.timing.contexts.iter().any(|context| context.timing == Timing::Simulator)
+    warnings.extend(cpu_warnings.lines());
+    let undelivered: u64 = measured.iter().map(|condition| condition.timing.undelivered()).sum();
+    let is_simulated = |condition: &ConditionSamples| {
+        condition.timing.contexts.iter().any(|context| context.timing == Timing::Simulator)
     };
     if undelivered > 0 && measured.iter().any(is_simulated) {
         warnings.push(format!(
             "the guest's kernel counted {undelivered} interrupts and softirqs that the simulator did not recognise \
-             (table agreement; what is absent says which functions this kernel lacks); they are in none of the \
-             other tables"
+             (table agreement); no other table includes them. The list of what was not measured names the \
+             functions that this kernel lacks"
         ));
     } else if undelivered > 0 {
         warnings.push(format!(
             "the kernel counted {undelivered} interrupts and softirqs that it did not hand to BPF \
-             programs (table agreement); no count, time or mean has them (undelivered_max_count in \
-             table handlers says in which rows they may lack)"
+             programs (table agreement); no count, time or mean includes them. undelivered_max_count in \
+             table handlers is the maximum that a row may lack"
         ));
     }
     warnings
 }
 
-/// The cost of measuring, over the timing passes.
+/// The overhead of the measurement, over the timing passes.
 fn observer(overhead: &ProbeOverhead, measured: &[ConditionSamples]) -> Map<String, Json> {
-    let windows = || measured.iter().map(|one| &one.timing);
+    let windows = || measured.iter().map(|condition| &condition.timing);
     let events: u64 = windows().map(WindowSample::events).sum();
     let cpu_time_ns: u64 = windows().map(WindowSample::cpu_time_ns).sum();
     let length_ns: u64 = windows().map(WindowSample::length_ns).sum();
@@ -166,10 +168,10 @@ fn observer(overhead: &ProbeOverhead, measured: &[ConditionSamples]) -> Map<Stri
     observer.insert("events".into(), json!(events));
     let per_second = ratio(events as f64 * 1e9, length_ns);
     observer.insert("events_per_second".into(), json!(per_second));
-    // A hot loop's cost is less than that of probes that find cold caches.
+    // Probes in situ find cold caches and cost more than in a hot loop.
     let in_situ: Option<u64> = windows().map(|window| window.probe_ns).sum();
-    let by_loop = || events as f64 / 2.0 * overhead.total_ns as f64;
-    let probe_ns = in_situ.map_or_else(by_loop, |ns| ns as f64);
+    let hot_loop_ns = || events as f64 / 2.0 * overhead.total_ns as f64;
+    let probe_ns = in_situ.map_or_else(hot_loop_ns, |ns| ns as f64);
     observer.insert("cpu_share_ratio".into(), json!(ratio(probe_ns, cpu_time_ns)));
     let method = match in_situ {
         Some(_) => Some("cost of the probes in situ"),
@@ -178,10 +180,8 @@ fn observer(overhead: &ProbeOverhead, measured: &[ConditionSamples]) -> Map<Stri
     };
     observer.insert("cpu_share_method".into(), json!(method));
     observer.insert("user_cpu_share_ratio".into(), json!(ratio(user_ns as f64, cpu_time_ns)));
-    let lost: u64 = measured
-        .iter()
-        .map(|one| one.timing.lost() + one.events.iter().map(|(_, w)| w.lost()).sum::<u64>())
-        .sum();
+    let lost: u64 =
+        measured.iter().flat_map(ConditionSamples::windows).map(WindowSample::lost).sum();
     observer.insert("events_lost".into(), json!(lost));
     let undelivered: u64 = windows().map(WindowSample::undelivered).sum();
     observer.insert("events_undelivered".into(), json!(undelivered));
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
     use crate::handlers::sample::CpuWindow;
 
-    /// A window of one second on one CPU, whose probes took this time.
+    /// A window of one second on one CPU, with this CPU time of the probes.
     fn measured(probe_ns: Option<u64>) -> ConditionSamples {
         let window = CpuWindow { length_ns: 1_000_000_000, ..CpuWindow::default() };
         let timing = WindowSample { windows: vec![window], probe_ns, ..WindowSample::default() };
@@ -201,16 +201,16 @@ mod tests {
     }
 
     #[test]
-    fn the_observers_share_is_what_probes_cost_where_they_ran() {
+    fn the_observers_share_is_the_cost_of_the_probes_in_situ() {
         let overhead = ProbeOverhead { total_ns: 100, ..ProbeOverhead::default() };
         let share = |probe_ns: &[Option<u64>]| {
-            let all: Vec<_> = probe_ns.iter().copied().map(measured).collect();
-            let block = observer(&overhead, &all);
-            (block["cpu_share_ratio"].as_f64().unwrap(), block["cpu_share_method"].clone())
+            let conditions: Vec<_> = probe_ns.iter().copied().map(measured).collect();
+            let observer = observer(&overhead, &conditions);
+            (observer["cpu_share_ratio"].as_f64().unwrap(), observer["cpu_share_method"].clone())
         };
         let in_situ = json!("cost of the probes in situ");
         assert_eq!(share(&[Some(2_000_000), Some(4_000_000)]), (0.003, in_situ));
-        // One window without it, and the loop's cost is used for all.
+        // If one window has no cost in situ, all windows use the cost in a hot loop.
         assert_eq!(share(&[Some(2_000_000), None]), (0.0, json!("cost in a hot loop")));
         let without_probes = observer(&ProbeOverhead::default(), &[measured(None)]);
         assert!(without_probes["cpu_share_method"].is_null());

@@ -1,36 +1,39 @@
-//! What is said of CPUs that went offline or came online while a window was open.
+//! Warnings and absences for CPUs that went offline or came online while a window was open.
 
 use record::Absence;
 
-use super::sample::WindowSample;
+use super::sample::{CpuWindow, WindowSample};
 use super::samples::ConditionSamples;
 use crate::cpu_warnings::CpuWarning;
 use crate::cpus::add_once;
 
-const LEFT: &str =
-    "went offline in the window: measured until then, and rates and shares are of that time";
-const CAME: &str = "came online in the window: not measured from then on";
-/// The table of these absences.
+const WENT_OFFLINE: &str =
+    "went offline in the window: measured until then; its rates and shares cover this time";
+const CAME_ONLINE: &str = "came online in the window: not measured from then on";
+/// The table that lacks these CPUs.
 const TABLE: &str = "handlers";
 
 impl WindowSample {
-    /// Warnings of the CPUs that went offline in the window, and of those that came online.
+    /// A warning for each CPU that went offline or came online in the window.
     #[must_use]
     pub fn hotplug_warnings(&self) -> Vec<CpuWarning> {
-        let left = self.windows.iter().filter(|window| window.went_offline).map(|window| {
+        let went_offline = |window: &CpuWindow| {
             let after_s = window.length_ns as f64 / 1e9;
-            CpuWarning::new(window.cpu, LEFT).with_extent(after_s, format!("after {after_s:.3} s"))
-        });
-        left.chain(self.came_online.iter().map(|cpu| CpuWarning::new(*cpu, CAME))).collect()
+            CpuWarning::new(window.cpu, WENT_OFFLINE)
+                .with_extent(after_s, format!("after {after_s:.3} s"))
+        };
+        let came_online = |cpu: &u32| CpuWarning::new(*cpu, CAME_ONLINE);
+        let offline = self.windows.iter().filter(|window| window.went_offline);
+        offline.map(went_offline).chain(self.came_online.iter().map(came_online)).collect()
     }
 
-    /// An absence for each CPU that was to be measured and has no window.
+    /// An absence for each CPU of the plan without a window.
     pub fn hotplug_absences(&self) -> impl Iterator<Item = Absence> {
         self.unmeasured.iter().map(|cpu| cpu.absence(TABLE))
     }
 }
 
-/// The CPUs without a window, once for all windows that lack one for the same reason.
+/// The absences of all windows. Several windows that lack a CPU for one reason share one absence.
 pub fn absences(measured: &[ConditionSamples]) -> Vec<Absence> {
     let mut absent = Vec::new();
     let windows = measured.iter().flat_map(ConditionSamples::windows);
@@ -44,14 +47,13 @@ mod tests {
     use crate::cpu_warnings::CpuWarnings;
     use crate::cpus::UnmeasuredCpu;
     use crate::handlers::condition::Condition;
-    use crate::handlers::sample::CpuWindow;
 
     fn window(cpu: u32, length_ns: u64, went_offline: bool) -> CpuWindow {
         CpuWindow { cpu, length_ns, went_offline, ..CpuWindow::default() }
     }
 
     #[test]
-    fn a_cpu_that_left_is_named_with_its_time_and_adds_only_that() {
+    fn a_cpu_that_went_offline_counts_until_then_and_has_a_warning() {
         let sample = WindowSample {
             windows: vec![
                 window(0, 1_000_000_000, false),
@@ -65,11 +67,12 @@ mod tests {
         assert!(!sample.has_all_cpus());
         let mut warnings = CpuWarnings::default();
         sample.hotplug_warnings().into_iter().for_each(|warning| warnings.add("", warning));
-        let [left, came] = &warnings.lines()[..] else { panic!("two warnings") };
-        assert_eq!(left, &format!("CPU 1: {LEFT} (after 0.250 s)"));
-        assert_eq!(came, &format!("CPU 3: {CAME}"));
-        let gone = WindowSample { windows: vec![window(0, 70, true)], ..WindowSample::default() };
-        assert_eq!(gone.length_ns(), 70);
+        let [offline, online] = &warnings.lines()[..] else { panic!("two warnings") };
+        assert_eq!(offline, &format!("CPU 1: {WENT_OFFLINE} (after 0.250 s)"));
+        assert_eq!(online, &format!("CPU 3: {CAME_ONLINE}"));
+        let only_offline =
+            WindowSample { windows: vec![window(0, 70, true)], ..WindowSample::default() };
+        assert_eq!(only_offline.length_ns(), 70);
         assert!(WindowSample::default().hotplug_warnings().is_empty());
     }
 
@@ -85,8 +88,8 @@ mod tests {
             events: Vec::new(),
         };
         let absent = absences(&[condition(&[1]), condition(&[1, 2])]);
-        let whats: Vec<&str> = absent.iter().map(|one| one.what.as_str()).collect();
-        assert_eq!(whats, ["CPU 1", "CPU 2"]);
+        let cpus: Vec<&str> = absent.iter().map(|absence| absence.what.as_str()).collect();
+        assert_eq!(cpus, ["CPU 1", "CPU 2"]);
         assert!(!condition(&[1]).is_complete(1));
     }
 }

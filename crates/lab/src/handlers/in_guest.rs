@@ -1,5 +1,5 @@
-//! One window of a condition, created in a guest by the code of the live bench: the request and the
-//! response.
+//! The request and the response of a guest that creates one window of a condition with the code of the live
+//! bench.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,32 +11,31 @@ use super::condition::Condition;
 use super::sample::{ContextStats, StimulusStats, Timing};
 use crate::guest_protocol::response::Response;
 
-/// Maximum number of contexts of a response, over all CPUs.
+/// Maximum number of contexts in a response, over all CPUs.
 const CONTEXTS_MAX: usize = 1 << 14;
-/// Number of contexts of an item.
-const CONTEXTS_OF_AN_ITEM: usize = 64;
+/// Maximum number of contexts in an item.
+const CONTEXTS_PER_ITEM: usize = 64;
 
-/// A window to create. All CPUs of the guest are measured. Times are of the guest's clock.
+/// The window to create. It measures all CPUs of the guest. Times are by the guest's clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HandlersRequest {
-    /// The load and the stimulus.
     pub condition: Condition,
-    /// How long they run before the window opens, ns.
+    /// How long load and stimulus run before the window opens, ns.
     pub warm_up_ns: u64,
-    /// How long the window is open, ns; with a command until that ends.
+    /// How long the window is open, ns. With a command, the window is open until the command ends.
     pub duration_ns: u64,
-    /// A line for the guest's shell, in [`Condition::Command`].
+    /// The line for the guest's shell; only with [`Condition::Command`].
     pub command: Option<String>,
     /// Time between two operations at a low rate, ns.
     pub low_interval_ns: u64,
     /// CPUs for helper threads.
     pub housekeeping: Vec<u32>,
-    /// File or block device of the guest that the disk stimulus reads; by default its first disk.
+    /// File or block device of the guest that the disk stimulus reads. Default: the guest's first disk.
     pub disk_file: Option<PathBuf>,
-    /// Whether the live bench measures in the guest as well.
+    /// Whether the live bench also measures in the guest.
     pub probed: bool,
-    /// Names of the events that it reads, in a second window.
+    /// Names of the events that the live bench reads in a second window.
     pub events: Vec<String>,
 }
 
@@ -44,43 +43,41 @@ pub struct HandlersRequest {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HandlersItem {
-    /// The window, without the contexts that the live bench measured.
+    /// The window, without the contexts of the live bench.
     Window(Box<GuestWindow>),
-    /// Some of these contexts.
+    /// Contexts of the live bench.
     Contexts(Vec<ProbedContext>),
 }
 
-/// A window that was open.
+/// A window that the guest created.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GuestWindow {
-    /// How long it was open by the guest's clock, ns.
+    /// How long the window was open, by the guest's clock, ns.
     pub length_ns: u64,
-    /// CPU time of the irqlab in the guest meanwhile, ns.
+    /// CPU time of irqlab in the guest during the window, ns.
     pub user_cpu_ns: u64,
-    /// Statistics of the load.
     pub load_work: Option<StimulusStats>,
-    /// Statistics of the stimulus.
     pub stimulus_work: Option<StimulusStats>,
-    /// Settings in force that only the guest knows.
+    /// Settings that only the guest knows.
     pub facts: Map<String, Json>,
-    /// CPUs that were offline for a part of the window, or are still.
+    /// CPUs that were offline during a part of the window, or are still offline.
     pub offline_cpus: Vec<u32>,
-    /// What a reader must know.
+    /// Warnings about the window.
     pub warnings: Vec<String>,
-    /// What the live bench measured, if it did.
+    /// The measurements of the live bench; `None` if it did not measure.
     pub probed: Option<Probed>,
 }
 
-/// What the live bench measured in the guest.
+/// The measurements of the live bench in the guest.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Probed {
-    /// Overhead of a pair of probes inside its own span, ns; subtracted.
+    /// Overhead of a pair of probes inside its span, ns; subtracted from all times.
     pub in_span_ns: u64,
-    /// Whole overhead of a pair of probes, ns.
+    /// The whole overhead of a pair of probes, ns.
     pub total_ns: u64,
     /// Events that were lost.
     pub lost: u64,
-    /// The contexts, CPU by CPU.
+    /// The contexts of each CPU.
     pub contexts: Vec<ProbedContext>,
 }
 
@@ -88,26 +85,26 @@ pub struct Probed {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProbedContext {
     pub cpu: u32,
-    /// [`attribution::ContextKind::label`].
+    /// Label of the [`attribution::ContextKind`].
     pub kind: String,
-    /// As in [`attribution::Context`].
+    /// Number of the [`attribution::Context`].
     pub number: u32,
-    /// As in [`attribution::Context`].
+    /// Name of the [`attribution::Context`].
     pub name: String,
-    /// Spans.
+    /// Number of measured spans.
     pub count: u64,
-    /// Sum of self times, ns, with the probe overhead subtracted; may be negative.
+    /// Sum of the self times, ns, with the probe overhead subtracted. Can be negative.
     pub self_total_ns: i64,
-    /// What was subtracted for the probes inside the spans, sum, ns.
+    /// Sum of the probe overhead that was subtracted from the spans, ns.
     pub probe_overhead_total_ns: u64,
-    /// Spans whose events were read.
+    /// Number of spans with events.
     pub event_spans: u64,
-    /// Sums of the events' self counts, by event, with the overhead of reading subtracted.
+    /// For each event: the sum over spans, without nested spans, with the overhead of reading subtracted.
     pub event_totals: BTreeMap<String, f64>,
 }
 
 impl ProbedContext {
-    /// Returns the statistics of a context, if its times come from probes.
+    /// Converts the statistics of a context. `None` if its times do not come from probes.
     #[must_use]
     pub fn of(stats: &ContextStats) -> Option<ProbedContext> {
         (stats.timing == Timing::Probes).then(|| ProbedContext {
@@ -123,30 +120,32 @@ impl ProbedContext {
         })
     }
 
-    /// Adds the statistics of a pass with events: their names, and the overhead of reading each in a span.
+    /// Adds the events of a pass. `names`: the pass's events. `overheads`: the overhead of reading each event, per
+    /// span and in the order of `names`.
     pub fn add_events(&mut self, stats: &ContextStats, names: &[String], overheads: &[f64]) {
         self.event_spans = stats.events.spans;
-        for (at, (name, total)) in names.iter().zip(&stats.events.own).enumerate() {
-            if let Some(added) = stats.events.added(at, overheads.get(at).copied()) {
+        for (event, (name, total)) in names.iter().zip(&stats.events.own).enumerate() {
+            if let Some(added) = stats.events.added(event, overheads.get(event).copied()) {
                 self.event_totals.insert(name.clone(), *total as f64 - added);
             }
         }
     }
 }
 
+/// The items of the guest's response, in order.
 #[must_use]
 pub fn items(mut window: GuestWindow) -> Vec<HandlersItem> {
     let contexts = window.probed.as_mut().map(|probed| std::mem::take(&mut probed.contexts));
     let contexts = contexts.unwrap_or_default();
-    let pieces = contexts.chunks(CONTEXTS_OF_AN_ITEM);
-    let pieces = pieces.map(|some| HandlersItem::Contexts(some.to_vec()));
-    [HandlersItem::Window(Box::new(window))].into_iter().chain(pieces).collect()
+    let chunks = contexts.chunks(CONTEXTS_PER_ITEM);
+    let contexts = chunks.map(|chunk| HandlersItem::Contexts(chunk.to_vec()));
+    [HandlersItem::Window(Box::new(window))].into_iter().chain(contexts).collect()
 }
 
-/// The response: one window.
+/// The guest's response: one window.
 #[derive(Debug, Default)]
 pub struct HandlersResponse {
-    /// The window; absent until it is read.
+    /// `None` before the window's item.
     pub window: Option<GuestWindow>,
 }
 
@@ -159,17 +158,17 @@ impl Response for HandlersResponse {
                 return Err("it has two windows".to_owned());
             }
             HandlersItem::Window(window) => self.window = Some(*window),
-            HandlersItem::Contexts(some) => {
+            HandlersItem::Contexts(contexts) => {
                 let probed = self.window.as_mut().and_then(|window| window.probed.as_mut());
                 let probed = probed.ok_or("it has contexts that no probe measured")?;
-                probed.contexts.extend(some);
+                probed.contexts.extend(contexts);
             }
         }
         let probed = self.window.as_ref().and_then(|window| window.probed.as_ref());
-        match probed.is_some_and(|probed| probed.contexts.len() > CONTEXTS_MAX) {
-            true => Err(format!("it has more than {CONTEXTS_MAX} contexts")),
-            false => Ok(()),
+        if probed.is_some_and(|probed| probed.contexts.len() > CONTEXTS_MAX) {
+            return Err(format!("it has more than {CONTEXTS_MAX} contexts"));
         }
+        Ok(())
     }
 
     fn check(&self) -> Result<(), String> {
@@ -190,7 +189,7 @@ mod tests {
     }
 
     fn window(contexts: usize) -> GuestWindow {
-        let one = |number| ProbedContext {
+        let context = |number| ProbedContext {
             cpu: 1,
             kind: "irq".to_owned(),
             number,
@@ -201,7 +200,7 @@ mod tests {
             event_spans: 5,
             event_totals: BTreeMap::from([("cycles".to_owned(), 0.1)]),
         };
-        let contexts = (0..contexts as u32).map(one).collect();
+        let contexts = (0..contexts as u32).map(context).collect();
         GuestWindow {
             stimulus_work: Some(StimulusStats { operations: 2, ..StimulusStats::default() }),
             probed: Some(Probed { contexts, ..Probed::default() }),
@@ -218,13 +217,13 @@ mod tests {
 
     #[test]
     fn a_response_is_one_window_with_bounded_contexts() {
-        let [one] = items(GuestWindow::default()).try_into().unwrap();
+        let [window_item] = items(GuestWindow::default()).try_into().unwrap();
         let contexts = HandlersItem::Contexts(Vec::new());
         for (items, words) in [
             (vec![], "no window"),
-            (vec![one.clone(), one.clone()], "two windows"),
+            (vec![window_item.clone(), window_item.clone()], "two windows"),
             (vec![contexts.clone()], "that no probe measured"),
-            (vec![one, contexts], "that no probe measured"),
+            (vec![window_item, contexts], "that no probe measured"),
             (items(window(CONTEXTS_MAX + 1)), "more than 16384 contexts"),
         ] {
             let error = read(items).unwrap_err().to_string();

@@ -1,6 +1,6 @@
 //! `handlers`: what does each interrupt handler cost, and why? (paper `handlers-ia32`)
 //!
-//! A plan is a list of conditions; a bench measures each one; the tables are made here.
+//! A plan is a list of conditions, and a bench measures each condition. This module reports the tables.
 
 pub mod bench;
 pub mod condition;

@@ -1,62 +1,62 @@
-//! The live bench compared with exact values: what its probes measured in a simulated machine, and
-//! what the simulator saw.
+//! Compares the live bench with exact values: measurements of its probes in a simulated machine, and the
+//! simulator's values for the same spans.
 
 use record::limits::ROWS_MAX;
 use record::{Column, Format, Kind, Table, TableDisplay, Value};
 
-/// A context in a condition.
+/// The measured and the exact values of one context in one condition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CheckedContext {
-    /// The condition's label.
+    /// Label of the condition.
     pub condition: String,
-    /// [`attribution::ContextKind::label`].
+    /// Label of the [`attribution::ContextKind`].
     pub kind: String,
-    /// As in [`attribution::Context`].
+    /// Number of the [`attribution::Context`].
     pub number: u32,
-    /// As in [`attribution::Context`].
+    /// Name of the [`attribution::Context`].
     pub name: String,
-    /// Spans that the probes saw.
+    /// Spans that the probes counted.
     pub probed_count: u64,
-    /// Their self times, ns, what the probes add subtracted.
+    /// Sum of the self times by the probes, ns, with the probe overhead subtracted.
     pub probed_self_ns: i64,
-    /// What the live bench subtracted for the probes inside them, sum, ns.
+    /// Sum of the probe overhead that the live bench subtracted from these spans, ns.
     pub probe_overhead_total_ns: u64,
-    /// Spans that there were.
+    /// Exact number of spans.
     pub true_count: u64,
-    /// Their self times, ns, without what probes used.
+    /// Exact sum of the self times, ns, without the time of the probes.
     pub true_self_ns: f64,
-    /// The same in instructions.
+    /// Exact sum of the instructions, without nested spans and without the probes.
     pub true_self_instructions: u64,
-    /// Spans whose events the probes have read, in a window of their own.
+    /// Spans whose events the probes read. They are in a second window.
     pub probed_event_spans: u64,
-    /// Spans that there were in that window.
+    /// Exact number of spans in the second window.
     pub true_event_spans: u64,
     pub instructions: CheckedEvent,
     pub cycles: CheckedEvent,
 }
 
-/// An event of a context in a condition.
+/// The measured and the exact sum of one event over the spans of the second window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CheckedEvent {
-    /// Sum over the spans by the probes, what reading adds subtracted; `None` if not read.
+    /// Sum by the probes, with the overhead of reading subtracted; `None` if not read.
     pub probed: Option<f64>,
-    /// Sum over the spans that there were.
+    /// Exact sum by the simulator.
     pub truth: u64,
 }
 
-/// What the BPF programs at a class of tracepoints used in a condition.
+/// Cost of the BPF programs at one class of tracepoints, in one condition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProbeCost {
-    /// The condition's label.
+    /// Label of the condition.
     pub condition: String,
-    /// The function that calls them.
+    /// The kernel function that calls the programs.
     pub function: String,
     pub calls: u64,
-    /// Instructions of all calls.
+    /// Sum of the instructions of all calls.
     pub instructions: u64,
-    /// Cycles of all calls.
+    /// Sum of the cycles of all calls.
     pub cycles: u64,
-    /// Time of all calls, ns.
+    /// Sum of the times of all calls, ns.
     pub ns: f64,
 }
 
@@ -69,15 +69,17 @@ impl CheckedContext {
         mean(self.true_self_ns, self.true_count)
     }
 
-    /// Mean of an event by the probes, the true one, and by which part the first is off.
-    fn event(&self, event: CheckedEvent) -> [Option<f64>; 3] {
+    /// Mean of an event per span by the probes, the exact mean, and the relative error.
+    fn event_means(&self, event: CheckedEvent) -> [Option<f64>; 3] {
         let probed = event.probed.and_then(|sum| mean(sum, self.probed_event_spans));
         let truth = probed.and_then(|_| mean(event.truth as f64, self.true_event_spans));
-        let both = probed.zip(truth).filter(|(_, truth)| *truth > 0.0);
-        [probed, truth, both.map(|(probed, truth)| probed / truth - 1.0)]
+        let error = probed
+            .zip(truth.filter(|truth| *truth > 0.0))
+            .map(|(probed, truth)| probed / truth - 1.0);
+        [probed, truth, error]
     }
 
-    /// By which part the probes' mean is off the true one.
+    /// Relative error of the mean self time: measured over exact, minus 1. `None` without spans or exact time.
     #[must_use]
     pub fn error_ratio(&self) -> Option<f64> {
         let (probed, truth) = self.probed_mean_ns().zip(self.true_mean_ns())?;
@@ -89,7 +91,7 @@ fn mean(sum: f64, count: u64) -> Option<f64> {
     (count > 0).then(|| sum / count as f64)
 }
 
-/// Hints of both tables.
+/// Display hints of both tables.
 fn by_condition() -> TableDisplay {
     TableDisplay {
         group_by: vec!["condition".to_owned()],
@@ -101,8 +103,8 @@ fn by_condition() -> TableDisplay {
 /// Table `probes`: one row per context and condition.
 #[must_use]
 pub fn probes(checked: &[CheckedContext]) -> Table {
-    let doc = "What the live bench's probes measured of each context in the guest, and the exact values \
-               of the simulator.";
+    let doc = "Each context in the guest: measurements of the live bench's probes, and the exact values of the \
+               simulator.";
     let ns =
         |name: &str, doc: &str| Column::new(name, Kind::Real, doc).format(Format::Microseconds);
     let uint = |name: &str, doc: &str| Column::new(name, Kind::Uint, doc);
@@ -129,13 +131,13 @@ pub fn probes(checked: &[CheckedContext]) -> Table {
             .priority(99),
         ns(
             "probe_overhead_mean_ns",
-            "What the live bench subtracted from a span on average for the probes inside it.",
+            "Probe overhead that the live bench subtracted from a span on average.",
         )
         .title("subtracted")
         .priority(70),
         ns(
             "exact_probe_overhead_mean_ns",
-            "What it had to subtract: probe_overhead_mean_ns plus the error of the mean.",
+            "Exact mean probe overhead of a span: probe_overhead_mean_ns plus the error of the mean.",
         )
         .detail(),
         real("exact_self_mean_instructions", "Exact mean of the instructions of a span.")
@@ -143,43 +145,46 @@ pub fn probes(checked: &[CheckedContext]) -> Table {
             .priority(60),
         uint(
             "measured_event_span_count",
-            "Spans whose PMU events the probes read, in a window of its own.",
+            "Spans whose PMU events the probes read, in a second window.",
         )
         .detail(),
-        uint("exact_event_span_count", "Spans in that window, by the simulator.").detail(),
-        real("measured_mean_instructions", "Mean instructions per span there, by the probes.")
+        uint("exact_event_span_count", "Exact number of spans in the second window.").detail(),
+        real("measured_mean_instructions", "Mean instructions per span in the second window, by the probes.")
             .detail(),
-        real("exact_mean_instructions", "Exact mean of the instructions per span there.").detail(),
+        real("exact_mean_instructions", "Exact mean instructions per span in the second window.").detail(),
         real("instructions_error_ratio", "measured over exact mean instructions, minus 1.")
             .detail(),
-        real("measured_mean_cycles", "Mean cycles per span there, by the probes.").detail(),
-        real("exact_mean_cycles", "Exact mean of the cycles per span there.").detail(),
+        real("measured_mean_cycles", "Mean cycles per span in the second window, by the probes.").detail(),
+        real("exact_mean_cycles", "Exact mean cycles per span in the second window.").detail(),
         real("cycles_error_ratio", "measured over exact mean cycles, minus 1.").detail(),
     ];
     let mut table = Table::new("probes", doc, columns).displayed(by_condition());
-    for one in checked {
-        let overhead = mean(one.probe_overhead_total_ns as f64, one.probed_count);
-        let error_ns =
-            one.probed_mean_ns().zip(one.true_mean_ns()).map(|(mean, exact)| mean - exact);
-        let instructions = mean(one.true_self_instructions as f64, one.true_count);
+    for context in checked {
+        let overhead = mean(context.probe_overhead_total_ns as f64, context.probed_count);
+        let error_ns = context
+            .probed_mean_ns()
+            .zip(context.true_mean_ns())
+            .map(|(measured, exact)| measured - exact);
+        let instructions = mean(context.true_self_instructions as f64, context.true_count);
+        let has_events = context.probed_event_spans > 0;
         let mut row: Vec<Value> = vec![
-            one.condition.as_str().into(),
-            one.kind.as_str().into(),
-            u64::from(one.number).into(),
-            one.name.as_str().into(),
-            one.probed_count.into(),
-            one.true_count.into(),
-            one.probed_mean_ns().into(),
-            one.true_mean_ns().into(),
-            one.error_ratio().into(),
+            context.condition.as_str().into(),
+            context.kind.as_str().into(),
+            u64::from(context.number).into(),
+            context.name.as_str().into(),
+            context.probed_count.into(),
+            context.true_count.into(),
+            context.probed_mean_ns().into(),
+            context.true_mean_ns().into(),
+            context.error_ratio().into(),
             overhead.into(),
             overhead.zip(error_ns).map(|(overhead, error)| overhead + error).into(),
             instructions.into(),
-            Some(one.probed_event_spans).filter(|spans| *spans > 0).into(),
-            Some(one.true_event_spans).filter(|_| one.probed_event_spans > 0).into(),
+            has_events.then_some(context.probed_event_spans).into(),
+            has_events.then_some(context.true_event_spans).into(),
         ];
-        row.extend(one.event(one.instructions).map(Value::from));
-        row.extend(one.event(one.cycles).map(Value::from));
+        row.extend(context.event_means(context.instructions).map(Value::from));
+        row.extend(context.event_means(context.cycles).map(Value::from));
         table.push(row);
     }
     table
@@ -188,7 +193,7 @@ pub fn probes(checked: &[CheckedContext]) -> Table {
 /// Table `probe_costs`: one row per class of tracepoints and condition.
 #[must_use]
 pub fn probe_costs(costs: &[ProbeCost]) -> Table {
-    let doc = "What one call of the BPF programs at a class of tracepoints costs.";
+    let doc = "Cost of one call of the BPF programs, for each class of tracepoints.";
     let columns = vec![
         Column::new("condition", Kind::Text, "Condition: load/rate/stimulus."),
         Column::new("function", Kind::Text, "Kernel function that calls the programs.")
@@ -201,14 +206,14 @@ pub fn probe_costs(costs: &[ProbeCost]) -> Table {
         Column::new("mean_ns", Kind::Real, "Time per call.").priority(95),
     ];
     let mut table = Table::new("probe_costs", doc, columns).displayed(by_condition());
-    for one in costs {
+    for cost in costs {
         let row: Vec<Value> = vec![
-            one.condition.as_str().into(),
-            one.function.as_str().into(),
-            one.calls.into(),
-            mean(one.instructions as f64, one.calls).into(),
-            mean(one.cycles as f64, one.calls).into(),
-            mean(one.ns, one.calls).into(),
+            cost.condition.as_str().into(),
+            cost.function.as_str().into(),
+            cost.calls.into(),
+            mean(cost.instructions as f64, cost.calls).into(),
+            mean(cost.cycles as f64, cost.calls).into(),
+            mean(cost.ns, cost.calls).into(),
         ];
         table.push(row);
     }
@@ -219,6 +224,7 @@ pub fn probe_costs(costs: &[ProbeCost]) -> Table {
 mod tests {
     use super::*;
 
+    /// A context with the measured and the exact number of spans and sum of self times, ns.
     fn checked(probed: (u64, u64), truth: (u64, f64)) -> CheckedContext {
         CheckedContext {
             condition: "idle/low/timer".to_owned(),
@@ -239,22 +245,22 @@ mod tests {
     }
 
     #[test]
-    fn events_are_of_another_window() {
-        let one = checked((10, 1_050), (9, 900.0));
-        let [probed, truth, error] = one.event(one.instructions);
+    fn means_of_events_use_the_spans_of_the_second_window() {
+        let context = checked((10, 1_050), (9, 900.0));
+        let [probed, truth, error] = context.event_means(context.instructions);
         assert_eq!((probed, truth), (Some(110.0), Some(100.0)));
         assert!((error.unwrap() - 0.1).abs() < 1e-9);
-        assert_eq!(one.event(one.cycles), [None; 3], "not read is not zero");
+        assert_eq!(context.event_means(context.cycles), [None; 3], "not read is not zero");
     }
 
     #[test]
-    fn the_error_is_that_of_the_means() {
+    fn the_error_compares_the_means() {
         let error = checked((10, 1_050), (9, 900.0)).error_ratio().unwrap();
         assert!((error - 0.05).abs() < 1e-9, "{error}");
     }
 
     #[test]
-    fn what_was_not_seen_has_no_error() {
+    fn a_context_without_spans_has_no_error() {
         assert_eq!(checked((0, 0), (9, 900.0)).error_ratio(), None);
         assert_eq!(checked((3, 30), (0, 0.0)).error_ratio(), None);
         let table = probes(&[checked((0, 0), (9, 900.0))]);

@@ -1,9 +1,8 @@
-//! What happened between two readings of a window that stays open: how often each context came, and what
-//! it took.
+//! Rates and times of each context between two readings of a window that stays open.
 //!
-//! A reading is a [`WindowSample`] with the totals since the window opened. A difference of two is exact
-//! but for spans that end while a row is read: those may be in one sum of this interval, and in another
-//! sum of the next one.
+//! A reading is a [`WindowSample`] with the totals since the window opened. The difference of two readings is
+//! exact except for spans that end while a row is read. Such a span may be in one sum of this interval, but in
+//! another sum of the next interval.
 
 use std::collections::BTreeMap;
 
@@ -12,81 +11,82 @@ use stats::Distribution;
 
 use super::sample::{ContextStats, CpuWindow, Timing, WindowSample};
 
-/// The rates of an interval.
+/// The rates of the interval between two readings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rates {
-    /// Mean length of the interval on the CPUs that stayed online, ns.
+    /// Mean length of the interval over the CPUs that stayed online, ns.
     pub length_ns: u64,
-    /// Each CPU, in order of its number.
+    /// The CPUs, by ascending number.
     pub cpus: Vec<CpuRates>,
-    /// Each context on all CPUs together and then on each CPU, in the order of tables. Those that did
-    /// not come in the interval are here too, with a count of 0.
+    /// Each context on all CPUs together and then on each CPU, in the order of tables. A context that did not
+    /// come in the interval has a count of 0.
     pub contexts: Vec<ContextRates>,
-    /// Events that were lost in the interval: dropped by the kernel, or without a place.
+    /// Events lost in the interval: the kernel dropped them, or they had no room in a map.
     pub lost_count: u64,
-    /// CPU time that the probes used, over that of all CPUs, by what they cost where they ran.
+    /// CPU time of the probes over the CPU time of all CPUs. The probes' cost is measured in situ. `None` if
+    /// the bench did not measure it.
     pub probe_ratio: Option<f64>,
-    /// CPU time that the measuring process used, over the interval: 1 is one CPU.
+    /// CPU time of the measuring process over the interval's length. 1 is one busy CPU.
     pub process_ratio: Option<f64>,
 }
 
-/// A CPU in the interval.
+/// The rates of one CPU in the interval.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CpuRates {
-    /// Its number.
     pub cpu: u32,
-    /// Whether it had gone offline before the interval.
+    /// Whether the CPU went offline before the interval.
     pub is_offline: bool,
-    /// Spans of interrupts per second: IRQs, vectors, NMIs. Not softirqs and polls, which run within or
-    /// after an interrupt, nor exceptions.
+    /// IRQs, vectors and NMIs per second. Softirqs and polls are not included, because they run within or after
+    /// an interrupt. Exceptions are not included either.
     pub interrupt_rate_hz: f64,
-    /// Self time of all timed contexts over the interval.
+    /// Self time of all timed contexts over the interval's length.
     pub self_ratio: f64,
 }
 
-/// A context in the interval.
+/// The rates of one context in the interval.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContextRates {
-    /// The CPU; `None`: all together.
+    /// `None`: all CPUs together.
     pub cpu: Option<u32>,
     pub context: Context,
-    /// Where its times come from.
     pub timing: Timing,
     /// Spans that ended, polls, or faults.
     pub count: u64,
-    /// The same per second.
+    /// `count` per second of the interval.
     pub rate_hz: f64,
-    /// Its times; `None` where they are not measured.
+    /// `None` for a context without times.
     pub times: Option<SelfTimes>,
 }
 
-/// Self times of a context in the interval. Those of a span are absent where none ended.
+/// Self times of a context in the interval. The times of a span are `None` if no span ended in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SelfTimes {
-    /// Share of the CPU time of the row's CPUs.
+    /// Self time of all spans over the CPU time of the row's CPUs.
     pub cpu_ratio: f64,
-    /// Mean; the probe overhead is subtracted.
+    /// Mean per span; the probe overhead is subtracted.
     pub mean_ns: Option<f64>,
-    /// 99th percentile, within 1/32; absent with fewer than 100 spans.
+    /// 99th percentile, within 1/32; `None` with fewer than 100 spans.
     pub p99_ns: Option<u64>,
-    /// The longest span: exact if it is the longest since the window opened, else the upper bound of its
-    /// bucket, at most 1/16 above it.
+    /// The longest span. Exact if no earlier span of the window was longer. Otherwise the upper bound of its
+    /// bucket, at most 1/16 above the exact value.
     pub max_ns: Option<u64>,
     /// The longest span since the window opened; exact.
     pub max_since_open_ns: Option<u64>,
 }
 
-/// The totals of one context on one CPU, or on all.
+/// Totals of one context since the window opened, on one CPU or on all CPUs.
 struct Total {
     timing: Timing,
     count: u64,
     self_total_ns: i64,
-    own: Distribution,
+    self_times: Distribution,
 }
 
+/// Totals by context and CPU; `None`: all CPUs together.
 type Totals<'a> = BTreeMap<(&'a Context, Option<u32>), Total>;
 
-/// Contexts that a reading has twice, such as two actions of one name on an IRQ line, are one.
+/// Sums a reading's statistics. Two entries of one context on a CPU, such as two actions of one name on an IRQ
+/// line, become one total.
 fn totals(reading: &WindowSample) -> Totals<'_> {
     let mut totals = Totals::new();
     for stats in &reading.contexts {
@@ -95,7 +95,7 @@ fn totals(reading: &WindowSample) -> Totals<'_> {
                 timing: stats.timing,
                 count: 0,
                 self_total_ns: 0,
-                own: Distribution::default(),
+                self_times: Distribution::default(),
             };
             totals.entry((&stats.context, cpu)).or_insert_with(empty).add(stats);
         }
@@ -107,77 +107,81 @@ impl Total {
     fn add(&mut self, stats: &ContextStats) {
         self.count += stats.count;
         self.self_total_ns = self.self_total_ns.saturating_add(stats.self_total_ns());
-        self.own.merge(&stats.own);
+        self.self_times.merge(&stats.own);
     }
 }
 
 impl Rates {
-    /// The rates between two readings of the same window; without `before`, since it opened.
+    /// The rates between two readings of one window. Without `before`, the interval starts when the window opened.
     #[must_use]
     pub fn between(before: Option<&WindowSample>, after: &WindowSample) -> Rates {
         let lengths = lengths(before, after);
-        let all_ns: u64 = lengths.values().map(|length| length.of_interval_ns).sum();
-        let length_ns = interval_ns(lengths.values());
+        let all_ns: u64 = lengths.values().map(|length| length.interval_ns).sum();
+        let length_ns = mean_interval_ns(lengths.values());
         let earlier = before.map(totals).unwrap_or_default();
         let mut contexts = Vec::new();
         for ((context, cpu), total) in totals(after) {
-            let here = match cpu {
+            let interval = match cpu {
                 None => Interval { cpu_time_ns: all_ns, length_ns, since_ns: None },
                 Some(number) => {
                     let Some(length) = lengths.get(&number) else { continue };
                     Interval {
-                        cpu_time_ns: length.of_interval_ns,
-                        length_ns: length.of_interval_ns,
+                        cpu_time_ns: length.interval_ns,
+                        length_ns: length.interval_ns,
                         since_ns: length.since_ns,
                     }
                 }
             };
-            contexts.push(here.rates((context, cpu), earlier.get(&(context, cpu)), &total));
+            let before = earlier.get(&(context, cpu));
+            contexts.push(interval.rates((context, cpu), before, &total));
         }
-        let of_before = |pick: fn(&WindowSample) -> u64| before.map_or(0, pick);
-        let ratio = |ns: u64, of_ns: u64| (of_ns > 0).then(|| ns as f64 / of_ns as f64);
+        let value_before = |field: fn(&WindowSample) -> u64| before.map_or(0, field);
+        let ratio = |ns: u64, whole_ns: u64| (whole_ns > 0).then(|| ns as f64 / whole_ns as f64);
         let probe_ns = after.probe_ns.map(|after| {
             after.saturating_sub(before.and_then(|before| before.probe_ns).unwrap_or(0))
         });
-        let own_ns = after.user_cpu_ns.saturating_sub(of_before(|before| before.user_cpu_ns));
+        let process_ns =
+            after.user_cpu_ns.saturating_sub(value_before(|before| before.user_cpu_ns));
         Rates {
             length_ns,
             cpus: lengths.iter().map(|(cpu, length)| length.cpu_rates(*cpu, &contexts)).collect(),
             contexts,
-            lost_count: after.lost().saturating_sub(of_before(WindowSample::lost)),
+            lost_count: after.lost().saturating_sub(value_before(WindowSample::lost)),
             probe_ratio: probe_ns.and_then(|ns| ratio(ns, all_ns)),
-            process_ratio: ratio(own_ns, length_ns),
+            process_ratio: ratio(process_ns, length_ns),
         }
     }
 }
 
-/// How long the interval was on all CPUs together: the mean over those that stayed online, ns; where none did,
-/// the longest.
-fn interval_ns<'a>(lengths: impl Iterator<Item = &'a Length> + Clone) -> u64 {
-    let stayed = || lengths.clone().filter(|length| !length.went_offline);
-    match stayed().count() as u64 {
-        0 => lengths.clone().map(|length| length.of_interval_ns).max().unwrap_or(0),
-        number => stayed().map(|length| length.of_interval_ns).sum::<u64>() / number,
+/// Mean length of the interval over the CPUs that stayed online, ns. If no CPU stayed online: the maximum length.
+fn mean_interval_ns<'a>(lengths: impl Iterator<Item = &'a Length> + Clone) -> u64 {
+    let online = || lengths.clone().filter(|length| !length.went_offline);
+    match online().count() as u64 {
+        0 => lengths.clone().map(|length| length.interval_ns).max().unwrap_or(0),
+        count => online().map(|length| length.interval_ns).sum::<u64>() / count,
     }
 }
 
-/// How long the interval was on a CPU, and when it started there in the clock of the peaks.
+/// The interval on one CPU.
 struct Length {
-    of_interval_ns: u64,
+    interval_ns: u64,
     went_offline: bool,
+    /// Start of the interval by the clock of the peaks, ns.
     since_ns: Option<u64>,
 }
 
 impl Length {
     fn cpu_rates(&self, cpu: u32, contexts: &[ContextRates]) -> CpuRates {
         use attribution::ContextKind::{HardIrq, Nmi, Vector};
-        let here = || contexts.iter().filter(|one| one.cpu == Some(cpu));
-        let interrupts = here().filter(|one| matches!(one.context.kind, HardIrq | Vector | Nmi));
+        let of_cpu = || contexts.iter().filter(|rates| rates.cpu == Some(cpu));
+        let interrupts =
+            of_cpu().filter(|rates| matches!(rates.context.kind, HardIrq | Vector | Nmi));
+        let times = of_cpu().filter_map(|rates| rates.times);
         CpuRates {
             cpu,
-            is_offline: self.went_offline && self.of_interval_ns == 0,
-            interrupt_rate_hz: interrupts.map(|one| one.rate_hz).sum(),
-            self_ratio: here().filter_map(|one| one.times).map(|times| times.cpu_ratio).sum(),
+            is_offline: self.went_offline && self.interval_ns == 0,
+            interrupt_rate_hz: interrupts.map(|rates| rates.rate_hz).sum(),
+            self_ratio: times.map(|times| times.cpu_ratio).sum(),
         }
     }
 }
@@ -186,23 +190,23 @@ fn lengths(before: Option<&WindowSample>, after: &WindowSample) -> BTreeMap<u32,
     let earlier: BTreeMap<u32, &CpuWindow> = before
         .map(|before| before.windows.iter().map(|window| (window.cpu, window)).collect())
         .unwrap_or_default();
-    let one = |window: &CpuWindow| {
+    let length = |window: &CpuWindow| {
         let before_ns = earlier.get(&window.cpu).map_or(0, |earlier| earlier.length_ns);
         let length = Length {
-            of_interval_ns: window.length_ns.saturating_sub(before_ns),
+            interval_ns: window.length_ns.saturating_sub(before_ns),
             went_offline: window.went_offline,
             since_ns: window.start_ns.map(|start| start.saturating_add(before_ns)),
         };
         (window.cpu, length)
     };
-    after.windows.iter().map(one).collect()
+    after.windows.iter().map(length).collect()
 }
 
-/// The interval on the CPUs of a row.
+/// The interval on one CPU, or on all CPUs together.
 struct Interval {
     cpu_time_ns: u64,
     length_ns: u64,
-    /// When it started, where that is one time.
+    /// Start of the interval by the clock of the peaks, ns; `None` for all CPUs together.
     since_ns: Option<u64>,
 }
 
@@ -229,26 +233,27 @@ impl Interval {
     fn times(&self, count: u64, before: Option<&Total>, after: &Total) -> SelfTimes {
         let total_before = before.map_or(0, |before| before.self_total_ns);
         let total = after.self_total_ns.saturating_sub(total_before);
-        let sum = after.own.sum.saturating_sub(before.map_or(0, |before| before.own.sum));
+        let sum_before = before.map_or(0, |before| before.self_times.sum);
+        let sum = after.self_times.sum.saturating_sub(sum_before);
         let histogram = match before {
-            Some(before) => after.own.histogram.since(&before.own.histogram),
-            None => after.own.histogram.clone(),
+            Some(before) => after.self_times.histogram.since(&before.self_times.histogram),
+            None => after.self_times.histogram.clone(),
         };
-        let peak = after.own.peak;
-        let of_spans = count > 0;
-        let is_new = before.is_none_or(|before| peak.value > before.own.peak.value)
+        let peak = after.self_times.peak;
+        let has_spans = count > 0;
+        let is_new_peak = before.is_none_or(|before| peak.value > before.self_times.peak.value)
             || self.since_ns.is_some_and(|since| peak.at >= since);
         let bucket = histogram.filled().last().map(|(_, high, _)| high.min(peak.value));
-        let max_ns = if is_new { Some(peak.value) } else { bucket };
+        let max_ns = if is_new_peak { Some(peak.value) } else { bucket };
         SelfTimes {
             cpu_ratio: if self.cpu_time_ns > 0 {
                 sum as f64 / self.cpu_time_ns as f64
             } else {
                 0.0
             },
-            mean_ns: of_spans.then(|| total as f64 / count as f64),
+            mean_ns: has_spans.then(|| total as f64 / count as f64),
             p99_ns: histogram.quantile(99_000).map(|value| value.min(peak.value)),
-            max_ns: max_ns.filter(|_| of_spans),
+            max_ns: if has_spans { max_ns } else { None },
             max_since_open_ns: (after.count > 0).then_some(peak.value),
         }
     }
@@ -259,12 +264,13 @@ mod tests {
     use super::*;
     use attribution::ContextKind;
 
-    /// A context with spans of those lengths, the first at 1 ns after the window opened, and so on.
+    /// A context with one span per value. The spans end 1 ns, 2 ns and so on after the window opened.
     fn stats(cpu: u32, name: &str, timing: Timing, values: &[u64]) -> ContextStats {
-        let mut own = Distribution::default();
-        (1..).zip(values).for_each(|(at, value)| own.record(*value, at));
+        let mut self_times = Distribution::default();
+        (1..).zip(values).for_each(|(end_ns, value)| self_times.record(*value, end_ns));
         let context = Context { kind: ContextKind::HardIrq, number: 36, name: name.to_owned() };
-        ContextStats { own, ..ContextStats::new(cpu, context, timing, values.len() as u64) }
+        let count = values.len() as u64;
+        ContextStats { own: self_times, ..ContextStats::new(cpu, context, timing, count) }
     }
 
     /// A reading `length_ns` after the window opened on two CPUs.
@@ -280,8 +286,8 @@ mod tests {
     }
 
     fn find<'a>(rates: &'a Rates, cpu: Option<u32>, name: &str) -> &'a ContextRates {
-        let is_it = |one: &&ContextRates| one.cpu == cpu && one.context.name == name;
-        rates.contexts.iter().find(is_it).unwrap()
+        let matches = |rates: &&ContextRates| rates.cpu == cpu && rates.context.name == name;
+        rates.contexts.iter().find(matches).unwrap()
     }
 
     #[test]
@@ -301,7 +307,7 @@ mod tests {
         let times = on_0.times.unwrap();
         assert_eq!((on_0.count, on_0.rate_hz), (2, 1e6));
         assert_eq!((times.mean_ns, times.cpu_ratio), (Some(200.0), 0.2));
-        // 200 is in the bucket from 200 to 207; 500 came before.
+        // The bucket of 200 ends at 207. The span of 500 came before the interval.
         assert_eq!((times.max_ns, times.max_since_open_ns), (Some(207), Some(500)));
         let all = find(&rates, None, "disk");
         let times = all.times.unwrap();
@@ -313,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_come_has_no_times_and_no_row_of_the_table() {
+    fn a_context_that_did_not_come_has_no_times_and_no_row() {
         let first = reading(1_000, vec![stats(0, "disk", Timing::Probes, &[100])]);
         let second = reading(2_000, first.contexts.clone());
         let rates = Rates::between(Some(&first), &second);
@@ -323,10 +329,10 @@ mod tests {
         assert_eq!(Rates::between(None, &second).table().rows().len(), 2);
     }
 
-    /// CPU 1 goes offline at 1,500 ns. Its context stops; that of the other CPU keeps its rate.
+    /// CPU 1 goes offline at 1,500 ns. Its context stops. The context of CPU 0 keeps its rate.
     #[test]
-    fn a_cpu_that_went_offline_takes_part_of_no_later_interval() {
-        let two = |first: &[u64], second: &[u64]| {
+    fn a_cpu_that_went_offline_is_in_no_later_interval() {
+        let on_two_cpus = |first: &[u64], second: &[u64]| {
             vec![stats(0, "disk", Timing::Probes, first), stats(1, "disk", Timing::Probes, second)]
         };
         let offline = |length_ns, contexts| {
@@ -334,9 +340,9 @@ mod tests {
             (reading.windows[1].length_ns, reading.windows[1].went_offline) = (1_500, true);
             reading
         };
-        let first = reading(1_000, two(&[100], &[100]));
-        let second = offline(2_000, two(&[100, 100], &[100, 100]));
-        let third = offline(3_000, two(&[100, 100, 100], &[100, 100]));
+        let first = reading(1_000, on_two_cpus(&[100], &[100]));
+        let second = offline(2_000, on_two_cpus(&[100, 100], &[100, 100]));
+        let third = offline(3_000, on_two_cpus(&[100, 100, 100], &[100, 100]));
         let rates = Rates::between(Some(&first), &second);
         assert_eq!(rates.length_ns, 1_000);
         assert_eq!(find(&rates, Some(1), "disk").rate_hz, 2e6, "one in 500 ns");
@@ -346,14 +352,14 @@ mod tests {
         assert_eq!(find(&rates, None, "disk").rate_hz, 1e6);
         assert_eq!(find(&rates, Some(0), "disk").rate_hz, 1e6);
         assert_eq!(rates.cpus.iter().map(|cpu| cpu.is_offline).collect::<Vec<_>>(), [false, true]);
-        let gone = find(&rates, Some(1), "disk");
-        assert_eq!((gone.count, gone.times.unwrap().cpu_ratio), (0, 0.0));
+        let offline = find(&rates, Some(1), "disk");
+        assert_eq!((offline.count, offline.times.unwrap().cpu_ratio), (0, 0.0));
     }
 
     #[test]
     fn two_actions_of_one_name_are_one_row() {
-        let one = || stats(0, "shared", Timing::Probes, &[10]);
-        let rates = Rates::between(None, &reading(1_000, vec![one(), one()]));
+        let action = || stats(0, "shared", Timing::Probes, &[10]);
+        let rates = Rates::between(None, &reading(1_000, vec![action(), action()]));
         assert_eq!(find(&rates, Some(0), "shared").count, 2);
         assert_eq!(rates.contexts.len(), 2);
     }

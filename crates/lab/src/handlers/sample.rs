@@ -1,4 +1,4 @@
-//! What a bench hands in: one window of one condition.
+//! One window of one condition, as a bench reports it.
 
 use attribution::{Context, ContextKind};
 use serde::{Deserialize, Serialize};
@@ -8,23 +8,23 @@ use crate::cpu_warnings::CpuWarning;
 use crate::cpus::UnmeasuredCpu;
 use crate::services::ServicesSample;
 
-/// Where the time of a context comes from.
+/// The source of a context's times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timing {
     /// Probes at entry and exit.
     Probes,
-    /// The kernel's own measurement, handed to the probe.
+    /// The kernel's own measurement, which it passes to the probe.
     Kernel,
-    /// A simulator, which sees entry and exit and adds nothing.
+    /// A simulator. It observes entry and exit without overhead.
     Simulator,
-    /// A count alone: the kernel has no exit event.
+    /// None: the spans are only counted, because the kernel has no exit event.
     CountOnly,
-    /// No time: the value is the number of packets of a poll.
+    /// None: the values are packets per poll, not times.
     Packets,
 }
 
 impl Timing {
-    /// Whether entry and exit of each span were seen.
+    /// Whether the bench observes entry and exit of each span.
     #[must_use]
     pub fn has_spans(self) -> bool {
         matches!(self, Timing::Probes | Timing::Simulator)
@@ -48,73 +48,74 @@ impl Timing {
 pub struct EventSums {
     /// Spans whose events were read at both ends.
     pub spans: u64,
-    /// Per event of the pass: the sum of self deltas.
+    /// For each event of the pass: the sum over spans, without nested spans.
     pub own: Vec<u64>,
-    /// Per event of the pass: the sum of inclusive deltas.
+    /// For each event of the pass: the sum over spans, with nested spans.
     pub inclusive: Vec<u64>,
-    /// Per event of the pass: what reading added to `own`, as measured for this context; empty where
-    /// what [`super::ProbeOverhead::events`] says stands for all.
+    /// For each event of the pass: events that reading the counters added to `own`, measured for this context.
+    /// Empty if [`super::ProbeOverhead::events`] holds for all contexts.
     pub added: Vec<u64>,
-    /// Per event of the pass: half of the 95 % interval of what reading adds to `own` of a span; `None` or
-    /// no element where it is not known.
+    /// For each event of the pass: half width of the 95 % confidence interval of the events that reading adds to
+    /// a span. Unknown if `None` or missing.
     pub added_mean_ci95: Vec<Option<f64>>,
-    /// The spans, and the sums of their self deltas per event of the pass, in batches of the window; without
-    /// cells when they were not kept.
+    /// Batches of the window: the number of spans, and the sum of each event of the pass without nested spans.
+    /// Without cells if the bench did not keep them.
     pub batches: Batches<JointBatch>,
 }
 
 impl EventSums {
-    /// What reading added to `own` of an event of the pass; `overhead` a span, where nothing better
-    /// is known. `None` if that isn't known either.
+    /// Events that reading the counters added to `own`, for one event of the pass. Without a measurement for this
+    /// context: `overhead` times the spans. `None` if `overhead` is unknown too.
     #[must_use]
     pub fn added(&self, event: usize, overhead: Option<f64>) -> Option<f64> {
-        let by_source = self.added.get(event).map(|added| *added as f64);
-        by_source.or_else(|| Some(overhead? * self.spans as f64))
+        let measured = self.added.get(event).map(|added| *added as f64);
+        measured.or_else(|| Some(overhead? * self.spans as f64))
     }
 }
 
-/// Statistics of one context on one CPU, in one window. Times are in ns, what the probes add subtracted.
+/// Statistics of one context on one CPU, in one window. Times are in ns; the probe overhead is subtracted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContextStats {
     pub cpu: u32,
     pub context: Context,
-    /// Where its times come from.
     pub timing: Timing,
     /// Spans that ended, polls, or faults.
     pub count: u64,
-    /// Self time of each span; or packets of each poll.
+    /// Self time of each span, or packets of each poll.
     pub own: Distribution,
     /// Inclusive time of each span.
     pub inclusive: Distribution,
-    /// Spans with another span inside.
+    /// Spans that a nested span interrupted.
     pub nested_count: u64,
-    /// irq: not this device's interrupt. napi: budget used up.
+    /// For an IRQ: handlers that returned `IRQ_NONE`. For NAPI: polls that used up their budget.
     pub special_count: u64,
-    /// Spans that were shorter than what the probes add: 0 ns in all distributions.
+    /// Spans shorter than the probe overhead. They are 0 ns in all distributions.
     pub clamped_count: u64,
-    /// By how much they were shorter, sum, ns.
+    /// Sum over these spans of the probe overhead minus the span's time, ns.
     pub clamped_total_ns: u64,
-    /// What was subtracted for the probes inside the spans, sum, ns.
+    /// Sum of the probe overhead that was subtracted from the spans, ns.
     pub probe_overhead_total_ns: u64,
-    /// Entries whose exit was not seen.
+    /// Entries without a matching exit.
     pub abandoned_count: u64,
-    /// Whether this is an action after the first of a shared line.
+    /// Whether this is an action of a shared IRQ line, but not the line's first action.
     pub shared: bool,
-    /// PMU events, in a pass that reads any.
+    /// PMU events; default in the timing pass.
     pub events: EventSums,
 }
 
-/// Half of the 95 % interval of what is subtracted for probes: `mean_ns` of a span, where it is `warm_ns` in warm
-/// caches. How far off both parts are of the exact values of the simulator: the warm one by up to a
-/// quarter, from build to build; the other, which is learned from the exit program, by a factor of two (`irqlab sim
-/// verify-probes`; docs/validation.md).
+/// Half width of the 95 % confidence interval of the probe overhead, ns per span. `mean_ns`: the subtracted
+/// overhead. `warm_ns`: the overhead in warm caches.
+///
+/// The errors come from comparisons with exact values of the simulator (`irqlab sim verify-probes`;
+/// docs/validation.md). The overhead in warm caches is wrong by up to a quarter, depending on the build. The rest
+/// is learned from the exit program and is wrong by up to a factor of two.
 #[must_use]
 pub fn probe_overhead_error(mean_ns: f64, warm_ns: f64) -> f64 {
     0.25 * mean_ns.min(warm_ns) + (mean_ns - warm_ns).max(0.0)
 }
 
 impl ContextStats {
-    /// A context that was entered `count` times, of whose spans nothing else is known yet.
+    /// A context with `count` spans, without any times or events yet.
     #[must_use]
     pub fn new(cpu: u32, context: Context, timing: Timing, count: u64) -> ContextStats {
         ContextStats {
@@ -135,8 +136,7 @@ impl ContextStats {
         }
     }
 
-    /// Sum of the self times, ns, with the probe overhead subtracted: negative where more was subtracted
-    /// than was measured.
+    /// Sum of the self times, ns, with the probe overhead subtracted. Can be negative.
     #[must_use]
     pub fn self_total_ns(&self) -> i64 {
         (i128::from(self.own.sum) - i128::from(self.clamped_total_ns))
@@ -144,62 +144,60 @@ impl ContextStats {
     }
 }
 
-/// The window on one CPU, and what could not be attributed in it.
+/// The window on one CPU, and its spans and events that could not be attributed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuWindow {
     pub cpu: u32,
-    /// When it opened, in the clock of this CPU's peaks, ns; `None` where that clock is not known to
-    /// be the window's.
+    /// When the window opened, by the clock of this CPU's peaks, ns. `None` if the window may have another clock.
     pub start_ns: Option<u64>,
-    /// How long it was open, ns.
+    /// How long the window was open, ns.
     pub length_ns: u64,
-    /// Whether it closed early because the kernel took the CPU offline.
+    /// Whether the window closed early because the kernel took the CPU offline.
     pub went_offline: bool,
-    /// Spans that started before the window: their exits found no entry. `None` where they are not
-    /// counted.
+    /// Exits of spans that started before the window opened. `None` if the bench does not count them.
     pub unmatched_exits: Option<u64>,
-    /// Entries whose exit was not seen. `None` where they are not counted.
+    /// Entries without a matching exit. `None` if the bench does not count them.
     pub abandoned: Option<u64>,
-    /// Entries that found the stack full: lost.
+    /// Entries lost because the probes' stack was full.
     pub overflows: u64,
-    /// Spans that found no row: lost.
+    /// Spans lost because the probes' map had no room for their context.
     pub unattributed: u64,
 }
 
-/// One counter of the kernel compared with what the bench counted.
+/// A counter of the kernel, compared with the bench's count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreement {
     pub cpu: u32,
     /// Line of /proc/interrupts or /proc/softirqs, such as `LOC`, `36` or `NET_RX`.
     pub line: String,
-    /// What it is, such as the action's name.
+    /// Name of the interrupt or softirq, such as the action's name.
     pub name: String,
-    /// What the bench counted; `None` where it has no probe.
+    /// The bench's count; `None` without a probe.
     pub counted: Option<u64>,
-    /// The kernel's counter, read on that CPU at the very edges of the window.
+    /// The kernel's counter, read on that CPU exactly when the window opened and closed.
     pub kernel_exact: Option<u64>,
-    /// Minimum by the files: last reading inside the window minus first reading inside.
+    /// Lower bound by the files: last reading inside the window minus first reading inside.
     pub kernel_min: Option<u64>,
-    /// The most: first reading after the window less last reading before.
+    /// Upper bound by the files: first reading after the window minus last reading before.
     pub kernel_max: Option<u64>,
-    /// How much the edges alone can make `counted` differ from `kernel_exact`; of all IRQ lines together,
-    /// also how many nested threaded interrupts the kernel may have counted, which no probe can see.
+    /// Maximum difference of `counted` and `kernel_exact` by interrupts at the edges of the window. For
+    /// [`ALL_DEVICES`] it also includes the nested threaded interrupts, which the kernel counts and no probe sees.
     pub edge_max: u64,
 }
 
-/// The line of all device interrupts together, which no file has.
+/// The line of all device interrupts together. No file contains this line.
 pub const ALL_DEVICES: &str = "devices";
 
 impl Agreement {
-    /// By how much the kernel's exact count exceeds the bench's: events that no probe was called for. `None`
-    /// where one of the two counts is not known.
+    /// Undelivered events: the kernel counted them but called no probe. This is the kernel's exact count minus the
+    /// bench's count and the edge tolerance. `None` if either count is unknown.
     #[must_use]
     pub fn undelivered(&self) -> Option<u64> {
         let (counted, kernel) = (self.counted?, self.kernel_exact?);
         Some(kernel.saturating_sub(counted.saturating_add(self.edge_max)))
     }
 
-    /// At most how many events of this line no probe was called for; `None` where nothing bounds them.
+    /// Upper bound of the undelivered events of the line; `None` without a bound.
     fn undelivered_max(&self) -> Option<u64> {
         self.undelivered().or_else(|| Some(self.kernel_max?.saturating_sub(self.counted?)))
     }
@@ -218,58 +216,55 @@ impl Agreement {
     }
 }
 
-/// What one window gave.
+/// The measurements of one window.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WindowSample {
     /// The window on each measured CPU.
     pub windows: Vec<CpuWindow>,
-    /// CPUs that were to be measured and have no window.
+    /// CPUs of the plan without a window.
     pub unmeasured: Vec<UnmeasuredCpu>,
-    /// CPUs that came online after the window had opened.
+    /// CPUs that came online after the window opened.
     pub came_online: Vec<u32>,
-    /// The statistics of each context on each CPU.
     pub contexts: Vec<ContextStats>,
-    /// The kernel's counters.
+    /// The kernel's counters, compared with the bench's counts.
     pub agreement: Vec<Agreement>,
     /// Events that the kernel dropped because a probe was running.
     pub missed: u64,
-    /// CPU time that the measuring process used meanwhile, ns.
+    /// CPU time of the measuring process in the window, ns.
     pub user_cpu_ns: u64,
-    /// CPU time that the probes used meanwhile, by what they cost where they ran, ns; `None` where that was
-    /// not measured.
+    /// CPU time of the probes in the window, measured in situ, ns; `None` if not measured.
     pub probe_ns: Option<u64>,
-    /// What the load did meanwhile: operations, ns.
+    /// Statistics of the load in the window.
     pub load_work: Option<StimulusStats>,
-    /// What the stimulus did meanwhile.
+    /// Statistics of the stimulus in the window.
     pub stimulus_work: Option<StimulusStats>,
-    /// What services of the kernel took meanwhile, with what they missed in caches; absent where that was not
-    /// measured.
+    /// Times and cache misses of kernel services in the window; `None` if not measured.
     pub services: Option<Box<ServicesSample>>,
-    /// Whether it was cut short.
+    /// Whether the window ended early.
     pub interrupted: bool,
-    /// What a reader must know.
+    /// Warnings about this window.
     pub warnings: Vec<String>,
-    /// What a reader must know of single CPUs.
+    /// Warnings about single CPUs.
     pub cpu_warnings: Vec<CpuWarning>,
-    /// Settings in force that only the bench knows, such as the file read or the interface.
+    /// Settings that only the bench knows, such as the file that was read, or the interface.
     pub facts: serde_json::Map<String, serde_json::Value>,
 }
 
-/// Statistics of what a load or a stimulus did.
+/// Statistics of a load or a stimulus.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StimulusStats {
     /// Reads, pings, sends, wake-ups or compressed chunks.
     pub operations: u64,
-    /// Bytes moved.
+    /// Number of bytes moved.
     pub bytes: u64,
     /// Operations that failed.
     pub errors: u64,
-    /// How long it ran, ns.
+    /// Running time, ns.
     pub elapsed_ns: u64,
 }
 
 impl WindowSample {
-    /// Events handed to the probes: two for a span, one for a poll, a fault or an NMI.
+    /// Events that the probes handled: two per span, one per poll, fault or NMI.
     #[must_use]
     pub fn events(&self) -> u64 {
         let per_span = |stats: &ContextStats| match stats.timing {
@@ -279,22 +274,22 @@ impl WindowSample {
         self.contexts.iter().map(per_span).sum()
     }
 
-    /// Events that were lost: dropped by the kernel, or without a place.
+    /// Events lost: the kernel dropped them, or they had no room in a map.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        let cpu = |window: &CpuWindow| window.overflows + window.unattributed;
-        self.missed + self.windows.iter().map(cpu).sum::<u64>()
+        let lost_on_cpu = |window: &CpuWindow| window.overflows + window.unattributed;
+        self.missed + self.windows.iter().map(lost_on_cpu).sum::<u64>()
     }
 
-    /// Interrupts that the kernel counted and did not hand to the probes.
+    /// Undelivered interrupts and softirqs: the kernel counted them but called no probe.
     #[must_use]
     pub fn undelivered(&self) -> u64 {
         self.agreement.iter().filter_map(Agreement::undelivered).sum()
     }
 
-    /// At most how many entries of a context the kernel counted on a CPU, or on all (`None`), and did not hand
-    /// to the probes. It counts some contexts together: then each of them may lack all that is missing.
-    /// `None` where the kernel has no exact counter that includes the context.
+    /// Upper bound of a context's undelivered entries, on one CPU or on all CPUs (`None`). The kernel counts some
+    /// contexts together. Each context of such a group may then lack all missing entries.
+    /// Returns `None` if the kernel has no exact counter that includes the context.
     #[must_use]
     pub fn undelivered_max(&self, context: &Context, cpu: Option<u32>) -> Option<u64> {
         let on_cpu = |cpu: u32| {
@@ -312,25 +307,24 @@ impl WindowSample {
         }
     }
 
-    /// The open time of all CPUs together, ns.
+    /// Sum of the windows' lengths over the CPUs, ns.
     #[must_use]
     pub fn cpu_time_ns(&self) -> u64 {
         self.windows.iter().map(|window| window.length_ns).sum()
     }
 
-    /// The mean open time, ns, of the CPUs that stayed online; of all where none did. Counts of several CPUs
-    /// together are rates over this time: a CPU that was measured for a part of it adds what it counted.
+    /// Mean length of the window over the CPUs that stayed online, ns. If no CPU stayed online: the maximum length.
+    /// A rate of several CPUs together is the sum of their counts over this time, also of CPUs that went offline.
     #[must_use]
     pub fn length_ns(&self) -> u64 {
-        let stayed = || self.windows.iter().filter(|window| !window.went_offline);
-        let whole = stayed().count() as u64;
-        match whole {
+        let online = || self.windows.iter().filter(|window| !window.went_offline);
+        match online().count() as u64 {
             0 => self.windows.iter().map(|window| window.length_ns).max().unwrap_or(0),
-            _ => stayed().map(|window| window.length_ns).sum::<u64>() / whole,
+            count => online().map(|window| window.length_ns).sum::<u64>() / count,
         }
     }
 
-    /// Whether each CPU of the plan was measured until the window's end.
+    /// Whether each CPU of the plan was measured to the end of the window.
     #[must_use]
     pub fn has_all_cpus(&self) -> bool {
         self.unmeasured.is_empty() && self.windows.iter().all(|window| !window.went_offline)
@@ -341,7 +335,7 @@ impl WindowSample {
 mod tests {
     use super::*;
 
-    /// A line of a CPU: counted by the bench, exactly by the kernel, and at most by the files.
+    /// A counter line of a CPU: the bench's count, the kernel's exact count, and the upper bound by the files.
     fn line(
         (cpu, line, name): (u32, &str, &str),
         counted: u64,
@@ -365,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn each_context_lacks_at_most_what_its_counters_say() {
+    fn the_counters_bound_the_missing_entries_of_each_context() {
         let calls = "call_function, call_function_single";
         let agreement = vec![
             line((0, "LOC", "local_timer"), 90, Some(100), None),
@@ -378,26 +372,30 @@ mod tests {
         ];
         let windows = [0, 1].map(|cpu| CpuWindow { cpu, ..CpuWindow::default() }).to_vec();
         let sample = WindowSample { agreement, windows, ..WindowSample::default() };
-        let lacks = |kind, number, name: &str, cpu| {
+        let missing_max = |kind, number, name: &str, cpu| {
             sample.undelivered_max(&context(kind, number, name), cpu)
         };
         let (vector, irq) = (ContextKind::Vector, ContextKind::HardIrq);
-        assert_eq!(lacks(vector, 0, "local_timer", Some(0)), Some(10));
-        assert_eq!(lacks(vector, 0, "local_timer", Some(1)), Some(0));
-        assert_eq!(lacks(vector, 0, "local_timer", None), Some(10), "both CPUs");
+        assert_eq!(missing_max(vector, 0, "local_timer", Some(0)), Some(10));
+        assert_eq!(missing_max(vector, 0, "local_timer", Some(1)), Some(0));
+        assert_eq!(missing_max(vector, 0, "local_timer", None), Some(10), "both CPUs");
         for name in ["call_function", "call_function_single"] {
-            assert_eq!(lacks(vector, 1, name, Some(0)), Some(3), "counted together");
+            assert_eq!(missing_max(vector, 1, name, Some(0)), Some(3), "counted together");
         }
-        assert_eq!(lacks(ContextKind::Softirq, 3, "NET_RX", Some(0)), Some(2), "less the edge");
-        // All lines lack 5 together; the files say that line 36 lacks 2 at most.
         assert_eq!(
-            [lacks(irq, 36, "disk", Some(0)), lacks(irq, 37, "card", Some(0))],
+            missing_max(ContextKind::Softirq, 3, "NET_RX", Some(0)),
+            Some(2),
+            "less the edge"
+        );
+        // All IRQ lines together lack 5. The files bound the missing entries of line 36 by 2.
+        assert_eq!(
+            [missing_max(irq, 36, "disk", Some(0)), missing_max(irq, 37, "card", Some(0))],
             [Some(2), Some(5)]
         );
-        // Without a counter nothing is known: of a CPU, and so of all.
-        assert_eq!(lacks(ContextKind::Softirq, 3, "NET_RX", None), None);
-        assert_eq!(lacks(ContextKind::NapiPoll, 1, "NET_RX", Some(0)), None);
-        assert_eq!(lacks(vector, 0, "thermal_apic", Some(0)), None);
+        // Without a counter on one CPU, the bound is unknown on that CPU and on all CPUs together.
+        assert_eq!(missing_max(ContextKind::Softirq, 3, "NET_RX", None), None);
+        assert_eq!(missing_max(ContextKind::NapiPoll, 1, "NET_RX", Some(0)), None);
+        assert_eq!(missing_max(vector, 0, "thermal_apic", Some(0)), None);
         assert_eq!(WindowSample::default().undelivered_max(&context(vector, 0, ""), None), None);
         assert_eq!(sample.undelivered(), 10 + 3 + 2 + 5);
     }

@@ -1,4 +1,4 @@
-//! What was measured, of all conditions.
+//! The measurements of all conditions.
 
 use super::bench::{Pass, ProbeOverhead};
 use super::condition::Condition;
@@ -8,20 +8,16 @@ use super::sample::WindowSample;
 #[derive(Debug)]
 pub struct ConditionSamples {
     pub condition: Condition,
-    /// The timing pass.
     pub timing: WindowSample,
-    /// The passes with events, by their position in the bench's list.
+    /// The windows of the passes with events, each with the pass's index in [`Samples::passes`].
     pub events: Vec<(usize, WindowSample)>,
 }
 
-/// What was measured.
 #[derive(Debug, Default)]
 pub struct Samples {
-    /// The conditions that were measured.
     pub conditions: Vec<ConditionSamples>,
-    /// The passes that the bench makes over each of them.
+    /// The bench's passes over each condition.
     pub passes: Vec<Pass>,
-    /// What the probes cost.
     pub overhead: ProbeOverhead,
 }
 
@@ -36,9 +32,9 @@ impl ConditionSamples {
         std::iter::once(&self.timing).chain(self.events.iter().map(|(_, window)| window))
     }
 
-    /// Whether every pass was measured to its end on every CPU.
+    /// Whether every pass was measured to the end of its window on every CPU.
     pub(super) fn is_complete(&self, passes: usize) -> bool {
-        let is_whole = |window: &WindowSample| !window.interrupted && window.has_all_cpus();
-        self.windows().count() == passes && self.windows().all(is_whole)
+        let is_complete = |window: &WindowSample| !window.interrupted && window.has_all_cpus();
+        self.windows().count() == passes && self.windows().all(is_complete)
     }
 }

@@ -1,5 +1,5 @@
-//! The figures and the table of the paper `handlers-ia32`, compared with the simulated ones, and its findings
-//! as statements.
+//! The paper `handlers-ia32`: its published figures compared with simulated ones, and its findings judged on
+//! both.
 
 mod findings;
 mod interrupt;

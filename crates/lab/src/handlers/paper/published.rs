@@ -1,14 +1,14 @@
-//! What was published: a data file, read with bounds.
+//! The published figures: a data file, read with bounds.
 
 use serde::Deserialize;
 
 use super::super::condition::{Load, Rate, Stimulus};
 use crate::published::{PublishedError, at_most, read, short};
 
-/// The figures of the paper `handlers-ia32`.
+/// The data file of the paper `handlers-ia32`.
 const TEXT: &str = include_str!("../../../../../papers/handlers-ia32.toml");
 
-/// Most machines, and rows of one of them.
+/// Maximum number of machines, and maximum number of rows of a machine.
 const ITEMS_MAX: usize = 32;
 
 /// The two microarchitectures that the paper compares.
@@ -25,19 +25,16 @@ pub enum Family {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PaperMachine {
-    /// The model that stands for it.
+    /// The model that simulates the machine.
     pub model: String,
-    /// In words.
     pub measured: String,
-    /// Its microarchitecture.
     pub family: Family,
 }
 
-/// A paper's figures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Paper {
     pub title: String,
-    /// Its machines, by their clocks.
+    /// The measured machines, by ascending clock frequency.
     pub machines: Vec<PaperMachine>,
     misses: Vec<RawMisses>,
 }
@@ -45,7 +42,7 @@ pub struct Paper {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawPaper {
-    #[allow(dead_code)] // for who reads the file
+    #[allow(dead_code)] // for readers of the data file
     name: String,
     title: String,
     machine: Vec<PaperMachine>,
@@ -76,7 +73,7 @@ struct ByStimulus {
 }
 
 impl ByStimulus {
-    /// The figure as a ratio, 0 to 1.
+    /// The figure as a ratio from 0 to 1; `None` for a stimulus that the paper does not have.
     fn ratio(self, stimulus: Stimulus) -> Option<f64> {
         match stimulus {
             Stimulus::Net => Some(self.net / 100.0),
@@ -91,18 +88,19 @@ impl ByStimulus {
 }
 
 impl Paper {
-    /// The paper's figures.
+    /// Reads the paper's figures.
     ///
     /// # Errors
-    /// As [`Paper::parse`].
+    /// The errors of [`Paper::parse`].
     pub fn handlers_ia32() -> Result<Paper, PublishedError> {
         Paper::parse(TEXT)
     }
 
-    /// Reads figures.
+    /// Reads and checks a data file.
     ///
     /// # Errors
-    /// When it is not TOML, is too long, or names machines, loads or rates that do not exist.
+    /// If the text is not TOML, is too long, names an unknown machine, load or rate, or has a figure that is no
+    /// percentage from 0 to 100.
     pub fn parse(text: &str) -> Result<Paper, PublishedError> {
         let raw: RawPaper = read(text)?;
         at_most(raw.machine.len().max(raw.misses.len()), ITEMS_MAX, "machines")?;
@@ -110,33 +108,34 @@ impl Paper {
             short(machine.model.clone())?;
             short(machine.measured.clone())?;
         }
-        for of in &raw.misses {
-            at_most(of.rows.len(), ITEMS_MAX, "rows").map_err(|error| error.at(&of.model))?;
-            if raw.machine.iter().all(|machine| machine.model != of.model) {
-                return Err(PublishedError::new(format!("no machine: {:.40?}", of.model)));
+        for misses in &raw.misses {
+            let model = &misses.model;
+            at_most(misses.rows.len(), ITEMS_MAX, "rows").map_err(|error| error.at(model))?;
+            if raw.machine.iter().all(|machine| machine.model != *model) {
+                return Err(PublishedError::new(format!("no machine: {model:.40?}")));
             }
             let is_wrong =
                 |row: &&RawRow| !row.l1i_percent.are_percent() || !row.l1d_percent.are_percent();
-            if let Some(row) = of.rows.iter().find(is_wrong) {
-                let what = format!("{}/{}: no percentage", row.load, row.rate);
-                return Err(PublishedError::new(what).at(&of.model));
+            if let Some(row) = misses.rows.iter().find(is_wrong) {
+                let error = format!("{}/{}: no percentage", row.load, row.rate);
+                return Err(PublishedError::new(error).at(model));
             }
         }
         Ok(Paper { title: short(raw.title)?, machines: raw.machine, misses: raw.misses })
     }
 
-    /// The machine that a model stands for.
+    /// The machine that a model simulates; `None` if the paper did not measure it.
     #[must_use]
     pub fn machine(&self, model: &str) -> Option<&PaperMachine> {
         self.machines.iter().find(|machine| machine.model == model)
     }
 
     fn row(&self, model: &str, load: Load, rate: Rate) -> Option<&RawRow> {
-        let of = self.misses.iter().find(|of| of.model == model)?;
-        of.rows.iter().find(|row| (row.load, row.rate) == (load, rate))
+        let misses = self.misses.iter().find(|misses| misses.model == model)?;
+        misses.rows.iter().find(|row| (row.load, row.rate) == (load, rate))
     }
 
-    /// Misses of the first instruction cache over accesses, 0 to 1 (Table 2).
+    /// Misses of the first-level instruction cache over its accesses, 0 to 1 (Table 2).
     #[must_use]
     pub fn l1i_miss_ratio(
         &self,
@@ -148,7 +147,7 @@ impl Paper {
         self.row(model, load, rate)?.l1i_percent.ratio(stimulus)
     }
 
-    /// Misses of the first data cache over accesses, 0 to 1 (Table 2).
+    /// Misses of the first-level data cache over its accesses, 0 to 1 (Table 2).
     #[must_use]
     pub fn l1d_miss_ratio(
         &self,
@@ -181,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_figure_is_refused() {
+    fn a_wrong_figure_is_rejected() {
         for (from, to, says) in [
             ("load = \"idle\"", "load = \"full\"", "published figures"),
             ("family = \"p6\"", "family = \"p7\"", "published figures"),

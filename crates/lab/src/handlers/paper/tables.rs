@@ -1,4 +1,4 @@
-//! The paper's figures and the simulated ones, condition by condition.
+//! Table `paper`: simulated and published figures of each condition.
 
 use record::{Column, Format, Kind, Table, TableDisplay, Value};
 
@@ -10,7 +10,7 @@ use crate::judge::{Figure, Known};
 /// The stimuli of the paper.
 pub(super) const STIMULI: [Stimulus; 2] = [Stimulus::Net, Stimulus::Disk];
 
-/// A quantity of the paper, of the interrupts of a condition.
+/// A quantity of the paper: a mean or a ratio over the interrupts of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Quantity {
     /// Figure 1.
@@ -21,7 +21,7 @@ pub(super) enum Quantity {
     BranchMisses,
     /// Table 2.
     L1iMisses,
-    /// Table 2: loads and stores together, as P6's DCU_LINES_IN over DATA_MEM_REFS.
+    /// Table 2: loads and stores together, like DCU_LINES_IN over DATA_MEM_REFS of a P6.
     L1dMisses,
 }
 
@@ -34,7 +34,7 @@ impl Quantity {
         Quantity::L1dMisses,
     ];
 
-    /// Name, title and documentation of its column.
+    /// Name, title and documentation of the column.
     fn column(self) -> (&'static str, &'static str, &'static str) {
         match self {
             Quantity::Cycles => ("cycles", "cycles", "Cycles per interrupt (Figure 1)"),
@@ -57,7 +57,7 @@ impl Quantity {
         }
     }
 
-    fn of(self, interrupts: &Interrupts<'_>) -> Known {
+    fn value(self, interrupts: &Interrupts<'_>) -> Known {
         match self {
             Quantity::Cycles => interrupts.mean("cycles"),
             Quantity::InstructionsPerCycle => interrupts.ratio(&["instructions"], &["cycles"]),
@@ -72,7 +72,7 @@ impl Quantity {
         }
     }
 
-    /// The paper's figure; none where it has a bar without a number.
+    /// The paper's figure, as a ratio from 0 to 1. `None` if the paper has only a bar without a number.
     pub(super) fn published(
         self,
         paper: &Paper,
@@ -88,20 +88,20 @@ impl Quantity {
 }
 
 impl ModelRun {
-    /// A quantity of a condition; or why there is none.
+    /// A quantity of a condition, or the reason for a missing value.
     pub(super) fn figure(
         &self,
         quantity: Quantity,
         (load, rate, stimulus): (Load, Rate, Stimulus),
     ) -> Known {
-        quantity.of(&self.interrupts(load, rate, stimulus)?)
+        quantity.value(&self.interrupts(load, rate, stimulus)?)
     }
 
     /// Time per interrupt, ns (Figure 2).
-    pub(super) fn time_ns(&self, of: (Load, Rate, Stimulus)) -> Known {
-        let cycles = self.figure(Quantity::Cycles, of)?;
-        let ns = 1e9 / self.clock_hz as f64;
-        Ok(Figure { mean: cycles.mean * ns, half_width: cycles.half_width * ns })
+    pub(super) fn time_ns(&self, condition: (Load, Rate, Stimulus)) -> Known {
+        let cycles = self.figure(Quantity::Cycles, condition)?;
+        let cycle_ns = 1e9 / self.clock_hz as f64;
+        Ok(Figure { mean: cycles.mean * cycle_ns, half_width: cycles.half_width * cycle_ns })
     }
 }
 
@@ -109,9 +109,9 @@ fn columns() -> Vec<Column> {
     let text = |name: &str, doc: &str| Column::new(name, Kind::Text, doc);
     let mut columns = vec![
         text("model", "Model of the simulated machine.").priority(101).key(),
-        text("stimulus", "What interrupts.").priority(100).key(),
+        text("stimulus", "Source of the interrupts: net or disk.").priority(100).key(),
         text("load", "Concurrent load of the CPU.").priority(99).key(),
-        text("rate", "How often it interrupts.").priority(98).key(),
+        text("rate", "Rate of the stimulus: low or high.").priority(98).key(),
         Column::new("count", Kind::Uint, "Interrupts of the device in the window.").priority(40),
         Column::new("time_ns", Kind::Real, "Time per interrupt (Figure 2).")
             .title("time")
@@ -122,15 +122,17 @@ fn columns() -> Vec<Column> {
     for quantity in Quantity::ALL {
         let (name, title, doc) = quantity.column();
         let width = format!("{name}_ci95");
-        let one = Column::new(name, Kind::Real, &format!("{doc}.")).title(title).plus_minus(&width);
+        let column =
+            Column::new(name, Kind::Real, &format!("{doc}.")).title(title).plus_minus(&width);
         let is_benefit = quantity == Quantity::InstructionsPerCycle;
-        columns.push(if is_benefit { one.benefit() } else { one.cost() }.priority(95));
+        let column = if is_benefit { column.benefit() } else { column.cost() };
+        columns.push(column.priority(95));
         let doc = format!(
             "Half width of the 95 % confidence interval of {name}, from batches of the window."
         );
         columns.push(Column::new(&width, Kind::Real, &doc).detail());
         if matches!(quantity, Quantity::L1iMisses | Quantity::L1dMisses) {
-            let doc = "The paper's figure; absent where it has none of this machine.";
+            let doc = "The paper's figure; absent if the paper has none for this machine.";
             let published = Column::new(&format!("published_{name}"), Kind::Real, doc);
             columns.push(published.title(&format!("paper {title}")).priority(94));
         }
@@ -139,7 +141,7 @@ fn columns() -> Vec<Column> {
     columns
 }
 
-/// The rows of Figures 1 to 3 and 5 and of Table 2.
+/// Table `paper`: Figures 1 to 3 and 5 and Table 2, one row per model and condition.
 #[must_use]
 pub fn paper(published: &Paper, runs: &[ModelRun]) -> Table {
     let doc = "Interrupts of a network card and of a disk, from their entries to the ends of their softirqs: \
@@ -162,8 +164,8 @@ pub fn paper(published: &Paper, runs: &[ModelRun]) -> Table {
     table
 }
 
-fn row(published: &Paper, run: &ModelRun, of: (Load, Rate, Stimulus)) -> Vec<Value> {
-    let (load, rate, stimulus) = of;
+fn row(published: &Paper, run: &ModelRun, condition: (Load, Rate, Stimulus)) -> Vec<Value> {
+    let (load, rate, stimulus) = condition;
     let interrupts = run.interrupts(load, rate, stimulus);
     let mut row: Vec<Value> = vec![
         run.model.as_str().into(),
@@ -171,15 +173,15 @@ fn row(published: &Paper, run: &ModelRun, of: (Load, Rate, Stimulus)) -> Vec<Val
         load.word().into(),
         rate.word().into(),
         interrupts.as_ref().ok().map(|interrupts| interrupts.count).into(),
-        run.time_ns(of).ok().map(|time| time.mean).into(),
+        run.time_ns(condition).ok().map(|time| time.mean).into(),
     ];
     for quantity in Quantity::ALL {
-        let found = run.figure(quantity, of).ok();
-        row.push(found.map(|figure| figure.mean).into());
-        let width = found.map(|figure| figure.half_width).filter(|width| width.is_finite());
-        row.push(width.into());
+        let figure = run.figure(quantity, condition).ok();
+        row.push(figure.map(|figure| figure.mean).into());
+        let half_width = figure.map(|figure| figure.half_width);
+        row.push(half_width.filter(|half_width| half_width.is_finite()).into());
         if matches!(quantity, Quantity::L1iMisses | Quantity::L1dMisses) {
-            row.push(quantity.published(published, &run.model, of).into());
+            row.push(quantity.published(published, &run.model, condition).into());
         }
     }
     row.push(interrupts.err().into());

@@ -1,4 +1,4 @@
-//! Table `agreement`: irqlab's counts compared with the kernel's own.
+//! Table `agreement`: irqlab's counts compared with the kernel's counters.
 
 use record::{Column, Keep, Kind, RowFilter, Table, TableDisplay, Value};
 
@@ -6,7 +6,7 @@ use super::super::sample::Agreement;
 use super::super::samples::ConditionSamples;
 use super::condition_column;
 
-/// One row per counter line and CPU of the timing pass.
+/// Table `agreement`: one row per counter line and CPU of the timing pass.
 pub fn agreement(measured: &[ConditionSamples]) -> Table {
     let columns = vec![
         condition_column().priority(90),
@@ -54,8 +54,8 @@ pub fn agreement(measured: &[ConditionSamples]) -> Table {
         Column::new(
             "edge_tolerance_count",
             Kind::Uint,
-            "Difference that is allowed because an interrupt may fall on an edge of the window, and \
-             for all IRQ lines together, because the kernel counts nested threaded interrupts, of \
+            "Maximum difference that is allowed, because an interrupt may fall on an edge of the window. \
+             For all IRQ lines together, also because the kernel counts nested threaded interrupts, \
              which have no tracepoint.",
         )
         .title("tolerance")
@@ -75,16 +75,16 @@ pub fn agreement(measured: &[ConditionSamples]) -> Table {
         others: "that agree or have no probe".to_owned(),
     };
     let display = TableDisplay {
-        title: in_words(measured),
+        title: title(measured),
         filter: Some(filter),
         rows_max: Some(10),
         ..TableDisplay::default()
     };
     let mut table = Table::new("agreement", doc, columns).displayed(display);
-    for one in measured {
-        for line in one.timing.agreement.iter().filter(|line| moved(line)) {
+    for condition in measured {
+        for line in condition.timing.agreement.iter().filter(|line| has_moved(line)) {
             let row: Vec<Value> = vec![
-                one.condition.label().into(),
+                condition.condition.label().into(),
                 u64::from(line.cpu).into(),
                 line.line.clone().into(),
                 line.name.clone().into(),
@@ -102,11 +102,12 @@ pub fn agreement(measured: &[ConditionSamples]) -> Table {
     table
 }
 
-fn moved(line: &Agreement) -> bool {
+/// Whether either side counted an event.
+fn has_moved(line: &Agreement) -> bool {
     [line.counted, line.kernel_exact, line.kernel_max].into_iter().flatten().any(|count| count > 0)
 }
 
-/// `None` where there is nothing to compare.
+/// Whether the counts agree within the tolerance; `None` if a count is missing.
 fn agrees(line: &Agreement) -> Option<bool> {
     let counted = line.counted?;
     if let Some(exact) = line.kernel_exact {
@@ -115,7 +116,7 @@ fn agrees(line: &Agreement) -> Option<bool> {
     Some(line.kernel_min? <= counted && counted <= line.kernel_max?)
 }
 
-/// How far irqlab's count is off the kernel's, or off the nearer of the kernel's bounds.
+/// irqlab's count minus the kernel's exact count, or minus the nearer bound by the files; 0 between the bounds.
 fn difference(line: &Agreement) -> Option<i64> {
     let signed = |count: u64| i64::try_from(count).ok();
     let counted = signed(line.counted?)?;
@@ -124,29 +125,29 @@ fn difference(line: &Agreement) -> Option<i64> {
     Some(counted - counted.clamp(min, max.max(min)))
 }
 
-/// How many counters agree, and how well.
+/// Number of counters that agree, and the sum of their differences.
 #[derive(Default)]
 struct Tally {
-    /// Equal to the kernel's counter.
+    /// Counters equal to the kernel's exact count.
     equal: u64,
-    /// Within what the window's edges, or the files read around them, leave open.
+    /// Counters within the edge tolerance, or within the bounds by the files.
     within: u64,
     differing: u64,
-    /// Sum of the kernel's exact counters that were compared.
+    /// Sum of the kernel's exact counts that have a count of irqlab.
     kernel: u64,
-    /// Sum of the differences from these.
-    apart: u64,
+    /// Sum of the absolute differences from these counts.
+    difference: u64,
 }
 
-/// The result of the comparison as a sentence: the title of the table.
-fn in_words(measured: &[ConditionSamples]) -> String {
+/// The title of the table: the result of the comparison as a sentence.
+fn title(measured: &[ConditionSamples]) -> String {
     let mut tally = Tally::default();
-    let lines = measured.iter().flat_map(|one| &one.timing.agreement);
-    for line in lines.filter(|line| moved(line)) {
+    let lines = measured.iter().flat_map(|condition| &condition.timing.agreement);
+    for line in lines.filter(|line| has_moved(line)) {
         let exact = line.counted.zip(line.kernel_exact);
         if let Some((counted, kernel)) = exact {
             tally.kernel = tally.kernel.saturating_add(kernel);
-            tally.apart = tally.apart.saturating_add(counted.abs_diff(kernel));
+            tally.difference = tally.difference.saturating_add(counted.abs_diff(kernel));
         }
         match agrees(line) {
             Some(true) if exact.is_some_and(|(counted, kernel)| counted == kernel) => {
@@ -157,9 +158,9 @@ fn in_words(measured: &[ConditionSamples]) -> String {
             None => {}
         }
     }
-    let Tally { equal, within, differing, kernel, apart } = tally;
+    let Tally { equal, within, differing, kernel, difference } = tally;
     let compared = equal + within + differing;
-    let which = match (compared, differing) {
+    let agreement = match (compared, differing) {
         (0, _) => return "none of the kernel's counters could be compared".to_owned(),
         (1, 0) => "the one counter that moved agrees".to_owned(),
         (_, 0) => format!("all {compared} counters agree"),
@@ -173,19 +174,19 @@ fn in_words(measured: &[ConditionSamples]) -> String {
         0 => String::new(),
         _ => {
             let verb = if differing == 1 { "differs" } else { "differ" };
-            let share = 100.0 * apart as f64 / kernel as f64;
+            let share = 100.0 * difference as f64 / kernel as f64;
             let share = (kernel > 0).then(|| format!(" (by {share:.3} % of all counts)"));
             format!("; {differing} {verb}{}", share.unwrap_or_default())
         }
     };
-    format!("{which} with the kernel's own: {equal} exactly{within}{differing}")
+    format!("{agreement} with the kernel's own: {equal} exactly{within}{differing}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Counted by irqlab, exactly by the kernel, at least and at most by the files.
+    /// A counter line: irqlab's count, the kernel's exact count, and the lower and upper bound by the files.
     fn line(counted: u64, exact: Option<u64>, bounds: Option<(u64, u64)>) -> Agreement {
         Agreement {
             cpu: 0,
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_from_the_counter_or_the_nearer_bound() {
+    fn the_difference_is_from_the_exact_count_or_the_nearer_bound() {
         for (line, expected) in [
             (line(100, Some(100), None), Some(0)),
             (line(99, Some(103), None), Some(-4)),

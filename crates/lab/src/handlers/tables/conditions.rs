@@ -1,4 +1,4 @@
-//! Table `conditions`: the windows, what the probes missed in them, and what ran meanwhile.
+//! Table `conditions`: one window per condition, the events that the probes missed, and the load and stimulus.
 
 use record::limits::ROWS_MAX;
 use record::{Column, Format, Kind, Table, TableDisplay, Value};
@@ -19,7 +19,7 @@ fn columns() -> Vec<Column> {
         Column::new(
             "stimulus",
             Kind::Text,
-            "What raises interrupts: disk, net, timer, ipi or none; absent in `ambient`.",
+            "Source of the interrupts: disk, net, timer, ipi or none; absent in `ambient`.",
         )
         .detail(),
         uint(
@@ -29,11 +29,8 @@ fn columns() -> Vec<Column> {
         .format(Format::Seconds)
         .priority(90),
         uint("cpu_count", "Number of measured CPUs.").title("CPUs").priority(40),
-        uint(
-            "offline_cpu_count",
-            "CPUs that went offline in the window, which ended there for them.",
-        )
-        .detail(),
+        uint("offline_cpu_count", "CPUs that went offline in the window; their window ended then.")
+            .detail(),
         uint("event_count", "Entry and exit events that the probes handled.")
             .title("events")
             .priority(80),
@@ -42,13 +39,13 @@ fn columns() -> Vec<Column> {
             .priority(95),
         uint(
             "undelivered_event_count",
-            "Events that the kernel counted as missed because it did not run the probe.",
+            "Interrupts and softirqs that the kernel counted without a call of the probes.",
         )
         .title("undelivered")
         .priority(85),
         uint("unmatched_exit_count", "Exits of spans that had started before the window opened.")
             .detail(),
-        uint("unmatched_entry_count", "Entries whose exit was not seen.").detail(),
+        uint("unmatched_entry_count", "Entries without a matching exit.").detail(),
         uint(
             "observer_cpu_ns",
             "CPU time that irqlab itself used in user space during the window.",
@@ -57,15 +54,15 @@ fn columns() -> Vec<Column> {
         .format(Format::Milliseconds)
         .priority(30),
     ];
-    for (prefix, what) in [("stimulus", "stimulus"), ("load", "load")] {
+    for source in ["stimulus", "load"] {
         for (suffix, doc) in [
             ("operation_count", "Operations of"),
             ("bytes", "Bytes moved by"),
             ("error_count", "Failed operations of"),
             ("elapsed_ns", "Running time of"),
         ] {
-            let name = format!("{prefix}_{suffix}");
-            columns.push(uint(&name, &format!("{doc} the {what}, start-up included.")).detail());
+            let name = format!("{source}_{suffix}");
+            columns.push(uint(&name, &format!("{doc} the {source}, start-up included.")).detail());
         }
     }
     let real = |name: &str, doc: &str| Column::new(name, Kind::Real, doc);
@@ -83,13 +80,13 @@ fn columns() -> Vec<Column> {
     columns
 }
 
-/// One row per condition.
+/// Table `conditions`: one row per condition.
 pub fn conditions(measured: &[ConditionSamples]) -> Table {
-    let doc = "One row per condition: its window, what the probes missed, and what ran meanwhile.";
+    let doc = "One row per condition: its window, the events that the probes missed, and the load and stimulus.";
     let display = TableDisplay { rows_max: Some(ROWS_MAX), ..TableDisplay::default() };
     let mut table = Table::new("conditions", doc, columns()).displayed(display);
-    for one in measured {
-        table.push(row(one.condition, &one.timing));
+    for condition in measured {
+        table.push(row(condition.condition, &condition.timing));
     }
     table
 }
@@ -117,8 +114,8 @@ fn row(condition: Condition, window: &WindowSample) -> Vec<Value> {
         sum(|cpu| cpu.abandoned).into(),
         window.user_cpu_ns.into(),
     ];
-    row.extend(work(window.stimulus_work));
-    row.extend(work(window.load_work));
+    row.extend(statistics(window.stimulus_work));
+    row.extend(statistics(window.load_work));
     row.extend([
         per_second(window.stimulus_work, |work| work.operations),
         per_second(window.load_work, |work| work.operations),
@@ -127,13 +124,14 @@ fn row(condition: Condition, window: &WindowSample) -> Vec<Value> {
     row
 }
 
-fn per_second(work: Option<StimulusStats>, what: fn(&StimulusStats) -> u64) -> Value {
+/// An amount per second of the running time.
+fn per_second(work: Option<StimulusStats>, amount: fn(&StimulusStats) -> u64) -> Value {
     work.filter(|work| work.elapsed_ns > 0)
-        .map(|work| what(&work) as f64 * 1e9 / work.elapsed_ns as f64)
+        .map(|work| amount(&work) as f64 * 1e9 / work.elapsed_ns as f64)
         .into()
 }
 
-fn work(work: Option<StimulusStats>) -> [Value; 4] {
+fn statistics(work: Option<StimulusStats>) -> [Value; 4] {
     [
         work.map(|work| work.operations).into(),
         work.map(|work| work.bytes).into(),

@@ -1,4 +1,4 @@
-//! Tables `events` and `ratios`: PMU events of each context, and ratios of them.
+//! Tables `events` and `ratios`: PMU events of each context, and ratios of two events.
 
 use std::collections::BTreeMap;
 
@@ -8,54 +8,57 @@ use stats::interval::BATCHES_MIN;
 use stats::{Batches, Interval, JointBatch, Term};
 
 use super::super::bench::{Pass, ProbeOverhead};
-use super::super::sample::ContextStats;
+use super::super::sample::{ContextStats, EventSums};
 use super::super::samples::ConditionSamples;
 use crate::amounts::{spread_columns, spread_values};
 
 use super::{Group, condition_column, context_columns, context_values, display, groups};
 
-/// Why there is no interval.
+/// Reasons for a missing interval.
 const TOO_FEW_BATCHES: &str = "too-few-batches";
 const NEVER_COUNTED: &str = "never-counted";
 const NOT_KEPT: &str = "not-kept";
 const DENOMINATOR_NEAR_ZERO: &str = "denominator-near-zero";
-/// The methods of intervals in these tables, and the reasons above, for columns.
-const METHODS: &str = "batch-means; batch-means-correlated where the window was too short for batches that \
-                       do not correlate, so that it may be too narrow";
-const REASONS: &str = "Where it is absent, the reason: too-few-batches (spans in fewer than 8), \
-                       never-counted (the event in no span), not-kept (too many spans in a simulated machine)";
+/// The methods of intervals, for the documentation of columns.
+const METHODS: &str = "batch-means; batch-means-correlated where the window was too short for uncorrelated \
+                       batches (the interval may be too narrow)";
+/// The reasons for a missing interval, for the documentation of columns.
+const REASONS: &str = "If the interval is absent, the reason: too-few-batches (fewer than 8 batches have spans), \
+                       never-counted (no span has the event), not-kept (too many spans in a simulated machine)";
 
 /// The mean of an event per span of one context, all CPUs together.
 struct EventMean<'a> {
     pass: usize,
-    /// Its place among the events of the pass.
-    at: usize,
+    /// Index among the events of the pass.
+    index: usize,
     spans: u64,
-    own: u64,
-    inclusive: u64,
-    /// What reading adds to a span.
+    /// Sum over the spans, without nested spans.
+    self_total: u64,
+    /// Sum over the spans, with nested spans.
+    inclusive_total: u64,
+    /// Events that reading the counters adds to a span.
     overhead: Option<f64>,
-    /// Half of the 95 % interval of that.
+    /// Half width of the 95 % confidence interval of `overhead`.
     overhead_ci95: Option<f64>,
-    /// The spans of the pass in batches of time, with the sums of all of its events.
+    /// Batches of the window: the number of spans, and the sum of each event of the pass.
     batches: &'a Batches<JointBatch>,
 }
 
-/// The batches of a context's spans, all CPUs together; without cells where they were not kept on each.
-fn batches_of(samples: &[&ContextStats]) -> Batches<JointBatch> {
-    let counted = samples.iter().filter(|sample| sample.events.spans > 0);
-    let mut all = Batches { shift: 0, cells: Vec::new() };
-    for sample in counted {
+/// The batches of a context's spans, all CPUs together. Without cells if a CPU did not keep its batches.
+fn merged_batches(samples: &[&ContextStats]) -> Batches<JointBatch> {
+    let with_spans = samples.iter().filter(|sample| sample.events.spans > 0);
+    let mut merged = Batches { shift: 0, cells: Vec::new() };
+    for sample in with_spans {
         if sample.events.batches.cells.is_empty() {
             return Batches { shift: 0, cells: Vec::new() };
         }
-        all.merge(&sample.events.batches);
+        merged.merge(&sample.events.batches);
     }
-    all
+    merged
 }
 
 impl<'a> EventMean<'a> {
-    /// The events of a group of samples; none where no span of it was read.
+    /// The mean of each event of a pass, over the spans of a group. Empty if no span has events.
     fn of_group(
         group: &Group<'_>,
         pass: usize,
@@ -65,34 +68,37 @@ impl<'a> EventMean<'a> {
     ) -> Vec<Self> {
         let samples = &group.samples;
         let spans: u64 = samples.iter().map(|sample| sample.events.spans).sum();
-        let one = |at: usize| {
-            let sum = |pick: fn(&ContextStats) -> &Vec<u64>| -> u64 {
-                samples.iter().filter_map(|sample| pick(sample).get(at)).sum()
+        let mean = |index: usize| {
+            let sum = |sums: fn(&ContextStats) -> &Vec<u64>| -> u64 {
+                samples.iter().filter_map(|sample| sums(sample).get(index)).sum()
             };
             EventMean {
                 pass,
-                at,
+                index,
                 spans,
-                own: sum(|sample| &sample.events.own),
-                inclusive: sum(|sample| &sample.events.inclusive),
-                overhead: overhead(probes, pass, at, samples),
-                overhead_ci95: overhead_ci95(at, samples),
+                self_total: sum(|sample| &sample.events.own),
+                inclusive_total: sum(|sample| &sample.events.inclusive),
+                overhead: overhead(probes, pass, index, samples),
+                overhead_ci95: overhead_ci95(index, samples),
                 batches,
             }
         };
-        (0..if spans > 0 { events } else { 0 }).map(one).collect()
+        if spans > 0 { (0..events).map(mean).collect() } else { Vec::new() }
     }
 
-    /// Without what reading added; negative where that exceeds what was counted.
+    /// Mean events per span, without the overhead of reading. Negative if the overhead exceeds the count.
     fn mean(&self) -> f64 {
-        self.own as f64 / self.spans as f64 - self.overhead.unwrap_or(0.0)
+        self.self_total as f64 / self.spans as f64 - self.overhead.unwrap_or(0.0)
     }
 
     fn term(&self) -> Term {
-        Term { at: self.at, less: self.overhead.unwrap_or(0.0) }
+        Term { at: self.index, less: self.overhead.unwrap_or(0.0) }
     }
 
-    /// The interval of the mean, that of what reading added included where it is known; or why there is none.
+    /// The interval of the mean. It includes the interval of the overhead of reading, if known.
+    ///
+    /// # Errors
+    /// The reason for a missing interval.
     fn interval(&self) -> Result<Interval, &'static str> {
         let of_spans = self.batches.mean(self.term()).ok_or_else(|| self.reason())?;
         let half_width = of_spans.half_width.hypot(self.overhead_ci95.unwrap_or(0.0));
@@ -101,16 +107,18 @@ impl<'a> EventMean<'a> {
 
     fn reason(&self) -> &'static str {
         let filled = self.batches.cells.iter().filter(|batch| batch.count > 0).count();
-        match (self.batches.cells.is_empty(), filled < BATCHES_MIN) {
-            (true, _) => NOT_KEPT,
-            (_, true) => TOO_FEW_BATCHES,
-            (_, false) => NEVER_COUNTED,
+        if self.batches.cells.is_empty() {
+            NOT_KEPT
+        } else if filled < BATCHES_MIN {
+            TOO_FEW_BATCHES
+        } else {
+            NEVER_COUNTED
         }
     }
 }
 
-/// The values of an interval's columns: its half width, its degrees of freedom and drift, and its method or why
-/// there is none.
+/// The values of an interval's columns: half width, degrees of freedom, drift, and method. A missing interval has
+/// the reason in place of the method.
 fn interval_values(interval: Option<Result<Interval, &'static str>>) -> [Value; 4] {
     let known = interval.and_then(Result::ok);
     let [freedom, drift] = spread_values(known);
@@ -122,7 +130,7 @@ fn interval_values(interval: Option<Result<Interval, &'static str>>) -> [Value; 
     [known.map(|interval| interval.half_width).into(), freedom, drift, method]
 }
 
-/// One row per context and event, over all CPUs.
+/// Table `events`: one row per context and event, all CPUs together.
 pub fn events(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOverhead) -> Table {
     let mut columns = vec![condition_column()];
     columns.extend(context_columns());
@@ -131,7 +139,7 @@ pub fn events(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOver
         Column::new(
             "pass",
             Kind::Uint,
-            "Pass in which the event was counted; each pass is a window of its own.",
+            "Pass in which the event was counted; each pass has its own window.",
         )
         .priority(20),
         Column::new("span_count", Kind::Uint, "Spans whose counters were read at entry and exit.")
@@ -140,13 +148,13 @@ pub fn events(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOver
         Column::new(
             "self_total",
             Kind::Uint,
-            "Events of the spans without those of nested spans, read overhead included.",
+            "Events of the spans, without the events of nested spans, with the overhead of reading.",
         )
         .priority(30),
         Column::new(
             "inclusive_total",
             Kind::Uint,
-            "Events of the spans with those of nested spans, read overhead included.",
+            "Events of the spans, with the events of nested spans and the overhead of reading.",
         )
         .detail(),
         Column::new(
@@ -159,15 +167,15 @@ pub fn events(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOver
         Column::new(
             "read_overhead_mean_ci95",
             Kind::Real,
-            "Half width of the 95 % confidence interval of read_overhead_mean, of the empty spans of this \
-             condition and of what is assumed for a cold exit; absent where these were too few.",
+            "Half width of the 95 % confidence interval of read_overhead_mean. It includes the spread of this \
+             condition's empty spans and the assumption about a cold exit; absent with too few empty spans.",
         )
         .detail(),
         Column::new(
             "self_mean",
             Kind::Real,
-            "Mean events per span: self_total over span_count, minus read_overhead_mean; negative where that \
-             exceeds what was counted.",
+            "Mean events per span: self_total over span_count, minus read_overhead_mean; negative if the \
+             overhead exceeds the count.",
         )
         .title("mean per span ± ci95")
         .plus_minus("self_mean_ci95")
@@ -176,8 +184,8 @@ pub fn events(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOver
         Column::new(
             "self_mean_ci95",
             Kind::Real,
-            "Half width of the 95 % confidence interval of self_mean, that of read_overhead_mean included \
-             where it is known.",
+            "Half width of the 95 % confidence interval of self_mean. It includes the interval of \
+             read_overhead_mean, if known.",
         )
         .detail(),
     ]);
@@ -185,33 +193,34 @@ pub fn events(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOver
     columns.extend([Column::new(
         "self_mean_ci95_method",
         Kind::Text,
-        &format!("How that interval was computed: {METHODS}. {REASONS}."),
+        &format!("Method of the interval: {METHODS}. {REASONS}."),
     )
     .detail()]);
     let doc = "PMU events of each context, all CPUs together.";
     let display =
         display("PMU events of each context, all CPUs together; means without the read overhead");
     let mut table = Table::new("events", doc, columns).displayed(display);
-    for one in measured {
-        for (pass, window) in &one.events {
+    for condition in measured {
+        let label = condition.condition.label();
+        for (pass, window) in &condition.events {
             let names = &passes[*pass].events;
             for group in groups(window).iter().filter(|group| group.cpu.is_none()) {
-                let batches = batches_of(&group.samples);
+                let batches = merged_batches(&group.samples);
                 let means = EventMean::of_group(group, *pass, names.len(), probes, &batches);
-                for (event, of) in names.iter().zip(means) {
-                    let mut row: Vec<Value> = vec![one.condition.label().into()];
+                for (event, mean) in names.iter().zip(means) {
+                    let mut row: Vec<Value> = vec![label.as_str().into()];
                     row.extend(context_values(group.context));
                     row.extend([
                         event.clone().into(),
                         (*pass as u64).into(),
-                        of.spans.into(),
-                        of.own.into(),
-                        of.inclusive.into(),
-                        of.overhead.into(),
-                        of.overhead_ci95.into(),
-                        of.mean().into(),
+                        mean.spans.into(),
+                        mean.self_total.into(),
+                        mean.inclusive_total.into(),
+                        mean.overhead.into(),
+                        mean.overhead_ci95.into(),
+                        mean.mean().into(),
                     ]);
-                    row.extend(interval_values(Some(of.interval())));
+                    row.extend(interval_values(Some(mean.interval())));
                     table.push(row);
                 }
             }
@@ -220,30 +229,34 @@ pub fn events(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOver
     table
 }
 
-/// Events that reading the counters adds to a span of these.
+/// Overhead of reading: events that it adds to a span, on average over the samples. `None` if unknown.
 fn overhead(
     probes: &ProbeOverhead,
     pass: usize,
     event: usize,
     samples: &[&ContextStats],
 ) -> Option<f64> {
-    let of_all = probes.events.get(pass).and_then(|pass| pass.get(event).copied());
+    let common = probes.events.get(pass).and_then(|pass| pass.get(event).copied());
     let spans: u64 = samples.iter().map(|sample| sample.events.spans).sum();
-    let added = samples.iter().map(|sample| sample.events.added(event, of_all));
-    (spans > 0).then(|| added.sum::<Option<f64>>().map(|added| added / spans as f64)).flatten()
+    let added = samples.iter().map(|sample| sample.events.added(event, common));
+    let added: f64 = added.sum::<Option<f64>>()?;
+    (spans > 0).then(|| added / spans as f64)
 }
 
-/// Half of the 95 % interval of that, where it is known on each CPU. The CPUs share their empty spans: the
-/// half widths add.
+/// Half width of the 95 % confidence interval of [`overhead`]; `None` if it is unknown on a CPU. All CPUs use the
+/// same empty spans, so their half widths add.
 fn overhead_ci95(event: usize, samples: &[&ContextStats]) -> Option<f64> {
     let counted = || samples.iter().map(|sample| &sample.events).filter(|events| events.spans > 0);
     let spans: u64 = counted().map(|events| events.spans).sum();
-    let wide = |half: f64, events: &super::super::EventSums| half * events.spans as f64;
-    let known = counted().map(|events| Some(wide((*events.added_mean_ci95.get(event)?)?, events)));
-    (spans > 0).then(|| known.sum::<Option<f64>>().map(|sum| sum / spans as f64)).flatten()
+    let total_half_width = |events: &EventSums| {
+        let half_width = (*events.added_mean_ci95.get(event)?)?;
+        Some(half_width * events.spans as f64)
+    };
+    let total: f64 = counted().map(total_half_width).sum::<Option<f64>>()?;
+    (spans > 0).then(|| total / spans as f64)
 }
 
-/// Derived metrics: name, title, numerator, denominator, doc (paper, sections 4.3 to 4.6).
+/// The ratios: name, title, numerator, denominator, documentation (paper, sections 4.3 to 4.6).
 const RATIOS: [(&str, &str, &str, &str, &str); 8] = [
     ("instructions_per_cycle", "IPC", "instructions", "cycles", "Instructions per cycle."),
     (
@@ -297,24 +310,24 @@ const RATIOS: [(&str, &str, &str, &str, &str); 8] = [
     ),
 ];
 
-/// One row per context: the ratios of which both events were counted.
+/// Table `ratios`: one row per context, with each ratio whose two events were counted.
 pub fn ratios(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOverhead) -> Table {
     let mut columns = vec![condition_column()];
     columns.extend(context_columns());
-    for (at, (name, title, _, _, doc)) in (0..).zip(&RATIOS) {
+    for (index, (name, title, _, _, doc)) in (0..).zip(&RATIOS) {
         let is_benefit = matches!(*name, "instructions_per_cycle" | "retired_ratio");
         let with_role = if is_benefit { Column::benefit } else { Column::cost };
         let (width, method) = (format!("{name}_ci95"), format!("{name}_ci95_method"));
         columns.extend([
             with_role(Column::new(name, Kind::Real, doc).title(title))
                 .plus_minus(&width)
-                .priority(90 - at),
+                .priority(90 - index),
             Column::new(
                 &width,
                 Kind::Real,
                 &format!(
-                    "Half width of the 95 % confidence interval of {name}, those of read_overhead_mean \
-                     included where they are known."
+                    "Half width of the 95 % confidence interval of {name}. It includes the intervals of \
+                     read_overhead_mean, if known."
                 ),
             )
             .detail(),
@@ -325,9 +338,9 @@ pub fn ratios(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOver
                 &method,
                 Kind::Text,
                 &format!(
-                    "How that interval was computed: {METHODS}; two-windows and two-windows-correlated where \
-                     the events were counted in different windows, as independent. {REASONS}, or \
-                     denominator-near-zero (0 lies in the interval of the denominator)."
+                    "Method of the interval: {METHODS}; two-windows or two-windows-correlated where the events \
+                     were counted in different windows and are treated as independent. {REASONS}, \
+                     denominator-near-zero (the denominator's interval contains 0)."
                 ),
             )
             .detail(),
@@ -337,7 +350,7 @@ pub fn ratios(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOver
         Column::new(
             "two_window_ratios",
             Kind::Text,
-            "Ratios whose numerator and denominator were counted in different windows, so in different spans.",
+            "Ratios whose numerator and denominator were counted in different windows, and so in different spans.",
         )
         .detail(),
     );
@@ -347,39 +360,43 @@ pub fn ratios(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOver
         ..display("")
     };
     let mut table = Table::new("ratios", doc, columns).displayed(display);
-    for one in measured {
+    for condition in measured {
+        let label = condition.condition.label();
         let windows: Vec<_> =
-            one.events.iter().map(|(pass, window)| (*pass, groups(window))).collect();
-        let all: Vec<_> = windows
+            condition.events.iter().map(|(pass, window)| (*pass, groups(window))).collect();
+        let all_cpus: Vec<_> = windows
             .iter()
             .flat_map(|(pass, groups)| groups.iter().map(|group| (*pass, group)))
             .filter(|(_, group)| group.cpu.is_none())
-            .map(|(pass, group)| (pass, group, batches_of(&group.samples)))
+            .map(|(pass, group)| (pass, group, merged_batches(&group.samples)))
             .collect();
         let mut contexts: BTreeMap<&Context, Means<'_>> = BTreeMap::new();
-        for (pass, group, batches) in &all {
+        for (pass, group, batches) in &all_cpus {
             let names = &passes[*pass].events;
             let means = EventMean::of_group(group, *pass, names.len(), probes, batches);
             let named = names.iter().map(String::as_str).zip(means);
             contexts.entry(group.context).or_default().extend(named);
         }
         for (context, means) in contexts {
-            let ratios = RATIOS.map(|(_, _, top, bottom, _)| ratio(&means, top, bottom));
+            let ratios = RATIOS
+                .map(|(_, _, numerator, denominator, _)| ratio(&means, numerator, denominator));
             if ratios.iter().all(Option::is_none) {
-                continue; // none of these ratios' events were asked for
+                continue; // the user asked for no event of these ratios
             }
-            let mut row: Vec<Value> = vec![one.condition.label().into()];
+            let mut row: Vec<Value> = vec![label.as_str().into()];
             row.extend(context_values(context));
-            for ((_, _, top, bottom, _), ratio) in RATIOS.iter().zip(ratios) {
+            let mut two_window_ratios = Vec::new();
+            for ((name, _, numerator, denominator, _), ratio) in RATIOS.iter().zip(ratios) {
                 row.push(ratio.into());
                 row.extend(interval_values(
-                    ratio.and_then(|_| ratio_interval(&means, top, bottom)),
+                    ratio.and_then(|_| ratio_interval(&means, numerator, denominator)),
                 ));
+                if has_two_windows(&means, numerator, denominator) {
+                    two_window_ratios.push(*name);
+                }
             }
-            let of_two =
-                RATIOS.iter().filter(|(_, _, top, bottom, _)| of_two_windows(&means, top, bottom));
-            let of_two: Vec<&str> = of_two.map(|(name, ..)| *name).collect();
-            row.push(Some(of_two.join(" ")).filter(|names| !names.is_empty()).into());
+            let has_any = !two_window_ratios.is_empty();
+            row.push(has_any.then(|| two_window_ratios.join(" ")).into());
             table.push(row);
         }
     }
@@ -389,119 +406,139 @@ pub fn ratios(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOver
 /// The events of one context by name.
 type Means<'a> = BTreeMap<&'a str, EventMean<'a>>;
 
-fn ratio(means: &Means<'_>, top: &str, bottom: &str) -> Option<f64> {
-    let whole = means.get(bottom).map(EventMean::mean).filter(|whole| *whole > 0.0)?;
-    Some(means.get(top)?.mean() / whole)
+fn ratio(means: &Means<'_>, numerator: &str, denominator: &str) -> Option<f64> {
+    let denominator = means.get(denominator).map(EventMean::mean).filter(|mean| *mean > 0.0)?;
+    Some(means.get(numerator)?.mean() / denominator)
 }
 
-/// The interval of that ratio, or why there is none: by the batches of both events together where they were
-/// counted in one window, and as independent otherwise.
+/// The interval of a ratio, or the reason for a missing interval. `None` if an event was not counted.
 fn ratio_interval(
     means: &Means<'_>,
-    top: &str,
-    bottom: &str,
+    numerator: &str,
+    denominator: &str,
 ) -> Option<Result<Interval, &'static str>> {
-    let (top, bottom) = means.get(top).zip(means.get(bottom))?;
-    Some(interval_of_ratio(top, bottom))
+    let (numerator, denominator) = means.get(numerator).zip(means.get(denominator))?;
+    Some(interval_of_ratio(numerator, denominator))
 }
 
+/// The interval of a ratio. Events of one window have common batches. Events of two windows are treated as
+/// independent values.
 fn interval_of_ratio(
-    top: &EventMean<'_>,
-    bottom: &EventMean<'_>,
+    numerator: &EventMean<'_>,
+    denominator: &EventMean<'_>,
 ) -> Result<Interval, &'static str> {
-    let (of_top, of_bottom) = (top.interval()?, bottom.interval()?);
-    if of_bottom.holds_zero() {
+    let (numerator_interval, denominator_interval) =
+        (numerator.interval()?, denominator.interval()?);
+    if denominator_interval.holds_zero() {
         return Err(DENOMINATOR_NEAR_ZERO);
     }
-    if top.pass != bottom.pass {
-        return of_top.over(&of_bottom).ok_or(DENOMINATOR_NEAR_ZERO);
+    if numerator.pass != denominator.pass {
+        return numerator_interval.over(&denominator_interval).ok_or(DENOMINATOR_NEAR_ZERO);
     }
-    let of_spans = top.batches.ratio(top.term(), bottom.term()).ok_or(TOO_FEW_BATCHES)?;
-    let mean = top.mean() / bottom.mean();
-    // What reading adds to either was measured in other spans, apart from the other.
-    let by_top = top.overhead_ci95.unwrap_or(0.0) / bottom.mean();
-    let by_bottom = mean * bottom.overhead_ci95.unwrap_or(0.0) / bottom.mean();
-    let half_width = of_spans.half_width.hypot(by_top).hypot(by_bottom);
-    Ok(Interval { mean, half_width, ..of_spans })
+    let by_batches = numerator.batches.ratio(numerator.term(), denominator.term());
+    let by_batches = by_batches.ok_or(TOO_FEW_BATCHES)?;
+    let mean = numerator.mean() / denominator.mean();
+    // The overheads of reading both events have independent errors, measured in other spans.
+    let by_numerator = numerator.overhead_ci95.unwrap_or(0.0) / denominator.mean();
+    let by_denominator = mean * denominator.overhead_ci95.unwrap_or(0.0) / denominator.mean();
+    let half_width = by_batches.half_width.hypot(by_numerator).hypot(by_denominator);
+    Ok(Interval { mean, half_width, ..by_batches })
 }
 
-fn of_two_windows(means: &Means<'_>, top: &str, bottom: &str) -> bool {
-    means.get(top).zip(means.get(bottom)).is_some_and(|(top, bottom)| top.pass != bottom.pass)
+/// Whether both events were counted, but in different windows.
+fn has_two_windows(means: &Means<'_>, numerator: &str, denominator: &str) -> bool {
+    let both = means.get(numerator).zip(means.get(denominator));
+    both.is_some_and(|(numerator, denominator)| numerator.pass != denominator.pass)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Spans in 16 batches, 10 in each; events 100 and 50 in each span of every second batch, twice and
-    /// three times as many in the others.
+    /// 16 batches with 10 spans each. A span of an even batch has 100 of event 0 and 50 of event 1. A span of an odd
+    /// batch has 200 and 150. Event 2 never comes.
     fn batches() -> Batches<JointBatch> {
-        let cell = |at: i64| JointBatch {
+        let cell = |index: i64| JointBatch {
             count: 10,
-            sums: vec![1_000 * (1 + at % 2), 500 * (1 + 2 * (at % 2)), 0],
+            sums: vec![1_000 * (1 + index % 2), 500 * (1 + 2 * (index % 2)), 0],
         };
         Batches { shift: 4, cells: (0..16).map(cell).collect() }
     }
 
-    fn mean(batches: &Batches<JointBatch>, pass: usize, at: usize) -> EventMean<'_> {
-        let own = batches.cells.iter().map(|cell| cell.sums[at] as u64).sum();
-        let spans = batches.cells.iter().map(|cell| cell.count).sum();
-        let overhead = Some(0.0);
-        EventMean { pass, at, spans, own, inclusive: own, overhead, overhead_ci95: None, batches }
+    fn mean(batches: &Batches<JointBatch>, pass: usize, index: usize) -> EventMean<'_> {
+        let self_total = batches.cells.iter().map(|cell| cell.sums[index] as u64).sum();
+        EventMean {
+            pass,
+            index,
+            spans: batches.cells.iter().map(|cell| cell.count).sum(),
+            self_total,
+            inclusive_total: self_total,
+            overhead: Some(0.0),
+            overhead_ci95: None,
+            batches,
+        }
     }
 
     #[test]
-    fn a_mean_below_what_reading_adds_is_negative() {
+    fn a_mean_below_the_overhead_of_reading_is_negative() {
         let batches = batches();
-        let of = |own, overhead| EventMean { own, overhead, spans: 10, ..mean(&batches, 0, 0) };
-        assert_eq!(of(100, Some(12.5)).mean(), -2.5);
-        assert_eq!(of(100, None).mean(), 10.0);
+        let mean_with = |overhead| {
+            EventMean { self_total: 100, overhead, spans: 10, ..mean(&batches, 0, 0) }.mean()
+        };
+        assert_eq!(mean_with(Some(12.5)), -2.5);
+        assert_eq!(mean_with(None), 10.0);
     }
 
     #[test]
-    fn a_ratio_says_whether_its_events_are_of_one_window() {
+    fn a_ratio_of_events_from_two_windows_is_marked() {
         let batches = batches();
-        let of = |pass, own| EventMean { own, spans: 1, ..mean(&batches, pass, 0) };
+        let event =
+            |pass, self_total| EventMean { self_total, spans: 1, ..mean(&batches, pass, 0) };
         let means: Means<'_> =
-            [("a", of(1, 6)), ("b", of(1, 3)), ("c", of(2, 4)), ("zero", of(2, 0))].into();
-        assert_eq!((ratio(&means, "a", "b"), of_two_windows(&means, "a", "b")), (Some(2.0), false));
-        assert_eq!((ratio(&means, "a", "c"), of_two_windows(&means, "a", "c")), (Some(1.5), true));
-        assert_eq!(ratio(&means, "a", "zero"), None);
-        assert_eq!((ratio(&means, "a", "d"), of_two_windows(&means, "a", "d")), (None, false));
+            [("a", event(1, 6)), ("b", event(1, 3)), ("c", event(2, 4)), ("zero", event(2, 0))]
+                .into();
+        let ratio_and_mark = |numerator, denominator| {
+            let ratio = ratio(&means, numerator, denominator);
+            (ratio, has_two_windows(&means, numerator, denominator))
+        };
+        assert_eq!(ratio_and_mark("a", "b"), (Some(2.0), false));
+        assert_eq!(ratio_and_mark("a", "c"), (Some(1.5), true));
+        assert_eq!(ratio_and_mark("a", "zero").0, None);
+        assert_eq!(ratio_and_mark("a", "d"), (None, false));
     }
 
     #[test]
-    fn what_reading_adds_widens_intervals_of_means_and_ratios() {
+    fn the_overhead_of_reading_widens_intervals_of_means_and_ratios() {
         let batches = batches();
-        let (top, bottom) = (mean(&batches, 1, 0), mean(&batches, 1, 1));
-        let plain = top.interval().unwrap();
+        let (numerator, denominator) = (mean(&batches, 1, 0), mean(&batches, 1, 1));
+        let plain = numerator.interval().unwrap();
         assert_eq!(plain.mean, 150.0);
         let wide = EventMean { overhead_ci95: Some(30.0), ..mean(&batches, 1, 0) };
         let half_width = wide.interval().unwrap().half_width;
         assert!((half_width - plain.half_width.hypot(30.0)).abs() < 1e-9, "{half_width}");
-        // Both are of one window: their common part does not count.
-        let one = interval_of_ratio(&top, &bottom).unwrap();
-        let two =
-            interval_of_ratio(&EventMean { pass: 2, ..mean(&batches, 1, 0) }, &bottom).unwrap();
-        assert_eq!((one.mean, one.method.label()), (1.5, "batch-means"));
-        assert_eq!((two.mean, two.method.label()), (1.5, "two-windows"));
-        assert!(two.half_width > 2.0 * one.half_width, "{one:?} {two:?}");
-        let of_wide = interval_of_ratio(&wide, &bottom).unwrap().half_width;
-        assert!((of_wide - one.half_width.hypot(0.3)).abs() < 1e-9, "{of_wide}");
+        // In one window, the common variation of both events cancels.
+        let one_window = interval_of_ratio(&numerator, &denominator).unwrap();
+        let in_other_window = EventMean { pass: 2, ..mean(&batches, 1, 0) };
+        let two_windows = interval_of_ratio(&in_other_window, &denominator).unwrap();
+        assert_eq!((one_window.mean, one_window.method.label()), (1.5, "batch-means"));
+        assert_eq!((two_windows.mean, two_windows.method.label()), (1.5, "two-windows"));
+        let (narrow, broad) = (one_window.half_width, two_windows.half_width);
+        assert!(broad > 2.0 * narrow, "{one_window:?} {two_windows:?}");
+        let with_overhead = interval_of_ratio(&wide, &denominator).unwrap().half_width;
+        assert!((with_overhead - narrow.hypot(0.3)).abs() < 1e-9, "{with_overhead}");
     }
 
     #[test]
     fn an_interval_that_is_absent_has_its_reason() {
-        let all = batches();
-        let few = Batches { cells: all.cells[..7].to_vec(), ..all.clone() };
-        let none = Batches { shift: 0, cells: Vec::new() };
-        let counted = mean(&all, 1, 0);
+        let kept = batches();
+        let few = Batches { cells: kept.cells[..7].to_vec(), ..kept.clone() };
+        let not_kept = Batches { shift: 0, cells: Vec::new() };
+        let counted = mean(&kept, 1, 0);
         assert_eq!(mean(&few, 1, 0).interval(), Err(TOO_FEW_BATCHES));
-        assert_eq!(EventMean { batches: &none, ..mean(&all, 1, 0) }.interval(), Err(NOT_KEPT));
-        assert_eq!(mean(&all, 1, 2).interval(), Err(NEVER_COUNTED));
-        let of_nothing = interval_of_ratio(&mean(&all, 1, 2), &counted);
-        assert_eq!(of_nothing, Err(NEVER_COUNTED));
-        let small = EventMean { overhead: Some(149.0), ..mean(&all, 1, 0) };
+        assert_eq!(EventMean { batches: &not_kept, ..mean(&kept, 1, 0) }.interval(), Err(NOT_KEPT));
+        assert_eq!(mean(&kept, 1, 2).interval(), Err(NEVER_COUNTED));
+        assert_eq!(interval_of_ratio(&mean(&kept, 1, 2), &counted), Err(NEVER_COUNTED));
+        let small = EventMean { overhead: Some(149.0), ..mean(&kept, 1, 0) };
         assert_eq!(interval_of_ratio(&counted, &small), Err(DENOMINATOR_NEAR_ZERO));
         let values = interval_values(Some(Err(NEVER_COUNTED)));
         assert_eq!(values, [Value::Absent, Value::Absent, Value::Absent, NEVER_COUNTED.into()]);

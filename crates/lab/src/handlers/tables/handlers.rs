@@ -1,4 +1,4 @@
-//! Table `handlers`: what each context cost.
+//! Table `handlers`: count and times of each context.
 
 use std::collections::BTreeSet;
 
@@ -14,12 +14,12 @@ use crate::quantiles::{
     method_column, method_value, section_interval_columns, section_interval_values,
 };
 
-/// Quantiles of the table: suffix of the column, share of 100,000.
+/// Quantiles of the table: suffix of the column, and quantile in units of 1/100,000.
 const QUANTILES: [(&str, u32); 4] =
     [("p50", 50_000), ("p90", 90_000), ("p99", 99_000), ("p999", 99_900)];
 
-/// Columns of a time; the self times are what people see.
-fn time_columns(prefix: &str, what: &str, is_shown: bool) -> Vec<Column> {
+/// The columns of one kind of time. `name`: the time in words. `is_shown`: whether the terminal shows the columns.
+fn time_columns(prefix: &str, name: &str, is_shown: bool) -> Vec<Column> {
     let shown = |column: Column, title: &str, priority: u8| {
         let column = column.title(title).format(Format::Microseconds).cost();
         if is_shown { column.priority(priority) } else { column.detail() }
@@ -27,7 +27,7 @@ fn time_columns(prefix: &str, what: &str, is_shown: bool) -> Vec<Column> {
     let mean = Column::new(
         &format!("{prefix}_mean_ns"),
         Kind::Real,
-        &format!("Mean {what} of a span; the probe overhead within the span is subtracted."),
+        &format!("Mean {name} of a span; the probe overhead within the span is subtracted."),
     );
     let mean = shown(mean, "mean ± ci95", 99);
     let mut columns = vec![if is_shown {
@@ -65,7 +65,7 @@ fn columns(measured: &[ConditionSamples]) -> Vec<Column> {
         Column::new(
             "timed_by",
             Kind::Text,
-            "What timed the spans: probes, kernel, simulator, or none (counted only).",
+            "Source of the times: probes, kernel, simulator, or none (spans are only counted).",
         )
         .detail(),
         Column::new("count", Kind::Uint, "Spans that ended in the window.").priority(70),
@@ -73,7 +73,8 @@ fn columns(measured: &[ConditionSamples]) -> Vec<Column> {
         Column::new(
             "undelivered_max_ratio",
             Kind::Real,
-            "undelivered_max_count as a share of itself and count: times, means and quantiles are of the others.",
+            "undelivered_max_count over the sum of undelivered_max_count and count. Times, means and quantiles do not \
+             include these spans.",
         )
         .detail(),
         Column::new("rate_hz", Kind::Real, "Spans per second of the window.").priority(40),
@@ -83,23 +84,22 @@ fn columns(measured: &[ConditionSamples]) -> Vec<Column> {
         Column::new(
             "self_mean_ci95_ns",
             Kind::Real,
-            "Half width of the 95 % confidence interval of self_mean_ns, that of the probe overhead \
-             included.",
+            "Half width of the 95 % confidence interval of self_mean_ns. It includes the interval of the probe \
+             overhead.",
         )
         .detail(),
         Column::new(
             "self_mean_ci95_method",
             Kind::Text,
-            "How that interval was computed: batch-means; batch-means-correlated where the window was too \
-             short for batches that do not correlate, so that it may be too narrow; or independent with \
-             few batches.",
+            "Method of the interval: batch-means; batch-means-correlated where the window was too short for \
+             uncorrelated batches (the interval may be too narrow); or independent with few batches.",
         )
         .detail(),
         Column::new(
             "probe_overhead_mean_ns",
             Kind::Real,
-            "What was subtracted from a span on average for the probes inside it; self_mean_ns and this are \
-             the mean as it was read.",
+            "Mean probe overhead that was subtracted from a span. The sum of self_mean_ns and \
+             probe_overhead_mean_ns is the mean before the subtraction.",
         )
         .detail(),
         Column::new(
@@ -111,8 +111,8 @@ fn columns(measured: &[ConditionSamples]) -> Vec<Column> {
         Column::new(
             "self_mean_below_limit",
             Kind::Bool,
-            "Whether self_mean_ns is below the detection limit, which is probe_overhead_mean_ci95_ns: then it \
-             may be negative, and self_mean_ns plus self_mean_ci95_ns is all that is known of it.",
+            "Whether self_mean_ns is below the detection limit, probe_overhead_mean_ci95_ns. self_mean_ns may then \
+             be negative; self_mean_ns plus self_mean_ci95_ns is an upper bound.",
         )
         .detail(),
         Column::new(
@@ -145,7 +145,7 @@ fn columns(measured: &[ConditionSamples]) -> Vec<Column> {
             "clamped_count",
             "Spans shorter than the probe overhead: 0 ns in quantiles and the total, negative in the mean.",
         ),
-        uint("unmatched_entry_count", "Entries whose exit was not seen; in no other column."),
+        uint("unmatched_entry_count", "Entries without a matching exit; no other column includes them."),
         method_column(),
     ]);
     columns.push(offline_column(measured));
@@ -155,31 +155,32 @@ fn columns(measured: &[ConditionSamples]) -> Vec<Column> {
     columns
 }
 
-/// What the rows may lack. People see it where a row lacks something.
+/// The column with the spans that a row may lack. The terminal shows it only if spans are missing.
 fn undelivered_column(measured: &[ConditionSamples]) -> Column {
     let column = Column::new(
         "undelivered_max_count",
         Kind::Uint,
-        "At most how many spans the kernel counted here and did not hand to the probes: they are in no other \
-         column. The kernel counts all IRQ lines together, and both function calls; each of those rows may \
-         lack all that is missing. Absent where the kernel has no counter.",
+        "Upper bound of the spans that the kernel counted, but for which it called no probe. No other column \
+         includes them. The kernel counts all IRQ lines together, and both function calls together; each of \
+         these rows may lack all missing spans. Absent where the kernel has no counter.",
     )
     .title("undelivered ≤");
-    let is_incomplete = measured.iter().any(|one| one.timing.undelivered() > 0);
+    let is_incomplete = measured.iter().any(|condition| condition.timing.undelivered() > 0);
     if is_incomplete { column.priority(72) } else { column.detail() }
 }
 
-/// How the numbers were measured.
+/// Notes below the table on how its numbers were measured.
 fn notes(measured: &[ConditionSamples], has_probes: bool) -> Vec<String> {
     let mut notes = vec![
         "{settings.attachment} probes at entry and exit".to_owned(),
         "CPUs {settings.cpus}".to_owned(),
         "{settings.clock}".to_owned(),
     ];
-    let spans = measured.iter().flat_map(|one| groups(&one.timing)).filter(|group| {
+    let all_groups = measured.iter().flat_map(|condition| groups(&condition.timing));
+    let timed_groups = all_groups.filter(|group| {
         group.samples.first().is_some_and(|sample| sample.timing != Timing::CountOnly)
     });
-    let methods: BTreeSet<&str> = spans
+    let methods: BTreeSet<&str> = timed_groups
         .filter_map(|group| self_times(&group).interval())
         .map(|interval| interval.method.label())
         .collect();
@@ -194,14 +195,14 @@ fn notes(measured: &[ConditionSamples], has_probes: bool) -> Vec<String> {
         format!("± is half of the mean's 95\u{a0}% confidence interval over count spans, {how}")
     }));
     if methods.contains("batch-means-correlated") {
-        let narrow = "± may be too narrow where self_mean_ci95_method is batch-means-correlated: the window \
+        let warning = "± may be too narrow where self_mean_ci95_method is batch-means-correlated: the window \
              was too short";
-        notes.push(narrow.to_owned());
+        notes.push(warning.to_owned());
     }
     if has_probes {
-        let subtracted = "what the probes add inside a span is subtracted: {observer.probe_overhead_in_span_ns} \
-             in a warm loop, in situ as probe_overhead_mean_ns says";
-        notes.push(subtracted.to_owned());
+        let overhead = "the probe overhead inside a span is subtracted: {observer.probe_overhead_in_span_ns} in a \
+             warm loop, probe_overhead_mean_ns in situ";
+        notes.push(overhead.to_owned());
     }
     notes.push(
         "quantiles within {settings.histogram_error_max_ratio}, max and total exact".to_owned(),
@@ -209,12 +210,12 @@ fn notes(measured: &[ConditionSamples], has_probes: bool) -> Vec<String> {
     notes
 }
 
-/// One row per context and CPU, and one per context over all CPUs.
+/// Table `handlers`: one row per context and CPU, and one per context over all CPUs.
 pub fn handlers(measured: &[ConditionSamples], overhead: &ProbeOverhead) -> Table {
     let doc = "One row per interrupt context and CPU, and one for the sum over the CPUs (`all`).";
     let title =
         "CPU time of each interrupt context; self times: without the contexts nested within";
-    let samples = measured.iter().flat_map(|one| &one.timing.contexts);
+    let samples = measured.iter().flat_map(|condition| &condition.timing.contexts);
     let has_probes = samples.into_iter().any(|sample| sample.timing == Timing::Probes);
     let display = TableDisplay {
         headline: "largest: {kind} {name}, {self_cpu_ratio} of CPU time, {self_mean_ns} × {count}"
@@ -225,13 +226,13 @@ pub fn handlers(measured: &[ConditionSamples], overhead: &ProbeOverhead) -> Tabl
         ..display(title)
     };
     let mut table = Table::new("handlers", doc, columns(measured)).displayed(display);
-    for one in measured {
-        let condition = one.condition.label();
-        for group in groups(&one.timing) {
+    for condition in measured {
+        let label = condition.condition.label();
+        for group in groups(&condition.timing) {
             let timing = group.samples.first().map_or(Timing::CountOnly, |sample| sample.timing);
             if timing != Timing::Packets {
-                let undelivered_max = one.timing.undelivered_max(group.context, group.cpu);
-                table.push(row(&condition, &group, timing, undelivered_max, overhead));
+                let undelivered_max = condition.timing.undelivered_max(group.context, group.cpu);
+                table.push(row(&label, &group, timing, undelivered_max, overhead));
             }
         }
     }
@@ -245,110 +246,119 @@ fn row(
     undelivered_max: Option<u64>,
     overhead: &ProbeOverhead,
 ) -> Vec<Value> {
-    let sum = |field: fn(&ContextStats) -> u64| group.samples.iter().map(|s| field(s)).sum::<u64>();
+    let sum = |field: fn(&ContextStats) -> u64| -> u64 {
+        group.samples.iter().map(|sample| field(sample)).sum()
+    };
     let count = sum(|sample| sample.count);
-    let timed = timing != Timing::CountOnly && count > 0;
-    let own = self_times(group);
+    let has_times = timing != Timing::CountOnly && count > 0;
+    let self_times = self_times(group);
     let mut inclusive = Distribution::default();
     group.samples.iter().for_each(|sample| inclusive.merge(&sample.inclusive));
     let mut row = key_values(condition, group);
-    let entries = undelivered_max.map(|lacking| count.saturating_add(lacking));
-    let undelivered_ratio = undelivered_max.zip(entries.filter(|entries| *entries > 0));
+    let entries = undelivered_max.map(|missing| count.saturating_add(missing));
+    let undelivered_and_entries = undelivered_max.zip(entries.filter(|entries| *entries > 0));
     row.extend([
         timing.label().into(),
         count.into(),
         undelivered_max.into(),
-        undelivered_ratio.map(|(lacking, entries)| lacking as f64 / entries as f64).into(),
+        undelivered_and_entries.map(|(missing, entries)| missing as f64 / entries as f64).into(),
         rate_hz(count, group.length_ns).into(),
     ]);
-    let probed = timing == Timing::Probes;
-    let mean_of = |total: i64| (timed && count > 0).then(|| total as f64 / count as f64);
+    let has_probes = timing == Timing::Probes;
+    let mean_per_span = |total: i64| has_times.then(|| total as f64 / count as f64);
     let self_total = group.samples.iter().map(|sample| sample.self_total_ns()).sum();
-    let subtracted =
-        mean_of(sum(|sample| sample.probe_overhead_total_ns) as i64).filter(|_| probed);
+    let self_mean = mean_per_span(self_total);
+    let overhead_mean = if has_probes {
+        mean_per_span(sum(|sample| sample.probe_overhead_total_ns) as i64)
+    } else {
+        None
+    };
     let warm_ns = overhead.in_span_ns as f64;
-    let subtracted_error = subtracted.map(|mean| probe_overhead_error(mean, warm_ns));
-    let mean = mean_of(self_total);
-    let inflations = QUANTILES.map(|(_, share)| own.quantile_inflation(share));
-    row.extend(times(&own, mean, inflations, group.peak_at_ns(|sample| sample.own.peak), timed));
-    let interval = if timed { own.interval() } else { None };
+    let overhead_error = overhead_mean.map(|mean| probe_overhead_error(mean, warm_ns));
+    let inflations = QUANTILES.map(|(_, share)| self_times.quantile_inflation(share));
+    let self_peak_at_ns = group.peak_at_ns(|sample| sample.own.peak);
+    row.extend(time_values(&self_times, self_mean, inflations, self_peak_at_ns, has_times));
+    let interval = if has_times { self_times.interval() } else { None };
     let cycles_per_ns = overhead.tsc_hz.map(|hz| hz / 1e9);
-    let share = own.sum as f64 / group.cpu_time_ns as f64;
+    let cpu_ratio = self_times.sum as f64 / group.cpu_time_ns as f64;
     let cycles = |ns: Option<f64>| -> Value {
-        let both = ns.zip(cycles_per_ns).filter(|_| timed);
-        both.map(|(ns, cycles)| ns * cycles).into()
+        let cycles = ns.zip(cycles_per_ns).map(|(ns, cycles_per_ns)| ns * cycles_per_ns);
+        if has_times { cycles.into() } else { Value::Absent }
     };
     row.extend([
-        interval.map(|of| of.half_width.hypot(subtracted_error.unwrap_or(0.0))).into(),
+        interval.map(|interval| interval.half_width.hypot(overhead_error.unwrap_or(0.0))).into(),
         interval.map(|interval| interval.method.label()).into(),
-        subtracted.into(),
-        subtracted_error.into(),
-        subtracted_error.zip(mean).map(|(limit, mean)| mean <= limit).into(),
-        timed.then_some(share).into(),
-        cycles(mean),
-        cycles(Some(own.sum as f64)),
+        overhead_mean.into(),
+        overhead_error.into(),
+        overhead_error.zip(self_mean).map(|(limit, mean)| mean <= limit).into(),
+        has_times.then_some(cpu_ratio).into(),
+        cycles(self_mean),
+        cycles(Some(self_times.sum as f64)),
     ]);
-    let has_inclusive = timed && timing.has_spans();
-    row.extend(times(
+    let has_inclusive = has_times && timing.has_spans();
+    row.extend(time_values(
         &inclusive,
         inclusive.mean(),
-        // Sections are of self times: the largest of their inflations stands for all quantiles.
-        [largest(&known(&own, inflations)); QUANTILES.len()],
-        group.peak_at_ns(|s| s.inclusive.peak),
+        // The inflations come from sections of self times. Inclusive times use the largest for all quantiles.
+        [largest(&known_inflations(&self_times, inflations)); QUANTILES.len()],
+        group.peak_at_ns(|sample| sample.inclusive.peak),
         has_inclusive,
     ));
     let is_irq = group.context.kind == attribution::ContextKind::HardIrq;
     row.extend([
         timing.has_spans().then(|| sum(|sample| sample.nested_count)).into(),
-        (is_irq && probed).then(|| sum(|sample| sample.special_count)).into(),
-        probed.then(|| sum(|sample| sample.clamped_count)).into(),
-        probed.then(|| sum(|sample| sample.abandoned_count)).into(),
-        if timed { method_value(&known(&own, inflations)) } else { Value::Absent },
+        (is_irq && has_probes).then(|| sum(|sample| sample.special_count)).into(),
+        has_probes.then(|| sum(|sample| sample.clamped_count)).into(),
+        has_probes.then(|| sum(|sample| sample.abandoned_count)).into(),
+        if has_times {
+            method_value(&known_inflations(&self_times, inflations))
+        } else {
+            Value::Absent
+        },
         group.offline_after_ns.into(),
     ]);
     row.extend(spread_values(interval));
-    row.extend(rate_values(&own, group.length_ns, group.cpu_time_ns));
-    row.extend(share_values(&own, group.length_ns, group.cpu_time_ns));
+    row.extend(rate_values(&self_times, group.length_ns, group.cpu_time_ns));
+    row.extend(share_values(&self_times, group.length_ns, group.cpu_time_ns));
     row
 }
 
-/// The inflations of the quantiles that there are.
-fn known(
-    own: &Distribution,
+/// The inflations of the quantiles that the distribution has.
+fn known_inflations(
+    distribution: &Distribution,
     inflations: [Option<Inflation>; QUANTILES.len()],
 ) -> Vec<Option<Inflation>> {
     let quantiles = QUANTILES.into_iter().zip(inflations);
-    let of_those_there_are = quantiles.filter(|((_, share), _)| own.quantile(*share).is_some());
-    of_those_there_are.map(|(_, inflation)| inflation).collect()
+    let known = quantiles.filter(|((_, share), _)| distribution.quantile(*share).is_some());
+    known.map(|(_, inflation)| inflation).collect()
 }
 
-/// The largest inflation of all, with the fewest degrees of freedom; `None` where one is not known.
+/// The largest inflation, with the minimum of the degrees of freedom; `None` if an inflation is unknown.
 fn largest(inflations: &[Option<Inflation>]) -> Option<Inflation> {
-    inflations.iter().copied().reduce(|one, other| Some(one?.or_larger(other?))).flatten()
+    inflations.iter().copied().reduce(|larger, next| Some(larger?.or_larger(next?))).flatten()
 }
 
 fn self_times(group: &Group<'_>) -> Distribution {
-    let mut own = Distribution::default();
-    group.samples.iter().for_each(|sample| own.merge(&sample.own));
-    own
+    let mut self_times = Distribution::default();
+    group.samples.iter().for_each(|sample| self_times.merge(&sample.own));
+    self_times
 }
 
-fn times(
-    of: &Distribution,
+/// The values of [`time_columns`]; all absent without `has_times`.
+fn time_values(
+    times: &Distribution,
     mean: Option<f64>,
     inflations: [Option<Inflation>; QUANTILES.len()],
     peak_at_ns: Option<u64>,
-    timed: bool,
+    has_times: bool,
 ) -> Vec<Value> {
-    let when = |value: Option<u64>| Value::from(if timed { value } else { None });
-    let mut values = vec![Value::from(if timed { mean } else { None })];
+    let mut values = vec![Value::from(mean)];
     for ((_, share), inflation) in QUANTILES.into_iter().zip(inflations) {
-        values.push(when(of.quantile(share)));
-        let interval = section_interval_values(of, share, inflation);
-        values.extend(interval.map(|bound| if timed { bound } else { Value::Absent }));
+        values.push(times.quantile(share).into());
+        values.extend(section_interval_values(times, share, inflation));
     }
-    values.extend([when(Some(of.peak.value)), when(peak_at_ns), when(Some(of.sum))]);
-    values
+    values.extend([times.peak.value.into(), peak_at_ns.into(), times.sum.into()]);
+    if has_times { values } else { vec![Value::Absent; values.len()] }
 }
 
 #[cfg(test)]
@@ -359,12 +369,12 @@ mod tests {
     use super::super::super::sample::{Agreement, CpuWindow, WindowSample};
     use super::*;
 
-    /// A window of two CPUs with 90 ticks on each, of which the kernel counted this many.
+    /// The table of a window with 90 ticks on each of two CPUs. `kernel`: the ticks that the kernel counted on each.
     fn table_of(kernel: [u64; 2]) -> Table {
         let context =
             Context { kind: ContextKind::Vector, number: 0, name: "local_timer".to_owned() };
-        let on_both = [0, 1];
-        let agreement = on_both.map(|cpu: u32| Agreement {
+        let cpus = [0, 1];
+        let agreement = cpus.map(|cpu: u32| Agreement {
             cpu,
             line: "LOC".to_owned(),
             name: context.name.clone(),
@@ -377,23 +387,24 @@ mod tests {
         let stats = |cpu| ContextStats::new(cpu, context.clone(), Timing::Probes, 90);
         let window = |cpu| CpuWindow { cpu, length_ns: 1_000_000_000, ..CpuWindow::default() };
         let timing = WindowSample {
-            windows: on_both.map(window).to_vec(),
-            contexts: on_both.map(stats).to_vec(),
+            windows: cpus.map(window).to_vec(),
+            contexts: cpus.map(stats).to_vec(),
             agreement: agreement.to_vec(),
             ..WindowSample::default()
         };
-        let one = ConditionSamples { condition: Condition::Ambient, timing, events: Vec::new() };
-        handlers(&[one], &ProbeOverhead::default())
+        let condition = Condition::Ambient;
+        let samples = ConditionSamples { condition, timing, events: Vec::new() };
+        handlers(&[samples], &ProbeOverhead::default())
     }
 
     #[test]
-    fn rows_state_what_the_kernel_did_not_hand_to_the_probes() {
+    fn rows_state_the_spans_without_a_call_of_the_probes() {
         let table = table_of([100, 90]);
         let cells = |table: &Table, column: &str| -> Vec<Option<f64>> {
             let cell = |row: &Vec<Value>| table.get(row, column).and_then(Value::number);
             table.rows().iter().map(cell).collect()
         };
-        // All CPUs, CPU 0, CPU 1.
+        // The rows are: all CPUs, CPU 0, CPU 1.
         assert_eq!(cells(&table, "undelivered_max_count"), [Some(10.0), Some(10.0), Some(0.0)]);
         let ratios = [Some(10.0 / 190.0), Some(0.1), Some(0.0)];
         assert_eq!(cells(&table, "undelivered_max_ratio"), ratios);

@@ -1,5 +1,5 @@
-//! Tables `misses`, `miss_stalls`, `miss_evictors`, `miss_functions`, `miss_data` and `shared_lines`: what
-//! handlers and other services missed in caches, and why.
+//! Tables `misses`, `miss_stalls`, `miss_evictors`, `miss_functions`, `miss_data` and `shared_lines`: cache
+//! misses of handlers and other services, and their causes.
 
 use record::Table;
 
@@ -7,20 +7,22 @@ use super::super::samples::ConditionSamples;
 use super::condition_column;
 use crate::services;
 
-/// The tables of [`services`](mod@services), with the rows of all conditions; none where misses were not measured.
+/// The tables of misses of [`services`](mod@services), with the rows of all conditions. Empty without a
+/// measurement of misses.
 pub fn misses(measured: &[ConditionSamples]) -> Vec<Table> {
-    let mut all: Vec<Table> = Vec::new();
-    for one in measured {
-        let Some(window) = &one.timing.services else { continue };
-        let condition = [(condition_column().priority(101), one.condition.label().into())];
+    let mut tables: Vec<Table> = Vec::new();
+    for condition in measured {
+        let Some(window) = &condition.timing.services else { continue };
+        let label = condition.condition.label();
+        let key = [(condition_column().priority(101), label.into())];
         for mut table in services::miss_tables(window) {
             table.display.group_by.insert(0, "condition".to_owned());
-            let table = table.with_front(&condition);
-            match all.iter_mut().find(|other| other.name == table.name) {
-                Some(other) => other.append(table),
-                None => all.push(table),
+            let table = table.with_front(&key);
+            match tables.iter_mut().find(|known| known.name == table.name) {
+                Some(known) => known.append(table),
+                None => tables.push(table),
             }
         }
     }
-    all
+    tables
 }

@@ -1,4 +1,4 @@
-//! The tables of the experiment, from the windows.
+//! The tables of the experiment `handlers`.
 
 mod agreement;
 mod conditions;
@@ -24,7 +24,7 @@ use record::{Column, Format, Kind, TableDisplay, Value};
 use super::sample::{ContextStats, CpuWindow, WindowSample};
 use super::samples::ConditionSamples;
 
-/// The columns that say which context, in which condition and on which CPU, a row describes.
+/// The columns that identify a row: condition, CPU and context.
 fn key_columns() -> Vec<Column> {
     let mut columns = vec![
         condition_column(),
@@ -72,7 +72,7 @@ fn context_columns() -> Vec<Column> {
     ]
 }
 
-/// Hints that all tables with a row per context share: groups by condition, sums over the CPUs.
+/// Display hints that all tables with a row per context share.
 fn display(title: &str) -> TableDisplay {
     TableDisplay {
         title: title.to_owned(),
@@ -93,24 +93,24 @@ fn context_values(context: &Context) -> [Value; 3] {
     [context.kind.label().into(), u64::from(context.number).into(), context.name.clone().into()]
 }
 
-/// The samples of one context: on one CPU, or on all of them.
+/// The statistics of one context, on one CPU or on all CPUs together.
 struct Group<'a> {
     context: &'a Context,
     /// `None`: all measured CPUs.
     cpu: Option<u32>,
     samples: Vec<&'a ContextStats>,
-    /// Length of the window on these CPUs together, ns.
+    /// Sum of the window's lengths over these CPUs, ns.
     cpu_time_ns: u64,
-    /// Length of the window, ns.
+    /// Mean length of the window on these CPUs, ns.
     length_ns: u64,
-    /// When the first of these CPUs went offline, since its window opened, ns.
+    /// When the first CPU went offline, since its window opened, ns. `None` if all CPUs stayed online.
     offline_after_ns: Option<u64>,
-    /// When the window opened on each CPU.
+    /// The start of the window on each measured CPU, by the clock of the peaks.
     starts: Vec<(u32, Option<u64>)>,
 }
 
 impl Group<'_> {
-    /// Time since the window opened on the CPU of the sample that holds the peak.
+    /// End of the longest span, ns since the window opened on the span's CPU.
     fn peak_at_ns(&self, peak: impl Fn(&ContextStats) -> stats::Peak) -> Option<u64> {
         let top = self.samples.iter().max_by_key(|sample| peak(sample))?;
         let start = self.starts.iter().find(|(cpu, _)| *cpu == top.cpu)?.1?;
@@ -118,13 +118,13 @@ impl Group<'_> {
     }
 }
 
-/// Every context of a window: the sum over its CPUs, then each CPU.
+/// The groups of a window: for each context, all CPUs together and then each CPU.
 fn groups(window: &WindowSample) -> Vec<Group<'_>> {
     let mut contexts: Vec<&Context> = window.contexts.iter().map(|stats| &stats.context).collect();
     contexts.sort_unstable();
     contexts.dedup();
     let starts: Vec<(u32, Option<u64>)> =
-        window.windows.iter().map(|w| (w.cpu, w.start_ns)).collect();
+        window.windows.iter().map(|cpu| (cpu.cpu, cpu.start_ns)).collect();
     let mut groups = Vec::new();
     for context in contexts {
         let of_context = || window.contexts.iter().filter(|stats| stats.context == *context);
@@ -159,18 +159,16 @@ fn offline_after_ns(window: &CpuWindow) -> Option<u64> {
     window.went_offline.then_some(window.length_ns)
 }
 
-/// The column that says until when a row's CPUs were measured. Shown only where a CPU went offline.
+/// The column with the time when a row's CPU went offline. The terminal shows it only if a CPU went offline.
 fn offline_column(measured: &[ConditionSamples]) -> Column {
-    let doc = "When the CPU went offline, since its window opened: the row is of the time until then. On `all`: \
-               when the first of the CPUs did. Absent where every CPU of the row stayed online.";
+    let doc = "When the CPU went offline, since its window opened: the row covers the time until then. On `all`: \
+               when the first CPU went offline. Absent where every CPU of the row stayed online.";
     let column = Column::new("offline_after_ns", Kind::Uint, doc)
         .title("offline after")
         .format(Format::Seconds);
-    let windows = measured.iter().flat_map(|one| &one.timing.windows);
-    match windows.into_iter().any(|window| window.went_offline) {
-        true => column.priority(92),
-        false => column.detail(),
-    }
+    let mut windows = measured.iter().flat_map(|condition| &condition.timing.windows);
+    let went_offline = windows.any(|window| window.went_offline);
+    if went_offline { column.priority(92) } else { column.detail() }
 }
 
 /// `count` per second of `length_ns`.
@@ -183,14 +181,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn display_hints_are_about_columns_that_exist() {
-        let facts = super::super::bench::ProbeOverhead::default();
+    fn display_hints_name_existing_columns() {
+        let overhead = super::super::bench::ProbeOverhead::default();
         let tables = [
             agreement(&[]),
             conditions(&[]),
-            events(&[], &[], &facts),
-            ratios(&[], &[], &facts),
-            handlers(&[], &facts),
+            events(&[], &[], &overhead),
+            ratios(&[], &[], &overhead),
+            handlers(&[], &overhead),
             histograms(&[]),
             napi(&[]),
             super::super::Rates::default().table(),

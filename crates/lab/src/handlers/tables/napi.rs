@@ -9,7 +9,7 @@ use super::{display, groups, key_columns, key_values, offline_column, rate_hz};
 use crate::amounts::{interval_columns, interval_values, rate_values};
 use crate::quantiles::{p50_p99_section_columns, p50_p99_section_values};
 
-/// One row per NAPI instance and CPU, and one per instance over all CPUs.
+/// Table `napi`: one row per NAPI instance and CPU, and one per instance over all CPUs.
 pub fn napi(measured: &[ConditionSamples]) -> Table {
     let mut columns = key_columns();
     columns.extend([
@@ -60,15 +60,17 @@ pub fn napi(measured: &[ConditionSamples]) -> Table {
         ..display("polls of the network devices, and packets per poll")
     };
     let mut table = Table::new("napi", doc, columns).displayed(display);
-    for one in measured {
-        for group in groups(&one.timing) {
+    for condition in measured {
+        let label = condition.condition.label();
+        for group in groups(&condition.timing) {
             if group.samples.iter().any(|sample| sample.timing != Timing::Packets) {
                 continue;
             }
             let mut packets = Distribution::default();
             group.samples.iter().for_each(|sample| packets.merge(&sample.own));
-            let used_up: u64 = group.samples.iter().map(|sample| sample.special_count).sum();
-            let mut row: Vec<Value> = key_values(&one.condition.label(), &group);
+            let budget_exhausted: u64 =
+                group.samples.iter().map(|sample| sample.special_count).sum();
+            let mut row: Vec<Value> = key_values(&label, &group);
             row.extend([
                 packets.count.into(),
                 rate_hz(packets.count, group.length_ns).into(),
@@ -77,7 +79,7 @@ pub fn napi(measured: &[ConditionSamples]) -> Table {
                 packets.quantile(50_000).into(),
                 packets.quantile(99_000).into(),
                 packets.peak.value.into(),
-                used_up.into(),
+                budget_exhausted.into(),
             ]);
             row.extend(p50_p99_section_values(&packets));
             row.extend(interval_values(packets.interval()));

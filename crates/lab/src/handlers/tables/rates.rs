@@ -1,4 +1,4 @@
-//! Table `rates`: how often each context came in an interval, and what it took.
+//! Table `rates`: rate and CPU time of each context in the interval between two readings.
 
 use record::{Column, Format, Kind, RowFilter, Table, TableDisplay, Value};
 
@@ -13,7 +13,7 @@ fn columns() -> Vec<Column> {
     columns.extend([
         Column::new("count", Kind::Uint, "Spans that ended in the interval, polls, or faults.")
             .priority(60),
-        Column::new("rate_hz", Kind::Real, "The same per second.").priority(90),
+        Column::new("rate_hz", Kind::Real, "count per second.").priority(90),
         Column::new(
             "self_cpu_ratio",
             Kind::Real,
@@ -39,7 +39,7 @@ fn columns() -> Vec<Column> {
         time(
             "self_max_ns",
             Kind::Uint,
-            "The longest span of the interval: exact if it is the longest since the window opened, else at \
+            "The longest span of the interval: exact if no earlier span of the window was longer, otherwise at \
              most 1/16 too long.",
         )
         .title("max")
@@ -55,7 +55,7 @@ fn columns() -> Vec<Column> {
 }
 
 impl Rates {
-    /// The table `rates`: a row for each context that came, on all CPUs and on each.
+    /// Table `rates`: a row for each context that came, on all CPUs together and on each CPU.
     #[must_use]
     pub fn table(&self) -> Table {
         let doc = "One row per interrupt context that came in the interval, and CPU, and one for the sum over \
@@ -69,23 +69,24 @@ impl Rates {
             ..TableDisplay::default()
         };
         let mut table = Table::new("rates", doc, columns()).displayed(display);
-        self.contexts.iter().filter(|one| one.count > 0).for_each(|one| table.push(row(one)));
+        let came = self.contexts.iter().filter(|context| context.count > 0);
+        came.for_each(|context| table.push(row(context)));
         table
     }
 }
 
-fn row(one: &ContextRates) -> Vec<Value> {
-    let cpu = one.cpu.map_or_else(|| "all".to_owned(), |cpu| cpu.to_string());
+fn row(rates: &ContextRates) -> Vec<Value> {
+    let cpu = rates.cpu.map_or_else(|| "all".to_owned(), |cpu| cpu.to_string());
     let mut row: Vec<Value> = vec![cpu.into()];
-    row.extend(context_values(&one.context));
+    row.extend(context_values(&rates.context));
     row.extend([
-        one.count.into(),
-        one.rate_hz.into(),
-        one.times.map(|times| times.cpu_ratio).into(),
-        one.times.and_then(|times| times.mean_ns).into(),
-        one.times.and_then(|times| times.p99_ns).into(),
-        one.times.and_then(|times| times.max_ns).into(),
-        one.times.and_then(|times| times.max_since_open_ns).into(),
+        rates.count.into(),
+        rates.rate_hz.into(),
+        rates.times.map(|times| times.cpu_ratio).into(),
+        rates.times.and_then(|times| times.mean_ns).into(),
+        rates.times.and_then(|times| times.p99_ns).into(),
+        rates.times.and_then(|times| times.max_ns).into(),
+        rates.times.and_then(|times| times.max_since_open_ns).into(),
     ]);
     row
 }
