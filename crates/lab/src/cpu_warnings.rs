@@ -1,7 +1,6 @@
-//! Warnings of single CPUs. Those of one kind become one line, on however many CPUs and in however many windows
-//! they were seen.
+//! Warnings about single CPUs. All warnings of one kind become one line, for any number of CPUs and windows.
 
-/// A warning of one CPU in one window.
+/// A warning about one CPU in one window.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CpuWarning {
     cpu: u32,
@@ -9,48 +8,50 @@ pub struct CpuWarning {
     extent: Option<Extent>,
 }
 
-/// How far a warning goes.
+/// The size of the warned effect.
 #[derive(Clone, Debug, PartialEq)]
 struct Extent {
+    /// The size as a number, to find the minimum and the maximum of a kind.
     size: f64,
+    /// The size in words.
     words: String,
 }
 
-/// Text before a warning that marks the whole run as unusable. It stays in front of the line.
+/// Prefix of a warning that marks the whole run as unusable. The line starts with it too.
 const BROKEN: &str = "broken: ";
 
 impl CpuWarning {
-    /// `what` happened on a CPU. Warnings with the same text are of one kind.
+    /// `what`: the effect on the CPU, in words. Warnings with equal words are of one kind.
     #[must_use]
     pub fn new(cpu: u32, what: &str) -> CpuWarning {
         CpuWarning { cpu, what: what.to_owned(), extent: None }
     }
 
-    /// Adds how far it went here, as a size to compare and in words.
+    /// Adds the size of the effect, as a number for comparison and in words.
     #[must_use]
     pub fn with_extent(mut self, size: f64, words: String) -> CpuWarning {
         self.extent = Some(Extent { size, words });
         self
     }
 
-    /// Adds how often it happened here.
+    /// Adds the number of occurrences, with its unit in words.
     #[must_use]
     pub fn counted(self, count: u64, unit: &str) -> CpuWarning {
         self.with_extent(count as f64, format!("{count} {unit}"))
     }
 }
 
-/// Warnings of CPUs, in the order in which they were added.
+/// Warnings about CPUs, in order of addition. Each has the label of its window.
 #[derive(Clone, Debug, Default)]
 pub struct CpuWarnings(Vec<(String, CpuWarning)>);
 
 impl CpuWarnings {
-    /// Adds a warning of a window with this label, such as a loop or a condition; empty: none.
+    /// Adds a warning. `label`: the window, such as a loop or a condition; empty if the run has a single window.
     pub fn add(&mut self, label: &str, warning: CpuWarning) {
         self.0.push((label.to_owned(), warning));
     }
 
-    /// A line for each kind: the windows and CPUs that have it, and its least and greatest extent.
+    /// One line per kind: the windows, the CPUs, and the smallest and largest size.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let mut kinds: Vec<(&str, Vec<(&str, &CpuWarning)>)> = Vec::new();
@@ -64,6 +65,7 @@ impl CpuWarnings {
     }
 }
 
+/// The line of one kind of warnings.
 fn line(what: &str, seen: &[(&str, &CpuWarning)]) -> String {
     let (mark, what) = match what.strip_prefix(BROKEN) {
         Some(what) => (BROKEN, what),
@@ -72,7 +74,7 @@ fn line(what: &str, seen: &[(&str, &CpuWarning)]) -> String {
     format!("{mark}{}: {what}{}", subject(seen), extremes(seen))
 }
 
-/// The windows and their CPUs: `detour, fwq: CPUs 0-3; ftq: CPU 2`.
+/// The windows and their CPUs, such as `detour, fwq: CPUs 0-3; ftq: CPU 2`.
 fn subject(seen: &[(&str, &CpuWarning)]) -> String {
     let mut windows: Vec<(&str, Vec<u32>)> = Vec::new();
     for (label, warning) in seen {
@@ -96,29 +98,36 @@ fn subject(seen: &[(&str, &CpuWarning)]) -> String {
     groups.into_iter().map(in_words).collect::<Vec<String>>().join("; ")
 }
 
-/// One extent by itself, or the least and the greatest with their CPUs.
+/// The smallest and the largest size, with their CPUs and windows. A single size if both are equal; empty without
+/// sizes.
 fn extremes(seen: &[(&str, &CpuWarning)]) -> String {
     let extents = || {
         seen.iter().filter_map(|(label, warning)| Some((warning.extent.as_ref()?, label, warning)))
     };
-    let least = extents().min_by(|one, other| one.0.size.total_cmp(&other.0.size));
-    let most = extents().max_by(|one, other| one.0.size.total_cmp(&other.0.size));
-    let (Some((least, label, low)), Some((most, most_label, high))) = (least, most) else {
+    let smallest = extents().min_by(|left, right| left.0.size.total_cmp(&right.0.size));
+    let largest = extents().max_by(|left, right| left.0.size.total_cmp(&right.0.size));
+    let (Some((min, min_label, min_warning)), Some((max, max_label, max_warning))) =
+        (smallest, largest)
+    else {
         return String::new();
     };
-    if least.words == most.words {
-        return format!(" ({})", least.words);
+    if min.words == max.words {
+        return format!(" ({})", min.words);
     }
-    let has_windows = seen.iter().any(|(other, _)| other != label);
-    let place = |label: &str, warning: &CpuWarning| match has_windows {
-        true => format!("CPU {}, {label}", warning.cpu),
-        false => format!("CPU {}", warning.cpu),
+    let has_windows = seen.iter().any(|(label, _)| label != min_label);
+    let cpu_and_window = |label: &str, warning: &CpuWarning| {
+        if has_windows {
+            format!("CPU {}, {label}", warning.cpu)
+        } else {
+            format!("CPU {}", warning.cpu)
+        }
     };
-    let (low, high) = (place(label, low), place(most_label, high));
-    format!(" (least: {}, {low}; most: {}, {high})", least.words, most.words)
+    let min_cpu = cpu_and_window(min_label, min_warning);
+    let max_cpu = cpu_and_window(max_label, max_warning);
+    format!(" (least: {}, {min_cpu}; most: {}, {max_cpu})", min.words, max.words)
 }
 
-/// CPUs as people read them: `CPU 3`, `CPUs 0-3,8`.
+/// CPUs in words, such as `CPU 3` or `CPUs 0-3,8`.
 #[must_use]
 pub fn cpus_in_words(cpus: &[u32]) -> String {
     let list = format_cpu_list(cpus);
@@ -126,7 +135,8 @@ pub fn cpus_in_words(cpus: &[u32]) -> String {
     format!("{} {list}", if is_single { "CPU" } else { "CPUs" })
 }
 
-/// CPUs as the kernel writes them: runs of two and more become ranges. Sorts and removes duplicates first.
+/// CPUs in the format of the kernel's CPU lists: two or more consecutive CPUs become a range. Sorts the CPUs and
+/// removes duplicates.
 ///
 /// ```
 /// assert_eq!(lab::cpu_warnings::format_cpu_list(&[8, 0, 1, 2]), "0-2,8");
@@ -157,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn warnings_of_one_kind_are_one_line_on_any_number_of_cpus() {
+    fn warnings_of_one_kind_become_one_line() {
         let mut warnings = CpuWarnings::default();
         for label in ["detour", "fwq", "ftq"] {
             (0..16).for_each(|cpu| warnings.add(label, changed(cpu, f64::from(cpu) + 1.5)));
@@ -174,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_with_other_cpus_and_warnings_without_an_extent_stay_apart() {
+    fn windows_with_different_cpus_are_listed_separately() {
         let mut warnings = CpuWarnings::default();
         for (label, cpu) in [("a", 0), ("a", 1), ("b", 1), ("c", 0), ("c", 1)] {
             warnings.add(label, CpuWarning::new(cpu, "is hot"));

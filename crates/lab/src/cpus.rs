@@ -1,8 +1,8 @@
-//! CPUs that a plan asks for and a run lacks.
+//! CPUs that a plan asks for, but a run did not measure.
 
 use record::Absence;
 
-/// A CPU of the plan that was not measured, and why.
+/// A CPU of the plan that was not measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnmeasuredCpu {
     pub cpu: u32,
@@ -11,7 +11,7 @@ pub struct UnmeasuredCpu {
 }
 
 impl UnmeasuredCpu {
-    /// Its absence from a table.
+    /// The absence of this CPU from a table.
     #[must_use]
     pub fn absence(&self, table: &str) -> Absence {
         Absence {
@@ -23,7 +23,7 @@ impl UnmeasuredCpu {
     }
 }
 
-/// Adds absences, each once.
+/// Adds the absences that `absent` does not contain yet.
 pub fn add_once(absent: &mut Vec<Absence>, more: impl IntoIterator<Item = Absence>) {
     for absence in more {
         if !absent.contains(&absence) {

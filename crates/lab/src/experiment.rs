@@ -1,9 +1,9 @@
-//! What every experiment has, once: a plan that is measured on a bench, progress, a request to stop,
-//! errors, absences, and the assembly of a [`Run`].
+//! The common parts of all experiments: plan, bench, progress, a request to stop, errors, absences, and the
+//! assembly of a [`Run`].
 //!
-//! An experiment implements [`Experiment`] for its plan. [`Experiment::measure`] turns a bench into
-//! samples; [`Experiment::report`] turns samples into tables and is a pure function. [`run`] does
-//! both. A part of a plan that fails leaves an absence with its reason; the other parts stay.
+//! An experiment implements [`Experiment`] for its plan. [`Experiment::measure`] measures samples on a bench.
+//! [`Experiment::report`] makes tables from samples and is a pure function. [`run`] does both. A part of a plan
+//! that fails leaves an absence with its reason, and the other parts stay.
 
 use std::time::Duration;
 
@@ -12,29 +12,29 @@ use record::{Run, SCHEMA, Table};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-/// What the caller knows of a run before anything is measured.
+/// Facts of a run that the caller knows before the measurement.
 #[derive(Clone, Debug, Default)]
 pub struct RunContext {
     /// When the run started, UTC, RFC 3339.
     pub started_utc: String,
     /// The machine that is measured.
     pub host: Map<String, Json>,
-    /// The settings that were given on the command line, or their defaults.
+    /// The settings from the command line, or their defaults.
     pub settings: Map<String, Json>,
 }
 
-/// What a bench knows of itself. It holds for all samples of a run.
+/// Facts of a bench. They hold for all samples of a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct BenchFacts {
     /// `live` or `sim`.
     pub bench: String,
-    /// The settings in force that only the bench knows.
+    /// The settings that only the bench knows.
     pub settings: Map<String, Json>,
-    /// What measuring itself costs.
+    /// The overhead of the measurement.
     pub observer: Map<String, Json>,
-    /// What this bench cannot measure, with the reason and the remedy.
+    /// Tables or parts that the bench cannot measure, with reason and remedy.
     pub absent: Vec<Absence>,
-    /// What a reader must know before using a number.
+    /// Warnings for the reader of the numbers.
     pub warnings: Vec<String>,
 }
 
@@ -42,32 +42,30 @@ pub struct BenchFacts {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BenchError {
-    /// This part of the plan is not available here; other parts may be.
+    /// This part of the plan is not available here. Other parts may be available.
     #[error("{reason}")]
     Unavailable {
-        /// Why.
         reason: String,
-        /// The command that makes it available, where there is one.
+        /// The command that makes the part available; `None` if there is none.
         remedy: Option<String>,
     },
     /// Nothing can be measured here.
     #[error("{reason}")]
     NothingMeasurable {
-        /// Why.
         reason: String,
-        /// The command that unlocks it, where there is one.
+        /// The command that makes the bench work; `None` if there is none.
         remedy: Option<String>,
     },
-    /// Something broke.
+    /// An operation of the bench failed.
     #[error("{0}")]
     Failed(String),
-    /// A limit that the user can set on the time of the measured machine was reached.
+    /// The measured machine reached the time limit that the user can set.
     #[error("{0}")]
     TimeLimit(String),
 }
 
 impl BenchError {
-    /// The command that helps, where there is one.
+    /// The command that helps; `None` if there is none.
     #[must_use]
     pub fn remedy(&self) -> Option<&str> {
         match self {
@@ -78,15 +76,15 @@ impl BenchError {
     }
 }
 
-/// What every bench can do.
+/// A machine that an experiment measures.
 pub trait Bench {
-    /// What the bench knows of itself, including all that it learned while it measured.
+    /// Facts of the bench, including facts that it learned while it measured.
     fn facts(&self) -> BenchFacts;
 
     /// Whether the user asked to stop.
     fn stop_requested(&self) -> bool;
 
-    /// How long one step of the plan takes, where that is known before it starts.
+    /// Duration of the next step of the plan; `None` if it is unknown before the step starts.
     fn expected_step(&self) -> Option<Duration> {
         None
     }
@@ -95,21 +93,21 @@ pub trait Bench {
 /// One step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Its number, from 1.
+    /// Number of the step, from 1.
     pub number: usize,
-    /// How many steps the plan has.
+    /// Number of steps in the plan.
     pub count: usize,
-    /// What is measured in it, in words.
+    /// The measured part of the plan, in words.
     pub label: String,
-    /// How long it takes, where that is known.
+    /// Duration of the step; `None` if unknown.
     pub expected: Option<Duration>,
 }
 
-/// Receives progress.
+/// Receives the progress of a plan.
 pub trait Progress {
     fn start(&mut self, step: &Step);
 
-    /// This fraction of the current step is done.
+    /// Reports the completed fraction of the current step, from 0 to 1.
     fn advance(&mut self, _fraction: f64) {}
 }
 
@@ -127,7 +125,7 @@ pub struct Steps<'a> {
 }
 
 impl<'a> Steps<'a> {
-    /// The steps of a plan that has `count` of them.
+    /// `count`: number of steps in the plan.
     #[must_use]
     pub fn new(count: usize, progress: &'a mut dyn Progress) -> Self {
         Steps { progress, number: 0, count }
@@ -140,13 +138,13 @@ impl<'a> Steps<'a> {
         self.progress.start(&Step { number: self.number, count: self.count, label, expected });
     }
 
-    /// Skips to the end of step `number`, whether or not each step was started.
+    /// Continues after step `number`, even if earlier steps never started.
     pub fn skip_to(&mut self, number: usize) {
         self.number = self.number.max(number);
     }
 }
 
-/// What an experiment hands from [`Experiment::measure`] to [`Experiment::report`].
+/// The result of [`Experiment::measure`] and the input of [`Experiment::report`].
 pub trait Samples {
     /// Whether there is nothing to report.
     fn is_empty(&self) -> bool;
@@ -157,18 +155,18 @@ pub trait Samples {
 pub struct Measured<S> {
     /// The samples of the parts that were measured.
     pub samples: S,
-    /// Whether every part was measured to its end; a part that is unavailable does not count.
+    /// Whether every available part of the plan was measured completely.
     pub complete: bool,
-    /// The parts that were not measured, with the reason.
+    /// The parts that were not measured, with reasons.
     pub absent: Vec<Absence>,
-    /// The first part that failed.
+    /// The first part that failed, with the reason.
     pub failure: Option<String>,
-    /// The first part that reached the limit on the time of the measured machine, if one did.
+    /// The first part that reached the time limit of the measured machine, with the reason.
     pub time_limit: Option<String>,
 }
 
 impl<S> Measured<S> {
-    /// Nothing has been measured yet, and nothing is lacking.
+    /// A complete measurement without absences.
     pub fn new(samples: S) -> Self {
         Measured { samples, complete: true, absent: Vec::new(), failure: None, time_limit: None }
     }
@@ -181,11 +179,10 @@ impl<S: Default> Default for Measured<S> {
 }
 
 impl<S: Samples> Measured<S> {
-    /// Notes that a part of the plan has no samples because of `error`. What other parts gave stays.
+    /// Records that a part of the plan has no samples because of `error`. The samples of other parts stay.
     ///
     /// # Errors
-    /// [`BenchError::NothingMeasurable`], if nothing has been measured before: no other part is worth
-    /// a try.
+    /// [`BenchError::NothingMeasurable`] if there are no samples yet. The other parts cannot be measured either.
     pub fn part_failed(
         &mut self,
         table: &str,
@@ -218,71 +215,69 @@ impl<S: Samples> Measured<S> {
     }
 }
 
-/// What an experiment makes of samples.
+/// The result of [`Experiment::report`].
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// The tables, the most important one first.
     pub tables: Vec<Table>,
-    /// What was in force while the samples were taken.
+    /// Settings that were in force during the measurement.
     pub settings: Map<String, Json>,
-    /// What measuring cost, by the samples.
+    /// The overhead of the measurement, computed from the samples.
     pub observer: Map<String, Json>,
-    /// What a reader must know before using a number.
+    /// Warnings for the reader of the numbers.
     pub warnings: Vec<String>,
-    /// What the tables lack, with the reason.
+    /// Rows and values that the tables lack, with reasons.
     pub absent: Vec<Absence>,
 }
 
 /// An experiment. Its plan implements this.
 pub trait Experiment {
-    /// Its name, as in `irqlab NAME` and in [`Run::experiment`].
+    /// The name in `irqlab NAME` and in [`Run::experiment`].
     const NAME: &'static str;
-    /// What a machine must be able to do for it.
+    /// The machine that can measure the plan.
     type Bench: Bench + ?Sized;
-    /// What is measured.
     type Samples: Samples;
 
     /// Measures every part of the plan.
     ///
     /// # Errors
-    /// Only where nothing can be measured: a part that fails is an absence.
+    /// Only if no part can be measured. A single part that fails becomes an absence.
     fn measure(
         &self,
         bench: &mut Self::Bench,
         progress: &mut dyn Progress,
     ) -> Result<Measured<Self::Samples>, BenchError>;
 
-    /// Makes tables of the samples. A pure function.
+    /// Makes tables from the samples. A pure function.
     fn report(&self, samples: &Self::Samples) -> Report;
 }
 
 /// How a plan ended.
 #[derive(Debug)]
 pub enum Outcome<S> {
-    /// A run, perhaps cut short (`complete: false`), perhaps with rows absent.
+    /// A run. It may be incomplete (`complete: false`) and may lack rows.
     Run {
         run: Box<Run>,
-        /// What it was made of, for attachments such as traces.
+        /// The samples behind the tables, for attachments such as traces.
         samples: S,
     },
     /// Nothing can be measured here.
     NothingMeasurable {
-        /// Why.
         reason: String,
-        /// The command that unlocks it, where there is one.
+        /// The command that makes the bench work; `None` if there is none.
         remedy: Option<String>,
     },
-    /// The user stopped before there was anything to show.
+    /// The user stopped the plan before the first sample.
     Stopped,
 }
 
-/// The setting of a run that says which part reached the limit on the time of the measured machine.
+/// Name of the setting with the part that reached the time limit of the measured machine.
 pub const TIME_LIMIT: &str = "time_limit_reached";
 
 /// Measures a plan on a bench and assembles the run.
 ///
 /// # Errors
-/// [`BenchError::Failed`] where nothing was measured because something broke.
+/// [`BenchError::Failed`] or [`BenchError::TimeLimit`] if they left no samples.
 pub fn run<E: Experiment>(
     plan: &E,
     context: RunContext,
@@ -299,10 +294,10 @@ pub fn run<E: Experiment>(
     }
 }
 
-/// How a plan ended that has been measured.
+/// Assembles the run of a measured plan, or explains why there are no samples.
 ///
 /// # Errors
-/// [`BenchError::Failed`] where nothing was measured because something broke.
+/// [`BenchError::Failed`] or [`BenchError::TimeLimit`] if they left no samples.
 pub fn finish<E: Experiment>(
     plan: &E,
     context: RunContext,
@@ -321,19 +316,19 @@ pub fn finish<E: Experiment>(
     }
     let mut reasons: Vec<String> = Vec::new();
     for Absence { what, reason, .. } in &measured.absent {
-        // One part stands for all that lack for the same reason.
-        if !reasons.iter().any(|other| other.ends_with(reason.as_str())) {
+        // Parts that are missing for one reason are named once, by the first part.
+        if !reasons.iter().any(|known| known.ends_with(reason.as_str())) {
             reasons.push(format!("{what}: {reason}"));
         }
     }
-    let remedy = measured.absent.iter().find_map(|one| one.remedy.clone());
-    Ok(match reasons.is_empty() {
-        true => Outcome::Stopped,
-        false => Outcome::NothingMeasurable { reason: reasons.join("; "), remedy },
-    })
+    let remedy = measured.absent.iter().find_map(|absence| absence.remedy.clone());
+    if reasons.is_empty() {
+        return Ok(Outcome::Stopped);
+    }
+    Ok(Outcome::NothingMeasurable { reason: reasons.join("; "), remedy })
 }
 
-/// Puts a run together.
+/// Assembles the run from the facts of the caller and the bench, and from the samples.
 #[must_use]
 pub fn assemble<E: Experiment>(
     plan: &E,

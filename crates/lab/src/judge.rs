@@ -1,25 +1,24 @@
-//! A finding of a paper as a statement of numbers: whether it holds here; and the table of all of them.
+//! Findings of a paper as claims about numbers, their verdicts, and the table `findings`.
 
 use std::fmt;
 
 use record::{Column, Format, Kind, Table, Value};
 
-/// Two counts are close when their ratio is no farther from 1. The paper calls 273 and 298, 286 and
-/// 300 "almost equal".
+/// Two counts are close if their ratio differs from 1 by at most this. The paper calls 273 and 298, and 286 and
+/// 300, "almost equal".
 pub(crate) const CLOSE_RATIO: f64 = 0.10;
 
-/// The verdict on a statement.
+/// The verdict on a finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Holds,
-    /// It does not.
     Fails,
-    /// It cannot be judged, for this reason.
+    /// The finding cannot be judged, for this reason.
     NotJudged(String),
 }
 
 impl Verdict {
-    fn of(holds: bool) -> Verdict {
+    fn from_bool(holds: bool) -> Verdict {
         if holds { Verdict::Holds } else { Verdict::Fails }
     }
 }
@@ -34,33 +33,33 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A number with the verdict that follows from it.
+/// A verdict, with the numbers from which it follows.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Judged {
-    /// The number that decides, if there is one.
+    /// The ratio that decides; `None` if there is none.
     pub(crate) number: Option<f64>,
-    /// The numbers that it is made of, in words.
+    /// Both sides of the claim, in words.
     pub(crate) numbers: String,
     pub(crate) verdict: Verdict,
 }
 
-/// A finding about one subject, judged by what was measured and by the published figures.
+/// A finding about one subject, judged by the measured and by the published figures.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Finding {
     /// The paper's finding, in words.
     pub(crate) name: &'static str,
-    /// Model of the simulated machine; the same for all findings of a table, present or not.
+    /// Model of the simulated machine. In one table, all findings have a model or none has.
     pub(crate) model: Option<String>,
-    /// What it is about.
+    /// Subject of the finding, such as level and stimulus.
     pub(crate) subject: String,
-    /// What must be true for it to hold.
+    /// The claim that must be true for the finding to hold.
     pub(crate) claim: String,
     pub(crate) measured: Judged,
-    /// By the published figures; absent if the paper has none for it.
+    /// Judged by the published figures; `None` if the paper has none for this subject.
     pub(crate) published: Option<Judged>,
 }
 
-/// A finding that is of no single model.
+/// A finding without a model.
 pub(crate) fn finding(
     name: &'static str,
     subject: impl Into<String>,
@@ -72,23 +71,23 @@ pub(crate) fn finding(
     Finding { name, model: None, subject, claim, measured, published }
 }
 
-/// What differs between the tables of findings of two papers.
+/// The parts of the table `findings` that differ between papers.
 pub(crate) struct FindingsTable {
-    /// What a row is.
+    /// Documentation of the table.
     pub(crate) doc: &'static str,
     /// Documentation of the column `subject`.
     pub(crate) subject: &'static str,
-    /// Name and documentation of the ratio that was measured.
+    /// Name and documentation of the column with the measured ratio.
     pub(crate) ratio: (&'static str, &'static str),
     /// Documentation of the column `evidence`.
     pub(crate) evidence: &'static str,
-    /// Priorities of the columns `claim` and `evidence`; 0: a detail.
+    /// Priorities of the columns `claim` and `evidence`. 0: the terminal does not show the column.
     pub(crate) priorities: (u8, u8),
     pub(crate) has_models: bool,
 }
 
 impl FindingsTable {
-    /// A paper's findings, judged on simulated machines. `subject` and `evidence` are the paper's own.
+    /// The table of findings that are judged on simulated machines. A paper should replace `subject` and `evidence`.
     pub(crate) const SIMULATED: FindingsTable = FindingsTable {
         doc: "The paper's findings as claims about numbers, judged by the simulated and by the published figures.",
         subject: "What the finding is about.",
@@ -101,26 +100,26 @@ impl FindingsTable {
         has_models: false,
     };
 
-    /// The table `findings`, a row for each.
+    /// Table `findings`: one row per finding.
     pub(crate) fn of(&self, findings: Vec<Finding>) -> Table {
         let mut table = Table::new("findings", self.doc, self.columns());
-        for one in findings {
-            let why = match &one.measured.verdict {
-                Verdict::NotJudged(why) => Some(why.clone()),
+        for finding in findings {
+            let reason = match &finding.measured.verdict {
+                Verdict::NotJudged(reason) => Some(reason.clone()),
                 Verdict::Holds | Verdict::Fails => None,
             };
-            let published = one.published.as_ref();
-            let mut row: Vec<Value> = vec![one.name.into()];
-            row.extend(self.has_models.then(|| one.model.into()));
+            let published = finding.published.as_ref();
+            let mut row: Vec<Value> = vec![finding.name.into()];
+            row.extend(self.has_models.then(|| finding.model.into()));
             row.extend([
-                one.subject.into(),
-                one.claim.into(),
-                one.measured.verdict.to_string().into(),
-                one.measured.number.into(),
-                Some(one.measured.numbers).filter(|words| !words.is_empty()).into(),
+                finding.subject.into(),
+                finding.claim.into(),
+                finding.measured.verdict.to_string().into(),
+                finding.measured.number.into(),
+                Some(finding.measured.numbers).filter(|numbers| !numbers.is_empty()).into(),
                 published.map(|judged| judged.verdict.to_string()).into(),
                 published.and_then(|judged| judged.number).into(),
-                why.into(),
+                reason.into(),
             ]);
             table.push(row);
         }
@@ -136,7 +135,7 @@ impl FindingsTable {
         columns.extend(self.has_models.then_some(model));
         columns.extend([
             text("subject", self.subject).priority(99).key(),
-            text("claim", "What must be true for the finding to hold.")
+            text("claim", "The claim that must be true for the finding to hold.")
                 .priority(self.priorities.0)
                 .key(),
             text("verdict", "holds, fails, or not judged.").priority(98),
@@ -155,103 +154,107 @@ impl FindingsTable {
 /// A measured or published number.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Figure {
-    /// The number.
     pub(crate) mean: f64,
-    /// Half the width of its 95 % interval; 0 of a published number, which has none; infinite of one that has
-    /// none, because it was measured once or in too few batches.
+    /// Half the width of the 95 % confidence interval. 0 for a published number. Infinite for a number that was
+    /// measured once or in too few batches.
     pub(crate) half_width: f64,
 }
 
-/// What was measured, or why it was not.
+/// A figure, or the reason for a missing figure.
 pub(crate) type Known = Result<Figure, String>;
 
 impl Judged {
-    fn not(why: String) -> Judged {
-        Judged { number: None, numbers: String::new(), verdict: Verdict::NotJudged(why) }
+    fn not_judged(reason: String) -> Judged {
+        Judged { number: None, numbers: String::new(), verdict: Verdict::NotJudged(reason) }
     }
 }
 
-fn words(mean: Figure) -> String {
-    // Three digits of small numbers; a tenth of others.
-    let size = if mean.mean == 0.0 { 1.0 } else { mean.mean.abs().max(1e-6) };
+/// The figure with its interval, in words. It has at least three significant digits and one decimal place.
+fn in_words(figure: Figure) -> String {
+    let size = if figure.mean == 0.0 { 1.0 } else { figure.mean.abs().max(1e-6) };
     let decimals = (2.0 - size.log10().floor()).max(1.0) as usize;
-    match mean.half_width.is_finite() {
-        true => format!("{:.decimals$} ± {:.decimals$}", mean.mean, mean.half_width),
-        false => format!("{:.decimals$} (no interval)", mean.mean),
+    if figure.half_width.is_finite() {
+        format!("{:.decimals$} ± {:.decimals$}", figure.mean, figure.half_width)
+    } else {
+        format!("{:.decimals$} (no interval)", figure.mean)
     }
 }
 
-/// A figure without an interval, as a published one is.
+/// A published figure: a number without an error.
 pub(crate) fn exactly(number: f64) -> Figure {
     Figure { mean: number, half_width: 0.0 }
 }
 
-/// `more` is more than `less`, beyond both intervals.
-pub(crate) fn greater(more: Known, less: Known) -> Judged {
-    let (more, less) = match (more, less) {
-        (Ok(more), Ok(less)) => (more, less),
-        (Err(why), _) | (_, Err(why)) => return Judged::not(why),
+/// Judges whether `left` is greater than `right`. Not judged if their intervals overlap.
+pub(crate) fn greater(left: Known, right: Known) -> Judged {
+    let (left, right) = match (left, right) {
+        (Ok(left), Ok(right)) => (left, right),
+        (Err(reason), _) | (_, Err(reason)) => return Judged::not_judged(reason),
     };
-    let numbers = format!("{} and {}", words(more), words(less));
-    let number = (less.mean > 0.0).then(|| more.mean / less.mean);
-    let apart = (more.mean - less.mean).abs() - more.half_width - less.half_width;
-    let verdict = match apart > 0.0 {
-        true => Verdict::of(more.mean > less.mean),
-        false if apart.is_infinite() => Verdict::NotJudged("a figure has no interval".to_owned()),
-        false => Verdict::NotJudged("their intervals overlap".to_owned()),
+    let numbers = format!("{} and {}", in_words(left), in_words(right));
+    let number = (right.mean > 0.0).then(|| left.mean / right.mean);
+    let gap = (left.mean - right.mean).abs() - left.half_width - right.half_width;
+    let verdict = if gap > 0.0 {
+        Verdict::from_bool(left.mean > right.mean)
+    } else if gap.is_infinite() {
+        Verdict::NotJudged("a figure has no interval".to_owned())
+    } else {
+        Verdict::NotJudged("the intervals overlap".to_owned())
     };
     Judged { number, numbers, verdict }
 }
 
-/// The interval of the refined method is narrower, relative to its mean.
+/// Judges whether the refined method has the narrower interval, relative to its mean.
 pub(crate) fn narrower(refined: Known, basic: Known) -> Judged {
     let (refined, basic) = match (refined, basic) {
         (Ok(refined), Ok(basic)) => (refined, basic),
-        (Err(why), _) | (_, Err(why)) => return Judged::not(why),
+        (Err(reason), _) | (_, Err(reason)) => return Judged::not_judged(reason),
     };
-    let part = |mean: Figure| mean.half_width / mean.mean.abs();
-    let numbers = format!("refined {}, basic {}", words(refined), words(basic));
-    let (refined, basic) = (part(refined), part(basic));
+    let relative_half_width = |figure: Figure| figure.half_width / figure.mean.abs();
+    let numbers = format!("refined {}, basic {}", in_words(refined), in_words(basic));
+    let (refined, basic) = (relative_half_width(refined), relative_half_width(basic));
     if refined.is_nan() || basic.is_nan() {
-        return Judged::not(format!("both are nothing: {numbers}"));
+        return Judged::not_judged(format!("a figure is 0 ± 0: {numbers}"));
     }
     let number = Some(basic / refined).filter(|ratio| ratio.is_finite());
-    Judged { number, numbers, verdict: Verdict::of(refined < basic) }
+    Judged { number, numbers, verdict: Verdict::from_bool(refined < basic) }
 }
 
-/// `one` and `other` are one count, but for [`CLOSE_RATIO`].
+/// Judges whether the sum of the parts differs from the whole by at most [`CLOSE_RATIO`].
 pub(crate) fn close(parts: [Known; 2], whole: Known) -> Judged {
-    let [one, other] = parts;
-    let (one, other, whole) = match (one, other, whole) {
-        (Ok(one), Ok(other), Ok(whole)) => (one, other, whole),
-        (Err(why), ..) | (_, Err(why), _) | (.., Err(why)) => return Judged::not(why),
+    let [first, second] = parts;
+    let (first, second, whole) = match (first, second, whole) {
+        (Ok(first), Ok(second), Ok(whole)) => (first, second, whole),
+        (Err(reason), ..) | (_, Err(reason), _) | (.., Err(reason)) => {
+            return Judged::not_judged(reason);
+        }
     };
-    let ratio = (one.mean + other.mean) / whole.mean;
-    let numbers = format!("{} and {}; {}", words(one), words(other), words(whole));
+    let ratio = (first.mean + second.mean) / whole.mean;
+    let numbers = format!("{} and {}; {}", in_words(first), in_words(second), in_words(whole));
     if !ratio.is_finite() {
-        return Judged::not(format!("nothing to compare with: {numbers}"));
+        return Judged::not_judged(format!("nothing to compare with: {numbers}"));
     }
-    let verdict = Verdict::of((ratio - 1.0).abs() <= CLOSE_RATIO);
+    let verdict = Verdict::from_bool((ratio - 1.0).abs() <= CLOSE_RATIO);
     Judged { number: Some(ratio), numbers, verdict }
 }
 
-/// Judges whether lines that are `factor` times as long do not reduce misses. The full benefit is a ratio
-/// of 1 / `factor`; there is none if the ratio is nearer to 1 than to that.
+/// Judges whether lines of `factor` times the length do not reduce misses. The full benefit is the ratio
+/// 1 / `factor`. No benefit: the ratio is nearer to 1 than to 1 / `factor`.
 pub(crate) fn no_benefit(long: Known, short: Known, factor: f64) -> Judged {
     let (long, short) = match (long, short) {
         (Ok(long), Ok(short)) => (long, short),
-        (Err(why), _) | (_, Err(why)) => return Judged::not(why),
+        (Err(reason), _) | (_, Err(reason)) => return Judged::not_judged(reason),
     };
     let ratio = long.mean / short.mean;
-    let numbers = format!("{} and {}", words(long), words(short));
+    let numbers = format!("{} and {}", in_words(long), in_words(short));
     if !ratio.is_finite() || factor <= 1.0 {
-        return Judged::not(format!("nothing to compare: {numbers}"));
+        return Judged::not_judged(format!("nothing to compare: {numbers}"));
     }
-    let verdict = Verdict::of(ratio > half_way(factor));
+    let verdict = Verdict::from_bool(ratio > half_way(factor));
     Judged { number: Some(ratio), numbers, verdict }
 }
 
-/// Between no benefit, 1, and all of it.
+/// The middle between no benefit, 1, and the full benefit, 1 / `factor`.
 pub(crate) fn half_way(factor: f64) -> f64 {
     (1.0 + 1.0 / factor) / 2.0
 }
@@ -279,17 +282,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_not_judged() {
-        let none = Verdict::NotJudged("no L2".to_owned());
-        assert_eq!(greater(mean(1.0, 0.1), not_measured()).verdict, none);
-        assert_eq!(narrower(not_measured(), mean(1.0, 0.1)).verdict, none);
-        assert_eq!(close([mean(1.0, 0.1), not_measured()], mean(2.0, 0.1)).verdict, none);
-        assert_eq!(close([mean(1.0, 0.1), mean(1.0, 0.1)], not_measured()).verdict, none);
-        assert_eq!(no_benefit(not_measured(), not_measured(), 2.0).verdict, none);
-        let nothing = close([mean(0.0, 0.0), mean(0.0, 0.0)], mean(0.0, 0.0)).verdict;
-        assert!(matches!(nothing, Verdict::NotJudged(_)));
-        let nothing = narrower(mean(0.0, 0.0), mean(0.0, 0.0)).verdict;
-        assert!(matches!(nothing, Verdict::NotJudged(_)));
+    fn an_unknown_figure_is_not_judged() {
+        let unknown = Verdict::NotJudged("no L2".to_owned());
+        assert_eq!(greater(mean(1.0, 0.1), not_measured()).verdict, unknown);
+        assert_eq!(narrower(not_measured(), mean(1.0, 0.1)).verdict, unknown);
+        assert_eq!(close([mean(1.0, 0.1), not_measured()], mean(2.0, 0.1)).verdict, unknown);
+        assert_eq!(close([mean(1.0, 0.1), mean(1.0, 0.1)], not_measured()).verdict, unknown);
+        assert_eq!(no_benefit(not_measured(), not_measured(), 2.0).verdict, unknown);
+        let zeros = close([mean(0.0, 0.0), mean(0.0, 0.0)], mean(0.0, 0.0)).verdict;
+        assert!(matches!(zeros, Verdict::NotJudged(_)));
+        let zeros = narrower(mean(0.0, 0.0), mean(0.0, 0.0)).verdict;
+        assert!(matches!(zeros, Verdict::NotJudged(_)));
     }
 
     #[test]
@@ -302,26 +305,30 @@ mod tests {
         assert_eq!(judged.verdict, Verdict::Holds);
         assert!(judged.number.is_some_and(|ratio| ratio > 36.0 && ratio < 37.0));
         assert_eq!(narrower(mean(17.0, 30.0), mean(104.0, 5.0)).verdict, Verdict::Fails);
-        let of = |whole| close([mean(104.0, 1.0), mean(169.0, 1.0)], mean(whole, 1.0)).verdict;
-        assert_eq!((of(298.0), of(350.0)), (Verdict::Holds, Verdict::Fails));
-        let of = |long, factor| no_benefit(mean(long, 1.0), mean(100.0, 1.0), factor).verdict;
-        assert_eq!((of(80.0, 2.0), of(70.0, 2.0)), (Verdict::Holds, Verdict::Fails));
-        assert_eq!((of(70.0, 4.0), of(60.0, 4.0)), (Verdict::Holds, Verdict::Fails));
+        let close_to =
+            |whole| close([mean(104.0, 1.0), mean(169.0, 1.0)], mean(whole, 1.0)).verdict;
+        assert_eq!((close_to(298.0), close_to(350.0)), (Verdict::Holds, Verdict::Fails));
+        let without_benefit =
+            |long, factor| no_benefit(mean(long, 1.0), mean(100.0, 1.0), factor).verdict;
+        let twice = (without_benefit(80.0, 2.0), without_benefit(70.0, 2.0));
+        assert_eq!(twice, (Verdict::Holds, Verdict::Fails));
+        let four_times = (without_benefit(70.0, 4.0), without_benefit(60.0, 4.0));
+        assert_eq!(four_times, (Verdict::Holds, Verdict::Fails));
     }
 
     proptest! {
         #[test]
-        fn more_and_less_never_both_hold(
-            a in 0.0..1e4_f64, b in 0.0..1e4_f64, wide in 0.0..100.0_f64,
+        fn greater_and_its_converse_never_both_hold(
+            left in 0.0..1e4_f64, right in 0.0..1e4_f64, half_width in 0.0..100.0_f64,
         ) {
-            let one = greater(mean(a, wide), mean(b, wide)).verdict;
-            let other = greater(mean(b, wide), mean(a, wide)).verdict;
-            let turned = match one {
+            let verdict = greater(mean(left, half_width), mean(right, half_width)).verdict;
+            let converse = greater(mean(right, half_width), mean(left, half_width)).verdict;
+            let expected = match verdict {
                 Verdict::Holds => Verdict::Fails,
                 Verdict::Fails => Verdict::Holds,
-                not => not,
+                not_judged => not_judged,
             };
-            prop_assert_eq!(turned, other);
+            prop_assert_eq!(converse, expected);
         }
     }
 }

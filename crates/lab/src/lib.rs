@@ -1,5 +1,5 @@
-//! The experiments: plan, bench, samples, tables. Nothing here is specific to Linux or QEMU; a
-//! bench hands in samples, and the same tables come out.
+//! The experiments: plan, bench, samples, tables. This crate knows neither Linux nor QEMU. Each bench reports the
+//! same samples, and each experiment makes the same tables from the samples of any bench.
 
 #![forbid(unsafe_code)]
 

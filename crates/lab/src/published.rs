@@ -3,25 +3,26 @@
 use serde::de::DeserializeOwned;
 
 const TEXT_BYTES_MAX: usize = 64 << 10;
+/// Maximum length of a title or a name, bytes.
 const WORDS_MAX: usize = 120;
 
-/// Why a text has no paper's figures.
+/// Why a data file cannot be read.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("published figures: {0}")]
 pub struct PublishedError(String);
 
 impl PublishedError {
-    pub(crate) fn new(what: impl Into<String>) -> PublishedError {
-        PublishedError(what.into())
+    pub(crate) fn new(reason: impl Into<String>) -> PublishedError {
+        PublishedError(reason.into())
     }
 
-    /// The same, with the place where it is.
-    pub(crate) fn at(self, place: &str) -> PublishedError {
-        PublishedError(format!("{place}: {}", self.0))
+    /// Adds the part of the file with the error, such as `table 7`.
+    pub(crate) fn at(self, part: &str) -> PublishedError {
+        PublishedError(format!("{part}: {}", self.0))
     }
 }
 
-/// Reads a data file, at most 64 KiB of it.
+/// Reads a data file of at most 64 KiB.
 pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, PublishedError> {
     if text.len() > TEXT_BYTES_MAX {
         return Err(PublishedError(format!("more than {TEXT_BYTES_MAX} bytes")));
@@ -29,23 +30,25 @@ pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, PublishedError>
     toml::from_str(text).map_err(|error| PublishedError(error.to_string()))
 }
 
-/// Refuses a list of more than `most` items; `what` names them.
-pub(crate) fn at_most(count: usize, most: usize, what: &str) -> Result<(), PublishedError> {
-    match count <= most {
-        true => Ok(()),
-        false => Err(PublishedError(format!("more than {most} {what}"))),
+/// Rejects a list with more than `max` items. `items`: their name in the error.
+pub(crate) fn at_most(count: usize, max: usize, items: &str) -> Result<(), PublishedError> {
+    if count > max {
+        return Err(PublishedError(format!("more than {max} {items}")));
     }
+    Ok(())
 }
 
 /// Accepts a title or a name: one line of at most 120 bytes.
 pub(crate) fn short(text: String) -> Result<String, PublishedError> {
     let is_plain = !text.is_empty() && !text.chars().any(char::is_control);
-    match is_plain && text.len() <= WORDS_MAX {
-        true => Ok(text),
-        false => {
-            Err(PublishedError(format!("no title or name: {text:.40?}, {} bytes", text.len())))
-        }
+    if is_plain && text.len() <= WORDS_MAX {
+        return Ok(text);
     }
+    let bytes = text.len();
+    let reason = format!(
+        "not a title or name of one line and {WORDS_MAX} bytes: {text:.40?}, {bytes} bytes"
+    );
+    Err(PublishedError(reason))
 }
 
 #[cfg(test)]
@@ -53,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_beyond_bounds_is_refused() {
+    fn a_value_beyond_the_bounds_is_rejected() {
         assert!(read::<toml::Table>("a = 1").is_ok());
         let long = "#".repeat(TEXT_BYTES_MAX + 1);
         assert!(read::<toml::Table>(&long).unwrap_err().to_string().contains("bytes"));
