@@ -4,47 +4,52 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::{Context, bail};
 use lab::compare::{
-    CompareError, Comparison, Listed, Plan, Rule, Ruling, compare, self_test, tables,
+    CompareError, Comparison, Listed, Plan, Rule, Ruling, compare_series, self_test, tables,
 };
-use record::{Absence, Part, ReadError, Role, Run, SCHEMA, Table, read_run, read_run_parts};
+use record::{
+    Absence, Part, ReadError, Role, Run, SCHEMA, Table, is_run_directory, read_run, read_run_parts,
+};
 use serde_json::{Map, Value as Json, json};
 
 use crate::options::{Format, OptionalResultArgs, Usage, percent};
 use crate::run::OpenRun;
 
-/// A rule of the gate is broken.
+/// Exit code when a rule is broken.
 const BROKEN: u8 = 3;
 
-/// What changed between two runs, and whether a rule is broken
+/// Compare two runs, or several runs on each side, and check rules on what changed
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "A rule is TABLE.COLUMN>+2% or TABLE[KEY=VALUE,...].COLUMN<-5%; without %, the limit is in the unit of
-the column. On a live bench a rule is broken when the whole 95 % interval of a difference is beyond the
-limit; on a simulated machine, where runs are exact, when the difference is.
+the column. On a live bench, a rule is broken if the whole 95 % interval of a difference is beyond the limit.
+On a simulated machine, where runs are exact, it is broken if the difference is beyond the limit.
 
 Examples:
   irqlab compare BASE NEW
   irqlab compare BASE NEW --fail-on 'handlers.self_mean_ns>+5%'
   irqlab compare BASE NEW --fail-on 'events[event=instructions].self_mean>+1%' --format markdown
   irqlab compare BASE --self-test --fail-on 'handlers[name=TIMER].self_mean_ns>+5%'
+  for i in $(seq 8); do irqlab handlers --out base/$i; irqlab handlers --load busy --out new/$i; done
+  irqlab compare base new                         eight live runs on each side, taken alternately
 
-Exit codes: 0 compared, and no rule is broken; 1 failed; 2 a mistake in what was typed, or a rule that is about
-nothing; 3 a rule is broken, or with --self-test cannot be."
+Exit codes: 0 compared, and no rule is broken; 1 failed; 2 the command line is wrong, or a rule matches nothing;
+3 a rule is broken, or with --self-test, a rule cannot be broken."
 )]
 pub struct CompareArgs {
-    /// Run directory that is compared with
+    /// Run directory to compare with, or a directory that holds several of them
     base: PathBuf,
-    /// Run directory that is judged
+    /// Run directory to judge, or a directory that holds as many of them
     #[arg(required_unless_present = "self_test", conflicts_with = "self_test")]
     new: Option<PathBuf>,
-    /// Exit with 3 where a figure changes by more
+    /// Exit with 3 if a figure changes by more than this rule allows; may be repeated
     #[arg(long, value_name = "RULE")]
     fail_on: Vec<Rule>,
-    /// Prove that each rule can be broken: compare BASE with itself and with changed figures
+    /// Test the rules: compare BASE with itself and with changed figures, to prove that each rule can be broken
     #[arg(long, requires = "fail_on")]
     self_test: bool,
-    /// On a live bench: figures that differ by less are equal
+    /// On a live bench: figures that differ by less count as equal
     #[arg(long, allow_hyphen_values = true, value_parser = percent, default_value = "2%",
           value_name = "PERCENT")]
     margin: f64,
@@ -52,11 +57,12 @@ pub struct CompareArgs {
     results: OptionalResultArgs,
 }
 
-/// A table of more rows is first looked at by its key columns; a comparison of more figures lists those that differ.
+/// Longer tables are long: [`read`] looks at their key columns first. A comparison of more figures than this lists
+/// only the figures that differ.
 const LONG: u64 = 100_000;
 
-/// Reads a run. A long table whose keys do not name its rows is not compared: only its keys are read, so
-/// that the comparison says why.
+/// Reads a run. A long table whose keys do not identify its rows cannot be compared. Of such a table only the keys
+/// are read, so that the comparison can say why.
 fn read(path: &Path) -> Result<Run, ReadError> {
     let is_key = |column: &&record::Column| column.role == Role::Key;
     let run = read_run_parts(path, |table| {
@@ -72,9 +78,38 @@ fn read(path: &Path) -> Result<Run, ReadError> {
     if is_compared { read_run(path) } else { Ok(run) }
 }
 
-/// What is listed of a comparison that people see: of a long one, what differs.
+/// Which figures a printed comparison lists: all, or only those that differ if there are too many.
 pub(super) fn listed_for_people(figures: usize) -> Listed {
     if figures as u64 <= LONG { Listed::All } else { Listed::Differing }
+}
+
+/// Most runs on one side of a comparison.
+const RUNS_MAX: usize = 1_000;
+
+/// Reads the runs of one side in the order of their start: one run directory, or the run directories in a directory.
+fn read_side(path: &Path) -> anyhow::Result<Vec<Run>> {
+    if is_run_directory(path) || !path.is_dir() {
+        return Ok(vec![read(path)?]);
+    }
+    let entries = std::fs::read_dir(path)
+        .with_context(|| format!("cannot read the directory {}", path.display()))?;
+    let mut directories = Vec::new();
+    for entry in entries {
+        let directory = entry.with_context(|| format!("cannot read {}", path.display()))?.path();
+        if is_run_directory(&directory) {
+            directories.push(directory);
+        }
+        if directories.len() > RUNS_MAX {
+            bail!(Usage(format!("{} holds more than {RUNS_MAX} runs", path.display())));
+        }
+    }
+    if directories.is_empty() {
+        return Ok(vec![read(path)?]);
+    }
+    let runs: Result<Vec<Run>, ReadError> = directories.iter().map(|path| read(path)).collect();
+    let mut runs = runs?;
+    runs.sort_by(|earlier, later| earlier.started_utc.cmp(&later.started_utc));
+    Ok(runs)
 }
 
 fn listed(results: &OptionalResultArgs, figures: usize) -> Listed {
@@ -83,7 +118,7 @@ fn listed(results: &OptionalResultArgs, figures: usize) -> Listed {
     if is_whole { Listed::All } else { listed_for_people(figures) }
 }
 
-/// The run of a comparison with `base`; `settings` are those that the verb adds to the counts.
+/// Makes the run of a comparison with `base`. Its settings are `settings` and the counts of the comparison.
 pub(super) fn run_of(
     base: &Run,
     started_utc: String,
@@ -107,22 +142,23 @@ pub(super) fn run_of(
     }
 }
 
-/// Reads the runs, compares and prints.
 pub fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     let open = OpenRun::if_asked(&args.results)?;
-    let base = read(&args.base)?;
-    let new = args.new.as_deref().map(read).transpose()?;
+    let bases = read_side(&args.base)?;
+    let news = args.new.as_deref().map(read_side).transpose()?;
+    let base = &bases[0];
+    if args.self_test && bases.len() > 1 {
+        bail!(Usage("--self-test takes one run".to_owned()));
+    }
     let plan = Plan {
         all_rows: args.results.printing.all,
         margin_ratio: args.margin,
         rules: args.fail_on.clone(),
     };
     let usage = |error: CompareError| Usage(error.to_string());
-    let mut comparison = compare(&base, new.as_ref().unwrap_or(&base), &plan).map_err(usage)?;
-    let tests = match args.self_test {
-        true => self_test(&base, &plan).map_err(usage)?,
-        false => Vec::new(),
-    };
+    let mut comparison =
+        compare_series(&bases, news.as_ref().unwrap_or(&bases), &plan).map_err(usage)?;
+    let tests = if args.self_test { self_test(base, &plan).map_err(usage)? } else { Vec::new() };
     let cannot_fail =
         |test: &lab::compare::SelfTest| !test.holds_for_itself || test.breaks_from_ratio.is_none();
     let is_broken = tests.iter().any(cannot_fail)
@@ -134,6 +170,7 @@ pub fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     for (key, value) in [
         ("base", json!(name(&args.base))),
         ("new", json!(args.new.as_ref().map(name))),
+        ("runs_on_each_side", json!(bases.len())),
         ("experiment", json!(base.experiment)),
         ("rules", json!(args.fail_on.iter().map(ToString::to_string).collect::<Vec<_>>())),
         ("margin_ratio", json!(args.margin)),
@@ -141,8 +178,7 @@ pub fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     ] {
         settings.insert(key.to_owned(), value);
     }
-    let run =
-        run_of(&base, open.started().to_string(), &mut comparison, settings, (tables, absent));
+    let run = run_of(base, open.started().to_string(), &mut comparison, settings, (tables, absent));
     let exit = open.finish(&run, &[])?;
     Ok(if is_broken { ExitCode::from(BROKEN) } else { exit })
 }

@@ -106,3 +106,28 @@ fn what_cannot_be_compared_is_refused() {
     check_refused(&["compare", "base", "--self-test"], "--fail-on");
     check_refused(&["compare", "base", "new", "--margin", "-1%"], "allowed: 0% to 1000%");
 }
+
+/// Directories with several runs are compared in pairs, in the order of their start.
+#[test]
+fn several_runs_on_each_side_are_compared_in_pairs() {
+    let place = Place::new();
+    let costs = [("base", ["1000ns", "1010ns", "1020ns"]), ("new", ["1100ns", "1111ns", "1122ns"])];
+    for number in 0..3 {
+        for (side, costs) in costs {
+            std::fs::create_dir_all(place.path().join(side)).expect("a directory");
+            let out = format!("{side}/{number}");
+            let words = "signal model --schemes interrupt --rates 10k --event-cost";
+            let mut words: Vec<&str> = words.split_whitespace().collect();
+            words.extend([costs[number], "--out", &out]);
+            place.run(&words).assert_code(0);
+        }
+    }
+    let run = place.run(&["compare", "base", "new", "--json"]).assert_code(0).json();
+    assert_eq!(run["settings"]["runs_on_each_side"], 3);
+    let cpu = difference(&run, "10000 interrupt", "cpu_ratio");
+    assert_eq!((&cpu["verdict"], &cpu["method"]), (&"worse".into(), &"runs".into()));
+    place.run(&["compare", "base", "new/1"]).assert_code(2).assert_says("3 runs and the second 1");
+    place
+        .run(&["compare", "base", "--self-test", "--fail-on", "model.cpu_ratio>+1%"])
+        .assert_code(2);
+}

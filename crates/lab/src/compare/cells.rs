@@ -6,6 +6,7 @@ use std::rc::Rc;
 use record::{Column, Combine, Role, Run, Table, Value};
 use stats::interval::{BATCHES_MIN, Uncertainty, half_width_of_difference, t_quantile};
 
+use super::series::Repeats;
 use crate::quantiles::WIDE_TAIL;
 
 /// Degrees of freedom of an interval whose table does not have them: those of the fewest batches that give one.
@@ -58,9 +59,10 @@ impl Figure {
 /// How far the ends of the interval of `new` less `base` are below and above the difference of both, where the
 /// difference is beyond each end with the probability `tail`. `None` where a figure has no interval.
 ///
-/// Of quantiles the distances of both figures to their ends, squared and added (MOVER). Of other figures Student's t of
-/// the logarithm of their ratio: rates and costs differ by factors, and what is small has a small error, which on a
-/// scale of differences would count for nothing. Where a figure is not above 0, it is of their difference.
+/// For quantiles, the distances of both figures to their ends are squared and added (MOVER). For other figures, the
+/// interval is Student's t of the logarithm of their ratio: rates and costs differ by factors. On a scale of
+/// differences, the small error of a small figure would count for nothing. Where a figure is not above 0, the interval
+/// is of their difference.
 #[must_use]
 pub fn distances(base: &Figure, new: &Figure, tail: f64) -> Option<(f64, f64)> {
     if let (Some(of_base), Some(of_new)) = (base.wide, new.wide) {
@@ -91,18 +93,53 @@ pub struct Pair<'a> {
     /// The values of the key columns; one list for all cells of the row.
     pub row: Rc<[(&'a str, String)]>,
     pub column: &'a Column,
-    /// What the first run has.
+    /// The first run's figure; of several runs, their mean.
     pub base: Figure,
-    /// What the second run has; absent where it lacks the row or the figure.
+    /// The second run's figure, or `None` where it lacks the row or the figure.
     pub new: Option<Figure>,
+    /// The larger of both rows' shares of CPU time, or `None` where the table has no such column.
+    pub cpu_share: Option<f64>,
+    /// How much pairs of runs differ, where each side has several runs.
+    pub repeats: Option<Repeats>,
 }
 
 impl Pair<'_> {
-    /// The same with the second run's figure changed by this part of itself.
+    /// This pair with the second figure changed by a part of itself.
     #[must_use]
     pub fn changed(&self, by_ratio: f64) -> Self {
-        Pair { new: self.new.map(|new| new.changed(by_ratio)), ..self.clone() }
+        let new = self.new.map(|new| new.changed(by_ratio));
+        let added = new.zip(self.new).map_or(0.0, |(changed, new)| changed.value - new.value);
+        let repeats = self.repeats.as_ref().map(|repeats| repeats.changed(by_ratio, added));
+        Pair { new, repeats, ..self.clone() }
     }
+
+    /// How far the ends of the interval of the difference are below and above it ([`distances`]).
+    #[must_use]
+    pub fn distances(&self, tail: f64) -> Option<(f64, f64)> {
+        match &self.repeats {
+            Some(repeats) => repeats.distances(self.base.value, tail),
+            None => distances(&self.base, &self.new?, tail),
+        }
+    }
+
+    /// Whether the difference has an interval.
+    #[must_use]
+    pub fn has_interval(&self) -> bool {
+        match &self.repeats {
+            Some(repeats) => repeats.has_interval(),
+            None => {
+                self.base.interval.is_some() && self.new.is_some_and(|new| new.interval.is_some())
+            }
+        }
+    }
+}
+
+/// The column with the share of CPU time that a row took.
+fn cpu_share_column(table: &Table) -> Option<usize> {
+    table
+        .columns
+        .iter()
+        .position(|column| column.role == Role::Cost && column.name.ends_with("cpu_ratio"))
 }
 
 /// Units that a column's name may end in; the longest first.
@@ -235,10 +272,14 @@ pub fn matched<'a>(
         };
         found.added += others.keys().filter(|key| !rows.contains_key(*key)).count();
         let figures = figures(table, other);
+        let (share_at, other_share_at) = (cpu_share_column(table), cpu_share_column(other));
+        let share = |row: &[Value], at: Option<usize>| row.get(at?).and_then(Value::number);
         for (key, row) in &rows {
             let names = keys.iter().copied().zip(key.iter().cloned());
             let names: Rc<[(&str, String)]> = names.collect();
             let counterpart = others.get(key);
+            let other_share = counterpart.and_then(|row| share(row, other_share_at));
+            let cpu_share = share(row, share_at).map(|base| base.max(other_share.unwrap_or(0.0)));
             for FigureColumn { column, at, place, other_at, other_place } in &figures {
                 if !wanted(table, column, row) {
                     continue;
@@ -246,7 +287,8 @@ pub fn matched<'a>(
                 let Some(base) = figure(row, *at, place) else { continue };
                 let new = counterpart.zip(*other_at);
                 let new = new.and_then(|(row, at)| figure(row, at, other_place));
-                found.pairs.push(Pair { table, row: Rc::clone(&names), column, base, new });
+                let row = Rc::clone(&names);
+                found.pairs.push(Pair { table, row, column, base, new, cpu_share, repeats: None });
             }
         }
     }

@@ -1,23 +1,30 @@
-//! Two runs of an experiment, compared cell by cell.
+//! Two runs of an experiment, or several runs on each side, compared cell by cell.
 //!
-//! **Exact**: a simulated machine and a model give the same figures each time, so that any difference is
-//! one. **By intervals**: on a live bench, the interval of a difference follows from the two cells' own: means and
-//! amounts by Student's t with the degrees of freedom of both (Welch and Satterthwaite), quantiles by their wide
-//! intervals (MOVER: Zou and Donner, Statistics in Medicine 27, 2008). Each interval is as wide as is needed for all
-//! to hold together in 95 % of comparisons (Bonferroni). The cells' intervals take into account that spans of an
-//! interrupt are not independent, which a rank test on the spans would not. What differs between two starts of
-//! a machine (memory layout, clock frequency) is in no interval: limits of a gate must be wider than that.
+//! **Exact**: a simulated machine and a model give the same figures each time. Any difference is real.
+//!
+//! **By intervals**: on a live bench, the interval of a difference follows from the intervals of both cells: for means
+//! and amounts by Student's t with the degrees of freedom of both (Welch and Satterthwaite), for quantiles by their
+//! wide intervals (MOVER: Zou and Donner, Statistics in Medicine 27, 2008). These intervals allow for spans that
+//! depend on one another, which a rank test of the spans would not.
+//!
+//! **By runs**: several runs on each side show how much runs differ ([`series`]).
+//!
+//! All intervals hold together in 95 % of comparisons (Bonferroni). Half of the error probability is for the figures of
+//! rows with at least [`CPU_SHARE_MIN_RATIO`] of CPU time. From one live run on each side, the other rows are not
+//! judged: the other work on the machine decides what they take, and that changes from run to run by factors.
 
 mod cells;
 mod rules;
+mod series;
 mod tables;
 
 use record::{Column, Role, Run, Table, Value};
 use serde_json::Value as Json;
 
 pub use cells::{Figure, Pair};
-use cells::{Matched, distances, has_interval, matched};
+use cells::{Matched, has_interval, matched};
 pub use rules::{Limit, Rule, RuleError};
+pub use series::PAIRS_MIN;
 pub use tables::{Listed, tables};
 
 /// What is compared, and what the gate asks.
@@ -77,8 +84,12 @@ pub enum Method {
     Exact,
     /// By the 95 % intervals of both.
     Intervals,
-    /// Not: a cell has no interval.
+    /// By the differences of pairs of runs.
+    Runs,
+    /// Not judged: a cell has no interval.
     NoInterval,
+    /// Not judged: one run on each side, of a row that takes less than [`CPU_SHARE_MIN_RATIO`] of CPU time.
+    OneRun,
 }
 
 impl Method {
@@ -87,7 +98,9 @@ impl Method {
         match self {
             Method::Exact => "exact",
             Method::Intervals => "intervals",
+            Method::Runs => "runs",
             Method::NoInterval => "no interval",
+            Method::OneRun => "one run",
         }
     }
 }
@@ -105,6 +118,8 @@ pub struct Difference<'a> {
     pub method: Method,
     /// What it means.
     pub verdict: Verdict,
+    /// The probability that the difference is beyond one end of its interval.
+    pub tail: f64,
 }
 
 impl Difference<'_> {
@@ -168,11 +183,24 @@ pub struct Comparison<'a> {
     pub warnings: Vec<String>,
     /// Tables that could not be compared: name, and why.
     pub left_out: Vec<(String, &'static str)>,
-    /// The probability that a difference is beyond one end of its interval.
-    pub tail: f64,
 }
 
 impl Comparison<'_> {
+    /// What a gate must know whose rules are about rows that one run on each side cannot judge.
+    fn warning_of_rules(&self) -> Option<String> {
+        let is_by_other_work = |difference: &&Difference<'_>| {
+            difference.method == Method::Intervals && !is_leading(&difference.pair)
+        };
+        let count = self.differences.iter().filter(is_by_other_work).count();
+        (count > 0).then(|| {
+            format!(
+                "{count} figures that a rule names are of rows below {} % of CPU time: the other work on the machine \
+                 changes them from run to run, which their intervals do not hold (give several runs on each side)",
+                100.0 * CPU_SHARE_MIN_RATIO
+            )
+        })
+    }
+
     /// For the settings of a run: how many figures were compared, and how many of them could not be decided,
     /// whether the tables list them or not.
     #[must_use]
@@ -191,6 +219,17 @@ pub enum CompareError {
     /// They asked different questions.
     #[error("the first run is of {0}, the second of {1} (compare runs of one experiment)")]
     Experiments(String, String),
+    /// The sides have different numbers of runs.
+    #[error(
+        "the first side has {0} runs and the second {1}: runs are compared in pairs, in the order of their start \
+         (give as many on both sides)"
+    )]
+    RunCounts(usize, usize),
+    /// So few runs do not show how much runs differ.
+    #[error(
+        "{0} runs on each side are too few to tell how much runs differ (take 3 at least, better 8; or one)"
+    )]
+    FewRuns(usize),
     /// There is nothing that both have.
     #[error("no figure of the first run is comparable (see irqlab show RUN --columns)")]
     Nothing,
@@ -228,41 +267,95 @@ fn is_wanted(plan: &Plan, exact: bool, table: &Table, column: &Column, row: &[Va
 /// Differences of real numbers up to this part of them, or of 1, are their rounding. A count below 10¹² is exact.
 const ROUNDING_RATIO: f64 = 1e-12;
 
-fn judged<'a>(pair: Pair<'a>, exact: bool, plan: &Plan, tail: f64) -> Difference<'a> {
-    let Some(new) = pair.new else {
-        let (method, verdict) = (Method::Exact, Verdict::Missing);
-        return Difference { pair, change: None, interval: None, method, verdict };
-    };
-    let base = pair.base;
-    let rounding = ROUNDING_RATIO * base.value.abs().max(1.0);
-    let change = Some(new.value - base.value).filter(|by| by.abs() > rounding).unwrap_or(0.0);
-    let (method, interval) = match (exact, distances(&base, &new, tail)) {
-        (true, _) => (Method::Exact, Some((change, change))),
-        (false, Some((down, up))) => (Method::Intervals, Some((change - down, change + up))),
-        (false, None) => (Method::NoInterval, None),
-    };
-    let margin = if exact { 0.0 } else { plan.margin_ratio * base.value.abs() };
-    let verdict = match (interval, pair.column.role) {
-        (None, _) => Verdict::Undecided,
-        (Some((low, high)), _) if low >= -margin && high <= margin => Verdict::Equal,
-        (Some((low, _)), role) if low > 0.0 => direction(role, true),
-        (Some((_, high)), role) if high < 0.0 => direction(role, false),
-        _ => Verdict::Undecided,
-    };
-    Difference { pair, change: Some(change), interval, method, verdict }
+/// Share of CPU time from which the figures of a row are judged by one run on each side. Rows below it belong mostly
+/// to other work on the machine: between runs of the same thing their means differed by up to 100 %, and their rates
+/// by up to 300 %, which no window shows (docs/compare.md).
+pub const CPU_SHARE_MIN_RATIO: f64 = 0.01;
+
+/// Whether the row of a pair takes so much CPU time that it is judged by one run on each side. Rows of tables without
+/// shares of CPU time are.
+fn is_leading(pair: &Pair<'_>) -> bool {
+    pair.cpu_share.is_none_or(|share| share >= CPU_SHARE_MIN_RATIO)
 }
 
-/// What a difference would mean if the second figure had also changed by this part of itself, with its intervals as
-/// they are and all other figures of the comparison.
+/// How differences are judged.
+#[derive(Clone, Copy)]
+struct Judge<'p> {
+    plan: &'p Plan,
+    /// Whether all runs are exact.
+    is_exact: bool,
+    /// The probability of an error beyond one end of an interval, of rows that [`is_leading`] holds for.
+    tail_of_leading: f64,
+    /// That of the other rows.
+    tail_of_others: f64,
+}
+
+impl<'p> Judge<'p> {
+    /// Shares the error probability among the figures of `pairs`.
+    fn new(pairs: &[Pair<'_>], is_exact: bool, plan: &'p Plan) -> Judge<'p> {
+        let mut judge = Judge { plan, is_exact, tail_of_leading: 0.0, tail_of_others: 0.0 };
+        let is_judged = |pair: &&Pair<'_>| pair.has_interval() && !judge.lacks_runs(pair);
+        let (leading, others): (Vec<&Pair<'_>>, Vec<_>) =
+            pairs.iter().filter(is_judged).partition(|pair| is_leading(pair));
+        let families = u8::from(!leading.is_empty()) + u8::from(!others.is_empty());
+        let tail = |count: usize| FAMILY_TAIL / f64::from(families.max(1)) / count.max(1) as f64;
+        (judge.tail_of_leading, judge.tail_of_others) = (tail(leading.len()), tail(others.len()));
+        judge
+    }
+
+    /// Whether one run on each side does not tell whether the figures differ. A figure that a rule names is judged
+    /// all the same: whoever wrote the rule has chosen its limit.
+    fn lacks_runs(&self, pair: &Pair<'_>) -> bool {
+        let is_ruled = || self.plan.rules.iter().any(|rule| rule.covers(pair));
+        !self.is_exact && pair.repeats.is_none() && !is_leading(pair) && !is_ruled()
+    }
+
+    fn judge<'a>(&self, pair: Pair<'a>) -> Difference<'a> {
+        let tail = if is_leading(&pair) { self.tail_of_leading } else { self.tail_of_others };
+        let Some(new) = pair.new else {
+            let (method, verdict) = (Method::Exact, Verdict::Missing);
+            return Difference { pair, change: None, interval: None, method, verdict, tail };
+        };
+        let base = pair.base;
+        let rounding = ROUNDING_RATIO * base.value.abs().max(1.0);
+        let difference = new.value - base.value;
+        let change = if difference.abs() > rounding { difference } else { 0.0 };
+        let around = |(down, up)| (change - down, change + up);
+        let (method, interval) = if pair.repeats.is_some() {
+            match pair.distances(tail) {
+                Some(distances) => (Method::Runs, Some(around(distances))),
+                None => (Method::NoInterval, None),
+            }
+        } else if self.is_exact {
+            (Method::Exact, Some((change, change)))
+        } else if self.lacks_runs(&pair) {
+            (Method::OneRun, None)
+        } else {
+            match pair.distances(tail) {
+                Some(distances) => (Method::Intervals, Some(around(distances))),
+                None => (Method::NoInterval, None),
+            }
+        };
+        let margin = if self.is_exact { 0.0 } else { self.plan.margin_ratio * base.value.abs() };
+        let verdict = match (interval, pair.column.role) {
+            (None, _) => Verdict::Undecided,
+            (Some((low, high)), _) if low >= -margin && high <= margin => Verdict::Equal,
+            (Some((low, _)), role) if low > 0.0 => direction(role, true),
+            (Some((_, high)), role) if high < 0.0 => direction(role, false),
+            _ => Verdict::Undecided,
+        };
+        Difference { pair, change: Some(change), interval, method, verdict, tail }
+    }
+}
+
+/// The verdict on a difference if the second figure had also changed by a part of itself. Its intervals and the error
+/// probability stay as they are.
 #[must_use]
-pub fn verdict_if_changed(
-    difference: &Difference<'_>,
-    by_ratio: f64,
-    comparison: &Comparison<'_>,
-    plan: &Plan,
-) -> Verdict {
-    let exact = difference.method == Method::Exact;
-    judged(difference.pair.changed(by_ratio), exact, plan, comparison.tail).verdict
+pub fn verdict_if_changed(difference: &Difference<'_>, by_ratio: f64, plan: &Plan) -> Verdict {
+    let is_exact = difference.method == Method::Exact;
+    let (tail_of_leading, tail_of_others) = (difference.tail, difference.tail);
+    let judge = Judge { plan, is_exact, tail_of_leading, tail_of_others };
+    judge.judge(difference.pair.changed(by_ratio)).verdict
 }
 
 fn direction(role: Role, grew: bool) -> Verdict {
@@ -279,14 +372,40 @@ fn direction(role: Role, grew: bool) -> Verdict {
 /// Where the runs are of two experiments or have nothing in common, and where a rule is about nothing that
 /// can be judged.
 pub fn compare<'a>(base: &'a Run, new: &Run, plan: &Plan) -> Result<Comparison<'a>, CompareError> {
-    if base.experiment != new.experiment {
-        return Err(CompareError::Experiments(base.experiment.clone(), new.experiment.clone()));
+    compare_series(std::slice::from_ref(base), std::slice::from_ref(new), plan)
+}
+
+/// Compares the runs `new` with the runs `base`: in pairs, each list in the order of their start.
+///
+/// # Errors
+/// Those of [`compare`], and where the sides have different numbers of runs, or more than one and fewer than
+/// [`PAIRS_MIN`].
+///
+/// # Panics
+/// When a side has no run.
+pub fn compare_series<'a>(
+    base: &'a [Run],
+    new: &[Run],
+    plan: &Plan,
+) -> Result<Comparison<'a>, CompareError> {
+    let first = &base[0];
+    let experiment = &first.experiment;
+    if let Some(other) = base.iter().chain(new).find(|run| run.experiment != *experiment) {
+        return Err(CompareError::Experiments(experiment.clone(), other.experiment.clone()));
     }
-    let exact = is_exact(base) && is_exact(new);
-    let Matched { pairs, added, left_out } =
-        matched(base, new, |table, column, row| is_wanted(plan, exact, table, column, row));
-    let mut comparison = judged_all(base, pairs, exact, plan)?;
+    let is_exact = base.iter().chain(new).all(is_exact);
+    let wanted = |table: &Table, column: &Column, row: &[Value]| {
+        is_wanted(plan, is_exact, table, column, row)
+    };
+    let is_one_run = base.len() == 1 && new.len() == 1;
+    let Matched { pairs, added, left_out } = if is_one_run {
+        matched(first, &new[0], wanted)
+    } else {
+        series::matched_series(base, new, |base, new| matched(base, new, wanted))?
+    };
+    let mut comparison = judged_all(first, pairs, is_exact, plan)?;
     comparison.warnings = warnings(base, new);
+    comparison.warnings.extend(comparison.warning_of_rules());
     if added > 0 {
         let more = format!("{added} rows are in the second run alone; they are not compared");
         comparison.warnings.push(more);
@@ -301,26 +420,23 @@ const FAMILY_TAIL: f64 = 0.025;
 fn judged_all<'a>(
     base: &Run,
     pairs: Vec<Pair<'a>>,
-    exact: bool,
+    is_exact: bool,
     plan: &Plan,
 ) -> Result<Comparison<'a>, CompareError> {
     if pairs.is_empty() {
         return Err(plan.rules.first().map_or(CompareError::Nothing, |rule| no_cell(rule, base)));
     }
-    let is_judged = |pair: &&Pair<'_>| {
-        pair.base.interval.is_some() && pair.new.is_some_and(|new| new.interval.is_some())
-    };
-    let judged_count = pairs.iter().filter(is_judged).count().max(1);
-    let tail = FAMILY_TAIL / judged_count as f64;
+    let judge = Judge::new(&pairs, is_exact, plan);
     let mut differences: Vec<Difference<'_>> =
-        pairs.into_iter().map(|pair| judged(pair, exact, plan, tail)).collect();
+        pairs.into_iter().map(|pair| judge.judge(pair)).collect();
     let outcomes = plan.rules.iter().map(|rule| outcome(rule, &differences, base));
     let outcomes = outcomes.collect::<Result<Vec<_>, _>>()?;
-    let size = |one: &Difference<'_>| {
-        one.change.and_then(|change| one.ratio(change)).map_or(f64::INFINITY, f64::abs)
+    let size = |difference: &Difference<'_>| {
+        let ratio = difference.change.and_then(|change| difference.ratio(change));
+        ratio.map_or(f64::INFINITY, f64::abs)
     };
     differences.sort_by(|a, b| a.verdict.cmp(&b.verdict).then(size(b).total_cmp(&size(a))));
-    Ok(Comparison { differences, outcomes, warnings: Vec::new(), left_out: Vec::new(), tail })
+    Ok(Comparison { differences, outcomes, warnings: Vec::new(), left_out: Vec::new() })
 }
 
 fn no_cell(rule: &Rule, base: &Run) -> CompareError {
@@ -351,7 +467,7 @@ fn outcome(
     if missing == covered.len() {
         return Err(CompareError::AllMissing(rule.text.clone()));
     }
-    let judged = |one: &&Difference<'_>| one.change.is_some() && one.method != Method::NoInterval;
+    let judged = |one: &&Difference<'_>| one.change.is_some() && one.interval.is_some();
     if !covered.iter().any(judged) {
         return Err(CompareError::NoInterval(rule.text.clone()));
     }
@@ -397,23 +513,37 @@ pub(crate) fn row_name(pair: &Pair<'_>) -> String {
 /// Facts of the host and settings whose change is a reason for a difference.
 const HOST_FACTS: [&str; 6] = ["kernel", "cpu_model", "cpus_online", "hz", "virtualized", "pmu"];
 
-fn warnings(base: &Run, new: &Run) -> Vec<String> {
+fn warnings(base: &[Run], new: &[Run]) -> Vec<String> {
     let mut warnings = Vec::new();
-    for (run, which) in [(base, "first"), (new, "second")] {
-        if !run.complete {
-            warnings.push(format!("the {which} run was cut short"));
+    for (runs, which) in [(base, "first"), (new, "second")] {
+        let incomplete = runs.iter().filter(|run| !run.complete).count();
+        match (incomplete, runs.len()) {
+            (0, _) => {}
+            (_, 1) => warnings.push(format!("the {which} run was cut short")),
+            (_, all) => {
+                warnings
+                    .push(format!("{incomplete} of {all} runs of the {which} side were cut short"));
+            }
         }
     }
+    if series::is_one_side_first(base, new) {
+        warnings.push(
+            "all runs of one side were taken before those of the other: slow changes of the machine are in the \
+             differences (take the runs of both sides alternately)"
+                .to_owned(),
+        );
+    }
+    let (base, new) = (&base[0], &new[0]);
     if base.bench != new.bench {
         warnings.push(format!("the benches differ: {} and {}", base.bench, new.bench));
     }
-    let mut differ = |what: &str, name: &str, one: Option<&Json>, other: Option<&Json>| {
-        if one != other {
+    let mut differ = |what: &str, name: &str, of_base: Option<&Json>, of_new: Option<&Json>| {
+        if of_base != of_new {
             let text = |value: Option<&Json>| value.map_or("absent".to_owned(), Json::to_string);
             warnings.push(format!(
                 "{what} {name} differs: {:.80} and {:.80}",
-                text(one),
-                text(other)
+                text(of_base),
+                text(of_new)
             ));
         }
     };

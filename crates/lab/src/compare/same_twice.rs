@@ -96,7 +96,8 @@ fn counted(
             Stream::Clock => noise,
             Stream::Drift => noise * f64::exp(0.02 * level),
         };
-        let value = (3_000.0 * scale * cost) as u64;
+        // So long that each context takes 1 % of CPU time and more.
+        let value = (40_000.0 * scale * cost) as u64;
         own.record(value, at as u64);
         own.batches.add_at(at as u64, &Batch { count: 1, sum: value });
         let section = (at as u64 >> own.sections.shift) as usize;

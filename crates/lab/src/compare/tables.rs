@@ -2,7 +2,9 @@
 
 use record::{Absence, Column, Format, Keep, Kind, RowFilter, Table, TableDisplay, Value};
 
-use super::{Comparison, Limit, Method, SelfTest, Verdict, row_name};
+use super::{
+    CPU_SHARE_MIN_RATIO, Comparison, Difference, Limit, Method, SelfTest, Verdict, row_name,
+};
 
 /// Rows that people see without asking for more.
 const ROWS_SHOWN: u64 = 60;
@@ -168,7 +170,8 @@ fn difference_columns() -> Vec<Column> {
             "method",
             Kind::Text,
             "exact: any difference is one. intervals: Student's t of means and amounts, MOVER of quantiles, with \
-             Bonferroni's confidence for all figures together. no interval: not judged.",
+             Bonferroni's confidence for all figures together. runs: Student's t of the differences of pairs of runs. \
+             no interval, one run: not judged.",
         )
         .priority(50),
     ]
@@ -197,10 +200,28 @@ fn differences(comparison: &Comparison<'_>, listed: Listed) -> Table {
         .collect();
     let mut notes =
         vec![format!("{} figures: {}", comparison.differences.len(), counts.join(", "))];
-    if comparison.differences.iter().any(|one| one.method == Method::Intervals) {
+    let is_by_interval = |difference: &&Difference<'_>| {
+        matches!(difference.method, Method::Intervals | Method::Runs)
+    };
+    let judged = comparison.differences.iter().filter(is_by_interval);
+    let mut confidences: Vec<String> = judged
+        .map(|difference| format!("{:.4} %", 100.0 * (1.0 - 2.0 * difference.tail)))
+        .collect();
+    confidences.sort();
+    confidences.dedup();
+    if !confidences.is_empty() {
         notes.push(format!(
-            "each interval of a difference holds with {:.4} %, so that all hold together in 95 % of comparisons",
-            100.0 * (1.0 - 2.0 * comparison.tail)
+            "each interval of a difference holds with {}, so that all hold together in 95 % of comparisons",
+            confidences.join(" or ")
+        ));
+    }
+    let by_one_run =
+        comparison.differences.iter().filter(|one| one.method == Method::OneRun).count();
+    if by_one_run > 0 {
+        notes.push(format!(
+            "{by_one_run} figures of rows below {} % of CPU time are not judged by one run on each side: the other \
+             work on the machine changes them from run to run; give several runs on each side",
+            100.0 * CPU_SHARE_MIN_RATIO
         ));
     }
     let left_out = comparison.differences.iter().filter(|one| !differs(one.verdict)).count();

@@ -268,3 +268,101 @@ fn a_long_comparison_may_list_what_differs_alone() {
     let notes = &tables[0].display.notes;
     assert!(notes.iter().any(|note| note.starts_with("3 equal or undecided")), "{notes:?}");
 }
+
+/// A live run of a timer with most of the CPU time and of a rare softirq, both with narrow intervals.
+fn run_with_shares(timer_ns: f64, softirq_ns: f64, started_utc: &str) -> Run {
+    let mut run = run("live", &[]);
+    let columns = vec![
+        Column::new("name", Kind::Text, "").key(),
+        Column::new("self_mean_ns", Kind::Real, "").plus_minus("self_mean_ci95_ns").cost(),
+        Column::new("self_mean_ci95_ns", Kind::Real, "").detail(),
+        Column::new("self_cpu_ratio", Kind::Real, "").cost(),
+    ];
+    let mut table = Table::new("handlers", "", columns);
+    table.push(vec!["timer".into(), timer_ns.into(), (0.001 * timer_ns).into(), 0.1.into()]);
+    table.push(vec![
+        "softirq".into(),
+        softirq_ns.into(),
+        (0.001 * softirq_ns).into(),
+        0.001.into(),
+    ]);
+    run.tables = vec![table];
+    run.started_utc = started_utc.to_owned();
+    run
+}
+
+#[test]
+fn one_run_on_each_side_does_not_judge_rows_that_other_work_decides() {
+    let (base, new) = (run_with_shares(100.0, 100.0, "1"), run_with_shares(120.0, 200.0, "2"));
+    let found = compare(&base, &new, &plan(&[])).unwrap();
+    assert_eq!(verdict(&found, "timer"), Verdict::Worse);
+    assert_eq!(verdict(&found, "softirq"), Verdict::Undecided);
+    let softirq = |difference: &&Difference<'_>| difference.pair.row[0].1 == "softirq";
+    let methods = found.differences.iter().filter(softirq).map(|difference| difference.method);
+    assert!(methods.into_iter().all(|method| method == Method::OneRun));
+    let (tables, _) = tables(&found, &[], Listed::All);
+    let notes = &tables[0].display.notes;
+    assert!(notes.iter().any(|note| note.contains("give several runs on each side")), "{notes:?}");
+    // Whoever wrote a rule has chosen its limit, and is warned.
+    let ruled = compare(&base, &new, &plan(&["handlers[name=softirq].self_mean_ns>+5%"])).unwrap();
+    assert_eq!(ruled.outcomes[0].ruling, Ruling::Broken);
+    assert!(ruled.warnings.iter().any(|text| text.contains("rows below 1 % of CPU time")));
+}
+
+/// Runs whose figures are these, each with its start.
+fn series(figures: &[(f64, f64)], start: &str) -> Vec<Run> {
+    let run = |(number, (timer, softirq)): (usize, &(f64, f64))| {
+        run_with_shares(*timer, *softirq, &format!("2026-01-01T00:00:{number}{start}Z"))
+    };
+    figures.iter().enumerate().map(run).collect()
+}
+
+#[test]
+fn several_runs_on_each_side_show_how_much_runs_differ() {
+    // The machine gets slower from run to run, which pairs of runs cancel; softirqs differ by factors.
+    let base = series(&[(100.0, 10.0), (110.0, 90.0), (120.0, 20.0), (130.0, 70.0)], "1");
+    let new = series(&[(106.0, 80.0), (115.0, 15.0), (127.0, 60.0), (136.0, 30.0)], "2");
+    let found = compare_series(&base, &new, &plan(&[])).unwrap();
+    assert_eq!(verdict(&found, "timer"), Verdict::Worse);
+    assert_eq!(verdict(&found, "softirq"), Verdict::Undecided);
+    assert!(found.differences.iter().all(|difference| difference.method == Method::Runs));
+    assert!(found.warnings.is_empty(), "{:?}", found.warnings);
+    // The ratios 1.06, 1.04545, 1.05833 and 1.04615: mean of the logarithms 0.05106, standard error 0.00378. Two figures
+    // of the leading row share half of the error probability: 0.625 % each, 5.04 standard errors with 3 degrees of
+    // freedom.
+    let timer = |difference: &&Difference<'_>| {
+        difference.pair.row[0].1 == "timer" && difference.pair.column.name == "self_mean_ns"
+    };
+    let difference = found.differences.iter().find(timer).unwrap();
+    assert!((difference.tail - 0.025 / 4.0).abs() < 1e-12, "{}", difference.tail);
+    let base_mean = f64::powf(100.0 * 110.0 * 120.0 * 130.0, 0.25);
+    assert!((difference.pair.base.value - base_mean).abs() < 1e-9);
+    let logarithms = [1.06_f64, 115.0 / 110.0, 127.0 / 120.0, 136.0 / 130.0].map(f64::ln);
+    let mean = logarithms.iter().sum::<f64>() / 4.0;
+    let squares: f64 = logarithms.iter().map(|value| (value - mean).powi(2)).sum();
+    let half_width =
+        stats::interval::t_quantile(3.0, 0.025 / 4.0).unwrap() * (squares / 12.0).sqrt();
+    let (low, high) = difference.interval.unwrap();
+    assert!((low - base_mean * ((mean - half_width).exp() - 1.0)).abs() < 1e-9, "{low}");
+    assert!((high - base_mean * ((mean + half_width).exp() - 1.0)).abs() < 1e-9, "{high}");
+    // The planted change of the second figures moves the interval with them.
+    let slower = verdict_if_changed(difference, -0.06, &plan(&[]));
+    assert!(!matches!(slower, Verdict::Worse), "{slower:?}");
+}
+
+#[test]
+fn series_are_compared_in_pairs_or_refused() {
+    let base = series(&[(100.0, 10.0), (101.0, 10.0), (102.0, 10.0)], "1");
+    let error = compare_series(&base, &base[..2], &plan(&[])).unwrap_err();
+    assert_eq!(error, CompareError::RunCounts(3, 2));
+    let error = compare_series(&base[..2], &base[1..], &plan(&[])).unwrap_err();
+    assert_eq!(error, CompareError::FewRuns(2));
+    let mut later = base.clone();
+    later.iter_mut().for_each(|run| run.started_utc = "2027".to_owned());
+    let warnings = compare_series(&base, &later, &plan(&[])).unwrap().warnings;
+    assert!(warnings.iter().any(|text| text.contains("take the runs of both sides alternately")));
+    let mut other = base.clone();
+    other[1].experiment = "noise".to_owned();
+    let error = compare_series(&base, &other, &plan(&[])).unwrap_err();
+    assert!(matches!(error, CompareError::Experiments(..)));
+}

@@ -1,12 +1,14 @@
 //! `irqlab bench compare`: how often does `irqlab compare` report a difference where there is none, and how often
 //! does it find one that was planted?
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, bail};
-use lab::compare::{Comparison, Method, Plan, Verdict, compare, verdict_if_changed};
+use lab::compare::{
+    Comparison, Difference, Method, PAIRS_MIN, Plan, Verdict, compare_series, verdict_if_changed,
+};
 use record::{Kind, Run, Table, read_run};
 use serde_json::{Map, json};
 
@@ -15,21 +17,24 @@ use crate::console::{ProgressLine, Redraw};
 use crate::options::{OptionalResultArgs, Usage, percent};
 use crate::run::stop_on_signals;
 
-/// Largest share of pairs in which a difference may be reported that is none.
+/// Largest share of comparisons that may report a false difference.
 const FALSE_RATIO_MAX: f64 = 0.05;
-/// What is run, unless something else is asked for.
-const USUAL: [&str; 5] = ["handlers", "--stimulus", "timer", "--rate", "high"];
+/// The experiment that is run by default.
+const DEFAULT_EXPERIMENT: [&str; 5] = ["handlers", "--stimulus", "timer", "--rate", "high"];
 
-/// How often compare reports a difference that is none, and finds one that was planted
+/// How often compare reports a false difference, and how often it finds a planted one
 #[derive(Debug, clap::Args)]
 pub struct CompareBenchArgs {
     /// Pairs of runs of the same thing
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pairs: u64,
+    /// Runs on each side of a comparison: 1, or 3 and more. Each N pairs that follow one another are compared as series
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000), value_name = "N")]
+    runs: u64,
     /// Change that is planted into the means of the second run of each pair
     #[arg(long, value_parser = percent, default_value = "5%", value_name = "PERCENT")]
     plant: f64,
-    /// Directory of the runs, which must not exist; those that it has are compared with --again
+    /// New directory for the runs; with --again, the directory of an earlier series
     #[arg(long, value_name = "DIR")]
     keep: PathBuf,
     /// Measure nothing: compare the runs in the directory of --keep again
@@ -45,8 +50,14 @@ pub struct CompareBenchArgs {
 /// Measures, compares, prints.
 pub fn run(args: &CompareBenchArgs) -> anyhow::Result<ExitCode> {
     let open = open(&args.results)?;
-    let usual = USUAL.map(str::to_owned);
-    let words = if args.experiment.is_empty() { &usual[..] } else { &args.experiment };
+    let default = DEFAULT_EXPERIMENT.map(str::to_owned);
+    let words = if args.experiment.is_empty() { &default[..] } else { &args.experiment };
+    let runs = args.runs as usize;
+    if runs > 1 && runs < PAIRS_MIN {
+        bail!(Usage(format!(
+            "--runs {runs} says too little of how much runs differ: take 1, or {PAIRS_MIN} and more"
+        )));
+    }
     if !args.again {
         std::fs::create_dir(&args.keep)
             .with_context(|| format!("cannot create {} (--keep)", args.keep.display()))?;
@@ -54,6 +65,8 @@ pub fn run(args: &CompareBenchArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_on_signals()?;
     let mut progress = ProgressLine::new(Redraw::EachStep);
     let mut found = Found::default();
+    let (mut base, mut new) = (VecDeque::new(), VecDeque::new());
+    let mut measured_pairs = 0;
     for pair in 1..=args.pairs {
         if stop.is_requested() {
             break;
@@ -66,19 +79,28 @@ pub fn run(args: &CompareBenchArgs) -> anyhow::Result<ExitCode> {
         for directory in directories.iter().filter(|_| !args.again) {
             measure(words, directory)?;
         }
-        let [base, new] = directories.map(|directory| read_run(&directory));
-        found.add(pair, &base?, &new?, args.plant)?;
+        base.push_back(read_run(&directories[0])?);
+        new.push_back(read_run(&directories[1])?);
+        measured_pairs = pair;
+        if base.len() > runs {
+            base.pop_front();
+            new.pop_front();
+        }
+        if base.len() == runs {
+            found.add(pair, base.make_contiguous(), new.make_contiguous(), args.plant)?;
+        }
     }
     drop(progress);
-    if found.pairs == 0 {
-        bail!(Usage(format!("{} has no pair of runs", args.keep.display())));
+    if found.comparisons == 0 {
+        bail!(Usage(format!("{} has fewer than {runs} pairs of runs", args.keep.display())));
     }
     let mut settings = Map::new();
     settings.insert("experiment".into(), json!(words.join(" ")));
+    settings.insert("runs_on_each_side".into(), json!(args.runs));
     settings.insert("planted_change_ratio".into(), json!(args.plant));
     let measured = Measured {
         settings,
-        interrupted: found.pairs < args.pairs,
+        interrupted: measured_pairs < args.pairs,
         tables: vec![found.summary(), found.planted_table(), found.reported_table()],
         ..Measured::default()
     };
@@ -100,43 +122,50 @@ fn measure(words: &[String], directory: &Path) -> anyhow::Result<()> {
 /// A figure: its table, its row and its column.
 type Name = (String, String, String);
 
-/// What the comparisons of pairs came to.
+/// The results of all comparisons.
 #[derive(Default)]
 struct Found {
-    pairs: u64,
+    comparisons: u64,
+    /// Figures that were judged.
     figures: u64,
-    /// Pairs in which a difference was reported.
-    false_pairs: u64,
+    /// Comparisons in which a difference was reported.
+    false_comparisons: u64,
+    /// The last pair of the comparison, the figure, and its change with both ends of the interval, as ratios.
     reported: Vec<(u64, Name, [Option<f64>; 3])>,
-    /// Of each mean: pairs that have it, and those in which the planted change was found.
+    /// Of each mean: comparisons that judge it, and those in which the planted change was found.
     planted: BTreeMap<Name, (u64, u64)>,
 }
 
+fn is_judged(difference: &&Difference<'_>) -> bool {
+    matches!(difference.method, Method::Intervals | Method::Runs)
+}
+
 impl Found {
-    fn add(&mut self, pair: u64, base: &Run, new: &Run, plant: f64) -> anyhow::Result<()> {
+    fn add(&mut self, pair: u64, base: &[Run], new: &[Run], plant: f64) -> anyhow::Result<()> {
         let plan = Plan { all_rows: false, margin_ratio: 0.02, rules: Vec::new() };
-        let comparison = compare(base, new, &plan)?;
-        self.pairs += 1;
+        let comparison = compare_series(base, new, &plan)?;
+        self.comparisons += 1;
         let before = self.reported.len();
-        self.add_figures(pair, &comparison, (&plan, plant));
-        self.false_pairs += u64::from(self.reported.len() > before);
+        self.add_figures(pair, &comparison, &plan, plant);
+        self.false_comparisons += u64::from(self.reported.len() > before);
         Ok(())
     }
 
-    fn add_figures(&mut self, pair: u64, of: &Comparison<'_>, (plan, plant): (&Plan, f64)) {
-        for one in of.differences.iter().filter(|one| one.method == Method::Intervals) {
+    fn add_figures(&mut self, pair: u64, comparison: &Comparison<'_>, plan: &Plan, plant: f64) {
+        for difference in comparison.differences.iter().filter(is_judged) {
             self.figures += 1;
-            let column = &one.pair.column.name;
-            let name = (one.pair.table.name.clone(), one.row_name(), column.clone());
-            if one.verdict.is_difference() {
-                let ratio = |difference: Option<f64>| one.ratio(difference?);
-                let (low, high) = one.interval.unzip();
-                self.reported.push((pair, name.clone(), [one.change, low, high].map(ratio)));
+            let column = &difference.pair.column.name;
+            let table = difference.pair.table.name.clone();
+            let name = (table, difference.row_name(), column.clone());
+            if difference.verdict.is_difference() {
+                let ratio = |change: Option<f64>| difference.ratio(change?);
+                let (low, high) = difference.interval.unzip();
+                self.reported.push((pair, name.clone(), [difference.change, low, high].map(ratio)));
             }
             if column.contains("_mean") {
-                let verdict = verdict_if_changed(one, plant, of, plan);
-                let (pairs, found) = self.planted.entry(name).or_default();
-                *pairs += 1;
+                let verdict = verdict_if_changed(difference, plant, plan);
+                let (judged, found) = self.planted.entry(name).or_default();
+                *judged += 1;
                 *found += u64::from(verdict == Verdict::Worse || verdict == Verdict::Changed);
             }
         }
@@ -144,19 +173,20 @@ impl Found {
 
     fn summary(&self) -> Table {
         let columns = columns(&[
-            ("quantity", Kind::Text, "What was found."),
-            ("value", Kind::Real, "Its value."),
+            ("quantity", Kind::Text, "Number or share that was found."),
+            ("value", Kind::Real, "Value of the quantity."),
             ("limit", Kind::Real, "Largest value that meets the target."),
             ("met", Kind::Bool, "Whether the target is met."),
         ]);
-        let doc = "Pairs of runs of the same thing: differences that are reported are none.";
+        let doc =
+            "Comparisons of runs of the same thing: every reported difference is a false one.";
         let mut table = Table::new("pairs", doc, columns);
-        let share = self.false_pairs as f64 / self.pairs as f64;
+        let share = self.false_comparisons as f64 / self.comparisons as f64;
         for (quantity, value, limit) in [
-            ("pairs of runs", self.pairs as f64, None),
-            ("figures with an interval in a pair", self.figures as f64 / self.pairs as f64, None),
+            ("comparisons", self.comparisons as f64, None),
+            ("figures judged in a comparison", self.figures as f64 / self.comparisons as f64, None),
             ("figures reported as different", self.reported.len() as f64, None),
-            ("share of pairs with such a figure", share, Some(FALSE_RATIO_MAX)),
+            ("share of comparisons with such a figure", share, Some(FALSE_RATIO_MAX)),
         ] {
             let met = limit.map(|limit| value <= limit);
             table.push(vec![quantity.into(), value.into(), limit.into(), met.into()]);
@@ -169,18 +199,22 @@ impl Found {
             ("table", Kind::Text, "Table of the runs."),
             ("row", Kind::Text, "Its row."),
             ("column", Kind::Text, "Its column, a mean."),
-            ("pairs", Kind::Uint, "Pairs of runs in which both have it."),
-            ("found_ratio", Kind::Real, "Share of them in which the planted change is reported."),
+            ("comparisons", Kind::Uint, "Comparisons that judge it."),
+            (
+                "found_ratio",
+                Kind::Real,
+                "Share of these comparisons that report the planted change.",
+            ),
         ]);
         let doc = "Each mean of the second run made larger by planted_change_ratio: how often that is reported.";
         let mut table = Table::new("planted", doc, columns);
-        for ((name, row, column), (pairs, found)) in &self.planted {
-            let share = *found as f64 / *pairs as f64;
+        for ((name, row, column), (judged, found)) in &self.planted {
+            let share = *found as f64 / *judged as f64;
             table.push(vec![
                 name.clone().into(),
                 row.clone().into(),
                 column.clone().into(),
-                (*pairs).into(),
+                (*judged).into(),
                 share.into(),
             ]);
         }
@@ -189,7 +223,7 @@ impl Found {
 
     fn reported_table(&self) -> Table {
         let columns = columns(&[
-            ("pair", Kind::Uint, "Number of the pair."),
+            ("pair", Kind::Uint, "Number of the last pair of the comparison."),
             ("table", Kind::Text, "Table of the runs."),
             ("row", Kind::Text, "Its row."),
             ("column", Kind::Text, "Its column."),

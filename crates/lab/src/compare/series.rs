@@ -1,0 +1,156 @@
+//! Several runs on each side, compared in pairs.
+//!
+//! Goal: a verdict that includes what differs from one run to the next: memory layout, clock frequency, other work.
+//! Problem: one run shows how much its own window varies, and not how much the next run will differ.
+//! Rule: the first run of one side is compared with the first run of the other, and so on, in the order of their start.
+//! The interval of a difference is Student's t of the differences of these pairs, so slow changes of the machine cancel
+//! where runs were taken alternately.
+
+use std::collections::BTreeMap;
+
+use record::Run;
+use stats::interval::t_quantile;
+
+use super::CompareError;
+use super::cells::{Figure, Matched, Pair};
+
+/// Fewest pairs of runs from which an interval is computed.
+pub const PAIRS_MIN: usize = 3;
+
+/// The differences of one figure between pairs of runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Repeats {
+    /// The difference of each pair: of logarithms if `is_logarithmic`, else in the unit of the column.
+    differences: Vec<f64>,
+    /// Whether all figures are above 0, so that differences are those of logarithms.
+    is_logarithmic: bool,
+}
+
+impl Repeats {
+    /// From the figure of the first and of the second run of each pair.
+    fn of_pairs(figures: &[(f64, f64)]) -> Repeats {
+        let is_logarithmic = figures.iter().all(|(base, new)| *base > 0.0 && *new > 0.0);
+        let difference =
+            |(base, new): &(f64, f64)| if is_logarithmic { (new / base).ln() } else { new - base };
+        Repeats { differences: figures.iter().map(difference).collect(), is_logarithmic }
+    }
+
+    /// These differences if each second figure had also changed by a part of itself; `added` is that part of the mean.
+    pub(super) fn changed(&self, by_ratio: f64, added: f64) -> Repeats {
+        let by = if self.is_logarithmic { by_ratio.ln_1p() } else { added };
+        let differences = self.differences.iter().map(|difference| difference + by).collect();
+        Repeats { differences, ..*self }
+    }
+
+    pub(super) fn has_interval(&self) -> bool {
+        self.differences.len() >= PAIRS_MIN
+    }
+
+    /// How far the ends of the interval are below and above the mean difference, in the unit of the column, where
+    /// `base` is the mean of the first side. `None` with fewer than [`PAIRS_MIN`] pairs.
+    pub(super) fn distances(&self, base: f64, tail: f64) -> Option<(f64, f64)> {
+        if !self.has_interval() {
+            return None;
+        }
+        let count = self.differences.len() as f64;
+        let mean = self.differences.iter().sum::<f64>() / count;
+        let squares: f64 = self.differences.iter().map(|value| (value - mean).powi(2)).sum();
+        let half_width = t_quantile(count - 1.0, tail)? * (squares / (count - 1.0) / count).sqrt();
+        if !self.is_logarithmic {
+            return Some((half_width, half_width));
+        }
+        let new = base * mean.exp();
+        Some((-new * (-half_width).exp_m1(), new * half_width.exp_m1()))
+    }
+}
+
+/// The mean of a figure over runs, with its 95 % interval: the geometric mean where all are above 0.
+fn mean_figure(values: &[f64]) -> Figure {
+    let count = values.len() as f64;
+    let is_logarithmic = values.iter().all(|value| *value > 0.0);
+    let scaled: Vec<f64> =
+        values.iter().map(|value| if is_logarithmic { value.ln() } else { *value }).collect();
+    let mean = scaled.iter().sum::<f64>() / count;
+    let squares: f64 = scaled.iter().map(|value| (value - mean).powi(2)).sum();
+    let error = (squares / (count - 1.0).max(1.0) / count).sqrt();
+    let unscaled = |value: f64| if is_logarithmic { value.exp() } else { value };
+    let half_width = t_quantile(count - 1.0, 0.025).map(|quantile| quantile * error);
+    let all_equal = values.windows(2).all(|pair| pair[0] == pair[1]);
+    Figure {
+        // The exponential of a logarithm has rounding errors.
+        value: if all_equal { values[0] } else { unscaled(mean) },
+        interval: half_width.map(|half| (unscaled(mean - half), unscaled(mean + half))),
+        degrees_of_freedom: count - 1.0,
+        drift: 0.0,
+        wide: None,
+    }
+}
+
+/// A figure's name: table, values of the key columns, column.
+type Name = (String, Vec<String>, String);
+
+fn name(pair: &Pair<'_>) -> Name {
+    let keys = pair.row.iter().map(|(_, value)| value.clone()).collect();
+    (pair.table.name.clone(), keys, pair.column.name.clone())
+}
+
+/// Both figures of each pair of runs that has both.
+#[derive(Default)]
+struct Collected {
+    figures: BTreeMap<Name, Vec<(f64, f64)>>,
+    cpu_shares: BTreeMap<Name, f64>,
+}
+
+impl Collected {
+    fn add(&mut self, pair: &Pair<'_>) {
+        let Some(new) = pair.new else { return };
+        let name = name(pair);
+        if let Some(share) = pair.cpu_share {
+            let largest = self.cpu_shares.entry(name.clone()).or_default();
+            *largest = largest.max(share);
+        }
+        self.figures.entry(name).or_default().push((pair.base.value, new.value));
+    }
+}
+
+/// Matches the runs of both sides in pairs. The rows are those of the first run of `base`.
+///
+/// # Errors
+/// Where the sides have different numbers of runs, or fewer than [`PAIRS_MIN`].
+pub(super) fn matched_series<'a>(
+    base: &'a [Run],
+    new: &[Run],
+    matched: impl for<'r> Fn(&'r Run, &Run) -> Matched<'r>,
+) -> Result<Matched<'a>, CompareError> {
+    if base.len() != new.len() {
+        return Err(CompareError::RunCounts(base.len(), new.len()));
+    }
+    if base.len() < PAIRS_MIN {
+        return Err(CompareError::FewRuns(base.len()));
+    }
+    let mut collected = Collected::default();
+    for (base, new) in base.iter().zip(new) {
+        matched(base, new).pairs.iter().for_each(|pair| collected.add(pair));
+    }
+    let mut first = matched(&base[0], &new[0]);
+    for pair in &mut first.pairs {
+        let name = name(pair);
+        let Some(figures) = collected.figures.get(&name) else { continue };
+        let (of_base, of_new): (Vec<f64>, Vec<f64>) = figures.iter().copied().unzip();
+        (pair.base, pair.new) = (mean_figure(&of_base), Some(mean_figure(&of_new)));
+        pair.cpu_share = collected.cpu_shares.get(&name).copied();
+        pair.repeats = Some(Repeats::of_pairs(figures));
+    }
+    Ok(first)
+}
+
+/// Whether all runs of one side were started before all runs of the other: slow changes of the machine are then in
+/// the difference. Start times are compared as text (RFC 3339 in UTC).
+pub(super) fn is_one_side_first(base: &[Run], new: &[Run]) -> bool {
+    let is_before = |earlier: &[Run], later: &[Run]| {
+        let last = earlier.iter().map(|run| &run.started_utc).max();
+        let first = later.iter().map(|run| &run.started_utc).min();
+        last < first
+    };
+    base.len() > 1 && (is_before(base, new) || is_before(new, base))
+}
