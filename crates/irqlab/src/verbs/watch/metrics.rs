@@ -1,4 +1,4 @@
-//! The last reading as metrics for Prometheus.
+//! Formats the last reading as metrics for Prometheus.
 
 use std::collections::BTreeMap;
 
@@ -7,26 +7,26 @@ use lab::handlers::{Timing, WindowSample};
 use report::{Buckets, Exposition, MetricKind, Metrics};
 use stats::Distribution;
 
-/// What does not change while the window is open.
+/// Facts that do not change while the window is open.
 #[derive(Clone, Debug, Default)]
 pub struct Constants {
     /// The kernel's release.
     pub kernel: String,
     /// How the probes are attached.
     pub attachment: String,
-    /// What a pair of probes adds around an empty span, ns.
+    /// Time that a pair of probes adds to an empty span, ns.
     pub probe_overhead_ns: u64,
 }
 
-/// Upper bounds of the histograms' buckets: the largest whole ns below each power of four from 256 ns to
-/// 1.07 s. At a power of two a bucket of the run ends, so the counts are exact.
+/// Upper bounds of the histograms' buckets, as powers of two: the largest whole ns below each power of four from
+/// 256 ns to 1.07 s. A bucket of the run ends at each power of two, so the counts are exact.
 const BOUND_BITS: [u32; 12] = [8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30];
 
-/// One row of the metrics: a context on a CPU. Contexts that a reading has twice are one.
+/// A row of the metrics: a context on a CPU. If a reading has the same context twice, both are in one row.
 struct Row<'a> {
     timing: Timing,
     count: u64,
-    own: Distribution,
+    self_times: Distribution,
     labels: [(&'static str, &'a str); 4],
 }
 
@@ -47,13 +47,14 @@ pub fn metrics(format: Exposition, constants: &Constants, reading: &WindowSample
             ("name", &stats.context.name),
             ("number", number),
         ];
-        let empty = || Row { timing: stats.timing, count: 0, own: Distribution::default(), labels };
+        let empty =
+            || Row { timing: stats.timing, count: 0, self_times: Distribution::default(), labels };
         let row = rows.entry((&stats.context, stats.cpu)).or_insert_with(empty);
         row.count += stats.count;
-        row.own.merge(&stats.own);
+        row.self_times.merge(&stats.own);
     }
     let rows: Vec<Row<'_>> = rows.into_values().collect();
-    let help = "Interrupts, softirqs, polls and page faults: spans that ended, or events.";
+    let help = "Interrupts, softirqs, polls and page faults: spans that ended, or counted events.";
     let mut events = metrics.family("irqlab_context_events", MetricKind::Counter, None, help);
     rows.iter().for_each(|row| events.sample(&row.labels, row.count as f64));
     let has_times = |row: &&Row<'_>| !matches!(row.timing, Timing::CountOnly | Timing::Packets);
@@ -62,22 +63,24 @@ pub fn metrics(format: Exposition, constants: &Constants, reading: &WindowSample
         "Self time of each span, without the contexts nested within it and without the probes.";
     let mut times =
         metrics.family("irqlab_context_self_seconds", MetricKind::Histogram, seconds, help);
-    rows.iter().filter(has_times).for_each(|row| times.histogram(&row.labels, &buckets(&row.own)));
+    for row in rows.iter().filter(has_times) {
+        times.histogram(&row.labels, &buckets(&row.self_times));
+    }
     let help = "The longest self time of a span since the probes were attached.";
     let mut longest =
         metrics.family("irqlab_context_self_max_seconds", MetricKind::Gauge, seconds, help);
     for row in rows.iter().filter(has_times).filter(|row| row.count > 0) {
-        longest.sample(&row.labels, row.own.peak.value as f64 / 1e9);
+        longest.sample(&row.labels, row.self_times.peak.value as f64 / 1e9);
     }
     let help = "Packets that polls handled, by NAPI instance.";
     let mut packets = metrics.family("irqlab_napi_packets", MetricKind::Counter, None, help);
     for row in rows.iter().filter(|row| row.timing == Timing::Packets) {
-        packets.sample(&row.labels, row.own.sum as f64);
+        packets.sample(&row.labels, row.self_times.sum as f64);
     }
     metrics.finish()
 }
 
-/// What is measured, how, and what that costs.
+/// Adds the metrics about the measurement itself: how it is done, its length, and its overhead.
 fn about(metrics: &mut Metrics, constants: &Constants, reading: &WindowSample) {
     let (counter, gauge, seconds) = (MetricKind::Counter, MetricKind::Gauge, Some("seconds"));
     let help = "The measuring program: its version, the kernel, and how the probes are attached.";
@@ -92,16 +95,17 @@ fn about(metrics: &mut Metrics, constants: &Constants, reading: &WindowSample) {
     for window in &reading.windows {
         observed.sample(&[("cpu", &window.cpu.to_string())], window.length_ns as f64 / 1e9);
     }
-    let help = "Events that were not counted: dropped by the kernel, or without a place.";
+    let help = "Events that were not counted: the kernel dropped them, or a map had no room.";
     metrics.family("irqlab_lost_events", counter, None, help).sample(&[], reading.lost() as f64);
     if let Some(ns) = reading.probe_ns {
-        let help = "CPU time of the probes, all CPUs, by what they cost where they ran.";
+        let help =
+            "CPU time of the probes on all CPUs, from their overhead as measured on each CPU.";
         metrics
             .family("irqlab_probe_cpu_seconds", counter, seconds, help)
             .sample(&[], ns as f64 / 1e9);
     }
     let help =
-        "What a pair of probes adds around an empty span in a warm loop, measured at the start.";
+        "Time that a pair of probes adds to an empty span in a warm loop, measured at the start.";
     metrics
         .family("irqlab_probe_overhead_seconds", gauge, seconds, help)
         .sample(&[], constants.probe_overhead_ns as f64 / 1e9);
@@ -111,11 +115,16 @@ fn about(metrics: &mut Metrics, constants: &Constants, reading: &WindowSample) {
         .sample(&[], reading.user_cpu_ns as f64 / 1e9);
 }
 
-fn buckets(own: &Distribution) -> Buckets {
+fn buckets(times: &Distribution) -> Buckets {
     let bound = |bits: u32| (1_u64 << bits, ((1_u64 << bits) - 1) as f64 / 1e9);
-    let up_to = BOUND_BITS.map(bound).map(|(limit, seconds)| (seconds, own.histogram.below(limit)));
-    // Not own.count: a span that ended while its row was read may be in one of the two.
-    Buckets { up_to: up_to.to_vec(), count: own.histogram.total(), sum: Some(own.sum as f64 / 1e9) }
+    let up_to =
+        BOUND_BITS.map(bound).map(|(limit, seconds)| (seconds, times.histogram.below(limit)));
+    // Not `times.count`: a span that ended while its row was read may be in only one of count and histogram.
+    Buckets {
+        up_to: up_to.to_vec(),
+        count: times.histogram.total(),
+        sum: Some(times.sum as f64 / 1e9),
+    }
 }
 
 #[cfg(test)]
@@ -125,10 +134,10 @@ mod tests {
     use lab::handlers::ContextStats;
 
     fn stats(kind: ContextKind, name: &str, timing: Timing, values: &[u64]) -> ContextStats {
-        let mut own = Distribution::default();
-        values.iter().for_each(|value| own.record(*value, 0));
+        let mut times = Distribution::default();
+        values.iter().for_each(|value| times.record(*value, 0));
         let context = Context { kind, number: 7, name: name.to_owned() };
-        ContextStats { own, ..ContextStats::new(1, context, timing, values.len() as u64) }
+        ContextStats { own: times, ..ContextStats::new(1, context, timing, values.len() as u64) }
     }
 
     #[test]
@@ -146,7 +155,7 @@ mod tests {
             format!("irqlab_context_self_seconds_bucket{{{labels},le=\"+Inf\"}} 3"),
             format!("irqlab_context_self_max_seconds{{{labels}}} 2.147483648"),
         ] {
-            assert_eq!(text.lines().filter(|one| **one == line).count(), 1, "{line}\n{text}");
+            assert_eq!(text.lines().filter(|other| **other == line).count(), 1, "{line}\n{text}");
         }
         assert!(!text.contains("self_seconds_bucket{cpu=\"1\",kind=\"exception\""), "{text}");
     }

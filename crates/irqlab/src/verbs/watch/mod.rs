@@ -1,8 +1,7 @@
-//! `irqlab watch`: the interrupts of this machine as they come, in a terminal, for scripts, or for
-//! Prometheus.
+//! `irqlab watch`: the present interrupts of this machine, in a terminal, for scripts, or for Prometheus.
 //!
-//! One thread reads the maps, once in an interval; everything else works on its last reading. So
-//! neither a slow terminal nor a scrape touches what is measured.
+//! One thread reads the BPF maps once per interval. Everything else uses its last reading, so a slow terminal or a
+//! scrape cannot disturb the measurement.
 
 mod metrics;
 mod screen;
@@ -34,33 +33,33 @@ use crate::options::{
 };
 use crate::run::{OpenRun, STOPPED, stop_on_signals, with_remedy_for_rights};
 
-/// What comes now: rate, CPU time and longest span of each interrupt
+/// Watch interrupts live: rate, CPU time and longest span of each
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  irqlab watch                                    a live view; ? explains its keys
+  irqlab watch                                    a live view; press ? for its keys
   irqlab watch --once --json                      one interval, for a script
   irqlab watch --json | jq -c .tables.rates       a line of JSON for each interval, until Ctrl-C
-  irqlab watch --listen                           also for Prometheus, at http://127.0.0.1:9464/metrics
+  irqlab watch --listen                           also metrics at http://127.0.0.1:9464/metrics
 
-Exit codes: 0 ended by q, Ctrl-C, SIGTERM or --duration; 1 failed; 2 a mistake in what was typed; 4 nothing
+Exit codes: 0 ended by q, Ctrl-C, SIGTERM or --duration; 1 failed; 2 the command line is wrong; 4 nothing
 can be measured here; with --once also 5: events were lost.")]
 pub struct WatchArgs {
     /// CPUs to measure, as in 0-3,8 [default: all]
     #[arg(short = 'c', long, value_name = "LIST")]
     cpus: Option<String>,
-    /// How often to read what was counted
+    /// How often to read the counters
     #[arg(short, long, allow_hyphen_values = true,
           value_parser = duration_between("100ms", "1h"), default_value = "1s", value_name = "TIME")]
     interval: Duration,
-    /// End after this time [default: when it is stopped]
+    /// End after this time [default: run until stopped]
     #[arg(short, long, allow_hyphen_values = true, value_parser = duration, value_name = "TIME",
           conflicts_with = "once")]
     duration: Option<Duration>,
     /// Print the first interval, and end
     #[arg(long)]
     once: bool,
-    /// Serve metrics for Prometheus, without a screen where there is no terminal [default address:
-    /// 127.0.0.1:9464; port 0: one that is free]
+    /// Serve metrics for Prometheus at this address; with port 0, the system chooses a free port. Works without
+    /// a terminal, too [default address: 127.0.0.1:9464]
     #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, conflicts_with = "once",
           default_missing_value = "127.0.0.1:9464")]
     listen: Option<SocketAddr>,
@@ -68,16 +67,16 @@ pub struct WatchArgs {
     results: OptionalResultArgs,
 }
 
-/// Where the readings go.
+/// How the readings are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Output {
-    /// One interval is printed as a run.
+    /// Prints one interval as a run.
     Once,
-    /// Each interval is printed as a line of JSON.
+    /// Prints each interval as a line of JSON.
     Lines,
-    /// The screen of a terminal.
+    /// Draws them on the screen of a terminal.
     Screen,
-    /// Metrics alone.
+    /// Only serves them as metrics.
     Metrics,
 }
 
@@ -88,7 +87,7 @@ impl WatchArgs {
         match (self.once, printing.format()) {
             (true, _) => Ok(Output::Once),
             (false, Format::Csv | Format::Markdown) => {
-                refuse("--format csv and markdown are for one interval: add --once")
+                refuse("--format csv and --format markdown print one interval: add --once")
             }
             (false, _) if self.results.out.is_some() => {
                 refuse("--out records one interval: add --once")
@@ -97,21 +96,23 @@ impl WatchArgs {
             (false, Format::Table) if screen::is_possible() => Ok(Output::Screen),
             (false, Format::Table) if self.listen.is_some() => Ok(Output::Metrics),
             (false, Format::Table) => {
-                refuse("there is no terminal for a screen: --once, --json or --listen")
+                refuse("there is no terminal to draw on: add --once, --json or --listen")
             }
         }
     }
 }
 
-/// Loads the probes, and reads them until it is stopped.
+/// Loads the probes, and shows their readings until the user stops.
 pub fn run(args: &WatchArgs) -> anyhow::Result<ExitCode> {
     let output = args.output()?;
     let cpus = usable_cpus(args.cpus.as_deref())?;
     let open = OpenRun::if_asked(&args.results)?;
-    // Before the seconds of calibration.
-    let place =
-        || format!("cannot listen at {}", args.listen.map(|at| at.to_string()).unwrap_or_default());
-    let listener = args.listen.map(TcpListener::bind).transpose().with_context(place)?;
+    // Binds before the seconds of calibration, so that the user sees an error early.
+    let cannot_listen = || {
+        let address = args.listen.map(|address| address.to_string());
+        format!("cannot listen at {}", address.unwrap_or_default())
+    };
+    let listener = args.listen.map(TcpListener::bind).transpose().with_context(cannot_listen)?;
     let stop = stop_on_signals()?;
     console::say_more("calibrating the probes");
     let settings = LiveSettings::new(cpus, WindowEnd::Elapsed(args.interval), stop.clone());
@@ -125,8 +126,10 @@ pub fn run(args: &WatchArgs) -> anyhow::Result<ExitCode> {
     let last = Mutex::new(Arc::new(window.read()?));
     let published = Arc::new(Published { constants, last });
     let page = Arc::clone(&published);
-    let server =
-        listener.map(|listener| Server::start(listener, page)).transpose().with_context(place)?;
+    let server = listener
+        .map(|listener| Server::start(listener, page))
+        .transpose()
+        .with_context(cannot_listen)?;
     let until = args.duration.and_then(|length| Instant::now().checked_add(length));
     let watch = Watch { host, interval: args.interval, until, window, published, server, stop };
     watch.announce();
@@ -147,7 +150,7 @@ fn constants(bench: &LiveBench, host: &Map<String, Json>) -> Constants {
     }
 }
 
-/// The last reading, for those who scrape.
+/// The last reading, for scrapers.
 struct Published {
     constants: Constants,
     last: Mutex<Arc<WindowSample>>,
@@ -161,18 +164,19 @@ impl Published {
 
 impl Page for Published {
     fn text(&self, format: Exposition) -> String {
-        // The text is made without the lock, so that the reading thread never waits for a scrape.
+        // Formats without the lock, so that the reading thread never waits for a scrape.
         let last = Arc::clone(&self.last.lock().unwrap_or_else(PoisonError::into_inner));
         metrics::metrics(format, &self.constants, &last)
     }
 }
 
-/// The open window, and how long it is read.
+/// The open window and its readers.
 struct Watch {
     host: Map<String, Json>,
     interval: Duration,
+    /// When `--duration` is over; `None` without it.
     until: Option<Instant>,
-    // Ends before the window: nobody scrapes what is not measured any more.
+    // Declared before the window, so that the server ends before the measurement does.
     server: Option<Server>,
     published: Arc<Published>,
     window: OpenWindow,
@@ -180,7 +184,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// Where metrics are served.
+    /// The address at which metrics are served, if they are.
     fn address(&self) -> Option<SocketAddr> {
         self.server.as_ref().map(Server::address)
     }
@@ -190,12 +194,12 @@ impl Watch {
         console::say(&format!("metrics: http://{address}/metrics"));
         if !address.ip().is_loopback() {
             console::say(
-                "anybody who reaches this address can read them: names of devices, and rates",
+                "warning: anybody who can reach this address can read the metrics (names of devices, rates)",
             );
         }
     }
 
-    /// Reads the maps, and publishes the reading where somebody may ask for it.
+    /// Reads the maps, and publishes the reading if metrics are served.
     fn read(&self) -> anyhow::Result<Arc<WindowSample>> {
         let reading = Arc::new(self.window.read()?);
         if self.server.is_some() {
@@ -204,12 +208,12 @@ impl Watch {
         Ok(reading)
     }
 
-    /// Whether the time that was asked for is over.
+    /// Whether the time of `--duration` is over.
     fn is_over(&self) -> bool {
         self.until.is_some_and(|until| until <= Instant::now())
     }
 
-    /// Reads at the end of each interval until it is stopped, or `take` returns false.
+    /// Reads at the end of each interval and calls `take`. Ends at a stop, after `--duration`, or if `take` says false.
     fn each(
         &self,
         mut take: impl FnMut(Arc<WindowSample>) -> anyhow::Result<bool>,
@@ -254,7 +258,7 @@ impl Watch {
         })
     }
 
-    /// An interval as a run. `reading`: the one at its end.
+    /// Makes a run of an interval. `reading` is the reading at its end.
     fn run(&self, rates: &Rates, reading: &WindowSample, started: Timestamp) -> Run {
         let facts = self.window.bench().facts();
         let overhead = self.window.bench().probe_overhead();
@@ -294,14 +298,14 @@ impl Watch {
     }
 }
 
-/// A line for the CPUs that went offline so far, and one for those that came online.
+/// Warnings: a line for the CPUs that went offline so far, and a line for the CPUs that came online.
 fn hotplug_lines(reading: &WindowSample) -> Vec<String> {
     let mut warnings = CpuWarnings::default();
     reading.hotplug_warnings().into_iter().for_each(|warning| warnings.add("", warning));
     warnings.lines()
 }
 
-/// What is absent from the bench is absent from this verb's table.
+/// Attributes an absence of the bench to this verb's table.
 fn of_rates(absence: Absence) -> Absence {
     Absence { table: "rates".to_owned(), ..absence }
 }

@@ -1,4 +1,4 @@
-//! The terminal: draws, waits for keys and for the next reading.
+//! The live view: draws the screen, and waits for keys and for the next reading.
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
@@ -16,16 +16,16 @@ use super::state::{Key, State};
 use super::view::{Surroundings, draw};
 use crate::console;
 
-/// Rows that PgUp and PgDn scroll.
+/// Number of rows that PgUp and PgDn scroll.
 const PAGE_ROWS: i32 = 10;
 
-/// Whether somebody can see the screen and press keys.
+/// Whether standard input and output are terminals, so that a user can see the screen and press keys.
 pub fn is_possible() -> bool {
     io::stdout().is_terminal() && io::stdin().is_terminal()
 }
 
-/// The terminal in raw mode with an alternate screen. It is restored when this is dropped, and by a
-/// panic before its message is printed.
+/// The terminal in raw mode, with the alternate screen. Dropping it restores the terminal. A panic restores the
+/// terminal before it prints its message.
 struct Screen(DefaultTerminal);
 
 impl Screen {
@@ -40,22 +40,22 @@ impl Drop for Screen {
     }
 }
 
-/// What ended a wait.
+/// The reason why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Woken {
-    /// It is time for the next reading.
+    /// The deadline has come.
     Time,
-    /// A key was pressed, or the terminal has another size.
+    /// A key was pressed, or the size of the terminal changed.
     Input,
-    /// A signal asks to stop, or the terminal is gone.
+    /// A signal requests a stop, or the terminal has been closed.
     End,
 }
 
-/// Shows the readings until it is stopped.
+/// Shows the readings until the user quits, a signal arrives, or `--duration` is over.
 pub(super) fn run(watch: &Watch) -> anyhow::Result<ExitCode> {
-    // Dropped before the probes are detached, which takes longer.
+    // The screen is dropped before the probes are detached, because that takes longer.
     let mut screen = Screen::open()?;
-    // Installs the handler for changes of size.
+    // The first poll installs the signal handler for changes of the terminal's size.
     let _ = event::poll(Duration::ZERO).context("cannot read the terminal")?;
     let mut state = State::default();
     let mut before: Option<Arc<WindowSample>> = None;
@@ -69,13 +69,13 @@ pub(super) fn run(watch: &Watch) -> anyhow::Result<ExitCode> {
                 state.update(Rates::between(Some(before), &reading));
             }
             before = Some(reading);
-            // After a stop of the process, intervals that were missed are one.
+            // If the process was stopped, the missed intervals are shown as one.
             next = (next + watch.interval).max(now);
         }
         let clock = record::now().strftime("%H:%M:%S UTC").to_string();
         let around =
             Surroundings { clock, address: address.clone(), has_color: console::has_color() };
-        screen.0.draw(|frame| draw(frame, &state, &around)).context("cannot draw")?;
+        screen.0.draw(|frame| draw(frame, &state, &around)).context("cannot draw the screen")?;
         let deadline = watch.until.map_or(next, |until| until.min(next));
         match wait(watch, deadline) {
             Woken::End => return Ok(ExitCode::SUCCESS),
@@ -90,8 +90,8 @@ pub(super) fn run(watch: &Watch) -> anyhow::Result<ExitCode> {
 }
 
 fn wait(watch: &Watch, deadline: Instant) -> Woken {
-    let left = deadline.saturating_duration_since(Instant::now());
-    let timeout = Timespec::try_from(left).ok();
+    let remaining = deadline.saturating_duration_since(Instant::now());
+    let timeout = Timespec::try_from(remaining).ok();
     let stdin = io::stdin();
     let mut polled = [
         PollFd::from_borrowed_fd(watch.stop.descriptor(), PollFlags::IN),
@@ -107,7 +107,7 @@ fn wait(watch: &Watch, deadline: Instant) -> Woken {
         {
             Woken::End
         }
-        // Interrupted: perhaps by a change of size.
+        // A change of the terminal's size interrupts the wait.
         Ok(_) | Err(_) => Woken::Input,
     }
 }
@@ -132,7 +132,7 @@ enum Pressed {
     Key(Key),
 }
 
-/// In raw mode Ctrl-C is a key like others.
+/// Translates a key. In raw mode Ctrl-C is a key and no signal.
 fn key_of(event: KeyEvent) -> Option<Pressed> {
     let has_control = event.modifiers.contains(KeyModifiers::CONTROL);
     Some(Pressed::Key(match event.code {
@@ -160,7 +160,7 @@ mod tests {
     /// Set in the process that panics.
     const PANICS: &str = "IRQLAB_TEST_PANICS";
 
-    /// Does nothing but in the process that the test below starts.
+    /// Panics only in the process that the next test starts. Otherwise it does nothing.
     #[test]
     fn panics_on_its_screen() {
         if std::env::var_os(PANICS).is_some() {
@@ -184,9 +184,9 @@ mod tests {
         script.env("SHELL", "/bin/sh").env("TERM", "xterm-256color");
         let out = script.stdin(std::process::Stdio::null()).output().unwrap().stdout;
         let out = String::from_utf8_lossy(&out).into_owned();
-        let at = |words: &str| out.find(words).unwrap_or_else(|| panic!("{words:?}: {out:?}"));
-        assert!(at("\u{1b}[?1049h") < at("\u{1b}[?1049l"), "{out:?}");
-        assert!(at("\u{1b}[?1049l") < at("on purpose"), "{out:?}");
+        let position = |text: &str| out.find(text).unwrap_or_else(|| panic!("{text:?}: {out:?}"));
+        assert!(position("\u{1b}[?1049h") < position("\u{1b}[?1049l"), "{out:?}");
+        assert!(position("\u{1b}[?1049l") < position("on purpose"), "{out:?}");
         let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
         assert_eq!(read("before"), read("after"));
     }

@@ -1,5 +1,5 @@
-//! A small HTTP server for one page of text, with a limit on everything: it is asked by a scraper on the
-//! same machine, and must survive whoever else asks.
+//! A small HTTP server for one page of text. It serves a scraper on the same machine, and limits everything, so that
+//! other clients cannot harm it.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -13,21 +13,21 @@ use live::window::Stop;
 use report::Exposition;
 use rustix::event::{PollFd, PollFlags, poll};
 
-/// Connections that are served at the same time. One more closes the oldest of them, which a scrape never is: it
-/// takes less than a millisecond, and slow clients must not keep it out.
+/// Maximum number of connections at the same time. One more closes the oldest, so slow clients cannot keep a scrape
+/// out. A scrape itself is not closed, because it takes less than a millisecond.
 const CONNECTIONS_MAX: usize = 32;
-/// Bytes of a request's line and headers.
+/// Maximum length of a request's line and headers, bytes.
 const HEAD_BYTES_MAX: usize = 8 << 10;
-/// How long a request may take to arrive, and each write of the answer.
+/// Time limit for the arrival of a request, and for each write of the response.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// What is served at `/metrics`.
+/// The page that is served at `/metrics`.
 pub trait Page: Send + Sync + 'static {
-    /// The page as it is now.
+    /// The present text of the page.
     fn text(&self, format: Exposition) -> String;
 }
 
-/// The server; it ends when this is dropped.
+/// The running server. Dropping it ends the server.
 pub struct Server {
     address: SocketAddr,
     stop: Stop,
@@ -43,13 +43,13 @@ impl Server {
         let address = listener.local_addr()?;
         listener.set_nonblocking(true)?;
         let stop = Stop::new()?;
-        let until = stop.clone();
-        let serve = move || accept(&listener, &page, &until);
+        let thread_stop = stop.clone();
+        let serve = move || accept(&listener, &page, &thread_stop);
         let thread = spawn_thread("metrics", serve)?;
         Ok(Server { address, stop, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// The address at which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -59,12 +59,12 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stop.request();
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join(); // it only ends early by a panic, which has been printed
+            let _ = thread.join(); // an error is a panic, whose message has been printed
         }
     }
 }
 
-/// Accepts until it is stopped. Each connection has a thread, because a slow one must not hold up others.
+/// Accepts connections until the stop. Each connection has a thread, so that slow clients do not delay others.
 fn accept(listener: &TcpListener, page: &Arc<dyn Page>, stop: &Stop) {
     let open = Arc::new(Connections::default());
     loop {
@@ -78,12 +78,12 @@ fn accept(listener: &TcpListener, page: &Arc<dyn Page>, stop: &Stop) {
         match listener.accept() {
             Ok((stream, _)) => {
                 let (page, connection) = (Arc::clone(page), Connection::open(&open, stream));
-                // Without a thread left, the connection is closed.
+                // If no thread can be started, the connection is closed.
                 let _ = std::thread::Builder::new().name("scrape".to_owned()).spawn(move || {
                     let _ = answer(&connection.stream, page.as_ref()); // the other side went away
                 });
             }
-            // Out of descriptors: they come back when connections end.
+            // The process has no descriptor left. It gets some back when connections end.
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
                 std::thread::sleep(Duration::from_millis(100));
             }
@@ -102,7 +102,7 @@ impl Connections {
     }
 }
 
-/// A connection that is open until this is dropped, or it is the oldest of too many.
+/// An open connection. It is closed when this is dropped, or when it is the oldest of too many.
 struct Connection {
     stream: Arc<TcpStream>,
     all: Arc<Connections>,
@@ -141,17 +141,17 @@ fn answer(mut stream: &TcpStream, page: &dyn Page) -> io::Result<()> {
     stream.flush()
 }
 
-/// The request up to the empty line after its headers; `None` where that is too long.
+/// Reads the request up to the empty line after its headers; `None` if the request is too long.
 fn read_head(mut stream: &TcpStream) -> io::Result<Option<String>> {
     let deadline = Instant::now() + REQUEST_TIME_MAX;
     let mut head = Vec::new();
     let mut buffer = [0; 1024];
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        if remaining.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        stream.set_read_timeout(Some(left))?;
+        stream.set_read_timeout(Some(remaining))?;
         let count = stream.read(&mut buffer)?;
         if count == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -167,13 +167,12 @@ fn read_head(mut stream: &TcpStream) -> io::Result<Option<String>> {
     }
 }
 
-/// An answer.
 #[derive(Debug, PartialEq)]
 struct Response {
     status: &'static str,
     content_type: &'static str,
     body: String,
-    /// The body's length is stated, and the body left out.
+    /// Whether the request is HEAD: the response states the body's length and leaves the body out.
     is_head: bool,
 }
 
@@ -199,13 +198,13 @@ fn respond(head: &str, page: &dyn Page) -> Response {
     let mut lines = head.split("\r\n");
     let request: Vec<&str> = lines.next().unwrap_or_default().split(' ').collect();
     let [method, target, version] = request[..] else {
-        return Response::text("400 Bad Request", "not a request of HTTP/1.1\n");
+        return Response::text("400 Bad Request", "this is not an HTTP/1.1 request\n");
     };
     if !version.starts_with("HTTP/1.") {
-        return Response::text("505 HTTP Version Not Supported", "HTTP/1.1 is spoken here\n");
+        return Response::text("505 HTTP Version Not Supported", "only HTTP/1.x is supported\n");
     }
     if !["GET", "HEAD"].contains(&method) {
-        return Response::text("405 Method Not Allowed", "GET and HEAD are allowed\n");
+        return Response::text("405 Method Not Allowed", "only GET and HEAD are allowed\n");
     }
     let path = target.split('?').next().unwrap_or_default();
     let response = match path {
@@ -220,7 +219,7 @@ fn respond(head: &str, page: &dyn Page) -> Response {
     Response { is_head: method == "HEAD", ..response }
 }
 
-/// OpenMetrics for those who accept it.
+/// OpenMetrics if the client accepts it, else Prometheus text.
 fn format_of<'a>(mut headers: impl Iterator<Item = &'a str>) -> Exposition {
     let accepts = headers.any(|line| {
         let (name, value) = line.split_once(':').unwrap_or_default();
@@ -245,7 +244,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = Server::start(listener, Arc::new(Fixed)).unwrap();
         let mut stream = TcpStream::connect(server.address()).unwrap();
-        // The server may close while a request that is too long is still being written.
+        // The server may close the connection before a request that is too long is written.
         let _ = stream.write_all(request);
         let mut answer = String::new();
         let _ = stream.read_to_string(&mut answer);
@@ -277,13 +276,13 @@ mod tests {
     fn a_request_without_end_is_refused() {
         let head = Response::text("431 Request Header Fields Too Large", "").bytes();
         let long = vec![b'a'; HEAD_BYTES_MAX + 1024];
-        // A reset by the close may overtake the answer.
+        // When the server closes, a reset may arrive before the answer.
         let answer = served(&long);
         assert!(answer.is_empty() || answer.as_bytes().starts_with(&head[..12]), "{answer}");
     }
 
-    /// The answer to a scrape while this number of clients has sent half of a request.
-    fn scraped_beside(slow: usize) -> String {
+    /// The answer to a scrape while `slow` clients have each sent half of a request.
+    fn scrape_with_slow_clients(slow: usize) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = Server::start(listener, Arc::new(Fixed)).unwrap();
         let connect = || TcpStream::connect(server.address()).unwrap();
@@ -291,17 +290,17 @@ mod tests {
         for mut client in &clients {
             let _ = client.write_all(b"GET /metr"); // the oldest may be closed already
         }
-        let mut asked = connect();
-        asked.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let mut scraper = connect();
+        scraper.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
         let mut answer = String::new();
-        asked.read_to_string(&mut answer).unwrap();
+        scraper.read_to_string(&mut answer).unwrap();
         answer
     }
 
     #[test]
-    fn slow_clients_keep_out_no_scrape_however_many_they_are() {
+    fn slow_clients_do_not_keep_a_scrape_out() {
         for slow in [7, 16, CONNECTIONS_MAX, 3 * CONNECTIONS_MAX] {
-            let answer = scraped_beside(slow);
+            let answer = scrape_with_slow_clients(slow);
             assert!(answer.contains("200 OK"), "{slow}: {answer}");
         }
     }
@@ -313,7 +312,7 @@ mod tests {
         let connect = || TcpStream::connect(server.address()).unwrap();
         let mut oldest = connect();
         let others: Vec<TcpStream> = (0..CONNECTIONS_MAX).map(|_| connect()).collect();
-        // Closed, not answered: nothing was asked.
+        // The server closes the connection without an answer, because it got no request.
         let mut answer = Vec::new();
         let _ = oldest.read_to_end(&mut answer);
         assert!(answer.is_empty());

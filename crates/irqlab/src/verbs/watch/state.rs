@@ -1,4 +1,4 @@
-//! What the screen shows, and what keys do to it. Pure: readings and keys go in.
+//! The state of the screen: readings and keys change it. It reads no clock and no device.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, VecDeque};
 use attribution::Context;
 use lab::handlers::{ContextRates, Rates};
 
-/// Intervals of which a row's history is kept.
+/// Length of a row's history, intervals.
 const HISTORY_MAX: usize = 120;
-/// Characters of a filter.
+/// Maximum length of a filter, characters.
 const FILTER_CHARS_MAX: usize = 60;
 
-/// By which column rows are sorted.
+/// The column that sorts the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sort {
     /// Share of CPU time.
@@ -20,11 +20,11 @@ pub enum Sort {
     Rate,
     /// Mean self time.
     Mean,
-    /// The longest span of the interval.
+    /// Longest span of the interval.
     Max,
-    /// The longest span since the start.
+    /// Longest span since the start.
     Peak,
-    /// Kind and name.
+    /// Kind, then name.
     Name,
 }
 
@@ -32,68 +32,63 @@ impl Sort {
     const ALL: [Sort; 6] = [Sort::Share, Sort::Rate, Sort::Mean, Sort::Max, Sort::Peak, Sort::Name];
 
     fn next(self, step: usize) -> Sort {
-        let at = Sort::ALL.iter().position(|one| *one == self).unwrap_or(0);
-        Sort::ALL[(at + step) % Sort::ALL.len()]
+        let index = Sort::ALL.iter().position(|sort| *sort == self).unwrap_or(0);
+        Sort::ALL[(index + step) % Sort::ALL.len()]
     }
 
     fn compare(self, a: &ContextRates, b: &ContextRates) -> Ordering {
         let largest_first = |key: fn(&ContextRates) -> f64| key(b).total_cmp(&key(a));
         match self {
-            Sort::Share => largest_first(|one| one.times.map_or(-1.0, |times| times.cpu_ratio)),
-            Sort::Rate => largest_first(|one| one.rate_hz),
+            Sort::Share => largest_first(|row| row.times.map_or(-1.0, |times| times.cpu_ratio)),
+            Sort::Rate => largest_first(|row| row.rate_hz),
             Sort::Mean => {
-                largest_first(|one| one.times.and_then(|times| times.mean_ns).unwrap_or(f64::MIN))
+                largest_first(|row| row.times.and_then(|times| times.mean_ns).unwrap_or(f64::MIN))
             }
-            Sort::Max => largest_first(|one| {
-                one.times.and_then(|times| times.max_ns).map_or(-1.0, |ns| ns as f64)
+            Sort::Max => largest_first(|row| {
+                row.times.and_then(|times| times.max_ns).map_or(-1.0, |ns| ns as f64)
             }),
-            Sort::Peak => largest_first(|one| {
-                one.times.and_then(|times| times.max_since_open_ns).map_or(-1.0, |ns| ns as f64)
+            Sort::Peak => largest_first(|row| {
+                row.times.and_then(|times| times.max_since_open_ns).map_or(-1.0, |ns| ns as f64)
             }),
             Sort::Name => a.context.cmp(&b.context),
         }
     }
 }
 
-/// A key that the screen knows.
+/// A key that does something on the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
-    /// A character.
     Char(char),
-    /// Enter.
     Enter,
-    /// Escape.
     Escape,
-    /// Backspace.
     Backspace,
-    /// Up by this number of rows; down if negative.
+    /// Scrolls up by this number of rows; down if the number is negative.
     Up(i32),
-    /// To the first row.
+    /// Scrolls to the first row.
     Home,
-    /// To the last row.
+    /// Scrolls to the last row.
     End,
 }
 
-/// What the screen shows.
+/// The state of the screen.
 #[derive(Debug)]
 pub struct State {
-    /// The last reading, or the one at which it was paused.
+    /// The rates of the last interval, or of the interval before the screen was paused.
     pub rates: Rates,
-    /// By which column rows are sorted.
     pub sort: Sort,
-    /// Only rows that contain it, in any case.
+    /// Rows without this text are hidden. Upper and lower case are the same.
     pub filter: String,
-    /// The filter is being typed.
+    /// Whether the user types the filter now.
     pub is_editing: bool,
-    /// New readings are not shown.
+    /// Whether the screen ignores new readings.
     pub is_paused: bool,
-    /// A row for each CPU, instead of one for all.
+    /// Whether each CPU has rows of its own. Otherwise the rows are for all CPUs together.
     pub is_per_cpu: bool,
-    /// The keys are explained.
+    /// Whether the explanation of the keys is open.
     pub has_help: bool,
-    /// Rows scrolled past.
+    /// Number of rows that are scrolled out of the screen at the top.
     pub offset: usize,
-    /// It is to end.
+    /// Whether the user quits.
     pub is_over: bool,
     histories: BTreeMap<(Option<u32>, Context), VecDeque<f64>>,
     cpu_histories: BTreeMap<u32, VecDeque<f64>>,
@@ -125,12 +120,11 @@ fn note(history: &mut VecDeque<f64>, value: f64) {
 }
 
 impl State {
-    /// Takes a new interval, which is shown unless the screen is paused; its rates go into the histories
-    /// in any case.
+    /// Adds the rates of a new interval to the histories, and shows them unless the screen is paused.
     pub fn update(&mut self, rates: Rates) {
-        for one in &rates.contexts {
-            let history = self.histories.entry((one.cpu, one.context.clone())).or_default();
-            note(history, one.rate_hz);
+        for row in &rates.contexts {
+            let history = self.histories.entry((row.cpu, row.context.clone())).or_default();
+            note(history, row.rate_hz);
         }
         for cpu in &rates.cpus {
             note(self.cpu_histories.entry(cpu.cpu).or_default(), cpu.interrupt_rate_hz);
@@ -150,25 +144,25 @@ impl State {
         self.cpu_histories.get(&cpu).into_iter().flatten().copied()
     }
 
-    /// The rows to show, in order: those that came since the start and that the filter keeps.
+    /// The rows to show, sorted: contexts that occurred since the start and that match the filter.
     pub fn rows(&self) -> Vec<&ContextRates> {
         let filter = self.filter.to_lowercase();
-        let has_come =
-            |one: &ContextRates| one.count > 0 || self.history(one).any(|rate| rate > 0.0);
-        let is_kept = |one: &&ContextRates| {
-            let words =
-                format!("{} {} {}", one.context.kind.label(), one.context.number, one.context.name);
-            one.cpu.is_some() == self.is_per_cpu
-                && has_come(one)
-                && words.to_lowercase().contains(&filter)
+        let has_occurred =
+            |row: &ContextRates| row.count > 0 || self.history(row).any(|rate| rate > 0.0);
+        let is_shown = |row: &&ContextRates| {
+            let text =
+                format!("{} {} {}", row.context.kind.label(), row.context.number, row.context.name);
+            row.cpu.is_some() == self.is_per_cpu
+                && has_occurred(row)
+                && text.to_lowercase().contains(&filter)
         };
-        let mut rows: Vec<&ContextRates> = self.rates.contexts.iter().filter(is_kept).collect();
-        // Rows that are equal stay in the order of tables.
+        let mut rows: Vec<&ContextRates> = self.rates.contexts.iter().filter(is_shown).collect();
+        // Equal rows keep the order that they have in tables.
         rows.sort_by(|a, b| self.sort.compare(a, b));
         rows
     }
 
-    /// Does what a key asks for.
+    /// Changes the state as the key asks.
     pub fn press(&mut self, key: Key) {
         match (self.is_editing, key) {
             (true, Key::Char(c)) if !c.is_control() => {
@@ -194,9 +188,10 @@ impl State {
             }
             (_, Key::Up(rows)) => {
                 let step = rows.unsigned_abs() as usize;
-                self.offset = match rows > 0 {
-                    true => self.offset.saturating_sub(step),
-                    false => self.offset.saturating_add(step),
+                self.offset = if rows > 0 {
+                    self.offset.saturating_sub(step)
+                } else {
+                    self.offset.saturating_add(step)
                 };
             }
             (_, Key::Home) => self.offset = 0,
@@ -236,7 +231,7 @@ pub mod tests {
     use lab::handlers::rates::CpuRates;
     use lab::handlers::{SelfTimes, Timing};
 
-    /// A context on all CPUs or one: rate, share of CPU time, longest span.
+    /// Rates of a context on one CPU, or on all for `None`. `times`: share of CPU time, longest span in ns.
     pub fn context(
         cpu: Option<u32>,
         (kind, name): (ContextKind, &str),
@@ -315,7 +310,7 @@ pub mod tests {
     }
 
     #[test]
-    fn what_never_came_is_not_shown_and_what_came_once_stays() {
+    fn contexts_that_never_occurred_are_hidden_and_others_stay() {
         let mut state = pressed("");
         assert!(!names(&state).contains(&"HI"));
         state.update(rates(0.0));

@@ -1,4 +1,4 @@
-//! Draws the state: CPUs, a row for each context, and what measuring costs.
+//! Draws the state: CPUs, a row for each context, and the overhead of the measurement.
 
 use lab::handlers::{ContextRates, Rates};
 use ratatui::Frame;
@@ -10,30 +10,28 @@ use report::{escape, human};
 
 use super::state::{Sort, State};
 
-/// Lines of CPUs at most; with more CPUs the busiest are shown.
+/// Maximum number of lines for CPUs. If there is no room for all CPUs, the busiest are shown.
 const CPU_LINES_MAX: usize = 4;
-/// Columns of a CPU in its line.
+/// Width of a CPU's text, columns.
 const CPU_WIDTH: usize = 40;
-/// Bars of a CPU's history.
+/// Number of bars in a CPU's history.
 const CPU_BARS: usize = 11;
-/// Bars of a row's history at 80 columns.
+/// Number of bars in a row's history on a terminal of 80 columns.
 const ROW_BARS: u16 = 6;
-/// Share of a CPU's time from which a row is conspicuous.
+/// Share of CPU time from which a row is highlighted.
 const CONSPICUOUS_RATIO: f64 = 0.05;
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// What is drawn next to the state.
+/// Parts of the screen that are not in [`State`].
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
     /// Time of day, UTC.
     pub clock: String,
-    /// Where metrics are served.
+    /// Address at which metrics are served, if they are.
     pub address: Option<String>,
-    /// Whether colours are wanted.
     pub has_color: bool,
 }
 
-/// Draws one screen.
 pub fn draw(frame: &mut Frame<'_>, state: &State, around: &Surroundings) {
     let rates = &state.rates;
     let width = usize::from(frame.area().width);
@@ -63,19 +61,19 @@ fn heading(state: &State, around: &Surroundings, width: usize) -> Paragraph<'sta
     let ratio: f64 = rates.cpus.iter().map(|cpu| cpu.self_ratio).sum();
     let online = rates.cpus.iter().filter(|cpu| !cpu.is_offline).count();
     let mean = ratio / online.max(1) as f64;
-    let left = format!(
+    let title = format!(
         " irqlab watch  {} interrupts, {} of CPU time",
         human::rate(interrupts),
         human::percent(mean)
     );
     let paused = if state.is_paused { "PAUSED  " } else { "" };
-    let right = format!("{paused}{} ", around.clock);
-    let space = width.saturating_sub(left.chars().count() + right.chars().count()).max(1);
-    let line = format!("{left}{}{right}", " ".repeat(space));
+    let status = format!("{paused}{} ", around.clock);
+    let space = width.saturating_sub(title.chars().count() + status.chars().count()).max(1);
+    let line = format!("{title}{}{status}", " ".repeat(space));
     Paragraph::new(line).style(Style::new().add_modifier(Modifier::REVERSED))
 }
 
-/// The CPUs in their order, or the busiest where there is no room for all.
+/// The CPUs by number. If there is no room for all, only the busiest.
 fn cpu_texts(state: &State, per_line: usize, lines: usize) -> Vec<Line<'static>> {
     let mut cpus: Vec<_> = state.rates.cpus.iter().collect();
     let room = per_line * lines;
@@ -88,14 +86,14 @@ fn cpu_texts(state: &State, per_line: usize, lines: usize) -> Vec<Line<'static>>
         if cpu.is_offline {
             return format!("{:<CPU_WIDTH$}", format!(" CPU {:<4} offline", cpu.cpu));
         }
-        let words = format!(
+        let text = format!(
             " CPU {:<4}{:>6}/s {:>8}  {}",
             cpu.cpu,
             short_rate(cpu.interrupt_rate_hz),
             human::percent(cpu.self_ratio),
             sparkline(state.cpu_history(cpu.cpu), CPU_BARS)
         );
-        format!("{words:<CPU_WIDTH$}")
+        format!("{text:<CPU_WIDTH$}")
     };
     let texts: Vec<String> = cpus.iter().map(text).collect();
     texts.chunks(per_line).map(|line| Line::from(line.concat())).collect()
@@ -103,7 +101,7 @@ fn cpu_texts(state: &State, per_line: usize, lines: usize) -> Vec<Line<'static>>
 
 fn contexts(frame: &mut Frame<'_>, area: Rect, state: &State, around: &Surroundings) {
     let rows = state.rows();
-    // On a wide terminal the history is longer.
+    // A wide terminal has room for a longer history.
     let history = ROW_BARS + area.width.saturating_sub(100).min(50);
     let mut widths = [10, 16, 7, 6, 7, 7, 7, history].map(Constraint::Length).to_vec();
     widths[1] = Constraint::Min(16);
@@ -124,23 +122,23 @@ fn contexts(frame: &mut Frame<'_>, area: Rect, state: &State, around: &Surroundi
     let history = usize::from(history);
     let header = Row::new(titles.into_iter().map(|(title, sort, alignment)| {
         let is_sorted = sort == Some(state.sort) && title != "KIND";
-        let style = match is_sorted {
-            true => Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED),
-            false => Style::new().add_modifier(Modifier::BOLD),
-        };
+        let modifiers =
+            if is_sorted { Modifier::BOLD | Modifier::UNDERLINED } else { Modifier::BOLD };
+        let style = Style::new().add_modifier(modifiers);
         Cell::from(Line::styled(title, style).alignment(alignment))
     }));
     let visible = usize::from(area.height.saturating_sub(1));
-    // The last screen is full.
-    let from = state.offset.min(rows.len().saturating_sub(visible));
-    let shown = rows.iter().skip(from).take(visible);
+    // Scrolling ends when the last row is on the last line.
+    let first = state.offset.min(rows.len().saturating_sub(visible));
+    let shown = rows.iter().skip(first).take(visible);
     let shown: Vec<Row<'_>> = shown.map(|row| context(state, row, history, around)).collect();
     if shown.is_empty() {
-        let words = match state.filter.is_empty() {
-            true => "no interrupt has come yet",
-            false => "no row has what the filter asks for; Esc clears it",
+        let message = if state.filter.is_empty() {
+            "no interrupts yet"
+        } else {
+            "no row matches the filter; Esc clears it"
         };
-        frame.render_widget(Paragraph::new(format!("\n {words}")), area);
+        frame.render_widget(Paragraph::new(format!("\n {message}")), area);
         return;
     }
     frame.render_widget(Table::new(shown, widths).header(header).column_spacing(1), area);
@@ -182,12 +180,12 @@ fn context(
     Row::new(cells).style(style)
 }
 
-/// `7.33`: per cent without the sign, which the heading has.
+/// Formats a ratio in percent, as in `7.33`. The heading has the sign.
 fn percent(ratio: f64) -> String {
     human::percent(ratio).trim_end_matches(['%', ' ', '\u{a0}']).to_owned()
 }
 
-/// `9.16 k`: a rate without `/s`, which the heading has.
+/// Formats a rate, as in `9160` or `45.7k`. The heading has `/s`.
 fn short_rate(hz: f64) -> String {
     match hz {
         0.0 => "0".to_owned(),
@@ -200,14 +198,13 @@ fn short_rate(hz: f64) -> String {
     }
 }
 
-/// The last values as bars, the newest on the right; the highest of them is a full one.
+/// The last values as bars, the newest on the right. The largest value has a full bar.
 fn sparkline(values: impl DoubleEndedIterator<Item = f64>, width: usize) -> String {
     let mut last: Vec<f64> = values.rev().take(width).collect();
     last.reverse();
-    let most = last.iter().copied().fold(0.0, f64::max);
-    let bar = |value: &f64| match *value > 0.0 {
-        true => BARS[((value / most * 8.0).ceil() as usize).clamp(1, 8) - 1],
-        false => ' ',
+    let max = last.iter().copied().fold(0.0, f64::max);
+    let bar = |value: &f64| {
+        if *value > 0.0 { BARS[((value / max * 8.0).ceil() as usize).clamp(1, 8) - 1] } else { ' ' }
     };
     let bars: String = last.iter().map(bar).collect();
     format!("{bars:>width$}")
@@ -241,11 +238,11 @@ fn foot_line(state: &State) -> Paragraph<'static> {
     Paragraph::new(line)
 }
 
-/// What the keys and columns are.
+/// Draws the explanation of keys and columns.
 fn help(frame: &mut Frame<'_>) {
     let keys = [
         ("q, Ctrl-C", "quit"),
-        ("s, S", "sort by the next, the previous column (underlined)"),
+        ("s, S", "sort by the next or the previous column (underlined)"),
         ("u r m n", "sort by CPU time, rate, longest span, name"),
         ("/", "show rows that contain a text; Esc shows all"),
         ("p, Space", "pause the screen; counting goes on"),
@@ -254,13 +251,13 @@ fn help(frame: &mut Frame<'_>) {
     ];
     let columns = [
         ("RATE/s", "spans, polls or faults per second of the last interval"),
-        ("CPU %", "self time over the time of all CPUs (of its CPU with c)"),
-        ("MEAN, MAX", "self time of a span, and the longest of the interval"),
-        ("PEAK", "the longest since the start"),
+        ("CPU %", "self time, in percent of all CPUs (with c: of its CPU)"),
+        ("MEAN, MAX", "mean and longest self time of a span in the last interval"),
+        ("PEAK", "longest self time of a span since the start"),
     ];
-    let line = |(key, words): &(&'static str, &'static str)| {
+    let line = |(key, explanation): &(&'static str, &'static str)| {
         let key = Span::styled(format!(" {key:<14}"), Style::new().add_modifier(Modifier::BOLD));
-        Line::from(vec![key, Span::raw(*words)])
+        Line::from(vec![key, Span::raw(*explanation)])
     };
     let mut lines: Vec<Line<'_>> = keys.iter().map(line).collect();
     lines.push(Line::default());
@@ -309,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn at_80_by_24_everything_has_its_place() {
+    fn everything_fits_into_80_by_24() {
         let lines = screen(&state(""), (80, 24));
         assert!(lines[0].starts_with(" irqlab watch  9.00 k/s interrupts, 4.10 %"), "{}", lines[0]);
         assert!(lines[0].ends_with("12:34:56 UTC "), "{}", lines[0]);
@@ -348,16 +345,18 @@ mod tests {
         assert!(none[3].contains("Esc clears it"), "{none:?}");
         let help = screen(&state("?"), (80, 24));
         assert!(help.iter().any(|line| line.contains("pause the screen; counting goes on")));
-        assert!(help.iter().any(|line| line.contains("the longest since the start")));
+        assert!(
+            help.iter().any(|line| line.contains("longest self time of a span since the start"))
+        );
     }
 
     #[test]
     fn rows_scroll_and_a_small_terminal_does_not_break() {
         let mut state = state("");
-        let many: Vec<String> = (0..50).map(|at| format!("device{at:02}")).collect();
+        let many: Vec<String> = (0..50).map(|number| format!("device{number:02}")).collect();
         let mut rates = rates(1.0);
-        for (at, name) in many.iter().enumerate() {
-            let share = Some((0.5 - at as f64 * 0.01, 1_000));
+        for (index, name) in many.iter().enumerate() {
+            let share = Some((0.5 - index as f64 * 0.01, 1_000));
             rates.contexts.push(context(None, (ContextKind::HardIrq, name), 1.0, share));
         }
         state.update(rates);
