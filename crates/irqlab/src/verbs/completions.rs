@@ -1,4 +1,4 @@
-//! `irqlab completions`: completion of the command line, for a shell.
+//! `irqlab completions`: completion scripts for shells.
 
 use std::process::ExitCode;
 
@@ -13,12 +13,11 @@ use crate::console;
   irqlab completions zsh > ~/.zfunc/_irqlab
   irqlab completions fish > ~/.config/fish/completions/irqlab.fish")]
 pub struct CompletionsArgs {
-    /// The shell
+    /// The shell that reads the script
     #[arg(value_enum)]
     shell: Shell,
 }
 
-/// Prints the script.
 pub fn run(args: &CompletionsArgs, mut command: clap::Command) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "irqlab", &mut script);

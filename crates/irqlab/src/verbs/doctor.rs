@@ -1,4 +1,4 @@
-//! `irqlab doctor`: what can be measured here, and for the rest, the line that unlocks it.
+//! `irqlab doctor`: what can be measured here, and for the rest, the command that unlocks it.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -14,13 +14,13 @@ use crate::console;
 /// The schema of `--json`.
 const SCHEMA: &str = "irqlab.doctor/1";
 
-/// Columns of a terminal line, unless it is a line to copy.
+/// Width of a printed line in columns. Lines that a user copies may be longer.
 const WIDTH: usize = 100;
 
-/// Columns before what a finding says: two spaces, the status, the subject.
+/// Width of the columns before the text of a finding: status and subject.
 const INDENT: usize = 29;
 
-/// What can be measured on this machine, and the exact line that unlocks the rest
+/// Show what can be measured on this machine, and the exact command that unlocks the rest
 #[derive(Debug, clap::Args)]
 pub struct DoctorArgs {
     /// Print one JSON document: all facts and findings
@@ -28,13 +28,17 @@ pub struct DoctorArgs {
     pub json: bool,
 }
 
-/// Looks at the machine and prints what was found. Fails only when that cannot be written.
+/// Diagnoses the machine and prints the findings.
+///
+/// # Errors
+/// Only when the findings cannot be printed.
 pub fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     let facts = host_facts(&Root::default());
     let findings = diagnose(&facts);
-    console::print(&match args.json {
-        true => document(&facts, &findings)?,
-        false => render(&findings, console::has_color()),
+    console::print(&if args.json {
+        document(&facts, &findings)?
+    } else {
+        render(&findings, console::has_color())
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -75,7 +79,7 @@ fn render_finding(text: &mut String, finding: &Finding, is_colored: bool) {
         let _ = writeln!(text, "{}", wrapped(&format!("so: {}", escape::plain(consequence))));
     }
     if let Some(unlock) = &finding.unlock {
-        // In one line, however long: it is there to be copied.
+        // A command stays on one line, so that it can be copied.
         let _ = writeln!(text, "{:INDENT$}unlock: {}", "", escape::plain(unlock));
     }
 }

@@ -16,18 +16,17 @@ use crate::options::Usage;
 use crate::output_file::{self, ForceArgs};
 use crate::run::table;
 
-/// The formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ExportFormat {
-    /// What ran when, for ui.perfetto.dev: tracks for each CPU and context
+    /// A timeline for ui.perfetto.dev: tracks for each CPU and context
     Perfetto,
     /// Stacks for a flame graph: inferno, flamegraph.pl, speedscope
     Folded,
-    /// Histograms, as HdrHistogram logs them
+    /// Histograms, as an HdrHistogram log
     Hlog,
-    /// Every table as comma-separated values: a file each, in a directory
+    /// Comma-separated values: a directory with a file for each table
     Csv,
-    /// Metrics for Prometheus and its relatives
+    /// Metrics for Prometheus and compatible programs
     Openmetrics,
 }
 
@@ -42,29 +41,28 @@ enum ExportFormat {
   irqlab export RUN --format csv -o tables/
   irqlab export RUN --format csv --table handlers
 
-Exit codes: 0 written; 1 failed; 2 a mistake in what was typed, or the run has nothing for the format.")]
+Exit codes: 0 written; 1 failed; 2 the command line is wrong, or the run has nothing for the format.")]
 pub struct ExportArgs {
     /// Run directory
     run: PathBuf,
-    /// Which format
+    /// Format of the output
     #[arg(long, value_enum)]
     format: ExportFormat,
-    /// File to write, or with csv the directory; - for stdout [default: standard output]
+    /// File to write, or with csv the directory; - is standard output [default: -]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
     force: ForceArgs,
-    /// With folded: what a line is weighted by, such as ns, cycles or l1d_misses [default: the first
-    /// that the run has]
+    /// With folded: weight of each stack, such as ns, cycles or l1d_misses [default: the run's first weight]
     #[arg(long, value_name = "WEIGHT")]
     weight: Option<String>,
-    /// With csv: this table alone
+    /// With csv: write only this table
     #[arg(long, value_name = "NAME")]
     table: Option<String>,
-    /// With csv: text as it is, also what a spreadsheet takes for a formula (it starts with an apostrophe otherwise)
+    /// With csv: write all text unchanged [default: an apostrophe before text that a spreadsheet takes for a formula]
     #[arg(long)]
     exact_text: bool,
-    /// With openmetrics: each sample has the time at which the run started, as a back-fill needs it
+    /// With openmetrics: give each sample the start time of the run, which a back-fill needs
     #[arg(long)]
     timestamps: bool,
 }
@@ -75,30 +73,31 @@ impl ExportArgs {
         report::csv(table, CsvRows::All, text)
     }
 
-    /// Refuses options of other formats.
+    /// Refuses options that belong to another format.
     fn check(&self) -> Result<(), Usage> {
-        for (flag, given, format) in [
+        for (flag, is_given, format) in [
             ("--weight", self.weight.is_some(), ExportFormat::Folded),
             ("--table", self.table.is_some(), ExportFormat::Csv),
             ("--exact-text", self.exact_text, ExportFormat::Csv),
             ("--timestamps", self.timestamps, ExportFormat::Openmetrics),
         ] {
-            if given && self.format != format {
+            if is_given && self.format != format {
                 let name = format.to_possible_value();
                 let name = name.as_ref().map_or("", |name| name.get_name());
-                return Err(Usage(format!("{flag} is for --format {name}")));
+                return Err(Usage(format!("{flag} works only with --format {name}")));
             }
         }
         Ok(())
     }
 }
 
-/// Reads the run and writes the file.
 pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     args.check()?;
     let output = args.output.as_deref().filter(|path| !output_file::is_stdout(path));
     let is_directory = args.format == ExportFormat::Csv && args.table.is_none();
-    if let Some(file) = output.filter(|_| !is_directory) {
+    if let Some(file) = output
+        && !is_directory
+    {
         output_file::check(file, args.force)?;
     }
     let run = record::read_run(&args.run)?;
@@ -106,14 +105,14 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     match args.format {
         ExportFormat::Perfetto => {
             if output.is_none() && io::stdout().is_terminal() {
-                bail!(Usage("a trace is no text for a terminal: -o FILE".to_owned()));
+                bail!(Usage("a trace is binary: write it to a file with -o FILE".to_owned()));
             }
             write(&report::perfetto(&run).map_err(usage)?)?;
         }
         ExportFormat::Folded => {
             let folded = report::folded(&run, args.weight.as_deref()).map_err(usage)?;
             write(folded.text.as_bytes())?;
-            console::say(&format!("folded: weighted by {}", folded.weight));
+            console::say(&format!("folded: the weight of each stack is {}", folded.weight));
         }
         ExportFormat::Hlog => write(report::hlog(&run).map_err(usage)?.as_bytes())?,
         ExportFormat::Csv => match &args.table {
@@ -121,13 +120,14 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
             None => tables(args, &run, output)?,
         },
         ExportFormat::Openmetrics => {
-            let at = args.timestamps.then(|| started_seconds(&run)).transpose()?;
-            let metrics = report::metrics(&run, at).map_err(usage)?;
+            let timestamp = args.timestamps.then(|| started_seconds(&run)).transpose()?;
+            let metrics = report::metrics(&run, timestamp).map_err(usage)?;
             write(metrics.text.as_bytes())?;
             if !metrics.left_out.is_empty() {
                 let tables = metrics.left_out.join(", ");
                 console::say(&format!(
-                    "openmetrics: left out, because no labels name a row: {tables}"
+                    "openmetrics: these tables are left out, because they have no labels that identify a \
+                     row: {tables}"
                 ));
             }
         }
@@ -135,7 +135,7 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The run has nothing for what was typed.
+/// The run has nothing for the requested format or weight: an error of the command line.
 fn usage(error: report::Unexported) -> Usage {
     Usage(error.to_string())
 }
@@ -145,11 +145,11 @@ fn started_seconds(run: &Run) -> anyhow::Result<f64> {
     let started: Timestamp = run
         .started_utc
         .parse()
-        .with_context(|| format!("the run says that it started at {:?}", run.started_utc))?;
+        .with_context(|| format!("the start time of the run is wrong: {:?}", run.started_utc))?;
     Ok(started.as_millisecond() as f64 / 1e3)
 }
 
-/// Writes to a file, or to standard output.
+/// Writes to `file`, or to standard output if it is `None`.
 fn write(file: Option<&Path>, contents: &[u8], force: ForceArgs) -> anyhow::Result<()> {
     match file {
         Some(file) => output_file::write(file, contents, force),
@@ -157,17 +157,17 @@ fn write(file: Option<&Path>, contents: &[u8], force: ForceArgs) -> anyhow::Resu
     }
 }
 
-/// Every table that has rows, as `NAME.csv` in a directory. A new one appears whole or not at all; one that is
-/// there must be empty.
+/// Writes each table that has rows as `NAME.csv` in `directory`. A new directory appears whole or not at all. An
+/// existing directory must be empty.
 fn tables(args: &ExportArgs, run: &Run, directory: Option<&Path>) -> anyhow::Result<()> {
     let Some(path) = directory else {
         bail!(Usage(
-            "a run has several tables: -o DIR for all of them, --table NAME for one".into()
+            "a run has several tables: add -o DIR for all tables, or --table NAME for one".into()
         ))
     };
     if fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some()) {
         let path = path.display();
-        bail!(Usage(format!("{path} is not empty; the tables need a directory of their own")));
+        bail!(Usage(format!("{path} is not empty; name a new or an empty directory")));
     }
     if path.is_dir() {
         return csv_files(args, run).try_for_each(|(name, text)| {
@@ -179,7 +179,7 @@ fn tables(args: &ExportArgs, run: &Run, directory: Option<&Path>) -> anyhow::Res
             .with_context(|| format!("cannot create {}", parent.display()))?;
     }
     write_tables(args, run, path).map_err(|error| match error {
-        MakeDirectoryError::Exists => anyhow!("{}: it exists already", path.display()),
+        MakeDirectoryError::Exists => anyhow!("{} exists already", path.display()),
         MakeDirectoryError::Io { path, source } => {
             anyhow!("cannot write {}: {source}", path.display())
         }
@@ -194,7 +194,7 @@ fn write_tables(args: &ExportArgs, run: &Run, path: &Path) -> Result<(), MakeDir
     directory.finish()
 }
 
-/// Names and texts of the files.
+/// Names and contents of the CSV files, one for each table with rows.
 fn csv_files(args: &ExportArgs, run: &Run) -> impl Iterator<Item = (String, String)> {
     let filled = run.tables.iter().filter(|table| !table.rows().is_empty());
     filled.map(|table| (format!("{}.csv", table.name), args.csv(table)))

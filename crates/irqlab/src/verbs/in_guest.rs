@@ -1,4 +1,4 @@
-//! The hidden verb by which the first process of a simulated machine has its irqlab execute a request.
+//! The hidden verb that executes a request inside a simulated machine. The first process of the guest starts it.
 
 use std::process::{Command, ExitCode};
 
@@ -17,10 +17,9 @@ use sim::marker::{self, mark};
 
 use crate::console;
 
-/// The verb.
 pub const VERB: &str = "__in-guest";
 
-/// This program with this verb, for a process of its own.
+/// The command that runs this program with this verb in a process of its own.
 pub fn program() -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg(VERB);
@@ -28,35 +27,34 @@ pub fn program() -> Command {
     command
 }
 
-/// The request.
 #[derive(Debug, clap::Args)]
 pub struct InGuestArgs {
     /// The request in JSON: see `lab::guest_protocol`
     request: String,
 }
 
-/// Executes the request and prints the response: one arm for each experiment.
+/// Executes the request of one experiment and prints the response.
 pub fn run(args: &InGuestArgs) -> anyhow::Result<ExitCode> {
     let request = Request::decode(&args.request);
     if !matches!(request, Ok(Request::Handlers(_) | Request::Signal(_) | Request::Kernels(_))) {
-        // The boot may have been recorded in less detail; what loops do before a window counts.
+        // The boot may run in less detail, but the loops' work before a window needs full detail.
         mark(marker::FULL, 0);
     }
     match request {
-        Ok(Request::Handlers(request)) => {
-            respond::<HandlersResponse>(live::handlers::in_guest::execute(&request, at, at_phase))
-        }
+        Ok(Request::Handlers(request)) => respond::<HandlersResponse>(
+            live::handlers::in_guest::execute(&request, at_edge, at_phase),
+        ),
         Ok(Request::Noise(request)) => {
-            respond::<NoiseResponse>(live::noise::in_guest::execute(&request, at))
+            respond::<NoiseResponse>(live::noise::in_guest::execute(&request, at_edge))
         }
         Ok(Request::Footprint(request)) => {
-            respond::<FootprintResponse>(live::footprint::in_guest::execute(&request, at))
+            respond::<FootprintResponse>(live::footprint::in_guest::execute(&request, at_edge))
         }
         Ok(Request::Kernels(request)) => {
-            respond::<KernelsResponse>(live::kernels::execute(&request, at, at_phase, program))
+            respond::<KernelsResponse>(live::kernels::execute(&request, at_edge, at_phase, program))
         }
         Ok(Request::Signal(request)) => {
-            let observer = Observer { at_edge: at, at_phase };
+            let observer = Observer { at_edge, at_phase };
             respond::<SignalResponse>(live::signal::in_guest::execute(&request, observer))
         }
         Ok(Request::Services(request)) => {
@@ -68,7 +66,7 @@ pub fn run(args: &InGuestArgs) -> anyhow::Result<ExitCode> {
 
 /// Prints the response after all measurements, so that nothing else runs during one.
 fn respond<R: Response>(items: Result<Vec<R::Item>, BenchError>) -> anyhow::Result<ExitCode> {
-    // The rest is not measured, and less detail takes less of the host's time.
+    // Printing is not measured, so less detail saves host time.
     mark(marker::FAST, 0);
     for line in encode(items) {
         console::print(&(line + "\n"))?;
@@ -76,8 +74,7 @@ fn respond<R: Response>(items: Result<Vec<R::Item>, BenchError>) -> anyhow::Resu
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is only prepared takes less of the host's time in less detail. Calibration and warm-up fill the
-/// model's caches.
+/// Saves host time by less detail in set-up. Calibration and warm-up need full detail: they fill the model's caches.
 fn at_phase(phase: BenchPhase) {
     match phase {
         BenchPhase::SetUp => mark(marker::FAST, 0),
@@ -88,11 +85,11 @@ fn at_phase(phase: BenchPhase) {
 fn at_place(place: Place) {
     match place {
         Place::Reading => mark(marker::READING, 0),
-        Place::Edge(edge) => at(edge),
+        Place::Edge(edge) => at_edge(edge),
     }
 }
 
-fn at(edge: WindowEdge) {
+fn at_edge(edge: WindowEdge) {
     match edge {
         WindowEdge::Open => mark(marker::OPEN, 0),
         WindowEdge::Close => mark(marker::CLOSE, 0),

@@ -1,4 +1,4 @@
-//! `irqlab machines`: lists the models of machines, draws one, or makes one of this machine.
+//! `irqlab machines`: lists the models of machines, draws one, or makes a model of this machine.
 
 mod fit;
 
@@ -16,20 +16,20 @@ use crate::options::Usage;
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:
-  irqlab machines                                    their names
-  irqlab machines zen3                               caches, TLBs and latencies
+  irqlab machines                                    names and descriptions of all models
+  irqlab machines zen3                               caches, TLBs and latencies of a model
   irqlab machines zen3 --set l3.size=64MiB --set memory_cycles=300
-  irqlab machines ./mine.toml                        a file; what is wrong with it, by its line
-  irqlab machines fit                                makes the model of this machine: --on sim:host")]
+  irqlab machines ./mine.toml                        a file; errors are reported with their line
+  irqlab machines fit                                makes a model of this machine, for --on sim:host")]
 pub struct MachinesArgs {
     #[command(subcommand)]
     verb: Option<MachinesVerb>,
     /// Model to draw: its name, or a file (with a slash, or ending in .toml)
     model: Option<String>,
-    /// Change a field, as in l2.size=4MiB; may be repeated
+    /// Change a field of the model, as in l2.size=4MiB; may be repeated
     #[arg(long, value_name = "FIELD=VALUE", requires = "model")]
     set: Vec<String>,
-    /// Print its text, as a file to start from, instead of drawing it
+    /// Print the model's file, to start your own from, instead of drawing the model
     #[arg(long, requires = "model")]
     toml: bool,
     /// Print one JSON document: names and descriptions, or all fields of the model
@@ -73,12 +73,12 @@ pub fn run(args: &MachinesArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Each model by its name and what it is.
+/// Calls `item` with the name and the description of each model.
 fn list<T>(item: impl Fn(&str, &str) -> T) -> anyhow::Result<Vec<T>> {
-    let one = |name: &str| {
+    let item_of_model = |name: &str| {
         let model = SystemModel::parse(&models::text(name)?);
         let model = model.map_err(|error| Usage(format!("{name}: {error}")))?;
         Ok(item(name, &model.about))
     };
-    models::names().into_iter().map(one).collect()
+    models::names().into_iter().map(item_of_model).collect()
 }

@@ -11,7 +11,7 @@ use crate::output_file::{self, ForceArgs};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: irqlab man /usr/local/share/man/man1")]
 pub struct ManArgs {
-    /// The directory; it is created if there is none
+    /// Directory of the pages; created if it does not exist
     directory: PathBuf,
     #[command(flatten)]
     force: ForceArgs,
@@ -26,7 +26,7 @@ pub fn run(args: &ManArgs, command: clap::Command) -> anyhow::Result<ExitCode> {
     command.build();
     let mut pages = Vec::new();
     render(command, &mut pages).with_context(cannot)?;
-    // None of them, rather than some.
+    // Checks all pages first: either all are written, or none.
     for (name, _) in &pages {
         output_file::check(&directory.join(name), args.force)?;
     }

@@ -1,5 +1,5 @@
-//! The hidden verb by which the workload `engineering` simulates a memory system inside the guest: products
-//! of matrices on a model of a machine, by two orders of loops.
+//! A hidden verb for the workload `engineering`: it simulates a memory system inside the guest. The simulated
+//! program multiplies matrices, with two orders of its loops.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -10,26 +10,25 @@ use machine::{AccessKind, SystemModel};
 
 use crate::console;
 
-/// The verb.
 pub const VERB: &str = "__memory-simulation";
 
-/// Where the three matrices are.
+/// Addresses of the three matrices.
 const MATRICES: [u64; 3] = [0x10_0000, 0x20_0000, 0x30_0000];
 const CELL_BYTES: u32 = 8;
-/// Rows and columns of a block.
+/// Number of rows, and of columns, of a block.
 const BLOCK: u64 = 8;
 
-/// What is simulated.
+/// The simulated machine and the size of its problem.
 #[derive(Debug, clap::Args)]
 pub struct MemorySimulationArgs {
-    /// The model
+    /// Name of the machine's model
     model: String,
     /// Rows and columns of the matrices: a multiple of 8
     #[arg(value_parser = clap::value_parser!(u64).range(8..=512))]
     rows: u64,
 }
 
-/// Prints what the memory system counted.
+/// Prints the counts of the memory system.
 pub fn run(args: &MemorySimulationArgs) -> anyhow::Result<ExitCode> {
     let text = sim::models::text(&args.model)?;
     let model = SystemModel::parse(&text).context(args.model.clone())?;
@@ -37,7 +36,7 @@ pub fn run(args: &MemorySimulationArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The counts of both orders, a line each.
+/// The counts of both loop orders, one line each.
 fn counted(model: &SystemModel, rows: u64) -> String {
     let mut text = String::new();
     for (name, block) in [("row by row", rows), ("in blocks", BLOCK)] {
@@ -61,7 +60,7 @@ fn counted(model: &SystemModel, rows: u64) -> String {
     text
 }
 
-/// Makes the accesses of a product, block by block.
+/// Makes the memory accesses of a matrix product, block by block.
 fn multiply(system: &mut MemorySystem, rows: u64, block: u64) {
     let starts = || (0..rows).step_by(usize::try_from(block).unwrap_or(1));
     for row_start in starts() {
@@ -100,7 +99,7 @@ fn touch(system: &mut MemorySystem, kind: AccessKind, matrix: usize, cell: u64) 
 mod tests {
     use super::*;
 
-    /// What the workload compares the output in the guest with.
+    /// Output that the workload expects in the guest.
     const EXPECTED: &str = include_str!("../../../../workloads/engineering/expected-memory");
 
     #[test]

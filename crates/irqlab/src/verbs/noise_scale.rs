@@ -1,4 +1,4 @@
-//! `irqlab noise scale`: what the detours of a run would do to a parallel job.
+//! `irqlab noise scale`: the effect of a run's detours on a parallel job.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,22 +11,22 @@ use serde_json::{Map, json};
 use crate::options::{ResultArgs, Usage, any_duration, duration_between, help_with_exit_codes, ns};
 use crate::run::OpenRun;
 
-/// Numbers of nodes that can be asked for.
+/// Allowed numbers of nodes.
 const NODES: std::ops::RangeInclusive<u64> = 1..=1_000_000_000;
-/// Maximum length of the list of nodes, and of granularities.
+/// Maximum length of the lists `--nodes` and `--granularity`.
 const VALUES_MAX: usize = 32;
 
-/// What the detours of a run would do to a parallel job: compute phases with a barrier after each
+/// How a run's detours would delay a parallel job whose nodes compute, then wait at a barrier, again and again
 #[derive(Debug, clap::Args)]
 #[command(after_help = help_with_exit_codes("Examples:
   irqlab noise scale --run irqlab-runs/RUN
   irqlab noise scale --run irqlab-runs/RUN --nodes 1,512 --granularity 250us,1ms --latency 2us
 
-Every node is a CPU like those measured. The mean delay of the slowest of all nodes is computed from
-the delays of the measured detours, not drawn. Events rarer than any that was measured are not known:
-rows that would need them are marked as lower bounds, and have no upper end."))]
+Every node is assumed to behave like the measured CPUs. The mean delay of the slowest node is computed from
+the delays of the measured detours, not simulated at random. Events that were too rare to be measured are
+unknown: rows that depend on them are marked as lower bounds, and have no upper end."))]
 pub struct ScaleArgs {
-    /// Run directory of `irqlab noise` with the loop detour
+    /// Run directory of `irqlab noise`, measured with the loop detour
     #[arg(long, value_name = "RUN")]
     run: PathBuf,
     /// Numbers of nodes, each 1 to 1000000000
@@ -38,24 +38,24 @@ pub struct ScaleArgs {
         value_name = "LIST"
     )]
     nodes: Vec<u64>,
-    /// Work between two barriers, a list; A..B stands for A, ten times as much, and so on up to B
+    /// Times of work between two barriers, a list; A..B stands for A, 10 A, 100 A and so on, and B
     #[arg(long, value_parser = granularities, default_value = "100us..10ms", value_name = "LIST")]
     granularity: Granularities,
-    /// Time of a message, or 0; a barrier takes log2 of the number of nodes, rounded up
+    /// Latency of a message, or 0; a barrier takes log2(nodes) messages, rounded up
     #[arg(long, value_parser = duration_between("0", "10s"), default_value = "1us", value_name = "TIME")]
     latency: Duration,
-    /// When detours come: measured, or at random times, independent of one another [default:
-    /// measured, if the run has all of them]
+    /// When detours come: measured (as in the run), or random (at independent times) [default: measured, if
+    /// the run has all detours]
     #[arg(long, value_name = "HOW")]
     arrivals: Option<Arrivals>,
-    /// Chooses resamples, and the times of detours that come at random
+    /// Seed of the resamples and of the times of random detours
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
     #[command(flatten)]
     results: ResultArgs,
 }
 
-/// Times of work, ns.
+/// Times of work between two barriers, ns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Granularities(Vec<u64>);
 
@@ -67,7 +67,7 @@ fn granularities(text: &str) -> Result<Granularities, String> {
             None => (ns(any_duration(part)?), ns(any_duration(part)?)),
         };
         if first > last || !GRANULARITY_NS.contains(&first) || !GRANULARITY_NS.contains(&last) {
-            return Err("allowed: 1us to 10s, the shorter first".to_owned());
+            return Err("allowed: times of 1us to 10s; in A..B, the shorter one first".to_owned());
         }
         let mut next = first;
         while next < last {
@@ -77,15 +77,14 @@ fn granularities(text: &str) -> Result<Granularities, String> {
         list.push(last);
     }
     if list.len() > VALUES_MAX {
-        return Err(format!("at most {VALUES_MAX} granularities"));
+        return Err(format!("allowed: at most {VALUES_MAX} granularities"));
     }
     Ok(Granularities(list))
 }
 
-/// Reads the run, computes, prints and records.
 pub fn run(args: &ScaleArgs) -> anyhow::Result<ExitCode> {
     if args.nodes.len() > VALUES_MAX {
-        bail!(Usage(format!("--nodes: at most {VALUES_MAX} numbers")));
+        bail!(Usage(format!("--nodes takes at most {VALUES_MAX} numbers")));
     }
     let measured = record::read_run(&args.run)?;
     let open = OpenRun::new("scale", &args.results)?;
@@ -119,12 +118,12 @@ mod tests {
 
     #[test]
     fn a_range_of_granularities_goes_by_tens() {
-        let of = |text: &str| granularities(text).map(|list| list.0);
-        assert_eq!(of("100us..10ms").unwrap(), [100_000, 1_000_000, 10_000_000]);
-        assert_eq!(of("100us..5ms,7us").unwrap(), [100_000, 1_000_000, 5_000_000, 7_000]);
+        let parsed = |text: &str| granularities(text).map(|list| list.0);
+        assert_eq!(parsed("100us..10ms").unwrap(), [100_000, 1_000_000, 10_000_000]);
+        assert_eq!(parsed("100us..5ms,7us").unwrap(), [100_000, 1_000_000, 5_000_000, 7_000]);
         for nonsense in ["", "..", "1ms..1us", "100ns", "1ms..", "1us..11s", "11"] {
-            assert!(of(nonsense).is_err(), "{nonsense}");
+            assert!(parsed(nonsense).is_err(), "{nonsense}");
         }
-        assert!(of(&vec!["1us"; 33].join(",")).is_err());
+        assert!(parsed(&vec!["1us"; 33].join(",")).is_err());
     }
 }

@@ -13,22 +13,22 @@ use super::compare::{listed_for_people, run_of};
 use crate::console;
 use crate::output_file::{self, ForceArgs};
 
-/// Figures of live runs that differ by less are equal, as `compare` has it by default.
+/// Figures of live runs that differ by less count as equal. `compare` has the same default.
 const MARGIN_RATIO: f64 = 0.02;
 
-/// Runs as one HTML page, with pictures, tables and what changed
+/// Write runs as one HTML page, with pictures, tables and what changed
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   irqlab report RUN -o report.html
-  irqlab report BASE NEW -o report.html      both, and what changed between them
+  irqlab report BASE NEW -o report.html      two runs, and what changed between them
   irqlab report HANDLERS NOISE SIGNAL -o report.html
 
 The page is one file that loads nothing: it can be sent, archived and printed.")]
 pub struct ReportArgs {
-    /// Run directories; others of the first one's experiment are compared with it
+    /// Run directories; runs of the same experiment as the first are compared with it
     #[arg(required = true)]
     runs: Vec<PathBuf>,
-    /// File to write; - for stdout
+    /// File to write, or - for standard output
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     #[command(flatten)]
@@ -38,11 +38,10 @@ pub struct ReportArgs {
 /// Reads the runs, compares them and writes the page.
 pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     output_file::check_or_stdout(&args.output, args.force)?;
-    // Runs that are compared are read in full.
+    // Only a comparison needs all parts of the runs.
     let is_alone = args.runs.len() == 1;
-    let read = |path: &PathBuf| match is_alone {
-        true => read_run_parts(path, report::needed),
-        false => read_run(path),
+    let read = |path: &PathBuf| {
+        if is_alone { read_run_parts(path, report::needed) } else { read_run(path) }
     };
     let runs = args.runs.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     let names: Vec<String> = args.runs.iter().map(|path| path.display().to_string()).collect();
@@ -53,7 +52,8 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         new: *new,
         comparison: result.as_ref().map_err(String::as_str),
     });
-    let page = report::page(&entries, &changes.collect::<Vec<_>>()).context("cannot draw")?;
+    let page =
+        report::page(&entries, &changes.collect::<Vec<_>>()).context("cannot make the page")?;
     output_file::write(&args.output, page.as_bytes(), args.force)?;
     if !output_file::is_stdout(&args.output) {
         console::say(&format!("report: {}", args.output.display()));
@@ -61,24 +61,25 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What changed from the first run to each of the others of its experiment, as runs of `compare`.
+/// Compares the first run with each other run of its experiment. Returns the position of the other run, and the
+/// comparison as a run of `compare`, or why there is none.
 fn compared(runs: &[Run], names: &[String]) -> Vec<(usize, Result<Run, String>)> {
     let Some((base, others)) = runs.split_first() else { return Vec::new() };
     let plan = Plan { all_rows: false, margin_ratio: MARGIN_RATIO, rules: Vec::new() };
-    let of = |(at, new): (usize, &Run)| {
+    let compared_with_base = |(index, new): (usize, &Run)| {
         let result = compare(base, new, &plan).map_err(|error| error.to_string());
         let result = result.map(|mut comparison| {
             let listed = listed_for_people(comparison.differences.len());
             let (tables, absent) = tables(&comparison, &[], listed);
             let mut settings = Map::new();
             settings.insert("base".to_owned(), json!(names[0]));
-            settings.insert("new".to_owned(), json!(names[at + 1]));
+            settings.insert("new".to_owned(), json!(names[index + 1]));
             settings.insert("margin_ratio".to_owned(), json!(MARGIN_RATIO));
             let started = base.started_utc.clone();
             run_of(base, started, &mut comparison, settings, (tables, absent))
         });
-        (at + 1, result)
+        (index + 1, result)
     };
     let same = others.iter().enumerate().filter(|(_, new)| new.experiment == base.experiment);
-    same.map(of).collect()
+    same.map(compared_with_base).collect()
 }

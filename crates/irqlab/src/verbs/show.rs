@@ -15,22 +15,21 @@ use crate::run::{table, text, write_csv};
 #[command(after_help = "Examples:
   irqlab show RUN                          the tables, as they were printed
   irqlab show RUN handlers                 one table, with all of its rows
-  irqlab show RUN handlers --format csv    the same for a spreadsheet
+  irqlab show RUN handlers --format csv    one table, for a spreadsheet
   irqlab show RUN --columns                what the tables and columns mean")]
 pub struct ShowArgs {
     /// Run directory
     run: PathBuf,
-    /// Table to print; all of them by default
+    /// Table to print [default: all tables]
     #[arg(value_name = "TABLE", conflicts_with = "table")]
     name: Option<String>,
-    /// Print what the tables and columns mean instead
+    /// Print what the tables and columns mean, instead of their rows
     #[arg(long, conflicts_with_all = ["all", "format"])]
     columns: bool,
     #[command(flatten)]
     printing: FormatArgs,
 }
 
-/// Reads the run directory and prints.
 pub fn run(args: ShowArgs) -> anyhow::Result<ExitCode> {
     let ShowArgs { run: directory, name, columns, mut printing } = args;
     printing.table = printing.table.or(name);
@@ -38,15 +37,12 @@ pub fn run(args: ShowArgs) -> anyhow::Result<ExitCode> {
     if !columns && matches!(printing.format(), Format::Json | Format::Csv) {
         return print_rows(&stored, &printing).map(|()| ExitCode::SUCCESS);
     }
-    // What is not printed is not read.
+    // Only the printed tables are read.
     let is_partial = matches!(printing.format(), Format::Table | Format::Markdown) && !printing.all;
     let mut run = stored.read_parts(|table| {
         let is_wanted = printing.table.as_ref().is_none_or(|name| *name == table.name);
         let is_hidden = printing.table.is_none() && table.display.rows_max == Some(0);
-        match columns || !is_wanted || (is_partial && is_hidden) {
-            true => Part::Outline,
-            false => Part::All,
-        }
+        if columns || !is_wanted || (is_partial && is_hidden) { Part::Outline } else { Part::All }
     })?;
     if !columns {
         console::print(&text(&run, &directory, &printing, None)?)?;
@@ -61,14 +57,14 @@ pub fn run(args: ShowArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints JSON or CSV row by row: no table is in memory.
+/// Prints JSON or CSV row by row, without a whole table in memory.
 fn print_rows(stored: &StoredRun, printing: &FormatArgs) -> anyhow::Result<()> {
-    let one;
+    let single_table;
     let outline = match &printing.table {
         Some(name) => {
             let outline = stored.outline();
-            one = outline.with_tables(vec![table(outline, name)?.clone()]);
-            &one
+            single_table = outline.with_tables(vec![table(outline, name)?.clone()]);
+            &single_table
         }
         None => stored.outline(),
     };
@@ -86,7 +82,7 @@ fn columns_text(run: &record::Run) -> String {
             text += &format!("  {} ({}): {}\n", column.name, column.kind, column.doc);
         }
     }
-    // The run may have come from anywhere: one line at a time, so that line ends survive.
+    // The run may be from an untrusted source. Each line is escaped alone, so that line ends survive.
     text.lines().map(|line| report::escape::plain(line) + "\n").collect()
 }
 

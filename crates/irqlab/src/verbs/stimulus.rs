@@ -1,11 +1,11 @@
-//! The hidden verb that runs a stimulus, in a process of its own that `handlers` starts.
+//! The hidden verb that runs a stimulus. `handlers` starts it in a process of its own.
 
 use std::process::ExitCode;
 
-/// Run a stimulus
+/// Run a stimulus for `irqlab handlers`
 #[derive(Debug, clap::Args)]
 pub struct StimulusArgs {
-    /// The request, in JSON
+    /// The request in JSON: see `live::stimulus`
     request: String,
 }
 
