@@ -1,4 +1,4 @@
-//! The terminal: results on stdout; news, progress and errors on stderr.
+//! The terminal: results go to stdout; messages, progress and errors go to stderr.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,19 +19,19 @@ pub enum Color {
     /// On a terminal, unless NO_COLOR is set and not empty
     #[default]
     Auto,
-    /// Also into files and pipes
+    /// Always, also in files and pipes
     Always,
-    /// Nowhere
+    /// Never, not even on a terminal
     Never,
 }
 
 /// Options that every verb has.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub struct ConsoleArgs {
-    /// Print no news and no progress on stderr
+    /// Print neither messages nor progress on stderr; errors are printed
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     quiet: bool,
-    /// Print more on stderr: each step with its time, and what a run is made of
+    /// Print more on stderr: each step with its time, and details of the run
     #[arg(short, long, global = true)]
     verbose: bool,
     /// When to use colours
@@ -40,11 +40,11 @@ pub struct ConsoleArgs {
 }
 
 static CONSOLE: OnceLock<ConsoleArgs> = OnceLock::new();
-/// The lines of progress that are on the terminal.
+/// The progress lines on the terminal.
 static LINES: LazyLock<MultiProgress> =
     LazyLock::new(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(2)));
 
-/// Puts the options in force, once and before anything is printed.
+/// Sets the console options. Call it once, before anything is printed.
 pub fn set_up(args: ConsoleArgs) {
     let _ = CONSOLE.set(args);
 }
@@ -53,21 +53,21 @@ fn options() -> ConsoleArgs {
     CONSOLE.get().copied().unwrap_or_default()
 }
 
-/// Prints a line of news on stderr, unless `-q` was given.
+/// Prints a message on stderr, unless `-q` was given.
 pub fn say(text: &str) {
     if !options().quiet {
         line(text);
     }
 }
 
-/// Prints a line on stderr where `-v` was given.
+/// Prints a message on stderr only if `-v` was given.
 pub fn say_more(text: &str) {
     if options().verbose && !options().quiet {
         line(text);
     }
 }
 
-/// Prints what must be read, whatever the options.
+/// Prints an error or a warning on stderr, even with `-q`.
 pub fn warn(text: &str) {
     line(&format!("irqlab: {text}"));
 }
@@ -81,12 +81,12 @@ pub fn to_stderr(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
-/// Takes the lines of progress off the terminal while something else is printed.
+/// Hides the progress lines while `print` prints something else.
 pub fn above_progress<T>(print: impl FnOnce() -> T) -> T {
     LINES.suspend(print)
 }
 
-/// Writes results to stdout. A closed pipe is no error.
+/// Writes results to stdout. A closed pipe is not an error.
 ///
 /// # Errors
 /// When stdout cannot be written, as on a full disk.
@@ -94,10 +94,10 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     print_bytes(text.as_bytes()).map(drop)
 }
 
-/// As [`print()`], also for what is no text. Returns whether somebody still reads it.
+/// Like [`print()`], for any bytes. Returns `false` if the reader has closed the pipe.
 ///
 /// # Errors
-/// As [`print()`].
+/// As for [`print()`].
 pub fn print_bytes(bytes: &[u8]) -> anyhow::Result<bool> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
@@ -106,14 +106,14 @@ pub fn print_bytes(bytes: &[u8]) -> anyhow::Result<bool> {
     }
 }
 
-/// Prints on standard output what `write` writes; it ends early where nobody reads any more.
+/// Prints to standard output what `write` writes. Stops early, without an error, if the reader has closed the pipe.
 ///
 /// # Errors
-/// When it cannot be written, and those of `write`.
+/// When stdout cannot be written, and the errors of `write`.
 pub fn print_by(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     let written = write(&mut out).and_then(|()| out.flush());
-    // What is left of the buffer is written when it is dropped; there is nobody to tell of an error then.
+    // Discards the rest of the buffer. A drop would write it again and ignore the error.
     let (_, _) = out.into_parts();
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -124,13 +124,12 @@ pub fn print_by(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow:
     }
 }
 
-/// Whether stdout gets colours.
 pub fn has_color() -> bool {
     let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     is_colored(options().color, io::stdout().is_terminal(), no_color)
 }
 
-/// NO_COLOR (no-color.org) counts where it is set and not empty; the option overrides it.
+/// `no_color`: whether NO_COLOR (no-color.org) is set and not empty. `--color always` overrides it.
 fn is_colored(color: Color, is_terminal: bool, no_color: bool) -> bool {
     match color {
         Color::Auto => is_terminal && !no_color,
@@ -139,7 +138,7 @@ fn is_colored(color: Color, is_terminal: bool, no_color: bool) -> bool {
     }
 }
 
-/// Columns of the terminal, of `COLUMNS`, or 120.
+/// Width in columns: of the terminal, else from `COLUMNS`, else 120.
 pub fn width() -> u16 {
     let stdout = io::stdout();
     let from_terminal = || rustix::termios::tcgetwinsize(&stdout).ok().map(|size| size.ws_col);
@@ -148,67 +147,66 @@ pub fn width() -> u16 {
     width.filter(|width| *width > 0).or_else(from_environment).unwrap_or(120)
 }
 
-/// How often the line of progress is drawn.
+/// How often a progress line is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Redraw {
-    /// Each second.
     EverySecond,
-    /// At the start of each step: drawing in between would disturb what is measured.
+    /// Only at the start of each step, because drawing in between would disturb the measurement.
     EachStep,
 }
 
-/// A line of progress on a terminal: the step, and an estimate of the time left. It goes when dropped.
+/// A progress line on a terminal: the step, and an estimate of the time left. It disappears when dropped.
 pub struct ProgressLine {
     state: Arc<Mutex<Estimate>>,
     bar: Option<ProgressBar>,
     redraw: Redraw,
 }
 
-/// What the time left is estimated from.
+/// The progress from which the time left is estimated.
 #[derive(Debug)]
 struct Estimate {
     started: Instant,
     step_started: Instant,
-    /// Steps that have ended.
+    /// Number of steps that have ended.
     done: usize,
-    /// All steps.
     count: usize,
-    /// The part of the current step that is done.
+    /// Finished part of the current step, 0 to 1.
     fraction: f64,
-    /// How long a step takes, where that is known before.
+    /// Planned length of a step, or `None` if it is not known in advance.
     expected: Option<Duration>,
 }
 
 impl Estimate {
-    /// No step of this number is done yet.
+    /// The estimate at the start, with `count` steps to do.
     fn of_steps(count: usize) -> Estimate {
         let now = Instant::now();
         Estimate { started: now, step_started: now, done: 0, count, fraction: 0.0, expected: None }
     }
 
-    fn left(&self, now: Instant) -> Option<Duration> {
-        let of_step = now.saturating_duration_since(self.step_started);
-        let before = self.step_started.saturating_duration_since(self.started);
+    /// The time until the last step ends; `None` while no step's length is known.
+    fn time_left(&self, now: Instant) -> Option<Duration> {
+        let in_step = now.saturating_duration_since(self.step_started);
+        let before_step = self.step_started.saturating_duration_since(self.started);
         let step = match (self.expected, u32::try_from(self.done)) {
             (Some(expected), _) => expected,
-            _ if self.fraction > 0.0 => of_step.div_f64(self.fraction),
-            (None, Ok(done @ 1..)) => before / done,
+            _ if self.fraction > 0.0 => in_step.div_f64(self.fraction),
+            (None, Ok(done @ 1..)) => before_step / done,
             _ => return None,
         };
         let steps = u32::try_from(self.count.saturating_sub(self.done)).ok()?;
-        Some((step * steps).saturating_sub(of_step))
+        Some((step * steps).saturating_sub(in_step))
     }
 }
 
 impl ProgressLine {
-    /// The line of a run whose steps are not known yet.
+    /// A progress line without steps. [`ProgressLine::step`] or [`Progress::start`] sets them.
     pub fn new(redraw: Redraw) -> ProgressLine {
         let state = Arc::new(Mutex::new(Estimate::of_steps(0)));
         let bar = shows_progress().then(|| bar(Arc::clone(&state)));
         ProgressLine { state, bar, redraw }
     }
 
-    /// Says that the step `number` of `count` starts, from 1; the ones before have ended.
+    /// Starts the step `number` of `count`, counted from 1. The steps before it have ended.
     pub fn step(&mut self, number: usize, count: usize, label: &str) {
         let expected = None;
         self.start(&Step { number, count, label: label.to_owned(), expected });
@@ -254,24 +252,26 @@ impl Drop for ProgressLine {
 }
 
 fn bar(state: Arc<Mutex<Estimate>>) -> ProgressBar {
-    let left = move |_: &ProgressState, text: &mut dyn std::fmt::Write| {
+    let write_time_left = move |_: &ProgressState, text: &mut dyn std::fmt::Write| {
         let state = state.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = match state.left(Instant::now()) {
-            Some(left) => write!(text, "about {} left", rounded(left)),
+        let _ = match state.time_left(Instant::now()) {
+            Some(time) => write!(text, "about {} left", rounded(time)),
             None => write!(text, "time left not known yet"),
         };
     };
-    let style = ProgressStyle::with_template("{msg}  ({elapsed}, {left})");
-    let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner()).with_key("left", left);
+    let style = ProgressStyle::with_template("{msg}  ({elapsed}, {time_left})");
+    let style = style
+        .unwrap_or_else(|_| ProgressStyle::default_spinner())
+        .with_key("time_left", write_time_left);
     let bar = LINES.add(ProgressBar::no_length());
     bar.set_style(style);
     bar
 }
 
-/// Redraws a line every second, where the process may have another thread: the line's own code panics if not.
+/// Redraws a line every second. Tries to start a thread first, because the library panics if it cannot.
 fn redraw_every_second(bar: &ProgressBar) {
-    let may_start = std::thread::Builder::new().spawn(|| ()).map(std::thread::JoinHandle::join);
-    if may_start.is_ok_and(|ended| ended.is_ok()) {
+    let trial = std::thread::Builder::new().spawn(|| ()).map(std::thread::JoinHandle::join);
+    if trial.is_ok_and(|joined| joined.is_ok()) {
         bar.enable_steady_tick(Duration::from_secs(1));
     }
 }
@@ -280,7 +280,7 @@ fn shows_progress() -> bool {
     !options().quiet && io::stderr().is_terminal()
 }
 
-/// A line of progress for each simulated machine that runs.
+/// Progress lines, one for each running simulated machine.
 #[derive(Default)]
 pub struct MachineLines {
     lines: Mutex<BTreeMap<String, MachineLine>>,
@@ -309,7 +309,7 @@ impl MachineProgress for MachineLines {
         let line = lines.entry(machine.to_owned()).or_insert_with(MachineLine::new);
         if line.phase != Some(phase) {
             line.phase = Some(phase);
-            // The time that the phases before took says nothing of this one.
+            // Earlier phases do not predict the length of this phase.
             *line.state.lock().unwrap_or_else(PoisonError::into_inner) = Estimate::of_steps(1);
             say_more(&format!("{machine}: {}", phase_words(phase)));
         }
@@ -332,15 +332,15 @@ impl MachineProgress for MachineLines {
 
 fn phase_words(phase: MachinePhase) -> String {
     match phase {
-        MachinePhase::Boots => "boots".to_owned(),
-        MachinePhase::Starts => "on the way to the window".to_owned(),
+        MachinePhase::Boots => "booting".to_owned(),
+        MachinePhase::Starts => "preparing the first window".to_owned(),
         MachinePhase::Window(number) => format!("window {number}"),
-        MachinePhase::Drains => "ends".to_owned(),
-        MachinePhase::Analysis => "its record is read".to_owned(),
+        MachinePhase::Drains => "ending".to_owned(),
+        MachinePhase::Analysis => "reading the record".to_owned(),
     }
 }
 
-/// `12 s`, `3 min`, `2 h`: an estimate is no more exact than that.
+/// Formats an estimate with few digits, as in `12 s`, `3 min` or `2 h`.
 fn rounded(time: Duration) -> String {
     let mut text = String::new();
     let seconds = time.as_secs_f64().ceil();
@@ -357,14 +357,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_option_comes_before_no_color_and_that_before_the_terminal() {
+    fn the_option_overrides_no_color_which_overrides_the_terminal() {
         assert!(is_colored(Color::Auto, true, false));
         assert!(!is_colored(Color::Auto, true, true) && !is_colored(Color::Auto, false, false));
         assert!(is_colored(Color::Always, false, true) && !is_colored(Color::Never, true, false));
     }
 
     #[test]
-    fn the_time_left_is_planned_or_taken_from_the_steps_before() {
+    fn the_time_left_follows_from_the_plan_or_from_earlier_steps() {
         let second = Duration::from_secs(1);
         let started = Instant::now();
         let mut estimate = Estimate {
@@ -375,15 +375,15 @@ mod tests {
             fraction: 0.0,
             expected: None,
         };
-        assert_eq!(estimate.left(started + second), None);
+        assert_eq!(estimate.time_left(started + second), None);
         estimate.fraction = 0.5;
-        assert_eq!(estimate.left(started + second), Some(7 * second));
+        assert_eq!(estimate.time_left(started + second), Some(7 * second));
         estimate.expected = Some(10 * second);
-        assert_eq!(estimate.left(started + second), Some(39 * second));
+        assert_eq!(estimate.time_left(started + second), Some(39 * second));
         (estimate.expected, estimate.fraction, estimate.done) = (None, 0.0, 2);
         estimate.step_started = started + 12 * second;
-        assert_eq!(estimate.left(started + 13 * second), Some(11 * second));
-        assert_eq!(estimate.left(started + 99 * second), Some(Duration::ZERO));
+        assert_eq!(estimate.time_left(started + 13 * second), Some(11 * second));
+        assert_eq!(estimate.time_left(started + 99 * second), Some(Duration::ZERO));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Kernels of the validation suite, measured on this machine and in a simulated one: what `bench model`
-//! and `machines fit` have in common.
+//! Measures the kernels of the validation suite on this machine and in a simulated machine, for `bench model` and
+//! `machines fit`.
 
 use std::cell::{Cell, RefCell};
 
@@ -18,21 +18,21 @@ use crate::run::with_remedy_for_rights;
 use crate::simulated::Simulated;
 use crate::verbs::in_guest;
 
-/// About how long a window is, cycles.
+/// Approximate length of a window, cycles.
 pub const WINDOW_CYCLES: u64 = 20_000;
-/// Windows of each kernel in the simulated machine, which repeats itself but for what interrupts it.
+/// Windows of each kernel in the simulated machine. Few are enough: only interrupts make its windows differ.
 pub const MODEL_WINDOWS: u32 = 5;
 
-/// What was measured on this machine.
+/// Results of the kernels on this machine.
 #[derive(Debug)]
 pub struct Host {
     /// A sample of each kernel.
     pub samples: Vec<KernelSample>,
-    /// Its processor and that one's name.
+    /// The processor and its name, or `None` if the machine does not report it.
     pub processor: Option<(Processor, String)>,
-    /// What a reader must know.
+    /// Warnings for the reader of the run.
     pub warnings: Vec<String>,
-    /// Time that the hypervisor took from the CPU meanwhile, ns.
+    /// Time during the measurement that the hypervisor took from the CPU, ns.
     pub steal_ns: Option<u64>,
     /// The conditions that limit what a fit can determine.
     pub conditions: Conditions,
@@ -58,10 +58,10 @@ impl KernelsObserver for Observer<'_> {
     }
 }
 
-/// Measures kernels on a CPU of this machine, so many windows of each in so many processes.
+/// Measures kernels on a CPU of this machine. Each kernel has `windows` windows in each of `processes` processes.
 ///
 /// # Errors
-/// Where nothing can be measured.
+/// When nothing can be measured.
 pub fn measure_host(
     only: &[String],
     (windows, processes): (u32, u32),
@@ -96,44 +96,45 @@ pub fn measure_host(
         is_virtual: is_virtual(&root),
         quietest_ratio,
         throttled: throttled.map(|(now, then)| now.saturating_sub(then)),
-        rate_ratio: core_hz().zip(rate_before.highest_hz).map(|(hz, most)| hz / most as f64),
+        rate_ratio: core_hz().zip(rate_before.highest_hz).map(|(hz, highest)| hz / highest as f64),
     };
     let steal_ns = steal_ns(cpu).zip(stolen_before).map(|(now, then)| now.saturating_sub(then));
     let mut warnings = Vec::new();
     if let Some(flaw) = counter_flaw() {
         warnings.push(format!(
-            "the time-stamp counter {flaw}: cycles hold as far as the chains of additions before and \
-             after each window saw the same rate"
+            "the time-stamp counter {flaw}: cycles are right only if the core kept, during each window, the \
+             rate that the chains of additions before and after the window measured"
         ));
     }
     warnings.extend(disturbance(&samples));
     Ok(Host { samples, processor: this_processor(), warnings, steal_ns, conditions })
 }
 
-/// Whether the processor says that it is a virtual one.
+/// Whether the processor reports a hypervisor (CPUID).
 fn is_virtual(root: &Root) -> bool {
     cpu_facts(root).model.hypervisor_flag == Some(true)
 }
 
-/// What to say where many windows were disturbed.
+/// The warning if more windows were disturbed than counted.
 fn disturbance(samples: &[KernelSample]) -> Option<String> {
-    let figures = || samples.iter().filter_map(|one| one.figures.as_ref().ok());
-    let (counted, rate, sibling) = figures().fold((0, 0, 0), |(counted, rate, sibling), one| {
-        (counted + one.windows, rate + one.rate_changed, sibling + one.sibling_busy)
+    let figures = samples.iter().filter_map(|sample| sample.figures.as_ref().ok());
+    let (counted, rate, sibling) = figures.fold((0, 0, 0), |(counted, rate, sibling), figures| {
+        (counted + figures.windows, rate + figures.rate_changed, sibling + figures.sibling_busy)
     });
     let disturbed = rate + sibling;
     (disturbed > counted).then(|| {
         format!(
-            "{disturbed} windows were disturbed and {counted} counted: in {sibling} the sibling was busy or \
-             something else ran, in {rate} the core's rate changed (-c: a CPU whose core is quiet)"
+            "{disturbed} windows were disturbed and only {counted} counted: in {sibling} the SMT sibling was \
+             busy or something else ran, in {rate} the core's clock rate changed (choose a CPU on a quiet \
+             core with -c)"
         )
     })
 }
 
-/// Measures kernels in a simulated machine; none if the user asked to stop.
+/// Measures kernels in a simulated machine. Returns `None` if the user asked to stop.
 ///
 /// # Errors
-/// When the machine cannot be started, or breaks.
+/// When the machine cannot be started, or fails.
 pub fn measure_model(
     machine: &Simulated,
     label: &str,
@@ -150,8 +151,7 @@ pub fn measure_model(
     Ok(sim::kernels::measure(&machine.guest, label, request)?)
 }
 
-/// The clock of this thread's core, Hz, at the highest rate that a short measurement sees; absent without a
-/// counter.
+/// The clock rate of this thread's core, Hz: the highest in a short measurement. `None` without a time-stamp counter.
 pub fn core_hz() -> Option<f64> {
     let ticks = live::clock::core_cycle()?;
     Some(live::clock::ClockResolution::measure()?.hz / ticks)

@@ -58,7 +58,7 @@ enum Verb {
 }
 
 impl Verb {
-    /// Whether a user starts it for its work: not a helper process, completion scripts or man pages.
+    /// Whether a user runs this verb for its results: `false` for helper processes, completion scripts and manual pages.
     fn is_started_by_a_user(&self) -> bool {
         !matches!(
             self,
@@ -77,7 +77,7 @@ fn main() -> ExitCode {
 
 fn run() -> anyhow::Result<ExitCode> {
     live::program_rights::keep_from_programs()
-        .context("keeping capabilities from the programs that irqlab starts failed")?;
+        .context("cannot withhold capabilities from the programs that irqlab starts")?;
     let command = Cli::command();
     let matches = command.clone().get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());

@@ -1,5 +1,4 @@
-//! What the options of several verbs have in common: times, CPU lists, where to measure, and how
-//! results are printed.
+//! Options that several verbs share: times, CPU lists, where to measure, and how results are printed.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -11,35 +10,35 @@ use clap::{ArgMatches, Command, ValueEnum};
 use jiff::SignedDuration;
 use live::host::{ProcessCpus, Root, format_cpu_list, parse_cpu_list, process_cpus};
 
-/// A mistake in what was typed: exit code 2.
+/// A mistake on the command line: exit code 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Usage(pub String);
 
-/// The heading of options that only a simulated machine has.
+/// Help heading of the options that work only with `--on sim`.
 pub const SIMULATED: &str = "Simulated machine (--on sim)";
-/// The heading of options that only this machine has.
+/// Help heading of the options that work only with `--on live`.
 pub const LIVE: &str = "This machine (--on live)";
 
-/// What each verb's help ends with.
+/// The end of most verbs' help.
 const EXIT_CODES: &str = "\
-Ctrl-C stops; what was measured until then is printed and recorded (\"complete\": false).
+Ctrl-C stops the measurement; irqlab prints and records what it measured until then (\"complete\": false).
 
-Exit codes: 0 done; 1 failed; 2 a mistake in what was typed; 4 nothing can be measured here;
-5 done, but events were lost; 124 the guest reached --guest-limit. With `-- CMD`: the exit code of CMD where that fails, 128 + N where
-signal N ends it.";
+Exit codes: 0 done; 1 failed; 2 the command line is wrong; 4 nothing can be measured here;
+5 done, but events were lost; 124 the guest reached --guest-limit. With `-- CMD`: if CMD fails, its exit code;
+if signal N ends CMD, 128 + N.";
 
-/// The end of a verb's help: its examples, and the exit codes.
+/// The end of a verb's help: `text`, usually its examples, then the exit codes.
 pub fn help_with_exit_codes(text: &str) -> String {
     format!("{text}\n\n{EXIT_CODES}")
 }
 
-/// Where an experiment measures.
+/// Where an experiment measures: the value of `--on`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum On {
-    /// This machine.
+    /// The machine that irqlab runs on.
     Live,
-    /// A simulated machine, under a model of a processor if one is named.
+    /// A simulated machine, with the named processor model if there is one.
     Sim(Option<String>),
 }
 
@@ -56,16 +55,16 @@ impl FromStr for On {
     }
 }
 
-/// Refuses an option of the simulated machine with `--on live`, and the other way round. The heading
-/// under which an option is listed says which bench it is for.
+/// Refuses options of the simulated machine with `--on live`, and options of this machine with `--on sim`.
+/// An option's help heading tells which of the two it belongs to.
 ///
 /// # Errors
-/// With the first option that does not fit.
+/// Names the first option that does not fit.
 pub fn check_bench(command: &Command, matches: &ArgMatches) -> Result<(), Usage> {
     let (mut command, mut matches) = (command, matches);
     while let Some((name, inner)) = matches.subcommand() {
-        let Some(found) = command.find_subcommand(name) else { return Ok(()) };
-        (command, matches) = (found, inner);
+        let Some(subcommand) = command.find_subcommand(name) else { return Ok(()) };
+        (command, matches) = (subcommand, inner);
     }
     let Ok(Some(on)) = matches.try_get_one::<On>("on") else { return Ok(()) };
     let (heading, reason) = match on {
@@ -82,14 +81,14 @@ pub fn check_bench(command: &Command, matches: &ArgMatches) -> Result<(), Usage>
     Ok(())
 }
 
-/// A percentage, as a part of one.
+/// Parses `5%` as 0.05. Allows 0 % to 1000 %.
 pub fn percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
     let number = number.filter(|number| (0.0..=1000.0).contains(number));
     number.map(|number| number / 100.0).ok_or_else(|| "allowed: 0% to 1000%".to_owned())
 }
 
-/// How results are printed.
+/// Output format of the results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// Tables for people
@@ -102,7 +101,7 @@ pub enum Format {
     Markdown,
 }
 
-/// Options on how results are printed.
+/// Options that choose how results are printed.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Results")]
 pub struct FormatArgs {
@@ -112,22 +111,21 @@ pub struct FormatArgs {
     /// Short for --format json
     #[arg(long, conflicts_with = "format")]
     json: bool,
-    /// Print this table alone [default: all tables; with csv, the first]
+    /// Print only this table [default: all tables; with csv, the verb's main table]
     #[arg(long, value_name = "NAME")]
     pub table: Option<String>,
-    /// Print every row: also those of each CPU
+    /// Print all rows, including the rows of single CPUs
     #[arg(long)]
     pub all: bool,
 }
 
 impl FormatArgs {
-    /// The format that was chosen.
     pub fn format(&self) -> Format {
         if self.json { Format::Json } else { self.format }
     }
 }
 
-/// Options on where a run is written and how its results are printed.
+/// Options that choose where a run is recorded and how its results are printed.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Results")]
 pub struct ResultArgs {
@@ -138,23 +136,23 @@ pub struct ResultArgs {
     pub printing: FormatArgs,
 }
 
-/// As [`ResultArgs`], for verbs that record nothing unless asked.
+/// Like [`ResultArgs`], for verbs that record a run only with `--out`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Results")]
 pub struct OptionalResultArgs {
-    /// Also write a run directory
+    /// Also record the run, in this directory
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     #[command(flatten)]
     pub printing: FormatArgs,
 }
 
-/// The times that most options allow: from 1 µs to a week.
+/// Parses a time between 1 µs and a week, the range of most options.
 pub fn duration(text: &str) -> Result<Duration, String> {
     duration_within(text, "1us", "168h")
 }
 
-/// A parser of times from `min` to `max`, both included.
+/// Returns a parser of times from `min` to `max`, both included.
 pub fn duration_between(
     min: &'static str,
     max: &'static str,
@@ -164,28 +162,28 @@ pub fn duration_between(
 
 fn duration_within(text: &str, min: &str, max: &str) -> Result<Duration, String> {
     let time = any_duration(text)?;
-    match any_duration(min)? <= time && time <= any_duration(max)? {
-        true => Ok(time),
-        false => Err(format!("allowed: {min} to {max}")),
+    if any_duration(min)? <= time && time <= any_duration(max)? {
+        Ok(time)
+    } else {
+        Err(format!("allowed: {min} to {max}"))
     }
 }
 
-/// The one syntax of times: `30s`, `1.5ms`, `2m30s`; a number without a unit is seconds, as with
-/// sleep(1).
+/// Parses a time: `30s`, `1.5ms`, `2m30s`. A number without a unit is in seconds, as with sleep(1).
 pub fn any_duration(text: &str) -> Result<Duration, String> {
-    let wrong = || "a number and a unit (ns, us, ms, s, m, h), as in 30s or 1.5ms".to_owned();
+    let wrong = || "write a number and a unit (ns, us, ms, s, m, h), as in 30s or 1.5ms".to_owned();
     let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     let text = if is_number { format!("{text}s") } else { text.to_owned() };
     let parsed: SignedDuration = text.parse().map_err(|_| wrong())?;
     Duration::try_from(parsed).map_err(|_| wrong())
 }
 
-/// A time in ns.
+/// Converts to nanoseconds; `u64::MAX` if the time is too long.
 pub fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// All online CPUs of the machine, also those that this process may not use.
+/// All online CPUs of the machine, including CPUs that this process may not use.
 pub fn online_cpus() -> anyhow::Result<Vec<u32>> {
     let online = Root::default()
         .text("sys/devices/system/cpu/online")
@@ -193,8 +191,8 @@ pub fn online_cpus() -> anyhow::Result<Vec<u32>> {
     parse_cpu_list(online.trim()).context("/sys/devices/system/cpu/online")
 }
 
-/// The CPUs of a list such as `0-3,8`, all of them online and in this process's cpuset. Without a list: those
-/// of the affinity that irqlab was started with.
+/// The CPUs of a list such as `0-3,8`. Each must be online and in this process's cpuset. Without a list, the
+/// CPUs of the affinity that irqlab was started with.
 pub fn usable_cpus(list: Option<&str>) -> anyhow::Result<Vec<u32>> {
     let ProcessCpus { started_with, permitted } = process_cpus();
     let Some(list) = list else { return Ok(started_with.clone()) };
@@ -214,38 +212,42 @@ pub fn usable_cpus(list: Option<&str>) -> anyhow::Result<Vec<u32>> {
     Ok(cpus)
 }
 
-/// The CPUs of a list, all of them among the `vcpus` of a simulated machine.
+/// The CPUs of a list. Each must be below `vcpus`, the number of CPUs of the simulated machine.
 pub fn guest_cpus(list: &str, vcpus: u32) -> anyhow::Result<Vec<u32>> {
     let cpus = cpu_list(list, "")?;
     if let Some(absent) = cpus.iter().find(|cpu| **cpu >= vcpus) {
-        bail!(Usage(format!("the machine has no CPU {absent}; it has {vcpus} (--vcpus)")));
+        bail!(Usage(format!("no CPU {absent} in the simulated machine: --vcpus is {vcpus}")));
     }
     Ok(cpus)
 }
 
-/// The one CPU that a loop of one thread has: that of the list, or the last of `all`.
+/// The CPU of a single-threaded loop: the only one in `list`, or without a list the last of `cpus`. With a list,
+/// `cpus` are the CPUs in it.
+///
+/// # Errors
+/// When the list has more than one CPU.
 pub fn one_cpu(list: Option<&str>, cpus: &[u32]) -> Result<u32, Usage> {
     match (list, cpus) {
         (None, [.., cpu]) | (Some(_), [cpu]) => Ok(*cpu),
-        _ => Err(Usage("--cpus: exactly one CPU: the loop has one thread".to_owned())),
+        _ => Err(Usage("--cpus takes exactly one CPU here: the loop has one thread".to_owned())),
     }
 }
 
 fn cpu_list(list: &str, allowed: &str) -> Result<Vec<u32>, Usage> {
     let cpus =
         parse_cpu_list(list).map_err(|error| Usage(format!("CPU list {list:?}: {error}")))?;
-    match cpus.is_empty() {
-        true => Err(Usage(format!("CPU list {list:?} is empty{allowed}"))),
-        false => Ok(cpus),
+    if cpus.is_empty() {
+        return Err(Usage(format!("CPU list {list:?} is empty{allowed}")));
     }
+    Ok(cpus)
 }
 
-/// A list without what it has twice, in its order.
+/// Removes duplicates and keeps the order of first occurrences.
 pub fn unique<T: PartialEq + Copy>(list: &[T]) -> Vec<T> {
     let mut unique = Vec::new();
-    for one in list {
-        if !unique.contains(one) {
-            unique.push(*one);
+    for value in list {
+        if !unique.contains(value) {
+            unique.push(*value);
         }
     }
     unique

@@ -1,4 +1,4 @@
-//! Files that the user names: written by [`outputs`], which leaves each whole or absent.
+//! Output files that the user names. [`outputs`] writes them: a file appears whole or not at all.
 
 use std::io;
 use std::path::Path;
@@ -18,22 +18,21 @@ pub struct ForceArgs {
 }
 
 impl ForceArgs {
-    /// What becomes of a regular file that exists.
+    /// The treatment of a regular file that exists.
     pub fn existing(self) -> Existing {
         if self.force { Existing::Replaced } else { Existing::Stays }
     }
 }
 
-/// Whether the path is `-`: standard output. A path such as /dev/stdout is refused, as all that are no regular
-/// files are.
+/// Whether the path is `-`, which names standard output. /dev/stdout is refused instead, as it is not a regular file.
 pub fn is_stdout(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// Refuses a file that could not be written, before the work that makes its contents.
+/// Refuses a file that cannot be written, before irqlab spends time on its contents.
 ///
 /// # Errors
-/// When it exists and is not to be replaced, is no regular file, is part of a run, or cannot be created there.
+/// When the file exists and may not be replaced, is no regular file, is part of a run, or cannot be created.
 pub fn check(path: &Path, force: ForceArgs) -> Result<(), Usage> {
     if is_stdout(path) {
         return Err(Usage("- is standard output, where the results go; name a file".to_owned()));
@@ -41,10 +40,10 @@ pub fn check(path: &Path, force: ForceArgs) -> Result<(), Usage> {
     check_regular(path, force)
 }
 
-/// As [`check`], for a file whose place `-` can take.
+/// Like [`check`], but allows `-` for standard output.
 ///
 /// # Errors
-/// As [`check`], but for `-`.
+/// As for [`check`].
 pub fn check_or_stdout(path: &Path, force: ForceArgs) -> Result<(), Usage> {
     if is_stdout(path) { Ok(()) } else { check_regular(path, force) }
 }
@@ -55,10 +54,10 @@ fn check_regular(path: &Path, force: ForceArgs) -> Result<(), Usage> {
     outputs::check(path, existing).map_err(|error| Usage(described(path, existing, &error)))
 }
 
-/// Writes a file, which appears whole or not at all; or to standard output, where the path is `-`.
+/// Writes a file, which appears whole or not at all. If the path is `-`, writes to standard output.
 ///
 /// # Errors
-/// As [`check`], and when the disk is full.
+/// As for [`check`], and when the disk is full.
 pub fn write(path: &Path, contents: &[u8], force: ForceArgs) -> anyhow::Result<()> {
     if is_stdout(path) {
         return console::print_bytes(contents).map(drop);
@@ -72,7 +71,7 @@ pub fn write(path: &Path, contents: &[u8], force: ForceArgs) -> anyhow::Result<(
 }
 
 fn described(path: &Path, existing: Existing, error: &io::Error) -> String {
-    let is_regular = path.symlink_metadata().is_ok_and(|found| found.is_file());
+    let is_regular = path.symlink_metadata().is_ok_and(|metadata| metadata.is_file());
     let is_in_the_way = error.kind() == io::ErrorKind::AlreadyExists;
     let remedy = match existing {
         Existing::Stays if is_in_the_way && is_regular => " (--force replaces it)",
@@ -82,15 +81,16 @@ fn described(path: &Path, existing: Existing, error: &io::Error) -> String {
     format!("cannot write {}: {error}{remedy}", path.display())
 }
 
-/// A run directory never changes.
+/// Refuses a path inside a run directory, because recorded runs never change.
 fn refuse_parts_of_runs(path: &Path) -> Result<(), Usage> {
     let parent =
         path.parent().map(|parent| if parent == Path::new("") { Path::new(".") } else { parent });
     let Some(Ok(parent)) = parent.map(Path::canonicalize) else { return Ok(()) };
     let is_run = |directory: &Path| record::is_run_directory(directory);
-    let above = parent.parent().filter(|_| parent.file_name().is_some_and(|name| name == "tables"));
-    match [Some(parent.as_path()), above].into_iter().flatten().find(|directory| is_run(directory))
-    {
+    let is_tables = parent.file_name().is_some_and(|name| name == "tables");
+    let grandparent = if is_tables { parent.parent() } else { None };
+    let candidates = [Some(parent.as_path()), grandparent].into_iter().flatten();
+    match candidates.into_iter().find(|directory| is_run(directory)) {
         Some(run) => Err(Usage(format!(
             "{} is in the run {}, which is never changed; name a file elsewhere",
             path.display(),

@@ -1,4 +1,4 @@
-//! `--pictures`: what the verbs that draw have in common.
+//! The option `--pictures`, for the verbs that can draw their results.
 
 use record::{Attachment, Run};
 use report::Picture;
@@ -15,13 +15,12 @@ pub struct PictureArgs {
 }
 
 impl PictureArgs {
-    /// Whether they were asked for.
     pub fn are_wanted(self) -> bool {
         self.pictures
     }
 
-    /// The pictures of a run, if they are wanted. Where they cannot be drawn, the run is recorded without.
-    pub fn of(self, run: &Run) -> Vec<Attachment> {
+    /// Draws a run if `--pictures` was given. If that fails, prints why; the run is recorded without pictures.
+    pub fn draw(self, run: &Run) -> Vec<Attachment> {
         if !self.pictures {
             return Vec::new();
         }
@@ -37,7 +36,9 @@ impl PictureArgs {
                 pictures.into_iter().map(attachment).collect()
             }
             Err(error) => {
-                console::warn(&format!("cannot draw: {error}; the tables have all numbers"));
+                console::warn(&format!(
+                    "cannot draw pictures: {error}; the tables have all numbers"
+                ));
                 Vec::new()
             }
         }

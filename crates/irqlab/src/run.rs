@@ -1,6 +1,5 @@
-//! What all verbs that measure have in common: the output directory is opened before anything is
-//! measured; the run is printed, recorded with its attachments, and its place is named; outcomes and
-//! errors become exit codes.
+//! Steps that all measuring verbs share. They open the output directory before they measure. They print and
+//! record the run, and name its directory. They turn outcomes and errors into exit codes.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -24,38 +23,38 @@ use crate::options::{Format, FormatArgs, OptionalResultArgs, ResultArgs, Usage};
 
 /// Exit code of an error.
 const FAILED: u8 = 1;
-/// Exit code of a mistake in what was typed.
+/// Exit code of a wrong command line.
 const USAGE: u8 = 2;
-/// Exit code when runs that should be the same differ.
+/// Exit code when runs that should be equal differ.
 pub const DIFFERS: u8 = 3;
 /// Exit code when nothing can be measured here.
 const NOTHING_MEASURABLE: u8 = 4;
-/// Exit code when a simulated machine reached the limit on its time, as that of `timeout`.
+/// Exit code when a simulated machine reached its time limit. timeout(1) has the same one.
 const STATUS_LIMIT: u8 = sim::boot::STATUS_LIMIT;
-/// Exit code of a run that is whole but for events that were lost.
+/// Exit code of a complete run that lost events.
 const EVENTS_LOST: u8 = 5;
 
-/// The error message of a run that was stopped before it had results.
+/// Error message when a run is stopped before it has results.
 pub const STOPPED: &str = "stopped before anything was measured; nothing was written";
 
-/// Prints a list of what irqlab knows, which is no run: as text or as one JSON array.
+/// Prints a list that is not a run, such as the names of workloads: as text or as one JSON array.
 pub fn print_list(format: Format, text: &str, rows: Vec<Json>) -> anyhow::Result<ExitCode> {
     match format {
         Format::Table => console::print(text)?,
         Format::Json => console::print(&format!("{:#}\n", Json::Array(rows)))?,
         Format::Csv | Format::Markdown => {
-            bail!(Usage("a list is printed as text or with --json".to_owned()));
+            bail!(Usage("a list can only be printed as text or with --json".to_owned()));
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where runs are written unless `--out` is given.
+/// Directory of the runs without `--out`.
 const RUNS: &str = "irqlab-runs";
-/// Names that are tried for a run's directory while others take them.
+/// How often a run gets a new directory name because another run took its name.
 const NAMES_MAX: u32 = 100;
 
-/// Prints an error with its causes; gives its exit code.
+/// Prints an error with its causes, and returns its exit code.
 pub fn failure(error: &anyhow::Error) -> ExitCode {
     for cause in error.chain() {
         match (cause.downcast_ref::<BenchError>(), cause.downcast_ref::<SimError>()) {
@@ -65,12 +64,17 @@ pub fn failure(error: &anyhow::Error) -> ExitCode {
                     | BenchError::Unavailable { reason, remedy },
                 ),
                 _,
-            ) => return nothing(reason, remedy.as_deref()),
-            (_, Some(SimError::Missing { what, remedy })) => return nothing(what, Some(remedy)),
+            ) => return report_nothing_measurable(reason, remedy.as_deref()),
+            (_, Some(SimError::Missing { what, remedy })) => {
+                return report_nothing_measurable(what, Some(remedy));
+            }
             _ => {}
         }
         if let Some(NothingSet { reason, remedy }) = cause.downcast_ref() {
-            return impossible(&format!("nothing is set: {reason}"), remedy.as_deref());
+            return report_impossible(
+                &format!("no setting was changed: {reason}"),
+                remedy.as_deref(),
+            );
         }
     }
     console::warn(&with_causes(error));
@@ -87,73 +91,72 @@ pub fn failure(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(if error.chain().any(is_usage) { USAGE } else { FAILED })
 }
 
-/// The error and its causes; a cause that the words before it end in is not printed twice.
+/// The error and its causes, joined by colons. Skips a cause if the text already ends with it.
 fn with_causes(error: &anyhow::Error) -> String {
-    let mut words = String::new();
+    let mut message = String::new();
     for cause in error.chain().map(ToString::to_string) {
-        if words.is_empty() {
-            words = cause;
-        } else if !words.ends_with(&cause) {
-            words = format!("{words}: {cause}");
+        if message.is_empty() {
+            message = cause;
+        } else if !message.ends_with(&cause) {
+            message = format!("{message}: {cause}");
         }
     }
-    words
+    message
 }
 
-/// What was to be set cannot be set here: exit code 4.
+/// The requested settings cannot be changed on this machine: exit code 4.
 #[derive(Debug, thiserror::Error)]
-#[error("nothing is set: {reason}")]
+#[error("no setting was changed: {reason}")]
 pub struct NothingSet {
-    /// Why.
     pub reason: String,
-    /// The command that unlocks it, where there is one.
+    /// The command that makes the change possible, if there is one.
     pub remedy: Option<String>,
 }
 
-/// Says why nothing can be measured, and what unlocks it.
-fn nothing(reason: &str, remedy: Option<&str>) -> ExitCode {
-    impossible(&format!("nothing can be measured: {reason}"), remedy)
+/// Says why nothing can be measured, and which command makes it possible.
+fn report_nothing_measurable(reason: &str, remedy: Option<&str>) -> ExitCode {
+    report_impossible(&format!("nothing can be measured: {reason}"), remedy)
 }
 
-fn impossible(what: &str, remedy: Option<&str>) -> ExitCode {
-    console::warn(what);
+fn report_impossible(message: &str, remedy: Option<&str>) -> ExitCode {
+    console::warn(message);
     if let Some(remedy) = remedy {
         console::to_stderr(&format!("to unlock it:\n  {}\n", report::escape::plain(remedy)));
     }
     ExitCode::from(NOTHING_MEASURABLE)
 }
 
-/// The remedy of a bench that is unavailable, or the one for missing rights.
+/// Turns an unavailable bench into [`BenchError::NothingMeasurable`]. If it has no remedy, adds that for missing rights.
 pub fn with_remedy_for_rights(error: BenchError) -> BenchError {
     match error {
         BenchError::Unavailable { reason, remedy }
         | BenchError::NothingMeasurable { reason, remedy } => {
-            let remedy = remedy.or_else(|| unlock(diagnosis::RIGHTS));
+            let remedy = remedy.or_else(|| unlock_command(diagnosis::RIGHTS));
             BenchError::NothingMeasurable { reason, remedy }
         }
         error => error,
     }
 }
 
-/// The line that unlocks a subject of `irqlab doctor` on this machine.
-fn unlock(subject: &str) -> Option<String> {
+/// The command that unlocks a subject of `irqlab doctor` on this machine.
+fn unlock_command(subject: &str) -> Option<String> {
     let findings = diagnose(&host_facts(&Root::default()));
     findings.into_iter().find(|finding| finding.subject == subject)?.unlock
 }
 
-/// A stop that Ctrl-C, Ctrl-\, SIGTERM and the terminal's hang-up request; a second one ends the program at
-/// once. A hang-up that is ignored, as under nohup(1), stays ignored.
+/// Returns a stop that Ctrl-C, Ctrl-\, SIGTERM and a hang-up of the terminal request. A second signal ends the
+/// program at once. If the process ignores hang-ups, as under nohup(1), it continues to ignore them.
 pub fn stop_on_signals() -> anyhow::Result<Stop> {
     let stop = Stop::new().context("cannot create a pipe")?;
     let was_requested = Arc::new(AtomicBool::new(false));
-    let ends = [SIGINT, SIGQUIT, SIGTERM];
+    let stop_signals = [SIGINT, SIGQUIT, SIGTERM];
     let hang_up = (!is_ignored(SIGHUP)).then_some(SIGHUP);
-    for signal in ends.into_iter().chain(hang_up) {
+    for signal in stop_signals.into_iter().chain(hang_up) {
         let writer = stop.writer().context("cannot create a pipe")?;
         signal_hook::flag::register_conditional_default(signal, Arc::clone(&was_requested))
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&was_requested)))
             .and_then(|_| signal_hook::low_level::pipe::register(signal, writer))
-            .context("cannot handle signals")?;
+            .context("cannot install signal handlers")?;
     }
     Ok(stop)
 }
@@ -166,7 +169,7 @@ fn is_ignored(signal: i32) -> bool {
     mask >> (signal - 1) & 1 == 1
 }
 
-/// Undoes what earlier runs changed that were killed, and says so.
+/// Undoes the changes of earlier runs that were killed, and says so.
 pub fn restore_after_killed_runs() {
     let mut messages = live::journal::replay_dead();
     if let Ok(tracefs) = Tracefs::find() {
@@ -177,49 +180,49 @@ pub fn restore_after_killed_runs() {
         messages.extend(removed.map(|path| format!("removed {}", path.display())));
     }
     for message in messages {
-        console::say(&format!("left by a run that was killed: {message}"));
+        console::say(&format!("leftovers of a killed run: {message}"));
     }
 }
 
-/// A run that can be written: its directory has been tried.
+/// A run whose output directory has been checked: it can be written.
 pub struct OpenRun {
     directory: Option<PathBuf>,
-    /// What the directory is named for, where its name was not given by the user.
+    /// The verb in the directory's name, or `None` if the user named the directory.
     default_name: Option<String>,
     printing: FormatArgs,
     started: Timestamp,
     main_table: Option<String>,
-    /// Directories created for the run. Those that are still empty at the end are removed.
+    /// Directories created for the run. At the end, the empty ones are removed.
     created: Vec<PathBuf>,
 }
 
 impl Drop for OpenRun {
     fn drop(&mut self) {
         for directory in &self.created {
-            // With a run in it, of this process or another, it is not empty, and stays.
+            // A directory with a run in it is not empty, so it stays.
             let _ = std::fs::remove_dir(directory);
         }
     }
 }
 
 impl OpenRun {
-    /// A run that is recorded, in `--out` or in a new directory of `irqlab-runs`.
+    /// Opens a run that is recorded in `--out`, or in a new directory of `irqlab-runs`.
     ///
     /// # Errors
-    /// When nothing can be written there: better now than after the minutes of measuring.
+    /// When the directory cannot be written. The user learns this before the measurement, not after it.
     pub fn new(verb: &str, results: &ResultArgs) -> anyhow::Result<OpenRun> {
         let started = record::now();
-        let in_runs = || record::default_dir(Path::new(RUNS), verb, started);
-        let directory = results.out.clone().unwrap_or_else(in_runs);
+        let default_directory = || record::default_dir(Path::new(RUNS), verb, started);
+        let directory = results.out.clone().unwrap_or_else(default_directory);
         let mut open = OpenRun::open(Some(directory), &results.printing, started)?;
         open.default_name = results.out.is_none().then(|| verb.to_owned());
         Ok(open)
     }
 
-    /// A run that is recorded where `--out` was given, and printed in any case.
+    /// Opens a run that is always printed, and recorded only with `--out`.
     ///
     /// # Errors
-    /// As [`OpenRun::new`].
+    /// As for [`OpenRun::new`].
     pub fn if_asked(results: &OptionalResultArgs) -> anyhow::Result<OpenRun> {
         OpenRun::open(results.out.clone(), &results.printing, record::now())
     }
@@ -234,31 +237,30 @@ impl OpenRun {
         Ok(OpenRun { directory, default_name, printing, started, main_table, created })
     }
 
-    /// Chooses the table that CSV prints, unless another one is asked for [default: the first].
+    /// Chooses the table that CSV prints without `--table`. If it is not called, CSV prints the first table.
     pub fn set_main_table(&mut self, name: &str) {
         self.main_table = Some(name.to_owned());
     }
 
-    /// When the run started.
     pub fn started(&self) -> Timestamp {
         self.started
     }
 
-    /// The directory that the run will have; `RUN` where none was asked for.
+    /// The directory that the run will have, or `RUN` if the run is not recorded.
     pub fn directory(&self) -> &Path {
         self.directory.as_deref().unwrap_or(Path::new("RUN"))
     }
 
-    /// What is known of the run before anything is measured.
+    /// The start time, the host and the settings. The command line is added to the settings.
     pub fn context(&self, host: Map<String, Json>, mut settings: Map<String, Json>) -> RunContext {
         settings.extend(command_line());
         RunContext { started_utc: self.started.to_string(), host, settings }
     }
 
-    /// Measures a plan, and finishes the run with what `attachments` makes of it.
+    /// Measures a plan, then finishes the run with the files that `attachments` returns.
     ///
     /// # Errors
-    /// When nothing was measured, or as [`OpenRun::finish`].
+    /// When nothing was measured, and as for [`OpenRun::finish`].
     pub fn measure<E: Experiment>(
         &self,
         plan: &E,
@@ -282,7 +284,7 @@ impl OpenRun {
         }
     }
 
-    /// Prints the run, records it with its attachments, and says where it is.
+    /// Prints the run, records it with its attachments, and names its directory.
     ///
     /// # Errors
     /// When nothing was measured, or the run can be neither printed nor recorded.
@@ -290,12 +292,12 @@ impl OpenRun {
         if run.tables.iter().all(|table| table.rows().is_empty()) {
             return nothing_measured(run);
         }
-        // Recorded first, because the tables name the directory; and printed also where it cannot be recorded.
+        // The run is recorded first, because the tables name its directory. It is printed even if recording fails.
         let recorded = self.record(run, attachments);
         let directory = recorded.as_ref().ok().and_then(Option::as_deref);
         let printed = self.print(run, directory.unwrap_or(self.directory()));
         if let Some(directory) = recorded? {
-            say_where(&directory, attachments);
+            name_files(&directory, attachments);
         }
         printed?;
         Ok(self.exit_code(run))
@@ -306,8 +308,8 @@ impl OpenRun {
         console::print(&text(run, directory, &self.printing, main_table)?)
     }
 
-    /// Records the run. Returns its directory: a run that started in the same second may have taken the name
-    /// that was free then.
+    /// Records the run and returns its directory, or `None` if the run is not to be recorded. The directory gets
+    /// a new name if another run took its name in the meantime.
     fn record(&self, run: &Run, attachments: &[Attachment]) -> anyhow::Result<Option<PathBuf>> {
         let Some(mut directory) = self.directory.clone() else { return Ok(None) };
         let mut written = record::write_run(run, attachments, &directory);
@@ -319,22 +321,23 @@ impl OpenRun {
             directory = record::default_dir(Path::new(RUNS), verb, self.started);
             written = record::write_run(run, attachments, &directory);
         }
-        written.context("the results above are not recorded (--out writes elsewhere)")?;
+        written
+            .context("the results above are not recorded (name another directory with --out)")?;
         Ok(Some(directory))
     }
 
-    /// The exit code of a run that is printed and recorded.
+    /// The exit code of a run that was printed and recorded. Prints why the run is not fully usable.
     fn exit_code(&self, run: &Run) -> ExitCode {
         let number = |map: &Map<String, Json>, key: &str| {
             map.get(key).and_then(Json::as_u64).filter(|number| *number > 0)
         };
         if number(&run.settings, "broken").is_some() {
-            console::warn("broken: do not use these tables (see the warnings)");
+            console::warn("this run is broken: do not use its tables (see its warnings)");
             return ExitCode::from(FAILED);
         }
         let lost = number(&run.observer, "events_lost");
         if let Some(lost) = lost {
-            console::warn(&format!("{lost} events were lost: counts are too low by that much"));
+            console::warn(&format!("{lost} events were lost, so the counts are too low"));
         }
         if let Some(limit) = run.settings.get(experiment::TIME_LIMIT).and_then(Json::as_str) {
             console::warn(limit);
@@ -348,11 +351,11 @@ impl OpenRun {
     }
 }
 
-/// The setting that holds the command that made the run.
+/// Key of the setting that holds the command line of the run.
 pub const COMMAND_LINE: &str = "command_line";
 
-/// Options that say how a run is made or where it goes, and not what it is: with their value, and without.
-const NOT_OF_THE_RUN: [(&[&str], bool); 8] = [
+/// Options that do not change the results of a run, and whether each takes a value.
+const OUTPUT_OPTIONS: [(&[&str], bool); 8] = [
     (&["--out"], true),
     (&["-j", "--jobs"], true),
     (&["--color"], true),
@@ -363,67 +366,70 @@ const NOT_OF_THE_RUN: [(&[&str], bool); 8] = [
     (&["--force"], false),
 ];
 
-/// Says where a run is.
-fn say_where(directory: &Path, attachments: &[Attachment]) {
+/// Prints where the run and its attachments are.
+fn name_files(directory: &Path, attachments: &[Attachment]) {
     let directory = directory.display();
     for attachment in attachments {
         console::say(&format!("{}: {directory}/{0}", attachment.name));
     }
-    let more = "the same again, other tables and formats: irqlab show";
+    let more = "to print it again, or other tables and formats: irqlab show";
     console::say(&format!("run: {directory}  ({more} {directory})"));
 }
 
-/// The command that makes a run like this one, as a setting of it. The program goes by its name: where it lies
-/// is of no use elsewhere.
+/// The setting with the command that makes a run like this one. It names the program `irqlab` without its
+/// path, because the path is useless on another machine.
 pub fn command_line() -> Option<(String, Json)> {
-    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
-    let words = ["irqlab".to_owned()].into_iter().chain(of_the_run(words));
-    let words: Vec<String> = words.collect();
+    let arguments = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    let program = ["irqlab".to_owned()].into_iter();
+    let words: Vec<String> = program.chain(without_output_options(arguments)).collect();
     let line = shlex::try_join(words.iter().map(String::as_str)).ok()?;
     Some((COMMAND_LINE.to_owned(), line.into()))
 }
 
-/// The words without those options; what is after `--` is another program's.
-fn of_the_run(words: impl Iterator<Item = String>) -> Vec<String> {
-    let (mut kept, mut is_value, mut is_theirs) = (Vec::new(), false, false);
-    for word in words {
+/// Removes [`OUTPUT_OPTIONS`] and their values. Arguments after `--` stay: they belong to the measured command.
+fn without_output_options(arguments: impl Iterator<Item = String>) -> Vec<String> {
+    let (mut kept, mut is_value, mut is_of_command) = (Vec::new(), false, false);
+    for argument in arguments {
         if std::mem::take(&mut is_value) {
             continue;
         }
-        is_theirs |= word == "--";
-        let name = word.split('=').next().unwrap_or(&word);
-        let found = NOT_OF_THE_RUN.iter().find(|(names, _)| names.contains(&name) && !is_theirs);
-        match found {
-            Some((_, has_value)) => is_value = *has_value && name == word,
-            None => kept.push(word),
+        is_of_command |= argument == "--";
+        let name = argument.split('=').next().unwrap_or(&argument);
+        let option =
+            OUTPUT_OPTIONS.iter().find(|(names, _)| names.contains(&name) && !is_of_command);
+        match option {
+            Some((_, has_value)) => is_value = *has_value && name == argument,
+            None => kept.push(argument),
         }
     }
     kept
 }
 
-/// Says why a run has no rows: it was stopped, or everything in it is absent for a reason.
+/// Reports a run without rows: it was stopped, or each of its parts is absent for a reason.
 fn nothing_measured(run: &Run) -> anyhow::Result<ExitCode> {
     if run.absent.is_empty() {
         bail!(STOPPED);
     }
-    let reasons = run.absent.iter().map(|one| format!("{}: {}", one.what, one.reason));
-    let remedy = run.absent.iter().find_map(|one| one.remedy.as_deref());
-    Ok(nothing(&reasons.collect::<Vec<_>>().join("; "), remedy))
+    let reasons = run.absent.iter().map(|absence| format!("{}: {}", absence.what, absence.reason));
+    let remedy = run.absent.iter().find_map(|absence| absence.remedy.as_deref());
+    Ok(report_nothing_measurable(&reasons.collect::<Vec<_>>().join("; "), remedy))
 }
 
-/// The exit status of the command that was measured, as a shell gives it.
+/// The exit status of the measured command, as a shell reports it.
 fn command_status(run: &Run) -> Option<u8> {
     let conditions = run.settings.get("conditions")?.as_object()?;
-    let status = conditions.values().find_map(|one| one.get("command_status")?.as_u64())?;
+    let status =
+        conditions.values().find_map(|condition| condition.get("command_status")?.as_u64())?;
     Some(u8::try_from(status).unwrap_or(FAILED))
 }
 
-/// Creates what is missing above the directory, and tries whether one can be created there; gives
-/// what was created.
+/// Checks that `directory` can be created. Creates its missing parents and returns them.
 fn try_directory(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     if directory.symlink_metadata().is_ok() {
         let directory = directory.display();
-        bail!(Usage(format!("{directory} exists already; a run never replaces one (--out)")));
+        bail!(Usage(format!(
+            "{directory} exists already, and a run never replaces a directory (name another with --out)"
+        )));
     }
     let parent = match directory.parent() {
         Some(parent) if parent != Path::new("") => parent,
@@ -431,7 +437,7 @@ fn try_directory(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     };
     for removed in record::remove_leftovers(parent) {
         let removed = removed.display();
-        console::say(&format!("removed what a killed run had half written: {removed}"));
+        console::say(&format!("removed {removed}, which a killed run left incomplete"));
     }
     let missing = parent.ancestors().filter(|dir| !dir.as_os_str().is_empty() && !dir.exists());
     let missing: Vec<PathBuf> = missing.map(Path::to_owned).collect();
@@ -439,16 +445,18 @@ fn try_directory(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     if let Err(error) = tried {
         missing.iter().for_each(|dir| drop(std::fs::remove_dir(dir)));
         let parent = parent.display();
-        bail!(Usage(format!("cannot write runs into {parent}: {error} (--out writes elsewhere)")));
+        bail!(Usage(format!(
+            "cannot write runs into {parent}: {error} (name another directory with --out)"
+        )));
     }
     Ok(missing)
 }
 
-/// A run, which is (or will be) in `directory`, as the options ask for it; as CSV, its main table or
-/// the first.
+/// Renders a run as the options ask. `directory` is where the run is or will be. CSV has only one table:
+/// `main_table`, or the first with rows.
 ///
 /// # Errors
-/// When it has no table of the name that was asked for.
+/// When the run has no table with the requested name.
 pub fn text(
     run: &Run,
     directory: &Path,
@@ -456,11 +464,11 @@ pub fn text(
     main_table: Option<&str>,
 ) -> anyhow::Result<String> {
     let all_rows = printing.all || printing.table.is_some();
-    let one;
+    let single_table;
     let selected = match &printing.table {
         Some(name) => {
-            one = run.with_tables(vec![table(run, name)?.clone()]);
-            &one
+            single_table = run.with_tables(vec![table(run, name)?.clone()]);
+            &single_table
         }
         None => run,
     };
@@ -479,10 +487,10 @@ pub fn text(
     })
 }
 
-/// The table of that name.
+/// The table with this name.
 ///
 /// # Errors
-/// When there is none.
+/// When the run has no such table. The error lists the tables that it has.
 pub fn table<'a>(run: &'a Run, name: &str) -> Result<&'a Table, Usage> {
     run.table(name).ok_or_else(|| {
         let names: Vec<&str> = run.tables.iter().map(|table| table.name.as_str()).collect();
@@ -490,10 +498,10 @@ pub fn table<'a>(run: &'a Run, name: &str) -> Result<&'a Table, Usage> {
     })
 }
 
-/// Writes one table as CSV, row by row. What the format has no room for is named on stderr.
+/// Writes one table as CSV, row by row. Names on stderr the tables and rows that it leaves out.
 ///
 /// # Errors
-/// Those of the writer, and of the rows.
+/// When `out` cannot be written or `rows` cannot be read.
 pub fn write_csv(
     out: &mut dyn Write,
     run: &Run,
@@ -503,8 +511,8 @@ pub fn write_csv(
     let tables = || run.tables.iter().filter(|table| table.row_count() > 0);
     let main = main_table.and_then(|name| tables().find(|table| table.name == name));
     let Some(main) = main.or_else(|| tables().next()) else { return Ok(()) };
-    let which = if all_rows { CsvRows::All } else { CsvRows::Sums };
-    let left_out = report::write_csv(out, main, rows, (which, CsvText::Guarded))?;
+    let csv_rows = if all_rows { CsvRows::All } else { CsvRows::Sums };
+    let left_out = report::write_csv(out, main, rows, (csv_rows, CsvText::Guarded))?;
     let omissions = report::csv_omissions(run, main, left_out);
     if !omissions.is_empty() {
         console::say(&format!("csv: table {}; left out: {omissions}", main.name));
@@ -526,11 +534,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_line_is_what_makes_the_run() {
-        let of = |line: &str| of_the_run(line.split(' ').map(str::to_owned)).join(" ");
-        assert_eq!(of("noise --out a -c 1 -q --jobs=2 -j 3 --json -d 1s"), "noise -c 1 -d 1s");
+    fn a_recorded_command_line_has_no_output_options() {
+        let recorded =
+            |line: &str| without_output_options(line.split(' ').map(str::to_owned)).join(" ");
+        let line = "noise --out a -c 1 -q --jobs=2 -j 3 --json -d 1s";
+        assert_eq!(recorded(line), "noise -c 1 -d 1s");
         assert_eq!(
-            of("handlers --on sim -- make -j 4 --out x"),
+            recorded("handlers --on sim -- make -j 4 --out x"),
             "handlers --on sim -- make -j 4 --out x"
         );
     }

@@ -1,4 +1,4 @@
-//! Sampled simulation: its options, and how fine a sample must be for the interval that was asked for.
+//! Sampled simulation: its options, and the sampling period that reaches the requested confidence interval.
 
 use anyhow::bail;
 use sim::models::Model;
@@ -8,43 +8,42 @@ use sim::{Accounting, SampledCycles, WARMING_ERROR};
 use crate::console;
 use crate::options::Usage;
 
-/// Instructions of a period of the first run.
+/// Default period of the first run, instructions. Each period has one unit.
 pub const PERIOD: u64 = 100_000;
-/// Instructions of a unit, as in the SMARTS paper.
+/// Length of a unit, instructions, as in the SMARTS paper.
 const UNIT: u64 = 1_000;
-/// Instructions that are executed in detail before a unit, for each entry of the reorder buffer.
+/// Instructions per reorder-buffer entry that are simulated in detail before each unit.
 const WARMING_PER_ENTRY: u64 = 4;
-/// With more in detail than this `ooo` is the better choice.
+/// Largest share of instructions that is simulated in detail. Beyond it, `--detail ooo` is the better choice.
 const DETAIL_MAX: f64 = 0.5;
-/// The target is for contexts with this share of the cycles, and for all of them together.
+/// The target applies to each context with at least this share of the cycles, and to the total.
 const SHARE_MIN: f64 = 0.1;
-/// How many more units are taken than the last run says are needed, because its variance is an estimate.
+/// Factor on the number of units that the last run asks for, because its variance is only an estimate.
 const MARGIN: f64 = 1.2;
-/// How many more units are taken if the last run has too few for an interval.
+/// Factor on the number of units if the last run has too few units for an interval.
 const MORE_UNITS: f64 = 10.0;
-/// Runs, at the most.
+/// Largest number of runs.
 const RUNS_MAX: u32 = 4;
 
 /// Options of `--detail sampled`.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct SampleArgs {
-    /// With --detail sampled: the 95 % interval of the cycles, as half its width over the value, for all
-    /// contexts together and for each that has a tenth of them; the run is repeated with more units until it
-    /// is met [default: 2%]
+    /// With --detail sampled: the largest half width of the 95 % interval of the cycles, in percent of their
+    /// number. It applies to the total and to each context with a tenth of the cycles; irqlab repeats the run
+    /// with more units until all are within it [default: 2%]
     #[arg(long, value_name = "PERCENT", value_parser = target)]
     target: Option<f64>,
-    /// With --detail sampled: instructions of a period of the first run, each of which has a unit
-    /// [default: 100000]
+    /// With --detail sampled: the first run measures one unit in each N instructions [default: 100000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2_000..=PERIOD_MAX))]
     sample_period: Option<u64>,
-    /// With --detail sampled: seed of the places of units [default: 1]
+    /// With --detail sampled: seed of the random positions of the units [default: 1]
     #[arg(long, value_name = "N")]
     sample_seed: Option<u64>,
 }
 
 fn target(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
-    // Intervals contain the error of warming, half a percent, however many units there are.
+    // Every interval contains the warming error of half a percent, for any number of units.
     let fits = |percent: &f64| (0.6..=50.0).contains(percent);
     number
         .filter(fits)
@@ -53,19 +52,20 @@ fn target(text: &str) -> Result<f64, String> {
 }
 
 impl SampleArgs {
-    /// The units of the first run, if the model is sampled.
+    /// The sampling of the first run, or `None` without `--detail sampled`.
     ///
     /// # Errors
-    /// When the options are given and it is not, or it has no out-of-order core.
+    /// When an option of sampling is given without `--detail sampled`, or the model has no out-of-order core.
     pub fn first(
         &self,
         model: Option<&Model>,
         is_sampled: bool,
     ) -> anyhow::Result<Option<Sampling>> {
-        let given =
+        let has_options =
             self.target.is_some() || self.sample_period.is_some() || self.sample_seed.is_some();
-        let Some(model) = model.filter(|_| is_sampled) else {
-            if given {
+        let model = if is_sampled { model } else { None };
+        let Some(model) = model else {
+            if has_options {
                 let text = "--target, --sample-period and --sample-seed are for --detail sampled";
                 bail!(Usage(text.to_owned()));
             }
@@ -75,51 +75,60 @@ impl SampleArgs {
         Ok(Some(Sampling { seed: self.sample_seed.unwrap_or(1), ..sampling }))
     }
 
-    /// The units of the next run; none if the interval that was asked for is met, or cannot be. Says which.
+    /// The sampling of the next run, or `None` if the target is reached or out of reach. Prints the widest
+    /// interval and the decision.
     pub fn next(&self, last: Sampling, run: u32, account: &Accounting) -> Option<Sampling> {
         let regions = account.sampled_cycles();
-        let worst = regions
-            .iter()
-            .map(|rows| widest(rows))
-            .try_fold(0.0_f64, |worst, widest| Some(worst.max(widest?)))
-            .filter(|_| !regions.is_empty());
+        let worst = if regions.is_empty() {
+            None
+        } else {
+            regions
+                .iter()
+                .map(|rows| widest(rows))
+                .try_fold(0.0_f64, |worst, widest| Some(worst.max(widest?)))
+        };
         let target = self.target.unwrap_or(0.02);
         let percent = |ratio: f64| format!("{:.2} %", 100.0 * ratio);
         let text = match worst {
-            Some(worst) => format!("interval {} with", percent(worst)),
-            None => "too few units for an interval with".to_owned(),
+            Some(worst) => format!("widest 95 % interval: ±{}", percent(worst)),
+            None => "too few units for an interval".to_owned(),
         };
-        let text = format!("{text} a unit in {} instructions", last.period);
+        let text = format!("{text}, one unit per {} instructions", last.period);
         if worst.is_some_and(|worst| worst <= target) {
-            console::say(&format!("{text}: {} is met", percent(target)));
+            console::say(&format!("{text}; the target of {} is reached", percent(target)));
             return None;
         }
-        // Only this part of the interval becomes narrower with more units.
-        let by_units = |interval: f64| interval.powi(2) - WARMING_ERROR.powi(2);
-        let factor = worst.map_or(MORE_UNITS, |worst| by_units(worst) / by_units(target) * MARGIN);
+        // The sampling error shrinks with more units; the warming error does not.
+        let sampling_variance = |interval: f64| interval.powi(2) - WARMING_ERROR.powi(2);
+        let factor = worst.map_or(MORE_UNITS, |worst| {
+            sampling_variance(worst) / sampling_variance(target) * MARGIN
+        });
         let shortest = (last.warming + last.unit) as f64 / DETAIL_MAX;
         let period = (last.period as f64 / factor).max(shortest) as u64;
         if run >= RUNS_MAX || period >= last.period {
             let target = percent(target);
-            console::warn(&format!("{text}: {target} is not met (--detail ooo needs no sample)"));
+            console::warn(&format!(
+                "{text}; the target of {target} is not reached (--detail ooo simulates everything)"
+            ));
             return None;
         }
-        console::say(&format!("{text}; again with a unit in {period}"));
+        console::say(&format!("{text}; repeating with one unit per {period}"));
         Some(Sampling { period, ..last })
     }
 }
 
-/// Units for a model, one in each period.
+/// The sampling of a model with one unit per period of `period` instructions. A period too short for a unit
+/// and its warming is lengthened.
 ///
 /// # Errors
-/// When it has no out-of-order core.
+/// When the model has no out-of-order core.
 pub fn sampling(model: &Model, period: u64) -> anyhow::Result<Sampling> {
     let core = model.model.core.as_ref();
     let window = core.filter(|core| core.threads.is_none()).and_then(|core| core.window.as_ref());
     let Some(window) = window else {
         bail!(Usage(format!(
-            "--detail sampled: {} has no out-of-order core, and only such a core costs so much that it \
-             pays to sample it (--detail ooo)",
+            "--detail sampled: {} has no out-of-order core, and other cores are simulated fast enough \
+             in full (use --detail ooo)",
             model.model.name
         )));
     };
@@ -127,12 +136,12 @@ pub fn sampling(model: &Model, period: u64) -> anyhow::Result<Sampling> {
     Ok(Sampling { period: period.max(warming + UNIT), warming, unit: UNIT, seed: 1 })
 }
 
-/// The widest interval of those that the target is for, relative; none if one of them has none.
+/// The widest relative interval of the rows that the target applies to; `None` if one of them has no interval.
 fn widest(rows: &[SampledCycles]) -> Option<f64> {
     let all = rows.iter().find(|row| row.context.is_none())?;
-    let counts = |row: &&SampledCycles| row.cycles.total >= SHARE_MIN * all.cycles.total;
+    let has_target = |row: &&SampledCycles| row.cycles.total >= SHARE_MIN * all.cycles.total;
     rows.iter()
-        .filter(counts)
+        .filter(has_target)
         .map(SampledCycles::relative)
         .try_fold(0.0_f64, |widest, relative| Some(widest.max(relative?)))
 }
@@ -151,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_target_is_for_what_has_a_share() {
+    fn the_target_applies_to_contexts_with_a_tenth_of_the_cycles() {
         let (user, idle) = (Some(KernelContext::User(1)), Some(KernelContext::Idle));
         let all = row(None, 100.0, Some(1.0));
         let rows = [all, row(user, 80.0, Some(2.0)), row(idle, 5.0, Some(4.0))];

@@ -1,4 +1,4 @@
-//! The simulated machine: its options, and how it is prepared for an experiment.
+//! Options of the simulated machine, and its preparation for an experiment.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -27,14 +27,14 @@ use sim::{
 use crate::console::{self, MachineLines};
 use crate::options::{Usage, duration};
 
-/// A Debian kernel.
+/// Debian kernels to choose from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum FlavourName {
-    /// For virtual machines: boots fast, few drivers
+    /// For virtual machines: boots fast, has few drivers
     Cloud,
     /// With all drivers: e1000, AHCI, SCSI
     Full,
-    /// The same with PREEMPT_RT
+    /// Like full, with PREEMPT_RT
     Rt,
 }
 
@@ -48,15 +48,15 @@ impl From<FlavourName> for Flavour {
     }
 }
 
-/// How a model of the processor is run.
+/// How exactly a processor model is simulated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ModelDetail {
-    /// Fast: one instruction after the other, with two levels of blocking caches
+    /// Fast: one instruction at a time, in order, with two levels of blocking caches
     #[default]
     Timed,
-    /// Any model: its core in or out of order, all of its caches, its predictors
+    /// Every model: an in-order or out-of-order core, all caches, predictors
     Ooo,
-    /// An out-of-order core on samples of the program, with intervals
+    /// An out-of-order core, simulated on samples of the program; with confidence intervals
     Sampled,
 }
 
@@ -69,13 +69,13 @@ impl From<ModelDetail> for Detail {
     }
 }
 
-/// Which kernel the guest has.
+/// Options that choose the guest's kernel.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct KernelArgs {
-    /// A kernel of your own: its bzImage
+    /// Your own kernel: its bzImage
     #[arg(long, value_name = "BZIMAGE")]
     pub kernel: Option<PathBuf>,
-    /// Directory with its modules
+    /// Directory with the modules of --kernel
     #[arg(long, value_name = "DIR", requires = "kernel")]
     pub modules: Option<PathBuf>,
     /// Debian kernel to use [default: cloud]
@@ -84,7 +84,7 @@ pub struct KernelArgs {
 }
 
 impl KernelArgs {
-    /// The kernel; fetched when it is Debian's and not there.
+    /// The chosen kernel. Fetches a Debian kernel that the cache does not have.
     pub fn kernel(&self, cache: &Cache) -> anyhow::Result<Kernel> {
         Ok(match &self.kernel {
             Some(path) => kernel::of_file(path, self.modules.as_deref())?,
@@ -96,7 +96,7 @@ impl KernelArgs {
     }
 }
 
-/// What the guest is made of, but for its CPUs.
+/// Parts of the guest other than its CPUs.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct GuestArgs {
     #[command(flatten)]
@@ -104,34 +104,33 @@ pub struct GuestArgs {
     /// The guest's memory, as in 512M or 2G [default: 512M]
     #[arg(long, value_parser = memory_mib)]
     pub mem: Option<u32>,
-    /// More for the kernel's command line
+    /// Add WORD to the kernel's command line; may be repeated
     #[arg(long, value_name = "WORD")]
     pub append: Vec<String>,
-    /// A disk: virtio-blk, nvme, ahci, ide or lsi, with `,size=64M` or `,file=FILE` (the guest works on a
-    /// copy), and `,latency=100us`, which a machine has that is watched; up to four
+    /// Add a disk: virtio-blk, nvme, ahci, ide or lsi, with `,size=64M` or `,file=FILE` (the guest works on a
+    /// copy); up to four. `,latency=100us` delays its requests wherever irqlab observes the guest
     #[arg(long, value_name = "DISK")]
     pub disk: Vec<Disk>,
     /// Two network cards, joined back to back: virtio-net, e1000, e1000-82545em (whose
     /// interrupts Linux can throttle) or rtl8139
     #[arg(long, value_name = "MODEL")]
     pub net: Option<NicModel>,
-    /// Guest time follows the host's clock: about twice as fast, and not repeatable
+    /// Let guest time follow the host's clock: about twice as fast, but not repeatable
     #[arg(long)]
     pub free_running: bool,
-    /// Start the guest from this checkpoint [default: experiments boot a machine once and keep it in the
-    /// cache]
+    /// Start the guest from this checkpoint [default: a booted machine, which experiments keep in the cache]
     #[arg(long, value_name = "NAME")]
     pub from: Option<String>,
     /// Kill the machine after this time on the host's clock [default: 30m]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub limit: Option<Duration>,
-    /// Have the guest power off after this time on its own clock [default: 10m]
+    /// Power the guest off after this time on its own clock [default: 10m]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub guest_limit: Option<Duration>,
 }
 
 impl GuestArgs {
-    /// How long it may run.
+    /// Time limits on the host's clock and on the guest's clock.
     pub fn limits(&self) -> Limits {
         let default = Limits::default();
         let seconds = |limit: Duration| u32::try_from(limit.as_secs().max(1)).unwrap_or(u32::MAX);
@@ -141,7 +140,7 @@ impl GuestArgs {
         }
     }
 
-    /// The machine, with its image packed, and its kernel.
+    /// The machine with its kernel. Packs the guest's image.
     pub fn machine(
         &self,
         cache: &Cache,
@@ -166,49 +165,48 @@ impl GuestArgs {
 /// How many machines run at the same time.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub struct JobsArgs {
-    /// Simulated machines that run at the same time [default: as many as there are cores, and memory
-    /// for]; results do not depend on it
+    /// Number of simulated machines that run at the same time; results do not depend on it [default: one per
+    /// core, if memory suffices]
     #[arg(short = 'j', long, value_name = "N", value_parser = number_of_jobs)]
     jobs: Option<NonZeroU32>,
 }
 
 fn number_of_jobs(text: &str) -> Result<NonZeroU32, String> {
-    text.parse().map_err(|_| "a whole number from 1".to_owned())
+    text.parse().map_err(|_| "allowed: a whole number from 1".to_owned())
 }
 
 impl JobsArgs {
-    /// Chooses how many of `machines` machines of `memory_mib` MiB run at the same time; says so where
-    /// memory is what bounds it.
+    /// Chooses how many of `machines` machines of `memory_mib` MiB run at the same time. Says so if memory limits them.
     pub fn choose(self, machines: usize, memory_mib: u32) -> Jobs {
         let memory = available_memory(&Root::default());
         let jobs = Jobs::choose(self.jobs, machines, memory_mib, memory.bytes);
         if jobs.limited_by_memory {
             let limited_by = memory.limit.map_or_else(String::new, |limit| {
                 format!(
-                    " (limit of a control group: {} MiB, {})",
+                    " (a control group limits it to {} MiB: {})",
                     limit.limit_bytes >> 20,
                     limit.file
                 )
             });
             console::say(&format!(
-                "{} MiB of memory are available{limited_by}, and a machine of {memory_mib} MiB needs {} MiB: \
-                 {} at a time",
+                "machines at the same time: {}, because {} MiB of memory are available{limited_by} and a \
+                 machine of {memory_mib} MiB needs {} MiB",
+                jobs.count,
                 memory.bytes.unwrap_or(0) >> 20,
                 Jobs::needed_mib(memory_mib),
-                jobs.count,
             ));
         }
         jobs
     }
 }
 
-/// Options of the simulated machine of an experiment; refused with `--on live`.
+/// Options of an experiment's simulated machine. `--on live` refuses them.
 #[derive(Debug, clap::Args)]
 pub struct SimulatedArgs {
     /// CPUs of the simulated machine, 1 to 16 [default: 1; footprint: 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
     pub vcpus: Option<u32>,
-    /// How the model is run [default: timed if it runs the model, else ooo]
+    /// How exactly the model is simulated [default: timed, or ooo where the model needs it]
     #[arg(long, value_enum, value_name = "LEVEL")]
     detail: Option<ModelDetail>,
     /// Change a field of the model, as in l2.size=4MiB; may be repeated
@@ -225,14 +223,14 @@ pub struct SimulatedArgs {
 /// The time slice of a virtual CPU.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct SliceArgs {
-    /// Cycles of a virtual CPU's time slice, with two or more; without a model, instructions
+    /// Time slice of each virtual CPU if there are two or more: cycles, or instructions without a model
     #[arg(long, value_name = "N", default_value_t = VCPU_SLICE_DEFAULT,
           value_parser = clap::value_parser!(u64).range(1..=VCPU_SLICE_MAX))]
     pub vcpu_slice: u64,
 }
 
 impl SimulatedArgs {
-    /// A machine without choices, each of which runs no longer than `limit` on the host's clock.
+    /// Default options, with a host time limit.
     pub fn plain(jobs: JobsArgs, limit: Duration) -> SimulatedArgs {
         SimulatedArgs {
             vcpus: None,
@@ -244,44 +242,43 @@ impl SimulatedArgs {
         }
     }
 
-    /// The model of `--on sim:MODEL`, with its changes and its level of detail.
+    /// The model of `--on sim:MODEL`, with its changed fields and its level of detail. `None` for `--on sim`.
     ///
     /// # Errors
-    /// Where there is no such model, or an option for a model without one.
+    /// When there is no such model, or `--detail` or `--set` is given without a model.
     pub fn model(&self, cache: &Cache, name: Option<&str>) -> anyhow::Result<Option<Model>> {
         match name {
             Some(name) => model(cache, name, &self.set, self.detail).map(Some),
             None if self.detail.is_some() || !self.set.is_empty() => {
-                bail!(Usage("--detail and --set are for a model: --on sim:MODEL".to_owned()))
+                bail!(Usage("--detail and --set need a model: use --on sim:MODEL".to_owned()))
             }
             None => Ok(None),
         }
     }
 
-    /// The model of `--on sim:MODEL` at the level that says why lines are missed.
+    /// The model of `--on sim:MODEL` at the level of detail that records why cache lines are missed.
     ///
     /// # Errors
-    /// As [`SimulatedArgs::model`]; and where there is no model, or another level is asked for.
+    /// As for [`SimulatedArgs::model`], and when no model or another level of detail is named.
     pub fn model_with_misses(&self, cache: &Cache, name: Option<&str>) -> anyhow::Result<Model> {
-        let name = name
-            .ok_or_else(|| Usage("--misses is of a model's caches: --on sim:MODEL".to_owned()))?;
+        let name =
+            name.ok_or_else(|| Usage("--misses needs a model: use --on sim:MODEL".to_owned()))?;
         if self.detail == Some(ModelDetail::Timed) {
-            bail!(Usage("--misses needs --detail ooo, the default with it".to_owned()));
+            bail!(Usage("--misses needs --detail ooo (leave --detail out)".to_owned()));
         }
         model(cache, name, &self.set, Some(ModelDetail::Ooo))
     }
 
-    /// The level of detail that was asked for.
     pub fn detail(&self) -> Option<ModelDetail> {
         self.detail
     }
 
-    /// The changes of the model, each `FIELD=VALUE`.
+    /// The changed fields of the model, each as `FIELD=VALUE`.
     pub fn changes(&self) -> &[String] {
         &self.set
     }
 
-    /// How the machine is watched under that model: from the guest's marker on.
+    /// How the plugin observes a machine with this model. Observation starts at the guest's marker.
     pub fn watch(&self, model: Option<Model>) -> Watch {
         Watch {
             detail: model.as_ref().map_or(Detail::Count, |model| model.detail),
@@ -293,10 +290,10 @@ impl SimulatedArgs {
     }
 }
 
-/// A model with its changes: at the level of detail that is asked for, or the simplest that runs it.
+/// A model with its changed fields, at the given level of detail, or at the simplest level that can simulate it.
 ///
 /// # Errors
-/// Where there is no such model, or the level does not run it: what was typed is wrong.
+/// When there is no such model, or the level of detail cannot simulate the model: a [`Usage`] error.
 pub fn model(
     cache: &Cache,
     name: &str,
@@ -305,8 +302,8 @@ pub fn model(
 ) -> anyhow::Result<Model> {
     if detail == Some(ModelDetail::Sampled) {
         bail!(Usage(
-            "--detail sampled is for sim boot and sim workload: what is made of single spans, as here, \
-             cannot be made of a sample"
+            "--detail sampled works only with sim boot and sim workload; this verb needs every event, and a \
+             sample has only some (use --detail ooo)"
                 .to_owned()
         ));
     }
@@ -317,17 +314,17 @@ pub fn model(
     Ok(model.map_err(|error| Usage(error.to_string()))?)
 }
 
-/// The workload of that name or file for this number of CPUs, or its short form.
+/// The workload with this name or in this file, for `cpus` CPUs. With `is_short`, its short form.
 ///
 /// # Errors
-/// Where there is none: what was typed is wrong.
+/// When there is no such workload or short form: a [`Usage`] error.
 pub fn workload(name: &str, cpus: u32, is_short: bool) -> anyhow::Result<Workload> {
     let found = workload::find(name, cpus);
     let found = if is_short { found.and_then(Workload::shortened) } else { found };
     Ok(found.map_err(|error| Usage(error.to_string()))?)
 }
 
-/// How long a workload may run, and its set-up: hours, unless something else is asked for.
+/// Time limits of a workload and its set-up. Defaults: 6 hours on the host's clock, 1 hour on the guest's.
 pub fn workload_limits(wall: Option<Duration>, guest: Option<Duration>) -> Limits {
     const WALL: Duration = Duration::from_secs(6 * 3600);
     const GUEST: Duration = Duration::from_secs(3600);
@@ -335,23 +332,23 @@ pub fn workload_limits(wall: Option<Duration>, guest: Option<Duration>) -> Limit
     Limits { wall: wall.unwrap_or(WALL), guest_s: u32::try_from(guest_s).unwrap_or(u32::MAX) }
 }
 
-/// The machine that boots, for progress.
+/// Name of the booting machine in progress lines.
 const BOOT: &str = "a machine for the cache";
 
-/// A machine with all that a simulated bench needs.
+/// A machine that is ready for a simulated bench.
 pub struct Simulated {
-    /// The machine, which is up, and how it is observed.
+    /// The booted machine, and how it is observed.
     pub guest: GuestRun,
-    /// What its kernel says of itself.
+    /// Facts about the guest's kernel.
     pub facts: GuestFacts,
 }
 
 impl Simulated {
-    /// Finds the simulator and a kernel, packs the guest's image, reads what the kernel says of itself,
-    /// and boots the machine unless the cache has it. `adjust` completes the machine before it is checked.
+    /// Finds the simulator and a kernel, packs the guest's image, and reads the facts of the kernel. Boots the
+    /// machine unless the cache has it. `adjust` completes the machine before that.
     ///
     /// # Errors
-    /// When something is missing, or the machine is none that can be built.
+    /// When a program or file is missing, or the machine cannot be built.
     pub fn prepare(
         cache: Cache,
         args: &GuestArgs,
@@ -386,10 +383,10 @@ impl Simulated {
         Ok(Simulated { guest, facts })
     }
 
-    /// The machine of a workload, set up unless the cache has it; and what it is to execute.
+    /// The machine of a workload, and the prepared workload. Sets the machine up unless the cache has it.
     ///
     /// # Errors
-    /// When something is missing, the set-up fails, or an option is given that the workload has itself.
+    /// When a program or file is missing, the set-up fails, or an option conflicts with the workload's machine.
     pub fn prepare_workload(
         cache: Cache,
         args: &GuestArgs,
@@ -405,7 +402,9 @@ impl Simulated {
             ("--from", args.from.is_some()),
         ] {
             if is_given {
-                bail!(Usage(format!("{option}: a workload has its own machine")));
+                bail!(Usage(format!(
+                    "{option} cannot be used: a workload defines its own machine"
+                )));
             }
         }
         let stop: StopRequest = Arc::new(move || stop.is_requested());
@@ -429,7 +428,7 @@ impl Simulated {
         Ok((Simulated { guest, facts }, prepared))
     }
 
-    /// What a run says about the machine that was measured.
+    /// The block `host` of a run: facts about the simulated machine.
     pub fn host(&self) -> Map<String, Json> {
         let machine = &self.guest.machine;
         let last = machine.cpus.saturating_sub(1);
@@ -453,7 +452,7 @@ impl Simulated {
     }
 }
 
-/// Adds the symbols of the modules that the machine has loaded, where what is recorded has the names of functions.
+/// Adds the symbols of the loaded modules for records that name functions (services and misses).
 fn add_modules(
     facts: &mut GuestFacts,
     cache: &Cache,
@@ -467,10 +466,10 @@ fn add_modules(
     Ok(())
 }
 
-/// Gives the machine this disk, unless it has one or none is needed.
+/// Adds `disk` to the machine if a disk is needed and the machine has none.
 ///
 /// # Errors
-/// When it is no disk.
+/// When `disk` does not describe a disk.
 pub fn add_disk(machine: &mut Machine, is_needed: bool, disk: &str) -> anyhow::Result<()> {
     if is_needed && machine.disks.is_empty() {
         machine.disks = vec![disk.parse().map_err(Usage)?];
@@ -478,31 +477,31 @@ pub fn add_disk(machine: &mut Machine, is_needed: bool, disk: &str) -> anyhow::R
     Ok(())
 }
 
-/// The line for the guest's shell that runs these words: one word is a line already, of several each
-/// is passed on as it is.
-pub fn shell_line(words: &[String]) -> String {
-    match words {
+/// The line for the guest's shell that runs a command. A single argument is a shell line already. Several
+/// arguments are quoted, so that the command gets each unchanged.
+pub fn shell_line(arguments: &[String]) -> String {
+    match arguments {
         [line] => line.clone(),
-        // An argument of a process has no NUL, the one thing that cannot be quoted.
-        words => shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default(),
+        // Only NUL cannot be quoted, and no argument of a process contains it.
+        _ => shlex::try_join(arguments.iter().map(String::as_str)).unwrap_or_default(),
     }
 }
 
-/// `512M` or `2G` in MiB.
+/// Parses a size such as `512M` or `2G`; returns MiB.
 pub fn memory_mib(text: &str) -> Result<u32, String> {
     let units = [("M", 1), ("G", 1024)];
     units
         .iter()
         .find_map(|(unit, mib)| text.strip_suffix(unit)?.parse::<u32>().ok()?.checked_mul(*mib))
-        .ok_or_else(|| "a number with M or G, as in 512M".to_owned())
+        .ok_or_else(|| "write a whole number with M or G, as in 512M".to_owned())
 }
 
-/// `512M` or `2G` in bytes.
+/// Parses a size such as `512M` or `2G`; returns bytes.
 pub fn memory_bytes(text: &str) -> Result<u64, String> {
     memory_mib(text).map(|mib| u64::from(mib) << 20)
 }
 
-/// Bytes as `512 KiB`, `1.5 GiB`.
+/// Formats bytes, as in `512 KiB` or `1.5 GiB`.
 pub fn size_text(bytes: u64) -> String {
     match bytes as f64 {
         small if small < 1024.0 => format!("{small} B"),

@@ -31,7 +31,7 @@ use crate::simulated::{GuestArgs, Simulated, SimulatedArgs, add_disk};
   irqlab footprint                               timer, IPI and disk interrupts; L1d, L1i, L2
   irqlab footprint -c 1 --stimulus disk --level l1d,l2
   irqlab footprint --stimulus timer --method basic,refined
-  irqlab footprint --on sim:r4400-1994           in a simulated machine, by its counters"))]
+  irqlab footprint --on sim:r4400-1994           in a simulated machine, with its counters"))]
 pub struct FootprintArgs {
     /// Where to measure: live or sim:MODEL
     #[arg(long, default_value = "live", value_name = "BENCH")]
@@ -39,7 +39,7 @@ pub struct FootprintArgs {
     /// The CPU that runs the loop: exactly one [default: the last one]
     #[arg(short = 'c', long, alias = "cpu", value_name = "LIST")]
     cpus: Option<String>,
-    /// What interrupts: timer, ipi, disk, disk-event, net, net-signal
+    /// Stimuli that interrupt the loop: timer, ipi, disk, disk-event, net, net-signal
     #[arg(
         long,
         alias = "source",
@@ -48,21 +48,21 @@ pub struct FootprintArgs {
         value_name = "LIST"
     )]
     stimulus: Vec<Stimulus>,
-    /// What is filled: l1d, l1i, l2, l3, dtlb, itlb
+    /// Caches and TLBs to fill: l1d, l1i, l2, l3, dtlb, itlb
     #[arg(long, value_delimiter = ',', default_value = "l1d,l1i,l2", value_name = "LIST")]
     level: Vec<Level>,
-    /// refined: touch all lines until the interrupt must have happened; basic: fill, wait, touch
+    /// refined: touch all lines again and again until the interrupt must have happened; basic: fill, wait, touch
     #[arg(long, value_delimiter = ',', default_value = "refined", value_name = "LIST")]
     method: Vec<Method>,
-    /// Size of a level, where the machine does not say it: l1d=48KiB:12:64 (size, ways, line),
+    /// Size of a level that the machine does not report: l1d=48KiB:12:64 (size, ways, line),
     /// dtlb=64:64 (entries, ways)
     #[arg(long, value_parser = live::footprint::geometry::parse, value_name = "LEVEL=SIZE")]
     geometry: Vec<(Level, Geometry)>,
     /// Maximum number of treatment repetitions, and of control repetitions; 16 to 100000
     #[arg(long, value_parser = clap::value_parser!(u32).range(16..=100_000), default_value_t = 512, value_name = "N")]
     repetitions: u32,
-    /// Number of rounds, each with new memory and stimuli: changes over seconds are then part of the
-    /// confidence interval; 1 to 100 [default: 5; on sim, where nothing changes, always 1]
+    /// Number of rounds, each with new memory and stimuli, so that the confidence interval includes changes
+    /// over seconds; 1 to 100 [default: 5; on sim, where nothing changes, always 1]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100), value_name = "N",
           help_heading = LIVE)]
     rounds: Option<u32>,
@@ -70,24 +70,23 @@ pub struct FootprintArgs {
     #[arg(long, allow_hyphen_values = true, value_parser = duration_between("1us", "1s"), default_value = "2ms",
           value_name = "TIME")]
     window: Duration,
-    /// Let another machine, on which `irqlab echo` runs, echo the messages of net and net-signal
+    /// Machine on which `irqlab echo` runs: it echoes the messages of the stimuli net and net-signal
     #[arg(long, value_name = "HOST:PORT", help_heading = LIVE)]
     peer: Option<String>,
-    /// Also record one repetition of each series: which task or handler ran when, as trace.pftrace in the
+    /// Also record which task or handler ran when, in one repetition of each series: trace.pftrace in the
     /// run's directory, for Perfetto (ui.perfetto.dev)
     #[arg(long)]
     trace: bool,
-    /// Move a device's interrupt to the loop's CPU for the run; it goes back afterwards
+    /// Move the device's interrupt to the loop's CPU during the run, and back afterwards
     #[arg(long, help_heading = LIVE)]
     move_irq: bool,
-    /// Where misses are counted, skip the estimate by time: levels with a long pass are ready sooner
+    /// Skip the estimate by time where counters count misses; levels with a long pass finish sooner
     #[arg(long)]
     counters_only: bool,
-    /// Allow ticks in windows: treatment and control have equally many. For levels with a pass longer
-    /// than a tick; by counters only
+    /// Allow ticks in windows, equally many for treatment and control, for levels whose pass exceeds a tick
     #[arg(long, requires = "counters_only")]
     ticks: bool,
-    /// Chooses the order of lines and the times of interrupts
+    /// Seed of the order of lines and of the times of interrupts
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
     #[command(flatten)]
@@ -96,17 +95,15 @@ pub struct FootprintArgs {
     simulated: SimulatedArgs,
 }
 
-/// Rounds on live, unless another number is given.
+/// Default number of rounds on live.
 const ROUNDS: u32 = 5;
-/// CPUs of the simulated machine, unless another number is given: one for the loop, one for what
-/// interrupts it.
+/// Default number of CPUs of the simulated machine: one for the loop, one for the source of interrupts.
 pub const VCPUS: u32 = 2;
-/// Its memory, unless another size is given.
+/// Default memory of the simulated machine, MiB.
 pub const MEMORY_MIB: u32 = 1024;
-/// The disk of the disk stimuli, unless one is asked for: with a latency, so that a cache is filled
-/// before the read completes.
+/// The disk that the disk stimuli read without `--disk`. Its latency lets the loop fill a cache before a read completes.
 const DISK: &str = "virtio-blk,latency=1ms";
-/// The kernel's watchdog would keep one of the counters for itself.
+/// Kernel option that disables the watchdog, which would occupy one of the counters.
 const NO_WATCHDOG: &str = "nmi_watchdog=0";
 /// The trace's file in the run's directory.
 const TRACE: &str = "trace.pftrace";
@@ -116,7 +113,8 @@ impl FootprintArgs {
         let is_net = |stimulus: &Stimulus| matches!(stimulus, Stimulus::Net | Stimulus::NetSignal);
         if self.peer.is_some() && !self.stimulus.iter().any(is_net) {
             bail!(Usage(
-                "--peer is for the stimuli net and net-signal; add --stimulus net".to_owned()
+                "--peer works only with the stimuli net and net-signal; add --stimulus net"
+                    .to_owned()
             ));
         }
         Ok(())
@@ -155,7 +153,6 @@ impl FootprintArgs {
     }
 }
 
-/// Measures, prints, records.
 pub fn run(args: &FootprintArgs) -> anyhow::Result<ExitCode> {
     args.check()?;
     match &args.on {
@@ -190,26 +187,25 @@ fn run_live(args: &FootprintArgs) -> anyhow::Result<ExitCode> {
     Ok(open.measure(&plan, context, &mut bench, Redraw::EachStep, trace)?.0)
 }
 
-/// A footprint to be measured in a simulated machine.
+/// A footprint measurement in a simulated machine.
 pub struct SimulatedFootprint<'a> {
-    /// What the guest is made of.
     pub guest: &'a GuestArgs,
-    /// Its CPUs.
+    /// Number of the guest's CPUs.
     pub vcpus: u32,
-    /// What is measured, for progress.
+    /// Name of the measurement in progress lines.
     pub label: &'a str,
-    /// The model, and how it is watched.
     pub model: &'a Model,
+    /// How the plugin observes the model.
     pub watch: Watch,
-    /// Its disk, if the guest has no other and a stimulus reads one.
+    /// Disk that the guest gets if a stimulus reads one and `guest` has none.
     pub disk: &'a str,
-    /// Sizes of levels that are not the model's.
+    /// Sizes that replace the model's sizes of some levels.
     pub geometry: &'a [(Level, Geometry)],
-    /// The guest's part. Its sizes are added here.
+    /// Request to the guest. [`prepare`] sets its geometry.
     pub request: FootprintRequest,
 }
 
-/// Prepares the machine; gives the bench and what a run says about the machine.
+/// Prepares the machine. Returns the bench, and the block `host` of the run.
 pub fn prepare(
     cache: Cache,
     footprint: SimulatedFootprint<'_>,
@@ -217,17 +213,17 @@ pub fn prepare(
 ) -> anyhow::Result<(SimFootprint, Map<String, Json>)> {
     let SimulatedFootprint { label, guest, vcpus, model, watch, disk, geometry, mut request } =
         footprint;
-    let reads = |one: &Stimulus| matches!(one, Stimulus::Disk | Stimulus::DiskEvent);
+    let reads_disk = |stimulus: &Stimulus| matches!(stimulus, Stimulus::Disk | Stimulus::DiskEvent);
     let watch = Watch { transitions: request.plan.trace, ..watch };
     let prepared = Simulated::prepare(cache, guest, vcpus, watch, stop, |machine| {
         machine.pmu = true;
-        // With less the kernel gives no huge pages (mm/huge_memory.c, hugepage_init).
+        // With less memory the kernel provides no huge pages (mm/huge_memory.c, hugepage_init).
         machine.memory_mib = guest.mem.unwrap_or(MEMORY_MIB);
         machine.append.push(NO_WATCHDOG.to_owned());
-        add_disk(machine, request.plan.stimuli.iter().any(reads), disk)
+        add_disk(machine, request.plan.stimuli.iter().any(reads_disk), disk)
     })?;
     request.geometry = geometries(&model.model);
-    request.geometry.retain(|(level, _)| !geometry.iter().any(|(given, _)| given == level));
+    request.geometry.retain(|(level, _)| !geometry.iter().any(|(replaced, _)| replaced == level));
     request.geometry.extend(geometry);
     let host = prepared.host();
     let bench = SimFootprint {
@@ -243,16 +239,16 @@ pub fn prepare(
 fn run_simulated(args: &FootprintArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {
     let simulated = &args.simulated;
     if simulated.guest.free_running {
-        let why = "the loops' clock must be the machine's, not the host's";
-        bail!(Usage(format!("--free-running: {why}")));
+        let why = "the loops need the simulated machine's clock, not the host's";
+        bail!(Usage(format!("--free-running cannot be used here: {why}")));
     }
     let vcpus = simulated.vcpus.unwrap_or(VCPUS);
     let all: Vec<u32> = (0..vcpus).collect();
-    let given = args.cpus.as_deref().map(|list| guest_cpus(list, vcpus)).transpose()?;
-    let cpu = one_cpu(args.cpus.as_deref(), given.as_ref().unwrap_or(&all))?;
+    let listed = args.cpus.as_deref().map(|list| guest_cpus(list, vcpus)).transpose()?;
+    let cpu = one_cpu(args.cpus.as_deref(), listed.as_ref().unwrap_or(&all))?;
     let cache = Cache::from_environment()?;
     let Some(model) = simulated.model(&cache, model)? else {
-        bail!(Usage("--on sim: the caches to fill are a model's; name one (--on sim:MODEL)".into()))
+        bail!(Usage("--on sim has no caches to fill; name a model (--on sim:MODEL)".into()))
     };
     let open = OpenRun::new("footprint", &args.results)?;
     let footprint = SimulatedFootprint {
@@ -279,7 +275,7 @@ fn run_simulated(args: &FootprintArgs, model: Option<&str>) -> anyhow::Result<Ex
     Ok(open.measure(&args.plan(), context, &mut bench, Redraw::EverySecond, trace)?.0)
 }
 
-/// The trace of one repetition of each series, for Perfetto; none unless it was recorded.
+/// The trace of one repetition of each series, for Perfetto; empty if no trace was recorded.
 fn trace(run: &Run, samples: &Samples) -> Vec<Attachment> {
     if samples.traces.is_empty() {
         return Vec::new();

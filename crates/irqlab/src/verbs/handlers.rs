@@ -30,15 +30,15 @@ use crate::options::{
 use crate::run::{OpenRun, stop_on_signals};
 use crate::simulated::{Simulated, SimulatedArgs, add_disk, shell_line};
 
-/// The disk of the disk stimulus, unless one is asked for: with a latency, so that reads wait.
+/// The disk that the disk stimulus reads without `--disk`. Its latency makes reads wait, as on real hardware.
 const DISK: &str = "virtio-blk,latency=100us";
 
-/// How the probes are attached.
+/// How to attach the probes: the value of `--attach`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Attach {
-    /// The best that the kernel has
+    /// The best way that the kernel supports
     Auto,
-    /// Typed tracepoint programs; need BTF
+    /// Typed tracepoint programs, which need BTF
     #[value(name = "tp_btf")]
     TpBtf,
     /// Raw tracepoint programs, without BTF
@@ -63,42 +63,41 @@ pub struct HandlersArgs {
     /// CPUs for irqlab's own processes, such as the sender of the net stimulus
     #[arg(short = 'H', long, value_name = "LIST")]
     housekeeping: Option<String>,
-    /// How long to measure each condition; with PMU events, half of it without them
+    /// How long to measure each condition; with PMU events, half of this time is without them
     #[arg(short, long, allow_hyphen_values = true, value_parser = duration, default_value = "10s",
           value_name = "TIME")]
     duration: Duration,
-    /// How long a condition runs before it is measured
+    /// How long each condition runs before irqlab measures it
     #[arg(long, allow_hyphen_values = true, value_parser = duration, default_value = "500ms",
           value_name = "TIME")]
     warm_up: Duration,
-    /// idle, busy: zlib compression on every measured CPU [default: idle]
+    /// Load on every measured CPU: idle, or busy (zlib compression) [default: idle]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     load: Vec<Load>,
-    /// low, high: how often the stimulus interrupts [default: low,high]
+    /// How often the stimulus interrupts: low, high [default: low,high]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     rate: Vec<Rate>,
-    /// What interrupts: disk, net, timer, ipi, none [default: none]
+    /// Stimuli that cause interrupts: disk, net, timer, ipi, none [default: none]
     #[arg(long, alias = "source", value_delimiter = ',', value_name = "LIST")]
     stimulus: Vec<Stimulus>,
     /// Time between two operations at the low rate
     #[arg(long, allow_hyphen_values = true, value_parser = duration, default_value = "50ms",
           value_name = "TIME")]
     low_interval: Duration,
-    /// File or block device that the disk stimulus reads [default: a scratch file; on sim, the
-    /// guest's first disk]
+    /// File or block device that the disk stimulus reads [default: a scratch file; on sim, the guest's first disk]
     #[arg(long, value_name = "FILE")]
     disk_file: Option<PathBuf>,
-    /// PMU events, as perf list names them; `none` for none [default: those of the paper]
+    /// PMU events to count, as perf list names them, or `none` [default: the events of the paper]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     events: Vec<String>,
     /// Also record the histograms' buckets
     #[arg(long)]
     histograms: bool,
-    /// Also record which lines handlers and other services of the kernel miss in the caches of a model, who
-    /// evicted them, and what they belong to; runs the model at level ooo
+    /// Also record which lines handlers and other kernel services miss in the model's caches, who evicted
+    /// them, and what they belong to; needs a model, and simulates it with --detail ooo
     #[arg(long, help_heading = SIMULATED)]
     misses: bool,
-    /// The other side of the net stimulus, over a real NIC [default: a veth pair on this machine]
+    /// Other machine for the net stimulus, over a real NIC [default: a veth pair on this machine]
     #[arg(long, value_name = "HOST[:PORT]", help_heading = LIVE)]
     peer: Option<String>,
     /// How to attach the probes
@@ -115,11 +114,12 @@ pub struct HandlersArgs {
 
 impl HandlersArgs {
     fn conditions(&self) -> anyhow::Result<Vec<Condition>> {
-        let made = !(self.load.is_empty() && self.rate.is_empty() && self.stimulus.is_empty());
-        match (made, self.command.is_empty()) {
+        let has_options =
+            !(self.load.is_empty() && self.rate.is_empty() && self.stimulus.is_empty());
+        match (has_options, self.command.is_empty()) {
             (true, false) => bail!(Usage(
-                "--load, --rate and --stimulus make a condition of their own, and so does a \
-                 command: leave out one or the other"
+                "--load, --rate and --stimulus cannot be combined with a command: leave out one or \
+                 the other"
                     .to_owned()
             )),
             (false, true) => Ok(vec![Condition::Ambient]),
@@ -132,13 +132,13 @@ impl HandlersArgs {
         }
     }
 
-    /// Refuses what no condition would use, and what no stimulus would take, before anything runs.
+    /// Refuses options that no condition uses, and values that a stimulus does not accept.
     fn check(&self) -> anyhow::Result<()> {
-        for (flag, given, stimulus) in [
+        for (flag, is_given, stimulus) in [
             ("--peer", self.peer.is_some(), Stimulus::Net),
             ("--disk-file", self.disk_file.is_some(), Stimulus::Disk),
         ] {
-            if given && !self.stimulus.contains(&stimulus) {
+            if is_given && !self.stimulus.contains(&stimulus) {
                 bail!(Usage(format!(
                     "{flag} is for the {stimulus} stimulus; add --stimulus {stimulus}"
                 )));
@@ -146,7 +146,7 @@ impl HandlersArgs {
         }
         if self.events.iter().any(String::is_empty) {
             let allowed = "names as in perf list, or none";
-            bail!(Usage(format!("--events: an empty name; allowed: {allowed}")));
+            bail!(Usage(format!("--events has an empty name; allowed: {allowed}")));
         }
         let mut stimulus = StimulusSettings::new(Stimulus::Net, Rate::Low, vec![0]);
         stimulus.peer.clone_from(&self.peer);
@@ -156,7 +156,7 @@ impl HandlersArgs {
     }
 
     fn settings(&self) -> Map<String, Json> {
-        // A command takes its own time.
+        // The command determines the length of its window.
         let duration_ns = self.command.is_empty().then(|| ns(self.duration));
         let settings = [
             ("version", json!(env!("CARGO_PKG_VERSION"))),
@@ -181,7 +181,6 @@ fn or_default<'a, T>(given: &'a [T], default: &'a [T]) -> &'a [T] {
     if given.is_empty() { default } else { given }
 }
 
-/// Measures, prints, records.
 pub fn run(args: &HandlersArgs) -> anyhow::Result<ExitCode> {
     args.conditions()?;
     args.check()?;
@@ -191,7 +190,7 @@ pub fn run(args: &HandlersArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Has the plan measured.
+/// Measures the plan, prints and records the run.
 fn measure(
     args: &HandlersArgs,
     open: &OpenRun,
@@ -205,9 +204,12 @@ fn measure(
     Ok(exit)
 }
 
-/// A command ends its window, whatever `-d` says.
+/// Prints how long the command ran and how it ended: its end closes the window, and `-d` has no effect.
 fn say_how_the_command_ended(args: &HandlersArgs, run: &Run) {
-    let Some(table) = run.table("conditions").filter(|_| !args.command.is_empty()) else { return };
+    if args.command.is_empty() {
+        return;
+    }
+    let Some(table) = run.table("conditions") else { return };
     let window = table.rows().iter().find_map(|row| match table.get(row, "window_ns") {
         Some(record::Value::Uint(ns)) => Some(Duration::from_nanos(*ns).as_secs_f64()),
         _ => None,
@@ -236,7 +238,7 @@ fn live_events(args: &HandlersArgs, host: &HostFacts) -> Vec<String> {
     if !args.events.is_empty() {
         return args.events.clone();
     }
-    // A command is not run several times over unless asked.
+    // Counting events would run the command several times, so the user must ask for them.
     if !args.command.is_empty() && host.pmu.counts() == Some(true) {
         return Vec::new();
     }
@@ -245,13 +247,13 @@ fn live_events(args: &HandlersArgs, host: &HostFacts) -> Vec<String> {
 
 fn live_settings(args: &HandlersArgs, host: &HostFacts) -> anyhow::Result<LiveSettings> {
     let cpus = usable_cpus(args.cpus.as_deref())?;
-    let until = if args.command.is_empty() {
+    let window_end = if args.command.is_empty() {
         WindowEnd::Elapsed(args.duration)
     } else {
         let to_stderr = args.results.printing.format() != Format::Table;
         WindowEnd::CommandEnds { words: args.command.clone(), to_stderr }
     };
-    let mut settings = LiveSettings::new(cpus, until, stop_on_signals()?);
+    let mut settings = LiveSettings::new(cpus, window_end, stop_on_signals()?);
     if let Some(list) = &args.housekeeping {
         settings.housekeeping = usable_cpus(Some(list))?;
     }
@@ -278,13 +280,14 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
     let request = guest_request(args, vcpus)?;
     let cache = Cache::from_environment()?;
     let misses = args.misses;
-    let model = match misses {
-        true => Some(args.simulated.model_with_misses(&cache, model)?),
-        false => args.simulated.model(&cache, model)?,
+    let model = if misses {
+        Some(args.simulated.model_with_misses(&cache, model)?)
+    } else {
+        args.simulated.model(&cache, model)?
     };
     let open = OpenRun::new("handlers", &args.results)?;
     let span_counts = !args.events.iter().any(|name| name == "none");
-    // Misses are known by service.
+    // Misses are counted for each service, so services must be recorded, too.
     let services = misses;
     let watch = Watch { spans: true, span_counts, services, misses, ..args.simulated.watch(model) };
     let stop = stop_on_signals()?;
@@ -307,14 +310,14 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
     measure(args, &open, context, &mut bench)
 }
 
-/// The guest needs as long as it is asked to, and what stimuli take to start.
+/// The time limits, extended by the measured time unless the user sets a limit.
 fn limits(args: &HandlersArgs) -> Limits {
     let guest = &args.simulated.guest;
     let mut limits = guest.limits();
     if guest.guest_limit.is_none() {
-        let asked = (args.warm_up + args.duration).as_secs();
-        let asked = u32::try_from(asked).unwrap_or(u32::MAX);
-        limits.guest_s = limits.guest_s.saturating_add(asked);
+        let measured = (args.warm_up + args.duration).as_secs();
+        let measured = u32::try_from(measured).unwrap_or(u32::MAX);
+        limits.guest_s = limits.guest_s.saturating_add(measured);
     }
     limits
 }
@@ -324,8 +327,7 @@ fn guest_request(args: &HandlersArgs, vcpus: u32) -> anyhow::Result<HandlersRequ
         && guest_cpus(list, vcpus)?.len() < vcpus as usize
     {
         bail!(Usage(format!(
-            "--cpus {list}: on sim, all CPUs of the machine are measured; --vcpus N says how many \
-             it has"
+            "--cpus {list}: on sim, all CPUs of the machine are measured; --vcpus N sets their number"
         )));
     }
     let housekeeping = args.housekeeping.as_deref().map(|list| guest_cpus(list, vcpus));

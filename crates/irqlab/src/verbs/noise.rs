@@ -39,7 +39,7 @@ use crate::simulated::{Simulated, SimulatedArgs};
   irqlab noise -c 1 -d 60s --loop detour    a minute of one CPU's detours, with their causes
   irqlab noise --no-trace --body memory     without probes, with loops that use the memory
   irqlab noise -c 1 -d 10s -- dd if=/dev/sda of=/dev/null     while a command runs
-  irqlab noise scale --run RUN              what that does to a parallel job
+  irqlab noise scale --run RUN              what a run's detours do to a parallel job
   irqlab noise --on sim:r4400-1994          in a simulated machine: each cycle has its cause"))]
 pub struct NoiseArgs {
     #[command(subcommand)]
@@ -47,10 +47,10 @@ pub struct NoiseArgs {
     /// Where to measure: live, sim or sim:MODEL
     #[arg(long, default_value = "live", value_name = "BENCH")]
     on: On,
-    /// CPUs that run the loops, as in 0-3,8 [default: all; live, all but those of -H]
+    /// CPUs that run the loops, as in 0-3,8 [default: all CPUs that are not in -H]
     #[arg(short = 'c', long, alias = "loops-on", value_name = "LIST")]
     cpus: Option<String>,
-    /// fwq: fixed work, ftq: fixed time, detour: each gap one by one, with its causes
+    /// Loops to run: fwq (fixed work), ftq (fixed time), detour (each gap with its causes)
     #[arg(
         long = "loop",
         value_delimiter = ',',
@@ -58,10 +58,10 @@ pub struct NoiseArgs {
         value_name = "LIST"
     )]
     loops: Vec<Loop>,
-    /// What fwq and ftq do: add, alu, load, branch, memory
+    /// Work of the loops fwq and ftq: add, alu, load, branch, memory
     #[arg(long, default_value = "add", value_name = "BODY")]
     body: Body,
-    /// Time of a quantum of work (fwq) and of time (ftq); 10us to 1s
+    /// Length of a quantum of work (fwq) or of time (ftq); 10us to 1s
     #[arg(long, allow_hyphen_values = true, value_parser = duration_between("10us", "1s"),
           default_value = "100us", value_name = "TIME")]
     quantum: Duration,
@@ -72,43 +72,41 @@ pub struct NoiseArgs {
     /// Length of each loop in time
     #[arg(short, long, allow_hyphen_values = true, value_parser = duration, value_name = "TIME")]
     duration: Option<Duration>,
-    /// How long a loop runs before it is measured
+    /// How long each loop runs before irqlab measures it
     #[arg(long, allow_hyphen_values = true, value_parser = duration, default_value = "100ms",
           value_name = "TIME")]
     warm_up: Duration,
-    /// Shortest gap that is a detour [default: 100ns, or what the clock allows]
+    /// Shortest gap that counts as a detour [default: 100ns, or longer if the clock needs it]
     #[arg(long, allow_hyphen_values = true, value_parser = duration_between("1ns", "10s"),
           value_name = "TIME")]
     threshold: Option<Duration>,
-    /// Run the loops under SCHED_FIFO at this priority, 1 to 99. A loop never sleeps, and the kernel
-    /// takes real-time tasks that never sleep off their CPU for 50 ms of each second
-    /// (kernel.sched_rt_runtime_us): the run then shows that, too
+    /// Run the loops under SCHED_FIFO at this priority, 1 to 99. The loops never sleep, so the kernel takes
+    /// their CPUs away for 50 ms of each second (kernel.sched_rt_runtime_us), and the run shows these gaps
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=99), value_name = "PRIO")]
     fifo: Option<u32>,
-    /// Chooses which single detours are recorded of many
+    /// Seed that chooses which detours are recorded one by one if there are too many
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
     /// CPUs for irqlab's own thread [default: those not measured]
     #[arg(short = 'H', long, value_name = "LIST", help_heading = LIVE)]
     housekeeping: Option<String>,
-    /// Run without probes, and without causes
+    /// Run without probes: detours then have no causes
     #[arg(long, help_heading = LIVE)]
     no_trace: bool,
-    /// Start this command with the loops, and end it with them: what does it cost programs on the same
-    /// machine?
+    /// Run this command while the loops run, and end it after them: how much does it disturb other programs?
     #[arg(last = true, value_name = "CMD")]
     command: Vec<String>,
     #[command(flatten)]
     results: ResultArgs,
-    /// Draw what each repetition of fwq took, in the colour of its cause, into this SVG file
+    /// Draw the length of each fwq repetition, coloured by cause, into this SVG file
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     picture: Option<PathBuf>,
     #[command(flatten, next_help_heading = "Results")]
     force: ForceArgs,
     #[command(flatten)]
     pictures: PictureArgs,
-    /// Set timers while the detour loop runs: one, then two, up to TIMERS and again, TIME apart. Table
-    /// `injected` says whether each was found: a check of the bench
+    /// Check the bench: set one timer, then two, up to TIMERS, and again, TIME apart, while the detour loop
+    /// runs. Table `injected` says whether the loop found each of them
     #[arg(long, allow_hyphen_values = true, value_parser = inject, value_name = "TIMERS:TIME",
           help_heading = SIMULATED)]
     inject: Option<Inject>,
@@ -121,7 +119,7 @@ enum NoiseVerb {
     Scale(noise_scale::ScaleArgs),
 }
 
-/// Repetitions of the paper.
+/// Default length of a loop in quanta, as in the paper.
 const REPETITIONS: u64 = 1000;
 impl NoiseArgs {
     fn length(&self) -> Length {
@@ -135,36 +133,40 @@ impl NoiseArgs {
         unique(&self.loops)
     }
 
-    /// CPUs to measure, and those for irqlab's own thread.
-    fn places(&self, host: &HostFacts) -> anyhow::Result<(Vec<u32>, Vec<u32>)> {
-        let own = match &self.housekeeping {
+    /// The CPUs to measure, and the CPUs for irqlab's own thread.
+    fn measured_and_housekeeping_cpus(
+        &self,
+        host: &HostFacts,
+    ) -> anyhow::Result<(Vec<u32>, Vec<u32>)> {
+        let housekeeping = match &self.housekeeping {
             Some(list) => usable_cpus(Some(list))?,
             None => Vec::new(),
         };
         let isolated = host.kernel.isolated.clone().unwrap_or_default();
-        if let Some(cpu) = own.iter().find(|cpu| isolated.contains(cpu)) {
+        if let Some(cpu) = housekeeping.iter().find(|cpu| isolated.contains(cpu)) {
             let isolated = format_cpu_list(&isolated);
             bail!(Usage(format!(
-                "-H: CPU {cpu} is isolated, and housekeeping would end that; isolated: {isolated}"
+                "-H: CPU {cpu} is isolated, and irqlab's own thread would disturb it; isolated CPUs: \
+                 {isolated} (name another CPU)"
             )));
         }
         let mut cpus = usable_cpus(self.cpus.as_deref())?;
-        match (&self.cpus, cpus.iter().find(|cpu| own.contains(cpu))) {
+        match (&self.cpus, cpus.iter().find(|cpu| housekeeping.contains(cpu))) {
             (Some(_), Some(cpu)) => {
-                bail!(Usage(format!("CPU {cpu} is in -c and in -H: measured, or housekeeping?")))
+                bail!(Usage(format!("CPU {cpu} is in -c and in -H (leave it out of one of them)")))
             }
-            _ => cpus.retain(|cpu| !own.contains(cpu)),
+            _ => cpus.retain(|cpu| !housekeeping.contains(cpu)),
         }
         if cpus.is_empty() {
-            bail!(Usage("-H leaves no CPU to measure".to_owned()));
+            bail!(Usage("-H has all CPUs, so none is left to measure".to_owned()));
         }
-        Ok((cpus, own))
+        Ok((cpus, housekeeping))
     }
 
     fn check(&self) -> anyhow::Result<()> {
         let Some(file) = &self.picture else { return Ok(()) };
         if !self.loops.contains(&Loop::Fwq) {
-            bail!(Usage("--picture is of repetitions; add fwq to --loop".to_owned()));
+            bail!(Usage("--picture draws the loop fwq; add fwq to --loop".to_owned()));
         }
         Ok(output_file::check(file, self.force)?)
     }
@@ -174,7 +176,7 @@ impl NoiseArgs {
             Length::Repetitions(number) => Some(number),
             Length::Time(_) => None,
         };
-        let words: Vec<&str> = self.loops().iter().map(|one| one.word()).collect();
+        let words: Vec<&str> = self.loops().iter().map(|kind| kind.word()).collect();
         let scheduler = match self.fifo {
             Some(priority) => format!("SCHED_FIFO {priority}"),
             None => "SCHED_OTHER".to_owned(),
@@ -199,9 +201,9 @@ impl NoiseArgs {
     }
 
     fn live_bench(&self, host: &HostFacts) -> anyhow::Result<LiveNoise> {
-        let (cpus, housekeeping) = self.places(host)?;
+        let (cpus, housekeeping) = self.measured_and_housekeeping_cpus(host)?;
         let findings = diagnose(host);
-        let of_rights = findings.iter().find(|finding| finding.subject == diagnosis::RIGHTS);
+        let rights = findings.iter().find(|finding| finding.subject == diagnosis::RIGHTS);
         let bench = LiveNoise::new(NoiseSettings {
             cpus,
             housekeeping,
@@ -216,18 +218,19 @@ impl NoiseArgs {
             seed: self.seed,
             command: self.command.clone(),
             command_to_stderr: self.results.printing.format() != Format::Table,
-            remedy_rights: of_rights.and_then(|finding| finding.unlock.clone()),
+            remedy_rights: rights.and_then(|finding| finding.unlock.clone()),
             stop: stop_on_signals()?,
         })?;
         match bench.threshold_too_low() {
             Some(min_ns) => bail!(Usage(format!(
-                "--threshold: below what the loop itself takes on this clock; at least {min_ns}ns"
+                "--threshold is shorter than an iteration of the loop on this clock; allowed: from \
+                 {min_ns}ns"
             ))),
             None => Ok(bench),
         }
     }
 
-    /// Length of a window, ns.
+    /// Length of the measurement of each loop, ns.
     fn window_ns(&self) -> u64 {
         match self.length() {
             Length::Repetitions(number) => number.saturating_mul(ns(self.quantum)),
@@ -236,7 +239,6 @@ impl NoiseArgs {
     }
 }
 
-/// Measures, prints, records.
 pub fn run(args: &NoiseArgs) -> anyhow::Result<ExitCode> {
     if let Some(NoiseVerb::Scale(args)) = &args.verb {
         return noise_scale::run(args);
@@ -248,17 +250,17 @@ pub fn run(args: &NoiseArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Has the plan measured.
+/// Measures the plan, prints and records the run, and draws the picture.
 fn measure(
     args: &NoiseArgs,
     open: &OpenRun,
     context: RunContext,
     bench: &mut (dyn NoiseBench + 'static),
 ) -> anyhow::Result<ExitCode> {
-    // Live, all measured CPUs run loops: a line that is drawn each second would be noise itself.
+    // On live, all CPUs may run loops, and a line that is drawn every second would be noise itself.
     let redraw = if args.on == On::Live { Redraw::EachStep } else { Redraw::EverySecond };
     let measured =
-        open.measure(&args.plan(), context, bench, redraw, |run, _| args.pictures.of(run));
+        open.measure(&args.plan(), context, bench, redraw, |run, _| args.pictures.draw(run));
     let (exit, run) = measured?;
     if let Some(file) = &args.picture {
         draw(&run, file, args.force)?;
@@ -266,16 +268,17 @@ fn measure(
     Ok(exit)
 }
 
-/// The picture of repetitions, in a file that is not of the run.
+/// Writes the picture of the repetitions to a file outside the run.
 fn draw(run: &Run, file: &Path, force: ForceArgs) -> anyhow::Result<()> {
-    let svg = report::repetitions_svg(run).context("cannot draw")?;
-    let svg = svg.context("there is no repetition to draw")?;
-    output_file::write(file, svg.as_bytes(), force).context("the run itself is recorded")
+    let svg = report::repetitions_svg(run).context("cannot draw the picture")?;
+    let svg = svg.context("cannot draw the picture: the run has no repetitions")?;
+    output_file::write(file, svg.as_bytes(), force)
+        .context("the run is recorded, its picture is not")
 }
 
 fn run_live(args: &NoiseArgs) -> anyhow::Result<ExitCode> {
     let host = host_facts(&Root::default());
-    args.places(&host)?;
+    args.measured_and_housekeeping_cpus(&host)?;
     let open = OpenRun::new("noise", &args.results)?;
     let context = open.context(run_host_block(&host), args.settings());
     let mut bench = args.live_bench(&host)?;
@@ -315,38 +318,40 @@ fn run_simulated(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCo
 /// Refuses what a simulated machine cannot do.
 fn check_simulated(args: &NoiseArgs, model: Option<&str>, vcpus: u32) -> Result<(), Usage> {
     if !args.command.is_empty() {
-        return Err(Usage("-- CMD is for --on live: the guest runs the loops alone".to_owned()));
+        return Err(Usage(
+            "-- CMD works only with --on live: a guest runs only the loops".to_owned(),
+        ));
     }
     if args.simulated.guest.free_running {
-        let why = "the loops' clock must be the machine's, not the host's";
-        return Err(Usage(format!("--free-running: {why}")));
+        let why = "the loops need the simulated machine's clock, not the host's";
+        return Err(Usage(format!("--free-running cannot be used here: {why}")));
     }
     let quanta = match args.length() {
         Length::Repetitions(number) => number,
         Length::Time(time) => ns(time) / ns(args.quantum).max(1),
     };
     if quanta > RECORDS_MAX as u64 {
-        let why = "the guest keeps all records until the end: at most";
-        return Err(Usage(format!("{quanta} quanta; {why} {RECORDS_MAX}")));
+        let why = "the guest keeps all records until the end, and has room for";
+        return Err(Usage(format!("the loops have {quanta} quanta; {why} {RECORDS_MAX}")));
     }
     if vcpus > 1 && model.is_none() {
         return Err(Usage(format!(
-            "--vcpus {vcpus}: without a model virtual CPUs share one time, and each would be the \
-             other's noise; name one (--on sim:r4400-1994)"
+            "--vcpus {vcpus}: without a model, virtual CPUs share one clock and disturb each other; name \
+             a model (--on sim:r4400-1994)"
         )));
     }
     Ok(())
 }
 
-/// The guest needs as long as it is asked to.
+/// The time limits, extended by the measured time unless the user sets a limit.
 fn limits(args: &NoiseArgs) -> Limits {
     let guest = &args.simulated.guest;
     let mut limits = guest.limits();
     if guest.guest_limit.is_none() {
         let window = args.warm_up + Duration::from_nanos(args.window_ns());
-        let asked = (args.loops().len() as u32 * window).as_secs();
-        let asked = u32::try_from(asked).unwrap_or(u32::MAX);
-        limits.guest_s = limits.guest_s.saturating_add(asked);
+        let measured = (args.loops().len() as u32 * window).as_secs();
+        let measured = u32::try_from(measured).unwrap_or(u32::MAX);
+        limits.guest_s = limits.guest_s.saturating_add(measured);
     }
     limits
 }
@@ -369,7 +374,7 @@ fn guest_request(args: &NoiseArgs, cpus: Option<Vec<u32>>) -> NoiseRequest {
     }
 }
 
-/// Reads `TIMERS:TIME`.
+/// Parses `TIMERS:TIME`, as in `4:1.7ms`.
 fn inject(text: &str) -> Result<Inject, String> {
     let allowed = || format!("allowed: TIMERS:TIME, as in 4:1.7ms; 1 to {TIMERS_MAX} timers");
     let (timers, every) = text.split_once(':').ok_or_else(allowed)?;

@@ -26,34 +26,34 @@ use crate::simulated::{self, Simulated, SimulatedArgs, shell_line};
   irqlab services --on sim:r4400-1994 -- CMD                with cycles and memory stalls of a model
   irqlab services --on sim:r10000-1996 --workload progdev   gcc and make, set up once
   irqlab services --on sim:zen3 --misses -- CMD             why each service misses its caches
-  irqlab services --on sim --verify -- CMD                  against the guest's own counts"))]
+  irqlab services --on sim --verify -- CMD                  compared with the guest's own counts"))]
 pub struct ServicesArgs {
     /// Where to measure: live, sim or sim:MODEL
     #[arg(long, default_value = "live", value_name = "BENCH")]
     on: On,
-    /// A line for the guest's shell that runs before the measurement, to fill its caches
+    /// Line for the guest's shell that runs before the measurement, to fill the caches
     #[arg(long, value_name = "LINE", help_heading = SIMULATED)]
     warm_up_command: Option<String>,
-    /// Have the guest's kernel count its system calls, too, which costs it time
+    /// Have the guest's kernel count its system calls as well; this slows the guest
     #[arg(long, help_heading = SIMULATED)]
     verify: bool,
-    /// Also record which places of the kernel take locks, and wait for them; takes longer
+    /// Also record which places in the kernel take locks or wait for them; takes longer
     #[arg(long, help_heading = SIMULATED)]
     locks: bool,
-    /// Also record which lines each service misses in the caches of a model, who evicted them, and what
-    /// they belong to; runs the model at level ooo
+    /// Also record which lines each service misses in the model's caches, who evicted them, and what they
+    /// belong to; needs a model, and simulates it with --detail ooo
     #[arg(long, help_heading = SIMULATED)]
     misses: bool,
     /// Also record the histograms' buckets
     #[arg(long)]
     histograms: bool,
-    /// Measure this workload instead of a command, by name or file (`irqlab sim workload` lists them)
+    /// Measure this workload instead of a command: a name from `irqlab sim workload`, or a file
     #[arg(long, value_name = "NAME", help_heading = SIMULATED, conflicts_with = "command")]
     workload: Option<String>,
-    /// Measure the workload's short form, which does less of the same
+    /// Measure the workload's short form, which does less of the same work
     #[arg(long, help_heading = SIMULATED, requires = "workload")]
     short: bool,
-    /// The command that is measured; on sim, the guest's shell runs it
+    /// The command to measure; on sim, the guest's shell runs it
     #[arg(last = true, value_name = "CMD", required_unless_present = "workload")]
     command: Vec<String>,
     #[command(flatten)]
@@ -78,20 +78,19 @@ impl ServicesArgs {
         settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
-    /// Refuses what is for commands.
+    /// Refuses options that work only with a command.
     fn check_workload(&self) -> Result<(), Usage> {
-        let of_commands =
+        let command_options =
             [("--verify", self.verify), ("--warm-up-command", self.warm_up_command.is_some())];
-        match of_commands.into_iter().find(|(_, is_given)| *is_given) {
-            Some((option, _)) => {
-                Err(Usage(format!("{option} is for a command, not for --workload")))
-            }
+        match command_options.into_iter().find(|(_, is_given)| *is_given) {
+            Some((option, _)) => Err(Usage(format!(
+                "{option} cannot be combined with --workload; it needs a command"
+            ))),
             None => Ok(()),
         }
     }
 }
 
-/// Measures, prints, records.
 pub fn run(args: &ServicesArgs) -> anyhow::Result<ExitCode> {
     match &args.on {
         On::Live => run_live(args),
@@ -107,14 +106,14 @@ fn measure(
 ) -> anyhow::Result<ExitCode> {
     let plan = Plan { histograms: args.histograms };
     let measured =
-        open.measure(&plan, context, bench, Redraw::EverySecond, |run, _| args.pictures.of(run));
+        open.measure(&plan, context, bench, Redraw::EverySecond, |run, _| args.pictures.draw(run));
     Ok(measured?.0)
 }
 
 fn run_live(args: &ServicesArgs) -> anyhow::Result<ExitCode> {
     if args.workload.is_some() {
         bail!(Usage(
-            "--workload runs in a simulated machine: --on sim or --on sim:MODEL".to_owned()
+            "--workload needs a simulated machine: add --on sim or --on sim:MODEL".to_owned()
         ));
     }
     let host = host_facts(&Root::default());
@@ -123,7 +122,7 @@ fn run_live(args: &ServicesArgs) -> anyhow::Result<ExitCode> {
     let rights = findings.iter().find(|finding| finding.subject == diagnosis::RIGHTS);
     let mut context = open.context(run_host_block(&host), args.settings());
     context.settings.insert("out".into(), json!(open.directory()));
-    console::say_more("measuring what the probes cost");
+    console::say_more("measuring the overhead of the probes");
     let mut bench = LiveServices::new(LiveServicesSettings {
         command: args.command.clone(),
         to_stderr: args.results.printing.format() != Format::Table,
@@ -137,9 +136,10 @@ fn run_live(args: &ServicesArgs) -> anyhow::Result<ExitCode> {
 fn run_simulated(args: &ServicesArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {
     let vcpus = args.simulated.vcpus.unwrap_or(1);
     let cache = Cache::from_environment()?;
-    let model = match args.misses {
-        true => Some(args.simulated.model_with_misses(&cache, model)?),
-        false => args.simulated.model(&cache, model)?,
+    let model = if args.misses {
+        Some(args.simulated.model_with_misses(&cache, model)?)
+    } else {
+        args.simulated.model(&cache, model)?
     };
     let open = OpenRun::new("services", &args.results)?;
     let (locks, misses) = (args.locks, args.misses);
@@ -150,9 +150,9 @@ fn run_simulated(args: &ServicesArgs, model: Option<&str>) -> anyhow::Result<Exi
     let (prepared, work) = match &args.workload {
         Some(name) => {
             args.check_workload()?;
-            let found = simulated::workload(name, vcpus, args.short)?;
+            let workload = simulated::workload(name, vcpus, args.short)?;
             let (machine, prepared) =
-                Simulated::prepare_workload(cache, guest, &found, watch, stop)?;
+                Simulated::prepare_workload(cache, guest, &workload, watch, stop)?;
             settings.insert("root_sha256".to_owned(), json!(prepared.root.sha256));
             (machine, Work::Workload(Box::new(prepared)))
         }

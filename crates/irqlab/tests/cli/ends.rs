@@ -148,7 +148,7 @@ fn the_next_start_removes_a_half_written_run_and_says_so() {
     std::fs::create_dir_all(half.join("tables")).unwrap();
     std::fs::write(half.join("manifest.json"), "{").unwrap();
     let run = place.run(&["handlers", "-d", "50ms", "--events", "none"]);
-    run.assert_code(0).assert_says("left by a run that was killed: removed irqlab-runs/.2026");
+    run.assert_code(0).assert_says("leftovers of a killed run: removed irqlab-runs/.2026");
     assert!(!half.exists());
     only_run(&place);
 }

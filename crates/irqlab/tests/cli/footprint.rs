@@ -26,7 +26,7 @@ fn what_is_typed_wrong_is_named() {
     refused(&["footprint", "--rounds", "0"], "1..=100");
     refused(&["footprint", "--peer", "127.0.0.1:9"], "add --stimulus net");
     refused(&["footprint", "--on", "sim:zen3", "--rounds", "2"], "--rounds is for --on live");
-    refused(&["footprint", "-c", "0-1", "--on", "sim:zen3"], "--cpus: exactly one CPU");
+    refused(&["footprint", "-c", "0-1", "--on", "sim:zen3"], "--cpus takes exactly one CPU");
     refused(&["echo", "--listen", "here"], "invalid socket address");
 }
 

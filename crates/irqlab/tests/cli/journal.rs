@@ -97,7 +97,7 @@ fn every_verb_undoes_what_a_killed_run_left() {
     ] {
         let (file, journal) = home.leave(&journals);
         let ended = home.run(words, true);
-        let says = format!("left by a run that was killed: removed {}", file.display());
+        let says = format!("leftovers of a killed run: removed {}", file.display());
         assert!(ended.err.contains(&says), "{words:?} ({:?}): {}", ended.code, ended.err);
         assert!(!file.exists() && !journal.exists(), "{words:?}: {}", ended.err);
     }
@@ -129,6 +129,6 @@ fn journals_of_another_user_are_named_and_those_of_another_session_are_replayed(
     assert!(file.exists() && journal.exists());
     // The killed run had no runtime directory, and this one has.
     let ended = home.run(&["machines"], true);
-    ended.assert_code(0).assert_says("left by a run that was killed: removed ");
+    ended.assert_code(0).assert_says("leftovers of a killed run: removed ");
     assert!(!file.exists() && !journal.exists(), "{}", ended.err);
 }

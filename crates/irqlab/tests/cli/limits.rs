@@ -104,7 +104,7 @@ fn in_a_cpuset_the_verbs_measure_its_cpus() {
     run(&["services", "-q", "--json", "--", "true"]).assert_code(0);
     // Sender and receiver need a CPU each.
     let signal = run(&["signal", "run", "--rig", "threads", "-q"]);
-    signal.assert_code(4).assert_says("this process may use one");
+    signal.assert_code(4).assert_says("this process may use only one");
     let doctor = run(&["doctor", "--json"]).assert_code(0).json();
     let findings = doctor["findings"].as_array().unwrap();
     let cpus = findings.iter().find(|finding| finding["subject"] == "allowed CPUs").unwrap();

@@ -29,7 +29,7 @@ fn a_model_of_another_processor_is_refused_with_what_helps() {
     let place = Place::new();
     // It says of no processor that it is one of them: nobody has a T1 here.
     let ended = place.run(&["bench", "model", "--on", "sim:t1"]);
-    ended.assert_code(4).assert_says("the model t1 does not say which processors it is of");
+    ended.assert_code(4).assert_says("the model t1 does not name the processors that it describes");
     ended.assert_says("irqlab machines fit");
     let ended = place.run(&["bench", "model", "--on", "sim:t1", "--measured", "zen3"]);
     ended.assert_code(4).assert_says("AuthenticAMD 25 1");

@@ -23,10 +23,16 @@ fn what_is_typed_wrong_is_named() {
     check_refused(&["noise", "--on", "sim", "--inject", "3"], "allowed: TIMERS:TIME");
     check_refused(&["noise", "--on", "sim", "-H", "0"], "--housekeeping is for --on live");
     check_refused(&["noise", "--on", "sim", "--no-trace"], "--no-trace is for --on live");
-    check_refused(&["noise", "--on", "sim", "-c", "0-1"], "the machine has no CPU 1; it has 1");
+    check_refused(
+        &["noise", "--on", "sim", "-c", "0-1"],
+        "no CPU 1 in the simulated machine: --vcpus is 1",
+    );
     check_refused(&["noise", "--on", "sim", "--vcpus", "2"], "without a model virtual CPUs share");
     check_refused(&["noise", "--on", "sim", "--free-running"], "the machine's, not the host's");
-    check_refused(&["noise", "--on", "sim", "-d", "1h"], "quanta; the guest keeps all records");
+    check_refused(
+        &["noise", "--on", "sim", "-d", "1h"],
+        "quanta; the guest keeps all records until the end",
+    );
     check_refused(&["noise", "--on", "sim:z80"], "no model \"z80\"");
 }
 

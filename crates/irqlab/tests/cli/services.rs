@@ -98,6 +98,9 @@ fn a_workload_is_known_and_has_its_own_machine() {
     refused(&["nosuch"], "no workload \"nosuch\"; there are: ");
     refused(&["progdev", "--vcpus", "3"], "no form for 3 CPUs; there are: 1, 8");
     refused(&["progdev", "--verify"], "--verify is for a command");
-    refused(&["progdev", "--disk", "nvme"], "--disk: a workload has its own machine");
+    refused(
+        &["progdev", "--disk", "nvme"],
+        "--disk cannot be used: a workload defines its own machine",
+    );
     refused(&["progdev", "--", "true"], "cannot be used with");
 }

@@ -146,14 +146,14 @@ fn a_trace_has_its_own_rate() {
     let ended = place.run(&["signal", "model", "--json", "--arrivals", "trace:trace"]);
     let run = ended.assert_code(0).json();
     assert!(rows(&run, "model").iter().all(|row| row["rate_hz"] == 50_000));
-    assert_eq!(absence(&run, "crossovers"), Some("there is one rate only"));
+    assert_eq!(absence(&run, "crossovers"), Some("there is only one rate"));
     assert_eq!(number(row(&run, "model", "interrupt", 50_000), "latency_mean_ns"), 5_000.0);
     std::fs::write(place.path().join("trace"), "5\n3\n").unwrap();
     let ended = place.run(&["signal", "model", "--arrivals", "trace:trace"]);
     ended.assert_code(2).assert_says("event 1 is before the one before it");
     std::fs::write(place.path().join("trace"), "5\nx\n").unwrap();
     let ended = place.run(&["signal", "model", "--arrivals", "trace:trace"]);
-    ended.assert_code(2).assert_says("line 2: no time in whole ns");
+    ended.assert_code(2).assert_says("line 2 is not a time in whole ns");
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn fit_gives_the_costs_back_and_predicts_what_it_has_not_seen() {
             .filter(simulated)
             .all(|row| row["scheme"] == "hybrid:8,20us")
     );
-    assert!(run["warnings"].to_string().contains("columns that were not read: note"));
+    assert!(run["warnings"].to_string().contains("ignored columns: note"));
     // The run's costs are what advise goes on with.
     let words =
         ["signal", "advise", "--json", "--fit", "f", "--rate", "50k", "--latency-bound", "1ms"];

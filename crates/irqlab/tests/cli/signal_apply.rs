@@ -84,7 +84,7 @@ fn a_scheme_that_is_applied_stays_and_is_undone_to_what_was_before_the_first() {
     assert_eq!(settings(&net)[FLUSH_TIMEOUT], "80000");
     // Another interface's undo is none of this one's, nor is one from another network, which says so.
     let other = net.run(&["signal", "undo", "--nic", "lo"]);
-    assert!(other.assert_code(0).out.contains("nothing is to be restored"), "{}", other.out);
+    assert!(other.assert_code(0).out.contains("there is nothing to restore"), "{}", other.out);
     let way = "tap0 is in network namespace";
     for (words, code) in [(&["signal", "undo"][..], 1), (&["signal", "undo", "--nic", "tap0"], 4)] {
         let elsewhere = CommandOutput::of(&mut net.near_mounts(IRQLAB, words));
@@ -108,7 +108,9 @@ fn a_scheme_that_is_applied_stays_and_is_undone_to_what_was_before_the_first() {
     net.run(&["signal", "undo"]).assert_code(0);
     assert_eq!(settings(&net), before);
     assert!(net.names("/run/irqlab").is_empty());
-    assert!(net.run(&["signal", "undo"]).assert_code(0).out.contains("nothing is to be restored"));
+    assert!(
+        net.run(&["signal", "undo"]).assert_code(0).out.contains("there is nothing to restore")
+    );
 }
 
 #[test]
@@ -156,7 +158,7 @@ fn what_cannot_be_set_leaves_nothing_half_set() {
     check(TAP, "--latency-bound 1us --cpu-budget 1% --apply", 4, "no scheme keeps all");
     // A clock of this period keeps the bound. Linux has none, and what it does instead is later.
     let clock = "--schemes clocked:100us --latency-bound 100us --apply";
-    check(VETH, clock, 4, "no scheme keeps all that was asked for (deferred:100us comes nearest)");
+    check(VETH, clock, 4, "no scheme keeps all requested limits (deferred:100us comes nearest)");
     // A veth coalesces nothing, so that no such scheme is advised for it, and none applied.
     let veth = ["signal", "advise", "--rate", "10k", "--nic", "v0", "--json"];
     let run = net.run(&veth).assert_code(0).json();
@@ -171,7 +173,9 @@ fn what_cannot_be_set_leaves_nothing_half_set() {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let without = [&["--bounding-set", "-net_admin", IRQLAB], &words[..]].concat();
     let refused = CommandOutput::of(&mut net.near("setpriv", &without));
-    refused.assert_code(4).assert_says("nothing is set: gro_flush_timeout of v0 cannot be set");
+    refused
+        .assert_code(4)
+        .assert_says("no setting was changed: gro_flush_timeout of v0 cannot be set");
     refused.assert_says("run it as root (CAP_NET_ADMIN");
     assert_eq!(settings(&net), before);
     check_refused(&["signal", "advise", "--rate", "1k", "--apply"], "--nic <NAME>");

@@ -95,7 +95,7 @@ fn bad_words_are_refused_with_what_is_allowed() {
         ("signal run --on sim", "without a model"),
         ("signal run --on sim:z80", "no model \"z80\""),
         ("signal run --on sim:zen3 --vcpus 1", "a CPU each"),
-        ("signal run --on sim:zen3 -c 2", "the machine has no CPU 2"),
+        ("signal run --on sim:zen3 -c 2", "no CPU 2 in the simulated machine"),
         ("signal run --on sim:zen3 --sender-cpu 1", "another CPU than the receiver's"),
         ("signal run --on sim:zen3 --net rtl8139", "--rig virtio-net determines the cards"),
         ("signal run --on sim:zen3 --free-running", "--free-running"),

@@ -61,12 +61,12 @@ fn what_only_one_of_the_benches_can() {
     check_refused(&["handlers", "--vcpu-slice", "9"], "--vcpu-slice is for a simulated machine");
     sim(&["--attach", "raw_tp"], "--attach is for --on live");
     sim(&["--stimulus", "net", "--peer", "host"], "--peer is for --on live");
-    sim(&["-c", "0-3"], "the machine has no CPU 1; it has 1 (--vcpus)");
+    sim(&["-c", "0-3"], "no CPU 1 in the simulated machine: --vcpus is 1");
     sim(&["-c", "0", "--vcpus", "2"], "on sim, all CPUs of the machine are measured");
     sim(&["--vcpus", "17"], "17 is not in 1..=16");
-    sim(&["-H", "1"], "the machine has no CPU 1; it has 1");
+    sim(&["-H", "1"], "no CPU 1 in the simulated machine: --vcpus is 1");
     sim(&["--vcpu-slice", "0"], "0 is not in 1..=");
-    sim(&["--detail", "ooo"], "--detail and --set are for a model: --on sim:MODEL");
+    sim(&["--detail", "ooo"], "--detail and --set need a model: use --on sim:MODEL");
     for verb in ["handlers", "noise", "footprint"] {
         for option in ["vcpus=2", "detail=ooo", "set=l2.size=4MiB", "net=e1000", "disk=nvme"] {
             let says = option.split('=').next().unwrap();
@@ -97,7 +97,7 @@ fn a_run_directory_is_never_replaced() {
     let place = Place::new();
     std::fs::write(place.path().join("there"), "precious").unwrap();
     let ended = place.run(&["handlers", "--out", "there"]);
-    ended.assert_code(2).assert_says("there exists already; a run never replaces one");
+    ended.assert_code(2).assert_says("there exists already, and a run never replaces a directory");
     assert_eq!(std::fs::read(place.path().join("there")).unwrap(), b"precious");
     assert_eq!(place.names(), ["there"]);
 }

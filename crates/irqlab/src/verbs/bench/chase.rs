@@ -1,4 +1,4 @@
-//! `irqlab bench chase`: latencies of this machine's caches, compared with those of models.
+//! `irqlab bench chase`: compares the latencies of this machine's caches with the latencies of models.
 
 use std::process::ExitCode;
 
@@ -17,36 +17,35 @@ use crate::options::{OptionalResultArgs, Usage, one_cpu, usable_cpus};
 use crate::run::with_remedy_for_rights;
 
 const KIB: u64 = 1 << 10;
-/// The smallest chase, and by what each is longer than the one before the last: 8, 12, 16, 24 KiB.
+/// The two smallest sizes. Each further size is twice the size before the last: 8, 12, 16, 24 KiB and so on.
 const FIRST: [u64; 2] = [8 * KIB, 12 * KIB];
-/// Assumed line size: that of every modelled first data cache is it or divides it.
+/// Assumed line size. The lines of every modelled L1 data cache have this size or divide it.
 const LINE_BYTES: u64 = 64;
-/// Times that a model goes through the memory before it is timed.
+/// How often a model goes through the memory before it is timed.
 const WARM_ROUNDS: u32 = 2;
 
-/// Latencies of this machine's caches, compared with those of models
+/// Compare the latencies of this machine's caches with the latencies of models
 #[derive(Debug, clap::Args)]
 pub struct ChaseArgs {
-    /// The CPU to measure: exactly one [default: the last one usable]
+    /// The CPU to measure: exactly one [default: the last usable CPU]
     #[arg(short = 'c', long, alias = "cpu", value_name = "LIST")]
     cpus: Option<String>,
-    /// Models to compare it with, by name or file
+    /// Models to compare with, by name or file
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     model: Vec<String>,
     /// Change a field of the models, as in l2.size=1MiB; may be repeated
     #[arg(long, value_name = "FIELD=VALUE", requires = "model")]
     set: Vec<String>,
-    /// The largest memory gone through, MiB
+    /// Largest size of the memory, MiB
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1024), value_name = "MIB")]
     most: u64,
-    /// Rounds of each size
+    /// Number of rounds of each size
     #[arg(long, default_value_t = 21, value_parser = clap::value_parser!(u64).range(6..=1000), value_name = "N")]
     rounds: u64,
     #[command(flatten)]
     results: OptionalResultArgs,
 }
 
-/// Measures, computes, prints, records.
 pub fn run(args: &ChaseArgs) -> anyhow::Result<ExitCode> {
     let list = args.cpus.as_deref();
     let cpu = one_cpu(list, &usable_cpus(list)?)?;
@@ -66,36 +65,38 @@ pub fn run(args: &ChaseArgs) -> anyhow::Result<ExitCode> {
     };
     let progress = |bytes: u64| console::say_more(&format!("{} KiB", bytes / KIB));
     let chased = measure(&settings, &progress).map_err(with_remedy_for_rights)?;
-    let mut of = measured(&settings, &models, &chased);
-    of.settings.insert("set".into(), json!(args.set));
-    open.finish(&run_of("bench-chase", open.started(), of), &[])
+    let mut result = measured(&settings, &models, &chased);
+    result.settings.insert("set".into(), json!(args.set));
+    open.finish(&run_of("bench-chase", open.started(), result), &[])
 }
 
-/// Each size and half as much again, up to `most`.
-fn sizes(most: u64) -> Vec<u64> {
+/// The sizes from [`FIRST`] up to `size_max`, bytes.
+fn sizes(size_max: u64) -> Vec<u64> {
     let doubled = (0..64).flat_map(|shift| FIRST.map(|first| first.checked_shl(shift)));
-    doubled.map_while(|size| size.filter(|size| *size <= most)).collect()
+    doubled.map_while(|size| size.filter(|size| *size <= size_max)).collect()
 }
 
 fn measured(settings: &ChaseSettings, models: &[SystemModel], chased: &[Chased]) -> Measured {
-    let mut of = Map::new();
-    of.insert("cpu".into(), json!(settings.cpu));
-    of.insert("rounds".into(), json!(settings.rounds));
-    of.insert("line_bytes".into(), json!(settings.line_bytes));
+    let mut run_settings = Map::new();
+    run_settings.insert("cpu".into(), json!(settings.cpu));
+    run_settings.insert("rounds".into(), json!(settings.rounds));
+    run_settings.insert("line_bytes".into(), json!(settings.line_bytes));
     let names: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
-    of.insert("models".into(), json!(names));
-    of.insert("last_level_cache_bytes".into(), json!(last_level_cache_bytes(&Root::default())));
+    run_settings.insert("models".into(), json!(names));
+    let cache_bytes = last_level_cache_bytes(&Root::default());
+    run_settings.insert("last_level_cache_bytes".into(), json!(cache_bytes));
     let mut observer = Map::new();
-    let method = "median of rounds; a round times dependent loads through the lines in a shuffled \
-                  order, and before them dependent additions, a cycle each: cycles are their ratio";
+    let method = "median of rounds; a round times dependent additions, a cycle each, then dependent \
+                  loads from the lines in a shuffled order; the ratio of both times is in cycles";
     observer.insert("method".into(), json!(method));
-    let one_core = |model: &&SystemModel| chase_cycles(model, &[0], PageSize::Small, 0).is_none();
-    let absent = models.iter().filter(one_core).map(|model| {
-        let reason = "it has no core, or one that threads share".to_owned();
+    let has_no_chase =
+        |model: &&SystemModel| chase_cycles(model, &[0], PageSize::Small, 0).is_none();
+    let absent = models.iter().filter(has_no_chase).map(|model| {
+        let reason = "the model has no core, or a core that threads share".to_owned();
         (format!("model {}", model.name), reason, None)
     });
     Measured {
-        settings: of,
+        settings: run_settings,
         observer,
         absent: absent.collect(),
         tables: vec![table(settings, models, chased)],
@@ -114,33 +115,33 @@ fn table(settings: &ChaseSettings, models: &[SystemModel], chased: &[Chased]) ->
             Kind::Real,
             "Lower end of the 95 % confidence interval of the rounds' median.",
         ),
-        ("load_ci95_high_cycles", Kind::Real, "Upper end of that interval."),
+        ("load_ci95_high_cycles", Kind::Real, "Upper end of the interval."),
         ("load_ns", Kind::Real, "Load-to-use latency, as time."),
         ("over_host_ratio", Kind::Real, "The model's cycles over the host's."),
     ]);
     let doc = "Latency of dependent loads (pointer chasing), by the size of the memory.";
     let mut table = Table::new("chase", doc, columns);
-    for one in chased {
-        let (low, high) = one.cycles_95.unzip();
-        let host: [Value; 8] = [
-            one.bytes.into(),
+    for host in chased {
+        let (low, high) = host.cycles_95.unzip();
+        let host_row: [Value; 8] = [
+            host.bytes.into(),
             "host".into(),
-            one.pages.word().into(),
-            one.load_cycles.into(),
+            host.pages.word().into(),
+            host.load_cycles.into(),
             low.into(),
             high.into(),
-            one.load_ns.into(),
+            host.load_ns.into(),
             Value::Absent,
         ];
-        table.push(host.to_vec());
-        let of_models = models.iter().filter_map(|model| of_model(settings, model, one));
-        of_models.for_each(|row| table.push(row));
+        table.push(host_row.to_vec());
+        let model_rows = models.iter().filter_map(|model| model_row(settings, model, host));
+        model_rows.for_each(|row| table.push(row));
     }
     table
 }
 
-/// The same chase through a model, in pages like the host's.
-fn of_model(settings: &ChaseSettings, model: &SystemModel, host: &Chased) -> Option<Vec<Value>> {
+/// The row of a model: the host's chase, in pages of the same size. `None` if the model cannot run it.
+fn model_row(settings: &ChaseSettings, model: &SystemModel, host: &Chased) -> Option<Vec<Value>> {
     let page = match host.pages {
         live::selfbench::chase::Pages::Small => PageSize::Small,
         _ => PageSize::Large,
@@ -184,7 +185,7 @@ mod tests {
             load_cycles: Some(8.0),
             cycles_95: None,
         };
-        let row = of_model(&settings, &model, &host).unwrap();
+        let row = model_row(&settings, &model, &host).unwrap();
         assert_eq!((&row[1], &row[7]), (&Value::from("zen3"), &Value::from(0.5)));
     }
 }

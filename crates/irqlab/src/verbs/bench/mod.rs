@@ -1,4 +1,4 @@
-//! `irqlab bench`: irqlab measured by itself. What each bench does: docs/bench.md.
+//! `irqlab bench`: measures irqlab itself. docs/bench.md describes each bench.
 
 mod chase;
 mod compare;
@@ -20,7 +20,7 @@ use serde_json::{Map, Value as Json, json};
 use crate::options::OptionalResultArgs;
 use crate::run::OpenRun;
 
-/// Measure irqlab itself: what its probes cost, and how accurate they are
+/// Measure irqlab itself: the overhead of its probes, its accuracy and its speed
 #[derive(Debug, clap::Args)]
 pub struct BenchArgs {
     #[command(subcommand)]
@@ -29,29 +29,28 @@ pub struct BenchArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum Which {
-    /// What an entry/exit pair of probes costs, compared with other tools on the same loop
+    /// Measure the overhead of an entry/exit pair of probes, compared with other tools on the same loop
     Overhead(overhead::OverheadArgs),
-    /// irqlab's times compared with the kernel's own trace of the same interrupts
+    /// Compare irqlab's times with the kernel's own trace of the same interrupts
     TraceAgreement(trace_agreement::TraceAgreementArgs),
-    /// Timer, inter-processor and disk interrupts at once: nothing lost, memory flat, user space idle?
+    /// Raise timer, inter-processor and disk interrupts at once: is nothing lost, memory constant, user space idle?
     Storm(storm::StormArgs),
-    /// The detour loop compared with oslat and cyclictest on the same CPU
+    /// Compare the detour loop with oslat and cyclictest on the same CPU
     NoisePeers(noise_peers::NoisePeersArgs),
-    /// Latencies of this machine's caches, compared with those of models
+    /// Compare the latencies of this machine's caches with the latencies of models
     Chase(chase::ChaseArgs),
-    /// How often compare reports a difference that is none, and finds one that was planted
+    /// Measure how often compare reports a difference that does not exist, and finds one that was planted
     Compare(compare::CompareBenchArgs),
-    /// How true a model of a processor is: kernels on the processor and in the simulated machine
+    /// Measure the error of a processor model: the same kernels on the processor and in the simulated machine
     Model(Box<model::ModelArgs>),
-    /// How fast is the simulated machine, at each level of detail?
+    /// Measure the speed of the simulated machine at each level of detail
     Sim(sim::SimBenchArgs),
-    /// How fast is the event simulation of `irqlab signal`?
+    /// Measure the speed of the event simulation of `irqlab signal`
     Signal(signal::SignalBenchArgs),
-    /// Whether a simulated machine repeats a run to the byte
+    /// Check that a simulated machine repeats a run to the byte
     SimRepeat(Box<sim_repeat::SimRepeatArgs>),
 }
 
-/// Runs the bench.
 pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
     match args.which {
         Which::Overhead(args) => overhead::run(&args),
@@ -67,7 +66,6 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Opens the run of a bench.
 fn open(results: &OptionalResultArgs) -> anyhow::Result<OpenRun> {
     OpenRun::if_asked(results)
 }
@@ -78,12 +76,13 @@ struct Measured {
     settings: Map<String, Json>,
     observer: Map<String, Json>,
     warnings: Vec<String>,
+    /// Each missing item, with its reason and its remedy if there is one.
     absent: Vec<(String, String, Option<String>)>,
     tables: Vec<Table>,
     interrupted: bool,
 }
 
-/// The run of the bench `name`, started at `started`.
+/// Makes the run of the bench `name`.
 fn run_of(name: &str, started: Timestamp, result: Measured) -> Run {
     let main = result.tables.first().map(|table| table.name.clone()).unwrap_or_default();
     let mut settings = Map::new();
@@ -105,7 +104,7 @@ fn run_of(name: &str, started: Timestamp, result: Measured) -> Run {
     }
 }
 
-/// Columns from name, kind and doc.
-fn columns(of: &[(&str, Kind, &str)]) -> Vec<Column> {
-    of.iter().map(|(name, kind, doc)| Column::new(name, *kind, doc)).collect()
+/// Makes columns from their names, kinds and docs.
+fn columns(described: &[(&str, Kind, &str)]) -> Vec<Column> {
+    described.iter().map(|(name, kind, doc)| Column::new(name, *kind, doc)).collect()
 }

@@ -1,4 +1,4 @@
-//! `irqlab bench model`: kernels on a real processor and in the simulated machine under its model.
+//! `irqlab bench model`: runs kernels on a real processor and in a simulated machine with its model.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -23,46 +23,45 @@ use crate::pictures::PictureArgs;
 use crate::run::{OpenRun, STOPPED, print_list, stop_on_signals};
 use crate::simulated::{ModelDetail, Simulated, SimulatedArgs, model};
 
-/// CPUs of the simulated machine unless another number is given: an interprocessor interrupt needs two.
+/// Default number of CPUs of the simulated machine: an inter-processor interrupt needs two.
 const VCPUS: u32 = 2;
-/// Memory of the simulated machine unless it is given: the largest kernel goes through 128 MiB.
+/// Default memory of the simulated machine: the largest kernel goes through 128 MiB.
 const MEMORY_MIB: u32 = 1024;
 
-/// How true a model of a processor is: kernels on the processor and in the simulated machine
+/// Measure the error of a processor model: the same kernels on the processor and in the simulated machine
 #[derive(Debug, clap::Args)]
 #[command(after_help = help_with_exit_codes("Examples:
-  irqlab bench model                          this processor, compared with the model of it
-  irqlab bench model --on sim:zen3            compared with this model, if it is of this processor
-  irqlab bench model --on sim:zen3 --measured zen3     with kept data, on any machine
-  irqlab bench model --on live --save mine.tsv         keep what was measured, for others
+  irqlab bench model                          this processor and its model
+  irqlab bench model --on sim:zen3            this processor and zen3, if zen3 models it
+  irqlab bench model --on sim:zen3 --measured zen3     zen3 and kept data, on any machine
+  irqlab bench model --on live --save mine.tsv         measure this processor and keep the data
   irqlab bench model --only strings,arithmetic/mul_128 some of the kernels; --list names all"))]
 pub struct ModelArgs {
-    /// sim or sim:MODEL: compare with a model; live: measure this processor alone [default: sim, the
-    /// model of this processor]
+    /// sim:MODEL: compare with this model; sim: with this processor's model; live: only measure this processor
     #[arg(long, default_value = "sim", value_name = "BENCH")]
     on: On,
-    /// Kernels: names, groups, or GROUP/NAME [default: all]
+    /// Kernels to run: names, groups, or GROUP/NAME [default: all]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     only: Vec<String>,
-    /// List the kernels
+    /// List the kernels instead of measuring them
     #[arg(long, conflicts_with_all = ["measured", "save"])]
     list: bool,
-    /// Compare kept data with the model, and not this machine: a name, or a file
+    /// Compare the model with kept data instead of this machine: a name, or a file
     #[arg(long, value_name = "DATA")]
     measured: Option<String>,
-    /// Keep what was measured on this machine in this file
+    /// Keep the data of this machine in this file
     #[arg(long, value_name = "FILE", conflicts_with = "measured")]
     save: Option<PathBuf>,
     #[command(flatten)]
     force: ForceArgs,
-    /// The CPU to measure: exactly one [default: the last one usable]
+    /// The CPU to measure: exactly one [default: the last usable CPU]
     #[arg(short = 'c', long, alias = "cpu", value_name = "LIST")]
     cpus: Option<String>,
-    /// Windows of each kernel on this machine
+    /// Number of windows of each kernel on this machine
     #[arg(long, default_value_t = 31, value_parser = clap::value_parser!(u32).range(6..=1000), value_name = "N")]
     windows: u32,
-    /// Processes, one after the other, here and in the simulated machine: where code and data lie differs, and of
-    /// each kernel the middle one counts
+    /// Number of processes that run the kernels, one after the other, on both machines. Code and data are at other
+    /// addresses in each; the result of a kernel is the median over the processes
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100), value_name = "N")]
     processes: u32,
     #[command(flatten)]
@@ -73,15 +72,14 @@ pub struct ModelArgs {
     simulated: SimulatedArgs,
 }
 
-/// Cycles of a real processor: measured now, or kept.
+/// Cycles of a real processor: measured now, or read from kept data.
 struct Real {
     samples: Vec<KernelSample>,
-    of: Measured,
-    /// Whether the processor ran a virtual machine.
+    result: Measured,
+    /// Whether the kernels ran in a virtual machine.
     is_virtual: bool,
 }
 
-/// Measures, compares, prints, records.
 pub fn run(args: &ModelArgs) -> anyhow::Result<ExitCode> {
     let kernels = selected(&args.only).map_err(Usage)?;
     if args.list {
@@ -95,21 +93,25 @@ pub fn run(args: &ModelArgs) -> anyhow::Result<ExitCode> {
     };
     let Some(name) = name else {
         if kept.is_some() {
-            bail!(Usage("--measured is compared with a model; add --on sim:MODEL".to_owned()));
+            bail!(Usage("--measured needs a model to compare with; add --on sim:MODEL".to_owned()));
         }
         let open = OpenRun::new("bench-model", &args.results)?;
         let mut real = measure_real(args)?;
-        real.of.tables = vec![measured_table(&real.samples)];
-        return finish(args, &open, "live", real.of);
+        real.result.tables = vec![measured_table(&real.samples)];
+        return finish(args, &open, "live", real.result);
     };
     compare(args, &name, kept, &kernels)
 }
 
 fn list(kernels: &[KernelSample], format: Format) -> anyhow::Result<ExitCode> {
-    let line = |one: &KernelSample| {
-        format!("{:<14} {:<20} {} [per {}]\n", one.group, one.name, one.about, one.unit)
+    let line = |kernel: &KernelSample| {
+        let KernelSample { group, name, about, unit, .. } = kernel;
+        format!("{group:<14} {name:<20} {about} [per {unit}]\n")
     };
-    let row = |one: &KernelSample| json!({ "group": one.group, "name": one.name, "about": one.about, "unit": one.unit });
+    let row = |kernel: &KernelSample| {
+        let KernelSample { group, name, about, unit, .. } = kernel;
+        json!({ "group": group, "name": name, "about": about, "unit": unit })
+    };
     let text: String = kernels.iter().map(line).collect();
     print_list(format, &text, kernels.iter().map(row).collect())
 }
@@ -119,8 +121,7 @@ fn kept(name: &str) -> anyhow::Result<Kept> {
     Ok(Kept::parse(&text).map_err(|why| Usage(format!("{name}: {why}")))?)
 }
 
-/// The name of the model to compare with: the one that is named, or the one of the processor that was
-/// measured.
+/// The name of the model to compare with: `name`, or the model of the measured processor.
 fn model_name(name: Option<&str>, kept: Option<&Kept>) -> anyhow::Result<String> {
     if let Some(name) = name {
         return Ok(name.to_owned());
@@ -149,7 +150,7 @@ fn unidentified() -> BenchError {
     }
 }
 
-/// Refuses to compare a model with another processor than the one it is of.
+/// Refuses to compare a model with a processor that it does not describe.
 fn check_processor(name: &str, model: &SystemModel, processor: &Processor) -> anyhow::Result<()> {
     let Processor { vendor, family, model: number } = processor;
     if model.processors.iter().any(|range| range.holds(vendor, *family, *number)) {
@@ -157,19 +158,21 @@ fn check_processor(name: &str, model: &SystemModel, processor: &Processor) -> an
     }
     let reason = match &model.processors[..] {
         [] => format!(
-            "the model {name} does not say which processors it is of: it has no cpuid = [\"{processor}\"]"
+            "the model {name} does not name the processors that it describes: it has no cpuid = \
+             [\"{processor}\"]"
         ),
         ranges => {
             let ranges: Vec<String> = ranges.iter().map(ToString::to_string).collect();
-            format!("the model {name} is of {}, and this is {processor}", ranges.join(", "))
+            format!("the model {name} describes {}, but this is {processor}", ranges.join(", "))
         }
     };
-    let remedy = match measured::names().contains(&name) {
-        true => format!(
-            "irqlab bench model --on sim:{name} --measured {name} (kept data of that processor), or irqlab \
-             machines fit (a model of this one)"
-        ),
-        false => "irqlab machines fit (a model of this processor)".to_owned(),
+    let remedy = if measured::names().contains(&name) {
+        format!(
+            "irqlab bench model --on sim:{name} --measured {name} (kept data of that processor), or \
+             irqlab machines fit (a model of this processor)"
+        )
+    } else {
+        "irqlab machines fit (a model of this processor)".to_owned()
     };
     bail!(BenchError::NothingMeasurable { reason, remedy: Some(remedy) })
 }
@@ -183,7 +186,7 @@ fn compare(
     let cache = Cache::from_environment()?;
     let detail = Some(args.simulated.detail().unwrap_or(ModelDetail::Ooo));
     if name == models::HOST {
-        // Says that there is none, and what makes it, before anything else is wrong with it.
+        // Without a fitted model, this error says how to make one. It must come before other errors.
         models::text(name)?;
     }
     let model = model(&cache, name, args.simulated.changes(), detail)?;
@@ -200,57 +203,57 @@ fn compare(
     let mut guest = args.simulated.guest.clone();
     guest.mem.get_or_insert(MEMORY_MIB);
     let stop = stop_on_signals()?;
-    // Checked before the minutes of measuring: what a simulated machine needs.
+    // Prepares the simulated machine before the minutes of measuring, so that missing programs are reported early.
     let machine = Simulated::prepare(cache, &guest, vcpus, watch, stop, |_| Ok(()))?;
     let mut real = match kept {
-        Some(kept) => of_kept(&kept, kernels),
+        Some(kept) => real_from_kept(&kept, kernels),
         None => measure_real(args)?,
     };
     let Some(measured) = measure_model(&machine, name, &args.only, args.processes)? else {
         bail!(STOPPED)
     };
-    let mut of = std::mem::take(&mut real.of);
-    of.settings.insert("model".into(), described);
-    of.settings.insert("set".into(), json!(args.simulated.changes()));
-    of.settings.insert("qemu".into(), json!(machine.guest.qemu.version_text));
-    of.settings.insert("guest".into(), json!(machine.host()));
-    of.settings.insert("model_windows".into(), json!(MODEL_WINDOWS));
-    of.settings.insert("processes".into(), json!(args.processes));
+    let mut result = std::mem::take(&mut real.result);
+    result.settings.insert("model".into(), described);
+    result.settings.insert("set".into(), json!(args.simulated.changes()));
+    result.settings.insert("qemu".into(), json!(machine.guest.qemu.version_text));
+    result.settings.insert("guest".into(), json!(machine.host()));
+    result.settings.insert("model_windows".into(), json!(MODEL_WINDOWS));
+    result.settings.insert("processes".into(), json!(args.processes));
     let wall_ns = u64::try_from(measured.wall.as_nanos()).unwrap_or(u64::MAX);
-    of.settings.insert("on_host".into(), json!({ "wall_ns": wall_ns }));
-    of.warnings.extend(measured.notices);
+    result.settings.insert("on_host".into(), json!({ "wall_ns": wall_ns }));
+    result.warnings.extend(measured.notices);
     if real.is_virtual && !is_nested {
-        of.warnings.push(UNNESTED.to_owned());
+        result.warnings.push(UNNESTED.to_owned());
     }
-    of.absent.extend(absences(&measured.samples, "in the model"));
-    of.tables = comparison_tables(&real.samples, &measured.samples);
-    finish(args, &open, "sim", of)
+    result.absent.extend(absences(&measured.samples, "in the model"));
+    result.tables = comparison_tables(&real.samples, &measured.samples);
+    finish(args, &open, "sim", result)
 }
 
-/// The kernels that have no cycles, with the reason.
-fn absences(samples: &[KernelSample], place: &str) -> Vec<(String, String, Option<String>)> {
-    let absence = |one: &KernelSample| {
-        let why = one.figures.as_ref().err()?;
-        Some((format!("{}/{} {place}", one.group, one.name), why.clone(), None))
+/// The kernels without cycles, with the reasons. `side` says on which machine, as in `in the model`.
+fn absences(samples: &[KernelSample], side: &str) -> Vec<(String, String, Option<String>)> {
+    let absence = |kernel: &KernelSample| {
+        let why = kernel.figures.as_ref().err()?;
+        Some((format!("{}/{} {side}", kernel.group, kernel.name), why.clone(), None))
     };
     samples.iter().filter_map(absence).collect()
 }
 
-fn of_kept(kept: &Kept, kernels: &[KernelSample]) -> Real {
+fn real_from_kept(kept: &Kept, kernels: &[KernelSample]) -> Real {
     let samples = kept.samples(kernels);
-    let mut of = Measured::default();
-    of.settings.insert("measured_on".into(), json!(kept.cpu));
-    of.settings.insert("measured_cpuid".into(), json!(kept.processor.to_string()));
-    of.settings.insert("measured_date".into(), json!(kept.date));
-    of.observer.insert("method".into(), json!(kept.method));
-    of.absent = absences(&samples, "in the kept data");
+    let mut result = Measured::default();
+    result.settings.insert("measured_on".into(), json!(kept.cpu));
+    result.settings.insert("measured_cpuid".into(), json!(kept.processor.to_string()));
+    result.settings.insert("measured_date".into(), json!(kept.date));
+    result.observer.insert("method".into(), json!(kept.method));
+    result.absent = absences(&samples, "in the kept data");
     if let Some(compiled) = kept.compiled.as_ref().filter(|compiled| *compiled != COMPILED) {
-        of.warnings.push(format!(
-            "the kept data are of kernels compiled by {compiled}, and these are by {COMPILED}: programs may \
-             be other instructions"
+        result.warnings.push(format!(
+            "the kernels of the kept data were compiled by {compiled}, the kernels of this program by \
+             {COMPILED}: their instructions may differ"
         ));
     }
-    Real { samples, of, is_virtual: kept.is_virtual == Some(true) }
+    Real { samples, result, is_virtual: kept.is_virtual == Some(true) }
 }
 
 fn measure_real(args: &ModelArgs) -> anyhow::Result<Real> {
@@ -258,52 +261,54 @@ fn measure_real(args: &ModelArgs) -> anyhow::Result<Real> {
     let cpu = one_cpu(list, &usable_cpus(list)?)?;
     let stop = stop_on_signals()?;
     let host = measure_host(&args.only, (args.windows, args.processes), cpu, &stop)?;
-    let mut of = Measured { interrupted: stop.is_requested(), ..Measured::default() };
-    of.settings.insert("cpu".into(), json!(cpu));
-    of.settings.insert("windows".into(), json!(args.windows));
-    of.settings.insert("window_cycles".into(), json!(WINDOW_CYCLES));
-    of.settings.insert("processes".into(), json!(args.processes));
-    of.observer.insert("method".into(), json!(METHOD));
-    of.observer.insert("steal_ns".into(), json!(host.steal_ns));
-    of.absent = absences(&host.samples, "on this machine");
+    let mut result = Measured { interrupted: stop.is_requested(), ..Measured::default() };
+    result.settings.insert("cpu".into(), json!(cpu));
+    result.settings.insert("windows".into(), json!(args.windows));
+    result.settings.insert("window_cycles".into(), json!(WINDOW_CYCLES));
+    result.settings.insert("processes".into(), json!(args.processes));
+    result.observer.insert("method".into(), json!(METHOD));
+    result.observer.insert("steal_ns".into(), json!(host.steal_ns));
+    result.absent = absences(&host.samples, "on this machine");
     if let Some((processor, cpu)) = &host.processor {
-        of.settings.insert("cpuid".into(), json!(processor.to_string()));
+        result.settings.insert("cpuid".into(), json!(processor.to_string()));
         if let Some(file) = &args.save {
             save((file, args.force), &host, (processor.clone(), cpu.clone()), args.processes)?;
         }
     } else if args.save.is_some() {
         bail!(unidentified());
     }
-    of.warnings = host.warnings;
-    Ok(Real { samples: host.samples, of, is_virtual: host.conditions.is_virtual })
+    result.warnings = host.warnings;
+    Ok(Real { samples: host.samples, result, is_virtual: host.conditions.is_virtual })
 }
 
-/// What to say where only the processor ran a virtual machine.
-const UNNESTED: &str = "the processor was measured in a virtual machine, whose page walks are nested, and the model's are \
-                        not: kernels of many pages and of the system differ for that (--set nested.page=4KiB)";
+/// Warning if only the processor's kernels ran in a virtual machine.
+const UNNESTED: &str = "the processor was measured in a virtual machine, whose page walks are nested, and those of the \
+                        model are not: kernels with many pages and kernels of the system differ therefore (--set \
+                        nested.page=4KiB)";
 
 /// How cycles are measured.
-const METHOD: &str = "cycles of the core for a unit: ticks of the time-stamp counter, by chains of dependent \
-                      additions (a cycle each) before and after each window; median of the windows in which \
-                      the core's rate changed by at most 1 % and neither four chains of additions nor NOPs found a busy sibling";
+const METHOD: &str = "core cycles per unit: ticks of the time-stamp counter, converted by chains of dependent \
+                      additions (a cycle each) before and after each window; median of the windows in which the \
+                      core's rate changed by at most 1 % and neither four chains of additions nor NOPs found a \
+                      busy SMT sibling";
 
 fn save(
     (file, force): (&Path, ForceArgs),
     host: &Host,
-    of: (Processor, String),
+    processor: (Processor, String),
     processes: u32,
 ) -> anyhow::Result<()> {
     let date = record::now().strftime("%Y-%m-%d").to_string();
     let mut method = METHOD.to_owned();
     if processes > 1 {
-        method += &format!("; of {processes} processes the one with the middle cycles");
+        method += &format!("; median over {processes} processes");
     }
-    let mut kept = Kept::of(&host.samples, of, date, method);
+    let mut kept = Kept::of(&host.samples, processor, date, method);
     kept.is_virtual = Some(host.conditions.is_virtual);
     kept.compiled = Some(COMPILED.to_owned());
     let text = kept.text();
     output_file::write(file, text.as_bytes(), force)?;
-    console::say(&format!("kept: {}", file.display()));
+    console::say(&format!("data of this processor: {}", file.display()));
     Ok(())
 }
 
@@ -311,12 +316,12 @@ fn finish(
     args: &ModelArgs,
     open: &OpenRun,
     bench: &str,
-    mut of: Measured,
+    mut result: Measured,
 ) -> anyhow::Result<ExitCode> {
     let mut settings = Map::new();
     settings.insert("only".into(), json!(args.only));
-    settings.extend(std::mem::take(&mut of.settings));
-    of.settings = settings;
-    let run = Run { bench: bench.to_owned(), ..run_of("bench-model", open.started(), of) };
-    open.finish(&run, &args.pictures.of(&run))
+    settings.extend(std::mem::take(&mut result.settings));
+    result.settings = settings;
+    let run = Run { bench: bench.to_owned(), ..run_of("bench-model", open.started(), result) };
+    open.finish(&run, &args.pictures.draw(&run))
 }

@@ -1,4 +1,4 @@
-//! `irqlab bench overhead`: what a pair of probes costs, compared with other tools.
+//! `irqlab bench overhead`: compares the overhead of a pair of probes with other tools.
 
 use std::process::ExitCode;
 
@@ -13,23 +13,22 @@ use crate::console::{ProgressLine, Redraw};
 use crate::options::{OptionalResultArgs, one_cpu, usable_cpus};
 use crate::run::{stop_on_signals, with_remedy_for_rights};
 
-/// What an entry/exit pair of probes costs, compared with other tools on the same loop
+/// Measure the overhead of an entry/exit pair of probes, compared with other tools on the same loop
 #[derive(Debug, clap::Args)]
 pub struct OverheadArgs {
-    /// The CPU of the system call loop: exactly one [default: the last one usable]
+    /// The CPU of the system call loop: exactly one [default: the last usable CPU]
     #[arg(short = 'c', long, alias = "cpu", value_name = "LIST")]
     cpus: Option<String>,
-    /// How often each tool is measured
+    /// How often to measure each tool
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// System calls of a loop; 25 loops a tool and round
+    /// Number of system calls in a loop; each round has 25 loops for each tool
     #[arg(long, default_value_t = 4_000, value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
     calls: u32,
     #[command(flatten)]
     results: OptionalResultArgs,
 }
 
-/// Measures, prints, records.
 pub fn run(args: &OverheadArgs) -> anyhow::Result<ExitCode> {
     let open = open(&args.results)?;
     let list = args.cpus.as_deref();
@@ -47,15 +46,15 @@ pub fn run(args: &OverheadArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn result(settings: &OverheadSettings, overhead: &Overhead) -> Measured {
-    let mut of = Map::new();
-    of.insert("cpu".into(), json!(settings.cpu));
-    of.insert("rounds".into(), json!(settings.rounds));
-    of.insert("loops_per_round".into(), json!(settings.loops));
-    of.insert("calls_per_loop".into(), json!(settings.calls));
+    let mut run_settings = Map::new();
+    run_settings.insert("cpu".into(), json!(settings.cpu));
+    run_settings.insert("rounds".into(), json!(settings.rounds));
+    run_settings.insert("loops_per_round".into(), json!(settings.loops));
+    run_settings.insert("calls_per_loop".into(), json!(settings.calls));
     let mut observer = Map::new();
     observer.insert("events_lost".into(), json!(overhead.missed));
     Measured {
-        settings: of,
+        settings: run_settings,
         observer,
         absent: overhead.absent.clone(),
         tables: vec![table(settings.cpu, overhead), targets(overhead)],
@@ -64,42 +63,46 @@ fn result(settings: &OverheadSettings, overhead: &Overhead) -> Measured {
     }
 }
 
-fn least(values: &[f64]) -> Option<f64> {
+fn minimum(values: &[f64]) -> Option<f64> {
     values.iter().copied().min_by(f64::total_cmp)
 }
 
-fn most(values: &[f64]) -> Option<f64> {
+fn maximum(values: &[f64]) -> Option<f64> {
     values.iter().copied().max_by(f64::total_cmp)
 }
 
 fn table(cpu: u32, overhead: &Overhead) -> Table {
     let columns = columns(&[
-        ("probe", Kind::Text, "What was attached to the entry and exit of a system call."),
-        ("probe_overhead_ns", Kind::Real, "Time that it adds to a call: median of the rounds."),
+        ("probe", Kind::Text, "Probes that were attached to the entry and exit of a system call."),
+        (
+            "probe_overhead_ns",
+            Kind::Real,
+            "Time that the probes add to a call: median of the rounds.",
+        ),
         ("probe_overhead_min_ns", Kind::Real, "Minimum of the rounds."),
         ("probe_overhead_max_ns", Kind::Real, "Maximum of the rounds."),
         (
             "over_empty_ratio",
             Kind::Real,
-            "Overhead over that of the empty tp_btf pair: median of the rounds' ratios.",
+            "Overhead over the overhead of the empty tp_btf pair: median of the rounds' ratios.",
         ),
-        ("call_ns", Kind::Real, "Duration of a call with it: median of the rounds."),
-        ("round_count", Kind::Uint, "Rounds measured."),
-        ("span_count", Kind::Uint, "Spans that the tool itself counted meanwhile."),
+        ("call_ns", Kind::Real, "Duration of a call with the probes: median of the rounds."),
+        ("round_count", Kind::Uint, "Number of measured rounds."),
+        ("span_count", Kind::Uint, "Spans that the tool itself counted in these rounds."),
         (
             "call_count",
             Kind::Uint,
-            "Calls that the loops made meanwhile; other programs on the CPU add to span_count.",
+            "Calls that the loops made in these rounds; other programs on the CPU add to span_count.",
         ),
-        ("method", Kind::Text, "How it was attached."),
+        ("method", Kind::Text, "How the probes were attached."),
     ]);
     let mut table = Table::new("overhead", "Overhead of each tool per system call.", columns);
     for cost in &overhead.costs {
         table.push(vec![
             cost.attached.label().into(),
             median(cost.added_ns.clone()).into(),
-            least(&cost.added_ns).into(),
-            most(&cost.added_ns).into(),
+            minimum(&cost.added_ns).into(),
+            maximum(&cost.added_ns).into(),
             median(cost.ratio.clone()).into(),
             median(cost.call_ns.clone()).into(),
             (cost.call_ns.len() as u64).into(),
@@ -111,10 +114,10 @@ fn table(cpu: u32, overhead: &Overhead) -> Table {
     table
 }
 
-/// The targets of the design, and whether they are met.
+/// Table `targets`: the limits on the overhead, and whether they are met.
 fn targets(overhead: &Overhead) -> Table {
     let columns = columns(&[
-        ("target", Kind::Text, "What the target compares."),
+        ("target", Kind::Text, "The two overheads that the target compares."),
         ("measured_ratio", Kind::Real, "Measured: median of the rounds' ratios."),
         ("limit_ratio", Kind::Real, "The largest ratio that meets the target."),
         ("met", Kind::Bool, "Whether the target is met."),
@@ -125,7 +128,7 @@ fn targets(overhead: &Overhead) -> Table {
     let clocks = overhead.cost(Attached::Clocks(Flavour::Btf));
     let bpftrace = overhead.cost(Attached::Bpftrace);
     let mut push = |target: &str, other: Option<&Cost>, limit: f64| {
-        let ratio = irqlab.zip(other).and_then(|(irqlab, other)| of_each_round(irqlab, other));
+        let ratio = irqlab.zip(other).and_then(|(irqlab, other)| median_ratio(irqlab, other));
         let met = ratio.map(|ratio| ratio <= limit);
         table.push(vec![target.into(), ratio.into(), Value::Real(limit), met.into()]);
     };
@@ -135,7 +138,8 @@ fn targets(overhead: &Overhead) -> Table {
     table
 }
 
-fn of_each_round(one: &Cost, other: &Cost) -> Option<f64> {
-    let pairs = one.added_ns.iter().zip(&other.added_ns);
-    median(pairs.map(|(one, other)| one / other).collect())
+/// Median over the rounds of the ratio of two overheads.
+fn median_ratio(cost: &Cost, other: &Cost) -> Option<f64> {
+    let pairs = cost.added_ns.iter().zip(&other.added_ns);
+    median(pairs.map(|(added, other)| added / other).collect())
 }

@@ -1,4 +1,4 @@
-//! `irqlab bench signal`: how many events per second the event simulation of `irqlab signal` handles.
+//! `irqlab bench signal`: measures the speed of the event simulation of `irqlab signal`.
 
 use std::process::ExitCode;
 
@@ -11,36 +11,35 @@ use signalling::{Arrivals, Costs, Scheme, Simulation, simulate};
 use super::{Measured, columns, open, run_of};
 use crate::options::OptionalResultArgs;
 
-/// A scheme of each kind.
+/// Schemes to simulate, one of each kind.
 const SCHEMES: &str =
     "interrupt,drain,spin,yield,clocked:1ms,deferred:50us,coalesced:32,50us,hybrid:8,20us";
-/// Events per second that are simulated: some queueing for an interrupt per event, of 5 us each.
+/// Simulated rate of events, per second. At this rate, a scheme with an interrupt of 5 us per event queues some events.
 const RATE_HZ: u64 = 100_000;
-/// What one core must handle.
+/// Target: simulated events per second on one core.
 const PROMISED_HZ: f64 = 10e6;
 
-/// How fast is the event simulation of `irqlab signal`?
+/// Measure the speed of the event simulation of `irqlab signal`
 #[derive(Debug, clap::Args)]
 pub struct SignalBenchArgs {
-    /// Events of each simulation
+    /// Number of events in each simulation
     #[arg(long, default_value_t = 10_000_000,
           value_parser = clap::value_parser!(u64).range(10_000..=1_000_000_000), value_name = "N")]
     events: u64,
-    /// How often each scheme is simulated; the minimum time counts
+    /// How often to simulate each scheme; the shortest time is the result
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
     #[command(flatten)]
     results: OptionalResultArgs,
 }
 
-/// Measures and prints.
 pub fn run(args: &SignalBenchArgs) -> anyhow::Result<ExitCode> {
     let open = open(&args.results)?;
     let columns = columns(&[
         ("scheme", Kind::Text, "Scheme that was simulated."),
         ("events_hz", Kind::Real, "Events simulated per second of CPU time, in the fastest round."),
-        ("cpu_per_event_ns", Kind::Real, "CPU time for each, ns."),
-        ("limit_hz", Kind::Real, "What was promised."),
+        ("cpu_per_event_ns", Kind::Real, "CPU time for each event, ns."),
+        ("limit_hz", Kind::Real, "Smallest rate that meets the target."),
         ("kept", Kind::Bool, "Whether events_hz is at least limit_hz."),
     ]);
     let mut table = Table::new("speed", "Speed of the event simulation on one core.", columns);
@@ -79,15 +78,14 @@ pub fn run(args: &SignalBenchArgs) -> anyhow::Result<ExitCode> {
         ("rounds".to_owned(), json!(args.rounds)),
         ("rate_hz".to_owned(), json!(RATE_HZ)),
     ]);
-    let warnings = Vec::from_iter(
-        cfg!(debug_assertions)
-            .then(|| "built without optimisation: slower than a release".to_owned()),
-    );
+    let warnings = Vec::from_iter(cfg!(debug_assertions).then(|| {
+        "irqlab was built without optimisation, so it is slower than a release".to_owned()
+    }));
     let measured = Measured { settings, warnings, tables: vec![table], ..Measured::default() };
     open.finish(&run_of("bench-signal", open.started(), measured), &[])
 }
 
-/// CPU time of this thread, ns: other work on the machine does not count.
+/// CPU time of this thread, ns. Other work on the machine does not add to it.
 fn cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

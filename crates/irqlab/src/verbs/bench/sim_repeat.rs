@@ -1,5 +1,5 @@
-//! `irqlab bench sim-repeat`: whether a simulated machine repeats a run to the byte, also on a host that
-//! tries to disturb it.
+//! `irqlab bench sim-repeat`: checks that a simulated machine repeats a run to the byte, even on a host that disturbs
+//! it.
 
 mod hostile;
 
@@ -28,17 +28,17 @@ use crate::options::{OptionalResultArgs, Usage};
 use crate::run::{DIFFERS, stop_on_signals};
 use crate::simulated::{self, GuestArgs, JobsArgs, ModelDetail, SliceArgs, shell_line};
 
-/// Processes that sleep, run concurrently, and read files.
+/// Default command: processes that sleep, run concurrently, and read files.
 const COMMAND: &str = "i=0; while [ $i -lt 30 ]; do \
     (usleep $((i*1300)); cat /proc/interrupts >/dev/null; ls / >/dev/null) & i=$((i+1)); done; wait; \
     i=0; while [ $i -lt 60 ]; do usleep $((i*97)); i=$((i+1)); done; cat /proc/uptime";
-/// Signs of a record's hash that are shown.
+/// Number of hexadecimal digits of a record's hash that are shown.
 const HASH_SIGNS: usize = 16;
 
-/// Whether a simulated machine repeats a run to the byte
+/// Check that a simulated machine repeats a run to the byte
 #[derive(Debug, clap::Args)]
 pub struct SimRepeatArgs {
-    /// How often each machine is run
+    /// How often to run each machine
     #[arg(long, alias = "runs", default_value_t = 100,
           value_parser = clap::value_parser!(u32).range(2..=100_000))]
     times: u32,
@@ -46,32 +46,32 @@ pub struct SimRepeatArgs {
     #[arg(long, value_delimiter = ',', value_name = "N,...",
           value_parser = clap::value_parser!(u32).range(1..=16))]
     vcpus: Vec<u32>,
-    /// Disturb QEMU as the host could: its threads are stopped at random, processors, disk and memory are
-    /// busy. Without a command and devices of your own, runs all devices and workloads
+    /// Disturb QEMU as a host could: stop its threads at random, and keep processors, disk and memory busy.
+    /// Without your own command or devices, all built-in devices and workloads are run
     #[arg(long)]
     hostile: bool,
-    /// With --hostile: only these devices
+    /// With --hostile: run only these devices
     #[arg(long, value_enum, value_delimiter = ',', value_name = "DEVICE,...", requires = "hostile",
           conflicts_with_all = ["disk", "net", "from"])]
     device: Vec<hostile::Device>,
-    /// With --hostile: only these workloads
+    /// With --hostile: run only these workloads
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LOAD,...", requires = "hostile",
           conflicts_with_all = ["disk", "net", "from"])]
     workload: Vec<hostile::Workload>,
-    /// Keep the record of each outcome in this directory, for irqlab sim diff
+    /// Keep a record of each different outcome in this directory, for irqlab sim diff
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
-    /// Model of the processor, by name or file: records cycles and misses, too
+    /// Model of the processor, by name or file; the record then also has cycles and misses
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
-    /// How the model is run [default: timed if it runs the model, else ooo]
+    /// How exactly the model is simulated [default: timed, or ooo where the model needs it]
     #[arg(long, value_enum, requires = "model")]
     detail: Option<ModelDetail>,
     #[command(flatten)]
     slice: SliceArgs,
     #[command(flatten)]
     jobs: JobsArgs,
-    /// Command for the guest's shell [default: some processes that sleep and read files]
+    /// Command for the guest's shell [default: processes that sleep and read files]
     #[arg(last = true)]
     command: Vec<String>,
     #[command(flatten, next_help_heading = "Simulated machine")]
@@ -80,39 +80,38 @@ pub struct SimRepeatArgs {
     results: OptionalResultArgs,
 }
 
-/// What a run left: the record's SHA-256, and what the guest printed.
+/// The outcome of a run: the SHA-256 of its record, and the output of the guest's programs.
 type Outcome = (String, String);
 
 /// Runs with the same outcome.
 #[derive(Debug, Default)]
 struct Same {
     runs: u64,
+    /// Number of the first run with this outcome, from 1.
     first_run: u64,
     instructions: Option<u64>,
 }
 
-/// A run that came to its end.
+/// A run that was not stopped.
 struct OneRun {
     outcome: Outcome,
     instructions: Option<u64>,
-    /// The file with its record.
+    /// The file with the record of the run, with `--keep`.
     kept: Option<PathBuf>,
 }
 
-/// A machine and what it does.
+/// A machine, its request, and the outcomes of its runs.
 struct Configuration {
     name: String,
     machine: Machine,
     kernel_files: KernelFiles,
     request: String,
-    /// What it starts from.
     start: Start,
-    /// Whether a command that fails is an error: a workload that does nothing proves nothing.
+    /// Whether a failed command is an error. A workload that does nothing would prove nothing.
     must_succeed: bool,
     outcomes: BTreeMap<Outcome, Same>,
 }
 
-/// Runs, prints, records.
 pub fn run(args: &SimRepeatArgs) -> anyhow::Result<ExitCode> {
     let open = open(&args.results)?;
     let cache = Cache::from_environment()?;
@@ -120,11 +119,11 @@ pub fn run(args: &SimRepeatArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_on_signals()?;
     let mut configurations = bench.configurations(&stop)?;
     let mut interrupted = false;
-    // Each machine once, then each a second time: what is interrupted has runs of all.
+    // Every machine runs once before any runs a second time, so that an interrupted bench has runs of all.
     let runs: Vec<(u64, usize)> = (1..=u64::from(args.times))
         .flat_map(|number| (0..configurations.len()).map(move |index| (number, index)))
         .collect();
-    let memory_mib = configurations.iter().map(|one| one.machine.memory_mib).max().unwrap_or(0);
+    let memory_mib = configurations.iter().map(|each| each.machine.memory_mib).max().unwrap_or(0);
     let jobs = args.jobs.choose(runs.len(), memory_mib);
     let progress = Mutex::new((0, ProgressLine::new(Redraw::EverySecond)));
     let results = for_each(jobs, &runs, |_, (number, index)| {
@@ -142,30 +141,34 @@ pub fn run(args: &SimRepeatArgs) -> anyhow::Result<ExitCode> {
     });
     drop(progress);
     for ((number, index), result) in runs.into_iter().zip(results) {
-        let Some(one) = result? else {
+        let Some(run) = result? else {
             interrupted = true;
             continue;
         };
-        let new = Same { runs: 0, first_run: number, instructions: one.instructions };
-        let same = configurations[index].outcomes.entry(one.outcome).or_insert(new);
+        let new = Same { runs: 0, first_run: number, instructions: run.instructions };
+        let same = configurations[index].outcomes.entry(run.outcome).or_insert(new);
         same.runs += 1;
-        if let Some(kept) = one.kept.filter(|_| same.runs > 1) {
-            fs::remove_file(&kept).with_context(|| format!("removing {}", kept.display()))?;
+        if let Some(kept) = run.kept
+            && same.runs > 1
+        {
+            fs::remove_file(&kept).with_context(|| format!("cannot remove {}", kept.display()))?;
         }
     }
     let result = bench.result(&configurations, interrupted);
-    let of = run_of("bench-sim-repeat", open.started(), result);
-    let ended = open.finish(&Run { bench: "sim".to_owned(), host: Map::new(), ..of }, &[])?;
-    let differ = configurations.iter().filter(|one| one.outcomes.len() > 1);
-    let names: Vec<&str> = differ.map(|one| one.name.as_str()).collect();
+    let run = run_of("bench-sim-repeat", open.started(), result);
+    let exit = open.finish(&Run { bench: "sim".to_owned(), host: Map::new(), ..run }, &[])?;
+    let unrepeatable = configurations.iter().filter(|each| each.outcomes.len() > 1);
+    let names: Vec<&str> = unrepeatable.map(|each| each.name.as_str()).collect();
     if names.is_empty() {
-        return Ok(ended);
+        return Ok(exit);
     }
-    console::warn(&format!("different outcomes, so not repeatable: {}", names.join(", ")));
+    console::warn(&format!(
+        "these machines had different outcomes, so they are not repeatable: {}",
+        names.join(", ")
+    ));
     Ok(ExitCode::from(DIFFERS))
 }
 
-/// What runs the machines.
 struct Bench<'a> {
     cache: &'a Cache,
     args: &'a SimRepeatArgs,
@@ -183,25 +186,26 @@ impl Bench<'_> {
         let transitions = args.hostile || args.keep.is_some();
         let vcpu_slice = args.slice.vcpu_slice;
         let watch = Watch { detail, model, vcpu_slice, transitions, ..Watch::default() };
-        if let Some(place) = &args.keep {
-            fs::create_dir_all(place).with_context(|| format!("creating {}", place.display()))?;
+        if let Some(directory) = &args.keep {
+            fs::create_dir_all(directory)
+                .with_context(|| format!("cannot create {}", directory.display()))?;
         }
         Ok(Bench { cache, args, qemu, watch })
     }
 
-    /// The machines: all of a hostile host, or those that were asked for.
+    /// The machines to run: all built-in devices and workloads with `--hostile`, or the machine of the options.
     fn configurations(&self, stop: &Stop) -> anyhow::Result<Vec<Configuration>> {
         let args = self.args;
-        let words = shell_line(&args.command);
+        let line = shell_line(&args.command);
         let guest = &args.guest;
-        let is_own = !words.is_empty()
+        let is_chosen = !line.is_empty()
             || !guest.disk.is_empty()
             || guest.net.is_some()
             || guest.from.is_some();
-        if args.hostile && !is_own {
-            return self.of_hostile_host(stop);
+        if args.hostile && !is_chosen {
+            return self.hostile_configurations(stop);
         }
-        let command = if words.is_empty() { COMMAND } else { &words };
+        let command = if line.is_empty() { COMMAND } else { &line };
         let vcpus: &[u32] = if args.vcpus.is_empty() { &[2] } else { &args.vcpus };
         vcpus
             .iter()
@@ -212,7 +216,7 @@ impl Bench<'_> {
             .collect()
     }
 
-    fn of_hostile_host(&self, stop: &Stop) -> anyhow::Result<Vec<Configuration>> {
+    fn hostile_configurations(&self, stop: &Stop) -> anyhow::Result<Vec<Configuration>> {
         let args = self.args;
         let vcpus: &[u32] = if args.vcpus.is_empty() { &[1, 2, 8] } else { &args.vcpus };
         let mut all = Vec::new();
@@ -228,17 +232,20 @@ impl Bench<'_> {
             }
         }
         if all.is_empty() {
-            bail!(Usage("none of these devices runs any of these workloads".to_owned()));
+            bail!(Usage(
+                "no device in --device can run a workload in --workload (stream needs a network card)"
+                    .to_owned()
+            ));
         }
-        // The boots are not what is repeated: each machine is booted once.
-        let memory_mib = all.iter().map(|one| one.machine.memory_mib).max().unwrap_or(0);
+        // The bench does not repeat the boots, so each machine boots once.
+        let memory_mib = all.iter().map(|each| each.machine.memory_mib).max().unwrap_or(0);
         let jobs = args.jobs.choose(all.len(), memory_mib);
-        let starts = for_each(jobs, &all, |_, one| {
+        let starts = for_each(jobs, &all, |_, each| {
             let is_stopped = || stop.is_requested();
-            checkpoint::ready(self.cache, &self.qemu, &one.machine, &console::say, &is_stopped)
+            checkpoint::ready(self.cache, &self.qemu, &each.machine, &console::say, &is_stopped)
         });
-        for (one, start) in all.iter_mut().zip(starts) {
-            one.start = start?;
+        for (configuration, start) in all.iter_mut().zip(starts) {
+            configuration.start = start?;
         }
         Ok(all)
     }
@@ -258,22 +265,23 @@ impl Bench<'_> {
         Ok(Configuration { name, machine, kernel_files, request, start, must_succeed, outcomes })
     }
 
-    /// Runs a machine once. `None` when `stop` came first.
+    /// Runs a machine once. Returns `None` if it was stopped.
     fn once(
         &self,
-        of: &Configuration,
+        configuration: &Configuration,
         number: u64,
         stop: &dyn Fn() -> bool,
     ) -> anyhow::Result<Option<OneRun>> {
-        let (machine, limits) = (&of.machine, self.args.guest.limits());
-        let kept = self.args.keep.as_deref().map(|place| {
-            place.join(format!("{}-{number}.record", of.name.replace([',', ' '], "")))
+        let Configuration { machine, name, .. } = configuration;
+        let limits = self.args.guest.limits();
+        let kept = self.args.keep.as_deref().map(|directory| {
+            directory.join(format!("{}-{number}.record", name.replace([',', ' '], "")))
         });
         let recording = Recording::new(
             self.cache,
             &self.qemu,
             machine,
-            &of.kernel_files,
+            &configuration.kernel_files,
             &self.watch,
             kept.as_deref().map(|file| (file, Existing::Stays)),
         )?;
@@ -282,8 +290,8 @@ impl Bench<'_> {
             self.cache,
             &self.qemu,
             machine,
-            &of.start,
-            &of.request,
+            &configuration.start,
+            &configuration.request,
             limits,
             more,
         )?;
@@ -293,18 +301,18 @@ impl Bench<'_> {
         let ending = boot::follow_unless(&mut vm, limits, &mut keep, stop);
         drop(host);
         drop(vm);
-        let Some(exit) = ending.with_context(|| of.name.clone())? else { return Ok(None) };
-        if of.must_succeed && exit.status != 0 {
+        let Some(exit) = ending.with_context(|| name.clone())? else { return Ok(None) };
+        if configuration.must_succeed && exit.status != 0 {
             let console = output(&console);
-            bail!("{}: the workload failed with status {}:\n{console}", of.name, exit.status);
+            bail!("{name}: the workload failed with status {}:\n{console}", exit.status);
         }
         let record = recording.sha256()?;
         let account = recording.accounting()?;
         if let Some(broken) = account.broken.first() {
-            bail!("{}: the record is broken: {broken}", of.name);
+            bail!("{name}: the record is broken: {broken}");
         }
         if !account.ended_by_guest {
-            bail!("{}: the guest did not come to the end of the command", of.name);
+            bail!("{name}: the guest ended before the command did");
         }
         let outcome = (record, output(&console));
         Ok(Some(OneRun { outcome, instructions: account.instructions, kept }))
@@ -316,12 +324,12 @@ impl Bench<'_> {
             ("times", json!(self.args.times)),
             ("hostile", json!(self.args.hostile)),
             ("qemu", json!(self.qemu.version_text)),
-            ("machine", json!(first.map(|one| one.machine.described()))),
+            ("machine", json!(first.map(|each| each.machine.described()))),
             ("model", json!(self.args.model)),
             ("detail", json!(format!("{:?}", self.watch.detail).to_lowercase())),
             ("vcpu_slice", json!(self.args.slice.vcpu_slice)),
             ("checkpoint", json!(self.args.guest.from)),
-            ("request", json!(first.map(|one| &one.request))),
+            ("request", json!(first.map(|each| &each.request))),
         ];
         let summary = self.args.hostile.then(|| summary(configurations));
         Measured {
@@ -340,25 +348,29 @@ fn output(console: &[u8]) -> String {
     console.lines().filter(|line| !line.starts_with('[')).collect::<Vec<_>>().join("\n")
 }
 
-/// A row for each machine.
+/// Table `repeatability`, with a row for each machine.
 fn summary(configurations: &[Configuration]) -> Table {
     let columns = columns(&[
         ("configuration", Kind::Text, "CPUs, device and workload of the machine."),
-        ("run_count", Kind::Uint, "How often it was run."),
-        ("outcome_count", Kind::Uint, "Different outcomes; 1 if the machine is repeatable."),
+        ("run_count", Kind::Uint, "How often the machine was run."),
+        (
+            "outcome_count",
+            Kind::Uint,
+            "Number of different outcomes; 1 if the machine is repeatable.",
+        ),
     ]);
-    let doc = "How many different outcomes each machine had.";
+    let doc = "Number of different outcomes of each machine.";
     let mut table = Table::new("repeatability", doc, columns);
-    for one in configurations {
-        let runs: u64 = one.outcomes.values().map(|same| same.runs).sum();
-        let outcomes = one.outcomes.len() as u64;
-        table.push(vec![one.name.clone().into(), runs.into(), outcomes.into()]);
+    for configuration in configurations {
+        let runs: u64 = configuration.outcomes.values().map(|same| same.runs).sum();
+        let outcomes = configuration.outcomes.len() as u64;
+        table.push(vec![configuration.name.clone().into(), runs.into(), outcomes.into()]);
     }
     table
 }
 
 fn outcomes(configurations: &[Configuration]) -> Table {
-    outcome_table(configurations.iter().map(|one| (one.name.as_str(), &one.outcomes)))
+    outcome_table(configurations.iter().map(|each| (each.name.as_str(), &each.outcomes)))
 }
 
 fn outcome_table<'a>(
@@ -366,12 +378,12 @@ fn outcome_table<'a>(
 ) -> Table {
     let columns = columns(&[
         ("configuration", Kind::Text, "CPUs, device and workload of the machine."),
-        ("record_sha256", Kind::Text, "SHA-256 of the record, its first 64 bits."),
+        ("record_sha256", Kind::Text, "First 64 bits of the record's SHA-256."),
         ("run_count", Kind::Uint, "Runs with this record and the same console output."),
-        ("first_run", Kind::Uint, "Number of the first of these runs, from 1."),
+        ("first_run", Kind::Uint, "Number of the first run with this outcome, from 1."),
         ("instructions", Kind::Uint, "Instructions of the run on all CPUs."),
     ]);
-    let doc = "Distinct outcomes of the same run; a repeatable machine has one.";
+    let doc = "Different outcomes of the same run; a repeatable machine has only one.";
     let mut table = Table::new("outcomes", doc, columns);
     for (name, distinct) in configurations {
         let mut sorted: Vec<_> = distinct.iter().collect();
@@ -394,7 +406,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_last_words_are_left_out() {
+    fn kernel_messages_are_left_out() {
         assert_eq!(output(b"[    1.0] up\r\none\r\ntwo\n[    2.0] Power down\n"), "one\ntwo");
     }
 

@@ -1,4 +1,4 @@
-//! `irqlab bench storm`: all interrupts that the machine can raise, counted.
+//! `irqlab bench storm`: raises interrupts at a high rate on all CPUs, and checks that irqlab loses none.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -14,12 +14,12 @@ use crate::console::{ProgressLine, Redraw};
 use crate::options::{OptionalResultArgs, duration, duration_between, usable_cpus};
 use crate::run::{stop_on_signals, with_remedy_for_rights};
 
-/// Maximum growth of the process during the window: a stray page or two are not a leak.
+/// Maximum growth of the process during the window. A few pages are not a leak.
 const GROWTH_BYTES_MAX: u64 = 256 << 10;
 /// Maximum share of a CPU that the process may use.
 const USER_SHARE_MAX: f64 = 0.01;
 
-/// Timer, inter-processor and disk interrupts at once: nothing lost, memory flat, user space idle?
+/// Raise timer, inter-processor and disk interrupts at once: is nothing lost, memory constant, user space idle?
 #[derive(Debug, clap::Args)]
 pub struct StormArgs {
     /// CPUs to measure [default: all usable]
@@ -36,7 +36,6 @@ pub struct StormArgs {
     results: OptionalResultArgs,
 }
 
-/// Measures, prints, records.
 pub fn run(args: &StormArgs) -> anyhow::Result<ExitCode> {
     let settings = StormSettings {
         cpus: usable_cpus(args.cpus.as_deref())?,
@@ -54,12 +53,12 @@ pub fn run(args: &StormArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn measured(settings: &StormSettings, storm: &Storm) -> Measured {
-    let mut of = Map::new();
-    of.insert("cpus".into(), json!(settings.cpus));
-    of.insert("duration_ns".into(), json!(settings.duration.as_nanos() as u64));
-    of.insert("timer_period_ns".into(), json!(settings.timer_period.as_nanos() as u64));
+    let mut run_settings = Map::new();
+    run_settings.insert("cpus".into(), json!(settings.cpus));
+    run_settings.insert("duration_ns".into(), json!(settings.duration.as_nanos() as u64));
+    run_settings.insert("timer_period_ns".into(), json!(settings.timer_period.as_nanos() as u64));
     for (name, report) in &storm.done {
-        of.insert(
+        run_settings.insert(
             name.clone(),
             json!({ "operations": report.operations, "errors": report.errors }),
         );
@@ -71,7 +70,7 @@ fn measured(settings: &StormSettings, storm: &Storm) -> Measured {
     observer.insert("user_cpu_share_ratio".into(), json!(storm.user_share()));
     observer.insert("events_lost".into(), json!(storm.sample.lost()));
     Measured {
-        settings: of,
+        settings: run_settings,
         observer,
         warnings: storm.sample.warnings.clone(),
         absent: storm.absent.clone(),
@@ -82,7 +81,7 @@ fn measured(settings: &StormSettings, storm: &Storm) -> Measured {
 
 fn storm_table(storm: &Storm) -> Table {
     let columns = columns(&[
-        ("quantity", Kind::Text, "What was measured, with its unit."),
+        ("quantity", Kind::Text, "The measured quantity, with its unit."),
         ("value", Kind::Real, "Measured value."),
         ("limit", Kind::Real, "Largest value that meets the target."),
         ("met", Kind::Bool, "Whether the target is met."),
@@ -112,7 +111,7 @@ fn sources_table(storm: &Storm) -> Table {
     let columns = columns(&[
         ("kind", Kind::Text, "Kind of context."),
         ("name", Kind::Text, "Name of the action, vector or softirq."),
-        ("count", Kind::Uint, "Spans, all CPUs together."),
+        ("count", Kind::Uint, "Spans on all CPUs together."),
         ("rate_hz", Kind::Real, "Spans per second."),
         ("mean_ns", Kind::Real, "Mean self time."),
     ]);
@@ -137,7 +136,7 @@ fn sources_table(storm: &Storm) -> Table {
     table
 }
 
-/// irqlab's counts and the kernel's own; lines on which nothing happened are left out.
+/// Table `counts`: irqlab's counts and the kernel's own. Leaves out lines without interrupts.
 fn counts_table(storm: &Storm) -> Table {
     let columns = columns(&[
         ("cpu", Kind::Uint, "CPU."),
@@ -151,8 +150,9 @@ fn counts_table(storm: &Storm) -> Table {
     ]);
     let mut table =
         Table::new("counts", "irqlab's counts compared with the kernel's own.", columns);
-    let seen = |line: &&Agreement| line.counted.unwrap_or(0) > 0 && line.kernel_max != Some(0);
-    for line in storm.sample.agreement.iter().filter(seen) {
+    let was_raised =
+        |line: &&Agreement| line.counted.unwrap_or(0) > 0 && line.kernel_max != Some(0);
+    for line in storm.sample.agreement.iter().filter(was_raised) {
         let missing = line.counted.zip(line.kernel_exact);
         let missing = missing.map(|(counted, kernel)| kernel as i64 - counted as i64);
         table.push(vec![

@@ -1,5 +1,4 @@
-//! `irqlab bench trace-agreement`: irqlab's times compared with the kernel's own trace of the same
-//! interrupts.
+//! `irqlab bench trace-agreement`: compares irqlab's times with the kernel's own trace of the same interrupts.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,18 +13,18 @@ use crate::console::{ProgressLine, Redraw};
 use crate::options::{OptionalResultArgs, duration_between, usable_cpus};
 use crate::run::{stop_on_signals, with_remedy_for_rights};
 
-/// How far apart the two means may be.
+/// Largest difference of the two means' ratio from 1.
 const LIMIT: f64 = 0.1;
-/// Lines with fewer interrupts are not compared.
+/// Smallest number of interrupts of a line that is compared.
 const COUNT_MIN: u64 = 100;
 
-/// irqlab's times compared with the kernel's own trace of the same interrupts
+/// Compare irqlab's times with the kernel's own trace of the same interrupts
 #[derive(Debug, clap::Args)]
 pub struct TraceAgreementArgs {
-    /// CPUs to watch [default: all usable]
+    /// CPUs to measure [default: all usable]
     #[arg(short = 'c', long, value_name = "LIST")]
     cpus: Option<String>,
-    /// Windows with the trace, and as many without
+    /// Number of rounds; each has a window with the trace and a window without it
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// Length of a window, up to 3s: the trace must fit into its buffer
@@ -39,7 +38,6 @@ pub struct TraceAgreementArgs {
     results: OptionalResultArgs,
 }
 
-/// Measures, prints, records.
 pub fn run(args: &TraceAgreementArgs) -> anyhow::Result<ExitCode> {
     let settings = TraceAgreementSettings {
         cpus: usable_cpus(args.cpus.as_deref())?,
@@ -60,19 +58,19 @@ pub fn run(args: &TraceAgreementArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn measured(settings: &TraceAgreementSettings, seen: &TraceAgreement) -> Measured {
-    let mut of = Map::new();
-    of.insert("cpus".into(), json!(settings.cpus));
-    of.insert("rounds".into(), json!(settings.rounds));
-    of.insert("window_ns".into(), json!(settings.window.as_nanos() as u64));
-    of.insert("stimulus".into(), json!("disk high"));
+    let mut run_settings = Map::new();
+    run_settings.insert("cpus".into(), json!(settings.cpus));
+    run_settings.insert("rounds".into(), json!(settings.rounds));
+    run_settings.insert("window_ns".into(), json!(settings.window.as_nanos() as u64));
+    run_settings.insert("stimulus".into(), json!("disk high"));
     let mut observer = Map::new();
     observer.insert("events_lost".into(), json!(seen.lost));
     observer.insert("probe_overhead_in_span_ns".into(), json!(seen.probe_overhead_in_span_ns));
     let clamped: u64 = seen.lines.values().map(|line| line.clamped).sum();
     let warning = (clamped > 0)
-        .then(|| format!("{clamped} spans were shorter than what the probes add: counted as 0 ns"));
+        .then(|| format!("{clamped} spans were shorter than the probe overhead and count as 0 ns"));
     Measured {
-        settings: of,
+        settings: run_settings,
         observer,
         warnings: warning.into_iter().collect(),
         tables: vec![lines_table(seen), corrections_table(seen), rounds_table(seen)],
@@ -88,7 +86,7 @@ fn compared(seen: &TraceAgreement) -> impl Iterator<Item = (u32, &LineSums)> {
 fn lines_table(seen: &TraceAgreement) -> Table {
     let columns = columns(&[
         ("irq", Kind::Uint, "Interrupt line."),
-        ("name", Kind::Text, "Name of its action."),
+        ("name", Kind::Text, "Name of the line's action."),
         ("irqlab_count", Kind::Uint, "Interrupts that irqlab counted in its windows."),
         ("trace_count", Kind::Uint, "Interrupts in the kernel's trace within the same windows."),
         (
@@ -142,11 +140,11 @@ fn lines_table(seen: &TraceAgreement) -> Table {
 fn corrections_table(seen: &TraceAgreement) -> Table {
     let columns = columns(&[
         ("irq", Kind::Uint, "Interrupt line."),
-        ("irqlab_raw_mean_ns", Kind::Real, "Mean span by irqlab, the trace's probes included."),
+        ("irqlab_raw_mean_ns", Kind::Real, "Mean span by irqlab, including the trace's probes."),
         (
             "irqlab_correction_ns",
             Kind::Real,
-            "Overhead of the trace's four probe runs in that span; subtracted.",
+            "Overhead of the trace's four probe runs in the span; subtracted.",
         ),
         ("trace_raw_mean_ns", Kind::Real, "Mean time from entry to exit in trace instance H."),
         (
@@ -157,14 +155,18 @@ fn corrections_table(seen: &TraceAgreement) -> Table {
         (
             "trace_correction_ns",
             Kind::Real,
-            "Overhead of one trace probe within that time; subtracted.",
+            "Overhead of one trace probe within trace_raw_mean_ns; subtracted.",
         ),
         (
             "probe_overhead_in_situ_ns",
             Kind::Real,
             "Overhead of irqlab's two probes, calibrated in situ.",
         ),
-        ("probe_overhead_ns", Kind::Uint, "The same overhead, calibrated in a hot loop."),
+        (
+            "probe_overhead_ns",
+            Kind::Uint,
+            "Overhead of irqlab's two probes, calibrated in a hot loop.",
+        ),
         (
             "probe_overhead_in_span_ns",
             Kind::Uint,
@@ -173,7 +175,7 @@ fn corrections_table(seen: &TraceAgreement) -> Table {
         (
             "probe_overhead_in_span_in_situ_ns",
             Kind::Real,
-            "The same part as the programs learned it in situ; subtracted in irqlab_raw_mean_ns.",
+            "The part of the in-situ overhead within a span; the programs subtract it from irqlab_raw_mean_ns.",
         ),
         (
             "untraced_mean_ns",
@@ -182,7 +184,7 @@ fn corrections_table(seen: &TraceAgreement) -> Table {
         ),
         ("untraced_count", Kind::Uint, "Interrupts in these windows."),
     ]);
-    let doc = "The means as measured, and what was subtracted from them.";
+    let doc = "The means as measured, and the overheads that were subtracted from them.";
     let mut table = Table::new("corrections", doc, columns);
     for (irq, line) in compared(seen) {
         let mean = |sum: u64, count: u64| Value::real(sum as f64 / count as f64);

@@ -1,4 +1,4 @@
-//! `irqlab machines fit`: makes a model of the processor that irqlab runs on, from the nearest preset.
+//! `irqlab machines fit`: makes a model of this machine's processor, starting from the nearest preset.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,21 +26,21 @@ use crate::pictures::PictureArgs;
 use crate::run::{OpenRun, STOPPED, stop_on_signals};
 use crate::simulated::{GuestArgs, JobsArgs, ModelDetail, Simulated, SimulatedArgs, model};
 
-/// Models that a fit can start from, by vendor: the newest core out of order of each.
+/// Default preset of each vendor: the model of its newest out-of-order core.
 const PRESETS: [(&str, &str); 2] = [("AuthenticAMD", "zen4"), ("GenuineIntel", "emerald-rapids")];
-/// The most ways of a model's TLB.
+/// Largest number of ways of a model's TLB.
 const WAYS_MAX: u32 = 64;
-/// CPUs and memory of the simulated machine, as those of `bench model`.
+/// Number of CPUs of the simulated machine. `bench model` has the same machine.
 const VCPUS: u32 = 2;
 const MEMORY_MIB: u32 = 1024;
 
 /// Make a model of this machine: measure its processor, start from the nearest model, refine it
 #[derive(Debug, clap::Args)]
 #[command(after_help = help_with_exit_codes("Examples:
-  irqlab machines fit                    writes the model that --on sim:host names
-  irqlab machines fit -o mine.toml -c 3  writes a file; measures CPU 3"))]
+  irqlab machines fit                    writes the model for --on sim:host
+  irqlab machines fit -o mine.toml -c 3  writes the model to a file; measures CPU 3"))]
 pub struct FitArgs {
-    /// File to write [default: the user's model of this machine, which --on sim:host names]
+    /// File to write [default: the user's model of this machine, which --on sim:host uses]
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -48,13 +48,13 @@ pub struct FitArgs {
     /// Model to start from [default: the nearest of the same vendor]
     #[arg(long, value_name = "MODEL")]
     preset: Option<String>,
-    /// The CPU to measure: exactly one [default: the last one usable]
+    /// The CPU to measure: exactly one [default: the last usable CPU]
     #[arg(short = 'c', long, alias = "cpu", value_name = "LIST")]
     cpus: Option<String>,
-    /// Windows of each kernel on this machine
+    /// Number of windows of each kernel on this machine
     #[arg(long, default_value_t = 31, value_parser = clap::value_parser!(u32).range(6..=1000), value_name = "N")]
     windows: u32,
-    /// Rounds of refinement in the simulated machine
+    /// Number of rounds of refinement in the simulated machine
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=10), value_name = "N")]
     rounds: u32,
     #[command(flatten)]
@@ -63,37 +63,38 @@ pub struct FitArgs {
     pictures: PictureArgs,
 }
 
-/// A model that is being made: its text, and what was done to it.
+/// An unfinished model: its text, and how its fields were set.
 struct Draft {
     text: String,
     fitted: Vec<Fitted>,
-    /// Fields that this host cannot determine: they are left, whatever its kernels say.
+    /// Fields that this host cannot determine. They keep the preset's values, whatever the kernels measure.
     undetermined: Vec<Fitted>,
 }
 
 impl Draft {
-    /// Sets a field; one that the host cannot determine, or that the model refuses, is left as it is, with
-    /// the reason.
-    fn set(&mut self, one: Fitted) {
-        let undetermined = self.undetermined.iter().find(|other| other.field == one.field);
-        let one = undetermined.cloned().unwrap_or(one);
-        let one = match &one.value {
-            None => one,
-            Some(value) => match schema::set(&self.text, &[&format!("{}={value}", one.field)]) {
+    /// Sets a field. If the host cannot determine the field, or the model refuses the value, the field keeps its
+    /// value and the reason is recorded.
+    fn set(&mut self, field: Fitted) {
+        let undetermined = self.undetermined.iter().find(|other| other.field == field.field);
+        let field = undetermined.cloned().unwrap_or(field);
+        let field = match &field.value {
+            None => field,
+            Some(value) => match schema::set(&self.text, &[&format!("{}={value}", field.field)]) {
                 Ok(text) => {
                     self.text = text;
-                    one
+                    field
                 }
-                Err(error) => left(&one.field, &error.problem),
+                Err(error) => left(&field.field, &error.problem),
             },
         };
-        self.fitted.retain(|other| other.field != one.field);
-        self.fitted.push(one);
+        self.fitted.retain(|other| other.field != field.field);
+        self.fitted.push(field);
     }
 
-    /// Sets several fields at once, which are no model one by one.
+    /// Sets several fields at once, because the model would be invalid in between.
     fn set_together(&mut self, all: Vec<Fitted>) {
-        let assignment = |one: &Fitted| Some(format!("{}={}", one.field, one.value.as_ref()?));
+        let assignment =
+            |field: &Fitted| Some(format!("{}={}", field.field, field.value.as_ref()?));
         let assignments: Vec<String> = all.iter().filter_map(assignment).collect();
         let list: Vec<&str> = assignments.iter().map(String::as_str).collect();
         match schema::set(&self.text, &list) {
@@ -102,12 +103,12 @@ impl Draft {
                 self.fitted.extend(all);
             }
             Err(error) => {
-                self.fitted.extend(all.iter().map(|one| left(&one.field, &error.problem)));
+                self.fitted.extend(all.iter().map(|field| left(&field.field, &error.problem)));
             }
         }
     }
 
-    /// The whole number that a field has now.
+    /// The present value of a field, if the field is a whole number.
     fn number(&self, field: &str) -> Option<i64> {
         let table: toml::Table = toml::from_str(&self.text).ok()?;
         let mut parts = field.split('.');
@@ -118,29 +119,28 @@ impl Draft {
         value.as_integer()
     }
 
-    /// The file: what was determined, then the model.
+    /// The contents of the model file: `head`, a comment line for each fitted field, and the model.
     fn file(&self, head: &str) -> String {
         let mut text = head.to_owned();
-        for one in &self.fitted {
-            let value = one.value.as_deref().unwrap_or("-");
-            let measured = match one.measured {
+        for field in &self.fitted {
+            let value = field.value.as_deref().unwrap_or("-");
+            let measured = match field.measured {
                 Some((cycles, Some((low, high)))) => format!("{cycles:.4} ({low:.4} to {high:.4})"),
                 Some((cycles, None)) => format!("{cycles:.4}"),
                 None => "-".to_owned(),
             };
-            text += &format!("#   {} | {value} | {measured} | {}\n", one.field, one.method);
+            text += &format!("#   {} | {value} | {measured} | {}\n", field.field, field.method);
         }
         text + "\n" + &self.text
     }
 }
 
-/// A value that does not follow from a kernel.
+/// A field whose value does not come from a kernel. `method` says where it comes from.
 fn stated(field: &str, value: String, method: &str) -> Fitted {
     let (field, value) = (field.to_owned(), Some(value));
     Fitted { field, value, measured: None, method: method.to_owned() }
 }
 
-/// Measures, fits, writes, prints, records.
 pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
     let file = file(args)?;
     let facts = host_facts(&Root::default());
@@ -154,19 +154,19 @@ pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
     let cpu = one_cpu(list, &usable_cpus(list)?)?;
     let open = OpenRun::new("machines-fit", &args.results)?;
     let stop = stop_on_signals()?;
-    // Checked before the minutes of measuring: what a simulated machine needs.
+    // Prepares the simulated machine before the minutes of measuring, so that missing programs are reported early.
     let with_preset = preset_machine(&preset)?;
-    console::say("measures this machine");
+    console::say("measuring this machine");
     let host = measure_host(&[], (args.windows, 1), cpu, &stop)?;
     if stop.is_requested() {
         bail!(STOPPED);
     }
-    let before = measure(&with_preset, "preset", &[])?;
+    let before = measure(&with_preset, "the preset", &[])?;
     let undetermined = could_not_tell(&host.samples, &host.conditions);
     let mut draft = Draft { text, fitted: Vec::new(), undetermined };
     from_facts(&mut draft, &facts, &processor)?;
-    nested_page(&host.samples, &host.conditions).into_iter().for_each(|one| draft.set(one));
-    direct(&host.samples).into_iter().for_each(|one| draft.set(one));
+    nested_page(&host.samples, &host.conditions).into_iter().for_each(|field| draft.set(field));
+    direct(&host.samples).into_iter().for_each(|field| draft.set(field));
     tlb(&mut draft, &host.samples);
     let names = refined_by(&host.samples);
     for round in 1..=args.rounds {
@@ -174,25 +174,25 @@ pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
         let model = measure_text(&draft.text, &label, &names)?;
         let current = |field: &str| draft.number(field);
         let changes = refine(&host.samples, &model, &current);
-        changes.into_iter().for_each(|one| draft.set(one));
+        changes.into_iter().for_each(|field| draft.set(field));
     }
-    // Also those that no kernel would have changed.
-    std::mem::take(&mut draft.undetermined).into_iter().for_each(|one| draft.set(one));
+    // Records the undetermined fields that no kernel has tried to set.
+    std::mem::take(&mut draft.undetermined).into_iter().for_each(|field| draft.set(field));
     let after = measure_text(&draft.text, "the fitted model", &[])?;
     let head = head(&preset, &processor, &host, &after);
     output_file::write(&file, draft.file(&head).as_bytes(), args.force)?;
     let named = if args.output.is_none() { " (--on sim:host)" } else { "" };
-    console::say(&format!("the model of this machine: {}{named}", file.display()));
+    console::say(&format!("model of this machine: {}{named}", file.display()));
     let run = run_of(args, (&preset, &open), &facts, &draft, (&host, &before, &after));
-    open.finish(&run, &args.pictures.of(&run))
+    open.finish(&run, &args.pictures.draw(&run))
 }
 
-/// The file to write, which can be written.
+/// The file to write. Creates its directory and checks that the file can be written.
 fn file(args: &FitArgs) -> anyhow::Result<PathBuf> {
     let file = match &args.output {
         Some(file) => file.clone(),
         None => models::host_file()
-            .ok_or_else(|| Usage("there is no home directory; name a file (-o)".to_owned()))?,
+            .ok_or_else(|| Usage("there is no home directory; name a file with -o".to_owned()))?,
     };
     if let Some(directory) = file.parent().filter(|directory| *directory != Path::new("")) {
         fs::create_dir_all(directory)
@@ -202,9 +202,9 @@ fn file(args: &FitArgs) -> anyhow::Result<PathBuf> {
     Ok(file)
 }
 
-/// The model to start from.
-fn preset(from: Option<&str>, processor: &Processor) -> anyhow::Result<String> {
-    if let Some(name) = from {
+/// The name of the model to start from: `requested`, else the nearest to the processor.
+fn preset(requested: Option<&str>, processor: &Processor) -> anyhow::Result<String> {
+    if let Some(name) = requested {
         return Ok(name.to_owned());
     }
     let Processor { vendor, family, model } = processor;
@@ -214,12 +214,14 @@ fn preset(from: Option<&str>, processor: &Processor) -> anyhow::Result<String> {
     match PRESETS.iter().find(|(other, _)| other == vendor) {
         Some((_, name)) => Ok((*name).to_owned()),
         None => {
-            bail!(Usage(format!("no model is near a processor of {vendor}; name one (--preset)")))
+            bail!(Usage(format!(
+                "there is no model of a processor by {vendor}; name a model to start from with --preset"
+            )))
         }
     }
 }
 
-/// Clock, processors and caches, as the machine states them.
+/// Sets name, clock, number of CPUs and caches from what the machine states.
 fn from_facts(draft: &mut Draft, facts: &HostFacts, processor: &Processor) -> anyhow::Result<()> {
     let name = facts.cpu.model.name.as_deref().unwrap_or("unknown processor");
     let about = format!("{} (family {}), fitted", name.replace('"', ""), processor.family);
@@ -238,8 +240,8 @@ fn from_facts(draft: &mut Draft, facts: &HostFacts, processor: &Processor) -> an
     for (level, kind, table) in
         [(1, "Data", "l1d"), (1, "Instruction", "l1i"), (2, "Unified", "l2"), (3, "Unified", "l3")]
     {
-        let of = facts.caches.iter().find(|one| one.level == level && one.kind == kind);
-        match of.map(|one| geometry(one, table)) {
+        let cache = facts.caches.iter().find(|cache| cache.level == level && cache.kind == kind);
+        match cache.map(|cache| geometry(cache, table)) {
             Some(Some(fields)) => draft.set_together(fields),
             _ => draft.set(left(&format!("{table}.size"), "the machine does not state it")),
         }
@@ -247,9 +249,10 @@ fn from_facts(draft: &mut Draft, facts: &HostFacts, processor: &Processor) -> an
     Ok(())
 }
 
-fn geometry(of: &CacheFacts, table: &str) -> Option<Vec<Fitted>> {
+/// The fields of a cache in the model's table `table`; `None` if the machine does not state all of them.
+fn geometry(cache: &CacheFacts, table: &str) -> Option<Vec<Fitted>> {
     let method = "stated by CPUID (sysfs)";
-    let (size, ways, line) = (of.size_bytes?, of.ways?, of.line_bytes?);
+    let (size, ways, line) = (cache.size_bytes?, cache.ways?, cache.line_bytes?);
     Some(vec![
         stated(&format!("{table}.size"), format!("\"{} KiB\"", size >> 10), method),
         stated(&format!("{table}.ways"), ways.to_string(), method),
@@ -260,21 +263,20 @@ fn geometry(of: &CacheFacts, table: &str) -> Option<Vec<Fitted>> {
 fn tlb(draft: &mut Draft, host: &[KernelSample]) {
     match first_tlb_entries(host) {
         Some((entries, method)) => {
-            // A model's TLB has at most this number of ways: a larger one has two sets or four.
+            // A model's TLB has at most `WAYS_MAX` ways, so a larger TLB gets two or four sets.
             let sets = [1, 2, 4]
                 .into_iter()
                 .find(|sets| entries.is_multiple_of(*sets) && entries / sets <= WAYS_MAX);
             let ways = entries / sets.unwrap_or(1);
             draft.set_together(vec![
                 stated("dtlb.entries", entries.to_string(), &method),
-                stated("dtlb.ways", ways.to_string(), "as few sets as a model can have"),
+                stated("dtlb.ways", ways.to_string(), "the fewest sets that a model can have"),
             ]);
         }
-        None => draft.set(left("dtlb.entries", "chases of pages show no end of it")),
+        None => draft.set(left("dtlb.entries", "no chase of pages shows where the TLB ends")),
     }
 }
 
-/// A simulated machine under a model.
 fn prepare(model: models::Model) -> anyhow::Result<Simulated> {
     let cache = Cache::from_environment()?;
     let plain = SimulatedArgs::plain(JobsArgs::default(), std::time::Duration::from_secs(3600));
@@ -292,7 +294,7 @@ fn measure(
     label: &str,
     only: &[String],
 ) -> anyhow::Result<Vec<KernelSample>> {
-    console::say(&format!("simulates {label}: {}", counted(only)));
+    console::say(&format!("simulating {label}: {}", counted(only)));
     Ok(measure_model(simulated, label, only, 1)?.context(STOPPED)?.samples)
 }
 
@@ -304,22 +306,24 @@ fn measure_text(text: &str, label: &str, only: &[String]) -> anyhow::Result<Vec<
 fn counted(only: &[String]) -> String {
     match (only, selected(&[])) {
         ([], Ok(all)) => format!("all {} kernels", all.len()),
-        (some, _) => format!("{} kernels", some.len()),
+        (names, _) => format!("{} kernels", names.len()),
     }
 }
 
-/// The comment above the model.
+/// The comment at the start of the model file.
 fn head(preset: &str, processor: &Processor, host: &Host, after: &[KernelSample]) -> String {
     use lab::kernels::{Comparison, Pair, is_held_out};
     let pairs = |held: bool| {
-        let all = host.samples.iter().filter(move |one| is_held_out(&one.name) == held);
-        all.filter_map(|host| {
-            let model = after.iter().find(|one| one.name == host.name)?;
+        let samples = host.samples.iter().filter(move |sample| is_held_out(&sample.name) == held);
+        samples.filter_map(|host| {
+            let model = after.iter().find(|sample| sample.name == host.name)?;
             Some(Pair { host, model })
         })
     };
-    let words = |held: bool| match Comparison::of(pairs(held)) {
-        Some(of) => format!("{} kernels, mean error factor {:.3}", of.kernels, of.mean),
+    let summary = |held: bool| match Comparison::of(pairs(held)) {
+        Some(errors) => {
+            format!("{} kernels, mean error factor {:.3}", errors.kernels, errors.mean)
+        }
         None => "none".to_owned(),
     };
     let cpu = host.processor.as_ref().map_or("", |(_, name)| name.as_str());
@@ -328,35 +332,44 @@ fn head(preset: &str, processor: &Processor, host: &Host, after: &[KernelSample]
          # Held out of the fit: {held}. Others: {used}.\n\
          # Field | value (-: the preset's is left) | cycles (95 %) | method:\n",
         date = record::now().strftime("%Y-%m-%d"),
-        held = words(true),
-        used = words(false),
+        held = summary(true),
+        used = summary(false),
     )
 }
 
 fn fields(draft: &Draft) -> Table {
     let columns = vec![
         Column::new("field", Kind::Text, "Field of the model, as in --set.").key().priority(100),
-        Column::new("value", Kind::Text, "Its value; absent where the preset's was left.")
-            .priority(90),
-        Column::new("cycles", Kind::Real, "Cycles of the kernel that determines it.").digits(4),
-        Column::new("ci95_low_cycles", Kind::Real, "Lower end of their 95 % interval.")
+        Column::new(
+            "value",
+            Kind::Text,
+            "New value of the field; absent if the preset's value stays.",
+        )
+        .priority(90),
+        Column::new("cycles", Kind::Real, "Cycles of the kernel that determines the field.")
+            .digits(4),
+        Column::new("ci95_low_cycles", Kind::Real, "Lower end of the 95 % interval of `cycles`.")
             .title("95 %")
             .digits(4)
             .up_to("ci95_high_cycles"),
         Column::new("ci95_high_cycles", Kind::Real, "Upper end of that interval.").detail(),
-        Column::new("method", Kind::Text, "What determines it; or why the preset's was left."),
+        Column::new(
+            "method",
+            Kind::Text,
+            "How the value was determined, or why the preset's value stays.",
+        ),
     ];
     let mut table = Table::new("fields", "Fields of the fitted model.", columns);
-    for one in &draft.fitted {
-        let (cycles, interval) = one.measured.unzip();
+    for field in &draft.fitted {
+        let (cycles, interval) = field.measured.unzip();
         let (low, high) = interval.flatten().unzip();
         table.push(vec![
-            one.field.as_str().into(),
-            one.value.as_deref().into(),
+            field.field.as_str().into(),
+            field.value.as_deref().into(),
             cycles.into(),
             low.into(),
             high.into(),
-            one.method.as_str().into(),
+            field.method.as_str().into(),
         ]);
     }
     table
@@ -404,7 +417,7 @@ mod tests {
     use lab::kernels::fit::Conditions;
 
     #[test]
-    fn what_the_host_cannot_tell_stays_the_presets_and_is_marked() {
+    fn fields_that_the_host_cannot_determine_keep_the_presets_values_and_are_marked() {
         let text = models::text("zen3").unwrap();
         let conditions =
             Conditions { throttled: Some(3), is_virtual: true, ..Conditions::default() };
@@ -416,7 +429,7 @@ mod tests {
         let model = machine::SystemModel::parse(&draft.text).unwrap();
         assert_eq!((model.clock_hz, model.latencies.memory_cycles), (4_700_000_000, 368));
         assert_eq!(model.latencies.l2_hit_cycles, 11);
-        std::mem::take(&mut draft.undetermined).into_iter().for_each(|one| draft.set(one));
+        std::mem::take(&mut draft.undetermined).into_iter().for_each(|field| draft.set(field));
         let file = draft.file("");
         for field in ["clock", "memory_cycles", "memory_line_cycles"] {
             let line = format!("#   {field} | - | - | preset left: the core was throttled 3 times");

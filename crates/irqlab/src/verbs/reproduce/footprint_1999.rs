@@ -1,4 +1,4 @@
-//! `reproduce footprint-1999`: what an interrupt evicts, model by model.
+//! `reproduce footprint-1999`: the cache lines that an interrupt evicts, for each model.
 
 use std::cmp::Reverse;
 use std::process::ExitCode;
@@ -25,22 +25,21 @@ use crate::run::{OpenRun, stop_on_signals};
 use crate::simulated::{self, GuestArgs};
 use crate::verbs::footprint::{MEMORY_MIB, SimulatedFootprint, VCPUS, prepare};
 
-/// Tables of a part that go into the run, with their names there.
+/// Tables of a part that are recorded in the run, with their names in the run.
 const TABLES: [(&str, &str); 4] =
     [("footprint", "series"), ("sums", "sums"), ("modes", "modes"), ("by_context", "by_context")];
 
-/// A machine of its own: a part of a model's measurements.
+/// A part of a model's measurements. Each part has a machine of its own.
 struct Item<'a> {
     model: &'a str,
     part: GuestPart,
     window_cycles: u64,
 }
 
-/// What came of it: what a run says about the machine, the bench's facts, and the samples. None when the
-/// user asked to stop before it was measured.
+/// The result of an item: the block `host` of the run, the facts of the bench, and the samples. `None` if the user
+/// stopped before the item was measured.
 type ItemResult = anyhow::Result<Option<(Map<String, Json>, BenchFacts, Measured<Samples>)>>;
 
-/// Measures, prints, records.
 pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     let figures = Paper::footprint_1999().context("papers/footprint-1999.toml")?;
     let (models, repetitions) = (args.models(), args.repetitions()?);
@@ -57,7 +56,7 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_on_signals()?;
     let jobs = args.jobs.choose(items.len(), MEMORY_MIB);
     let progress = Mutex::new((0, ProgressLine::new(Redraw::EverySecond)));
-    // The long ones first: started last, one of them would run alone.
+    // Long items start first. If a long item started last, it would run alone at the end.
     let mut order: Vec<usize> = (0..items.len()).collect();
     order.sort_by_key(|index| Reverse(items[*index].window_cycles));
     let results = for_each(jobs, &order, |_, index| {
@@ -86,7 +85,7 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     open.finish(&assemble_all(args, repetitions, &figures, all, open.started()), &[])
 }
 
-/// Adds what came of a part to the others of its model.
+/// Adds the result of a part to the other parts of its model.
 fn gather(
     Item { model, part, .. }: Item<'_>,
     result: ItemResult,
@@ -155,12 +154,12 @@ fn measure_part(args: &ReproduceArgs, item: &Item<'_>, stop: &Stop) -> ItemResul
     Ok((!bench.stop_requested()).then(|| (host, bench.facts(), measured)))
 }
 
-/// Adds the tables of a part, with the names of the model and of the guest.
+/// Adds the tables of a part, with the names of the model and of the guest as the first columns.
 fn add_part(
     name: &str,
     part: &GuestPart,
     facts: BenchFacts,
-    seen: &Measured<Samples>,
+    measured: &Measured<Samples>,
     all: &mut Gathered<ModelRun>,
 ) {
     let machine = json!({
@@ -170,10 +169,12 @@ fn add_part(
     let label = format!("{name}, {}", part.name);
     all.machine(&label, machine);
     let slowed = part.clock().map(|clock| {
-        format!("run with {clock}: at its own, windows have too many cycles for the host")
+        format!(
+            "run with {clock}: at the model's own clock, windows would take too long to simulate"
+        )
     });
     all.warn(&label, facts.warnings.iter().cloned().chain(slowed));
-    let run = assemble(&part.request.plan, RunContext::default(), facts, seen);
+    let run = assemble(&part.request.plan, RunContext::default(), facts, measured);
     for absence in run.absent {
         let what = format!("{label}: {}", absence.what);
         all.absent.push(record::Absence { table: "series".to_owned(), what, ..absence });
@@ -196,8 +197,8 @@ fn assemble_all(
         "paper": figures.title, "models": args.models(), "repetitions_max": repetitions,
         "seed": args.seed,
     });
-    let caution = "the guest is Linux on x86-64 with the caches and the clock of the model: other code and \
-                   another system than the paper measured, so that figures are compared in kind";
+    let caution = "the guest is Linux on x86-64 with the caches and the clock of the model; code and system are \
+                   not those of the paper, so compare findings, not single figures";
     all.into_run(Reproduction {
         experiment: "footprint",
         settings,

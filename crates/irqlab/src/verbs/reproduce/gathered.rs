@@ -1,4 +1,4 @@
-//! What the parts of a reproduction give, each on machines of its own, and the run of all together.
+//! Collects the results of the parts of a reproduction, and makes one run of them.
 
 use anyhow::anyhow;
 use record::{Absence, Run, SCHEMA, Table, Timestamp};
@@ -7,32 +7,32 @@ use serde_json::{Map, Value as Json, json};
 use crate::console;
 use crate::run::STOPPED;
 
-/// The results of the parts that were measured so far; those of `R` are compared with the paper.
+/// The results of the parts that were measured so far.
 pub struct Gathered<R> {
-    /// What the tables of the paper are made from.
+    /// Results that are compared with the paper's tables.
     pub runs: Vec<R>,
-    /// Tables of the parts themselves.
+    /// Tables of the parts, which are recorded after the paper's tables.
     pub tables: Vec<Table>,
-    /// What could not be measured.
+    /// Parts that could not be measured, with reasons.
     pub absent: Vec<Absence>,
-    /// Facts of the host.
+    /// Facts about the simulated machine.
     pub host: Map<String, Json>,
     warnings: Vec<String>,
     machines: Map<String, Json>,
     complete: bool,
-    /// Why the first part that failed did.
+    /// Error of the first part that failed.
     failure: Option<anyhow::Error>,
 }
 
-/// What a reproduction adds to its parts.
+/// The contents of the run that do not come from its parts.
 pub struct Reproduction<'a> {
-    /// The experiment that measured them.
+    /// The experiment that measured the parts.
     pub experiment: &'a str,
     /// Settings of all parts, as an object.
     pub settings: Json,
-    /// In which respects the machine and its programs are others than the paper's; warnings of the run.
+    /// Warnings of the run: differences between the simulated machine and the paper's machine.
     pub cautions: &'a [&'a str],
-    /// The paper's tables and findings, which come before the parts' own.
+    /// The paper's tables and findings, which are recorded before the tables of the parts.
     pub tables: Vec<Table>,
     pub started: Timestamp,
 }
@@ -58,17 +58,17 @@ impl<R> Gathered<R> {
         self.machines.insert(part.to_owned(), description);
     }
 
-    /// Adds warnings of a part, each once.
+    /// Adds the warnings of a part that are not there yet.
     pub fn warn(&mut self, part: &str, warnings: impl IntoIterator<Item = String>) {
         for warning in warnings {
-            let words = format!("{part}: {warning}");
-            if !self.warnings.contains(&words) {
-                self.warnings.push(words);
+            let text = format!("{part}: {warning}");
+            if !self.warnings.contains(&text) {
+                self.warnings.push(text);
             }
         }
     }
 
-    /// A part failed; the results of the others are kept. `table` lacks its rows.
+    /// Records the failure of a part. Its rows are missing in `table`; the results of other parts stay.
     pub fn fail(&mut self, table: &str, part: &str, error: anyhow::Error) {
         let reason = format!("{error:#}");
         console::warn(&format!("{part}: {reason}"));
@@ -78,33 +78,34 @@ impl<R> Gathered<R> {
         self.failure.get_or_insert(error);
     }
 
-    /// A part was not measured, or not to its end.
+    /// Records that a part was not measured completely.
     pub fn incomplete(&mut self) {
         self.complete = false;
     }
 
-    /// Where nothing was measured: why the first part failed, or that the user stopped all.
+    /// The error of a reproduction without results: that of the first failed part, or that the user stopped it.
     pub fn into_failure(self) -> anyhow::Error {
         self.failure.unwrap_or_else(|| anyhow!(STOPPED))
     }
 
-    /// The run of all parts. Tables without rows are left out.
-    pub fn into_run(self, of: Reproduction<'_>) -> Run {
-        let mut tables = of.tables;
+    /// Makes the run of all parts. Leaves out tables without rows.
+    pub fn into_run(self, reproduction: Reproduction<'_>) -> Run {
+        let mut tables = reproduction.tables;
         tables.extend(self.tables);
         tables.retain(|table| !table.rows().is_empty());
         let mut settings = json!({ "version": env!("CARGO_PKG_VERSION") });
-        if let (Some(all), Json::Object(own)) = (settings.as_object_mut(), of.settings) {
-            all.extend(own);
+        if let (Some(all), Json::Object(more)) = (settings.as_object_mut(), reproduction.settings) {
+            all.extend(more);
             all.insert("guests".to_owned(), Json::Object(self.machines));
         }
-        let mut warnings: Vec<String> = of.cautions.iter().map(|one| (*one).to_owned()).collect();
+        let mut warnings: Vec<String> =
+            reproduction.cautions.iter().map(|caution| (*caution).to_owned()).collect();
         warnings.extend(self.warnings);
         Run {
             schema: SCHEMA.to_owned(),
-            experiment: of.experiment.to_owned(),
+            experiment: reproduction.experiment.to_owned(),
             bench: "sim".to_owned(),
-            started_utc: of.started.to_string(),
+            started_utc: reproduction.started.to_string(),
             complete: self.complete,
             host: self.host,
             settings: settings.as_object().cloned().unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! `reproduce handlers-ia32`: what interrupts cost on six machines, under {idle, loaded} x {low, high rate} x
+//! `reproduce handlers-ia32`: the cost of interrupts on six machines, under {idle, loaded} x {low, high rate} x
 //! {disk, net}.
 
 use std::process::ExitCode;
@@ -24,25 +24,26 @@ use crate::options::ns;
 use crate::run::{OpenRun, stop_on_signals};
 use crate::simulated::{FlavourName, GuestArgs, KernelArgs, Simulated, add_disk, model};
 
-/// Length of a window: some twenty interrupts at the low rate, hundreds at the high one.
+/// Length of a window: about twenty interrupts at the low rate, hundreds at the high rate.
 const WINDOW: Duration = Duration::from_millis(200);
 const LOW_INTERVAL: Duration = Duration::from_millis(10);
 const WARM_UP: Duration = Duration::from_millis(100);
-/// The paper's machines had IDE disks, but for `p3-1266` with SCSI, and cards of 100 Mbit/s that are
-/// programmed by port IO and raise a line.
+/// Disk of the paper's machines, except [`HAS_SCSI`].
 const IDE: &str = "ide,latency=100us";
 const SCSI: &str = "lsi,latency=100us";
+/// The paper's machine with a SCSI disk.
 const HAS_SCSI: &str = "p3-1266";
+/// The paper's machines had 100 Mbit/s cards with port IO and an interrupt line.
 const CARDS: NicModel = NicModel::Rtl8139;
-/// Tables of a model that go into the run.
+/// Tables of each model that are recorded in the run.
 const TABLES: [&str; 4] = ["handlers", "events", "ratios", "conditions"];
 
-/// Measures, prints, records.
 pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     let published = Paper::handlers_ia32().context("papers/handlers-ia32.toml")?;
-    let models = match args.models.is_empty() {
-        true => published.machines.iter().map(|machine| machine.model.clone()).collect(),
-        false => args.models.clone(),
+    let models = if args.models.is_empty() {
+        published.machines.iter().map(|machine| machine.model.clone()).collect()
+    } else {
+        args.models.clone()
     };
     let cache = Cache::from_environment()?;
     for name in &models {
@@ -122,7 +123,7 @@ fn measure(
     Ok((run, bench.facts(), host))
 }
 
-/// Adds a model's tables, with its name.
+/// Adds a model's tables, with the model's name as the first column.
 fn add_model(plan: &Plan, run: ModelRun, facts: BenchFacts, all: &mut Gathered<ModelRun>) {
     let name = run.model.clone();
     let machine = json!({
@@ -158,9 +159,9 @@ fn assemble_all(
         "duration_ns": ns(args.duration.unwrap_or(WINDOW)), "low_interval_ns": ns(LOW_INTERVAL),
         "warm_up_ns": ns(WARM_UP),
     });
-    let caution = "the guest is Linux on x86-64 with the caches, core and clock of the model, one RTL8139 card \
-                   joined to another in place of a remote machine: other drivers than the paper measured, so \
-                   that machines and conditions are compared, not single figures";
+    let caution = "the guest is Linux on x86-64 with the caches, core and clock of the model, and two connected \
+                   RTL8139 cards instead of a remote machine; its drivers are not those of the paper, so compare \
+                   machines and conditions, not single figures";
     let tables = vec![paper(published, &all.runs), findings(published, &all.runs)];
     let started = open.started();
     all.into_run(Reproduction {

@@ -1,4 +1,4 @@
-//! `irqlab reproduce`: a paper's tables, next to simulated or measured ones.
+//! `irqlab reproduce`: measures or simulates the tables of a paper, and compares them with the published ones.
 
 mod footprint_1999;
 mod gathered;
@@ -19,55 +19,55 @@ use crate::options::{On, ResultArgs, Usage, duration, duration_between, help_wit
 use crate::pictures::PictureArgs;
 use crate::simulated::JobsArgs;
 
-/// Reproduce a paper's tables in simulated machines, or on this one
+/// Reproduce a paper's tables, in simulated machines or on this machine
 #[derive(Debug, clap::Args)]
 #[command(after_help = help_with_exit_codes("Examples:
-  irqlab reproduce footprint-1999                                       five models; some ten minutes each
+  irqlab reproduce footprint-1999                                       five models; about ten minutes each
   irqlab reproduce footprint-1999 --models origin-200,ultra-1 --out paper
   irqlab show paper findings                                            which findings hold
   irqlab reproduce handlers-ia32 --models p3-1266,p4-1800               two of its six machines; minutes each
   sudo irqlab reproduce signal-afterburner                              on this machine; some minutes
-  irqlab reproduce noise-t1                                             seven machines of eight CPUs; minutes
+  irqlab reproduce noise-t1                                             seven machines with eight CPUs; minutes
   irqlab reproduce signal-afterburner --on sim:r4400-1994               in simulated machines; half an hour
-  irqlab reproduce simos-1995 --workload database --short               less of one workload; some ten minutes
-  irqlab reproduce simos-1995                                           three workloads, all machines; hours"))]
+  irqlab reproduce simos-1995 --workload database --short               a shorter workload; about ten minutes
+  irqlab reproduce simos-1995                                           three workloads on all machines; hours"))]
 pub struct ReproduceArgs {
-    /// The paper
+    /// Paper to reproduce
     paper: PaperName,
-    /// footprint-1999, handlers-ia32: models of machines, in order [default: the paper's; for footprint-1999
-    /// also r4400-1994,p3-600,zen3]; noise-t1: one [default: t1]; simos-1995: some of its four machines
+    /// Models to simulate. footprint-1999, handlers-ia32: in this order [default: the paper's machines; for
+    /// footprint-1999 also r4400-1994,p3-600,zen3]. noise-t1: one model [default: t1]. simos-1995: some of its
+    /// four machines [default: all]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     models: Vec<String>,
-    /// footprint-1999: maximum number of treatment repetitions of each series, and of control repetitions;
-    /// some are not accepted; 24 to 100000 [default: 32]. signal-afterburner: how often each point is
-    /// measured, 2 to 1000 [default: 3; on sim 2]
+    /// footprint-1999: maximum number of treatment repetitions of each series, and of control repetitions,
+    /// accepted or not; 24 to 100000 [default: 32]. signal-afterburner: how often to measure each point, 2 to
+    /// 1000 [default: 3; on sim 2]
     #[arg(long, value_parser = clap::value_parser!(u32).range(2..=100_000), value_name = "N")]
     repetitions: Option<u32>,
     /// signal-afterburner: where to measure: live or sim:MODEL [default: live]
     #[arg(long, value_name = "BENCH")]
     on: Option<On>,
-    /// signal-afterburner, handlers-ia32: length of a window [default: 200ms; signal-afterburner on sim
-    /// 100ms]
+    /// signal-afterburner, handlers-ia32: length of a window [default: 200ms; signal-afterburner on sim: 100ms]
     #[arg(short = 'd', long, allow_hyphen_values = true, value_parser = duration_between("10ms", "1h"),
           value_name = "TIME")]
     duration: Option<Duration>,
-    /// signal-afterburner: the receiving CPU, exactly one [default: the last one]
+    /// signal-afterburner: the receiving CPU, exactly one [default: the last CPU]
     #[arg(short = 'c', long, value_name = "LIST")]
     cpus: Option<String>,
-    /// Chooses the order of lines and points, and the times of interrupts and events
+    /// Seed of the order of lines and points, and of the times of interrupts and events
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
     /// Kill a machine after this time on the host's clock [default: 1h; simos-1995: 6h]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     limit: Option<Duration>,
-    /// simos-1995: workloads, in order [default: progdev,database,engineering]
+    /// simos-1995: workloads, in this order [default: progdev,database,engineering]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     workload: Vec<String>,
-    /// simos-1995: measure the short forms of the workloads, which do less of the same
+    /// simos-1995: measure the short forms of the workloads, which do less of the same work
     #[arg(long)]
     short: bool,
-    /// simos-1995: what to measure: the machines; in-order cores with the caches of later machines (Figure 4.5);
-    /// caches of several sizes, with classes of misses (Figures 4.6, 4.7, 5.3) [default: all]
+    /// simos-1995: parts to measure: the machines; in-order cores with the caches of later machines (Figure
+    /// 4.5); caches of several sizes with classes of misses (Figures 4.6, 4.7, 5.3) [default: all]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
     parts: Vec<simos_1995::Part>,
     #[command(flatten)]
@@ -81,10 +81,10 @@ pub struct ReproduceArgs {
 /// Papers whose tables can be reproduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum PaperName {
-    /// What an interrupt evicts (Tables 2 to 9)
+    /// Cache lines that an interrupt evicts (Tables 2 to 9)
     #[value(name = "footprint-1999")]
     Footprint1999,
-    /// What interrupt handlers cost on six machines (Figures 1 to 3 and 5, Table 2)
+    /// Cost of interrupt handlers on six machines (Figures 1 to 3 and 5, Table 2)
     #[value(name = "handlers-ia32")]
     HandlersIa32,
     /// Peaks of the tick by placement and operating system (Figures 1 and 2)
@@ -99,47 +99,51 @@ enum PaperName {
     Simos1995,
 }
 
-/// Models that stand for the machines of footprint-1999, and newer ones.
+/// Default models of footprint-1999: the paper's machines, and newer machines.
 const MODELS: &str = "origin-200,ultra-1,r4400-1994,p3-600,zen3";
 
 impl ReproduceArgs {
     fn models(&self) -> Vec<String> {
-        match self.models.is_empty() {
-            true => MODELS.split(',').map(str::to_owned).collect(),
-            false => self.models.clone(),
+        if self.models.is_empty() {
+            return MODELS.split(',').map(str::to_owned).collect();
         }
+        self.models.clone()
     }
 
-    /// How long a machine may run.
+    /// Time limit of each machine on the host's clock.
     fn limit(&self) -> Duration {
         let hours = if self.paper == PaperName::Simos1995 { 6 } else { 1 };
         self.limit.unwrap_or(Duration::from_secs(hours * 3600))
     }
 
-    /// How often each is repeated.
+    /// The number of repetitions of this paper.
+    ///
+    /// # Errors
+    /// When `--repetitions` is outside the paper's range.
     fn repetitions(&self) -> anyhow::Result<u32> {
         let (range, default) = match self.paper {
             PaperName::Footprint1999 => (24..=100_000, 32),
-            // One window of each condition: intervals come from its batches.
+            // These papers have one window for each condition. Confidence intervals come from its batches.
             PaperName::HandlersIa32 | PaperName::NoiseT1 | PaperName::Simos1995 => (1..=1, 1),
             PaperName::SignalAfterburner => (2..=1000, if self.is_simulated() { 2 } else { 3 }),
         };
         let number = self.repetitions.unwrap_or(default);
         if !range.contains(&number) {
             let (low, high) = range.into_inner();
-            bail!(Usage(format!("--repetitions: allowed for this paper: {low} to {high}")));
+            bail!(Usage(format!(
+                "--repetitions {number}: allowed for this paper: {low} to {high}"
+            )));
         }
         Ok(number)
     }
 
-    /// Whether `--on` names a simulated machine.
     fn is_simulated(&self) -> bool {
         matches!(self.on, Some(On::Sim(_)))
     }
 
-    /// Refuses options of another paper.
+    /// Refuses options that belong to other papers.
     fn check(&self) -> anyhow::Result<()> {
-        let mut of_others = match self.paper {
+        let mut refused = match self.paper {
             PaperName::Footprint1999 => vec![
                 ("--duration", self.duration.is_some()),
                 ("--cpus", self.cpus.is_some()),
@@ -168,20 +172,19 @@ impl ReproduceArgs {
             ],
         };
         if self.paper != PaperName::Simos1995 {
-            of_others.extend([
+            refused.extend([
                 ("--workload", !self.workload.is_empty()),
                 ("--short", self.short),
                 ("--parts", !self.parts.is_empty()),
             ]);
         }
-        match of_others.into_iter().find(|(_, is_given)| *is_given) {
-            Some((option, _)) => bail!(Usage(format!("{option} is for another paper"))),
+        match refused.into_iter().find(|(_, is_given)| *is_given) {
+            Some((option, _)) => bail!(Usage(format!("{option} does not apply to this paper"))),
             None => Ok(()),
         }
     }
 }
 
-/// Measures, prints, records.
 pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     args.check()?;
     match args.paper {
@@ -193,17 +196,17 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Appends rows to the table of that name, with what is the same for all of them in front.
-fn add(to: &str, of: &[(&str, &str)], from: Table, tables: &mut Vec<Table>) {
+/// Appends the rows of `from` to the table `to`. `constants` (column, value) become the first columns of each row.
+fn add(to: &str, constants: &[(&str, &str)], from: Table, tables: &mut Vec<Table>) {
     let front = |(name, value): &(&str, &str)| {
         let doc = match *name {
             "model" => "Model of the simulated machine.",
             "workload" => "The workload.",
-            _ => "Guest in which it was measured.",
+            _ => "Guest that measured the row.",
         };
         (Column::new(name, Kind::Text, doc).priority(101).key(), Value::from(*value))
     };
-    let front: Vec<_> = of.iter().map(front).collect();
+    let front: Vec<_> = constants.iter().map(front).collect();
     let mut more = from.with_front(&front);
     to.clone_into(&mut more.name);
     match tables.iter_mut().find(|table| table.name == to) {

@@ -1,5 +1,5 @@
-//! `reproduce noise-t1`: a loop of fixed work on the hardware thread of the tick, on its core and on another
-//! core, with a tick on every CPU, on one, and without an operating system.
+//! `reproduce noise-t1`: runs a loop of fixed work on the hardware thread that ticks, on its core, and on another
+//! core. The tick is on every CPU, or on one CPU, or there is no operating system.
 
 use std::process::ExitCode;
 
@@ -23,39 +23,39 @@ use crate::options::Usage;
 use crate::run::{OpenRun, STOPPED, stop_on_signals};
 use crate::simulated::{GuestArgs, ModelDetail, Simulated, model};
 
-/// The paper's machine.
+/// Model of the paper's machine.
 const MODEL: &str = "t1";
-/// Its domains had two cores of four threads each.
+/// Number of CPUs. The domains of the paper's machine had two cores of four threads each.
 const VCPUS: u32 = 8;
 const THREADS_PER_CORE: u32 = 4;
-/// A repetition of the paper's loop, and how many there are.
+/// Length of a repetition of the paper's loop.
 const QUANTUM_NS: u64 = 100_000;
 const REPETITIONS: u64 = 1_000;
 const WARM_UP_NS: u64 = 10_000_000;
-/// The loop's CPU, and what it shares with CPU 0.
+/// CPUs of the loop, with their relation to CPU 0.
 const PLACES: [(u32, Relation); 3] =
     [(0, Relation::SameThread), (1, Relation::SameCore), (4, Relation::OtherCore)];
-/// CPU 0 keeps the clock for all, as under Solaris.
+/// Kernel options with which only CPU 0 ticks, as under Solaris.
 const ONE_CPU: [&str; 3] = ["nohz_full=1-7", "rcu_nocbs=1-7", "isolcpus=1-7"];
-/// Each CPU keeps its own tick, and they do not coincide.
+/// Kernel options with which every CPU ticks, at different times.
 const EVERY_CPU: [&str; 2] = ["nohz=off", "skew_tick=1"];
-/// Cycles of a slice of the machine without a kernel, at whose ends its clock advances.
+/// Time slice of the machine without a kernel, cycles. Its clock advances at the end of each slice.
 const BARE_SLICE_CYCLES: u64 = 1_000;
 
-/// Measures, prints, records.
 pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     let published = Paper::noise_t1().context("papers/noise-t1.toml")?;
     let name = match args.models.as_slice() {
         [] => MODEL,
-        [one] => one,
-        _ => bail!(Usage("--models: one for this paper".to_owned())),
+        [name] => name,
+        _ => bail!(Usage("--models takes exactly one model for this paper".to_owned())),
     };
     let cache = Cache::from_environment()?;
     let model = model(&cache, name, &[], None)?;
     let threads = model.model.threads_per_core;
     if threads != THREADS_PER_CORE {
         bail!(Usage(format!(
-            "--models {name}: {threads} threads a core; the paper's machine has {THREADS_PER_CORE} (t1)"
+            "--models {name}: the model has {threads} threads per core, but the paper's machine has \
+             {THREADS_PER_CORE} (t1)"
         )));
     }
     let open = OpenRun::new("reproduce", &args.results)?;
@@ -95,14 +95,14 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
             _ => bail!(STOPPED),
         }
     }
-    // A model that does not run without a kernel is an absence, not a failure.
+    // Some models cannot run without a kernel. That is an absence and no failure.
     let failed = |run: &PlacedRun| run.tick != Tick::None && run.sample.is_err();
     let complete = !runs.iter().any(failed) && runs.len() == count;
-    let tick_ns = 1e9 / tick_hz.context("the guest's kernel does not say how often it ticks")?;
+    let tick_ns = 1e9 / tick_hz.context("the guest's kernel does not state its tick rate")?;
     open.finish(&assemble(name, &published, &runs, tick_ns, (host, complete), &open), &[])
 }
 
-/// The loop on one CPU of a machine with a kernel.
+/// Runs the loop on one CPU of a machine with a kernel.
 fn under_kernel(
     args: &ReproduceArgs,
     name: &str,
@@ -146,11 +146,11 @@ fn under_kernel(
     Ok((the_sample(measured)?, host))
 }
 
-/// The same loop on the machine without a kernel, whose clock advances with the level `timed` alone.
+/// Runs the loop on a machine without a kernel. The clock of that machine needs `--detail timed`.
 fn without_kernel(args: &ReproduceArgs, name: &str, stop: &Stop) -> anyhow::Result<NoiseSample> {
     let cache = Cache::from_environment()?;
     let model = model(&cache, name, &[], Some(ModelDetail::Timed))
-        .context("without a kernel, models run at level timed")?;
+        .context("without a kernel, a model must run with --detail timed")?;
     let qemu = qemu::find(&cache)?;
     let settings = BareNoiseSettings {
         body: Body::Add,
@@ -173,7 +173,7 @@ fn the_sample(measured: Measured<Vec<NoiseSample>>) -> anyhow::Result<NoiseSampl
     match samples.into_iter().next() {
         Some(sample) => Ok(sample),
         None => {
-            let why = failure.or_else(|| absent.into_iter().next().map(|one| one.reason));
+            let why = failure.or_else(|| absent.into_iter().next().map(|absence| absence.reason));
             bail!(why.unwrap_or_else(|| "nothing was measured".to_owned()))
         }
     }
@@ -207,8 +207,8 @@ fn assemble(
         settings: settings.as_object().cloned().unwrap_or_default(),
         observer: Map::new(),
         warnings: vec![
-            "the guest is Linux on x86-64 with the core, the caches and the clock of the model; a tick of one CPU \
-             alone stands for Solaris, and a program without a kernel for Netra DPS"
+            "the guest is Linux on x86-64 with the core, the caches and the clock of the model; Linux with a tick \
+             on one CPU stands for Solaris, and a program without a kernel for Netra DPS"
                 .to_owned(),
         ],
         absent: absent.collect(),

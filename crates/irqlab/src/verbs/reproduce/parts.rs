@@ -1,4 +1,4 @@
-//! The measurements of a model for the paper `footprint-1999`: guests, each with a plan.
+//! The parts of a model's measurement for the paper `footprint-1999`. Each part has a guest and a plan.
 
 use lab::footprint::in_guest::FootprintRequest;
 use lab::footprint::{Level, Method, Plan, Stimulus};
@@ -8,64 +8,63 @@ use sim::devices::NicModel;
 
 use crate::verbs::footprint::VCPUS;
 
-/// How long an interrupt is waited for in windows without ticks.
+/// Length of a window without ticks: the longest wait for an interrupt.
 const SHORT_NS: u64 = 2_000_000;
-/// The paper's, for the disk.
+/// Length of a window with ticks, as in the paper for the disk.
 const LONG_NS: u64 = 25_000_000;
-/// Maximum number of repetitions of such a window: each takes as many cycles as ten of the others.
+/// Maximum number of repetitions of a window with ticks, which has ten times the cycles of a window without ticks.
 const LONG_REPETITIONS_MAX: usize = 24;
-/// A model with a faster clock runs at a twentieth of it: at full speed its windows have too many
-/// cycles for the host. The number of displaced lines does not depend on the cycles of a microsecond.
+/// A model with a faster clock is slowed to 1/`FAST_FACTOR` of its clock, because the host would need too long for its
+/// windows. The number of evicted lines does not depend on the clock.
 const FAST_HZ: u64 = 1_000_000_000;
 const FAST_FACTOR: u64 = 20;
-/// For long windows of which the paper has no figures, the fastest clock: a model with a faster one runs at
-/// an integer fraction of it.
+/// Fastest clock in long windows without figures in the paper. A model with a faster clock runs at an integer
+/// fraction of its clock.
 const LONG_HZ_MAX: u64 = 120_000_000;
-/// With this latency a read completes after the loop has filled its cache and waited for a tick.
+/// A disk with this latency completes a read after the loop has filled its cache and waited for a tick.
 const LATE_DISK: &str = "virtio-blk,latency=12ms";
 const DISK: &str = "virtio-blk,latency=1ms";
-/// Messages come over cards, each with an interrupt of its own, as in the paper.
+/// Cards that carry the messages. Each message has its own interrupt, as in the paper.
 const CARDS: NicModel = NicModel::VirtioNet;
-/// A pass that is estimated longer needs a CPU without a tick: a read of 1 ms must find the cache filled
-/// twice and touched once.
+/// Longest estimated pass on a CPU with a tick. Longer passes need a CPU without a tick: the loop must fill the cache
+/// twice and touch it once before a read of 1 ms completes.
 const TICK_PASS_NS: f64 = 200_000.0;
-/// Windows of a slow level: its disk, and passes.
+/// Time in a window of a slow level for its disk.
 const SLOW_NS: u64 = 12_000_000;
+/// Number of passes in a window of a slow level, in addition to [`SLOW_NS`].
 const PASSES: f64 = 3.0;
-/// Longest line that L2 is given.
+/// Longest line that an L2 gets.
 const LINE_BYTES_MAX: u64 = 256;
 
-/// A guest, and the request to it.
+/// A part of the measurement: a guest, and the request to it.
 pub struct GuestPart {
-    /// In words, for progress.
+    /// Name of the part, for progress and tables.
     pub name: &'static str,
-    /// Whether ticks come in its windows.
+    /// Whether the windows contain ticks.
     pub long: bool,
-    /// Changes of the model that the paper asks for, separated by blanks.
+    /// Changes of the model that the paper needs, separated by blanks.
     pub change: Option<String>,
-    /// Another clock than the model's, which makes the run shorter on the host, Hz.
+    /// Clock that replaces the model's, Hz. It makes the run shorter on the host.
     pub clock_hz: Option<u64>,
-    /// Its disk.
     pub disk: &'static str,
-    /// More for its kernel's command line.
+    /// Additional options of the guest's kernel.
     pub append: Vec<String>,
-    /// The request.
     pub request: FootprintRequest,
 }
 
 impl GuestPart {
-    /// All changes of the model.
+    /// All changes of the model, including its clock.
     pub fn set(&self) -> Vec<String> {
         let change = self.change.iter().flat_map(|change| change.split(' '));
         change.map(str::to_owned).chain(self.clock()).collect()
     }
 
-    /// The change of the model for its clock.
+    /// The change of the model's clock, if there is one.
     pub fn clock(&self) -> Option<String> {
         self.clock_hz.map(|hz| format!("clock={}MHz", hz / 1_000_000))
     }
 
-    /// About how many cycles its windows have together, compared with other parts.
+    /// Estimated number of cycles of all windows, to compare parts.
     pub fn window_cycles(&self, model: &SystemModel) -> u64 {
         let plan = &self.request.plan;
         let series = plan.levels.len() * plan.stimuli.len() * plan.methods.len();
@@ -74,7 +73,7 @@ impl GuestPart {
             * (self.clock_hz.unwrap_or(model.clock_hz) / 1_000_000)
     }
 
-    /// Its cards, where messages are to come.
+    /// The network cards of the guest, if a stimulus sends messages.
     pub fn cards(&self) -> Option<NicModel> {
         self.request.plan.stimuli.contains(&Stimulus::Net).then_some(CARDS)
     }
@@ -82,8 +81,8 @@ impl GuestPart {
 
 const READS: [Stimulus; 2] = [Stimulus::Disk, Stimulus::DiskEvent];
 
-/// The parts of a model. `repetitions_max`, `seed`: of each. `own_clock`: long windows run at the model's
-/// own clock, because the paper has figures of them.
+/// The parts of a model. Each has `repetitions_max` and `seed`. With `own_clock`, long windows run at the model's own
+/// clock, because the paper has figures for them.
 pub fn parts(
     model: &SystemModel,
     repetitions_max: usize,
@@ -151,16 +150,16 @@ pub fn parts(
 
 /// The levels of a model that are not measured, with the reason.
 pub fn left_out(model: &SystemModel) -> Vec<(Option<Level>, String)> {
-    let mut left = Vec::new();
+    let mut levels = Vec::new();
     if model.l1i.trace {
-        let why =
-            "its first instruction cache starts lines where code is entered: no loop fills it";
-        left.push((Some(Level::L1i), why.to_owned()));
+        let why = "its first instruction cache is a trace cache, which no loop can fill: lines \
+                   start where code is entered";
+        levels.push((Some(Level::L1i), why.to_owned()));
     }
-    left
+    levels
 }
 
-/// The clock that a fast model is run at.
+/// The clock at which a model runs: its own, or a slower one if it is faster than [`FAST_HZ`].
 fn clock_hz(model: &SystemModel) -> u64 {
     if model.clock_hz > FAST_HZ { model.clock_hz / FAST_FACTOR } else { model.clock_hz }
 }
@@ -178,16 +177,15 @@ fn l2_pass_ns(model: &SystemModel) -> f64 {
     lines as f64 * cycles as f64 * 1e9 / clock_hz(model) as f64
 }
 
-/// L2 with lines half as long, or twice as long where L1 has lines of that length; none where the
-/// model allows neither.
+/// The change that halves the lines of L2, or doubles them if L1's are as long. `None` if the model allows neither.
 fn other_line(model: &SystemModel) -> Option<String> {
     if model.l2.inclusion == Inclusion::Exclusive {
-        return None; // lines go from L1 to it as they are
+        return None; // L1 evicts whole lines into an exclusive L2, so both have the same length
     }
     let line = model.l2.cache.line_bytes;
     let first = model.l1d.cache.line_bytes.max(model.l1i.cache.line_bytes);
     let other = if line / 2 >= first { line / 2 } else { line * 2 };
-    // A third level's lines are no shorter.
+    // The lines of a third level must not be shorter.
     let third = model.l3.as_ref().filter(|third| third.cache.line_bytes < other);
     let third = third.map(|_| format!(" l3.line={other}B")).unwrap_or_default();
     (other <= LINE_BYTES_MAX).then(|| format!("l2.line={other}B{third}"))
@@ -197,7 +195,7 @@ fn other_line(model: &SystemModel) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn of(name: &str) -> (SystemModel, Vec<GuestPart>) {
+    fn model_and_parts(name: &str) -> (SystemModel, Vec<GuestPart>) {
         let model = SystemModel::parse(&sim::models::text(name).unwrap()).unwrap();
         let parts = parts(&model, 32, 1, false);
         (model, parts)
@@ -205,25 +203,25 @@ mod tests {
 
     #[test]
     fn a_slow_second_level_gets_a_cpu_without_a_tick() {
-        let (model, slow) = of("origin-200");
+        let (model, slow) = model_and_parts("origin-200");
         assert!(l2_pass_ns(&model) > TICK_PASS_NS);
         let without_tick: Vec<&GuestPart> =
             slow.iter().filter(|part| !part.append.is_empty()).collect();
         assert_eq!(without_tick.len(), 2);
         for part in &without_tick {
             assert!(part.request.plan.stimuli.contains(&Stimulus::Net), "{}", part.name);
-            // The read completes when the cache is filled, and a pass before the window ends.
+            // The read completes after the cache is filled, and a pass before the window ends.
             let late_ns = 12_000_000.0 + l2_pass_ns(&model);
             assert!(part.request.window_ns as f64 > late_ns && 4.0 * l2_pass_ns(&model) < 12e6);
         }
-        let (_, fast) = of("p3-600");
+        let (_, fast) = model_and_parts("p3-600");
         assert!(fast.iter().all(|part| part.append.is_empty()));
         assert!(fast.iter().any(|part| part.request.plan.levels == [Level::L2]));
     }
 
     #[test]
     fn long_windows_keep_the_clock_of_published_ones() {
-        let (model, _) = of("origin-200");
+        let (model, _) = model_and_parts("origin-200");
         let clock_of_long = |own_clock| {
             let parts = parts(&model, 32, 1, own_clock);
             parts.into_iter().find(|part| part.long).unwrap().clock_hz
@@ -235,7 +233,7 @@ mod tests {
     #[test]
     fn each_model_is_measured_with_other_lines_that_it_can_have() {
         for name in sim::models::names() {
-            let (model, parts) = of(name);
+            let (model, parts) = model_and_parts(name);
             let Some(change) = parts.iter().find_map(|part| part.change.clone()) else {
                 assert_eq!(model.l2.inclusion, Inclusion::Exclusive, "{name}");
                 continue;

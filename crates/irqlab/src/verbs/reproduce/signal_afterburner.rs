@@ -1,5 +1,5 @@
 //! `irqlab reproduce signal-afterburner`: throughput and round trips by scheme, on this machine or a simulated
-//! one.
+//! machine.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -19,17 +19,16 @@ use crate::run::{OpenRun, STOPPED, stop_on_signals};
 use crate::simulated::SimulatedArgs;
 use crate::verbs::signal::run::{REQUEST_RATE_HZ, SimulatedSignal, two_cpus};
 
-/// Length of a window, unless another is given.
+/// Default length of a window.
 const WINDOW: Duration = Duration::from_millis(200);
 const WINDOW_SIMULATED: Duration = Duration::from_millis(100);
 /// Packets per second at which the schemes' CPU use is measured.
 const RATE_HZ: u64 = 20_000;
-/// On a simulated machine both rates follow its clock, since old ones are slow: cycles from one packet, or
-/// one request, to the next.
+/// Cycles from one packet to the next on a simulated machine. Its rates follow its clock, because old ones are slow.
 const PACKET_CYCLES: u64 = 400_000;
 const REQUEST_CYCLES: u64 = 2_000_000;
 
-/// A bench, and what its results are not.
+/// A bench, and a warning about its differences to the paper's machine.
 struct Prepared {
     bench: Box<dyn SignalBench>,
     host: Map<String, Json>,
@@ -54,8 +53,8 @@ fn prepare_live(args: &ReproduceArgs) -> anyhow::Result<Prepared> {
     Ok(Prepared {
         bench: Box::new(bench),
         host: run_host_block(&host_facts(&Root::default())),
-        warning: "two network namespaces of this machine, and its kernel: other hardware and another system than the \
-                  paper measured, so that ratios are compared; the receiver alone uses the scheme, in the paper both ends",
+        warning: "measured between two network namespaces of this machine: hardware and system are not those of the \
+                  paper, so compare ratios; only the receiver uses the scheme, in the paper both ends do",
         rate_hz: RATE_HZ,
         request_rate_hz: REQUEST_RATE_HZ,
     })
@@ -81,15 +80,14 @@ fn prepare_simulated(
     Ok(Prepared {
         bench: Box::new(bench),
         host,
-        warning: "two cards of a simulated machine, and Linux: another system than the paper measured, and \
-                  another network, which takes no time, so that ratios are compared; the receiver alone uses \
-                  the scheme, in the paper both ends",
+        warning: "measured with two cards of a simulated machine under Linux: system and network are not those \
+                  of the paper, and the network takes no time, so compare ratios; only the receiver uses the \
+                  scheme, in the paper both ends do",
         rate_hz: (clock_hz / PACKET_CYCLES).max(1),
         request_rate_hz: (clock_hz / REQUEST_CYCLES).max(1),
     })
 }
 
-/// Measures, prints, records.
 pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     let paper = Published::signal_afterburner().context("papers/signal-afterburner.toml")?;
     let transfers = Plan {
@@ -141,7 +139,7 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
             ];
             run.tables.splice(..0, paper_tables);
             run.warnings.insert(0, warning.to_owned());
-            open.finish(&run, &args.pictures.of(&run))
+            open.finish(&run, &args.pictures.draw(&run))
         }
         Outcome::NothingMeasurable { reason, remedy } => {
             bail!(BenchError::NothingMeasurable { reason, remedy })

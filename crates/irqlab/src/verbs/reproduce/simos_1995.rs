@@ -1,5 +1,4 @@
-//! `reproduce simos-1995`: where kernel time goes for three workloads, on machines of three years and on eight
-//! CPUs.
+//! `reproduce simos-1995`: where kernel time goes in three workloads, on machines of three years and on eight CPUs.
 
 use std::process::ExitCode;
 
@@ -29,51 +28,51 @@ use crate::run::{OpenRun, stop_on_signals};
 use crate::simulated::{self, GuestArgs, ModelDetail, Simulated, model};
 use crate::verbs::sim::misses::{BY_USER, cache, class};
 
-/// Sizes of L1I and of L1D, and of L2, from those of the machine of 1994 to those of 1998 (Table 3.1), KiB.
+/// Sizes of each L1 cache and of L2, from the machine of 1994 to the machine of 1998 (Table 3.1), KiB.
 const SIZES_KIB: [(u64, u64); 3] = [(16, 1024), (32, 2048), (64, 4096)];
-/// Lines and ways of these caches: the captions of Figures 4.6 and 4.7.
+/// Lines and ways of the caches, from the captions of Figures 4.6 and 4.7.
 const SHAPES: [&str; 6] =
     ["l1i.line=64B", "l1i.ways=2", "l1d.line=32B", "l1d.ways=2", "l2.line=128B", "l2.ways=2"];
-/// CPUs of the multiprocessor (section 3.5).
+/// Number of CPUs of the multiprocessor (section 3.5).
 const CPUS: u32 = 8;
-/// Tables of a machine that go into the run.
+/// Tables of a machine that are recorded in the run.
 const TABLES: [&str; 5] = ["services", "modes", "waits", "agreement", "profile"];
 
-/// What is not as the paper had it; the second one of short forms alone.
+/// Warnings about differences to the paper. The second applies only to short forms.
 const CAUTIONS: [&str; 2] = [
     "the guest is Linux on x86-64 with the cores, the caches and the clocks of the models; PostgreSQL, \
-     Icarus Verilog and today's gcc stand for the paper's programs, and disks of a fixed latency for \
+     Icarus Verilog and today's gcc replace the paper's programs, and disks with a fixed latency replace \
      its disk: compare machines and trends, not single figures",
-    "short forms of the workloads: less work, and a larger part of it at the start and the end",
+    "the short forms of the workloads do less work, so start and end are a larger part of the run",
 ];
 /// The table that lacks the rows of a machine that failed.
 const TABLE: &str = "execution";
 
-/// What is measured.
+/// The parts of the reproduction: values of `--parts`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Part {
-    /// The machines themselves
+    /// The machines of the paper
     Machines,
-    /// The core of 1994 with the caches of 1996 and 1998
+    /// The core of 1994 with the caches of later machines
     InOrder,
-    /// Caches of three sizes, with misses by class
+    /// Caches of three sizes, with classes of misses
     Caches,
 }
 
 /// A machine that runs a workload.
 struct Item {
     workload: String,
-    /// The model that is loaded, with changes.
+    /// Name of the model that is loaded and changed.
     base: String,
     changes: Vec<String>,
-    /// The model that it is for.
+    /// Name of the model that the paper's tables have for it.
     model: String,
     cpus: u32,
     role: Role,
 }
 
 impl Item {
-    /// Its name for the user.
+    /// Name of the machine in messages.
     fn label(&self) -> String {
         let Item { workload, model, .. } = self;
         match self.role {
@@ -93,7 +92,7 @@ impl Item {
     }
 }
 
-/// The changes that give the machine of 1994 the caches and the memory of another.
+/// The changes that give the machine of 1994 the caches and the memory of `other`.
 fn caches_of(other: &SystemModel) -> Vec<String> {
     let levels = [("l1i", &other.l1i), ("l1d", &other.l1d), ("l2", &other.l2)];
     let level = |(name, level): (&str, &machine::system_model::LevelModel)| {
@@ -115,7 +114,7 @@ fn caches_of(other: &SystemModel) -> Vec<String> {
     changes
 }
 
-/// The machines of a workload, those that were asked for.
+/// The machines of a workload that `--models` and `--parts` select.
 fn items(
     args: &ReproduceArgs,
     paper: &Paper,
@@ -123,7 +122,7 @@ fn items(
     workload: &str,
 ) -> anyhow::Result<Vec<Item>> {
     let is_wanted =
-        |name: &str| args.models.is_empty() || args.models.iter().any(|one| one == name);
+        |name: &str| args.models.is_empty() || args.models.iter().any(|wanted| wanted == name);
     let has = |part: Part| args.parts.is_empty() || args.parts.contains(&part);
     let [first, later @ ..] = &paper.machines;
     let item = |model: &str, cpus: u32, role: Role| Item {
@@ -135,14 +134,14 @@ fn items(
         role,
     };
     let sizes = |model: &str, cpus: u32| {
-        let one = |(l1_kib, l2_kib): (u64, u64)| {
+        let with_caches = |(l1_kib, l2_kib): (u64, u64)| {
             let (l1_bytes, l2_bytes) = (l1_kib << 10, l2_kib << 10);
             let changes = [("l1i", l1_bytes), ("l1d", l1_bytes), ("l2", l2_bytes)];
             let sizes = changes.map(|(name, bytes)| format!("{name}.size_bytes={bytes}"));
-            let changes = SHAPES.iter().map(|&one| one.to_owned()).chain(sizes).collect();
+            let changes = SHAPES.iter().map(|&shape| shape.to_owned()).chain(sizes).collect();
             Item { changes, ..item(model, cpus, Role::Caches { l1_bytes, l2_bytes }) }
         };
-        SIZES_KIB.map(one)
+        SIZES_KIB.map(with_caches)
     };
     let multi = &paper.multiprocessor;
     let mut all = Vec::new();
@@ -171,7 +170,7 @@ fn items(
     Ok(all)
 }
 
-/// What was measured on a machine.
+/// The results of a machine.
 struct Measured {
     run: MachineRun,
     tables: Vec<Table>,
@@ -179,15 +178,15 @@ struct Measured {
     warnings: Vec<String>,
 }
 
-/// Measures, prints, records.
 pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     let paper = Paper::simos_1995().context("papers/simos-1995.toml")?;
-    let workloads: Vec<String> = match args.workload.is_empty() {
-        true => paper.workloads().map(str::to_owned).collect(),
-        false => args.workload.clone(),
+    let workloads: Vec<String> = if args.workload.is_empty() {
+        paper.workloads().map(str::to_owned).collect()
+    } else {
+        args.workload.clone()
     };
     let known = || paper.machines.iter().chain([&paper.multiprocessor]);
-    if let Some(other) = args.models.iter().find(|name| !known().any(|one| one == *name)) {
+    if let Some(other) = args.models.iter().find(|name| !known().any(|model| model == *name)) {
         let names: Vec<&str> = known().map(String::as_str).collect();
         return Err(Usage(format!("--models {other}: simos-1995 has {}", names.join(", "))).into());
     }
@@ -206,9 +205,9 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_on_signals()?;
     let mut gathered = Gathered::default();
     for (workload, items) in all {
-        let (one, several): (Vec<Item>, Vec<Item>) =
+        let (uniprocessors, multiprocessors): (Vec<Item>, Vec<Item>) =
             items.into_iter().partition(|item| item.cpus == 1);
-        for items in [one, several] {
+        for items in [uniprocessors, multiprocessors] {
             if !items.is_empty() && !stop.is_requested() {
                 measure_all(args, workload, &items, &stop, &mut gathered);
             }
@@ -221,10 +220,10 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
         return Err(gathered.into_failure());
     }
     let run = assemble(args, &workloads, &paper, gathered, &open);
-    open.finish(&run, &args.pictures.of(&run))
+    open.finish(&run, &args.pictures.draw(&run))
 }
 
-/// Runs the machines of a workload with the same number of CPUs: all start from one that was set up once.
+/// Runs machines with the same workload and number of CPUs. All start from one machine, which is set up once.
 fn measure_all(
     args: &ReproduceArgs,
     workload: &str,
@@ -262,20 +261,20 @@ fn measure_all(
     }
 }
 
-/// The machine of a workload, set up unless the cache has it.
+/// Prepares the machine of a workload. Sets it up unless the cache has it.
 fn prepare(
     args: &ReproduceArgs,
     workload: &str,
     cpus: u32,
     stop: &Stop,
 ) -> anyhow::Result<(Simulated, Prepared)> {
-    let found = simulated::workload(workload, cpus, args.short)?;
+    let workload = simulated::workload(workload, cpus, args.short)?;
     let guest = GuestArgs { limit: Some(args.limit()), ..GuestArgs::default() };
     let cache = Cache::from_environment()?;
-    Simulated::prepare_workload(cache, &guest, &found, Watch::default(), stop.clone())
+    Simulated::prepare_workload(cache, &guest, &workload, Watch::default(), stop.clone())
 }
 
-/// Runs a machine; nothing if the user asked to stop.
+/// Runs a machine. Returns `None` if the user asked to stop.
 fn measure(
     item: &Item,
     prepared: &Simulated,
@@ -293,7 +292,7 @@ fn measure(
         model: Some(model),
         start_fast: true,
         services: true,
-        // Waits for locks: there are none on one CPU.
+        // On one CPU, nothing waits for a lock.
         locks: item.cpus > 1,
         misses,
         ..Watch::default()
@@ -319,7 +318,7 @@ fn measure(
         cpus: item.cpus,
         role: item.role,
         costs,
-        // The paper's modes and services contain them; its machine's were services of the kernel themselves.
+        // The paper counts page walks in modes and services, because software of its kernel walked the tables.
         sample: sample.with_page_walks_in_services(),
         misses: classified(&account),
     };
@@ -335,22 +334,22 @@ fn costs(model: &Model) -> MissCosts {
         memory_cycles: waits.memory_cycles,
         transfer_cycles: waits.cache_to_cache_cycles,
         upgrade_cycles: waits.upgrade_cycles,
-        // The level that runs nothing but blocking caches.
+        // The level of detail that has only blocking caches.
         is_blocking: model.detail == Detail::Timed,
     }
 }
 
-/// Misses by class in the first region.
+/// Counts the misses by class in the first region.
 fn classified(account: &Accounting) -> Vec<ClassifiedMisses> {
     let classes =
-        account.misses.iter().filter(|one| one.region == 1 && one.kind == MissKind::Class);
-    let one = |one: &sim::MissCount| ClassifiedMisses {
-        cache: cache(one).to_owned(),
-        is_user: one.key & BY_USER != 0,
-        class: class(one.key).to_owned(),
-        count: one.count,
+        account.misses.iter().filter(|count| count.region == 1 && count.kind == MissKind::Class);
+    let classified = |count: &sim::MissCount| ClassifiedMisses {
+        cache: cache(count).to_owned(),
+        is_user: count.key & BY_USER != 0,
+        class: class(count.key).to_owned(),
+        count: count.count,
     };
-    classes.map(one).collect()
+    classes.map(classified).collect()
 }
 
 fn add_machine(item: &Item, measured: Measured, all: &mut Gathered<MachineRun>) {
@@ -372,17 +371,17 @@ fn add_machine(item: &Item, measured: Measured, all: &mut Gathered<MachineRun>) 
     all.runs.push(measured.run);
 }
 
-/// The table without single counters: not all models have the same.
+/// Removes the columns of single counters, because models have different counters.
 fn without_counters(table: &Table) -> Table {
     let is_kept = |name: &str| !name.starts_with("self_") || name.starts_with("self_total_");
     let kept: Vec<usize> =
-        (0..table.columns.len()).filter(|&at| is_kept(&table.columns[at].name)).collect();
-    let columns = kept.iter().map(|&at| table.columns[at].clone()).collect();
-    let mut one = Table::new(&table.name, &table.doc, columns).displayed(table.display.clone());
+        (0..table.columns.len()).filter(|&index| is_kept(&table.columns[index].name)).collect();
+    let columns = kept.iter().map(|&index| table.columns[index].clone()).collect();
+    let mut reduced = Table::new(&table.name, &table.doc, columns).displayed(table.display.clone());
     for row in table.rows() {
-        one.push(kept.iter().map(|&at| row[at].clone()).collect::<Vec<Value>>());
+        reduced.push(kept.iter().map(|&index| row[index].clone()).collect::<Vec<Value>>());
     }
-    one
+    reduced
 }
 
 fn assemble(
@@ -392,8 +391,8 @@ fn assemble(
     mut all: Gathered<MachineRun>,
     open: &OpenRun,
 ) -> Run {
-    let mut found = vec![findings(paper, &all.runs)];
-    found.extend(tables(paper, &all.runs));
+    let mut paper_tables = vec![findings(paper, &all.runs)];
+    paper_tables.extend(tables(paper, &all.runs));
     let sizes: Vec<Json> =
         SIZES_KIB.iter().map(|(l1, l2)| json!({ "l1_kib": l1, "l2_kib": l2 })).collect();
     let settings = json!({
@@ -404,36 +403,36 @@ fn assemble(
     models.dedup();
     let models = format!("models {}", models.join(", "));
     all.host.insert("cpu_model".to_owned(), json!(models));
-    // Those of one workload have one, those of another eight.
+    // The machines have different numbers of CPUs.
     all.host.remove("cpus_online");
-    all.absent.extend(not_known());
+    all.absent.extend(absent_from_every_run());
     all.into_run(Reproduction {
         experiment: "services",
         settings,
         cautions: &CAUTIONS[..1 + usize::from(args.short)],
-        tables: found,
+        tables: paper_tables,
         started: open.started(),
     })
 }
 
-/// What the paper has and no run can have.
-fn not_known() -> [Absence; 2] {
-    let one = |table: &str, what: &str, reason: &str| Absence {
+/// Figures of the paper that no run can have.
+fn absent_from_every_run() -> [Absence; 2] {
+    let absence = |table: &str, what: &str, reason: &str| Absence {
         table: table.to_owned(),
         what: what.to_owned(),
         reason: reason.to_owned(),
         remedy: None,
     };
     [
-        one(
+        absence(
             "uniprocessor_services",
             "DBL_FAULT, and CPI and cold misses of UTLB",
-            "x86-64 hardware walks the page tables: it executes no instructions, and cannot fault within",
+            "on x86-64, hardware walks the page tables: a walk executes no instructions and cannot fault",
         ),
-        one(
+        absence(
             "hidden_stalls",
             "stalls of the out-of-order core by level",
-            "its misses overlap, so that a cycle is not the wait for one of them",
+            "its misses overlap, so a stalled cycle cannot be attributed to one of them",
         ),
     ]
 }

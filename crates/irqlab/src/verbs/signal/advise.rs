@@ -1,4 +1,4 @@
-//! `irqlab signal advise`: which scheme to use, and the lines that set it.
+//! `irqlab signal advise`: which scheme to use, and the shell lines that set it.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,26 +22,26 @@ use crate::options::{Format, ResultArgs, Usage, help_with_exit_codes};
 use crate::pictures::PictureArgs;
 use crate::run::{NothingSet, OpenRun};
 
-/// Events of each simulation unless they are given: 500 are above the 99th percentile.
+/// Default number of events in each simulation: 500 of them are above the 99th percentile.
 const EVENTS: u64 = 50_000;
-/// Periods that are tried, ns; the best one's neighbours at the steps of [`FINER`] follow.
+/// Periods to try first, ns. Then multiples of the best period by [`FINER`] are tried.
 const PERIODS_NS: [u64; 8] =
     [10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000, 2_000_000];
-/// Factors of the period that was best, in per cent.
+/// Factors on the best period, in percent.
 const FINER: [u64; 4] = [125, 150, 175, 220];
-/// Events of the coalescing schemes that are tried.
+/// Number of events in the coalescing schemes that are tried.
 const COALESCED: u32 = 64;
-/// Most schemes between which crossovers are looked for.
+/// Largest number of schemes between which crossovers are computed.
 const CROSSING: usize = 8;
 
-/// Which scheme keeps a bound of the latency and a budget of the CPU, and the lines that set it
+/// Find the scheme that keeps a latency bound and a CPU budget, and the shell lines that set it
 #[derive(Debug, clap::Args)]
 #[command(after_help = help_with_exit_codes("Examples:
   irqlab signal advise --interrupt-cost 4us --event-cost 500ns --rate 1k..200k --latency-bound 200us
   irqlab signal advise --fit measured.csv --rate 50k --latency-bound 1ms --cpu-budget 20% --nic eth0
   sudo irqlab signal advise --rate 50k --latency-bound 200us --nic eth0 --apply
 
-Without --apply, nothing is set: the lines are printed, with those that undo them."))]
+Without --apply, no setting is changed: irqlab prints the lines to set the scheme, and the lines to undo it."))]
 pub struct AdviseArgs {
     #[command(flatten)]
     costs: CostArgs,
@@ -53,26 +53,26 @@ pub struct AdviseArgs {
         help_heading = "Costs"
     )]
     fit: Option<PathBuf>,
-    /// Events per second that the scheme must be good for, as in 1k..200k or 50k
+    /// Events per second that the scheme must handle, as in 1k..200k or 50k
     #[arg(long, value_parser = rate_range, value_name = "LO..HI")]
     rate: RateRange,
-    /// Bound of the latency
+    /// Largest latency that is allowed
     #[arg(long, value_parser = parse_time_ns, value_name = "TIME")]
     latency_bound: Option<u64>,
-    /// Figure of the latency that the bound is for: mean, p50, p99 or p99.9
+    /// Figure of the latency for the bound: mean, p50, p99 or p99.9
     #[arg(long, value_parser = statistic, default_value = "p99", value_name = "FIGURE")]
     statistic: Statistic,
     /// Largest part of the CPU that signalling and handling may take, as in 20%
     #[arg(long, value_parser = per_cent, value_name = "PERCENT")]
     cpu_budget: Option<f64>,
-    /// Schemes to choose from [default: interrupt, drain, spin, and clocked, deferred, coalesced and
-    /// hybrid ones of many periods]
+    /// Schemes to choose from [default: interrupt, drain, spin, two hybrid schemes, and clocked, deferred and
+    /// coalesced schemes with many periods]
     #[arg(long, value_parser = schemes, value_name = "LIST")]
     schemes: Option<Schemes>,
-    /// Print the lines that make this network interface use the scheme, and undo it
+    /// Print the shell lines that make this network interface use the scheme, and the lines that undo it
     #[arg(long, value_name = "NAME")]
     nic: Option<String>,
-    /// Set the best scheme on the interface, as root. It stays until irqlab signal undo, or a reboot
+    /// Set the best scheme on the interface, as root. It stays in force until irqlab signal undo or a reboot
     #[arg(long, requires = "nic")]
     apply: bool,
     #[command(flatten)]
@@ -89,7 +89,7 @@ fn per_cent(text: &str) -> Result<f64, String> {
     if number > 0.0 && number <= 100.0 { Ok(number / 100.0) } else { Err(wrong()) }
 }
 
-/// Schemes to choose from where none are given.
+/// Default schemes to choose from.
 fn candidates(bound_ns: Option<u64>) -> Vec<Scheme> {
     let mut list = vec![
         Scheme::Interrupt,
@@ -98,7 +98,7 @@ fn candidates(bound_ns: Option<u64>) -> Vec<Scheme> {
         Scheme::Hybrid { threshold: 1, suspend_ns: 20_000 },
         Scheme::Hybrid { threshold: 8, suspend_ns: 20_000 },
     ];
-    // Twice the bound for a mean, which is half of the period.
+    // The mean latency is half of the period, so periods up to twice the bound can keep it.
     let useful = |period_ns: &u64| bound_ns.is_none_or(|bound_ns| *period_ns <= 2 * bound_ns);
     for period_ns in PERIODS_NS.into_iter().filter(useful) {
         list.push(Scheme::Clocked { period_ns });
@@ -108,9 +108,9 @@ fn candidates(bound_ns: Option<u64>) -> Vec<Scheme> {
     list
 }
 
-/// The same scheme with periods next to its own; none for schemes without.
+/// The scheme with periods near its own; empty for a scheme without a period.
 fn finer(scheme: Scheme) -> Vec<Scheme> {
-    let with = |period_ns: u64| match scheme {
+    let with_period = |period_ns: u64| match scheme {
         Scheme::Clocked { .. } => Some(Scheme::Clocked { period_ns }),
         Scheme::Deferred { .. } => Some(Scheme::Deferred { delay_ns: period_ns }),
         Scheme::Coalesced { count, .. } => Some(Scheme::Coalesced { count, delay_ns: period_ns }),
@@ -122,10 +122,10 @@ fn finer(scheme: Scheme) -> Vec<Scheme> {
         | Scheme::Coalesced { delay_ns: own_ns, .. } => own_ns,
         _ => return Vec::new(),
     };
-    FINER.iter().filter_map(|per_cent| with(own_ns * per_cent / 100)).collect()
+    FINER.iter().filter_map(|per_cent| with_period(own_ns * per_cent / 100)).collect()
 }
 
-/// The costs of a run of `signal fit`, or those that measured rows determine.
+/// Reads the costs from a run of `signal fit`, or fits them to measured rows.
 fn fitted(path: &Path) -> anyhow::Result<Costs> {
     if path.is_dir() {
         let run = read_run(path)?;
@@ -140,8 +140,9 @@ fn costs_of(run: &Run) -> anyhow::Result<Costs> {
     let table = run.table("costs");
     let value = |cost: &str| -> Option<u64> {
         let table = table?;
-        let is = |row: &&Vec<Value>| table.get(row, "cost") == Some(&Value::Text(cost.to_owned()));
-        match table.get(table.rows().iter().find(is)?, "value_ns")? {
+        let has_cost =
+            |row: &&Vec<Value>| table.get(row, "cost") == Some(&Value::Text(cost.to_owned()));
+        match table.get(table.rows().iter().find(has_cost)?, "value_ns")? {
             Value::Real(ns) if *ns >= 0.0 => Some(ns.round() as u64),
             _ => None,
         }
@@ -164,10 +165,9 @@ fn costs_of(run: &Run) -> anyhow::Result<Costs> {
     Ok(costs)
 }
 
-/// Chooses, prints and records.
 pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
-    let found = args.nic.as_deref().map(nic::interface).transpose()?;
-    let abilities = found.as_ref().map(Abilities::of);
+    let interface = args.nic.as_deref().map(nic::interface).transpose()?;
+    let abilities = interface.as_ref().map(Abilities::of);
     let costs = match &args.fit {
         Some(path) => fitted(path)?,
         None => args.costs.costs()?,
@@ -187,9 +187,10 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     }
     simulation(list[0], args.rate.low_hz).check().map_err(usage)?;
     let open = OpenRun::new("signal-advise", &args.results)?;
-    // A closed form has the mean alone.
-    let always = args.statistic != Statistic::Mean;
-    let mut ask = |scheme: Scheme, rate_hz: u64| evaluate(&simulation(scheme, rate_hz), always);
+    // Closed forms give only the mean.
+    let simulates_all = args.statistic != Statistic::Mean;
+    let mut ask =
+        |scheme: Scheme, rate_hz: u64| evaluate(&simulation(scheme, rate_hz), simulates_all);
     let demand = Demand {
         statistic: args.statistic,
         latency_bound_ns: args.latency_bound,
@@ -219,7 +220,7 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     }
     if !verdicts[0].keeps_all() {
         computed.warnings.push(format!(
-            "no scheme keeps all that was asked for; {} comes nearest (raise the bound or the budget, or \
+            "no scheme keeps all requested limits; {} comes nearest (raise the bound or the budget, or \
              lower the costs)",
             verdicts[0].scheme
         ));
@@ -229,20 +230,20 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
         computed.tables.push(crossing(args, &verdicts, &simulation)?);
         computed.tables.push(region_table(&regions(&all, args.statistic), args.statistic));
     }
-    let Some((interface, abilities)) = found.zip(abilities) else {
+    let Some((interface, abilities)) = interface.zip(abilities) else {
         let run = run_of("signal-advise", &open, computed);
-        return open.finish(&run, &args.pictures.of(&run));
+        return open.finish(&run, &args.pictures.draw(&run));
     };
     let (scheme, low_hz, name) =
         (verdicts[0].scheme, args.rate.low_hz, interface.name().to_owned());
     let read = |setting: live::nic::Setting| {
         setting.read(&interface).map_err(|error| format!("it cannot be read: {error}"))
     };
-    let told = nic::lines(&name, &abilities, scheme, low_hz, args.load.has_quota(), &read);
+    let setting_lines = nic::lines(&name, &abilities, scheme, low_hz, args.load.has_quota(), &read);
     let mut applied = None;
     if args.apply {
         let is_kept = verdicts[0].keeps_all();
-        let set = apply::apply(interface, scheme, &told, is_kept)?;
+        let set = apply::apply(interface, scheme, &setting_lines, is_kept)?;
         let in_force = set.scheme(scheme);
         if in_force != scheme {
             let rounded = curves(&[in_force], args.rate, &mut ask).map_err(usage)?;
@@ -250,9 +251,9 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
         }
         applied = Some(set);
     }
-    computed.warnings.extend(told.warnings);
-    computed.absent.extend(told.absent);
-    let lines = told.lines;
+    computed.warnings.extend(setting_lines.warnings);
+    computed.absent.extend(setting_lines.absent);
+    let lines = setting_lines.lines;
     if !lines.is_empty() {
         computed.tables.push(nic::table(&lines));
     }
@@ -262,11 +263,11 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     }
     let scripts = if lines.is_empty() { Vec::new() } else { nic::scripts(&lines) };
     let run = run_of("signal-advise", &open, computed);
-    let attachments = [scripts, args.pictures.of(&run)].concat();
+    let attachments = [scripts, args.pictures.draw(&run)].concat();
     let exit = open.finish(&run, &attachments)?;
     let is_for_people = args.results.printing.format() == Format::Table;
     match applied {
-        // Now that the run is recorded: until here, everything is restored if this ends.
+        // The run is recorded now. If irqlab had ended earlier, the settings would have been restored.
         Some(applied) => {
             let text = applied.text();
             applied.keep(scheme)?;
@@ -280,20 +281,20 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     Ok(exit)
 }
 
-/// Puts in the place of each scheme what Linux does with its settings: that is what will be in force, and so what
-/// is to be judged. Says where that is another scheme; `is_chosen`: the user has named none.
+/// Replaces each scheme by the scheme that Linux runs with its settings, because that one will be in force. If the
+/// two differ, adds a warning, or an absence if `is_chosen`: the user named no schemes.
 fn as_linux_does(list: &mut Vec<Scheme>, is_chosen: bool, computed: &mut Computed) {
     let mut judged: Vec<Scheme> = Vec::new();
     for scheme in list.drain(..) {
-        let found = equivalent(scheme);
+        let linux_scheme = equivalent(scheme);
         let what = format!("{} schemes", scheme.name());
-        match &found {
+        match &linux_scheme {
             Some(Equivalent { scheme: other, reason }) if !is_chosen => {
-                computed.warnings.push(format!("{other} is judged in place of {scheme}: {reason}"))
+                computed.warnings.push(format!("{other} is judged instead of {scheme}: {reason}"))
             }
             Some(Equivalent { scheme: other, reason })
                 if other.name() != scheme.name()
-                    && computed.absent.iter().all(|one| one.what != what) =>
+                    && computed.absent.iter().all(|absence| absence.what != what) =>
             {
                 let (table, name) = ("advice".to_owned(), other.name());
                 let reason = format!("{reason}, as {name} does");
@@ -301,7 +302,7 @@ fn as_linux_does(list: &mut Vec<Scheme>, is_chosen: bool, computed: &mut Compute
             }
             _ => {}
         }
-        let scheme = found.map_or(scheme, |found| found.scheme);
+        let scheme = linux_scheme.map_or(scheme, |equivalent| equivalent.scheme);
         if !judged.contains(&scheme) {
             judged.push(scheme);
         }
@@ -309,28 +310,28 @@ fn as_linux_does(list: &mut Vec<Scheme>, is_chosen: bool, computed: &mut Compute
     *list = judged;
 }
 
-/// The scheme that is in force when the settings of this one are set.
+/// The scheme that Linux runs with the settings of `scheme`.
 fn in_linux(scheme: Scheme) -> Scheme {
-    equivalent(scheme).map_or(scheme, |found| found.scheme)
+    equivalent(scheme).map_or(scheme, |equivalent| equivalent.scheme)
 }
 
-/// Checks that what a device has made of a scheme keeps all that was asked for.
+/// Checks that a scheme still keeps all requested limits after a device rounded its values.
 ///
 /// # Errors
-/// [`NothingSet`] where it does not; then what was set is restored.
+/// [`NothingSet`] if it does not. The caller then drops the settings, which restores them.
 fn check_rounded(name: &str, scheme: Scheme, verdict: &Verdict) -> anyhow::Result<()> {
     if verdict.keeps_all() {
         return Ok(());
     }
     let reason = format!(
-        "{name} took {} where {scheme} was asked for, which does not keep all that was asked for",
+        "{name} set {} instead of {scheme}, and that does not keep all requested limits",
         verdict.scheme
     );
-    let remedy = Some("choose among what the device takes (--schemes)".to_owned());
+    let remedy = Some("choose schemes that the device supports (--schemes)".to_owned());
     bail!(NothingSet { reason, remedy })
 }
 
-/// Removes the schemes that the interface cannot use; gives one absence for each reason.
+/// Removes the schemes that the interface cannot use. Returns an absence for each kind of removed scheme.
 fn only_possible(
     list: &mut Vec<Scheme>,
     abilities: &Abilities,
@@ -341,7 +342,7 @@ fn only_possible(
         Ok(_) => true,
         Err(impossible) => {
             let what = format!("{} schemes", scheme.name());
-            if absent.iter().all(|one| one.what != what) {
+            if absent.iter().all(|absence| absence.what != what) {
                 let (table, reason) = ("advice".to_owned(), impossible.reason);
                 absent.push(record::Absence { table, what, reason, remedy: impossible.remedy });
             }
@@ -351,7 +352,7 @@ fn only_possible(
     absent
 }
 
-/// The crossovers of CPU use between the best schemes of each kind. CPU use has more closed forms than quantiles do.
+/// The crossovers of CPU use between the best schemes of each kind. CPU use has more closed forms than quantiles have.
 fn crossing<'a>(
     args: &AdviseArgs,
     verdicts: &[Verdict],
@@ -359,7 +360,7 @@ fn crossing<'a>(
 ) -> anyhow::Result<Table> {
     let mut best: Vec<Scheme> = Vec::new();
     for Verdict { scheme, .. } in verdicts {
-        let is_new = best.iter().all(|one| one.name() != scheme.name());
+        let is_new = best.iter().all(|other| other.name() != scheme.name());
         if best.len() < CROSSING && (is_new || args.schemes.is_some()) {
             best.push(*scheme);
         }
@@ -375,11 +376,15 @@ fn advice_table(verdicts: &[Verdict]) -> Table {
     use Kind::{Bool, Real, Text, Uint};
     let column = Column::new;
     let columns = vec![
-        column("rank", Uint, "1 is the scheme to use, if it keeps everything.").priority(90),
-        column("scheme", Text, "How the CPU learns of events.").priority(100),
-        column("keeps_all", Bool, "Whether it keeps up, the latency's bound and the CPU's budget.")
-            .title("keeps all")
-            .priority(99),
+        column("rank", Uint, "1 is the scheme to use, if it keeps all limits.").priority(90),
+        column("scheme", Text, "Scheme of signalling.").priority(100),
+        column(
+            "keeps_all",
+            Bool,
+            "Whether the scheme keeps up, within the latency bound and the CPU budget.",
+        )
+        .title("keeps all")
+        .priority(99),
         column("cpu_max_ratio", Real, "Largest part of the CPU over the range of rates.")
             .title("cpu")
             .priority(98),
@@ -392,44 +397,58 @@ fn advice_table(verdicts: &[Verdict]) -> Table {
         column(
             "latency_max_ns",
             Real,
-            "Largest latency over the range, of the figure that the bound is for (setting statistic).",
+            "Largest latency over the range of rates, as the figure of the setting `statistic`.",
         )
         .title("latency")
         .priority(97),
         column("keeps_up", Bool, "Whether fewer than one event in 10,000 is lost at each rate.")
             .title("keeps up")
             .priority(70),
-        column("keeps_latency", Bool, "Whether the latency is within its bound; absent without one.")
-            .title("in bound")
-            .priority(80),
-        column("keeps_cpu", Bool, "Whether the CPU use is within its budget; absent without one.")
-            .title("in budget")
-            .priority(80),
-        column("drops_max_ratio", Real, "Largest part of the events that is lost; absent where no rate was simulated.")
-            .title("drops")
-            .priority(50),
-        column("method", Text, "closed-form, or simulation where any rate was simulated.").priority(40),
+        column(
+            "keeps_latency",
+            Bool,
+            "Whether the latency is within its bound; absent without a bound.",
+        )
+        .title("in bound")
+        .priority(80),
+        column(
+            "keeps_cpu",
+            Bool,
+            "Whether the CPU use is within its budget; absent without a budget.",
+        )
+        .title("in budget")
+        .priority(80),
+        column(
+            "drops_max_ratio",
+            Real,
+            "Largest part of the events that is lost; absent if no rate was simulated.",
+        )
+        .title("drops")
+        .priority(50),
+        column("method", Text, "closed-form, or simulation if any rate was simulated.")
+            .priority(40),
     ];
     let display = TableDisplay {
-        // Where none keeps everything, the first one is only the nearest.
-        headline: match verdicts.first().is_some_and(Verdict::keeps_all) {
-            true => "use {scheme}".to_owned(),
-            false => String::new(),
+        // If no scheme keeps all limits, the first comes only nearest.
+        headline: if verdicts.first().is_some_and(Verdict::keeps_all) {
+            "use {scheme}".to_owned()
+        } else {
+            String::new()
         },
         rows_max: Some(12),
         notes: vec![
-            "rates {settings.rate_low_hz} to {settings.rate_high_hz}; the latency is its \
+            "rates {settings.rate_low_hz} to {settings.rate_high_hz}; figure of the latency: \
              {settings.statistic}"
                 .to_owned(),
         ],
         ..titled("schemes, the best first")
     };
-    let doc = "How each scheme does over a range of rates: those that keep everything first, of those the \
-               one that takes least CPU.";
+    let doc = "How each scheme does over the range of rates. The schemes that keep all limits are first, and \
+               among them the one that uses least CPU.";
     let mut table = Table::new("advice", doc, columns).displayed(display);
-    for (at, verdict) in verdicts.iter().enumerate() {
+    for (index, verdict) in verdicts.iter().enumerate() {
         table.push(vec![
-            (at as u64 + 1).into(),
+            (index as u64 + 1).into(),
             verdict.scheme.to_string().into(),
             verdict.keeps_all().into(),
             verdict.cpu_max_ratio.into(),
@@ -467,9 +486,9 @@ mod tests {
         assert!(candidates(None).len() > candidates(Some(10_000)).len());
     }
 
-    /// A clock that would keep the bound is no advice for a card: Linux has none, and what it does instead is later.
+    /// A clocked scheme is no advice for a card: Linux has no clock and defers instead, with a higher latency.
     #[test]
-    fn what_linux_does_is_judged() {
+    fn schemes_are_judged_as_linux_runs_them() {
         let schemes = Scheme::list("clocked:100us,deferred:100us,interrupt,hybrid:8,20us").unwrap();
         let judged = |is_chosen: bool| {
             let (mut list, mut computed) = (schemes.clone(), Computed::default());
@@ -480,10 +499,10 @@ mod tests {
         let (list, computed) = judged(false);
         assert_eq!(list, ["deferred:100us", "drain", "hybrid:1,20us"]);
         assert_eq!(computed.warnings.len(), 3, "{:?}", computed.warnings);
-        let says = "deferred:100us is judged in place of clocked:100us: Linux restarts the timer";
+        let says = "deferred:100us is judged instead of clocked:100us: Linux restarts the timer";
         assert!(computed.warnings[0].starts_with(says), "{:?}", computed.warnings);
         let (same, computed) = judged(true);
-        let absent: Vec<&str> = computed.absent.iter().map(|one| &*one.what).collect();
+        let absent: Vec<&str> = computed.absent.iter().map(|absence| &*absence.what).collect();
         assert_eq!((same, absent), (list, vec!["clocked schemes", "interrupt schemes"]));
         assert!(computed.warnings.is_empty());
     }
@@ -503,11 +522,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_device_rounded_out_of_the_bound_is_refused() {
+    fn a_scheme_that_a_device_rounded_out_of_its_bound_is_refused() {
         let scheme = "coalesced:200,51us".parse().unwrap();
         assert!(check_rounded("eth0", scheme, &verdict(true)).is_ok());
         let error = check_rounded("eth0", scheme, &verdict(false)).unwrap_err().to_string();
-        assert!(error.contains("eth0 took coalesced:64,64us where coalesced:200,51us"), "{error}");
+        assert!(
+            error.contains("eth0 set coalesced:64,64us instead of coalesced:200,51us"),
+            "{error}"
+        );
     }
 
     #[test]

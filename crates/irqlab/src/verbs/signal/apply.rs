@@ -15,34 +15,34 @@ use crate::console;
 use crate::options::help_with_exit_codes;
 use crate::run::{NothingSet, stop_on_signals};
 
-/// What unlocks settings.
+/// Remedy for missing rights to change settings.
 const RIGHTS: &str = "run it as root (CAP_NET_ADMIN; the files in /sys are root's)";
 
-/// Restore what `signal advise --apply` has set
+/// Restore the settings that `signal advise --apply` changed
 #[derive(Debug, clap::Args)]
 #[command(after_help = help_with_exit_codes("Examples:
   sudo irqlab signal undo
   sudo irqlab signal undo --nic eth0
 
-The values are those from before the first --apply. A scheme that was being set when irqlab was killed
-needs no undo: the next start of any verb restores it."))]
+The settings get the values that they had before the first --apply. If irqlab is killed while it sets a scheme,
+no undo is needed: the next start of any verb restores the settings."))]
 pub struct UndoArgs {
-    /// This network interface alone [default: all]
+    /// Restore only this network interface [default: all]
     #[arg(long, value_name = "NAME")]
     nic: Option<String>,
 }
 
-/// A scheme that was set. Dropping it restores what was before.
+/// A scheme that was set on an interface. Dropping it restores the settings from before.
 pub struct Applied {
     session: Session,
     in_force: Vec<InForce>,
 }
 
-/// Sets the settings of a scheme, all or none.
+/// Changes all settings of a scheme, or none. `is_kept`: whether the scheme keeps all requested limits.
 ///
 /// # Errors
-/// [`NothingSet`] where kernel or driver have none of it, or without rights; where a value is refused, or
-/// Ctrl-C stops it. Then everything is as before.
+/// [`NothingSet`] if the kernel or the driver does not have a setting, or rights are missing. Also when a value is
+/// refused, or Ctrl-C stops the command. After an error, all settings are as before.
 pub fn apply(
     interface: Interface,
     scheme: Scheme,
@@ -51,7 +51,7 @@ pub fn apply(
 ) -> anyhow::Result<Applied> {
     let nothing = |reason: String, remedy: Option<String>| NothingSet { reason, remedy };
     if !is_kept {
-        let reason = format!("no scheme keeps all that was asked for ({scheme} comes nearest)");
+        let reason = format!("no scheme keeps all requested limits ({scheme} comes nearest)");
         bail!(nothing(
             reason,
             Some("raise the bound or the budget, or use the printed lines".into())
@@ -69,7 +69,7 @@ pub fn apply(
     let mut applied = Applied { session, in_force: Vec::new() };
     for change in &lines.required {
         if stop.is_requested() {
-            bail!("stopped: nothing is set");
+            bail!("stopped: no setting was changed");
         }
         match applied.session.set(change.setting, &change.value) {
             Ok(in_force) => applied.in_force.push(in_force),
@@ -77,44 +77,44 @@ pub fn apply(
                 bail!(nothing(error.to_string(), None))
             }
             Err(error @ Refusal::NoRights { .. }) => bail!(nothing(error.to_string(), rights())),
-            Err(error) => return Err(error).context("nothing is set"),
+            Err(error) => return Err(error).context("no setting was changed"),
         }
     }
     if stop.is_requested() {
-        bail!("stopped: nothing is set");
+        bail!("stopped: no setting was changed");
     }
     Ok(applied)
 }
 
 impl Applied {
-    /// The scheme in force: the device may have rounded what makes the one that was asked for.
-    pub fn scheme(&self, asked: Scheme) -> Scheme {
-        scheme_in_force(asked, &self.in_force)
+    /// The scheme in force. It differs from `requested` if the device rounded a value.
+    pub fn scheme(&self, requested: Scheme) -> Scheme {
+        scheme_in_force(requested, &self.in_force)
     }
 
-    /// What the device took otherwise than it was asked for, and what was restored first.
+    /// Warnings: the changes of killed runs that were restored first, and the values that the device rounded.
     pub fn warnings(&self) -> Vec<String> {
         let name = self.session.interface().name();
-        let rounded = self.in_force.iter().filter(|one| !one.is_exact());
+        let rounded = self.in_force.iter().filter(|change| !change.is_exact());
         let rounded = rounded.map(|InForce { setting, asked, now, .. }| {
-            format!("{name} took {setting} = {now} where {asked} was asked for")
+            format!("{name} set {setting} to {now} instead of {asked}")
         });
         let restored = self.session.restored().iter();
-        restored.map(|what| format!("before that, {what}")).chain(rounded).collect()
+        restored.map(|what| format!("leftovers of a killed run: {what}")).chain(rounded).collect()
     }
 
-    /// Table `applied`.
+    /// Table `applied`: the settings that were changed.
     pub fn table(&self) -> Table {
         let column = |name: &str, doc: &str| Column::new(name, Kind::Text, doc);
         let columns = vec![
-            column("setting", "What was set.").priority(100),
+            column("setting", "The setting that was changed.").priority(100),
             column("before", "Its value before, which signal undo restores.").priority(90),
             column("asked", "The value that the scheme needs.").priority(60),
             column("in_force", "The value in force, read afterwards: a driver may round.")
                 .title("in force")
                 .priority(95),
         ];
-        let doc = "What was set on the interface.";
+        let doc = "Settings that were changed on the interface.";
         let mut table =
             Table::new("applied", doc, columns).displayed(titled("set on the interface"));
         for InForce { setting, before, asked, now } in &self.in_force {
@@ -124,23 +124,23 @@ impl Applied {
         table
     }
 
-    /// What was set, and how to undo it.
+    /// The text that says how many settings are in force, and how to undo them.
     pub fn text(&self) -> String {
         let name = self.session.interface().name();
         format!(
-            "\n{} settings of {name} are in force until a reboot; to undo it:\n  irqlab signal undo --nic \
+            "\n{} settings of {name} are in force until a reboot; to undo them:\n  irqlab signal undo --nic \
              {name}\n",
             self.in_force.len()
         )
     }
 
-    /// Leaves the settings in force.
+    /// Leaves the settings in force when irqlab ends.
     pub fn keep(self, scheme: Scheme) -> anyhow::Result<()> {
-        self.session.keep(&scheme.to_string()).context("nothing is set")
+        self.session.keep(&scheme.to_string()).context("no setting was changed")
     }
 }
 
-/// Restores, and says what.
+/// Restores the settings and prints which.
 pub fn undo(args: &UndoArgs) -> anyhow::Result<ExitCode> {
     let interface = args.nic.as_deref().map(of_this_network).transpose()?;
     let undone = journal::undo_kept(interface.as_ref().map(Interface::identity));
@@ -149,13 +149,13 @@ pub fn undo(args: &UndoArgs) -> anyhow::Result<ExitCode> {
     }
     for name in &undone.gone {
         let name = report::escape::plain(name);
-        console::print(&format!("{name} is gone, and its settings with it\n"))?;
+        console::print(&format!("{name} no longer exists, so its settings need no undo\n"))?;
     }
     for what in &undone.failed {
         console::warn(what);
     }
     if !undone.failed.is_empty() {
-        bail!("not everything is restored: {RIGHTS}");
+        bail!("not everything was restored: {RIGHTS}");
     }
     if undone.restored.is_empty() && undone.gone.is_empty() {
         if let Some(elsewhere) = undone.elsewhere.first() {
@@ -163,23 +163,23 @@ pub fn undo(args: &UndoArgs) -> anyhow::Result<ExitCode> {
         }
         let others = journal::kept_by_others();
         if undone.journals == 0 && !others.is_empty() {
-            let reason = format!("what is set was set by {}", others.join(", "));
+            let reason = format!("the settings were made by {}", others.join(", "));
             let remedy = Some("sudo irqlab signal undo".to_owned());
             bail!(NothingSet { reason, remedy });
         }
-        console::print("nothing is to be restored\n")?;
+        console::print("there is nothing to restore\n")?;
     }
     for elsewhere in &undone.elsewhere {
-        console::warn(&format!("this one alone is restored: {elsewhere}"));
+        console::warn(&format!("not restored: {elsewhere}"));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The interface of that name in this network namespace.
+/// Finds the interface with this name in this network namespace.
 ///
 /// # Errors
-/// Where there is none. If changes of one of that name in another namespace were kept, the error says how to
-/// undo them.
+/// When there is no such interface. If an interface with this name in another namespace has kept changes, the
+/// error says how to undo them.
 fn of_this_network(name: &str) -> anyhow::Result<Interface> {
     nic::interface(name).map_err(|error| match journal::kept_elsewhere(name).first() {
         Some(elsewhere) => elsewhere_only(elsewhere).into(),

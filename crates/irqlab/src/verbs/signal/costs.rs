@@ -1,4 +1,4 @@
-//! Costs on the command line.
+//! The costs of signalling as options of the command line.
 
 use std::path::Path;
 
@@ -9,19 +9,18 @@ use signalling::{Costs, Empirical, TimeText, Times, parse_time_ns};
 
 use crate::options::Usage;
 
-/// What signalling costs.
+/// The costs of signalling.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Costs")]
 pub struct CostArgs {
-    /// CPU time of an interrupt, without any event's handling (C): TIME,
-    /// exponential:TIME for a distribution, or RUN:NAME for the self times of that context in a run of
-    /// `handlers --histograms`
+    /// CPU time of an interrupt without the handling of events (C): TIME, exponential:TIME for a
+    /// distribution, or RUN:NAME for the self times of context NAME in a run of `handlers --histograms`
     #[arg(long, default_value = "4us", value_name = "COST")]
     interrupt_cost: String,
-    /// CPU time of a clock tick, likewise [default: that of an interrupt]
+    /// CPU time of a clock tick, in the same forms [default: --interrupt-cost]
     #[arg(long, value_name = "COST")]
     tick_cost: Option<String>,
-    /// CPU time of handling an event (alpha), likewise
+    /// CPU time of handling an event (alpha), in the same forms
     #[arg(long, default_value = "1us", value_name = "COST")]
     event_cost: String,
     /// CPU time of a poll that finds nothing
@@ -33,16 +32,16 @@ pub struct CostArgs {
     /// Time from an event to the first instruction of its interrupt on an idle CPU
     #[arg(long, value_parser = parse_time_ns, default_value = "0ns", value_name = "TIME")]
     wake_latency: u64,
-    /// Latency that each event has under every scheme
+    /// Latency that every event has in every scheme
     #[arg(long, value_parser = parse_time_ns, default_value = "0ns", value_name = "TIME")]
     fixed_latency: u64,
 }
 
 impl CostArgs {
-    /// The costs, checked.
+    /// Parses and checks the costs.
     ///
     /// # Errors
-    /// When a cost is no time or out of range, or a run does not have the context.
+    /// When a cost is not a time or out of range, or a run does not have the context.
     pub fn costs(&self) -> anyhow::Result<Costs> {
         let costs = Costs {
             interrupt: times(&self.interrupt_cost).context("--interrupt-cost")?,
@@ -58,7 +57,7 @@ impl CostArgs {
     }
 }
 
-/// A cost: a time, a distribution, or a context of a run.
+/// Parses a cost: a time, a distribution, or a context of a run.
 pub fn times(text: &str) -> anyhow::Result<Times> {
     if let Some(mean) = text.strip_prefix("exponential:") {
         return Ok(Times::Exponential { mean_ns: parse_time_ns(mean).map_err(Usage)? });
@@ -69,38 +68,39 @@ pub fn times(text: &str) -> anyhow::Result<Times> {
     }
 }
 
-/// The self times of a context in a run of `handlers`, over all conditions.
+/// The distribution of a context's self times in a run of `handlers`, over all conditions.
 fn measured(run: &Run, name: &str) -> anyhow::Result<Times> {
-    let none =
+    let cannot =
         |reason: &str| Usage(format!("cannot take the times of {name:?} from the run: {reason}"));
     let table = run.table("histograms");
     let table = table.ok_or_else(|| {
-        none("it has no table histograms (give a run of irqlab handlers --histograms)")
+        cannot("it has no table histograms (give a run of irqlab handlers --histograms)")
     })?;
     let mut buckets = Vec::new();
     let mut names: Vec<&str> = Vec::new();
     for row in table.rows() {
-        let of = |column: &str| table.get(row, column);
-        let (Some(Value::Text(of_row)), Some(Value::Text(quantity))) = (of("name"), of("quantity"))
+        let value = |column: &str| table.get(row, column);
+        let (Some(Value::Text(row_name)), Some(Value::Text(quantity))) =
+            (value("name"), value("quantity"))
         else {
             continue;
         };
         if quantity != "self" {
             continue;
         }
-        if !names.contains(&of_row.as_str()) {
-            names.push(of_row);
+        if !names.contains(&row_name.as_str()) {
+            names.push(row_name);
         }
-        let bucket = (of("bucket_min"), of("bucket_max"), of("count"));
+        let bucket = (value("bucket_min"), value("bucket_max"), value("count"));
         if let (Some(Value::Uint(low)), Some(Value::Uint(high)), Some(Value::Uint(count))) = bucket
-            && of_row == name
+            && row_name == name
         {
             buckets.push((*low, *high, *count));
         }
     }
     let empirical = Empirical::from_buckets(&buckets);
     let empirical =
-        empirical.ok_or_else(|| none(&format!("it has times of: {}", names.join(", "))))?;
+        empirical.ok_or_else(|| cannot(&format!("it has times of: {}", names.join(", "))))?;
     Ok(Times::Empirical(empirical))
 }
 
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use record::{Column, Kind, SCHEMA, Table};
 
-    /// A run with the columns of the table `histograms` that count here.
+    /// A run with the columns of the table `histograms` that `measured` reads.
     fn run(rows: &[(&str, &str, u64, u64, u64)]) -> Run {
         let text = |name: &str| Column::new(name, Kind::Text, "Text.");
         let uint = |name: &str| Column::new(name, Kind::Uint, "Number.");

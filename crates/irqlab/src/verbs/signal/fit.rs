@@ -15,18 +15,18 @@ use super::{Computed, observations, run_of, titled};
 use crate::options::{ResultArgs, Usage, help_with_exit_codes};
 use crate::run::OpenRun;
 
-/// Events of the simulation of a row for which no form holds.
+/// Number of events in the simulation of a row that has no closed form.
 const EVENTS: u64 = 200_000;
 
-/// The costs that explain measured CPU use and latency best, with intervals and residuals
+/// Find the costs that explain measured CPU use and latency best, with intervals and residuals
 #[derive(Debug, clap::Args)]
-#[command(after_help = help_with_exit_codes("Columns of FILE.csv, by exact name; those in brackets may be left out, as may single cells:
-  scheme, or mode                   as in irqlab signal model, coalesced:32,50us in quotes
+#[command(after_help = help_with_exit_codes("Columns of FILE.csv, with exactly these names; columns in brackets and single cells may be absent:
+  scheme, or mode                   as in irqlab signal model; put coalesced:32,50us in quotes
   rate_hz, or load_hz               events offered per second
-  [cpu_ratio, or cpu_percent]       CPU time of signalling and handling, without that of an idle run
+  [cpu_ratio, or cpu_percent]       CPU time of signalling and handling, minus the CPU time of an idle run
   [latency_mean_ns, _us or _ms]     mean latency
   [throughput_hz]                   events handled per second; rows with less than 98 % of the rate
-                                    are overloaded and have no part
+                                    are overloaded and not used
   [interrupts_hz]                   interrupts or ticks per second
 
 Examples:
@@ -37,17 +37,17 @@ pub struct FitArgs {
     /// Measured rows: a CSV file, or a run with a table of schemes and rates
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
-    /// CPU time of a poll that finds nothing: not fitted, since a polling CPU is busy in any case
+    /// CPU time of a poll that finds nothing; not fitted, because a polling CPU is always busy
     #[arg(long, value_parser = parse_time_ns, default_value = "100ns", value_name = "TIME")]
     poll_cost: u64,
-    /// Part of the rows that the fit does not see, and predicts
+    /// Part of the rows that are held out: the fit does not use them, and predicts them
     #[arg(long, value_parser = ratio, default_value = "0", value_name = "RATIO")]
     hold_out: f64,
-    /// Slots of the ring, for rows that are simulated because no closed form holds
+    /// Slots of the ring in simulations; rows without a closed form are simulated
     #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1 << 24),
           value_name = "N")]
     ring: u32,
-    /// Chooses the rows that are held out, and all that is random in simulations
+    /// Seed of the choice of held-out rows, and of simulations
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
     #[command(flatten)]
@@ -56,10 +56,10 @@ pub struct FitArgs {
 
 fn ratio(text: &str) -> Result<f64, String> {
     let ratio = text.parse::<f64>().ok().filter(|ratio| (0.0..0.9).contains(ratio));
-    ratio.ok_or_else(|| "allowed: 0 to less than 0.9".to_owned())
+    ratio.ok_or_else(|| "allowed: from 0 to below 0.9".to_owned())
 }
 
-/// Fits, as far as `advise` needs it: the costs of a file or a run of measured rows.
+/// Fits the costs to the measured rows of a CSV file or a run, for `advise`.
 ///
 /// # Errors
 /// When the rows cannot be read or do not determine the costs.
@@ -78,26 +78,26 @@ fn usage(error: FitError) -> anyhow::Error {
     Usage(text).into()
 }
 
-/// Fits, prints and records.
 pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
     let Observations { rows, ignored } = observations::read(&args.data)?;
     let (kept, held) = hold_out(rows.len(), args.hold_out, args.seed);
-    let of = |positions: &[usize]| positions.iter().map(|at| rows[*at]).collect::<Vec<_>>();
-    let fit = fit(&of(&kept), &Start { poll_ns: args.poll_cost.max(1) }).map_err(usage)?;
+    let rows_at =
+        |positions: &[usize]| positions.iter().map(|position| rows[*position]).collect::<Vec<_>>();
+    let fit = fit(&rows_at(&kept), &Start { poll_ns: args.poll_cost.max(1) }).map_err(usage)?;
     let open = OpenRun::new("signal-fit", &args.results)?;
     let mut all = Vec::new();
     for (positions, is_held_out) in [(&kept, false), (&held, true)] {
-        for (residual, at) in fit.predict(&of(positions)).into_iter().zip(positions) {
+        for (residual, row) in fit.predict(&rows_at(positions)).into_iter().zip(positions) {
             all.push(predicted(
                 args,
                 &fit,
-                &rows[*at],
-                Residual { row: *at, ..residual },
+                &rows[*row],
+                Residual { row: *row, ..residual },
                 is_held_out,
             ));
         }
     }
-    all.sort_by_key(|one| one.residual.row);
+    all.sort_by_key(|predicted| predicted.residual.row);
     let mut computed = Computed::default();
     for (key, value) in [
         ("data", json!(args.data.display().to_string())),
@@ -111,13 +111,14 @@ pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
         computed.settings.insert(key.to_owned(), value);
     }
     if !ignored.is_empty() {
-        computed.warnings.push(format!("columns that were not read: {}", ignored.join(", ")));
+        computed.warnings.push(format!("ignored columns: {}", ignored.join(", ")));
     }
     if held.is_empty() {
         computed.absent.push(Absence {
             table: "errors".to_owned(),
             what: "held-out rows".to_owned(),
-            reason: "the fit has seen all rows, so that their errors flatter it".to_owned(),
+            reason: "the fit used all rows, so their errors make it look better than it is"
+                .to_owned(),
             remedy: Some("--hold-out 0.3".to_owned()),
         });
     }
@@ -125,7 +126,7 @@ pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
     open.finish(&run_of("signal-fit", &open, computed), &[])
 }
 
-/// A measured row, and what the fit predicts for it.
+/// A measured row and the fit's prediction.
 struct Predicted {
     observation: Observation,
     residual: Residual,
@@ -133,7 +134,7 @@ struct Predicted {
     is_held_out: bool,
 }
 
-/// Simulates a row's latency, with the fitted costs, where no form holds for it but it keeps up.
+/// Adds the fit's prediction to a row. A row that keeps up but has no closed form is simulated, with the fitted costs.
 fn predicted(
     args: &FitArgs,
     fit: &Fit,
@@ -191,11 +192,11 @@ fn error_table(rows: &[Predicted]) -> Table {
         column(
             "rows",
             Kind::Text,
-            "fitted: rows that the fit has seen; held-out: rows that it has not.",
+            "fitted: rows that the fit used; held-out: rows that it did not use.",
         )
         .priority(100),
         column("figure", Kind::Text, "cpu per event, or mean latency.").priority(99),
-        column("row_count", Kind::Uint, "Rows in which it is both measured and predicted.")
+        column("row_count", Kind::Uint, "Number of rows with a measured and a predicted figure.")
             .title("number"),
         column("error_mean_ratio", Kind::Real, "Mean of the absolute relative errors.")
             .title("mean error")
@@ -204,8 +205,7 @@ fn error_table(rows: &[Predicted]) -> Table {
             .title("largest")
             .priority(97),
     ];
-    let doc =
-        "Relative errors of the predictions, of rows that were fitted and rows that were held out.";
+    let doc = "Relative errors of the predictions, for the rows that were fitted and for the held-out rows.";
     let mut table =
         Table::new("errors", doc, columns).displayed(titled("errors of the predictions"));
     for (is_held_out, label) in [(false, "fitted"), (true, "held-out")] {
@@ -235,31 +235,36 @@ fn residual_table(rows: &[Predicted]) -> Table {
     use Kind::{Bool, Real, Text, Uint};
     let column = Column::new;
     let columns = vec![
-        column("row", Uint, "Row of the data, from 1, without its head.").priority(90),
-        column("scheme", Text, "How the CPU learned of events.").priority(100),
+        column("row", Uint, "Row of the data, from 1; the heading is not counted.").priority(90),
+        column("scheme", Text, "Scheme of signalling.").priority(100),
         column("rate_hz", Real, "Events offered per second.").priority(100),
-        column("held_out", Bool, "Whether the fit has not seen the row.")
+        column("held_out", Bool, "Whether the row was held out: the fit did not use it.")
             .title("held out")
             .priority(85),
         column("cpu_ratio", Real, "Measured part of the CPU's time.").title("cpu").priority(80),
         column("cpu_predicted_ratio", Real, "Predicted part of the CPU's time.")
             .title("predicted")
             .priority(79),
-        column("cpu_error_ratio", Real, "Its relative error: also that of the CPU time per event.")
-            .title("error")
-            .priority(95),
+        column(
+            "cpu_error_ratio",
+            Real,
+            "Relative error of the predicted CPU time, in all and per event.",
+        )
+        .title("error")
+        .priority(95),
         column("latency_mean_ns", Real, "Measured mean latency.").title("latency").priority(80),
         column("latency_predicted_ns", Real, "Predicted mean latency.")
             .title("predicted")
             .priority(79),
-        column("latency_error_ratio", Real, "Its relative error.").title("error").priority(95),
+        column("latency_error_ratio", Real, "Relative error of the predicted latency.")
+            .title("error")
+            .priority(95),
         column("latency_method", Text, "How the latency was predicted: closed-form or simulation.")
             .title("by")
             .priority(70),
-        column("left_out", Text, "Why the row, or its latency, has no part in the fit.")
-            .priority(60),
+        column("left_out", Text, "Why the fit did not use the row, or its latency.").priority(60),
     ];
-    let doc = "Each measured row, and what the fitted costs predict for it.";
+    let doc = "Each measured row, and the prediction by the fitted costs.";
     let mut table =
         Table::new("residuals", doc, columns).displayed(titled("measured and predicted"));
     for Predicted { observation, residual, latency_method, is_held_out } in rows {

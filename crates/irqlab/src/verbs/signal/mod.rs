@@ -17,7 +17,7 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::run::OpenRun;
 
-/// Interrupt, poll or clock? What each scheme of signalling costs and delays
+/// Interrupt, poll or clock? The CPU use and latency of each scheme
 #[derive(Debug, clap::Args)]
 pub struct SignalArgs {
     #[command(subcommand)]
@@ -33,7 +33,6 @@ enum SignalVerb {
     Undo(apply::UndoArgs),
 }
 
-/// Computes, prints, records.
 pub fn run(args: &SignalArgs) -> anyhow::Result<ExitCode> {
     match &args.verb {
         SignalVerb::Run(args) => run::run(args),
@@ -44,7 +43,7 @@ pub fn run(args: &SignalArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// What a verb computed.
+/// The results of a verb that computes and does not measure.
 #[derive(Default)]
 struct Computed {
     settings: Map<String, Json>,
@@ -53,7 +52,7 @@ struct Computed {
     tables: Vec<Table>,
 }
 
-/// The run of a verb that computes, on no bench.
+/// Makes the run of a verb that computes and does not measure.
 fn run_of(experiment: &str, open: &OpenRun, computed: Computed) -> Run {
     let mut settings = Map::new();
     settings.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
@@ -74,7 +73,7 @@ fn run_of(experiment: &str, open: &OpenRun, computed: Computed) -> Run {
     }
 }
 
-/// Hints of a table under `title`, whose rows are shown in their order.
+/// Display hints of a table with this title. Its rows are shown in their order.
 fn titled(title: &str) -> TableDisplay {
     TableDisplay { title: title.to_owned(), ..TableDisplay::default() }
 }

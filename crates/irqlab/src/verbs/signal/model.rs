@@ -1,4 +1,4 @@
-//! `irqlab signal model`: what each scheme costs and delays at each rate, by closed forms or by
+//! `irqlab signal model`: the CPU use and the latency of each scheme at each rate, by closed forms or by
 //! simulation.
 
 use std::fs::File;
@@ -23,27 +23,28 @@ use crate::options::{ResultArgs, Usage, help_with_exit_codes};
 use crate::pictures::PictureArgs;
 use crate::run::OpenRun;
 
-/// Largest file of a trace.
+/// Largest trace file that is read, bytes.
 const TRACE_BYTES_MAX: u64 = 256 << 20;
-/// Events that a simulation may have: a minute or so.
+/// Allowed numbers of events in a simulation. The largest takes about a minute.
 const EVENTS: std::ops::RangeInclusive<u64> = 1_000..=1_000_000_000;
-/// Events of each simulation of `model`.
+/// Default number of events in each simulation of `model`.
 const EVENTS_DEFAULT: u64 = 200_000;
-/// Steps of the rate in table `regions`.
+/// Number of rates in table `regions`.
 const REGION_STEPS: u32 = 48;
-/// Part of the simulated events before those that count.
+/// One in this number of events, from the first on, is warm-up and not counted.
 const WARM_UP_PART: u64 = 20;
 
-/// What interrupts, polling and a clock cost and delay, computed from the costs of each step
+/// Compute CPU use and latency of interrupts, polling and a clock from the costs of each step
 #[derive(Debug, clap::Args)]
 #[command(after_help = help_with_exit_codes("Schemes:
   interrupt              an interrupt for each event
-  drain, drain:BUDGET    an interrupt, then events are handled until there are none (NAPI)
-  spin, yield            polling all the time; with a yield after each poll that finds nothing
+  drain, drain:BUDGET    an interrupt, then events are handled until none is left (NAPI)
+  spin                   polling all the time
+  yield                  polling, with a yield of the CPU after each poll that finds nothing
   clocked:PERIOD         a periodic clock interrupt; also as a frequency, clocked:1khz
-  deferred:TIME          the same, restarted after each handling (gro_flush_timeout)
+  deferred:TIME          a clock that restarts after each handling (gro_flush_timeout)
   coalesced:COUNT,TIME   an interrupt after COUNT events, or TIME after the first (ethtool -C)
-  hybrid:COUNT,TIME      interrupts; from COUNT events at once on polling, until TIME without events
+  hybrid:COUNT,TIME      interrupts; after COUNT events at once polling, until TIME passes without events
 
 Examples:
   irqlab signal model
@@ -59,21 +60,21 @@ pub struct ModelArgs {
         value_name = "LIST"
     )]
     schemes: Schemes,
-    /// Events per second, a list; A..B stands for A, 1, 2 and 5 of each decade, and B [default: 1k..1M]
+    /// Events per second, a list; A..B stands for A, the numbers 1, 2 and 5 of each decade, and B [default: 1k..1M]
     #[arg(long, value_parser = rates, value_name = "LIST")]
     rates: Option<Rates>,
     #[command(flatten)]
     costs: CostArgs,
     #[command(flatten)]
     load: LoadArgs,
-    /// Simulate also where a closed form holds
+    /// Simulate everything, even where there is a closed form
     #[arg(long)]
     simulate: bool,
-    /// Bound of the latency: table `bounds` has the rates at which each scheme keeps it
+    /// Bound of the latency: table `bounds` lists the rates at which each scheme stays within it
     #[arg(long, value_parser = parse_time_ns, value_name = "TIME")]
     latency_bound: Option<u64>,
-    /// Figure of the latency that the bound is for: mean, p50, p99 or p99.9; with any but the
-    /// mean, all is simulated
+    /// Figure of the latency for the bound: mean, p50, p99 or p99.9; all but the mean make irqlab simulate
+    /// everything
     #[arg(long, value_parser = statistic, default_value = "mean", value_name = "FIGURE")]
     statistic: Statistic,
     #[command(flatten)]
@@ -82,62 +83,61 @@ pub struct ModelArgs {
     pictures: PictureArgs,
 }
 
-/// When events arrive, and which handler takes them.
+/// How events arrive and how they are handled.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Events")]
 pub struct LoadArgs {
-    /// When events come: poisson, periodic, bursty:ON,OFF (mean times), or trace:FILE (a time in ns on
-    /// each line)
+    /// How events arrive: poisson, periodic, bursty:ON,OFF (mean times), or trace:FILE (lines with a time in ns)
     #[arg(long, value_parser = arrival_kind, default_value = "poisson", value_name = "KIND")]
     arrivals: ArrivalKind,
-    /// Slots of the ring in which events wait
+    /// Slots of the ring for waiting events
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1 << 24),
           value_name = "N")]
     ring: u32,
-    /// Users' work always wants the CPU; time slice that it has next to a polling thread
+    /// Assume that user programs always want the CPU, and get this time slice beside a polling thread
     #[arg(long, value_parser = parse_time_ns, value_name = "TIME")]
     user_slice: Option<u64>,
-    /// An application at user priority takes events from the handler: its CPU time for each, and the
-    /// length of its queue
+    /// Assume that an application at user priority takes events from the handler: its CPU time for each
+    /// event, and the length of its queue
     #[arg(long, value_parser = application, value_name = "COST,QUEUE")]
     application: Option<Application>,
-    /// Events after which the handler lets others have the CPU
+    /// Number of events after which the handler gives up the CPU to other tasks
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
     quota: Option<u32>,
-    /// Events of each simulation [default: 200000 for model, 50000 for advise]
+    /// Number of events in each simulation [default: 200000 for model, 50000 for advise]
     #[arg(long, value_parser = clap::value_parser!(u64).range(EVENTS),
           value_name = "N")]
     events: Option<u64>,
-    /// Chooses all that is random in simulations
+    /// Seed of the simulations
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
 }
 
-/// Schemes of the command line.
+/// The schemes of a list on the command line, without duplicates.
 #[derive(Clone, Debug)]
 pub struct Schemes(pub Vec<Scheme>);
 
-/// Most schemes of a list.
+/// Maximum length of a list of schemes.
 const SCHEMES_MAX: usize = 64;
 
-/// A list of schemes.
+/// Parses a list of schemes, and removes duplicates.
 pub fn schemes(text: &str) -> Result<Schemes, String> {
     let list = Scheme::list(text).map_err(|error| error.to_string())?;
     if list.len() > SCHEMES_MAX {
-        return Err(format!("at most {SCHEMES_MAX} schemes"));
+        return Err(format!("allowed: at most {SCHEMES_MAX} schemes"));
     }
     Ok(Schemes(crate::options::unique(&list)))
 }
 
-/// The figure of a latency.
+/// Parses the name of a latency figure.
 pub fn statistic(text: &str) -> Result<Statistic, String> {
-    let found = Statistic::ALL.iter().find(|(_, label)| *label == text);
-    found
+    let named = Statistic::ALL.iter().find(|(_, label)| *label == text);
+    named
         .map(|(statistic, _)| *statistic)
         .ok_or_else(|| "allowed: mean, p50, p99, p99.9".to_owned())
 }
 
-/// `--arrivals`.
+/// The value of `--arrivals`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ArrivalKind {
     Poisson,
@@ -162,13 +162,13 @@ fn arrival_kind(text: &str) -> Result<ArrivalKind, String> {
 }
 
 fn application(text: &str) -> Result<Application, String> {
-    let wrong = || "a cost and the length of the queue, as in 20us,128".to_owned();
+    let wrong = || "write a cost and the length of the queue, as in 20us,128".to_owned();
     let (cost, queue) = text.split_once(',').ok_or_else(wrong)?;
     let event = costs::times(cost).map_err(|error| format!("{error:#}"))?;
     Ok(Application { event, queue: queue.parse().map_err(|_| wrong())? })
 }
 
-/// Times of a trace, ns: a whole number on each line; lines that start with # do not count.
+/// Reads the times of a trace, ns: a whole number on each line. Ignores empty lines and lines that start with #.
 fn read_trace(path: &Path) -> anyhow::Result<Vec<u64>> {
     let cannot = || format!("cannot read the trace {}", path.display());
     let file = File::open(path).with_context(cannot)?;
@@ -177,23 +177,23 @@ fn read_trace(path: &Path) -> anyhow::Result<Vec<u64>> {
     }
     let mut times = Vec::new();
     let lines = BufReader::new(file.take(TRACE_BYTES_MAX)).lines();
-    for (at, line) in lines.enumerate() {
+    for (index, line) in lines.enumerate() {
         let line = line.with_context(cannot)?;
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let wrong = || Usage(format!("{}: line {}: no time in whole ns", cannot(), at + 1));
+        let wrong = || Usage(format!("{}: line {} is not a time in whole ns", cannot(), index + 1));
         times.push(line.parse().map_err(|_| wrong())?);
     }
     Ok(times)
 }
 
 impl LoadArgs {
-    /// The times of a trace; empty for other arrivals.
+    /// Reads the times of a trace, ns; empty for other arrivals.
     ///
     /// # Errors
-    /// When the file is none.
+    /// When the file cannot be read or is not a trace.
     pub fn trace(&self) -> anyhow::Result<Vec<u64>> {
         match &self.arrivals {
             ArrivalKind::Trace(file) => read_trace(Path::new(file)),
@@ -201,25 +201,23 @@ impl LoadArgs {
         }
     }
 
-    /// Refuses a trace.
-    ///
     /// # Errors
-    /// When there is one.
+    /// When the arrivals are a trace.
     pub fn no_trace(&self) -> Result<(), Usage> {
         match self.arrivals {
-            ArrivalKind::Trace(_) => {
-                Err(Usage("--arrivals: a trace has one rate; use it with signal model".to_owned()))
-            }
+            ArrivalKind::Trace(_) => Err(Usage(
+                "--arrivals: a trace has one rate, so it works only with signal model".to_owned(),
+            )),
             _ => Ok(()),
         }
     }
 
-    /// Whether the handler lets others have the CPU.
+    /// Whether the handler gives up the CPU after some events.
     pub fn has_quota(&self) -> bool {
         self.quota.is_some()
     }
 
-    /// What to simulate for one scheme and rate: `events`, unless another number is asked for.
+    /// The simulation of one scheme at one rate, with `events` events unless `--events` or a trace says otherwise.
     pub fn simulation<'a>(
         &self,
         trace: &'a [u64],
@@ -235,7 +233,7 @@ impl LoadArgs {
             ArrivalKind::Bursty { on_ns, off_ns } => Arrivals::Bursty { on_ns, off_ns },
             ArrivalKind::Trace(_) => Arrivals::Trace(trace),
         };
-        // All of a trace counts: it may be short, and start with what matters.
+        // A trace has no warm-up, because it may be short and start with the interesting part.
         let (events, warm_up) = match trace.len() as u64 {
             0 => (events, events / WARM_UP_PART),
             events => (events, 0),
@@ -255,7 +253,7 @@ impl LoadArgs {
         }
     }
 
-    /// As settings of a run.
+    /// The options as settings of a run. `events` is the default number of events.
     pub fn settings(&self, events: u64) -> serde_json::Map<String, serde_json::Value> {
         let arrivals = match &self.arrivals {
             ArrivalKind::Poisson => "poisson".to_owned(),
@@ -268,8 +266,11 @@ impl LoadArgs {
             ("arrivals", json!(arrivals)),
             ("ring", json!(self.ring)),
             ("user_slice_ns", json!(self.user_slice)),
-            ("application_event_mean_ns", json!(application.map(|one| one.event.mean_ns()))),
-            ("application_queue", json!(application.map(|one| one.queue))),
+            (
+                "application_event_mean_ns",
+                json!(application.map(|program| program.event.mean_ns())),
+            ),
+            ("application_queue", json!(application.map(|program| program.queue))),
             ("quota", json!(self.quota)),
             ("events", json!(self.events.unwrap_or(events))),
             ("seed", json!(self.seed)),
@@ -278,36 +279,35 @@ impl LoadArgs {
     }
 }
 
-/// A usage error of what cannot be simulated.
+/// Turns the error of a simulation into an error of the command line.
 pub fn usage(error: SimulationError) -> anyhow::Error {
     Usage(error.to_string()).into()
 }
 
-/// Computes, prints and records.
 pub fn run(args: &ModelArgs) -> anyhow::Result<ExitCode> {
     let costs = args.costs.costs()?;
     let trace = args.load.trace()?;
-    let of_trace = match &args.load.arrivals {
+    let trace_rate = match &args.load.arrivals {
         ArrivalKind::Trace(_) => Arrivals::Trace(&trace).trace_rate_hz(),
         _ => Ok(None),
     };
-    let of_trace = of_trace.map_err(|error| usage(error.into()))?;
-    let rates = match (of_trace, &args.rates) {
-        (Some(_), Some(_)) => {
-            bail!(Usage("--rates: a trace has its own rate; leave one out".to_owned()))
-        }
+    let trace_rate = trace_rate.map_err(|error| usage(error.into()))?;
+    let rates = match (trace_rate, &args.rates) {
+        (Some(_), Some(_)) => bail!(Usage(
+            "--rates cannot be combined with a trace, which has its own rate".to_owned()
+        )),
         (Some(rate_hz), None) => vec![rate_hz],
         (None, Some(rates)) => rates.0.clone(),
         (None, None) => super::rates::rates("1k..1M").map_err(Usage)?.0,
     };
-    // A closed form has the mean alone.
+    // Closed forms give only the mean.
     let simulate =
         args.simulate || (args.latency_bound.is_some() && args.statistic != Statistic::Mean);
     let mut answer = |scheme: Scheme, rate_hz: u64| {
         evaluate(&args.load.simulation(&trace, &costs, scheme, rate_hz, EVENTS_DEFAULT), simulate)
     };
     let schemes = &args.schemes.0;
-    // Wrong values are refused before a directory is made.
+    // Refuses wrong values before the run's directory is created.
     for scheme in schemes {
         args.load
             .simulation(&trace, &costs, *scheme, rates[0], EVENTS_DEFAULT)
@@ -329,7 +329,7 @@ pub fn run(args: &ModelArgs) -> anyhow::Result<ExitCode> {
     computed.tables.push(model_table(&rows));
     choices(args, &rates, &mut answer, &mut computed)?;
     let run = run_of("signal-model", &open, computed);
-    open.finish(&run, &args.pictures.of(&run))
+    open.finish(&run, &args.pictures.draw(&run))
 }
 
 /// A row of the table `model`.
@@ -342,7 +342,7 @@ struct Row {
 }
 
 impl Row {
-    /// The row of an answer, with quantiles by simulation where the form has none.
+    /// The row of an answer. Its quantiles are simulated if the closed form has none.
     fn new(simulation: &Simulation, answer: Answer) -> anyhow::Result<Row> {
         let mut quantiles = answer.prediction.latency;
         let mut quantiles_method = answer.method;
@@ -355,7 +355,7 @@ impl Row {
     }
 }
 
-/// What to know of the schemes that do not keep up: a sentence for each.
+/// A warning for each scheme that does not keep up at some rate.
 fn over_capacity(rows: &[Row]) -> Vec<String> {
     let mut warnings = Vec::new();
     let mut named = Vec::new();
@@ -365,17 +365,18 @@ fn over_capacity(rows: &[Row]) -> Vec<String> {
             let Row { scheme, rate_hz, answer, .. } = row;
             let limit_hz = answer.prediction.capacity_hz;
             warnings.push(format!(
-                "{scheme} keeps up with less than {limit_hz:.0} events/s: from {rate_hz} events/s on, its \
-                 latency is that of the events which found a place in the ring, and grows with the ring"
+                "{scheme} keeps up with less than {limit_hz:.0} events/s: from {rate_hz} events/s on, the \
+                 ring is full; the latency is of the events that are not lost, and grows with the ring"
             ));
         }
     }
     warnings
 }
 
+/// Computes the answer for a scheme at a rate, Hz.
 type Ask<'a> = dyn FnMut(Scheme, u64) -> Result<Answer, SimulationError> + 'a;
 
-/// The tables of crossovers and of bounds.
+/// Adds the tables `crossovers`, `regions` and `bounds`.
 fn choices(
     args: &ModelArgs,
     rates: &[u64],
@@ -387,7 +388,7 @@ fn choices(
         computed.absent.push(Absence {
             table: "crossovers".to_owned(),
             what: "crossovers".to_owned(),
-            reason: "there is one rate only".to_owned(),
+            reason: "there is only one rate".to_owned(),
             remedy: Some("--rates 1k..1M, without a trace".to_owned()),
         });
         return Ok(());
@@ -409,32 +410,32 @@ fn model_table(rows: &[Row]) -> Table {
     use Kind::{Bool, Real, Text, Uint};
     let column = Column::new;
     let columns = vec![
-        column("rate_hz", Uint, "Events that come per second.").priority(100).key(),
-        column("scheme", Text, "How the CPU learns of events.").priority(100).key(),
+        column("rate_hz", Uint, "Events that arrive per second.").priority(100).key(),
+        column("scheme", Text, "Scheme of signalling.").priority(100).key(),
         column(
             "method",
             Text,
-            "How the row was computed: closed-form, a formula; simulation, event by event.",
+            "How the row was computed: closed-form (a formula) or simulation (event by event).",
         )
         .priority(90),
         column(
             "cpu_ratio",
             Real,
-            "Part of the CPU's time that signalling and handling take, with polls that find nothing.",
+            "Part of the CPU's time that signalling and handling take, including polls that find nothing.",
         )
         .title("cpu")
         .priority(99)
         .cost(),
-        column("throughput_hz", Real, "Events done per second.").priority(60),
+        column("throughput_hz", Real, "Events handled per second.").priority(60),
         column("interrupts_hz", Real, "Interrupts or clock ticks per second.").priority(70),
-        column("events_per_interrupt", Real, "Events handled per interrupt or tick; absent without any.")
+        column("events_per_interrupt", Real, "Events handled per interrupt or tick; absent if there is none.")
             .title("events/interrupt")
             .priority(65),
         column(
             "latency_mean_ns",
             Real,
-            "Mean time from an event's arrival until it is done; over capacity, of those events that found \
-             a place in the ring.",
+            "Mean time from an event's arrival to the end of its handling; over capacity, of the events that \
+             found a free slot in the ring.",
         )
         .title("latency")
         .priority(98)
@@ -442,14 +443,14 @@ fn model_table(rows: &[Row]) -> Table {
         column(
             "latency_half_width_ns",
             Real,
-            "Half the width of the mean's 95 % interval, of a simulation; absent for closed forms.",
+            "Half the width of the mean's 95 % interval; absent for closed forms.",
         )
         .detail(),
-        column("latency_p50_ns", Uint, "Median of that time; quantiles_method says how it was computed.")
+        column("latency_p50_ns", Uint, "Median latency; quantiles_method says how it was computed.")
         .title("p50")
         .priority(50),
-        column("latency_p99_ns", Uint, "99th percentile of that time, likewise.").title("p99").priority(80),
-        column("latency_p999_ns", Uint, "99.9th percentile of that time, likewise.")
+        column("latency_p99_ns", Uint, "99th percentile of the latency.").title("p99").priority(80),
+        column("latency_p999_ns", Uint, "99.9th percentile of the latency.")
             .title("p99.9")
             .priority(45),
         column("leftover_ratio", Real, "Part of the CPU's time that is left for other work.")
@@ -458,29 +459,29 @@ fn model_table(rows: &[Row]) -> Table {
         column(
             "drops_ratio",
             Real,
-            "Part of the events that found ring or queue full; absent from closed forms, which are given \
-             only where fewer than about one in a million would be.",
+            "Part of the events that found the ring or the queue full; absent for closed forms, which are \
+             used only if fewer than about one event in a million is lost.",
         )
         .title("drops")
         .priority(72),
         column(
             "quantiles_method",
             Text,
-            "How the quantiles were computed; few closed forms are known, so mostly by simulation.",
+            "How the quantiles were computed; mostly by simulation, because few closed forms are known.",
         )
         .detail(),
         column("empty_polls_hz", Real, "Polls per second that found nothing.").detail(),
-        column("capacity_hz", Real, "Events per second from which on the scheme keeps up no more.")
+        column("capacity_hz", Real, "Rate above which the scheme no longer keeps up, events per second.")
             .title("capacity")
             .priority(40),
-        column("is_over_capacity", Bool, "Whether more events come than the scheme can handle.").detail(),
-        column("no_form_reason", Text, "Why the row is no closed form; absent where it is one.").detail(),
+        column("is_over_capacity", Bool, "Whether more events arrive than the scheme can handle.").detail(),
+        column("no_form_reason", Text, "Why there is no closed form for the row; absent if there is one.").detail(),
     ];
     let display = TableDisplay {
         group_by: vec!["rate_hz".to_owned()],
-        ..titled("what each scheme costs and delays")
+        ..titled("CPU use and latency of each scheme")
     };
-    let doc = "What a scheme of signalling costs and delays at a rate of events.";
+    let doc = "CPU use and latency of each scheme at each rate of events.";
     let mut table = Table::new("model", doc, columns).displayed(display);
     for Row { scheme, rate_hz, answer, quantiles, quantiles_method } in rows {
         let prediction = &answer.prediction;
@@ -509,33 +510,33 @@ fn model_table(rows: &[Row]) -> Table {
     table
 }
 
-/// Table `crossovers`.
+/// Table `crossovers`: rates at which the CPU use of two schemes crosses.
 pub fn crossover_table(crossovers: &[Crossover]) -> Table {
     let column = Column::new;
     let columns = vec![
-        column("rate_hz", Kind::Uint, "Rate at which both schemes take the same part of the CPU.")
+        column("rate_hz", Kind::Uint, "Rate at which both schemes use the same part of the CPU.")
             .priority(100),
-        column("scheme_below", Kind::Text, "The scheme that takes less CPU at lower rates.")
+        column("scheme_below", Kind::Text, "The scheme that uses less CPU at lower rates.")
             .title("cheaper below")
             .priority(99),
-        column("scheme_above", Kind::Text, "The scheme that takes less CPU at higher rates.")
+        column("scheme_above", Kind::Text, "The scheme that uses less CPU at higher rates.")
             .title("cheaper above")
             .priority(99),
-        column("cpu_ratio", Kind::Real, "Part of the CPU that both take there.")
+        column("cpu_ratio", Kind::Real, "Part of the CPU that both use at this rate.")
             .title("cpu")
             .priority(90),
-        column("method", Kind::Text, "closed-form, or simulation where one of both was simulated."),
+        column("method", Kind::Text, "closed-form, or simulation if one of the two was simulated."),
     ];
     let doc = "Rates at which the CPU use of two schemes crosses, below the capacity of both.";
     let mut table =
         Table::new("crossovers", doc, columns).displayed(titled("crossovers of CPU use"));
-    for one in crossovers {
+    for crossover in crossovers {
         table.push(vec![
-            one.rate_hz.into(),
-            one.below.to_string().into(),
-            one.above.to_string().into(),
-            one.cpu_ratio.into(),
-            one.method.label().into(),
+            crossover.rate_hz.into(),
+            crossover.below.to_string().into(),
+            crossover.above.to_string().into(),
+            crossover.cpu_ratio.into(),
+            crossover.method.label().into(),
         ]);
     }
     table
@@ -544,28 +545,32 @@ pub fn crossover_table(crossovers: &[Crossover]) -> Table {
 fn bound_table(ranges: &[Kept]) -> Table {
     let column = Column::new;
     let columns = vec![
-        column("scheme", Kind::Text, "How the CPU learns of events.").priority(100),
-        column("rate_from_hz", Kind::Uint, "Lowest rate of a range in which the bound is kept.")
-            .title("rate")
-            .up_to("rate_to_hz")
-            .priority(99),
-        column("rate_to_hz", Kind::Uint, "Highest rate of that range.").detail(),
-        column("method", Kind::Text, "closed-form, or simulation where any of it was simulated."),
+        column("scheme", Kind::Text, "Scheme of signalling.").priority(100),
+        column(
+            "rate_from_hz",
+            Kind::Uint,
+            "Lowest rate of a range that keeps the latency within its bound.",
+        )
+        .title("rate")
+        .up_to("rate_to_hz")
+        .priority(99),
+        column("rate_to_hz", Kind::Uint, "Highest rate of the range.").detail(),
+        column("method", Kind::Text, "closed-form, or simulation if any rate was simulated."),
     ];
     let title = "rates at which the latency's {settings.statistic} is within its bound";
-    let doc = "Ranges of rates in which a scheme keeps the bound of the latency; a scheme without a row \
-               keeps it at no rate.";
+    let doc = "Ranges of rates in which a scheme's latency is within its bound. A scheme without a row exceeds \
+               the bound at every rate.";
     let display = TableDisplay {
         notes: vec![format!("{title}: {{settings.latency_bound_ns}}")],
-        ..titled("rates that keep the latency's bound")
+        ..titled("rates with a latency within its bound")
     };
     let mut table = Table::new("bounds", doc, columns).displayed(display);
-    for one in ranges {
+    for range in ranges {
         table.push(vec![
-            one.scheme.to_string().into(),
-            one.from_hz.into(),
-            one.to_hz.into(),
-            one.method.label().into(),
+            range.scheme.to_string().into(),
+            range.from_hz.into(),
+            range.to_hz.into(),
+            range.method.label().into(),
         ]);
     }
     table

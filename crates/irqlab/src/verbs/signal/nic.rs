@@ -1,6 +1,6 @@
-//! The lines that make a network interface of Linux use a scheme, and those that undo it.
+//! Shell lines that make a Linux network interface use a scheme, and lines that undo it.
 //!
-//! Present values are read first, so that a line that undoes has them; nothing is set here.
+//! Present values are read first, because the undo lines contain them. This module changes no setting.
 
 use live::nic::scheme::{Abilities, RequiredSetting};
 use live::nic::{Interface, Setting};
@@ -10,41 +10,41 @@ use signalling::Scheme;
 use super::titled;
 use crate::options::Usage;
 
-/// A line that sets something.
+/// A shell line that changes a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// What it sets.
+    /// Name of the setting that the line changes.
     what: String,
-    /// Its value now; absent where it cannot be read.
+    /// The present value of the setting, or `None` if it was not read.
     now: Option<String>,
     set: String,
     undo: Option<String>,
 }
 
-/// The lines that set an interface.
+/// All shell lines that an interface needs for a scheme.
 #[derive(Debug, Default)]
 pub struct SettingLines {
-    /// In the order in which they are to be typed.
+    /// The lines in typing order.
     pub lines: Vec<Line>,
-    /// What they set.
+    /// The settings that the scheme requires.
     pub required: Vec<RequiredSetting>,
-    /// What has no line, and why.
+    /// Settings without a line, with the reasons.
     pub absent: Vec<Absence>,
-    /// What a reader must know of them.
+    /// Warnings for the user of the lines.
     pub warnings: Vec<String>,
 }
 
-/// The interface of that name.
+/// Finds the interface with this name.
 ///
 /// # Errors
-/// When there is none.
+/// When there is no such interface.
 pub fn interface(name: &str) -> Result<Interface, Usage> {
     Interface::find(name)
         .map_err(|error| Usage(format!("--nic {}: {error}", report::escape::plain(name))))
 }
 
-/// The lines for a scheme. `threaded`: the handler is to be a thread, so that others have their part of
-/// the CPU. `read` gives a setting's present value, or why there is none.
+/// The lines for a scheme. With `threaded`, the handler runs in a thread, so that other tasks get their share of
+/// the CPU. `read` returns a setting's present value, or why it cannot be read.
 pub fn lines(
     name: &str,
     abilities: &Abilities,
@@ -83,18 +83,20 @@ pub fn lines(
     }
     set_up.required = required;
     if let Some(why) = abilities.napi_is_unknown() {
-        set_up.warnings.push(format!("whether {name} has NAPI instances is unknown: {why}; without one, its timers do nothing"));
+        set_up.warnings.push(format!(
+            "cannot find out whether {name} has NAPI instances: {why}; without an instance, its timers do \
+             nothing"
+        ));
     }
     match scheme {
         Scheme::Spin => set_up.warnings.push(
-            "busy polling polls in the system calls of the program that reads: it polls all the time \
-             only if the program always reads, and the setting is for all interfaces, and sockets opened \
-             afterwards"
+            "busy polling happens in the system calls of the reading program, so the program must read \
+             all the time; the setting applies to all interfaces, and to sockets opened afterwards"
                 .to_owned(),
         ),
         Scheme::Hybrid { .. } => set_up.warnings.push(
-            "irq-suspend-timeout needs a program that polls by epoll with prefer_busy_poll \
-             (EPIOCSPARAMS)"
+            "irq-suspend-timeout works only with a program that polls with epoll and sets \
+             prefer_busy_poll (EPIOCSPARAMS)"
                 .to_owned(),
         ),
         Scheme::Interrupt
@@ -111,21 +113,25 @@ fn absence(what: &str, reason: &str, remedy: Option<String>) -> Absence {
     Absence { table: "lines".to_owned(), what: what.to_owned(), reason: reason.to_owned(), remedy }
 }
 
-/// The lines that set, and those that undo, in the order in which they are to be typed.
+/// The set lines and the undo lines, each in typing order.
 fn in_order(lines: &[Line]) -> (Vec<&str>, Vec<&str>) {
     let set = lines.iter().map(|line| line.set.as_str()).collect();
     (set, lines.iter().rev().filter_map(|line| line.undo.as_deref()).collect())
 }
 
-/// The lines as people copy them.
+/// The lines as printed text, for users who copy them.
 pub fn text(name: &str, lines: &[Line]) -> String {
     let (set, undo) = in_order(lines);
     let indented =
         |lines: Vec<&str>| lines.iter().map(|line| format!("  {line}\n")).collect::<String>();
-    format!("\nto set it on {name}, as root:\n{}to undo it:\n{}", indented(set), indented(undo))
+    format!(
+        "\nto use the scheme on {name}, as root:\n{}to undo it:\n{}",
+        indented(set),
+        indented(undo)
+    )
 }
 
-/// The lines as two scripts of the run: `set.sh` and `undo.sh`.
+/// The lines as two scripts in the run's directory: `set.sh` and `undo.sh`.
 pub fn scripts(lines: &[Line]) -> Vec<Attachment> {
     let (set, undo) = in_order(lines);
     let script = |name: &str, lines: Vec<&str>| Attachment {
@@ -135,12 +141,12 @@ pub fn scripts(lines: &[Line]) -> Vec<Attachment> {
     vec![script("set.sh", set), script("undo.sh", undo)]
 }
 
-/// Table `lines`.
+/// Table `lines`: the shell lines that change and restore the settings.
 pub fn table(lines: &[Line]) -> Table {
     let column = Column::new;
     let columns = vec![
-        column("setting", Kind::Text, "What the line sets.").priority(60),
-        column("now", Kind::Text, "Its present value; absent where it was not read.").priority(70),
+        column("setting", Kind::Text, "The setting that the line changes.").priority(60),
+        column("now", Kind::Text, "Its present value; absent if it was not read.").priority(70),
         column("set_line", Kind::Text, "The line to type as root, in this order.")
             .title("to set it")
             .priority(100),
@@ -152,8 +158,9 @@ pub fn table(lines: &[Line]) -> Table {
         .title("to undo it")
         .priority(99),
     ];
-    let doc = "The lines that make the interface use the recommended scheme, and undo that.";
-    // Too long for a terminal's table: they are printed below it.
+    let doc =
+        "Shell lines that make the interface use the recommended scheme, and lines that undo it.";
+    // The lines are too long for a terminal's table, so they are printed below it.
     let display = TableDisplay { rows_max: Some(0), ..titled("lines to type, as root") };
     let mut table = Table::new("lines", doc, columns).displayed(display);
     for line in lines {
@@ -215,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_set_is_absent_with_its_reason() {
+    fn a_scheme_that_cannot_be_set_is_absent_with_its_reason() {
         let none = set_up("coalesced:64,50us", "", false);
         assert!(none.lines.is_empty() && none.required.is_empty());
         assert_eq!(none.absent[0].reason, "its driver does not coalesce interrupts");
@@ -234,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_that_is_none_is_refused_with_those_there_are() {
+    fn an_unknown_interface_is_refused_with_the_list_of_interfaces() {
         let error = interface("irqlab-no").unwrap_err().to_string();
         assert!(
             error.starts_with("--nic irqlab-no: there is no such network interface"),

@@ -1,4 +1,4 @@
-//! Measured rows, from a CSV file or from a run.
+//! Reads measured rows from a CSV file or from a run.
 
 use std::fs::File;
 use std::io::Read;
@@ -10,13 +10,13 @@ use record::read_run;
 
 use crate::options::Usage;
 
-/// Largest file.
+/// Largest CSV file that is read, bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Reads a CSV file, or the first table of a run that has schemes and rates.
+/// Reads a CSV file, or in a run the first table that has schemes and rates.
 ///
 /// # Errors
-/// When the file cannot be read or is too large, or a row is none.
+/// When the file cannot be read or is too large, or a row is wrong.
 pub fn read(path: &Path) -> anyhow::Result<Observations> {
     if path.is_dir() {
         let run = read_run(path)?;

@@ -2,16 +2,16 @@
 
 use signalling::RateRange;
 
-/// Rates that can be asked for, events per second.
+/// Allowed rates, events per second.
 const RATE_HZ: std::ops::RangeInclusive<u64> = 1..=1_000_000_000;
-/// Most rates of a list.
+/// Maximum length of a list of rates.
 const RATES_MAX: usize = 200;
 
-/// Rates, events per second, in order and without repetition.
+/// Rates in events per second, sorted and without duplicates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rates(pub Vec<u64>);
 
-/// A list; A..B stands for A, the numbers 1, 2 and 5 of each decade, and B.
+/// Parses a list of rates. A..B stands for A, the numbers 1, 2 and 5 of each decade in between, and B.
 pub fn rates(text: &str) -> Result<Rates, String> {
     let mut list = Vec::new();
     for part in text.split(',') {
@@ -31,12 +31,12 @@ pub fn rates(text: &str) -> Result<Rates, String> {
     list.sort_unstable();
     list.dedup();
     if list.len() > RATES_MAX {
-        return Err(format!("at most {RATES_MAX} rates"));
+        return Err(format!("allowed: at most {RATES_MAX} rates"));
     }
     Ok(Rates(list))
 }
 
-/// `LO..HI`, or one rate.
+/// Parses `LO..HI`, or a single rate.
 pub fn rate_range(text: &str) -> Result<RateRange, String> {
     let (low, high) = text.split_once("..").unwrap_or((text, text));
     let (low_hz, high_hz) = (rate(low)?, rate(high)?);
@@ -48,7 +48,7 @@ pub fn rate_range(text: &str) -> Result<RateRange, String> {
 
 fn rate(text: &str) -> Result<u64, String> {
     let wrong =
-        || format!("{text:?} is no rate from 1 to 1G events per second, as in 500, 2.5k or 1M");
+        || format!("{text:?} is not a rate from 1 to 1G events per second, as in 500, 2.5k or 1M");
     let (number, factor) = match text.char_indices().last() {
         Some((at, 'k' | 'K')) => (&text[..at], 1e3),
         Some((at, 'M')) => (&text[..at], 1e6),
@@ -56,7 +56,10 @@ fn rate(text: &str) -> Result<u64, String> {
         _ => (text, 1.0),
     };
     let is_decimal = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    let number = number.parse::<f64>().ok().filter(|_| is_decimal).ok_or_else(wrong)?;
+    if !is_decimal {
+        return Err(wrong());
+    }
+    let number = number.parse::<f64>().map_err(|_| wrong())?;
     let rate_hz = (number * factor).round();
     let rate_hz = if rate_hz <= 1e9 { rate_hz as u64 } else { 0 };
     if RATE_HZ.contains(&rate_hz) { Ok(rate_hz) } else { Err(wrong()) }
@@ -68,12 +71,12 @@ mod tests {
 
     #[test]
     fn rates_have_prefixes_and_ranges() {
-        let of = |text: &str| rates(text).map(|rates| rates.0);
-        assert_eq!(of("1k..20k").unwrap(), [1_000, 2_000, 5_000, 10_000, 20_000]);
-        assert_eq!(of("700..3k,2.5k,700").unwrap(), [700, 1_000, 2_000, 2_500, 3_000]);
-        assert_eq!(of("1..1G").unwrap().len(), 28);
+        let parsed = |text: &str| rates(text).map(|rates| rates.0);
+        assert_eq!(parsed("1k..20k").unwrap(), [1_000, 2_000, 5_000, 10_000, 20_000]);
+        assert_eq!(parsed("700..3k,2.5k,700").unwrap(), [700, 1_000, 2_000, 2_500, 3_000]);
+        assert_eq!(parsed("1..1G").unwrap().len(), 28);
         for nonsense in ["", "0", "-1", "1e3", "1k..", "5k..1k", "2G", "k", "1,,2", "nan", "1µ"] {
-            assert!(of(nonsense).is_err(), "{nonsense}");
+            assert!(parsed(nonsense).is_err(), "{nonsense}");
         }
         assert_eq!(rate_range("1k..2M").unwrap(), RateRange { low_hz: 1_000, high_hz: 2_000_000 });
         assert_eq!(rate_range("7").unwrap(), RateRange { low_hz: 7, high_hz: 7 });

@@ -1,4 +1,4 @@
-//! `irqlab signal run`: the schemes, measured.
+//! `irqlab signal run`: measures the schemes.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::process::ExitCode;
@@ -30,77 +30,77 @@ use crate::simulated::{FlavourName, Simulated, SimulatedArgs};
 /// Measure CPU use and latency of interrupts, polling and clocked interrupts
 #[derive(Debug, clap::Args)]
 #[command(after_help = help_with_exit_codes("Examples:
-  irqlab signal run                                    two threads, a ring and an eventfd
+  irqlab signal run                                    two threads with a ring and an eventfd
   irqlab signal run --rates 1k,20k,100k --schemes interrupt,clocked:1ms,spin
   sudo irqlab signal run --rig veth                    the kernel's network stack
   sudo irqlab signal run --rig veth --parts throughput --loads idle,busy --pictures
   sudo irqlab signal run --rig veth --napi threaded
   sudo irqlab signal run --nic eth0 --peer 192.0.2.7:7007 --schemes drain,coalesced:32,50us,spin
-                                                       a network card; irqlab echo runs on the peer
+                                                       a network card; the peer runs irqlab echo
   irqlab signal run --on sim:r4400-1994 --rates 200 --schemes drain,deferred:5ms
   irqlab signal run --on sim:p3-600 --rig e1000 --rates 5k --schemes drain,clocked:1ms"))]
 pub struct RunArgs {
     /// Where to measure: live or sim:MODEL
     #[arg(long, default_value = "live", value_name = "BENCH")]
     on: On,
-    /// What carries the events: threads (a ring in memory), veth (the kernel's network stack), on a
-    /// simulated machine also virtio-net or e1000 (the same, with two cards) [default: threads; on sim
-    /// virtio-net]
+    /// What carries the events: threads (a ring in memory), veth (the kernel's network stack); on a simulated
+    /// machine also virtio-net or e1000 (the network stack with two cards)
+    /// [default: threads; on sim, virtio-net]
     #[arg(long, value_parser = rig, value_name = "RIG")]
     rig: Option<Rig>,
-    /// A network card carries the events: what irqlab echo of --peer returns. Its settings are changed
-    /// while it is measured, and restored
+    /// Measure this network card: the events are packets that irqlab echo on --peer returns. The settings of
+    /// the card are changed for the measurement, then restored
     #[arg(long, conflicts_with = "rig", requires = "peer", value_name = "NAME")]
     nic: Option<String>,
-    /// The other machine, where irqlab echo listens
+    /// Address of the other machine, where irqlab echo listens
     #[arg(long, requires = "nic", value_name = "HOST:PORT")]
     peer: Option<String>,
-    /// Where packets of the veth are polled: softirq, or threaded (a thread of the kernel on the receiving
-    /// CPU)
+    /// Who polls the packets of the veth: softirq, or threaded (a kernel thread on the receiving CPU)
     #[arg(long, default_value = "softirq", value_name = "HOW",
           value_parser = ["softirq", "threaded"])]
     napi: String,
-    /// What a hybrid scheme is on the veth: busy-poll (SO_BUSY_POLL), or irq-suspension (epoll and
+    /// How the veth does a hybrid scheme: busy-poll (SO_BUSY_POLL), or irq-suspension (epoll and
     /// irq-suspend-timeout, Linux 6.13)
     #[arg(long, default_value = "busy-poll", value_name = "HOW",
           value_parser = ["busy-poll", "irq-suspension"])]
     hybrid: String,
-    /// interrupt, drain, spin, yield, clocked:PERIOD, deferred:DELAY, coalesced:COUNT,DELAY,
-    /// hybrid:COUNT,TIME [default: interrupt, drain, clocked:1ms, clocked:100us, spin; where packets
-    /// carry the events those it has]
+    /// Schemes to measure: interrupt, drain, spin, yield, clocked:PERIOD, deferred:DELAY,
+    /// coalesced:COUNT,DELAY, hybrid:COUNT,TIME [default: interrupt, drain, clocked:1ms, clocked:100us, spin;
+    /// with packets, the schemes that the rig supports]
     #[arg(long, value_parser = schemes, value_name = "LIST")]
     schemes: Option<Schemes>,
-    /// rates: CPU use and latency by event rate; throughput: TCP by socket buffer; round-trips: latency
-    /// of small requests [default: rates; on veth and cards all of them]
+    /// What to measure: rates (CPU use and latency by event rate), throughput (TCP by socket buffer),
+    /// round-trips (latency of small requests) [default: rates; on veth and simulated cards all; with --nic,
+    /// rates and round-trips]
     #[arg(long, value_delimiter = ',', value_parser = part, value_name = "LIST")]
     parts: Vec<Part>,
-    /// What else runs on the receiving CPU: idle, background (a job of the lowest priority, whose
-    /// progress shows the CPU time that is left over), busy (a job of the same priority)
+    /// Other load on the receiving CPU: idle (none), background (a job of the lowest priority, whose progress
+    /// shows how much CPU time is left), busy (a job of the same priority)
     #[arg(long, value_delimiter = ',', default_value = "background,idle", value_parser = load,
           value_name = "LIST")]
     loads: Vec<Load>,
     /// Events per second: a list; A..B stands for A, the numbers 1, 2 and 5 of each decade, and B
     #[arg(long, default_value = "1k,5k,20k,50k,100k", value_parser = rates, value_name = "LIST")]
     rates: Rates,
-    /// Requests per second of part round-trips
+    /// Requests per second in the part round-trips
     #[arg(long, default_value_t = REQUEST_RATE_HZ, value_name = "N",
           value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     request_rate: u64,
-    /// Sizes of the socket buffers of part throughput, KiB
+    /// Sizes of the socket buffers in the part throughput, KiB
     #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16,32,64,128,256",
           value_parser = clap::value_parser!(u64).range(1..=65_536), value_name = "LIST")]
     socket_buffers: Vec<u64>,
-    /// The receiving CPU: exactly one [default: the last one]
+    /// The receiving CPU: exactly one [default: the last CPU]
     #[arg(short = 'c', long, alias = "cpu", value_name = "LIST")]
     cpus: Option<String>,
-    /// The sending CPU [default: the first other one]
+    /// The sending CPU [default: the first other CPU]
     #[arg(long, value_name = "CPU")]
     sender_cpu: Option<u32>,
-    /// Length of a window
+    /// Length of each window
     #[arg(short = 'd', long, allow_hyphen_values = true, value_parser = duration_between("10ms", "1h"),
           default_value = "500ms", value_name = "TIME")]
     duration: Duration,
-    /// How often each point is measured, in random order
+    /// How often to measure each point; the order is random
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000), default_value_t = 3,
           value_name = "N")]
     repetitions: u32,
@@ -108,7 +108,7 @@ pub struct RunArgs {
     #[arg(long, value_parser = clap::value_parser!(u64).range(0..=1_000_000), default_value_t = 0,
           value_name = "N")]
     work: u64,
-    /// Determines when events are due, and the order of the points
+    /// Seed of the times of events and of the order of the points
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
     #[command(flatten)]
@@ -119,10 +119,10 @@ pub struct RunArgs {
     simulated: SimulatedArgs,
 }
 
-/// Requests per second of the round trips, unless another rate is given.
+/// Default number of requests per second in the part round-trips.
 pub const REQUEST_RATE_HZ: u64 = 1000;
 
-/// Schemes of a list; commas are inside of schemes, too.
+/// The schemes of a list. Schemes contain commas themselves, so clap cannot split the list.
 #[derive(Clone, Debug)]
 struct Schemes(Vec<Scheme>);
 
@@ -130,11 +130,11 @@ fn schemes(text: &str) -> Result<Schemes, String> {
     Scheme::list(text).map(Schemes).map_err(|error| error.to_string())
 }
 
-/// The one of `all` that has this name.
+/// Finds the element of `all` whose word is `text`. The error lists the allowed words.
 fn named<T: Copy>(all: &[T], word: fn(T) -> &'static str, text: &str) -> Result<T, String> {
-    let words: Vec<&str> = all.iter().map(|one| word(*one)).collect();
-    let found = all.iter().copied().find(|one| word(*one) == text);
-    found.ok_or_else(|| format!("allowed: {}", words.join(", ")))
+    let allowed: Vec<&str> = all.iter().map(|value| word(*value)).collect();
+    let found = all.iter().copied().find(|value| word(*value) == text);
+    found.ok_or_else(|| format!("allowed: {}", allowed.join(", ")))
 }
 
 fn rig(text: &str) -> Result<Rig, String> {
@@ -149,13 +149,13 @@ fn load(text: &str) -> Result<Load, String> {
     named(&Load::ALL, Load::word, text)
 }
 
-/// Schemes unless others are asked for.
+/// Default schemes of a rig.
 fn default_schemes(rig: Rig) -> &'static str {
     match rig {
         Rig::Threads => "interrupt,drain,clocked:1ms,clocked:100us,spin",
-        // The kernel drains after each interrupt.
+        // No `interrupt`: the kernel drains after each interrupt.
         Rig::Veth | Rig::VirtioNet => "drain,clocked:1ms,clocked:100us,spin",
-        // Nor has its throttle a shorter time.
+        // The card's throttle has no time below 100 us.
         Rig::E1000 => "drain,clocked:1ms,deferred:100us,spin",
         Rig::Nic => "drain,deferred:100us,coalesced:32,50us,coalesced:64,200us,spin",
     }
@@ -164,23 +164,23 @@ fn default_schemes(rig: Rig) -> &'static str {
 /// Longest name of a host (RFC 1035: 253), with brackets and a port.
 const PEER_BYTES_MAX: usize = 264;
 
-/// The peer's address, IPv4 before IPv6.
+/// Resolves the peer's address. Prefers IPv4 to IPv6.
 fn resolve(peer: &str) -> anyhow::Result<SocketAddr> {
     let shown = report::escape::plain(peer);
     let wrong = |why: String| Usage(format!("--peer {shown}: {why}"));
     if peer.len() > PEER_BYTES_MAX {
-        bail!(Usage(format!("--peer: it is longer than {PEER_BYTES_MAX} bytes")));
+        bail!(Usage(format!("--peer is longer than {PEER_BYTES_MAX} bytes")));
     }
     if !peer.rsplit(':').next().is_some_and(|port| port.parse::<u16>().is_ok_and(|port| port > 0)) {
-        bail!(wrong("allowed: HOST:PORT, as irqlab echo has it".to_owned()));
+        bail!(wrong("allowed: HOST:PORT, where irqlab echo listens".to_owned()));
     }
     let found = peer.to_socket_addrs().map_err(|error| BenchError::NothingMeasurable {
-        reason: format!("the peer {shown}: {error}"),
-        remedy: Some("check the name, or name the peer by its address".to_owned()),
+        reason: format!("cannot find the peer {shown}: {error}"),
+        remedy: Some("check the name, or give the peer's address".to_owned()),
     })?;
     Ok(found
         .min_by_key(SocketAddr::is_ipv6)
-        .ok_or_else(|| wrong("it has no address".to_owned()))?)
+        .ok_or_else(|| wrong("the host has no address".to_owned()))?)
 }
 
 impl RunArgs {
@@ -192,40 +192,45 @@ impl RunArgs {
         }
     }
 
-    /// The card and its peer, where they are asked for.
+    /// The network card and its peer, or `None` without `--nic`.
     fn card(&self) -> anyhow::Result<Option<CardSettings>> {
         let (Some(name), Some(peer)) = (&self.nic, &self.peer) else { return Ok(None) };
         if self.duration > CARD_WINDOW_MAX {
-            bail!(Usage(format!("-d: with --nic at most {}s", CARD_WINDOW_MAX.as_secs())));
+            bail!(Usage(format!("-d can be at most {}s with --nic", CARD_WINDOW_MAX.as_secs())));
         }
         Ok(Some(CardSettings { interface: nic::interface(name)?, peer: resolve(peer)? }))
     }
 
     /// How the veth polls.
+    ///
+    /// # Errors
+    /// When `--napi` or `--hybrid` is given for another rig.
     fn polling(&self) -> anyhow::Result<VethPolling> {
-        let polling = self.asked_polling();
+        let polling = self.requested_polling();
         if polling != VethPolling::default() && self.rig() != Rig::Veth {
-            bail!(Usage("--napi and --hybrid: they are for --rig veth".to_owned()));
+            bail!(Usage("--napi and --hybrid work only with --rig veth".to_owned()));
         }
         Ok(polling)
     }
 
-    fn asked_polling(&self) -> VethPolling {
+    fn requested_polling(&self) -> VethPolling {
         VethPolling {
             is_threaded: self.napi == "threaded",
             suspends: self.hybrid == "irq-suspension",
         }
     }
 
-    /// Refuses options that a simulated machine does not have.
+    /// Refuses options that do not work on a simulated machine.
     fn check_simulated(&self) -> anyhow::Result<()> {
         if self.nic.is_some() {
-            let why = "a network card of this machine (--on live); a simulated one has --rig e1000";
-            bail!(Usage(format!("--nic: {why}")));
+            bail!(Usage(
+                "--nic names a card of this machine and works only with --on live; for simulated cards, \
+                 use --rig e1000"
+                    .to_owned()
+            ));
         }
-        if self.asked_polling() != VethPolling::default() {
-            let why = "they are for --rig veth on this machine (--on live)";
-            bail!(Usage(format!("--napi and --hybrid: {why}")));
+        if self.requested_polling() != VethPolling::default() {
+            bail!(Usage("--napi and --hybrid work only with --on live and --rig veth".to_owned()));
         }
         Ok(())
     }
@@ -257,38 +262,42 @@ impl RunArgs {
     }
 }
 
-/// Sender's and receiver's CPU.
+/// The CPUs of sender and receiver on this machine, in this order. `receivers` is the list of `--cpus`.
 pub fn two_cpus(receivers: Option<&str>, sender: Option<u32>) -> anyhow::Result<(u32, u32)> {
     let all = usable_cpus(None)?;
     let receiver = one_cpu(receivers, &usable_cpus(receivers)?)?;
     match sender {
-        Some(_) => sender_of(&process_cpus().permitted, receiver, sender),
-        None => sender_of(&all, receiver, None),
+        Some(_) => sender_and_receiver(&process_cpus().permitted, receiver, sender),
+        None => sender_and_receiver(&all, receiver, None),
     }
 }
 
-/// Sender's and receiver's CPU among `all`.
-fn sender_of(all: &[u32], receiver: u32, sender: Option<u32>) -> anyhow::Result<(u32, u32)> {
+/// Checks the sender's CPU, or chooses one of `all`. Returns the CPUs of sender and receiver.
+fn sender_and_receiver(
+    all: &[u32],
+    receiver: u32,
+    sender: Option<u32>,
+) -> anyhow::Result<(u32, u32)> {
     let sender = sender.or_else(|| all.iter().copied().find(|cpu| *cpu != receiver));
     match sender {
         None => bail!(BenchError::NothingMeasurable {
-            reason: "sender and receiver need a CPU each, and this process may use one".to_owned(),
+            reason: "sender and receiver need a CPU each, and this process may use only one"
+                .to_owned(),
             remedy: Some("irqlab signal model".to_owned()),
         }),
         Some(sender) if sender == receiver => {
-            bail!(Usage("--sender-cpu: it must be another CPU than the receiver's".to_owned()))
+            bail!(Usage("--sender-cpu must be another CPU than the receiver's".to_owned()))
         }
         Some(sender) if !all.contains(&sender) => {
             let all = format_cpu_list(all);
             bail!(Usage(format!(
-                "--sender-cpu: CPU {sender} is not online here, or outside of this process's cpuset; usable: {all}"
+                "--sender-cpu: CPU {sender} is offline or outside this process's cpuset; usable CPUs: {all}"
             )))
         }
         Some(sender) => Ok((sender, receiver)),
     }
 }
 
-/// Measures, prints, records.
 pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     match &args.on {
         On::Live => run_live(args),
@@ -303,9 +312,10 @@ fn settings() -> Map<String, Json> {
 fn run_live(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let rig = args.rig();
     if rig.has_cards() {
-        let words =
-            format!("--rig {}: two cards of a simulated machine (--on sim:MODEL)", rig.word());
-        bail!(Usage(words));
+        bail!(Usage(format!(
+            "--rig {} needs the cards of a simulated machine: add --on sim:MODEL",
+            rig.word()
+        )));
     }
     let (sender_cpu, receiver_cpu) = two_cpus(args.cpus.as_deref(), args.sender_cpu)?;
     let plan = args.plan()?;
@@ -324,7 +334,7 @@ fn run_live(args: &RunArgs) -> anyhow::Result<ExitCode> {
         stop: stop_on_signals()?,
         observer: None,
     })?;
-    let pictures = |run: &Run, _: &_| args.pictures.of(run);
+    let pictures = |run: &Run, _: &_| args.pictures.draw(run);
     Ok(open.measure(&plan, context, &mut bench, Redraw::EachStep, pictures)?.0)
 }
 
@@ -345,11 +355,11 @@ fn run_simulated(args: &RunArgs, model: Option<&str>) -> anyhow::Result<ExitCode
     let open = OpenRun::new("signal", &args.results)?;
     let (mut bench, host) = machine.bench(&args.simulated, &open)?;
     let context = open.context(host, settings());
-    let pictures = |run: &Run, _: &_| args.pictures.of(run);
+    let pictures = |run: &Run, _: &_| args.pictures.draw(run);
     Ok(open.measure(&plan, context, &mut bench, Redraw::EverySecond, pictures)?.0)
 }
 
-/// Checks that the rig has one of the schemes at least: before a machine boots.
+/// Checks that the rig supports at least one of the schemes.
 fn check_schemes(rig: Rig, schemes: &[Scheme]) -> anyhow::Result<()> {
     let refusals: Result<Vec<BenchError>, ()> =
         schemes.iter().map(|scheme| rig.check(*scheme).err().ok_or(())).collect();
@@ -361,32 +371,31 @@ fn check_schemes(rig: Rig, schemes: &[Scheme]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a simulated machine is asked for.
+/// A measurement in a simulated machine.
 pub struct SimulatedSignal<'a> {
-    /// The model of `--on sim:MODEL`.
+    /// Name of the model of `--on sim:MODEL`.
     pub model: Option<&'a str>,
-    /// What carries the events.
     pub rig: Rig,
-    /// The receiving CPU [default: the last one].
+    /// List with the receiving CPU. Default: the last CPU.
     pub cpus: Option<&'a str>,
-    /// The sending CPU [default: the first other one].
+    /// The sending CPU. Default: the first CPU that does not receive.
     pub sender_cpu: Option<u32>,
     /// Length of a window.
     pub length: Duration,
-    /// Work for each event.
+    /// Dependent additions for each event.
     pub work_additions: u64,
     /// Number of windows of a repetition.
     pub windows: usize,
 }
 
-/// CPUs of the machine: one that sends, one that receives.
+/// Smallest and default number of CPUs of the machine: one that sends, one that receives.
 const VCPUS: u32 = 2;
 
 impl SimulatedSignal<'_> {
-    /// The machine as a bench, and what a run says about it.
+    /// Prepares the machine. Returns the bench, and the block `host` of the run.
     ///
     /// # Errors
-    /// When an option does not fit, or something is missing.
+    /// When an option does not fit, or a program or file is missing.
     pub fn bench(
         &self,
         args: &SimulatedArgs,
@@ -402,7 +411,7 @@ impl SimulatedSignal<'_> {
         let mut guest = args.guest.clone();
         guest.net = self.cards();
         if self.rig == Rig::E1000 && guest.kernel.kernel.is_none() {
-            // Debian's kernel for virtual machines has no driver for it.
+            // Debian's kernel for virtual machines has no e1000 driver.
             guest.kernel.flavour.get_or_insert(FlavourName::Full);
         }
         let prepared = Simulated::prepare(cache, &guest, vcpus, watch, stop, |_| Ok(()))?;
@@ -421,28 +430,30 @@ impl SimulatedSignal<'_> {
         Ok((bench, host))
     }
 
-    /// Refuses options that do not fit: before anything is looked for.
+    /// Refuses options that do not fit, before the machine is prepared.
     ///
     /// # Errors
-    /// With the first of them.
+    /// Names the first option that does not fit.
     pub fn check(&self, args: &SimulatedArgs) -> anyhow::Result<()> {
         self.two_cpus(args.vcpus.unwrap_or(VCPUS))?;
         if self.model.is_none() {
-            let why = "without a model virtual CPUs share one time; name one";
+            let why = "without a model, virtual CPUs share one clock; name a model";
             bail!(Usage(format!("--on sim: {why} (--on sim:r4400-1994)")));
         }
         if args.guest.free_running {
-            let why = "the times must be the machine's, not the host's";
-            bail!(Usage(format!("--free-running: {why}")));
+            let why = "times must come from the simulated machine's clock, not the host's";
+            bail!(Usage(format!("--free-running cannot be used here: {why}")));
         }
         if args.guest.net.is_some() && args.guest.net != self.cards() {
-            let words = format!("--net: --rig {} determines the cards", self.rig.word());
-            bail!(Usage(words));
+            bail!(Usage(format!(
+                "--net cannot be used here: --rig {} determines the cards",
+                self.rig.word()
+            )));
         }
         args.model(&Cache::from_environment()?, self.model).map(drop)
     }
 
-    /// The cards of the rig.
+    /// The network cards that the rig needs, if any.
     fn cards(&self) -> Option<NicModel> {
         match self.rig {
             Rig::Threads | Rig::Veth | Rig::Nic => None,
@@ -453,11 +464,13 @@ impl SimulatedSignal<'_> {
 
     fn two_cpus(&self, vcpus: u32) -> anyhow::Result<(u32, u32)> {
         if vcpus < VCPUS {
-            bail!(Usage(format!("--vcpus: sender and receiver need a CPU each: {VCPUS} to 16")));
+            bail!(Usage(format!(
+                "--vcpus must be {VCPUS} to 16: sender and receiver need a CPU each"
+            )));
         }
         let all: Vec<u32> = (0..vcpus).collect();
         let listed = self.cpus.map(|list| guest_cpus(list, vcpus)).transpose()?;
         let receiver = one_cpu(self.cpus, listed.as_deref().unwrap_or(&all))?;
-        sender_of(&all, receiver, self.sender_cpu)
+        sender_and_receiver(&all, receiver, self.sender_cpu)
     }
 }

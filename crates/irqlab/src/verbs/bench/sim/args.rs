@@ -6,28 +6,28 @@ use std::time::Duration;
 use super::works::WorkName;
 use crate::options::{OptionalResultArgs, duration};
 
-/// How fast is the simulated machine?
+/// Measure the speed of the simulated machine at each level of detail
 #[derive(Debug, clap::Args)]
 pub struct SimBenchArgs {
-    /// What is run [default: all]
+    /// Works to run [default: all]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
     pub work: Vec<WorkName>,
-    /// CPUs of the simulated machine, 1 to 16; gcc and database have one
+    /// CPUs of the simulated machine, 1 to 16; the works gcc and database always have one
     #[arg(long, default_value_t = 1, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=16))]
     pub vcpus: u32,
-    /// Rounds of the work loop
+    /// Number of iterations of the work loop
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub loops: u32,
-    /// How often each level runs each work; the median time counts. At ooo, sampled and with QEMU's cache
-    /// plugin three times at the most, and a boot once
+    /// How often to run each work at each level; the median time is the result. At the levels ooo, sampled and
+    /// QEMU's cache plugin, works run at most three times, and the boot once
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
-    /// One round, without the boot at slow levels
+    /// Run one round only, without the boot at slow levels
     #[arg(long, conflicts_with = "rounds")]
     pub quick: bool,
-    /// Host time for all measurements, without that to boot and set up machines that are not kept yet: the
-    /// slowest levels get fewer rounds [default: 17m, with --quick 3m45s]
+    /// Host time for all measurements; the slowest levels get fewer rounds to stay within it. The time to boot
+    /// and set up machines that the cache does not have is extra [default: 17m, with --quick 3m45s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub budget: Option<Duration>,
     /// Models for the level timed, by name or file

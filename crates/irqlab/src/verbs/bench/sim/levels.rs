@@ -1,4 +1,4 @@
-//! Ways to run a machine: QEMU alone, and the levels of detail.
+//! The levels of the table: QEMU alone, and irqlab's levels of detail.
 
 use std::path::Path;
 
@@ -9,27 +9,27 @@ use super::args::SimBenchArgs;
 use crate::options::Usage;
 use crate::sampling::{self, PERIOD};
 
-/// A way to run a machine.
+/// A way to run a machine: a row of the table for each work.
 pub struct Level {
-    /// Its name in the table.
+    /// Name of the level in the table.
     pub name: String,
-    /// What guest time follows.
+    /// The clock that guest time follows.
     pub timing: Timing,
-    /// How irqlab's plugin observes it; none without the plugin.
+    /// How irqlab's plugin observes the machine; `None` without the plugin.
     pub watch: Option<Watch>,
     /// Another plugin, with its options, as QEMU's `-plugin` takes it.
     pub plugin: Option<String>,
 }
 
 impl Level {
-    /// Whether it is so slow that it is measured less often.
+    /// Whether the level is so slow that it gets fewer rounds.
     pub fn is_slow(&self) -> bool {
         let is_ooo = |watch: &Watch| watch.detail == Detail::Ooo;
         self.plugin.is_some() || self.watch.as_ref().is_some_and(is_ooo)
     }
 }
 
-/// All levels that were asked for.
+/// All levels that the options select.
 pub fn levels(cache: &Cache, args: &SimBenchArgs) -> anyhow::Result<Vec<Level>> {
     let (icount, host) = (Timing::Instructions { shift: 0 }, Timing::HostClock);
     let level =
@@ -47,8 +47,8 @@ pub fn levels(cache: &Cache, args: &SimBenchArgs) -> anyhow::Result<Vec<Level>> 
         let model = models::find(cache, name, &[], detail);
         let model = Some(model.map_err(|error| Usage(error.to_string()))?);
         let watch = Watch { model, ..watch(detail) };
-        // Models without an out-of-order core have no samples.
-        let sampled = watch.model.as_ref().filter(|_| detail == Detail::Ooo);
+        // Only a model with an out-of-order core can be sampled.
+        let sampled = if detail == Detail::Ooo { watch.model.as_ref() } else { None };
         let sampling = sampled.and_then(|model| sampling::sampling(model, PERIOD).ok());
         levels.push(level(&format!("{word}, {name}"), icount, Some(watch.clone())));
         if sampling.is_some() {
@@ -63,19 +63,21 @@ pub fn levels(cache: &Cache, args: &SimBenchArgs) -> anyhow::Result<Vec<Level>> 
     Ok(levels)
 }
 
-/// QEMU's own cache plugin with the caches of the default model of `timed`: two of 16 KiB, two ways,
-/// lines of 16 bytes, and 1 MiB with lines of 128 bytes.
+/// The option for QEMU's own cache plugin, with the caches of r4400-1994 (the default model of `timed`): two L1 caches
+/// of 16 KiB with lines of 16 bytes, and an L2 of 1 MiB with lines of 128 bytes.
 fn cache_plugin(file: &Path) -> anyhow::Result<String> {
     let file = file.canonicalize().map_err(|error| {
         let reason = format!(
-            "--cache-plugin {}: {error} (docs/bench.md says how it is built)",
+            "--cache-plugin {}: {error} (docs/bench.md says how to build the plugin)",
             file.display()
         );
         Usage(reason)
     })?;
     let text = file.display().to_string();
     if text.contains(',') {
-        anyhow::bail!(Usage(format!("--cache-plugin {text}: the path has a comma")));
+        anyhow::bail!(Usage(format!(
+            "--cache-plugin {text}: QEMU accepts no path with a comma (rename the file)"
+        )));
     }
     Ok(format!(
         "{text},icachesize=16384,iassoc=2,iblksize=16,dcachesize=16384,dassoc=2,dblksize=16,\

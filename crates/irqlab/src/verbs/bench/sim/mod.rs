@@ -1,4 +1,4 @@
-//! `irqlab bench sim`: how fast the simulated machine is on real programs, at each level of detail.
+//! `irqlab bench sim`: the speed of the simulated machine on real programs, at each level of detail.
 
 mod args;
 mod levels;
@@ -31,18 +31,17 @@ use crate::console::{self, ProgressLine, Redraw};
 use crate::run::stop_on_signals;
 use crate::simulated::workload_limits;
 
-/// How often the slowest levels run a work, at the most: they have most of the bench's time.
+/// Maximum number of rounds of a work at the slowest levels, which take most of the bench's time.
 const SLOW_ROUNDS_MAX: u32 = 3;
-/// Host time for all measurements, where no option says otherwise: the command is to take 20 minutes at most, or
-/// four.
+/// Default host time for all measurements, and with `--quick`. The command then takes at most 20 minutes, or 4.
 const BUDGET: Duration = Duration::from_secs(17 * 60);
 const BUDGET_QUICK: Duration = Duration::from_secs(225);
-/// Host time for one machine.
+/// Limit on the host time of each machine.
 const WALL: Duration = Duration::from_secs(1_800);
-/// Guest time for one machine.
+/// Limit on the guest time of each machine.
 const GUEST: Duration = Duration::from_secs(1_800);
 
-/// What all levels share.
+/// The parts that all levels share.
 struct Bench {
     cache: Cache,
     qemu: Qemu,
@@ -51,7 +50,6 @@ struct Bench {
     stop: Stop,
 }
 
-/// Measures and prints.
 pub fn run(args: &SimBenchArgs) -> anyhow::Result<ExitCode> {
     let open = open(&args.results)?;
     let cache = Cache::from_environment()?;
@@ -103,21 +101,21 @@ pub fn run(args: &SimBenchArgs) -> anyhow::Result<ExitCode> {
     open.finish(&run_of("bench-sim", open.started(), measured), &[])
 }
 
-/// How often a work is to be measured at a level.
+/// How often to measure a work at a level, if the budget suffices.
 fn rounds_wanted(args: &SimBenchArgs, work: WorkName, level: &Level) -> u32 {
-    let most = match (level.is_slow(), work, args.quick) {
+    let rounds_max = match (level.is_slow(), work, args.quick) {
         (true, WorkName::Boot, true) => 0,
         (true, WorkName::Boot, false) => 1,
         (true, ..) => SLOW_ROUNDS_MAX,
         (false, ..) => u32::MAX,
     };
-    most.min(if args.quick { 1 } else { args.rounds })
+    rounds_max.min(if args.quick { 1 } else { args.rounds })
 }
 
-/// Times of machines that did nothing in this round, by work and level.
+/// Times of machines without work in this round, by work and level.
 type Idle = HashMap<(WorkName, usize), Times>;
 
-/// What is measured with what.
+/// The works, the levels, and the bench that measures each pair of them.
 struct Parts<'a> {
     bench: &'a Bench,
     works: &'a [Work],
@@ -125,7 +123,7 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// Measures all cells, each as often as is wanted and as the budget permits.
+    /// Measures each cell as often as is wanted and the budget permits.
     fn measure_all(&self, cells: &mut [Cell], budget: Duration) {
         let started = Instant::now();
         let remaining = || budget.saturating_sub(started.elapsed());
@@ -134,17 +132,17 @@ impl Parts<'_> {
         loop {
             let states: Vec<Progress> = cells.iter().map(progress_of).collect();
             let planned = rounds::plan(&states, remaining());
-            let further = |at: &usize| planned[*at] > cells[*at].rounds();
-            let chosen: Vec<usize> = (0..cells.len()).filter(further).collect();
+            let needs_more = |cell: &usize| planned[*cell] > cells[*cell].rounds();
+            let chosen: Vec<usize> = (0..cells.len()).filter(needs_more).collect();
             if chosen.is_empty() || self.bench.stop.is_requested() {
                 return;
             }
-            // Interleaved, so that other load of the host affects all levels.
+            // The levels take turns, so that other load of the host affects all of them.
             self.measure_each(cells, &chosen, &mut progress, |_, _| true);
         }
     }
 
-    /// The first round: works at the fast levels, then each work at the slow ones, the shortest work first.
+    /// Measures the first round: all works at the fast levels, then each work at the slow levels, shortest work first.
     fn measure_first(
         &self,
         cells: &mut [Cell],
@@ -152,11 +150,11 @@ impl Parts<'_> {
         progress: &mut ProgressLine,
     ) {
         let (slow, fast): (Vec<usize>, Vec<usize>) = (0..cells.len())
-            .filter(|at| cells[*at].wanted > 0)
-            .partition(|at| self.levels[cells[*at].level].is_slow());
+            .filter(|index| cells[*index].wanted > 0)
+            .partition(|index| self.levels[cells[*index].level].is_slow());
         self.measure_each(cells, &fast, progress, |_, _| !remaining().is_zero());
         let mut slow = slow;
-        slow.sort_by_key(|at| self.fast_cost(cells, cells[*at].work));
+        slow.sort_by_key(|index| self.fast_cost(cells, cells[*index].work));
         self.measure_each(cells, &slow, progress, |cells, cell| {
             let same_level = |other: &&Cell| other.level == cell.level && other.rounds() > 0;
             let known = cells.iter().filter(same_level);
@@ -171,7 +169,7 @@ impl Parts<'_> {
         cells.iter().filter(fast).map(|cell| cell.cost).sum()
     }
 
-    /// Measures the chosen cells once, if `permits` says so.
+    /// Measures each chosen cell once if `permits` allows it. Otherwise records why not.
     fn measure_each(
         &self,
         cells: &mut [Cell],
@@ -180,16 +178,17 @@ impl Parts<'_> {
         permits: impl Fn(&[Cell], &Cell) -> bool,
     ) {
         let mut idle = Idle::new();
-        for (step, at) in chosen.iter().enumerate() {
+        for (step, index) in chosen.iter().enumerate() {
             if self.bench.stop.is_requested() {
                 return;
             }
-            let (name, level) = (cells[*at].work, cells[*at].level);
-            if cells[*at].absent.is_some() {
+            let (name, level) = (cells[*index].work, cells[*index].level);
+            if cells[*index].absent.is_some() {
                 continue;
             }
-            if !permits(cells, &cells[*at]) {
-                cells[*at].absent = Some("not run: the budget was used up (--budget)".to_owned());
+            if !permits(cells, &cells[*index]) {
+                cells[*index].absent =
+                    Some("not run: the budget of host time was used up (--budget)".to_owned());
                 continue;
             }
             let Some(work) = self.works.iter().find(|work| work.name == name) else { continue };
@@ -197,11 +196,11 @@ impl Parts<'_> {
             progress.step(step + 1, chosen.len(), &text);
             let started = Instant::now();
             match self.bench.measure(work, (level, &self.levels[level]), &mut idle) {
-                Ok(Some(times)) => cells[*at].add(times),
+                Ok(Some(times)) => cells[*index].add(times),
                 Ok(None) => {}
-                Err(error) => cells[*at].absent = Some(format!("{error:#}")),
+                Err(error) => cells[*index].absent = Some(format!("{error:#}")),
             }
-            cells[*at].cost = started.elapsed();
+            cells[*index].cost = started.elapsed();
         }
     }
 }
@@ -212,8 +211,8 @@ fn progress_of(cell: &Cell) -> Progress {
 }
 
 impl Bench {
-    /// Runs a work once, and what does nothing on the same machine, unless it is in `idle` already; `None` when
-    /// it was stopped.
+    /// Runs a work once and subtracts the times of the same machine without work. Measures those times unless `idle`
+    /// has them. Returns `None` at a stop.
     fn measure(
         &self,
         work: &Work,
@@ -223,9 +222,9 @@ impl Bench {
         let Some(mut times) = self.once(work, &work.request, level)? else { return Ok(None) };
         if let Some(request) = &work.idle_request {
             let key = (work.name.with_same_machine(), number);
-            if let std::collections::hash_map::Entry::Vacant(unknown) = idle.entry(key) {
+            if let std::collections::hash_map::Entry::Vacant(entry) = idle.entry(key) {
                 let Some(idle) = self.once(work, request, level)? else { return Ok(None) };
-                unknown.insert(idle);
+                entry.insert(idle);
             }
             let idle = idle[&key];
             times.cpu_ns = times.cpu_ns.saturating_sub(idle.cpu_ns);
@@ -237,9 +236,8 @@ impl Bench {
     fn once(&self, work: &Work, request: &str, level: &Level) -> anyhow::Result<Option<Times>> {
         let machine = Machine { timing: level.timing, ..work.machine.clone() };
         let boots = matches!(work.start, Start::Boot);
-        let watch = level.watch.clone().map(|watch| match boots {
-            true => Watch { roi: Roi::Always, start_fast: false, ..watch },
-            false => watch,
+        let watch = level.watch.clone().map(|watch| {
+            if boots { Watch { roi: Roi::Always, start_fast: false, ..watch } } else { watch }
         });
         let recording = watch.map(|watch| {
             Recording::new(&self.cache, &self.qemu, &machine, &self.kernel_files, &watch, None)
@@ -267,8 +265,9 @@ impl Bench {
     }
 }
 
-/// Instructions of all regions of interest and CPUs; none where none were counted.
+/// Number of instructions in all regions of interest and on all CPUs; `None` if they were not counted.
 fn instructions_of(accounting: &Accounting) -> Option<u64> {
     let cpus = accounting.regions.iter().flat_map(|region| &region.cpus);
-    Some(cpus.map(|cpu| cpu.used[INSTRUCTIONS]).sum()).filter(|sum| *sum > 0)
+    let sum: u64 = cpus.map(|cpu| cpu.used[INSTRUCTIONS]).sum();
+    (sum > 0).then_some(sum)
 }

@@ -1,44 +1,43 @@
-//! How often each cell of the table is measured within a budget of host time. Pure: times are arguments.
+//! Plans how often to measure each cell of the table within a budget of host time. Reads no clock: times are arguments.
 
 use std::time::Duration;
 
-/// A cell that was measured.
+/// The progress of a cell.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// How often it was measured.
+    /// How often the cell was measured.
     pub done: u32,
-    /// How often it is to be measured, if the budget suffices.
+    /// How often to measure the cell, if the budget suffices.
     pub wanted: u32,
-    /// What one measurement takes.
+    /// Host time of one measurement.
     pub cost: Duration,
 }
 
 impl Progress {
-    /// Host time of all its measurements when it has been measured `rounds` times.
+    /// Host time of `rounds` measurements.
     fn time(&self, rounds: u32) -> Duration {
         self.cost * rounds
     }
 }
 
-/// How often each cell is measured in the end, where all further measurements together take at most
-/// `remaining`. The cell that takes the most time of the whole bench gives up a round first.
+/// How often to measure each cell in all, so that the further measurements take at most `remaining`. The cell with
+/// the largest total time gives up a round first.
 pub fn plan(cells: &[Progress], remaining: Duration) -> Vec<u32> {
     let mut rounds: Vec<u32> = cells.iter().map(|cell| cell.wanted.max(cell.done)).collect();
     loop {
-        let further = |(cell, rounds): (&Progress, &u32)| cell.time(rounds - cell.done);
-        if cells.iter().zip(&rounds).map(further).sum::<Duration>() <= remaining {
+        let further_time = |(cell, rounds): (&Progress, &u32)| cell.time(rounds - cell.done);
+        if cells.iter().zip(&rounds).map(further_time).sum::<Duration>() <= remaining {
             return rounds;
         }
-        let reducible = (0..cells.len()).filter(|at| rounds[*at] > cells[*at].done);
-        let Some(largest) = reducible.max_by_key(|at| cells[*at].time(rounds[*at])) else {
-            return rounds;
-        };
+        let reducible = (0..cells.len()).filter(|index| rounds[*index] > cells[*index].done);
+        let total_time = |index: &usize| cells[*index].time(rounds[*index]);
+        let Some(largest) = reducible.max_by_key(total_time) else { return rounds };
         rounds[largest] -= 1;
     }
 }
 
-/// What a measurement at a level is expected to take, from those at another level: `known` has pairs of times
-/// of works at both, and `other` is that of this work at the other level. Zero if nothing is known.
+/// Estimates the time of a work at a level from its time `other` at another level. `known` has pairs of times, of
+/// other works at this level and at the other level. Zero if nothing is known.
 pub fn expected(known: impl Iterator<Item = (Duration, Duration)>, other: Duration) -> Duration {
     let ratio = known.filter(|(_, other)| !other.is_zero());
     let ratio = ratio.map(|(this, other)| this.as_secs_f64() / other.as_secs_f64());
@@ -58,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn where_time_suffices_all_are_measured_as_often_as_wanted() {
+    fn with_enough_time_all_cells_get_the_wanted_rounds() {
         assert_eq!(plan(&[cell(1), cell(10)], seconds(44)), [5, 5]);
     }
 
@@ -70,14 +69,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_is_not_undone() {
+    fn measured_rounds_are_kept() {
         assert_eq!(plan(&[cell(10), cell(10)], seconds(0)), [1, 1]);
         let more_than_wanted = Progress { done: 3, wanted: 1, cost: seconds(1) };
         assert_eq!(plan(&[more_than_wanted], seconds(10)), [3]);
     }
 
     #[test]
-    fn a_slow_level_is_expected_to_take_as_much_more_as_in_other_works() {
+    fn the_expected_time_uses_the_largest_ratio_of_other_works() {
         let known = [(seconds(20), seconds(4)), (seconds(12), seconds(3))];
         assert_eq!(expected(known.into_iter(), seconds(6)), seconds(30));
         assert_eq!(expected([].into_iter(), seconds(6)), seconds(0));

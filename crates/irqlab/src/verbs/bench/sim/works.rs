@@ -1,4 +1,4 @@
-//! What the simulator runs while it is measured: programs that are used, each from a kept machine.
+//! The works that the simulator runs while it is measured: real programs, each on a machine from the cache.
 
 use clap::ValueEnum;
 use live::window::Stop;
@@ -12,16 +12,16 @@ use sim::{Cache, Machine, image};
 
 use crate::console;
 
-/// A shell's loop: processes, files, pipes, sorting and hashing.
+/// A shell loop: processes, files, pipes, sorting and hashing.
 const LOOP: &str =
     "seq 1 5000 | sort -r | md5sum; cat /proc/*/stat | wc; ls -lR /sys/kernel | md5sum";
-/// The compiler proper, on a source of the workload `progdev` and the system's headers.
+/// Runs the compiler proper on a source file of the workload `progdev`, with the system's headers.
 const GCC: &str = "/usr/lib/gcc/x86_64-linux-gnu/12/cc1 -quiet -imultiarch x86_64-linux-gnu -O0 \
     -o /tmp/out.s /workload/src/hash.c";
-/// 8 of the workload's 1,000 transactions.
+/// Runs 8 of the workload's 1,000 transactions.
 const TRANSACTIONS: &str = "/workload/region 8 1";
-/// From one network card of the machine to the other, by TCP. The receiver's stdin stays open: at its end
-/// nc would end the connection.
+/// Sends data from one network card of the machine to the other by TCP. The receiver's stdin stays open, because nc
+/// would end the connection at its end.
 const STREAM: &str = "unshare -n sleep 600 & P=$!; sleep 0.1; ip link set eth1 netns $P; \
     nsenter -t $P -n ip addr add 10.0.0.2/24 dev eth1; nsenter -t $P -n ip link set eth1 up; \
     ip addr add 10.0.0.1/24 dev eth0; ip link set eth0 up; sleep 0.2; \
@@ -29,19 +29,19 @@ const STREAM: &str = "unshare -n sleep 600 & P=$!; sleep 0.1; ip link set eth1 n
     nsenter -t $P -n nc -l -p 5000 <&9 >/tmp/received & N=$!; sleep 0.1; \
     dd if=/dev/zero bs=4k count=100 2>/dev/null | nc 10.0.0.2 5000; wait $N; kill $P; \
     [ $(wc -c </tmp/received) = 409600 ]";
-/// fork, exec, and files of a few bytes. By its path busybox is executed, not called by its own shell.
+/// fork, exec, and files of a few bytes. The path makes the shell execute busybox instead of its built-in command.
 const KERNEL: &str = "b=/bin/busybox; i=0; while [ $i -lt 20 ]; do i=$((i+1)); \
     $b mkdir /tmp/d$i; $b echo $i >/tmp/d$i/f; $b cat /tmp/d$i/f >/tmp/d$i/g; \
     $b ls -l /tmp/d$i >/dev/null; ( : ); $b mv /tmp/d$i/g /tmp/d$i/h; $b rm -r /tmp/d$i; done";
 
-/// What runs.
+/// The works of the bench.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
 pub enum WorkName {
-    /// From power-on to power-off
+    /// A boot, from power-on to power-off
     Boot,
-    /// A shell's loop: processes, files, pipes, sorting and hashing
+    /// A shell loop: processes, files, pipes, sorting and hashing
     Loop,
-    /// cc1 compiles a file
+    /// The C compiler cc1 compiles a file
     Gcc,
     /// PostgreSQL executes pgbench's transactions
     Database,
@@ -52,7 +52,7 @@ pub enum WorkName {
 }
 
 impl WorkName {
-    /// The first of the works that have the same machine: it does nothing in the same time.
+    /// The first work with the same machine. Both machines take the same time without work.
     pub fn with_same_machine(self) -> WorkName {
         match self {
             WorkName::Kernel => WorkName::Loop,
@@ -60,7 +60,7 @@ impl WorkName {
         }
     }
 
-    /// Its name in the table.
+    /// The work's name in the table.
     pub fn text(self) -> &'static str {
         match self {
             WorkName::Boot => "boot",
@@ -73,31 +73,30 @@ impl WorkName {
     }
 }
 
-/// A machine that is measured twice: with its work, and without.
+/// A work and its machine, which is measured with the work and without it.
 pub struct Work {
     pub name: WorkName,
     pub machine: Machine,
     pub start: Start,
     /// The request with the work.
     pub request: String,
-    /// The request that does nothing; none where all of the machine's life is the work.
+    /// The request without the work; `None` if everything that the machine does is the work.
     pub idle_request: Option<String>,
 }
 
-/// What works are made with.
 pub struct Maker<'a> {
     pub cache: &'a Cache,
     pub qemu: &'a Qemu,
     pub kernel: &'a Kernel,
     pub vcpus: u32,
-    /// How often the loop's body is run.
+    /// Number of iterations of the work loop.
     pub loops: u32,
     pub limits: Limits,
     pub stop: &'a Stop,
 }
 
 impl Maker<'_> {
-    /// Makes a work; its machine is booted and set up unless the cache has it.
+    /// Makes a work. Boots and sets up its machine unless the cache has it.
     pub fn make(&self, name: WorkName) -> anyhow::Result<Work> {
         let repeated = |loops| {
             format!("i=0; while [ $i -lt {loops} ]; do {LOOP}; i=$((i+1)); done >/dev/null")
@@ -129,7 +128,7 @@ impl Maker<'_> {
         Ok(machine)
     }
 
-    /// A command of the guest's own shell.
+    /// Makes a work that runs a command in the guest's shell.
     fn command(&self, name: WorkName, machine: Machine, line: &str) -> anyhow::Result<Work> {
         let stop = || self.stop.is_requested();
         let start = checkpoint::ready(self.cache, self.qemu, &machine, &console::say, &stop)?;
@@ -137,15 +136,16 @@ impl Maker<'_> {
         Ok(Work { name, machine, start, request, idle_request: Some("run:true".to_owned()) })
     }
 
-    /// Another region of interest on the machine of a workload.
-    fn workload(&self, name: WorkName, of: Workload, region: &str) -> anyhow::Result<Work> {
+    /// Makes a work that runs the command `region` on the machine of a workload, instead of the workload's command.
+    fn workload(&self, name: WorkName, workload: Workload, region: &str) -> anyhow::Result<Work> {
         let prepare = |region: &str| {
-            let of = Workload { region: region.to_owned(), check: String::new(), ..of.clone() };
+            let changed =
+                Workload { region: region.to_owned(), check: String::new(), ..workload.clone() };
             workload::prepare(
                 self.cache,
                 self.qemu,
                 self.kernel,
-                &of,
+                &changed,
                 self.limits,
                 |_| {},
                 &console::say,

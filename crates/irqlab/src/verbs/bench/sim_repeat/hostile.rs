@@ -1,4 +1,4 @@
-//! The machines and workloads that a hostile host disturbs.
+//! Devices and workloads of the machines in `bench sim-repeat --hostile`.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use crate::simulated::{FlavourName, GuestArgs, KernelArgs};
 
 /// Size of each disk, bytes.
 const DISK_BYTES: u64 = 32 << 20;
-/// The disks' latencies.
+/// Latencies of the two disks.
 const LATENCIES: [&str; 2] = ["100us", "1ms"];
 
-/// A device of the machine.
+/// The device that is tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Device {
     VirtioBlk,
@@ -27,15 +27,14 @@ pub enum Device {
     Rtl8139,
 }
 
-/// What the guest does.
+/// The work of the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Workload {
-    /// As a database: small writes, each made durable, by several processes, and a writeback of many
-    /// pages at once
+    /// Like a database: small durable writes by several processes, then a writeback of many pages at once
     Transactions,
-    /// As a compiler: many short processes that read and write files of a file system
+    /// Like a compiler: many short processes read and write files of a file system
     Build,
-    /// A stream through TCP, with pings
+    /// A TCP stream between two cards, with pings
     Stream,
 }
 
@@ -53,7 +52,7 @@ pub fn workloads(list: &[Workload], device: Device) -> impl Iterator<Item = Work
 }
 
 impl Device {
-    /// Its name, as in `--disk` and `--net`.
+    /// The device's name, as in `--disk` and `--net`.
     pub fn name(self) -> &'static str {
         match self {
             Device::VirtioBlk => "virtio-blk",
@@ -70,7 +69,7 @@ impl Device {
         matches!(self, Device::VirtioNet | Device::E1000 | Device::Rtl8139)
     }
 
-    /// Its two disks in the guest.
+    /// Names of the device's two disks in the guest.
     fn disks(self) -> [&'static str; 2] {
         match self {
             Device::VirtioBlk => ["vda", "vdb"],
@@ -79,14 +78,14 @@ impl Device {
         }
     }
 
-    /// A machine with it: two disks with the content of `image`, or two cards. All else is as in `like`.
+    /// Options of a guest with two disks (with the content of `image`) or two cards. Other options are those of `like`.
     pub fn guest(self, like: &GuestArgs, image: &Path) -> anyhow::Result<GuestArgs> {
         let has_driver = matches!(self, Device::VirtioBlk | Device::Nvme | Device::VirtioNet);
         let flavour = (!has_driver).then_some(FlavourName::Full).or(like.kernel.flavour);
         let kernel = KernelArgs {
             kernel: like.kernel.kernel.clone(),
             modules: like.kernel.modules.clone(),
-            flavour: flavour.filter(|_| like.kernel.kernel.is_none()),
+            flavour: if like.kernel.kernel.is_none() { flavour } else { None },
         };
         let mut guest = GuestArgs {
             kernel,
@@ -109,7 +108,7 @@ impl Device {
 }
 
 impl Workload {
-    /// Its name.
+    /// The workload's name, for tables and messages.
     pub fn name(self) -> &'static str {
         match self {
             Workload::Transactions => "transactions",
@@ -120,17 +119,17 @@ impl Workload {
 
     /// The command for the guest's shell.
     pub fn command(self, device: Device) -> String {
-        let [a, b] = device.disks();
+        let [disk_a, disk_b] = device.disks();
         let command = match self {
             Workload::Transactions => TRANSACTIONS,
             Workload::Build => BUILD,
             Workload::Stream => STREAM,
         };
-        command.replace("DISK_A", a).replace("DISK_B", b)
+        command.replace("DISK_A", disk_a).replace("DISK_B", disk_b)
     }
 }
 
-/// A disk that is open is not written back whenever a process closes it.
+/// The shell keeps the disks open, so that they are not written back whenever another process closes them.
 const TRANSACTIONS: &str = "exec 7<>/dev/DISK_A 8<>/dev/DISK_B; for p in 1 2 3 4; do ( i=0; \
     while [ $i -lt 6 ]; do i=$((i+1)); \
     dd if=/proc/version of=/dev/DISK_A bs=512 seek=$((p*999+i)) conv=notrunc,fsync 2>/dev/null; \
@@ -147,7 +146,7 @@ const BUILD: &str = "mke2fs -b 4096 /dev/DISK_A >/dev/null 2>&1; mkdir -p /m; \
     echo 3 >/proc/sys/vm/drop_caches; done; cat /m/*.o > /m/a.out; sync; \
     dd if=/m/a.out of=/dev/DISK_B bs=4k conv=notrunc,fsync 2>/dev/null; cat /m/*.d | md5sum; \
     N=$(ls /m/*.d | wc -l); umount /m; cat /proc/uptime; [ $N = 18 ]";
-/// The receiver's stdin stays open: at its end nc would end the connection.
+/// The receiver's stdin stays open, because nc would end the connection at its end.
 const STREAM: &str = "unshare -n sleep 600 & P=$!; sleep 0.1; ip link set eth1 netns $P; \
     nsenter -t $P -n ip addr add 10.0.0.2/24 dev eth1; nsenter -t $P -n ip link set eth1 up; \
     ip addr add 10.0.0.1/24 dev eth0; ip link set eth0 up; sleep 0.2; \
@@ -156,15 +155,15 @@ const STREAM: &str = "unshare -n sleep 600 & P=$!; sleep 0.1; ip link set eth1 n
     dd if=/dev/zero bs=4k count=1000 2>/dev/null | nc 10.0.0.2 5000; wait $N; kill $P; \
     md5sum /tmp/received; cat /proc/uptime; [ $(wc -c </tmp/received) = 4096000 ]";
 
-/// A file of zeros in the cache, for disks; a guest works on a copy.
+/// Returns a file of zeros in the cache, for disks. Creates it if necessary. A guest works on a copy.
 pub fn image(cache: &Cache) -> anyhow::Result<PathBuf> {
     let image = cache.path("image-zeros-32M.disk");
-    if image.metadata().is_ok_and(|found| found.len() == DISK_BYTES) {
+    if image.metadata().is_ok_and(|metadata| metadata.len() == DISK_BYTES) {
         return Ok(image);
     }
     let file = NewFile::create(&image, Existing::Replaced);
-    let made = file.and_then(|file| file.set_length(DISK_BYTES).and_then(|()| file.finish()));
-    made.with_context(|| format!("creating {}", image.display()))?;
+    let created = file.and_then(|file| file.set_length(DISK_BYTES).and_then(|()| file.finish()));
+    created.with_context(|| format!("cannot create {}", image.display()))?;
     Ok(image)
 }
 
