@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
 /*
- * Programs that measure the probes themselves; never loaded together with a measurement.
+ * Programs that measure the probes themselves. They are never loaded together with a measurement.
  *
- * start_now and close_now sit on sys_enter, in that order: an empty span. Where links have no cookies, open_now
- * comes before them. The length of the span is what the programs add inside their own interval; the slowdown of
- * the system call is everything that they add. In the hot loop all caches are warm, so a third program closes
- * the span as well as the second would.
+ * start_now and close_now are attached to sys_enter, in that order: an empty span. If links have no
+ * cookies, open_now comes before them. The length of the span is the programs' overhead inside
+ * their own interval; the slowdown of the system call is their whole overhead. In the hot loop all
+ * caches are warm, so a third program closes the span as well as the second would.
  */
 #ifndef IRQLAB_CALIBRATION_H
 #define IRQLAB_CALIBRATION_H
@@ -52,8 +52,8 @@ TRACEPOINT("sys_exit") int empty_at_exit(void *ctx)
 }
 
 /*
- * Empty spans in situ: at the entry of an interrupt handler, with the caches as the interrupt finds
- * them. The second follows the first, which has warmed the caches for it.
+ * Empty spans in situ: at the entry of an interrupt handler, with the caches in the state that the
+ * interrupt finds. The second span follows the first, which has warmed the caches for it.
  */
 #define EMPTY_SPAN(name, tracepoint, key)                                                          \
 	TRACEPOINT(tracepoint) int open_##name(u64 *ctx)                                           \
@@ -77,7 +77,7 @@ AT_ENTRY(irq, "irq_handler_entry", KEY_IRQ + (u32)ctx[0])
 AT_ENTRY(softirq, "softirq_entry", KEY_SOFTIRQ + ((u32)ctx[0] & 15))
 VECTORS(AT_VECTOR)
 
-/* The minimum that probes need to time a span: two clock readings, and a place for the first. */
+/* The minimum that probes need to time a span: two clock readings, and memory for the first. */
 TRACEPOINT("sys_enter") int clock_at_entry(void *ctx)
 {
 	u32 zero = 0;
@@ -100,13 +100,14 @@ TRACEPOINT("sys_exit") int clock_at_exit(void *ctx)
 }
 
 /*
- * Drives the stack from user space, for the test that compares it with its model: ctx is the
- * operation, key, time in ns; and where an IRQ comes inside of the operation its key, start and end,
- * and what the clock shows then. Returns 0, or 1 for an exit without its entry.
+ * Drives the stack from user space, for the test that compares it with its model. ctx contains
+ * the operation, the key and the time in ns. If an IRQ comes during the operation, ctx also
+ * contains the IRQ's key, start and end, and the next clock reading. Returns 0, or 1 for an
+ * exit without its entry.
  */
 #define DRIVE_ENTER 1
 #define DRIVE_EXIT 2
-#define DRIVE_RAN_SINCE 3 /* a program has run since the time given in place of the key */
+#define DRIVE_RAN_SINCE 3 /* a program has run since the time in the key's position */
 #define DRIVE_ENTER_INTERRUPTED 4 /* after the clock was read */
 #define DRIVE_EXIT_INTERRUPTED 5 /* after the clock was read, before the sums */
 #define DRIVE_EXIT_LATE 6 /* after the sums, before the frame is released */
@@ -124,7 +125,7 @@ static __always_inline void drive_exit(struct cpu_state *cpu, u32 key, u64 now_n
 		count_span(cpu, row, &span, &events);
 }
 
-/* The IRQ inside of an operation. Not static, so that the verifier checks it once. */
+/* The IRQ during an operation. Not static, so that the verifier checks it once. */
 __noinline int drive_irq(struct cpu_state *cpu, u32 key, u64 start_ns, u64 end_ns)
 {
 	if (!cpu)

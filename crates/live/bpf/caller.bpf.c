@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
 /*
- * What the other programs see of a thread and of the time. User space runs this program by
- * BPF_PROG_TEST_RUN in the thread in question: gettid(2) and clock_gettime(2) answer by the process's own
- * namespaces, BPF programs by the initial ones.
+ * The numbers and times that the other programs see. User space runs this program by
+ * BPF_PROG_TEST_RUN in the thread whose numbers it needs: gettid(2) and clock_gettime(2) answer in
+ * the process's own namespaces, and BPF programs in the initial ones.
  */
 #include "kernel.h"
 #include "caller.h"

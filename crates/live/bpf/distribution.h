@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
-/* Counts a duration. */
+/* Counts values in sums, batches, sections and histograms. */
 #ifndef IRQLAB_DISTRIBUTION_H
 #define IRQLAB_DISTRIBUTION_H
 
@@ -7,7 +7,7 @@
 
 #define SECTION_PAIRS (SECTION_SLOTS / 2)
 
-/* Counts a value in a row's histogram. A row has none in a pass with events. */
+/* Counts a value in a row's histogram. In a pass with events a row has no histogram. */
 static __always_inline void count_in_histogram(struct row *row, u64 value)
 {
 	if (!cfg.events)
@@ -15,9 +15,10 @@ static __always_inline void count_in_histogram(struct row *row, u64 value)
 }
 
 /*
- * Counts a value in the section of the window that its batch is in. Sections say how much the distribution
- * differs from one part of the window to the next: without them, intervals of quantiles would take spans as
- * independent. Not inlined: the frame of the longest program would exceed what kernels before 6.13 allow.
+ * Counts a value in the section of the window that contains its batch. Sections say how much the
+ * distribution differs between parts of the window. Without them, intervals of quantiles would
+ * treat spans as independent. Not inlined, because the frame of the longest program would exceed
+ * the limit of kernels before 6.13.
  */
 __noinline int count_in_section(struct row *row, u64 value, u64 batch)
 {
@@ -41,8 +42,8 @@ __noinline int count_in_section(struct row *row, u64 value, u64 batch)
 }
 
 /*
- * As double_batches, for the sections. Two slots at a time: a count that overflows spoils its neighbour, and the
- * reader drops sections that do not add up.
+ * Does for the sections what double_batches does for batches. Adds two slots at a time: a count
+ * that overflows spoils its neighbour, and the reader drops sections that do not add up.
  */
 static __always_inline void double_sections(u64 *sections)
 {
@@ -60,7 +61,10 @@ static __always_inline void double_sections(u64 *sections)
 	}
 }
 
-/* As double_batches, for the sums of events by batch. Unrolled for each batch: the verifier walks through all. */
+/*
+ * Does for the sums of events by batch what double_batches does for batches. Unrolled for each
+ * batch, because the verifier checks every iteration.
+ */
 static __always_inline void double_event_batches(u64 *slots)
 {
 	u32 batch, event;
@@ -81,8 +85,8 @@ static __always_inline void double_event_batches(u64 *slots)
 }
 
 /*
- * Doubles the length of the batches, which halves the number of those in use. Not static, so that the
- * verifier checks its loops once, and not for each call and on each path that leads to it.
+ * Doubles the length of the batches, which halves the number of batches in use. Not static, so that
+ * the verifier checks its loops once, and not for each call and on each path that leads to it.
  */
 __noinline int double_batches(struct row *row)
 {
@@ -124,7 +128,7 @@ __noinline int lengthen_batches(struct row *row, u64 elapsed_ns)
 	return 0;
 }
 
-/* The batch of a value of the time `now_ns`. */
+/* Returns the batch of the time `now_ns`. */
 static __always_inline u64 batch_at(struct row *row, u64 now_ns, u64 armed_ns)
 {
 	u64 elapsed_ns = now_ns - armed_ns;
@@ -138,8 +142,9 @@ static __always_inline u64 batch_at(struct row *row, u64 now_ns, u64 armed_ns)
 }
 
 /*
- * Counts a value in the sums and the maximum, and in batches and sections, except in a pass with events, whose
- * batches are those of the events; the caller counts it in a histogram.
+ * Counts a value in the sums and the maximum. Also counts it in batches and sections,
+ * except in a pass with events, whose batches are those of the events. The caller counts
+ * the value in a histogram.
  */
 static __always_inline void add_value(struct row *row, u64 value, u64 now_ns, u64 armed_ns)
 {

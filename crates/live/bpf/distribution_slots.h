@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
-/* The slots of a histogram: those of crates/stats/src/histogram.rs. */
+/* The slots of a histogram, as in crates/stats/src/histogram.rs. */
 #ifndef IRQLAB_DISTRIBUTION_SLOTS_H
 #define IRQLAB_DISTRIBUTION_SLOTS_H
 

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
 /*
- * The gate opens and closes the window on one CPU. It runs there with interrupts off (test run of a
- * raw_tp program on a given CPU: net/bpf/test_run.c), and also reads the counters that
- * /proc/interrupts and /proc/softirqs print. So the window's counts can be compared exactly with
- * the kernel's.
+ * The gate opens and closes the window on one CPU. It runs there with interrupts off (test
+ * run of a raw_tp program on a given CPU: net/bpf/test_run.c). It also reads the counters
+ * that /proc/interrupts and /proc/softirqs print, so the window's counts can be compared
+ * exactly with the kernel's.
  */
 #ifndef IRQLAB_GATE_H
 #define IRQLAB_GATE_H
 
 /*
- * cfg.percpu_offsets holds the counters' offsets in a CPU's area: the loader takes them from the
- * kernel's BTF (section .data..percpu), with the offsets of fields included. A kernel may hide the
- * addresses of its variables (no KALLSYMS_ALL), so the area is found by one of its variables to
- * which a pointer leads from the current task: the run queue. The loader compares the counters with
+ * cfg.percpu_offsets contains the counters' offsets in a CPU's area, including the offsets of
+ * fields. The loader takes them from the kernel's BTF (section .data..percpu). A kernel may hide
+ * the addresses of its variables (no KALLSYMS_ALL). Therefore the area is found by its run
+ * queue, to which a pointer leads from the current task. The loader compares the counters with
  * /proc before it uses them.
  */
 #define VECTOR_COUNTERS (PERCPU_OFFSETS - OFFSET_VECTORS)
@@ -85,12 +85,13 @@ SEC("raw_tp") int gate(u64 *ctx)
 }
 
 /*
- * Closes the window of a CPU that leaves. The kernel tears a CPU down in steps, of which a thread on that CPU
- * runs the first ones (kernel/cpu.c, cpuhp_thread_fun): this is the last place at which a program can run there,
- * because tracepoints are silent once the CPU is no longer in the mask of those that are online. Steps of a
- * teardown lead to a lower state than theirs; a step that a driver adds or removes later does not.
+ * Closes the window of a CPU that leaves. The kernel tears a CPU down in steps, and a thread
+ * on that CPU runs the first steps (kernel/cpu.c, cpuhp_thread_fun). No program can run on
+ * the CPU later, because tracepoints are silent once the CPU is no longer in the mask of
+ * online CPUs. Steps of a teardown lead to a lower state than their own; steps that a driver
+ * adds or removes later do not.
  *
- * Interrupts are on here: one may come between `armed` and the counters.
+ * Interrupts are on here, so one may come between `armed` and the counters.
  */
 SEC("?raw_tp/cpuhp_enter") int cpu_leaves(u64 *ctx)
 {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
 /*
- * Probes at the entry and exit of every interrupt context that the kernel has tracepoints for.
+ * Probes at the entry and exit of every interrupt context with tracepoints.
  *
- * Compiled twice: as tp_btf programs, and with IRQLAB_NO_BTF as raw_tp ones for a kernel without
- * type information, where names of actions and NAPI devices cannot be read.
+ * Compiled twice: as tp_btf programs, and with IRQLAB_NO_BTF as raw_tp programs for a kernel
+ * without type information, in which names of actions and NAPI devices cannot be read.
  *
- * Every program is optional ("?"): the loader selects those whose tracepoint the kernel has.
+ * Every program is optional ("?"): the loader selects the programs whose tracepoints the kernel
+ * has.
  */
 #include "kernel.h"
 #include "shared.h"
@@ -23,17 +24,19 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 #define TRACEPOINT(name) SEC("?tp_btf/" name)
 #endif
 
-/* A program that may be attached to several tracepoints: typed ones belong to one. */
+/* A program that may be attached to several tracepoints. A typed program belongs to one. */
 #define TRACEPOINTS(name) SEC("?raw_tp/" name)
 
 /*
- * One program is attached to both tracepoints of a context, so that its return and its next call, which lie
- * inside the span, find in the caches what the entry has used; a program of the exit alone would be as
- * cold as the time since the last interrupt left it, which takes longer than short handlers do.
+ * One program is attached to both tracepoints of a context. Its return and its next call lie
+ * inside the span, and find in the caches what the entry has used. A program of the exit alone
+ * would find caches that have cooled since the last interrupt, and would take longer than short
+ * handlers do.
  *
- * It knows its tracepoint by the link's cookie. Before Linux 6.10 there is none: a first program at the entry
- * claims a frame of the stack there, and the program of both opens the span of a frame that was just
- * claimed, and closes one where there is none.
+ * The program knows its tracepoint by the link's cookie. Before Linux 6.10 there are no
+ * cookies. Instead, a first program at the entry claims a frame of the stack. The program of
+ * both tracepoints then opens the span of a frame that was just claimed, and closes a span if
+ * there is no such frame.
  */
 static __always_inline bool is_entry(void *ctx)
 {
@@ -133,9 +136,12 @@ static __always_inline int leave_irq(u64 *ctx, u32 key)
 	row = row_of_action(cpu, key, ctx[1]);
 	if (row) {
 		count_span(cpu, row, &span, &events);
-		/* The entry has no third argument, so the verifier lets no program of both load it. */
+		/*
+		 * The entry has no third argument, so the verifier allows no program of both to
+		 * load it.
+		 */
 		bpf_probe_read_kernel(&handled, sizeof(handled), ctx + 2);
-		if (!handled) /* IRQ_NONE: the device of another action on this line */
+		if (!handled) /* IRQ_NONE: another action's device on this line interrupted */
 			row->special++;
 	}
 	end_exit_probe(cpu, row, &span, &events);
@@ -152,7 +158,7 @@ TRACEPOINTS("irq_handler_exit") int irq_handler_out(u64 *ctx)
 	return 0;
 }
 
-/* No entry event: a poll is counted with the number of its packets. */
+/* There is no entry event, so a poll counts once, with the number of its packets. */
 TRACEPOINT("napi_poll") int napi_polled(u64 *ctx)
 {
 	u64 now_ns = bpf_ktime_get_ns();
@@ -235,12 +241,15 @@ TRACEPOINT("page_fault_kernel") int page_fault_of_kernel(void *ctx)
 
 #ifndef IRQLAB_NO_BTF
 /*
- * Threads of IRQ lines, by their runs between two switches. A switch comes with interrupts off, outside of
- * hard IRQs. A run goes on for as long as a softirq is open that started in it: where softirqs can be
- * preempted, the switch lies in the softirq's span.
+ * Threads of IRQ lines, by their runs between two switches. A switch comes with interrupts off,
+ * outside of hard IRQs. A run continues while a softirq is open that started in it. If softirqs can
+ * be preempted, the switch lies in the softirq's span.
  */
 
-/* The key of an IRQ line's thread, irq/NUMBER-ACTION (kernel/irq/manage.c); KEY_NONE for all others. */
+/*
+ * Returns the key of an IRQ line's thread, irq/NUMBER-ACTION (kernel/irq/manage.c), and
+ * KEY_NONE for all other tasks.
+ */
 static __always_inline u32 key_of_thread(struct task_struct *task)
 {
 	if (task->comm[0] != 'i' || task->comm[1] != 'r' || task->comm[2] != 'q' ||

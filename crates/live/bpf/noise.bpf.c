@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
 /*
  * Marks for the experiments that need each event: one record at each entry and exit of an interrupt
- * context, at each task switch and at each page fault of the loop, on the CPUs where a loop runs.
- * The programs compute no sums: a mark is a time and a number, and user space finds out what it
- * means.
+ * context, at each task switch and at each page fault of the loop, on the CPUs with a loop. The
+ * programs compute no sums. A mark is a time and a number, which user space interprets.
  *
- * The clock is read after the record is reserved. Softirq probes run with interrupts on: marks of a
- * hard IRQ may come between the two, so the reader sorts the marks of a CPU by time.
+ * The clock is read after the record is reserved. Softirq probes run with interrupts on. Marks of a
+ * hard IRQ may therefore come between the two, so the reader sorts the marks of a CPU by time.
  */
 #include "kernel.h"
 #include "noise.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
-/* Keeps the record's type in the BTF, from which the build script generates its Rust side. */
+/*
+ * Keeps the record's type in the BTF, because the build script generates its Rust type from there.
+ */
 const struct noise_switch *switch_record __attribute__((unused));
 
-/* CO-RE ignores ___ and what follows it. */
+/* CO-RE ignores ___ and the rest of the name. */
 struct task_struct___of_noise {
 	int pid;
 	int tgid;
@@ -63,7 +64,7 @@ static __always_inline void *reserve(u32 bytes)
 	return 0;
 }
 
-/* The reader polls: a wake-up from here would be noise. */
+/* Does not wake the reader, which polls: a wake-up would be noise. */
 static __always_inline int mark(u32 what, u32 key, u64 value)
 {
 	u32 cpu = bpf_get_smp_processor_id();

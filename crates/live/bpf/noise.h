@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
 /*
- * Records of noise.bpf.c. The build script generates their Rust side from the compiled object's
+ * Records of noise.bpf.c. The build script generates their Rust types from the compiled object's
  * BTF.
  */
 #ifndef IRQLAB_NOISE_H
@@ -10,14 +10,14 @@
 
 /* The loop of a CPU. */
 struct noise_cpu {
-	__u32 thread; /* 0: no loop runs there, and no mark is made */
+	__u32 thread; /* 0: no loop runs on this CPU, and no mark is made */
 };
 
 struct noise_mark {
 	__u64 at_ns;
 	__u16 cpu;
 	__u16 what; /* MARK_... */
-	__u32 key; /* of the context; the task's id at a switch */
+	__u32 key; /* the context's key; the task's id at a switch */
 	__u64 value; /* an NMI's duration, ns; the task's process at a switch */
 };
 

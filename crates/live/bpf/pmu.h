@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
 /*
  * PMU events, read at entry and exit of a span. With cfg.events == 0 (the timing pass) the verifier
- * sees a constant and removes all of this.
+ * sees a constant and removes all of this code.
  *
- * Order: at entry the events are read before the clock, at exit after it, so the span's time
+ * At entry the events are read before the clock, and at exit after it. The span's time therefore
  * contains none of their cost, as in the paper (handlers-ia32, section 4.1). An event's own count
- * contains the entry reads after it and the exit reads before it; calibration measures those, and
- * user space subtracts them.
+ * contains the later reads at entry and the earlier reads at exit. Calibration measures these
+ * reads, and user space subtracts them.
  */
 #ifndef IRQLAB_PMU_H
 #define IRQLAB_PMU_H
@@ -14,14 +14,14 @@
 struct pmu_frame {
 	__u64 start[EVENTS_MAX];
 	__u64 nested[EVENTS_MAX];
-	__u64 idle[EVENTS_MAX]; /* time enabled and not counting: must not grow inside a span */
+	__u64 idle[EVENTS_MAX]; /* time enabled and not counting; must not grow inside a span */
 	__u32 valid;
-	__u32 charges; /* how often `nested` has grown */
+	__u32 charges; /* number of times that `nested` has grown */
 };
 
 struct pmu_frames {
 	struct pmu_frame frames[DEPTH_MAX];
-	__u64 overhead_in_span[EVENTS_MAX]; /* what a pair adds to each event inside its own span */
+	__u64 overhead_in_span[EVENTS_MAX]; /* a pair's addition to each event inside its own span */
 	__u64 unreadable; /* reads that failed */
 	__u64 last_error;
 	__u64 multiplexed; /* spans in which an event did not count all the time */
@@ -85,20 +85,23 @@ static __always_inline void read_events_at_entry(u32 depth)
 
 struct events {
 	u64 values[EVENTS_MAX];
-	u64 idle[EVENTS_MAX]; /* after take_events: the inclusive counts of the span, */
-	u64 self[EVENTS_MAX]; /* and its self counts */
-	u32 charges; /* of the span before the reads */
+	u64 idle[EVENTS_MAX]; /* after take_events: the inclusive counts of the span */
+	u64 self[EVENTS_MAX]; /* after take_events: the span's self counts */
+	u32 charges; /* the span's `charges` before the reads */
 	bool valid;
 };
 
 static __always_inline struct pmu_frame *pmu_frame_at(struct pmu_frames *pmu, u32 position)
 {
-	/* In C, the mask goes where the compiler knows the range of `position`; the verifier needs it. */
+	/*
+	 * In C the compiler drops the mask if it knows the range of `position`, but the
+	 * verifier needs the mask.
+	 */
 	asm volatile("%0 &= %1" : "+r"(position) : "i"(DEPTH_MAX - 1));
 	return &pmu->frames[position];
 }
 
-/* Reads for the innermost of `depth` open spans. */
+/* Reads the events at the exit of the innermost of `depth` open spans. */
 static __always_inline void read_events_at_exit(u32 depth, struct events *now)
 {
 	u32 zero = 0, event;
@@ -137,7 +140,7 @@ static __always_inline void spoil_events(u32 position)
 
 /*
  * Computes the events of the span at `position`, and charges them to its parent. The span is still
- * on the stack: after that, an interrupt may reuse its frame.
+ * on the stack, because an interrupt may reuse its frame after that.
  */
 static __always_inline void take_events(u32 position, struct events *now)
 {
@@ -153,7 +156,7 @@ static __always_inline void take_events(u32 position, struct events *now)
 		return;
 	}
 	frame = pmu_frame_at(pmu, position);
-	/* Without a parent this is the last frame, which is not in use then. */
+	/* Without a parent this is the last frame, which is not in use at that time. */
 	parent = pmu_frame_at(pmu, position - 1);
 	if (!frame->valid)
 		now->valid = false;
@@ -174,8 +177,9 @@ static __always_inline void take_events(u32 position, struct events *now)
 	}
 	barrier();
 	/*
-	 * An interrupt between the reads is in some of the values; one after them is in what is nested, and not in
-	 * them. So this comes after the last of `nested` has been read.
+	 * Some values contain an interrupt between the reads. An interrupt after the reads is
+	 * in `nested`, and not in the values. Therefore this check comes after the last of
+	 * `nested` has been read.
 	 */
 	if (now->valid && now->charges != frame->charges) {
 		pmu->disturbed++;
@@ -187,7 +191,7 @@ static __always_inline void take_events(u32 position, struct events *now)
 	now->charges = parent->charges;
 }
 
-/* Counts the events of a span that ended at `end_ns`: in the sums, and in those of its batch. */
+/* Counts the events of a span that ended at `end_ns`, in the sums and in the sums of its batch. */
 static __always_inline void count_events(struct row *row, struct events *now, u64 end_ns,
 					 u64 armed_ns)
 {
@@ -214,9 +218,9 @@ static __always_inline void count_events(struct row *row, struct events *now, u6
 }
 
 /*
- * Charges to the span in which a program runs what the program added to the events since it read
- * them, and what entering and leaving it added. An interrupt in between has charged itself, which
- * makes the events of the span unknown.
+ * A program that runs in a span charges its own additions to the events: the additions since it
+ * read them, and the additions of entering and leaving the program. An interrupt in between has
+ * charged itself, which makes the events of the span unknown.
  */
 static __always_inline void charge_events(u32 position, struct events *since)
 {

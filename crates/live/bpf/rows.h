@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
 /*
- * The rows of a CPU: which one a context has. All CPUs' rows are in one map, of which each measured CPU has a
- * range that the loader assigns (cpu_state): a per-CPU map would hold them for every possible CPU.
+ * The rows of a CPU, and how the row of a context is found. All CPUs' rows are in one map, because
+ * a per-CPU map would have rows for every possible CPU. The loader assigns a range of the map to
+ * each measured CPU (cpu_state).
  *
- * Most keys are an index, and their row is in the key's word. Rows of kernel objects (the actions of an
- * IRQ line, NAPI instances) and, with object 0, those of all other keys are looked up.
+ * Most keys are an index, and the key's word contains the row. The rows of kernel objects
+ * (the actions of an IRQ line, NAPI instances) are looked up in a hash, and with object 0 the
+ * rows of all other keys.
  */
 #ifndef IRQLAB_ROWS_H
 #define IRQLAB_ROWS_H
@@ -13,7 +15,7 @@
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1); /* the loader sets it: 1, and the rows of all measured CPUs */
+	__uint(max_entries, 1); /* the loader sets it to 1 plus the rows of all measured CPUs */
 	__type(key, u32);
 	__type(value, struct row);
 } rows SEC(".maps");
@@ -32,16 +34,16 @@ static __always_inline struct row *row_at(struct cpu_state *cpu, u32 slot)
 	return bpf_map_lookup_elem(&rows, &index);
 }
 
-/* A new row on this CPU, or 0 when all are in use. Slot 0 means none. */
+/* Claims a row on this CPU. Returns 0, which means no row, if all are in use. */
 static __always_inline u32 claim_slot(struct cpu_state *cpu)
 {
-	/* Atomic: an NMI may claim a slot in between. */
+	/* Atomic, because an NMI may claim a slot in between. */
 	u32 slot = __sync_fetch_and_add(&cpu->rows_used, 1) + 1;
 
 	return slot <= cpu->rows_max && slot < 1 << ROW_BITS ? slot : 0;
 }
 
-/* The histograms of a row's spans with spans inside; 0 when all are in use. */
+/* The histograms of a row's spans with spans inside; 0 if all are in use. */
 static __noinline struct nested_times *nested_times_of(struct cpu_state *cpu, struct row *row)
 {
 	u32 index;
@@ -91,7 +93,7 @@ static __always_inline u32 word_of(struct cpu_state *cpu, u32 key)
 
 	if (!is_dense(&index))
 		index = KEY_NONE;
-	/* Opaque again: the two cases stay one index, whose bound the verifier sees. */
+	/* Opaque again, so that the two cases remain one index, whose bound the verifier sees. */
 	asm volatile("" : "+r"(index));
 	return cpu->key_words[index];
 }
@@ -167,8 +169,8 @@ static __always_inline struct row *row_of(struct cpu_state *cpu, u32 key)
 }
 
 /*
- * Each action of a shared line has its own row. The line number alone finds the row of the first
- * action seen; only the others need a hash look-up.
+ * Each action of a shared line has its own row. The row of the first action that was seen is found
+ * by the line number alone. Only the others need a hash look-up.
  */
 static __always_inline struct row *row_of_action(struct cpu_state *cpu, u32 key, u64 action)
 {

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
 /*
- * The time of each CPU, by the service for which it executes. Each program ends an interval when it starts,
- * which is time of the service until then, and another one when it ends, which is its own time. So all
- * intervals of a CPU add up to its window, to the nanosecond.
+ * The time of each CPU, by the service for which it executes. Each program ends an interval when it
+ * starts, whose time belongs to the service. It ends another interval when it ends, whose time is
+ * the program's own. So all intervals of a CPU add up to its window, to the nanosecond.
  *
- * An IRQ may come between any two instructions of a program. Its programs leave `base` and `depth` as they
- * found them and move `since_ns` on. An interval ends by an atomic exchange of `since_ns`, which fails if an
- * IRQ came after the clock was read, and sums are added to atomically: no nanosecond is counted twice or lost.
+ * An IRQ may come between any two instructions of a program. The IRQ's programs restore `base` and
+ * `depth`, and advance `since_ns`. An interval ends by an atomic exchange of `since_ns`, which
+ * fails if an IRQ came after the clock was read. Additions to sums are atomic too. Therefore no
+ * nanosecond is counted twice or lost.
  */
 #ifndef IRQLAB_SERVICE_TIME_H
 #define IRQLAB_SERVICE_TIME_H
 
-/* How often the clock is read again when an IRQ comes while it is read. */
+/* Largest number of clock readings, if IRQs come during the readings. */
 #define CLOCK_READINGS_MAX 3
 
 struct {
@@ -42,7 +43,7 @@ static __always_inline struct service_cpu *this_cpu(void)
 	return bpf_map_lookup_elem(&cpus, &zero);
 }
 
-/* This CPU, if its window is open. */
+/* Returns this CPU's state, if its window is open. */
 static __always_inline struct service_cpu *armed_cpu(void)
 {
 	struct service_cpu *cpu = this_cpu();
@@ -68,7 +69,10 @@ static __noinline struct service_row *row_of(u32 service)
 		return 0;
 	row = table->row_of[service];
 	if (!row) {
-		/* Atomic: an interrupt's probe may claim a row in between, also for the same service. */
+		/*
+		 * Atomic, because an interrupt's probe may claim a row in between,
+		 * also for the same service.
+		 */
 		row = __sync_fetch_and_add(&table->used, 1) + 1;
 		if (row >= SERVICE_ROWS) {
 			table->lost++;
@@ -81,14 +85,17 @@ static __noinline struct service_row *row_of(u32 service)
 	return bpf_map_lookup_elem(&rows, &row);
 }
 
-/* A place on the stack. Opaque to the compiler, which would drop the bound that the verifier needs. */
+/*
+ * Returns a place on the stack. Opaque to the compiler, which would drop the bound
+ * that the verifier needs.
+ */
 static __always_inline struct service_span *span_at(struct service_cpu *cpu, u64 depth)
 {
 	asm volatile("%0 &= %1" : "+r"(depth) : "i"(DEPTH_MAX - 1));
 	return &cpu->spans[depth];
 }
 
-/* The service for which this CPU executes. */
+/* Returns the service for which this CPU executes. */
 static __always_inline u32 service_of(struct service_cpu *cpu)
 {
 	u32 depth = cpu->depth;
@@ -107,8 +114,9 @@ static __always_inline void add_self(struct service_cpu *cpu, u64 length_ns)
 }
 
 /*
- * Ends the interval, returns the time and stores the interval's length. The length is 0 if the window has
- * closed, or if IRQs came at each try: then the interval goes on until the next program.
+ * Ends the interval, returns the time and stores the interval's length. The length is 0 if the
+ * window has closed, or if IRQs came at each try. In the latter case the interval continues
+ * until the next program.
  */
 static __always_inline u64 end_interval(struct service_cpu *cpu, u64 *length_ns)
 {
@@ -130,7 +138,7 @@ static __always_inline u64 end_interval(struct service_cpu *cpu, u64 *length_ns)
 	return now_ns;
 }
 
-/* A program starts: the time until now is that of the service. Returns the time. */
+/* Called at a program's start: the time until now belongs to the service. Returns the time. */
 static __always_inline u64 program_starts(struct service_cpu *cpu)
 {
 	u64 length_ns, now_ns = end_interval(cpu, &length_ns);
@@ -140,7 +148,7 @@ static __always_inline u64 program_starts(struct service_cpu *cpu)
 	return now_ns;
 }
 
-/* A program ends: the time since it started is its own. Returns the time. */
+/* Called at a program's end: the time since its start is its own. Returns the time. */
 static __always_inline u64 program_ends(struct service_cpu *cpu)
 {
 	u64 length_ns, now_ns = end_interval(cpu, &length_ns);

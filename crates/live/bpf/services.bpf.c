@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
 /*
- * Services of the kernel: how long system calls and page faults last, and for how long of that their tasks are
- * blocked, descheduled or interrupted; what interrupts and softirqs take; and what each CPU does all the time
- * (service_time.h).
+ * Services of the kernel. Measures how long system calls and page faults last, and how much of that
+ * time their tasks are blocked, descheduled or interrupted. Also measures the time of interrupts
+ * and softirqs, and each CPU's time by service (service_time.h).
  *
- * A system call belongs to its task, which may continue on another CPU: its state is in a map of tasks. Sums
- * are in rows of the CPU on which the request ends, which that CPU alone writes.
+ * A system call belongs to its task, which may continue on another CPU, so its state is in a map of
+ * tasks. Sums are in rows of the CPU on which the request ends. Only that CPU writes them.
  */
 #include "kernel.h"
 #include "services.h"
@@ -14,7 +14,7 @@
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
-/* CO-RE ignores ___ and what follows it. */
+/* CO-RE ignores ___ and the rest of the name. */
 struct task_struct___of_services {
 	int pid;
 	unsigned int flags;
@@ -32,7 +32,7 @@ struct pt_regs___of_services { /* arch/x86/include/asm/ptrace.h */
 #define TASK_DEAD 0x80 /* include/linux/sched.h */
 #define PF_IO_WORKER 0x00000010
 #define PF_USER_WORKER 0x00004000 /* Linux 6.4: threads of vhost */
-/* Tasks that never are in user mode. */
+/* Flags of tasks that never are in user mode. */
 #define KERNEL_THREADS (PF_KTHREAD | PF_IO_WORKER | PF_USER_WORKER)
 
 struct {
@@ -48,8 +48,8 @@ static __always_inline struct service_task *task_of(u32 pid)
 }
 
 /*
- * The system call in which a task is, by the registers with which it entered the kernel: its position + 1, or 0.
- * Every other entry from user mode sets orig_ax to -1.
+ * Finds the system call of a task by the registers with which the task entered the kernel. Returns
+ * its position + 1, or 0. Every other entry from user mode sets orig_ax to -1.
  */
 static __always_inline u32 call_by_registers(struct task_struct *task)
 {
@@ -66,7 +66,10 @@ static __always_inline u32 call_by_registers(struct task_struct *task)
 	return (number < SERVICE_SYSCALLS ? number : SERVICE_SYSCALLS - 1) + 1;
 }
 
-/* The state of a task, which is new if it has not been seen in this window; 0 if the map is full. */
+/*
+ * Returns the state of a task, which is new if the task was not seen in this window; 0 if the map
+ * is full.
+ */
 static __always_inline struct service_task *known_task(struct task_struct *task, u32 pid)
 {
 	static const struct service_task empty;
@@ -87,13 +90,13 @@ static __always_inline struct service_task *current_task(void)
 	return known_task(bpf_get_current_task_btf(), (u32)bpf_get_current_pid_tgid());
 }
 
-/* What a task waits for, executes, or is interrupted in. */
+/* Returns the request that a task waits for, executes, or is interrupted in. */
 static __always_inline struct service_request *request_of(struct service_task *task)
 {
 	return task->fault.service ? &task->fault : &task->call;
 }
 
-/* The service for which a task of a program executes when nothing interrupts it. */
+/* Returns the service for which a program's task executes when nothing interrupts it. */
 static __always_inline u32 service_of_task(struct service_task *task)
 {
 	u32 service = request_of(task)->service;
@@ -101,7 +104,7 @@ static __always_inline u32 service_of_task(struct service_task *task)
 	return service ? service - 1 : SERVICE_USER;
 }
 
-/* The service for which any task executes when nothing interrupts it. */
+/* Returns the service for which any task executes when nothing interrupts it. */
 static __always_inline u32 service_of_any(struct task_struct *task, u32 pid, u32 flags)
 {
 	struct service_task *known;
@@ -134,7 +137,7 @@ static __always_inline void add_latency(struct service_row *row, u64 latency)
 	row->latencies[slot_of_value(latency)]++;
 }
 
-/* A request ends. One that started before the window is not counted. */
+/* Ends a request. A request that started before the window is not counted. */
 static __always_inline void complete_request(struct service_request *request, u64 now_ns)
 {
 	struct service_row *row;
@@ -158,7 +161,10 @@ static __always_inline void count(u32 service)
 		row->started++;
 }
 
-/* Where a task acts, no interrupt is under way: spans that are open have lost their ends. */
+/*
+ * Called when a task acts, so no interrupt is under way. Spans that are still open have lost their
+ * ends.
+ */
 static __always_inline void drop_spans(struct service_cpu *cpu)
 {
 	if (!cpu->depth)
@@ -167,7 +173,10 @@ static __always_inline void drop_spans(struct service_cpu *cpu)
 	lose();
 }
 
-/* Runs with interrupts off: see gate.h. The second argument says whether ends of page faults have a program. */
+/*
+ * Runs with interrupts off: see gate.h. The second argument says whether a program sees
+ * the ends of page faults.
+ */
 SEC("raw_tp") int gate(u64 *ctx)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -333,7 +342,10 @@ TRACEPOINT("sched_waking") int waking(u64 *ctx)
 	return 0;
 }
 
-/* A fault of a program's task; a fault in an interrupt or in a kernel thread is only counted. */
+/*
+ * Called at a page fault. A fault of a program's task becomes a request. A fault in an interrupt or
+ * in a kernel thread is only counted.
+ */
 static __noinline int fault_in(u32 service)
 {
 	struct service_cpu *cpu = armed_cpu();
@@ -372,8 +384,8 @@ TRACEPOINT("page_fault_kernel") int fault_of_kernel(void *ctx)
 }
 
 /*
- * The kernel has brought in the page: the software events page-faults-min and -maj, which mm_account_fault
- * counts at the end of each fault that succeeds.
+ * Called when the kernel has brought in the page, by the software events page-faults-min and -maj.
+ * mm_account_fault counts them at the end of each fault that succeeds.
  */
 SEC("?perf_event") int fault_handled(void *ctx)
 {
@@ -403,7 +415,7 @@ SEC("?perf_event") int fault_handled(void *ctx)
 	return 0;
 }
 
-/* A fault that fails ends in a signal. */
+/* Ends a fault that failed, which leads to a signal. */
 TRACEPOINT("signal_deliver") int signal_delivered(void *ctx)
 {
 	struct service_cpu *cpu = armed_cpu();
@@ -421,7 +433,7 @@ TRACEPOINT("signal_deliver") int signal_delivered(void *ctx)
 	return 0;
 }
 
-/* The stack of a CPU. An NMI between two instructions of these has no probe here. */
+/* Opens a span on the CPU's stack. An NMI between two instructions has no probe here. */
 static __noinline int span_in(u32 service)
 {
 	struct service_cpu *cpu = armed_cpu();
@@ -443,7 +455,7 @@ static __noinline int span_in(u32 service)
 	barrier();
 	cpu->depth = depth + 1;
 	barrier();
-	/* Again: an IRQ may have used this place before it was claimed. */
+	/* Set again, because an IRQ may have used this place before it was claimed. */
 	span->service = service;
 	span->nested_ns = 0;
 	span->entered_ns = now_ns;
@@ -479,13 +491,16 @@ static __noinline int span_out(u32 service)
 	}
 	entered_ns = span->entered_ns;
 	cpu->depth = depth;
-	/* The programs at its entry and exit are part of what interrupts the others. */
+	/*
+	 * The programs at the span's entry and exit also interrupt the others, so their time
+	 * counts.
+	 */
 	nested_ns = program_ends(cpu) - entered_ns;
 	if (depth > 0) {
 		span_at(cpu, depth - 1)->nested_ns += nested_ns;
 		return 0;
 	}
-	/* The outermost one interrupted the task. */
+	/* The outermost span interrupted the task. */
 	task = task_of((u32)bpf_get_current_pid_tgid());
 	if (task)
 		request_of(task)->nested_ns += nested_ns;

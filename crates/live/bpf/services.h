@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
 /*
- * Values in the maps of services.bpf.c. The build script generates their Rust side from the compiled
- * object's BTF.
+ * Values in the maps of services.bpf.c. The build script generates their Rust types from
+ * the compiled object's BTF.
  */
 #ifndef IRQLAB_SERVICES_H
 #define IRQLAB_SERVICES_H
 
 #include "constants.h"
 
-/* A service on one CPU: the CPU on which its requests ended. Times in ns. */
+/* A service on the CPU on which its requests ended. Times in ns. */
 struct service_row {
-	__u64 self_ns; /* for which this CPU executed for the service: see service_time.h */
-	__u64 started; /* requests */
-	__u64 completed; /* requests that started and ended in the window */
+	__u64 self_ns; /* this CPU's time for the service: see service_time.h */
+	__u64 started; /* number of requests that started */
+	__u64 completed; /* number of requests that started and ended in the window */
 	__u64 latency_ns;
 	__u64 blocked_ns;
 	__u64 descheduled_ns;
-	__u64 nested_ns; /* interrupts, softirqs and faults on the same task */
-	__u32 latencies[HISTOGRAM_SLOTS]; /* completed requests by latency */
+	__u64 nested_ns; /* time of interrupts, softirqs and faults on the same task */
+	__u32 latencies[HISTOGRAM_SLOTS]; /* number of completed requests by latency */
 };
 
-/* Which row a service has on one CPU; 0 is none. */
+/* The row of each service on one CPU; 0 is no row. */
 struct service_rows {
 	__u32 used;
-	__u32 lost; /* events without a row, a task or a place on the stack */
+	__u32 lost; /* number of events without a row, a task or a place on the stack */
 	__u32 row_of[SERVICES];
 };
 
@@ -36,37 +36,37 @@ struct service_span {
 	__u32 unused;
 };
 
-/* What a CPU does, and its window. */
+/* The activity of a CPU, and its window. */
 struct service_cpu {
 	__u64 opened_ns;
 	__u64 closed_ns; /* 0 while the window is open */
-	__u64 since_ns; /* all time until then is in the sums; 0 while the window is closed */
-	__u64 probes_ns; /* inside of these programs */
-	__u64 unplaced_ns; /* of services without a row */
+	__u64 since_ns; /* all time until this is in the sums; 0 while the window is closed */
+	__u64 probes_ns; /* time inside these programs */
+	__u64 unplaced_ns; /* time of services without a row */
 	__u32 base; /* the service for which the task executes */
-	__u32 depth; /* of the spans that interrupt the task */
-	__u32 times_faults; /* the end of a page fault has a program */
+	__u32 depth; /* number of spans that interrupt the task */
+	__u32 times_faults; /* whether the end of a page fault has a program */
 	__u32 unused;
 	struct service_span spans[DEPTH_MAX];
 };
 
 /* A system call or page fault of a task. */
 struct service_request {
-	__u64 entered_ns; /* 0: before the window */
+	__u64 entered_ns; /* 0: it started before the window */
 	__u64 blocked_ns;
 	__u64 descheduled_ns;
 	__u64 nested_ns;
-	__u32 service; /* 1 and its position; 0: in none */
+	__u32 service; /* 1 plus the service's position; 0: no service */
 	__u32 unused;
 };
 
 /* A task that runs, or ran. */
 struct service_task {
 	struct service_request call;
-	struct service_request fault; /* a fault of user mode, or one within the call */
-	__u64 left_ns; /* the CPU; 0 while it runs */
+	struct service_request fault; /* a fault of user mode, or a fault within the call */
+	__u64 left_ns; /* when it left the CPU; 0 while it runs */
 	__u64 woken_ns;
-	__u32 blocks; /* it left the CPU to wait */
+	__u32 blocks; /* whether it left the CPU to wait */
 	__u32 unused;
 };
 

@@ -3,10 +3,10 @@
  * The span stack of a CPU, as in crates/attribution/src/stack.rs; a test compares the two.
  *
  * Softirq probes run with interrupts on, so a hard IRQ may come at any of their instructions. The
- * probes of that IRQ leave the stack as they found it, and charge the innermost open span. So a
- * program claims a frame (depth) before it fills it, and reads a frame before it releases it; and a
- * reading of the clock counts only if no IRQ came between it and the sums that belong to it:
- * otherwise the clock is read again. An IRQ after that is one of the enclosing span.
+ * probes of that IRQ restore the stack, and charge the innermost open span. So a program claims a
+ * frame (depth) before it fills it, and reads a frame before it releases it. A clock reading counts
+ * only if no IRQ came between the reading and its sums; otherwise the program reads the clock
+ * again. A later IRQ belongs to the enclosing span.
  */
 #ifndef IRQLAB_SPAN_STACK_H
 #define IRQLAB_SPAN_STACK_H
@@ -30,10 +30,13 @@ static __always_inline struct cpu_state *armed_cpu(void)
 	return cpu && cpu->armed == cfg.set ? cpu : 0;
 }
 
-/* How often the clock is read again when an IRQ comes while it is read. */
+/* Largest number of clock readings, if IRQs come during the readings. */
 #define CLOCK_READINGS_MAX 3
 
-/* Takes a frame for a span, which has not started yet (start_ns is 0); 0 if the stack is full. */
+/*
+ * Takes a frame for a span, which has not started yet (start_ns is 0). Returns 0 if the stack is
+ * full.
+ */
 static __always_inline struct frame *claim_frame(struct cpu_state *cpu, u32 key, u32 *position)
 {
 	u32 depth = cpu->depth;
@@ -63,8 +66,8 @@ static __always_inline bool was_interrupted(struct frame *frame)
 }
 
 /*
- * The span of a claimed frame starts, by the clock or at `fixed_ns`. IRQs before that are of the
- * enclosing span.
+ * Starts the span of a claimed frame, at the clock's time or at `fixed_ns`. Earlier IRQs
+ * belong to the enclosing span.
  */
 static __always_inline void start_span(struct cpu_state *cpu, struct frame *frame, u32 position,
 				       u64 fixed_ns)
@@ -86,7 +89,7 @@ static __always_inline void start_span(struct cpu_state *cpu, struct frame *fram
 	barrier();
 }
 
-/* A span starts in another one. */
+/* Notes in the parent that a span started in it. */
 static __always_inline void note_interruption(struct cpu_state *cpu, u32 position, u64 start_ns)
 {
 	if (position)
@@ -94,8 +97,9 @@ static __always_inline void note_interruption(struct cpu_state *cpu, u32 positio
 }
 
 /*
- * Opens the span of a claimed frame. `now_ns` is an earlier reading of the clock by this program, if there is
- * one. Reads the clock last, to keep this work out of the span; `fixed_ns` replaces it.
+ * Opens the span of a claimed frame. `now_ns` is an earlier clock reading by this
+ * program, if there is one. Reads the clock last, to keep this work out of the span.
+ * `fixed_ns` replaces that reading.
  */
 static __always_inline void open_claimed(struct cpu_state *cpu, struct frame *frame, u32 position,
 					 u64 now_ns, u64 fixed_ns)
@@ -114,7 +118,7 @@ static __always_inline void open_claimed(struct cpu_state *cpu, struct frame *fr
 		note_interruption(cpu, position, frame->start_ns);
 }
 
-/* Opens a span by one program. */
+/* Claims a frame and opens its span in the same program. */
 static __always_inline void open_span(struct cpu_state *cpu, u32 key, u64 fixed_ns)
 {
 	u32 position;
@@ -138,9 +142,9 @@ __noinline int abandon(struct cpu_state *cpu, u32 position)
 }
 
 /*
- * Finds the open span of `key` below the top, drops those above it, and returns its position + 1;
- * 0 when there is none. Spans that closed inside a dropped one are charged to the span found. Not
- * static, so that the verifier checks it by itself, and not on each path that leads to it.
+ * Finds the open span of `key` below the top, drops the spans above it, and returns its position +
+ * 1; 0 if there is none. Spans that closed inside a dropped span are charged to the found span. Not
+ * static, so that the verifier checks it separately, and not on each path that leads to it.
  */
 __noinline u32 unwind_to(struct cpu_state *cpu, u32 key)
 {
@@ -188,9 +192,9 @@ __noinline u32 unwind_to(struct cpu_state *cpu, u32 key)
 	return found;
 }
 
-/* A probe running inside a span: which span, since when, and what it was charged until then. */
+/* A program that runs inside a span. */
 struct probe_run {
-	struct frame *frame; /* 0: in no span */
+	struct frame *frame; /* the span's frame; 0: in no span */
 	u64 since_ns;
 	u64 nested_ns;
 };
@@ -199,25 +203,28 @@ struct probe_run {
 struct closed_span {
 	u64 end_ns;
 	u64 raw_ns;
-	u64 nested_ns; /* inside it when it ended, as in its frame */
+	u64 nested_ns; /* nested_ns of its frame when the span ended */
 	u64 probes_ns;
-	u64 overhead_ns; /* of the probes, inside it */
+	u64 overhead_ns; /* the probes' overhead inside the span */
 	u64 self_ns;
 	u64 inclusive_ns;
-	u64 clamped_ns; /* by how much it is shorter than what is subtracted */
+	u64 clamped_ns; /* the missing time, if the span is shorter than the subtracted time */
 	u32 descendants;
 	u32 position;
-	u32 closed; /* cpu->closed when it was taken off the stack */
+	u32 closed; /* cpu->closed after it was taken off the stack */
 	struct probe_run run; /* this program, in the parent span */
 };
 
-/* What a probe pair adds inside a span of this key. */
+/* Returns a probe pair's overhead inside a span of `key`. */
 static __always_inline u64 overhead_of(struct cpu_state *cpu, u32 key)
 {
 	return word_of(cpu, key) >> (ROW_BITS + OVERHEAD_UNIT_SHIFT);
 }
 
-/* Whether the exit program of the span that was just counted is timed. The first claims the row. */
+/*
+ * Whether the exit program of the span that was just counted is timed. The row's first span is not
+ * timed, because its program claims the row.
+ */
 static __always_inline bool times_exit(struct row *row)
 {
 	u64 count = row->count;
@@ -225,7 +232,10 @@ static __always_inline bool times_exit(struct row *row)
 	return cfg.times_exits && (!(count & ((1 << TIMED_SHIFT) - 1)) || count - 2 < 1 << TIMED_SHIFT);
 }
 
-/* An exit program took `spent_ns`: what the pair adds inside spans of this key follows it. */
+/*
+ * Learns from an exit program that took `spent_ns`: the pair's overhead inside spans of
+ * this key follows that time.
+ */
 static __always_inline void learn_overhead(struct cpu_state *cpu, struct row *row, u64 spent_ns)
 {
 	u64 inside = cpu->inside_fixed +
@@ -237,7 +247,10 @@ static __always_inline void learn_overhead(struct cpu_state *cpu, struct row *ro
 		return;
 	row->timed_exits++;
 	row->timed_exits_ns += spent_ns;
-	/* Rows without a word of their own share one: the first time of each starts its mean again. */
+	/*
+	 * Rows without their own word share one, and the first timed exit of each row
+	 * restarts the word's mean.
+	 */
 	if (!cpu->inside_ratio)
 		return;
 	if (!is_dense(&index))
@@ -253,8 +266,8 @@ static __always_inline void learn_overhead(struct cpu_state *cpu, struct row *ro
 }
 
 /*
- * The end of a span whose exit program has read the clock as `now_ns`, and what was inside it then.
- * `fixed_ns` replaces later readings of the clock.
+ * Ends a span whose exit program has read the clock as `now_ns`, and stores its contents at that
+ * time. `fixed_ns` replaces later clock readings.
  */
 static __always_inline void end_span(struct frame *frame, struct closed_span *span, u64 now_ns,
 				     u64 fixed_ns)
@@ -276,7 +289,7 @@ static __always_inline void end_span(struct frame *frame, struct closed_span *sp
 		span->raw_ns = 0;
 }
 
-/* Finds the innermost open span of `key`, and what it used until now; 0: there is none. */
+/* Finds the innermost open span of `key`, and its contents until now; 0 if there is none. */
 static __always_inline struct frame *measure_span(struct cpu_state *cpu, u32 key, u64 now_ns,
 						  u64 fixed_ns, struct closed_span *span)
 {
@@ -294,7 +307,7 @@ static __always_inline struct frame *measure_span(struct cpu_state *cpu, u32 key
 	return frame;
 }
 
-/* Takes a span that was measured off the stack, and charges it to its parent. */
+/* Takes a measured span off the stack, and charges it to its parent. */
 static __always_inline void release_span(struct cpu_state *cpu, struct frame *frame,
 					 struct closed_span *span, struct events *events)
 {
@@ -308,21 +321,24 @@ static __always_inline void release_span(struct cpu_state *cpu, struct frame *fr
 	span->inclusive_ns = raw_ns > probes_ns ? raw_ns - probes_ns : 0;
 	span->self_ns = raw_ns > nested_ns ? raw_ns - nested_ns : 0;
 	span->clamped_ns = raw_ns < nested_ns ? nested_ns - raw_ns : 0;
-	/* All of it: the compiler may move what is undefined, which the verifier refuses. */
+	/*
+	 * Sets all fields, because the compiler may move undefined values, which the verifier
+	 * refuses.
+	 */
 	span->run.frame = 0;
 	span->run.since_ns = 0;
 	span->run.nested_ns = 0;
 	take_events(position, events);
 	if (position > 0) {
 		struct frame *parent = &cpu->frames[(position - 1) & (DEPTH_MAX - 1)];
-		/* Entering the entry program, and leaving the exit program. */
+		/* The overhead of entering the entry program and leaving the exit program. */
 		u64 outside_ns = overhead_ns * cpu->outside_ratio >> RATIO_SHIFT;
 
 		parent->nested_ns += raw_ns + outside_ns;
 		span->run.frame = parent;
 		span->run.since_ns = span->end_ns;
 		span->run.nested_ns = parent->nested_ns;
-		/* IRQs after the end of the span were charged to it, and are of its parent. */
+		/* IRQs after the end of the span were charged to it, but belong to its parent. */
 		parent->nested_ns += frame->nested_ns - span->nested_ns;
 		parent->probes_ns += frame->probes_ns + overhead_ns + outside_ns;
 		parent->descendants += frame->descendants + 1;
@@ -333,8 +349,8 @@ static __always_inline void release_span(struct cpu_state *cpu, struct frame *fr
 }
 
 /*
- * Takes the innermost open span of `key` off the stack and charges it to its parent. `now_ns` is the
- * clock as the exit program has found it; `fixed_ns` replaces later readings.
+ * Takes the innermost open span of `key` off the stack, and charges it to its parent. `now_ns` is
+ * the exit program's first clock reading. `fixed_ns` replaces later readings.
  */
 static __always_inline bool close_span(struct cpu_state *cpu, u32 key, u64 now_ns, u64 fixed_ns,
 				       struct closed_span *span, struct events *events)
@@ -358,8 +374,8 @@ static __always_inline struct frame *innermost(struct cpu_state *cpu)
 }
 
 /*
- * Opens the span of `key` that another program on the same tracepoint has claimed, which read the clock as
- * `now_ns`; false: there is none.
+ * Opens the span of `key` that another program on the same tracepoint has claimed. `now_ns` is this
+ * program's clock reading. Returns false if there is no such span.
  */
 static __always_inline bool open_what_is_claimed(struct cpu_state *cpu, u32 key, u64 now_ns)
 {
@@ -368,14 +384,17 @@ static __always_inline bool open_what_is_claimed(struct cpu_state *cpu, u32 key,
 
 	if (!frame || frame->start_ns || frame->key != key)
 		return false;
-	/* The events of an interrupt between the two programs are in no frame: its parent's are not known. */
+	/*
+	 * No frame contains the events of an interrupt between the two programs, so the
+	 * parent's events are not known.
+	 */
 	if (position && was_interrupted(frame))
 		spoil_events(position - 1);
 	open_claimed(cpu, frame, position, now_ns, 0);
 	return true;
 }
 
-/* A program starts that opens and closes no span. */
+/* Starts a program that opens and closes no span. */
 static __always_inline void start_probe_run(struct cpu_state *cpu, struct probe_run *run,
 					    u64 now_ns)
 {
@@ -386,7 +405,7 @@ static __always_inline void start_probe_run(struct cpu_state *cpu, struct probe_
 
 /*
  * Charges this program's time to the span in which it runs. Interrupts in between have charged
- * themselves. `fixed_ns` replaces the clock.
+ * themselves. `fixed_ns` replaces the clock reading.
  */
 static __always_inline void charge_probe_run(struct probe_run *run, u64 more_ns, u64 fixed_ns)
 {
@@ -400,7 +419,7 @@ static __always_inline void charge_probe_run(struct probe_run *run, u64 more_ns,
 	run->frame->probes_ns += spent_ns + more_ns;
 }
 
-/* It ends. Entering and leaving it cost as much as the inside of an empty span. */
+/* Ends such a program. Entering and leaving it cost as much as the inside of an empty span. */
 static __always_inline void end_probe_run(struct cpu_state *cpu, struct probe_run *run,
 					  struct events *since)
 {
@@ -410,7 +429,7 @@ static __always_inline void end_probe_run(struct cpu_state *cpu, struct probe_ru
 	charge_probe_run(run, overhead_of(cpu, run->frame->key), 0);
 }
 
-/* The exit program of a span ends, which counted it in `row`, if there was one. */
+/* Ends the exit program of a span, which counted the span in `row`, if there was a row. */
 static __always_inline void end_exit_probe(struct cpu_state *cpu, struct row *row,
 					   struct closed_span *span, struct events *since)
 {
@@ -424,7 +443,7 @@ static __always_inline void end_exit_probe(struct cpu_state *cpu, struct row *ro
 	now_ns = bpf_ktime_get_ns();
 	if (span->run.frame)
 		charge_probe_run(&span->run, 0, now_ns);
-	/* Spans of an IRQ in between are not this program's. */
+	/* Spans of an IRQ in between do not belong to this program. */
 	if (is_timed && cpu->closed == span->closed)
 		learn_overhead(cpu, row, now_ns - span->end_ns);
 }
