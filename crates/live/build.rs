@@ -1,5 +1,6 @@
 //! Compiles the BPF programs, and generates what they share with this crate: `keys.h` from
-//! `attribution::key`, `constants.h` from `src/bpf/constants.rs`, and `layout.rs` from the type information (BTF) of the compiled objects.
+//! `attribution::key`, `constants.h` from `src/bpf/constants.rs`, and `layout.rs` from the type
+//! information (BTF) of the compiled objects.
 
 use std::error::Error;
 use std::fmt::Write;
@@ -15,11 +16,11 @@ mod constants;
 /// Structures of `handlers.bpf.c` that this crate reads or writes.
 const HANDLER_STRUCTS: [&str; 8] =
     ["config", "frame", "cpu_state", "batch", "row", "nested_times", "pmu_frame", "pmu_frames"];
-/// Those of `noise.bpf.c`.
+/// Structures of `noise.bpf.c` that this crate reads or writes.
 const NOISE_STRUCTS: [&str; 2] = ["noise_mark", "noise_switch"];
-/// Those of `services.bpf.c`.
+/// Structures of `services.bpf.c` that this crate reads or writes.
 const SERVICE_STRUCTS: [&str; 4] = ["service_row", "service_rows", "service_span", "service_cpu"];
-/// That of `caller.bpf.c`.
+/// Structures of `caller.bpf.c` that this crate reads or writes.
 const CALLER_STRUCTS: [&str; 1] = ["caller"];
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -41,7 +42,7 @@ fn main() -> Result<()> {
     // Once for kernels with BTF, once for kernels without.
     compile("bpf/handlers.bpf.c", "handlers.btf.o", &[])?;
     compile("bpf/handlers.bpf.c", "handlers.raw.o", &["-DIRQLAB_NO_BTF"])?;
-    // The probes of these experiments need BTF: there is one object of each.
+    // The probes of the other experiments need BTF, so each source has only one object.
     compile("bpf/noise.bpf.c", "noise.o", &[])?;
     compile("bpf/services.bpf.c", "services.o", &[])?;
     compile("bpf/caller.bpf.c", "caller.o", &[])?;
@@ -81,9 +82,10 @@ fn write_structs(object: &Path, names: &[&str], text: &mut String) -> Result<()>
             let MemberAttr::Normal { offset } = member.attr else {
                 return Err(format!("struct {c_name}: {field} is a bit field").into());
             };
-            let of = btf.type_by_id::<BtfType<'_>>(member.ty);
-            let of = of.ok_or_else(|| format!("struct {c_name}: {field} has no type"))?;
-            writeln!(fields, "    pub {field}: {},", rust_type(of)?)?;
+            let field_type = btf.type_by_id::<BtfType<'_>>(member.ty);
+            let field_type =
+                field_type.ok_or_else(|| format!("struct {c_name}: {field} has no type"))?;
+            writeln!(fields, "    pub {field}: {},", rust_type(field_type)?)?;
             let offset = offset / 8;
             writeln!(checks, "    assert!(core::mem::offset_of!({name}, {field}) == {offset});")?;
         }
@@ -101,18 +103,18 @@ fn write_structs(object: &Path, names: &[&str], text: &mut String) -> Result<()>
     Ok(())
 }
 
-fn rust_type(of: BtfType<'_>) -> Result<String> {
-    let of = of.skip_mods_and_typedefs();
-    if let Ok(array) = Array::try_from(of) {
+fn rust_type(btf_type: BtfType<'_>) -> Result<String> {
+    let btf_type = btf_type.skip_mods_and_typedefs();
+    if let Ok(array) = Array::try_from(btf_type) {
         return Ok(format!("[{}; {}]", rust_type(array.contained_type())?, array.capacity()));
     }
-    if let Ok(number) = Int::try_from(of) {
+    if let Ok(number) = Int::try_from(btf_type) {
         // Bytes of a name are `char` in C, which is signed.
         let is_signed = matches!(number.encoding, IntEncoding::Signed) && number.bits > 8;
         return Ok(format!("{}{}", if is_signed { 'i' } else { 'u' }, number.bits));
     }
-    let name = of.name().and_then(|name| name.to_str()).unwrap_or_default();
-    Struct::try_from(of).map(|_| camel_case(name)).map_err(|_| format!("type {name}").into())
+    let name = btf_type.name().and_then(|name| name.to_str()).unwrap_or_default();
+    Struct::try_from(btf_type).map(|_| camel_case(name)).map_err(|_| format!("type {name}").into())
 }
 
 fn camel_case(name: &str) -> String {

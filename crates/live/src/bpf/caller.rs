@@ -1,7 +1,8 @@
 //! [`CallerProgram`]: what BPF programs see of the calling thread, and of the time.
 //!
-//! Numbers of threads and CLOCK_MONOTONIC belong to a PID namespace and a time namespace; BPF programs use
-//! the initial ones. What user space passes to a BPF program, or compares with its data, comes from here.
+//! Numbers of threads and CLOCK_MONOTONIC belong to a PID namespace and a time namespace; BPF
+//! programs use the initial ones. What user space passes to a BPF program, or compares with its
+//! data, comes from here.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -22,8 +23,6 @@ pub struct CallerProgram {
 }
 
 impl CallerProgram {
-    /// Loads the program.
-    ///
     /// # Errors
     /// [`BpfError::NotPermitted`] without the rights, [`BpfError::Failed`] with libbpf's message.
     pub fn load() -> Result<Self, BpfError> {
@@ -35,20 +34,21 @@ impl CallerProgram {
     /// Runs the program once in the calling thread.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn see(&self) -> Result<Caller, BpfError> {
         self.see_between(|| ()).map(|(_, caller, _)| caller)
     }
 
-    /// Runs the program once in the calling thread, and reads another clock directly before and after that.
+    /// Runs the program once in the calling thread, and reads another clock directly
+    /// before and after that.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn see_between<T>(&self, read_clock: impl Fn() -> T) -> Result<(T, Caller, T), BpfError> {
         let object = self.object.lock().unwrap_or_else(PoisonError::into_inner);
         let missing = || BpfError::Failed("the BPF object has no program see_caller".to_owned());
         let program = object.progs_mut().next().ok_or_else(missing)?;
-        // The kernel wants a context even for a program that reads none of it.
+        // The kernel demands a context even for a program that reads none.
         let mut context = [0_u64; 1];
         let input =
             ProgramInput { context_in: Some(context.as_mut_bytes()), ..ProgramInput::default() };

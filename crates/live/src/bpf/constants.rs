@@ -33,7 +33,8 @@ shared_constants! {
     OVERHEAD_UNIT_SHIFT: u32 = 4;
     /// The ratios of the configuration are in units of 2^-this.
     RATIO_SHIFT: u32 = 8;
-    /// The exit program is timed in one of 2^this spans of a row, and in the 2nd to the (2^this + 1)th.
+    /// The exit program is timed in one of 2^this spans of a row, and in the 2nd to the (2^this +
+    /// 1)th.
     TIMED_SHIFT: u32 = 3;
     /// A program's time counts 2^-this in the moving mean.
     LEARNING_SHIFT: u32 = 3;
@@ -77,12 +78,12 @@ shared_constants! {
     /// Bytes of a task's name (`TASK_COMM_LEN`).
     TASK_NAME_BYTES: usize = 16;
 
-    /// Positions of services: the first are system calls by number; the last of them are all with higher
-    /// numbers.
+    /// Positions of services. System calls come first, by number; the last such position counts all
+    /// system calls with higher numbers.
     SERVICE_SYSCALLS: usize = 512;
-    /// The first softirq.
+    /// Position of the first softirq.
     SERVICE_SOFTIRQ: usize = 512;
-    /// The first system vector.
+    /// Position of the first system vector.
     SERVICE_VECTOR: usize = 528;
     /// All handlers of devices.
     SERVICE_IRQ: usize = 544;
@@ -90,17 +91,17 @@ shared_constants! {
     SERVICE_FAULT_USER: usize = 545;
     /// Page faults in the kernel.
     SERVICE_FAULT_KERNEL: usize = 546;
-    /// Switches of tasks.
+    /// Position of task switches.
     SERVICE_SCHEDULER: usize = 547;
-    /// User mode.
+    /// Position of user mode.
     SERVICE_USER: usize = 548;
-    /// The idle task.
+    /// Position of the idle task.
     SERVICE_IDLE: usize = 549;
-    /// Threads of the kernel (the macro asks for a comment on each number).
+    /// Position of kernel threads.
     SERVICE_KERNEL_THREAD: usize = 550;
-    /// A task of which the kernel does not say whether it is in user mode or in a system call.
+    /// Position of tasks of unknown state: user mode or a system call.
     SERVICE_UNKNOWN: usize = 551;
-    /// All positions.
+    /// Number of positions.
     SERVICES: usize = 552;
     /// Rows of a CPU, with row 0, which is none.
     SERVICE_ROWS: usize = 256;

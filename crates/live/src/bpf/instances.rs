@@ -1,5 +1,5 @@
-//! How many irqlabs may have probes at the same time. The Debian package has a file for each; a process locks
-//! one of them for as long as it lives.
+//! Limits how many irqlab processes have probes at the same time. The Debian package creates a file
+//! for each, and a process locks one of the files until it ends.
 
 use std::fs::File;
 use std::io;
@@ -13,14 +13,15 @@ use super::BpfError;
 
 /// The files, which the package makes (`contrib/package/apply-rights`).
 const SLOTS: &str = "/var/lib/irqlab/instances";
-/// More than the package makes.
+/// An upper bound on the files that are tried. The package creates fewer.
 const SLOTS_MAX: usize = 10_000;
 
 /// The lock of this process.
 static SLOT: Mutex<Option<File>> = Mutex::new(None);
 
-/// Takes one of the places for this process, if it has none yet. Root needs none, and neither does anybody on a
-/// machine without the package, or without the right to read its files: the package's program can.
+/// Locks one of the files for this process, unless it holds a lock already. Root needs no lock.
+/// Nor does a process that cannot read the files, or a machine without the package: only the
+/// package's program is limited.
 ///
 /// # Errors
 /// [`BpfError::Failed`] when all are taken.
@@ -58,17 +59,17 @@ mod tests {
 
     #[test]
     fn no_more_processes_than_files_have_a_place() {
-        let place = tempfile::tempdir().unwrap();
-        assert!(free_slot(&place.path().join("none")).unwrap().is_none());
+        let directory = tempfile::tempdir().unwrap();
+        assert!(free_slot(&directory.path().join("none")).unwrap().is_none());
         for number in 1..=2 {
-            std::fs::write(place.path().join(number.to_string()), "").unwrap();
+            std::fs::write(directory.path().join(number.to_string()), "").unwrap();
         }
-        let first = free_slot(place.path()).unwrap();
-        let second = free_slot(place.path()).unwrap();
+        let first = free_slot(directory.path()).unwrap();
+        let second = free_slot(directory.path()).unwrap();
         assert!(first.is_some() && second.is_some());
-        let error = free_slot(place.path()).unwrap_err().to_string();
+        let error = free_slot(directory.path()).unwrap_err().to_string();
         assert!(error.starts_with("2 irqlabs have probes already"), "{error}");
         drop(first);
-        assert!(free_slot(place.path()).unwrap().is_some());
+        assert!(free_slot(directory.path()).unwrap().is_some());
     }
 }

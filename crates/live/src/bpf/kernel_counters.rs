@@ -49,8 +49,8 @@ pub fn percpu_offsets() -> [i32; PERCPU_OFFSETS] {
             Some("kstat") => offsets[OFFSET_KSTAT] = offset,
             Some("irq_stat") => {
                 let fields = irq_stat_fields(&btf);
-                for (at, field) in fields.into_iter().enumerate() {
-                    offsets[OFFSET_VECTORS + at] = field.map_or(-1, |field| offset + field);
+                for (position, field) in fields.into_iter().enumerate() {
+                    offsets[OFFSET_VECTORS + position] = field.map_or(-1, |field| offset + field);
                 }
             }
             _ => {}
@@ -75,9 +75,9 @@ fn irq_stat_fields(btf: &Btf<'_>) -> Vec<Option<i32>> {
     VECTOR_COUNTERS.iter().map(|(field, _)| offset_of(field)).collect()
 }
 
-/// The counter of line `label` of /proc/interrupts, among those that the gate read.
+/// The counter of the line `label` of /proc/interrupts, from the counters that the gate read.
 #[must_use]
 pub fn vector_counter(counters: &[u64], label: &str) -> Option<u64> {
-    let at = VECTOR_COUNTERS.iter().position(|(_, name)| *name == label)?;
-    counters.get(COUNTER_VECTORS + at).copied().filter(|&value| value != COUNTER_ABSENT)
+    let position = VECTOR_COUNTERS.iter().position(|(_, name)| *name == label)?;
+    counters.get(COUNTER_VECTORS + position).copied().filter(|&value| value != COUNTER_ABSENT)
 }

@@ -1,6 +1,6 @@
 //! The values in the BPF programs' maps. The build script generates the structures from the type
-//! information of the compiled objects, and checks the offset of each field at compile time. The keys
-//! of contexts are those of [`attribution::key`]; the other numbers are in `constants.rs`.
+//! information of the compiled objects, and checks the offset of each field at compile time.
+//! [`attribution::key`] defines the keys of contexts; `constants.rs` defines the other numbers.
 
 use stats::{Batches, JointBatch};
 use zerocopy::FromZeros;
@@ -22,16 +22,20 @@ pub use generated::*;
 
 const _: () = assert!(HISTOGRAM_SLOTS == stats::histogram::SLOTS);
 
-/// How a CPU's programs learn from their own time what they add, in the units of `cpu_state` in bpf/shared.h.
+/// How a CPU's programs learn from their own time what they add, in the units of
+/// `cpu_state` in bpf/shared.h.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Learning {
-    /// What a pair adds inside a span whatever its exit program's time, 2^-[`OVERHEAD_UNIT_SHIFT`] ns.
+    /// Added inside a span by a probe pair, whatever time its exit program takes, in
+    /// 2^-[`OVERHEAD_UNIT_SHIFT`] ns.
     pub inside_fixed: u32,
-    /// What it adds as a part of that time, 2^-[`RATIO_SHIFT`]; with 0 nothing is learned.
+    /// Added inside a span by a probe pair, as a share of its exit program's time, in
+    /// 2^-[`RATIO_SHIFT`]; at 0 the programs learn nothing.
     pub inside_ratio: u32,
-    /// What it adds around a span over what it adds inside, 2^-[`RATIO_SHIFT`].
+    /// Overhead that a pair adds around a span, divided by the overhead inside,
+    /// in 2^-[`RATIO_SHIFT`].
     pub outside_ratio: u32,
-    /// The most that is learned, ns.
+    /// Limit of the learned overhead, ns.
     pub overhead_max_ns: u32,
 }
 
@@ -46,14 +50,13 @@ pub struct CpuRows {
     pub nested: u32,
 }
 
-/// What is subtracted on one CPU.
+/// The probe overheads to subtract on one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuOverheads {
-    /// What a pair adds inside a span, ns, until the programs have learned it; 2,097,151 at most.
+    /// Overhead of a pair inside a span until the programs have learned it, ns; 2,097,151 at most.
     pub in_span_ns: u64,
-    /// How they learn it.
     pub learning: Learning,
-    /// What a pair adds to each event of the pass, inside its own span.
+    /// Overhead of a pair inside its own span, for each event of the pass.
     pub events: [u64; EVENTS_MAX],
 }
 
@@ -76,7 +79,7 @@ impl CpuOverheads {
 }
 
 impl CpuState {
-    /// What a pair adds inside spans of `key`, ns, as the programs have learned it.
+    /// The learned overhead of a pair inside spans of `key`, ns.
     #[must_use]
     pub fn learned_ns(&self, key: u32) -> u32 {
         let index = if key < KEYS_DENSE { key } else { KEY_NONE };
@@ -98,13 +101,14 @@ impl CpuState {
 }
 
 impl Row {
-    /// The sums of the self events by batch, for a window of `length_ns` in a pass with `events` events.
+    /// The sums of the self events by batch, for a window of `length_ns` in a pass
+    /// with `events` events.
     #[must_use]
     pub fn event_batches(&self, events: usize, length_ns: u64) -> Batches<JointBatch> {
         let sums = self.slots.chunks_exact(EVENTS_MAX);
         let cells = self.batches.iter().zip(sums).map(|(batch, sums)| JointBatch {
             count: batch.count,
-            // What was subtracted for probes inside may exceed what was counted.
+            // The subtraction for probes inside may exceed the count, so a sum may be negative.
             sums: sums.iter().take(events).map(|sum| *sum as i64).collect(),
         });
         let mut batches = Batches { shift: self.batch_shift, cells: cells.collect() };

@@ -14,7 +14,7 @@ pub struct KernelMemory {
 }
 
 impl KernelMemory {
-    /// Adds a map or a program; `None` where the kernel does not state its memory.
+    /// Adds a map or a program; `None` if the kernel does not report its memory.
     pub(super) fn add(&mut self, fd: BorrowedFd<'_>) -> Option<()> {
         let path = format!("/proc/self/fdinfo/{}", fd.as_raw_fd());
         let (id, bytes) = parse(&std::fs::read_to_string(path).ok()?)?;
@@ -22,15 +22,15 @@ impl KernelMemory {
         Some(())
     }
 
-    /// With those of `other` that are not known yet.
+    /// Adds the maps and programs of `other` that are not in `self`.
     #[must_use]
     pub fn with(mut self, other: Self) -> Self {
         self.by_id.extend(other.by_id);
         self
     }
 
-    /// All of it, bytes. Before Linux 6.4 the kernel states what the values of a map need, and later what
-    /// it has allocated (kernel/bpf/syscall.c, `bpf_map_show_fdinfo`).
+    /// Bytes of all maps and programs. Before Linux 6.4 the kernel states what the values of a map
+    /// need, and since then what it has allocated (kernel/bpf/syscall.c, `bpf_map_show_fdinfo`).
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.by_id.values().sum()
@@ -59,11 +59,11 @@ mod tests {
 
     #[test]
     fn what_is_shared_counts_once() {
-        let of = |ids: &[(&str, u64)]| KernelMemory {
+        let memory = |ids: &[(&str, u64)]| KernelMemory {
             by_id: ids.iter().map(|(id, bytes)| ((*id).to_owned(), *bytes)).collect(),
         };
-        let all = of(&[("map_id:1", 10), ("map_id:2", 20)])
-            .with(of(&[("map_id:2", 20), ("prog_id:2", 5)]));
+        let all = memory(&[("map_id:1", 10), ("map_id:2", 20)])
+            .with(memory(&[("map_id:2", 20), ("prog_id:2", 5)]));
         assert_eq!(all.bytes(), 35);
     }
 }

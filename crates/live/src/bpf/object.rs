@@ -59,7 +59,6 @@ impl Flavour {
 
 #[derive(Clone, Debug)]
 pub struct LoadSpec<'a> {
-    /// How to attach.
     pub flavour: Flavour,
     /// Constants of the programs; `cpus` and `set` are filled in here.
     pub config: Config,
@@ -74,8 +73,8 @@ pub struct LoadSpec<'a> {
 pub enum Maps<'a> {
     /// In maps of their own, with these rows.
     New(&'a RowLayout),
-    /// In the maps of programs that are loaded already, which need no further memory. Their windows must not
-    /// be open at the same time, and each clears what another has left.
+    /// In the maps of programs that are loaded already, which need no further memory. Their windows
+    /// must not be open at the same time, and each clears what another has left.
     Of(&'a Probes),
 }
 
@@ -84,7 +83,7 @@ pub enum Maps<'a> {
 pub struct CountedRow {
     pub cpu: u32,
     pub row: Box<Row>,
-    /// Those histograms, where there are such spans.
+    /// Histograms of the row's spans with others inside; `None` if there are no such spans.
     pub nested: Option<Box<NestedTimes>>,
 }
 
@@ -96,7 +95,7 @@ impl Deref for CountedRow {
     }
 }
 
-/// The last number given to an object, by which its programs know their window.
+/// The number of the last loaded object. Its programs recognise their window by it.
 static SETS: AtomicU32 = AtomicU32::new(0);
 
 /// Maps with counts, which objects may share.
@@ -105,11 +104,10 @@ const SHARED: [&str; 5] = ["cpu_states", "pmu_states", "rows", "nested_times", "
 /// PMU events that could not be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventErrors {
-    /// Reads that failed.
     pub unreadable: u64,
-    /// The last error number of these.
+    /// The error number of a failed read; 0 if none failed.
     pub last_errno: u64,
-    /// Spans in which an event did not count all the time.
+    /// Spans during which an event was not counting for some time.
     pub multiplexed: u64,
     /// Spans with an interrupt between the reads of their events.
     pub disturbed: u64,
@@ -149,7 +147,7 @@ pub struct Probes {
     rows: RowLayout,
 }
 
-/// A program is attached for as long as this lives.
+/// Keeps a program attached until it is dropped.
 #[derive(Debug)]
 pub struct Attached {
     _links: Vec<Link>,
@@ -187,9 +185,10 @@ pub(crate) fn failure(doing: &str, error: &libbpf_rs::Error) -> BpfError {
     }
 }
 
-/// The same, for programs that an older kernel than [`crate::host::KERNEL_MIN`] refuses: there the
-/// verifier's message would only name an instruction. Kernels of that age which take them, because
-/// their distributor added what is needed, are used.
+/// Like [`failure`], but reports [`BpfError::KernelTooOld`] if the verifier of a kernel before
+/// [`crate::host::KERNEL_MIN`] refuses the programs: its message would only name an instruction.
+/// An older kernel whose distributor added the missing features loads the programs, so this error
+/// does not occur there.
 pub(crate) fn load_failure(error: &libbpf_rs::Error, release: Option<String>) -> BpfError {
     let failure = failure("loading the BPF programs", error);
     let kernel = KernelFacts { release, ..KernelFacts::default() };
@@ -204,7 +203,8 @@ pub(crate) fn running_release() -> Option<String> {
     Some(rustix::system::uname().release().to_str().ok()?.to_owned())
 }
 
-/// Whether links to raw tracepoints have cookies, by which a program knows its tracepoint: Linux 6.10.
+/// Whether links to raw tracepoints have cookies, from which a program knows its
+/// tracepoint (Linux 6.10).
 #[must_use]
 pub fn has_cookies() -> bool {
     static KNOWN: OnceLock<bool> = OnceLock::new();
@@ -216,7 +216,7 @@ pub fn has_cookies() -> bool {
     })
 }
 
-/// Which of the tracepoints of `names` this kernel has, by its BTF; `None` when it has no BTF.
+/// Says for each tracepoint of `names` whether this kernel's BTF lists it; `None` without BTF.
 #[must_use]
 pub fn known_tracepoints(names: &[&str]) -> Option<HashMap<String, bool>> {
     let btf = Btf::from_vmlinux().ok()?;
@@ -258,8 +258,8 @@ pub(crate) fn map_of<'a>(object: &'a Object, name: &str) -> Result<Map<'a>, BpfE
     found.ok_or_else(|| BpfError::Failed(format!("the BPF object has no map {name}")))
 }
 
-/// Attaches the programs of an object that have a tracepoint in their section, exits before entries, so that no
-/// entry is seen whose exit cannot be.
+/// Attaches the programs of an object whose section names a tracepoint. Exits come before entries,
+/// so that no entry is seen without its exit.
 ///
 /// # Errors
 /// With libbpf's message.
@@ -280,8 +280,9 @@ impl Probes {
     /// Loads the programs that `spec` names; nothing is attached yet and every window is closed.
     ///
     /// # Errors
-    /// [`BpfError::NotPermitted`] without the rights, [`BpfError::KernelTooOld`] on a kernel without what
-    /// the programs use, [`BpfError::Failed`] with the verifier's or libbpf's message otherwise.
+    /// [`BpfError::NotPermitted`] without the rights, [`BpfError::KernelTooOld`] on a
+    /// kernel without what the programs use, [`BpfError::Failed`] with the verifier's or
+    /// libbpf's message otherwise.
     pub fn load(spec: &LoadSpec<'_>) -> Result<Self, BpfError> {
         let bytes = if spec.flavour == Flavour::Btf { WITH_BTF } else { WITHOUT_BTF };
         let mut open = open_object("irqlab", bytes)?;
@@ -337,15 +338,16 @@ impl Probes {
     /// Attaches a loaded program to the tracepoint in its section name, after those before it.
     ///
     /// # Errors
-    /// When the kernel lacks the tracepoint or refuses.
+    /// If the kernel lacks the tracepoint or refuses.
     pub fn attach(&mut self, name: &str) -> Result<(), BpfError> {
         let link = self.link(name)?;
         self.links.push(link);
         Ok(())
     }
 
-    /// Attaches a loaded program for as long as the returned value lives. That of an entry stands for the program
-    /// of both tracepoints ([`follower`]), and comes before it where links have no cookies.
+    /// Attaches a loaded program until the returned value is dropped. The program of an entry
+    /// stands for the program of both tracepoints ([`follower`]); where links have no cookies, it
+    /// is attached before that program.
     ///
     /// # Errors
     /// As [`Probes::attach`].
@@ -370,7 +372,6 @@ impl Probes {
         Ok(Attached { _links: vec![first, second] })
     }
 
-    /// Detaches everything.
     pub fn detach_all(&mut self) {
         self.links.clear();
     }
@@ -409,9 +410,10 @@ impl Probes {
             ..ProgramInput::default()
         };
         let output = self.program(program)?.test_run(input).map_err(|error| {
-            match is_os_error(&error, libc::ENXIO) {
-                true => BpfError::CpuOffline(cpu),
-                false => failure(&format!("running {program} on CPU {cpu}"), &error),
+            if is_os_error(&error, libc::ENXIO) {
+                BpfError::CpuOffline(cpu)
+            } else {
+                failure(&format!("running {program} on CPU {cpu}"), &error)
             }
         })?;
         Ok(output.return_value)
@@ -420,7 +422,7 @@ impl Probes {
     /// The state of each possible CPU, by its number.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn states(&self) -> Result<Vec<CpuState>, BpfError> {
         let values = self.per_cpu("cpu_states", 0)?;
         let parse =
@@ -428,19 +430,19 @@ impl Probes {
         values.iter().map(parse).collect()
     }
 
-    /// All rows in use.
+    /// Reads all rows in use.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn rows(&self) -> Result<Vec<CountedRow>, BpfError> {
         self.rows_of(&self.states()?)
     }
 
-    /// All rows that were in use when [`Probes::states`] gave `states`. A window may be open: then a row may
-    /// have some of its sums from before a span and others from after it.
+    /// Reads all rows that were in use when [`Probes::states`] returned `states`. In an open window
+    /// some sums of a row may include a span that others do not include yet.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn rows_of(&self, states: &[CpuState]) -> Result<Vec<CountedRow>, BpfError> {
         let mut rows = Vec::new();
         for (cpu, range) in self.rows.cpus() {
@@ -450,8 +452,8 @@ impl Probes {
                 let row = Box::new(Row::read_from_prefix(&bytes).map_err(|_| short("rows"))?.0);
                 let nested = match u32::from(row.nested) {
                     0 => None,
-                    at => {
-                        let bytes = self.entry("nested_times", range.nested_base + at)?;
+                    slot => {
+                        let bytes = self.entry("nested_times", range.nested_base + slot)?;
                         let read = NestedTimes::read_from_prefix(&bytes);
                         Some(Box::new(read.map_err(|_| short("nested_times"))?.0))
                     }
@@ -487,7 +489,7 @@ impl Probes {
     /// Resets all counts; from now on nothing is subtracted. Call it with every window closed.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn clear(&self) -> Result<(), BpfError> {
         self.clear_for(CpuOverheads::default())
     }
@@ -508,7 +510,8 @@ impl Probes {
         self.clear_with(overheads, |_, _| {})
     }
 
-    /// Resets all counts, as [`Probes::clear_for_each`]; what the programs have learned on each CPU stays.
+    /// Resets all counts, as [`Probes::clear_for_each`]; what the programs have
+    /// learned on each CPU stays.
     ///
     /// # Errors
     /// As [`Probes::clear`].
@@ -516,7 +519,8 @@ impl Probes {
         self.clear_with(overheads, CpuState::learn_from)
     }
 
-    /// `keep` takes over into the new state of a CPU what stays of its old one.
+    /// Resets all counts. `keep` copies into the new state of a CPU what it
+    /// retains of the old state.
     fn clear_with(
         &self,
         overheads: impl Fn(u32) -> CpuOverheads,
@@ -528,9 +532,9 @@ impl Probes {
             for slot in 1..=state.rows_used.min(range.rows) {
                 self.set_entry("rows", range.base + slot, Row::new_zeroed().as_bytes())?;
             }
-            for at in 1..=state.nested_used.min(range.nested) {
+            for slot in 1..=state.nested_used.min(range.nested) {
                 let empty = NestedTimes::new_zeroed();
-                self.set_entry("nested_times", range.nested_base + at, empty.as_bytes())?;
+                self.set_entry("nested_times", range.nested_base + slot, empty.as_bytes())?;
             }
         }
         let state = |(cpu, old): (u32, &CpuState)| {
@@ -564,7 +568,7 @@ impl Probes {
     /// Passes a perf event's descriptor to the programs, as event `event` of `cpu`.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn set_event(&self, event: u32, cpu: u32, fd: BorrowedFd<'_>) -> Result<(), BpfError> {
         let cpus = libbpf_rs::num_possible_cpus()
             .map_err(|error| failure("counting the possible CPUs", &error))?;
@@ -577,15 +581,15 @@ impl Probes {
     /// The events that could not be read, over all CPUs.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn event_errors(&self) -> Result<EventErrors, BpfError> {
         let mut errors = EventErrors::default();
         for bytes in self.per_cpu("pmu_states", 0)? {
-            let of = PmuFrames::read_from_bytes(&bytes).map_err(|_| short("pmu_states"))?;
-            errors.unreadable += of.unreadable;
-            errors.last_errno = errors.last_errno.max(of.last_error);
-            errors.multiplexed += of.multiplexed;
-            errors.disturbed += of.disturbed;
+            let frames = PmuFrames::read_from_bytes(&bytes).map_err(|_| short("pmu_states"))?;
+            errors.unreadable += frames.unreadable;
+            errors.last_errno = errors.last_errno.max(frames.last_error);
+            errors.multiplexed += frames.multiplexed;
+            errors.disturbed += frames.disturbed;
         }
         Ok(errors)
     }
@@ -594,7 +598,7 @@ impl Probes {
     /// (`recursion_misses` of bpf_prog_info), summed over the loaded programs.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn misses(&self) -> Result<u64, BpfError> {
         let mut misses = 0;
         for program in self.object.progs_mut().filter(|program| program.autoload()) {
@@ -603,7 +607,8 @@ impl Probes {
         Ok(misses)
     }
 
-    /// The kernel memory of the maps and of the loaded programs; `None` where the kernel does not state it.
+    /// The kernel memory of the maps and of the loaded programs; `None` if the kernel does not
+    /// report it.
     #[must_use]
     pub fn kernel_memory(&self) -> Option<KernelMemory> {
         let mut memory = KernelMemory::default();
@@ -613,21 +618,21 @@ impl Probes {
         Some(memory)
     }
 
-    /// The largest number of instructions that the kernel's verifier walked for one of the loaded programs
-    /// (`verified_insns` of bpf_prog_info): the time that loading takes. `None` where
-    /// the kernel does not tell, before Linux 5.16.
+    /// The largest number of instructions that the kernel's verifier walked for one of the loaded
+    /// programs (`verified_insns` of bpf_prog_info), which determines how long loading takes.
+    /// `None` before Linux 5.16, which does not tell.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn verified_instructions_max(&self) -> Result<Option<u32>, BpfError> {
         let loaded = self.object.progs_mut().filter(|program| program.autoload());
         let mut each = loaded.map(|program| info(program.as_fd()).map(|info| info.verified_insns));
-        let most = each.try_fold(0, |most, one| Ok(most.max(one?)))?;
-        Ok((most > 0).then_some(most))
+        let verified_max = each.try_fold(0, |max, verified| Ok(max.max(verified?)))?;
+        Ok((verified_max > 0).then_some(verified_max))
     }
 }
 
-/// Whether libbpf reports this error number, which it hands out in words only.
+/// Whether libbpf reports this error number. Its errors contain the number only in their text.
 fn is_os_error(error: &libbpf_rs::Error, number: i32) -> bool {
     error.to_string().contains(&format!("(os error {number})"))
 }
@@ -659,7 +664,7 @@ fn info(program: BorrowedFd<'_>) -> Result<libbpf_sys::bpf_prog_info, BpfError> 
     let mut info = libbpf_sys::bpf_prog_info::default();
     let mut length = size_of_val(&info) as u32;
     // SAFETY: `info` is a plain C structure of `length` bytes with null pointers and zero lengths
-    // in it, so that the kernel writes nothing outside of it; the descriptor is open.
+    // in it, so the kernel writes only inside the structure; the descriptor is open.
     let result = unsafe {
         libbpf_sys::bpf_obj_get_info_by_fd(
             program.as_raw_fd(),
@@ -684,8 +689,8 @@ mod tests {
             load_failure(&error, Some(release.to_owned()))
         };
         let error = refused("5.10.0-32-cloud-amd64");
-        let words = "the BPF programs need Linux 5.12, and this is 5.10.0-32-cloud-amd64";
-        assert_eq!(error.to_string(), words);
+        let message = "the BPF programs need Linux 5.12, and this is 5.10.0-32-cloud-amd64";
+        assert_eq!(error.to_string(), message);
         for release in ["5.12.0", "6.1.0-18-amd64", "unknown"] {
             assert!(matches!(refused(release), BpfError::Failed(_)), "{release}");
         }

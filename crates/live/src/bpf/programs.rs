@@ -1,4 +1,5 @@
-//! The probes for which this kernel has tracepoints, and what is absent without them.
+//! Chooses the probes whose tracepoints this kernel has, and says what is
+//! absent without the others.
 
 use attribution::context::VECTORS;
 
@@ -20,25 +21,25 @@ pub const HOTPLUG_TRACEPOINT: &str = "cpuhp_enter";
 /// The program at task switches.
 const THREADS: &str = "switched";
 
-/// The programs to load, and what is absent without a tracepoint.
+/// The programs to load, and the contexts that cannot be measured.
 #[derive(Debug, Default)]
 pub struct Chosen {
     /// Program names, in the order of attachment.
     pub programs: Vec<String>,
-    /// What cannot be measured, with the reason.
+    /// Contexts that cannot be measured, each with the reason.
     pub absent: Vec<(String, String)>,
 }
 
 fn needs() -> Vec<Need> {
-    let pair = |what: &str, tracepoint: &str| Need {
-        what: what.to_owned(),
+    let pair = |context: &str, tracepoint: &str| Need {
+        what: context.to_owned(),
         programs: vec![
             (format!("{tracepoint}_exit"), format!("{tracepoint}_out")),
             (format!("{tracepoint}_entry"), format!("{tracepoint}_in")),
         ],
     };
-    let single = |what: &str, tracepoint: &str, program: &str| Need {
-        what: what.to_owned(),
+    let single = |context: &str, tracepoint: &str, program: &str| Need {
+        what: context.to_owned(),
         programs: vec![(tracepoint.to_owned(), program.to_owned())],
     };
     let mut needs = vec![pair("device IRQs", "irq_handler"), pair("softirqs", "softirq")];
@@ -53,9 +54,9 @@ fn needs() -> Vec<Need> {
     needs
 }
 
-/// The programs whose tracepoints the kernel has. Without BTF this is not known: all are chosen, and
-/// attaching fails for those without a tracepoint. Task switches are frequent: they have a program only on
-/// a machine with threads of IRQ lines.
+/// Chooses the programs whose tracepoints the kernel has. Without BTF this is unknown: then all are
+/// chosen, and attaching those without a tracepoint fails. Task switches are frequent, so their
+/// program is chosen only on a machine whose IRQ lines have threads.
 #[must_use]
 pub fn choose(flavour: Flavour, has_irq_threads: bool) -> Chosen {
     let needs = needs();
@@ -94,8 +95,9 @@ pub fn choose(flavour: Flavour, has_irq_threads: bool) -> Chosen {
     chosen
 }
 
-/// The program that runs after an entry's at the same tracepoint, and that tracepoint. The first claims a place
-/// for the span; the second, which also is the one of the exit, opens it (bpf/handlers.bpf.c).
+/// The program that runs after the program of `entry` at the same tracepoint, and that tracepoint.
+/// The first program claims a frame for the span. The second one, which also serves the exit, opens
+/// the span (bpf/handlers.bpf.c).
 #[must_use]
 pub fn follower(entry: &str) -> Option<(String, String)> {
     match entry {
@@ -108,7 +110,7 @@ pub fn follower(entry: &str) -> Option<(String, String)> {
     }
 }
 
-/// The context that cannot be measured without that program.
+/// The context that cannot be measured without `program`.
 #[must_use]
 pub fn context_of_program(program: &str) -> String {
     needs()

@@ -1,28 +1,27 @@
-//! The rows of each measured CPU: how many, and where in the maps. Only measured CPUs have any, and all
-//! objects that share the maps use the same ones.
+//! The rows of each measured CPU: their number, and their position in the maps. Only measured CPUs
+//! have rows, and all objects that share the maps use the same rows.
 
 use std::collections::BTreeMap;
 
 use super::layout::{CpuRows, NestedTimes, ROW_BITS, Row};
 
-/// Most rows of a CPU: the programs have [`ROW_BITS`] for their number, and 0 is none.
+/// Most rows of a CPU. The programs have [`ROW_BITS`] bits for a row's number, and 0 means no row.
 pub const ROWS_MAX: u32 = (1 << ROW_BITS) - 1;
 
 /// Rows of a CPU where memory is no concern: on a small machine a CPU may get every IRQ line.
 const ROWS_AMPLE: u32 = 96;
-/// As long as the rows of all CPUs together take less than this, bytes, each has [`ROWS_AMPLE`].
+/// Each CPU has [`ROWS_AMPLE`] rows if the rows of all CPUs together take less than this, bytes.
 const AMPLE_BYTES: u64 = 32 << 20;
 /// Rows beyond the contexts that a CPU is known to have: lines that are new, or move to it.
 const ROWS_SPARE: u32 = 8;
-/// The same for contexts with spans inside theirs.
+/// Entries of `nested_times` beyond the contexts whose spans are known to have others inside.
 const NESTED_SPARE: u32 = 4;
 
 /// The contexts that a CPU is known to have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KnownContexts {
-    /// All of them.
     pub all: u32,
-    /// Those whose spans can have others inside: softirqs, and threads of IRQ lines.
+    /// Contexts whose spans can have others inside: softirqs, and threads of IRQ lines.
     pub nesting: u32,
 }
 
@@ -36,23 +35,23 @@ impl RowLayout {
     /// `rows` on each CPU, at most [`ROWS_MAX`]; any of them may have spans with others inside.
     #[must_use]
     pub fn same(cpus: &[u32], rows: u32) -> Self {
-        Self::of(cpus.iter().map(|cpu| (*cpu, rows, rows)))
+        Self::from_counts(cpus.iter().map(|cpu| (*cpu, rows, rows)))
     }
 
-    /// For the number of contexts that each CPU is known to have. On a machine of few CPUs every one has
-    /// ample rows; on one of many, those that it needs and some to spare.
+    /// Sizes the rows by the number of contexts that each CPU is known to have. With few CPUs, each
+    /// gets ample rows. With many, each gets the rows that it needs and some spare ones.
     #[must_use]
     pub fn for_contexts(contexts: &BTreeMap<u32, KnownContexts>) -> Self {
         let share = AMPLE_BYTES / size_of::<Row>() as u64 / contexts.len().max(1) as u64;
         let ample = u32::try_from(share).unwrap_or(ROWS_AMPLE).min(ROWS_AMPLE);
-        Self::of(contexts.iter().map(|(cpu, known)| {
+        Self::from_counts(contexts.iter().map(|(cpu, known)| {
             let rows = known.all.saturating_add(ROWS_SPARE).max(ample);
             (*cpu, rows, known.nesting.saturating_add(NESTED_SPARE).min(ROWS_MAX))
         }))
     }
 
-    /// From each CPU's number of rows and of those with spans inside theirs.
-    fn of(counts: impl Iterator<Item = (u32, u32, u32)>) -> Self {
+    /// Lays out the rows from tuples of CPU, rows, and entries of `nested_times`.
+    fn from_counts(counts: impl Iterator<Item = (u32, u32, u32)>) -> Self {
         let (mut base, mut nested_base) = (0, 0);
         let of_cpu = counts.map(|(cpu, rows, nested)| {
             let here = CpuRows { base, rows: rows.min(ROWS_MAX), nested_base, nested };
@@ -63,7 +62,7 @@ impl RowLayout {
         RowLayout { of_cpu: of_cpu.collect() }
     }
 
-    /// The rows of a CPU; none of one that is not measured.
+    /// The rows of a CPU; a CPU that is not measured has none.
     #[must_use]
     pub fn on(&self, cpu: u32) -> CpuRows {
         self.of_cpu.get(&cpu).copied().unwrap_or_default()
@@ -76,12 +75,12 @@ impl RowLayout {
 
     /// Entries of the map `rows`.
     pub(super) fn entries(&self) -> u32 {
-        1 + self.of_cpu.values().map(|one| one.rows).sum::<u32>()
+        1 + self.of_cpu.values().map(|range| range.rows).sum::<u32>()
     }
 
     /// Entries of the map `nested_times`.
     pub(super) fn nested_entries(&self) -> u32 {
-        1 + self.of_cpu.values().map(|one| one.nested).sum::<u32>()
+        1 + self.of_cpu.values().map(|range| range.nested).sum::<u32>()
     }
 
     /// Bytes of the rows and their histograms, all measured CPUs together.
@@ -98,7 +97,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// So many CPUs with that many contexts each.
+    /// The layout of a machine with `cpus` CPUs that have `contexts` contexts each.
     fn machine(cpus: u32, contexts: u32) -> RowLayout {
         RowLayout::for_contexts(&(0..cpus).map(|cpu| (cpu, known(contexts))).collect())
     }
