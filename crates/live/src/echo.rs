@@ -1,8 +1,9 @@
-//! The far end of the network stimuli, and of measurements by a network card: answers each message after
-//! the requested delay, and each datagram at once.
+//! The far end of the network stimuli, and of measurements by a network card: answers each message
+//! after the requested delay, and each datagram at once.
 //!
-//! Datagrams are answered only to an address that has a connection, whose handshake shows that it is not
-//! forged; and only requests, so that two of these never answer each other.
+//! Datagrams are answered only if they are requests, and only to an address with a connection.
+//! The handshake of that connection shows that the address is not forged. Two such servers
+//! never answer each other.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -18,7 +19,6 @@ use crate::window::Stop;
 
 /// Bytes of a message: the delay in ns, and 8 unused bytes.
 pub(crate) const MESSAGE_BYTES: usize = 16;
-/// Longest delay.
 pub(crate) const DELAY_MAX: Duration = Duration::from_secs(1);
 /// The last part of a wait is a busy-wait of this length.
 const AWAKE: Duration = Duration::from_millis(2);
@@ -64,8 +64,8 @@ pub(crate) fn wait_until(due: Instant) {
     }
 }
 
-/// Answers until the other end closes, or takes longer than `silence_max` for a message. Longer delays than
-/// the maximum are cut to it.
+/// Answers until the other end closes, or takes longer than `silence_max` for a message. Longer
+/// delays than the maximum are cut to it.
 pub(crate) fn answer(mut far: TcpStream, silence_max: Option<Duration>) {
     let mut message = [0; MESSAGE_BYTES];
     while read_message(&mut far, &mut message, silence_max).is_ok() {
@@ -79,7 +79,8 @@ pub(crate) fn answer(mut far: TcpStream, silence_max: Option<Duration>) {
     }
 }
 
-/// Reads a message, with a timeout for the whole message: single bytes do not extend it. `None`: no timeout.
+/// Reads a message, with a timeout for the whole message: single bytes do not extend
+/// it. `None`: no timeout.
 fn read_message(
     far: &mut TcpStream,
     message: &mut [u8; MESSAGE_BYTES],
@@ -87,16 +88,16 @@ fn read_message(
 ) -> io::Result<()> {
     let Some(time_max) = time_max else { return far.read_exact(message) };
     let deadline = Instant::now() + time_max;
-    let mut rest = &mut message[..];
-    while !rest.is_empty() {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+    let mut unread = &mut message[..];
+    while !unread.is_empty() {
+        let time_left = deadline.saturating_duration_since(Instant::now());
+        if time_left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        far.set_read_timeout(Some(left))?;
-        match far.read(rest) {
+        far.set_read_timeout(Some(time_left))?;
+        match far.read(unread) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(count) => rest = &mut rest[count..],
+            Ok(count) => unread = &mut unread[count..],
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
@@ -153,11 +154,11 @@ fn answer_datagrams(socket: &UdpSocket, clients: &Clients, ends: &AtomicBool) {
     }
 }
 
-/// Answers all connections, a limited number at a time, and the datagrams of those who have one, at the same
-/// port, until `stop`.
+/// Answers connections, a limited number at a time, and on the same port the datagrams of clients
+/// with a connection. Returns after `stop`.
 ///
 /// # Errors
-/// When the port is taken for datagrams, or no more connections can be accepted.
+/// If the port is taken for datagrams, or no more connections can be accepted.
 pub fn serve(listener: &TcpListener, stop: &Stop) -> io::Result<()> {
     let address = listener.local_addr()?;
     let socket = UdpSocket::bind(address).map_err(|error| {
@@ -250,7 +251,8 @@ mod tests {
         };
         let mut request = [7; 64];
         mark_request(&mut request);
-        // What comes first would be answered first: from another address, no request, too short, too long.
+        // An answer to any of these requests would come first. They come from another address, are
+        // no request, are too short or too long.
         let stranger = ask("127.0.0.2", &request);
         let mut short = request;
         short[15] = 0;
@@ -295,11 +297,12 @@ mod tests {
         let (address, stop, serving) = served();
         let mut near: Vec<TcpStream> =
             (0..=CONNECTIONS_MAX).map(|_| TcpStream::connect(address).unwrap()).collect();
-        let answers = |one: &mut TcpStream| {
-            one.write_all(&message(Duration::ZERO)).is_ok()
-                && one.read_exact(&mut [0; MESSAGE_BYTES]).is_ok()
+        let answers = |connection: &mut TcpStream| {
+            connection.write_all(&message(Duration::ZERO)).is_ok()
+                && connection.read_exact(&mut [0; MESSAGE_BYTES]).is_ok()
         };
-        let answered = near.iter_mut().filter_map(|one| answers(one).then_some(())).count();
+        let answered =
+            near.iter_mut().filter_map(|connection| answers(connection).then_some(())).count();
         assert_eq!(answered, CONNECTIONS_MAX);
         stop.request();
         serving.join().unwrap().unwrap();

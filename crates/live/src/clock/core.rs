@@ -7,14 +7,14 @@ use super::now_after_work;
 
 /// Additions of a burst, which takes some microseconds.
 const ADDITIONS: u64 = 16_384;
-/// Bursts, of which the shortest counts: nothing interrupted it.
+/// Number of bursts. The shortest counts, because nothing interrupted it.
 const BURSTS: usize = 16;
-/// Share by which the clock may differ between the ends of a window: less than one step of any
-/// processor's frequency, and more than the error of the readings.
+/// Largest relative difference of the clock between both ends of a window that is no change. It is
+/// less than one step of any processor's frequency, and more than the error of the readings.
 const CHANGE_MAX: f64 = 0.01;
 
-/// Executes that many additions, rounded down to a multiple of 64, each of which depends on the one
-/// before it and takes one cycle of the core. False on a processor for which none are written.
+/// Executes `number` additions, rounded down to a multiple of 64. Each depends on the one before it
+/// and takes one cycle of the core. Returns false if no additions are written for this processor.
 #[inline(never)]
 pub fn dependent_additions(number: u64) -> bool {
     #[cfg(target_arch = "x86_64")]
@@ -58,9 +58,7 @@ pub fn core_cycle() -> Option<f64> {
 /// Frequencies of a core at both ends of a window, Hz.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoreClock {
-    /// Before the loop.
     pub before_hz: u64,
-    /// After the loop.
     pub after_hz: u64,
 }
 
@@ -91,11 +89,11 @@ impl CoreClock {
     #[must_use]
     pub fn warning(self, cpu: u32) -> Option<CpuWarning> {
         let mhz = |hz: u64| (hz + 500_000) / 1_000_000;
-        let what = "the core changed its frequency during the window, so the time of the loop's own work \
+        let warning = "the core changed its frequency during the window, so the time of the loop's own work \
                     varies within it";
         let (before, after) = (self.before_hz as f64, self.after_hz as f64);
         self.changed().then(|| {
-            CpuWarning::new(cpu, what).with_extent(
+            CpuWarning::new(cpu, warning).with_extent(
                 (before - after).abs() / before.max(after),
                 format!("from {} to {} MHz", mhz(self.before_hz), mhz(self.after_hz)),
             )

@@ -1,9 +1,10 @@
 //! The kernel's monotonic clock, which BPF programs and traces read, as seen from this process.
 //!
-//! In a time namespace CLOCK_MONOTONIC of a process differs from the kernel's by a constant. The kernel
-//! shows that constant only for the namespace of the process's children ([`namespaces`]). So the kernel's clock
-//! is also read by a BPF program between two readings of the process's own: that bounds the difference in any
-//! namespace, and verifies what the kernel shows.
+//! In a time namespace CLOCK_MONOTONIC of a process differs from the kernel's by a constant.
+//! The kernel shows that constant only for the namespace of the process's children
+//! ([`namespaces`]). Therefore a BPF program also reads the kernel's clock between two readings
+//! of the process's clock. This bounds the difference in any namespace, and verifies the
+//! constant that the kernel shows.
 
 use serde_json::{Map, Value as Json, json};
 
@@ -11,10 +12,10 @@ use super::monotonic_ns;
 use crate::bpf::{BpfError, CallerProgram};
 use crate::host::{NamespaceFacts, Root, namespaces};
 
-/// Brackets, of which the narrowest counts.
+/// Number of brackets. The narrowest counts.
 const BRACKETS: usize = 16;
 
-/// How the difference of the clocks is known.
+/// Where the difference of the clocks is known from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ClockSource {
     /// The process is in the initial time namespace.
@@ -25,7 +26,8 @@ enum ClockSource {
     Bracket,
 }
 
-/// The difference between this process's CLOCK_MONOTONIC and the kernel's. By default there is none.
+/// The difference between this process's CLOCK_MONOTONIC and the kernel's. By default there is
+/// none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelClock {
     /// The process's clock minus the kernel's, ns.
@@ -67,7 +69,7 @@ impl KernelClock {
     /// Finds out the difference for this process.
     ///
     /// # Errors
-    /// When the kernel does not run the program.
+    /// If the kernel does not run the program.
     pub fn find(root: &Root, program: &CallerProgram) -> Result<Self, BpfError> {
         let mut narrowest: Option<Bracket> = None;
         for _ in 0..BRACKETS {
@@ -82,8 +84,8 @@ impl KernelClock {
         Ok(KernelClock::from_facts(&namespaces(root), bracket))
     }
 
-    /// The exact difference that the kernel shows, if the bracket does not contradict it; else the middle of the
-    /// bracket.
+    /// Returns the exact difference that the kernel shows if it lies in the bracket, and otherwise
+    /// the middle of the bracket.
     fn from_facts(facts: &NamespaceFacts, bracket: Bracket) -> KernelClock {
         match facts.monotonic_offset_ns {
             Some(offset_ns) if bracket.contains(offset_ns) => {

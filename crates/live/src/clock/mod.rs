@@ -22,7 +22,7 @@ const FREQUENCY_TIME_MIN: Duration = Duration::from_millis(50);
 pub struct Reading {
     cycles: u64,
     ns: u64,
-    /// Between these many cycles the kernel's clock was read.
+    /// Cycles between the two readings of the counter around the reading of the kernel's clock.
     width_cycles: u64,
 }
 
@@ -79,8 +79,8 @@ impl Reading {
 pub struct ClockResolution {
     /// Frequency of the counter, Hz.
     pub hz: f64,
-    /// Least nonzero difference between two consecutive readings, ns: the counter's step, or the time
-    /// that one reading takes.
+    /// Least nonzero difference between two consecutive readings, ns: the counter's step, or the
+    /// time that one reading takes.
     pub step_ns: f64,
     /// Time of one iteration of a loop that reads the clock, cycles.
     pub iteration_cycles: u64,
@@ -198,10 +198,10 @@ mod tests {
             steps in prop::collection::vec((1u64..1 << 40, 1u64..1 << 40), 2..20), part in 0.0..1.0f64,
         ) {
             let mut clocks = ClockMap::default();
-            let mut at = (0, 0);
+            let mut reading = (0, 0);
             for (cycles, ns) in steps {
-                at = (at.0 + cycles, at.1 + ns);
-                clocks.add(at.0, at.1);
+                reading = (reading.0 + cycles, reading.1 + ns);
+                clocks.add(reading.0, reading.1);
             }
             for pair in clocks.points.clone().windows(2) {
                 let (a, b) = (pair[0], pair[1]);
@@ -209,9 +209,9 @@ mod tests {
                 let ns = clocks.ns_at(cycles).unwrap();
                 prop_assert!(a.1 <= ns && ns <= b.1, "{} {:?} {:?}", ns, a, b);
             }
-            let end = clocks.ns_at(at.0);
-            clocks.forget_before(at.0);
-            prop_assert_eq!(clocks.ns_at(at.0), end);
+            let end = clocks.ns_at(reading.0);
+            clocks.forget_before(reading.0);
+            prop_assert_eq!(clocks.ns_at(reading.0), end);
         }
     }
 }

@@ -1,26 +1,29 @@
 //! How far the rate of the kernel's monotonic clock may be from the true one.
 //!
-//! A period is a number of the clock's nanoseconds: where these are too long or too short, so is the
-//! period, however many events were seen. The kernel knows whether something steers its clock by a better
-//! one (NTP, PTP), and how far it may be off (adjtimex(2); RFC 5905, section 11.3).
+//! A period is a number of the clock's nanoseconds. If these are too long or too short, so is the
+//! period, whatever the number of events. The kernel knows whether a better clock (NTP, PTP) steers
+//! its own, and how far its clock may be off (adjtimex(2); RFC 5905, section 11.3).
 
 use super::Reading;
 
-/// What the kernel says about its clock, and how exactly that and the counter were read together.
+/// The kernel's statement about its clock, and how exactly that clock and the
+/// counter were read together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClockState {
-    /// Whether a better clock steers it.
+    /// Whether a better clock steers the kernel's clock.
     pub is_synchronised: bool,
     /// The estimated offset from the better clock, ns.
     pub estimated_error_ns: f64,
-    /// The largest relative error of the rate of an oscillator that the kernel reckons with (500 millionths).
+    /// The largest relative error that the kernel assumes for the rate of an
+    /// oscillator (500 millionths).
     pub tolerance: f64,
-    /// Within this time both clocks were read, ns.
+    /// Time within which both clocks were read, ns.
     pub reading_ns: f64,
 }
 
 impl ClockState {
-    /// Asks now. `hz`: the counter's frequency. `None` where the kernel does not say, or without a counter.
+    /// Reads the state now. `hz`: the counter's frequency. `None` without a counter, or if the
+    /// kernel does not tell.
     #[must_use]
     pub fn now(hz: f64) -> Option<Self> {
         let reading_ns = Reading::now()?.width_cycles as f64 * 1e9 / hz;
@@ -39,9 +42,10 @@ impl ClockState {
         })
     }
 
-    /// The largest relative error of the clock's mean rate between two such states that are `length_ns`
-    /// apart. A clock that is within an offset of the true time at both ends is wrong by at most the sum
-    /// of both offsets over the time between them; one that nothing steers, by its tolerance.
+    /// The largest relative error of the clock's mean rate between two states that are `length_ns`
+    /// apart. A synchronised clock is within an offset of the true time at both ends: its error is
+    /// at most the sum of both offsets, divided by the time between them. An unsynchronised clock
+    /// is wrong by at most its tolerance.
     #[must_use]
     pub fn rate_error(self, end: ClockState, length_ns: u64) -> f64 {
         let length_ns = length_ns.max(1) as f64;
@@ -71,7 +75,8 @@ mod tests {
     #[test]
     fn a_clock_is_as_good_as_what_steers_it_and_the_time_between() {
         let good = state(true, 1e6);
-        // 2 ms in an hour, and the readings; in three seconds that says less than the tolerance does.
+        // 2 ms in an hour, and the readings; in three seconds that says less than the tolerance
+        // does.
         near(good.rate_error(good, HOUR_NS), 2e6 / 3.6e12 + 100.0 / 3.6e12);
         near(good.rate_error(good, 3_000_000_000), 5e-4 + 100.0 / 3e9);
         // A clock that loses its source in the window, or has none, is an oscillator.

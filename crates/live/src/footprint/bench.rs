@@ -29,13 +29,14 @@ use crate::host::{MemoryShortage, Root, available_memory};
 use crate::threads::{LockedMemory, check_pinned, is_pinned_to, pin};
 use crate::window::{Stop, ThrottlingWindow, WindowEdge};
 
-/// Least time for which an interrupt stops the loop: kernel entry, the shortest handler, kernel exit.
+/// Shortest interruption of the loop: kernel entry, the shortest handler, kernel exit.
 const INTERRUPT_NS_MIN: u64 = 700;
-/// Passes of a window before the interrupt is due.
+/// Number of passes in a window before the interrupt is due.
 const PASSES_BEFORE: u64 = 3;
-/// Untimed passes among them: they bring back the lines that starting the window displaced.
+/// Untimed passes among [`PASSES_BEFORE`]. They bring back the lines that starting
+/// the window displaced.
 const WARM_PASSES: u64 = 1;
-/// Least delay of the interrupt: requesting it takes some time.
+/// Shortest delay of the interrupt, because requesting it takes some time.
 const DELAY_NS_MIN: u64 = 400_000;
 /// Longest accepted time from the request to the window, in passes.
 const REQUEST_PASSES_MAX: u64 = 10;
@@ -44,8 +45,8 @@ const TICK_GAP_NS: u64 = 1000;
 const TICK_GAP_ITERATIONS: u64 = 40;
 /// Longest period of a tick (HZ=100), with a margin.
 const TICK_NS_MAX: u64 = 12_000_000;
-/// A tick is early by at most this part of its period: the request starts some time after the previous
-/// tick.
+/// A tick is early by at most its period divided by this, because the request starts some time
+/// after the previous tick.
 const TICK_EARLY_PARTS: u64 = 16;
 /// Number of interrupts whose delays are kept for control windows.
 const DELAYS_MAX: usize = 8;
@@ -55,7 +56,7 @@ const LATE_NS_MAX: u64 = 20_000;
 /// Configuration of [`LiveFootprint`].
 #[derive(Debug)]
 pub struct FootprintSettings {
-    /// CPU of the loop.
+    /// The CPU on which the loop runs.
     pub cpu: u32,
     /// CPUs for other work, such as sending an interrupt.
     pub others: Vec<u32>,
@@ -73,12 +74,12 @@ pub struct FootprintSettings {
     pub is_virtual: bool,
     /// Seed of the order of lines and of the times of interrupts.
     pub seed: u64,
-    /// What reports who ran, where a trace is requested.
+    /// Reports which contexts ran in a traced repetition.
     pub watcher: Watcher,
     /// Skip the curve of a level whose misses a counter counts.
     pub counters_only: bool,
-    /// Whether ticks may come in windows: equally many in treatment and control, so that their misses
-    /// cancel. Times give no result then.
+    /// Whether ticks may come in windows. Treatment and control then have equally many, so that
+    /// their misses cancel, and times give no result.
     pub ticks: bool,
     /// Called where counters start and stop, so that a simulator counts the same interval.
     pub mark: Option<fn(WindowEdge)>,
@@ -94,16 +95,16 @@ pub struct LiveFootprint {
     random: Random,
     current: Option<Current>,
     stimulus: Option<Box<dyn RaiseInterrupt>>,
-    /// Delays of the series' last interrupts from the start of their windows, cycles: control windows use
-    /// them.
+    /// Delays of the series' last interrupts from the start of their windows, cycles. Control
+    /// windows use these delays.
     interrupt_delays: VecDeque<u64>,
-    /// Method of the repetitions whose delays these are; absent before the first.
+    /// Method of the repetitions with these delays; `None` before the first one.
     repeated: Option<Method>,
     /// Time from the last request of an interrupt to its window.
     request_cycles: u64,
     route: Route,
     tickless: bool,
-    /// Period of the tick; absent where there is none, or ticks may come in windows.
+    /// Period of the tick, cycles. `None` if the CPU has no tick, or ticks may come in windows.
     tick_cycles: Option<u64>,
     windows: u32,
     throttling: ThrottlingWindow,
@@ -126,10 +127,10 @@ fn failed(error: impl std::fmt::Display) -> BenchError {
 }
 
 impl LiveFootprint {
-    /// Pins this thread to the loop's CPU, for as long as the bench lives, and measures the clock.
+    /// Pins this thread to the loop's CPU until the bench is dropped, and measures the clock.
     ///
     /// # Errors
-    /// Where the CPU can't be pinned, or has no constant counter.
+    /// If the CPU can't be pinned, or has no constant counter.
     pub fn new(settings: FootprintSettings) -> Result<Self, BenchError> {
         let allowed = sched_getaffinity(None).map_err(failed)?;
         pin(settings.cpu).map_err(|error| BenchError::NothingMeasurable {
@@ -166,8 +167,8 @@ impl LiveFootprint {
         })
     }
 
-    /// The steps in which a simulated machine's clock advances, cycles. 0 on hardware, where the shortest
-    /// difference is the time of a reading and steps are far shorter.
+    /// A step of a simulated machine's clock, cycles. 0 on hardware: there the shortest difference
+    /// of two readings is the time of a reading, which is far longer than a step.
     fn clock_step_cycles(&self) -> u64 {
         match self.settings.watcher {
             Watcher::Outside => (self.clock.step_ns * self.clock.hz / 1e9).round() as u64,
@@ -178,7 +179,8 @@ impl LiveFootprint {
     fn looping(&mut self, level: Level) -> Result<(Geometry, Loop), BenchError> {
         let geometry = geometry(&self.root, self.settings.cpu, level, &self.settings.by_hand)?;
         let interrupt = self.clock.cycles(INTERRUPT_NS_MIN);
-        // The level's lines, and as many that conflict with them, which lie beyond the first.
+        // Memory for the level's lines, and behind them for lines that conflict:
+        // together three times its size.
         let needed_bytes = geometry.size_bytes.saturating_mul(3);
         if matches!(self.settings.watcher, Watcher::Probes) {
             available_memory(&self.root).check(&level.to_string(), needed_bytes).map_err(
@@ -196,7 +198,7 @@ impl LiveFootprint {
         Ok((geometry, looping))
     }
 
-    /// Pins this thread again if it has lost its CPU and that is back.
+    /// Pins this thread again if it lost its CPU and the CPU is online again.
     fn stay_on_cpu(&self) -> Result<(), BenchError> {
         if is_pinned_to(self.settings.cpu) {
             return Ok(());
@@ -236,7 +238,7 @@ impl LiveFootprint {
         }
     }
 
-    /// One repetition with its times. It starts directly after a tick.
+    /// Executes one repetition, which starts directly after a tick, and returns it with its times.
     pub(super) fn once(
         &mut self,
         method: Method,
@@ -248,7 +250,7 @@ impl LiveFootprint {
         };
         let outcome = self.repetition(&mut current, stimulus.as_mut(), method, treatment);
         (self.current, self.stimulus) = (Some(current), Some(stimulus));
-        // What ran on another CPU filled that one's caches.
+        // If another CPU ran the loop, the loop filled that CPU's caches.
         check_pinned(self.settings.cpu).and(outcome).map_err(failed)
     }
 
@@ -273,14 +275,15 @@ impl LiveFootprint {
         if treatment {
             stimulus.schedule(Duration::from_nanos(self.ns(delay)))?;
         }
-        // A kernel thread of this CPU (kblockd) sends the request to some disks: it runs now.
+        // A kernel thread of this CPU (kblockd) sends the request to some
+        // disks, and has run by now.
         before.iter_mut().for_each(KernelCounts::restart_task_counts);
         let looping = &mut current.looping;
-        // Brings back the lines that the request displaced before anything is counted.
+        // Before counting starts, brings back the lines that the request displaced.
         looping.fill();
         if self.settings.ticks {
-            // The request takes some time: treatment and control windows have equally many ticks only if
-            // they start directly after one.
+            // The request takes some time: treatment and control windows have equally many ticks
+            // only if they start directly after one.
             self.wait_for_tick();
         }
         if let Some(counters) = &mut current.counters {
@@ -302,11 +305,10 @@ impl LiveFootprint {
         let delta = before.zip(after).map(|(b, a)| b.until(&a, self.settings.cpu, kind));
         let late = window.gap_at.wrapping_sub(requested_at.wrapping_add(delay)) as i64;
         let max_late = (self.clock.cycles(LATE_NS_MAX) + request_cycles + window.gap_cycles) as i64;
-        let on_time = match stimulus.is_timed() {
-            true => (0..max_late).contains(&late),
-            false => {
-                delta.is_none_or(|delta| delta.ticks == 0) || !self.is_tick(requested_at, &window)
-            }
+        let on_time = if stimulus.is_timed() {
+            (0..max_late).contains(&late)
+        } else {
+            delta.is_none_or(|delta| delta.ticks == 0) || !self.is_tick(requested_at, &window)
         };
         let expected = kind.map(|kind| Expected { kind, on_time });
         let excess = window.excess_cycles(looping.chunks(), treatment, looping.in_window);
@@ -318,13 +320,14 @@ impl LiveFootprint {
         if self.settings.ticks {
             result.verdict =
                 delta.map_or(Verdict::Contaminated, |delta| with_ticks(delta, expected));
-            // It is not known which of the gaps is the interrupt's.
+            // Nothing shows which of the gaps is the interrupt's.
             (result.excess_cycles, result.stalled_cycles) = (None, None);
         }
         Ok((result, times))
     }
 
-    /// Delay of the interrupt from its request, cycles: uniformly distributed over the chunks of a pass.
+    /// Delay of the interrupt from its request, cycles: uniformly distributed over the chunks of a
+    /// pass.
     fn delay(&mut self, pass: u64) -> u64 {
         let min = self.clock.cycles(DELAY_NS_MIN);
         let request_cycles = self.request_cycles.min(pass * REQUEST_PASSES_MAX + min);
@@ -333,20 +336,22 @@ impl LiveFootprint {
         delay + self.random.below(pass)
     }
 
-    /// Delay of the sham interrupt from the window's start, cycles: that of one of the last real
-    /// interrupts.
+    /// Delay of the sham interrupt from the window's start, cycles: the delay of a random one among
+    /// the last real interrupts.
     fn sham_delay(&mut self) -> Option<u64> {
         let chosen = self.random.below(self.interrupt_delays.len() as u64);
         self.interrupt_delays.get(chosen as usize).copied()
     }
 
-    /// Keeps what later repetitions need. `opened`: start of the window, if it was a treatment.
+    /// Keeps what later repetitions need. `opened`: start of the window, for a treatment.
     fn note(&mut self, request_cycles: u64, window: &Window, opened: Option<u64>) {
         if !self.settings.ticks {
             self.request_cycles = request_cycles;
         }
-        if let Some(opened) = opened.filter(|_| window.after.chunks > 0) {
-            // Control windows touch as much before the sham interrupt.
+        if let Some(opened) = opened
+            && window.after.chunks > 0
+        {
+            // A control window touches the same number of lines before its sham interrupt.
             let came_at = window.gap_at.wrapping_sub(window.gap_cycles);
             self.interrupt_delays.push_back(came_at.saturating_sub(opened));
             if self.interrupt_delays.len() > DELAYS_MAX {
@@ -355,8 +360,8 @@ impl LiveFootprint {
         }
     }
 
-    /// Whether the first gap started when the next tick after the one before `requested_at` was due. The
-    /// requested interrupt may have come before the window, and the tick in it.
+    /// Whether the first gap started when the tick after the one before `requested_at` was due. The
+    /// requested interrupt may have come before the window, and that tick in the window.
     fn is_tick(&self, requested_at: u64, window: &Window) -> bool {
         let delay = window.gap_at.wrapping_sub(window.gap_cycles).wrapping_sub(requested_at);
         self.tick_cycles.is_some_and(|period| delay >= period - period / TICK_EARLY_PARTS)
@@ -462,7 +467,7 @@ impl SeriesBench for LiveFootprint {
                 (geometry, looping, curve)
             }
         };
-        let start_misses = counters.as_mut().ok().map(|one| looping.start_misses(one));
+        let start_misses = counters.as_mut().ok().map(|counters| looping.start_misses(counters));
         let ready = Ready {
             start_misses: start_misses.transpose().map_err(|error| missing(error.to_string()))?,
             geometry,
@@ -517,7 +522,7 @@ fn repetition(
     misses: Option<Misses>,
 ) -> Repetition {
     let verdict = delta.map_or(Verdict::Contaminated, |delta| verdict(delta, window, expected));
-    // An interrupt too late for a whole pass after it counts as none.
+    // An interrupt that leaves no time for a whole pass after it counts as none.
     let is_late = verdict == Verdict::Accepted && excess_cycles.is_none();
     Repetition {
         verdict: if is_late { Verdict::NotInterrupted } else { verdict },

@@ -11,14 +11,15 @@ use touch_loop::MissCounter;
 
 use crate::host::{Encoding, EventCatalogue, Root};
 
-/// The counters of both modes, for this thread, in one group: they count the same intervals.
+/// The counters of both modes, for this thread, in one group, so that they
+/// count the same intervals.
 #[derive(Debug)]
 pub struct Counters {
     user: File,
     kernel: File,
 }
 
-/// Counted misses.
+/// Numbers of misses in one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Misses {
     /// In user mode: lines that the loop missed.
@@ -35,8 +36,8 @@ fn event(root: &Root, level: Level, cpu: u32) -> Result<Encoding, String> {
         Level::L1i => "L1-icache-load-misses",
         Level::Dtlb => "dTLB-load-misses",
         Level::Itlb => "iTLB-load-misses",
-        // The kernel's cache-misses are those of L2 on AMD (arch/x86/events/amd/core.c), of the last
-        // level on Intel (an architectural event, SDM volume 3), and of L1D on Arm.
+        // The kernel's cache-misses count L2 misses on AMD (arch/x86/events/amd/core.c), last-level
+        // misses on Intel (an architectural event, SDM volume 3), and L1D misses on Arm.
         Level::L2 if catalogue.is_amd() => "cache-misses",
         Level::L2 => "l2-misses",
         Level::L3 if catalogue.is_intel() => "cache-misses",
@@ -66,17 +67,18 @@ fn open(event: &Encoding, user: bool, leader: Option<&File>) -> io::Result<File>
 }
 
 impl Counters {
-    /// Opens the counters of the calling thread, stopped. The thread runs on `cpu`, whose PMU counts.
+    /// Opens the counters of the calling thread, stopped. The thread runs on `cpu`, whose PMU
+    /// counts.
     ///
     /// # Errors
     /// The reason: no PMU, no rights, no such event, no free counter.
     pub fn open(root: &Root, level: Level, cpu: u32) -> Result<Self, String> {
         let event = event(root, level, cpu)?;
-        let words = |error: io::Error| format!("perf_event_open: {error}");
-        let user = open(&event, true, None).map_err(words)?;
-        let kernel = open(&event, false, Some(&user)).map_err(words)?;
+        let describe = |error: io::Error| format!("perf_event_open: {error}");
+        let user = open(&event, true, None).map_err(describe)?;
+        let kernel = open(&event, false, Some(&user)).map_err(describe)?;
         let mut counters = Counters { user, kernel };
-        counters.start().map_err(words)?;
+        counters.start().map_err(describe)?;
         match counters.stop() {
             Ok(_) => Ok(counters),
             Err(error) => Err(format!("the counters do not count: {error}")),
@@ -86,7 +88,7 @@ impl Counters {
     /// Starts counting from 0.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     #[inline(always)]
     pub fn start(&mut self) -> io::Result<()> {
         let file = self.user.as_raw_fd();
@@ -100,7 +102,7 @@ impl Counters {
     /// Stops counting and returns the counts.
     ///
     /// # Errors
-    /// When the kernel refuses, or another user took the counters.
+    /// If the kernel refuses, or another user took the counters.
     #[inline(always)]
     pub fn stop(&mut self) -> io::Result<Misses> {
         // SAFETY: as in `start`.

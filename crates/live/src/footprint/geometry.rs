@@ -11,14 +11,13 @@ const PAGE_BYTES: u32 = 4096;
 /// Maximum number of lines of a level.
 const LINES_MAX: u64 = 1 << 24;
 
-/// Geometries given by the user: `l1d=48KiB:12:64`, size, ways and line; a translation buffer's
-/// `dtlb=64:64`, entries and ways.
+/// Geometries from the user: size, ways and line as in `l1d=48KiB:12:64`; for a translation buffer,
+/// entries and ways as in `dtlb=64:64`.
 pub type ByHand = BTreeMap<Level, Geometry>;
 
 /// Parses a value of `--geometry`.
-///
 /// # Errors
-/// The expected form.
+/// Returns a message with the expected form.
 pub fn parse(text: &str) -> Result<(Level, Geometry), String> {
     let form = "expected LEVEL=SIZE:WAYS:LINE as in l1d=48KiB:12:64, or dtlb=ENTRIES:WAYS";
     let (level, rest) = text.split_once('=').ok_or(form)?;
@@ -61,7 +60,7 @@ fn from_parts(size_bytes: u64, ways: u64, line_bytes: u32) -> Result<Geometry, S
 /// The geometry of a level of `cpu`.
 ///
 /// # Errors
-/// Where the machine does not report it.
+/// If the machine does not report it.
 pub fn geometry(
     root: &Root,
     cpu: u32,
@@ -75,9 +74,10 @@ pub fn geometry(
     };
     found.ok_or_else(|| BenchError::Unavailable {
         reason: format!("the size of {level} is not known here"),
-        remedy: Some(match level.is_tlb() {
-            true => format!("--geometry {level}=ENTRIES:WAYS"),
-            false => format!("--geometry {level}=SIZE:WAYS:LINE, as in l1d=48KiB:12:64"),
+        remedy: Some(if level.is_tlb() {
+            format!("--geometry {level}=ENTRIES:WAYS")
+        } else {
+            format!("--geometry {level}=SIZE:WAYS:LINE, as in l1d=48KiB:12:64")
         }),
     })
 }
@@ -90,8 +90,8 @@ fn cache(facts: &[CacheFacts], level: Level) -> Option<Geometry> {
         Level::L3 => (3, "Unified"),
         Level::Dtlb | Level::Itlb => return None,
     };
-    let one = facts.iter().find(|one| one.level == number && one.kind == kind)?;
-    from_parts(one.size_bytes?, one.ways?, u32::try_from(one.line_bytes?).ok()?).ok()
+    let cache = facts.iter().find(|cache| cache.level == number && cache.kind == kind)?;
+    from_parts(cache.size_bytes?, cache.ways?, u32::try_from(cache.line_bytes?).ok()?).ok()
 }
 
 /// First-level translation buffers for pages of 4 KiB, by CPUID.
@@ -104,9 +104,9 @@ mod tlb {
     #[allow(unused_unsafe)] // `__cpuid` is an unsafe function up to Rust 1.93
     fn leaf(number: u32, sub: u32) -> Option<CpuidResult> {
         // SAFETY: CPUID is part of every x86-64 processor and has no effect but its result.
-        let (most, result) =
+        let (number_max, result) =
             unsafe { (__cpuid(number & 0x8000_0000).eax, __cpuid_count(number, sub)) };
-        (number <= most).then_some(result)
+        (number <= number_max).then_some(result)
     }
 
     fn geometry(entries: u32, ways: u32) -> Option<Geometry> {
@@ -131,11 +131,11 @@ mod tlb {
 
     /// Leaf 18h (Intel SDM vol. 2A, CPUID): a sub-leaf for each buffer.
     fn of_intel(level: Level) -> Option<Geometry> {
-        let most = leaf(0x18, 0)?.eax.min(64);
+        let sub_max = leaf(0x18, 0)?.eax.min(64);
         let kind = if level == Level::Dtlb { 1 } else { 2 };
-        let found = (0..=most).filter_map(|sub| leaf(0x18, sub)).find(|one| {
-            let is_kind = one.edx & 0x1f == kind || (kind == 1 && one.edx & 0x1f == 4);
-            is_kind && one.edx >> 5 & 7 == 1 && one.ebx & 1 == 1
+        let found = (0..=sub_max).filter_map(|sub| leaf(0x18, sub)).find(|buffer| {
+            let is_kind = buffer.edx & 0x1f == kind || (kind == 1 && buffer.edx & 0x1f == 4);
+            is_kind && buffer.edx >> 5 & 7 == 1 && buffer.ebx & 1 == 1
         })?;
         let (ways, sets) = (found.ebx >> 16, found.ecx);
         geometry(ways.checked_mul(sets)?, ways)

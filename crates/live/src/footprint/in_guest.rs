@@ -1,4 +1,4 @@
-//! The experiment inside a simulated machine, by the code of the live bench.
+//! Runs the experiment inside a simulated machine, with the live bench.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::window::{Stop, WindowEdge};
 /// Measures the series of a request. `mark` is called where counters start and stop.
 ///
 /// # Errors
-/// Where nothing can be measured.
+/// If nothing can be measured.
 pub fn execute(
     request: &FootprintRequest,
     mark: fn(WindowEdge),
@@ -29,7 +29,7 @@ pub fn execute(
         others: parse_cpu_list(online.trim()).unwrap_or_default(),
         by_hand: request.geometry.iter().copied().collect(),
         window: Duration::from_nanos(request.window_ns),
-        // What the guest has of a file system lies in memory.
+        // The guest's file systems lie in memory, so the disk stimuli read the device.
         device: first_disk(&root),
         far: if has_paired_cards(&root) { FarEnd::Cards } else { FarEnd::Veth },
         move_irq: true,
@@ -41,14 +41,14 @@ pub fn execute(
         mark: Some(mark),
         stop: Stop::new().map_err(|error| BenchError::Failed(error.to_string()))?,
     };
-    // While they are used they are in other namespaces.
+    // Reads the facts first: while the cards are used, they are in other namespaces.
     let cards = (settings.far == FarEnd::Cards).then(card_facts);
-    let is_net = |one: &Stimulus| matches!(one, Stimulus::Net | Stimulus::NetSignal);
-    let uses_net = request.plan.stimuli.iter().any(is_net);
+    let is_network = |stimulus: &Stimulus| matches!(stimulus, Stimulus::Net | Stimulus::NetSignal);
+    let uses_net = request.plan.stimuli.iter().any(is_network);
     let mut bench = LiveFootprint::new(settings)?;
     let measured = bench.measure(&request.plan, &mut |_: &Step| {})?;
     let mut facts = bench.facts();
-    if let Some(cards) = cards.filter(|_| uses_net) {
+    if uses_net && let Some(cards) = cards {
         facts.settings.insert(NETWORK.to_owned(), Json::Object(cards));
     }
     Ok(items(measured, facts))

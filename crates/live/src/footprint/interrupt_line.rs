@@ -1,4 +1,4 @@
-//! The lines of /proc/interrupts by which the kernel counts a stimulus.
+//! The lines of /proc/interrupts with which the kernel counts a stimulus.
 
 /// The local timer's line.
 pub const TICK: &str = "LOC";
@@ -10,12 +10,13 @@ pub enum CountedAs {
     Line(&'static str),
     /// The numbered line of a device.
     Device,
-    /// A device's line, or the function call by which another CPU passes on an arriving packet.
+    /// A device's line, or the line of the function call with which another CPU passes
+    /// on an arriving packet.
     Arrival,
 }
 
 impl CountedAs {
-    /// Whether it is the line of that label.
+    /// Whether the line with that label counts the interrupt.
     #[must_use]
     pub fn is(self, label: &str) -> bool {
         match self {

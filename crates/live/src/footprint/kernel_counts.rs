@@ -24,12 +24,13 @@ pub struct CountDelta {
     pub others: u64,
     /// Interrupts of the local timer, unless it is the stimulus.
     pub ticks: u64,
-    /// Context switches and page faults of the loop.
+    /// Context switches and page faults of the loop's thread.
     pub switches: u64,
 }
 
 impl KernelCounts {
-    /// Reads the counts, those of tasks for this thread. `None` where the kernel does not report them.
+    /// Reads the counts; task counts belong to this thread. `None` if the kernel
+    /// does not report them.
     #[must_use]
     pub fn now(root: &Root) -> Option<KernelCounts> {
         Some(KernelCounts { interrupts: read_interrupts(root)?, task: ThreadCounts::now() })
@@ -67,14 +68,15 @@ impl KernelCounts {
 pub struct Expected {
     /// How the kernel counts it.
     pub kind: CountedAs,
-    /// Whether the first gap came at the expected time, or, where that is not known, not when a tick was
-    /// due.
+    /// Whether the first gap came at the expected time. If that time is unknown: whether the gap
+    /// came at another time than the next tick.
     pub on_time: bool,
 }
 
-/// Whether a repetition is accepted. The counts show which interrupts came between the readings before
-/// and after, and the gaps show how many of them came while lines were touched. A tick may come while
-/// the counts are read, which takes some time; touching starts directly after a tick.
+/// Whether a repetition is accepted. The counts show which interrupts came between the
+/// readings before and after the window. The gaps show how many of them came while lines were
+/// touched. Reading the counts takes some time, so a tick may come meanwhile; touching starts
+/// directly after a tick.
 #[must_use]
 pub fn verdict(delta: CountDelta, window: &Window, expected: Option<Expected>) -> Verdict {
     let ticks =
@@ -101,8 +103,9 @@ pub fn verdict(delta: CountDelta, window: &Window, expected: Option<Expected>) -
     }
 }
 
-/// The same where ticks may come in windows, equally many in treatment and control. Whether the interrupt
-/// came while lines were touched is not known then: its delay must be long enough.
+/// Like [`verdict`], where ticks may come in windows, equally many in treatment and
+/// control. Nothing shows then whether the interrupt came while lines were touched, so its
+/// delay must be long enough.
 #[must_use]
 pub fn with_ticks(delta: CountDelta, expected: Option<Expected>) -> Verdict {
     let is_tick = expected.is_some_and(|expected| expected.kind == CountedAs::Line(TICK));

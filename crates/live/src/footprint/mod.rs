@@ -1,5 +1,5 @@
-//! The live bench of the experiment `footprint`: loops that fill a cache, interrupted by one interrupt at a
-//! time.
+//! The live bench of the experiment `footprint`: loops that fill a cache, interrupted by
+//! one interrupt at a time.
 
 pub mod bench;
 mod counters;

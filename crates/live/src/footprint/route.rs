@@ -13,7 +13,7 @@ use crate::journal::{Journal, Resource};
 
 /// Interrupts in a trial of a stimulus.
 const TRIALS: u64 = 8;
-/// Time for each.
+/// Time that a trial waits for each interrupt.
 const TRIAL: Duration = Duration::from_millis(2);
 
 /// The moved IRQs. Dropping this restores their affinity; after a kill, the next start does.
@@ -31,7 +31,8 @@ impl Route {
         &self.moved
     }
 
-    /// What killed processes had left moved and is restored now, a message each.
+    /// Affinities that killed processes had left changed, and that this process
+    /// restored: a message each.
     #[must_use]
     pub fn restored(&self) -> &[String] {
         &self.restored
@@ -46,7 +47,8 @@ impl Route {
         let locked = journal.lock(Resource::setting(&path));
         let recorded = locked.map_err(|error| error.to_string()).and_then(|restored| {
             self.restored.extend(restored);
-            // Only now: until it was locked, another irqlab could have directed it elsewhere.
+            // Reads the old value only after locking: before that, another irqlab
+            // could have changed it.
             let old = std::fs::read_to_string(&path).map_err(|error| error.to_string())?;
             journal.will_write(&path, old.trim()).map_err(|error| error.to_string())
         });
@@ -67,7 +69,7 @@ impl Route {
 /// Raises the stimulus a few times and checks on which CPU the kernel counts its interrupts.
 ///
 /// # Errors
-/// Where none arrive, or they interrupt another CPU and cannot, or may not, be moved.
+/// If none arrive, or they interrupt another CPU and cannot, or may not, be moved.
 pub fn route(
     root: &Root,
     cpu: u32,
@@ -92,9 +94,10 @@ pub fn route(
     }
     moved.move_to(&line.label, cpu).map_err(|why| broken(format!("{reason}; {why}")))?;
     let second = trial(root, stimulus).map_err(broken)?;
-    match second.iter().any(|line| line.cpus.contains(&cpu)) {
-        true => Ok(()),
-        false => Err(broken(format!("{reason}; the moved IRQ does not arrive there"))),
+    if second.iter().any(|line| line.cpus.contains(&cpu)) {
+        Ok(())
+    } else {
+        Err(broken(format!("{reason}; the moved IRQ does not arrive there")))
     }
 }
 
@@ -110,7 +113,7 @@ fn trial(root: &Root, stimulus: &mut dyn RaiseInterrupt) -> Result<Vec<RaisedLin
     let before = read_interrupts(root).ok_or_else(none)?;
     for _ in 0..TRIALS {
         stimulus.schedule(Duration::from_micros(200)).map_err(|error| error.to_string())?;
-        // Awake: some sources interrupt only a CPU on which we run.
+        // Busy-waits, because some sources interrupt only a CPU on which a thread runs.
         let start = Instant::now();
         while start.elapsed() < TRIAL {
             std::hint::spin_loop();
@@ -128,7 +131,8 @@ fn trial(root: &Root, stimulus: &mut dyn RaiseInterrupt) -> Result<Vec<RaisedLin
             rose.push((line.total(), RaisedLine { label: line.label.clone(), name, cpus }));
         }
     }
-    // The busiest first: a trial's interrupts are more than what else comes in that time.
+    // The busiest line first: in a trial, the stimulus raises more interrupts
+    // than any other source.
     rose.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
     Ok(rose.into_iter().map(|(_, rose)| rose).collect())
 }
@@ -138,8 +142,8 @@ mod tests {
     use super::*;
     use crate::journal::replay_dead_in;
 
-    /// A machine may refuse to move an interrupt (managed ones, some hosts). Then nothing is to be put
-    /// back, and no journal remains for it.
+    /// A machine may refuse to move an interrupt (managed ones, some hosts). Then nothing is to be
+    /// put back, and no journal remains for it.
     #[test]
     fn an_interrupt_that_cannot_be_moved_leaves_no_trace() {
         let irqs = Root::default().names("proc/irq").unwrap_or_default();
@@ -160,7 +164,7 @@ mod tests {
         assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
     }
 
-    /// An interrupt whose handler runs seldom, on several CPUs: number, CPUs.
+    /// Number and CPUs of an interrupt whose handler runs seldom, on several CPUs.
     fn quiet_irq() -> Option<(String, String)> {
         let interrupts = read_interrupts(&Root::default())?;
         let devices = interrupts.lines.iter().filter(|line| line.number.is_some());
@@ -177,7 +181,7 @@ mod tests {
         Some(text.trim().to_owned())
     }
 
-    /// Not a test of its own: what the next test runs as a process that is killed.
+    /// Not a test of its own: the next test runs it as a process, and kills that process.
     #[test]
     fn child_that_is_killed() {
         let Some(directory) = needs::directory_of_the_killed() else { return };

@@ -8,18 +8,20 @@ use crate::host::{Root, parse_cpu_list};
 
 /// Longest pass, ns: a longer one rarely fits between two ticks.
 const PASS_NS_MAX: u64 = 1_000_000;
-/// The same on a CPU without a tick while one task runs: a repetition has about ten passes.
+/// Longest pass, ns, on a CPU that has no tick while one task runs. A repetition
+/// has about ten passes.
 const TICKLESS_PASS_NS_MAX: u64 = 20_000_000;
 
-/// Whether this CPU has no tick by the kernel's list (`nohz_full=` on its command line).
+/// Whether the kernel's list says that this CPU has no tick (`nohz_full=` on its command line).
 #[must_use]
 pub fn is_tickless(root: &Root, cpu: u32) -> bool {
-    // "(null)" where there is none (kernel/time, drivers/base/cpu.c).
+    // The file contains "(null)" if no CPU is listed (kernel/time, drivers/base/cpu.c).
     let list = root.text("sys/devices/system/cpu/nohz_full").unwrap_or_default();
     parse_cpu_list(list.trim()).is_ok_and(|cpus| cpus.contains(&cpu))
 }
 
-/// Period of the tick, ns: the step of the clocks that the tick updates (kernel/time/posix-timers.c,
+/// Period of the tick, ns: the step of the clocks that the tick updates
+/// (kernel/time/posix-timers.c,
 /// `posix_get_coarse_res`).
 #[must_use]
 pub fn tick_ns() -> u64 {
@@ -27,10 +29,10 @@ pub fn tick_ns() -> u64 {
     step.tv_nsec.unsigned_abs()
 }
 
-/// Whether a pass is short enough. `tickless`: the CPU has no tick; `ticks`: they may come.
+/// Checks that a pass is short enough. `tickless`: the CPU has no tick; `ticks`: they may come.
 ///
 /// # Errors
-/// When it is not.
+/// [`BenchError::Unavailable`] if the pass takes too long.
 pub fn check_pass(
     level: Level,
     pass_ns: u64,
@@ -69,15 +71,15 @@ mod tests {
 
     #[test]
     fn a_cpu_has_a_tick_unless_the_kernel_lists_it() {
-        let place = tempfile::tempdir().unwrap();
-        let root = Root::new(place.path());
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::new(directory.path());
         assert!(!is_tickless(&root, 1));
-        let directory = place.path().join("sys/devices/system/cpu");
-        std::fs::create_dir_all(&directory).unwrap();
+        let cpu_directory = directory.path().join("sys/devices/system/cpu");
+        std::fs::create_dir_all(&cpu_directory).unwrap();
         for (text, one, two) in
             [("1\n", true, false), ("1-2\n", true, true), ("  (null)\n", false, false)]
         {
-            std::fs::write(directory.join("nohz_full"), text).unwrap();
+            std::fs::write(cpu_directory.join("nohz_full"), text).unwrap();
             assert_eq!((is_tickless(&root, 1), is_tickless(&root, 2)), (one, two), "{text}");
         }
     }

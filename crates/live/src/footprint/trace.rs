@@ -18,7 +18,7 @@ fn missing(error: impl std::fmt::Display) -> BenchError {
     BenchError::Unavailable { reason: format!("no trace: {error}"), remedy: None }
 }
 
-/// A traced repetition.
+/// A repetition between whose clock readings the kernel's marks were recorded.
 struct Traced {
     verdict: Verdict,
     times: TraceTimes,
@@ -26,8 +26,8 @@ struct Traced {
 }
 
 impl LiveFootprint {
-    /// One accepted treatment repetition; if many in a row are contaminated, the last one, which shows by
-    /// what.
+    /// Returns one accepted treatment repetition. If many in a row are contaminated, it returns the
+    /// last one, which shows what contaminates.
     pub(super) fn traced(
         &mut self,
         (level, stimulus, method): (Level, Stimulus, Method),

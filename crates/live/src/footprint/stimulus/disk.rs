@@ -14,7 +14,7 @@ use super::super::interrupt_line::CountedAs;
 use super::{RaiseInterrupt, Unavailable};
 use crate::stimulus::{default_scratch_dir, scratch_file};
 
-/// Files, of which one is read at random, so that no layer can predict the next read.
+/// Number of files. A random one is read, so that no layer can predict the next read.
 const FILES: usize = 16;
 /// Bytes of each file, as in the paper.
 const FILE_BYTES: u64 = 16;
@@ -55,8 +55,8 @@ const FLAG_EVENT_FILE: u32 = 1; // IOCB_FLAG_RESFD
 #[repr(C, align(4096))]
 struct Block([u8; BLOCK_BYTES]);
 
-/// Files on a disk, read by the kernel's asynchronous IO (`io_submit`): its completion runs only in the
-/// interrupt, where io_uring would add work on the return to the loop.
+/// Files on a disk, read by the kernel's asynchronous IO (`io_submit`). Its completion runs only in
+/// the interrupt, while io_uring would add work on the return to the loop.
 pub struct Disk {
     context: libc::c_ulong,
     files: Vec<File>,
@@ -85,11 +85,11 @@ fn open_device(path: &Path) -> Result<File, Unavailable> {
 }
 
 impl Disk {
-    /// `notified`: an eventfd signals completions. `device`: reads its blocks, where no disk has a file
-    /// system.
+    /// `notified`: an eventfd signals completions. `device`: reads blocks of this device instead of
+    /// files, for a machine whose disk has no file system.
     ///
     /// # Errors
-    /// Where no scratch file can be made on a disk, or the kernel has no asynchronous IO.
+    /// If no scratch file can be made on a disk, or the kernel has no asynchronous IO.
     pub fn new(notified: bool, device: Option<&Path>) -> Result<Self, Unavailable> {
         let files = match device {
             Some(device) => vec![open_device(device)?],
@@ -144,11 +144,11 @@ impl RaiseInterrupt for Disk {
 
     fn schedule(&mut self, _delay: Duration) -> io::Result<()> {
         self.reap()?;
-        let place = self.random.below(FILES as u64) as usize;
-        // Each file has one block; of a device, the same number of blocks is used.
+        let chosen = self.random.below(FILES as u64) as usize;
+        // Each file has one block. On a device, the stimulus uses equally many blocks.
         let (file, block) = match &self.files[..] {
-            [device] => (device, place),
-            files => (&files[place], 0),
+            [device] => (device, chosen),
+            files => (&files[chosen], 0),
         };
         *self.request = Iocb {
             opcode: OPCODE_READ,
@@ -161,7 +161,8 @@ impl RaiseInterrupt for Disk {
             ..Iocb::default()
         };
         let mut requests = [&raw mut *self.request];
-        // SAFETY: request and block are on the heap and stay there until the read is reaped, also by
+        // SAFETY: request and block are on the heap and stay there until the read is reaped, also
+        // by
         // `drop`; the kernel reads the request in this call, and writes to the block until then.
         let taken =
             unsafe { libc::syscall(libc::SYS_io_submit, self.context, 1, requests.as_mut_ptr()) };
@@ -178,11 +179,11 @@ impl RaiseInterrupt for Disk {
 
     fn method(&self) -> String {
         let notified = if self.event.is_some() { ", notified by an eventfd" } else { "" };
-        let what = match self.files.len() {
+        let target = match self.files.len() {
             1 => format!("{BLOCK_BYTES} bytes, 1 of {FILES} blocks"),
             files => format!("{FILE_BYTES} bytes, 1 of {files} files"),
         };
-        format!("io_submit of an O_DIRECT read of {what}{notified}")
+        format!("io_submit of an O_DIRECT read of {target}{notified}")
     }
 }
 

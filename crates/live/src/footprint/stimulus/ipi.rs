@@ -13,7 +13,7 @@ use super::{RaiseInterrupt, Unavailable};
 use crate::spawn::spawn_thread;
 use crate::threads::{is_pinned_to, pin};
 
-/// Longest delay.
+/// Longest delay of a request.
 const DELAY_MAX: Duration = Duration::from_secs(1);
 
 /// A thread on another CPU that interrupts the loop's CPU on request.
@@ -33,10 +33,10 @@ struct Shared {
 }
 
 impl Ipi {
-    /// `from`: the CPU that interrupts.
+    /// Starts the thread on the CPU `from`, which interrupts.
     ///
     /// # Errors
-    /// Where there is no other CPU, or the kernel refuses.
+    /// If there is no other CPU, or the kernel refuses.
     pub fn new(from: Option<u32>) -> Result<Self, Unavailable> {
         let cpu = from.ok_or_else(|| {
             Unavailable::because(
@@ -54,7 +54,7 @@ impl Ipi {
     }
 }
 
-/// The interrupting side: sleeps until a request, spins for the delay, calls.
+/// The interrupting thread: sleeps until a request, spins for the delay, calls membarrier.
 fn call(shared: &Shared, cpu: u32) {
     if pin(cpu).is_err() {
         shared.failed.store(true, Ordering::Release);
@@ -69,7 +69,7 @@ fn call(shared: &Shared, cpu: u32) {
         while start.elapsed().as_nanos() < u128::from(requested - 1) {
             std::hint::spin_loop();
         }
-        // From the loop's own CPU, where the kernel may have moved this thread, nothing is interrupted.
+        // If the kernel moved this thread to the loop's own CPU, membarrier interrupts nothing.
         let called = membarrier(MembarrierCommand::PrivateExpedited);
         if called.is_err() || !is_pinned_to(cpu) {
             shared.failed.store(true, Ordering::Release);

@@ -31,24 +31,24 @@ impl Unavailable {
     }
 }
 
-/// One interrupt on the CPU of the calling thread.
+/// Raises one interrupt at a time on the CPU of the calling thread.
 pub trait RaiseInterrupt {
-    /// How the kernel counts it.
+    /// The line with which the kernel counts the interrupt.
     fn counted_as(&self) -> CountedAs;
 
     /// Requests the interrupt after `delay`; a device may choose another time.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// If the system refuses.
     fn schedule(&mut self, delay: Duration) -> std::io::Result<()>;
 
     /// Waits, after the window, until nothing is in flight.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// If the system refuses.
     fn drain(&mut self) -> std::io::Result<()>;
 
-    /// Whether it comes at the requested time, within some microseconds.
+    /// Whether the interrupt comes at the requested time, within some microseconds.
     fn is_timed(&self) -> bool {
         false
     }
@@ -57,29 +57,30 @@ pub trait RaiseInterrupt {
     fn method(&self) -> String;
 }
 
-/// Prepares a stimulus for a loop on `cpu`. `device`: the disk stimuli read it instead of scratch files;
+/// Prepares a stimulus for a loop on `cpu`. `device`: the disk stimuli read it instead of scratch
+/// files;
 /// `far`: where the network stimuli's messages come from.
 ///
 /// # Errors
-/// Where the stimulus is unavailable.
+/// If the stimulus is unavailable.
 pub fn ready(
     stimulus: Stimulus,
     cpu: u32,
     others: &[u32],
     (device, far): (Option<&Path>, &FarEnd),
 ) -> Result<Box<dyn RaiseInterrupt>, Unavailable> {
-    let other = || others.iter().copied().find(|other| *other != cpu);
+    let other_cpu = || others.iter().copied().find(|other_cpu| *other_cpu != cpu);
     match stimulus {
         Stimulus::Timer => Ok(Box::new(Timer::new()?)),
-        Stimulus::Ipi => Ok(Box::new(Ipi::new(other())?)),
+        Stimulus::Ipi => Ok(Box::new(Ipi::new(other_cpu())?)),
         Stimulus::Disk => Ok(Box::new(Disk::new(false, device)?)),
         Stimulus::DiskEvent => Ok(Box::new(Disk::new(true, device)?)),
         Stimulus::Net | Stimulus::NetSignal => {
             let signal = stimulus == Stimulus::NetSignal;
             Ok(Box::new(match far {
                 FarEnd::Peer(peer) => Net::to_peer(peer, signal)?,
-                FarEnd::Cards => Net::over_cards(cpu, other(), signal)?,
-                FarEnd::Veth => Net::new(cpu, other(), signal)?,
+                FarEnd::Cards => Net::over_cards(cpu, other_cpu(), signal)?,
+                FarEnd::Veth => Net::new(cpu, other_cpu(), signal)?,
             }))
         }
     }

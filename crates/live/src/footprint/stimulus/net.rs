@@ -1,5 +1,5 @@
-//! An arriving short TCP message: from the far end of a veth pair, whose messages the kernel handles on
-//! the loop's CPU, from the second card of a simulated machine, or from another machine.
+//! A short TCP message arrives: from the far end of a veth pair, whose messages the kernel handles
+//! on the loop's CPU; from the second card of a simulated machine; or from another machine.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -19,10 +19,10 @@ use crate::threads::{is_pinned_to, pin};
 /// How long another machine may take to connect, and to answer beyond the delay.
 const PEER_MAX: Duration = Duration::from_secs(3);
 
-/// Where the messages come from.
+/// The origin of the messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FarEnd {
-    /// A veth pair made for it.
+    /// The far end of a veth pair that this process creates.
     Veth,
     /// The second of the two cards of a simulated machine, which are joined back to back.
     Cards,
@@ -42,11 +42,11 @@ pub struct Net {
 /// Where the far end is.
 #[derive(Debug)]
 enum Origin {
-    /// In a network namespace of this process, on that CPU.
+    /// In a network namespace of this process, on this CPU.
     Cpu(u32),
-    /// At the other card, on that CPU, with its send times.
+    /// At the other card, on this CPU; the sender sets the send times.
     Card(u32, SendTimes),
-    /// Another machine of that name.
+    /// On another machine with this name.
     Peer(String),
 }
 
@@ -63,7 +63,7 @@ fn no_connection(error: io::Error) -> Unavailable {
     Unavailable::because(format!("the connection failed: {error}"))
 }
 
-/// Time in which a card may interrupt because of the last message.
+/// Longest time from a message to the card's interrupt for it.
 const QUIET: Duration = Duration::from_millis(1);
 
 /// Tells the far end when to send.
@@ -71,8 +71,8 @@ type SendTimes = Sender<Instant>;
 
 /// Starts a thread on `cpu` that sends a message at each time that it receives.
 ///
-/// A request by message would cross the near card, whose own interrupts for it would be in the window; so
-/// the far end learns the time within this process, and acknowledgements wait.
+/// A request by message would cross the near card, and its interrupts would be in the window.
+/// Therefore the far end learns the time within this process, and acknowledgements wait.
 fn timed_sender(mut far: TcpStream, cpu: u32) -> io::Result<SendTimes> {
     let (sender, times): (SendTimes, Receiver<Instant>) = channel();
     let send = move || {
@@ -90,7 +90,7 @@ fn timed_sender(mut far: TcpStream, cpu: u32) -> io::Result<SendTimes> {
     Ok(sender)
 }
 
-/// From now on messages are acknowledged by [`acknowledge`] only (tcp(7), `TCP_QUICKACK`).
+/// Lets only [`acknowledge`] acknowledge messages from now on (tcp(7), `TCP_QUICKACK`).
 fn hold_acknowledgements(near: &TcpStream) -> io::Result<()> {
     Ok(set_tcp_quickack(near, false)?)
 }
@@ -103,10 +103,10 @@ fn acknowledge(near: &TcpStream) -> io::Result<()> {
 }
 
 impl Net {
-    /// `cpu`: the loop's. `from`: the far end's. `signal`: each message sends a SIGIO.
+    /// `cpu`: the loop's CPU. `from`: the CPU of the far end. `signal`: each message sends a SIGIO.
     ///
     /// # Errors
-    /// Where there is no other CPU, no network namespace can be made, or packets can't be steered.
+    /// If there is no other CPU, no network namespace can be made, or packets can't be steered.
     pub fn new(cpu: u32, from: Option<u32>, signal: bool) -> Result<Self, Unavailable> {
         let from = other_cpu(from)?;
         let Ends { near, far } = connected_ends(cpu).map_err(unavailable)?;
@@ -116,10 +116,10 @@ impl Net {
         Self::over(near, signal, Origin::Cpu(from)).map_err(no_connection)
     }
 
-    /// As [`Net::new`], over the two cards of a simulated machine.
+    /// Like [`Net::new`], over the two cards of a simulated machine.
     ///
     /// # Errors
-    /// Where there is no other CPU, or the cards can't be used.
+    /// If there is no other CPU, or the cards can't be used.
     pub fn over_cards(cpu: u32, from: Option<u32>, signal: bool) -> Result<Self, Unavailable> {
         let from = other_cpu(from)?;
         let Ends { near, far } = connected_cards(cpu, from).map_err(unavailable)?;
@@ -131,13 +131,14 @@ impl Net {
     /// `peer`: HOST:PORT of an `irqlab echo`.
     ///
     /// # Errors
-    /// Where nobody answers there.
+    /// If nobody answers there.
     pub fn to_peer(peer: &str, signal: bool) -> Result<Self, Unavailable> {
         let cannot = |error: io::Error| Unavailable {
             reason: format!("--peer {peer}: {error}"),
             remedy: Some("on the other machine: irqlab echo --listen ADDRESS:PORT".to_owned()),
         };
-        let address = peer.to_socket_addrs().map_err(cannot)?.min_by_key(|one| one.is_ipv6());
+        let address =
+            peer.to_socket_addrs().map_err(cannot)?.min_by_key(|address| address.is_ipv6());
         let address = address.ok_or_else(|| cannot(io::ErrorKind::NotFound.into()))?;
         let near = TcpStream::connect_timeout(&address, PEER_MAX).map_err(cannot)?;
         near.set_nodelay(true).map_err(cannot)?;
@@ -170,7 +171,7 @@ impl Net {
 
 extern "C" fn do_nothing(_signal: libc::c_int) {}
 
-/// Has the kernel send this thread a SIGIO for each message.
+/// Makes the kernel send this thread a SIGIO for each message.
 fn notify_by_signal(stream: &TcpStream) -> io::Result<()> {
     #[repr(C)]
     struct Owner {
@@ -179,8 +180,8 @@ fn notify_by_signal(stream: &TcpStream) -> io::Result<()> {
     }
     const THREAD: libc::c_int = 0; // F_OWNER_TID
     const SET_OWNER: libc::c_int = 15; // F_SETOWN_EX
-    // SAFETY: the structure is zero except for a handler that does nothing, which is async-signal-safe;
-    // system calls restart.
+    // SAFETY: the structure is zero except for a handler that does nothing, which is
+    // async-signal-safe; system calls restart.
     let installed = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = do_nothing as *const () as usize;
@@ -193,8 +194,8 @@ fn notify_by_signal(stream: &TcpStream) -> io::Result<()> {
     // SAFETY: a system call without arguments.
     let owner = Owner { kind: THREAD, thread: unsafe { libc::gettid() } };
     let file = stream.as_raw_fd();
-    // SAFETY: the descriptor is open; the kernel reads `owner`, which outlives the call, and the flags
-    // of the file are its own.
+    // SAFETY: the descriptor is open; the kernel reads `owner`, which outlives the call, and the
+    // flags of the file are its own.
     let is_set = unsafe {
         libc::fcntl(file, SET_OWNER, &raw const owner) >= 0 && {
             let flags = libc::fcntl(file, libc::F_GETFL);
@@ -250,8 +251,8 @@ mod tests {
     use crate::stimulus::across_pair;
     use crate::window::Stop;
 
-    /// For the network the far end is another machine: it has its own namespace, without a veth of this
-    /// stimulus.
+    /// The other machine of the network stimulus is here another network namespace, without a veth
+    /// pair of the stimulus.
     #[test]
     fn a_peer_in_another_network_interrupts_the_loops_cpu() {
         let root = Root::default();

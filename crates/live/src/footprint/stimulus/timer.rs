@@ -1,4 +1,4 @@
-//! A timer that expires with nobody waiting for it: the interrupt, and nothing else.
+//! A timer that expires while no thread waits for it: the interrupt, and nothing else.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,7 +20,7 @@ pub struct Timer {
 
 impl Timer {
     /// # Errors
-    /// Where the kernel has none.
+    /// If the kernel has no timerfd.
     pub fn new() -> Result<Self, Unavailable> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         timerfd_create(TimerfdClockId::Monotonic, flags)
