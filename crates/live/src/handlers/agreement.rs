@@ -43,8 +43,8 @@ pub struct Bracket {
     pub after: Files,
 }
 
-/// The vectors that a line of /proc/interrupts counts (arch/x86/kernel/{irq,smp}.c,
-/// kernel/apic/apic.c: each counts where its tracepoint fires).
+/// The vectors that a line of /proc/interrupts counts. The kernel counts each where its tracepoint
+/// fires (arch/x86/kernel/{irq,smp}.c, kernel/apic/apic.c).
 const LINES_OF_VECTORS: [(&str, &[&str]); 9] = [
     ("LOC", &["local_timer"]),
     ("RES", &["reschedule"]),
@@ -57,23 +57,23 @@ const LINES_OF_VECTORS: [(&str, &[&str]); 9] = [
     ("DFR", &["deferred_error_apic"]),
 ];
 
-/// The kernel counts a softirq just before its tracepoint fires, with interrupts on: a gate may come in
-/// between, at each edge.
+/// The kernel counts a softirq just before its tracepoint fires, with interrupts on. At each edge
+/// of the window, a gate may come in between.
 const SOFTIRQ_EDGE_MAX: u64 = 1;
 
 pub struct CpuCounts<'a> {
     pub cpu: u32,
-    /// Its state after the window.
+    /// The CPU's state after the window.
     pub state: &'a CpuState,
     pub rows: Vec<&'a Row>,
-    /// Keys for which there is a probe.
+    /// Whether a key has a probe.
     pub has_probe: &'a dyn Fn(u32) -> bool,
     /// IRQ lines of nested threaded interrupts ([`nested_threaded_lines`]).
     pub nested_threaded: &'a BTreeSet<u32>,
 }
 
 impl CpuCounts<'_> {
-    /// Entries of a key in the window: spans that closed, were abandoned, or are still open.
+    /// Entries of a key in the window: spans that closed, were abandoned, or are open.
     fn entries(&self, key: u32, with_shared: bool) -> u64 {
         let rows =
             self.rows.iter().filter(|row| row.key == key && (with_shared || row.shared == 0));
@@ -87,33 +87,39 @@ impl CpuCounts<'_> {
         all.then(|| keys.iter().map(|key| self.entries(*key, false)).sum())
     }
 
-    /// The kernel's counter over the window; 32 bits wide in the kernel but for device interrupts.
-    fn exact(&self, at: usize) -> Option<u64> {
-        let (first, last) = (self.state.kernel_armed[at], self.state.kernel_disarmed[at]);
+    /// The increase of a kernel counter over the window. Its width is 64 bits for device interrupts
+    /// and 32 bits for others.
+    fn exact(&self, counter: usize) -> Option<u64> {
+        let (first, last) = (self.state.kernel_armed[counter], self.state.kernel_disarmed[counter]);
         if first == COUNTER_ABSENT || last == COUNTER_ABSENT {
             return None;
         }
-        if at == COUNTER_DEVICES {
+        if counter == COUNTER_DEVICES {
             return Some(last.wrapping_sub(first));
         }
         Some(u64::from((last as u32).wrapping_sub(first as u32)))
     }
 }
 
-/// Words in the names of controllers that interrupt a CPU themselves, on x86 and Arm.
+/// Parts of the names of controllers that interrupt a CPU themselves, on x86 and Arm.
 const CONTROLLERS_OF_CPUS: [&str; 8] =
     ["APIC", "MSI", "PIC", "HPET", "DMAR", "GIC", "xen", "Hyper-V"];
 
-/// The IRQ lines of nested threaded interrupts, such as those of a GPIO expander on an I2C bus. The thread of
-/// their controller's own line calls their handlers (kernel/irq/chip.c, `handle_nested_irq`): the kernel
-/// counts each, and no tracepoint sees it. debugfs says which they are; without it they are those of
-/// controllers that do not interrupt a CPU themselves and have no thread of their own. Only a line of which
-/// the probes see nothing is taken for one.
+/// The IRQ lines of nested threaded interrupts, for instance of a GPIO expander on an I2C bus. The
+/// thread of the controller's own line calls their handlers (kernel/irq/chip.c,
+/// `handle_nested_irq`). The kernel counts each such interrupt, and no tracepoint sees it.
+///
+/// debugfs says which lines are nested. Without debugfs, a line counts as nested if its controller
+/// does not interrupt a CPU itself and the line has no thread of its own. The result matters only
+/// for lines whose interrupts the probes do not see.
 #[must_use]
 pub fn nested_threaded_lines(root: &Root, files: &Bracket) -> BTreeSet<u32> {
     let threads: BTreeSet<u32> = irq_threads(root).iter().map(|thread| thread.irq).collect();
     let is_nested = |line: &&InterruptLine| {
-        let Some(irq) = line.number.filter(|_| !line.actions.is_empty()) else { return false };
+        let Some(irq) = line.number else { return false };
+        if line.actions.is_empty() {
+            return false;
+        }
         if let Some(text) = root.text(format!("sys/kernel/debug/irq/irqs/{irq}")) {
             return text.contains("_IRQ_NESTED_THREAD");
         }
@@ -132,16 +138,16 @@ fn bounds(
     line: &str,
     cpu: u32,
 ) -> [Option<u64>; 2] {
-    let at = |files: &Files| pick(files).count(line, cpu);
+    let count = |files: &Files| pick(files).count(line, cpu);
     let difference = |last: &Files, first: &Files| {
-        let (last, first) = (at(last)?, at(first).unwrap_or(0));
+        let (last, first) = (count(last)?, count(first).unwrap_or(0));
         Some(u64::from((last as u32).wrapping_sub(first as u32)))
     };
     [difference(&bracket.closing, &bracket.opened), difference(&bracket.after, &bracket.before)]
 }
 
-/// Whether the kernel's counters as the gate read them lie between the files' readings around it. If
-/// not, the counters are elsewhere, and their values must not be used.
+/// Whether the kernel's counters, as the gate read them, lie between the files' readings around the
+/// gate. If not, the gate read other memory, and its values must not be used.
 #[must_use]
 pub fn gate_agrees_with_files(cpu: u32, state: &CpuState, bracket: &Bracket) -> bool {
     let between =
@@ -158,14 +164,14 @@ pub fn gate_agrees_with_files(cpu: u32, state: &CpuState, bracket: &Bracket) -> 
         (&state.kernel_armed, &bracket.before, &bracket.opened),
         (&state.kernel_disarmed, &bracket.closing, &bracket.after),
     ];
-    // The window of a CPU that went offline closed before the files were read at its end.
+    // A CPU that went offline closed its window before the files were read at the window's end.
     let bracketed = if state.went_offline != 0 { 1 } else { edges.len() };
     edges[..bracketed].iter().all(|(counters, first, last)| {
         let vectors = VECTOR_COUNTERS.iter().all(|(_, label)| {
             between(vector_counter(*counters, label), line(first, label), line(last, label))
         });
-        let softirqs = SOFTIRQS.iter().enumerate().all(|(at, label)| {
-            let value = Some(counters[at]).filter(|value| *value != COUNTER_ABSENT);
+        let softirqs = SOFTIRQS.iter().enumerate().all(|(number, label)| {
+            let value = Some(counters[number]).filter(|value| *value != COUNTER_ABSENT);
             between(value, softirq(first, label), softirq(last, label))
         });
         vectors && softirqs
@@ -176,32 +182,28 @@ pub fn gate_agrees_with_files(cpu: u32, state: &CpuState, bracket: &Bracket) -> 
 #[must_use]
 pub fn compare(counts: &CpuCounts<'_>, bracket: &Bracket, use_exact: bool) -> Vec<Agreement> {
     let cpu = counts.cpu;
-    let exact = |at: usize| counts.exact(at).filter(|_| use_exact);
-    // The window of a CPU that went offline closed before the files were read, with interrupts on.
+    let exact = |counter: usize| if use_exact { counts.exact(counter) } else { None };
+    // A CPU that went offline closed its window, with interrupts on, before the files were read.
     let closed_early = counts.state.went_offline != 0;
     let between = |pick, line: &str| {
-        let [least, most] = bounds(bracket, pick, line, cpu);
-        [least.filter(|_| !closed_early), most]
+        let [min, max] = bounds(bracket, pick, line, cpu);
+        [if closed_early { None } else { min }, max]
     };
     let interrupts = |line: &str| between(|files: &Files| &files.interrupts, line);
     let mut lines = Vec::new();
-    let mut add = |line: &str,
-                   name: &str,
-                   counted,
-                   kernel_exact,
-                   [least, most]: [Option<u64>; 2],
-                   edge_max| {
-        lines.push(Agreement {
-            cpu,
-            line: line.to_owned(),
-            name: name.to_owned(),
-            counted,
-            kernel_exact,
-            kernel_min: least,
-            kernel_max: most,
-            edge_max: edge_max + u64::from(closed_early),
-        });
-    };
+    let mut add =
+        |line: &str, name: &str, counted, kernel_exact, [min, max]: [Option<u64>; 2], edge_max| {
+            lines.push(Agreement {
+                cpu,
+                line: line.to_owned(),
+                name: name.to_owned(),
+                counted,
+                kernel_exact,
+                kernel_min: min,
+                kernel_max: max,
+                edge_max: edge_max + u64::from(closed_early),
+            });
+        };
     let irqs: Vec<u32> =
         bracket.after.interrupts.lines.iter().filter_map(|line| line.number).collect();
     let irq_keys: Vec<u32> = irqs.iter().map(|irq| KEY_IRQ + irq).collect();
@@ -220,19 +222,20 @@ pub fn compare(counts: &CpuCounts<'_>, bracket: &Bracket, use_exact: bool) -> Ve
     );
     for line in &bracket.after.interrupts.lines {
         let Some(irq) = line.number else { continue };
-        let counted = counts.counted(&[KEY_IRQ + irq]).filter(|_| !is_unseen(irq));
+        let counted = if is_unseen(irq) { None } else { counts.counted(&[KEY_IRQ + irq]) };
         add(&line.label, &line.actions.join(","), counted, None, interrupts(&line.label), 0);
     }
     for (_, label) in VECTOR_COUNTERS {
         let vectors = LINES_OF_VECTORS.iter().find(|(line, _)| *line == label);
         let keys = |names: &[&str]| -> Vec<u32> {
             let position = |name: &&str| VECTORS.iter().position(|vector| vector == name);
-            names.iter().filter_map(position).map(|at| KEY_VECTOR + at as u32).collect()
+            names.iter().filter_map(position).map(|vector| KEY_VECTOR + vector as u32).collect()
         };
         let counted = vectors.and_then(|(_, names)| counts.counted(&keys(names)));
         let name = vectors.map_or(String::new(), |(_, names)| names.join(", "));
-        let at = VECTOR_COUNTERS.iter().position(|(_, name)| *name == label);
-        let kernel = at.and_then(|at| exact(crate::bpf::layout::COUNTER_VECTORS + at));
+        let counter = VECTOR_COUNTERS.iter().position(|(_, name)| *name == label);
+        let kernel =
+            counter.and_then(|counter| exact(crate::bpf::layout::COUNTER_VECTORS + counter));
         add(label, &name, counted, kernel, interrupts(label), 0);
     }
     for (number, name) in SOFTIRQS.iter().enumerate() {
@@ -265,13 +268,14 @@ mod tests {
         Files { interrupts: parse_interrupts(&text), ..Files::default() }
     }
 
-    /// The kernel counts 100 interrupts of a disk and 20 nested ones, of which the probes see none.
+    /// The kernel counts 100 interrupts of a disk, and 20 nested interrupts that
+    /// the probes do not see.
     #[test]
     fn nested_threaded_interrupts_are_not_undelivered() {
         let directory = tempfile::tempdir().unwrap();
-        let at = |path: &str, text: &str| plant(directory.path(), path, text);
-        at("proc/60/comm", "irq/92-lid\n");
-        at("proc/60/cmdline", "");
+        let write_file = |path: &str, text: &str| plant(directory.path(), path, text);
+        write_file("proc/60/comm", "irq/92-lid\n");
+        write_file("proc/60/cmdline", "");
         let root = Root::new(directory.path());
         let bracket = Bracket {
             before: files(0, 0, 0),
@@ -299,18 +303,21 @@ mod tests {
         let nested = nested_threaded_lines(&root, &bracket);
         assert_eq!(nested, BTreeSet::from([90]));
         assert_eq!(undelivered(&nested), (0, [Some(100), None, Some(0)]));
-        // debugfs knows better.
-        at("sys/kernel/debug/irq/irqs/90", "handler:  handle_edge_irq\nstatus:   0x00000403\n");
+        // debugfs takes precedence: it says that line 90 is not nested.
+        write_file(
+            "sys/kernel/debug/irq/irqs/90",
+            "handler:  handle_edge_irq\nstatus:   0x00000403\n",
+        );
         assert_eq!(nested_threaded_lines(&root, &bracket), BTreeSet::new());
-        at(
+        write_file(
             "sys/kernel/debug/irq/irqs/90",
             "status:   0x00008000\n            _IRQ_NESTED_THREAD\n",
         );
         assert_eq!(nested_threaded_lines(&root, &bracket), BTreeSet::from([90]));
     }
 
-    /// The disk's CPU leaves after 100 interrupts, comes back and has 50 more. The files know nothing of the
-    /// first 100 alone.
+    /// The disk's CPU goes offline after 100 interrupts, comes back and has 50 more. The files do
+    /// not show the count at the time when it went offline.
     #[test]
     fn the_files_do_not_bound_the_counts_of_a_cpu_that_went_offline() {
         let bracket = Bracket {

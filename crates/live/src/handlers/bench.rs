@@ -47,7 +47,7 @@ pub struct LiveBench {
     absent: Vec<Absence>,
     warnings: Vec<String>,
     started: Option<Reading>,
-    /// Why the time-stamp counter is no measure of cycles.
+    /// Why the counter's cycles cannot be compared; `None` if they can.
     tsc_flaw: Option<&'static str>,
 }
 
@@ -70,7 +70,8 @@ pub(super) fn bench_error(error: BpfError) -> BenchError {
 }
 
 impl LiveBench {
-    /// Calibrates and loads the probes of every pass. A measurement attaches those of its pass only.
+    /// Calibrates and loads the probes of every pass. A measurement attaches only the
+    /// probes of its own pass.
     ///
     /// # Errors
     /// [`BenchError::NothingMeasurable`] without the rights or the tracepoints.
@@ -110,16 +111,20 @@ impl LiveBench {
         Ok(bench)
     }
 
-    /// Frequency of the time-stamp counter, measured in this run, where it is a measure of cycles.
+    /// Frequency of the time-stamp counter, measured in this run; `None` if the counter is
+    /// no measure of cycles.
     fn tsc_hz(&self) -> Option<f64> {
-        let started = self.started.filter(|_| self.tsc_flaw.is_none());
-        started.and_then(Reading::frequency_hz)
+        if self.tsc_flaw.is_some() {
+            return None;
+        }
+        self.started.and_then(Reading::frequency_hz)
     }
 
-    /// Kernel memory of the maps and programs of all passes, bytes; `None` where the kernel does not state it.
+    /// Kernel memory of the maps and programs of all passes, bytes; `None` if the
+    /// kernel does not state it.
     fn kernel_memory_bytes(&self) -> Option<u64> {
         let each = self.passes.iter().map(LoadedPass::kernel_memory);
-        each.reduce(|all, one| Some(all?.with(one?)))?.map(|memory| memory.bytes())
+        each.reduce(|sum, memory| Some(sum?.with(memory?)))?.map(|memory| memory.bytes())
     }
 
     fn with_remedy(&self, error: BenchError) -> BenchError {
@@ -144,13 +149,14 @@ impl LiveBench {
             }
         }
         for (why, names) in reasons {
-            let what = format!("PMU events {}", names.join(" "));
-            let remedy = self.settings.remedy_pmu.clone().filter(|_| why.is_withheld);
-            self.absent.push(absence(what, why.reason.clone(), remedy));
+            let subject = format!("PMU events {}", names.join(" "));
+            let remedy = if why.is_withheld { self.settings.remedy_pmu.clone() } else { None };
+            self.absent.push(absence(subject, why.reason.clone(), remedy));
         }
     }
 
-    /// With events to read, the timing pass gets half of the time, and the event passes share the rest.
+    /// With events to read, the timing pass gets half of the time, and the event
+    /// passes share the rest.
     fn window_length(&self, length: Duration, pass: usize) -> Duration {
         match (self.passes.len() as u32 - 1, pass) {
             (0, _) => length,
@@ -165,7 +171,8 @@ impl LiveBench {
         }
     }
 
-    /// Calibrates a pass, and loads its programs. The first pass finds out which can be attached.
+    /// Calibrates a pass and loads its programs. The first pass finds out which
+    /// programs can be attached.
     fn load_pass(
         &mut self,
         pass: Pass,
@@ -203,7 +210,7 @@ impl LiveBench {
             None,
         ));
         let chosen = chosen.absent.into_iter();
-        self.absent.extend(chosen.map(|(what, reason)| absence(what, reason, None)));
+        self.absent.extend(chosen.map(|(context, reason)| absence(context, reason, None)));
         for (program, error) in loaded.attach_what_can_be() {
             self.absent.push(absence(context_of_program(&program), error.to_string(), None));
         }
@@ -215,14 +222,14 @@ impl LiveBench {
 
     /// Attaches the programs of one pass, and detaches all others.
     pub(super) fn attach_only(&mut self, pass: usize) -> Result<(), BenchError> {
-        let others = self.passes.iter_mut().enumerate().filter(|(at, _)| *at != pass);
+        let others = self.passes.iter_mut().enumerate().filter(|(number, _)| *number != pass);
         others.for_each(|(_, other)| other.detach());
         self.passes[pass].attach().map_err(bench_error)
     }
 
-    /// Lets the condition warm up. Meanwhile the probes learn what they add to times there, or what
-    /// reading the events of the pass adds to them is measured. A command has no warm-up: the probes
-    /// learn during its window, and its events get the warm loop's overhead.
+    /// Lets the condition warm up. Meanwhile the probes learn their overhead on times, or, in a
+    /// pass with events, the overhead of reading the events is measured. A command has no warm-up:
+    /// the probes learn during its window, and its events get the warm loop's overhead.
     fn warm_up(
         &self,
         condition: Condition,
@@ -246,7 +253,7 @@ impl LiveBench {
                 Ok(measured)
             }
             (None, _) => {
-                // A CPU that is offline meanwhile learns nothing.
+                // A CPU that is offline during the warm-up learns nothing.
                 move_gates(&loaded.probes, cpus, WindowEdge::Open)?;
                 pass_time();
                 move_gates(&loaded.probes, cpus, WindowEdge::Close)?;
@@ -267,7 +274,8 @@ impl LiveBench {
             let settings = LiveSettings { cpus: cpus.measured.clone(), ..self.settings.clone() };
             match Stimuli::start(condition, &settings, last_level_cache_bytes(&self.root)) {
                 Ok(stimuli) => return Ok((cpus, stimuli)),
-                // Without the CPU that left meanwhile: each turn has fewer.
+                // Tries again without the CPU that went offline meanwhile. Each turn has fewer
+                // CPUs, so the loop ends.
                 Err(_) if is_any_leaving(&self.root, &cpus.measured) => {}
                 Err(error) => return Err(error),
             }
@@ -299,7 +307,7 @@ impl LiveBench {
         };
         bracket.opened = Files::read(&self.root);
         let cpu_before = own_cpu_ns();
-        // Only now, with all gates open, does the command execute its first instruction.
+        // The command executes its first instruction only now, with all gates open.
         let command = held.map(HeldCommand::release).transpose();
         let outcome = match &command {
             Ok(command) => wait(deadline, command.as_ref(), &self.settings.stop),
@@ -307,7 +315,7 @@ impl LiveBench {
         };
         sample.user_cpu_ns = own_cpu_ns().saturating_sub(cpu_before);
         bracket.closing = Files::read(&self.root);
-        // Those that are offline by now were closed when they went.
+        // The windows of CPUs that are offline by now closed when the CPUs went offline.
         move_gates(&loaded.probes, &cpus.measured, WindowEdge::Close)?;
         notify(WindowEdge::Close);
         bracket.after = Files::read(&self.root);
@@ -323,8 +331,8 @@ impl LiveBench {
         Ok(bracket)
     }
 
-    /// What the probes of a row took, by what they added inside its spans. A poll, an NMI or a fault has
-    /// one probe.
+    /// The time that the probes of a row took, computed from their overhead inside its spans. A
+    /// poll, an NMI or a fault has one probe.
     fn probe_ns(row: &CountedRow, warm: &WarmOverhead) -> u64 {
         let of_spans =
             row.overhead_ns as f64 * warm.total_ns as f64 / warm.in_span_ns.max(1) as f64;
@@ -340,8 +348,8 @@ impl LiveBench {
         if has_one { row.count * warm.total_ns / 2 } else { of_spans.round() as u64 }
     }
 
-    /// Adds what the maps have counted to a sample: the window on each CPU, and the statistics of its
-    /// contexts.
+    /// Adds the counts in the maps to a sample: the window on each CPU, and the
+    /// statistics of its contexts.
     pub(super) fn add_counts(
         &self,
         loaded: &LoadedPass,
@@ -491,7 +499,8 @@ impl HandlersBench for LiveBench {
         let mut sample = WindowSample::default();
         let (mut cpus, mut stimuli) = self.start_stimuli(condition)?;
         sample.facts.extend(stimuli.facts());
-        // Before the warm-up: what is calibrated there finds the tracepoints as the window's spans do.
+        // Attaches before the warm-up, so that the calibration finds the tracepoints as
+        // the window's spans do.
         self.attach_only(pass)?;
         let loaded = &self.passes[pass];
         let counting = loaded.count()?;

@@ -1,4 +1,4 @@
-//! From the rows of the BPF maps to the samples of the experiment.
+//! Converts the rows of the BPF maps to the samples of the experiment.
 
 use attribution::context::{SOFTIRQS, VECTORS};
 use attribution::key::ContextKey;
@@ -60,24 +60,25 @@ fn read_name(row: &Row) -> Option<String> {
 fn actions_of(root: &Root, irq: u32) -> String {
     let listed = root.word(format!("sys/kernel/irq/{irq}/actions"));
     let mut name = listed.unwrap_or_else(|| "(name not read)".to_owned());
-    let end = name.char_indices().map(|(at, _)| at).find(|at| *at > NAME_BYTES_MAX);
+    let end = name.char_indices().map(|(index, _)| index).find(|index| *index > NAME_BYTES_MAX);
     name.truncate(end.unwrap_or(name.len()));
     name
 }
 
-/// Spans with nothing inside, and those with others inside, where there are any.
+/// Adds the histogram of spans with nothing inside and, if there is one, the histogram of
+/// spans with others inside.
 pub(crate) fn histogram(alone: &[u64], nested: Option<&[u64; HISTOGRAM_SLOTS]>) -> LogLinear {
-    let mut whole = LogLinear::default();
+    let mut sum = LogLinear::default();
     let parts = [Some(alone), nested.map(<[u64; _]>::as_slice)];
     for part in parts.into_iter().flatten().filter_map(|part| LogLinear::from_counts(part.to_vec()))
     {
-        whole.merge(&part);
+        sum.merge(&part);
     }
-    whole
+    sum
 }
 
-/// The self times of a row; without histogram and batches in a pass with events, where the row has those of
-/// the events instead.
+/// The self times of a row. In a pass with events they have no histogram and no batches, because
+/// the row has the events' batches in their place.
 fn self_times(row: &CountedRow, window_ns: u64, has_events: bool) -> Distribution {
     let of_sums = Distribution {
         count: row.count,
@@ -97,7 +98,7 @@ fn self_times(row: &CountedRow, window_ns: u64, has_events: bool) -> Distributio
     Distribution { histogram, batches, sections: sections(row, window_ns), ..of_sums }
 }
 
-/// The histograms of a row's sections of a window; none where a count has overflowed.
+/// The histograms of a row's sections of a window; empty if a count has overflowed.
 fn sections(row: &Row, window_ns: u64) -> Sections {
     let counted: u64 = row.sections.iter().map(|count| u64::from(*count)).sum();
     if counted != row.count {
@@ -130,7 +131,7 @@ fn inclusive_times(row: &CountedRow, has_events: bool) -> Distribution {
     }
 }
 
-/// The sample of a row; `None` for keys that no table shows.
+/// Converts a row to its sample; `None` for keys that no table shows.
 #[must_use]
 pub fn sample_of(
     row: &CountedRow,
@@ -169,8 +170,8 @@ pub fn sample_of(
             spans: row.event_spans,
             own: row.event_self[..events].to_vec(),
             inclusive: row.event_inclusive[..events].to_vec(),
-            added: added.iter().map(|one| one.total).collect(),
-            added_mean_ci95: added.iter().map(|one| one.mean_ci95).collect(),
+            added: added.iter().map(|overhead| overhead.total).collect(),
+            added_mean_ci95: added.iter().map(|overhead| overhead.mean_ci95).collect(),
             batches: if has_events {
                 row.event_batches(events, window.length_ns)
             } else {
@@ -180,11 +181,13 @@ pub fn sample_of(
     })
 }
 
-/// Vectors that the kernel counts but has no tracepoints for: label, name, vector number (arch/x86/include/asm/irq_vectors.h).
+/// Vectors that the kernel counts without having tracepoints for them: label, name, vector number
+/// (arch/x86/include/asm/irq_vectors.h).
 const COUNTED_BY_KERNEL: [(&str, &str, u32); 2] =
     [("HYP", "hypervisor_callback", 0xf3), ("PMI", "performance_monitoring", 0xee)];
 
-/// The sample of a vector without probes, from the kernel's counter; `None` for all others.
+/// Makes the sample of a vector without probes from the kernel's counter;
+/// `None` for all other lines.
 #[must_use]
 pub fn sample_of_counter(line: &Agreement) -> Option<ContextStats> {
     let count = line.kernel_exact.or(line.kernel_min).filter(|count| *count > 0)?;
@@ -193,7 +196,7 @@ pub fn sample_of_counter(line: &Agreement) -> Option<ContextStats> {
     Some(ContextStats::new(line.cpu, context, Timing::CountOnly, count))
 }
 
-/// The window of a CPU from its state.
+/// Converts the state of a CPU to its window.
 #[must_use]
 pub fn window_of(cpu: u32, state: &CpuState) -> CpuWindow {
     CpuWindow {

@@ -1,5 +1,5 @@
-//! One window inside a simulated machine. Its load and stimulus are those of the live bench; the
-//! simulator measures it from outside.
+//! Measures one window inside a simulated machine. The load and the stimulus are the live bench's,
+//! and the simulator measures the window from outside.
 
 use std::time::{Duration, Instant};
 
@@ -21,22 +21,23 @@ use crate::window::{
     BenchPhase, HeldCommand, Stop, WaitOutcome, WindowEdge, WindowEnd, shell_status, wait,
 };
 
-/// The guest's shell.
+/// Command line that starts the guest's shell.
 const SHELL: [&str; 3] = ["/bin/busybox", "sh", "-c"];
 
-/// Creates the condition of a request and measures its window; `mark` is called at the window's
-/// edges, and `at_phase` where a phase starts; the first is set-up.
+/// Creates the condition of a request and measures its window. Calls `mark` at the window's edges,
+/// and `at_phase` where a phase starts; the first phase is set-up.
 ///
 /// # Errors
-/// Where the condition is not available, or something breaks.
+/// If the condition is not available, or something breaks.
 pub fn execute(
     request: &HandlersRequest,
     mark: fn(WindowEdge),
     at_phase: fn(BenchPhase),
 ) -> Result<Vec<HandlersItem>, BenchError> {
-    let window = match request.probed {
-        true => probed(request, mark, at_phase),
-        false => window(request, mark, at_phase),
+    let window = if request.probed {
+        probed(request, mark, at_phase)
+    } else {
+        window(request, mark, at_phase)
     };
     window.map(items)
 }
@@ -86,7 +87,7 @@ fn window(
     Ok(window)
 }
 
-/// The same, measured by the live bench.
+/// Measures the window of a request with the live bench inside the simulated machine.
 fn probed(
     request: &HandlersRequest,
     mark: fn(WindowEdge),
@@ -141,8 +142,11 @@ fn settings(request: &HandlersRequest, root: &Root) -> Result<LiveSettings, Benc
     let cpus = parse_cpu_list(online.trim()).map_err(|error| failed(error.to_string()))?;
     let until = match &request.command {
         Some(command) => {
-            let words = SHELL.iter().copied().chain([command.as_str()]);
-            WindowEnd::CommandEnds { words: words.map(str::to_owned).collect(), to_stderr: true }
+            let command_line = SHELL.iter().copied().chain([command.as_str()]);
+            WindowEnd::CommandEnds {
+                words: command_line.map(str::to_owned).collect(),
+                to_stderr: true,
+            }
         }
         None => WindowEnd::Elapsed(Duration::from_nanos(request.duration_ns)),
     };

@@ -1,4 +1,4 @@
-//! How many contexts each CPU is known to have; each of them has a row.
+//! The number of contexts that each CPU is known to have. Each context has a row.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use crate::host::{
 /// NMI handlers, and page faults from user and kernel mode.
 const OTHERS: u32 = 3;
 
-/// For each of `cpus`: the rows that a window needs, or its calibration if that is more, as this machine's
-/// IRQ lines are routed now.
+/// For each of `cpus`: the rows that a window needs, or the rows of its calibration if they are
+/// more. They follow from how this machine's IRQ lines are routed now.
 pub(super) fn known_contexts(root: &Root, cpus: &[u32]) -> BTreeMap<u32, KnownContexts> {
     let irqs = irq_affinities(root).unwrap_or_default();
     let threads = if kernel_threads_are_visible(root) {
@@ -24,7 +24,8 @@ pub(super) fn known_contexts(root: &Root, cpus: &[u32]) -> BTreeMap<u32, KnownCo
     of_lines(&irqs, &threads, cpus)
 }
 
-/// The most threads that lines have, except secondary ones: where /proc hides them.
+/// Assumes the largest number of threads that lines can have, except secondary ones, for a machine
+/// whose /proc hides them.
 fn one_thread_per_action(irqs: &[IrqAffinity]) -> Vec<IrqThread> {
     let of_line = |irq: &IrqAffinity| {
         let number = irq.number;
@@ -61,7 +62,7 @@ fn of_lines(
     }
     let (vectors, softirqs) = (VECTORS.len() as u32, SOFTIRQS.len() as u32);
     let known = |OnCpu { lines, actions, threads }| {
-        // A line may have a NAPI instance. Calibration has two rows for each context.
+        // A line may have a NAPI instance. Calibration needs two rows for each context.
         let window = vectors + softirqs + OTHERS + actions + lines + threads;
         let all = window.max(2 * (vectors + softirqs + lines));
         KnownContexts { all, nesting: softirqs + threads }
@@ -97,13 +98,13 @@ mod tests {
         assert_eq!([0, 1, 2].map(|cpu| known[&cpu].nesting), [softirqs, softirqs + 1, softirqs]);
     }
 
-    /// A server of 512 CPUs with 16 NVMe controllers that have a queue for each CPU, and two network cards
-    /// of 256 queues: 8,704 lines.
+    /// A server of 512 CPUs with 16 NVMe controllers that have a queue for each CPU, and two
+    /// network cards of 256 queues: 8,704 lines.
     #[test]
     fn a_large_server_needs_bounded_memory() {
         let cpus: Vec<u32> = (0..512).collect();
-        let nvme = (0..16 * 512).map(|at| line(at, 1, Some(vec![at % 512])));
-        let cards = (0..512).map(|at| line(10_000 + at, 1, Some(vec![at])));
+        let nvme = (0..16 * 512).map(|number| line(number, 1, Some(vec![number % 512])));
+        let cards = (0..512).map(|number| line(10_000 + number, 1, Some(vec![number])));
         let irqs: Vec<IrqAffinity> = nvme.chain(cards).collect();
         let layout = RowLayout::for_contexts(&of_lines(&irqs, &[], &cpus));
         assert!(layout.on(511).rows >= 2 * (21 + 17));

@@ -1,5 +1,5 @@
-//! The live bench of the experiment `handlers`: BPF programs at the entry and exit of every interrupt
-//! context.
+//! The live bench of the experiment `handlers`: BPF programs at the entry and exit of
+//! every interrupt context.
 
 pub mod agreement;
 pub mod bench;

@@ -1,9 +1,11 @@
 //! [`OpenWindow`]: a window that is read while it stays open.
 //!
-//! The programs count in maps that only they write, so reading them stops nothing and is invisible to
-//! what is measured, but for the CPU time of the read. A CPU may count a span while its row is read; then
-//! some of its sums have the span and others do not. The next read has all of it: nothing is lost or counted
-//! twice, because readings are totals since the window opened, and callers subtract them.
+//! Only the programs write the maps with the counts. Reading the maps therefore stops nothing and
+//! is invisible to the measured spans, except for the CPU time of the read. A CPU may count a span
+//! while its row is read: some sums then include the span and others do not.
+//!
+//! The next read includes the span in all sums. No span is lost or counted twice, because readings
+//! are totals since the window opened, and callers subtract them.
 
 use lab::experiment::BenchError;
 use lab::handlers::WindowSample;
@@ -16,24 +18,24 @@ use crate::host::Root;
 use crate::probe_overhead::events::EventOverheadsByCore;
 use crate::window::{WindowEdge, move_gates};
 
-/// The timing pass of a bench, with its window open on every measured CPU until this is dropped: then the
-/// gates close and the programs are detached.
+/// The timing pass of a bench, with its window open on every measured CPU. Dropping this closes the
+/// gates and detaches the programs.
 pub struct OpenWindow {
     bench: LiveBench,
     /// Reads the kernel's clock.
     caller: CallerProgram,
     cpus: WindowCpus,
-    /// What had been missed, and used, when it opened.
+    /// Number of missed events when the window opened.
     missed_before: u64,
     own_cpu_before_ns: u64,
 }
 
 impl OpenWindow {
-    /// Attaches the timing probes and opens the window. The probes learn in it what they add to times; until
-    /// then the warm loop's overhead is subtracted.
+    /// Attaches the timing probes and opens the window. In the window the probes learn their
+    /// overhead on times; until then the warm loop's overhead is subtracted.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn open(mut bench: LiveBench) -> Result<Self, BenchError> {
         let caller = CallerProgram::load().map_err(bench_error)?;
         bench.attach_only(0)?;
@@ -47,21 +49,22 @@ impl OpenWindow {
         Ok(OpenWindow { bench, caller, cpus, missed_before, own_cpu_before_ns: own_cpu_ns() })
     }
 
-    /// The bench, for its facts and what its probes cost.
+    /// The bench, for its facts and the overhead of its probes.
     #[must_use]
     pub fn bench(&self) -> &LiveBench {
         &self.bench
     }
 
-    /// What was counted from the opening of the window until now. `agreement` is empty: the kernel's
-    /// counters are compared where a window ends.
+    /// Returns the counts from the opening of the window until now. `agreement` is empty, because
+    /// the kernel's counters are compared only where a window ends.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn read(&self) -> Result<WindowSample, BenchError> {
         let timing = &self.bench.passes[0];
         let mut states = timing.probes.states().map_err(bench_error)?;
-        // The clock of the time stamps in the states, which a time namespace sets apart from this process's.
+        // Time stamps in the states are from the kernel's clock. In a time namespace this
+        // process's clock differs.
         let now_ns = self.caller.see().map_err(bench_error)?.at_ns;
         let is_open = |state: &&mut CpuState| state.armed != 0;
         states.iter_mut().filter(is_open).for_each(|state| state.disarmed_ns = now_ns);

@@ -1,6 +1,7 @@
-//! The programs of a pass: loaded at the start, and attached only while their pass is measured. The
-//! programs of another pass would run inside its spans: they count nothing, but take time. The programs
-//! of all passes count in the same maps, so a pass more needs memory for its programs alone.
+//! The programs of a pass are loaded at the start, and attached only while their pass is
+//! measured. Programs of another pass would run inside its spans: they count nothing there, but
+//! take time. The programs of all passes count in the same maps, so each further pass needs
+//! memory only for its programs.
 
 use attribution::context::VECTORS;
 use attribution::key::ContextKey;
@@ -20,24 +21,24 @@ use crate::probe_overhead::{CoreCalibration, WarmOverhead};
 pub(super) struct LoadedPass {
     pub(super) pass: Pass,
     pub(super) probes: Probes,
-    /// What a pair adds in a hot loop, for each type of cores; at least one.
+    /// The overhead of a pair in a hot loop, for each type of cores; never empty.
     pub(super) warm: Vec<CoreCalibration>,
     /// The programs of a window, in the order of attachment.
     pub(super) programs: Vec<String>,
-    /// Measures in a condition what reading the events adds to them, in a pass that has any.
+    /// Measures the overhead of reading the events in a condition; `None` in a pass without events.
     pub(super) calibration: Option<EventCalibration>,
-    /// Its events, which count during its own windows only.
+    /// The events of the pass, which count only during its own windows.
     events: Option<EventGroup>,
-    /// One for each program while the pass is attached.
+    /// A link for each program, while the pass is attached.
     links: Vec<Attached>,
-    /// The program that closes the window of a CPU that leaves, while the pass is attached; `None` on a kernel
-    /// without the tracepoint.
+    /// The link of the program that closes the window of a CPU that goes offline, while the pass is
+    /// attached. `None` on a kernel without the tracepoint.
     hotplug: Option<Attached>,
-    /// Whether that program could be attached the last time.
+    /// Whether the kernel attached that program the last time.
     sees_hotplug: bool,
 }
 
-/// The events of a pass count until this is dropped.
+/// Lets the events of a pass count until it is dropped.
 pub(super) struct Counting<'a>(Option<&'a EventGroup>);
 
 impl Drop for Counting<'_> {
@@ -47,7 +48,7 @@ impl Drop for Counting<'_> {
 }
 
 impl LoadedPass {
-    /// Loads `programs`, which count in `maps` and read the events, if any, on `cpus`.
+    /// Loads `programs`, which count in `maps` and, if there are events, read them on `cpus`.
     pub(super) fn load(
         flavour: Flavour,
         cpus: &[u32],
@@ -82,7 +83,8 @@ impl LoadedPass {
         })
     }
 
-    /// Attaches the programs, drops those that the kernel refuses, and returns them with the error.
+    /// Attaches the programs. Drops the programs that the kernel refuses, and
+    /// returns them with the error.
     pub(super) fn attach_what_can_be(&mut self) -> Vec<(String, BpfError)> {
         let (mut refused, mut links) = (Vec::new(), Vec::new());
         let probes = &self.probes;
@@ -106,7 +108,8 @@ impl LoadedPass {
         self.sees_hotplug = self.hotplug.is_some();
     }
 
-    /// Attaches the programs, unless they are attached. Takes a while: call it with windows closed.
+    /// Attaches the programs unless they are attached. Call it with windows closed,
+    /// because it takes a while.
     pub(super) fn attach(&mut self) -> Result<(), BpfError> {
         if self.links.is_empty() {
             let links = self.programs.iter().map(|program| self.probes.link(program));
@@ -116,13 +119,15 @@ impl LoadedPass {
         Ok(())
     }
 
-    /// The hot loop's result on the type of cores that a CPU has; of the first type, where that is not known.
+    /// The hot loop's result on this CPU's type of cores, or on the first type if the
+    /// CPU's type is not known.
     pub(super) fn warm_on(&self, cpu: u32) -> &WarmOverhead {
-        let of_cpu = self.warm.iter().find(|one| one.core.cpus.contains(&cpu));
-        &of_cpu.unwrap_or(&self.warm[0]).warm
+        let on_its_cores =
+            self.warm.iter().find(|calibration| calibration.core.cpus.contains(&cpu));
+        &on_its_cores.unwrap_or(&self.warm[0]).warm
     }
 
-    /// The kernel memory of its maps and programs; `None` where the kernel does not state it.
+    /// The kernel memory of the pass's maps and programs; `None` if the kernel does not state it.
     pub(super) fn kernel_memory(&self) -> Option<KernelMemory> {
         let probes = self.probes.kernel_memory()?;
         match &self.calibration {
@@ -136,7 +141,8 @@ impl LoadedPass {
         self.hotplug = None;
     }
 
-    /// The tracepoint by which the window of a CPU ends that goes offline; `None` where the kernel lacks it.
+    /// The tracepoint that ends the window of a CPU that goes offline; `None`
+    /// if the kernel lacks it.
     pub(super) fn hotplug_tracepoint(&self) -> Option<&'static str> {
         self.sees_hotplug.then_some(HOTPLUG_TRACEPOINT)
     }
@@ -154,7 +160,7 @@ impl LoadedPass {
     }
 }
 
-/// Whether spans of that key are counted by the attached programs.
+/// Whether the attached programs count spans of `key`.
 pub(super) fn has_probe(key: u32, attached: &[String]) -> bool {
     let program = match ContextKey::of(key) {
         Some(ContextKey::Irq(_)) => "irq_handler_in".to_owned(),

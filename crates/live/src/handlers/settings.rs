@@ -11,7 +11,6 @@ use crate::window::{BenchPhase, Stop, WindowEdge, WindowEnd};
 /// Configuration of [`LiveBench`](super::LiveBench).
 #[derive(Clone, Debug)]
 pub struct LiveSettings {
-    /// CPUs to measure.
     pub cpus: Vec<u32>,
     /// CPUs for auxiliary threads.
     pub housekeeping: Vec<u32>,
@@ -32,8 +31,8 @@ pub struct LiveSettings {
     pub helper: Option<PathBuf>,
     /// How to attach; by default the best flavour that the kernel supports.
     pub flavour: Option<Flavour>,
-    /// The measured CPUs by the type of their cores, for each of which probes are calibrated; by default as
-    /// sysfs tells them apart.
+    /// The measured CPUs by the type of their cores. Probes are calibrated for each type. By
+    /// default sysfs distinguishes the types.
     pub core_types: Option<Vec<CoreType>>,
     /// The command that grants the rights to load BPF programs.
     pub remedy_rights: Option<String>,

@@ -19,7 +19,7 @@ pub struct Stimuli {
     stimulus: Option<Running>,
 }
 
-/// Their statistics when they have stopped.
+/// Statistics of load and stimulus after they have stopped.
 #[derive(Default)]
 pub struct FinishedStimuli {
     pub load: Option<StimulusStats>,
@@ -37,7 +37,7 @@ fn bench_error(error: StimulusError) -> BenchError {
     }
 }
 
-/// What the report says of workers that lost their CPU.
+/// A warning about the report's workers that lost their CPU; `None` if no worker did.
 fn lost_cpus(report: &Report) -> Option<String> {
     let each = report.lost_cpus.iter().map(|(role, cpu)| format!("{role} on CPU {cpu}"));
     let each: Vec<String> = each.collect();
@@ -92,22 +92,25 @@ impl Stimuli {
     /// The settings in effect.
     #[must_use]
     pub fn facts(&self) -> Map<String, Json> {
-        let of = |name: &str, running: &Option<Running>| {
-            running.as_ref().map(|one| (name.to_owned(), Json::Object(one.facts().clone())))
+        let facts_of = |name: &str, running: &Option<Running>| {
+            running.as_ref().map(|process| (name.to_owned(), Json::Object(process.facts().clone())))
         };
-        of("load", &self.load).into_iter().chain(of("stimulus", &self.stimulus)).collect()
+        facts_of("load", &self.load)
+            .into_iter()
+            .chain(facts_of("stimulus", &self.stimulus))
+            .collect()
     }
 
-    /// Checks that both are alive.
+    /// Checks that load and stimulus are alive.
     ///
     /// # Errors
     /// [`BenchError::Failed`] with the error of the process that died.
     pub fn check(&mut self) -> Result<(), BenchError> {
         let mut running = self.load.iter_mut().chain(self.stimulus.iter_mut());
-        running.try_for_each(|one| one.check().map_err(bench_error))
+        running.try_for_each(|process| process.check().map_err(bench_error))
     }
 
-    /// Stops both.
+    /// Stops load and stimulus.
     #[must_use]
     pub fn stop(self) -> FinishedStimuli {
         let mut warnings = Vec::new();

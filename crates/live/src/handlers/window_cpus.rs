@@ -1,7 +1,8 @@
 //! The CPUs of a window: which of them are measured, and which go or come while it is open.
 //!
-//! A program at the tracepoint `cpuhp_enter` closes the window of a CPU that the kernel takes offline, on that CPU
-//! and before it stops (bpf/gate.h). What is known here is read at the window's edges.
+//! A program at the tracepoint `cpuhp_enter` closes the window of a CPU that the kernel takes
+//! offline. It runs on that CPU, before the CPU stops (bpf/gate.h). This module reads the online
+//! CPUs at the window's edges.
 
 use lab::cpus::UnmeasuredCpu;
 use lab::handlers::WindowSample;
@@ -23,7 +24,7 @@ pub(super) struct WindowCpus {
 }
 
 impl WindowCpus {
-    /// The CPUs of the plan that are online now.
+    /// Selects the CPUs of the plan that are online now.
     pub(super) fn online_now(root: &Root, planned: &[u32]) -> Self {
         let online_before = online_cpus(root).unwrap_or_else(|| planned.to_vec());
         let offline = planned.iter().filter(|cpu| !online_before.contains(cpu));
@@ -44,27 +45,30 @@ impl WindowCpus {
         self.unmeasured.extend(unmeasured);
     }
 
-    /// The window could not be opened on these CPUs, because they are offline.
+    /// Leaves out `cpus`, which were offline when the window should have opened on them.
     pub(super) fn never_opened(&mut self, cpus: &[u32]) {
         self.leave_out(cpus, OFFLINE_BEFORE);
     }
 
-    /// Leaves out the CPUs whose window nothing closed. `states`: what the programs left after the last gate was
-    /// closed.
+    /// Leaves out the CPUs whose window nothing closed. `states`: states of the CPUs after the
+    /// last gate was closed.
     pub(super) fn leave_out_unclosed(&mut self, states: &[CpuState]) {
         let is_open = |cpu: &&u32| states.get(**cpu as usize).is_none_or(|state| state.armed != 0);
         let unclosed: Vec<u32> = self.measured.iter().filter(is_open).copied().collect();
         self.leave_out(&unclosed, NO_END);
     }
 
-    /// Tells the sample what changed by now: CPUs without a window, and CPUs that came online. A CPU that the plan
-    /// leaves out is none that came.
+    /// Adds to the sample which CPUs have no window, and which came online by now. A CPU that the
+    /// plan leaves out does not count as one that came.
     pub(super) fn describe(&self, root: &Root, states: &[CpuState], sample: &mut WindowSample) {
         sample.unmeasured.clone_from(&self.unmeasured);
         let went = |cpu: u32| states.get(cpu as usize).is_some_and(|state| state.went_offline != 0);
-        let came = |cpu: &u32| match self.measured.contains(cpu) {
-            true => went(*cpu),
-            false => self.plans_all && !self.online_before.contains(cpu),
+        let came = |cpu: &u32| {
+            if self.measured.contains(cpu) {
+                went(*cpu)
+            } else {
+                self.plans_all && !self.online_before.contains(cpu)
+            }
         };
         sample.came_online = online_cpus(root).unwrap_or_default();
         sample.came_online.retain(came);
@@ -88,7 +92,8 @@ mod tests {
         let mut states: Vec<CpuState> = (0..6).map(|_| CpuState::new_zeroed()).collect();
         let mut cpus = WindowCpus::online_now(&online("0-2,4\n"), &[0, 1, 2, 3, 4]);
         assert_eq!(cpus.measured, [0, 1, 2, 4]);
-        // CPU 2 has no gate any more; CPU 1 goes and comes back; nothing closed CPU 4's window; CPU 5 comes.
+        // CPU 2 has no gate any more. CPU 1 goes offline and comes back. Nothing closed the window
+        // of CPU 4. CPU 5 comes online.
         cpus.never_opened(&[2]);
         states[1].went_offline = 1;
         states[4].armed = 7;
@@ -97,7 +102,8 @@ mod tests {
         cpus.describe(&online("0-1,5\n"), &states, &mut sample);
         assert_eq!(cpus.measured, [0, 1]);
         assert_eq!(sample.came_online, [1, 5]);
-        let left_out: Vec<u32> = sample.unmeasured.iter().map(|one| one.cpu).collect();
+        let left_out: Vec<u32> =
+            sample.unmeasured.iter().map(|unmeasured| unmeasured.cpu).collect();
         assert_eq!(left_out, [3, 2, 4]);
     }
 
