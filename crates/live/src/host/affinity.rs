@@ -1,4 +1,4 @@
-//! Which CPUs each device interrupt may go to, and goes to.
+//! The CPUs that each device interrupt may use, and the CPUs that it uses.
 
 use serde::Serialize;
 
@@ -8,16 +8,16 @@ use super::root::Root;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct IrqAffinity {
     pub number: u32,
-    /// Names of its handlers, from /sys/kernel/irq (a name holds no comma there). Empty where no
-    /// handler is installed.
+    /// Names of the interrupt's handlers, from /sys/kernel/irq (where names contain no comma).
+    /// Empty if no handler is installed.
     pub actions: Vec<String>,
-    /// CPUs it may go to (`smp_affinity_list`).
+    /// CPUs that the interrupt may use (`smp_affinity_list`).
     pub allowed: Option<Vec<u32>>,
     /// CPUs programmed into the controller (`effective_affinity_list`); readable for root only.
     pub effective: Option<Vec<u32>>,
 }
 
-/// All IRQs of /proc/irq by number; absent when there is no such directory.
+/// All IRQs of /proc/irq by number; `None` without that directory.
 #[must_use]
 pub fn irq_affinities(root: &Root) -> Option<Vec<IrqAffinity>> {
     let names = root.names("proc/irq")?;
@@ -40,7 +40,7 @@ pub fn irq_affinities(root: &Root) -> Option<Vec<IrqAffinity>> {
 
 fn actions(root: &Root, number: u32) -> Vec<String> {
     let Some(text) = root.word(format!("sys/kernel/irq/{number}/actions")) else {
-        // Every handler with a /proc entry has a directory of its name there.
+        // Every handler with a /proc entry has a directory named after it there.
         let entries = root.names(format!("proc/irq/{number}")).unwrap_or_default();
         let is_directory = |name: &String| root.path(format!("proc/irq/{number}/{name}")).is_dir();
         return entries.into_iter().filter(is_directory).collect();
@@ -58,13 +58,13 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::new(directory.path());
         assert_eq!(irq_affinities(&root), None);
-        let at = |path: &str, text: &str| plant(directory.path(), path, text);
-        at("proc/irq/default_smp_affinity", "3");
-        at("proc/irq/16/smp_affinity_list", "0-1\n");
-        at("proc/irq/16/effective_affinity_list", "1\n");
-        at("sys/kernel/irq/16/actions", "ehci_hcd:usb1,i801_smbus\n");
-        at("proc/irq/4/ttyS0/x", "");
-        at("proc/irq/4/effective_affinity_list", "\n");
+        let write_file = |path: &str, text: &str| plant(directory.path(), path, text);
+        write_file("proc/irq/default_smp_affinity", "3");
+        write_file("proc/irq/16/smp_affinity_list", "0-1\n");
+        write_file("proc/irq/16/effective_affinity_list", "1\n");
+        write_file("sys/kernel/irq/16/actions", "ehci_hcd:usb1,i801_smbus\n");
+        write_file("proc/irq/4/ttyS0/x", "");
+        write_file("proc/irq/4/effective_affinity_list", "\n");
         let irqs = irq_affinities(&root).unwrap();
         assert_eq!(irqs.iter().map(|irq| irq.number).collect::<Vec<_>>(), [4, 16]);
         assert_eq!(irqs[0].actions, ["ttyS0"]);

@@ -1,5 +1,5 @@
-//! How much memory this process can still get: what the machine has left, or less in a control group with a
-//! limit, whose processes the kernel kills when they exceed it.
+//! How much memory this process can still get. A control group may have a limit below the machine's
+//! free memory; the kernel kills processes of a group that exceeds its limit.
 
 use std::fmt::{self, Display};
 
@@ -9,12 +9,12 @@ use super::root::Root;
 
 const MIB: u64 = 1 << 20;
 
-/// What is left for this process.
+/// The memory that this process can still get.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AvailableMemory {
-    /// Bytes; absent where the kernel does not say it.
+    /// `None` if the kernel does not state it.
     pub bytes: Option<u64>,
-    /// The control group's limit, where there is one.
+    /// The control group's limit, if there is one.
     pub limit: Option<MemoryLimit>,
 }
 
@@ -30,9 +30,8 @@ pub fn available_memory(root: &Root) -> AvailableMemory {
 /// Why there is no memory for something, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryShortage {
-    /// What needs how much, and what there is.
+    /// What needs memory, how much it needs, and how much there is.
     pub reason: String,
-    /// How to get more.
     pub remedy: String,
 }
 
@@ -43,11 +42,12 @@ impl Display for MemoryShortage {
 }
 
 impl AvailableMemory {
-    /// Checks that `what` gets its memory and leaves as much again: the kernel ends a process that
-    /// exceeds the limit of its group by SIGKILL, without a word.
+    /// Checks that this process can get twice `needed_bytes`: the bytes that `what` needs, and a
+    /// reserve of the same size. The kernel kills a process by SIGKILL, without a message, if its
+    /// group exceeds the limit.
     ///
     /// # Errors
-    /// When less is left.
+    /// [`MemoryShortage`] if less memory is available.
     pub fn check(&self, what: &str, needed_bytes: u64) -> Result<(), MemoryShortage> {
         let Some(available) = self.bytes.filter(|available| needed_bytes > available / 2) else {
             return Ok(());
@@ -83,17 +83,17 @@ mod tests {
         let root = Root::new(directory.path());
         assert_eq!(available_memory(&root), AvailableMemory::default());
         assert_eq!(available_memory(&root).check("a region", u64::MAX), Ok(()), "not known");
-        let at = |path: &str, text: &str| plant(directory.path(), path, text);
-        at("proc/meminfo", "MemTotal: 9999999 kB\nMemAvailable: 4194304 kB\n");
+        let write_file = |path: &str, text: &str| plant(directory.path(), path, text);
+        write_file("proc/meminfo", "MemTotal: 9999999 kB\nMemAvailable: 4194304 kB\n");
         let machine = available_memory(&root);
         assert_eq!(machine.bytes, Some(4096 * MIB));
         let shortage = machine.check("a region", 3000 * MIB).unwrap_err();
         assert!(shortage.reason.starts_with("a region needs 3000 MiB"), "{shortage}");
         assert_eq!(shortage.remedy, "free some memory");
-        at("proc/self/cgroup", "0::/box\n");
-        at("proc/self/mountinfo", "24 19 0:22 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
-        at("sys/fs/cgroup/box/memory.max", "536870912\n");
-        at("sys/fs/cgroup/box/memory.current", "0\n");
+        write_file("proc/self/cgroup", "0::/box\n");
+        write_file("proc/self/mountinfo", "24 19 0:22 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+        write_file("sys/fs/cgroup/box/memory.max", "536870912\n");
+        write_file("sys/fs/cgroup/box/memory.current", "0\n");
         let group = available_memory(&root);
         assert_eq!(group.bytes, Some(512 * MIB));
         assert_eq!(group.check("a region", 256 * MIB), Ok(()));

@@ -10,27 +10,26 @@ use super::root::Root;
 /// No processor has more caches per CPU than this.
 const CACHE_INDEX_MAX: u32 = 32;
 
-/// A kind of cache, and how often the machine has it.
+/// A kind of cache, and its number of instances in the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CacheFacts {
-    /// 1, 2, 3...
+    /// The level: 1 is closest to the core.
     pub level: u32,
     /// `Data`, `Instruction` or `Unified`.
     pub kind: String,
     /// Size of one instance.
     pub size_bytes: Option<u64>,
-    /// Line size.
     pub line_bytes: Option<u64>,
-    /// Ways of associativity; 0 would be fully associative.
+    /// Ways of associativity; 0 means fully associative.
     pub ways: Option<u64>,
-    /// Most CPUs that share one instance.
+    /// The largest number of CPUs that share one instance.
     pub shared_by_cpus: Option<u32>,
-    /// Instances over the online CPUs.
+    /// Number of instances over the online CPUs.
     pub instances: Option<u32>,
 }
 
-/// The caches of these CPUs, each kind and size once, by level. Sizes are the sizes of one
-/// instance, not of all together as `lscpu` sums them.
+/// The caches of the given CPUs: each kind and size once, by level. A size belongs to one instance,
+/// while `lscpu` prints the sum of all instances.
 #[must_use]
 pub fn cache_facts(root: &Root, online: &[u32]) -> Vec<CacheFacts> {
     let mut kinds: BTreeMap<(u32, String, Option<u64>), Instances> = BTreeMap::new();
@@ -50,7 +49,7 @@ pub fn cache_facts(root: &Root, online: &[u32]) -> Vec<CacheFacts> {
         }
     }
     let facts = kinds.into_iter().map(|((level, kind, size_bytes), instances)| {
-        // One list per CPU; the same list is the same instance.
+        // Each CPU contributes one list, and CPUs with equal lists share an instance.
         let sharers: Option<Vec<Vec<u32>>> = instances.sharers.into_iter().collect();
         let lists = sharers.map(|mut lists| {
             lists.sort_unstable();
@@ -79,8 +78,8 @@ struct Instances {
     sharers: Vec<Option<Vec<u32>>>,
 }
 
-/// Size in bytes of the largest cache of the highest level: what a working set must exceed to
-/// reach memory. Absent when no size is known.
+/// Size in bytes of the largest cache of the highest level. A working set must exceed it to reach
+/// memory. `None` if no size is known.
 #[must_use]
 pub fn last_level_cache_bytes(caches: &[CacheFacts]) -> Option<u64> {
     let data = caches.iter().filter(|cache| cache.kind != "Instruction");
@@ -88,7 +87,7 @@ pub fn last_level_cache_bytes(caches: &[CacheFacts]) -> Option<u64> {
     sized.max().map(|(_, bytes)| bytes)
 }
 
-/// `32768K`, `1M` or `512` in bytes.
+/// Parses `32768K`, `1M` or `512`; returns bytes.
 fn parse_size(word: &str) -> Option<u64> {
     let (digits, shift) = match word.as_bytes().last()? {
         b'K' => (&word[..word.len() - 1], 10),
@@ -109,11 +108,11 @@ mod tests {
     fn private_and_shared_caches() {
         let directory = tempfile::tempdir().unwrap();
         for cpu in 0..4u32 {
-            let own = cpu.to_string();
+            let only_this_cpu = cpu.to_string();
             let shared = if cpu < 2 { "0-1" } else { "2-3" };
             let caches = [
-                ("1", "Data", "48K", &own[..]),
-                ("1", "Instruction", "32K", &own),
+                ("1", "Data", "48K", &only_this_cpu[..]),
+                ("1", "Instruction", "32K", &only_this_cpu),
                 ("3", "Unified", "32768K", shared),
             ];
             for (index, (level, kind, size, sharers)) in caches.into_iter().enumerate() {

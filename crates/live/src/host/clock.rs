@@ -5,26 +5,26 @@ use serde::Serialize;
 use super::cpu::CpuModel;
 use super::root::Root;
 
-/// What is known of the clocks.
+/// Facts about the clocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ClockFacts {
     /// The clock source in use, such as `tsc`.
     pub source: Option<String>,
-    /// Those that could be chosen.
+    /// The clock sources that the kernel offers.
     pub available: Option<Vec<String>>,
-    /// Frequency of the TSC, where somebody states it.
+    /// Frequency of the TSC, if a source states it.
     pub tsc_khz: Option<u64>,
-    /// What states it: `kernel` (the conversion that the kernel itself uses), `cpuid 0x15` or
-    /// `hypervisor` (CPUID leaf 0x40000010).
+    /// The source of the frequency: `kernel` (the conversion that the kernel itself uses), `cpuid
+    /// 0x15` or `hypervisor` (CPUID leaf 0x40000010).
     pub tsc_khz_source: Option<String>,
 }
 
-/// What is known of the machine below the machine.
+/// Facts about the hypervisor and the machine that it presents.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HypervisorFacts {
-    /// Whether there is one. Absent where neither CPUID nor sysfs reports it.
+    /// Whether there is a hypervisor. `None` if neither CPUID nor sysfs reports it.
     pub present: Option<bool>,
-    /// Its name, such as `KVM`.
+    /// Name of the hypervisor, such as `KVM`.
     pub name: Option<String>,
     /// The twelve characters of CPUID leaf 0x40000000.
     pub signature: Option<String>,
@@ -32,7 +32,8 @@ pub struct HypervisorFacts {
     pub machine: Option<String>,
 }
 
-/// Names of hypervisors by signature. KVM pretends to be Hyper-V when it is asked to.
+/// Names of hypervisors by signature. A KVM that is configured to do so presents the
+/// signature of Hyper-V.
 const SIGNATURES: [(&str, &str); 12] = [
     ("KVMKVMKVM", "KVM"),
     ("Linux KVM Hv", "KVM"),
@@ -48,7 +49,8 @@ const SIGNATURES: [(&str, &str); 12] = [
     ("OpenBSDVMM58", "OpenBSD vmm"),
 ];
 
-/// Reads these facts. `tsc_khz_from_kernel` is the frequency that perf's user page states.
+/// Reads the facts about the clocks. `tsc_khz_from_kernel` is the frequency that
+/// perf's user page states.
 #[must_use]
 pub fn clock_facts(root: &Root, tsc_khz_from_kernel: Option<u64>) -> ClockFacts {
     let directory = "sys/devices/system/clocksource/clocksource0";
@@ -65,14 +67,14 @@ pub fn clock_facts(root: &Root, tsc_khz_from_kernel: Option<u64>) -> ClockFacts 
     }
 }
 
-/// Reads these facts; `cpu` gives the flag that says that the processor is a virtual one.
+/// Reads the facts about the hypervisor. `cpu` has the flag of a virtual processor.
 #[must_use]
 pub fn hypervisor_facts(root: &Root, cpu: &CpuModel) -> HypervisorFacts {
     let sys_type = root.word("sys/hypervisor/type");
     let present = match (cpu.hypervisor_flag, &sys_type) {
         (_, Some(_)) => Some(true),
         (Some(flag), None) => Some(flag),
-        // No /proc/cpuinfo, but perhaps a processor to ask.
+        // Without /proc/cpuinfo, asks the processor, if this is the live machine.
         (None, None) => root.is_live().then(cpuid::is_virtual).flatten(),
     };
     let signature =
@@ -115,7 +117,8 @@ mod cpuid {
         unsafe { __cpuid(number) }
     }
 
-    /// The twelve characters, without the NULs at the end. Only meaningful under a hypervisor.
+    /// The twelve characters of the signature, without the NULs at the end. Meaningful
+    /// only under a hypervisor.
     pub(super) fn hypervisor_signature() -> Option<String> {
         let answer = leaf(HYPERVISOR_BASE);
         let bytes: Vec<u8> =
@@ -125,12 +128,12 @@ mod cpuid {
         (!text.is_empty()).then(|| text.to_owned())
     }
 
-    /// The flag that no real processor sets.
+    /// Reads the flag that no real processor sets.
     pub(super) fn is_virtual() -> Option<bool> {
         Some(leaf(1).ecx & (1 << 31) != 0)
     }
 
-    /// TSC frequency in kHz with its source, where a leaf states it.
+    /// TSC frequency in kHz with its source; `None` if no leaf states it.
     pub(super) fn tsc_khz() -> Option<(u64, &'static str)> {
         if leaf(0).eax >= CRYSTAL {
             let answer = leaf(CRYSTAL);

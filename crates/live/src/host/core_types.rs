@@ -1,4 +1,4 @@
-//! Which CPUs have the same kind of core: a probe's cost is measured on one CPU of each type.
+//! Groups the CPUs by their kind of core. A probe's cost is measured on one CPU of each type.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use serde::Serialize;
 use super::pmu::pmus_of_some_cpus;
 use super::root::Root;
 
-/// CPUs whose cores are of one kind.
+/// CPUs whose cores have the same properties.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CoreType {
-    /// How they differ from the others, such as `cpu_atom`; `all` where nothing differs.
+    /// The properties that differ from other types, such as `cpu_atom`; `all` if nothing differs.
     pub name: String,
     /// The CPUs, in ascending order.
     pub cpus: Vec<u32>,
 }
 
-/// The properties of a CPU's core, by name; only those that the machine states.
+/// The properties of a CPU's core that the machine states, by name.
 fn properties(
     root: &Root,
     pmus: &[(String, Vec<u32>)],
@@ -34,9 +34,9 @@ fn properties(
     stated.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
-/// `cpus` by the type of their cores, in the order of each type's first CPU. Cores are of one type where
-/// everything is equal that the machine states of them: the PMU (Intel hybrid), the main identification
-/// register and the capacity (Arm), the highest frequency.
+/// Groups `cpus` by the type of their cores, in the order of each type's first CPU. Two cores have
+/// the same type if all stated properties are equal: the PMU (Intel hybrid), the main
+/// identification register and the capacity (Arm), and the highest frequency.
 #[must_use]
 pub fn core_types(root: &Root, cpus: &[u32]) -> Vec<CoreType> {
     let pmus = pmus_of_some_cpus(root);
@@ -48,17 +48,19 @@ pub fn core_types(root: &Root, cpus: &[u32]) -> Vec<CoreType> {
             None => types.push((of_cpu, vec![cpu])),
         }
     }
-    let differs = |name: &str| types.iter().any(|(one, _)| one.get(name) != types[0].0.get(name));
+    let differs = |name: &str| {
+        types.iter().any(|(properties, _)| properties.get(name) != types[0].0.get(name))
+    };
     let label = |of_type: &BTreeMap<&'static str, String>| {
         let differing = of_type.iter().filter(|(name, _)| differs(name));
-        let words: Vec<String> = differing
+        let parts: Vec<String> = differing
             .map(|(name, value)| match *name {
                 "PMU" => value.clone(),
                 name => format!("{name} {value}"),
             })
             .collect();
-        match (words.is_empty(), types.len()) {
-            (false, _) => words.join(", "),
+        match (parts.is_empty(), types.len()) {
+            (false, _) => parts.join(", "),
             (true, 1) => "all".to_owned(),
             (true, _) => "others".to_owned(),
         }
@@ -67,7 +69,7 @@ pub fn core_types(root: &Root, cpus: &[u32]) -> Vec<CoreType> {
         .iter()
         .map(|(of_type, cpus)| CoreType { name: label(of_type), cpus: cpus.clone() })
         .collect();
-    named.iter_mut().for_each(|one| one.cpus.sort_unstable());
+    named.iter_mut().for_each(|core_type| core_type.cpus.sort_unstable());
     named
 }
 
@@ -83,7 +85,7 @@ mod tests {
             plant(directory.path(), &format!("sys/{path}"), text);
         }
         let types = core_types(&Root::new(directory.path()), cpus);
-        types.into_iter().map(|one| (one.name, one.cpus)).collect()
+        types.into_iter().map(|core_type| (core_type.name, core_type.cpus)).collect()
     }
 
     fn named(name: &str, cpus: &[u32]) -> (String, Vec<u32>) {
@@ -114,7 +116,7 @@ mod tests {
             named("cpu_lowpower", &[8, 9]),
         ];
         assert_eq!(types_of(&files, &all), wanted);
-        // Only measured CPUs count.
+        // Only the measured CPUs determine the types.
         assert_eq!(types_of(&files, &[5, 4]), [named("all", &[4, 5])]);
     }
 
@@ -122,12 +124,12 @@ mod tests {
     fn arm_cores_differ_by_identification_and_capacity() {
         let files: Vec<(String, &str)> = (0..6)
             .flat_map(|cpu| {
-                let at = |file: &str| format!("devices/system/cpu/cpu{cpu}/{file}");
+                let path = |file: &str| format!("devices/system/cpu/cpu{cpu}/{file}");
                 let (midr, capacity) = match cpu {
                     0..4 => ("0x00000000410fd034\n", "446\n"), // Cortex-A53
                     _ => ("0x00000000410fd092\n", "1024\n"),   // Cortex-A73
                 };
-                [(at("regs/identification/midr_el1"), midr), (at("cpu_capacity"), capacity)]
+                [(path("regs/identification/midr_el1"), midr), (path("cpu_capacity"), capacity)]
             })
             .collect();
         let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (&**path, *text)).collect();

@@ -10,12 +10,12 @@ const CPUINFO_BYTES_MAX: usize = 32 << 20;
 
 const CPU_DIRECTORY: &str = "sys/devices/system/cpu";
 
-/// What is known of the processors.
+/// Facts about the processors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CpuFacts {
-    /// The first processor of /proc/cpuinfo; the others are taken to be alike.
+    /// The first processor of /proc/cpuinfo. The others are assumed to be of the same model.
     pub model: CpuModel,
-    /// CPUs that run.
+    /// CPUs that the kernel uses now.
     pub online: Option<Vec<u32>>,
     /// CPUs that may ever run.
     pub possible: Option<Vec<u32>>,
@@ -34,9 +34,9 @@ pub struct CpuFacts {
 /// Vendor of the processor. The numbers are the x86 ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CpuModel {
-    /// Such as `GenuineIntel`.
+    /// Name of the vendor, such as `GenuineIntel`.
     pub vendor: Option<String>,
-    /// The name to show.
+    /// Name of the model, for people.
     pub name: Option<String>,
     /// Family of the CPUID signature.
     pub family: Option<u32>,
@@ -44,30 +44,28 @@ pub struct CpuModel {
     pub model: Option<u32>,
     /// Stepping of the CPUID signature.
     pub stepping: Option<u32>,
-    /// Microcode revision as written there, such as `0x2b000590`.
+    /// Microcode revision as /proc/cpuinfo writes it, such as `0x2b000590`.
     pub microcode: Option<String>,
-    /// The TSC ticks at one rate at all frequencies. Absent where there are no x86 flags.
+    /// Whether the TSC ticks at one rate at all frequencies. `None` without x86 flags.
     pub constant_tsc: Option<bool>,
-    /// The TSC ticks in deep idle states too.
+    /// Whether the TSC ticks in deep idle states too.
     pub nonstop_tsc: Option<bool>,
-    /// The processor says that it is a virtual one.
+    /// Whether the processor says that it is virtual.
     pub hypervisor_flag: Option<bool>,
 }
 
-/// Where a CPU sits and how it is clocked.
+/// Position of a CPU in the machine, and its frequency governor.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CpuTopology {
-    /// Its number.
     pub cpu: u32,
     /// Physical package (socket).
     pub package: Option<i32>,
     /// Core, unique within the package.
     pub core: Option<i32>,
-    /// NUMA node.
     pub node: Option<u32>,
-    /// All CPUs of its core, itself included.
+    /// All CPUs of this CPU's core, including this CPU.
     pub smt_siblings: Option<Vec<u32>>,
-    /// The cpufreq governor, such as `performance`; absent where nothing scales the frequency.
+    /// The cpufreq governor, such as `performance`; `None` if nothing scales the frequency.
     pub governor: Option<String>,
 }
 
@@ -100,9 +98,9 @@ pub fn cpu_facts(root: &Root) -> CpuFacts {
 }
 
 impl CpuModel {
-    /// Why cycles of the time-stamp counter do not compare between CPUs, loads and rates; `None` where it
-    /// is constant and never stops (Intel SDM volume 3, section on the invariant TSC; the kernel's flags
-    /// `constant_tsc` and `nonstop_tsc`).
+    /// Why cycles of the time-stamp counter do not compare between CPUs, loads and rates. `None` if
+    /// the counter is constant and never stops (Intel SDM volume 3, section on the invariant TSC;
+    /// the kernel's flags `constant_tsc` and `nonstop_tsc`).
     #[must_use]
     pub fn tsc_flaw(&self) -> Option<&'static str> {
         match (self.constant_tsc, self.nonstop_tsc) {
@@ -115,9 +113,10 @@ impl CpuModel {
 }
 
 impl CpuFacts {
-    /// How many different values `of` has over the online CPUs; absent when one is unknown.
-    fn distinct<T: Ord>(&self, of: impl Fn(&CpuTopology) -> Option<T>) -> Option<usize> {
-        let values: Option<std::collections::BTreeSet<T>> = self.topology.iter().map(of).collect();
+    /// Number of different values of a property over the online CPUs; `None` if a value is unknown.
+    fn distinct<T: Ord>(&self, property: impl Fn(&CpuTopology) -> Option<T>) -> Option<usize> {
+        let values: Option<std::collections::BTreeSet<T>> =
+            self.topology.iter().map(property).collect();
         values.map(|values| values.len()).filter(|count| *count > 0)
     }
 
@@ -139,7 +138,7 @@ impl CpuFacts {
         self.distinct(|cpu| cpu.node)
     }
 
-    /// The governors in use, each once, sorted; empty where nothing scales the frequency.
+    /// The governors in use, each once, sorted; empty if nothing scales the frequency.
     #[must_use]
     pub fn governors(&self) -> Vec<&str> {
         let mut names: Vec<_> =
@@ -150,20 +149,22 @@ impl CpuFacts {
     }
 }
 
-/// What the machine says of a CPU's rate.
+/// The machine's statements about a CPU's rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateFacts {
-    /// How often its core or its package was too hot and was throttled, since boot (Intel's processors).
+    /// Number of times, since boot, that the CPU's core or package was too hot and was throttled
+    /// (Intel's processors).
     pub throttled: Option<u64>,
     /// The highest rate that cpufreq states, Hz.
     pub highest_hz: Option<u64>,
 }
 
-/// Reads what the machine says of a CPU's rate.
+/// Reads the machine's statements about a CPU's rate.
 #[must_use]
 pub fn rate_facts(root: &Root, cpu: u32) -> RateFacts {
     let directory = format!("{CPU_DIRECTORY}/cpu{cpu}");
-    let count = |of: &str| root.number::<u64>(format!("{directory}/thermal_throttle/{of}"));
+    let count =
+        |counter: &str| root.number::<u64>(format!("{directory}/thermal_throttle/{counter}"));
     let counts = [count("core_throttle_count"), count("package_throttle_count")];
     let khz = root.number::<u64>(format!("{directory}/cpufreq/cpuinfo_max_freq"));
     RateFacts {
@@ -190,7 +191,8 @@ fn cpu_topology(root: &Root, cpu: u32) -> CpuTopology {
     }
 }
 
-/// The first processor of /proc/cpuinfo, of x86, Arm or anything that has `key : value` lines.
+/// Reads the first processor of /proc/cpuinfo on x86, Arm, or another machine
+/// with `key : value` lines.
 #[must_use]
 pub fn parse_cpuinfo(text: &str) -> CpuModel {
     let value = |key: &str| {
@@ -236,20 +238,20 @@ mod tests {
     #[test]
     fn two_threads_of_one_core() {
         let directory = tempfile::tempdir().unwrap();
-        let at = |path: &str, text: &str| plant(directory.path(), path, text);
-        at(
+        let write_file = |path: &str, text: &str| plant(directory.path(), path, text);
+        write_file(
             "proc/cpuinfo",
             "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\n\
              model name\t: Xeon: X\nflags\t\t: fpu constant_tsc\n\nprocessor : 1\n",
         );
-        at("sys/devices/system/cpu/online", "0-1\n");
+        write_file("sys/devices/system/cpu/online", "0-1\n");
         for cpu in 0..2 {
             let base = format!("sys/devices/system/cpu/cpu{cpu}");
-            at(&format!("{base}/topology/core_id"), "4\n");
-            at(&format!("{base}/topology/physical_package_id"), "0\n");
-            at(&format!("{base}/topology/thread_siblings_list"), "0-1\n");
-            at(&format!("{base}/node1/x"), "");
-            at(&format!("{base}/cpufreq/scaling_governor"), "powersave\n");
+            write_file(&format!("{base}/topology/core_id"), "4\n");
+            write_file(&format!("{base}/topology/physical_package_id"), "0\n");
+            write_file(&format!("{base}/topology/thread_siblings_list"), "0-1\n");
+            write_file(&format!("{base}/node1/x"), "");
+            write_file(&format!("{base}/cpufreq/scaling_governor"), "powersave\n");
         }
         let facts = cpu_facts(&Root::new(directory.path()));
         assert_eq!(facts.model.name.as_deref(), Some("Xeon: X"));
@@ -268,13 +270,14 @@ mod tests {
         let root = Root::new(directory.path());
         assert_eq!(rate_facts(&root, 3), RateFacts::default());
         let base = "sys/devices/system/cpu/cpu3";
-        let at = |path: &str, text: &str| plant(directory.path(), &format!("{base}/{path}"), text);
-        at("thermal_throttle/core_throttle_count", "5\n");
-        at("thermal_throttle/package_throttle_count", "2\n");
-        at("cpufreq/cpuinfo_max_freq", "4700000\n");
+        let write_file =
+            |path: &str, text: &str| plant(directory.path(), &format!("{base}/{path}"), text);
+        write_file("thermal_throttle/core_throttle_count", "5\n");
+        write_file("thermal_throttle/package_throttle_count", "2\n");
+        write_file("cpufreq/cpuinfo_max_freq", "4700000\n");
         let facts = RateFacts { throttled: Some(7), highest_hz: Some(4_700_000_000) };
         assert_eq!(rate_facts(&root, 3), facts);
-        at("cpufreq/cpuinfo_max_freq", "<unknown>\n");
+        write_file("cpufreq/cpuinfo_max_freq", "<unknown>\n");
         assert_eq!(rate_facts(&root, 3).highest_hz, None);
     }
 

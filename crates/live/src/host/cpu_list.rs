@@ -9,7 +9,7 @@ pub const CPU_MAX: u32 = 65_535;
 /// Why a CPU list was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CpuListError {
-    /// Not a number, a range or a comma.
+    /// A part that is neither a number nor a range.
     #[error("`{0}` is not a CPU number or a range such as 0-3")]
     Syntax(String),
     /// A range that runs backwards.
@@ -20,8 +20,8 @@ pub enum CpuListError {
     TooHigh(u64),
 }
 
-/// The CPUs of a list such as `0-3,8`, ascending and each once. White space around numbers is
-/// ignored; an empty list is no CPUs, as in `/sys/devices/system/cpu/isolated`.
+/// Parses a list such as `0-3,8`; returns the CPUs ascending, each once. White space around numbers
+/// is ignored. An empty list means no CPUs, as in `/sys/devices/system/cpu/isolated`.
 ///
 /// ```
 /// use live::host::parse_cpu_list;
@@ -45,7 +45,7 @@ pub fn parse_cpu_list(list: &str) -> Result<Vec<u32>, CpuListError> {
         if last < first {
             return Err(CpuListError::Backwards(part.to_owned()));
         }
-        // A bitmap, so that many overlapping ranges cost no memory.
+        // A bitmap, so that many overlapping ranges need no more memory.
         let end = last as usize + 1;
         if present.len() < end {
             present.resize(end, false);

@@ -7,38 +7,38 @@ use super::root::Root;
 /// /proc/stat has a line per CPU and a number per IRQ.
 const STAT_BYTES_MAX: usize = 16 << 20;
 
-/// Steal time: what the hypervisor took while a virtual CPU wanted to run.
+/// Steal time: the time during which the hypervisor did not run a virtual CPU that wanted to run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct StealFacts {
     /// Length of a tick of /proc/stat in ns (10 ms nearly everywhere; not the kernel's HZ).
     pub tick_ns: Option<u64>,
-    /// One per CPU of /proc/stat.
+    /// An entry for each CPU of /proc/stat.
     pub per_cpu: Vec<CpuSteal>,
 }
 
 /// Steal time of one CPU since boot.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CpuSteal {
-    /// Its number.
     pub cpu: u32,
     /// Ticks stolen. A hypervisor that doesn't report it leaves this 0.
     pub steal_ticks: u64,
-    /// Ticks of all kinds: the time that this CPU was up. Most kernels divide it between user mode and kernel by
-    /// what the tick interrupts, which is not used; stolen and idle time have clocks.
+    /// Ticks of all kinds: the time during which this CPU was up. Most kernels divide it between
+    /// user mode and kernel by where the tick interrupts, but irqlab does not use that division.
+    /// Clocks measure stolen and idle time.
     pub all_ticks: u64,
-    /// Share of the time up, 0 to 1; absent when no time was counted.
+    /// Stolen share of the time up, 0 to 1; `None` if no time was counted.
     pub steal_ratio: Option<f64>,
 }
 
 impl StealFacts {
-    /// Ticks stolen from all CPUs; absent when /proc/stat has none.
+    /// Ticks stolen from all CPUs; `None` if /proc/stat has no CPUs.
     #[must_use]
     pub fn steal_ticks(&self) -> Option<u64> {
         let first = self.per_cpu.first()?.steal_ticks;
         Some(self.per_cpu[1..].iter().fold(first, |sum, cpu| sum.saturating_add(cpu.steal_ticks)))
     }
 
-    /// Share of the time up of all CPUs together, 0 to 1.
+    /// Stolen share of the time up of all CPUs together, 0 to 1.
     #[must_use]
     pub fn steal_ratio(&self) -> Option<f64> {
         let all = self.per_cpu.iter().fold(0u64, |sum, cpu| sum.saturating_add(cpu.all_ticks));
@@ -46,27 +46,27 @@ impl StealFacts {
     }
 }
 
-fn ratio(part: u64, whole: u64) -> Option<f64> {
-    (whole > 0).then(|| part as f64 / whole as f64)
+fn ratio(part: u64, sum: u64) -> Option<f64> {
+    (sum > 0).then(|| part as f64 / sum as f64)
 }
 
-/// Reads it; empty when there is no /proc/stat.
+/// Reads the steal time; empty without /proc/stat.
 #[must_use]
 pub fn steal_facts(root: &Root) -> StealFacts {
     let text = root.text_up_to("proc/stat", STAT_BYTES_MAX).unwrap_or_default();
-    // From the auxiliary vector: needs neither /proc nor a system call.
+    // The auxiliary vector has this number, so reading it needs neither /proc nor a system call.
     let per_second = root.is_live().then(rustix::param::clock_ticks_per_second);
     let tick_ns = per_second.and_then(|per_second| 1_000_000_000u64.checked_div(per_second));
     StealFacts { tick_ns, per_cpu: parse_stat(&text) }
 }
 
-/// The `cpuN` lines of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal, and the
-/// two guest columns, which user and nice already hold.
+/// Parses the `cpuN` lines of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal,
+/// and two guest columns, which are already part of user and nice.
 fn parse_stat(text: &str) -> Vec<CpuSteal> {
     let parse_line = |line: &str| {
-        let mut words = line.strip_prefix("cpu")?.split_ascii_whitespace();
-        let cpu = words.next()?.parse().ok()?;
-        let ticks: Vec<u64> = words.take(8).map_while(|word| word.parse().ok()).collect();
+        let mut fields = line.strip_prefix("cpu")?.split_ascii_whitespace();
+        let cpu = fields.next()?.parse().ok()?;
+        let ticks: Vec<u64> = fields.take(8).map_while(|field| field.parse().ok()).collect();
         let steal_ticks = *ticks.get(7)?;
         let all_ticks = ticks.iter().fold(0u64, |sum, count| sum.saturating_add(*count));
         Some(CpuSteal { cpu, steal_ticks, all_ticks, steal_ratio: ratio(steal_ticks, all_ticks) })
@@ -78,13 +78,13 @@ fn parse_stat(text: &str) -> Vec<CpuSteal> {
 /// Memory of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MemoryFacts {
-    /// What the kernel manages.
+    /// Memory that the kernel manages.
     pub total_bytes: Option<u64>,
     /// Memory available without swapping.
     pub available_bytes: Option<u64>,
 }
 
-/// Reads /proc/meminfo.
+/// Reads the totals of /proc/meminfo.
 #[must_use]
 pub fn memory_facts(root: &Root) -> MemoryFacts {
     let text = root.text("proc/meminfo").unwrap_or_default();

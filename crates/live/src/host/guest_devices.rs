@@ -10,7 +10,8 @@ pub fn has_paired_cards(root: &Root) -> bool {
     ["eth0", "eth1"].iter().all(|name| root.exists(format!("sys/class/net/{name}/device")))
 }
 
-/// The first disk by name that has a device: a simulated machine's file systems are in memory.
+/// The first disk by name that has a device. Simulated machines keep their file systems in
+/// memory, so the disk is free.
 #[must_use]
 pub fn first_disk(root: &Root) -> Option<PathBuf> {
     let names = root.names("sys/block")?;

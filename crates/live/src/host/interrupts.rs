@@ -1,4 +1,5 @@
-//! `/proc/interrupts` and `/proc/softirqs`: the kernel's own counts, with which irqlab's are compared.
+//! Reads `/proc/interrupts` and `/proc/softirqs`: the kernel's own counts, with which
+//! irqlab compares its counts.
 
 use serde::Serialize;
 
@@ -7,16 +8,16 @@ use super::root::Root;
 /// /proc/interrupts of a machine with hundreds of CPUs and thousands of vectors is some MiB.
 const INTERRUPTS_BYTES_MAX: usize = 64 << 20;
 
-/// The counts are `unsigned int` in the kernel: they wrap here.
+/// The kernel's counts are `unsigned int`, so they wrap at this value.
 const COUNT_MODULUS: u64 = 1 << 32;
 
 /// All counts at one moment. The kernel reads them one after the other, without a lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Interrupts {
-    /// The CPUs that have a column: those online in /proc/interrupts, those possible in
-    /// /proc/softirqs.
+    /// The CPUs that have a column: online CPUs in /proc/interrupts, possible
+    /// CPUs in /proc/softirqs.
     pub cpus: Vec<u32>,
-    /// One line each, in the kernel's order.
+    /// The lines of the file, in the kernel's order.
     pub lines: Vec<InterruptLine>,
 }
 
@@ -25,16 +26,16 @@ pub struct Interrupts {
 pub struct InterruptLine {
     /// The text before the colon: `24`, `LOC`, `NET_RX`.
     pub label: String,
-    /// The IRQ number, where the label is one.
+    /// The IRQ number, if the label is a number.
     pub number: Option<u32>,
-    /// Aligned with [`Interrupts::cpus`]. `ERR` and `MIS` have a single count of the whole
-    /// machine: then this has one element, however many CPUs there are.
+    /// Counts in the order of [`Interrupts::cpus`]. `ERR` and `MIS` have a single count of the
+    /// whole machine, and therefore one element.
     pub per_cpu: Vec<u64>,
     /// Text after the counts: controller, hardware number and trigger of a device interrupt, or
     /// the kernel's explanation. Empty for softirqs.
     pub description: String,
-    /// Names of the handlers on this line (several when it is shared). Empty where none is
-    /// installed, and for everything that isn't a device interrupt.
+    /// Names of the handlers on this line; a shared line has several. Empty without a handler, and
+    /// for everything that is not a device interrupt.
     pub actions: Vec<String>,
 }
 
@@ -47,13 +48,13 @@ impl InterruptLine {
 }
 
 impl Interrupts {
-    /// The line with that label.
+    /// The line with the label `label`.
     #[must_use]
     pub fn line(&self, label: &str) -> Option<&InterruptLine> {
         self.lines.iter().find(|line| line.label == label)
     }
 
-    /// The count of that label on that CPU; absent for machine-wide counts and unknown CPUs.
+    /// The count of the line `label` on `cpu`; `None` for machine-wide counts and unknown CPUs.
     #[must_use]
     pub fn count(&self, label: &str, cpu: u32) -> Option<u64> {
         let line = self.line(label)?;
@@ -64,9 +65,9 @@ impl Interrupts {
         line.per_cpu.get(column).copied()
     }
 
-    /// What was added since `earlier`, with the lines and CPUs of `self`. Lines and CPUs that
-    /// `earlier` doesn't know count from zero (a line appears with its first handler, a CPU when
-    /// it comes online); the wrap of the kernel's 32-bit counts is undone once.
+    /// The increase since `earlier`, with the lines and CPUs of `self`. Lines and CPUs that
+    /// `earlier` lacks count from zero, because a line appears with its first handler, and a CPU
+    /// when it comes online. One wrap of the kernel's 32-bit counts is undone.
     #[must_use]
     pub fn since(&self, earlier: &Interrupts) -> Interrupts {
         let columns: Vec<Option<usize>> = self
@@ -92,19 +93,19 @@ fn wrapped(count: u64, before: u64) -> u64 {
     count.saturating_add(COUNT_MODULUS).saturating_sub(before)
 }
 
-/// Reads and parses `/proc/interrupts`; absent when there is none.
+/// Reads and parses `/proc/interrupts`; `None` if the file cannot be read.
 #[must_use]
 pub fn read_interrupts(root: &Root) -> Option<Interrupts> {
     Some(parse_interrupts(&root.text_up_to("proc/interrupts", INTERRUPTS_BYTES_MAX)?))
 }
 
-/// Reads and parses `/proc/softirqs`; absent when there is none.
+/// Reads and parses `/proc/softirqs`; `None` if the file cannot be read.
 #[must_use]
 pub fn read_softirqs(root: &Root) -> Option<Interrupts> {
     Some(parse_softirqs(&root.text_up_to("proc/softirqs", INTERRUPTS_BYTES_MAX)?))
 }
 
-/// Parses the text of `/proc/interrupts`. Lines that can't be understood are left out.
+/// Parses the text of `/proc/interrupts`. Lines that do not parse are left out.
 ///
 /// ```
 /// let text = "     CPU0  CPU2\n 8:  1  2  IO-APIC  8-edge   rtc0\nERR:  3\n";
@@ -160,7 +161,7 @@ fn parse_line(line: &str, columns: usize, has_actions: bool) -> Option<Interrupt
         Some(_) if has_actions => split_actions(rest),
         _ => (rest.trim(), Vec::new()),
     };
-    // The columns of the kernel are padded with spaces; nobody wants those.
+    // Removes the padding of the kernel's columns.
     let description = description.split_whitespace().collect::<Vec<_>>().join(" ");
     Some(InterruptLine { label: label.to_owned(), number, per_cpu, description, actions })
 }
@@ -174,20 +175,20 @@ fn parse_count(word: &str) -> Option<u64> {
 
 /// Splits `IO-APIC   4-edge      ttyS0, other` into description and actions. The kernel writes two
 /// spaces before the first action and `, ` between them (kernel/irq/proc.c, `show_interrupts`).
-fn split_actions(rest: &str) -> (&str, Vec<String>) {
-    let rest = rest.trim();
-    let Some(gap) = rest.rfind("  ") else { return (rest, Vec::new()) };
-    let (description, names) = rest.split_at(gap);
+fn split_actions(text: &str) -> (&str, Vec<String>) {
+    let text = text.trim();
+    let Some(gap) = text.rfind("  ") else { return (text, Vec::new()) };
+    let (description, names) = text.split_at(gap);
     let names = names.trim();
     if is_trigger(names) {
-        return (rest, Vec::new());
+        return (text, Vec::new());
     }
     let actions = names.split(", ").map(str::trim).filter(|name| !name.is_empty());
     (description.trim(), actions.map(str::to_owned).collect())
 }
 
-/// Whether this is the hardware number and trigger (`4-edge`, `27 Level`) of a line without any
-/// handler, and not the name of one.
+/// Whether this is the hardware number and trigger of a line without handlers (`4-edge`, `27
+/// Level`), and not the name of a handler.
 fn is_trigger(text: &str) -> bool {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let trigger = text[digits..].trim_start_matches(['-', ' ']);
@@ -289,7 +290,8 @@ Err:          0
         assert_eq!(parse_interrupts(""), Interrupts::default());
     }
 
-    /// The kernel writes the same names to two places; a handler may come or go between the reads.
+    /// The kernel writes the same names to two places. A handler may come or go
+    /// between the two reads.
     #[test]
     fn this_machine_agrees_with_its_irq_directories() {
         let root = Root::default();

@@ -1,4 +1,4 @@
-//! The threads of IRQ lines: where a handler, or the longer part of it, runs as a task.
+//! The threads of IRQ lines. Each runs a handler, or the longer part of a handler, as a task.
 
 use super::root::Root;
 
@@ -6,26 +6,27 @@ use super::root::Root;
 pub struct IrqThread {
     /// The number of the line.
     pub irq: u32,
-    /// Name of the action, as far as the thread's name holds it.
+    /// Name of the action; the thread's name may contain only its start.
     pub action: String,
 }
 
-/// The line and the action of a thread's name, `irq/36-virtio1-req`; secondary threads are `irq/36-s-ACTION`
-/// (kernel/irq/manage.c, `setup_irq_thread`). The kernel cuts it to 15 bytes.
+/// Parses the line and the action from a thread's name, `irq/36-virtio1-req`; a secondary
+/// thread has the name `irq/36-s-ACTION` (kernel/irq/manage.c, `setup_irq_thread`). The kernel
+/// cuts names to 15 bytes.
 #[must_use]
 pub fn irq_of_thread(name: &str) -> Option<(u32, &str)> {
     let (irq, action) = name.strip_prefix("irq/")?.split_once('-')?;
     Some((irq.parse().ok()?, action))
 }
 
-/// Whether /proc lists the kernel's threads: not in a PID namespace of its own, and not for every user where
-/// /proc is mounted with `hidepid`. `kthreadd` is the second process of every kernel.
+/// Whether /proc lists the kernel's threads. It does not in a PID namespace of its own, nor for
+/// every user if /proc is mounted with `hidepid`. `kthreadd` is the second process of every kernel.
 #[must_use]
 pub fn kernel_threads_are_visible(root: &Root) -> bool {
     root.word("proc/2/comm").as_deref() == Some("kthreadd")
 }
 
-/// All of them that live now, as far as /proc lists them.
+/// The threads of IRQ lines that live now and that /proc lists.
 #[must_use]
 pub fn irq_threads(root: &Root) -> Vec<IrqThread> {
     let names = root.names("proc").unwrap_or_default();
@@ -49,7 +50,8 @@ mod tests {
     #[test]
     fn kernel_threads_of_irq_lines_are_found_by_their_names() {
         let directory = tempfile::tempdir().unwrap();
-        let at = |path: &str, text: &str| plant(directory.path(), &format!("proc/{path}"), text);
+        let write_file =
+            |path: &str, text: &str| plant(directory.path(), &format!("proc/{path}"), text);
         for (process, name, command) in [
             ("50", "irq/24-ACPI:Ged", ""),
             ("51", "irq/36-s-nvme0q", ""),
@@ -57,11 +59,11 @@ mod tests {
             ("53", "irq/none", ""),
             ("54", "ksoftirqd/0", ""),
         ] {
-            at(&format!("{process}/comm"), &format!("{name}\n"));
-            at(&format!("{process}/cmdline"), command);
+            write_file(&format!("{process}/comm"), &format!("{name}\n"));
+            write_file(&format!("{process}/cmdline"), command);
         }
         assert!(!kernel_threads_are_visible(&Root::new(directory.path())));
-        at("2/comm", "kthreadd\n");
+        write_file("2/comm", "kthreadd\n");
         assert!(kernel_threads_are_visible(&Root::new(directory.path())));
         let thread = |irq, action: &str| IrqThread { irq, action: action.to_owned() };
         let found = irq_threads(&Root::new(directory.path()));

@@ -8,11 +8,11 @@ use serde::Serialize;
 use super::cpu_list::parse_cpu_list;
 use super::root::Root;
 
-/// A kernel configuration is some 300 KiB of text.
+/// A kernel configuration has about 300 KiB of text.
 const CONFIG_BYTES_MAX: usize = 4 << 20;
 
-/// Options of the kernel command line that change what interrupts cost or where they go. The rest
-/// of the line is not kept: it may hold what is nobody's business.
+/// Options of the kernel command line that change the cost or the routing of interrupts. The other
+/// options are not kept, because they may be private.
 const BOOT_OPTIONS: [&str; 25] = [
     "clocksource",
     "cpuidle_haltpoll.force",
@@ -41,40 +41,39 @@ const BOOT_OPTIONS: [&str; 25] = [
     "hpet",
 ];
 
-/// What is known of the kernel.
+/// Facts about the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct KernelFacts {
-    /// As `uname -r` says, such as `6.1.0-18-amd64`.
+    /// Output of `uname -r`, such as `6.1.0-18-amd64`.
     pub release: Option<String>,
-    /// As `uname -v` says: build number, PREEMPT marks, date.
+    /// Output of `uname -v`: build number, PREEMPT marks, date.
     pub version: Option<String>,
-    /// As `uname -m` says, such as `x86_64`.
+    /// Output of `uname -m`, such as `x86_64`.
     pub arch: Option<String>,
-    /// File the configuration was read from, below the root.
+    /// The file, below the root, from which the configuration was read.
     pub config_source: Option<String>,
-    /// Ticks per second (CONFIG_HZ). Absent when the configuration can't be read: it is not
-    /// guessed.
+    /// Ticks per second (CONFIG_HZ). `None` if the configuration cannot be read; it is not guessed.
     pub hz: Option<u32>,
-    /// How the kernel was built and runs.
+    /// The kernel's preemption model: the built one, and the model in force.
     pub preemption: Preemption,
-    /// CPUs whose tick stops while one task runs (`nohz_full=`); empty when there are none.
+    /// CPUs whose tick stops while one task runs (`nohz_full=`); empty if there are none.
     pub nohz_full: Option<Vec<u32>>,
-    /// CPUs kept from the scheduler's load balancing (`isolcpus=`); empty when there are none.
+    /// CPUs kept from the scheduler's load balancing (`isolcpus=`); empty if there are none.
     pub isolated: Option<Vec<u32>>,
-    /// The value of `rcu_nocbs=`; empty when it was not given.
+    /// The value of `rcu_nocbs=`; empty if the option is absent.
     pub rcu_nocbs: Option<String>,
-    /// The options of the command line that matter here; the value is empty for mere switches.
+    /// The options of the command line in [`BOOT_OPTIONS`]; the value is empty for mere switches.
     pub boot_options: Option<BTreeMap<String, String>>,
 }
 
 /// The preemption model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Preemption {
-    /// What the kernel was built for: `PREEMPT_RT`, `PREEMPT_DYNAMIC`, `PREEMPT`,
+    /// The model in the kernel's configuration: `PREEMPT_RT`, `PREEMPT_DYNAMIC`, `PREEMPT`,
     /// `PREEMPT_VOLUNTARY` or `PREEMPT_NONE`.
     pub built: Option<String>,
-    /// The mode in force where it can be chosen at boot: `none`, `voluntary`, `full`, `lazy`. From
-    /// debugfs (root only), `preempt=` or the configured default.
+    /// The mode in force, on a kernel that offers a choice at boot: `none`, `voluntary`, `full`,
+    /// `lazy`. It comes from debugfs (root only), from `preempt=`, or from the configured default.
     pub running: Option<String>,
     /// Whether this is a real-time kernel.
     pub realtime: Option<bool>,
@@ -120,16 +119,16 @@ pub fn kernel_facts(root: &Root) -> KernelFacts {
     }
 }
 
-/// Oldest kernel that takes the BPF programs of `irqlab handlers`. They use the result of an atomic
-/// addition (BPF_FETCH in include/uapi/linux/bpf.h) and pass pointers to global functions, which the
-/// verifier takes from Linux 5.12 on.
+/// Oldest kernel that accepts the BPF programs of `irqlab handlers`. The programs use the result of
+/// an atomic addition (BPF_FETCH in include/uapi/linux/bpf.h) and pass pointers to global
+/// functions. The verifier accepts both from Linux 5.12 on.
 pub const KERNEL_MIN: (u32, u32) = (5, 12);
 
-/// Where to find a kernel that is not older than [`KERNEL_MIN`].
+/// Tells a user which kernels are not older than [`KERNEL_MIN`].
 pub const KERNEL_REMEDY: &str = "a kernel of 5.12 or later (Debian 12, Ubuntu 22.04, RHEL 9)";
 
 impl KernelFacts {
-    /// Whether the release is older than [`KERNEL_MIN`]; absent when it has no number.
+    /// Whether the release is older than [`KERNEL_MIN`]; `None` if the release has no number.
     #[must_use]
     pub fn is_too_old(&self) -> Option<bool> {
         self.version_pair().map(|version| version < KERNEL_MIN)
@@ -161,16 +160,18 @@ fn read_config(root: &Root, release: Option<&str>) -> Option<(String, KernelConf
         })
 }
 
-/// `CONFIG_HZ=250` becomes `HZ` -> `250`; comments (`# CONFIG_X is not set`) are left out.
+/// Parses a configuration: `CONFIG_HZ=250` becomes `HZ` -> `250`. Comments (`# CONFIG_X is
+/// not set`) are left out.
 pub(crate) fn parse_config(text: &str) -> KernelConfig {
     let options = text.lines().filter_map(|line| line.strip_prefix("CONFIG_")?.split_once('='));
     options.map(|(name, value)| (name.to_owned(), value.trim_matches('"').to_owned())).collect()
 }
 
-/// The options we know, up to `--` (what follows is for init). The last of several is in force.
+/// Keeps the options in [`BOOT_OPTIONS`], up to `--`, after which the arguments of init follow. The
+/// last of several values is in force.
 fn parse_boot_options(line: &str) -> BTreeMap<String, String> {
-    let words = line.split_whitespace().take_while(|word| *word != "--");
-    let options = words.map(|word| word.split_once('=').unwrap_or((word, "")));
+    let arguments = line.split_whitespace().take_while(|word| *word != "--");
+    let options = arguments.map(|argument| argument.split_once('=').unwrap_or((argument, "")));
     options
         .filter(|(name, _)| BOOT_OPTIONS.contains(name))
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
@@ -194,7 +195,10 @@ fn preemption(
                 .find(|name| config.contains_key(*name))
         });
     let configured = || {
-        let config = config.filter(|_| built == Some("PREEMPT_DYNAMIC"))?;
+        if built != Some("PREEMPT_DYNAMIC") {
+            return None;
+        }
+        let config = config?;
         let modes = [
             ("PREEMPT_NONE", "none"),
             ("PREEMPT_VOLUNTARY", "voluntary"),
@@ -217,7 +221,8 @@ fn preemption(
     Preemption { built: built.map(str::to_owned), running, realtime }
 }
 
-/// The chosen one of `none [voluntary] full`, or `(full)` as sched/preempt writes it.
+/// The word in brackets of `none [voluntary] full`, or in parentheses as in
+/// `(full)` in sched/preempt.
 pub(crate) fn bracketed(text: &str) -> Option<String> {
     let is_chosen = |word: &&str| {
         (word.starts_with('[') && word.ends_with(']'))
@@ -237,19 +242,19 @@ mod tests {
     #[test]
     fn debian_kernel_from_a_fake_root() {
         let directory = tempfile::tempdir().unwrap();
-        let at = |path: &str, text: &str| plant(directory.path(), path, text);
-        at("proc/sys/kernel/osrelease", "6.1.0-18-amd64\n");
-        at("proc/sys/kernel/version", "#1 SMP PREEMPT_DYNAMIC Debian 6.1.76-1\n");
-        at(
+        let write_file = |path: &str, text: &str| plant(directory.path(), path, text);
+        write_file("proc/sys/kernel/osrelease", "6.1.0-18-amd64\n");
+        write_file("proc/sys/kernel/version", "#1 SMP PREEMPT_DYNAMIC Debian 6.1.76-1\n");
+        write_file(
             "boot/config-6.1.0-18-amd64",
             "# CONFIG_X is not set\nCONFIG_HZ=250\nCONFIG_PREEMPT=y\n",
         );
-        at(
+        write_file(
             "proc/cmdline",
             "quiet secret=1 nohz_full=2-3 rcu_nocbs=2-3 preempt=voluntary -- tsc=no",
         );
-        at("sys/devices/system/cpu/isolated", "\n");
-        at("sys/devices/system/cpu/nohz_full", "(null)\n");
+        write_file("sys/devices/system/cpu/isolated", "\n");
+        write_file("sys/devices/system/cpu/nohz_full", "(null)\n");
         let facts = kernel_facts(&Root::new(directory.path()));
         assert_eq!(facts.version_pair(), Some((6, 1)));
         assert_eq!(facts.hz, Some(250));
@@ -261,7 +266,7 @@ mod tests {
         assert_eq!(facts.preemption.realtime, Some(false));
         let options = facts.boot_options.unwrap();
         assert!(!options.contains_key("secret") && !options.contains_key("tsc"));
-        at("sys/kernel/debug/sched/preempt", "none voluntary (full) lazy\n");
+        write_file("sys/kernel/debug/sched/preempt", "none voluntary (full) lazy\n");
         let facts = kernel_facts(&Root::new(directory.path()));
         assert_eq!(facts.preemption.running.as_deref(), Some("full"));
     }

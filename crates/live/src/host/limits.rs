@@ -1,4 +1,4 @@
-//! What limits this process to less than the machine has.
+//! Limits that give this process less than the machine has.
 
 use serde::Serialize;
 

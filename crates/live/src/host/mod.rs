@@ -1,8 +1,8 @@
-//! The machine that irqlab runs on: what it is, and what can be measured on it.
+//! The machine on which irqlab runs: its properties, and what can be measured on it.
 //!
-//! Readers take a [`Root`], so that tests (and reports about another machine) build a `/proc` and a
-//! `/sys` of their own. Reads are bounded, nothing panics on any content, and every fact is an
-//! `Option`: absent is not zero. [`diagnose`] turns the facts into what a user can do about them.
+//! Readers take a [`Root`], so that tests, and reports about another machine, build their own
+//! `/proc` and `/sys`. Reads are bounded, no content causes a panic, and every fact is an `Option`:
+//! absent is not zero. [`diagnose`] turns the facts into findings with remedies.
 
 mod affinity;
 mod available_memory;
@@ -64,29 +64,27 @@ pub use run_block::run_host_block;
 pub use smi::smi_count;
 pub use tracepoints::{BtfFacts, Tracepoint, X86_VECTORS, needed_tracepoints, tracepoint_facts};
 
-/// Everything that is known of the machine.
+/// All facts about the machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct HostFacts {
     pub proc_mounted: bool,
     pub sys_mounted: bool,
     pub kernel: KernelFacts,
     pub cpu: CpuFacts,
-    /// Their caches.
+    /// The CPUs' caches.
     pub caches: Vec<CacheFacts>,
     /// Clock source and TSC.
     pub clock: ClockFacts,
-    /// The machine below the machine.
+    /// The hypervisor and the machine that it presents.
     pub hypervisor: HypervisorFacts,
-    /// Steal time.
     pub steal: StealFacts,
     pub memory: MemoryFacts,
-    /// Device interrupts and the CPUs they go to.
+    /// Device interrupts and their CPUs.
     pub irqs: Option<Vec<IrqAffinity>>,
-    /// What this process may do.
+    /// The rights of this process.
     pub rights: RightsFacts,
-    /// What limits this process to less than the machine has.
+    /// Limits that give this process less than the machine has.
     pub limits: LimitFacts,
-    /// Performance events.
     pub pmu: PmuFacts,
     /// Type information of the kernel.
     pub btf: BtfFacts,
@@ -95,21 +93,21 @@ pub struct HostFacts {
 }
 
 impl HostFacts {
-    /// Size in bytes of one instance of the last-level cache; absent when the machine hides it.
+    /// Size in bytes of one instance of the last-level cache; `None` if the machine hides it.
     #[must_use]
     pub fn last_level_cache_bytes(&self) -> Option<u64> {
         caches::last_level_cache_bytes(&self.caches)
     }
 }
 
-/// Size in bytes of one instance of the last-level cache, without reading the rest.
+/// Size in bytes of one instance of the last-level cache. Reads no other facts.
 #[must_use]
 pub fn last_level_cache_bytes(root: &Root) -> Option<u64> {
     let online = root.text("sys/devices/system/cpu/online")?;
     caches::last_level_cache_bytes(&cache_facts(root, &parse_cpu_list(&online).ok()?))
 }
 
-/// Reads everything. Takes some 10 ms, most of it for BTF; opens and closes performance events and
+/// Reads all facts. Takes about 10 ms, mainly for BTF. Opens and closes performance events, and
 /// loads one BPF program that is attached to nothing.
 #[must_use]
 pub fn host_facts(root: &Root) -> HostFacts {

@@ -1,4 +1,4 @@
-//! The namespaces of this process that change what it reads of processes and clocks.
+//! Namespaces of this process that change the process numbers and the clocks that it reads.
 
 use std::fs::read_link;
 
@@ -6,20 +6,22 @@ use serde::Serialize;
 
 use super::root::Root;
 
-/// Names of the initial namespaces' links: the kernel's fixed inode numbers (include/linux/proc_ns.h).
+/// Names of the initial namespaces' links: the kernel's fixed inode numbers
+/// (include/linux/proc_ns.h).
 const INITIAL_PID: &str = "pid:[4026531836]";
 const INITIAL_TIME: &str = "time:[4026531834]";
 
-/// Whether this process is in the initial namespaces, and how its clock differs.
+/// Whether this process is in the initial namespaces, and how its clock differs from the kernel's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NamespaceFacts {
-    /// Whether process numbers are those of the kernel. In another PID namespace the kernel's threads are
-    /// invisible.
+    /// Whether process numbers equal the kernel's. In another PID namespace the kernel's
+    /// threads are invisible.
     pub pid_is_initial: Option<bool>,
-    /// Whether clocks are those of the kernel; true on a kernel without time namespaces.
+    /// Whether clocks equal the kernel's; true on a kernel without time namespaces.
     pub time_is_initial: Option<bool>,
-    /// CLOCK_MONOTONIC of this process minus the kernel's, ns. Absent where /proc does not say it: it shows the
-    /// offsets of the children's namespace, which is the process's own only after a fork.
+    /// CLOCK_MONOTONIC of this process minus the kernel's, ns. `None` if /proc does not show
+    /// it. /proc shows the offsets of the namespace for children, and only a fork puts a
+    /// process into that namespace.
     pub monotonic_offset_ns: Option<i64>,
 }
 
@@ -31,15 +33,15 @@ pub fn namespaces(root: &Root) -> NamespaceFacts {
     };
     let pid = link("pid");
     let (time, time_for_children) = (link("time"), link("time_for_children"));
-    // Before Linux 5.6 there are none.
+    // Linux has time namespaces since version 5.6.
     let has_time_namespaces = time.is_some() || pid.is_none();
     let time_is_initial = match &time {
         Some(name) => Some(name == INITIAL_TIME),
         None => (!has_time_namespaces).then_some(true),
     };
     let shown_ns = || {
-        let is_own = time.is_some() && time == time_for_children;
-        is_own.then(|| offset_ns(&root.text("proc/self/timens_offsets")?)).flatten()
+        let is_in_childrens = time.is_some() && time == time_for_children;
+        is_in_childrens.then(|| offset_ns(&root.text("proc/self/timens_offsets")?)).flatten()
     };
     NamespaceFacts {
         pid_is_initial: pid.map(|name| name == INITIAL_PID),
@@ -48,28 +50,28 @@ pub fn namespaces(root: &Root) -> NamespaceFacts {
     }
 }
 
-/// The line `monotonic SECONDS NANOSECONDS` (time_namespaces(7)).
+/// Parses the line `monotonic SECONDS NANOSECONDS` (time_namespaces(7)).
 fn offset_ns(offsets: &str) -> Option<i64> {
     let line = offsets.lines().find_map(|line| line.strip_prefix("monotonic"))?;
-    let mut words = line.split_ascii_whitespace();
-    let (seconds, ns): (i64, i64) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    let mut fields = line.split_ascii_whitespace();
+    let (seconds, ns): (i64, i64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
     seconds.checked_mul(1_000_000_000)?.checked_add(ns)
 }
 
-/// The inode of this process's PID namespace. `None` where /proc does not state it.
+/// The inode of this process's PID namespace. `None` if /proc does not state it.
 #[must_use]
 pub fn pid_namespace() -> Option<u64> {
     let metadata = std::fs::metadata("/proc/self/ns/pid").ok()?;
     Some(std::os::unix::fs::MetadataExt::ino(&metadata))
 }
 
-/// Whether all of the machine's processes are visible from this process's PID namespace.
+/// Whether this process's PID namespace shows all processes of the machine.
 #[must_use]
 pub fn in_first_pid_namespace() -> bool {
     namespaces(&Root::default()).pid_is_initial == Some(true)
 }
 
-/// Whether this process's clocks are those of the machine.
+/// Whether this process's clocks equal the machine's.
 #[must_use]
 pub fn in_first_time_namespace() -> bool {
     namespaces(&Root::default()).time_is_initial != Some(false)
@@ -86,13 +88,13 @@ mod tests {
     #[test]
     fn pid_namespaces_differ() {
         let script = "readlink /proc/self/ns/pid";
-        let words = ["--pid", "--fork", "--mount-proc", "sh", "-c", script];
-        let inner = std::process::Command::new("unshare").args(words).output().unwrap();
+        let arguments = ["--pid", "--fork", "--mount-proc", "sh", "-c", script];
+        let inner = std::process::Command::new("unshare").args(arguments).output().unwrap();
         if !inner.status.success() {
             return needs::not_run(needs::Need::Namespaces, "unshare --pid");
         }
-        let own = format!("pid:[{}]", pid_namespace().unwrap());
-        assert_ne!(String::from_utf8(inner.stdout).unwrap().trim(), own);
+        let own_namespace = format!("pid:[{}]", pid_namespace().unwrap());
+        assert_ne!(String::from_utf8(inner.stdout).unwrap().trim(), own_namespace);
     }
 
     #[test]
@@ -116,7 +118,7 @@ mod tests {
         };
         let (yes, no) = (Some(true), Some(false));
         assert_eq!(facts(INITIAL_PID, INITIAL_TIME, INITIAL_TIME), (yes, yes, Some(0)));
-        // Unshared: children will be elsewhere, this process is not.
+        // After `unshare`, children will be in the new namespace, and this process is not.
         assert_eq!(facts(INITIAL_PID, INITIAL_TIME, "time:[7]"), (yes, yes, Some(0)));
         assert_eq!(facts("pid:[9]", "time:[7]", "time:[7]"), (no, no, Some(-4_999_999_001)));
         assert_eq!(facts("pid:[9]", "time:[7]", "time:[8]"), (no, no, None));

@@ -1,35 +1,37 @@
-//! Which CPUs are online now. The kernel may take a CPU offline, or bring one online, at any time.
+//! The CPUs that are online now. The kernel may take a CPU offline, or bring
+//! one online, at any time.
 
 use std::time::{Duration, Instant};
 
 use super::cpu_list::parse_cpu_list;
 use super::root::Root;
 
-/// The CPUs that are online, ascending; `None` when the kernel does not say.
+/// The CPUs that are online, ascending; `None` if the kernel does not say.
 #[must_use]
 pub fn online_cpus(root: &Root) -> Option<Vec<u32>> {
     parse_cpu_list(root.text("sys/devices/system/cpu/online")?.trim()).ok()
 }
 
-/// Whether a CPU is online; yes when the kernel does not say.
+/// Whether a CPU is online; true if the kernel does not say.
 #[must_use]
 pub fn is_online(root: &Root, cpu: u32) -> bool {
     online_cpus(root).is_none_or(|online| online.contains(&cpu))
 }
 
-/// How long the kernel may take from moving the threads off a CPU to taking it off the list of those online: some ms
-/// on hardware, more in a machine whose host is busy.
+/// Longest time that the kernel takes between moving the threads off a CPU and removing
+/// the CPU from the list of online CPUs. It is some ms on hardware, and more in a
+/// machine whose host is busy.
 const LEAVE_TIME: Duration = Duration::from_millis(300);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// Whether a CPU from which a thread was moved, or to which it could not be pinned, is offline or about to be. Waits
-/// up to 300 ms.
+/// Whether `cpu` is offline or about to be. To ask after a thread was moved off the CPU, or could
+/// not be pinned to it. Waits up to 300 ms.
 #[must_use]
 pub fn is_leaving(root: &Root, cpu: u32) -> bool {
     is_any_leaving(root, &[cpu])
 }
 
-/// Whether one of these CPUs is offline or about to be. Waits up to 300 ms.
+/// Whether any of `cpus` is offline or about to be. Waits up to 300 ms.
 #[must_use]
 pub fn is_any_leaving(root: &Root, cpus: &[u32]) -> bool {
     let start = Instant::now();
@@ -42,8 +44,9 @@ pub fn is_any_leaving(root: &Root, cpus: &[u32]) -> bool {
     true
 }
 
-/// The CPUs that went offline since the kernel started, by its log, ascending: also those that are back. Empty where
-/// the log may not be read. Of a simulated machine's kernel, which is as young as the machine.
+/// The CPUs that went offline since the kernel started, according to its log, ascending. CPUs that
+/// are online again are included. Empty if this process may not read the log. For a simulated
+/// machine, whose kernel started with the machine.
 #[must_use]
 pub fn went_offline() -> Vec<u32> {
     let size = klog(SYSLOG_ACTION_SIZE_BUFFER, &mut []).unwrap_or(0);
@@ -56,15 +59,15 @@ pub fn went_offline() -> Vec<u32> {
 const SYSLOG_ACTION_READ_ALL: libc::c_int = 3;
 const SYSLOG_ACTION_SIZE_BUFFER: libc::c_int = 10;
 
-/// What an action of syslog(2) returns; `None` where it is refused.
+/// Calls syslog(2); returns its result, or `None` if the kernel refuses the action.
 fn klog(action: libc::c_int, buffer: &mut [u8]) -> Option<usize> {
     let length = libc::c_int::try_from(buffer.len()).ok()?;
-    // SAFETY: the kernel writes at most `length` bytes to the buffer, which is as long.
+    // SAFETY: the kernel writes at most `length` bytes, and the buffer has this length.
     let result = unsafe { libc::klogctl(action, buffer.as_mut_ptr().cast(), length) };
     usize::try_from(result).ok()
 }
 
-/// The kernel prints `smpboot: CPU 1 is now offline`, or `psci: ...` elsewhere.
+/// Finds lines such as `smpboot: CPU 1 is now offline`; other architectures print `psci: ...`.
 fn offline_in_log(log: &str) -> Vec<u32> {
     let cpu = |line: &str| {
         let before = line.trim_end().strip_suffix(" is now offline")?;

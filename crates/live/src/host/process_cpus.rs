@@ -1,5 +1,5 @@
-//! The CPUs on which this process may run: fewer than the machine has in a cpuset (a container with
-//! `--cpuset-cpus`), or under taskset.
+//! The CPUs on which this process may run. A cpuset (a container with `--cpuset-cpus`) or taskset
+//! makes them fewer than the machine has.
 
 use std::sync::OnceLock;
 
@@ -12,16 +12,16 @@ use super::root::Root;
 /// The online CPUs that this process may use, ascending.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessCpus {
-    /// Those of the affinity with which irqlab was started (taskset, cpuset). They are the default wherever
-    /// the user names no CPU.
+    /// The CPUs of the affinity with which irqlab was started (taskset, cpuset). They are the
+    /// default if the user names no CPU.
     pub started_with: Vec<u32>,
-    /// Those to which the kernel lets a thread move: the cpuset. A superset of `started_with`, because
-    /// taskset is a wish that a thread may change.
+    /// The CPUs of the cpuset. The kernel lets a thread move to any of them. A superset of
+    /// `started_with`, because a thread may undo taskset's choice.
     pub permitted: Vec<u32>,
 }
 
-/// The CPUs of this process. The first call decides, so `main` makes it before any thread is pinned. Where the
-/// kernel does not answer, all online CPUs count as usable.
+/// The CPUs of this process. The first call determines them, so `main` calls this before any thread
+/// is pinned. If the kernel does not answer, all online CPUs count as usable.
 pub fn process_cpus() -> &'static ProcessCpus {
     static CPUS: OnceLock<ProcessCpus> = OnceLock::new();
     CPUS.get_or_init(|| {
@@ -31,7 +31,7 @@ pub fn process_cpus() -> &'static ProcessCpus {
             Some(set) => within(&online, &set),
             None => online.clone(),
         };
-        // The affinity of the first thread, whichever thread asks.
+        // Asks for the affinity of the first thread, whichever thread calls this.
         let started_with = known(sched_getaffinity(Some(getpid())).ok());
         let permitted = known(cpus_of_cpuset());
         let permitted = if permitted.is_empty() { started_with.clone() } else { permitted };
@@ -39,15 +39,16 @@ pub fn process_cpus() -> &'static ProcessCpus {
     })
 }
 
-/// The members of `set` among the online CPUs; a CPU beyond the set's size counts as a member, because nothing is known
-/// of it.
+/// The members of `set` among the online CPUs. A CPU beyond the set's size counts as a member,
+/// because the set does not say.
 fn within(online: &[u32], set: &CpuSet) -> Vec<u32> {
     let is_in = |cpu: &&u32| **cpu as usize >= CpuSet::MAX_CPU || set.is_set(**cpu as usize);
     online.iter().filter(is_in).copied().collect()
 }
 
-/// The kernel reduces a requested affinity to the cpuset (kernel/sched/syscalls.c, `__sched_setaffinity`). A
-/// thread of its own asks for all CPUs, so that no other thread's affinity changes.
+/// The CPUs of the cpuset. The kernel reduces a requested affinity to them
+/// (kernel/sched/syscalls.c, `__sched_setaffinity`). A new thread asks for all CPUs, so that no
+/// other thread's affinity changes.
 fn cpus_of_cpuset() -> Option<CpuSet> {
     let ask = || {
         let mut all = CpuSet::new();

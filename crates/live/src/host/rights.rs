@@ -1,4 +1,4 @@
-//! What this process may do: capabilities, and the switches of the kernel that forbid things.
+//! The rights of this process: capabilities, and the kernel's switches that forbid actions.
 
 use std::io;
 
@@ -52,48 +52,54 @@ const CAPABILITIES: [&str; 41] = [
     "checkpoint_restore",
 ];
 
-/// What this process may do, and what the kernel allows at all.
+/// The rights of this process, and the kernel's general permissions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RightsFacts {
-    /// Effective user; absent unless the running machine is described.
+    /// Effective user; `None` unless the facts describe the running machine.
     pub uid: Option<u32>,
-    /// Effective capabilities, as `cap_bpf`; those that this version can't name as `cap_63`.
+    /// Effective capabilities, such as `cap_bpf`. A capability without a name in this version
+    /// appears as its number: `cap_63`.
     pub capabilities: Option<Vec<String>>,
-    /// Capabilities that nothing this process starts can ever hold (outside of the bounding set).
+    /// Capabilities outside of the bounding set: no program that this process
+    /// starts can ever hold them.
     pub bounded_away: Option<Vec<String>>,
-    /// Whether user numbers are mapped: then capabilities count only inside of the namespace, and
+    /// Whether user numbers are mapped. Then capabilities count only inside of the namespace, and
     /// neither BPF nor perf of the whole machine is available.
     pub user_namespace: Option<bool>,
-    /// 0 none, 1 strict, 2 a filter (containers), which may refuse `bpf` and `perf_event_open`.
+    /// 0: none. 1: strict. 2: a filter (containers), which may refuse `bpf` and `perf_event_open`.
     pub seccomp_mode: Option<u32>,
-    /// Whether starting a program can't raise rights any more: then `setcap` and `sudo` do nothing.
+    /// Whether starting a program can no longer raise rights. Then `setcap` and
+    /// `sudo` have no effect.
     pub no_new_privs: Option<bool>,
-    /// Whether the sysctls let an ordinary user make a user namespace (and in it a network).
+    /// Whether the sysctls let an ordinary user create a user namespace, and a
+    /// network namespace in it.
     pub user_namespaces_allowed: Option<bool>,
-    /// What `kernel.perf_event_paranoid` is: -1 all may; 0 no raw tracepoints; 1 no whole CPUs;
-    /// 2 no kernel; 3 and more (Debian, Ubuntu) nothing, without CAP_PERFMON.
+    /// Value of `kernel.perf_event_paranoid`, which limits processes without CAP_PERFMON. -1:
+    /// everything is allowed. 0: no raw tracepoints. 1: no whole CPUs. 2: no kernel. 3 and more
+    /// (Debian, Ubuntu): nothing.
     pub perf_event_paranoid: Option<i32>,
-    /// Whether the NMI watchdog runs (it takes a hardware counter).
+    /// Whether the NMI watchdog runs, which takes a hardware counter.
     pub nmi_watchdog: Option<bool>,
-    /// What `kernel.unprivileged_bpf_disabled` is; irqlab needs CAP_BPF whatever it says.
+    /// Value of `kernel.unprivileged_bpf_disabled`. irqlab needs CAP_BPF at any value.
     pub unprivileged_bpf_disabled: Option<u32>,
-    /// What `kernel.kptr_restrict` is; irqlab reads no kernel addresses.
+    /// Value of `kernel.kptr_restrict`. irqlab reads no kernel addresses.
     pub kptr_restrict: Option<u32>,
-    /// `none`, `integrity` or `confidentiality`; absent where the kernel has no lockdown.
+    /// `none`, `integrity` or `confidentiality`; `None` if the kernel has no lockdown.
     pub lockdown: Option<String>,
-    /// 0 interpreter, 1 compiled, 2 compiled and logged.
+    /// 0: interpreter. 1: compiled. 2: compiled and logged.
     pub bpf_jit_enable: Option<u32>,
-    /// Memory that may be locked; absent when unlimited or unknown (see `memlock_unlimited`).
+    /// Bytes of memory that may be locked; `None` if unlimited or unknown (see
+    /// `memlock_unlimited`).
     pub memlock_bytes_max: Option<u64>,
-    /// Whether that is without limit.
+    /// Whether the memory that may be locked is unlimited.
     pub memlock_unlimited: Option<bool>,
-    /// Whether tracefs is mounted, as far as this process can see.
+    /// Whether this process sees a mounted tracefs.
     pub tracefs_mounted: Option<bool>,
-    /// Whether the kernel takes a BPF tracing program from this process: tried with a program of
-    /// two instructions that is attached to nothing. Absent unless the running machine is
-    /// described.
+    /// Whether the kernel accepts a BPF tracing program from this process. Tried with a
+    /// program of two instructions that is attached to nothing. `None` unless the facts
+    /// describe the running machine.
     pub bpf_loads: Option<bool>,
-    /// Why not: the number of the error.
+    /// Error number of the refusal.
     pub bpf_errno: Option<i32>,
     /// The text of `bpf_errno`.
     pub bpf_error: Option<String>,
@@ -102,8 +108,8 @@ pub struct RightsFacts {
 }
 
 impl RightsFacts {
-    /// Whether this process holds a capability (`cap_bpf`); before Linux 5.8 CAP_SYS_ADMIN was
-    /// needed for what CAP_BPF and CAP_PERFMON allow, and still implies both.
+    /// Whether this process holds a capability (`cap_bpf`). CAP_SYS_ADMIN implies CAP_BPF and
+    /// CAP_PERFMON, which Linux has since version 5.8.
     #[must_use]
     pub fn holds(&self, capability: &str) -> Option<bool> {
         let held = self.capabilities.as_ref()?;
@@ -127,9 +133,9 @@ pub fn rights_facts(root: &Root) -> RightsFacts {
     RightsFacts {
         uid: root.is_live().then(|| rustix::process::geteuid().as_raw()),
         capabilities: field("CapEff").and_then(parse_capabilities),
-        bounded_away: field("CapBnd").and_then(parse_capabilities).map(|left| {
+        bounded_away: field("CapBnd").and_then(parse_capabilities).map(|bounding_set| {
             let all = CAPABILITIES.iter().map(|name| format!("cap_{name}"));
-            all.filter(|name| !left.contains(name)).collect()
+            all.filter(|name| !bounding_set.contains(name)).collect()
         }),
         user_namespace: root.text("proc/self/uid_map").map(|map| !is_identity(&map)),
         no_new_privs: field("NoNewPrivs").map(|flag| flag != "0"),
@@ -155,16 +161,18 @@ fn own_file() -> Option<String> {
     std::env::current_exe().ok()?.into_os_string().into_string().ok()
 }
 
-/// The general limit, Debian's switch and Ubuntu's (AppArmor); the last two exist only there.
+/// Checks the general limit, Debian's switch and Ubuntu's switch (AppArmor). Other kernels
+/// lack these two switches.
 fn user_namespaces_allowed(root: &Root) -> Option<bool> {
     let number = |name: &str| root.number::<u64>(format!("proc/sys/{name}"));
-    let most = number("user/max_user_namespaces")?;
+    let namespaces_max = number("user/max_user_namespaces")?;
     let is_cloning_off = number("kernel/unprivileged_userns_clone") == Some(0);
     let is_restricted = number("kernel/apparmor_restrict_unprivileged_userns") == Some(1);
-    Some(most > 0 && !is_cloning_off && !is_restricted)
+    Some(namespaces_max > 0 && !is_cloning_off && !is_restricted)
 }
 
-/// The names of a hexadecimal mask such as `000001ffffffffff`, in the order of the bits.
+/// The names of the capabilities in a hexadecimal mask such as `000001ffffffffff`, in
+/// the order of the bits.
 fn parse_capabilities(mask: &str) -> Option<Vec<String>> {
     let mask = u64::from_str_radix(mask, 16).ok()?;
     let bits = (0..64usize).filter(|bit| mask & (1 << bit) != 0);
@@ -175,10 +183,10 @@ fn parse_capabilities(mask: &str) -> Option<Vec<String>> {
     Some(bits.map(name).collect())
 }
 
-/// Whether a uid_map is that of the first user namespace: all numbers are themselves.
+/// Whether a uid_map is the map of the first user namespace, which maps all numbers to themselves.
 fn is_identity(map: &str) -> bool {
-    let words: Vec<&str> = map.split_ascii_whitespace().collect();
-    words == ["0", "0", "4294967295"]
+    let fields: Vec<&str> = map.split_ascii_whitespace().collect();
+    fields == ["0", "0", "4294967295"]
 }
 
 fn has_tracefs(mounts: &str) -> bool {
@@ -199,12 +207,13 @@ struct ProgramLoad {
     prog_flags: u32,
 }
 
-/// Loads `return 0` as a raw tracepoint program, which takes the same rights as the programs of
-/// irqlab (CAP_BPF and CAP_PERFMON), and closes it.
+/// Loads `return 0` as a raw tracepoint program, and closes it. Loading needs the same rights as
+/// irqlab's programs (CAP_BPF and CAP_PERFMON).
 fn try_bpf() -> io::Result<()> {
     const BPF_PROG_LOAD: libc::c_long = 5;
     const BPF_PROG_TYPE_RAW_TRACEPOINT: u32 = 17;
-    // r0 = 0; exit. Opcode in the lowest byte on either byte order: `struct bpf_insn` starts so.
+    // r0 = 0; exit. The opcode is in the lowest byte on either byte order, because `struct
+    // bpf_insn` starts with it.
     let code: [[u8; 8]; 2] = [[0xb7, 0, 0, 0, 0, 0, 0, 0], [0x95, 0, 0, 0, 0, 0, 0, 0]];
     let license = c"Dual MIT/GPL";
     let attributes = ProgramLoad {
@@ -218,9 +227,9 @@ fn try_bpf() -> io::Result<()> {
         kern_version: 0,
         prog_flags: 0,
     };
-    // SAFETY: the kernel reads `size_of::<ProgramLoad>()` bytes of `attributes`, whose pointers are
-    // to `code` (`insn_cnt` instructions of 8 bytes) and a NUL-terminated string; all outlive the
-    // call, and the kernel writes to none of them.
+    // SAFETY: the kernel reads `size_of::<ProgramLoad>()` bytes of `attributes`. Its pointers are
+    // to `code` (`insn_cnt` instructions of 8 bytes) and to a NUL-terminated string. All outlive
+    // the call, and the kernel writes to none.
     let answer = unsafe {
         libc::syscall(libc::SYS_bpf, BPF_PROG_LOAD, &raw const attributes, size_of::<ProgramLoad>())
     };
@@ -260,12 +269,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::new(directory.path());
         assert_eq!(rights_facts(&root), RightsFacts::default());
-        let at = |path: &str, text: &str| plant(directory.path(), path, text);
-        at("proc/self/status", "Name:\tx\nCapEff:\t0000000000000000\nSeccomp:\t2\n");
-        at("proc/self/uid_map", "         0       1000          1\n");
-        at("proc/sys/kernel/perf_event_paranoid", "-1\n");
-        at("sys/kernel/security/lockdown", "none [integrity] confidentiality\n");
-        at("proc/self/mounts", "proc /proc proc rw 0 0\n");
+        let write_file = |path: &str, text: &str| plant(directory.path(), path, text);
+        write_file("proc/self/status", "Name:\tx\nCapEff:\t0000000000000000\nSeccomp:\t2\n");
+        write_file("proc/self/uid_map", "         0       1000          1\n");
+        write_file("proc/sys/kernel/perf_event_paranoid", "-1\n");
+        write_file("sys/kernel/security/lockdown", "none [integrity] confidentiality\n");
+        write_file("proc/self/mounts", "proc /proc proc rw 0 0\n");
         let facts = rights_facts(&root);
         assert_eq!(facts.holds("cap_bpf"), Some(false));
         assert_eq!((facts.user_namespace, facts.seccomp_mode), (Some(true), Some(2)));

@@ -1,4 +1,4 @@
-//! Bounded reads below a root directory, so that a test can build a `/proc` and `/sys` of its own.
+//! Bounded reads below a root directory, so that a test can build its own `/proc` and `/sys`.
 
 use std::fs::{File, OpenOptions, read_dir};
 use std::io::Read;
@@ -6,14 +6,14 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// Largest file that [`Root::text`] reads. Nearly all of /proc and /sys is far smaller; what isn't
-/// (interrupt counts of big machines, BTF) is read with a limit of its own.
+/// Largest file that [`Root::text`] reads. Nearly all files of /proc and /sys are far smaller.
+/// Larger ones (interrupt counts of big machines, BTF) are read with another limit.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// Maximum number of entries of a directory that are read.
+/// Limit of the entries that are read of a directory.
 const DIRECTORY_ENTRIES_MAX: usize = 65_536;
 
-/// The directory in which `proc`, `sys` and `boot` are found; `/` on the machine itself.
+/// The directory that contains `proc`, `sys` and `boot`; `/` on the machine itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Root(PathBuf);
 
@@ -24,8 +24,8 @@ impl Default for Root {
 }
 
 impl Root {
-    /// A root at `path`. Anything but `/` is taken for a picture of some machine: what can only be
-    /// learnt from system calls (`perf_event_open`, `cpuid`, `uname`) is then absent.
+    /// A root at `path`. Any path but `/` is treated as a copy of some machine's files: facts that
+    /// only system calls provide (`perf_event_open`, `cpuid`, `uname`) are then absent.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Root(path.into())
     }
@@ -41,15 +41,15 @@ impl Root {
         self.0.join(relative.as_ref().trim_start_matches('/'))
     }
 
-    /// Whether something is there.
+    /// Whether a file or directory exists at `relative`.
     pub fn exists(&self, relative: impl AsRef<str>) -> bool {
         self.path(relative).exists()
     }
 
-    /// The whole file, or nothing when it can't be read or is larger than `bytes_max`: half a
-    /// file would be a wrong fact.
+    /// Reads the whole file; `None` if it cannot be read or is larger than `bytes_max`, because
+    /// half a file would be a wrong fact.
     pub fn bytes(&self, relative: impl AsRef<str>, bytes_max: usize) -> Option<Vec<u8>> {
-        // Not blocking: a FIFO where a file is expected must not hang the caller.
+        // Opens without blocking: a FIFO in place of a file must not hang the caller.
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC);
         let file: File = options.open(self.path(relative)).ok()?;
@@ -59,30 +59,30 @@ impl Root {
         (content.len() <= bytes_max).then_some(content)
     }
 
-    /// The file as text of at most 1 MiB; bytes that are not UTF-8 are replaced.
+    /// Reads the file as text of at most 1 MiB; replaces bytes that are not UTF-8.
     pub fn text(&self, relative: impl AsRef<str>) -> Option<String> {
         self.text_up_to(relative, TEXT_BYTES_MAX)
     }
 
-    /// The file as text of at most `bytes_max` bytes.
+    /// Reads the file as text of at most `bytes_max` bytes.
     pub fn text_up_to(&self, relative: impl AsRef<str>, bytes_max: usize) -> Option<String> {
         let content = self.bytes(relative, bytes_max)?;
         Some(String::from_utf8_lossy(&content).into_owned())
     }
 
-    /// The file without the white space around it; absent when that leaves nothing.
+    /// Reads the file without the white space around its content; `None` if nothing remains.
     pub fn word(&self, relative: impl AsRef<str>) -> Option<String> {
         let text = self.text(relative)?;
         let word = text.trim();
         (!word.is_empty()).then(|| word.to_owned())
     }
 
-    /// The file as one number (or whatever parses from a word).
+    /// Reads the file as one value, such as a number.
     pub fn number<T: FromStr>(&self, relative: impl AsRef<str>) -> Option<T> {
         self.word(relative)?.parse().ok()
     }
 
-    /// The names in a directory, sorted; absent when it can't be read.
+    /// The names in a directory, sorted; `None` if the directory cannot be read.
     pub fn names(&self, relative: impl AsRef<str>) -> Option<Vec<String>> {
         let entries = read_dir(self.path(relative)).ok()?;
         let mut names: Vec<String> = entries

@@ -1,4 +1,4 @@
-//! The `host` block of a run: what a reader of its numbers must know of the machine.
+//! The `host` block of a run: facts about the machine that a reader of the numbers must know.
 
 use serde_json::{Map, Value, json};
 
@@ -6,8 +6,8 @@ use super::HostFacts;
 use super::cgroup::CpuQuota;
 use super::cpu_list::format_cpu_list;
 
-/// The compact subset of the facts that goes into every run. Facts that are absent are left out.
-/// Holds nothing that names the machine's owner: no host name, no command line.
+/// Selects the facts that go into every run. Absent facts are left out. Nothing in the block names
+/// the machine's owner: no host name, no command line.
 #[must_use]
 pub fn run_host_block(facts: &HostFacts) -> Map<String, Value> {
     let mut block = Map::new();

@@ -1,8 +1,8 @@
-//! How many system management interrupts a CPU has had: firmware that no kernel sees.
+//! Number of a CPU's system management interrupts, which run firmware that no kernel sees.
 //!
-//! Intel's processors count them in `MSR_SMI_COUNT`, 34H, bits 31:0 (Software Developer's Manual, volume
-//! 4). Linux gives it to any process that may read `/dev/cpu/N/msr` (module `msr`, CAP_SYS_RAWIO). Others have
-//! no such register.
+//! Intel's processors count them in `MSR_SMI_COUNT`, 34H, bits 31:0 (Software Developer's Manual,
+//! volume 4). Any process that may read `/dev/cpu/N/msr` can read the count (module `msr`,
+//! CAP_SYS_RAWIO). Other processors have no such register.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -10,14 +10,14 @@ use std::os::unix::fs::FileExt;
 use super::Root;
 use super::cpu::parse_cpuinfo;
 
-/// Where the register is in the file.
+/// Offset of the register in the file.
 const MSR_SMI_COUNT: u64 = 0x34;
 const INTEL: &str = "GenuineIntel";
 
-/// What the CPU has counted since its reset, modulo 2^32.
+/// Reads the CPU's count since its reset, modulo 2^32.
 ///
 /// # Errors
-/// Why it is not known.
+/// The reason why the count is not known.
 pub fn smi_count(root: &Root, cpu: u32) -> Result<u32, String> {
     let vendor = root.text("proc/cpuinfo").and_then(|text| parse_cpuinfo(&text).vendor);
     let vendor = vendor.unwrap_or_else(|| "of no known vendor".to_owned());

@@ -1,4 +1,5 @@
-//! Which of the kernel's tracepoints exist, from BTF: that needs no rights and attaches nothing.
+//! Finds out from BTF which of the kernel's tracepoints exist. This needs no rights
+//! and attaches nothing.
 
 use std::collections::BTreeSet;
 
@@ -9,12 +10,12 @@ use super::root::Root;
 /// BTF of a distribution kernel is 5-10 MiB.
 const BTF_BYTES_MAX: usize = 64 << 20;
 
-/// The list of trace events is some 100 KiB.
+/// The list of trace events has about 100 KiB.
 const EVENTS_BYTES_MAX: usize = 16 << 20;
 
 const BTF_MAGIC: u16 = 0xeb9f;
 
-/// Every tracepoint has a typedef of this prefix and its name (include/trace/bpf_probe.h).
+/// Prefix of a typedef's name; every tracepoint has such a typedef (include/trace/bpf_probe.h).
 const BTF_PREFIX: &[u8] = b"btf_trace_";
 
 /// Interrupts of the x86 interrupt controller. Each has an `_entry` and an `_exit` tracepoint.
@@ -35,25 +36,25 @@ const COMMON: [&str; 11] = [
     "sys_exit",
 ];
 
-/// The kernel's type information, which the BPF programs are fitted to.
+/// The kernel's type information. The loader adapts the BPF programs to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct BtfFacts {
-    /// Whether /sys/kernel/btf/vmlinux is there; absent when /sys is not.
+    /// Whether /sys/kernel/btf/vmlinux exists; `None` without /sys.
     pub present: Option<bool>,
-    /// Its size, when it could be read.
+    /// Size of the file; `None` if it could not be read.
     pub size_bytes: Option<u64>,
 }
 
 /// One tracepoint that irqlab uses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Tracepoint {
-    /// Its name, without the subsystem: `irq_handler_entry`.
+    /// Name of the tracepoint without the subsystem: `irq_handler_entry`.
     pub name: String,
-    /// Whether this kernel has it; absent when neither BTF nor tracefs could be read.
+    /// Whether this kernel has the tracepoint; `None` if neither BTF nor tracefs could be read.
     pub exists: Option<bool>,
 }
 
-/// All that irqlab uses on this architecture (`uname -m`), whether they exist or not.
+/// The tracepoints that irqlab uses on this architecture (`uname -m`), whether they exist or not.
 #[must_use]
 pub fn needed_tracepoints(arch: &str) -> Vec<String> {
     let mut names: Vec<String> = COMMON.iter().map(|&name| name.to_owned()).collect();
@@ -68,7 +69,7 @@ pub fn needed_tracepoints(arch: &str) -> Vec<String> {
     names
 }
 
-/// Reads BTF, or else tracefs, and says which tracepoints exist.
+/// Reads BTF, or tracefs if there is no BTF, and says which tracepoints exist.
 #[must_use]
 pub fn tracepoint_facts(root: &Root, arch: &str) -> (BtfFacts, Vec<Tracepoint>) {
     let path = "sys/kernel/btf/vmlinux";
@@ -86,12 +87,12 @@ pub fn tracepoint_facts(root: &Root, arch: &str) -> (BtfFacts, Vec<Tracepoint>) 
     (btf, tracepoints)
 }
 
-/// The names of all tracepoints in a BTF blob: a search of its string section. Absent when it is
-/// not BTF, or holds no tracepoint at all (then it says nothing about them).
+/// Finds the names of all tracepoints in the string section of a BTF blob. `None` if the blob is
+/// not BTF, or has no tracepoint (then it says nothing about them).
 #[must_use]
 pub fn btf_tracepoints(blob: &[u8]) -> Option<BTreeSet<String>> {
     // struct btf_header: magic u16, version u8, flags u8, hdr_len, type_off, type_len, str_off,
-    // str_len u32; in the byte order of the machine that made it.
+    // str_len u32, in the byte order of the machine that wrote it.
     let magic = blob.get(..2)?.try_into().ok()?;
     let read: fn([u8; 4]) -> u32 = match (u16::from_le_bytes(magic), u16::from_be_bytes(magic)) {
         (BTF_MAGIC, _) => u32::from_le_bytes,
@@ -114,14 +115,15 @@ pub fn btf_tracepoints(blob: &[u8]) -> Option<BTreeSet<String>> {
     (!names.is_empty()).then_some(names)
 }
 
-/// The names in tracefs, which only root can read.
+/// Reads the names in tracefs, which only root may read.
 fn available_events(root: &Root) -> Option<BTreeSet<String>> {
     let text = ["sys/kernel/tracing", "sys/kernel/debug/tracing"]
         .into_iter()
         .find_map(|base| root.text_up_to(format!("{base}/available_events"), EVENTS_BYTES_MAX))?;
     let mut names: BTreeSet<String> =
         text.lines().filter_map(|line| Some(line.split_once(':')?.1.trim().to_owned())).collect();
-    // It has one event per system call, all made from these two tracepoints.
+    // tracefs has one event for each system call. Each such event uses one of
+    // these two tracepoints.
     for name in ["sys_enter", "sys_exit"] {
         if names.iter().any(|event| event.starts_with(name)) {
             names.insert(name.to_owned());

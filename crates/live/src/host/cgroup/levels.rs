@@ -1,12 +1,13 @@
-//! The directories of this process's groups: /proc/self/cgroup names the groups, /proc/self/mountinfo where
-//! they are mounted (cgroups(7), proc_pid_mountinfo(5)).
+//! Finds the directories of this process's groups. /proc/self/cgroup names the groups, and
+//! /proc/self/mountinfo says where they are mounted (cgroups(7), proc_pid_mountinfo(5)).
 
 use super::super::root::Root;
 
-/// More levels than any hierarchy has (`cgroup.max.depth` is seldom set; systemd makes some ten).
+/// A limit that no hierarchy reaches (`cgroup.max.depth` is seldom set; systemd
+/// creates about ten levels).
 const LEVELS_MAX: usize = 64;
 
-/// What a group controls.
+/// A resource that a group limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Controller {
     Cpu,
@@ -24,7 +25,7 @@ impl Controller {
     }
 }
 
-/// Version of the interface, which names the files differently.
+/// Version of the interface; the two versions name the files differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
     V1,
@@ -35,19 +36,19 @@ pub(super) enum Version {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Level {
     pub version: Version,
-    /// From the root of the file system.
+    /// Path of the directory from the root of the file system.
     directory: String,
 }
 
 impl Level {
-    /// The path of one of its files.
+    /// The path of one of the directory's files.
     pub fn file(&self, name: &str) -> String {
         format!("{}/{name}", self.directory)
     }
 }
 
-/// The groups of this process for a controller, from its own to that of the mount point. Empty where the
-/// controller or its mount is not there.
+/// The groups of this process for a controller, from its own group up to the group of the mount
+/// point. Empty if the controller or its mount is absent.
 pub(super) fn levels(root: &Root, controller: Controller) -> Vec<Level> {
     let groups = root.text("proc/self/cgroup").unwrap_or_default();
     let mounts = root.text("proc/self/mountinfo").unwrap_or_default();
@@ -68,12 +69,14 @@ pub(super) fn levels(root: &Root, controller: Controller) -> Vec<Level> {
     levels
 }
 
-/// The group's path, and the version in which the controller is: version 2 unless a line of version 1 has it.
+/// The group's path, and the version of the controller's interface. The version is 2 unless a line
+/// of version 1 names the controller.
 fn group_of(groups: &str, controller: Controller) -> Option<(Version, &str)> {
     let mut unified = None;
     for line in groups.lines() {
-        let mut words = line.splitn(3, ':');
-        let (Some(_), Some(controllers), Some(path)) = (words.next(), words.next(), words.next())
+        let mut fields = line.splitn(3, ':');
+        let (Some(_), Some(controllers), Some(path)) =
+            (fields.next(), fields.next(), fields.next())
         else {
             continue;
         };
@@ -87,10 +90,10 @@ fn group_of(groups: &str, controller: Controller) -> Option<(Version, &str)> {
     unified
 }
 
-/// A line of mountinfo.
+/// The fields of a mountinfo line that locate a group's files.
 #[derive(Debug, PartialEq, Eq)]
 struct Mount {
-    /// The group that is at the mount point.
+    /// The group whose directory is the mount point.
     group: String,
     /// The mount point without a slash at its end.
     point: String,
@@ -100,9 +103,9 @@ struct Mount {
 
 impl Mount {
     fn parse(line: &str) -> Option<Mount> {
-        let (place, kind) = line.split_once(" - ")?;
-        let mut place = place.split(' ').skip(3);
-        let (group, point) = (unescaped(place.next()?), unescaped(place.next()?));
+        let (location, kind) = line.split_once(" - ")?;
+        let mut location = location.split(' ').skip(3);
+        let (group, point) = (unescaped(location.next()?), unescaped(location.next()?));
         let mut kind = kind.split(' ');
         let (file_system, options) = (kind.next()?.to_owned(), kind.nth(1)?.to_owned());
         Some(Mount { group, point: point.trim_end_matches('/').to_owned(), file_system, options })
@@ -118,8 +121,9 @@ impl Mount {
         }
     }
 
-    /// The path of `group` below the mount point, with a slash at its start; empty for the mount point itself. A
-    /// group that this mount does not show (`/..` in a namespace) counts as the one at the mount point.
+    /// The path of `group` below the mount point, with a slash at its start; empty for the group of
+    /// the mount point itself. A group that this mount does not show (`/..` in a namespace) is
+    /// treated as the group of the mount point.
     fn below<'a>(&self, group: &'a str) -> &'a str {
         let inside = group.strip_prefix(self.group.trim_end_matches('/')).unwrap_or_default();
         let is_shown = inside.starts_with('/') && !inside.split('/').any(|part| part == "..");
@@ -127,7 +131,7 @@ impl Mount {
     }
 }
 
-/// Octal escapes of spaces, tabs, line ends and backslashes.
+/// Replaces the octal escapes of spaces, tabs, line ends and backslashes.
 fn unescaped(text: &str) -> String {
     let escapes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
     escapes.into_iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
@@ -162,7 +166,7 @@ mod tests {
             let (_directory, root) = root_with(&files);
             directories(&root, Controller::Memory)
         };
-        // With a group namespace, and with the host's paths.
+        // First in a cgroup namespace, then with the host's paths.
         assert_eq!(seen("/", "/"), ["/cg roup"]);
         assert_eq!(seen("/docker/ab", "/docker/ab"), ["/cg roup"]);
         assert_eq!(seen("/docker/ab/x", "/docker/ab"), ["/cg roup/x", "/cg roup"]);

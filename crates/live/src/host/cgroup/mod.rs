@@ -1,9 +1,10 @@
-//! Limits that control groups set to this process: memory, CPU time, processes.
+//! Limits that control groups impose on this process: memory, CPU time, processes.
 //!
-//! A group is limited by its own limit and by those of all groups above it, so each value is the tightest of
-//! the levels from this process's group to the mount point. Both versions are read
-//! (Documentation/admin-guide/cgroup-v1, cgroup-v2.rst); a machine may have both, with each controller in one of
-//! them. What a container's own mount does not show of the levels above is unknown.
+//! A group's own limit and the limits of all groups above it apply, so each value is the
+//! tightest of the levels from this process's group to the mount point. Both versions are
+//! read (Documentation/admin-guide/cgroup-v1, cgroup-v2.rst); a machine may have both, with
+//! each controller in one version. A container's own mount hides some levels above, so
+//! their limits are unknown.
 
 mod levels;
 mod throttling;
@@ -15,14 +16,13 @@ use super::root::Root;
 
 pub use throttling::Throttling;
 
-/// Memory limits from here on are none: version 1 shows the largest number of pages, in bytes.
+/// A memory limit of at least this is none: version 1 shows the largest number of pages, in bytes.
 const UNLIMITED_BYTES: u64 = 1 << 62;
 
-/// The tightest limits of this process; each is absent where no group sets it.
+/// The tightest limits of this process. A limit is `None` if no group sets it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CgroupLimits {
     pub memory: Option<MemoryLimit>,
-    /// CPU time.
     pub cpu: Option<CpuQuota>,
     /// Number of processes and threads.
     pub pids: Option<PidLimit>,
@@ -31,22 +31,22 @@ pub struct CgroupLimits {
 /// The memory limit of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MemoryLimit {
-    /// The most that all processes of the group may use.
+    /// Bytes that all processes of the group together may use.
     pub limit_bytes: u64,
-    /// What is left of it now, with what the kernel can reclaim of the page cache.
+    /// Unused part of the limit now, plus the page cache that the kernel can reclaim.
     pub available_bytes: Option<u64>,
-    /// The file that sets it.
+    /// The file that sets the limit.
     pub file: String,
 }
 
 /// The CPU time that a group gets in each period.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CpuQuota {
-    /// CPU time of all its processes together, us.
+    /// CPU time of all the group's processes together, us.
     pub quota_us: u64,
     /// Length of a period, us.
     pub period_us: u64,
-    /// The file that sets it.
+    /// The file that sets the quota.
     pub file: String,
 }
 
@@ -58,13 +58,13 @@ impl CpuQuota {
     }
 }
 
-/// The most processes and threads of a group.
+/// The limit of a group's processes and threads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PidLimit {
     pub limit: u64,
-    /// How many there are now, where the kernel says it.
+    /// Number of processes and threads now; `None` if the kernel does not state it.
     pub current: Option<u64>,
-    /// The file that sets it.
+    /// The file that sets the limit.
     pub file: String,
 }
 
@@ -78,16 +78,17 @@ pub fn cgroup_limits(root: &Root) -> CgroupLimits {
     let pids = pids.iter().filter_map(|level| pid_limit(root, level));
     CgroupLimits {
         memory: memory.reduce(tighter_memory),
-        cpu: cpu.min_by(|one, other| one.cpus().total_cmp(&other.cpus())),
+        cpu: cpu.min_by(|first, second| first.cpus().total_cmp(&second.cpus())),
         pids: pids.min_by_key(|limit| limit.limit),
     }
 }
 
-/// The lower limit; what is left is the least of both, because one level may have other users.
-fn tighter_memory(one: MemoryLimit, other: MemoryLimit) -> MemoryLimit {
-    let left = [one.available_bytes, other.available_bytes];
-    let available_bytes = left.into_iter().flatten().min();
-    let tighter = if one.limit_bytes <= other.limit_bytes { one } else { other };
+/// Returns the lower limit. Its available bytes are the smaller of both, because either level
+/// may have other users.
+fn tighter_memory(first: MemoryLimit, second: MemoryLimit) -> MemoryLimit {
+    let available = [first.available_bytes, second.available_bytes];
+    let available_bytes = available.into_iter().flatten().min();
+    let tighter = if first.limit_bytes <= second.limit_bytes { first } else { second };
     MemoryLimit { available_bytes, ..tighter }
 }
 
@@ -97,7 +98,7 @@ fn memory_limit(root: &Root, level: &Level) -> Option<MemoryLimit> {
         Version::V2 => ("memory.max", "memory.current", "inactive_file"),
     };
     let file = level.file(limit);
-    // "max" of version 2 is no number.
+    // "max" of version 2 is not a number, so it means no limit.
     let limit_bytes = root.number::<u64>(&file).filter(|limit| *limit < UNLIMITED_BYTES)?;
     let available = || {
         let used: u64 = root.number(level.file(used))?;
@@ -111,7 +112,7 @@ fn cpu_quota(root: &Root, level: &Level) -> Option<CpuQuota> {
     let (file, quota_us, period_us) = match level.version {
         Version::V1 => {
             let file = level.file("cpu.cfs_quota_us");
-            // -1 is none, and no number here.
+            // -1 means no quota, and does not parse as a number here.
             let quota_us = root.number(&file)?;
             (file, quota_us, root.number(level.file("cpu.cfs_period_us"))?)
         }
@@ -131,7 +132,7 @@ fn pid_limit(root: &Root, level: &Level) -> Option<PidLimit> {
     Some(PidLimit { limit, current: root.number(level.file("pids.current")), file })
 }
 
-/// The value of a line `NAME VALUE`.
+/// Returns the value of the line `NAME VALUE`.
 fn field(root: &Root, file: &str, name: &str) -> Option<u64> {
     let text = root.text(file)?;
     let mut pairs = text.lines().filter_map(|line| line.split_once(' '));
@@ -151,8 +152,8 @@ mod tests {
         (directory, root)
     }
 
-    /// Version 1 as a machine with one mount for each controller has it: a container's group below the root
-    /// group.
+    /// Version 1 on a machine with one mount for each controller: a container's group
+    /// below the root group.
     pub(super) const V1: [(&str, &str); 2] = [
         (
             "proc/self/cgroup",
@@ -206,16 +207,16 @@ mod tests {
         assert_eq!(limits.pids, None);
     }
 
-    /// The content is that of a Debian 12 with systemd, in the group of a service with MemoryMax=512M,
-    /// CPUQuota=150% and TasksMax=64 below a slice with MemoryMax=256M.
+    /// The content comes from a Debian 12 with systemd: a service with MemoryMax=512M,
+    /// CPUQuota=150% and TasksMax=64, below a slice with MemoryMax=256M.
     #[test]
     fn limits_of_version_2_are_the_tightest_of_all_levels() {
         let slice = "sys/fs/cgroup/system.slice";
         let service = format!("{slice}/irqlab.service");
-        let at = |name: &str| format!("{service}/{name}");
+        let file = |name: &str| format!("{service}/{name}");
         let [memory, current, stat, cpu, pids, pids_now] =
             ["memory.max", "memory.current", "memory.stat", "cpu.max", "pids.max", "pids.current"]
-                .map(at);
+                .map(file);
         let slice_memory = format!("{slice}/memory.max");
         let slice_current = format!("{slice}/memory.current");
         let slice_cpu = format!("{slice}/cpu.max");

@@ -4,17 +4,17 @@ use super::super::root::Root;
 use super::field;
 use super::levels::{Controller, Version, levels};
 
-/// Counts of cpu.stat up to a moment, summed over the levels that have them.
+/// Counts of cpu.stat up to a moment, summed over the levels that have this file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Throttling {
-    /// Periods in which the group used its quota up.
+    /// Number of periods whose quota the group used up.
     pub periods: u64,
-    /// Time for which its tasks were kept from running, summed over the CPUs, ns.
+    /// Time during which the quota kept tasks from running, summed over the CPUs, ns.
     pub time_ns: u64,
 }
 
 impl Throttling {
-    /// The counts now; `None` where no level has any.
+    /// Reads the counts now; `None` if no level has any.
     #[must_use]
     pub fn now(root: &Root) -> Option<Throttling> {
         let each = levels(root, Controller::Cpu).into_iter().filter_map(|level| {
@@ -63,7 +63,7 @@ mod tests {
         assert_eq!(counts, Throttling { periods: 6, time_ns: 7010 });
         let before = Throttling { periods: 2, time_ns: 7000 };
         assert_eq!(counts.since(before), Throttling { periods: 4, time_ns: 10 });
-        // The root group of version 2 has no such lines.
+        // The root group of version 2 has no throttling lines.
         let (_directory, root) = root_with(&[
             ("proc/self/cgroup", "0::/a\n"),
             ("proc/self/mountinfo", "24 19 0:22 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"),

@@ -25,12 +25,13 @@ fn pmu(facts: &HostFacts) -> Finding {
             format!("these columns may be absent: {COLUMNS}"),
         );
     }
-    let of = |scope: EventScope| {
+    let names_with = |scope: EventScope| {
         let events = hardware.iter().filter(move |event| event.scope == scope);
         events.map(|event| event.name.as_str()).collect::<Vec<_>>()
     };
-    let (both, user_only) = (of(EventScope::KernelAndUser), of(EventScope::UserOnly));
-    let refused = of(EventScope::Refused);
+    let (both, user_only) =
+        (names_with(EventScope::KernelAndUser), names_with(EventScope::UserOnly));
+    let refused = names_with(EventScope::Refused);
     if both.is_empty() && user_only.is_empty() {
         return no_pmu(facts, hardware[0]);
     }
@@ -113,7 +114,7 @@ fn watchdog(facts: &HostFacts) -> Option<Finding> {
     Some(finding.unlocked_by("sudo sysctl kernel.nmi_watchdog=0"))
 }
 
-/// Software events and the TSC's: their path is the same as the hardware's.
+/// Software events and the TSC's events, which are opened like hardware events.
 fn other_events(facts: &HostFacts) -> Option<Finding> {
     let is_other = |event: &&PmuEvent| [EventKind::Software, EventKind::Msr].contains(&event.kind);
     let others: Vec<&PmuEvent> = facts.pmu.events.iter().filter(is_other).collect();

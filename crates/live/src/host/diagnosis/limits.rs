@@ -1,4 +1,5 @@
-//! Findings about what limits this process to less than the machine has: containers, services, taskset.
+//! Findings about limits that give this process less than the machine has:
+//! containers, services, taskset.
 
 use super::Finding;
 use crate::host::cgroup::{CpuQuota, MemoryLimit, PidLimit};
@@ -42,12 +43,12 @@ fn allowed_cpus(facts: &HostFacts) -> Option<Finding> {
 }
 
 fn memory(limit: &MemoryLimit) -> Finding {
-    let left = limit
+    let available = limit
         .available_bytes
         .map_or_else(String::new, |bytes| format!(", {} MiB left", bytes / MIB));
     Finding::limited(
         "memory limit",
-        format!("{} MiB{left} ({})", limit.limit_bytes / MIB, limit.file),
+        format!("{} MiB{available} ({})", limit.limit_bytes / MIB, limit.file),
         "`--load busy` takes at most an eighth of what is left, and may stay within the last-level cache; loops of \
          `footprint` and simulated machines that need more are refused",
     )
@@ -73,8 +74,8 @@ fn cpu_quota(quota: &CpuQuota) -> Finding {
 fn pids(limit: &PidLimit) -> Finding {
     let current = limit.current.map_or_else(String::new, |current| format!(", {current} in use"));
     let says = format!("{}{current} ({})", limit.limit, limit.file);
-    let left = limit.limit.saturating_sub(limit.current.unwrap_or(0));
-    if left >= PIDS_WANTED {
+    let unused = limit.limit.saturating_sub(limit.current.unwrap_or(0));
+    if unused >= PIDS_WANTED {
         return Finding::ok("process limit", says);
     }
     let consequence =

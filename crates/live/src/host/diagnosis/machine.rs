@@ -3,10 +3,11 @@
 use super::{Finding, or_unknown, with_proc, with_sys};
 use crate::host::{HostFacts, KERNEL_MIN, KERNEL_REMEDY, format_cpu_list};
 
-/// Clock sources that are read over a bus, at about a microsecond each, or only at every tick.
+/// Clock sources that are read over a bus, which takes about a microsecond, or that
+/// change only at every tick.
 const SLOW_CLOCKS: [&str; 5] = ["hpet", "acpi_pm", "pit", "jiffies", "refined-jiffies"];
 
-/// Steal above this share is worth a word.
+/// A steal share above this is reported.
 const STEAL_RATIO_MAX: f64 = 0.001;
 
 pub(super) fn findings(facts: &HostFacts) -> Vec<Finding> {
@@ -61,8 +62,8 @@ fn cpus(facts: &HostFacts) -> Finding {
         let consequence = "rows per CPU and pinning depend on the list of CPUs in /sys";
         return with_sys(Finding::limited("CPUs", "unknown", consequence), facts);
     };
-    let count = |count: Option<usize>, what: &str| {
-        count.map(|count| format!(", {count} {what}{}", if count == 1 { "" } else { "s" }))
+    let count = |count: Option<usize>, noun: &str| {
+        count.map(|count| format!(", {count} {noun}{}", if count == 1 { "" } else { "s" }))
     };
     let parts: String = [
         count(cpu.packages(), "package"),

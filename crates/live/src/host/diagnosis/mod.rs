@@ -1,4 +1,4 @@
-//! What the facts mean for irqlab: findings, and the line that unlocks what is missing.
+//! Findings: what the facts mean for irqlab, and the command that unlocks a missing feature.
 
 mod counters;
 mod limits;
@@ -12,30 +12,31 @@ use super::HostFacts;
 
 pub use remedy::{setcap_line, setcap_line_for};
 
-/// How good something is for irqlab.
+/// How well the machine serves irqlab in one respect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// All there.
+    /// Everything is available.
     Ok,
-    /// There in part, or in a way that a reader of the numbers must know.
+    /// Available in part, or in a way that a reader of the numbers must know.
     Limited,
-    /// Not there.
+    /// The machine does not have it.
     Missing,
 }
 
 /// One subject that was checked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What, in a word or three: `PMU`.
+    /// Name of the subject in one to three words: `PMU`.
     pub subject: String,
-    /// How good it is.
     pub status: Status,
-    /// What is there, or isn't.
+    /// Describes what the machine has or lacks.
     pub says: String,
-    /// What irqlab can't do, or does worse, for that reason: the rows and columns.
+    /// The rows and columns that irqlab therefore cannot measure, or measures worse;
+    /// `None` if there are none.
     pub consequence: Option<String>,
-    /// The exact line to type, or to put where it says; or that nothing unlocks it.
+    /// The exact line to type, or to put into the named place; or a statement that nothing unlocks
+    /// it. `None` if there is nothing to unlock.
     pub unlock: Option<String>,
 }
 
@@ -75,7 +76,8 @@ pub const PMU: &str = "PMU";
 /// Subjects without which `irqlab handlers --on live` can't measure at all.
 const ESSENTIAL: [&str; 3] = ["/proc", "kernel", tracing::RIGHTS];
 
-/// When /sys is not there, mounting it is what gives back the facts that it holds.
+/// Without /sys, replaces the remedy by the command that mounts it, because /sys
+/// contains the missing facts.
 fn with_sys(finding: Finding, facts: &HostFacts) -> Finding {
     if facts.sys_mounted {
         return finding;
@@ -83,7 +85,8 @@ fn with_sys(finding: Finding, facts: &HostFacts) -> Finding {
     finding.unlocked_by("sudo mount -t sysfs sysfs /sys")
 }
 
-/// The same for /proc.
+/// Without /proc, replaces the remedy by the command that mounts it, because /proc
+/// contains the missing facts.
 fn with_proc(finding: Finding, facts: &HostFacts) -> Finding {
     if facts.proc_mounted {
         return finding;
@@ -95,8 +98,7 @@ fn or_unknown(text: Option<&str>) -> &str {
     text.unwrap_or("unknown")
 }
 
-/// One finding for each thing that matters, in the order to read them: the machine, what can be
-/// traced, what can be counted.
+/// One finding for each subject, in reading order: the machine, its limits, tracing, counting.
 #[must_use]
 pub fn diagnose(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = machine::findings(facts);
@@ -142,7 +144,7 @@ mod tests {
         host_facts, needed_tracepoints, run_host_block,
     };
 
-    /// A bare-metal machine that has everything.
+    /// Facts of a bare-metal machine that has everything.
     fn complete() -> HostFacts {
         let root = tempfile::tempdir().unwrap();
         let mut facts = host_facts(&Root::new(root.path()));
@@ -195,7 +197,7 @@ mod tests {
         PmuEvent { name: "cycles".into(), kind: EventKind::Hardware, scope, errno, error }
     }
 
-    /// The finding about `subject`, after `spoil` took something from the complete machine.
+    /// The finding about `subject`, after `spoil` removed something from the complete machine.
     fn spoilt(subject: &str, spoil: impl FnOnce(&mut HostFacts)) -> Finding {
         let mut facts = complete();
         spoil(&mut facts);
@@ -326,8 +328,8 @@ mod tests {
         }
         let floor = spoilt("kernel", |facts| facts.kernel.release = Some("5.12.0".into()));
         assert_eq!(floor.status, Status::Ok);
-        let one = spoilt("CPUs", |facts| facts.cpu.online = Some(vec![0]));
-        check(&one, Status::Limited, "-smp 2");
+        let finding = spoilt("CPUs", |facts| facts.cpu.online = Some(vec![0]));
+        check(&finding, Status::Limited, "-smp 2");
     }
 
     #[test]
@@ -337,9 +339,9 @@ mod tests {
             spoilt("allowed CPUs", |facts| facts.limits.cpus_allowed = Some(allowed))
         };
         assert_eq!(cpus(vec![0, 1]).status, Status::Ok);
-        let one = cpus(vec![1]);
-        check(&one, Status::Limited, "--cpuset-cpus=0-1");
-        assert!(one.says.starts_with("1 of 0-1"), "{one:?}");
+        let finding = cpus(vec![1]);
+        check(&finding, Status::Limited, "--cpuset-cpus=0-1");
+        assert!(finding.says.starts_with("1 of 0-1"), "{finding:?}");
         let memory = MemoryLimit {
             limit_bytes: 512 << 20,
             available_bytes: Some(400 << 20),
@@ -395,7 +397,7 @@ mod tests {
         check(&arm, Status::Limited, "nothing on this architecture");
     }
 
-    /// Every file that is read.
+    /// Every file that irqlab reads.
     const FILES: &str = "
 proc/stat proc/cpuinfo proc/cmdline proc/config.gz proc/meminfo proc/interrupts
 proc/irq/4/smp_affinity_list proc/irq/4/effective_affinity_list proc/self/status proc/self/mounts
@@ -423,7 +425,7 @@ sys/devices/system/cpu/cpu0/cache/index0/shared_cpu_list
     proptest::proptest! {
         #![proptest_config(proptest::prelude::ProptestConfig::with_cases(24))]
 
-        /// The same noise in every file: no panic in reading, diagnosing or summing up.
+        /// Puts the same noise into every file: reading, diagnosing and the verdict do not panic.
         #[test]
         fn a_machine_of_noise_is_diagnosed(
             noise in proptest::prop_oneof![

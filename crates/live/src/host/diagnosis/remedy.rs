@@ -1,10 +1,10 @@
-//! The exact lines that give rights.
+//! The exact lines that grant rights.
 
 use super::super::HostFacts;
 
-/// Capabilities of the process that the BPF programs take, on this kernel: CAP_BPF for maps and
-/// programs, CAP_PERFMON for tracing ones and for counting events of whole CPUs. Before Linux 5.11
-/// CAP_SYS_RESOURCE too, to lift the limit on locked memory.
+/// Capabilities that this kernel asks of a process for the BPF programs. CAP_BPF is for maps and
+/// programs. CAP_PERFMON is for tracing programs, and for counting events of whole CPUs. Before
+/// Linux 5.11, CAP_SYS_RESOURCE lifts the limit on locked memory.
 pub(super) fn capabilities_needed(facts: &HostFacts) -> Vec<&'static str> {
     match facts.kernel.version_pair() {
         Some(version) if version < (5, 8) => vec!["cap_sys_admin", "cap_sys_resource"],
@@ -13,7 +13,7 @@ pub(super) fn capabilities_needed(facts: &HostFacts) -> Vec<&'static str> {
     }
 }
 
-/// Capabilities that something in irqlab uses.
+/// Capabilities that a part of irqlab uses.
 const USED: [&str; 6] = [
     "cap_bpf",
     "cap_perfmon",
@@ -23,14 +23,14 @@ const USED: [&str; 6] = [
     "cap_net_admin",
 ];
 
-/// The line that gives this program the rights to trace and to count.
+/// The command that gives this program the rights to trace and to count.
 #[must_use]
 pub fn setcap_line(facts: &HostFacts) -> String {
     setcap_line_for(facts, &capabilities_needed(facts))
 }
 
-/// The line that gives this program some capabilities. As setcap(8) replaces those that the file has, it
-/// names them, too.
+/// The command that gives this program the `wanted` capabilities. It repeats the file's present
+/// capabilities, because setcap(8) replaces all of them.
 #[must_use]
 pub fn setcap_line_for(facts: &HostFacts, wanted: &[&str]) -> String {
     let file = match facts.rights.executable.as_deref() {
@@ -43,13 +43,14 @@ pub fn setcap_line_for(facts: &HostFacts, wanted: &[&str]) -> String {
     format!("sudo setcap {}+ep {file}", all.join(","))
 }
 
-/// This program as root; sudo looks in another PATH, so with its path.
+/// The command that runs this program as root. It contains the program's path, because sudo
+/// searches another PATH.
 pub(super) fn as_root(facts: &HostFacts) -> String {
     let program = facts.rights.executable.as_deref().map_or("irqlab".to_owned(), quoted);
     format!("sudo {program}")
 }
 
-/// As one word of a shell.
+/// Quotes a path as one word of a shell.
 fn quoted(path: &str) -> String {
     let is_plain = |sign: char| sign.is_ascii_alphanumeric() || "/._-+".contains(sign);
     if path.chars().all(is_plain) {
@@ -58,7 +59,7 @@ fn quoted(path: &str) -> String {
     format!("'{}'", path.replace('\'', r"'\''"))
 }
 
-/// What makes the kernel take BPF programs, by the cause of the refusal.
+/// The remedy for a kernel that refuses BPF programs, by the cause of the refusal.
 pub(super) fn unlock_bpf(facts: &HostFacts, is_lacking: bool) -> String {
     let rights = &facts.rights;
     if rights.bpf_errno == Some(libc::ENOSYS) {

@@ -1,4 +1,5 @@
-//! Findings about BPF: what the kernel takes from this process, and what it has to attach to.
+//! Findings about BPF: the programs that the kernel accepts from this process, and the
+//! tracepoints that it has.
 
 use super::remedy::{as_root, capabilities_needed, setcap_line, unlock_bpf};
 use super::{Finding, or_unknown, with_proc, with_sys};
@@ -8,13 +9,13 @@ pub(super) const RIGHTS: &str = "tracing rights";
 pub(super) const BTF: &str = "BTF";
 pub(super) const DEVICE_INTERRUPTS: &str = "device interrupts";
 
-/// Kernels from here on account BPF memory to the cgroup, and no longer to RLIMIT_MEMLOCK.
+/// From this version on, the kernel charges BPF memory to the cgroup instead of RLIMIT_MEMLOCK.
 const KERNEL_WITHOUT_MEMLOCK: (u32, u32) = (5, 11);
 
-/// No command provides what a kernel must be built with.
+/// Start of the remedy for a missing build option of the kernel, which no command provides.
 const KERNEL_OPTION: &str = "nothing on this kernel: it needs one built with ";
 
-/// Tracepoints with what they are for: subject, names, and the rows that go with them.
+/// Groups of tracepoints: subject, names, and the rows that need them.
 const GROUPS: [(&str, &[&str], &str); 6] = [
     (DEVICE_INTERRUPTS, &["irq_handler_entry", "irq_handler_exit"], "rows of device IRQs"),
     ("softirqs", &["softirq_entry", "softirq_exit"], "rows of softirqs"),

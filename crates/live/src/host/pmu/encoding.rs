@@ -1,4 +1,4 @@
-//! How an event is written for perf_event_open(2) on this machine, for each PMU that counts in cores.
+//! Encodes an event for perf_event_open(2) on this machine, for each PMU that counts in cores.
 
 use perf_event_open_sys::bindings as b;
 
@@ -10,30 +10,31 @@ use crate::host::{CpuModel, Root, format_cpu_list, parse_cpu_list};
 
 const DEVICES: &str = "sys/bus/event_source/devices";
 
-/// The first processor of /proc/cpuinfo suffices.
+/// Largest part of /proc/cpuinfo that is read; its first processor suffices.
 const CPUINFO_BYTES_MAX: usize = 32 << 20;
 
-/// An event as perf_event_open(2) takes it, on some CPUs.
+/// An event in the form that perf_event_open(2) takes, on some CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encoding {
     /// `type` of `perf_event_attr`.
     pub kind: u32,
     /// `config`, `config1` and `config2`.
     pub words: ConfigWords,
-    /// Whether a PMU of the cores counts it: those can leave out modes of the processor.
+    /// Whether a PMU of the cores counts the event. Such a PMU can leave out
+    /// modes of the processor.
     pub is_core: bool,
-    /// The CPUs on which it means the event; `None` for all.
+    /// The CPUs on which this encoding means the event; `None` for all.
     cpus: Option<Vec<u32>>,
 }
 
 impl Encoding {
-    /// Whether it means the event on this CPU.
+    /// Whether this encoding means the event on `cpu`.
     #[must_use]
     pub fn serves(&self, cpu: u32) -> bool {
         self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu))
     }
 
-    /// The attributes that name the event, all else zero.
+    /// The attributes that name the event; all others are zero.
     #[must_use]
     pub fn attributes(&self) -> b::perf_event_attr {
         let mut attributes = b::perf_event_attr {
@@ -53,8 +54,8 @@ impl Encoding {
 pub struct EventAbsence {
     /// The reason, as a clause.
     pub reason: String,
-    /// Whether rights, the kernel or the hypervisor withhold it, so that there may be a remedy. If
-    /// not, this processor has no such event.
+    /// Whether rights, the kernel or the hypervisor withhold the event, so that a remedy may exist.
+    /// If false, this processor has no such event.
     pub is_withheld: bool,
 }
 
@@ -63,7 +64,7 @@ impl EventAbsence {
         EventAbsence { reason: reason.into(), is_withheld: false }
     }
 
-    /// An event that exists, and that the kernel does not open.
+    /// The absence of an event that exists but that the kernel does not open.
     #[must_use]
     pub fn withheld(reason: impl Into<String>) -> Self {
         EventAbsence { reason: reason.into(), is_withheld: true }
@@ -73,23 +74,23 @@ impl EventAbsence {
 /// A PMU that counts what the cores of some CPUs do.
 #[derive(Clone, Debug)]
 struct CorePmu {
-    /// Its directory, such as `cpu`, `cpu_atom`, `armv8_pmuv3_0`.
+    /// Name of the PMU's directory, such as `cpu`, `cpu_atom`, `armv8_pmuv3_0`.
     name: String,
     /// `type` of `perf_event_attr`.
     kind: u32,
-    /// The CPUs that it serves; `None` for all.
+    /// The CPUs that the PMU serves; `None` for all.
     cpus: Option<Vec<u32>>,
     formats: Formats,
 }
 
-/// The CPUs that a PMU says it serves.
+/// The CPUs that the PMU's directory lists; `None` without a list.
 fn cpus_of(root: &Root, pmu: &str) -> Option<Vec<u32>> {
     parse_cpu_list(&root.text(format!("{DEVICES}/{pmu}/cpus"))?).ok()
 }
 
-/// The PMUs of the cores of some CPUs, each with them: `cpu_core` and `cpu_atom` on hybrid processors
-/// (arch/x86/events/intel/core.c), one of each kind of core on Arm. A processor of Intel or AMD with one kind of
-/// core has `cpu` without a list.
+/// PMUs that serve the cores of some CPUs only, each with its CPUs: `cpu_core` and `cpu_atom` on
+/// hybrid processors (arch/x86/events/intel/core.c), one for each kind of core on Arm. A processor
+/// of Intel or AMD with one kind of core has `cpu`, without a list.
 #[must_use]
 pub fn pmus_of_some_cpus(root: &Root) -> Vec<(String, Vec<u32>)> {
     let names = root.names(DEVICES).unwrap_or_default().into_iter();
@@ -97,8 +98,9 @@ pub fn pmus_of_some_cpus(root: &Root) -> Vec<(String, Vec<u32>)> {
 }
 
 impl CorePmu {
-    /// Reads the PMU of that name, if it is one of cores: `cpu` on x86 with cores of one kind;
-    /// otherwise the file `cpus` tells them from other PMUs (perf uses the same rule).
+    /// Reads the PMU `name` if it counts in cores. On x86 with one kind of core that PMU
+    /// is `cpu`. Others are recognised by the file `cpus`, which only PMUs of cores have
+    /// (perf uses the same rule).
     fn read(root: &Root, name: String) -> Option<CorePmu> {
         let device = format!("{DEVICES}/{name}");
         let cpus = cpus_of(root, &name);
@@ -148,7 +150,8 @@ impl EventCatalogue {
         }
     }
 
-    /// One CPU of `cpus` for each PMU that serves some of them: what counts there counts on all.
+    /// One CPU of `cpus` for each PMU that serves some of them. An event that counts on these CPUs
+    /// counts on all of `cpus`.
     #[must_use]
     pub fn one_cpu_per_pmu(&self, cpus: &[u32]) -> Vec<u32> {
         let first = |pmu: &CorePmu| cpus.iter().copied().find(|cpu| pmu.serves(*cpu));
@@ -156,7 +159,7 @@ impl EventCatalogue {
         if firsts.is_empty() { cpus.iter().copied().take(1).collect() } else { firsts }
     }
 
-    /// Whether AMD's events are those of this processor: AMD's own, and Hygon's of the same design.
+    /// Whether this processor has AMD's events: it is AMD's, or Hygon's with the same design.
     #[must_use]
     pub fn is_amd(&self) -> bool {
         matches!(self.processor.vendor.as_deref(), Some("AuthenticAMD" | "HygonGenuine"))
@@ -168,47 +171,53 @@ impl EventCatalogue {
         self.processor.vendor.as_deref() == Some("GenuineIntel")
     }
 
-    /// The event of that name on these CPUs, one encoding for each PMU that serves some of them: a
-    /// hardware, cache or software event as `perf list` names it; `issued`, `dispatched` or
-    /// `l2-misses`, on processors for which they are defined; `PMU/EVENT/` from sysfs; or `rHEX`,
-    /// the numbers of the processor's manual.
+    /// Encodes the event `name` on `cpus`, once for each PMU that serves some of them. The name is
+    /// a hardware, cache or software event of `perf list`; `issued`, `dispatched` or `l2-misses`,
+    /// if the processor has a definition of it; `PMU/EVENT/` from sysfs; or `rHEX`, the numbers of
+    /// the processor's manual.
     ///
     /// # Errors
-    /// Why it is absent.
+    /// The reason why the event is absent.
     pub fn encodings(&self, name: &str, cpus: &[u32]) -> Result<Vec<Encoding>, EventAbsence> {
         let unknown = || EventAbsence::of_processor(UNKNOWN_EVENT);
-        let encodings = if let Some(event) = general_events().iter().find(|one| one.name == name) {
-            match event.kind {
-                EventKind::Hardware | EventKind::Cache => {
-                    self.general(event.pmu, event.config, cpus)
+        let encodings =
+            if let Some(event) = general_events().iter().find(|event| event.name == name) {
+                match event.kind {
+                    EventKind::Hardware | EventKind::Cache => {
+                        self.general(event.pmu, event.config, cpus)
+                    }
+                    EventKind::Software | EventKind::Msr => {
+                        let config_words = [event.config, 0, 0];
+                        vec![Encoding {
+                            kind: event.pmu,
+                            words: config_words,
+                            is_core: false,
+                            cpus: None,
+                        }]
+                    }
                 }
-                EventKind::Software | EventKind::Msr => {
-                    let words = [event.config, 0, 0];
-                    vec![Encoding { kind: event.pmu, words, is_core: false, cpus: None }]
-                }
-            }
-        } else if let Some(event) = RAW_EVENTS.iter().find(|event| event.name == name) {
-            self.raw(event, cpus)?
-        } else if let Some(config) = name.strip_prefix('r').and_then(parse_hex) {
-            self.by_number(config, cpus)?
-        } else {
-            let (pmu, event) = split_sysfs_name(name).ok_or_else(unknown)?;
-            vec![self.sysfs_event(pmu, event)?]
-        };
-        match cpus.iter().find(|cpu| !encodings.iter().any(|one| one.serves(**cpu))) {
+            } else if let Some(event) = RAW_EVENTS.iter().find(|event| event.name == name) {
+                self.raw(event, cpus)?
+            } else if let Some(config) = name.strip_prefix('r').and_then(parse_hex) {
+                self.by_number(config, cpus)?
+            } else {
+                let (pmu, event) = split_sysfs_name(name).ok_or_else(unknown)?;
+                vec![self.sysfs_event(pmu, event)?]
+            };
+        match cpus.iter().find(|cpu| !encodings.iter().any(|encoding| encoding.serves(**cpu))) {
             Some(cpu) => Err(EventAbsence::of_processor(format!("nothing counts it on CPU {cpu}"))),
             None => Ok(encodings),
         }
     }
 
-    /// PMUs that serve some of these CPUs.
+    /// The PMUs that serve at least one of `cpus`.
     fn serving<'a>(&'a self, cpus: &'a [u32]) -> impl Iterator<Item = &'a CorePmu> {
         self.pmus.iter().filter(|pmu| cpus.iter().any(|cpu| pmu.serves(*cpu)))
     }
 
-    /// An event for which the kernel has a name. On hybrid x86 the kernel looks for it in the PMU of the
-    /// performance cores alone, unless the upper half of `config` names another (PERF_PMU_TYPE_SHIFT
-    /// in its header perf_event.h).
+    /// Encodes an event that has a name in the kernel. On hybrid x86 the kernel looks for the event
+    /// only in the PMU of the performance cores, unless the upper half of `config` names another
+    /// PMU (PERF_PMU_TYPE_SHIFT in its header perf_event.h).
     fn general(&self, kind: u32, config: u64, cpus: &[u32]) -> Vec<Encoding> {
         let one_has_all = self.pmus.iter().any(|pmu| pmu.kind == b::PERF_TYPE_RAW);
         if self.pmus.len() < 2 || !one_has_all {
@@ -235,8 +244,8 @@ impl EventCatalogue {
                 _ => None,
             };
             let undefined = || EventAbsence::of_processor(self.why_undefined(event, pmu));
-            let words = pmu.formats.compose(definition.ok_or_else(undefined)?.fields);
-            words.map(|words| pmu.encoding(words)).map_err(EventAbsence::of_processor)
+            let config_words = pmu.formats.compose(definition.ok_or_else(undefined)?.fields);
+            config_words.map(|words| pmu.encoding(words)).map_err(EventAbsence::of_processor)
         };
         self.serving(cpus).map(encode).collect()
     }
@@ -258,13 +267,19 @@ impl EventCatalogue {
         format!("irqlab knows no such event of {processor}, PMU {}", pmu.name)
     }
 
-    /// An event by its number: it means one thing on the cores of one kind, and another on others.
+    /// Encodes an event by its number. On cores of different kinds the same number
+    /// means different events.
     fn by_number(&self, config: u64, cpus: &[u32]) -> Result<Vec<Encoding>, EventAbsence> {
         let serving: Vec<&CorePmu> = self.serving(cpus).collect();
         match &serving[..] {
             [] => {
-                let words = [config, 0, 0];
-                Ok(vec![Encoding { kind: b::PERF_TYPE_RAW, words, is_core: true, cpus: None }])
+                let config_words = [config, 0, 0];
+                Ok(vec![Encoding {
+                    kind: b::PERF_TYPE_RAW,
+                    words: config_words,
+                    is_core: true,
+                    cpus: None,
+                }])
             }
             [pmu] => Ok(vec![pmu.encoding([config, 0, 0])]),
             several => {
@@ -284,30 +299,30 @@ impl EventCatalogue {
         }
     }
 
-    /// An event that the kernel describes in sysfs, by the fields of its PMU.
+    /// Encodes an event that the kernel describes in sysfs, by the fields of its PMU.
     pub(super) fn sysfs_event(&self, pmu: &str, event: &str) -> Result<Encoding, EventAbsence> {
         let device = format!("{DEVICES}/{pmu}");
         let unknown = || EventAbsence::of_processor(UNKNOWN_EVENT);
         let kind = self.root.number(format!("{device}/type")).ok_or_else(unknown)?;
         let terms = self.root.word(format!("{device}/events/{event}")).ok_or_else(unknown)?;
-        let words = Formats::read(&self.root, &device).compose_terms(&terms);
-        let words = words.map_err(EventAbsence::of_processor)?;
-        let core = self.pmus.iter().find(|one| one.name == pmu);
+        let config_words = Formats::read(&self.root, &device).compose_terms(&terms);
+        let config_words = config_words.map_err(EventAbsence::of_processor)?;
+        let core = self.pmus.iter().find(|candidate| candidate.name == pmu);
         Ok(match core {
-            Some(core) => core.encoding(words),
-            None => Encoding { kind, words, is_core: false, cpus: None },
+            Some(core) => core.encoding(config_words),
+            None => Encoding { kind, words: config_words, is_core: false, cpus: None },
         })
     }
 }
 
-/// Why an event of an unknown name is absent.
+/// The reason for the absence of an event with an unknown name.
 pub const UNKNOWN_EVENT: &str = "this machine has no events of these names";
 
 fn parse_hex(digits: &str) -> Option<u64> {
     u64::from_str_radix(digits, 16).ok()
 }
 
-/// `PMU/EVENT/` as its two names, which lead out of no directory.
+/// Splits `PMU/EVENT/` into its two names. Neither can lead out of its directory.
 fn split_sysfs_name(name: &str) -> Option<(&str, &str)> {
     let (pmu, event) = name.strip_suffix('/')?.split_once('/')?;
     let is_name = |part: &str| !part.is_empty() && !part.contains(['/', '.']);

@@ -1,7 +1,7 @@
-//! Fields of a PMU's events, as its directory `format/` in sysfs describes them.
+//! Fields of a PMU's events, from the PMU's directory `format/` in sysfs.
 //!
-//! A file of that directory names a field and the bits that hold it, such as `config:0-7,32-35`: the
-//! field's lowest eight bits go to bits 0 to 7 of `config`, the next four to bits 32 to 35
+//! A file of that directory names a field and the bits that hold it, such as `config:0-7,32-35`:
+//! the field's lowest eight bits go to bits 0 to 7 of `config`, the next four to bits 32 to 35
 //! (Documentation/ABI/testing/sysfs-bus-event_source-devices-format in the kernel's source).
 
 use std::collections::BTreeMap;
@@ -11,8 +11,8 @@ use crate::host::Root;
 /// `config`, `config1` and `config2` of `perf_event_attr`.
 pub type ConfigWords = [u64; 3];
 
-/// Names of the words in files of `format/`. A fourth, `config3`, exists since Linux 6.3 and is not
-/// supported: no PMU that counts in cores uses it.
+/// Names of the words in files of `format/`. A fourth word, `config3`, exists since Linux 6.3. It
+/// is not supported, because no PMU that counts in cores uses it.
 const WORDS: [&str; 3] = ["config", "config1", "config2"];
 
 /// The bits of one field.
@@ -20,12 +20,12 @@ const WORDS: [&str; 3] = ["config", "config1", "config2"];
 struct Field {
     /// Index in [`ConfigWords`].
     word: usize,
-    /// First and last bit of each range, in the order in which the field's bits fill them.
+    /// First and last bit of each range. The field's bits fill the ranges in this order.
     ranges: Vec<(u32, u32)>,
 }
 
 impl Field {
-    /// Parses `config:0-7,32-35`; `None` if it is not such a text or names no bit of a known word.
+    /// Parses `config:0-7,32-35`; `None` for any other form, or for bits of an unknown word.
     fn parse(text: &str) -> Option<Field> {
         let (word, ranges) = text.trim().split_once(':')?;
         let word = WORDS.iter().position(|name| *name == word)?;
@@ -42,15 +42,15 @@ impl Field {
     }
 
     /// Writes `value` into the field's bits; `None` if it has more bits than the field.
-    fn place(&self, value: u64, words: &mut ConfigWords) -> Option<()> {
-        let mut rest = u128::from(value);
+    fn write_bits(&self, value: u64, words: &mut ConfigWords) -> Option<()> {
+        let mut unwritten = u128::from(value);
         for (first, last) in &self.ranges {
             let width = last - first + 1;
-            let part = rest & ((1 << width) - 1);
+            let part = unwritten & ((1 << width) - 1);
             words[self.word] |= (part << first) as u64; // last < 64
-            rest >>= width;
+            unwritten >>= width;
         }
-        (rest == 0).then_some(())
+        (unwritten == 0).then_some(())
     }
 }
 
@@ -59,7 +59,8 @@ impl Field {
 pub(super) struct Formats(BTreeMap<String, Field>);
 
 impl Formats {
-    /// Reads `format/` of the PMU whose directory is `device`. A file in another form is no field.
+    /// Reads `format/` of the PMU whose directory is `device`. Files in any
+    /// other form are left out.
     pub(super) fn read(root: &Root, device: &str) -> Formats {
         let directory = format!("{device}/format");
         let field = |name: String| {
@@ -74,23 +75,23 @@ impl Formats {
     /// # Errors
     /// The reason: a field that this PMU does not have, or a value that does not fit.
     pub(super) fn compose(&self, fields: &[(&str, u64)]) -> Result<ConfigWords, String> {
-        let mut words = ConfigWords::default();
+        let mut config_words = ConfigWords::default();
         for (name, value) in fields {
             if let Some(word) = WORDS.iter().position(|word| word == name) {
-                words[word] |= value; // a whole word, as perf takes it
+                config_words[word] |= value; // a whole word, as perf takes it
                 continue;
             }
             let field = self.0.get(*name);
             let field = field.ok_or_else(|| format!("its PMU has no field `{name}` in format/"))?;
-            field.place(*value, &mut words).ok_or_else(|| {
+            field.write_bits(*value, &mut config_words).ok_or_else(|| {
                 format!("{value:#x} does not fit into the {} bits of `{name}`", field.width())
             })?;
         }
-        Ok(words)
+        Ok(config_words)
     }
 
-    /// Composes the words of `event=0x3c,umask=1`, the content of a file in `events/`. A term
-    /// without a value is 1; numbers are decimal without `0x` (perf-list(1)).
+    /// Composes the words of an event from `event=0x3c,umask=1`, the content of a file in
+    /// `events/`. A term without a value is 1. Numbers without `0x` are decimal (perf-list(1)).
     ///
     /// # Errors
     /// The reason, as in [`Formats::compose`], or a term that is not a field with a number.
@@ -122,13 +123,13 @@ mod tests {
 
     #[test]
     fn bits_of_a_value_fill_the_ranges_in_order() {
-        // AMD: bits 8 to 11 of the event lie at 32 (amd/core.c).
+        // On AMD, bits 8 to 11 of the event lie at bit 32 (amd/core.c).
         let amd = formats(&[("event", "config:0-7,32-35"), ("umask", "config:8-15")]);
         assert_eq!(amd.compose_terms("event=0x1c1"), Ok([0x1_0000_00c1, 0, 0]));
         assert_eq!(amd.compose_terms("event=0x64,umask=0x09"), Ok([0x964, 0, 0]));
         let error = amd.compose_terms("event=0x1fff").unwrap_err();
         assert!(error.contains("12 bits of `event`"), "{error}");
-        // Single bits, in the order written.
+        // Single bits, in the written order.
         let odd = formats(&[("x", "config1:1,6-10,44")]);
         assert_eq!(odd.compose_terms("x=0x41"), Ok([0, 1 << 1 | 1 << 44, 0]));
     }
@@ -158,7 +159,7 @@ mod tests {
     }
 
     proptest! {
-        /// Bits that are placed can be read back from their ranges.
+        /// Written bits can be read back from their ranges.
         #[test]
         fn a_placed_value_is_in_its_bits(
             ranges in prop::collection::vec((0u32..64, 0u32..64), 1..5), value in any::<u64>(),
@@ -170,17 +171,19 @@ mod tests {
             prop_assume!(disjoint);
             let field = Field { word: 0, ranges };
             let value = value & (u64::MAX >> (64 - field.width()));
-            let mut words = ConfigWords::default();
-            prop_assert_eq!(field.place(value, &mut words), Some(()));
+            let mut config_words = ConfigWords::default();
+            prop_assert_eq!(field.write_bits(value, &mut config_words), Some(()));
             let bits = field.ranges.iter().flat_map(|(first, last)| *first..=*last);
-            let read = bits.enumerate().fold(0, |sum, (at, bit)| sum | (words[0] >> bit & 1) << at);
+            let read = bits.enumerate().fold(0, |sum, (position, bit)| {
+                sum | (config_words[0] >> bit & 1) << position
+            });
             prop_assert_eq!(read, value);
         }
 
         #[test]
         fn any_text_is_a_field_or_none(text in "[a-z0-9:,\\-]{0,30}") {
             if let Some(field) = Field::parse(&text) {
-                let _ = field.place(u64::MAX, &mut ConfigWords::default());
+                let _ = field.write_bits(u64::MAX, &mut ConfigWords::default());
             }
         }
     }

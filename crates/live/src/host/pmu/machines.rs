@@ -26,7 +26,7 @@ const MACHINES: [&str; 11] = [
     "intel-skylake-server",
 ];
 
-/// The machine of that name below a directory of its own, with texts replaced in all of its files.
+/// Writes the machine `name` below a new directory, after replacing texts in all of its files.
 pub(crate) fn plant_machine(name: &str, changes: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/pmu");
     let mut tree = fs::read_to_string(fixtures.join(format!("{name}.txt"))).unwrap();
@@ -104,7 +104,7 @@ fn another_vendor_family_or_model_has_no_raw_event() {
             assert!(absence.reason.contains("knows no such event"), "{to}: {absence:?}");
         }
     }
-    // Alder Lake as a guest sees it: one PMU `cpu`, and no word of the kind of core.
+    // Alder Lake as a guest sees it: one PMU `cpu`, which does not say the kind of core.
     let uniform = [("devices/cpu_core", "devices/cpu"), ("cpu_atom", "cpu_of_no_kind")];
     assert!(encoded_with("intel-alder-lake", &uniform, "issued", &[0]).is_err());
 }
@@ -146,11 +146,11 @@ fn events_of_sysfs_are_composed_by_the_fields_of_their_pmu() {
     for nonsense in ["", "/", "msr//", "msr/../x/", "rxyz", "L2-loads", "../../etc/passwd/"] {
         check_absent("amd-zen3", nonsense, &[0], "no events of these names");
     }
-    // A format that lacks a field makes the event absent, not another one.
+    // If a format lacks a field, the event is absent; no other event takes its place.
     let without = [("format/ldlat:config1:0-15", "format/other:config1:0-15")];
     let absence = encoded_with("intel-skylake-server", &without, "cpu/mem-loads/", &[0]);
     assert!(absence.unwrap_err().reason.contains("no field `ldlat`"));
-    // A raw event follows the PMU's fields, too, wherever they lie.
+    // A raw event also follows the PMU's fields, wherever they lie.
     let elsewhere = [("format/umask:config:8-15", "format/umask:config:40-47")];
     let moved = encoded_with("intel-skylake-server", &elsewhere, "issued", &[0]);
     assert_eq!(moved, Ok(vec![(4, [0x0e | 1 << 40, 0, 0])]));
@@ -158,15 +158,15 @@ fn events_of_sysfs_are_composed_by_the_fields_of_their_pmu() {
 
 #[test]
 fn fields_in_several_ranges() {
-    let words = |machine: &str, pmu: &str, fields: &[(&str, u64)]| {
+    let compose = |machine: &str, pmu: &str, fields: &[(&str, u64)]| {
         let (_directory, root) = plant_machine(machine, &[]);
         let device = format!("sys/bus/event_source/devices/{pmu}");
         Formats::read(&root, &device).compose(fields)
     };
-    assert_eq!(words("amd-zen4", "cpu", &[("event", 0x1c1)]), Ok([1 << 32 | 0xc1, 0, 0]));
+    assert_eq!(compose("amd-zen4", "cpu", &[("event", 0x1c1)]), Ok([1 << 32 | 0xc1, 0, 0]));
     let cha = [("event", 0x35), ("umask", 0xc817_fe01)];
     let expected = 0x35 | 0x01 << 8 | 0x00c8_17fe << 32;
-    assert_eq!(words("intel-sapphire-rapids", "uncore_cha_0", &cha), Ok([expected, 0, 0]));
+    assert_eq!(compose("intel-sapphire-rapids", "uncore_cha_0", &cha), Ok([expected, 0, 0]));
 }
 
 #[test]

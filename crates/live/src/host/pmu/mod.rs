@@ -1,8 +1,8 @@
-//! Performance events: how they are written for this processor ([`EventCatalogue`]), which of them open
-//! on this machine, and how many hardware counters there are.
+//! Performance events: their encoding for this processor ([`EventCatalogue`]), the events that open
+//! on this machine, and the number of hardware counters.
 //!
-//! Events are opened for the calling thread only, disabled, and closed at once; the search for the
-//! number of counters lets groups of them count for some 50 us.
+//! Events are opened only for the calling thread, disabled, and closed at once. The search for the
+//! number of counters lets groups of events count for about 50 us.
 
 mod encoding;
 mod format;
@@ -21,44 +21,44 @@ pub use encoding::{Encoding, EventAbsence, EventCatalogue, pmus_of_some_cpus};
 
 use super::root::Root;
 
-/// More counters than any processor has.
+/// A limit above the number of counters of any processor.
 const GROUP_MAX: usize = 16;
 
-/// What is known of performance events.
+/// Facts about performance events.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PmuFacts {
     /// The kernel's event sources (/sys/bus/event_source/devices), such as `cpu`, `msr`.
     pub sources: Option<Vec<String>>,
-    /// Every event that was tried; empty unless the running machine is described.
+    /// Every event that was tried; empty unless the facts describe the running machine.
     pub events: Vec<PmuEvent>,
-    /// Maximum number of `instructions` events that counted together without multiplexing. On Intel one of them
-    /// sits in a counter that can do nothing else. Absent when not even one opens; 0 when they
-    /// open and don't count.
+    /// Largest number of `instructions` events that counted together without multiplexing. On Intel
+    /// one of them uses a counter that can count nothing else. `None` if not even one opens; 0 if
+    /// they open and do not count.
     pub counters_in_group: Option<u32>,
-    /// The same with `branch-misses`, which only general counters can do: this many events of any
-    /// kind fit into one pass.
+    /// Largest number of `branch-misses` events that counted together. They need general counters,
+    /// so this many events of any kind fit into one pass.
     pub general_counters_in_group: Option<u32>,
-    /// How user space may read counters (`rdpmc` of the PMU of the cores): 0 no, 1 mapped ones, 2 all.
+    /// The counters that user space may read (`rdpmc` of the PMU of the cores): 0 none,
+    /// 1 mapped ones, 2 all.
     pub rdpmc: Option<u32>,
-    /// Frequency of the TSC by the conversion that the kernel exports to user space.
+    /// Frequency of the TSC, from the conversion that the kernel exports to user space.
     pub tsc_khz: Option<u64>,
 }
 
 /// The outcome of opening one event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PmuEvent {
-    /// As `perf list` calls it.
+    /// Name of the event in `perf list`.
     pub name: String,
     pub kind: EventKind,
-    /// How far it opens.
+    /// The processor's modes for which the event opens.
     pub scope: EventScope,
-    /// Why not, when it doesn't, or not for the kernel: the number and its text.
+    /// The error number, if the event does not open, or not for the kernel.
     pub errno: Option<i32>,
-    /// The text of `errno`.
     pub error: Option<String>,
 }
 
-/// Where an event comes from.
+/// The source of an event's count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EventKind {
@@ -72,20 +72,20 @@ pub enum EventKind {
     Msr,
 }
 
-/// How far an event opens.
+/// The processor's modes for which an event opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventScope {
     /// For kernel and user mode.
     KernelAndUser,
-    /// For user mode only.
+    /// For user mode, but not for the kernel.
     UserOnly,
-    /// Not at all.
+    /// For neither of the two modes.
     Refused,
 }
 
 impl PmuFacts {
-    /// Whether hardware events count here; absent when that was not tried.
+    /// Whether hardware events count here; `None` if that was not tried.
     #[must_use]
     pub fn counts(&self) -> Option<bool> {
         if self.events.is_empty() {
@@ -100,12 +100,12 @@ impl PmuFacts {
     }
 }
 
-/// Tries everything, on the running machine; reads only /sys of any other root.
+/// Tries all events on the running machine. For any other root, reads only /sys.
 #[must_use]
 pub fn pmu_facts(root: &Root) -> PmuFacts {
     let devices = "sys/bus/event_source/devices";
     let sources = root.names(devices);
-    // PMUs of cores have the file, and hybrid processors no PMU `cpu`.
+    // PMUs of cores have the file `rdpmc`. Hybrid processors have no PMU `cpu`.
     let rdpmc = |name: &String| root.number(format!("{devices}/{name}/rdpmc"));
     let mut facts = PmuFacts {
         rdpmc: sources.iter().flatten().find_map(rdpmc),
@@ -202,7 +202,7 @@ fn attributes(event: &Candidate, user_only: bool) -> bindings::perf_event_attr {
     attributes
 }
 
-/// Opens an event of the calling thread on whichever CPU it runs.
+/// Opens an event that follows the calling thread on every CPU.
 fn open(mut attributes: bindings::perf_event_attr, leader: Option<&File>) -> io::Result<File> {
     let group = leader.map_or(-1, AsRawFd::as_raw_fd);
     let flags = bindings::PERF_FLAG_FD_CLOEXEC.into();
@@ -227,7 +227,8 @@ fn try_event(event: &Candidate) -> PmuEvent {
     if let Err(error) = open(attributes(event, false), None) {
         let in_user = open(attributes(event, true), None);
         outcome.scope = if in_user.is_ok() { EventScope::UserOnly } else { EventScope::Refused };
-        // Rights are checked first: only in user mode it shows that there is no such event.
+        // The kernel checks rights first. Only the attempt in user mode shows that
+        // the event does not exist.
         let no_such_event = in_user.err().filter(|e| e.raw_os_error() == Some(libc::ENOENT));
         let error = no_such_event.unwrap_or(error);
         outcome.errno = error.raw_os_error();
@@ -249,7 +250,7 @@ fn counters_in_group(facts: &PmuFacts, candidates: &[Candidate], name: &str) -> 
     u32::try_from(counting.unwrap_or(0)).ok()
 }
 
-/// Whether a group of `size` such events all count, without interruption, over a short loop.
+/// Whether `size` such events in one group count over a short loop, without interruption.
 fn group_counts(event: &Candidate, user_only: bool, size: usize) -> io::Result<bool> {
     let mut leading = attributes(event, user_only);
     leading.set_pinned(1); // all or nothing: read() gives end of file when they don't fit
@@ -277,20 +278,20 @@ fn group_counts(event: &Candidate, user_only: bool, size: usize) -> io::Result<b
     // Number of events, time enabled, time running, and a value of each.
     let mut bytes = [0u8; (3 + GROUP_MAX) * 8];
     let length = leader.read(&mut bytes)?;
-    let (words, _) = bytes[..length].as_chunks::<8>();
-    let words: Vec<u64> = words.iter().map(|word| u64::from_ne_bytes(*word)).collect();
-    Ok(match &words[..] {
-        [_, enabled, running, values @ ..] => {
+    let (values, _) = bytes[..length].as_chunks::<8>();
+    let values: Vec<u64> = values.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+    Ok(match &values[..] {
+        [_, enabled, running, counts @ ..] => {
             *enabled > 0
                 && enabled == running
-                && values.len() == size
-                && values.iter().all(|value| *value > 0)
+                && counts.len() == size
+                && counts.iter().all(|count| *count > 0)
         }
         _ => false,
     })
 }
 
-/// Some work with branches that are hard to predict, so that every kind of event happens.
+/// Executes branches that are hard to predict, so that every kind of event occurs.
 fn spin() {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut odd = 0u64;
@@ -305,7 +306,8 @@ fn spin() {
     std::hint::black_box(odd);
 }
 
-/// The TSC's frequency from the user page of an event that never happens: ns = tsc * mult >> shift.
+/// Computes the TSC's frequency from the user page of an event that never occurs: ns
+/// = tsc * mult >> shift.
 #[cfg(target_arch = "x86_64")]
 fn kernel_tsc_khz() -> Option<u64> {
     use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -359,7 +361,7 @@ mod tests {
     fn groups_of_software_events_count_through_the_same_functions() {
         let events = general_events();
         let clock = events.iter().find(|event| event.name == "task-clock").unwrap();
-        // Kernels and containers may refuse even this.
+        // Kernels and containers may refuse even a software event.
         if let Err(error) = open(attributes(clock, true), None) {
             return needs::not_run(needs::Need::Other, error);
         }

@@ -1,17 +1,17 @@
 //! Events that the kernel has no name for, by processor: vendor, family, model and kind of core.
 //!
-//! An event's number means another thing on another model: 0Eh is UOPS_ISSUED on Skylake, with another
-//! mask on Atom cores, and on Golden Cove UOPS_ISSUED is AEh. So an event is defined for the models
-//! that its source lists, and for no other.
+//! An event's number has different meanings on different models: 0Eh is UOPS_ISSUED on Skylake, and
+//! with another mask on Atom cores; on Golden Cove UOPS_ISSUED is AEh. Therefore an event is
+//! defined only for the models that its source lists.
 //!
-//! Sources: for Intel the event files of github.com/intel/perfmon, which its `mapfile.csv` assigns to
-//! models (November 2026); for AMD the event files and `mapfile.csv` of tools/perf/pmu-events/arch/x86
-//! in Linux, made from AMD's Processor Programming References.
+//! Sources: for Intel the event files of github.com/intel/perfmon, which its `mapfile.csv` assigns
+//! to models (November 2026); for AMD the event files and `mapfile.csv` of
+//! tools/perf/pmu-events/arch/x86 in Linux, which come from AMD's Processor Programming References.
 
-/// Which cores of a processor an event is defined for.
+/// The cores of a processor that have an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cores {
-    /// Those of a processor with cores of one kind.
+    /// All cores of a processor with one kind of cores.
     Uniform,
     /// Performance cores of a hybrid processor (PMU `cpu_core`).
     Performance,
@@ -19,7 +19,7 @@ pub(super) enum Cores {
     Efficient,
 }
 
-/// Models of a family.
+/// Some models of a processor family.
 #[derive(Clone, Copy, Debug)]
 enum Models {
     Listed(&'static [u32]),
@@ -38,18 +38,18 @@ impl Models {
     }
 }
 
-/// An event of some processors.
+/// The encoding of an event on some processors.
 #[derive(Debug)]
 pub(super) struct Definition {
     vendor: &'static str,
     family: u32,
     models: Models,
     cores: Cores,
-    /// Its fields and their values.
+    /// The fields of the event and their values.
     pub(super) fields: &'static [(&'static str, u64)],
 }
 
-/// A name for the events of the same meaning on different processors.
+/// A name for events that have the same meaning on different processors.
 #[derive(Debug)]
 pub(super) struct RawEvent {
     pub(super) name: &'static str,
@@ -74,7 +74,8 @@ const GOLDEN_COVE_SERVERS: &[u32] = &[0x8f, 0xcf, 0xad, 0xae];
 /// Alder Lake to Panther Lake.
 const HYBRID: &[u32] =
     &[0x97, 0x9a, 0xb7, 0xba, 0xbf, 0xaa, 0xac, 0xb5, 0xbd, 0xc5, 0xc6, 0xcc, 0xd5, 0xe5];
-/// Haswell to Emerald and Granite Rapids, without Ice Lake's servers, whose event file has no such sum.
+/// Haswell to Emerald and Granite Rapids, except Ice Lake's servers, whose event
+/// file has no such sum.
 const WITH_L2_MISSES: &[u32] = &[
     0x3c, 0x3f, 0x45, 0x46, 0x3d, 0x47, 0x4f, 0x56, 0x4e, 0x5e, 0x8e, 0x9e, 0xa5, 0xa6, 0x55, 0x7d,
     0x7e, 0x8c, 0x8d, 0xa7, 0x8f, 0xcf, 0xad, 0xae,
@@ -98,7 +99,7 @@ const fn amd(family: u32, models: Models, fields: &'static [(&'static str, u64)]
     Definition { vendor: AMD, family, models, cores: Cores::Uniform, fields }
 }
 
-/// All of them.
+/// The raw events that irqlab knows.
 pub(super) const RAW_EVENTS: [RawEvent; 3] = [
     // Micro-operations that the allocator issues to the scheduler: UOPS_ISSUED.ANY.
     RawEvent {
@@ -132,17 +133,17 @@ pub(super) const RAW_EVENTS: [RawEvent; 3] = [
 ];
 
 impl RawEvent {
-    /// The event on such a core, if it is defined there.
+    /// The definition for a core of this kind, if there is one.
     pub(super) fn definition(
         &self,
         (vendor, family, model): (&str, u32, u32),
         cores: Cores,
     ) -> Option<&'static Definition> {
-        self.definitions.iter().find(|one| {
-            one.vendor == vendor
-                && one.family == family
-                && one.cores == cores
-                && one.models.contain(model)
+        self.definitions.iter().find(|definition| {
+            definition.vendor == vendor
+                && definition.family == family
+                && definition.cores == cores
+                && definition.models.contain(model)
         })
     }
 }
@@ -154,11 +155,11 @@ mod tests {
     #[test]
     fn no_processor_has_two_definitions_of_a_name() {
         for event in &RAW_EVENTS {
-            for one in event.definitions {
-                for model in (0..=0xff).filter(|model| one.models.contain(*model)) {
+            for definition in event.definitions {
+                for model in (0..=0xff).filter(|model| definition.models.contain(*model)) {
                     let same = event.definitions.iter().filter(|other| {
                         (other.vendor, other.family, other.cores)
-                            == (one.vendor, one.family, one.cores)
+                            == (definition.vendor, definition.family, definition.cores)
                             && other.models.contain(model)
                     });
                     assert_eq!(same.count(), 1, "{} on model {model:#x}", event.name);
