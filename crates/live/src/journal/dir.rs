@@ -1,4 +1,4 @@
-//! Where journals live, and that nobody else can put one there.
+//! The directories of journals, and the check that nobody else can put a journal there.
 
 use std::fs::{DirBuilder, Metadata};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -13,14 +13,15 @@ pub(super) const JOURNAL: &str = "json";
 /// Extension of a journal that is being written.
 pub(super) const ASIDE: &str = "aside";
 
-/// Others may list it, to learn of journals that they cannot replay; the files are for the owner alone.
+/// Other users may list the directory, to learn of journals that they cannot replay. Only the
+/// owner may read the files.
 const DIRECTORY_MODE: u32 = 0o755;
-/// Permissions that nobody but the owner may have.
+/// Permissions that only the owner may have.
 const WRITE_BY_OTHERS: u32 = 0o022;
 
-/// Where root's journals are.
+/// The directory of root's journals.
 const OF_ROOT: &str = "/run/irqlab";
-/// Maximum number of directories of other users that are looked at.
+/// Limit of the directories of other users that are examined.
 const USERS_MAX: usize = 1024;
 
 /// `/run/irqlab` for root; else `$XDG_RUNTIME_DIR/irqlab`; else `/tmp/irqlab-UID`.
@@ -36,13 +37,13 @@ pub fn default_dir() -> PathBuf {
     }
 }
 
-/// The two places of a user's journals: with a session of systemd, and without one.
+/// The two possible directories of a user's journals: with a session of systemd, and without one.
 fn of_user(uid: u32) -> (PathBuf, PathBuf) {
     (format!("/run/user/{uid}/irqlab").into(), format!("/tmp/irqlab-{uid}").into())
 }
 
-/// All places where this user's journals may be: a run may have been started in another way than this one,
-/// with or without `XDG_RUNTIME_DIR`.
+/// All directories that may contain this user's journals. Another run may have been started with or
+/// without `XDG_RUNTIME_DIR`, unlike this one.
 pub(super) fn all_own() -> Vec<PathBuf> {
     let (in_session, without) = of_user(geteuid().as_raw());
     let mut all = vec![default_dir()];
@@ -55,8 +56,8 @@ pub(super) fn all_own() -> Vec<PathBuf> {
     all
 }
 
-/// The directories of other users that this process can see: root's, those of users' sessions, and those
-/// in `/tmp`.
+/// The directories of other users that this process can see: root's directory, those in users'
+/// sessions, and those in `/tmp`.
 pub(super) fn of_other_users() -> Vec<PathBuf> {
     let names = |directory: &str| {
         let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
@@ -73,12 +74,12 @@ pub(super) fn of_other_users() -> Vec<PathBuf> {
     all.filter(|directory| directory.symlink_metadata().is_ok_and(is_of_another)).collect()
 }
 
-/// A user, for a message.
+/// Names a user in a message.
 pub(super) fn name_of(uid: u32) -> String {
     if uid == 0 { "root".to_owned() } else { format!("user {uid}") }
 }
 
-/// Makes the directory if there is none, and checks it.
+/// Creates the directory if it does not exist, and checks it.
 pub(super) fn prepare(directory: &Path) -> Result<(), JournalError> {
     let fail = |reason: String| JournalError::Directory { path: directory.to_owned(), reason };
     match DirBuilder::new().mode(DIRECTORY_MODE).create(directory) {
@@ -90,7 +91,8 @@ pub(super) fn prepare(directory: &Path) -> Result<(), JournalError> {
     check(directory).map_err(fail)
 }
 
-/// That `directory` is a directory and no symbolic link, owned by this user, and that no other can write it.
+/// Checks that `directory` is a directory and no symbolic link, that this user owns it, and that
+/// nobody else can write it.
 pub(super) fn check(directory: &Path) -> Result<(), String> {
     let metadata = std::fs::symlink_metadata(directory).map_err(|error| error.to_string())?;
     if !metadata.is_dir() {

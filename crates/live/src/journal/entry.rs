@@ -1,4 +1,4 @@
-//! One thing to undo.
+//! One recorded change, and how to undo it.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -15,35 +15,35 @@ use crate::nic::{self, Identity};
 
 /// Directories whose files may be restored.
 const SETTING_ROOTS: [&str; 4] = ["/proc/sys", "/proc/irq", "/sys/class/net", "/sys/kernel"];
-/// File systems that hold settings: proc, sysfs, debugfs, tracefs.
+/// Magic numbers of file systems that contain settings: proc, sysfs, debugfs, tracefs.
 const SETTING_FILE_SYSTEMS: [u64; 4] = [0x9fa0, 0x6265_6572, 0x6462_6720, 0x7472_6163];
-/// A file with this prefix in its name was created by irqlab.
+/// Start of the name of each file that irqlab creates and later removes.
 const OUR_PREFIX: &str = "irqlab-";
 
-/// What to undo, and how it is recognised.
+/// A change to undo, with what identifies the changed object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Entry {
-    /// Remove a file.
+    /// To undo: remove the file.
     File {
         directory: PathBuf,
         name: PathBuf,
         /// Device and inode, once they are known.
         identity: Option<(u64, u64)>,
     },
-    /// Remove a directory that `outputs` did not finish.
+    /// To undo: remove the directory, which `outputs` did not finish.
     Directory { directory: PathBuf, name: PathBuf },
-    /// Write the old value.
+    /// To undo: write the old value into the setting's file.
     Setting { path: PathBuf, old_value: String },
-    /// Set an interface to the old value.
+    /// To undo: give the interface's setting its old value.
     Interface { interface: Identity, setting: nic::Setting, old_value: String },
 }
 
-/// What undoing did.
+/// The outcome of undoing a change.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum UndoResult {
     Removed(PathBuf),
-    /// A setting, as [`Entry::describe`] names it.
+    /// A setting, named as by [`Entry::describe`].
     Restored(String),
     Nothing,
 }
@@ -100,7 +100,7 @@ impl Entry {
         }
     }
 
-    /// The file or setting; of an interface, a name for readers.
+    /// The path of the file or setting. For an interface, its description.
     pub fn path(&self) -> PathBuf {
         match self {
             Entry::File { directory, name, .. } | Entry::Directory { directory, name } => {
@@ -111,7 +111,7 @@ impl Entry {
         }
     }
 
-    /// The file or setting, for readers.
+    /// Names the file or setting for readers.
     pub fn describe(&self) -> String {
         match self {
             Entry::Interface { interface, setting, .. } => {
@@ -131,7 +131,8 @@ impl Entry {
         }
     }
 
-    /// What no other irqlab may change meanwhile; `None` for a file, which is this process's alone.
+    /// The resource that no other irqlab may change meanwhile. `None` for a file, which belongs
+    /// to this process alone.
     pub fn resource(&self) -> Option<Resource> {
         match self {
             Entry::File { .. } | Entry::Directory { .. } => None,
@@ -144,11 +145,11 @@ impl Entry {
         matches!(self, Entry::Setting { .. } | Entry::Interface { .. })
     }
 
-    /// Undoes it. Every rule is checked here again, for the entry may come from a file.
+    /// Undoes the change. Checks every rule again, because the entry may come from a file.
     pub fn undo(&self) -> io::Result<UndoResult> {
         match self {
             Entry::File { directory, name, identity } => remove(directory, name, *identity),
-            // What is no unfinished directory of this user stays.
+            // Removes only an unfinished directory of this user.
             Entry::Directory { directory, name } => {
                 let is_removed = outputs::remove_leftover(directory, name.as_os_str())?;
                 let path = directory.join(name);
@@ -156,16 +157,17 @@ impl Entry {
             }
             Entry::Setting { path, old_value } => restore(path, old_value),
             Entry::Interface { interface, setting, old_value } => {
-                Ok(match restore_interface(interface, *setting, old_value)? {
-                    true => UndoResult::Restored(self.describe()),
-                    false => UndoResult::Nothing,
-                })
+                if restore_interface(interface, *setting, old_value)? {
+                    Ok(UndoResult::Restored(self.describe()))
+                } else {
+                    Ok(UndoResult::Nothing)
+                }
             }
         }
     }
 }
 
-/// An absolute directory and the file's name in it.
+/// Splits a path into its absolute directory and the file's name in it.
 fn split(path: &Path) -> Result<(PathBuf, PathBuf), JournalError> {
     let refuse = |reason| JournalError::Refused { path: path.to_owned(), reason };
     let name = path.file_name().ok_or_else(|| refuse("it names no file"))?;
@@ -182,7 +184,7 @@ fn is_our_name(name: &Path) -> bool {
     name.as_os_str().as_encoded_bytes().starts_with(OUR_PREFIX.as_bytes())
 }
 
-/// An absolute path without detours, below one of the known roots.
+/// Whether the path is absolute, has no detours, and lies below one of [`SETTING_ROOTS`].
 fn is_setting(path: &Path) -> bool {
     let straight =
         path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
@@ -196,7 +198,7 @@ fn restore(path: &Path, old_value: &str) -> io::Result<UndoResult> {
     let mut options = OpenOptions::new();
     options.write(true).custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK);
     let mut file = match options.open(path) {
-        // An interface or interrupt that is gone has taken its settings with it.
+        // An interface or interrupt that no longer exists has no settings to restore.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(UndoResult::Nothing),
         other => other?,
     };
@@ -205,15 +207,15 @@ fn restore(path: &Path, old_value: &str) -> io::Result<UndoResult> {
         return Err(io::Error::other("this is not on a file system of the kernel's settings"));
     }
     match file.write_all(old_value.as_bytes()) {
-        // Some settings can't be written (an interrupt that the kernel manages): one that has its
-        // value needs no writing, now or later.
+        // Some settings cannot be written (an interrupt that the kernel manages). If such a setting
+        // has its old value, it needs no writing, now or later.
         Err(_) if holds(path, old_value) => Ok(UndoResult::Nothing),
         other => other.map(|()| UndoResult::Restored(path.display().to_string())),
     }
 }
 
-/// Whether there was something to restore: an interface that is gone has taken its settings with it, and a
-/// value that is in force needs no writing.
+/// Restores the old value. Returns false if nothing had to be restored: the interface no longer
+/// exists, or the value is in force.
 fn restore_interface(
     interface: &Identity,
     setting: nic::Setting,
@@ -231,7 +233,7 @@ fn restore_interface(
     }
 }
 
-/// Whether a setting has that value.
+/// Whether the setting at `path` has this value.
 fn holds(path: &Path, value: &str) -> bool {
     let Ok(file) = std::fs::File::open(path) else { return false };
     let mut text = String::new();

@@ -1,4 +1,5 @@
-//! Holding a resource: its lock, and the values that it had before killed processes changed them.
+//! Holds a resource: locks it, and restores the values that it had before killed
+//! processes changed them.
 
 use std::time::{Duration, Instant};
 
@@ -6,14 +7,15 @@ use super::JournalError;
 use super::replay::{Replayed, replay};
 use super::resource::{Locks, Resource};
 
-/// Time between two attempts to undo what a killed process left of a resource.
+/// Time between two attempts to undo a killed process's changes to a resource.
 const RETRY: Duration = Duration::from_millis(10);
 
-/// Locks a resource until `locks` is dropped, and undoes what killed processes left of it: only then do its
-/// settings have the values to restore later. Returns a message for each thing that was undone.
+/// Locks a resource until `locks` is dropped, and undoes the changes that killed
+/// processes left. Only then do its settings have the values to restore later. Returns a
+/// message for each undone change.
 ///
 /// # Errors
-/// [`JournalError::Busy`] where another irqlab holds it for longer than `locks` waits.
+/// [`JournalError::Busy`] if another irqlab holds the resource for longer than `locks` waits.
 pub(super) fn hold(locks: &mut Locks, resource: Resource) -> Result<Vec<String>, JournalError> {
     if locks.has(&resource) {
         return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! Changes that outlive the process that made them, until a user has them undone.
+//! Changes that outlive the process that made them, until a user requests their undoing.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -13,40 +13,43 @@ use super::resource::Locks;
 use super::{Contents, Journal, JournalError, dir};
 use crate::nic::Identity;
 
-/// What the name of such a journal starts with. A number follows, the highest is the latest.
+/// Start of the name of a journal with kept changes. A number follows; the latest
+/// journal has the highest.
 const PREFIX: &str = "kept-";
-/// Most journals of this kind in a directory.
+/// Limit of the journals with kept changes in a directory.
 const FILES_MAX: usize = 1000;
 
-/// Whose changes, and what they are.
+/// The interface with the kept changes, and a description of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Label {
     interface: Identity,
-    /// For readers.
+    /// Description for readers.
     what: String,
 }
 
-/// What undoing changes did.
+/// The outcome of undoing kept changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UndoReport {
-    /// What was restored, one message each.
+    /// The restored settings, a message each.
     pub restored: Vec<String>,
-    /// What could not be restored, and why. It can be tried again, unless its journal was damaged.
+    /// Settings that could not be restored, with the reason. Another attempt is possible, unless
+    /// the journal was damaged.
     pub failed: Vec<String>,
-    /// Interfaces that are gone, and their settings with them.
+    /// Interfaces that no longer exist, and whose settings therefore need no restoring.
     pub gone: Vec<String>,
-    /// Where another network namespace has changes of an interface with the name that was asked for.
+    /// Messages about changes in other network namespaces, to interfaces with the requested name.
     pub elsewhere: Vec<String>,
-    /// Number of changes that had been kept.
+    /// Number of journals that were undone.
     pub journals: usize,
 }
 
 impl Journal {
-    /// Lets the changes be: no replay undoes them, but [`undo_kept`] does. One rename decides, so that a kill
-    /// leaves either a journal that the next start replays, or this one.
+    /// Keeps the changes: no replay undoes them, but [`undo_kept`] does. A single rename switches,
+    /// so a kill leaves either a journal that the next start replays, or a journal of kept changes.
     ///
     /// # Errors
-    /// When there are too many of them, or the file cannot be written; then everything is undone.
+    /// If there are too many journals of kept changes, or the file cannot be written. Then dropping
+    /// the journal undoes all changes.
     pub fn keep(mut self, interface: &Identity, what: &str) -> Result<(), JournalError> {
         if self.contents.entries.is_empty() {
             return Ok(());
@@ -61,21 +64,23 @@ impl Journal {
         self.save()?;
         let number = files.last().map_or(1, |last| last.0.saturating_add(1));
         self.rename_to_first_free(&directory, number)?;
-        // Nothing is left to undo when this is dropped.
+        // Dropping this value undoes nothing from here on.
         self.contents.entries.clear();
         self.file = None;
         let _ = File::open(&directory).and_then(|directory| directory.sync_all());
         Ok(())
     }
 
-    /// Gives the journal the first name from this number on that no other one has: an irqlab that keeps
-    /// changes of another interface takes one at the same time.
+    /// Renames the journal to the first free name from `number` on. Another irqlab that keeps
+    /// changes of another interface may take a name at the same time.
     fn rename_to_first_free(&self, directory: &Path, number: u64) -> Result<(), JournalError> {
         for number in number..number.saturating_add(FILES_MAX as u64) {
-            let place = directory.join(format!("{PREFIX}{number}.{}", dir::JOURNAL));
-            match rename_to_new(&self.path, &place) {
+            let new_path = directory.join(format!("{PREFIX}{number}.{}", dir::JOURNAL));
+            match rename_to_new(&self.path, &new_path) {
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                done => return done.map_err(|source| JournalError::Write { path: place, source }),
+                done => {
+                    return done.map_err(|source| JournalError::Write { path: new_path, source });
+                }
             }
         }
         let reason = "there are too many changes to undo (irqlab signal undo)";
@@ -83,7 +88,7 @@ impl Journal {
     }
 }
 
-/// Journals of kept changes, the earliest first.
+/// Lists the journals of kept changes, the earliest first.
 fn files_in(directory: &Path) -> Vec<(u64, PathBuf)> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let number = |path: &Path| -> Option<u64> {
@@ -96,8 +101,8 @@ fn files_in(directory: &Path) -> Vec<(u64, PathBuf)> {
     files
 }
 
-/// Restores what this user's processes changed and kept, the latest change first; with `interface`, what they
-/// changed of that one.
+/// Restores the settings that this user's processes changed and kept, the latest change first. With
+/// `interface`, restores only the settings of that interface.
 #[must_use]
 pub fn undo_kept(interface: Option<&Identity>) -> UndoReport {
     let mut all = UndoReport::default();
@@ -107,7 +112,7 @@ pub fn undo_kept(interface: Option<&Identity>) -> UndoReport {
     all
 }
 
-/// As [`undo_kept`], in a directory of the caller's choice.
+/// Like [`undo_kept`], for journals in `directory`.
 #[must_use]
 pub fn undo_kept_in(directory: &Path, interface: Option<&Identity>) -> UndoReport {
     let mut all = UndoReport::default();
@@ -115,7 +120,7 @@ pub fn undo_kept_in(directory: &Path, interface: Option<&Identity>) -> UndoRepor
     all
 }
 
-/// The directories of other users that hold kept changes, each with its user.
+/// The other users whose directories contain journals of kept changes.
 #[must_use]
 pub fn kept_by_others() -> Vec<String> {
     let others = dir::of_other_users().into_iter();
@@ -128,8 +133,8 @@ pub fn kept_by_others() -> Vec<String> {
         .collect()
 }
 
-/// Where this user has kept changes of an interface of that name in other network namespaces: a message for each,
-/// which says how to undo them.
+/// Finds this user's kept changes of interfaces named `name` in other network namespaces. Returns a
+/// message for each, which says how to undo the changes.
 #[must_use]
 pub fn kept_elsewhere(name: &str) -> Vec<String> {
     let mut found = Vec::new();
@@ -164,7 +169,8 @@ fn undo_in(directory: &Path, interface: Option<&Identity>, all: &mut UndoReport)
     }
 }
 
-/// A journal of kept changes, and its label. `None` where it was undone meanwhile.
+/// Reads a journal of kept changes; returns its contents and its label. `None` if it
+/// was undone meanwhile.
 fn read_kept(path: &Path) -> Result<Option<(Contents, Label)>, String> {
     let shown = path.display();
     let file = match open(path) {
@@ -185,7 +191,7 @@ fn undo_file(path: &Path, wanted: Option<&Identity>, all: &mut UndoReport) {
         Ok(None) => return,
         Err(error) => return all.failed.push(error),
     };
-    // Settings of an earlier boot are gone with it.
+    // A reboot discards settings, so changes from an earlier boot need no undoing.
     let is_of_this_boot = match contents.is_of_this_boot() {
         Ok(is_of_this_boot) => is_of_this_boot,
         Err(error) => return all.failed.push(format!("{} is left as it is: {error}", label.what)),
@@ -206,7 +212,7 @@ fn undo_file(path: &Path, wanted: Option<&Identity>, all: &mut UndoReport) {
     if !is_of_this_boot {
         return remove(path, all);
     }
-    // From another network namespace, sysctls look as if they were gone, too.
+    // Seen from another network namespace, sysctls seem not to exist either.
     match label.interface.find() {
         Ok(Some(_)) => {}
         Ok(None) => all.gone.push(label.interface.name.clone()),
@@ -214,17 +220,19 @@ fn undo_file(path: &Path, wanted: Option<&Identity>, all: &mut UndoReport) {
     }
     for _ in 0..FILES_MAX {
         let Some(later) = undo_locked(path, &label, &contents, all) else { return };
-        // What was kept since is undone first: its old values are those that this journal's owner set.
+        // Undoes later changes first: their old values are the values that
+        // this journal's owner set.
         undo_file(&later, wanted, all);
         if later.symlink_metadata().is_ok() {
-            // It is among the failures, and nothing is undone out of order.
+            // The later journal is among the failures. Undoing this one now would be out of order.
             return;
         }
     }
 }
 
-/// Undoes a journal's entries once no other irqlab changes what they are about. Where another irqlab has kept later
-/// changes of the interface meanwhile, undoes nothing and returns their journal.
+/// Undoes a journal's entries once no other irqlab changes their resources. If another
+/// irqlab has kept later changes of the interface meanwhile, undoes nothing and returns the
+/// path of that journal.
 fn undo_locked(
     path: &Path,
     label: &Label,
@@ -241,7 +249,7 @@ fn undo_locked(
             }
         }
     }
-    // Another undo may have been faster.
+    // Another process may have undone the journal meanwhile.
     if !matches!(read_kept(path), Ok(Some(_))) {
         return None;
     }
@@ -269,14 +277,14 @@ fn undo_locked(
 /// The latest journal of the same interface, if it is later than this one.
 fn later_of(path: &Path, label: &Label) -> Option<PathBuf> {
     let files = files_in(path.parent()?);
-    let own = files.iter().position(|(_, file)| file == path)?;
+    let position = files.iter().position(|(_, file)| file == path)?;
     let is_of_interface = |file: &Path| {
-        read_kept(file).ok().flatten().is_some_and(|(_, other)| {
-            let (one, other) = (&label.interface, &other.interface);
-            (one.index, &one.namespace) == (other.index, &other.namespace)
+        read_kept(file).ok().flatten().is_some_and(|(_, file_label)| {
+            let (this, other) = (&label.interface, &file_label.interface);
+            (this.index, &this.namespace) == (other.index, &other.namespace)
         })
     };
-    let mut later = files[own + 1..].iter().rev().map(|(_, file)| file);
+    let mut later = files[position + 1..].iter().rev().map(|(_, file)| file);
     later.find(|file| is_of_interface(file)).cloned()
 }
 

@@ -1,10 +1,11 @@
-//! Files whose lock shows that a process lives.
+//! Files whose locks show that a process lives.
 //!
-//! The kernel releases a lock (flock(2)) when its process ends, however it ends. The lock is the same in
-//! every PID and time namespace, in which the number and the start time of a process differ.
+//! The kernel releases a lock (flock(2)) when its process ends, however it ends. A lock
+//! means the same in every PID and time namespace, while the number and the start time of a
+//! process differ there.
 //!
-//! A forked child shares the locks of its parent until it executes another program: all of these files are
-//! closed by exec(2). What irqlab forks executes at once, or dies with its parent.
+//! A forked child shares the locks of its parent until it executes another program, because exec(2)
+//! closes all lock files. A child that irqlab forks executes at once, or dies with its parent.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -17,16 +18,17 @@ use rustix::io::{Errno, retry_on_intr};
 
 use crate::host::pid_namespace;
 
-/// Extension of a file that is only locked.
+/// Extension of a file that only serves as a lock.
 pub(super) const LOCK: &str = "lock";
-/// Permissions of locks and journals. Another user who could open a lock could hold it, too.
+/// Permissions of locks and journals. Another user who could open a lock could also hold it.
 const PRIVATE: u32 = 0o600;
 /// Time between two attempts to take a lock.
 const RETRY: Duration = Duration::from_millis(10);
-/// Longest text about a holder that is read, in bytes.
+/// Longest text about a lock's holder that is read, in bytes.
 const HOLDER_BYTES_MAX: u64 = 64;
 
-/// A file with a known name that this process holds locked. Dropping this releases the lock and removes the file.
+/// A file with a known name that this process holds locked. Dropping this releases the lock
+/// and removes the file.
 #[derive(Debug)]
 pub(super) struct NamedLock {
     path: PathBuf,
@@ -35,38 +37,40 @@ pub(super) struct NamedLock {
 
 impl Drop for NamedLock {
     fn drop(&mut self) {
-        // Still locked. A file that remains is free, and the next start removes it.
+        // The lock is still held here. If the file remains, it is not locked, and the
+        // next start removes it.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// What trying to lock gave.
+/// The outcome of an attempt to lock.
 #[derive(Debug)]
 pub(super) enum Attempt {
     Locked(NamedLock),
-    /// Another process holds it: who, for a message.
+    /// Another process holds the lock. The text names that process for a message.
     HeldBy(String),
 }
 
-/// Creates a file that is locked before another process could take it for one that nobody holds.
+/// Creates a file and locks it. No other process can find the file unlocked and take it for free.
 ///
 /// # Errors
-/// Where the file exists already, or its file system has no locks.
+/// If the file exists already, or its file system has no locks.
 pub(super) fn create_locked(path: &Path) -> io::Result<File> {
     loop {
         let file = File::options().write(true).create_new(true).mode(PRIVATE).open(path)?;
         retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))?;
-        // A replay may have locked the new file first, and removed it.
+        // A replay may have locked the new file first, and removed it. Then this
+        // loop creates another one.
         if file.metadata()?.nlink() > 0 {
             return Ok(file);
         }
     }
 }
 
-/// Takes a lock if it is free within `wait`; the file is created where it does not exist.
+/// Takes a lock if it becomes free within `wait`. Creates the file if it does not exist.
 ///
 /// # Errors
-/// Where the file cannot be created, is not a regular file of this user, or cannot be locked.
+/// If the file cannot be created, is not a regular file of this user, or cannot be locked.
 pub(super) fn lock_within(path: &Path, wait: Duration) -> io::Result<Attempt> {
     let deadline = Instant::now() + wait;
     loop {
@@ -77,10 +81,10 @@ pub(super) fn lock_within(path: &Path, wait: Duration) -> io::Result<Attempt> {
     }
 }
 
-/// Takes a lock if it is free now; the file is created where it does not exist.
+/// Takes a lock if it is free now. Creates the file if it does not exist.
 ///
 /// # Errors
-/// As [`lock_within`].
+/// If the file cannot be created, is not a regular file of this user, or cannot be locked.
 pub(super) fn try_lock(path: &Path) -> io::Result<Attempt> {
     loop {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -90,20 +94,20 @@ pub(super) fn try_lock(path: &Path) -> io::Result<Attempt> {
             return Ok(Attempt::HeldBy(holder(&mut file)));
         }
         let metadata = file.metadata()?;
-        // Its last holder may have removed it since it was opened.
+        // The last holder may have removed the file after this process opened it.
         if metadata.nlink() == 0 {
             continue;
         }
         if !metadata.is_file() || !super::dir::is_ours(&metadata) {
             return Err(io::Error::other("it is not a regular file of this user"));
         }
-        // For messages alone: a lock without this text is a lock, too.
+        // The text only serves messages: a lock without it is valid too.
         let _ = file.set_len(0).and_then(|()| file.write_all(own_text().as_bytes()));
         return Ok(Attempt::Locked(NamedLock { path: path.to_owned(), _file: file }));
     }
 }
 
-/// Removes a lock's file if nobody holds it.
+/// Removes a lock's file if no process holds the lock.
 pub(super) fn remove_if_free(path: &Path) -> io::Result<()> {
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::open(path, flags, Mode::empty()) {
@@ -116,10 +120,10 @@ pub(super) fn remove_if_free(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Locks a file for this process alone. Returns whether it was free.
+/// Locks a file for this process alone. Returns true if the file was free.
 ///
 /// # Errors
-/// Where the file system has no locks.
+/// If the file system has no locks.
 pub(super) fn lock_now(file: &File) -> io::Result<bool> {
     match retry_on_intr(|| flock(file, FlockOperation::NonBlockingLockExclusive)) {
         Err(Errno::WOULDBLOCK) => Ok(false),
@@ -130,10 +134,11 @@ pub(super) fn lock_now(file: &File) -> io::Result<bool> {
 /// Renames a file to a name that must not exist.
 ///
 /// # Errors
-/// `AlreadyExists` where the name is taken.
+/// `AlreadyExists` if the name is taken.
 pub(super) fn rename_to_new(from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // Some file systems cannot do it in one step. A link does not replace a file either.
+        // Some file systems cannot rename without replacing. A hard link does not
+        // replace a file either.
         Err(Errno::INVAL | Errno::NOSYS) => {
             std::fs::hard_link(from, to)?;
             std::fs::remove_file(from)
@@ -142,18 +147,19 @@ pub(super) fn rename_to_new(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// What this process writes into its locks: its number, and the PID namespace in which that is its number.
+/// The text that this process writes into its locks: its number, and the PID namespace in
+/// which it has that number.
 fn own_text() -> String {
     format!("{} {}\n", std::process::id(), pid_namespace().unwrap_or(0))
 }
 
-/// Who wrote a lock's text, for a message.
+/// Names the process that wrote a lock's text, for a message.
 fn holder(file: &mut File) -> String {
     let mut text = String::new();
     let _ = file.take(HOLDER_BYTES_MAX).read_to_string(&mut text);
-    let mut words = text.split_whitespace();
-    let pid = words.next().and_then(|word| word.parse::<u32>().ok());
-    let namespace = words.next().and_then(|word| word.parse::<u64>().ok());
+    let mut fields = text.split_whitespace();
+    let pid = fields.next().and_then(|field| field.parse::<u32>().ok());
+    let namespace = fields.next().and_then(|field| field.parse::<u64>().ok());
     match pid {
         Some(pid) if namespace == pid_namespace() => format!("irqlab process {pid}"),
         Some(pid) => format!("irqlab process {pid} of another PID namespace"),
@@ -176,7 +182,7 @@ mod tests {
         assert!(path.exists(), "it is held");
         drop(held);
         assert!(!path.exists());
-        // What a killed process leaves is free, whatever number it has written.
+        // A file that a killed process leaves is free, whatever process number it contains.
         std::fs::write(&path, "1 4026531836\n").unwrap();
         assert!(matches!(try_lock(&path).unwrap(), Attempt::Locked(_)));
         std::fs::write(&path, "1 1\n").unwrap();

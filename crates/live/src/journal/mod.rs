@@ -1,19 +1,21 @@
-//! What a running irqlab must undo: files that it created, kernel settings that it changed.
+//! Records the changes that a running irqlab must undo: files that it created, kernel
+//! settings that it changed.
 //!
 //! Every entry is on disk *before* the change is made. Dropping the [`Journal`] undoes its entries,
-//! the last one first, and removes its file; after a SIGKILL the file remains, and the next start
-//! calls [`replay_dead`]. Changes that are to outlive their process are restored by [`undo_kept`]: their
-//! journal gets a name that no replay looks for.
+//! the last one first, and removes its file. After a SIGKILL the file remains, and the next start
+//! calls [`replay_dead`]. [`undo_kept`] restores changes that were kept beyond the end of their
+//! process; the names of their journals hide them from replays.
 //!
 //! # Design constraints
-//! - One JSON file per journal, under a name that no other has. Its owner holds it locked (flock(2)) as long as
-//!   it lives: numbers and start times of processes differ between namespaces, and numbers are reused.
-//! - A resource ([`Resource`]) is locked before its values are read, and until they are restored: another
-//!   irqlab would take changed values for those to restore.
-//! - A journal is read with suspicion: bounded in size, owned by this user, in a directory that only this user
-//!   can write. It can restore nothing but kernel settings under a few known paths, and remove
-//!   nothing but regular files that irqlab recognisably created.
-//! - Settings of an earlier boot are gone with it and are not restored; files are removed.
+//! - Each journal is one JSON file with a unique name. Its owner holds the file locked (flock(2))
+//!   during its life. Process numbers and start times do not serve: they differ between namespaces,
+//!   and numbers are reused.
+//! - A resource ([`Resource`]) is locked before its values are read, and until they are restored.
+//!   Otherwise another irqlab would take changed values for the values to restore.
+//! - A journal is read with suspicion: bounded in size, owned by this user, in a directory that
+//!   only this user can write. It can restore only kernel settings under a few known paths, and
+//!   remove only regular files that irqlab recognisably created.
+//! - A reboot discards settings, so those from an earlier boot are not restored. Files are removed.
 
 mod dir;
 mod entry;
@@ -46,12 +48,12 @@ pub use resource::Resource;
 const FORMAT: u32 = 1;
 /// Maximum number of entries of a journal.
 const ENTRIES_MAX: usize = 4096;
-/// Largest journal that is read or written, in bytes.
+/// Largest journal file that is read or written, in bytes.
 const FILE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Largest old value of a setting, in bytes.
 const VALUE_BYTES_MAX: usize = 4096;
 
-/// Why a change cannot be journalled (and so must not be made).
+/// Why a change cannot be journalled, and therefore must not be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JournalError {
@@ -59,30 +61,25 @@ pub enum JournalError {
     #[error("the journal directory {path}: {reason}")]
     Directory {
         path: PathBuf,
-        /// What is wrong with it.
+        /// The flaw of the directory, as a clause.
         reason: String,
     },
     /// The journal cannot be written.
     #[error("the journal {path}: {source}")]
-    Write {
-        path: PathBuf,
-        /// The system's error.
-        source: std::io::Error,
-    },
+    Write { path: PathBuf, source: std::io::Error },
     /// An entry that a replay would refuse.
     #[error("{path} cannot be journalled: {reason}")]
     Refused {
-        /// File or setting.
         path: PathBuf,
-        /// The rule it breaks.
+        /// The rule that the entry breaks.
         reason: &'static str,
     },
-    /// Another irqlab changes it, or restores what a killed one has changed.
+    /// Another irqlab changes the resource, or restores what a killed process changed.
     #[error("{what} is being changed by {holder} (wait until that has ended)")]
     Busy {
         /// The interface, interrupt or setting.
         what: String,
-        /// The other process.
+        /// Names the other process.
         holder: String,
     },
 }
@@ -94,7 +91,7 @@ struct Contents {
     /// `/proc/sys/kernel/random/boot_id` at the time of writing.
     boot_id: String,
     entries: Vec<Entry>,
-    /// For changes that outlive their process: their owner and a description.
+    /// For changes that outlive their process: their interface and a description.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     kept: Option<kept::Label>,
 }
@@ -105,28 +102,28 @@ impl Contents {
     }
 }
 
-/// The journal of this process. A process may have several at once (each in a file of its own).
+/// The journal of this process. A process may have several at once, each with its own file.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
     contents: Contents,
     /// The file at `path`, locked. `None` while there are no entries.
     file: Option<File>,
-    /// What may be changed.
+    /// The resources that this journal's owner may change.
     locks: Locks,
 }
 
 impl Journal {
-    /// A new, empty journal in [`default_dir`]. Nothing is written before the first entry.
+    /// Creates an empty journal in [`default_dir`]. Writes nothing before the first entry.
     ///
     /// # Errors
-    /// When the directory cannot be created or others can write it, or `/proc` cannot be read.
+    /// If the directory cannot be created or others can write it, or `/proc` cannot be read.
     pub fn open() -> Result<Self, JournalError> {
         Self::open_in(&default_dir())
     }
 
-    /// As [`Journal::open`], in a directory of the caller's choice (made if it does not exist, with
-    /// mode 0755).
+    /// Like [`Journal::open`], in `directory`, which is created with mode 0755
+    /// if it does not exist.
     ///
     /// # Errors
     /// As [`Journal::open`].
@@ -140,50 +137,53 @@ impl Journal {
         Ok(Journal { path, contents, file: None, locks: Locks::new(directory) })
     }
 
-    /// Locks a resource for this process until the journal is dropped, and undoes what killed processes left of
-    /// it. Read its values only afterwards. Returns a message for each thing that was undone.
+    /// Locks a resource for this process until the journal is dropped, and undoes the changes
+    /// that killed processes left. Read the resource's values only afterwards. Returns a message
+    /// for each undone change.
     ///
     /// # Errors
-    /// [`JournalError::Busy`] where another irqlab holds it for more than 3 s.
+    /// [`JournalError::Busy`] if another irqlab holds the resource for more than 3 s.
     pub fn lock(&mut self, resource: Resource) -> Result<Vec<String>, JournalError> {
         hold::hold(&mut self.locks, resource)
     }
 
-    /// Says that a file is about to be created. Its name must start with `irqlab-`, for that is
-    /// what lets a replay remove it; see [`Journal::created_file`] for other names.
+    /// Records that a file is about to be created. The file's name must start with
+    /// `irqlab-`, because a replay removes a file by this prefix.
+    /// [`Journal::created_file`] serves other names.
     ///
     /// # Errors
-    /// When the path has no directory or another name, or the journal cannot be written; then
-    /// don't create the file.
+    /// If the path has no directory or another name, or the journal cannot be written. Then
+    /// do not create the file.
     pub fn will_create_file(&mut self, path: &Path) -> Result<(), JournalError> {
         self.add(Entry::new_file(path)?)
     }
 
-    /// Says that a file has been created; it is recognised by its device and inode, so it may have
-    /// any name.
+    /// Records that a file has been created. Its device and inode identify it, so the
+    /// file may have any name.
     ///
     /// # Errors
-    /// When it is not a regular file, or the journal cannot be written.
+    /// If it is not a regular file, or the journal cannot be written.
     pub fn created_file(&mut self, path: &Path) -> Result<(), JournalError> {
         self.add(Entry::existing_file(path)?)
     }
 
-    /// Says that a kernel setting is about to be changed from `old_value`, which was read after
-    /// [`Journal::lock`]. Only paths under `/proc/sys`, `/proc/irq`, `/sys/class/net` and `/sys/kernel` are accepted.
+    /// Records that a kernel setting is about to be changed from `old_value`, which was read after
+    /// [`Journal::lock`]. Only paths under `/proc/sys`, `/proc/irq`, `/sys/class/net` and
+    /// `/sys/kernel` are accepted.
     ///
     /// # Errors
-    /// When the path or the value would be refused by a replay, the setting is not locked, or the journal
-    /// cannot be written; then don't change the setting.
+    /// If a replay would refuse the path or the value, the setting is not locked, or the journal
+    /// cannot be written. Then do not change the setting.
     pub fn will_write(&mut self, path: &Path, old_value: &str) -> Result<(), JournalError> {
         self.add(Entry::setting(path, old_value)?)
     }
 
-    /// Says that a setting of an interface is about to be changed from `old_value`, which was read after
-    /// [`Journal::lock`].
+    /// Records that a setting of an interface is about to be changed from `old_value`, which was
+    /// read after [`Journal::lock`].
     ///
     /// # Errors
-    /// When the value is too long, the interface is not locked, or the journal cannot be written; then don't
-    /// change the setting.
+    /// If the value is too long, the interface is not locked, or the journal cannot be written.
+    /// Then do not change the setting.
     pub fn will_set(
         &mut self,
         interface: &Identity,
@@ -193,10 +193,10 @@ impl Journal {
         self.add(Entry::interface(interface, setting, old_value)?)
     }
 
-    /// Removes the entry of `path`: nothing needs to be restored there any more.
+    /// Removes the entry of `path`, which needs no restoring any more.
     ///
     /// # Errors
-    /// When the journal cannot be written.
+    /// If the journal cannot be written.
     pub fn forget(&mut self, path: &Path) -> Result<(), JournalError> {
         self.contents.entries.retain(|entry| !entry.is_about(path));
         self.save()
@@ -219,7 +219,8 @@ impl Journal {
         saved
     }
 
-    /// Brings the entries to the disk: a new file, renamed over the old one. No entry, no file.
+    /// Writes the entries to the disk, in a new file that is renamed over the old one. Without
+    /// entries there is no file.
     fn save(&mut self) -> Result<(), JournalError> {
         let result = match (self.contents.entries.is_empty(), &self.file) {
             (false, _) => self.write_aside(),
@@ -243,7 +244,7 @@ impl Journal {
             Some(_) => std::fs::rename(&aside, &self.path)?,
             None => lock::rename_to_new(&aside, &self.path)?,
         }
-        // The lock of the file that is replaced ends here, after that of the new one has begun.
+        // Assigning drops the old file and its lock. The lock of the new file has begun before.
         self.file = Some(file);
         match self.path.parent() {
             Some(directory) => File::open(directory)?.sync_all(),
@@ -253,7 +254,8 @@ impl Journal {
 }
 
 impl Drop for Journal {
-    /// Undoes everything. What cannot be undone stays in the journal, for the next start's replay.
+    /// Undoes all changes. A change that cannot be undone stays in the journal, for
+    /// the next start's replay.
     fn drop(&mut self) {
         let mut kept = Vec::new();
         for entry in self.contents.entries.drain(..).rev() {
@@ -263,16 +265,17 @@ impl Drop for Journal {
         }
         kept.reverse();
         self.contents.entries = kept;
-        // A journal that can't be rewritten still has every entry, and undoing twice is harmless.
+        // If the journal cannot be rewritten, it still has every entry, and
+        // undoing twice is harmless.
         let _ = self.save();
     }
 }
 
-/// Notes a temporary name of [`outputs`] that is about to be used. What has the name is removed when the note is
-/// dropped, or by the next start after a kill.
+/// Records a temporary name of [`outputs`] that is about to be used. Dropping the note removes the
+/// file or directory with this name. After a kill, the next start removes it.
 ///
 /// # Errors
-/// As [`Journal::open`] and [`Journal::will_create_file`].
+/// Any error of [`Journal::open`] or [`Journal::will_create_file`].
 pub fn note_temporary(path: &Path, temporary: Temporary) -> std::io::Result<TemporaryNote> {
     let mut journal = Journal::open().map_err(std::io::Error::other)?;
     let noted = match temporary {
@@ -298,7 +301,7 @@ mod tests {
 
     use super::*;
 
-    /// A setting that every network namespace has for itself.
+    /// A setting that each network namespace has separately.
     const TTL: &str = "/proc/sys/net/ipv4/ip_default_ttl";
 
     fn ttl() -> Resource {
@@ -315,7 +318,7 @@ mod tests {
         fs::read_dir(dir).unwrap().count()
     }
 
-    /// Gives this thread a network namespace, so that its sysctls are nobody else's.
+    /// Moves this thread into a new network namespace, so that no other thread sees its sysctls.
     fn own_network() -> bool {
         // SAFETY: only the network namespace of this thread changes.
         let result =
@@ -326,7 +329,7 @@ mod tests {
         result.is_ok() && Path::new(TTL).exists()
     }
 
-    /// The journals in a directory.
+    /// The text of all journals in a directory.
     fn all_text(dir: &Path) -> String {
         let files = fs::read_dir(dir).into_iter().flatten().flatten();
         let journals =
@@ -388,9 +391,9 @@ mod tests {
         let file = root.join("irqlab-left");
         journal.will_create_file(&file).unwrap();
         fs::write(&file, "x").unwrap();
-        let other = root.join("any-name");
-        fs::write(&other, "x").unwrap();
-        journal.created_file(&other).unwrap();
+        let freely_named = root.join("any-name");
+        fs::write(&freely_named, "x").unwrap();
+        journal.created_file(&freely_named).unwrap();
         journal.will_create_file(&root.join("irqlab-never-made")).unwrap();
         let values: &[&str] = if changes_setting { &["71", "72"] } else { &[] };
         if changes_setting {
@@ -401,17 +404,17 @@ mod tests {
             fs::write(TTL, value).unwrap();
         }
         drop(journal);
-        assert!(!file.exists() && !other.exists());
+        assert!(!file.exists() && !freely_named.exists());
     }
 
-    /// Not a test of its own: a process that the next but one kills.
+    /// Not a test of its own: the test after the next one starts this as a process and kills it.
     #[test]
     fn child_that_is_killed() {
         let Some(root) = needs::directory_of_the_killed() else { return };
         change_and_undo(&root, false);
     }
 
-    /// As before, where the parent has a network namespace of its own, in which this process starts.
+    /// Like `child_that_is_killed`, in the network namespace that the parent created.
     #[test]
     fn child_that_is_killed_in_a_network() {
         let Some(root) = needs::directory_of_the_killed() else { return };
@@ -429,7 +432,8 @@ mod tests {
             found_changed += u32::from(is_changed);
             let [file, other] = ["irqlab-left", "any-name"].map(|name| killed.directory.join(name));
             found_file += u32::from(file.exists());
-            // Between its creation and this entry, nobody knows of a file with another name.
+            // After the creation of a file with another name, and before its entry, no
+            // journal knows of the file.
             let is_recorded = all_text(&dir).contains("any-name");
             let messages = replay_dead_in(&dir);
             assert_eq!(
@@ -465,8 +469,9 @@ mod tests {
         assert!(file.exists());
     }
 
-    /// Names of journals whose owners are dead: one of a process that holds no lock, although a process has its
-    /// number; and one of an earlier version, of a process that cannot live.
+    /// Names of journals whose owners are dead. A living process has the number in the first
+    /// name, but holds no lock. The second name is from an earlier version, with a number
+    /// that no process can have.
     const DEAD: [&str; 2] = ["journal-1-0.json", "4194305-1-0.json"];
 
     /// Writes a journal of a dead process with these entries.
@@ -498,7 +503,8 @@ mod tests {
             assert!(message.contains(says), "{message}");
             fs::remove_file(journal).unwrap();
         }
-        // One whose owner lives is none, although only its owner could try its lock.
+        // A journal whose owner lives is not of a dead process, although only its
+        // owner could try its lock.
         let mut journal = Journal::open_in(&dir).unwrap();
         journal.will_create_file(&root.path().join("irqlab-a")).unwrap();
         assert_eq!(replay::name_dead_in(&dir), None);
@@ -590,7 +596,7 @@ mod tests {
         assert!(journal.will_write(Path::new("/etc/passwd"), "x").is_err());
         assert!(journal.will_write(Path::new("/proc/sys/vm/../x"), "x").is_err());
         assert!(journal.will_write(Path::new("/proc/sys/vm/x"), &"x".repeat(5000)).is_err());
-        // Another irqlab may be about to change it.
+        // The setting is not locked, so another irqlab may be about to change it.
         let error = journal.will_write(Path::new("/proc/sys/vm/x"), "x").unwrap_err().to_string();
         assert!(error.contains("another irqlab may change it"), "{error}");
         assert_eq!(files_in(&dir), 0);

@@ -1,4 +1,4 @@
-//! Names of journals, and whether their owners live.
+//! Names of journals, and checks whether their owners live.
 
 use std::io;
 use std::path::Path;
@@ -6,30 +6,30 @@ use std::path::Path;
 use super::dir::{ASIDE, JOURNAL};
 use crate::host::{in_first_pid_namespace, in_first_time_namespace};
 
-/// What the name of a journal starts with whose owner holds it locked.
+/// Start of the name of a journal whose owner holds it locked.
 const PREFIX: &str = "journal-";
 
 /// The owner of a journal, as its file's name describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// It holds its journal locked as long as it lives. The number is for readers.
+    /// Holds its journal locked until it ends. The number is for readers.
     Locking { pid: u32 },
-    /// Of an earlier version, which locked nothing: number, and clock ticks from the boot to the start of
-    /// the process.
+    /// Ran an earlier version, which locked nothing. Fields: process number, and clock ticks from
+    /// the boot to the start of the process.
     Unlocked { pid: u32, start_ticks: u64 },
 }
 
-/// A name that no other journal has, in any namespace.
+/// Makes a name that no other journal has, in any namespace.
 ///
 /// # Errors
-/// Where /proc has no random numbers.
+/// If /proc has no random numbers.
 pub(super) fn new_file_name() -> io::Result<String> {
     let unique = std::fs::read_to_string("/proc/sys/kernel/random/uuid")?;
     Ok(format!("{PREFIX}{}-{}.{JOURNAL}", std::process::id(), unique.trim()))
 }
 
 impl Owner {
-    /// The owner that a file's name describes; `None` for a file that is no journal.
+    /// The owner that a file's name describes; `None` for a file that is not a journal.
     pub fn of_file_name(name: &str) -> Option<Self> {
         let stem =
             name.strip_suffix(JOURNAL).or_else(|| name.strip_suffix(ASIDE))?.strip_suffix('.')?;
@@ -50,7 +50,7 @@ impl Owner {
         }
     }
 
-    /// Whether the owner may live although its journal is not locked. Where that cannot be known, it may.
+    /// Whether the owner may live although its journal is not locked. True if that cannot be known.
     pub fn may_live_unlocked(self) -> bool {
         match self {
             Owner::Locking { .. } => false,
@@ -60,8 +60,8 @@ impl Owner {
         }
     }
 
-    /// Whether the owner of a journal may live that this user cannot open: /proc/locks says whether it is
-    /// locked, if all processes are visible from here.
+    /// Whether the owner of a journal that this user cannot open may live. /proc/locks says whether
+    /// the journal is locked, if this process sees all processes.
     pub fn may_live_elsewhere(self, path: &Path) -> bool {
         match self {
             Owner::Locking { .. } => !in_first_namespaces() || is_listed_as_locked(path),
@@ -70,27 +70,28 @@ impl Owner {
     }
 }
 
-/// Whether numbers and start times of processes mean here what they mean to the whole machine.
+/// Whether process numbers and start times have the same meaning here as for the whole machine.
 fn in_first_namespaces() -> bool {
     in_first_pid_namespace() && in_first_time_namespace()
 }
 
-/// Whether /proc/locks has a lock of a file with this file's inode, on any device. When in doubt, it has.
+/// Whether /proc/locks lists a lock of a file with this file's inode, on any device. True if
+/// that cannot be known.
 fn is_listed_as_locked(path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let Ok(inode) = std::fs::symlink_metadata(path).map(|data| data.ino()) else { return true };
     let Ok(locks) = std::fs::read_to_string("/proc/locks") else { return true };
-    // As in `1: FLOCK  ADVISORY  WRITE 2897 fe:00:5456290 0 EOF`.
+    // A line is `1: FLOCK  ADVISORY  WRITE 2897 fe:00:5456290 0 EOF`.
     let inode_of = |word: &str| word.splitn(3, ':').nth(2)?.parse::<u64>().ok();
     locks.split_whitespace().any(|word| inode_of(word) == Some(inode))
 }
 
-/// Field 22 of `/proc/PID/stat`; `None` when there is no such process, or only its zombie.
+/// Reads field 22 of `/proc/PID/stat`; `None` if there is no such process, or only its zombie.
 fn start_ticks(pid: u32) -> io::Result<Option<u64>> {
     match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(text) => Ok(parse_start_ticks(&text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            // No entry for the process, or no /proc at all?
+            // Distinguishes a missing process from a missing /proc.
             std::fs::metadata("/proc/self/stat").map(|_| None)
         }
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(None),
@@ -99,15 +100,18 @@ fn start_ticks(pid: u32) -> io::Result<Option<u64>> {
 }
 
 fn parse_start_ticks(stat: &str) -> Option<u64> {
-    // The command (field 2) may hold blanks and parentheses: count from the last one.
+    // The command (field 2) may contain blanks and parentheses, so fields are counted
+    // from the last parenthesis.
     let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
     let state = fields.next()?;
-    let dead = matches!(state, "Z" | "X" | "x");
-    fields.nth(18)?.parse().ok().filter(|_| !dead)
+    if matches!(state, "Z" | "X" | "x") {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
 }
 
-/// Identifies this boot; empty if the kernel has no such file. An error is none of another boot: settings of
-/// another boot are not restored.
+/// Identifies this boot; empty if the kernel has no such file. Callers must not take an error for
+/// another boot, because settings of another boot are not restored.
 pub(super) fn boot_id() -> io::Result<String> {
     match std::fs::read_to_string("/proc/sys/kernel/random/boot_id") {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
@@ -122,9 +126,9 @@ mod tests {
     #[test]
     fn file_names_tell_owners() {
         let name = new_file_name().unwrap();
-        let own = Owner::Locking { pid: std::process::id() };
-        assert_eq!(Owner::of_file_name(&name), Some(own));
-        assert_eq!(Owner::of_file_name(&name.replace(JOURNAL, ASIDE)), Some(own));
+        let this_process = Owner::Locking { pid: std::process::id() };
+        assert_eq!(Owner::of_file_name(&name), Some(this_process));
+        assert_eq!(Owner::of_file_name(&name.replace(JOURNAL, ASIDE)), Some(this_process));
         assert_ne!(name, new_file_name().unwrap());
         let earlier = Owner::Unlocked { pid: 1, start_ticks: 2 };
         assert_eq!(Owner::of_file_name("1-2-0.aside"), Some(earlier));

@@ -1,10 +1,11 @@
 //! Undoes the changes of processes that no longer exist.
 //!
 //! # Design constraints
-//! - A dead owner is one whose journal is not locked. To test that, a journal is locked: so only one replay
-//!   at a time runs in a directory, and a journal that is locked always has a living owner.
-//! - Resources are locked while they are restored. A replay never waits for one: who holds it has replayed
-//!   what dead processes left of it (`hold`).
+//! - An owner is dead if its journal is not locked. A replay locks a journal to test that.
+//!   Therefore only one replay at a time runs in a directory, and a locked journal always
+//!   has a living owner.
+//! - Resources are locked while they are restored. A replay never waits for a resource: the process
+//!   that holds it has already replayed the changes that dead processes left (`hold`).
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -21,26 +22,27 @@ use super::resource::{Locks, Resource};
 use super::{Contents, ENTRIES_MAX, FILE_BYTES_MAX, FORMAT, dir};
 use crate::nic::is_elsewhere;
 
-/// Maximum number of files read in the journal's directory.
+/// Limit of the files that are read in a journal's directory.
 const FILES_MAX: usize = 1024;
-/// Permissions that nobody but the owner may have.
+/// Permissions that only the owner may have.
 const OTHERS: u32 = 0o077;
-/// Name of the lock that a replay holds, without its extension.
+/// Name of the lock file that a replay holds, without its extension.
 const REPLAY: &str = "replay";
-/// How long another replay may take.
+/// Longest wait for another replay to end.
 const REPLAY_WAIT: Duration = Duration::from_secs(5);
 
-/// Undoes what dead processes of this user left according to their journals; returns one message per
-/// restored item, for the user. Journals of another user are named, not replayed: an
-/// ordinary user could have root change settings.
+/// Undoes the changes that dead processes of this user left, according to their journals. Returns
+/// one message for each restored item, for the user. Journals of another user are named, not
+/// replayed: otherwise an ordinary user could make root change settings.
 #[must_use]
 pub fn replay_dead() -> Vec<String> {
-    let own = dir::all_own().into_iter().flat_map(|directory| replay_dead_in(&directory));
-    let others = dir::of_other_users().into_iter().filter_map(|directory| name_dead_in(&directory));
-    own.chain(others).collect()
+    let of_this_user = dir::all_own().into_iter().flat_map(|directory| replay_dead_in(&directory));
+    let of_others =
+        dir::of_other_users().into_iter().filter_map(|directory| name_dead_in(&directory));
+    of_this_user.chain(of_others).collect()
 }
 
-/// Says that a directory of another user has journals of dead processes.
+/// Returns a message if another user's directory has journals of dead processes.
 pub(super) fn name_dead_in(directory: &Path) -> Option<String> {
     let owner = std::fs::symlink_metadata(directory).ok()?.uid();
     let (shown, who) = (directory.display(), dir::name_of(owner));
@@ -57,23 +59,24 @@ pub(super) fn name_dead_in(directory: &Path) -> Option<String> {
     })
 }
 
-/// As [`replay_dead`], in a directory of the caller's choice.
+/// Like [`replay_dead`], for journals in `directory`.
 #[must_use]
 pub fn replay_dead_in(directory: &Path) -> Vec<String> {
     replay(directory, &Locks::new(directory)).messages
 }
 
-/// What a replay did.
+/// The outcome of a replay.
 #[derive(Debug, Default)]
 pub(super) struct Replayed {
-    /// One for each restored item, and for what could not be restored.
+    /// A message for each restored item, and for each item that could not be restored.
     pub messages: Vec<String>,
-    /// A process that keeps this replay from restoring what a dead one left of a resource that the caller holds.
+    /// A process that prevents this replay from restoring a resource of the caller that a
+    /// dead process changed.
     pub waits_for: Option<String>,
 }
 
-/// Undoes what dead processes left in a directory, but for resources that a living process holds which is
-/// not this one with `held`.
+/// Undoes the changes that dead processes left in a directory. Skips resources that a living
+/// process holds, except the resources that this process holds in `held`.
 pub(super) fn replay(directory: &Path, held: &Locks) -> Replayed {
     let mut replayed = Replayed::default();
     if std::fs::symlink_metadata(directory).is_err() {
@@ -116,7 +119,7 @@ pub(super) fn replay(directory: &Path, held: &Locks) -> Replayed {
     replayed
 }
 
-/// The owner of a journal by its file's name.
+/// The owner of a journal, from its file's name.
 fn owner_of(path: &Path) -> Option<Owner> {
     Owner::of_file_name(path.file_name()?.to_str()?)
 }
@@ -145,7 +148,7 @@ fn replay_file(path: &Path, held: &Locks, replayed: &mut Replayed) {
     };
     let pid = owner_of(path).map_or(0, Owner::pid);
     let all_undone = if has_extension(path, dir::ASIDE) {
-        // It was never renamed, so what it announces was never done.
+        // The journal was never renamed, so the announced changes were never made.
         true
     } else {
         match read(&file) {
@@ -180,7 +183,8 @@ pub(super) fn resources(contents: &Contents) -> Vec<Resource> {
     all
 }
 
-/// Locks what a dead process changed and the caller does not hold. `Err` names who holds one of it.
+/// Locks the resources that a dead process changed, unless the caller holds them. `Err` names a
+/// holder of such a resource.
 fn lock_all(contents: &Contents, journal: &Path, held: &Locks) -> Result<Vec<NamedLock>, String> {
     let directory = journal.parent().unwrap_or(Path::new("/"));
     let not_held = resources(contents).into_iter().filter(|resource| !held.has(resource));
@@ -192,14 +196,14 @@ fn lock_all(contents: &Contents, journal: &Path, held: &Locks) -> Result<Vec<Nam
     not_held.map(lock).collect()
 }
 
-/// Opens a journal and locks it; `None` when its owner lives, or it has been removed.
+/// Opens a journal and locks it; `None` if its owner lives, or the journal has been removed.
 fn open_locked(path: &Path) -> io::Result<Option<File>> {
     let Some(file) = open(path)? else { return Ok(None) };
     let is_dead = lock_now(&file)? && file.metadata()?.nlink() > 0;
     Ok(is_dead.then_some(file))
 }
 
-/// Opens a journal if it is one that only this user could write; `None` when it has been removed.
+/// Opens a journal if only this user could write it; `None` if it has been removed.
 pub(super) fn open(path: &Path) -> io::Result<Option<File>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::open(path, flags, Mode::empty()) {
@@ -230,8 +234,9 @@ pub(super) fn read(file: &File) -> io::Result<Contents> {
     Ok(contents)
 }
 
-/// Undoes the entries, the last one first. Returns whether the journal has served: an entry that
-/// can never be undone is reported once and dropped, one that may be undone later is kept.
+/// Undoes the entries, the last one first. Returns whether the journal is no longer needed. An
+/// entry that can never be undone is reported once and dropped; an entry that may be undone
+/// later keeps the journal.
 fn undo_all(contents: &Contents, pid: u32, messages: &mut Vec<String>) -> bool {
     let same_boot = match contents.is_of_this_boot() {
         Ok(same_boot) => same_boot,
@@ -262,8 +267,8 @@ fn undo_all(contents: &Contents, pid: u32, messages: &mut Vec<String>) -> bool {
     all_undone
 }
 
-/// Rights may be granted later, and an interface of another network namespace is set from there; an entry
-/// that breaks a rule always does.
+/// Whether another attempt may succeed. Rights may be granted later, and an interface of another
+/// network namespace can be set from there. An entry that breaks a rule always fails.
 pub(super) fn may_work_later(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
         || is_elsewhere(error)

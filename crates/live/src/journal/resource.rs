@@ -1,4 +1,4 @@
-//! One irqlab at a time changes a resource: an interface, an interrupt, or another setting.
+//! A resource that one irqlab at a time changes: an interface, an interrupt, or another setting.
 
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
@@ -7,18 +7,18 @@ use super::JournalError;
 use super::lock::{Attempt, LOCK, NamedLock, lock_within};
 use crate::nic::Identity;
 
-/// How long another irqlab may take to release a resource. Changes take milliseconds; a run that keeps them
-/// for longer is named.
+/// Longest wait for another irqlab to release a resource. Changes take milliseconds. The error
+/// names a process that holds the resource for longer.
 const WAIT: Duration = Duration::from_secs(3);
-/// Longest name of a lock's file without its extension, in bytes.
+/// Longest name of a lock file without its extension, in bytes.
 const NAME_BYTES_MAX: usize = 200;
 
-/// What only one irqlab changes at a time.
+/// A resource that only one irqlab changes at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resource {
-    /// Name of its lock's file, without the extension.
+    /// Name of the resource's lock file, without the extension.
     name: String,
-    /// For messages.
+    /// Name of the resource in messages.
     shown: String,
 }
 
@@ -31,7 +31,7 @@ impl Resource {
         Resource { name: file, shown: name.clone() }
     }
 
-    /// A setting of the kernel by its file. All files of an interrupt are one resource.
+    /// A setting of the kernel, given by its file. All files of an interrupt are one resource.
     #[must_use]
     pub fn setting(path: &Path) -> Resource {
         let parts: Vec<Component> = path.components().collect();
@@ -46,7 +46,7 @@ impl Resource {
         Resource { name, shown }
     }
 
-    /// The error where another process holds it.
+    /// The error for a resource that another process holds.
     pub(super) fn busy(&self, holder: String) -> JournalError {
         JournalError::Busy { what: self.shown.clone(), holder }
     }
@@ -56,7 +56,7 @@ impl Resource {
     }
 }
 
-/// The resources that this process holds locked, by way of a directory of journals.
+/// The resources that this process holds locked, with lock files in a directory of journals.
 #[derive(Debug)]
 pub(super) struct Locks {
     directory: PathBuf,
@@ -65,7 +65,7 @@ pub(super) struct Locks {
 }
 
 impl Locks {
-    /// None are held yet.
+    /// Starts without any held resource.
     pub fn new(directory: &Path) -> Locks {
         Locks { directory: directory.to_owned(), held: Vec::new(), wait: WAIT }
     }
@@ -74,10 +74,10 @@ impl Locks {
         self.held.iter().any(|(held, _)| held == resource)
     }
 
-    /// Locks a resource until this is dropped, or until [`Locks::release`].
+    /// Locks a resource until this value is dropped, or until [`Locks::release`].
     ///
     /// # Errors
-    /// [`JournalError::Busy`] where another irqlab holds it for longer than [`Locks::wait`].
+    /// [`JournalError::Busy`] if another irqlab holds the resource for longer than [`Locks::wait`].
     pub fn lock(&mut self, resource: &Resource) -> Result<(), JournalError> {
         let path = resource.lock_file(&self.directory);
         let attempt = lock_within(&path, self.wait)
@@ -89,12 +89,11 @@ impl Locks {
         Ok(())
     }
 
-    /// Releases a resource.
     pub fn release(&mut self, resource: &Resource) {
         self.held.retain(|(held, _)| held != resource);
     }
 
-    /// How long another irqlab may take to release a resource.
+    /// Longest wait for another irqlab to release a resource.
     pub fn wait(&self) -> Duration {
         self.wait
     }
@@ -103,7 +102,7 @@ impl Locks {
         &self.directory
     }
 
-    /// Whether this process holds one of the resources.
+    /// Whether this process holds at least one of `resources`.
     pub fn has_any(&self, resources: &[Resource]) -> bool {
         resources.iter().any(|resource| self.has(resource))
     }

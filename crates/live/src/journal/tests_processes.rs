@@ -1,4 +1,4 @@
-//! Several processes, in several namespaces, with one directory of journals.
+//! Tests with several processes, in several namespaces, that share a directory of journals.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,19 +7,20 @@ use std::time::Duration;
 
 use super::*;
 
-/// Names a directory to a process that the tests start.
+/// Environment variable with the directory, for a process that a test starts.
 const DIRECTORY: &str = "IRQLAB_TEST_JOURNALS_IN";
-/// A setting that every network namespace has for itself.
+/// A setting that each network namespace has separately.
 const TTL: &str = "/proc/sys/net/ipv4/ip_default_ttl";
 
-/// A test of this file as a process of its own, in namespaces by the options of unshare(1).
+/// Runs a test of this file as another process, in the namespaces that the options
+/// of unshare(1) create.
 fn start(test: &str, directory: &Path, unshare: &[&str]) -> Command {
-    let own = std::env::current_exe().unwrap();
+    let this_program = std::env::current_exe().unwrap();
     let mut command = match unshare {
-        [] => Command::new(own),
+        [] => Command::new(this_program),
         options => {
             let mut command = Command::new("unshare");
-            command.args(options).arg(own);
+            command.args(options).arg(this_program);
             command
         }
     };
@@ -29,7 +30,7 @@ fn start(test: &str, directory: &Path, unshare: &[&str]) -> Command {
     command
 }
 
-/// The directory, in a process that a test has started.
+/// The directory of journals, in a process that a test has started.
 fn directory() -> Option<PathBuf> {
     std::env::var_os(DIRECTORY).map(PathBuf::from)
 }
@@ -38,7 +39,7 @@ fn setting() -> Resource {
     Resource::setting(Path::new(TTL))
 }
 
-/// Ends a journal as a kill does: its file stays, and the kernel releases the locks.
+/// Ends a journal like a kill: its file stays, and the kernel releases the locks.
 fn die(mut journal: Journal) {
     journal.file = None;
     journal.contents.entries.clear();
@@ -52,7 +53,7 @@ fn file_and_journal(root: &Path) -> (PathBuf, Journal) {
     (file, journal)
 }
 
-/// Not a test of its own: what the next one starts.
+/// Not a test of its own: the next test starts it as a process.
 #[test]
 fn child_that_replays() {
     for message in directory().map(|directory| replay_dead_in(&directory)).unwrap_or_default() {
@@ -60,7 +61,7 @@ fn child_that_replays() {
     }
 }
 
-/// Options of unshare(1) for namespaces in which processes have other numbers or start times.
+/// Options of unshare(1). Process numbers or start times differ between the resulting namespaces.
 const NAMESPACES: [&[&str]; 4] = [
     &[],
     &["--pid", "--fork", "--mount-proc"],
@@ -126,7 +127,8 @@ fn a_resource_that_another_has_is_refused_with_the_others_number() {
     second.lock(setting()).unwrap();
 }
 
-/// Who dies before the second one has the lock leaves nothing that the second one takes for the old value.
+/// A process that dies before the second process has the lock leaves no value that the second one
+/// could take for the old value.
 #[test]
 fn what_a_killed_process_left_is_undone_before_the_next_one_has_the_lock() {
     let root = tempfile::tempdir().unwrap();
@@ -137,8 +139,8 @@ fn what_a_killed_process_left_is_undone_before_the_next_one_has_the_lock() {
     assert!(messages.len() == 1 && !file.exists(), "{messages:?}");
 }
 
-/// A journal with two settings, of which a living process has one: nobody undoes half of it, and nobody gets
-/// the other one's changed value.
+/// A journal has two settings, and a living process holds one of them. Nobody undoes half of the
+/// journal, and nobody gets the changed value of the other setting.
 #[test]
 fn a_dead_ones_journal_waits_until_all_of_its_resources_are_free() {
     let root = tempfile::tempdir().unwrap();
@@ -149,23 +151,24 @@ fn a_dead_ones_journal_waits_until_all_of_its_resources_are_free() {
         dead.lock(Resource::setting(Path::new(path))).unwrap();
         dead.will_write(Path::new(path), "64").unwrap();
     }
-    let mut other = Journal::open_in(&directory).unwrap();
-    // As if it had it from before the dead one's change.
+    let mut second = Journal::open_in(&directory).unwrap();
+    // Simulates that the living process holds the lock from before the dead process's change.
     let held = Resource::setting(Path::new(others[1]));
     let lock = held.lock_file(&directory);
     die(dead);
     let attempt = lock::try_lock(&lock).unwrap();
-    other.locks.set_wait(Duration::from_millis(20));
-    let error = other.lock(setting()).unwrap_err();
+    second.locks.set_wait(Duration::from_millis(20));
+    let error = second.lock(setting()).unwrap_err();
     assert!(matches!(error, JournalError::Busy { .. }), "{error}");
     assert!(fs::read_dir(&directory).unwrap().count() >= 2, "the journal stays");
     drop(attempt);
     assert_eq!(replay_dead_in(&directory).len(), usize::from(Path::new(TTL).exists()));
-    other.lock(setting()).unwrap();
+    second.lock(setting()).unwrap();
 }
 
-/// Not a test of its own: changes the setting several times, and with an even number ends in the midst of the
-/// last change. Each time, the setting must have its first value before, and the written one after.
+/// Not a test of its own: changes the setting several times. With an even number, the process ends
+/// in the middle of the last change. Each time, the setting must have its first value before, and
+/// the written value after.
 #[test]
 fn child_that_changes_a_setting() {
     if let Some(directory) = directory() {
@@ -182,12 +185,17 @@ fn change_a_setting(directory: &Path) {
         let old = fs::read_to_string(TTL).unwrap();
         assert_eq!(old.trim(), "64", "another process's value");
         journal.will_write(Path::new(TTL), &old).unwrap();
-        let own = (100 + number).to_string();
-        fs::write(TTL, &own).unwrap();
+        let own_value = (100 + number).to_string();
+        fs::write(TTL, &own_value).unwrap();
         std::thread::sleep(Duration::from_millis(2));
-        assert_eq!(fs::read_to_string(TTL).unwrap().trim(), own, "another process has written");
+        assert_eq!(
+            fs::read_to_string(TTL).unwrap().trim(),
+            own_value,
+            "another process has written"
+        );
         if round == 4 && number.is_multiple_of(2) {
-            // Nothing is dropped, as after a kill, which the first process of a PID namespace is exempt from.
+            // Drops nothing, like a kill. A kill does not serve, because the first process of a PID
+            // namespace is exempt from it.
             std::process::exit(9);
         }
     }
@@ -203,7 +211,7 @@ fn processes_that_change_one_setting_do_it_one_at_a_time_and_restore_the_first_v
     let root = tempfile::tempdir().unwrap();
     let directory = root.path().join("journal");
     let children = (0..6).map(|number| {
-        // Half of them are in PID namespaces, in which all have the same number.
+        // Half of the children are in PID namespaces, where all have the same number.
         let options: &[&str] = if number < 3 { &[] } else { NAMESPACES[1] };
         let mut command = start("child_that_changes_a_setting", &directory, options);
         command.env("IRQLAB_TEST_NUMBER", number.to_string());
@@ -213,7 +221,7 @@ fn processes_that_change_one_setting_do_it_one_at_a_time_and_restore_the_first_v
     for (number, child) in children {
         let ended = child.wait_with_output().unwrap();
         let text = String::from_utf8_lossy(&ended.stdout).into_owned();
-        // Those with an even number end in the midst of a change.
+        // Children with an even number end in the middle of a change.
         assert_eq!(ended.status.success(), number % 2 == 1, "{number}: {text}");
         assert!(!text.contains("panicked"), "{number}: {text}");
     }

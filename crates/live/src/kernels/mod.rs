@@ -1,4 +1,4 @@
-//! Kernels of the validation suite on this machine, which may be a simulated one.
+//! Runs the kernels of the validation suite on this machine, which may be a simulated one.
 
 mod processes;
 
@@ -15,23 +15,24 @@ use crate::host::{Root, cpu_facts, steal_facts};
 use crate::threads::{check_pinned, pin};
 use crate::window::{BenchPhase, WindowEdge};
 
-/// What watches a measurement.
+/// Observes a measurement.
 pub trait KernelsObserver {
     /// Whether the user asked to stop.
     fn stop_requested(&self) -> bool {
         false
     }
 
-    /// A kernel is next: its number from 1, of how many, and its name.
+    /// Called before each kernel: its number from 1, the number of kernels, and its name.
     fn next(&self, _number: usize, _count: usize, _name: &str) {}
 
-    /// Called before what only prepares, and before what is measured.
+    /// Called at the start of a phase that only prepares, and of one that is measured.
     fn at_phase(&self, _phase: BenchPhase) {}
 
     /// Called before and after the windows of a kernel.
     fn at_edge(&self, _edge: WindowEdge) {}
 
-    /// Called at the end, unless the core's rate changed all the time: [`kernels::Clock::quietest_ratio`].
+    /// Called at the end, unless the core's rate never stopped changing
+    /// ([`kernels::Clock::quietest_ratio`]).
     fn quietest(&self, _ratio: f64) {}
 }
 
@@ -51,11 +52,11 @@ impl KernelsObserver for Marks {
     }
 }
 
-/// Executes a request inside a simulated machine, which learns of phases and windows. `program` is as for
-/// [`measure_in_processes`].
+/// Executes a request inside a simulated machine, and tells the simulator about phases and windows.
+/// `program` is as for [`measure_in_processes`].
 ///
 /// # Errors
-/// As [`measure`] and [`measure_in_processes`].
+/// Any error of [`measure`] or [`measure_in_processes`].
 pub fn execute(
     request: &KernelsRequest,
     at_edge: fn(WindowEdge),
@@ -69,10 +70,10 @@ pub fn execute(
     }
 }
 
-/// The kernels that a request selects, without cycles.
+/// Lists the kernels that a request selects, without measuring them.
 ///
 /// # Errors
-/// When a word of the selection names none; says which groups there are.
+/// If a word of the selection names no kernel and no group. The message lists the groups.
 pub fn selected(only: &[String]) -> Result<Vec<KernelSample>, String> {
     let found = select(only)?;
     Ok(found.iter().map(|kernel| sample(kernel, Err("it was not measured".to_owned()))).collect())
@@ -80,12 +81,13 @@ pub fn selected(only: &[String]) -> Result<Vec<KernelSample>, String> {
 
 fn select(only: &[String]) -> Result<Vec<Kernel>, String> {
     let all = kernels::all();
-    if let Some(by) = only.iter().find(|by| !all.iter().any(|kernel| kernel.is_selected(by))) {
+    if let Some(word) = only.iter().find(|word| !all.iter().any(|kernel| kernel.is_selected(word)))
+    {
         let groups = Group::ALL.map(Group::word).join(", ");
-        return Err(format!("{by:?} names no kernel and no group; groups: {groups} (--list)"));
+        return Err(format!("{word:?} names no kernel and no group; groups: {groups} (--list)"));
     }
     let is_selected =
-        |kernel: &Kernel| only.is_empty() || only.iter().any(|by| kernel.is_selected(by));
+        |kernel: &Kernel| only.is_empty() || only.iter().any(|word| kernel.is_selected(word));
     Ok(all.into_iter().filter(is_selected).collect())
 }
 
@@ -100,10 +102,11 @@ fn sample(kernel: &Kernel, figures: Result<Figures, String>) -> KernelSample {
     }
 }
 
-/// Measures the kernels of a request on its CPU in this process, one after the other. A stop ends it after a kernel.
+/// Measures the kernels of a request on its CPU in this process, one after the other. After a
+/// request to stop, returns the kernels measured so far.
 ///
 /// # Errors
-/// Where nothing can be measured: no such CPU, or no counter.
+/// If nothing can be measured: no such CPU, or no counter.
 #[cfg(target_arch = "x86_64")]
 pub fn measure(
     request: &KernelsRequest,
@@ -123,14 +126,15 @@ pub fn measure(
         window_cycles: request.window_cycles.max(1000),
     };
     let mut samples = Vec::new();
-    for (at, kernel) in chosen.iter().enumerate() {
+    for (index, kernel) in chosen.iter().enumerate() {
         if observer.stop_requested() {
             break;
         }
-        observer.next(at + 1, chosen.len(), kernel.name);
-        let at_set_up = |is_set_up: bool| match is_set_up {
-            true => observer.at_phase(BenchPhase::SetUp),
-            false => {
+        observer.next(index + 1, chosen.len(), kernel.name);
+        let at_set_up = |is_set_up: bool| {
+            if is_set_up {
+                observer.at_phase(BenchPhase::SetUp);
+            } else {
                 observer.at_phase(BenchPhase::Measurement);
                 observer.at_edge(WindowEdge::Open);
             }
@@ -154,10 +158,10 @@ pub fn measure(
     Ok(samples)
 }
 
-/// No kernels are written for this processor.
+/// Fails, because no kernels are written for this processor.
 ///
 /// # Errors
-/// Always.
+/// Always [`BenchError::NothingMeasurable`].
 #[cfg(not(target_arch = "x86_64"))]
 pub fn measure(
     _request: &KernelsRequest,
@@ -169,7 +173,7 @@ pub fn measure(
     })
 }
 
-/// The processor that this machine has, and its name; absent where CPUID does not say.
+/// This machine's processor and its name; `None` if CPUID does not say.
 #[must_use]
 pub fn this_processor() -> Option<(Processor, String)> {
     let model = cpu_facts(&Root::default()).model;
@@ -177,18 +181,18 @@ pub fn this_processor() -> Option<(Processor, String)> {
     Some((processor, model.name.unwrap_or_default()))
 }
 
-/// Why cycles cannot be measured by the time-stamp counter of this machine, if so.
+/// Why the time-stamp counter of this machine cannot measure cycles; `None` if it can.
 #[must_use]
 pub fn counter_flaw() -> Option<&'static str> {
     cpu_facts(&Root::default()).model.tsc_flaw()
 }
 
-/// Time that the hypervisor took from a CPU since boot, ns; absent where it does not say.
+/// Time that the hypervisor took from a CPU since boot, ns; `None` if it is not reported.
 #[must_use]
 pub fn steal_ns(cpu: u32) -> Option<u64> {
     let facts = steal_facts(&Root::default());
-    let of_cpu = facts.per_cpu.iter().find(|one| one.cpu == cpu)?;
-    Some(of_cpu.steal_ticks.saturating_mul(facts.tick_ns?))
+    let steal = facts.per_cpu.iter().find(|steal| steal.cpu == cpu)?;
+    Some(steal.steal_ticks.saturating_mul(facts.tick_ns?))
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]
@@ -207,18 +211,19 @@ mod tests {
         let request = KernelsRequest { only, windows: 3, window_cycles: 5_000, cpu, processes: 1 };
         let samples = measure(&request, &Nobody).unwrap();
         rustix::thread::sched_setaffinity(None, &cpus).unwrap();
-        let names: Vec<&str> = samples.iter().map(|one| one.name.as_str()).collect();
+        let names: Vec<&str> = samples.iter().map(|sample| sample.name.as_str()).collect();
         assert_eq!(names, ["add_chain", "loads_6"]);
-        for one in samples {
-            // On a busy machine it may be that too few windows were undisturbed, which it then says.
-            match &one.figures {
-                Ok(figures) => assert!(figures.are_possible(), "{one:?}"),
+        for sample in samples {
+            // On a busy machine too few windows may be undisturbed, and the sample then says so.
+            match &sample.figures {
+                Ok(figures) => assert!(figures.are_possible(), "{sample:?}"),
                 Err(why) => assert!(why.contains("were undisturbed"), "{why}"),
             }
         }
     }
 
-    /// Golden Cove adds small constants as it renames: by a chain of those its rate seemed five times as high.
+    /// Golden Cove adds small constants while it renames registers. A chain of such additions made
+    /// its rate seem five times as high.
     #[test]
     fn both_clocks_of_the_core_have_its_rate() {
         let by_kernels = kernels::Clock::new().unwrap().cycles_per_tick();

@@ -1,5 +1,5 @@
-//! Kernels in several processes: where code and data lie, and so which of them meet in caches and predictors, differs
-//! from process to process.
+//! Measures kernels in several processes. The addresses of code and data differ between processes,
+//! and with them the conflicts in caches and predictors.
 
 use std::process::{Command, Stdio};
 
@@ -10,12 +10,13 @@ use lab::kernels::{KernelSample, middle_of_processes};
 
 use super::KernelsObserver;
 
-/// Measures the kernels of a request in as many processes as it asks for, one after the other. `program` is a command
-/// that executes the request that is added to it as an argument and prints the response. Returns the middle process of
-/// each kernel. A stop ends it after a process.
+/// Measures the kernels of a request in several processes, one after the other; the request has
+/// their number. `program` is a command that takes the request as an additional argument, executes
+/// it and prints the response. Returns the middle process of each kernel. After a request to stop,
+/// uses the processes so far.
 ///
 /// # Errors
-/// When a process cannot be started, and as [`super::measure`] in one.
+/// If a process cannot be started, or [`super::measure`] fails in it.
 pub fn measure_in_processes(
     request: &KernelsRequest,
     observer: &dyn KernelsObserver,
@@ -32,7 +33,7 @@ pub fn measure_in_processes(
         observer.next(number, count, "process");
         match measure_in_process(program().arg(&line)) {
             Ok(samples) => processes.push(samples),
-            // Ctrl-C ends the process, too.
+            // Ctrl-C also ends the measuring process.
             Err(_) if observer.stop_requested() => break,
             Err(error) => return Err(error),
         }
@@ -59,14 +60,14 @@ mod tests {
 
     use super::*;
 
-    /// Asks to stop once it was asked this often.
+    /// Requests a stop after this number of questions.
     struct StopAfter(Cell<u32>);
 
     impl KernelsObserver for StopAfter {
         fn stop_requested(&self) -> bool {
-            let left = self.0.get();
-            self.0.set(left.saturating_sub(1));
-            left == 0
+            let questions_left = self.0.get();
+            self.0.set(questions_left.saturating_sub(1));
+            questions_left == 0
         }
     }
 

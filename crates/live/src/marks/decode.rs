@@ -1,4 +1,5 @@
-//! Decodes the records of the BPF programs (`bpf/noise.h`), and names the sources in them.
+//! Decodes the records of the BPF programs (`bpf/noise.h`), and names the
+//! contexts and tasks in them.
 
 use std::collections::BTreeMap;
 
@@ -13,55 +14,55 @@ use crate::bpf::layout::{
 };
 use crate::host::{Root, irq_affinities};
 
-/// Maximum number of contexts with a number of their own. All later ones share one.
+/// Limit of the contexts and tasks with separate numbers. All later ones share a number.
 const SOURCES_MAX: usize = 400;
-/// The name of the shared number.
+/// Name of the contexts and tasks that share a number.
 const OTHERS: &str = "others";
 
-/// The meaning of a context's number, before it has a name.
+/// The context or task that a number stands for, before it has a name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
     Context(u32),
     Task(String),
 }
 
-/// Decodes records, and numbers the sources in order of appearance.
+/// Decodes records, and numbers the contexts and tasks in order of appearance.
 #[derive(Default)]
 pub struct Decoder {
     numbers: BTreeMap<Source, u32>,
     /// Records that are not valid.
     pub malformed: u64,
-    /// Switches to threads of process 1, during which this kernel may call no BPF program.
+    /// Switches to threads of process 1. During these this kernel may call no BPF program.
     pub switches_to_init: u64,
 }
 
 impl Decoder {
-    /// Passes the marks of a record, each with its CPU: one, or two for an NMI.
+    /// Passes the marks of a record to `each`, with their CPU: one mark, or two for an NMI.
     pub fn read(&mut self, bytes: &[u8], mut each: impl FnMut(u32, Mark)) {
         let Ok((raw, rest)) = NoiseMark::read_from_prefix(bytes) else {
             self.malformed += 1;
             return;
         };
         let cpu = u32::from(raw.cpu);
-        let at = |at_ns, what| Mark { at_ns, what };
+        let mark_at = |at_ns, what| Mark { at_ns, what };
         match raw.what {
-            MARK_ENTER => each(cpu, at(raw.at_ns, What::Enter(self.context(raw.key)))),
-            MARK_LEAVE => each(cpu, at(raw.at_ns, What::Leave(self.context(raw.key)))),
+            MARK_ENTER => each(cpu, mark_at(raw.at_ns, What::Enter(self.context(raw.key)))),
+            MARK_LEAVE => each(cpu, mark_at(raw.at_ns, What::Leave(self.context(raw.key)))),
             MARK_NMI => {
                 let source = self.context(raw.key);
-                // A duration of a clock that went backwards counts as 0.
+                // If the clock went backwards, the duration counts as 0.
                 let spent_ns = i64::try_from(raw.value).unwrap_or(0) as u64;
-                each(cpu, at(raw.at_ns.saturating_sub(spent_ns), What::Enter(source)));
-                each(cpu, at(raw.at_ns, What::Leave(source)));
+                each(cpu, mark_at(raw.at_ns.saturating_sub(spent_ns), What::Enter(source)));
+                each(cpu, mark_at(raw.at_ns, What::Leave(source)));
             }
-            MARK_FAULT => each(cpu, at(raw.at_ns, What::Fault)),
-            MARK_SWITCH_BACK => each(cpu, at(raw.at_ns, What::SwitchBack)),
+            MARK_FAULT => each(cpu, mark_at(raw.at_ns, What::Fault)),
+            MARK_SWITCH_BACK => each(cpu, mark_at(raw.at_ns, What::SwitchBack)),
             MARK_SWITCH_TO => {
                 self.switches_to_init += u64::from(raw.value == 1);
                 let name = rest.split(|byte| *byte == 0).next().unwrap_or_default();
                 let name = if raw.key == 0 { "idle".into() } else { String::from_utf8_lossy(name) };
                 let task = self.number(Source::Task(name.into_owned()));
-                each(cpu, at(raw.at_ns, What::SwitchTo(task)));
+                each(cpu, mark_at(raw.at_ns, What::SwitchTo(task)));
             }
             _ => self.malformed += 1,
         }
@@ -80,7 +81,7 @@ impl Decoder {
         *self.numbers.entry(source).or_insert(next as u32)
     }
 
-    /// The names of all sources, by number.
+    /// The names of all contexts and tasks, by number.
     #[must_use]
     pub fn names(&self, root: &Root) -> Vec<ContextName> {
         let irqs = irq_affinities(root).unwrap_or_default();

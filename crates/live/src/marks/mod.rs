@@ -1,6 +1,6 @@
-//! The kernel's events as a stream of marks: entries and exits of interrupt contexts, task switches and
-//! page faults on the CPUs where a loop runs. Loads and attaches `bpf/noise.bpf.c`, and reads its ring
-//! buffer.
+//! The kernel's events as a stream of marks: entries and exits of interrupt contexts, task
+//! switches and page faults on the CPUs where a loop runs. Loads and attaches `bpf/noise.bpf.c`,
+//! and reads its ring buffer.
 
 mod decode;
 
@@ -23,10 +23,10 @@ static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/noise.o"));
 
 /// Bytes of the ring of marks, which all CPUs share.
 const RING_BYTES: u32 = 16 << 20;
-/// The program at task switches.
+/// Name of the program at task switches.
 const SWITCHED: &str = "switched";
 
-/// Marks that were read and not yet taken.
+/// Marks that were read from the ring and not yet taken.
 #[derive(Default)]
 struct Inbox {
     decoder: Decoder,
@@ -35,19 +35,19 @@ struct Inbox {
 
 /// The programs, attached.
 pub struct MarkProbes {
-    /// By which a thread learns the number that marks know it by.
+    /// Tells a thread the number that marks have for it.
     caller: Arc<CallerProgram>,
     kernel_clock: KernelClock,
     ring: RingBuffer<'static>,
     inbox: Rc<RefCell<Inbox>>,
     _links: Vec<Link>,
     object: Object,
-    /// Contexts that cannot be seen here, with the reason.
+    /// Contexts that these probes cannot see, with the reason.
     pub absent: Vec<(String, String)>,
 }
 
 impl MarkProbes {
-    /// Loads and attaches. No mark is made before a loop is announced.
+    /// Loads and attaches the programs. They make no mark before a loop is announced.
     ///
     /// # Errors
     /// [`BpfError::NotPermitted`] without the rights; [`BpfError::Failed`] on a kernel without type
@@ -65,7 +65,8 @@ impl MarkProbes {
             map.set_max_entries(entries).map_err(|error| failure("sizing a map", &error))?;
         }
         let chosen = choose(Flavour::Btf, true); // task switches have a mark in any case
-        let wanted = |name: &str| name == SWITCHED || chosen.programs.iter().any(|one| one == name);
+        let wanted =
+            |name: &str| name == SWITCHED || chosen.programs.iter().any(|program| program == name);
         for mut program in open.progs_mut() {
             let is_wanted = wanted(&program.name().to_string_lossy());
             program.set_autoload(is_wanted);
@@ -74,7 +75,7 @@ impl MarkProbes {
         let links = attach_all(&object)?;
         let inbox = Rc::new(RefCell::new(Inbox::default()));
         let ring = reader(&object, Rc::clone(&inbox))?;
-        let absent = chosen.absent.into_iter().filter(|(what, _)| what != "napi").collect();
+        let absent = chosen.absent.into_iter().filter(|(context, _)| context != "napi").collect();
         let caller = Arc::new(CallerProgram::load()?);
         let kernel_clock = KernelClock::find(&Root::default(), &caller)?;
         Ok(MarkProbes { caller, kernel_clock, ring, inbox, _links: links, object, absent })
@@ -84,42 +85,43 @@ impl MarkProbes {
         map_of(&self.object, name)
     }
 
-    /// The program by which a loop's thread learns its number ([`loop_thread`]).
+    /// The program that tells a loop's thread its number ([`loop_thread`]).
     #[must_use]
     pub fn caller(&self) -> Arc<CallerProgram> {
         Arc::clone(&self.caller)
     }
 
-    /// The clock of all marks.
+    /// The clock of the time stamps in all marks.
     #[must_use]
     pub fn kernel_clock(&self) -> KernelClock {
         self.kernel_clock
     }
 
-    /// Announces the loop of a CPU by its thread's number ([`loop_thread`]); 0: the CPU has no loop.
+    /// Announces the loop of a CPU by the number of its thread ([`loop_thread`]). 0 means
+    /// that the CPU has no loop.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn announce(&self, cpu: u32, thread: u32) -> Result<(), BpfError> {
         self.map("loops")?
             .update(cpu.as_bytes(), thread.as_bytes(), MapFlags::ANY)
             .map_err(|error| failure("announcing a loop", &error))
     }
 
-    /// Takes all marks so far, each with its CPU. The marks of a CPU may be out of order by the
+    /// Takes all marks so far, each with its CPU. The order of a CPU's marks may be wrong by the
     /// duration of an interrupt.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn take(&self) -> Result<Vec<(u32, Mark)>, BpfError> {
         self.ring.consume().map_err(|error| failure("reading marks", &error))?;
         Ok(std::mem::take(&mut self.inbox.borrow_mut().marks))
     }
 
-    /// Marks dropped so far because the ring was full.
+    /// Number of marks dropped so far because the ring was full.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn lost(&self) -> Result<u64, BpfError> {
         let values = self
             .map("lost")?
@@ -131,24 +133,25 @@ impl MarkProbes {
         Ok(values.iter().map(number).sum::<u64>())
     }
 
-    /// The names of all sources in the marks so far, by number.
+    /// The names of all contexts and tasks in the marks so far, by number.
     #[must_use]
     pub fn names(&self, root: &Root) -> Vec<ContextName> {
         self.inbox.borrow().decoder.names(root)
     }
 
-    /// Switches so far to threads of process 1, during which this kernel may call no BPF program.
+    /// Number of switches so far to threads of process 1. During these this kernel
+    /// may call no BPF program.
     #[must_use]
     pub fn switches_to_init(&self) -> u64 {
         self.inbox.borrow().decoder.switches_to_init
     }
 }
 
-/// The number by which marks know the calling thread; without probes the number in the process's own PID
-/// namespace, which is for people only.
+/// The number that marks have for the calling thread. Without probes, its number in the process's
+/// own PID namespace, which is only for people.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// If the kernel refuses.
 pub fn loop_thread(caller: Option<&CallerProgram>) -> Result<u32, BpfError> {
     match caller {
         Some(program) => Ok(program.see()?.thread),
