@@ -1,10 +1,11 @@
-//! Performance events opened on every measured CPU, for the BPF programs to read.
+//! Performance events that are open on every measured CPU, for the BPF programs to read.
 //!
-//! A pass holds as many events as the hardware can count at once, so nothing is multiplexed inside
-//! a pass: each pass is opened as one pinned group, and the programs check at every read that it
-//! counted all the time. Only the events of the current pass are enabled: a pinned group takes its
-//! counters from all others, and a group without counters stays disabled, with failing reads as the
-//! only sign.
+//! A pass has no more events than the hardware can count at the same time, so nothing is
+//! multiplexed inside a pass. Each pass is opened as one pinned group, and at every read the
+//! programs check that the group counted all the time.
+//!
+//! Only the events of the current pass are enabled, because a pinned group takes its counters from
+//! all others. A group without counters stays disabled, and failing reads are the only sign.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -16,16 +17,16 @@ use crate::bpf::layout::EVENTS_MAX;
 use crate::bpf::{BpfError, Probes};
 use crate::host::{Encoding, EventAbsence, EventCatalogue, Root};
 
-/// An event: its name, and how the PMUs of the measured CPUs count it.
+/// An event: its name, and its encodings for the PMUs of the measured CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventSpec {
-    /// Name, as in `perf list`.
+    /// Name of the event in `perf list`.
     pub name: String,
-    /// One for each PMU that serves some of the CPUs.
+    /// One encoding for each PMU that serves some of the CPUs.
     encodings: Vec<Encoding>,
 }
 
-/// The events of the paper's figures, in the order in which they fill the passes.
+/// The events in the paper's figures. They fill the passes in this order.
 pub const PAPER_EVENTS: [&str; 15] = [
     "cycles",
     "instructions",
@@ -49,9 +50,9 @@ impl EventSpec {
         let served = self.encodings.iter().find(|encoding| encoding.serves(cpu));
         let encoding = served.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         let mut attributes = encoding.attributes();
-        // PMUs outside of the cores, like `msr`, do not support exclusion.
+        // PMUs outside of the cores, such as `msr`, do not support exclusion.
         attributes.set_exclude_hv(encoding.is_core.into());
-        // The group starts as a whole, when its leader is enabled.
+        // The whole group starts when its leader is enabled.
         attributes.set_pinned(u64::from(leader.is_none()));
         attributes.set_disabled(u64::from(leader.is_none()));
         attributes.read_format =
@@ -79,12 +80,12 @@ impl EventSpec {
 #[derive(Debug)]
 pub struct EventGroup {
     specs: Vec<EventSpec>,
-    /// Per CPU, in the order of `specs`.
+    /// For each CPU, the open events in the order of `specs`.
     open: Vec<(u32, Vec<OwnedFd>)>,
 }
 
-/// Enables or disables a group by its leader alone: if its members are disabled themselves, too
-/// (`PERF_IOC_FLAG_GROUP`), those of another PMU than the leader's do not count again (Linux 6.18).
+/// Enables or disables a group through its leader alone. `PERF_IOC_FLAG_GROUP` also disables the
+/// members, and then members on another PMU than the leader's do not count again (Linux 6.18).
 fn switch(leader: &OwnedFd, on: bool) -> io::Result<()> {
     let file = leader.as_raw_fd();
     // SAFETY: the descriptor is an open perf event, and these ioctls take no pointer.
@@ -97,7 +98,7 @@ impl EventGroup {
     /// Opens the events of a pass on every CPU of `cpus`, disabled.
     ///
     /// # Errors
-    /// When perf_event_open(2) fails.
+    /// If perf_event_open(2) fails.
     pub fn open(specs: &[EventSpec], cpus: &[u32]) -> io::Result<Self> {
         let mut open = Vec::new();
         for &cpu in cpus {
@@ -115,14 +116,15 @@ impl EventGroup {
         self.open.iter().filter_map(|(_, events)| events.first())
     }
 
-    /// Starts counting on all its CPUs.
+    /// Starts counting on all CPUs of the group.
     ///
     /// # Errors
-    /// When the kernel refuses, or another user has the counters.
+    /// If the kernel refuses, or another user has the counters.
     pub fn start(&self) -> io::Result<()> {
         self.leaders().try_for_each(|leader| {
             switch(leader, true)?;
-            // Count, time enabled, time running. Reading a pinned group without counters returns nothing.
+            // A read returns the count, the time enabled and the time running. For a pinned group
+            // without counters it returns nothing.
             let bytes = rustix::io::read(leader, &mut [0; 24])?;
             let taken = || io::Error::new(io::ErrorKind::ResourceBusy, "the counters are in use");
             if bytes == 0 { Err(taken()) } else { Ok(()) }
@@ -136,7 +138,7 @@ impl EventGroup {
         }
     }
 
-    /// Checks that the machine counts all of these at the same time.
+    /// Checks that the machine can count all of `specs` at the same time.
     fn fits(specs: &[EventSpec], cpus: &[u32]) -> io::Result<()> {
         EventGroup::open(specs, cpus)?.start()
     }
@@ -149,7 +151,7 @@ impl EventGroup {
     /// Passes the events of `cpus` to the programs.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn hand_to(&self, probes: &Probes, cpus: &[u32]) -> Result<(), BpfError> {
         for &cpu in cpus {
             for (event, fd) in self.descriptors(cpu).enumerate() {
@@ -159,7 +161,7 @@ impl EventGroup {
         Ok(())
     }
 
-    /// The descriptors on `cpu`, in the order of the names.
+    /// The open events on `cpu`, in the order of the names.
     pub fn descriptors(&self, cpu: u32) -> impl Iterator<Item = &OwnedFd> {
         self.open.iter().filter(move |(on, _)| *on == cpu).flat_map(|(_, events)| events)
     }
@@ -170,12 +172,12 @@ impl EventGroup {
 pub struct EventPlan {
     /// One group for each pass.
     pub groups: Vec<Vec<EventSpec>>,
-    /// Name, and why it is absent.
+    /// Name of each absent event, and the reason.
     pub absent: Vec<(String, EventAbsence)>,
 }
 
-/// Fills passes in order: an event joins the current pass if the kernel accepts the whole group, on a
-/// CPU of each PMU.
+/// Fills passes in order. An event joins the current pass if the kernel accepts the whole group,
+/// on a CPU of each PMU.
 #[must_use]
 pub fn plan_events(root: &Root, names: &[String], cpus: &[u32]) -> EventPlan {
     let mut plan = EventPlan::default();

@@ -1,5 +1,6 @@
-//! Which capabilities the programs have that irqlab starts: none of irqlab's. A user or a unit that gives
-//! irqlab ambient capabilities means irqlab, and not the command that it measures, QEMU or a shell.
+//! Ensures that a program which irqlab starts gets no capabilities of irqlab. A user or a
+//! unit that gives irqlab ambient capabilities means irqlab, and not the command that it
+//! measures, QEMU or a shell.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -11,7 +12,7 @@ use rustix::thread::{
     clear_ambient_capability_set, configure_capability_in_ambient_set, set_capabilities,
 };
 
-/// What this process was started with, for its helpers.
+/// The capability sets with which this process was started, for its helpers.
 static INHERITED: OnceLock<Inherited> = OnceLock::new();
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,12 +21,13 @@ struct Inherited {
     ambient: CapabilitySet,
 }
 
-/// Empties the ambient and the inheritable set, so that no program started from now on gets a capability from
-/// them. What this process itself may do stays. Root's programs have root's capabilities by being root's. Call it
-/// before the first thread starts: the sets belong to a thread.
+/// Empties the ambient and the inheritable set, so that no program started from now on gets a
+/// capability from them. This process keeps its rights. Root's programs still have root's
+/// capabilities, because they run as root. Call this before the first thread starts, because the
+/// sets belong to a thread.
 ///
 /// # Errors
-/// When the kernel refuses; sets that are empty already are left alone.
+/// If the kernel refuses. Sets that are empty already are not changed.
 pub fn keep_from_programs() -> io::Result<()> {
     let sets = capabilities(None)?;
     let is_ambient = |set: &CapabilitySet| capability_is_in_ambient_set(*set).unwrap_or(false);
@@ -41,14 +43,14 @@ pub fn keep_from_programs() -> io::Result<()> {
     Ok(())
 }
 
-/// Gives a helper, which is irqlab itself, what this process was started with.
+/// Gives a helper, which is irqlab itself, the capability sets with which this process was started.
 pub fn give_to_helper(command: &mut Command) {
     let Some(inherited) = INHERITED.get().copied() else { return };
     if inherited.inheritable.is_empty() {
         return;
     }
-    // SAFETY: between fork and exec only capget(2), capset(2) and prctl(2) are called, which neither allocate nor
-    // take locks.
+    // SAFETY: between fork and exec the closure calls only capget(2), capset(2) and prctl(2). These
+    // neither allocate nor take locks.
     unsafe { command.pre_exec(move || inherited.restore()) };
 }
 
@@ -67,7 +69,7 @@ impl Inherited {
 mod tests {
     use super::*;
 
-    /// Lines of /proc/self/status of a program that `command` starts.
+    /// The lines with both sets in /proc/self/status of a program that `command` starts.
     fn sets_of(mut command: Command) -> Vec<String> {
         let output = command.args(["-E", "^Cap(Inh|Amb)", "/proc/self/status"]).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
@@ -80,9 +82,9 @@ mod tests {
         if !sets.permitted.contains(CapabilitySet::BPF) {
             return needs::not_run(needs::Need::Root, "CAP_BPF, to inherit it");
         }
-        // The sets of this thread alone, which ends with the test.
-        let given = Inherited { inheritable: CapabilitySet::BPF, ambient: CapabilitySet::BPF };
-        given.restore().unwrap();
+        // Changes the sets of this thread alone, which ends with the test.
+        let inherited = Inherited { inheritable: CapabilitySet::BPF, ambient: CapabilitySet::BPF };
+        inherited.restore().unwrap();
         let bpf = "0000008000000000";
         let none = "0000000000000000";
         assert_eq!(sets_of(Command::new("grep")), [bpf, bpf], "as without this module");

@@ -33,36 +33,37 @@ use crate::marks::MarkProbes;
 use crate::threads::{LockedMemory, cpu_set};
 use crate::window::{ThrottlingWindow, WaitOutcome};
 
-/// The default threshold, where the clock's resolution allows it.
+/// The default threshold, if the clock's resolution allows it.
 pub(super) const THRESHOLD_NS: u64 = 100;
-/// A window ends when this bench's own thread gets no time for this long. It polls at least once a second, and
-/// a throttled real-time loop leaves it time once a second (sched_rt_period_us).
+/// A window ends if this bench's own thread gets no time for this long. The thread polls at least
+/// once a second, and a throttled real-time loop leaves it time once a second (sched_rt_period_us).
 const WATCHDOG_NS: u64 = 10_000_000_000;
-/// The warning about a window that ended so.
+/// The warning about a window that ended because this thread got no time.
 const STARVED: &str = "the run was ended: irqlab's own thread, which reads the loop's records, got no time for \
                        10 s (leave it a CPU with -c or -H; --fifo takes all time of a CPU)";
-/// Longest time in which the loop without probes is compared with the loop with them; shortest part of it.
+/// The comparison of the loop with and without probes: its longest total time, and the
+/// shortest time of a part.
 const COMPARED_NS_MAX: u64 = 60_000_000_000;
 const PART_NS_MIN: u64 = 10_000_000;
-/// Why a loop ended early.
+/// Reasons why a loop ended early.
 const WENT_OFFLINE: &str = "went offline in the window: measured until then";
 const MOVED: &str = "the kernel moved the loop to another CPU (did this one go offline for a while?): measured until then";
-/// Why a CPU has no loop, or none that is used.
+/// Reasons why a CPU has no loop, or a loop whose records are not used.
 const OFFLINE_BEFORE: &str = "it was offline when the window opened";
 const LEFT_UNNOTICED: &str = "the kernel let the loop's thread leave the CPU before the window opened, or for a \
                               while (did it go offline?)";
-/// Longest warm-up of such a part.
+/// Longest warm-up of a part of the comparison.
 const PART_WARM_UP_MAX: Duration = Duration::from_millis(10);
 
-/// This machine, ready to run loops.
+/// This machine as a bench that runs loops.
 pub struct LiveNoise {
     settings: NoiseSettings,
     clock: ClockResolution,
     threshold_ns: u64,
     probes: Option<MarkProbes>,
-    /// The kernel entry latency; absent where it was not measured.
+    /// The kernel entry latency; `None` if it was not measured.
     entry_latency_ns: Option<u64>,
-    /// The command that runs beside the loops.
+    /// The command that runs concurrently with the loops.
     companion: Option<Companion>,
     root: Root,
     absent: Vec<Absence>,
@@ -134,8 +135,8 @@ impl LiveNoise {
         }
         bench.warn_about_throttling();
         if let Err(reason) = smi_count(&bench.root, cpu) {
-            let what = "counts of system management interrupts".to_owned();
-            bench.absent.push(absence("noise", what, reason, None));
+            let counts = "counts of system management interrupts".to_owned();
+            bench.absent.push(absence("noise", counts, reason, None));
         }
         if !bench.settings.command.is_empty() {
             let (words, to_stderr) = (&bench.settings.command, bench.settings.command_to_stderr);
@@ -144,28 +145,28 @@ impl LiveNoise {
         Ok(bench)
     }
 
-    /// How the command ended that ran beside the loops; absent without one, and where it still ran and is
-    /// ended now.
+    /// Ends the command that ran concurrently with the loops, and returns its status. `None`
+    /// without a command, or if the command still ran.
     ///
     /// # Errors
-    /// When the program could not be executed, or the kernel does not report the status.
+    /// If the program could not be executed, or the kernel does not report the status.
     pub fn end_command(&mut self) -> Result<Option<ExitStatus>, BenchError> {
         self.companion.take().map_or(Ok(None), Companion::end)
     }
 
-    /// The minimum threshold that this clock allows, ns, if the requested one is below it.
+    /// The minimum threshold that this clock allows, ns, if the requested threshold is below it.
     #[must_use]
     pub fn threshold_too_low(&self) -> Option<u64> {
-        let least_ns = self.clock.threshold_ns_min();
-        (self.threshold_ns < least_ns).then_some(least_ns)
+        let min_ns = self.clock.threshold_ns_min();
+        (self.threshold_ns < min_ns).then_some(min_ns)
     }
 
-    /// Loads the probes. Without them the loops run alone, and the causes are absent.
+    /// Loads the probes. If that fails, the loops run without them, and the causes are absent.
     fn load_probes(&mut self, cpu: u32) -> Result<(), BenchError> {
         match MarkProbes::load() {
             Ok(probes) => {
-                for (what, reason) in &probes.absent {
-                    self.absent.push(absence("causes", what.clone(), reason.clone(), None));
+                for (context, reason) in &probes.absent {
+                    self.absent.push(absence("causes", context.clone(), reason.clone(), None));
                 }
                 self.entry_latency_ns = entry_latency_ns(&probes, cpu).map_err(failed)?;
                 if self.entry_latency_ns.is_none() {
@@ -183,17 +184,17 @@ impl LiveNoise {
                     BpfError::KernelTooOld { .. } => Some(KERNEL_REMEDY.to_owned()),
                     BpfError::CpuOffline(_) | BpfError::Failed(_) => None,
                 };
-                let what = "the kernel's activity during the loop".to_owned();
+                let activity = "the kernel's activity during the loop".to_owned();
                 // The rest of libbpf's message guesses at memory limits; the remedy is exact.
-                let words = error.to_string();
-                let reason = words.split("; ").next().unwrap_or_default().to_owned();
-                self.absent.push(absence("causes", what, reason, remedy));
+                let message = error.to_string();
+                let reason = message.split("; ").next().unwrap_or_default().to_owned();
+                self.absent.push(absence("causes", activity, reason, remedy));
             }
         }
         Ok(())
     }
 
-    /// A loop under SCHED_FIFO never sleeps, so the kernel throttles it.
+    /// Warns that the kernel throttles a loop under SCHED_FIFO, because it never sleeps.
     fn warn_about_throttling(&mut self) {
         if self.settings.fifo.is_none() {
             return;
@@ -216,7 +217,7 @@ impl LiveNoise {
     fn loop_config(&self, looping: Loop, cpu: u32, window_ns: u64) -> LoopConfig {
         let window_cycles = match self.settings.length {
             super::Length::Time(_) => self.clock.cycles(window_ns),
-            // Quanta take as long as they take, and slots end by their number.
+            // A quantum takes the time that it takes, and slots end by their number.
             super::Length::Repetitions(_) if looping != Loop::Detour => u64::MAX,
             super::Length::Repetitions(_) => self.clock.cycles(window_ns),
         };
@@ -231,7 +232,8 @@ impl LiveNoise {
         }
     }
 
-    /// CPUs for this thread: the configured ones, else the usable ones without a loop; empty when there are none.
+    /// The CPUs for this thread: the configured ones, or otherwise the usable ones without a loop;
+    /// empty if there are none.
     fn own_cpus(&self) -> Vec<u32> {
         if !self.settings.housekeeping.is_empty() {
             return self.settings.housekeeping.clone();
@@ -241,7 +243,7 @@ impl LiveNoise {
     }
 
     fn poll_schedule(&self, has_own_cpu: bool, window_ns: u64, warm_up: Duration) -> PollSchedule {
-        // Without a CPU of its own this thread is noise itself, so it polls rarely.
+        // Without a CPU of its own this thread causes noise, so it polls rarely.
         let millis = if has_own_cpu { 100 } else { 1000 };
         PollSchedule {
             expected: Duration::from_nanos(window_ns) + warm_up,
@@ -253,7 +255,7 @@ impl LiveNoise {
         }
     }
 
-    /// Starts the loops' threads, but for those of CPUs that are offline.
+    /// Starts the loops' threads, except on CPUs that are offline.
     fn runners(
         &self,
         looping: Loop,
@@ -311,10 +313,10 @@ impl LiveNoise {
     ) -> Result<NoiseSample, BenchError> {
         let status = companion.as_mut().map(Companion::status).transpose()?;
         let had_ended = status.flatten().is_some();
-        let probes = self.probes.as_ref().filter(|_| traced);
-        let own = self.own_cpus();
+        let probes = if traced { self.probes.as_ref() } else { None };
+        let own_cpus = self.own_cpus();
         let (runners, unmeasured) = self.runners(looping, window_ns, warm_up, probes)?;
-        // All memory that the loops touch is mapped now.
+        // The loops' memory is all mapped by now.
         let locked = LockedMemory::current();
         let mut joins = self.joins(looping, probes.is_some(), &runners);
         let kernel_clock = probes.map(MarkProbes::kernel_clock).unwrap_or_default();
@@ -322,14 +324,14 @@ impl LiveNoise {
         let before =
             ExternalCounts::now(&self.root, &self.settings.cpus, probes).map_err(failed)?;
         let allowed = sched_getaffinity(None).ok();
-        if !own.is_empty() {
-            let _ = sched_setaffinity(None, &cpu_set(&own)); // on failure it is noise like others
+        if !own_cpus.is_empty() {
+            let _ = sched_setaffinity(None, &cpu_set(&own_cpus)); // on failure it is noise like others
         }
         let throttling = ThrottlingWindow::open(&self.root);
         let clock_before = ClockState::now(self.clock.hz);
-        let schedule = self.poll_schedule(!own.is_empty(), window_ns, warm_up);
+        let schedule = self.poll_schedule(!own_cpus.is_empty(), window_ns, warm_up);
         let outcome = collect(&runners, &mut joins, &mut clocks, probes, &schedule, companion);
-        let lost_own_cpus = self.lost_own_cpus(&own);
+        let lost_own_cpus = self.lost_own_cpus(&own_cpus);
         if let Some(allowed) = allowed {
             let _ = sched_setaffinity(None, &allowed); // the same mask was valid a moment ago
         }
@@ -354,7 +356,8 @@ impl LiveNoise {
         Ok(sample)
     }
 
-    /// What is to be said if this thread's CPUs went offline: the kernel then lets it run anywhere.
+    /// A warning if this thread's CPUs went offline, because the kernel then lets
+    /// the thread run anywhere.
     fn lost_own_cpus(&self, own: &[u32]) -> Option<String> {
         let is_lost = !own.is_empty()
             && !own.iter().any(|cpu| is_online(&self.root, *cpu))
@@ -367,7 +370,7 @@ impl LiveNoise {
         })
     }
 
-    /// The relative error of the counter's frequency, which was measured before, in a loop's window.
+    /// The relative error, in a loop's window, of the counter's frequency that was measured before.
     fn counter_error(&self, outcome: &LoopOutcome, window_ns: u64) -> f64 {
         let by_counter_ns = outcome.end.saturating_sub(outcome.start) as f64 * 1e9 / self.clock.hz;
         (by_counter_ns / window_ns.max(1) as f64 - 1.0).abs()
@@ -392,7 +395,7 @@ impl LiveNoise {
             let cpu = runner.cpu;
             let (ring, ran) = runner.join()?;
             if ring.is_starved() {
-                // The next window would fare no better.
+                // The next window would not get more time.
                 self.settings.stop.request();
                 cpu_warnings.push(CpuWarning::new(cpu, STARVED));
             }
@@ -405,14 +408,14 @@ impl LiveNoise {
             activity.push((cpu, std::mem::take(&mut join.busy), end_ns));
             let window_ns = end_ns.saturating_sub(start_ns);
             join.finish(window_ns, self.settings.quantum_ns);
-            let left = ran.stay == Stay::UntilItLeft;
-            if left {
+            let has_left = ran.stay == Stay::UntilItLeft;
+            if has_left {
                 let why = if is_leaving(&self.root, cpu) { WENT_OFFLINE } else { MOVED };
                 let after_s = window_ns as f64 / 1e9;
                 let warning = CpuWarning::new(cpu, why);
                 cpu_warnings.push(warning.with_extent(after_s, format!("after {after_s:.3} s")));
             }
-            // Slots end by the counter, all other times are the kernel's.
+            // Slots end by the counter. All other times are from the kernel's clock.
             if looping == Loop::Ftq {
                 counter_error = counter_error.max(self.counter_error(&ran.outcome, window_ns));
             }
@@ -427,8 +430,8 @@ impl LiveNoise {
                 start_ns,
                 window_ns,
                 lost_records: ring.lost() + join.timeless,
-                migrated: u64::from(left),
-                left,
+                migrated: u64::from(has_left),
+                left: has_left,
                 page_faults: ran.counts.map(|counts| counts.page_faults),
                 switches: ran.counts.map(|counts| counts.switches),
                 steal_ns: before.stolen_until(after, cpu),
@@ -443,8 +446,9 @@ impl LiveNoise {
                 after.switches_to_init - before.switches_to_init
             ));
         }
-        let probes = self.probes.as_ref().filter(|_| after.lost.is_some());
-        // Field by field: what a real machine's window has is never taken from a clock without error.
+        let probes = if after.lost.is_some() { self.probes.as_ref() } else { None };
+        // Names every field: a default could hide what a real machine's window has,
+        // such as the clock's error.
         Ok(NoiseSample {
             looping,
             cpus,
@@ -463,10 +467,11 @@ impl LiveNoise {
     }
 }
 
-/// Adds to a window's sample when the command beside its loops started, and whether it had ended at the end.
+/// Adds to a window's sample when the command started that runs concurrently with the loops, and
+/// whether it had ended at the end.
 ///
 /// # Errors
-/// When the program could not be executed, or the kernel does not report the status.
+/// If the program could not be executed, or the kernel does not report the status.
 fn describe_command(
     companion: &mut Companion,
     had_ended: bool,
@@ -476,13 +481,15 @@ fn describe_command(
     let status = companion.status()?;
     let started_ns = sample.cpus.iter().map(|cpu| cpu.start_ns).max();
     if let Some((released_ns, started_ns)) = companion.released_ns().zip(started_ns) {
-        // Loops start by the kernel's clock.
+        // The starts of loops are times of the kernel's clock.
         let after_ns = kernel_clock.from_process_ns(released_ns).saturating_sub(started_ns);
         sample.facts.insert("command_started_after_ns".to_owned(), json!(after_ns));
     }
     let ended = status.map(|status| status.to_string());
     sample.facts.insert("command_ended".to_owned(), json!(ended));
-    if let Some(ended) = ended.filter(|_| !had_ended) {
+    if let Some(ended) = ended
+        && !had_ended
+    {
         sample.warnings.push(format!(
             "the command ended by itself in this loop's window ({ended}): the rest of it, and the \
              loops after it, ran without the command"
@@ -491,11 +498,12 @@ fn describe_command(
     Ok(())
 }
 
-/// Adds how far the rate of the kernel's clock may be off to what the loops' clock adds to it.
+/// Adds the error of the kernel clock's rate to the error of the loops' clock.
 fn add_clock(sample: &mut NoiseSample, states: Option<(ClockState, ClockState)>) {
     let length_ns = sample.cpus.iter().map(|cpu| cpu.window_ns).min().unwrap_or(0);
     let error = states.map(|(before, after)| before.rate_error(after, length_ns));
-    sample.clock_rate_error = sample.clock_rate_error.zip(error).map(|(one, other)| one + other);
+    sample.clock_rate_error =
+        sample.clock_rate_error.zip(error).map(|(loops, kernel)| loops + kernel);
     if let Some((before, after)) = states {
         let is_synchronised = before.is_synchronised && after.is_synchronised;
         sample.facts.insert("clock_is_synchronised".to_owned(), json!(is_synchronised));
@@ -504,7 +512,7 @@ fn add_clock(sample: &mut NoiseSample, states: Option<(ClockState, ClockState)>)
     sample.facts.insert("clock_rate_error_ppm".to_owned(), json!(ppm));
 }
 
-/// The peak memory of this process by its `status` file, bytes.
+/// The peak memory of this process according to its `status` file, bytes.
 fn peak_bytes(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
@@ -570,7 +578,7 @@ impl NoiseBench for LiveNoise {
         let all_ns = self.settings.window_ns().min(COMPARED_NS_MAX);
         let window_ns = (all_ns / u64::from(parts.max(1))).max(PART_NS_MIN);
         let warm_up = self.settings.warm_up.min(PART_WARM_UP_MAX);
-        // A command beside the loops waits meanwhile.
+        // A concurrent command waits meanwhile.
         self.run(Loop::Detour, traced, window_ns, warm_up, &mut None)
     }
 }
@@ -580,8 +588,8 @@ fn kernel_number(root: &Root, name: &str) -> Option<i64> {
     root.word(format!("proc/sys/kernel/{name}"))?.parse().ok()
 }
 
-/// Whether real-time loops leave the threads that may run on `own_cpus` no time at all: sched(7),
-/// "Limiting the CPU usage of real-time and deadline processes".
+/// Whether real-time loops leave no time at all for the threads that may run on `own_cpus`
+/// (sched(7), "Limiting the CPU usage of real-time and deadline processes").
 fn starves(root: &Root, loop_cpus: &[u32], own_cpus: &[u32]) -> bool {
     let is_limited = kernel_number(root, "sched_rt_runtime_us").is_none_or(|runtime| runtime >= 0);
     !is_limited && own_cpus.iter().all(|cpu| loop_cpus.contains(cpu))
@@ -600,7 +608,7 @@ mod tests {
             std::fs::write(settings.join("sched_rt_runtime_us"), runtime).unwrap();
             super::starves(&Root::new(directory.path()), &[0, 1], own_cpus)
         };
-        // No CPU is left, or only those of the loops.
+        // No CPU remains, or only CPUs of the loops.
         assert!(starves("-1\n", &[]) && starves("-1\n", &[1]));
         assert!(!starves("-1\n", &[1, 2]));
         assert!(!starves("950000\n", &[]) && !starves("950000\n", &[0]));

@@ -1,14 +1,15 @@
-//! The work of the loops FWQ and FTQ.
+//! The work that the loops FWQ and FTQ repeat.
 
 use lab::noise::Body;
 use loop_bodies::{LINKS_PER_LINE, add, alu, branch, ring_of_lines, walk};
 
-/// Bytes that fit into a first-level cache.
+/// Bytes that fit into every first-level cache.
 const LOAD_BYTES: u64 = 16 << 10;
-/// Maximum size of the memory that the memory body walks through, bytes.
+/// Limit of the memory through which the memory body walks, bytes.
 const MEMORY_BYTES_MAX: u64 = 256 << 20;
 
-/// The memory that a body of one CPU needs, bytes. `cache_bytes`: size of the last-level cache, if known.
+/// The memory that a body needs on one CPU, bytes. `cache_bytes`: size of the
+/// last-level cache, if known.
 pub fn memory_bytes(body: Body, cache_bytes: Option<u64>) -> u64 {
     match body {
         Body::Load => LOAD_BYTES,
@@ -20,18 +21,18 @@ pub fn memory_bytes(body: Body, cache_bytes: Option<u64>) -> u64 {
     }
 }
 
-/// A body and its data.
+/// Executes a body on its data.
 pub struct Worker {
     body: Body,
-    /// Links of a ring through the memory.
+    /// Links of a ring through the body's memory.
     links: Vec<u32>,
     at: u32,
     value: u64,
 }
 
 impl Worker {
-    /// Allocates the body's memory and writes all of it. `cache_bytes`: size of the last-level cache, if
-    /// known.
+    /// Allocates the body's memory and writes the whole of it. `cache_bytes`: size of the
+    /// last-level cache, if it is known.
     #[must_use]
     pub fn new(body: Body, cache_bytes: Option<u64>) -> Self {
         let mut links = vec![0; memory_bytes(body, cache_bytes) as usize / size_of::<u32>()];
@@ -39,7 +40,7 @@ impl Worker {
         Worker { body, links, at: 0, value: 0x9e37_79b9_7f4a_7c15 }
     }
 
-    /// Executes that many iterations of the body.
+    /// Executes `iterations` iterations of the body.
     pub fn work(&mut self, iterations: u64) {
         match self.body {
             Body::Add => self.value = add(self.value, iterations),

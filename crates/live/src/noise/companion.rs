@@ -1,4 +1,5 @@
-//! The command that runs beside the loops. It executes nothing before the first of them runs on every CPU.
+//! The command that runs concurrently with the loops. It executes nothing until the first
+//! loop runs on every CPU.
 
 use std::process::ExitStatus;
 
@@ -7,10 +8,10 @@ use lab::experiment::BenchError;
 use crate::clock::monotonic_ns;
 use crate::window::{HeldCommand, RunningCommand};
 
-/// A command, from its process that waits to its end.
+/// A command, from the process that waits to the command's end.
 pub struct Companion {
     state: State,
-    /// When it was released, by the process's CLOCK_MONOTONIC.
+    /// Time of the release, ns of the process's CLOCK_MONOTONIC; `None` while the command waits.
     released_ns: Option<u64>,
 }
 
@@ -22,10 +23,10 @@ enum State {
 }
 
 impl Companion {
-    /// Starts the process of the command, which waits.
+    /// Starts the process of the command, which waits for its release.
     ///
     /// # Errors
-    /// When the program is not found, or no process can be started.
+    /// If the program is not found, or no process can be started.
     pub fn hold(words: &[String], to_stderr: bool) -> Result<Companion, BenchError> {
         let state = State::Held(HeldCommand::new(words, to_stderr)?);
         Ok(Companion { state, released_ns: None })
@@ -37,13 +38,13 @@ impl Companion {
         matches!(self.state, State::Held(_))
     }
 
-    /// When the command was released, ns of the process's CLOCK_MONOTONIC; absent while it waits.
+    /// Time of the release, ns of the process's CLOCK_MONOTONIC; `None` while the command waits.
     #[must_use]
     pub fn released_ns(&self) -> Option<u64> {
         self.released_ns
     }
 
-    /// Starts the command that waits. An error stays for [`Companion::status`].
+    /// Starts a command that waits. [`Companion::status`] returns an error of the start.
     #[must_use]
     pub fn released(self) -> Companion {
         let State::Held(held) = self.state else { return self };
@@ -58,7 +59,7 @@ impl Companion {
     /// The exit status, if the command has ended by itself.
     ///
     /// # Errors
-    /// When the program could not be executed, or the kernel does not report the status.
+    /// If the program could not be executed, or the kernel does not report the status.
     pub fn status(&mut self) -> Result<Option<ExitStatus>, BenchError> {
         let status = match &mut self.state {
             State::Held(_) => Ok(None),
@@ -74,10 +75,10 @@ impl Companion {
         status
     }
 
-    /// How the command ended by itself; absent when it still ran, and was ended now.
+    /// Ends the command. Returns its status if it ended by itself, and `None` if it still ran.
     ///
     /// # Errors
-    /// As [`Companion::status`].
+    /// If the program could not be executed, or the kernel does not report the status.
     pub fn end(self) -> Result<Option<ExitStatus>, BenchError> {
         match self.state {
             State::Held(_) => Ok(None),
@@ -94,19 +95,19 @@ mod tests {
 
     #[test]
     fn a_command_waits_runs_and_ends() {
-        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<String>>();
-        let mut companion = Companion::hold(&words("sleep 1000"), true).unwrap();
+        let words_of = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<String>>();
+        let mut companion = Companion::hold(&words_of("sleep 1000"), true).unwrap();
         assert!(companion.is_held() && companion.status().unwrap().is_none());
         companion = companion.released();
         assert!(!companion.is_held() && companion.released_ns().is_some());
         assert!(companion.status().unwrap().is_none());
         assert_eq!(companion.end().unwrap(), None);
 
-        let mut companion = Companion::hold(&words("false"), true).unwrap().released();
+        let mut companion = Companion::hold(&words_of("false"), true).unwrap().released();
         while companion.status().unwrap().is_none() {
             std::thread::yield_now();
         }
         assert_eq!(companion.end().unwrap().and_then(|status| status.code()), Some(1));
-        assert!(Companion::hold(&words("/no/such/program"), true).is_err());
+        assert!(Companion::hold(&words_of("/no/such/program"), true).is_err());
     }
 }

@@ -1,9 +1,9 @@
-//! The kernel entry latency, measured where no host has a part in it.
+//! The kernel entry latency, measured without any influence of a host.
 //!
-//! An exception enters the kernel by the same path as an interrupt. A page fault is an exception that a
-//! program can raise itself and that no host intercepts. The entry latency is the time from the clock
-//! reading before the access to the kernel's first event; it includes the probe's work before its time
-//! stamp.
+//! An exception enters the kernel by the same path as an interrupt. A page fault is an exception
+//! that a program can raise itself and that no host intercepts. The entry latency is the time from
+//! the clock reading before the access to the kernel's first event. It includes the probe's work
+//! before the time stamp.
 
 use std::hint::black_box;
 
@@ -15,16 +15,16 @@ use crate::clock::{ClockMap, now};
 use crate::marks::{MarkProbes, loop_thread};
 use crate::threads::{is_pinned_to, pin};
 
-/// Pages that are touched for the first time.
+/// Number of pages that are touched for the first time.
 const PAGES: usize = 512;
 const PAGE_BYTES: usize = 4096;
-/// Least number of faults from which the latency is computed.
+/// Smallest number of faults from which a latency is computed.
 const FAULTS_MIN: usize = 16;
 
 /// The 90th percentile of the entry latency, ns; `None` with too few faults.
 ///
 /// # Errors
-/// When the kernel refuses to hand out the marks.
+/// If the kernel refuses to deliver the marks.
 pub fn entry_latency_ns(probes: &MarkProbes, cpu: u32) -> Result<Option<u64>, BpfError> {
     let mut clocks = ClockMap::new(probes.kernel_clock());
     clocks.read();
@@ -49,8 +49,8 @@ pub fn entry_latency_ns(probes: &MarkProbes, cpu: u32) -> Result<Option<u64>, Bp
     Ok((latencies.len() >= FAULTS_MIN).then(|| latencies[latencies.len() * 9 / 10]))
 }
 
-/// Touches fresh pages on `cpu`, and restores this thread's affinity. Returns when each page was
-/// touched, cycles; nothing where the CPU went offline meanwhile.
+/// Touches new pages on `cpu`, and restores this thread's affinity. Returns when it touched each
+/// page, cycles; empty if the CPU went offline meanwhile.
 fn touch(probes: &MarkProbes, cpu: u32) -> Result<Vec<u64>, BpfError> {
     let allowed = sched_getaffinity(None).ok();
     if allowed.is_none() || pin(cpu).is_err() {
@@ -58,11 +58,11 @@ fn touch(probes: &MarkProbes, cpu: u32) -> Result<Vec<u64>, BpfError> {
     }
     let thread = loop_thread(Some(&probes.caller()))?;
     let mut touched = vec![1_u64; PAGES];
-    // Pages of zeros that the kernel has not allocated yet.
+    // The kernel has not allocated these zeroed pages yet.
     let mut fresh = vec![0_u8; PAGES * PAGE_BYTES];
     probes.announce(cpu, thread)?;
-    for (page, at) in fresh.chunks_exact_mut(PAGE_BYTES).zip(&mut touched) {
-        *at = now();
+    for (page, touched_at) in fresh.chunks_exact_mut(PAGE_BYTES).zip(&mut touched) {
+        *touched_at = now();
         page[0] = black_box(1);
     }
     black_box(&fresh);

@@ -1,13 +1,14 @@
-//! The counts of others at the edges of a window: the kernel, the host, the processor.
+//! Counts from outside of irqlab at the edges of a window: from the kernel, the
+//! host, and the processor.
 
 use crate::bpf::BpfError;
 use crate::host::{Root, StealFacts, smi_count, steal_facts};
 use crate::marks::MarkProbes;
 
-/// Counts that the kernel, the hypervisor and the firmware have at an edge of a window.
+/// Counts of the kernel, the hypervisor and the firmware at an edge of a window.
 pub struct ExternalCounts {
     steal: StealFacts,
-    /// System management interrupts by CPU, where they are counted.
+    /// System management interrupts by CPU, for CPUs that count them.
     smis: Vec<(u32, u32)>,
     /// Marks dropped because the ring was full; `None` without probes.
     pub lost: Option<u64>,
@@ -19,7 +20,7 @@ impl ExternalCounts {
     /// Reads all counts now.
     ///
     /// # Errors
-    /// When the probes' counts cannot be read.
+    /// If the probes' counts cannot be read.
     pub fn now(root: &Root, cpus: &[u32], probes: Option<&MarkProbes>) -> Result<Self, BpfError> {
         let smis = cpus.iter().filter_map(|cpu| Some((*cpu, smi_count(root, *cpu).ok()?)));
         Ok(ExternalCounts {
@@ -30,18 +31,18 @@ impl ExternalCounts {
         })
     }
 
-    /// System management interrupts until `after`; absent where they are not counted. The register has
-    /// 32 bits.
+    /// Number of system management interrupts until `after`; `None` if the CPU does not count them.
+    /// The register has 32 bits, so the difference wraps.
     pub fn smis_until(&self, after: &Self, cpu: u32) -> Option<u64> {
-        let of = |counts: &Self| Some(counts.smis.iter().find(|(on, _)| *on == cpu)?.1);
-        Some(of(after)?.wrapping_sub(of(self)?).into())
+        let count_in = |counts: &Self| Some(counts.smis.iter().find(|(on, _)| *on == cpu)?.1);
+        Some(count_in(after)?.wrapping_sub(count_in(self)?).into())
     }
 
-    /// Time that the host reports as stolen until `after`, ns; absent when it reports none.
+    /// Time that the host reports as stolen until `after`, ns; `None` if it reports none.
     pub fn stolen_until(&self, after: &Self, cpu: u32) -> Option<u64> {
         let ticks = |counts: &Self| {
-            let of_cpu = counts.steal.per_cpu.iter().find(|one| one.cpu == cpu);
-            of_cpu.map(|one| one.steal_ticks)
+            let steal = counts.steal.per_cpu.iter().find(|steal| steal.cpu == cpu);
+            steal.map(|steal| steal.steal_ticks)
         };
         Some(ticks(after)?.saturating_sub(ticks(self)?).saturating_mul(after.steal.tick_ns?))
     }

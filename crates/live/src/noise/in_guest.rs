@@ -1,5 +1,5 @@
-//! The loops inside a simulated machine, by the code of the live bench and without probes: the simulator
-//! sees the causes from outside.
+//! Runs the loops inside a simulated machine, with the code of the live bench and without probes.
+//! The simulator sees the causes from outside.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use crate::host::{Root, last_level_cache_bytes, parse_cpu_list};
 use crate::threads::LockedMemory;
 use crate::window::WindowEdge;
 
-/// Runs the loops of a request one after the other on all CPUs, and calls `mark` before and after each.
-/// A loop that fails leaves the others.
+/// Runs the loops of a request one after the other on all CPUs. Calls `mark` before and after each.
+/// If a loop fails, the others still run.
 ///
 /// # Errors
-/// Where no loop can run.
+/// If no loop can run.
 pub fn execute(request: &NoiseRequest, mark: fn(WindowEdge)) -> Result<Vec<NoiseItem>, BenchError> {
     let guest = Guest::look(request)?;
     let mut items = vec![NoiseItem::Clock(guest.clock())];
@@ -33,14 +33,14 @@ pub fn execute(request: &NoiseRequest, mark: fn(WindowEdge)) -> Result<Vec<Noise
             mark(edge);
         });
         match ended {
-            Ok(some) => items.extend(some),
+            Ok(loop_items) => items.extend(loop_items),
             Err(error) => items.push(NoiseItem::Failed(FailedLoop { looping, opened, error })),
         }
     }
     Ok(items)
 }
 
-/// The simulated machine, with a clock that the loops can use.
+/// The simulated machine, with the properties of its clock.
 struct Guest {
     cpus: Vec<u32>,
     clock: ClockResolution,
@@ -106,7 +106,7 @@ impl Guest {
     }
 }
 
-/// The CPUs that run loops.
+/// Selects the CPUs that run loops.
 fn chosen(mut cpus: Vec<u32>, requested: Option<&[u32]>) -> Result<Vec<u32>, BenchError> {
     let Some(requested) = requested else { return Ok(cpus) };
     if let Some(absent) = requested.iter().find(|cpu| !cpus.contains(cpu)) {
@@ -124,10 +124,10 @@ fn run_one(
 ) -> Result<Vec<NoiseItem>, BenchError> {
     let start = |&cpu: &u32| Runner::start(guest.runner_config(request, looping, cpu), None);
     let runners = guest.cpus.iter().map(start).collect::<Result<Vec<_>, _>>()?;
-    // All memory that the loops touch is mapped now.
+    // The loops' memory is all mapped by now.
     let _locked = LockedMemory::current();
-    let inject = request.inject.filter(|_| looping == Loop::Detour);
-    // The time until the loops start is not known: timers after the window do no harm.
+    let inject = if looping == Loop::Detour { request.inject } else { None };
+    // The time until the loops start is not known. Timers that expire after the window do no harm.
     let times = (request.warm_up_ns, request.duration_ns.saturating_mul(2));
     let start = |&cpu: &u32| {
         let start = |inject| Injector::start(inject, cpu, guest.clock.hz, times);
@@ -137,8 +137,10 @@ fn run_one(
     let rings: Vec<_> = runners.iter().map(|runner| Arc::clone(&runner.ring)).collect();
     mark(WindowEdge::Open);
     runners.iter().for_each(Runner::start_loop);
-    let threads: Vec<(u32, u32)> = runners.iter().map(|one| (one.cpu, one.thread)).collect();
-    // Nothing else of irqlab runs until the loops have ended: the rings have room for all records.
+    let threads: Vec<(u32, u32)> =
+        runners.iter().map(|runner| (runner.cpu, runner.thread)).collect();
+    // No other part of irqlab runs until the loops have ended, because the rings
+    // have room for all records.
     let outcomes: Vec<_> = runners.into_iter().map(Runner::join).collect();
     mark(WindowEdge::Close);
     let mut items = Vec::new();

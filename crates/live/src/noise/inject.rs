@@ -1,4 +1,4 @@
-//! Timers that expire at known times: ground truth that a loop must detect.
+//! Timers that expire at known times, as the ground truth that a loop must detect.
 
 use std::os::fd::OwnedFd;
 
@@ -13,12 +13,12 @@ use crate::clock::Reading;
 use crate::spawn::spawn_thread;
 use crate::threads::pin;
 
-/// Maximum number of timers on one CPU: each is an open file, whose number the kernel limits.
+/// Limit of the timers on one CPU. Each timer is an open file, and the kernel limits their number.
 const TIMERS_MAX: u64 = 3_900;
 
-/// Timers that are set. Nobody waits for them: they only raise their interrupts.
+/// Timers that are set. No thread waits for them, so they only raise their interrupts.
 pub struct Injector {
-    /// When they expire, by the time-stamp counter.
+    /// The times at which the timers expire, by the time-stamp counter.
     pub set: Injections,
     _timers: Vec<OwnedFd>,
 }
@@ -27,14 +27,14 @@ impl Injector {
     /// Sets timers on `cpu`: the first after `after_ns`, the last within `window_ns` of that.
     ///
     /// # Errors
-    /// When the kernel refuses one.
+    /// If the kernel refuses a timer.
     pub fn start(
         inject: Inject,
         cpu: u32,
         hz: f64,
         (after_ns, window_ns): (u64, u64),
     ) -> Result<Injector, String> {
-        // A timer expires on the CPU on which it was set, unless that is idle.
+        // A timer expires on the CPU on which it was set, unless that CPU is idle.
         let set = move || {
             pin(cpu).map_err(|error| error.to_string())?;
             set_all(inject, hz, (after_ns, window_ns))
@@ -67,15 +67,15 @@ fn set_all(inject: Inject, hz: f64, (after_ns, window_ns): (u64, u64)) -> Result
     Ok(Injector { set: Injections { from: tsc(from_ns), last, times }, _timers: timers })
 }
 
-/// A timer that expires at `at_ns` of CLOCK_MONOTONIC.
+/// Sets a timer that expires at `at_ns` of CLOCK_MONOTONIC.
 fn timer(at_ns: u64) -> rustix::io::Result<OwnedFd> {
     let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
-    let at = Timespec {
+    let expiry = Timespec {
         tv_sec: (at_ns / 1_000_000_000) as i64,
         tv_nsec: (at_ns % 1_000_000_000) as i64,
     };
     let never = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let once = Itimerspec { it_interval: never, it_value: at };
+    let once = Itimerspec { it_interval: never, it_value: expiry };
     timerfd_settime(&timer, TimerfdTimerFlags::ABSTIME, &once)?;
     Ok(timer)
 }

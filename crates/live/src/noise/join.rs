@@ -1,4 +1,4 @@
-//! Joins the records of a loop with the kernel's marks while both arrive.
+//! Joins the records of a loop with the kernel's marks, while both arrive.
 
 use lab::noise::{
     AttributionParameters, BusyIntervals, Fixed, Gap, GapLedger, Loop, LoopResult, Mark, Part,
@@ -8,27 +8,27 @@ use lab::noise::{
 use super::ring::Record;
 use crate::clock::ClockMap;
 
-/// The join of one CPU: turns its records into gaps, quanta or slots.
+/// Joins the records of one CPU with its marks, and turns them into gaps, quanta or slots.
 pub struct Join {
-    /// Whether marks are recorded.
+    /// Whether marks are recorded during the loop.
     watched: bool,
     parameters: AttributionParameters,
     result: LoopResult,
     /// Records that wait until all marks within them have arrived.
     waiting: Vec<Record>,
-    /// Marks of the waiting records and later, by time.
+    /// Marks within the waiting records and later ones, by time.
     marks: Vec<Mark>,
     /// Busy intervals of the CPU, from the marks used so far.
     pub busy: BusyIntervals,
-    /// Quanta that are summed up into one.
+    /// Number of quanta that are added up to one block.
     quanta_per_block: u64,
     /// When the window opened, ns: earlier marks belong to the warm-up.
     pub start_ns: Option<u64>,
-    /// Marks that arrived.
+    /// Number of marks that arrived.
     pub marks_taken: u64,
-    /// Marks within no record.
+    /// Number of marks within no record.
     pub outside: u64,
-    /// Records that arrived before the clocks could be converted.
+    /// Number of records that arrived before the clocks could be converted.
     pub timeless: u64,
     parts: Vec<(Part, u64)>,
 }
@@ -77,11 +77,12 @@ impl Join {
         let before = self.marks.len();
         self.marks.extend(new);
         self.marks_taken += (self.marks.len() - before) as u64;
-        // Nearly sorted already: see noise.bpf.c.
+        // The marks are nearly sorted already: see noise.bpf.c.
         self.marks.sort_by_key(|mark| mark.at_ns);
     }
 
-    /// Processes the records of the previous round, whose marks have all arrived, and keeps `new`.
+    /// Processes the waiting records, whose marks have all arrived, and keeps
+    /// `new` as the waiting ones.
     pub fn advance(&mut self, new: Vec<Record>, clocks: &ClockMap) {
         let due = std::mem::replace(&mut self.waiting, new);
         let mut used = 0;
@@ -104,8 +105,8 @@ impl Join {
         }
     }
 
-    /// Adds a gap or quantum with its marks, the first of which is at or after position `from`; returns
-    /// the position of the first mark after it.
+    /// Adds a gap or quantum with its marks. Its first mark is at or after position `from`. Returns
+    /// the position of the first mark after the gap.
     fn add_gap(&mut self, gap: Gap, from: usize) -> usize {
         let first = from + self.marks[from..].partition_point(|mark| mark.at_ns < gap.start_ns);
         let last = first + self.marks[first..].partition_point(|mark| mark.at_ns < gap.end_ns);
@@ -123,7 +124,7 @@ impl Join {
                     named_ns: None,
                     main: None,
                     faulted: None,
-                    // A loop ends where it leaves its CPU.
+                    // The loop ends when it leaves its CPU, so no quantum is migrated.
                     migrated: false,
                 };
                 if self.watched {
@@ -136,7 +137,7 @@ impl Join {
         last
     }
 
-    /// Ends the stream: adds the slots at its end without work.
+    /// Ends the stream, and adds slots without work at its end.
     pub fn finish(&mut self, window_ns: u64, slot_ns: u64) {
         if let LoopResult::Slots(slots) = &mut self.result {
             slots.finish(window_ns, slot_ns);
@@ -144,7 +145,7 @@ impl Join {
     }
 }
 
-/// Attributes the time taken from the quantum.
+/// Attributes the time that is missing from the quantum.
 fn attribute(
     quantum: &mut Quantum,
     gap: Gap,

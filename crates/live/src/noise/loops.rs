@@ -1,4 +1,4 @@
-//! The three loops. Their bodies make no system call, allocate nothing and take no lock.
+//! The three loops. Their bodies make no system calls, allocate nothing and take no locks.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -12,23 +12,23 @@ use crate::clock::{ClockResolution, now, now_after_work};
 use crate::spawn::spawn_thread;
 use crate::threads::{pin, runs_on};
 
-/// A shorter gap than this, cycles, does not move a thread to another CPU: that takes the kernel a context switch on
-/// each of the two.
+/// A gap shorter than this, cycles, does not move a thread to another CPU, because that takes the
+/// kernel a context switch on each of the two CPUs.
 const MOVE_CYCLES_MIN: u64 = 1_000;
 
 /// Configuration of a loop, in cycles of its clock.
 #[derive(Clone, Copy, Debug)]
 pub struct LoopConfig {
     pub looping: Loop,
-    /// The CPU to which it is pinned.
+    /// The CPU that the loop runs on.
     pub cpu: u32,
     /// Length of the window.
     pub window_cycles: u64,
-    /// Quanta after which the loop ends, however long they took.
+    /// Number of quanta after which the loop ends, however long they took.
     pub repetitions: u64,
     /// Length of a quantum or a slot.
     pub quantum_cycles: u64,
-    /// Longer gaps are detours.
+    /// A gap longer than this is a detour.
     pub threshold_cycles: u64,
     /// Time of one iteration of the detour loop.
     pub iteration_cycles: u64,
@@ -37,22 +37,22 @@ pub struct LoopConfig {
 /// Start and end of a loop, cycles.
 #[derive(Clone, Copy, Debug)]
 pub struct LoopOutcome {
-    /// When the loop started.
     pub start: u64,
-    /// When it ended.
+    /// Time at which the loop ended.
     pub end: u64,
-    /// Iterations of the detour loop without a record; 0 for the other loops.
+    /// Number of iterations of the detour loop without a record; 0 for the other loops.
     pub iterations: u64,
-    /// Time of the iterations with a record that is in no gap.
+    /// Time of the iterations with a record, without the gaps.
     pub recording_cycles: u64,
-    /// Whether the kernel moved the thread to another CPU, as when its own goes offline. The loop ended then, and
-    /// `end` is the end of the last record that belongs to its own CPU.
+    /// Whether the kernel moved the thread to another CPU, for instance because its own CPU went
+    /// offline. The loop ended then, and `end` is the end of the last record on its own CPU.
     pub left_cpu: bool,
 }
 
 /// Runs the configured loop until its window ends, or the ring requests a stop.
 ///
-/// Not inlined: an iteration time measured with it is valid for later calls from the same place.
+/// Not inlined, so that an iteration time measured with this function is valid for later
+/// calls from the same place.
 #[inline(never)]
 pub fn run(config: &LoopConfig, worker: &mut Worker, iterations: u64, ring: &Ring) -> LoopOutcome {
     match config.looping {
@@ -68,26 +68,26 @@ fn publish_start(start: u64, ring: &Ring) -> u64 {
     start
 }
 
-/// An iteration that records a gap, and the one after it, may take this many times the shortest such
-/// iteration: recording touches memory outside the loop, and evicts the loop's cache lines. A longer
+/// Longest iteration that records a gap, or follows such an iteration, in multiples of the shortest
+/// one. Recording touches memory outside the loop, and evicts the loop's cache lines. A longer
 /// iteration is a gap itself.
 const RECORDING_RATIO_MAX: u64 = 4;
-/// Iterations that a record affects: the one that writes it, and the next, which fetches the loop's own
-/// code again.
+/// Number of iterations that a record affects: the iteration that writes it, and the next one,
+/// which fetches the loop's code again.
 const RECORDING_ITERATIONS: u32 = 2;
 
-/// Reads the clock in a loop. Records: start and end of a gap; the part subtracted at its start as the loop's
-/// own.
+/// Reads the clock in a loop. A record consists of the start and the end of a gap, and of the part
+/// subtracted at its start as the loop's own time.
 fn detour(config: &LoopConfig, ring: &Ring) -> LoopOutcome {
     let is_trial = config.threshold_cycles == u64::MAX;
     let start = if is_trial { now() } else { publish_start(now(), ring) };
     let (mut last, mut iterations, mut recording_cycles) = (start, 0, 0);
-    // Iterations until the last record affects no more of them.
+    // Number of iterations that the last record still affects.
     let mut affected = 0_u32;
     let mut recording_min = u64::MAX;
     loop {
         let seen = now();
-        // The counters of two CPUs may differ: time may even go backwards.
+        // The counters of two CPUs may differ, so time may even go backwards.
         let gap = seen.saturating_sub(last);
         let (mut own, mut limit) = (config.iteration_cycles, config.threshold_cycles);
         if affected == RECORDING_ITERATIONS {
@@ -106,8 +106,8 @@ fn detour(config: &LoopConfig, ring: &Ring) -> LoopOutcome {
             recording_cycles += gap;
         }
         if is_gap {
-            let own = own.min(gap);
-            ring.push([last + own, seen, own]);
+            let own_cycles = own.min(gap);
+            ring.push([last + own_cycles, seen, own_cycles]);
         }
         (last, affected) =
             (seen, if is_gap { RECORDING_ITERATIONS } else { affected.saturating_sub(1) });
@@ -130,9 +130,9 @@ impl LoopConfig {
         LoopConfig { looping: Loop::Detour, window_cycles, threshold_cycles: u64::MAX, ..self }
     }
 
-    /// Takes the iteration time from the fastest of some trials where the loop runs: the placement of its
-    /// code or memory may make it slower there than elsewhere. The threshold is then at least two
-    /// iterations.
+    /// Takes the iteration time from the fastest of some trials in the same place. The placement of
+    /// the loop's code or memory may make the loop slower there than elsewhere. The resulting
+    /// threshold is at least two iterations.
     #[must_use]
     pub fn with_iteration_time(self, trials: &[LoopOutcome]) -> LoopConfig {
         let iteration = |trial: &LoopOutcome| {
@@ -145,7 +145,7 @@ impl LoopConfig {
     }
 }
 
-/// Time of an iteration of the detour loop when nothing interrupts it, cycles; at least 1.
+/// Time of an undisturbed iteration of the detour loop, cycles; at least 1.
 fn detour_iteration_cycles(cpu: u32) -> u64 {
     let config = LoopConfig {
         looping: Loop::Detour,
@@ -161,11 +161,11 @@ fn detour_iteration_cycles(cpu: u32) -> u64 {
     config.with_iteration_time(&trials).iteration_cycles
 }
 
-/// The clock's resolution on a CPU, with the iteration time of the detour loop; `None` on a processor without
-/// a time-stamp counter.
+/// Measures the clock's resolution on a CPU, with the iteration time of the detour loop. `None` on
+/// a processor without a time-stamp counter.
 ///
 /// # Errors
-/// When this process may not run on the CPU, or no thread can be started.
+/// If this process may not run on the CPU, or no thread can be started.
 pub fn detour_resolution(cpu: u32) -> io::Result<Option<ClockResolution>> {
     let measure = move || {
         pin(cpu)?;
@@ -177,7 +177,7 @@ pub fn detour_resolution(cpu: u32) -> io::Result<Option<ClockResolution>> {
     thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that measures died")))
 }
 
-/// Fixed work. Records: start and end of a quantum.
+/// Repeats a fixed amount of work. A record consists of the start and the end of a quantum.
 fn fwq(config: &LoopConfig, worker: &mut Worker, iterations: u64, ring: &Ring) -> LoopOutcome {
     let start = publish_start(now_after_work(), ring);
     let (mut quanta, mut end, mut left_cpu) = (0, start, false);
@@ -199,7 +199,8 @@ fn fwq(config: &LoopConfig, worker: &mut Worker, iterations: u64, ring: &Ring) -
     LoopOutcome { start, end, iterations: 0, recording_cycles: 0, left_cpu }
 }
 
-/// Fixed time. Records: number of the slot, work completed in it. Slots without work have no record.
+/// Repeats work in slots of fixed time. A record consists of the slot's number and the work
+/// completed in the slot. Slots without work have no record.
 fn ftq(config: &LoopConfig, worker: &mut Worker, iterations: u64, ring: &Ring) -> LoopOutcome {
     let start = publish_start(now_after_work(), ring);
     let outcome =
@@ -208,14 +209,14 @@ fn ftq(config: &LoopConfig, worker: &mut Worker, iterations: u64, ring: &Ring) -
     loop {
         worker.work(iterations);
         let seen = now_after_work();
-        let at = seen.saturating_sub(start) / config.quantum_cycles;
-        if at != slot {
+        let current_slot = seen.saturating_sub(start) / config.quantum_cycles;
+        if current_slot != slot {
             if !runs_on(config.cpu) {
                 return outcome(start + slot * config.quantum_cycles, true);
             }
             ring.push([slot, work, 0]);
-            // Work counts in the slot in which it completes.
-            (slot, work) = (at, 0);
+            // Work counts in the slot that is current when the work completes.
+            (slot, work) = (current_slot, 0);
         }
         work += 1;
         let is_over =
@@ -226,7 +227,7 @@ fn ftq(config: &LoopConfig, worker: &mut Worker, iterations: u64, ring: &Ring) -
     }
 }
 
-/// The number of iterations of the body that take `cycles` when nothing interrupts them; at least 1.
+/// Number of iterations of the body that take `cycles` without disturbance; at least 1.
 pub fn iterations_of_body(worker: &mut Worker, cycles: u64) -> u64 {
     loop_bodies::iterations_for(cycles, |iterations| {
         let start = now_after_work();

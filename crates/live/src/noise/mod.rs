@@ -1,4 +1,5 @@
-//! The live bench of the experiment `noise`: loops on pinned threads, joined with the kernel's events.
+//! The live bench of the experiment `noise`: loops on pinned threads, joined with the kernel's
+//! events.
 
 pub mod bench;
 mod body;

@@ -1,5 +1,5 @@
-//! A ring of fixed size from a loop to its reader: one writer, one reader, no locks and no system calls.
-//! When it is full, the writer drops records and counts them.
+//! A ring of fixed size from a loop to its reader: one writer, one reader, no locks and no system
+//! calls. If the ring is full, the writer drops records and counts them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,35 +7,36 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// Three numbers, whose meaning depends on the loop.
 pub type Record = [u64; 3];
 
-/// The ring, and the flags between its two sides.
+/// The ring, and the flags that its two sides exchange.
 pub struct Ring {
     slots: Vec<[AtomicU64; 3]>,
     written: AtomicU64,
     read: AtomicU64,
     lost: AtomicU64,
-    /// When the loop started, cycles; 0 before.
+    /// Time at which the loop started, cycles; 0 before.
     pub started: AtomicU64,
-    /// The loop ends when its clock has come here, cycles: 0 where the reader requests the end. A living
-    /// reader moves it on. One number for both, because the loop reads it in each iteration.
+    /// The loop ends when its clock reaches this value, cycles. 0 means that the reader requests
+    /// the end. A living reader advances the value. It is a single number, because the loop reads
+    /// it in each iteration.
     run_until: Arc<AtomicU64>,
-    /// Set by a loop that ended because its reader had not moved its end on.
+    /// A loop sets this when it ends because its reader did not advance `run_until`.
     starved: AtomicBool,
 }
 
-/// Whether a loop goes on.
+/// Whether a loop continues, or why it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It does.
+    /// The loop must not end yet.
     Continue,
     /// The reader requests the end.
     Stop,
-    /// The reader has not polled for too long: it may be that the loop leaves it no time.
+    /// The reader has not polled for too long. Perhaps the loop leaves it no time.
     Starved,
 }
 
 impl Ring {
-    /// A ring for at least `slots` records, rounded up to a power of two. All of it is written once, so
-    /// that the loop raises no page fault in it.
+    /// Creates a ring for at least `slots` records, rounded up to a power of two. Writes all of its
+    /// memory once, so that the loop raises no page fault in it.
     #[must_use]
     pub fn new(slots: usize) -> Self {
         let slots = slots.next_power_of_two();
@@ -52,13 +53,14 @@ impl Ring {
         }
     }
 
-    /// A ring that ends with this one, for a loop whose records nobody reads.
+    /// Creates a ring that ends with this one, for a loop whose records nobody reads.
     #[must_use]
     pub fn unread(&self) -> Ring {
         Ring { run_until: Arc::clone(&self.run_until), ..Ring::new(1) }
     }
 
-    /// Lets the loop run until its clock comes to `cycles`. Without a call it runs to the end of its window.
+    /// Lets the loop run until its clock reaches `cycles`. Without a call the loop runs to
+    /// the end of its window.
     pub fn run_until(&self, cycles: u64) {
         self.run_until.store(cycles.max(1), Ordering::Relaxed);
     }
@@ -68,7 +70,7 @@ impl Ring {
         self.run_until.store(0, Ordering::Relaxed);
     }
 
-    /// Whether the loop goes on, whose clock is at `cycles`.
+    /// Whether the loop continues. `cycles` is the time on its clock.
     #[inline]
     pub fn verdict(&self, cycles: u64) -> Verdict {
         let until = self.run_until.load(Ordering::Relaxed);
@@ -88,7 +90,7 @@ impl Ring {
         self.starved.load(Ordering::Relaxed)
     }
 
-    /// Writes a record, or counts it as lost. Only the one writer calls it.
+    /// Writes a record, or counts it as lost. Only the writer may call it.
     #[inline]
     pub fn push(&self, record: Record) {
         let written = self.written.load(Ordering::Relaxed);
@@ -103,18 +105,18 @@ impl Ring {
         self.written.store(written + 1, Ordering::Release);
     }
 
-    /// Takes all records. Only the one reader calls it.
+    /// Takes all records. Only the reader may call it.
     pub fn drain(&self, mut each: impl FnMut(Record)) {
         let written = self.written.load(Ordering::Acquire);
         let read = self.read.load(Ordering::Relaxed);
-        for at in read..written {
-            let slot = &self.slots[at as usize & (self.slots.len() - 1)];
+        for position in read..written {
+            let slot = &self.slots[position as usize & (self.slots.len() - 1)];
             each([0, 1, 2].map(|cell: usize| slot[cell].load(Ordering::Relaxed)));
-            self.read.store(at + 1, Ordering::Release);
+            self.read.store(position + 1, Ordering::Release);
         }
     }
 
-    /// Records dropped because the ring was full.
+    /// Number of records dropped because the ring was full.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)

@@ -1,4 +1,4 @@
-//! One window: the loops' threads, one per CPU, and the reader of their records.
+//! One window: the threads of the loops, one on each CPU, and the reader of their records.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,9 +25,9 @@ use crate::spawn::{no_thread, spawn_thread};
 use crate::threads::{ThreadCounts, is_pinned_to, pin, real_time};
 use crate::window::{Stop, WaitOutcome, wait};
 
-/// Records that a ring holds: more than one second of the fastest loop.
+/// Capacity of a ring: more records than the fastest loop writes in one second.
 const RING_RECORDS: usize = RECORDS_MAX;
-/// Parts of a slot of fixed time: the body's iterations fill one part.
+/// Number of parts of a slot of fixed time. The body's iterations fill one part.
 const PARTS_PER_SLOT: u64 = 64;
 
 /// Configuration of a loop's thread.
@@ -42,7 +42,7 @@ pub struct RunnerConfig {
     pub times_core: bool,
 }
 
-/// What a loop's thread returns.
+/// The result that a loop's thread returns.
 #[derive(Clone, Copy, Debug)]
 pub struct RunnerOutcome {
     pub outcome: LoopOutcome,
@@ -53,27 +53,27 @@ pub struct RunnerOutcome {
     pub looping: LoopConfig,
     /// [`core_cycle`] before and after the loop.
     pub core_cycles: (Option<f64>, Option<f64>),
-    /// How the loop kept to its CPU.
+    /// Whether the loop stayed on its CPU.
     pub stay: Stay,
 }
 
-/// How a loop kept to its CPU.
+/// Whether a loop stayed on its CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stay {
-    /// It ran there to its end.
+    /// It ran there until its end.
     ToTheEnd,
-    /// It left the CPU within the window, and ended there.
+    /// It left the CPU within the window. It was ended then.
     UntilItLeft,
-    /// It left before the window opened, or left and came back unnoticed: nothing it recorded is of that CPU for
-    /// certain.
+    /// It left before the window opened, or left and came back unnoticed. Its records
+    /// may be from another CPU.
     Unknown,
 }
 
-/// A loop on its thread.
+/// A loop and its thread.
 pub struct Runner {
     pub cpu: u32,
     pub ring: Arc<Ring>,
-    /// See [`loop_thread`].
+    /// The number that marks have for the loop's thread ([`loop_thread`]).
     pub thread: u32,
     go: Sender<()>,
     handle: JoinHandle<Option<RunnerOutcome>>,
@@ -83,7 +83,7 @@ impl Runner {
     /// Starts the thread, and waits until its loop is ready.
     ///
     /// # Errors
-    /// When the thread may not run on its CPU, or not in its scheduling class.
+    /// If the thread may not run on its CPU, or not in its scheduling class.
     pub fn start(
         config: RunnerConfig,
         caller: Option<Arc<CallerProgram>>,
@@ -102,12 +102,12 @@ impl Runner {
         }
     }
 
-    /// Lets the loop start. [`Runner::join`] reports a thread that died before.
+    /// Lets the loop start. If the thread died before, [`Runner::join`] reports it.
     pub fn start_loop(&self) {
         let _ = self.go.send(());
     }
 
-    /// Whether the loop runs, after its warm-up, or has run.
+    /// Whether the loop runs, after its warm-up, or has ended.
     fn has_started(&self) -> bool {
         self.ring.started.load(Ordering::Relaxed) > 0
     }
@@ -119,7 +119,7 @@ impl Runner {
     /// Waits for the thread and returns its ring and its outcome.
     ///
     /// # Errors
-    /// When the thread died.
+    /// If the thread died.
     pub fn join(self) -> Result<(Arc<Ring>, RunnerOutcome), BenchError> {
         let died = || BenchError::Failed(format!("the loop's thread on CPU {} died", self.cpu));
         let outcome = self.handle.join().ok().flatten().ok_or_else(died)?;
@@ -134,7 +134,7 @@ fn in_thread(
     ready: &Sender<Result<u32, BenchError>>,
     may_go: &Receiver<()>,
 ) -> Option<RunnerOutcome> {
-    let placed = place(config.looping.cpu, config.fifo);
+    let placed = pin_with_priority(config.looping.cpu, config.fifo);
     let is_placed = placed.is_ok();
     let failed = |error: BpfError| BenchError::Failed(error.to_string());
     let thread = placed.and_then(|()| loop_thread(caller).map_err(failed));
@@ -148,7 +148,8 @@ fn in_thread(
         if is_placed && cycles > 0 { iterations_of_body(&mut worker, cycles) } else { 1 };
     ready.send(thread).ok()?;
     may_go.recv().ok()?;
-    // The same code, with a ring that nobody reads, but that ends with the other one.
+    // The warm-up runs the same code, with a ring that nobody reads and that
+    // ends together with `ring`.
     let warm_up = LoopConfig {
         window_cycles: config.warm_up_cycles,
         repetitions: u64::MAX,
@@ -178,7 +179,7 @@ fn in_thread(
     Some(RunnerOutcome { outcome, counts, body_iterations, looping, core_cycles, stay })
 }
 
-fn place(cpu: u32, fifo: Option<u32>) -> Result<(), BenchError> {
+fn pin_with_priority(cpu: u32, fifo: Option<u32>) -> Result<(), BenchError> {
     pin(cpu).map_err(|error| BenchError::Unavailable {
         reason: error.to_string(),
         remedy: Some("-c with CPUs of this process's cpuset".to_owned()),
@@ -190,11 +191,11 @@ fn place(cpu: u32, fifo: Option<u32>) -> Result<(), BenchError> {
     })
 }
 
-/// Starts the loops, and joins their records with the marks until all loops have ended. A command that waits
-/// starts as soon as all loops run; if it cannot, the loops end.
+/// Starts the loops, and joins their records with the marks until all loops have ended. A waiting
+/// command starts when all loops run. If it cannot start, the loops end.
 ///
 /// # Errors
-/// When the kernel refuses to hand out the marks.
+/// If the kernel refuses to deliver the marks.
 pub fn collect(
     runners: &[Runner],
     joins: &mut [Join],
@@ -219,7 +220,7 @@ pub fn collect(
     while runners.iter().any(|runner| !runner.is_over()) {
         let is_held = companion.as_ref().is_some_and(Companion::is_held);
         let deadline = Instant::now() + schedule.next(start.elapsed(), is_held);
-        // Once stopped, the pipe stays readable.
+        // Sleeps without waiting for the pipe, which stays readable after a request to stop.
         if outcome == WaitOutcome::Stopped {
             std::thread::sleep(schedule.at_end);
         } else if wait(Some(deadline), None, &schedule.stop) == WaitOutcome::Stopped
@@ -244,7 +245,8 @@ pub fn collect(
     if let Some(probes) = probes {
         runners.iter().try_for_each(|runner| probes.announce(runner.cpu, 0))?;
     }
-    // The rest of the rings, then the records that wait for their marks.
+    // The first turn empties the rings, and the second processes the records
+    // that wait for their marks.
     for _ in 0..2 {
         std::thread::sleep(Duration::from_millis(1));
         poll_once(runners, joins, clocks, probes)?;
@@ -278,14 +280,14 @@ fn poll_once(
         oldest = oldest.min(join.oldest().unwrap_or(u64::MAX));
         all_started &= join.start_ns.is_some();
     }
-    // Without waiting records, a gap may have started that has not ended.
+    // If no record waits, a gap may have started that has not ended yet.
     if all_started && oldest < u64::MAX {
         clocks.forget_before(oldest);
     }
     Ok(())
 }
 
-/// When the records are read.
+/// The times at which the reader polls.
 #[derive(Clone, Debug)]
 pub struct PollSchedule {
     /// Expected length of the window, with its warm-up.
@@ -294,26 +296,25 @@ pub struct PollSchedule {
     pub warm_up: Duration,
     /// Time between two polls.
     pub period: Duration,
-    /// The same after the window's expected end.
+    /// Time between two polls after the window's expected end.
     pub at_end: Duration,
-    /// A loop ends when the reader has not polled for this time: it may be that the loops leave it none.
+    /// A loop ends if the reader has not polled for this time. Perhaps the loops leave it none.
     pub watchdog_cycles: u64,
-    /// The request to stop.
     pub stop: Stop,
 }
 
-/// Time between two looks whether all loops run, while a command waits for that.
+/// Time between two checks whether all loops run, while a command waits for that.
 const UNTIL_LOOPS_RUN: Duration = Duration::from_millis(1);
 
 impl PollSchedule {
     /// Time until the next poll.
     fn next(&self, elapsed: Duration, is_command_held: bool) -> Duration {
         if is_command_held {
-            let left = self.warm_up.saturating_sub(elapsed);
-            return left.min(self.period).max(UNTIL_LOOPS_RUN);
+            let time_left = self.warm_up.saturating_sub(elapsed);
+            return time_left.min(self.period).max(UNTIL_LOOPS_RUN);
         }
-        let left = self.expected.saturating_sub(elapsed);
-        if left.is_zero() { self.at_end } else { left.min(self.period) }
+        let time_left = self.expected.saturating_sub(elapsed);
+        if time_left.is_zero() { self.at_end } else { time_left.min(self.period) }
     }
 }
 
@@ -321,7 +322,7 @@ impl PollSchedule {
 mod tests {
     use super::*;
 
-    /// A loop of ten minutes on the first CPU on which this process may run.
+    /// Configures a loop of ten minutes on the first CPU on which this process may run.
     fn long(looping: Loop, warm_up_cycles: u64) -> RunnerConfig {
         let allowed = rustix::thread::sched_getaffinity(None).unwrap();
         let cpu = (0..1024).find(|cpu| allowed.is_set(*cpu)).unwrap() as u32;
@@ -355,7 +356,7 @@ mod tests {
             let runner = Runner::start(long(looping, warm_up_cycles), None).unwrap();
             runner.ring.run_until(now() + 10_000_000);
             runner.start_loop();
-            // Nobody reads: without the watchdog this would never return.
+            // Nobody reads the records, so this would never return without the watchdog.
             let (ring, _) = runner.join().unwrap();
             assert!(ring.is_starved(), "{looping}");
         }

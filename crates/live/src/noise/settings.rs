@@ -6,12 +6,12 @@ use lab::noise::Body;
 
 use crate::window::Stop;
 
-/// How long a window is.
+/// The length of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// This many quanta or slots, or their time.
+    /// The time of this number of quanta or slots.
     Repetitions(u64),
-    /// This long.
+    /// A fixed time, whatever the number of quanta.
     Time(Duration),
 }
 
@@ -20,29 +20,28 @@ pub enum Length {
 pub struct NoiseSettings {
     /// CPUs on which loops run.
     pub cpus: Vec<u32>,
-    /// CPUs for irqlab's other threads; empty: any CPU that they may run on.
+    /// CPUs for irqlab's other threads; empty: any CPU on which they may run.
     pub housekeeping: Vec<u32>,
     /// The work of the loops FWQ and FTQ.
     pub body: Body,
     /// Length of a quantum and of a slot, ns.
     pub quantum_ns: u64,
-    /// How long a window is.
     pub length: Length,
     /// How long a loop runs before its window opens.
     pub warm_up: Duration,
-    /// Shortest gap that is a detour, ns; absent: chosen by the clock's resolution.
+    /// Length of the shortest gap that is a detour, ns; `None`: from the clock's resolution.
     pub threshold_ns: Option<u64>,
-    /// Priority under SCHED_FIFO; absent: SCHED_OTHER.
+    /// Priority under SCHED_FIFO; `None`: SCHED_OTHER.
     pub fifo: Option<u32>,
-    /// Record the kernel's marks.
+    /// Whether to record the kernel's marks.
     pub trace: bool,
     /// Size of the last-level cache.
     pub cache_bytes: Option<u64>,
-    /// Selects the single detours that are kept.
+    /// Seed of the selection of single detours to keep.
     pub seed: u64,
-    /// The command that runs beside the loops, and its arguments; empty: none.
+    /// The command that runs concurrently with the loops, and its arguments; empty: none.
     pub command: Vec<String>,
-    /// Whether what it prints goes to stderr, because the results go to stdout.
+    /// Whether the command's output goes to stderr, because the results go to stdout.
     pub command_to_stderr: bool,
     /// The command that grants the rights to load BPF programs.
     pub remedy_rights: Option<String>,
@@ -60,7 +59,7 @@ impl NoiseSettings {
         }
     }
 
-    /// The number of quanta in a window, or `u64::MAX`.
+    /// The number of quanta in a window; `u64::MAX` if its time limits it.
     #[must_use]
     pub fn repetitions(&self) -> u64 {
         match self.length {

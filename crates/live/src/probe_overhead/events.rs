@@ -1,21 +1,24 @@
-//! What reading the PMU events adds to the events of a span, by context, from empty spans in situ.
+//! The overhead of reading the PMU events on a span's events, for each context,
+//! from empty spans in situ.
 //!
-//! The caches of the loop of [`super::calibrate`] are warm. Interrupts find colder caches, and there
-//! reading the events adds more to them. So while a condition warms up, empty spans are opened and
-//! closed at the entry of each device IRQ, softirq and vector, two in a row.
+//! The loop of [`super::calibrate`] has warm caches. Interrupts find colder caches, and there
+//! reading the events adds more to them. Therefore, while a condition warms up, empty spans are
+//! opened and closed at the entry of each device IRQ, softirq and vector, two in a row.
 //!
-//! The first finds the caches as the interrupt does. But its exit program runs on the path that the
-//! entry program has just warmed, and in a real span a handler runs in between. The difference between
-//! the counts of the first and of the second is the cost of leaving a program with cold caches; entering
-//! one is assumed to cost the same. The subtracted cost is at most an eighth of the rest of the span: a
-//! short span cools no cache.
+//! The first span finds the caches as the interrupt does. But its exit program runs on the path
+//! that the entry program has just warmed, while in a real span a handler runs in between. The
+//! difference between the counts of the first and of the second span is the cost of leaving a
+//! program with cold caches. Entering a program is assumed to cost the same. The subtracted cost is
+//! at most an eighth of the rest of the span, because a short span cools no cache.
 //!
-//! This is subtracted from spans of the same context in that condition's window. A context with too
-//! few empty spans gets the overhead of its kind, and without that the warm loop's.
+//! The overhead is subtracted from spans of the same context in that condition's window. A
+//! context with too few empty spans gets the overhead of its kind; if that has too few as well,
+//! it gets the warm loop's.
 //!
-//! Its 95 % interval is that of the empty spans, by batch means, and what is subtracted for a cold exit:
-//! the two assumptions may be wrong by the whole of that cost. The interval of the warm loop's overhead is not known,
-//! because nothing shows how far interrupts are from a warm loop.
+//! The 95 % interval of the overhead combines two parts: the interval of the empty spans, by batch
+//! means, and the whole cost that is subtracted for a cold exit, because both assumptions may be
+//! wrong by that much. The interval of the warm loop's overhead is not known, because nothing shows
+//! how far interrupts are from a warm loop.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -35,12 +38,12 @@ use crate::host::CoreType;
 use crate::perf::EventGroup;
 use crate::window::{WindowEdge, move_gates};
 
-/// Least number of empty spans from which an overhead is computed.
+/// Smallest number of empty spans from which an overhead is computed.
 const SPANS_MIN: u64 = 8;
-/// At most 2^-this of a span's events is subtracted for a cold exit.
+/// Limits the subtraction for a cold exit to 2^-this of a span's events.
 const COLD_EXIT_SHIFT: u32 = 3;
 
-/// Vectors that are too rare in a warm-up: they get the overhead of all vectors.
+/// Vectors that occur too rarely in a warm-up. They get the overhead of all vectors.
 const RARE: [&str; 6] = [
     "x86_platform_ipi",
     "error_apic",
@@ -50,7 +53,7 @@ const RARE: [&str; 6] = [
     "deferred_error_apic",
 ];
 
-/// The keys of the same kind: vectors, softirqs or device IRQs.
+/// The range of keys of one kind: vectors, softirqs or device IRQs.
 fn keys_of_kind(key: u32) -> Range<u32> {
     match key {
         key if key >= KEY_IRQ => KEY_IRQ..KEY_SECOND,
@@ -59,7 +62,8 @@ fn keys_of_kind(key: u32) -> Range<u32> {
     }
 }
 
-/// The calibration programs of a pass that reads events, loaded and not attached.
+/// The calibration programs of a pass that reads events. They are loaded, and attached
+/// only while they measure.
 pub struct EventCalibration {
     probes: Probes,
     /// The four programs of each tracepoint, in the order of attachment.
@@ -71,10 +75,11 @@ pub struct EventCalibration {
 }
 
 impl EventCalibration {
-    /// Loads the programs, which count in `maps` and read `events`; `warm` is the warm loop's result.
+    /// Loads the programs, which count in `maps` and read `events`; `warm` is the warm loop's
+    /// result.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn load(
         flavour: Flavour,
         cpus: &[u32],
@@ -108,11 +113,12 @@ impl EventCalibration {
         })
     }
 
-    /// Attaches the programs while `pass_time` lets time pass, and returns what reading adds there. A
-    /// tracepoint that refuses its programs gets the warm loop's overhead.
+    /// Attaches the programs while `pass_time` lets time pass, and returns the overhead of
+    /// reading the events in that time. If a tracepoint refuses its programs, its contexts get
+    /// the warm loop's overhead.
     ///
     /// # Errors
-    /// When the kernel refuses a call.
+    /// If the kernel refuses a call.
     pub fn measure(&self, pass_time: impl FnOnce()) -> Result<EventOverheadsByCore, BenchError> {
         let bench_error = |error: BpfError| BenchError::Failed(error.to_string());
         self.probes.clear().map_err(bench_error)?;
@@ -137,30 +143,32 @@ impl EventCalibration {
         EventOverheadsByCore::new(self.events, &self.warm, &[], 0)
     }
 
-    /// The kernel memory of its maps and programs; `None` where the kernel does not state it.
+    /// The kernel memory of the calibration's maps and programs; `None` if the
+    /// kernel does not state it.
     #[must_use]
     pub fn kernel_memory(&self) -> Option<KernelMemory> {
         self.probes.kernel_memory()
     }
 }
 
-/// What reading the events adds to a span, by the type of the cores: the empty spans of all CPUs of a type
-/// are taken together.
+/// The overhead of reading the events, for each type of cores. It is computed from the empty spans
+/// of all CPUs of a type together.
 #[derive(Clone, Debug, Default)]
 pub struct EventOverheadsByCore {
     by_core: Vec<(CoreType, EventOverheads)>,
-    /// For CPUs of no known type.
+    /// The overhead on CPUs of an unknown type: none.
     nothing: EventOverheads,
 }
 
 impl EventOverheadsByCore {
-    /// From the rows of empty spans in a window of that length, and where these are too few, from the warm
-    /// loop.
+    /// Computes the overheads from the rows of empty spans in a window of `length_ns`, and from the
+    /// warm loop if there are too few spans.
     fn new(events: usize, warm: &[CoreCalibration], rows: &[CountedRow], length_ns: u64) -> Self {
-        let of_core = |one: &CoreCalibration| {
-            let here = rows.iter().filter(|row| one.core.cpus.contains(&row.cpu));
+        let of_core = |calibration: &CoreCalibration| {
+            let CoreCalibration { core, warm, .. } = calibration;
+            let here = rows.iter().filter(|row| core.cpus.contains(&row.cpu));
             let here = here.map(|row| &*row.row);
-            (one.core.clone(), EventOverheads::new(events, &one.warm.events, here, length_ns))
+            (core.clone(), EventOverheads::new(events, &warm.events, here, length_ns))
         };
         EventOverheadsByCore { by_core: warm.iter().map(of_core).collect(), ..Self::default() }
     }
@@ -172,7 +180,7 @@ impl EventOverheadsByCore {
     }
 }
 
-/// Sums over spans.
+/// Sums of the events of some spans.
 #[derive(Clone, Debug, Default)]
 struct EventTotals {
     spans: u64,
@@ -193,7 +201,8 @@ impl EventTotals {
         self.sums[event] as f64 / self.spans.max(1) as f64
     }
 
-    /// Half of the 95 % interval of the mean; 0 of what was never counted, `None` with too few batches.
+    /// Half of the 95 % interval of the mean. 0 for an event that never occurred, `None`
+    /// with too few batches.
     fn mean_ci95(&self, event: usize) -> Option<f64> {
         if self.sums[event] == 0 {
             return Some(0.0);
@@ -202,29 +211,29 @@ impl EventTotals {
     }
 }
 
-/// What reading added to the self events of all of a row's spans.
+/// The overhead on the self events of all of a row's spans, for one event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AddedEvents {
-    /// The sum.
+    /// The overhead on all spans together.
     pub total: u64,
-    /// Half of the 95 % interval of what it added to one span; `None` where it is not known.
+    /// Half of the 95 % interval of the overhead on one span; `None` if it is not known.
     pub mean_ci95: Option<f64>,
 }
 
-/// What reading the events adds to a span.
+/// The overhead of reading the events on the CPUs of one type of cores.
 #[derive(Clone, Debug, Default)]
 pub struct EventOverheads {
-    /// Events of the pass.
+    /// Number of events of the pass.
     events: usize,
-    /// By the warm loop, for each event of the pass.
+    /// Means of the warm loop, for each event of the pass.
     warm: Vec<f64>,
-    /// Empty spans by key.
+    /// Sums of the empty spans, by key.
     by_key: BTreeMap<u32, EventTotals>,
 }
 
 impl EventOverheads {
-    /// For that many events, from the warm loop's means and the rows of empty spans in a window of that
-    /// length.
+    /// Uses the warm loop's means and the rows of empty spans in a window of `length_ns`, in a pass
+    /// with `events` events.
     pub fn new<'a>(
         events: usize,
         warm: &[f64],
@@ -248,11 +257,11 @@ impl EventOverheads {
 
     fn sum(&self, keys: Range<u32>) -> EventTotals {
         let mut all = EventTotals::default();
-        self.by_key.range(keys).for_each(|(_, one)| all.add(one));
+        self.by_key.range(keys).for_each(|(_, totals)| all.add(totals));
         all
     }
 
-    /// What reading added to the self events of all of a row's spans, for each event of the pass.
+    /// The overhead on the self events of all of a row's spans, for each event of the pass.
     #[must_use]
     pub fn added(&self, row: &Row) -> Vec<AddedEvents> {
         let enough = |keys: &Range<u32>| self.sum(keys.clone()).spans >= SPANS_MIN;
@@ -268,9 +277,9 @@ impl EventOverheads {
         let overhead = |event: usize| {
             let base = first.mean(event);
             let colder = if second.spans > 0 { base - second.mean(event) } else { 0.0 };
-            let rest = row.event_self[event] as f64 / spans.max(1.0) - base;
-            let most = rest / f64::from(1u32 << COLD_EXIT_SHIFT);
-            let cold_exit = colder.min(most).max(0.0);
+            let cold_part = row.event_self[event] as f64 / spans.max(1.0) - base;
+            let cold_exit_max = cold_part / f64::from(1u32 << COLD_EXIT_SHIFT);
+            let cold_exit = colder.min(cold_exit_max).max(0.0);
             AddedEvents {
                 total: ((base + cold_exit) * spans).round() as u64,
                 mean_ci95: first.mean_ci95(event).map(|of_base| of_base.hypot(cold_exit)),
@@ -334,7 +343,7 @@ mod tests {
         assert_eq!(added(&rows, &row(KEY_IRQ, 1, 90)), [100]);
     }
 
-    /// Empty spans with `means` events, eight in each batch.
+    /// A row of empty spans with `means` events, eight spans in each batch.
     fn batched(key: u32, means: &[u64]) -> Box<Row> {
         let mut row = row(key, 0, 0);
         row.batch_shift = 20;
@@ -349,24 +358,28 @@ mod tests {
     #[test]
     fn the_interval_of_what_reading_adds_is_that_of_the_empty_spans_and_the_cold_exit() {
         let (key, means) = (KEY_IRQ, [98, 102, 102, 98, 98, 102, 102, 98]);
-        let of = |rows: &[Box<Row>], span| {
+        let added_to = |rows: &[Box<Row>], span| {
             let overheads =
                 EventOverheads::new(1, &[7.0], rows.iter().map(|row| &**row), (8 << 20) - 1);
             overheads.added(&row(key, 1, span))[0]
         };
-        // t of 7 degrees of freedom, and the error of the mean of eight batches.
+        // Student's t for 7 degrees of freedom, times the error of the mean of eight batches.
         let of_spans = 2.365 * (32.0_f64 / 7.0 / 8.0).sqrt();
-        let found = of(&[batched(key, &means)], 1_000);
+        let found = added_to(&[batched(key, &means)], 1_000);
         assert_eq!(found.total, 100);
         assert!((found.mean_ci95.unwrap() - of_spans).abs() < 0.001, "{found:?}");
         let second = batched(key + KEY_SECOND, &[60; 8]);
-        let found = of(&[batched(key, &means), second], 1_000);
+        let found = added_to(&[batched(key, &means), second], 1_000);
         assert_eq!(found.total, 140);
         assert!((found.mean_ci95.unwrap() - of_spans.hypot(40.0)).abs() < 0.001, "{found:?}");
-        let few = of(&[batched(key, &means[..7])], 1_000);
-        assert_eq!((few.total, few.mean_ci95), (100, None), "too few batches");
-        assert_eq!(of(&[], 1_000), AddedEvents { total: 7, mean_ci95: None }, "the warm loop's");
-        let none = of(&[batched(key, &[0; 8])], 1_000);
+        let too_few = added_to(&[batched(key, &means[..7])], 1_000);
+        assert_eq!((too_few.total, too_few.mean_ci95), (100, None), "too few batches");
+        assert_eq!(
+            added_to(&[], 1_000),
+            AddedEvents { total: 7, mean_ci95: None },
+            "the warm loop's"
+        );
+        let none = added_to(&[batched(key, &[0; 8])], 1_000);
         assert_eq!(none, AddedEvents { total: 0, mean_ci95: Some(0.0) }, "reading adds none");
     }
 }

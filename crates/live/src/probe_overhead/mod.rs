@@ -1,23 +1,27 @@
-//! What a pair of probes costs, measured on this machine in this run.
+//! The overhead of a pair of probes, measured on this machine in this run.
 //!
 //! [`calibrate`] takes two numbers from one pinned loop of system calls, in rounds that alternate:
 //!
 //! - A: an empty program on sys_enter, which pays for the slow path that tracing enables;
-//! - B: the same, followed by irqlab's programs of an entry and of an exit, all on sys_enter.
+//! - B: the same program, followed by irqlab's programs of an entry and of an
+//!   exit, all on sys_enter.
 //!
-//! The span in B is empty, so its length is what they add *inside* a span (leaving the last program of the
-//! entry, and calling that of the exit) and the kernel's step from one program of a tracepoint to the next, which
-//! is in no other span: `LOOP_SHARE`. B minus A is everything that they add to the CPU. Both are
-//! medians over the rounds.
+//! The span in B is empty. Its length is the overhead *inside* a span (leaving the last program of
+//! the entry, and calling the program of the exit), plus the kernel's step from one program of a
+//! tracepoint to the next. No other span contains that step, so `LOOP_SHARE` removes it. B minus A
+//! is the whole CPU time that the pair adds. Both numbers are medians over the rounds.
 //!
-//! The caches of the loop are warm. Interrupts find colder caches, and there the probes take longer. How
-//! much longer shows in the exit program itself, from the clock reading that ends the span to another
-//! one before it returns: the programs time one of eight of their own runs, during the measurement. Inside
-//! the span lie the return from the entry program and the call of the exit program, which touch less code
-//! and data, of which the entry has just used most: where the exit program takes x times the loop's time, the
-//! programs add 1 + `COLD_SHARE` (x - 1) times what they add in the loop (`learn_overhead` in
-//! bpf/span_stack.h). Both shares were chosen by comparison with a simulated machine, where all is known exactly;
-//! docs/validation.md says how far they hold.
+//! The loop has warm caches. Interrupts find colder caches, and there the probes take longer.
+//! The exit program itself shows how much longer: the programs time one of eight of their own
+//! runs during the measurement, from the clock reading that ends the span to another reading
+//! before the program returns.
+//!
+//! Inside the span lie the return from the entry program and the call of the exit program. They
+//! touch less code and data, and the entry has just used most of that. If the exit program
+//! takes x times the loop's time, the programs add 1 + `COLD_SHARE` (x - 1) times their
+//! overhead in the loop (`learn_overhead` in bpf/span_stack.h). Both shares were chosen by
+//! comparison with a simulated machine, where all times are known exactly; docs/validation.md
+//! says how well they hold.
 
 pub mod events;
 
@@ -32,42 +36,46 @@ use crate::perf::EventGroup;
 use crate::syscall_loop::{median, ns_per_call};
 use crate::window::Stop;
 
-/// Alternations of A and B.
+/// Number of alternations of A and B.
 pub const ROUNDS: u32 = 11;
-/// System calls of one side of a round on a machine whose times vary.
+/// System calls of A or B in one round, on a machine whose times vary.
 pub const CALLS: u32 = 20_000;
-/// The same in a simulated machine, whose times do not: enough to warm its caches.
+/// System calls of A or B in one round in a simulated machine. Its times do not vary, so the calls
+/// only have to warm its caches.
 pub const CALLS_SIMULATED: u32 = 1_000;
 
-/// Largest accepted overhead in situ, as a multiple of the warm loop's: caches explain no larger one, the
-/// host's interrupts do.
+/// Largest accepted overhead in situ, as a multiple of the warm loop's. Cold caches do not explain
+/// a larger one; interrupts of the host do.
 const COLD_RATIO_MAX: u64 = 32;
 
-/// How much of the warm loop's empty span the programs add inside other spans. Chosen, not derived: three builds
-/// of the guest's programs had 765, 765 and 865 ns for some 860 of the loop, by the rows of `irqlab sim
-/// verify-probes` whose caches are warm (call_function_single, r4400-1994).
+/// Share of the warm loop's empty span that the programs add inside other spans. Chosen, not
+/// derived: in three builds, the guest's programs added 765, 765 and 865 ns, and the loop had some
+/// 860 ns, according to the rows of `irqlab sim verify-probes` with warm caches
+/// (call_function_single, r4400-1994).
 const LOOP_SHARE: f64 = 0.92;
 
-/// How much of the exit program's slowdown by cold caches, relative to the warm loop, the inside of a span
-/// has: chosen by all conditions of the same runs.
+/// Share of the exit program's slowdown by cold caches, relative to the warm loop, that applies to
+/// the inside of a span. Chosen from all conditions of the same runs.
 const COLD_SHARE: f64 = 0.6;
 
-/// What a pair of probes adds in the warm loop.
+/// The overhead of a pair of probes in the warm loop.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WarmOverhead {
-    /// Inside its own span, ns.
+    /// Overhead inside the pair's own span, ns.
     pub in_span_ns: u64,
-    /// The exit program, from the clock reading that ends the span to its own end, ns.
+    /// Time of the exit program, from the clock reading that ends the span to
+    /// the program's end, ns.
     pub exit_program_ns: u64,
     pub total_ns: u64,
     /// Minimum and maximum of the total over the rounds, ns.
     pub total_range_ns: (u64, u64),
-    /// For each event: what reading it adds to its own count inside the span.
+    /// For each event, the overhead of reading it on its own count inside the span.
     pub events: Vec<f64>,
 }
 
 impl WarmOverhead {
-    /// What is subtracted at first, and how the programs learn what they add in situ.
+    /// The overhead to subtract first, and the parameters with which the programs learn
+    /// the overhead in situ.
     #[must_use]
     pub fn overheads(&self) -> CpuOverheads {
         let in_units = |ratio: f64| (ratio * f64::from(1u32 << RATIO_SHIFT)).round() as u32;
@@ -86,7 +94,7 @@ impl WarmOverhead {
         CpuOverheads { in_span_ns: self.in_span_ns, learning, events }
     }
 
-    /// What a pair adds before and after its span, without the exit program's own work, ns.
+    /// Overhead of a pair before and after its span, without the exit program's own work, ns.
     fn outside_ns(&self) -> u64 {
         self.total_ns.saturating_sub(self.in_span_ns + self.exit_program_ns)
     }
@@ -95,16 +103,15 @@ impl WarmOverhead {
 /// The warm loop's result on one type of cores.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CoreCalibration {
-    /// The cores to which it applies.
+    /// The cores that the result describes.
     pub core: CoreType,
     /// The CPU on which the loop ran.
     pub calibrated_on_cpu: u32,
-    /// The result.
     pub warm: WarmOverhead,
 }
 
 impl CoreCalibration {
-    /// Its figures, for the observer block.
+    /// The calibration's figures, for the observer block.
     #[must_use]
     pub fn to_json(&self) -> Json {
         json!({
@@ -120,10 +127,11 @@ impl CoreCalibration {
     }
 }
 
-/// Measures a pair of probes on the first CPU of each type of cores that stays online meanwhile ([`calibrate`]).
+/// Measures a pair of probes for each type of cores, on the first CPU of the type that stays online
+/// meanwhile ([`calibrate`]).
 ///
 /// # Errors
-/// As [`calibrate`].
+/// Any error of [`calibrate`].
 pub fn calibrate_each(
     flavour: Flavour,
     cores: &[CoreType],
@@ -137,8 +145,8 @@ pub fn calibrate_each(
     each.collect()
 }
 
-/// Calibrates on the first CPU of a type of cores; on the next where it fails because that one is offline. `None`
-/// where the type has no CPU.
+/// Calibrates on the first CPU of a type of cores. If that fails because the CPU is offline,
+/// continues with the next CPU. `None` if the type has no CPU.
 fn calibrate_core(
     core: &CoreType,
     calibrate: impl Fn(u32) -> Result<WarmOverhead, BpfError>,
@@ -157,11 +165,12 @@ fn calibrate_core(
     last.map_or(Ok(None), Err)
 }
 
-/// Measures a pair of probes on `cpu`, with the given events read at both ends, by `calls` system calls for
-/// each side of a round. After a request to stop, rounds are left out; nothing is measured with the result.
+/// Measures a pair of probes on `cpu` with `calls` system calls in A and in B of each round. The
+/// probes read `events`. After a request to stop, the remaining rounds are left out, because no
+/// measurement will use the result.
 ///
 /// # Errors
-/// When the programs cannot be loaded or attached, or the loop cannot run.
+/// If the programs cannot be loaded or attached, or the loop cannot run.
 pub fn calibrate(
     flavour: Flavour,
     cpu: u32,
@@ -215,20 +224,20 @@ pub fn calibrate(
         }
     }
     events.iter().for_each(|group| group.stop());
-    let whole = |value: f64| value.max(0.0).round() as u64;
-    let least = total.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = total.iter().copied().fold(0.0, f64::max);
+    let whole_ns = |value: f64| value.max(0.0).round() as u64;
+    let total_min = total.iter().copied().fold(f64::INFINITY, f64::min);
+    let total_max = total.iter().copied().fold(0.0, f64::max);
     let missing = || {
         BpfError::Failed("calibration failed: the probes counted none of its own spans".to_owned())
     };
-    let in_span_ns = whole(LOOP_SHARE * median(in_span).ok_or_else(missing)?);
-    let exit_program_ns = whole(median(exit_program).ok_or_else(missing)?);
-    let total_ns = whole(median(total).ok_or_else(missing)?).max(in_span_ns);
+    let in_span_ns = whole_ns(LOOP_SHARE * median(in_span).ok_or_else(missing)?);
+    let exit_program_ns = whole_ns(median(exit_program).ok_or_else(missing)?);
+    let total_ns = whole_ns(median(total).ok_or_else(missing)?).max(in_span_ns);
     Ok(WarmOverhead {
         in_span_ns,
         exit_program_ns,
         total_ns,
-        total_range_ns: (whole(least), whole(most)),
+        total_range_ns: (whole_ns(total_min), whole_ns(total_max)),
         events: per_event.into_iter().filter_map(median).collect(),
     })
 }
