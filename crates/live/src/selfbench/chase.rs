@@ -1,5 +1,6 @@
-//! The time of a load whose address is the value of the load before it, by the amount of memory: the
-//! latencies of this machine's caches, for comparison with a model.
+//! Times loads that depend on each other: each load's address is the value of the previous
+//! one. By the amount of memory, this shows the latencies of this machine's caches, for
+//! comparison with a model.
 
 use std::time::Instant;
 
@@ -14,9 +15,9 @@ use crate::clock::dependent_additions;
 use crate::host::{Root, available_memory};
 use crate::threads::{check_pinned, pin};
 
-/// Dependent additions, from which the core's clock is computed.
+/// Number of dependent additions from which the core's clock is computed.
 const ADDITIONS: u64 = 1 << 20;
-/// Loads of a round, at least.
+/// Smallest number of loads in a round.
 const LOADS: u64 = 1 << 18;
 /// Seed of the order of the lines.
 const SEED: u64 = 1;
@@ -26,27 +27,27 @@ const SEED: u64 = 1;
 pub struct Chased {
     pub bytes: u64,
     pub pages: Pages,
-    /// A load, ns: median of the rounds; absent without any.
+    /// Time of a load, ns: median of the rounds; `None` without rounds.
     pub load_ns: Option<f64>,
-    /// The same in cycles of the core: a load over an addition that depends on the one before, both
-    /// of the same round. Absent where additions are not timed (another processor than x86).
+    /// Time of a load in cycles of the core: it is divided by the time of a dependent addition in
+    /// the same round. `None` if additions cannot be timed (processors other than x86).
     pub load_cycles: Option<f64>,
-    /// Where the median of the cycles lies with 95 % and more; absent with fewer than six rounds.
+    /// The 95 % interval of the median of the cycles; `None` with fewer than six rounds.
     pub cycles_95: Option<(f64, f64)>,
 }
 
-/// Configuration.
+/// Configuration of a chase.
 #[derive(Clone, Debug)]
 pub struct ChaseSettings {
     pub cpu: u32,
-    /// Bytes of each chase, multiples of a line.
+    /// Bytes of memory of each chase, multiples of a line.
     pub sizes: Vec<u64>,
     pub line_bytes: u64,
-    /// Rounds of each.
+    /// Number of rounds for each size.
     pub rounds: usize,
 }
 
-/// The lines of `bytes` of memory, each once, in an order that no prefetcher sees: their numbers.
+/// Numbers of the lines in `bytes` of memory, each once, in an order that no prefetcher predicts.
 #[must_use]
 pub fn chase_order(bytes: u64, line_bytes: u64) -> Vec<u64> {
     let mut order: Vec<u64> = (0..bytes / line_bytes.max(1)).collect();
@@ -54,10 +55,10 @@ pub fn chase_order(bytes: u64, line_bytes: u64) -> Vec<u64> {
     order
 }
 
-/// Chases through all sizes on one CPU; `progress` gets each size.
+/// Chases through all sizes on one CPU. Passes each size to `progress`.
 ///
 /// # Errors
-/// When the CPU is not available, or there is no memory.
+/// If the CPU is not available, or there is not enough memory.
 pub fn measure(
     settings: &ChaseSettings,
     progress: &dyn Fn(u64),
@@ -79,12 +80,12 @@ fn chase(bytes: u64, settings: &ChaseSettings) -> Result<Chased, BenchError> {
     let ring = Ring::new(bytes, settings.line_bytes, &order)
         .map_err(|error| failed("getting memory", error))?;
     let loads = (order.len() as u64).max(LOADS);
-    let mut at = ring.walk(ring.start, order.len() as u64);
+    let mut line = ring.walk(ring.start, order.len() as u64);
     let (mut ns, mut cycles) = (Vec::new(), Vec::new());
     for _ in 0..settings.rounds {
         let addition_ns = addition_ns();
         let start = Instant::now();
-        at = ring.walk(at, loads);
+        line = ring.walk(line, loads);
         let load_ns = start.elapsed().as_nanos() as f64 / loads as f64;
         ns.push(load_ns);
         cycles.extend(addition_ns.map(|addition| load_ns / addition));
@@ -102,7 +103,7 @@ fn chase(bytes: u64, settings: &ChaseSettings) -> Result<Chased, BenchError> {
     })
 }
 
-/// Lines each of which holds the address of the next.
+/// Memory whose lines each contain the address of the next one.
 struct Ring {
     region: Region,
     start: *const u8,
@@ -112,30 +113,30 @@ impl Ring {
     fn new(bytes: u64, line_bytes: u64, order: &[u64]) -> std::io::Result<Ring> {
         let mut region = Region::new(usize::try_from(bytes).unwrap_or(usize::MAX))?;
         let base = region.base() as usize;
-        let place = |index: usize| (order[index % order.len()] * line_bytes) as usize;
+        let offset = |index: usize| (order[index % order.len()] * line_bytes) as usize;
         let memory = region.bytes_mut();
         for index in 0..order.len() {
-            let next = (base + place(index + 1)).to_ne_bytes();
-            memory[place(index)..][..next.len()].copy_from_slice(&next);
+            let next = (base + offset(index + 1)).to_ne_bytes();
+            memory[offset(index)..][..next.len()].copy_from_slice(&next);
         }
-        Ok(Ring { start: (base + place(0)) as *const u8, region })
+        Ok(Ring { start: (base + offset(0)) as *const u8, region })
     }
 
-    /// Continues from `at`; returns the last address.
+    /// Follows `loads` addresses from `at` on; returns the last one.
     #[inline(never)]
     fn walk(&self, mut at: *const u8, loads: u64) -> *const u8 {
         for _ in 0..loads {
-            // SAFETY: `at` is a line of the ring, and each holds the address of the next: `new` wrote
-            // them, and nothing writes after it. The region lives as long as `self`. Volatile, so that
-            // the compiler keeps each read.
+            // SAFETY: `at` is a line of the ring. `new` wrote the address of the next line into
+            // each line, and nothing writes later. The region lives until `self` is dropped. The
+            // read is volatile so that the compiler keeps it.
             at = unsafe { at.cast::<*const u8>().read_volatile() };
         }
         at
     }
 }
 
-/// The time of a dependent addition: one cycle of the core. Absent where none are written for this
-/// processor.
+/// The time of a dependent addition, which is one cycle of the core. `None` if no additions are
+/// written for this processor.
 fn addition_ns() -> Option<f64> {
     let start = Instant::now();
     dependent_additions(ADDITIONS).then(|| start.elapsed().as_nanos() as f64 / ADDITIONS as f64)
@@ -151,12 +152,12 @@ mod tests {
         assert_eq!(order.len(), 1024);
         let ring = Ring::new(64 << 10, 64, &order).unwrap();
         let mut seen = std::collections::BTreeSet::new();
-        let mut at = ring.start;
+        let mut line = ring.start;
         for _ in 0..1024 {
-            assert!(seen.insert(at as usize));
-            at = ring.walk(at, 1);
+            assert!(seen.insert(line as usize));
+            line = ring.walk(line, 1);
         }
-        assert_eq!(at, ring.start);
+        assert_eq!(line, ring.start);
     }
 
     #[test]
@@ -167,11 +168,14 @@ mod tests {
         let settings = ChaseSettings { cpu, sizes: sizes.clone(), line_bytes: 64, rounds: 7 };
         let chased = measure(&settings, &|_| ()).unwrap();
         rustix::thread::sched_setaffinity(None, &cpus).unwrap();
-        assert_eq!(chased.iter().map(|one| one.bytes).collect::<Vec<_>>(), sizes);
-        for one in chased {
-            assert!(one.load_ns > Some(0.0), "{one:?}");
-            let between = one.cycles_95.map(|(low, high)| low..=high);
-            assert!(between.is_none_or(|it| it.contains(&one.load_cycles.unwrap())), "{one:?}");
+        assert_eq!(chased.iter().map(|chase| chase.bytes).collect::<Vec<_>>(), sizes);
+        for chase in chased {
+            assert!(chase.load_ns > Some(0.0), "{chase:?}");
+            let between = chase.cycles_95.map(|(low, high)| low..=high);
+            assert!(
+                between.is_none_or(|range| range.contains(&chase.load_cycles.unwrap())),
+                "{chase:?}"
+            );
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Measurements of irqlab itself: the cost of its probes compared with other tools ([`overhead`]), its
-//! times compared with the kernel's own trace ([`trace_agreement`]), whether it counts all interrupts that
-//! the machine can raise ([`storm`]), and its detours compared with those of other tools
-//! ([`noise_peers`]). [`chase`] measures the latencies of this machine's caches. The first two use trace
-//! instances of their own ([`tracefs`]).
+//! Measurements of irqlab itself. [`overhead`] compares the cost of its probes with other tools.
+//! [`trace_agreement`] compares its times with the kernel's own trace. [`storm`] checks that it
+//! counts all interrupts that the machine can raise. [`noise_peers`] compares its detours with the
+//! detours of other tools. [`chase`] measures the latencies of this machine's caches. The first two
+//! use separate trace instances ([`tracefs`]).
 
 pub mod chase;
 pub mod noise_peers;

@@ -1,8 +1,10 @@
-//! Compares the detour loop with other tools that measure noise, one after the other on the same CPU.
+//! Compares the detour loop with other tools that measure noise, one after the
+//! other on the same CPU.
 //!
-//! oslat reads the clock like the detour loop, and counts gaps by whole microseconds. cyclictest sleeps
-//! and measures how late it wakes: it sees a detour only when a wake-up falls into one, and adds the
-//! time of waking. So the counts of the first two are comparable, and those of cyclictest are not.
+//! oslat reads the clock like the detour loop, and counts gaps in whole microseconds. cyclictest
+//! sleeps and measures how late it wakes. It sees a detour only when a wake-up falls into one, and
+//! its results include the time of waking. Therefore the counts of the detour loop and of oslat are
+//! comparable, and the counts of cyclictest are not.
 
 use std::io::ErrorKind;
 use std::process::{Command, Output, Stdio};
@@ -16,25 +18,25 @@ use super::failed;
 use crate::noise::{Length, LiveNoise, NoiseSettings};
 use crate::window::Stop;
 
-/// Gaps that the detour loop keeps, ns: below what is compared.
+/// Shortest gap that the detour loop keeps, ns. It is below the compared thresholds.
 const THRESHOLD_NS: u64 = 1000;
-/// Buckets of the tools, one a microsecond.
+/// Number of buckets in the tools' histograms, each one microsecond wide.
 const BUCKETS: u64 = 1024;
 /// Time between two wake-ups of cyclictest, µs.
 const INTERVAL_US: u64 = 1000;
 /// Maximum length of a tool's output, bytes.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
-/// Configuration.
+/// Configuration of the comparison.
 #[derive(Clone, Debug)]
 pub struct NoisePeers {
-    /// CPU that is measured.
+    /// CPU on which the tools measure.
     pub cpu: u32,
     /// CPU for the tools' other threads.
     pub housekeeping: u32,
     /// Length of each window, whole seconds.
     pub seconds: u64,
-    /// How often each tool runs.
+    /// Number of runs of each tool.
     pub rounds: u64,
     /// Thresholds, µs, below [`NoisePeers::THRESHOLD_US_MAX`].
     pub thresholds_us: Vec<u64>,
@@ -56,7 +58,6 @@ pub enum Tool {
 }
 
 impl Tool {
-    /// Its name.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -71,33 +72,34 @@ impl Tool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     pub tool: Tool,
-    /// In which round, from 0.
+    /// Number of the round, from 0.
     pub round: u64,
-    /// How long its window was, ns.
+    /// Length of the tool's window, ns.
     pub window_ns: u64,
-    /// Gaps, or wake-ups, longer than each threshold.
+    /// Number of gaps, or late wake-ups, above each threshold.
     pub above: Vec<u64>,
-    /// Samples: readings of the clock, or wake-ups; absent where the tool does not report them.
+    /// Number of samples: readings of the clock, or wake-ups; `None` if the
+    /// tool does not report it.
     pub looks: Option<u64>,
-    /// The longest, ns.
+    /// The longest gap or delay, ns.
     pub max_ns: u64,
 }
 
 /// The results, and the unavailable tools with the reason.
 #[derive(Clone, Debug, Default)]
 pub struct Compared {
-    /// In the order of measurement.
+    /// Results in the order of measurement.
     pub seen: Vec<Seen>,
     /// Tool, reason and remedy.
     pub absent: Vec<(String, String, Option<String>)>,
-    /// Whether the user stopped it early.
+    /// Whether the user stopped the comparison early.
     pub interrupted: bool,
 }
 
-/// Runs each tool in each round; the first one changes from round to round.
+/// Runs each tool in each round. The first tool of a round changes from round to round.
 ///
 /// # Errors
-/// When the detour loop is unavailable. An unavailable tool is left out.
+/// If the detour loop is unavailable. Another unavailable tool is left out.
 pub fn measure(settings: &NoisePeers, progress: &dyn Fn(&str)) -> Result<Compared, BenchError> {
     let mut tools = vec![Tool::Irqlab, Tool::Oslat, Tool::Cyclictest];
     let mut compared = Compared::default();
@@ -117,7 +119,7 @@ pub fn measure(settings: &NoisePeers, progress: &dyn Fn(&str)) -> Result<Compare
                 Ok(seen) => compared.seen.push(Seen { round, ..seen }),
                 Err(BenchError::Unavailable { reason, remedy }) if tool != Tool::Irqlab => {
                     compared.absent.push((tool.word().to_owned(), reason, remedy));
-                    tools.retain(|other| *other != tool);
+                    tools.retain(|present| *present != tool);
                 }
                 Err(error) => return Err(error),
             }
@@ -169,16 +171,17 @@ fn irqlab(settings: &NoisePeers) -> Result<Seen, BenchError> {
 }
 
 fn oslat(settings: &NoisePeers) -> Result<Seen, BenchError> {
-    let words = format!(
+    let arguments = format!(
         "-c {} -C {} -D {} -b {BUCKETS} -q --json=/dev/stderr",
         settings.cpu, settings.housekeeping, settings.seconds
     );
-    let json = json_of(&run("oslat", &words)?, "oslat")?;
+    let json = json_of(&run("oslat", &arguments)?, "oslat")?;
     let seen = of_oslat(&json, &settings.thresholds_us);
     seen.ok_or_else(|| failed("oslat", "its JSON is not understood"))
 }
 
-/// Its histogram: under `"K"` gaps above K - 1 µs and up to K µs, with the last bucket open.
+/// Evaluates the histogram of oslat. Its key `"K"` counts gaps above K - 1 µs and up to K µs; the
+/// last bucket also counts longer gaps.
 fn of_oslat(json: &Json, thresholds_us: &[u64]) -> Option<Seen> {
     let thread = &json["thread"]["0"];
     let counts = histogram(&thread["histogram"])?;
@@ -194,18 +197,18 @@ fn of_oslat(json: &Json, thresholds_us: &[u64]) -> Option<Seen> {
 }
 
 fn cyclictest(settings: &NoisePeers) -> Result<Seen, BenchError> {
-    let words = format!(
+    let arguments = format!(
         "-a {} --mainaffinity={} -t 1 --policy=other -m -i {INTERVAL_US} -D {} -q -h {BUCKETS} \
          --json=/dev/stderr",
         settings.cpu, settings.housekeeping, settings.seconds
     );
-    let json = json_of(&run("cyclictest", &words)?, "cyclictest")?;
+    let json = json_of(&run("cyclictest", &arguments)?, "cyclictest")?;
     let seen = of_cyclictest(&json, &settings.thresholds_us, settings.seconds);
     seen.ok_or_else(|| failed("cyclictest", "its JSON is not understood"))
 }
 
-/// Its histogram: under `"K"` wake-ups that were K µs late, and less than K + 1. What is beyond is in the
-/// number of cycles alone.
+/// Evaluates the histogram of cyclictest. Its key `"K"` counts wake-ups that were at least K µs and
+/// less than K + 1 µs late. Later wake-ups count only in the number of cycles.
 fn of_cyclictest(json: &Json, thresholds_us: &[u64], seconds: u64) -> Option<Seen> {
     let thread = &json["thread"]["0"];
     let counts = histogram(&thread["histogram"])?;
@@ -232,9 +235,9 @@ fn sum(counts: &[(u64, u64)], is_in: impl Fn(u64) -> bool) -> u64 {
     wanted.fold(0, |sum, (_, count)| sum.saturating_add(*count))
 }
 
-fn run(program: &str, words: &str) -> Result<Output, BenchError> {
+fn run(program: &str, arguments: &str) -> Result<Output, BenchError> {
     let mut command = Command::new(program);
-    command.args(words.split(' ')).stdin(Stdio::null());
+    command.args(arguments.split(' ')).stdin(Stdio::null());
     command.output().map_err(|error| match error.kind() {
         ErrorKind::NotFound => BenchError::Unavailable {
             reason: format!("{program} is not installed"),
@@ -249,9 +252,10 @@ fn json_of(output: &Output, program: &str) -> Result<Json, BenchError> {
     let text = &output.stderr[..output.stderr.len().min(OUTPUT_BYTES_MAX)];
     let from = text.iter().position(|byte| *byte == b'{');
     let json = from.and_then(|from| serde_json::from_slice(&text[from..]).ok());
-    json.filter(|_| output.status.success()).ok_or_else(|| {
-        let words: String = String::from_utf8_lossy(text).chars().take(300).collect();
-        let reason = format!("{program} ended with {}: {}", output.status, words.trim());
+    let complete = if output.status.success() { json } else { None };
+    complete.ok_or_else(|| {
+        let start: String = String::from_utf8_lossy(text).chars().take(300).collect();
+        let reason = format!("{program} ended with {}: {}", output.status, start.trim());
         BenchError::Unavailable { reason, remedy: None }
     })
 }

@@ -1,12 +1,14 @@
-//! What an entry/exit pair of probes adds to a system call, for irqlab and other tools in one run.
+//! The cost that an entry/exit pair of probes adds to a system call, for irqlab and
+//! other tools in one run.
 //!
-//! One pinned thread calls getppid(2) in a loop. In each round every tool is attached to the system
-//! call tracepoints in turn, the loop is timed, and the tool is detached; the order of tools is
-//! another in each round. A tool's result of a round is the median of many short loops, minus the
-//! median of the bare loop in that round. So neither a slow second nor a busy neighbour decides.
+//! One pinned thread calls getppid(2) in a loop. In each round every tool is attached to the
+//! system call tracepoints in turn, the loop is timed, and the tool is detached. The order of the
+//! tools changes from round to round. A tool's result of a round is the median of many short
+//! loops, minus the median of the bare loop in that round. Therefore neither a slow second nor a
+//! busy neighbour decides the result.
 //!
-//! irqlab's own programs are made for interrupts: here they sit on sys_enter and sys_exit, with the
-//! gate open, and do the same work as on an interrupt.
+//! irqlab's programs are made for interrupts. Here they are attached to sys_enter and sys_exit,
+//! with the gate open, and do the same work as on an interrupt.
 
 use crate::bpf::Attached as AttachedProgram;
 use lab::experiment::BenchError;
@@ -19,16 +21,16 @@ use crate::bpf::{Flavour, LoadSpec, Maps, Probes, RowLayout, has_cookies};
 use crate::syscall_loop::{median, ns_per_call};
 use crate::window::Stop;
 
-/// Configuration.
+/// Configuration of the comparison.
 #[derive(Clone, Debug)]
 pub struct OverheadSettings {
-    /// CPU of the loop.
+    /// CPU on which the loop runs.
     pub cpu: u32,
-    /// How often each tool is measured.
+    /// Number of measurements of each tool.
     pub rounds: u32,
-    /// Loops of one tool in one round.
+    /// Number of loops of one tool in one round.
     pub loops: u32,
-    /// System calls of one loop.
+    /// Number of system calls of one loop.
     pub calls: u32,
 }
 
@@ -40,7 +42,7 @@ impl OverheadSettings {
     }
 }
 
-/// What is attached to the system call.
+/// A tool that is attached to the system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attached {
     Nothing,
@@ -48,12 +50,11 @@ pub enum Attached {
     Empty(Flavour),
     /// A pair of BPF programs that read the clock, and nothing else.
     Clocks(Flavour),
-    /// irqlab's programs.
+    /// The pair of irqlab's programs.
     Irqlab(Flavour),
     /// The kernel's trace events, into a ring buffer.
     Ftrace,
     Bpftrace,
-    /// perf record.
     Perf,
 }
 
@@ -70,7 +71,6 @@ impl Attached {
         Attached::Perf,
     ];
 
-    /// Its name in results.
     #[must_use]
     pub fn label(self) -> String {
         match self {
@@ -108,24 +108,25 @@ pub struct Cost {
     pub attached: Attached,
     /// Time of a system call in each round, ns.
     pub call_ns: Vec<f64>,
-    /// The same minus the bare loop of that round.
+    /// Time of a system call minus the bare loop's of the same round, ns.
     pub added_ns: Vec<f64>,
-    /// The same divided by what the empty tp_btf pair added in that round.
+    /// Added time divided by the empty tp_btf pair's added time in the same round.
     pub ratio: Vec<f64>,
-    /// Spans that the tool itself counted, and system calls that the loops made meanwhile.
+    /// Number of spans that the tool itself counted, and number of system calls that the
+    /// loops made meanwhile.
     pub counted: Option<(u64, u64)>,
 }
 
-/// The result.
+/// The costs of all tools.
 #[derive(Clone, Debug, Default)]
 pub struct Overhead {
-    /// A line per tool.
+    /// The costs of each tool that could be measured.
     pub costs: Vec<Cost>,
     /// Tools that could not be measured: name, reason, remedy.
     pub absent: Vec<(String, String, Option<String>)>,
     /// Events that the kernel dropped because a program of irqlab was running.
     pub missed: u64,
-    /// Whether the user stopped it early.
+    /// Whether the user stopped the comparison early.
     pub interrupted: bool,
 }
 
@@ -147,7 +148,7 @@ struct Bench<'a> {
 /// Measures all tools. Calls `progress` before each round.
 ///
 /// # Errors
-/// [`BenchError::NothingMeasurable`] when BPF programs cannot be loaded here.
+/// [`BenchError::NothingMeasurable`] if BPF programs cannot be loaded here.
 pub fn measure(
     settings: &OverheadSettings,
     stop: &Stop,
@@ -219,7 +220,7 @@ impl Bench<'_> {
         found.map(|(_, probes)| probes).ok_or_else(|| failed(name, "these programs are not loaded"))
     }
 
-    /// Measures all tools once; removes those from `present` that do not work here.
+    /// Measures all tools once. Removes tools that do not work here from `present`.
     fn round(
         &mut self,
         round: u32,
@@ -235,12 +236,13 @@ impl Bench<'_> {
                 Ok(time) => times.push((attached, time)),
                 Err(error) => {
                     absent(result, attached, error)?;
-                    present.retain(|one| *one != attached);
+                    present.retain(|tool| *tool != attached);
                     result.costs.retain(|cost| cost.attached != attached);
                 }
             }
         }
-        let time_of = |wanted| times.iter().find(|(one, _)| *one == wanted).map(|(_, time)| *time);
+        let time_of =
+            |wanted| times.iter().find(|(tool, _)| *tool == wanted).map(|(_, time)| *time);
         let bare = time_of(Attached::Nothing).unwrap_or(self.quick_ns);
         let empty = time_of(Attached::Empty(Flavour::Btf));
         for cost in &mut result.costs {
@@ -252,7 +254,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Attaches, times, detaches.
+    /// Attaches a tool, times the loops, and detaches the tool. Returns ns per call.
     fn once(&self, attached: Attached, result: &mut Overhead) -> Result<f64, BenchError> {
         let cpu = self.settings.cpu;
         let calls = u64::from(self.settings.calls) * u64::from(self.settings.loops);
@@ -317,7 +319,7 @@ impl Bench<'_> {
         Ok([link(programs[0])?, link(programs[1])?])
     }
 
-    /// The median of the loops, ns per call.
+    /// The median time of the loops, ns per call.
     fn run_loops(&self) -> Result<f64, BenchError> {
         let OverheadSettings { cpu, loops, calls, .. } = *self.settings;
         let times: std::io::Result<Vec<f64>> =
@@ -333,7 +335,7 @@ fn spans_of(probes: &Probes, cpu: u32) -> Result<u64, BenchError> {
     Ok(row.map_or(0, |row| row.count))
 }
 
-/// Records that a tool is unavailable; passes on other errors.
+/// Records that a tool is unavailable. Returns all other errors.
 fn absent(result: &mut Overhead, attached: Attached, error: BenchError) -> Result<(), BenchError> {
     match error {
         BenchError::Unavailable { reason, remedy } => {

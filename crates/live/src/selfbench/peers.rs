@@ -1,4 +1,4 @@
-//! Other tools, run the way their users run them.
+//! Other tools, which run as their users run them.
 
 use std::io::{ErrorKind, Read};
 use std::os::unix::process::CommandExt;
@@ -11,24 +11,24 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::failed;
 use crate::syscall_loop::ns_per_call;
 
-/// The usual two lines for the time between two events.
+/// The usual two lines of bpftrace for the time between two events.
 const BPFTRACE_SCRIPT: &str = "tracepoint:raw_syscalls:sys_enter { @s[tid] = nsecs } \
     tracepoint:raw_syscalls:sys_exit /@s[tid]/ { @h = hist(nsecs - @s[tid]); delete(@s[tid]); }";
 
 /// Longest wait until a tool is active.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest wait until it has ended.
+/// Longest wait until a tool has ended.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time between two signals to end.
+/// Time between two signals that request a tool's end.
 const SIGNAL_PERIOD: Duration = Duration::from_secs(4);
-/// Time from the opening of its events to the first check.
+/// Time from the opening of a tool's events to the first check.
 const SETTLE: Duration = Duration::from_millis(300);
-/// A tool is active when the fastest of the probing loops is slower than before by this factor.
+/// A tool is active if the fastest of the probing loops is slower than before by this factor.
 const SLOWER_BY: f64 = 1.5;
 const PROBING_LOOPS: usize = 8;
 const PROBING_CALLS: u32 = 1_000;
 
-/// A tool to compare with.
+/// A tool with which irqlab is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tool {
     Bpftrace,
@@ -44,10 +44,10 @@ impl Tool {
     }
 
     fn arguments(self, cpu: u32) -> Vec<String> {
-        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let split = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         match self {
             Tool::Bpftrace => vec!["-e".to_owned(), BPFTRACE_SCRIPT.to_owned()],
-            Tool::Perf => words(&format!(
+            Tool::Perf => split(&format!(
                 "record -q -e raw_syscalls:sys_enter -e raw_syscalls:sys_exit -C {cpu} -o /dev/null"
             )),
         }
@@ -62,7 +62,7 @@ impl Tool {
     }
 }
 
-/// A running tool. Dropping it ends it.
+/// A running tool. Dropping this ends the tool.
 pub(super) struct Peer {
     child: Child,
     tool: Tool,
@@ -70,10 +70,10 @@ pub(super) struct Peer {
 
 impl Peer {
     /// Starts the tool and waits until it slows the loop on `cpu` down. `quick_ns` is the time of a
-    /// call without it.
+    /// call without the tool.
     ///
     /// # Errors
-    /// [`BenchError::Unavailable`] when it is not installed or does not work here.
+    /// [`BenchError::Unavailable`] if the tool is not installed or does not work here.
     pub fn start(tool: Tool, cpu: u32, quick_ns: f64) -> Result<Self, BenchError> {
         let mut command = Command::new(tool.program());
         command.args(tool.arguments(cpu));
@@ -112,7 +112,7 @@ impl Peer {
         }
     }
 
-    /// Whether the tool has perf events open, by which all tools attach to tracepoints.
+    /// Whether the tool has open perf events, which all tools use to attach to tracepoints.
     fn has_events(&self) -> bool {
         let directory = format!("/proc/{}/fd", self.child.id());
         let Ok(entries) = std::fs::read_dir(directory) else { return false };
@@ -121,8 +121,11 @@ impl Peer {
         names.any(|name| name.contains("[perf_event]"))
     }
 
-    fn unavailable(&self, what: &str) -> BenchError {
-        BenchError::Unavailable { reason: format!("{} {what}", self.tool.program()), remedy: None }
+    fn unavailable(&self, problem: &str) -> BenchError {
+        BenchError::Unavailable {
+            reason: format!("{} {problem}", self.tool.program()),
+            remedy: None,
+        }
     }
 
     fn output(&mut self) -> String {
@@ -141,15 +144,15 @@ impl Peer {
         text
     }
 
-    /// Ends it as Ctrl-C would, and waits; returns its output.
+    /// Ends the tool as Ctrl-C would, and waits. Returns the tool's output.
     ///
     /// # Errors
-    /// When it does not end in time (it is killed then).
+    /// If the tool does not end in time. Then it is killed.
     pub fn stop(mut self) -> Result<String, BenchError> {
         let start = Instant::now();
         let mut signals = 0;
         loop {
-            // Repeatedly: bpftrace sometimes misses the first signal.
+            // Sends the signal repeatedly, because bpftrace sometimes misses the first one.
             if start.elapsed() >= SIGNAL_PERIOD * signals {
                 self.interrupt();
                 signals += 1;
@@ -165,7 +168,8 @@ impl Peer {
     }
 
     fn interrupt(&self) {
-        // It may have ended meanwhile; not reaped yet, its process id is still its own.
+        // The tool may have ended meanwhile. It is not reaped yet, so no other
+        // process has its number.
         let _ = kill_process(Pid::from_child(&self.child), Signal::INT);
     }
 }
@@ -186,7 +190,7 @@ impl Drop for Peer {
         if let Ok(Some(_)) = self.child.try_wait() {
             return;
         }
-        // Both fail only if the child has ended.
+        // Both calls fail only if the child has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -203,7 +207,7 @@ fn die_with_parent() -> std::io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::TERM)).map_err(Into::into)
 }
 
-/// The spans that bpftrace's histogram holds: the sum of its counts.
+/// The number of spans in bpftrace's histogram: the sum of its counts.
 pub(super) fn spans_in_histogram(output: &str) -> u64 {
     let count = |line: &str| -> Option<u64> {
         let (_, after) = line.trim_start().strip_prefix('[')?.split_once(')')?;

@@ -1,10 +1,10 @@
-//! The highest interrupt rate that this machine raises: does irqlab count it all, in constant
-//! memory and without CPU time of its own?
+//! Raises interrupts at the highest rate of this machine. Does irqlab count all of them, in
+//! constant memory and without using CPU time itself?
 //!
-//! Timer, inter-processor and disk interrupts are raised at once, each by its stimulus at the high
-//! rate, while the probes of `irqlab handlers` count in one window. A thread reads the resident set
-//! of this process a few times meanwhile; that and the end of the window are all that user space
-//! does.
+//! Timer, inter-processor and disk interrupts are raised at the same time, each by its stimulus
+//! at the high rate, while the probes of `irqlab handlers` count in one window. A thread reads
+//! the resident set of this process a few times meanwhile. User space does nothing else until
+//! the end of the window.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -22,35 +22,35 @@ use crate::stimulus::{
 };
 use crate::window::{Stop, WindowEnd};
 
-/// Readings of the resident set during the window.
+/// Number of readings of the resident set during the window.
 const MEMORY_READINGS: u32 = 8;
-/// How long the stimuli run before the window opens.
+/// Time during which the stimuli run before the window opens.
 const WARM_UP: Duration = Duration::from_millis(500);
 
-/// Configuration.
+/// Configuration of the storm.
 #[derive(Clone, Debug)]
 pub struct StormSettings {
-    /// CPUs to measure, and to raise interrupts on.
+    /// CPUs on which interrupts are raised and measured.
     pub cpus: Vec<u32>,
     /// Length of the window.
     pub duration: Duration,
     /// Time between two expirations of the timer stimulus.
     pub timer_period: Duration,
-    /// The program that serves the stimulus; by default this one.
+    /// The program that serves the stimulus; `None`: this program.
     pub helper: Option<PathBuf>,
     /// The request to stop early.
     pub stop: Stop,
 }
 
-/// The result.
+/// The counts during the storm, and the cost of counting.
 #[derive(Clone, Debug, Default)]
 pub struct Storm {
     pub sample: WindowSample,
-    /// What the bench knows of itself.
+    /// The bench's facts about itself.
     pub facts: BenchFacts,
-    /// What a pair of probes costs.
+    /// The cost of a pair of probes.
     pub overhead: ProbeOverhead,
-    /// Resident set of this process, bytes: through the window, in order.
+    /// Readings of this process's resident set during the window, in order, bytes.
     pub resident_bytes: Vec<u64>,
     /// The stimuli that ran, with their statistics.
     pub done: Vec<(String, Report)>,
@@ -59,25 +59,25 @@ pub struct Storm {
 }
 
 impl Storm {
-    /// Device interrupts, vectors and softirqs, each with an entry and an exit.
+    /// Number of device interrupts, vectors and softirqs. Each has an entry and an exit.
     #[must_use]
     pub fn spans(&self) -> u64 {
-        let timed =
-            |one: &&lab::handlers::ContextStats| one.timing == lab::handlers::Timing::Probes;
-        self.sample.contexts.iter().filter(timed).map(|stats| stats.count).sum()
+        let is_timed =
+            |stats: &&lab::handlers::ContextStats| stats.timing == lab::handlers::Timing::Probes;
+        self.sample.contexts.iter().filter(is_timed).map(|stats| stats.count).sum()
     }
 
-    /// Share of one CPU that this process took while the window was open.
+    /// Share of one CPU that this process used while the window was open.
     #[must_use]
     pub fn user_share(&self) -> f64 {
         self.sample.user_cpu_ns as f64 / self.sample.length_ns() as f64
     }
 }
 
-/// Raises the storm and counts it.
+/// Raises the storm and counts its interrupts.
 ///
 /// # Errors
-/// [`BenchError::NothingMeasurable`] without the rights, [`BenchError::Unavailable`] when no
+/// [`BenchError::NothingMeasurable`] without the rights, [`BenchError::Unavailable`] if no
 /// stimulus is available.
 pub fn measure(settings: &StormSettings) -> Result<Storm, BenchError> {
     let until = WindowEnd::Elapsed(settings.duration);
@@ -112,15 +112,15 @@ fn start_sources(settings: &StormSettings, storm: &mut Storm) -> Result<Vec<Runn
         None => Helper::current_exe().map_err(|error| failed("finding this program", error))?,
     };
     let mut running = Vec::new();
-    // The disk first: it starts slowly, and the others would slow it down further.
-    for one in [Stimulus::Disk, Stimulus::Timer, Stimulus::Ipi] {
-        let mut stimulus = StimulusSettings::new(one, Rate::High, settings.cpus.clone());
+    // Starts the disk first, because it starts slowly, and the others would slow it down further.
+    for kind in [Stimulus::Disk, Stimulus::Timer, Stimulus::Ipi] {
+        let mut stimulus = StimulusSettings::new(kind, Rate::High, settings.cpus.clone());
         stimulus.timer_period = settings.timer_period;
         match start(&stimulus, &helper) {
             Ok(started) => running.push(started),
             Err(StimulusError::Unavailable { reason, remedy }) => {
                 let remedy = (!remedy.is_empty()).then_some(remedy);
-                storm.absent.push((format!("stimulus {one}"), reason, remedy));
+                storm.absent.push((format!("stimulus {kind}"), reason, remedy));
             }
             Err(error) => return Err(stimulus_error(error)),
         }

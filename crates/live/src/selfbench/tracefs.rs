@@ -1,12 +1,11 @@
-//! A separate tracefs instance: a ring buffer with its own events, clock and CPUs, which does not affect
-//! the tracing of others.
+//! A separate tracefs instance: a ring buffer with its own events, clock and CPUs, which does not
+//! affect the tracing of others. An instance outlives the process that created it. Therefore its
+//! name contains the process id, and the process holds a lock on its directory.
+//! [`remove_leftovers`] removes the instances whose process has ended and whose lock is free. (A
+//! process id says nothing in another PID namespace, but a lock does.)
 //!
-//! An instance outlives the process that made it. So its name holds the process id, and the
-//! process holds a lock on its directory: [`remove_leftovers`] removes those whose process is gone
-//! and whose lock is free (a process id says nothing across pid namespaces; a lock does).
-//!
-//! Where tracefs is not mounted, it is mounted nowhere: the file system is held by a descriptor
-//! alone, and goes with it.
+//! If tracefs is not mounted, it is mounted without a mount point: only a descriptor holds the file
+//! system, which vanishes with the descriptor.
 
 use std::ffi::CStr;
 use std::fs::{self, File};
@@ -24,7 +23,7 @@ use super::failed;
 const TRACEFS_MAGIC: u64 = 0x7472_6163;
 const USUAL_PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 const OUR_PREFIX: &str = "irqlab-";
-/// How often to try to remove an instance that somebody is just reading.
+/// Number of attempts to remove an instance that somebody is reading.
 const REMOVAL_TRIES: u32 = 20;
 
 /// Number of the next instance of this process.
@@ -38,10 +37,10 @@ pub struct Tracefs {
 }
 
 impl Tracefs {
-    /// The mounted file system; else a new mount without a mount point.
+    /// Finds the mounted file system, or mounts it without a mount point.
     ///
     /// # Errors
-    /// [`BenchError::Unavailable`] when the kernel has none or refuses it.
+    /// [`BenchError::Unavailable`] if the kernel has no tracefs or refuses it.
     pub fn find() -> Result<Self, BenchError> {
         let is_tracefs = |path: &&str| {
             rustix::fs::statfs(*path).is_ok_and(|found| found.f_type as u64 == TRACEFS_MAGIC)
@@ -52,7 +51,7 @@ impl Tracefs {
         Tracefs::mounted_nowhere()
     }
 
-    /// A new mount without a mount point.
+    /// Mounts tracefs without a mount point.
     fn mounted_nowhere() -> Result<Self, BenchError> {
         let mount = mount_nowhere(c"tracefs").map_err(|error| BenchError::Unavailable {
             reason: format!("the kernel's trace events are unavailable: {error}"),
@@ -67,7 +66,7 @@ impl Tracefs {
     }
 }
 
-/// A file system that hangs on its descriptor alone: fsopen(2), fsconfig(2), fsmount(2).
+/// Mounts a file system that only its descriptor holds: fsopen(2), fsconfig(2), fsmount(2).
 fn mount_nowhere(kind: &CStr) -> io::Result<OwnedFd> {
     let owned = |result: i64| match i32::try_from(result) {
         // SAFETY: the kernel has just returned this descriptor, and nobody else knows it.
@@ -86,7 +85,7 @@ fn mount_nowhere(kind: &CStr) -> io::Result<OwnedFd> {
     owned(unsafe { libc::syscall(libc::SYS_fsmount, fd, 1, 0) })
 }
 
-/// Removes the instances of processes that no longer live; returns one message each.
+/// Removes the instances of processes that no longer live. Returns a message for each.
 #[must_use]
 pub fn remove_leftovers(tracefs: &Tracefs) -> Vec<String> {
     let Ok(entries) = fs::read_dir(tracefs.instances()) else { return Vec::new() };
@@ -123,7 +122,7 @@ fn remove_instance(path: &Path) -> io::Result<()> {
     }
 }
 
-/// A trace instance; removed when dropped.
+/// A trace instance. Dropping this removes it.
 #[derive(Debug)]
 pub struct Instance {
     path: PathBuf,
@@ -133,10 +132,11 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// A new one: no events, the clock that BPF programs read, `kib_per_cpu` of buffer.
+    /// Creates an instance without events, with the clock that BPF programs read and
+    /// `kib_per_cpu` KiB of buffer.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn create(tracefs: &Tracefs, kib_per_cpu: u32) -> Result<Self, BenchError> {
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("{OUR_PREFIX}{}-{number}", std::process::id());
@@ -150,21 +150,21 @@ impl Instance {
         Ok(instance)
     }
 
-    /// Records on this CPU only.
+    /// Restricts the recording to `cpu`.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn only_cpu(&self, cpu: u32) -> Result<(), BenchError> {
         let mut mask = vec![0u32; cpu as usize / 32 + 1];
         mask[cpu as usize / 32] = 1 << (cpu % 32);
-        let words: Vec<String> = mask.iter().rev().map(|word| format!("{word:08x}")).collect();
-        self.write("tracing_cpumask", &words.join(","))
+        let parts: Vec<String> = mask.iter().rev().map(|word| format!("{word:08x}")).collect();
+        self.write("tracing_cpumask", &parts.join(","))
     }
 
     /// Switches an event such as `irq/irq_handler_entry` on or off.
     ///
     /// # Errors
-    /// When the kernel has no such event or refuses.
+    /// If the kernel has no such event or refuses.
     pub fn set_event(&self, event: &str, on: bool) -> Result<(), BenchError> {
         self.write(&format!("events/{event}/enable"), if on { "1" } else { "0" })
     }
@@ -172,7 +172,7 @@ impl Instance {
     /// Writes one of the instance's files.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn write(&self, file: &str, text: &str) -> Result<(), BenchError> {
         fs::write(self.path.join(file), text)
             .map_err(|error| failed(&format!("writing {text} to trace file {file}"), error))
@@ -181,7 +181,7 @@ impl Instance {
     /// Reads one of the instance's files.
     ///
     /// # Errors
-    /// When there is none or the kernel refuses.
+    /// If there is no such file, or the kernel refuses.
     pub fn read(&self, file: &str) -> Result<String, BenchError> {
         fs::read_to_string(self.path.join(file))
             .map_err(|error| failed(&format!("reading trace file {file}"), error))
@@ -196,7 +196,7 @@ impl Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        // What cannot be removed now is removed by the next start.
+        // If this fails, the next start removes the instance.
         let _ = remove_instance(&self.path);
     }
 }
@@ -205,7 +205,8 @@ impl Drop for Instance {
 mod tests {
     use super::*;
 
-    /// Its files can be read, and it is removed, also when the file system it was made with is dropped first.
+    /// An instance's files can be read, and it is removed, also if its file
+    /// system is dropped first.
     #[test]
     fn an_instance_keeps_its_file_system() {
         let made = Tracefs::mounted_nowhere().and_then(|tracefs| Instance::create(&tracefs, 64));

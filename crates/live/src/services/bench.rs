@@ -1,4 +1,5 @@
-//! [`LiveServices`]: attaches the probes, runs the command, and makes a sample of what they counted.
+//! [`LiveServices`]: attaches the probes, runs the command, and makes a sample
+//! of the probes' counts.
 
 use std::time::Instant;
 
@@ -22,18 +23,18 @@ use crate::host::{Root, process_cpus};
 use crate::syscall_loop::{median, ns_per_call};
 use crate::window::{HeldCommand, Stop, ThrottlingWindow, WindowEdge, shell_status, wait};
 
-/// System calls of a round of the loop that measures what the probes cost.
+/// System calls in a round of the loop that measures the cost of the probes.
 const CALLS: u32 = 50_000;
-/// Rounds with and without the probes.
+/// Number of rounds with the probes, and of rounds without them.
 const ROUNDS: usize = 5;
 
-/// How to measure.
+/// Configuration of [`LiveServices`].
 #[derive(Clone, Debug)]
 pub struct LiveServicesSettings {
     pub command: Vec<String>,
-    /// Whether what it prints goes to stderr.
+    /// Whether the command's output goes to stderr.
     pub to_stderr: bool,
-    /// The CPUs that are online, all of which are measured.
+    /// The online CPUs. All of them are measured.
     pub cpus: Vec<u32>,
     /// The command that grants the rights to load BPF programs.
     pub remedy_rights: Option<String>,
@@ -45,7 +46,7 @@ pub struct LiveServicesSettings {
 pub struct LiveServices {
     settings: LiveServicesSettings,
     probes: ServiceProbes,
-    /// What the probes add to a system call, ns.
+    /// Time that the probes add to a system call, ns.
     overhead_ns: f64,
 }
 
@@ -54,13 +55,14 @@ fn bench_error(error: BpfError) -> BenchError {
 }
 
 impl LiveServices {
-    /// Loads and attaches the probes, and measures what they cost.
+    /// Loads and attaches the probes, and measures their cost.
     ///
     /// # Errors
-    /// [`BenchError::NothingMeasurable`] without the rights or the kernel for it.
+    /// [`BenchError::NothingMeasurable`] without the rights, or on a kernel that
+    /// cannot run the probes.
     pub fn new(settings: LiveServicesSettings) -> Result<LiveServices, BenchError> {
         let nothing = |reason: String, remedy| BenchError::NothingMeasurable { reason, remedy };
-        // All online CPUs are measured; the loop needs one on which this process may run.
+        // All online CPUs are measured. The loop needs a CPU on which this process may run.
         let cpu = process_cpus().started_with.first().copied();
         let cpu = cpu.ok_or_else(|| nothing("no CPU to measure".to_owned(), None))?;
         let loops = || -> Result<f64, BenchError> {
@@ -120,7 +122,7 @@ impl LiveServices {
         })
     }
 
-    /// The services in the order of the tables; their times add up to that of all CPUs.
+    /// The services in the order of the tables. Their times add up to the time of all CPUs.
     fn rows(&self, reading: &Reading) -> Vec<ServiceStats> {
         let times_faults = self.probes.why_faults_have_no_end().is_none();
         let services = reading.services.iter();
@@ -133,12 +135,12 @@ impl LiveServices {
         let unknown = unknown.and_then(|position| rows.swap_remove(position).self_ticks);
         let unplaced: u64 = sum(|cpu| cpu.unplaced_ns);
         rows.push(time_only(Class::Other, NOT_KNOWN, unplaced + unknown.unwrap_or(0)));
-        rows.sort_by(|one, other| (one.class, &one.name).cmp(&(other.class, &other.name)));
+        rows.sort_by(|first, second| (first.class, &first.name).cmp(&(second.class, &second.name)));
         rows
     }
 }
 
-/// What has time and no requests.
+/// A service that has time but no requests.
 fn time_only(class: Class, name: &str, ns: u64) -> ServiceStats {
     ServiceStats {
         class,
@@ -151,7 +153,7 @@ fn time_only(class: Class, name: &str, ns: u64) -> ServiceStats {
     }
 }
 
-/// The statistics of a service by its position; none for what has no name.
+/// The statistics of the service at a position; `None` if the position has no name.
 fn stats_of(service: usize, sums: &ServiceSums, times_faults: bool) -> Option<ServiceStats> {
     let (class, name) = match service {
         SERVICE_USER => return Some(time_only(Class::User, "user", sums.self_ns)),
@@ -212,9 +214,9 @@ fn latency(sums: &ServiceSums) -> Distribution {
 
 impl Bench for LiveServices {
     fn facts(&self) -> BenchFacts {
-        let absence = |what: &str, reason: &str, remedy: Option<&str>| Absence {
+        let absence = |subject: &str, reason: &str, remedy: Option<&str>| Absence {
             table: "services".to_owned(),
-            what: what.to_owned(),
+            what: subject.to_owned(),
             reason: reason.to_owned(),
             remedy: remedy.map(str::to_owned),
         };

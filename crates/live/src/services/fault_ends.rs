@@ -1,5 +1,5 @@
-//! The ends of page faults: no tracepoint has them, but the kernel's software events count a fault when the page
-//! is there.
+//! Observes the ends of page faults. They have no tracepoint, but the kernel's software events
+//! count a fault when its page is present.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
@@ -11,20 +11,20 @@ use perf_event_open_sys::bindings as b;
 use crate::bpf::BpfError;
 use crate::bpf::object::failure;
 
-/// Faults without a wait for a device, and faults with one.
+/// Events for faults that waited for no device, and for faults that did.
 const EVENTS: [b::perf_sw_ids; 2] =
     [b::PERF_COUNT_SW_PAGE_FAULTS_MIN, b::PERF_COUNT_SW_PAGE_FAULTS_MAJ];
 
-/// A program that runs at the end of each page fault, for as long as this lives.
+/// Runs a program at the end of each page fault, until this value is dropped.
 pub(super) struct FaultEnds {
     _links: Vec<Link>,
 }
 
 impl FaultEnds {
-    /// Attaches the program on each CPU.
+    /// Attaches `program` on each CPU.
     ///
     /// # Errors
-    /// When the kernel refuses an event or the program.
+    /// If the kernel refuses an event or the program.
     pub(super) fn attach(program: &ProgramMut<'_>, cpus: &[u32]) -> Result<FaultEnds, BpfError> {
         let mut links = Vec::new();
         for &cpu in cpus {
@@ -43,7 +43,7 @@ impl FaultEnds {
     }
 }
 
-/// Opens an event of all tasks on a CPU, of which each occurrence is a sample.
+/// Opens an event of all tasks on a CPU. Each occurrence is a sample.
 fn open(event: b::perf_sw_ids, cpu: u32) -> io::Result<OwnedFd> {
     let mut attributes = b::perf_event_attr {
         type_: b::PERF_TYPE_SOFTWARE,

@@ -1,5 +1,5 @@
-//! A command inside a simulated machine, which measures it from outside. The guest adds what its own
-//! kernel counts meanwhile.
+//! Runs a command inside a simulated machine, which measures the command from outside. The guest
+//! adds its own kernel's counts.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -15,31 +15,31 @@ use crate::host::went_offline;
 use crate::threads::LockedMemory;
 use crate::window::{HeldCommand, WaitOutcome, WindowEdge, shell_status};
 
-/// The guest's shell.
+/// Command line that starts the guest's shell.
 const SHELL: [&str; 3] = ["/bin/busybox", "sh", "-c"];
-/// Counters of /proc/vmstat that are reported.
+/// Reported counters of /proc/vmstat.
 const VMSTAT: [&str; 2] = ["pgfault", "pgmajfault"];
-/// More than /proc/vmstat has.
+/// A limit above the size of /proc/vmstat.
 const VMSTAT_BYTES_MAX: usize = 32 << 10;
-/// Where the kernel's tracing is mounted.
+/// Mount point of the kernel's tracing.
 const TRACING: &str = "/sys/kernel/tracing";
-/// The histogram of system calls by number, in which the kernel counts while it is not paused.
+/// The histogram of system calls by number. The kernel counts in it while it is not paused.
 const HISTOGRAM: &str = "hist:keys=id:size=1024";
 
-/// Where the guest is: a simulator records it.
+/// The guest's position in the run, which a simulator records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Before its kernel's counters are read first, or after they are read last.
+    /// Before the first reading of its kernel's counters, or after the last one.
     Reading,
     /// At an edge of the window.
     Edge(WindowEdge),
 }
 
-/// Runs the command of a request and calls `mark` around it and around the readings of the kernel's
-/// counters.
+/// Runs the command of a request. Calls `mark` around the command, and around the readings of
+/// the kernel's counters.
 ///
 /// # Errors
-/// Where the command cannot be started, or the guest does not say what it counted.
+/// If the command cannot be started, or the guest does not report its counts.
 pub fn execute(
     request: &ServicesRequest,
     mark: fn(Place),
@@ -53,10 +53,11 @@ pub fn execute(
     }
     let syscalls = if request.verify { Some(SyscallCounter::start()?) } else { None };
     let (mut before, mut after) = (Vmstat::open()?, Vmstat::open()?);
-    // Its process is forked before the window, and before locking the memory copies what a fork shares.
+    // Forks the command's process before the window opens. Locking the memory later copies the
+    // pages that the fork shares.
     let command = hold(&request.command)?;
-    // A page fault of this process between a reading and its marker is in one of the two counts only.
-    // The first call of a function can cause one; with all pages present there is none.
+    // A page fault of this process between a reading and its marker would be in one of the two
+    // counts only. The first call of a function can cause a fault, unless all pages are present.
     let locked = LockedMemory::current();
     if let Err(error) = &locked.result {
         item.warnings
@@ -98,10 +99,10 @@ pub fn execute(
     Ok(vec![item])
 }
 
-/// A line of the guest's shell, which waits.
+/// Starts a line of the guest's shell as a process that waits.
 fn hold(line: &str) -> Result<HeldCommand, BenchError> {
-    let words: Vec<String> = SHELL.into_iter().chain([line]).map(str::to_owned).collect();
-    HeldCommand::new(&words, true)
+    let arguments: Vec<String> = SHELL.into_iter().chain([line]).map(str::to_owned).collect();
+    HeldCommand::new(&arguments, true)
 }
 
 /// Runs a command to its end.
@@ -109,12 +110,13 @@ fn run(command: HeldCommand) -> Result<ExitStatus, BenchError> {
     command.release()?.finish(WaitOutcome::Completed)
 }
 
-fn failed(what: &str) -> impl Fn(std::io::Error) -> BenchError {
-    move |error| BenchError::Failed(format!("{what}: {error}"))
+fn failed(subject: &str) -> impl Fn(std::io::Error) -> BenchError {
+    move |error| BenchError::Failed(format!("{subject}: {error}"))
 }
 
-/// A reading of the kernel's counters of memory events. Its buffer is there before the window opens, and
-/// what was read is parsed after the window: between a reading and its mark nothing is allocated.
+/// A reading of the kernel's counters of memory events. Its buffer exists before the window
+/// opens, and the text is parsed after the window, so that nothing is allocated between a
+/// reading and its mark.
 struct Vmstat {
     file: File,
     buffer: Vec<u8>,
@@ -127,9 +129,10 @@ impl Vmstat {
         Ok(Vmstat { file, buffer: vec![1; VMSTAT_BYTES_MAX], filled: 0 })
     }
 
-    /// Writes to what [`Vmstat::read`] writes to before the kernel sums its counters: this reading, and the
-    /// stack below its caller's. Since the command was forked they may be pages that it had, too, the first
-    /// write to which is a fault.
+    /// Writes to the memory that [`Vmstat::read`] fills: this value, and the stack below the
+    /// caller's frame. Since the fork of the command, both processes may share these pages, and
+    /// the first write to a shared page is a fault. This call causes that fault before the kernel
+    /// adds up its counters.
     #[inline(never)]
     fn touch(&mut self) {
         self.filled = std::hint::black_box(0);
@@ -159,10 +162,10 @@ impl Vmstat {
     }
 }
 
-/// The kernel's own count of system calls, by a histogram at its tracepoint.
+/// Lets the kernel count system calls, with a histogram at their tracepoint.
 struct SyscallCounter {
     trigger: File,
-    /// The texts that let it count and pause it, which are there before the window opens.
+    /// The texts that resume and pause the counting. They exist before the window opens.
     resume: String,
     pause: String,
 }
@@ -191,17 +194,17 @@ impl SyscallCounter {
         (&self.trigger).write_all(text.as_bytes()).map_err(failed("the guest's trigger"))
     }
 
-    /// From here on the kernel counts. Allocates nothing, as that could cause a fault.
+    /// Lets the kernel count from now on. Allocates nothing, because that could cause a fault.
     fn let_count(&self) -> Result<(), BenchError> {
         self.write(&self.resume)
     }
 
-    /// The kernel counts no more. Allocates nothing, as that could cause a fault.
+    /// Stops the kernel's counting. Allocates nothing, because that could cause a fault.
     fn pause(&self) -> Result<(), BenchError> {
         self.write(&self.pause)
     }
 
-    /// Returns the count, which is paused.
+    /// Returns the counts. The counting must be paused.
     fn end(self) -> Result<BTreeMap<u32, u64>, BenchError> {
         let path = format!("{TRACING}/events/raw_syscalls/sys_enter/hist");
         let text = fs::read_to_string(path).map_err(failed("the guest's histogram"))?;
@@ -210,7 +213,7 @@ impl SyscallCounter {
     }
 }
 
-/// A row of the kernel's histogram: `{ id:         63 } hitcount:          1`.
+/// Parses a row of the kernel's histogram: `{ id:         63 } hitcount:          1`.
 fn histogram_row(line: &str) -> Option<(u32, u64)> {
     let (key, count) = line.trim().strip_prefix("{ id:")?.split_once("} hitcount:")?;
     Some((key.trim().parse().ok()?, count.trim().parse().ok()?))

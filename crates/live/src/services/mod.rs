@@ -1,5 +1,6 @@
-//! `services` on this machine: how long system calls and page faults last and why, what interrupts and softirqs
-//! take, and what each CPU does all the time, by BPF programs at tracepoints.
+//! The experiment `services` on this machine, with BPF programs at tracepoints: how long
+//! system calls and page faults last and why, the time of interrupts and softirqs, and what
+//! each CPU does all the time.
 
 mod bench;
 mod fault_ends;

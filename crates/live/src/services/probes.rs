@@ -20,7 +20,7 @@ use crate::window::{WindowEdge, leave_cpu};
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/services.o"));
 
-/// The program at the end of a page fault.
+/// Name of the program at the end of a page fault.
 const FAULT_HANDLED: &str = "fault_handled";
 
 /// The programs, attached. They count while the window is open.
@@ -28,9 +28,9 @@ pub(super) struct ServiceProbes {
     object: Object,
     _links: Vec<Link>,
     fault_ends: Result<FaultEnds, BpfError>,
-    /// The CPUs that are measured.
+    /// The measured CPUs.
     cpus: Vec<u32>,
-    /// Tracepoints that this kernel does not have.
+    /// Names of the tracepoints that this kernel does not have.
     pub(super) absent: Vec<String>,
 }
 
@@ -64,13 +64,13 @@ impl ServiceProbes {
         map_of(&self.object, name)
     }
 
-    /// Why the ends of page faults are not seen; none if they are.
+    /// Why the ends of page faults are not seen; `None` if they are.
     pub(super) fn why_faults_have_no_end(&self) -> Option<String> {
         self.fault_ends.as_ref().err().map(ToString::to_string)
     }
 
-    /// Opens or closes the window of each CPU; returns the CPUs on which that failed, and why. A CPU that went
-    /// offline is one of them.
+    /// Opens or closes the window of each CPU. Returns the CPUs on which that failed, with the
+    /// error. CPUs that went offline are among them.
     pub(super) fn move_gates(&self, edge: WindowEdge) -> Vec<(u32, BpfError)> {
         let allowed = sched_getaffinity(None).ok();
         let arguments = match edge {
@@ -93,7 +93,7 @@ impl ServiceProbes {
     /// Opens the window of each CPU.
     ///
     /// # Errors
-    /// When that fails on any of them.
+    /// If that fails on any CPU.
     pub(super) fn open(&self) -> Result<(), BpfError> {
         self.move_gates(WindowEdge::Open).pop().map_or(Ok(()), |(_, error)| Err(error))
     }
@@ -115,10 +115,10 @@ impl ServiceProbes {
         Ok(read.unwrap_or_default())
     }
 
-    /// Forgets all counts. Call it with the window closed.
+    /// Resets all counts. Call it with the window closed.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub(super) fn clear(&self) -> Result<(), BpfError> {
         let zeros = |bytes: &Vec<u8>| vec![0; bytes.len()];
         let rows = rows_used(&self.tables()?);
@@ -130,10 +130,11 @@ impl ServiceProbes {
             let values: Vec<Vec<u8>> = self.per_cpu("rows", row)?.iter().map(zeros).collect();
             self.set_per_cpu("rows", row, &values)?;
         }
-        // A call that is under way started before the next window.
+        // Removes the state of each task: a system call that is under way started
+        // before the next window.
         let tasks = self.map("tasks")?;
         for task in tasks.keys().collect::<Vec<_>>() {
-            // It may have ended meanwhile.
+            // The task may have ended meanwhile.
             let _ = tasks.delete(&task);
         }
         Ok(())
@@ -149,17 +150,17 @@ impl ServiceProbes {
         self.per_cpu("row_table", 0)?.iter().map(|bytes| parsed(bytes, "row_table")).collect()
     }
 
-    /// All counts of the window. Call it with the window closed.
+    /// Reads all counts of the window. Call it with the window closed.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub(super) fn read(&self) -> Result<Reading, BpfError> {
         let tables = self.tables()?;
         let states = self.per_cpu("cpus", 0)?;
         let mut cpus: BTreeMap<usize, CpuTime> = BTreeMap::new();
         for &cpu in &self.cpus {
             let Some(bytes) = states.get(cpu as usize) else { continue };
-            let time = CpuTime::of(cpu, &parsed::<ServiceCpu>(bytes, "cpus")?);
+            let time = CpuTime::from_state(cpu, &parsed::<ServiceCpu>(bytes, "cpus")?);
             cpus.extend(time.map(|time| (cpu as usize, time)));
         }
         let services_of: Vec<HashMap<u32, usize>> = tables.iter().map(services_by_row).collect();
@@ -167,13 +168,14 @@ impl ServiceProbes {
         for row in 1..=rows_used(&tables) {
             let values = self.per_cpu("rows", row)?;
             for (cpu, bytes) in values.iter().enumerate() {
-                let Some(&service) = services_of.get(cpu).and_then(|of| of.get(&row)) else {
+                let Some(&service) = services_of.get(cpu).and_then(|services| services.get(&row))
+                else {
                     continue;
                 };
                 let row: ServiceRow = parsed(bytes, "rows")?;
                 let sums = services.entry(service).or_default();
                 sums.add(&row);
-                // A CPU that went offline in the window has no end of it: its time is in no row.
+                // The window of a CPU that went offline has no end, so the CPU's time is in no row.
                 if let Some(time) = cpus.get_mut(&cpu) {
                     sums.self_ns += row.self_ns;
                     time.services.push((service, row.self_ns));
@@ -188,7 +190,7 @@ impl ServiceProbes {
     }
 }
 
-/// The tracepoint in the name of a section; none if the program has no tracepoint.
+/// The tracepoint in the name of a section; `None` if the program has no tracepoint.
 fn tracepoint(section: &OsStr) -> Option<String> {
     let section = section.to_string_lossy();
     section.rsplit_once('/').map(|(_, name)| name.to_owned())
@@ -204,7 +206,7 @@ fn parsed<T: FromBytes>(bytes: &[u8], map: &str) -> Result<T, BpfError> {
     read.map_err(|_| BpfError::Failed(format!("{map} has another size")))
 }
 
-/// The highest row that any CPU uses.
+/// The highest number of rows that a CPU uses.
 fn rows_used(tables: &[ServiceRows]) -> u32 {
     let used = tables.iter().map(|table| table.used).max().unwrap_or(0);
     used.min(SERVICE_ROWS as u32 - 1)

@@ -1,4 +1,4 @@
-//! What the programs have counted and timed.
+//! The counts and times that the programs recorded.
 
 use crate::bpf::layout::{ServiceCpu, ServiceRow};
 
@@ -9,28 +9,28 @@ pub(super) struct Reading {
     pub(super) services: Vec<(usize, ServiceSums)>,
     /// The time of each CPU whose window has closed.
     pub(super) cpus: Vec<CpuTime>,
-    /// Events without a row, a task or a place on the stack.
+    /// Number of events without a row, a state of the task, or a place on the stack.
     pub(super) lost: u64,
 }
 
-/// What a CPU did in its window.
+/// The time of a CPU in its window, by part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct CpuTime {
-    /// Its number.
     pub(super) cpu: u32,
-    /// Length of its window.
+    /// Length of the CPU's window.
     pub(super) window_ns: u64,
-    /// Time for each service, by position.
+    /// Time of each service, by the service's position.
     pub(super) services: Vec<(usize, u64)>,
     /// Time inside of the programs.
     pub(super) probes_ns: u64,
-    /// Time of services without a row.
+    /// Time of services that have no row.
     pub(super) unplaced_ns: u64,
 }
 
 impl CpuTime {
-    /// The window of a CPU, without the services yet; none while the window is open, or if it never was.
-    pub(super) fn of(cpu: u32, state: &ServiceCpu) -> Option<CpuTime> {
+    /// The window of a CPU, still without the services. `None` while the window is
+    /// open, or if it never was.
+    pub(super) fn from_state(cpu: u32, state: &ServiceCpu) -> Option<CpuTime> {
         let window_ns = state.closed_ns.checked_sub(state.opened_ns)?;
         (state.closed_ns > 0).then(|| CpuTime {
             cpu,
@@ -41,19 +41,19 @@ impl CpuTime {
         })
     }
 
-    /// The sum of all parts. It equals the window.
+    /// The sum of all parts, which equals the window.
     pub(super) fn sum_ns(&self) -> u64 {
         let services: u64 = self.services.iter().map(|(_, ns)| ns).sum();
         services + self.probes_ns + self.unplaced_ns
     }
 }
 
-/// A service on all CPUs.
+/// The sums of a service over all CPUs.
 #[derive(Clone, Debug)]
 pub(super) struct ServiceSums {
-    /// Time of the CPUs, for the service itself.
+    /// CPU time of the service itself.
     pub(super) self_ns: u64,
-    /// Sums, as in a row.
+    /// Sums of the fields with the same names in the service's rows.
     pub(super) started: u64,
     pub(super) completed: u64,
     pub(super) latency_ns: u64,
@@ -80,7 +80,7 @@ impl Default for ServiceSums {
 }
 
 impl ServiceSums {
-    /// Adds the requests of a row. Its time belongs to a [`CpuTime`].
+    /// Adds the requests of a row. The row's time belongs to a [`CpuTime`].
     pub(super) fn add(&mut self, row: &ServiceRow) {
         self.started += row.started;
         self.completed += row.completed;

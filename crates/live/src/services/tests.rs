@@ -1,4 +1,4 @@
-//! The programs, loaded, on this machine.
+//! Tests that load the programs on this machine.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::syscall_loop::ns_per_call;
 use crate::threads::{CpuClock, pin};
 use crate::window::{WindowEdge, leave_cpu};
 
-/// CPUs on which this test may run. All others are not measured.
+/// CPUs on which this test may run. The test measures no others.
 fn cpus() -> Vec<u32> {
     let allowed = rustix::thread::sched_getaffinity(None).unwrap();
     (0..64).filter(|cpu| allowed.is_set(*cpu as usize)).collect()
@@ -65,7 +65,7 @@ fn system_calls_are_counted_while_the_window_is_open() {
     assert!(cleared.services.is_empty() && cleared.cpus.is_empty());
 }
 
-/// Calls, faults, new processes and sleep, on all CPUs.
+/// Makes system calls, faults, new processes and sleep, on all CPUs.
 #[test]
 fn the_times_of_each_cpu_add_up_to_its_window() {
     const PAGES: usize = 2_000;
@@ -115,8 +115,8 @@ fn touch_fresh_pages(pages: usize) {
     }
 }
 
-/// What the thread in step with the tick and the one that measures it have done. It is in step between the two in
-/// the middle.
+/// Progress of the thread in step with the tick, and of the thread that measures it. The first is
+/// in step from `is_open` to `is_done`.
 #[derive(Default)]
 struct Steps {
     is_started: AtomicBool,
@@ -125,24 +125,26 @@ struct Steps {
     may_end: AtomicBool,
 }
 
-/// What the thread in step with the tick did.
+/// Times of the thread in step with the tick.
 struct InStep {
-    /// CPU time in user mode, by the thread's own clock.
+    /// CPU time in user mode, from the thread's own clock.
     user_ns: u64,
     /// Time from before the window to after it.
     length_ns: u64,
-    /// CPU time for that.
+    /// CPU time between the same moments as `length_ns`.
     cpu_ns: u64,
 }
 
-/// Share of a tick for which the thread is in user mode, per cent.
+/// Share of a tick's period that the thread spends in user mode, per cent.
 const USER_PERCENT: u32 = 65;
 const PERIODS: u32 = 60;
-/// Bytes of a read: it takes some 0.1 ms, so that ways in and out, which are in user mode's part, are short against it.
+/// Bytes of a read. A read takes about 0.1 ms, so kernel entry and exit, which count as user mode,
+/// are short compared with it.
 const CALL_BYTES: usize = 1 << 20;
 
-/// Of each tick's period, 65 % in user mode and the rest in the kernel, which is where the tick always finds it.
-/// Ticks come at multiples of their period (tick_sched_timer). SCHED_FIFO keeps other tasks off the CPU.
+/// Spends 65 % of each tick's period in user mode and the rest in the kernel, where the tick always
+/// finds the thread. Ticks come at multiples of their period (tick_sched_timer). SCHED_FIFO keeps
+/// other tasks off the CPU.
 fn in_step(cpu: u32, steps: &Steps) -> InStep {
     pin(cpu).unwrap();
     let priority = libc::sched_param { sched_priority: 1 };
@@ -179,7 +181,7 @@ fn in_step(cpu: u32, steps: &Steps) -> InStep {
     InStep { user_ns: if is_fifo { user_ns } else { 0 }, length_ns, cpu_ns }
 }
 
-/// The period of the tick: the resolution of the coarse clock.
+/// The period of the tick, which is the resolution of the coarse clock.
 fn tick_ns() -> u64 {
     let resolution = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
     resolution.tv_nsec as u64
@@ -197,7 +199,7 @@ fn a_program_in_step_with_the_tick_has_its_own_times() {
         if thread.user_ns == 0 {
             return needs::not_run(needs::Need::Fifo, "sched_setscheduler failed");
         }
-        // Others had the CPU: the scheduler's limit for real-time tasks, or the host.
+        // Something else had the CPU: the scheduler's limit for real-time tasks, or the host.
         if thread.length_ns.saturating_sub(thread.cpu_ns) > thread.user_ns * 3 / 100 {
             continue;
         }

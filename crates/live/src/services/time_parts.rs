@@ -8,12 +8,12 @@ use crate::bpf::layout::{
     SERVICE_SOFTIRQ, SERVICE_SYSCALLS, SERVICE_USER, SERVICE_VECTOR,
 };
 
-/// Name of the part that belongs to irqlab itself, also as a service.
+/// Name of the part with the time of irqlab itself; also the name of a service.
 pub(super) const PROBES: &str = "irqlab's probes";
-/// Name of the part of which the service is not known, also as a service.
+/// Name of the part whose service is unknown; also the name of a service.
 pub(super) const NOT_KNOWN: &str = "not known";
 
-/// Methods of the parts, in the order of [`part_of`].
+/// Names and methods of the parts, in the order of [`part_of`].
 const PARTS: [(&str, &str); 10] = [
     (
         "user mode",
@@ -45,7 +45,7 @@ const PARTS: [(&str, &str); 10] = [
 const PROBES_AT: usize = 8;
 const NOT_KNOWN_AT: usize = 9;
 
-/// The part to which a service belongs.
+/// Position in [`PARTS`] of the part that contains a service.
 fn part_of(service: usize) -> usize {
     match service {
         SERVICE_USER => 0,
@@ -75,7 +75,7 @@ pub(super) fn parts_of_cpu(time: &CpuTime) -> CpuTimes {
     CpuTimes { cpu: time.cpu, window_ticks: time.window_ns, parts }
 }
 
-/// Whether the parts of all CPUs add up to their windows, which is part of every run.
+/// Compares the sum of all parts of all CPUs with their windows, in every run.
 pub(super) fn closure(times: &[CpuTime]) -> Agreement {
     Agreement {
         what: "time of all CPUs, ns".to_owned(),

@@ -1,10 +1,10 @@
-//! The records in a trace instance's ring buffer, in binary: `trace_pipe_raw`, whose times are in
-//! ns. (The text file `trace` rounds them to µs.)
+//! Reads the records in a trace instance's ring buffer from the binary file `trace_pipe_raw`, whose
+//! times are in ns. (The text file `trace` rounds them to µs.)
 //!
-//! A page is a time stamp, the length of its data, and its data: entries with a header of 5 bits
-//! of type or length and 27 bits of time since the one before (`events/header_page` and
-//! `events/header_event`, include/linux/ring_buffer.h). The kernel keeps this layout for perf and
-//! trace-cmd.
+//! A page consists of a time stamp, the length of its data, and its data. The data are entries
+//! whose header has 5 bits of type or length, and 27 bits of time since the previous entry
+//! (`events/header_page` and `events/header_event`, include/linux/ring_buffer.h). The kernel keeps
+//! this layout for perf and trace-cmd.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read};
@@ -17,13 +17,13 @@ use crate::selfbench::tracefs::Instance;
 
 /// Bytes before a page's data: time stamp and length.
 const PAGE_HEADER_BYTES: usize = 16;
-/// The low bits of the length; the rest are flags.
+/// Mask of the length; the bits above are flags.
 const LENGTH_MASK: u64 = 0xf_ffff;
-/// Flag in the length: records were lost before this page.
+/// Flag in the length field: records were lost before this page.
 const MISSED: u64 = 1 << 31;
 /// Largest supported page of a ring buffer.
 const PAGE_BYTES_MAX: usize = 64 << 10;
-/// Bits of an entry's time.
+/// Number of bits of an entry's time.
 const DELTA_BITS: u32 = 27;
 
 const TYPE_LONG: u32 = 0;
@@ -34,12 +34,12 @@ const TYPE_TIME_STAMP: u32 = 31;
 /// An event of an interrupt handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Event {
-    /// When it was recorded, in the instance's clock, ns.
+    /// Time of the record in the instance's clock, ns.
     pub ns: u64,
-    /// Whether it is the handler's entry; else its exit.
+    /// Whether this is the handler's entry; otherwise its exit.
     pub is_entry: bool,
     pub irq: u32,
-    /// The thread that was interrupted.
+    /// The interrupted thread.
     pub thread: u32,
 }
 
@@ -51,11 +51,11 @@ pub(super) struct EventTypes {
 }
 
 impl EventTypes {
-    /// Asks the kernel.
+    /// Reads the event ids from the instance's files.
     ///
     /// # Errors
-    /// When the kernel has no such events, or with an unknown layout.
-    pub fn of(instance: &Instance) -> Result<Self, BenchError> {
+    /// If the kernel has no such events, or their layout is unknown.
+    pub fn read(instance: &Instance) -> Result<Self, BenchError> {
         let id = |event: &str| {
             let format = instance.read(&format!("events/irq/{event}/format"))?;
             let fields = ["int common_pid;\toffset:4;\tsize:4;", "int irq;\toffset:8;\tsize:4;"];
@@ -73,7 +73,9 @@ impl EventTypes {
         if kind != self.entry && kind != self.exit {
             return None;
         }
-        let word = |at: usize| Some(u32::from_ne_bytes(payload.get(at..at + 4)?.try_into().ok()?));
+        let word = |offset: usize| {
+            Some(u32::from_ne_bytes(payload.get(offset..offset + 4)?.try_into().ok()?))
+        };
         Some(Event { ns, is_entry: kind == self.entry, thread: word(4)?, irq: word(8)? })
     }
 }
@@ -81,7 +83,7 @@ impl EventTypes {
 /// Takes all handler events of a CPU out of the instance's buffer, in order.
 ///
 /// # Errors
-/// When records were lost, or the buffer cannot be read.
+/// If records were lost, or the buffer cannot be read.
 pub(super) fn take_events(
     instance: &Instance,
     types: EventTypes,
@@ -119,44 +121,46 @@ pub(super) fn take_events(
     }
 }
 
-/// Calls `each` with the time and the payload of each entry of a page; `None` when the page is
-/// malformed or says that something was lost.
+/// Calls `each` with the time and the payload of each entry of a page. `None` if the page is
+/// malformed or says that records were lost.
 fn each_entry(page: &[u8], mut each: impl FnMut(u64, &[u8])) -> Option<()> {
-    let word = |at: usize| Some(u32::from_ne_bytes(page.get(at..at + 4)?.try_into().ok()?));
-    let long = |at: usize| Some(u64::from_ne_bytes(page.get(at..at + 8)?.try_into().ok()?));
+    let word =
+        |offset: usize| Some(u32::from_ne_bytes(page.get(offset..offset + 4)?.try_into().ok()?));
+    let long =
+        |offset: usize| Some(u64::from_ne_bytes(page.get(offset..offset + 8)?.try_into().ok()?));
     let (mut ns, length) = (long(0)?, long(8)?);
     if length & MISSED != 0 {
         return None;
     }
     let end = PAGE_HEADER_BYTES + (length & LENGTH_MASK) as usize;
-    let mut at = PAGE_HEADER_BYTES;
-    while at < end {
-        let header = word(at)?;
+    let mut offset = PAGE_HEADER_BYTES;
+    while offset < end {
+        let header = word(offset)?;
         let (kind, delta) = (header & 31, u64::from(header >> 5));
-        let extended = || Some((u64::from(word(at + 4)?) << DELTA_BITS) + delta);
+        let extended = || Some((u64::from(word(offset + 4)?) << DELTA_BITS) + delta);
         match kind {
             TYPE_PADDING if delta == 0 => break,
             TYPE_PADDING => {
                 ns = ns.wrapping_add(delta);
-                at += 4 + word(at + 4)? as usize;
+                offset += 4 + word(offset + 4)? as usize;
             }
             TYPE_TIME_EXTEND => {
                 ns = ns.wrapping_add(extended()?);
-                at += 8;
+                offset += 8;
             }
             TYPE_TIME_STAMP => {
-                // The stamp has 59 bits; those above are the page's.
+                // The stamp has 59 bits. The bits above come from the page.
                 ns = ns >> 59 << 59 | extended()?;
-                at += 8;
+                offset += 8;
             }
             _ => {
                 ns = ns.wrapping_add(delta);
                 let (from, bytes) = match kind {
-                    TYPE_LONG => (at + 8, (word(at + 4)? as usize).checked_sub(4)?),
-                    words => (at + 4, words as usize * 4),
+                    TYPE_LONG => (offset + 8, (word(offset + 4)? as usize).checked_sub(4)?),
+                    words => (offset + 4, words as usize * 4),
                 };
                 each(ns, page.get(from..from + bytes)?);
-                at = from + bytes;
+                offset = from + bytes;
             }
         }
     }
@@ -182,7 +186,7 @@ mod tests {
 
     #[test]
     fn entries_of_every_kind() {
-        let words = [
+        let page_words = [
             3 | 5 << 5,
             7,
             8,
@@ -201,7 +205,7 @@ mod tests {
             0xffff_ffff,
         ];
         let first = 1 << 27;
-        let seen = entries(&page(1000, &words)).unwrap();
+        let seen = entries(&page(1000, &page_words)).unwrap();
         let times: Vec<u64> = seen.iter().map(|(ns, _)| *ns).collect();
         assert_eq!(times, [1005, 1005 + first + 1 + 8, 4 * first + 2]);
         let lengths: Vec<usize> = seen.iter().map(|(_, payload)| payload.len()).collect();

@@ -1,20 +1,20 @@
-//! Handler runs from the events of three trace instances, matched one by one.
+//! Matches the events of three trace instances to handler runs, one by one.
 
 use super::TraceSums;
 use super::buffer::Event;
 
-/// A handler's run as all three instances saw it.
+/// A run of a handler, with the times that all three instances recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     pub irq: u32,
-    /// Thread that was interrupted.
+    /// The interrupted thread.
     pub thread: u32,
-    /// Entries in the order G, H, I; exits in the order H, I, G.
+    /// Times in ns: entries in the order G, H, I; exits in the order H, I, G.
     pub ns: [u64; 6],
 }
 
 impl Run {
-    /// Whether it lies in the window.
+    /// Whether the run lies within the window.
     pub fn is_within(&self, opened_ns: u64, closed_ns: u64) -> bool {
         self.ns[0] >= opened_ns && self.ns[5] <= closed_ns
     }
@@ -29,7 +29,8 @@ impl Run {
     }
 }
 
-/// A run in one instance. Runs on a CPU do not nest: interrupts are off while a handler runs.
+/// A run in the record of one instance. Runs on a CPU do not nest, because interrupts are off
+/// while a handler runs.
 #[derive(Clone, Copy)]
 struct Span {
     irq: u32,
@@ -51,7 +52,7 @@ fn spans(events: &[Event]) -> impl Iterator<Item = Span> {
     })
 }
 
-/// The runs that G, H and I saw whole, on one CPU.
+/// The runs on one CPU that G, H and I all recorded completely.
 pub(super) fn matched(instances: [&[Event]; 3]) -> Vec<Run> {
     let [around, first, second] = instances;
     let (mut first, mut second) = (spans(first).peekable(), spans(second).peekable());
@@ -81,7 +82,7 @@ mod tests {
 
     #[test]
     fn runs_are_matched_by_time_and_line() {
-        // G misses the entry of the first run, H the third, I the fourth.
+        // G misses the entry of the first run, H the third run, and I the fourth run.
         let g = [
             (5, false, 1),
             (10, true, 1),

@@ -2,9 +2,9 @@
 //!
 //! # Method
 //! Three trace instances, G, H and I, record `irq_handler_entry` and `irq_handler_exit` into their
-//! ring buffers, in the clock that irqlab reads, while irqlab's probes (B) are on the same two
-//! tracepoints. The probes of a tracepoint run in the order in which they were attached, and that
-//! order puts the handler's work W innermost:
+//! ring buffers, in the clock that irqlab reads. irqlab's probes (B) are on the same two
+//! tracepoints at the same time. A tracepoint calls its probes in the order of their attachment.
+//! That order puts the handler's work W innermost:
 //!
 //! ```text
 //!    entry:  G   B   H   I      W      exit:  H   I   B   G
@@ -14,36 +14,38 @@
 //!            ├───────┘                          ├───────┘    entry bracket, exit bracket
 //! ```
 //!
-//! Between two time stamps lies exactly one run of a trace probe (the end of one, the start of the
-//! next), and in the brackets also one run of irqlab's programs. So each interrupt itself shows what
-//! the probes cost, with the caches as they are at that moment:
+//! Between two time stamps lies exactly one run of a trace probe (the end of one, and the start of
+//! the next). In the brackets there is also one run of irqlab's programs. So each interrupt itself
+//! shows the cost of the probes, with the caches in their state at that moment:
 //!
 //! - `between` contains W, the end of I's entry probe and the start of H's exit probe. One end and
-//!   one start make one probe: the mean of the two gaps. W by trace = between - (entry gap + exit
-//!   gap) / 2.
-//! - irqlab's span contains W, both trace probes at both ends, and that part of its own probes which
-//!   its calibration subtracts, as in every measurement. W by irqlab = span - 2 (entry gap + exit
-//!   gap).
-//! - The brackets minus the gaps are what irqlab's two programs cost in situ. The programs learn what
-//!   they add there, as in every measurement ([`crate::probe_overhead`]). Calibration in a warm loop alone
-//!   gives a second W by irqlab.
+//!   one start make one probe, whose cost is the mean of the two gaps. W by trace = between -
+//!   (entry gap + exit gap) / 2.
+//! - irqlab's span contains W, both trace probes at both ends, and the part of irqlab's
+//!   probes that its calibration subtracts, as in every measurement. W by irqlab = span - 2
+//!   (entry gap + exit gap).
+//! - The brackets minus the gaps are the cost of irqlab's two programs in situ. The programs learn
+//!   this overhead, as in every measurement ([`crate::probe_overhead`]). Calibration in a warm loop
+//!   alone gives a second W by irqlab.
 //!
-//! G is needed for the brackets, and to warm up the code of the trace probes before H and I. The method
-//! assumes that H's probe costs as much as I's, and the start of an entry probe as much as the start of
-//! an exit probe. Errors in what irqlab subtracts are visible: they are in its W and not in the trace's.
+//! G is needed for the brackets, and to warm up the code of the trace probes before H and I. The
+//! method assumes that the probes of H and I cost the same, and that the starts of entry and exit
+//! probes cost the same. Errors in irqlab's subtraction are visible, because they are in its W and
+//! not in the trace's W.
 //!
 //! # The same interrupts
-//! irqlab aggregates in the kernel and keeps no record of each interrupt; the test adds none. But its
-//! window opens and closes on each CPU between two interrupts (the gate runs there with interrupts off)
-//! and has the times of both by the same clock. So the handler runs of the trace in that window, matched
-//! in the three instances one by one by time and line, are the ones that irqlab counted, and the counts
-//! must be equal.
+//! irqlab aggregates in the kernel and keeps no record of each interrupt, and the test adds none.
+//! But irqlab's window opens and closes on each CPU between two interrupts (the gate runs there
+//! with interrupts off), and irqlab has the times of both edges by the same clock. The handler runs
+//! of the trace in that window are matched in the three instances one by one, by time and line.
+//! They are the runs that irqlab counted, and the counts must be equal.
 //!
-//! There is one exception: a kernel may not call BPF programs in threads of PID 1 (docs/handlers.md,
-//! "Counted by the kernel, never handed to BPF"). The trace has the thread of each interrupt, so these
-//! are counted separately, and left out when irqlab did not see them.
+//! There is one exception: a kernel may not call BPF programs in threads of PID 1
+//! (docs/handlers.md, "Counted by the kernel, never handed to BPF"). The trace has the
+//! thread of each interrupt, so these interrupts are counted separately, and left out if
+//! irqlab did not see them.
 //!
-//! Windows without any trace alternate with these, and measure the handler's time alone.
+//! Windows without any trace alternate with these windows, and measure the handler's time alone.
 
 mod buffer;
 mod matching;
@@ -62,60 +64,59 @@ use crate::stimulus::{Helper, Rate, Running, Stimulus, StimulusSettings, start};
 use crate::window::Stop;
 use windows::Windows;
 
-/// Longest window: the buffers hold what a fast disk raises in it.
+/// Longest window. The buffers have room for the interrupts that a fast disk raises in it.
 pub const WINDOW_MAX: Duration = Duration::from_secs(3);
 
-/// Configuration.
+/// Configuration of the comparison.
 #[derive(Clone, Debug)]
 pub struct TraceAgreementSettings {
-    /// CPUs to watch.
+    /// CPUs on which interrupts are compared.
     pub cpus: Vec<u32>,
-    /// Windows with the trace, and as many without.
+    /// Number of windows with the trace, and also the number of windows without it.
     pub rounds: u32,
     /// Length of a window, up to [`WINDOW_MAX`].
     pub window: Duration,
     /// File or block device to read instead of a scratch file.
     pub disk_file: Option<PathBuf>,
-    /// The program that serves the stimulus; by default this one.
+    /// The program that serves the stimulus; `None`: this program.
     pub helper: Option<PathBuf>,
 }
 
 /// Handler runs in the trace, in irqlab's window. Sums in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TraceSums {
-    /// Runs.
+    /// Number of handler runs.
     pub count: u64,
-    /// From H's entry to H's exit: the trace as its users see it.
+    /// From H's entry to H's exit, which is the span in the trace that users see.
     pub span: u64,
     /// From I's entry to H's exit.
     pub between: u64,
-    /// From H's entry to I's, and from H's exit to I's.
+    /// From H's entry to I's entry, and from H's exit to I's exit.
     pub gaps: u64,
-    /// From G's entry to H's, and from I's exit to G's.
+    /// From G's entry to H's entry, and from I's exit to G's exit.
     pub brackets: u64,
 }
 
 /// The sums of one line over all CPUs. Sums in ns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LineSums {
-    /// The action's name.
     pub name: String,
-    /// Interrupts that irqlab counted.
+    /// Number of interrupts that irqlab counted.
     pub counted: u64,
-    /// Its spans, with the probe overhead subtracted.
+    /// Spans of the counted interrupts, with the probe overhead subtracted.
     pub span: u64,
-    /// What was subtracted for irqlab's probes inside them.
+    /// Subtracted overhead of irqlab's probes inside the spans.
     pub probe_overhead: u64,
-    /// Spans shorter than the probe overhead.
+    /// Number of spans shorter than the probe overhead.
     pub clamped: u64,
-    /// The trace of these interrupts.
+    /// The sums of the same interrupts in the trace.
     pub trace: TraceSums,
-    /// Interrupts in the trace that came in threads of PID 1, where the kernel called no program of
-    /// irqlab.
+    /// Number of interrupts in the trace that came in threads of PID 1. During them the kernel
+    /// called no program of irqlab.
     pub undelivered: u64,
-    /// Interrupts counted in the windows without trace.
+    /// Number of interrupts in the windows without trace.
     pub alone_counted: u64,
-    /// Their spans.
+    /// Spans of the interrupts in the windows without trace.
     pub alone_span: u64,
 }
 
@@ -124,13 +125,13 @@ fn mean(sum: u64, count: u64) -> f64 {
 }
 
 impl TraceSums {
-    /// A trace probe's run at entry and at exit together, ns.
+    /// Time of a trace probe's runs at entry and at exit together, ns.
     #[must_use]
     pub fn gaps_ns(&self) -> f64 {
         mean(self.gaps, self.count)
     }
 
-    /// The handler's work by the kernel's trace, ns.
+    /// The handler's work according to the kernel's trace, ns.
     #[must_use]
     pub fn work_ns(&self) -> f64 {
         mean(self.between, self.count) - self.gaps_ns() / 2.0
@@ -144,7 +145,7 @@ impl TraceSums {
         self.brackets += other.brackets;
     }
 
-    /// irqlab's two programs together, in situ, ns.
+    /// Time of irqlab's two programs together, in situ, ns.
     #[must_use]
     pub fn pair_ns(&self) -> f64 {
         mean(self.brackets, self.count) - self.gaps_ns()
@@ -152,19 +153,19 @@ impl TraceSums {
 }
 
 impl LineSums {
-    /// The handler's work by irqlab, ns.
+    /// The handler's work according to irqlab, ns.
     #[must_use]
     pub fn work_ns(&self) -> f64 {
         mean(self.span, self.counted) - 2.0 * self.trace.gaps_ns()
     }
 
-    /// What was subtracted for irqlab's probes inside a span, ns.
+    /// Subtracted overhead of irqlab's probes inside a span, ns.
     #[must_use]
     pub fn probe_overhead_ns(&self) -> f64 {
         mean(self.probe_overhead, self.counted)
     }
 
-    /// The work by irqlab divided by the work by the trace.
+    /// The work according to irqlab, divided by the work according to the trace.
     #[must_use]
     pub fn ratio(&self) -> f64 {
         self.work_ns() / self.trace.work_ns()
@@ -185,37 +186,37 @@ impl LineSums {
     }
 }
 
-/// The result.
+/// The comparison of the handlers' times.
 #[derive(Clone, Debug, Default)]
 pub struct TraceAgreement {
-    /// All rounds together, by line.
+    /// All rounds together, by IRQ line.
     pub lines: BTreeMap<u32, LineSums>,
-    /// Each round by itself.
+    /// Each round separately, by IRQ line.
     pub rounds: Vec<BTreeMap<u32, LineSums>>,
-    /// The probe overhead inside a span in the warm loop, ns.
+    /// Probe overhead inside a span in the warm loop, ns.
     pub probe_overhead_in_span_ns: u64,
-    /// The probe overhead in total in the warm loop, ns.
+    /// Total probe overhead in the warm loop, ns.
     pub probe_overhead_ns: u64,
-    /// Events that irqlab lost.
+    /// Number of events that irqlab lost.
     pub lost: u64,
-    /// Whether the user stopped it early.
+    /// Whether the user stopped the comparison early.
     pub interrupted: bool,
 }
 
 impl TraceAgreement {
-    /// The handler's work by irqlab with the warm loop's overhead subtracted instead of the one learned in
-    /// situ, ns.
+    /// The handler's work according to irqlab, ns, if the warm loop's overhead is subtracted
+    /// instead of the overhead learned in situ.
     #[must_use]
     pub fn work_by_loop_ns(&self, line: &LineSums) -> f64 {
         line.work_ns() + line.probe_overhead_ns() - self.probe_overhead_in_span_ns as f64
     }
 }
 
-/// Reads the disk and compares.
+/// Raises interrupts with the disk, and compares their times.
 ///
 /// # Errors
-/// [`BenchError::Unavailable`] or [`BenchError::NothingMeasurable`] when there is no disk, no trace
-/// or no BPF here.
+/// [`BenchError::Unavailable`] or [`BenchError::NothingMeasurable`] if there is no disk, no
+/// trace or no BPF here.
 pub fn measure(
     settings: &TraceAgreementSettings,
     stop: &Stop,
@@ -267,8 +268,9 @@ mod tests {
 
     #[test]
     fn the_example_of_the_method() {
-        // W = 1000. A trace probe takes 30 before its time stamp and 70 after. irqlab's programs
-        // take 200 in situ, 100 of it inside the span; 50 were subtracted, so 50 remain.
+        // W = 1000. A trace probe takes 30 before its time stamp and 70 after it. irqlab's
+        // programs take 200 in situ, 100 inside the span and 100 outside. The calibration
+        // subtracted 50, so 50 remain.
         let trace = TraceSums {
             count: 2,
             span: 2 * (1000 + 200),

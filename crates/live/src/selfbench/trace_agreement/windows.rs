@@ -1,4 +1,4 @@
-//! The windows: attaches probes and trace events in the order that the method needs, and measures.
+//! Measures the windows. Attaches probes and trace events in the order that the method needs.
 
 use std::collections::{BTreeMap, HashSet};
 use std::thread;
@@ -17,11 +17,11 @@ use crate::selfbench::bpf_error;
 use crate::selfbench::tracefs::{Instance, Tracefs};
 use crate::window::{WindowEdge, move_all_gates};
 
-/// Buffer of an instance, per CPU: some 70,000 interrupts.
+/// Buffer of an instance for each CPU. It has room for about 70,000 interrupts.
 const BUFFER_KIB: u32 = 4 << 10;
-/// Rows per CPU: device interrupts only.
+/// Rows of a CPU, for device interrupts only.
 const ROWS: u32 = 64;
-/// irqlab's probes, exit first: an entry is never counted whose exit cannot be.
+/// irqlab's probes. The exit comes first, so that no entry is counted without its exit.
 const PROBES: [&str; 2] = ["irq_handler_out", "irq_handler_in"];
 const ENTRY: &str = "irq/irq_handler_entry";
 const EXIT: &str = "irq/irq_handler_exit";
@@ -30,7 +30,7 @@ pub(super) struct Windows<'a> {
     cpus: &'a [u32],
     length: Duration,
     probes: Probes,
-    /// G, H and I.
+    /// The instances G, H and I.
     instances: [Instance; 3],
     types: EventTypes,
     overheads: CpuOverheads,
@@ -57,15 +57,15 @@ impl<'a> Windows<'a> {
         let tracefs = Tracefs::find()?;
         let instance = || Instance::create(&tracefs, BUFFER_KIB);
         let instances = [instance()?, instance()?, instance()?];
-        let types = EventTypes::of(&instances[0])?;
+        let types = EventTypes::read(&instances[0])?;
         Ok(Windows { cpus, length, probes, instances, types, overheads: calibration.overheads() })
     }
 
-    /// A window with all of them.
+    /// Measures a window with irqlab's probes and all three instances.
     pub fn with_trace(&self) -> Result<BTreeMap<u32, LineSums>, BenchError> {
         let [around, first, second] = &self.instances;
         for &cpu in self.cpus {
-            take_events(around, self.types, cpu)?; // those of earlier windows
+            take_events(around, self.types, cpu)?; // events of earlier windows
         }
         around.set_event(ENTRY, true)?;
         first.set_event(EXIT, true)?;
@@ -89,7 +89,7 @@ impl<'a> Windows<'a> {
         Ok(lines)
     }
 
-    /// A window without any trace.
+    /// Measures a window without any trace.
     pub fn alone(&self, lines: &mut BTreeMap<u32, LineSums>) -> Result<(), BenchError> {
         let _links = self.link(PROBES)?;
         for row in self.window()?.rows {
@@ -101,12 +101,12 @@ impl<'a> Windows<'a> {
         Ok(())
     }
 
-    /// Events that irqlab lost in all windows.
+    /// Number of events that irqlab lost in all windows.
     pub fn lost(&self) -> Result<u64, BenchError> {
         self.probes.misses().map_err(bpf_error)
     }
 
-    /// Attaches two programs, in that order, after those that are attached.
+    /// Attaches two programs in the given order, after the programs that are attached already.
     fn link(&self, programs: [&str; 2]) -> Result<[Attached; 2], BenchError> {
         let link = |program| self.probes.link(program).map_err(bpf_error);
         Ok([link(programs[0])?, link(programs[1])?])
@@ -121,8 +121,8 @@ impl<'a> Windows<'a> {
         Ok(Counted { states, rows: self.probes.rows().map_err(bpf_error)? })
     }
 
-    /// Adds the trace of the window. Runs in threads of PID 1 are left out of a line if that, and
-    /// only that, makes its counts equal.
+    /// Adds the trace of the window. Runs in threads of PID 1 are left out of a line if the line's
+    /// counts are equal without them.
     fn add_trace(
         &self,
         states: &[CpuState],
@@ -168,8 +168,8 @@ fn add_row(row: &Row, lines: &mut BTreeMap<u32, LineSums>) {
     line.clamped += row.clamped;
 }
 
-/// The threads of PID 1 that live now, by the numbers that traces have. Empty in a PID namespace, whose process 1
-/// is another one.
+/// The threads of PID 1 that live now, as the numbers that traces have. Empty in a PID namespace,
+/// which has another process 1.
 fn threads_of_init() -> HashSet<u32> {
     if namespaces(&Root::default()).pid_is_initial != Some(true) {
         return HashSet::new();
