@@ -1,4 +1,4 @@
-//! Interrupts of the two cards of a simulated machine, and which CPU they go to.
+//! Interrupts of the two cards of a simulated machine, and their CPUs.
 
 use std::fs;
 use std::io;
@@ -6,21 +6,21 @@ use std::path::Path;
 
 use serde_json::{Map, Value as Json, json};
 
-/// The cards, as the machine's kernel names them.
+/// Names of the cards in the machine's kernel.
 pub(super) const CARDS: [&str; 2] = ["eth0", "eth1"];
 
-/// Numbers of the interrupts of the two cards. Cards in other namespaces are not visible: they are looked up
-/// first.
+/// Numbers of the interrupts of the two cards. They are looked up before the cards move to other
+/// namespaces, where they are invisible.
 pub struct CardIrqs {
     near: Vec<u32>,
     far: Vec<u32>,
 }
 
 impl CardIrqs {
-    /// Looks them up in the caller's namespace.
+    /// Looks up the interrupts in the caller's namespace.
     ///
     /// # Errors
-    /// Where both cards have an interrupt in common.
+    /// If both cards have an interrupt in common.
     pub fn find() -> Result<CardIrqs, String> {
         let [near, far] = CARDS.map(irqs_of);
         match near.iter().find(|irq| far.contains(irq)) {
@@ -29,35 +29,36 @@ impl CardIrqs {
         }
     }
 
-    /// Those of the near card.
+    /// Interrupts of the near card.
     #[must_use]
     pub fn near(&self) -> &[u32] {
         &self.near
     }
 
-    /// Directs those of the near card to one CPU, and those of the far card to another. They are not
-    /// restored: the machine ends with its experiment.
+    /// Directs the interrupts of the near card to `near_cpu`, and the far card's to `far_cpu`.
+    /// Nothing restores them, because the machine ends with its experiment.
     ///
     /// # Errors
-    /// When the kernel refuses.
-    pub fn place(&self, near_cpu: u32, far_cpu: u32) -> io::Result<()> {
-        place(&self.near, near_cpu).and_then(|()| place(&self.far, far_cpu))
+    /// If the kernel refuses.
+    pub fn direct(&self, near_cpu: u32, far_cpu: u32) -> io::Result<()> {
+        direct(&self.near, near_cpu).and_then(|()| direct(&self.far, far_cpu))
     }
 }
 
-/// Numbers of a card's interrupts: its messages, or else its line. A virtio device is the child of the device
-/// that interrupts (Documentation/ABI/testing/sysfs-bus-pci: irq, msi_irqs).
+/// Numbers of a card's interrupts: its message-signalled interrupts, or its line if it has none. A
+/// virtio device is the child of the device that interrupts
+/// (Documentation/ABI/testing/sysfs-bus-pci: irq, msi_irqs).
 ///
-/// A card in another namespace is not visible here.
+/// Empty for a card in another namespace, which is not visible here.
 pub fn irqs_of(card: &str) -> Vec<u32> {
     let Ok(device) = fs::canonicalize(format!("/sys/class/net/{card}/device")) else {
         return Vec::new();
     };
-    let is_pci = |at: &&Path| at.join("irq").exists();
+    let is_pci = |device: &&Path| device.join("irq").exists();
     device.ancestors().take(2).find(is_pci).map(irqs_at).unwrap_or_default()
 }
 
-/// The cards as facts: their names, PCI devices and drivers, as [`super::Pair::facts`] has them.
+/// The cards as facts: names, PCI devices and drivers, in the form of [`super::Pair::facts`].
 #[must_use]
 pub fn card_facts() -> Map<String, Json> {
     let end = |name: &str| match identity_of(name) {
@@ -67,16 +68,16 @@ pub fn card_facts() -> Map<String, Json> {
     Map::from_iter([("interfaces".to_owned(), json!(CARDS.map(end)))])
 }
 
-/// What a card is: `VENDOR:DEVICE` of its PCI device in hexadecimal, and its driver. None without either, as of
-/// what is only software.
+/// Identity of a card: `VENDOR:DEVICE` of its PCI device in hexadecimal, and its driver. `None`
+/// without PCI device or driver, as for interfaces that exist only in software.
 pub(super) fn identity_of(card: &str) -> Option<(String, String)> {
     identity_at(&fs::canonicalize(format!("/sys/class/net/{card}/device")).ok()?)
 }
 
-/// As [`identity_of`], of the device's directory. A virtio device has a driver of its own.
+/// Like [`identity_of`], from the device's directory. A virtio device has its own driver.
 fn identity_at(device: &Path) -> Option<(String, String)> {
     let driver = fs::read_link(device.join("driver")).ok()?;
-    let is_pci = |at: &&Path| at.join("irq").exists();
+    let is_pci = |device: &&Path| device.join("irq").exists();
     let pci = device.ancestors().take(2).find(is_pci)?;
     let id = |file: &str| {
         let text = fs::read_to_string(pci.join(file)).ok()?;
@@ -97,7 +98,7 @@ fn irqs_at(device: &Path) -> Vec<u32> {
     line.and_then(|line| line.trim().parse().ok()).filter(|line| *line > 0).into_iter().collect()
 }
 
-fn place(irqs: &[u32], cpu: u32) -> io::Result<()> {
+fn direct(irqs: &[u32], cpu: u32) -> io::Result<()> {
     irqs.iter().try_for_each(|irq| {
         fs::write(format!("/proc/irq/{irq}/smp_affinity_list"), cpu.to_string())
     })

@@ -1,4 +1,5 @@
-//! Interrupt coalescing of a card, by ethtool's netlink family (Linux 5.7; `linux/ethtool_netlink.h`).
+//! Interrupt coalescing of a card, through ethtool's netlink family (Linux 5.7;
+//! `linux/ethtool_netlink.h`).
 
 use std::io;
 
@@ -13,21 +14,22 @@ const RX_USECS: u16 = 2;
 const RX_FRAMES: u16 = 3;
 const ADAPTIVE_RX: u16 = 11;
 
-/// When a card interrupts for received packets. What its driver does not have is absent.
+/// When a card interrupts for received packets. A setting that its driver lacks is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Coalescing {
-    /// `adaptive-rx`: the driver chooses the other two.
+    /// `adaptive-rx`: the driver chooses the other two settings.
     pub adaptive: Option<bool>,
-    /// `rx-usecs`: this time after a packet, us.
+    /// `rx-usecs`: time from a packet to the interrupt, us.
     pub delay_us: Option<u32>,
-    /// `rx-frames`: after this number of packets.
+    /// `rx-frames`: number of packets after which the card interrupts.
     pub frames: Option<u32>,
 }
 
-/// Reads the settings in force; all are absent for a driver without coalescing. No rights are needed.
+/// Reads the settings in force; all are `None` for a driver without coalescing.
+/// No rights are needed.
 ///
 /// # Errors
-/// Where the interface is gone, or the kernel has no such family.
+/// If the interface no longer exists, or the kernel has no such family.
 pub fn read(index: u32) -> io::Result<Coalescing> {
     let answers = match Family::open(FAMILY)?.request(COALESCE_GET, &[header(index)]) {
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
@@ -35,7 +37,7 @@ pub fn read(index: u32) -> io::Result<Coalescing> {
         }
         other => other?,
     };
-    let number = |kind: u16| answers.iter().find_map(|one| one.number(kind));
+    let number = |kind: u16| answers.iter().find_map(|answer| answer.number(kind));
     let short = |kind: u16| number(kind).and_then(|number| u32::try_from(number).ok());
     Ok(Coalescing {
         adaptive: number(ADAPTIVE_RX).map(|number| number != 0),
@@ -44,10 +46,10 @@ pub fn read(index: u32) -> io::Result<Coalescing> {
     })
 }
 
-/// Sets what `wanted` has, in one request.
+/// Sets all settings that `wanted` has, in one request.
 ///
 /// # Errors
-/// Without CAP_NET_ADMIN, where the driver does not have it, or refuses a value.
+/// Without CAP_NET_ADMIN, or if the driver lacks a setting or refuses a value.
 pub fn write(index: u32, wanted: &Coalescing) -> io::Result<()> {
     let attributes = [
         Some(header(index)),

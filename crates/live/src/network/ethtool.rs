@@ -1,4 +1,4 @@
-//! Offloads of an interface, by the ethtool ioctl.
+//! Offloads of an interface, through the ethtool ioctl.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -27,7 +27,7 @@ struct EthtoolValue {
     data: u32,
 }
 
-/// The ethtool of the namespace in which the thread was when it was opened.
+/// Access to ethtool in the opening thread's network namespace.
 pub struct Ethtool(OwnedFd);
 
 impl Ethtool {
@@ -47,7 +47,7 @@ impl Ethtool {
     fn call(&self, interface: &str, mut value: EthtoolValue) -> io::Result<u32> {
         // SAFETY: all-zero is a valid ifreq.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        // The last byte stays 0: the name must end.
+        // The last byte stays 0, because the name must be terminated.
         let room = request.ifr_name.len() - 1;
         if interface.len() > room {
             return Err(io::ErrorKind::InvalidInput.into());

@@ -8,24 +8,25 @@ use netlink_packet_core::{
 use netlink_sys::protocols::NETLINK_GENERIC;
 use netlink_sys::{Socket, SocketAddr};
 
-/// The family that knows the numbers of the others (`linux/genetlink.h`): `GENL_ID_CTRL`.
+/// `GENL_ID_CTRL` (`linux/genetlink.h`): the family that knows the numbers of the other families.
 const CONTROLLER: u16 = 0x10;
 const GET_FAMILY: u8 = 3;
 const FAMILY_ID: u16 = 1;
 const FAMILY_NAME: u16 = 2;
-/// Types of messages and lengths of their headers (`linux/netlink.h`).
+/// Types of messages, and lengths of their headers (`linux/netlink.h`).
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
 const NETLINK_HEADER_BYTES: usize = 16;
 const FAMILY_HEADER_BYTES: usize = 4;
-/// The number of the error, and the request's header.
+/// Length of the error number and of the request's header, which follows it.
 const ERROR_BYTES: usize = 4 + NETLINK_HEADER_BYTES;
-/// `NLM_F_CAPPED`: the request's attributes are not in the answer; `NLM_F_ACK_TLVS`: attributes follow it.
+/// Flags. `NLM_F_CAPPED`: the answer leaves out the request's attributes. `NLM_F_ACK_TLVS`:
+/// attributes follow the request.
 const CAPPED: u16 = 0x100;
 const HAS_ATTRIBUTES: u16 = 0x200;
-/// `NLMSGERR_ATTR_MSG`: why a request was refused, in words.
+/// `NLMSGERR_ATTR_MSG`: the attribute with the kernel's text about a refusal.
 const ERROR_WORDS: u16 = 1;
-/// Datagrams of an answer that are read.
+/// Limit of the datagrams that are read for one answer.
 const DATAGRAMS_MAX: usize = 4096;
 
 /// An attribute of a request.
@@ -33,12 +34,12 @@ const DATAGRAMS_MAX: usize = 4096;
 pub struct Attribute(DefaultNla);
 
 impl Attribute {
-    /// A number of 32 bits.
+    /// An attribute with a number of 32 bits.
     pub fn number(kind: u16, value: u32) -> Attribute {
         Attribute(DefaultNla::new(kind, value.to_ne_bytes().to_vec()))
     }
 
-    /// A number of 8 bits.
+    /// An attribute with a number of 8 bits.
     pub fn flag(kind: u16, value: bool) -> Attribute {
         Attribute(DefaultNla::new(kind, vec![value.into()]))
     }
@@ -47,34 +48,35 @@ impl Attribute {
         Attribute(DefaultNla::new(kind, [value.as_bytes(), &[0]].concat()))
     }
 
-    /// A list of attributes.
+    /// An attribute that contains attributes.
     pub fn nested(kind: u16, values: &[Attribute]) -> Attribute {
         Attribute(DefaultNla::new(kind | NLA_F_NESTED, bytes_of(values)))
     }
 }
 
 fn bytes_of(attributes: &[Attribute]) -> Vec<u8> {
-    let attributes: Vec<DefaultNla> = attributes.iter().map(|one| one.0.clone()).collect();
+    let attributes: Vec<DefaultNla> =
+        attributes.iter().map(|attribute| attribute.0.clone()).collect();
     let mut bytes = vec![0; attributes.as_slice().buffer_len()];
     attributes.as_slice().emit(&mut bytes);
     bytes
 }
 
-/// A message of an answer: its attributes.
+/// The attributes of one message of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer(Vec<(u16, Vec<u8>)>);
 
 impl Answer {
     fn parse(attributes: &[u8]) -> Answer {
-        let whole = NlasIterator::new(attributes).map_while(Result::ok);
-        Answer(whole.map(|one| (one.kind(), one.value().to_vec())).collect())
+        let attributes = NlasIterator::new(attributes).map_while(Result::ok);
+        Answer(attributes.map(|attribute| (attribute.kind(), attribute.value().to_vec())).collect())
     }
 
     fn bytes(&self, kind: u16) -> Option<&[u8]> {
-        self.0.iter().find(|one| one.0 == kind).map(|one| one.1.as_slice())
+        self.0.iter().find(|(found, _)| *found == kind).map(|(_, value)| value.as_slice())
     }
 
-    /// A number of 8, 16, 32 or 64 bits; absent where the kernel gave none.
+    /// A number of 8, 16, 32 or 64 bits; `None` if the answer has no such attribute.
     pub fn number(&self, kind: u16) -> Option<u64> {
         match *self.bytes(kind)? {
             [byte] => Some(byte.into()),
@@ -85,17 +87,17 @@ impl Answer {
     }
 }
 
-/// A family of the namespace in which the thread was when it was opened.
+/// Access to a family in the opening thread's network namespace.
 pub struct Family {
     socket: Socket,
     id: u16,
 }
 
 impl Family {
-    /// Connects to it.
+    /// Connects to the family `name`.
     ///
     /// # Errors
-    /// Where the kernel does not have it (`NotFound`), or has no generic netlink.
+    /// If the kernel does not have the family (`NotFound`), or has no generic netlink.
     pub fn open(name: &str) -> io::Result<Family> {
         let mut socket = Socket::new(NETLINK_GENERIC)?;
         socket.bind_auto()?;
@@ -103,7 +105,7 @@ impl Family {
         socket.set_ext_ack(true)?;
         let controller = Family { socket, id: CONTROLLER };
         let found = controller.request(GET_FAMILY, &[Attribute::text(FAMILY_NAME, name)])?;
-        let id = found.iter().find_map(|one| one.number(FAMILY_ID));
+        let id = found.iter().find_map(|answer| answer.number(FAMILY_ID));
         let id = id.and_then(|id| u16::try_from(id).ok()).ok_or(io::ErrorKind::NotFound)?;
         Ok(Family { id, ..controller })
     }
@@ -111,15 +113,15 @@ impl Family {
     /// Sends a request, and waits for its answer and its acknowledgement.
     ///
     /// # Errors
-    /// The kernel's, with its words where it has any.
+    /// The kernel's error, with the kernel's text if there is one.
     pub fn request(&self, command: u8, attributes: &[Attribute]) -> io::Result<Vec<Answer>> {
         self.exchange(command, NLM_F_ACK, attributes)
     }
 
-    /// Asks for all objects.
+    /// Asks for all objects of a kind.
     ///
     /// # Errors
-    /// As [`Family::request`].
+    /// The kernel's error, with the kernel's text if there is one.
     pub fn dump(&self, command: u8, attributes: &[Attribute]) -> io::Result<Vec<Answer>> {
         self.exchange(command, NLM_F_DUMP, attributes)
     }
@@ -150,7 +152,7 @@ impl Family {
     }
 }
 
-/// Collects the messages of a datagram; whether it was the last one.
+/// Collects the messages of a datagram. Returns whether it was the last one.
 fn collect(mut datagram: &[u8], answers: &mut Vec<Answer>) -> io::Result<bool> {
     let broken = || io::Error::other("a message of netlink is cut off");
     while !datagram.is_empty() {
@@ -169,7 +171,7 @@ fn collect(mut datagram: &[u8], answers: &mut Vec<Answer>) -> io::Result<bool> {
     Ok(false)
 }
 
-/// An acknowledgement or an error.
+/// Interprets an acknowledgement or an error message.
 fn outcome(body: &[u8], flags: u16) -> io::Result<()> {
     let number = body.first_chunk().copied().map_or(0, i32::from_ne_bytes);
     if number >= 0 {
@@ -181,15 +183,15 @@ fn outcome(body: &[u8], flags: u16) -> io::Result<()> {
         _ => None,
     };
     let request_bytes = request.map_or(0, |length| u32::from_ne_bytes(length) as usize);
-    let rest = request_bytes.saturating_sub(NETLINK_HEADER_BYTES).next_multiple_of(4);
-    let words = (flags & HAS_ATTRIBUTES != 0)
-        .then(|| Answer::parse(body.get(ERROR_BYTES + rest..).unwrap_or_default()));
-    let words = words.as_ref().and_then(|answer| answer.bytes(ERROR_WORDS));
-    match words.map(|words| String::from_utf8_lossy(words.trim_ascii_end())) {
+    let attributes_bytes = request_bytes.saturating_sub(NETLINK_HEADER_BYTES).next_multiple_of(4);
+    let text = (flags & HAS_ATTRIBUTES != 0)
+        .then(|| Answer::parse(body.get(ERROR_BYTES + attributes_bytes..).unwrap_or_default()));
+    let text = text.as_ref().and_then(|answer| answer.bytes(ERROR_WORDS));
+    match text.map(|text| String::from_utf8_lossy(text.trim_ascii_end())) {
         None => Err(error),
-        Some(words) => {
-            let words: String = words.chars().filter(|sign| !sign.is_control()).collect();
-            Err(io::Error::new(error.kind(), format!("{error}: {words}")))
+        Some(text) => {
+            let text: String = text.chars().filter(|sign| !sign.is_control()).collect();
+            Err(io::Error::new(error.kind(), format!("{error}: {text}")))
         }
     }
 }
@@ -198,7 +200,7 @@ fn outcome(body: &[u8], flags: u16) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// What a kernel answered: an attribute that the device does not have, refused in words.
+    /// The answer of a kernel to an attribute that the device lacks, with a text.
     #[test]
     fn a_refusal_has_the_kernels_words() {
         let mut body = (-22_i32).to_ne_bytes().to_vec();
@@ -212,7 +214,7 @@ mod tests {
         let error = outcome(&body, HAS_ATTRIBUTES).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         assert!(error.to_string().ends_with(": cannot modify it"), "{error}");
-        // Cut off anywhere, it is an error still, and nothing worse.
+        // Cut off anywhere, the message still is an error, and nothing panics.
         for length in 4..body.len() {
             assert!(outcome(&body[..length], HAS_ATTRIBUTES).is_err());
         }
@@ -241,7 +243,7 @@ mod tests {
         for length in 1..message.len() {
             assert!(collect(&message[..length], &mut Vec::new()).is_err(), "{length}");
         }
-        // A length of 0 does not go round for ever.
+        // A length of 0 does not make the loop endless.
         assert!(collect(&[0; 32], &mut Vec::new()).is_err());
     }
 }

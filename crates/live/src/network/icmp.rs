@@ -1,4 +1,4 @@
-//! ICMP echo by a socket of irqlab (RFC 792).
+//! ICMP echo (RFC 792) over a socket of irqlab.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use lab::experiment::BenchError;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, ipproto, socket_with};
 
-/// Bytes before the payload.
+/// Length of the header before the payload.
 pub const ICMP_HEADER_BYTES: usize = 8;
 const ECHO_REQUEST: u8 = 8;
 const ECHO_REPLY: u8 = 0;
@@ -14,15 +14,16 @@ const ECHO_REPLY: u8 = 0;
 /// A socket for echo requests to one target.
 pub struct EchoSocket {
     pub socket: OwnedFd,
-    /// Whether it is a raw socket, whose packets have an IPv4 header.
+    /// Whether the socket is raw. The packets of a raw socket have an IPv4 header.
     pub raw: bool,
 }
 
 impl EchoSocket {
-    /// A raw socket (CAP_NET_RAW), else a ping socket (sysctl `net.ipv4.ping_group_range`).
+    /// Opens a raw socket (CAP_NET_RAW) or, if that is refused, a ping socket (sysctl
+    /// `net.ipv4.ping_group_range`).
     ///
     /// # Errors
-    /// When both are refused, or there is no route to the target.
+    /// If both are refused, or there is no route to the target.
     pub fn open(target: Ipv4Addr) -> Result<EchoSocket, BenchError> {
         let new = |kind| {
             socket_with(AddressFamily::INET, kind, SocketFlags::CLOEXEC, Some(ipproto::ICMP))
@@ -53,8 +54,8 @@ impl EchoSocket {
         Ok(EchoSocket { socket, raw })
     }
 
-    /// Sequence number and payload of a received echo reply; absent for every other packet. A ping
-    /// socket rewrites the identifier, so only the payload can show whose reply it is.
+    /// Sequence number and payload of a received echo reply; `None` for every other packet. A ping
+    /// socket rewrites the identifier, so only the payload shows which request a reply answers.
     #[must_use]
     pub fn reply<'p>(&self, packet: &'p [u8]) -> Option<(u16, &'p [u8])> {
         let header = match packet.first() {
@@ -65,7 +66,7 @@ impl EchoSocket {
     }
 }
 
-/// An echo request; the payload's length is even.
+/// Builds an echo request. The payload's length must be even.
 #[must_use]
 pub fn echo_request(identifier: [u8; 2], sequence: u16, payload: &[u8]) -> Vec<u8> {
     let mut packet = vec![0; ICMP_HEADER_BYTES];
@@ -83,7 +84,7 @@ fn reply(icmp: &[u8]) -> Option<(u16, &[u8])> {
     (header[0] == ECHO_REPLY).then(|| (u16::from_be_bytes([header[6], header[7]]), payload))
 }
 
-/// The internet checksum of RFC 1071 of an even number of bytes.
+/// The internet checksum (RFC 1071) of an even number of bytes.
 fn checksum(bytes: &[u8]) -> u16 {
     let mut sum: u32 =
         bytes.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();

@@ -1,7 +1,8 @@
-//! Network namespaces without a name, joined by a veth pair or by the cards of a simulated machine, and
-//! the settings of their interfaces. Namespaces, interfaces and settings vanish with the threads that hold
-//! them: nothing has to be restored. And two families of netlink, [`coalescing`] and [`napi`], for the settings of any
-//! interface.
+//! Network namespaces without a name, and the settings of their interfaces. A veth pair or the
+//! cards of a simulated machine join the namespaces. Namespaces, interfaces and settings vanish
+//! with the threads that hold them, so nothing has to be restored.
+//!
+//! Two families of netlink, [`coalescing`] and [`napi`], serve the settings of any interface.
 
 mod cards;
 pub mod coalescing;

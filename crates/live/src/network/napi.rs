@@ -1,4 +1,4 @@
-//! Settings of single NAPI instances, by the netlink family `netdev` (Linux 6.13;
+//! Settings of single NAPI instances, through the netlink family `netdev` (Linux 6.13;
 //! Documentation/netlink/specs/netdev.yaml).
 
 use std::io;
@@ -15,28 +15,29 @@ const DEFER_HARD_IRQS: u16 = 5;
 const GRO_FLUSH_TIMEOUT: u16 = 6;
 const IRQ_SUSPEND_TIMEOUT: u16 = 7;
 
-/// A NAPI instance: a queue's handler. What the kernel does not report is absent.
+/// A NAPI instance, which handles a queue. A value that the kernel does not report is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Instance {
-    /// Its number.
+    /// Number of the instance.
     pub id: u32,
-    /// Its thread, where it is threaded.
+    /// Number of the instance's thread; `None` if it is not threaded.
     pub thread: Option<u32>,
     pub settings: Settings,
 }
 
-/// The settings of an instance that can be changed.
+/// The changeable settings of an instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// `defer-hard-irqs`: polls without a packet before interrupts are used again.
+    /// `defer-hard-irqs`: number of polls without a packet before interrupts are used again.
     pub defer_hard_irqs: Option<u32>,
     pub gro_flush_timeout_ns: Option<u32>,
-    /// `irq-suspend-timeout`, ns: how long interrupts stay off at most while a program polls.
+    /// `irq-suspend-timeout`, ns: the longest time during which interrupts stay off
+    /// while a program polls.
     pub irq_suspend_timeout_ns: Option<u32>,
 }
 
 impl Instance {
-    /// An instance whose interrupts can be suspended, and of which nothing else is known.
+    /// An instance whose interrupts can be suspended; its other properties are unknown.
     #[must_use]
     pub(crate) fn suspending(id: u32) -> Instance {
         let settings = Settings { irq_suspend_timeout_ns: Some(0), ..Settings::default() };
@@ -44,14 +45,14 @@ impl Instance {
     }
 }
 
-/// The instances of an interface. No rights are needed.
+/// Lists the instances of an interface. No rights are needed.
 ///
 /// # Errors
-/// Where the kernel has no such family, or the interface is gone.
+/// If the kernel has no such family, or the interface no longer exists.
 pub fn instances(index: u32) -> io::Result<Vec<Instance>> {
     let answers = Family::open(FAMILY)?.dump(NAPI_GET, &[Attribute::number(INTERFACE, index)])?;
     let instance = |answer: &super::genetlink::Answer| {
-        let number = |kind: u16| answer.number(kind).and_then(|one| u32::try_from(one).ok());
+        let number = |kind: u16| answer.number(kind).and_then(|value| u32::try_from(value).ok());
         (number(INTERFACE)? == index).then_some(Instance {
             id: number(ID)?,
             thread: number(THREAD),
@@ -65,10 +66,11 @@ pub fn instances(index: u32) -> io::Result<Vec<Instance>> {
     Ok(answers.iter().filter_map(instance).collect())
 }
 
-/// Sets what `wanted` has of an instance.
+/// Sets all settings of an instance that `wanted` has.
 ///
 /// # Errors
-/// Without CAP_NET_ADMIN, where the kernel does not have it (before 6.13), or there is no such instance.
+/// Without CAP_NET_ADMIN, if the kernel lacks a setting (before 6.13), or if
+/// there is no such instance.
 pub fn write(id: u32, wanted: &Settings) -> io::Result<()> {
     let attributes = [
         Some(Attribute::number(ID, id)),

@@ -1,5 +1,5 @@
-//! Two unnamed network namespaces joined by a veth pair, or by two cards of a simulated machine that are
-//! joined back to back.
+//! Two unnamed network namespaces. A veth pair joins them, or two cards of a simulated machine that
+//! are connected back to back.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -17,31 +17,31 @@ use super::cards::{CARDS, identity_of};
 use super::ethtool::{Ethtool, GRO, GSO, TSO};
 use super::rtnetlink::Rtnetlink;
 
-/// The far end's address (a documentation network: it exists only in these namespaces).
+/// The far end's address. It is from a documentation network, and exists only in these namespaces.
 pub const ADDRESS_FAR: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 /// The near end's address.
 pub const ADDRESS_NEAR: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const PREFIX: u8 = 30;
 /// Name of the near end of a veth pair.
 pub const NEAR: &str = "irqlab-near";
-/// Name of its far end.
+/// Name of the far end of a veth pair.
 pub const FAR: &str = "irqlab-far";
-/// Maximum time that cards take to return from namespaces that have ended.
+/// Longest time that cards take to return from namespaces that have ended.
 const RETURN_MAX: Duration = Duration::from_secs(5);
 
-/// The far namespace. The near one is that of the thread that called [`Pair::create`], and of the
-/// threads it starts. Both vanish with the process, because neither has a name.
+/// The far namespace. The near namespace is the one of the thread that called [`Pair::create`], and
+/// of the threads that it starts. Both vanish with the process, because neither has a name.
 pub struct Pair {
     far: File,
     near_offloads: Offloads,
     far_offloads: Offloads,
     /// Names of the near and the far end.
     names: [&'static str; 2],
-    /// What they are, if they are cards: PCI device and driver.
+    /// PCI device and driver of the near and the far end; `None` for an end that is not a card.
     cards: [Option<(String, String)>; 2],
 }
 
-/// Offloads in force at one end after the request.
+/// Offloads in force at one end after irqlab has set them.
 #[derive(Clone, Copy)]
 struct Offloads {
     tso: bool,
@@ -50,8 +50,8 @@ struct Offloads {
 }
 
 impl Pair {
-    /// Moves the calling thread, which must be the only one, into a new namespace that is joined
-    /// to another.
+    /// Moves the calling thread, which must be the only one, into a new network namespace. A veth
+    /// pair joins it to another new one.
     pub fn create() -> Result<Self, BenchError> {
         Self::join([NEAR, FAR], |_, far| {
             Rtnetlink::open()
@@ -60,15 +60,15 @@ impl Pair {
         })
     }
 
-    /// As [`Pair::create`], with the two cards of a simulated machine as the ends. They return to
-    /// their network when the namespaces end.
+    /// Like [`Pair::create`], with the two cards of a simulated machine as the ends. The cards
+    /// return to their first namespace when the namespaces end.
     pub fn of_cards() -> Result<Self, BenchError> {
         let home = open_namespace()?;
         let cards = CARDS.map(index_of_returned);
         let cannot = |error: io::Error| failed(format!("the cards: {error}"));
         let [near_card, far_card] = cards;
         let (near_card, far_card) = (near_card.map_err(cannot)?, far_card.map_err(cannot)?);
-        // In other namespaces they are not visible here.
+        // Reads the identities first, because cards in other namespaces are not visible here.
         let identities = CARDS.map(identity_of);
         let pair = Self::join(CARDS, move |near, far| {
             enter(&home)?;
@@ -82,7 +82,7 @@ impl Pair {
         Ok(Pair { cards: identities, ..pair })
     }
 
-    /// Creates both namespaces; `connect` moves their ends into them, which then have these names.
+    /// Creates both namespaces. `connect` moves the two ends, with these names, into them.
     fn join(
         names: [&'static str; 2],
         connect: impl FnOnce(&File, &File) -> Result<(), BenchError>,
@@ -90,8 +90,8 @@ impl Pair {
         leave_network()?;
         silence_ipv6();
         let far = open_namespace()?;
-        // The far end's namespace is ready: make the near one. The right to the first is the right
-        // to the second.
+        // The far end's namespace is ready, so the near one follows. A process that may create the
+        // first may also create the second.
         unshare_network().map_err(|error| refused(&error))?;
         silence_ipv6();
         let near = open_namespace()?;
@@ -120,15 +120,15 @@ impl Pair {
         enter(&self.far)
     }
 
-    /// Interfaces, addresses and offloads; of cards the PCI device and the driver, too.
+    /// Interfaces, addresses and offloads; for cards also the PCI device and the driver.
     #[must_use]
     pub fn facts(&self) -> Map<String, Json> {
-        let end = |at: usize, address: Ipv4Addr, offloads: Offloads| {
+        let end = |index: usize, address: Ipv4Addr, offloads: Offloads| {
             let mut end = json!({
-                "name": self.names[at], "address": address.to_string(),
+                "name": self.names[index], "address": address.to_string(),
                 "tso": offloads.tso, "gso": offloads.gso, "gro": offloads.gro,
             });
-            if let Some((pci, driver)) = &self.cards[at] {
+            if let Some((pci, driver)) = &self.cards[index] {
                 (end["pci"], end["driver"]) = (json!(pci), json!(driver));
             }
             end
@@ -139,7 +139,8 @@ impl Pair {
     }
 }
 
-/// A new network namespace; without the right to it, in a new user namespace.
+/// Moves the thread into a new network namespace; without the right to do so, into a new
+/// user namespace as well.
 fn leave_network() -> Result<(), BenchError> {
     match unshare_network() {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
@@ -168,8 +169,8 @@ fn enter(namespace: &File) -> Result<(), BenchError> {
         .map_err(|error| failed(format!("setns: {error}")))
 }
 
-/// IPv6 would send neighbour and router discovery of its own into the measurement. Best effort: a
-/// kernel without IPv6 has no such file.
+/// Switches IPv6 off, which would send neighbour and router discovery into the measurement. Ignores
+/// errors: a kernel without IPv6 has no such files.
 fn silence_ipv6() {
     for which in ["all", "default"] {
         let path = format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6");
@@ -177,9 +178,9 @@ fn silence_ipv6() {
     }
 }
 
-/// Sets up one end. Only with the sender's TSO off *and* the receiver's GRO on does a veth receive
-/// through NAPI; either alone bypasses it silently. Both ends send (data, acknowledgements). A card keeps
-/// what its driver has set.
+/// Sets up one end. A veth receives through NAPI only with the sender's TSO off *and* the
+/// receiver's GRO on; either alone bypasses NAPI silently. Both ends send (data, acknowledgements).
+/// A card keeps its driver's offloads.
 fn configure(name: &str, address: Ipv4Addr) -> io::Result<Offloads> {
     let netlink = Rtnetlink::open()?;
     let ethtool = Ethtool::open()?;
@@ -197,7 +198,7 @@ fn configure(name: &str, address: Ipv4Addr) -> io::Result<Offloads> {
     })
 }
 
-/// As [`index_of`], for a card that may be returning.
+/// Like [`index_of`], for a card that may still be returning from another namespace.
 fn index_of_returned(name: &str) -> io::Result<u32> {
     let start = Instant::now();
     loop {
@@ -208,7 +209,7 @@ fn index_of_returned(name: &str) -> io::Result<u32> {
     }
 }
 
-/// The number of an interface of the namespace in which the calling thread is.
+/// The number of an interface in the calling thread's network namespace.
 pub fn index_of(name: &str) -> io::Result<u32> {
     let name = CString::new(name).map_err(io::Error::other)?;
     // SAFETY: a terminated string that lives until the call returns.

@@ -1,4 +1,4 @@
-//! The rtnetlink requests that a pair of interfaces needs.
+//! The rtnetlink requests that set up a pair of interfaces.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -16,7 +16,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
-/// A connection to the rtnetlink of the namespace in which the thread was when it was opened.
+/// A connection to rtnetlink in the opening thread's network namespace.
 pub struct Rtnetlink(Socket);
 
 impl Rtnetlink {
@@ -26,7 +26,8 @@ impl Rtnetlink {
         Ok(Rtnetlink(socket))
     }
 
-    /// Creates a veth pair: `near` here, `far` in the namespace of the descriptor `far_namespace`.
+    /// Creates a veth pair: `near` in this namespace, `far` in the namespace of the
+    /// descriptor `far_namespace`.
     pub fn create_veth(&self, near: &str, far: &str, far_namespace: RawFd) -> io::Result<()> {
         let mut peer = LinkMessage::default();
         peer.attributes =

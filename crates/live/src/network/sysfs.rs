@@ -1,15 +1,15 @@
-//! The settings of interfaces that are files of their network namespace.
+//! Settings of interfaces that are files in the sysfs of their network namespace.
 
 use std::io;
 
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-/// The sysfs of the network namespace in which the calling thread is. Only this thread sees it, and it
+/// The sysfs of the calling thread's network namespace. Only this thread sees it, and it
 /// vanishes with the thread.
 pub struct PrivateSysfs(());
 
 impl PrivateSysfs {
-    /// Mounts it at /sys, for this thread alone.
+    /// Mounts the sysfs at /sys, for this thread alone.
     ///
     /// # Errors
     /// Without CAP_SYS_ADMIN over the namespace.
@@ -31,26 +31,27 @@ impl PrivateSysfs {
     /// Writes an attribute of an interface, such as `gro_flush_timeout`.
     ///
     /// # Errors
-    /// When the kernel has no such attribute, or refuses the value.
+    /// If the kernel has no such attribute, or refuses the value.
     pub fn set(&self, interface: &str, attribute: &str, value: &str) -> io::Result<()> {
         std::fs::write(format!("/sys/class/net/{interface}/{attribute}"), value)
     }
 
-    /// Steers the packets that arrive at an interface's first queue to `cpu` (receive packet steering,
-    /// Documentation/networking/scaling.rst).
+    /// Steers the packets that arrive at an interface's first queue to `cpu` (receive packet
+    /// steering, Documentation/networking/scaling.rst).
     ///
     /// # Errors
-    /// Without CONFIG_RPS.
+    /// If the kernel lacks CONFIG_RPS.
     pub fn steer(&self, interface: &str, cpu: u32) -> io::Result<()> {
         self.set(interface, "queues/rx-0/rps_cpus", &mask(cpu))
     }
 }
 
-/// One CPU as the kernel reads masks: words of 32 bits in hexadecimal, the highest first.
+/// Writes one CPU in the kernel's form of masks: words of 32 bits in
+/// hexadecimal, the highest first.
 pub fn mask(cpu: u32) -> String {
-    let mut words = vec![format!("{:x}", 1_u32 << (cpu % 32))];
-    words.extend((0..cpu / 32).map(|_| "00000000".to_owned()));
-    words.join(",")
+    let mut parts = vec![format!("{:x}", 1_u32 << (cpu % 32))];
+    parts.extend((0..cpu / 32).map(|_| "00000000".to_owned()));
+    parts.join(",")
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Which interface: one of the same name may be another one, in another network namespace, or later.
+//! Identifies an interface. A different interface may have the same name, in another
+//! network namespace or later.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,58 +16,58 @@ use crate::host::Root;
 /// Longest name of an interface, without the byte 0 (IFNAMSIZ).
 const NAME_BYTES_MAX: usize = 15;
 
-/// What stays the same while an interface lives: it may get another name.
+/// The properties that an interface keeps while it lives, although its name may change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// Its name when it was found.
+    /// The interface's name when it was found.
     pub name: String,
-    /// Its number, which its namespace gives once.
+    /// The interface's number. A namespace gives each number only once.
     pub index: u32,
-    /// Device and inode of its network namespace.
+    /// Device and inode of the interface's network namespace.
     pub namespace: (u64, u64),
 }
 
-/// An interface of the network namespace in which the calling thread is.
+/// An interface in the calling thread's network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     identity: Identity,
-    /// Its name now.
+    /// The interface's present name.
     name: String,
 }
 
-/// Why there is no such interface.
+/// Why an interface was not found.
 #[derive(Debug, thiserror::Error)]
 pub enum NotFound {
-    /// None has that name.
+    /// No interface has that name.
     #[error("there is no such network interface (there are: {})", names.join(", "))]
     NoSuchName { names: Vec<String> },
-    /// The settings in `/sys` are those of another network namespace.
+    /// `/sys` shows the settings of another network namespace.
     #[error(
         "/sys shows the interfaces of another network namespace (mount -t sysfs sysfs /sys in this one, \
          as ip netns exec does)"
     )]
     OtherSysfs,
-    /// `/proc` cannot be read, or no socket be opened.
+    /// `/proc` cannot be read, or no socket can be opened.
     #[error("the network namespace: {0}")]
     Failed(#[from] io::Error),
 }
 
-/// What says that an interface is in another network namespace, from which it cannot be set.
+/// The error for an interface in another network namespace, from which it cannot be set.
 #[derive(Debug)]
 struct Elsewhere {
     interface: Identity,
     way_in: WayIn,
 }
 
-/// How to enter a network namespace.
+/// A way to enter a network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum WayIn {
-    /// By the name that ip-netns(8) has given it.
+    /// Through the name that ip-netns(8) gave the namespace.
     Name(String),
     Process(String),
-    /// A file system mount keeps it.
+    /// Through the mounted file at this path.
     Mount(String),
-    /// Unknown: there may be processes that this one cannot see.
+    /// Unknown, because there may be processes that this one cannot see.
     Unseen,
 }
 
@@ -75,7 +76,7 @@ impl fmt::Display for Elsewhere {
         let Identity { name, namespace, .. } = &self.interface;
         let inode = namespace.1;
         write!(f, "{name} is in network namespace {inode} (to restore it, run irqlab there")?;
-        // The settings in /sys are those of the namespace in which it was mounted.
+        // /sys shows the settings of the namespace that mounted it, so the command mounts it again.
         let mounted = "unshare -m sh -c 'mount -t sysfs sysfs /sys; irqlab signal undo'";
         match &self.way_in {
             WayIn::Name(name) => write!(f, ": ip netns exec {name} irqlab signal undo)"),
@@ -98,10 +99,10 @@ pub(crate) fn is_elsewhere(error: &io::Error) -> bool {
 }
 
 impl Interface {
-    /// The interface of that name in the calling thread's network namespace.
+    /// Finds the interface with that name in the calling thread's network namespace.
     ///
     /// # Errors
-    /// Where there is none, or `/sys` is that of another namespace.
+    /// If there is no such interface, or `/sys` shows another namespace.
     pub fn find(name: &str) -> Result<Interface, NotFound> {
         let root = Root::default();
         let none =
@@ -116,7 +117,7 @@ impl Interface {
         }
         let index = match name_to_index(socket()?, name) {
             Ok(index) => index,
-            // The name is of another namespace's interface, which cannot be set from here.
+            // The name belongs to an interface of another namespace, which cannot be set from here.
             Err(_) if in_sysfs(&root, name).is_some() => return Err(NotFound::OtherSysfs),
             Err(_) => return Err(none()),
         };
@@ -127,19 +128,19 @@ impl Interface {
         Ok(Interface { identity, name: name.to_owned() })
     }
 
-    /// What it is recognised by later.
+    /// The properties that identify the interface later.
     #[must_use]
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// Its name now.
+    /// The interface's present name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its number.
+    /// The interface's number.
     #[must_use]
     pub fn index(&self) -> u32 {
         self.identity.index
@@ -147,7 +148,8 @@ impl Interface {
 }
 
 impl Identity {
-    /// The interface, wherever its name led meanwhile; absent when it is gone, and its settings with it.
+    /// Finds the interface under its present name. `None` if it no longer exists, and
+    /// its settings with it.
     pub(crate) fn find(&self) -> io::Result<Option<Interface>> {
         if own_namespace()? != self.namespace {
             return match way_in(self.namespace) {
@@ -182,8 +184,9 @@ fn own_namespace() -> io::Result<(u64, u64)> {
     namespace_at("/proc/thread-self/ns/net".as_ref())
 }
 
-/// How to enter a network namespace; `None` where it has ended, with its interfaces and their settings: it has
-/// no name, no process and no mount keeps it, and all processes can be seen from here.
+/// Finds a way to enter a network namespace. `None` if the namespace has ended, with its interfaces
+/// and their settings: all processes are visible from here, and neither a name, nor a process, nor
+/// a mount keeps the namespace.
 fn way_in(namespace: (u64, u64)) -> Option<WayIn> {
     let is_it = |path: &Path| Ok(namespace_at(path)? == namespace);
     if let Some(path) = names(Path::new("/run/netns")).find(|path| is_it(path).unwrap_or(false)) {
@@ -192,7 +195,8 @@ fn way_in(namespace: (u64, u64)) -> Option<WayIn> {
     }
     let is_root = rustix::process::geteuid().is_root();
     let mut are_all_seen = crate::host::in_first_pid_namespace();
-    // A process that not even root may look into is one of the machine itself, as its first one may be.
+    // If not even root may look into a process, it belongs to the machine itself,
+    // such as its first process.
     let tells_nothing = |error: &io::Error| is_root || has_ended(error);
     let mut mount_namespaces = BTreeSet::new();
     let is_process = |path: &PathBuf| path.join("ns").exists();
@@ -220,19 +224,19 @@ fn way_in(namespace: (u64, u64)) -> Option<WayIn> {
     (!are_all_seen).then_some(WayIn::Unseen)
 }
 
-/// Whether an error says that the process or thread has ended.
+/// Whether an error means that the process or thread has ended.
 fn has_ended(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 
-/// The path in a process's file system at which a network namespace is mounted, as in
-/// `43 24 0:4 net:[4026532281] /run/netns/blue rw shared:5 - nsfs nsfs rw`.
+/// The path in a process's file system at which a network namespace is mounted. Such a line is `43
+/// 24 0:4 net:[4026532281] /run/netns/blue rw shared:5 - nsfs nsfs rw`.
 fn mount_of(process: &Path, inode: u64) -> Option<String> {
     let mounts = std::fs::read_to_string(process.join("mountinfo")).ok()?;
     let root = format!("net:[{inode}]");
     let path = mounts.lines().find_map(|line| {
-        let mut words = line.split(' ').skip(3);
-        (words.next() == Some(&root)).then(|| words.next()).flatten()
+        let mut fields = line.split(' ').skip(3);
+        (fields.next() == Some(&root)).then(|| fields.next()).flatten()
     })?;
     Some(format!("{}/root{path}", process.display()))
 }
@@ -257,10 +261,10 @@ mod tests {
         }
         let found = Interface::find("lo").unwrap();
         assert_eq!(found.identity().find().unwrap().as_ref(), Some(&found));
-        // Its number was never given: it is gone.
+        // No interface ever had this number, so the interface does not exist.
         let gone = Identity { index: u32::MAX / 2, ..found.identity().clone() };
         assert_eq!(gone.find().unwrap(), None);
-        // A namespace that nobody is in is gone, too, if all processes can be seen.
+        // A namespace without processes has ended too, if all processes are visible.
         let gone = Identity { namespace: (0, 1), ..found.identity().clone() };
         let sees_all =
             rustix::process::geteuid().is_root() && crate::host::in_first_pid_namespace();

@@ -1,8 +1,9 @@
-//! Settings of a network interface that decide how it signals: read, changed with a journal, checked,
-//! restored.
+//! Settings of a network interface that determine how it signals: irqlab reads them, changes them
+//! with a journal, checks and restores them.
 //!
-//! [`Interface`] is one that was found and identified, [`Setting`] one of its settings,
-//! [`Session`] changes several of them or none, and [`scheme`] says which ones make a scheme.
+//! [`Interface`] is an interface that was found and identified, and [`Setting`] one of
+//! its settings. [`Session`] changes several settings or none. [`scheme`] says which
+//! settings make a scheme.
 
 mod identity;
 pub mod scheme;

@@ -1,4 +1,4 @@
-//! Which settings of an interface make a scheme.
+//! The settings of an interface that make a signalling scheme.
 
 use signalling::Scheme;
 
@@ -7,20 +7,21 @@ use super::{InForce, Interface, Setting};
 use crate::network::coalescing::{self, Coalescing};
 use crate::network::napi;
 
-/// Largest value of `napi_defer_hard_irqs` (S32_MAX, net/core/net-sysfs.c): the interrupt stays off.
+/// Largest value of `napi_defer_hard_irqs` (S32_MAX, net/core/net-sysfs.c), with which
+/// the interrupt stays off.
 const DEFER_ALWAYS: u32 = i32::MAX as u32;
-/// `irq-suspend-timeout` for a hybrid, ns: as long as events keep coming, interrupts stay off. The
-/// example of Documentation/networking/napi.rst.
+/// `irq-suspend-timeout` for a hybrid, ns: interrupts stay off while events keep coming. The value
+/// is from the example in Documentation/networking/napi.rst.
 const SUSPEND_NS: u64 = 20_000_000;
-/// Longest time that a socket polls, us: net.core.busy_poll has no limit of its own.
+/// Permitted polling times of a socket, us. The upper limit is irqlab's, because
+/// net.core.busy_poll has none.
 const BUSY_POLL_US: std::ops::RangeInclusive<u64> = 50..=10_000;
-/// A polling receiver's safety net: packets wait no longer, should it stop polling, ns.
+/// Longest time that packets wait if a polling receiver stops polling, ns.
 const POLLING_TIMEOUT_NS: u64 = 10_000_000;
 
-/// A setting, and the value that a scheme needs.
+/// A setting, and the value that a scheme needs for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequiredSetting {
-    /// What is to be set.
     pub setting: Setting,
     pub value: String,
 }
@@ -29,29 +30,30 @@ pub struct RequiredSetting {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Impossible {
     pub reason: String,
-    /// What can be done, where there is something.
+    /// A remedy, if there is one.
     pub remedy: Option<String>,
 }
 
-/// What kernel and driver can do for an interface.
+/// The abilities of kernel and driver for an interface.
 #[derive(Clone, Debug)]
 pub struct Abilities {
-    /// Why there is no coalescing, or which of its settings there are.
+    /// The coalescing settings that exist, or why there are none.
     coalescing: Result<Coalescing, String>,
-    /// Its NAPI instances, or why they are unknown.
+    /// The interface's NAPI instances, or why they are unknown.
     instances: Result<Vec<napi::Instance>, String>,
 }
 
-/// The scheme that Linux uses where another one is asked for.
+/// The scheme that Linux uses in place of a requested one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Equivalent {
-    /// What is in force when the settings of the other scheme are set.
+    /// The scheme in force when the requested scheme's settings are set.
     pub scheme: Scheme,
-    /// Why it is not the one that was asked for.
+    /// Why Linux does not use the requested scheme.
     pub reason: &'static str,
 }
 
-/// What Linux does when its settings are those of a scheme; `None` where it is just that scheme.
+/// The scheme that Linux uses when a scheme's settings are set; `None` if Linux uses
+/// exactly the requested one.
 #[must_use]
 pub fn equivalent(scheme: Scheme) -> Option<Equivalent> {
     let drain = Scheme::Drain { budget: signalling::BUDGET_DEFAULT };
@@ -78,12 +80,12 @@ pub fn equivalent(scheme: Scheme) -> Option<Equivalent> {
     Some(Equivalent { scheme, reason })
 }
 
-/// The scheme that a device uses when it was set to one and took these values: it may have rounded those of
-/// coalescing.
+/// The scheme that a device uses after it was set to `scheme` and took these values. It may have
+/// rounded the values of coalescing.
 #[must_use]
 pub fn scheme_in_force(scheme: Scheme, settings: &[InForce]) -> Scheme {
-    let coalescing = settings.iter().find(|one| one.setting == Setting::Coalescing);
-    let values = coalescing.and_then(|one| coalescing_of(&one.now));
+    let coalescing = settings.iter().find(|in_force| in_force.setting == Setting::Coalescing);
+    let values = coalescing.and_then(|in_force| coalescing_of(&in_force.now));
     match (scheme, values) {
         (Scheme::Coalesced { count, delay_ns }, Some(values)) => Scheme::Coalesced {
             count: values.frames.unwrap_or(count),
@@ -94,7 +96,7 @@ pub fn scheme_in_force(scheme: Scheme, settings: &[InForce]) -> Scheme {
 }
 
 impl Abilities {
-    /// Asks kernel and driver; nothing is changed, and no rights are needed.
+    /// Asks kernel and driver. Changes nothing, and needs no rights.
     #[must_use]
     pub fn of(interface: &Interface) -> Abilities {
         let coalescing = coalescing::read(interface.index())
@@ -104,7 +106,8 @@ impl Abilities {
         Abilities { coalescing, instances }
     }
 
-    /// Abilities as they would be: coalescing as text (empty: none), and NAPI instances that suspend.
+    /// Abilities that a test assumes: coalescing as text (empty: none), and NAPI
+    /// instances that can suspend.
     #[must_use]
     pub fn assumed(coalescing: &str, suspending: &[u32]) -> Abilities {
         Abilities {
@@ -113,14 +116,15 @@ impl Abilities {
         }
     }
 
-    /// Why it is unknown whether the interface has NAPI instances; `None` where it is known.
+    /// Why nobody knows whether the interface has NAPI instances; `None` if it is known.
     #[must_use]
     pub fn napi_is_unknown(&self) -> Option<&str> {
         self.instances.as_ref().err().map(String::as_str)
     }
 
-    /// Checks that there is a NAPI instance, for which timers and polling are: without one, the kernel takes
-    /// their settings, and they do nothing. Where the kernel does not say (before Linux 6.8), there may be one.
+    /// Checks that there is a NAPI instance. Without one, the kernel accepts the settings of
+    /// timers and polling, and they have no effect. If the kernel does not say (before Linux 6.8),
+    /// this assumes an instance.
     fn need_napi(&self) -> Result<(), Impossible> {
         match &self.instances {
             Ok(instances) if instances.is_empty() => Err(Impossible {
@@ -136,20 +140,22 @@ impl Abilities {
         self.need_napi()?;
         let impossible = |reason: &str| Impossible { reason: reason.to_owned(), remedy: None };
         let instances = self.instances.as_ref().map_err(|reason| impossible(reason))?;
-        let can = |one: &&napi::Instance| one.settings.irq_suspend_timeout_ns.is_some();
-        let ids: Vec<u32> = instances.iter().filter(can).map(|one| one.id).collect();
+        let can_suspend =
+            |instance: &&napi::Instance| instance.settings.irq_suspend_timeout_ns.is_some();
+        let ids: Vec<u32> =
+            instances.iter().filter(can_suspend).map(|instance| instance.id).collect();
         if ids.is_empty() {
             return Err(impossible("the kernel has no irq-suspend-timeout (Linux 6.13)"));
         }
         Ok(ids)
     }
 
-    /// The settings that make a scheme, in the order in which they are to be set. A scheme whose receiver
-    /// polls is set for all sockets (`net.core.busy_poll`) if `low_hz` is given: the lowest rate, for which
-    /// it must poll long enough; otherwise the receiver must poll by itself.
+    /// The settings that make a scheme; they must be set in this order. In some schemes the
+    /// receiver polls. With `low_hz`, the lowest rate, the settings make all sockets poll long
+    /// enough for it (`net.core.busy_poll`). Without `low_hz`, the receiver must poll by itself.
     ///
     /// # Errors
-    /// Where kernel or driver have no such scheme.
+    /// If kernel or driver do not offer the scheme.
     pub fn required_settings(
         &self,
         scheme: Scheme,
@@ -157,7 +163,7 @@ impl Abilities {
     ) -> Result<Vec<RequiredSetting>, Impossible> {
         Ok(match scheme {
             Scheme::Interrupt | Scheme::Drain { .. } => {
-                // Not 0 and 0, with which no interrupt would come (struct ethtool_coalesce, ethtool.h).
+                // At 0 and 0 no interrupt would come (struct ethtool_coalesce, ethtool.h).
                 [defer(0, 0), self.at_once()].concat()
             }
             Scheme::Clocked { period_ns: ns } | Scheme::Deferred { delay_ns: ns } => {
@@ -173,7 +179,7 @@ impl Abilities {
             }
             Scheme::Spin => {
                 self.need_napi()?;
-                // Long enough for two gaps at the lowest rate.
+                // Polls long enough for two gaps at the lowest rate.
                 let us = 2_000_000 / low_hz.unwrap_or(1).max(1);
                 let us = us.clamp(*BUSY_POLL_US.start(), *BUSY_POLL_US.end());
                 let all = [Setting::BusyRead, Setting::BusyPoll];
@@ -196,7 +202,7 @@ impl Abilities {
         })
     }
 
-    /// An interrupt at once, where the device could delay it.
+    /// The settings with which a device that could delay an interrupt raises it at once.
     fn at_once(&self) -> Vec<RequiredSetting> {
         let Ok(has) = &self.coalescing else { return Vec::new() };
         let value = coalescing_text(&Coalescing {
@@ -237,7 +243,7 @@ fn require(setting: Setting, value: impl ToString) -> RequiredSetting {
     RequiredSetting { setting, value: value.to_string() }
 }
 
-/// The timeout first: without one, deferring does nothing.
+/// Sets the timeout first, because deferring has no effect without it.
 fn defer(times: u32, delay_ns: u64) -> Vec<RequiredSetting> {
     vec![require(Setting::GroFlushTimeout, delay_ns), require(Setting::DeferHardIrqs, times)]
 }
@@ -248,7 +254,12 @@ mod tests {
 
     fn text(abilities: &Abilities, scheme: &str, low_hz: Option<u64>) -> Vec<String> {
         let required = abilities.required_settings(scheme.parse().unwrap(), low_hz).unwrap();
-        required.iter().map(|one| format!("{} = {}", one.setting, one.value)).collect()
+        required
+            .iter()
+            .map(|required_setting| {
+                format!("{} = {}", required_setting.setting, required_setting.value)
+            })
+            .collect()
     }
 
     #[test]
@@ -295,7 +306,7 @@ mod tests {
         assert!(frames.required_settings("hybrid:1,20us".parse().unwrap(), Some(1)).is_err());
     }
 
-    /// Timers and polling are NAPI's: without an instance, their settings would do nothing.
+    /// NAPI runs timers and polling. Without an instance, their settings would have no effect.
     #[test]
     fn what_needs_a_napi_instance_is_impossible_without_one() {
         let without = Abilities::assumed("rx-usecs 0 rx-frames 1", &[]);
@@ -309,14 +320,15 @@ mod tests {
                 "{scheme}"
             );
         }
-        // Where the kernel does not say, there may be one.
+        // If the kernel does not say, there may be an instance.
         let unknown = Abilities { instances: Err("old".to_owned()), ..without };
         assert_eq!(text(&unknown, "deferred:50us", Some(1)).len(), 3);
         assert_eq!(unknown.napi_is_unknown(), Some("old"));
         assert!(unknown.required_settings("hybrid:1,20us".parse().unwrap(), Some(1)).is_err());
     }
 
-    /// A scheme and its equivalent have the same settings, so the one that is judged is the one in force.
+    /// A scheme and its equivalent have the same settings, so the judged
+    /// scheme is the one in force.
     #[test]
     fn an_equivalent_has_the_settings_of_the_scheme() {
         let all = Abilities::assumed("adaptive-rx on rx-usecs 0 rx-frames 1", &[257]);

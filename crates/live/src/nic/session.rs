@@ -1,4 +1,4 @@
-//! Several changes of one interface, or none.
+//! Changes several settings of one interface, or none of them.
 
 use std::io;
 use std::path::Path;
@@ -7,63 +7,46 @@ use super::{Interface, Setting};
 use crate::journal::{Journal, JournalError, Resource};
 use crate::network::napi;
 
-/// What a setting is, now that it was set.
+/// A setting after it was set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InForce {
-    /// What was set.
     pub setting: Setting,
-    /// Its value before.
+    /// The setting's value before.
     pub before: String,
-    /// The value that was asked for.
+    /// The requested value.
     pub asked: String,
-    /// The value in force: a driver may round.
+    /// The value in force, which a driver may have rounded.
     pub now: String,
 }
 
 impl InForce {
-    /// Whether the device took the value as it was asked for.
+    /// Whether the device took exactly the requested value.
     #[must_use]
     pub fn is_exact(&self) -> bool {
         self.now == self.asked
     }
 }
 
-/// Why a setting was not set. No setting is left half-set: what the session had changed before is restored
-/// when the session is dropped.
+/// Why a setting was not set. No setting stays changed in part: dropping the session restores
+/// what it changed before.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
-    /// The kernel or the driver does not have it.
+    /// The kernel or the driver does not have the setting.
     #[error("{interface} has no {setting}: {source}")]
-    Missing {
-        interface: String,
-        setting: String,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// It may not be set by this user.
+    Missing { interface: String, setting: String, source: io::Error },
+    /// This user may not change the setting.
     #[error("{setting} of {interface} cannot be set: {source}")]
-    NoRights {
-        interface: String,
-        setting: String,
-        /// The system's error.
-        source: io::Error,
-    },
+    NoRights { interface: String, setting: String, source: io::Error },
     /// The kernel or the driver refuses the value.
     #[error("{interface} refuses {setting} = {value}: {source}")]
-    Value {
-        interface: String,
-        setting: String,
-        value: String,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The old value could not be written down, so nothing was set.
+    Value { interface: String, setting: String, value: String, source: io::Error },
+    /// The old value could not be journalled, so nothing was set.
     #[error(transparent)]
     Journal(#[from] JournalError),
 }
 
-/// Changes of an interface. Dropping it restores all of them, the last one first; [`Session::keep`] lets
-/// them be.
+/// Changes of an interface. Dropping the session restores all of them, the last one first.
+/// [`Session::keep`] keeps them in force.
 #[derive(Debug)]
 pub struct Session {
     interface: Interface,
@@ -73,18 +56,21 @@ pub struct Session {
 }
 
 impl Session {
-    /// Locks the interface, so that no other irqlab changes it until this is dropped, and restores what killed
-    /// processes left changed of it. Nothing else is changed yet.
+    /// Locks the interface until the session is dropped, so that no other irqlab changes
+    /// it. Restores the settings of the interface that killed processes left changed.
+    /// Changes nothing else yet.
     ///
     /// # Errors
-    /// [`JournalError::Busy`] where another irqlab has it, and where no journal can be written.
+    /// [`JournalError::Busy`] if another irqlab holds the interface, or another error if no
+    /// journal can be written.
     pub fn open(interface: Interface) -> Result<Session, JournalError> {
         let mut journal = Journal::open()?;
         let restored = journal.lock(Resource::interface(interface.identity()))?;
         Ok(Session { interface, journal, recorded: Vec::new(), restored })
     }
 
-    /// What killed processes had left changed and is restored now, a message each.
+    /// Settings that killed processes had left changed, and that this process
+    /// restored: a message each.
     #[must_use]
     pub fn restored(&self) -> &[String] {
         &self.restored
@@ -95,10 +81,10 @@ impl Session {
         &self.interface
     }
 
-    /// Sets a value and reads it back. The old one is in the journal first.
+    /// Sets a value and reads it back. The journal has the old value before the change.
     ///
     /// # Errors
-    /// Where it is not there, may not be set, or the value is refused.
+    /// If the setting does not exist, may not be set, or the value is refused.
     pub fn set(&mut self, setting: Setting, value: &str) -> Result<InForce, Refusal> {
         let name = || self.interface.name().to_owned();
         let missing =
@@ -125,7 +111,7 @@ impl Session {
             setting: setting.to_string(),
             source,
         })?;
-        // A part of an instance's values may be asked for.
+        // For an instance, `value` may name only some of its values.
         let now = match setting {
             Setting::Napi { .. } => super::setting::part_of(&now, value),
             _ => now,
@@ -136,8 +122,8 @@ impl Session {
     /// Directs an interrupt to a CPU.
     ///
     /// # Errors
-    /// Where another irqlab has directed it, its affinity cannot be read or written down, or the kernel
-    /// refuses (a managed interrupt).
+    /// If another irqlab has directed the interrupt, its affinity cannot be read or journalled, or
+    /// the kernel refuses (a managed interrupt).
     pub fn direct(&mut self, irq: u32, cpu: u32) -> Result<(), Refusal> {
         let path = format!("/proc/irq/{irq}/smp_affinity_list");
         let (interface, setting) = (self.interface.name().to_owned(), path.clone());
@@ -153,10 +139,12 @@ impl Session {
         std::fs::write(&path, &value).map_err(refuse)
     }
 
-    /// Ends the session without restoring anything: the values stay in force when this process has ended,
-    /// until [`crate::journal::undo_kept`] restores them. `what` names them for a reader.
+    /// Ends the session without restoring anything. The values stay in force after this
+    /// process has ended, until [`crate::journal::undo_kept`] restores them. `what`
+    /// describes them for a reader.
     ///
     /// # Errors
+    /// If the journal cannot be written. Then everything is restored.
     /// When the journal cannot be written; then everything is restored.
     pub fn keep(self, what: &str) -> Result<(), JournalError> {
         self.journal.keep(self.interface.identity(), what)
@@ -165,7 +153,7 @@ impl Session {
     fn record(&mut self, setting: Setting, value: &str) -> Result<(), JournalError> {
         if !self.recorded.contains(&setting) {
             match setting.global_path() {
-                // It outlives the interface.
+                // A global setting outlives the interface, so it gets an entry of its own.
                 Some(path) => self.journal.will_write(Path::new(path), value)?,
                 None => self.journal.will_set(self.interface.identity(), setting, value)?,
             }
@@ -174,10 +162,10 @@ impl Session {
         Ok(())
     }
 
-    /// Writing a setting of the interface sets all of its NAPI instances, so theirs come first in the
-    /// journal, which restores them last.
+    /// Records the settings of all NAPI instances. Writing a setting of the interface overwrites
+    /// them, so they come first in the journal, which restores them last.
     fn record_instances(&mut self) -> Result<(), JournalError> {
-        // Without the family (before Linux 6.8) there are none to set.
+        // Without the family `netdev` (before Linux 6.8), instances have no settings of their own.
         for instance in napi::instances(self.interface.index()).unwrap_or_default() {
             let values = super::setting::napi_text(&instance.settings);
             if !values.is_empty() {

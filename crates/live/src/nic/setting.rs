@@ -1,4 +1,4 @@
-//! What can be set of an interface, and its value as text.
+//! The settings of an interface, and their values as text.
 
 use std::fmt;
 use std::io;
@@ -13,35 +13,33 @@ use crate::network::napi;
 /// Largest value that is read, in bytes.
 const VALUE_BYTES_MAX: usize = 1024;
 
-/// Something that can be set. Its value is one line of text; where it has several numbers, each follows
-/// its name, as in `adaptive-rx off rx-usecs 50 rx-frames 64`.
+/// A setting. Its value is one line of text. If it has several numbers, each follows its name:
+/// `adaptive-rx off rx-usecs 50 rx-frames 64`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Setting {
-    /// `gro_flush_timeout` in sysfs: after this number of ns NAPI polls again. Writing it sets all instances.
+    /// `gro_flush_timeout` in sysfs: the time in ns after which NAPI polls again. Writing
+    /// it sets all instances.
     GroFlushTimeout,
-    /// `napi_defer_hard_irqs` in sysfs: the number of polls without a packet before interrupts are used again.
-    /// Writing it sets all instances.
+    /// `napi_defer_hard_irqs` in sysfs: the number of polls without a packet before interrupts are
+    /// used again. Writing it sets all instances.
     DeferHardIrqs,
     /// `threaded` in sysfs: whether threads poll.
     Threaded,
-    /// `rps_cpus` of a receive queue: the CPUs to which its packets are handed on, as a mask.
-    Steering {
-        /// Number of the queue.
-        queue: u32,
-    },
+    /// `rps_cpus` of a receive queue: a mask of the CPUs that get the queue's packets.
+    Steering { queue: u32 },
     /// Merging of received packets (GRO), `on` or `off`. On a veth it also switches NAPI on.
     Gro,
-    /// `adaptive-rx`, `rx-usecs` and `rx-frames` of ethtool: those that the driver has.
+    /// `adaptive-rx`, `rx-usecs` and `rx-frames` of ethtool, if the driver has them.
     Coalescing,
     /// `defer-hard-irqs`, `gro-flush-timeout` and `irq-suspend-timeout` of a NAPI instance.
     Napi {
         /// Number of the instance.
         id: u32,
     },
-    /// `net.core.busy_read`, us: how long reads poll. For all interfaces.
+    /// `net.core.busy_read`, us: how long reads poll. Applies to all interfaces.
     BusyRead,
-    /// `net.core.busy_poll`, us: how long poll(2) polls. For all interfaces.
+    /// `net.core.busy_poll`, us: how long poll(2) polls. Applies to all interfaces.
     BusyPoll,
 }
 
@@ -62,7 +60,7 @@ impl fmt::Display for Setting {
 }
 
 impl Setting {
-    /// The file of what is not of one interface.
+    /// The file of a setting that applies to all interfaces; `None` for a setting of one interface.
     pub(super) fn global_path(self) -> Option<&'static str> {
         match self {
             Setting::BusyRead => Some("/proc/sys/net/core/busy_read"),
@@ -79,7 +77,7 @@ impl Setting {
         }
     }
 
-    /// The command that sets it.
+    /// The command with which a user sets the value.
     #[must_use]
     pub fn line(self, interface: &str, value: &str) -> String {
         match self {
@@ -98,10 +96,10 @@ impl Setting {
         }
     }
 
-    /// Its value now.
+    /// Reads the present value.
     ///
     /// # Errors
-    /// Where the kernel or the driver does not have it (`Unsupported`, `NotFound`).
+    /// If the kernel or the driver does not have the setting (`Unsupported`, `NotFound`).
     pub fn read(self, interface: &Interface) -> io::Result<String> {
         match self {
             Setting::Gro => {
@@ -117,7 +115,7 @@ impl Setting {
             },
             Setting::Napi { id } => {
                 let all = napi::instances(interface.index())?;
-                let found = all.iter().find(|one| one.id == id);
+                let found = all.iter().find(|instance| instance.id == id);
                 Ok(napi_text(&found.ok_or(io::ErrorKind::NotFound)?.settings))
             }
             _ => {
@@ -125,17 +123,18 @@ impl Setting {
                 let text = crate::host::Root::default().text_up_to(&path, VALUE_BYTES_MAX);
                 match text {
                     Some(text) => Ok(text.trim().to_owned()),
-                    // The error says more than its absence.
+                    // Reads the file again, because the error says more than `None`.
                     None => std::fs::read_to_string(path).map(|text| text.trim().to_owned()),
                 }
             }
         }
     }
 
-    /// Sets it. The device may take another value than the one that was asked for: read it afterwards.
+    /// Sets the value. The device may take another value than the requested one,
+    /// so read it afterwards.
     ///
     /// # Errors
-    /// Without CAP_NET_ADMIN, or where kernel or driver refuse the value.
+    /// Without CAP_NET_ADMIN, or if kernel or driver refuse the value.
     pub fn write(self, interface: &Interface, value: &str) -> io::Result<()> {
         let wrong =
             || io::Error::new(io::ErrorKind::InvalidInput, format!("{self} is not {value:?}"));
@@ -153,23 +152,23 @@ impl Setting {
     }
 }
 
-/// Names and values of a text, in turn; a name without a value ends it.
+/// Pairs of name and value in a text. A last name without a value is left out.
 fn pairs(text: &str) -> Vec<(&str, &str)> {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    words.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect()
+    let parts: Vec<&str> = text.split_whitespace().collect();
+    parts.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect()
 }
 
 pub(super) fn coalescing_text(values: &Coalescing) -> String {
     let Coalescing { adaptive, delay_us, frames } = *values;
-    let words = [
+    let parts = [
         adaptive.map(|on| format!("adaptive-rx {}", if on { "on" } else { "off" })),
         delay_us.map(|us| format!("rx-usecs {us}")),
         frames.map(|frames| format!("rx-frames {frames}")),
     ];
-    words.into_iter().flatten().collect::<Vec<_>>().join(" ")
+    parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
-/// Absent where the text has something else.
+/// Parses the text of coalescing settings; `None` if the text contains anything else.
 pub(super) fn coalescing_of(text: &str) -> Option<Coalescing> {
     let mut values = Coalescing::default();
     for (name, value) in pairs(text) {
@@ -190,25 +189,25 @@ pub(super) fn coalescing_of(text: &str) -> Option<Coalescing> {
 }
 
 pub(super) fn napi_text(values: &napi::Settings) -> String {
-    let words = [
+    let parts = [
         ("defer-hard-irqs", values.defer_hard_irqs),
         ("gro-flush-timeout", values.gro_flush_timeout_ns),
         ("irq-suspend-timeout", values.irq_suspend_timeout_ns),
     ];
-    let words = words.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value?)));
-    words.collect::<Vec<_>>().join(" ")
+    let parts = parts.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value?)));
+    parts.collect::<Vec<_>>().join(" ")
 }
 
-/// Those values of a text that another one has, too, in its order.
+/// Selects the pairs of `text` whose names are in `wanted`, in the order of `wanted`.
 pub(super) fn part_of(text: &str, wanted: &str) -> String {
     let all = pairs(text);
     let wanted = pairs(wanted);
-    let named = |name: &str| all.iter().find(|one| one.0 == name);
+    let named = |name: &str| all.iter().find(|(found, _)| *found == name);
     let parts = wanted.iter().filter_map(|(name, _)| named(name));
     parts.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(" ")
 }
 
-/// Absent where the text has something else.
+/// Parses the text of an instance's settings; `None` if the text contains anything else.
 fn napi_of(text: &str) -> Option<napi::Settings> {
     let mut values = napi::Settings::default();
     for (name, value) in pairs(text) {

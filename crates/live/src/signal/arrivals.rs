@@ -1,4 +1,4 @@
-//! When events are due, and waiting for it.
+//! The times at which events are due, and waiting for them.
 
 use std::hint::spin_loop;
 
@@ -11,7 +11,7 @@ pub fn now_ns() -> u64 {
     (now.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64)
 }
 
-/// Poisson arrivals: their times do not depend on how the receiver keeps up.
+/// Poisson arrivals. Their times do not depend on whether the receiver keeps up.
 pub struct Arrivals {
     random: Random,
     mean_gap_ns: f64,
@@ -19,20 +19,20 @@ pub struct Arrivals {
 }
 
 impl Arrivals {
-    /// Events from `start_ns` on, `rate_hz` per second on average (at least 1).
+    /// Starts at `start_ns`, with `rate_hz` events per second on average (at least 1).
     pub fn new(start_ns: u64, rate_hz: u64, seed: u64) -> Arrivals {
         let mean_gap_ns = 1e9 / rate_hz.max(1) as f64;
         Arrivals { random: Random::new(seed), mean_gap_ns, next_ns: start_ns as f64 }
     }
 
-    /// When the next event is due, ns of CLOCK_MONOTONIC.
+    /// The time at which the next event is due, ns of CLOCK_MONOTONIC.
     pub fn next_ns(&mut self) -> u64 {
         self.next_ns += self.mean_gap_ns * self.random.exponential();
         self.next_ns as u64
     }
 }
 
-/// Spins until `due_ns`, calling `meanwhile` with the time; gives the time when it ended.
+/// Spins until `due_ns`, and calls `meanwhile` with the present time. Returns the time at its end.
 pub fn spin_until(due_ns: u64, mut meanwhile: impl FnMut(u64)) -> u64 {
     loop {
         let now = now_ns();

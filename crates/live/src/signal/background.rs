@@ -1,4 +1,4 @@
-//! A CPU-bound job, whose progress shows what signalling and handling leave over.
+//! A CPU-bound job. Its progress shows how much CPU time signalling and handling leave.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -8,10 +8,10 @@ use lab::signal::Load;
 use super::work::work;
 use crate::threads::{self, CpuClock};
 
-/// Work of one iteration: short against any window, long against the count itself.
+/// Additions of one iteration: short compared with any window, long compared with counting.
 const ITERATION_ADDITIONS: u64 = 1024;
 
-/// The job's progress, on cache lines of its own.
+/// The job's progress, on separate cache lines.
 #[repr(align(128))]
 #[derive(Default)]
 pub struct Job {
@@ -22,30 +22,29 @@ pub struct Job {
 }
 
 impl Job {
-    /// Iterations so far.
     pub fn iterations(&self) -> u64 {
         self.iterations.load(Relaxed)
     }
 
-    /// CPU time that the job had so far, ns.
+    /// CPU time of the job so far, ns.
     pub fn cpu_ns(&self) -> u64 {
         self.clock.get().map_or(0, |clock| clock.now_ns())
     }
 
-    /// The kernel's number of the thread that runs it; absent before.
+    /// The kernel's number of the thread that runs the job; `None` before it runs.
     pub fn thread(&self) -> Option<u32> {
         self.thread.get().copied()
     }
 
-    /// Ends [`Job::run`].
+    /// Makes [`Job::run`] return.
     pub fn stop(&self) {
         self.stop.store(true, Relaxed);
     }
 
-    /// Runs on `cpu` until stopped, with the priority that `load` means.
+    /// Runs on `cpu` until stopped, with the priority that `load` requires.
     ///
     /// # Errors
-    /// When the CPU or the scheduling class is refused, or the CPU goes offline.
+    /// If the CPU or the scheduling class is refused, or the CPU goes offline.
     pub fn run(&self, cpu: u32, load: Load) -> std::io::Result<()> {
         threads::pin(cpu)?;
         if load == Load::Background {
@@ -55,7 +54,7 @@ impl Job {
         let _ = self.clock.set(CpuClock::of_this_thread()?);
         while !self.stop.load(Relaxed) {
             work(ITERATION_ADDITIONS);
-            // Only this thread writes it.
+            // Only this thread writes the counter, so a store suffices.
             self.iterations.store(self.iterations.load(Relaxed) + 1, Relaxed);
         }
         threads::check_pinned(cpu)

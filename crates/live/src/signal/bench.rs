@@ -1,4 +1,4 @@
-//! The bench: settings, the rig, what is absent.
+//! [`LiveSignal`]: the bench's settings, its rig, and its absent parts.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use serde_json::{Map, Value as Json, json};
 use super::card::{Card, CardSettings};
 use super::counts::PollCounter;
 use super::events::Stream;
-use super::packets::{How, Network};
+use super::packets::{Network, VethPolling};
 use super::threads::{self, RING_SLOTS};
 use super::window::{Frame, Observer};
 use crate::host::Root;
@@ -25,37 +25,36 @@ use crate::window::{Stop, ThrottlingWindow};
 /// Configuration of [`LiveSignal`].
 #[derive(Clone, Debug)]
 pub struct SignalSettings {
-    /// What carries the events.
+    /// The rig that transports the events.
     pub rig: Rig,
-    /// How the veth polls, for [`Rig::Veth`].
-    pub polling: How,
+    /// How the near end of a veth polls, for [`Rig::Veth`].
+    pub polling: VethPolling,
     /// The card and its peer, for [`Rig::Nic`].
     pub card: Option<CardSettings>,
     pub sender_cpu: u32,
-    /// CPU of the receiver: another one.
+    /// CPU of the receiver, which must differ from the sender's.
     pub receiver_cpu: u32,
-    /// Length of a window.
     pub length: Duration,
-    /// Work for each event, in addition to receiving it: a number of dependent additions, about one core
-    /// cycle each.
+    /// Work for each event, in addition to receiving it: a number of dependent additions, each of
+    /// which takes about one core cycle.
     pub work_additions: u64,
     /// The request to stop early.
     pub stop: Stop,
-    /// The simulator's observer of the windows; absent on a real machine.
+    /// The simulator's observer of the windows; `None` on a real machine.
     pub observer: Option<Observer>,
 }
 
-/// Upper limit of [`Frame::delay_ns`]: the period of a tick of 250 Hz.
+/// Upper limit of [`Frame::delay_ns`]: the period of a tick at 250 Hz.
 const DELAY_NS_MAX: u64 = 4_000_000;
 
-/// What is done on the thread that has the network namespaces.
+/// A function that runs on the thread in the network namespaces.
 type Request = Box<dyn FnOnce(&Network) + Send>;
 
-/// The thread that has the network namespaces, which vanish with it.
+/// The thread in the network namespaces, which vanish with it.
 struct NetworkThread {
     requests: mpsc::Sender<Request>,
     facts: Map<String, Json>,
-    /// Processes of the kernel's threads that poll.
+    /// Process numbers of the kernel's threads that poll.
     napi_threads: Vec<u32>,
 }
 
@@ -64,12 +63,12 @@ impl NetworkThread {
         rig: Rig,
         sender_cpu: u32,
         receiver_cpu: u32,
-        how: How,
+        polling: VethPolling,
     ) -> Result<NetworkThread, BenchError> {
         let (requests, received) = mpsc::channel::<Request>();
         let (created, is_created) = mpsc::channel();
         let body = move || {
-            let network = match Network::create(rig, sender_cpu, receiver_cpu, how) {
+            let network = match Network::create(rig, sender_cpu, receiver_cpu, polling) {
                 Ok(network) => network,
                 Err(error) => {
                     let _ = created.send(Err(error));
@@ -117,17 +116,18 @@ impl LiveSignal {
     /// Prepares the rig and the counters.
     ///
     /// # Errors
-    /// Where the rig is not available here.
+    /// If the rig is not available on this machine.
     pub fn new(settings: SignalSettings) -> Result<LiveSignal, BenchError> {
         let root = Root::default();
         let mut absent = Vec::new();
         let SignalSettings { rig, sender_cpu, receiver_cpu, polling, .. } = settings;
         let counted = match (rig, &settings.card) {
-            // A simulator counts, and the guest has no tracepoint's number.
+            // A simulator counts the polls itself, and the guest does not mount tracefs.
             _ if settings.observer.is_some() => None,
             (Rig::Veth, _) => Some(NEAR),
             (Rig::Nic, Some(card)) => Some(card.interface.name()),
-            // In threads NAPI has no part, and cards of a simulated machine are counted from outside.
+            // Without a network, NAPI has no part. A simulator counts the polls of a
+            // simulated machine's cards.
             (Rig::Threads | Rig::Nic | Rig::VirtioNet | Rig::E1000, _) => None,
         };
         let polls = counted.and_then(|interface| {
@@ -144,7 +144,7 @@ impl LiveSignal {
         });
         let start = || NetworkThread::start(rig, sender_cpu, receiver_cpu, polling);
         let network = rig.has_namespaces().then(start).transpose()?;
-        let card = settings.card.as_ref().filter(|_| rig == Rig::Nic);
+        let card = if rig == Rig::Nic { settings.card.as_ref() } else { None };
         let card = card.map(|card| Card::open(card, receiver_cpu)).transpose()?;
         let napi_threads = network.iter().flat_map(|network| network.napi_threads.iter().copied());
         let softirq_thread = softirq_thread(&root, receiver_cpu);
@@ -166,7 +166,7 @@ impl LiveSignal {
         Ok(LiveSignal { settings, root, polls, softirq_threads, network, card, throttling, absent })
     }
 
-    /// What each window has; `seed` is of the window.
+    /// The fields of a window that do not depend on the events. `seed` is the window's.
     fn frame(&self, load: lab::signal::Load, seed: u64) -> Frame {
         let delay_ns = stats::Random::new(seed).next() % DELAY_NS_MAX;
         Frame {
@@ -182,7 +182,7 @@ impl LiveSignal {
         }
     }
 
-    /// What the settings do not say of what is in force: interfaces and their offloads.
+    /// Facts that are not among the settings: interfaces and their offloads.
     pub fn found(&self) -> Map<String, Json> {
         let network = self.network.iter().flat_map(|network| network.facts.clone());
         network.chain(self.card.iter().flat_map(Card::facts)).collect()
@@ -192,8 +192,8 @@ impl LiveSignal {
 /// The process id of `ksoftirqd/CPU` (kernel/softirq.c).
 fn softirq_thread(root: &Root, cpu: u32) -> Option<u32> {
     let wanted = format!("ksoftirqd/{cpu}");
-    let is = |pid: &u32| root.word(format!("proc/{pid}/comm")).as_deref() == Some(&wanted);
-    root.names("proc")?.iter().filter_map(|name| name.parse().ok()).find(is)
+    let is_wanted = |pid: &u32| root.word(format!("proc/{pid}/comm")).as_deref() == Some(&wanted);
+    root.names("proc")?.iter().filter_map(|name| name.parse().ok()).find(is_wanted)
 }
 
 impl Bench for LiveSignal {
@@ -265,7 +265,8 @@ impl SignalBench for LiveSignal {
 }
 
 impl LiveSignal {
-    /// The network namespaces: two threads have no sockets, and a peer sends no bulk data.
+    /// The thread in the network namespaces. Refuses rigs without sockets or bulk data: two threads
+    /// have no sockets, and a peer sends no bulk data.
     fn namespaces(&self) -> Result<&NetworkThread, BenchError> {
         let reason = match self.settings.rig {
             Rig::Nic => "the peer sends no bulk data",

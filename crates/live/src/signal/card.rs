@@ -1,8 +1,9 @@
-//! The rig of a network card: datagrams go to the echo of another machine, and what comes back arrives at
-//! the card, which signals by the scheme.
+//! The rig of a network card. Datagrams go to the echo of another machine, and its answers arrive
+//! at the card, which signals according to the scheme.
 //!
-//! Packets must be handled on the receiver's CPU: the card's interrupts are directed to it, and an interface
-//! without interrupts (a veth) is steered to it. All settings are in a journal before they are changed.
+//! Packets must be handled on the receiver's CPU. The card's interrupts are directed to that CPU,
+//! and the packets of an interface without interrupts (a veth) are steered to it. The journal has
+//! all settings before they are changed.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
@@ -29,40 +30,41 @@ use crate::network::{irqs_of, mask};
 use crate::nic::scheme::Abilities;
 use crate::nic::{InForce, Interface, Refusal, Session, Setting};
 
-/// How long the peer may take to connect and to answer. Its host may keep a CPU waiting.
+/// Longest time that the peer may take to connect and to answer. Its host may make a CPU wait.
 const PEER_MAX: Duration = Duration::from_secs(5);
-/// The longest window: the peer closes a connection that is silent for a minute.
+/// The longest window. The peer closes a connection that is silent for a minute.
 pub const WINDOW_MAX: Duration = Duration::from_secs(30);
-/// How long a setting takes until no timer of the one before runs any more.
+/// Time after which no timer of the previous setting runs any more.
 const RESET_TIME: Duration = Duration::from_millis(20);
-/// Probes until a datagram must have come back, and the wait for each.
+/// Number of probes within which a datagram must come back, and the wait for each.
 const PROBES: u32 = 50;
 const PROBE_WAIT: Duration = Duration::from_millis(100);
-/// Bytes of a round trip's request.
+/// Bytes of a request of a round trip.
 const REQUEST_BYTES: usize = 4096;
 
-/// Which card, and whose echo.
+/// The card, and the peer that answers.
 #[derive(Clone, Debug)]
 pub struct CardSettings {
     pub interface: Interface,
-    /// Where `irqlab echo` listens.
+    /// Address at which `irqlab echo` listens.
     pub peer: SocketAddr,
 }
 
-/// The card and its peer. Dropping it restores the card's settings; after a kill, the next start does.
+/// The card and its peer. Dropping this restores the card's settings. After a kill, the
+/// next start restores them.
 pub struct Card {
     session: Session,
     abilities: Abilities,
     peer: Peer,
     receiver_cpu: u32,
-    /// What was in force before.
+    /// Settings in force before irqlab changed them.
     before: Map<String, Json>,
-    /// How packets come to the receiver's CPU.
+    /// How packets reach the receiver's CPU.
     placed_by: &'static str,
     warnings: Vec<String>,
 }
 
-/// The echo of another machine, and the connection that shows that it is there.
+/// The echo of another machine. The connection shows that it is reachable.
 struct Peer {
     address: SocketAddr,
     control: TcpStream,
@@ -92,17 +94,17 @@ impl Peer {
         self.control.read_exact(&mut [0; MESSAGE_BYTES])
     }
 
+    /// Checks that the peer answers.
+    ///
     /// # Errors
-    /// Where the peer does not answer any more; then it never will.
+    /// If the peer does not answer any more. From then on every call fails.
     fn check(&mut self) -> Result<(), BenchError> {
         self.is_gone = self.is_gone || self.exchange().is_err();
-        match self.is_gone {
-            true => {
-                let address = self.address;
-                Err(BenchError::Failed(format!("the peer {address} has gone away")))
-            }
-            false => Ok(()),
+        if self.is_gone {
+            let address = self.address;
+            return Err(BenchError::Failed(format!("the peer {address} has gone away")));
         }
+        Ok(())
     }
 }
 
@@ -110,7 +112,7 @@ fn failed(what: &str, error: &io::Error) -> BenchError {
     BenchError::Failed(format!("{what}: {error}"))
 }
 
-/// Another irqlab changes the card.
+/// The error if another irqlab changes the card.
 fn in_use(error: &dyn std::fmt::Display) -> BenchError {
     BenchError::NothingMeasurable { reason: error.to_string(), remedy: None }
 }
@@ -120,10 +122,10 @@ fn unavailable(reason: String, remedy: Option<String>) -> BenchError {
 }
 
 impl Card {
-    /// Connects to the peer, and brings the card's packets to the receiver's CPU.
+    /// Connects to the peer, and directs the card's packets to the receiver's CPU.
     ///
     /// # Errors
-    /// Without a peer that answers by way of the card, or without the rights.
+    /// If no peer answers through the card, or without the rights.
     pub fn open(settings: &CardSettings, receiver_cpu: u32) -> Result<Card, BenchError> {
         let CardSettings { interface, peer } = settings;
         let peer = Peer::connect(*peer)?;
@@ -142,7 +144,7 @@ impl Card {
         let warnings = session.restored().to_vec();
         let mut card =
             Card { session, abilities, peer, receiver_cpu, before, placed_by: "", warnings };
-        card.place().map_err(|error| match error {
+        card.direct_packets().map_err(|error| match error {
             Refusal::Journal(JournalError::Busy { .. }) => in_use(&error),
             _ => no_rights(&error),
         })?;
@@ -153,7 +155,7 @@ impl Card {
         Ok(card)
     }
 
-    /// Interface, peer, and what was in force before.
+    /// Interface, peer, and the settings that were in force before.
     pub fn facts(&self) -> Map<String, Json> {
         let interface = self.session.interface().name();
         let driver = std::fs::read_link(format!("/sys/class/net/{interface}/device/driver")).ok();
@@ -169,18 +171,19 @@ impl Card {
         facts.map(|(key, value)| (key.to_owned(), value)).into_iter().collect()
     }
 
-    /// What the card did otherwise than it was asked.
+    /// Settings that the card took with other values than the requested ones.
     pub fn warnings(&self) -> Vec<String> {
         self.warnings.clone()
     }
 
-    /// Lets the receiver's CPU handle the card's packets.
-    fn place(&mut self) -> Result<(), Refusal> {
+    /// Makes the receiver's CPU handle the card's packets.
+    fn direct_packets(&mut self) -> Result<(), Refusal> {
         let name = self.session.interface().name().to_owned();
         let irqs = irqs_of(&name);
         for irq in &irqs {
-            // Some can't be moved (managed ones); whether packets come is seen afterwards. But what cannot be
-            // restored, or is another irqlab's, is not to be moved.
+            // Some interrupts cannot be moved (managed ones). The probe shows later whether
+            // packets come. But an interrupt must not be moved if it cannot be restored, or if
+            // another irqlab has it.
             let moved = self.session.direct(*irq, self.receiver_cpu);
             if let Err(refusal @ Refusal::Journal(_)) = moved {
                 return Err(refusal);
@@ -198,7 +201,7 @@ impl Card {
         Ok(())
     }
 
-    /// A veth uses NAPI only if it merges packets.
+    /// Switches on the merging of packets for a veth, which uses NAPI only then.
     fn switch_napi_on(&mut self, socket: &UdpSocket) -> Result<(), BenchError> {
         let has_device = !irqs_of(self.session.interface().name()).is_empty();
         if has_device || socket_option(socket, SO_INCOMING_NAPI_ID).is_ok_and(|id| id != 0) {
@@ -206,12 +209,12 @@ impl Card {
         }
         let set = self.session.set(Setting::Gro, "on");
         set.map_err(|error| unavailable(error.to_string(), None))?;
-        // Its instances are there from now on.
+        // The veth has NAPI instances from now on.
         self.abilities = Abilities::of(self.session.interface());
         Ok(())
     }
 
-    /// A socket by way of the card, connected to the peer.
+    /// Opens a socket that sends through the card and is connected to the peer.
     fn socket(&self) -> Result<UdpSocket, BenchError> {
         let open = || {
             let peer = self.peer.address;
@@ -232,14 +235,14 @@ impl Card {
         })
     }
 
-    /// Sends requests until one comes back.
+    /// Sends requests until an answer comes back.
     fn probe(&mut self, socket: &UdpSocket) -> Result<(), BenchError> {
         let broken = |error: &io::Error| failed("a probe to the peer", error);
         socket.set_read_timeout(Some(PROBE_WAIT)).map_err(|error| broken(&error))?;
         let mut answer = [0; EVENT_BYTES + 1];
         let mut came_back = false;
         for _ in 0..PROBES {
-            // A refusal may be of the probe before.
+            // Ignores errors: a refusal may belong to the previous probe.
             let _ = socket.send(&request(NO_EVENT, EVENT_BYTES));
             came_back = socket.recv(&mut answer).is_ok_and(|length| is_answer(&answer[..length]));
             if came_back {
@@ -250,7 +253,7 @@ impl Card {
         if came_back {
             return Ok(());
         }
-        // A peer that has gone away since the last check is named as that.
+        // If the peer has gone away since the last check, this returns that error.
         self.peer.check()?;
         let name = self.session.interface().name();
         Err(BenchError::NothingMeasurable {
@@ -315,7 +318,7 @@ impl Card {
         Ok(wait)
     }
 
-    /// Measures a window of events at a rate, each of this number of bytes.
+    /// Measures a window of events at a rate. Each event has `bytes` bytes.
     fn window(&mut self, stream: &Stream, bytes: usize) -> Result<RateWindow, BenchError> {
         self.peer.check()?;
         let socket = self.socket()?;
@@ -324,7 +327,7 @@ impl Card {
         let sender = CardSender { socket: socket.try_clone().map_err(broken)?, bytes };
         let receiver = PacketReceiver { socket, wait, bytes };
         let window = events::measure(stream, || Ok(()), sender, receiver, || {});
-        // Where something is missing, the peer may be.
+        // If events are missing, the peer may have gone away.
         if window.as_ref().map_or(true, |window| window.dropped > 0) {
             self.peer.check()?;
         }
@@ -334,7 +337,8 @@ impl Card {
         window
     }
 
-    /// A driver that does not ask NAPI before it switches its interrupt on again has no use for the timer.
+    /// Adds a warning if the card's driver ignores NAPI's timer. It does if it switches its
+    /// interrupt on again without asking NAPI.
     fn check_timer(&mut self, window: &RateWindow) {
         let scheme = window.point.scheme;
         let (Scheme::Clocked { period_ns } | Scheme::Deferred { delay_ns: period_ns }) = scheme
@@ -354,7 +358,7 @@ impl Card {
     /// Measures a window of events at a rate.
     ///
     /// # Errors
-    /// Where kernel or card refuse the scheme, or the peer has gone away.
+    /// If kernel or card refuse the scheme, or the peer has gone away.
     pub fn rate_window(&mut self, stream: &Stream) -> Result<RateWindow, BenchError> {
         self.window(stream, EVENT_BYTES)
     }
@@ -362,7 +366,7 @@ impl Card {
     /// Measures a window of round trips.
     ///
     /// # Errors
-    /// As [`Card::rate_window`]; and during a bulk transfer, which the peer does not send.
+    /// Any error of [`Card::rate_window`]. Also for a bulk transfer, which the peer does not send.
     pub fn round_trip_window(
         &mut self,
         frame: Frame,
@@ -373,15 +377,16 @@ impl Card {
             let remedy = Some("irqlab signal run --rig veth --parts round-trips".to_owned());
             return Err(unavailable("the peer sends no bulk data".to_owned(), remedy));
         }
-        let at = RatePoint { scheme: point.scheme, load: point.load, rate_hz: point.rate_hz };
-        let stream = Stream { frame, point: at, seed, work_additions: 0 };
+        let rate_point =
+            RatePoint { scheme: point.scheme, load: point.load, rate_hz: point.rate_hz };
+        let stream = Stream { frame, point: rate_point, seed, work_additions: 0 };
         let window = self.window(&stream, REQUEST_BYTES)?;
         let RateWindow { offered, latency, activity, .. } = window;
         Ok(RoundTripWindow { point: *point, sent: offered, round_trip: latency, activity })
     }
 }
 
-/// A datagram that the peer returns, with a time.
+/// A datagram that the peer returns, and that contains a time.
 fn request(time_ns: u64, bytes: usize) -> Vec<u8> {
     let mut datagram = vec![0; bytes.max(*echo::DATAGRAM_BYTES.start())];
     datagram[..8].copy_from_slice(&time_ns.to_ne_bytes());
@@ -436,7 +441,7 @@ mod tests {
         Stream { frame: frame(1), point, seed: 3, work_additions: 0 }
     }
 
-    /// All that a session changes of the interface.
+    /// The settings of the interface that a session changes.
     fn settings(interface: &Interface) -> Vec<Option<String>> {
         let all = [
             Setting::GroFlushTimeout,
@@ -448,13 +453,13 @@ mod tests {
         all.map(|setting| setting.read(interface).ok()).to_vec()
     }
 
-    /// In a thread, whose network namespace vanishes with it.
+    /// Runs the test in a thread, whose network namespace vanishes with the thread.
     fn in_pair(test: impl FnOnce(Interface, SocketAddr, Stop) + Send + 'static) {
         if !Path::new("/sys/devices/system/cpu/cpu1").exists() {
             return needs::not_run(needs::Need::Cpus, "sender and receiver need a CPU each");
         }
         let body = move || {
-            // The far namespace lives as long as this.
+            // The far namespace lives until the pair is dropped.
             let pair = match Pair::create().map_err(|error| error.to_string()) {
                 Ok(pair) => std::sync::Arc::new(pair),
                 Err(error) => return needs::not_run(needs::Need::Namespaces, error),
@@ -529,15 +534,16 @@ mod tests {
             let which = CardSettings { interface: interface.clone(), peer };
             let mut card = Card::open(&which, 1).unwrap();
             card.rate_window(&stream("drain")).unwrap();
-            // Steered to the other CPU by somebody else: it is seen.
+            // The measurement notices that something else steers packets to the other CPU.
             Setting::Steering { queue: 0 }.write(&interface, "1").unwrap();
             let error = card.rate_window(&stream("drain")).unwrap_err();
             assert!(error.to_string().contains("on CPU 0, not on the receiver's CPU 1"), "{error}");
             assert_eq!(error.remedy(), Some("-c 0"));
             stop.request();
-            // Its connections end with the process; here, with their threads.
+            // A real peer's connections end with its process, and these end with their threads.
             let _ = card.peer.control.shutdown(std::net::Shutdown::Both);
-            // Also where it went away after the last check, and only its datagrams are missing.
+            // The error is the same if the peer goes away after the last check, and only its
+            // datagrams are missing.
             let socket = card.socket().unwrap();
             let error = (0..100).find_map(|_| card.probe(&socket).err()).unwrap().to_string();
             assert_eq!(error, format!("the peer {peer} has gone away"));
@@ -545,12 +551,12 @@ mod tests {
             assert_eq!(error, format!("the peer {peer} has gone away"));
             drop(card);
             assert_eq!(settings(&interface), before);
-            // Nobody listens there.
+            // Nobody listens at port 1.
             let nobody = SocketAddr::new(peer.ip(), 1);
             let nobody = CardSettings { interface: interface.clone(), peer: nobody };
             let Err(error) = Card::open(&nobody, 1) else { panic!("nobody listens") };
             assert!(error.remedy().is_some_and(|remedy| remedy.contains("irqlab echo --listen")));
-            // A value that the kernel refuses is named, and nothing remains of it.
+            // The error names a value that the kernel refuses, and the value does not stay.
             let mut session = Session::open(interface.clone()).unwrap();
             session.set(Setting::GroFlushTimeout, "7000").unwrap();
             let refused = session.set(Setting::DeferHardIrqs, "x");

@@ -1,4 +1,4 @@
-//! What the kernel counts on the receiving CPU at the edges of a window.
+//! The kernel's counts on the receiving CPU at the edges of a window.
 
 use std::ffi::CString;
 use std::io;
@@ -10,7 +10,7 @@ use perf_event_open_sys::bindings as b;
 use crate::host::Root;
 use crate::host::interrupts::{Interrupts, read_interrupts, read_softirqs};
 
-/// Where tracefs may be mounted.
+/// Directories at which tracefs may be mounted.
 const TRACEFS: [&str; 2] = ["sys/kernel/tracing", "sys/kernel/debug/tracing"];
 
 /// Counts of the kernel up to a moment.
@@ -22,21 +22,21 @@ pub struct KernelCounts {
     useful_polls: Option<u64>,
 }
 
-/// What was added between two moments.
+/// Increase of the counts between two moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Added {
-    /// Interrupts of all kinds on the CPU.
+    /// Number of interrupts of all kinds on the CPU.
     pub interrupts: Option<u64>,
-    /// NET_RX softirqs on the CPU.
+    /// Number of NET_RX softirqs on the CPU.
     pub net_rx: Option<u64>,
-    /// NAPI polls on the CPU.
+    /// Number of NAPI polls on the CPU.
     pub polls: Option<u64>,
-    /// Those of them that found something.
+    /// Number of NAPI polls on the CPU that found packets.
     pub useful_polls: Option<u64>,
 }
 
 impl KernelCounts {
-    /// Reads all counts now; `polls` counts on the receiving CPU, where it could be opened.
+    /// Reads all counts now. `polls` counts on the receiving CPU; `None` if it could not be opened.
     pub fn now(root: &Root, polls: Option<&PollCounter>) -> KernelCounts {
         KernelCounts {
             interrupts: read_interrupts(root),
@@ -51,7 +51,7 @@ impl KernelCounts {
             Some(now.as_ref()?.since(before.as_ref()?))
         };
         let of_cpu = |counts: &Interrupts| {
-            let column = counts.cpus.iter().position(|one| *one == cpu)?;
+            let column = counts.cpus.iter().position(|candidate| *candidate == cpu)?;
             let per_cpu = |line: &crate::host::interrupts::InterruptLine| {
                 (line.per_cpu.len() == counts.cpus.len()).then(|| line.per_cpu[column])
             };
@@ -71,26 +71,26 @@ impl KernelCounts {
     }
 }
 
-/// Counts the tracepoint `napi_poll` on one CPU, all and those with work. Counting costs some ten ns a
-/// poll.
+/// Counts the tracepoint `napi_poll` on one CPU: all polls, and polls with work. Counting costs
+/// about ten ns per poll.
 pub struct PollCounter {
     all: OwnedFd,
     useful: OwnedFd,
 }
 
 impl PollCounter {
-    /// Opens both counters, of the polls of that interface and of steered packets.
+    /// Opens both counters, for the polls of `interface` and of steered packets.
     ///
     /// # Errors
     /// Without tracefs, or the right to count (CAP_PERFMON).
     pub fn open(root: &Root, cpu: u32, interface: &str) -> io::Result<PollCounter> {
-        let id = TRACEFS.iter().find_map(|at| {
-            root.text(format!("{at}/events/napi/napi_poll/id"))?.trim().parse::<u64>().ok()
+        let id = TRACEFS.iter().find_map(|mount| {
+            root.text(format!("{mount}/events/napi/napi_poll/id"))?.trim().parse::<u64>().ok()
         });
         let id = id.ok_or_else(|| {
             io::Error::new(io::ErrorKind::NotFound, "no tracepoint napi_poll in tracefs")
         })?;
-        // The instance of the interface, and the backlog to which other CPUs steer packets.
+        // Selects the instance of the interface, and the backlog that other CPUs steer packets to.
         let of_the_rig = format!("(dev_name == \"{interface}\" || dev_name == \"(no_device)\")");
         Ok(PollCounter {
             all: open(id, cpu, &of_the_rig)?,

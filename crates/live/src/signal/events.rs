@@ -1,4 +1,4 @@
-//! Events at a rate: what sender and receiver do with each.
+//! Sends and receives events at a rate.
 
 use std::io;
 
@@ -9,31 +9,31 @@ use super::arrivals::{Arrivals, now_ns, spin_until};
 use super::window::{Desk, Frame, Outcome, Sent};
 use lab::experiment::BenchError;
 
-/// The part of a window at its start whose events are not in the latency, 1 / this.
+/// Events in the first 1 / this of a window are not in the latency.
 const WARM_UP_PART: u64 = 10;
 
 /// The sending half of a rig.
 pub trait Sender {
-    /// Sends an event with its time; false when there is no room for it.
+    /// Sends an event with its time. Returns false if there is no room for it.
     ///
     /// # Errors
-    /// When the rig breaks.
+    /// If the rig cannot send.
     fn send(&mut self, due_ns: u64, now_ns: u64) -> io::Result<bool>;
 
-    /// Is called while the next event is not due.
+    /// Called while the next event is not due.
     fn meanwhile(&mut self, _now_ns: u64) {}
 }
 
 /// The receiving half of a rig.
 pub trait Receiver {
-    /// Receives until the desk is closed and nothing waits; gives each event's time to `events`.
+    /// Receives until the desk is closed and no event waits. Passes each event's time to `events`.
     ///
     /// # Errors
-    /// When the rig breaks.
+    /// If the rig cannot receive.
     fn receive(&mut self, events: &mut Events<'_>) -> io::Result<()>;
 }
 
-/// Where the receiver puts events.
+/// Takes the events from the receiver.
 pub struct Events<'a> {
     desk: &'a Desk,
     work_additions: u64,
@@ -41,7 +41,7 @@ pub struct Events<'a> {
 }
 
 impl Events<'_> {
-    /// Handles the event that was due at that time.
+    /// Handles the event that was due at `due_ns`.
     pub fn handle(&mut self, due_ns: u64) {
         super::work::work(self.work_additions);
         if due_ns & WARM == 0 {
@@ -51,36 +51,36 @@ impl Events<'_> {
         self.desk.handled(1);
     }
 
-    /// Counts a signal.
+    /// Counts one signal to the receiver.
     pub fn signalled(&self) {
         self.desk.signalled();
     }
 
-    /// Whether nothing more comes.
+    /// Whether no more events will come.
     pub fn is_closed(&self) -> bool {
         self.desk.is_closed()
     }
 }
 
-/// Marks an event of the warm-up. CLOCK_MONOTONIC does not reach it in centuries.
+/// Bit that marks an event of the warm-up. CLOCK_MONOTONIC does not reach it for centuries.
 const WARM: u64 = 1 << 63;
 
 /// A window of events at a rate.
 pub struct Stream {
-    /// The fields that every window has, regardless of what is sent.
+    /// The fields that all windows have, whatever is sent.
     pub frame: Frame,
     /// Scheme, load and rate.
     pub point: RatePoint,
-    /// Determines when events are due.
+    /// Seed of the times at which events are due.
     pub seed: u64,
-    /// Work for each event.
+    /// Dependent additions that the receiver executes for each event.
     pub work_additions: u64,
 }
 
-/// Measures the window; `enter` and `wake` are those of [`Frame::run`].
+/// Measures the window. [`Frame::run`] describes `enter` and `wake`.
 ///
 /// # Errors
-/// As [`Frame::run`].
+/// Any error of [`Frame::run`].
 pub fn measure(
     stream: &Stream,
     enter: impl FnOnce() -> Result<(), BenchError> + Send,

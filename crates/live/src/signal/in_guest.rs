@@ -1,5 +1,5 @@
-//! One window inside a simulated machine, by the code of the live bench; the simulator sees from outside what
-//! the receiving CPU did.
+//! Measures one window inside a simulated machine, with the code of the live bench. The simulator
+//! observes the receiving CPU from outside.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use lab::signal::{SignalBench, Window};
 use super::{LiveSignal, Observer, SignalSettings, VethPolling};
 use crate::window::Stop;
 
-/// Measures the window of a request, which `observer` sees.
+/// Measures the window of a request. `observer` tells the simulator about the window.
 ///
 /// # Errors
-/// Where the rig or the scheme is not available, or something breaks.
+/// If the rig or the scheme is not available, or something fails.
 pub fn execute(
     request: &SignalRequest,
     observer: Observer,

@@ -1,4 +1,5 @@
-//! The live bench of the experiment `signal`: events from one CPU to another, by several schemes.
+//! The live bench of the experiment `signal`: signals events from one CPU to
+//! another, by several schemes.
 
 mod arrivals;
 mod background;
@@ -15,5 +16,5 @@ mod work;
 
 pub use bench::{LiveSignal, SignalSettings};
 pub use card::{CardSettings, WINDOW_MAX as CARD_WINDOW_MAX};
-pub use packets::How as VethPolling;
+pub use packets::VethPolling;
 pub use window::Observer;

@@ -1,18 +1,18 @@
-//! The rigs of the kernel's network stack: two network namespaces that a veth pair joins, or, in a
+//! The rigs of the kernel's network stack: two network namespaces that a veth pair joins or, in a
 //! simulated machine, two cards.
 //!
-//! A card's interrupts go to the CPU at its end. An e1000 has a throttle: a time that it keeps between two
-//! interrupts, which is a clock in hardware that runs while there are packets.
+//! A card's interrupts go to the CPU at its end. An e1000 has a throttle, which keeps a minimum
+//! time between two interrupts. While there are packets, it acts as a clock in hardware.
 //!
-//! A veth has no interrupt. What one end sends is polled by the other end's NAPI on *the sender's CPU*,
-//! which here plays the network card: receive packet steering hands each packet on to the receiver's CPU
-//! with a function-call interrupt (IPI), unless that CPU handles packets already. That is an interrupt
-//! followed by draining, as from a card.
+//! A veth has no interrupt. The NAPI of one end polls the packets of the other end on *the sender's
+//! CPU*, which plays the network card here. Receive packet steering hands each packet on to the
+//! receiver's CPU with a function-call interrupt (IPI), unless that CPU handles packets already.
+//! The result is an interrupt followed by draining, as from a card.
 //!
-//! Otherwise a clocked interrupt is NAPI's own timer: with `napi_defer_hard_irqs` the sender's packets start no
-//! poll any more, and `gro_flush_timeout` after the end of each poll the next one starts
-//! (napi_watchdog and napi_complete_done in net/core/dev.c). The timer stays on the CPU on which the
-//! first poll ran; so a packet is sent from the receiver's CPU first.
+//! A clocked interrupt is NAPI's own timer, except on an e1000. With `napi_defer_hard_irqs` the
+//! sender's packets start no poll, and the next poll starts `gro_flush_timeout` after the end of
+//! each poll (napi_watchdog and napi_complete_done in net/core/dev.c). The timer stays on the CPU
+//! on which the first poll ran, so a packet is sent from the receiver's CPU first.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -48,47 +48,51 @@ use crate::network::{
 use crate::spawn::{no_thread, spawn_scoped};
 use crate::threads::{pin, pin_process};
 
-/// Polls that may pass without a packet before interrupts are used again: as good as never.
+/// Polls without a packet before interrupts are used again: practically unlimited.
 const DEFER_POLLS: &str = "2147483647";
-/// How long interrupts stay off at most while packets keep coming (Documentation/networking/napi.rst).
+/// Longest time during which interrupts stay off while packets keep coming
+/// (Documentation/networking/napi.rst).
 const SUSPEND_NS: u32 = 20_000_000;
-/// A polling receiver's safety net: packets wait no longer, should it stop polling.
+/// Longest time that packets wait if a polling receiver stops polling.
 const POLLING_TIMEOUT_NS: u64 = 10_000_000;
-/// How long a setting takes until no timer of the one before runs any more, and the first packet until
-/// it has arrived.
+/// Time after which no timer of the previous setting runs any more, and the
+/// first packet has arrived.
 const RESET_TIME: Duration = Duration::from_millis(20);
-/// How long packets may take until they go from one end to the other: a card's driver takes seconds, and so
-/// may a busy machine.
+/// Longest time until packets reach the other end. A card's driver takes seconds, and a busy
+/// machine may also take that long.
 const CONNECTION_NS_MAX: u64 = 10_000_000_000;
-/// How long the first packet of a veth may take on a busy machine: none is lost, and one is enough.
+/// Longest time that the first packet of a veth takes on a busy machine. None is
+/// lost, so one is enough.
 const FIRST_PACKET_TIME: Duration = Duration::from_secs(5);
-/// Messages of a bulk transfer, as in the paper.
+/// Size of a message of a bulk transfer, as in the paper.
 const MESSAGE_BYTES: usize = 32 * 1024;
-/// Payload of the round trips, as in section 8.3 of the paper.
+/// Size of the payload of round trips, as in section 8.3 of the paper.
 const REQUEST_BYTES: usize = 4096;
-/// Socket buffers of the bulk transfer that runs during round trips, as in section 8.3 of the paper.
+/// Socket buffers of the bulk transfer that runs during round trips, as in section 8.3 of the
+/// paper.
 const BULK_BUFFER_BYTES: u64 = 256 * 1024;
 
-/// Both namespaces. They belong to the thread that made them, which is in the near one.
+/// Both namespaces. They belong to the thread that created them, which is in the near one.
 pub struct Network {
     rig: Rig,
     pair: Pair,
     near: PrivateSysfs,
     sender_cpu: u32,
     receiver_cpu: u32,
-    /// Interrupt lines of the receiving card, where there is one.
+    /// Interrupt lines of the receiving card; `None` without a card.
     card_irqs: Option<Vec<u32>>,
-    how: How,
-    /// The near end's NAPI instances, where their settings are changed.
+    polling: VethPolling,
+    /// The near end's NAPI instances, if their settings are changed.
     instances: Vec<napi::Instance>,
 }
 
 /// How the near end of a veth polls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct How {
-    /// By a thread of the kernel on the receiver's CPU; otherwise in softirqs.
+pub struct VethPolling {
+    /// Whether a thread of the kernel polls on the receiver's CPU. Otherwise softirqs poll.
     pub is_threaded: bool,
-    /// A hybrid suspends interrupts (epoll and `irq-suspend-timeout`); otherwise it is SO_BUSY_POLL.
+    /// Whether a hybrid suspends interrupts (epoll and `irq-suspend-timeout`). Otherwise
+    /// it uses SO_BUSY_POLL.
     pub suspends: bool,
 }
 
@@ -104,15 +108,15 @@ fn refused(what: &str, error: &io::Error) -> BenchError {
 }
 
 impl Network {
-    /// Moves the calling thread into a namespace that is joined to another.
+    /// Moves the calling thread into a namespace that is joined to another one.
     ///
     /// # Errors
-    /// Where namespaces, a veth pair, or steering are refused, or NAPI is bypassed.
+    /// If namespaces, a veth pair, or steering are refused, or packets bypass NAPI.
     pub fn create(
         rig: Rig,
         sender_cpu: u32,
         receiver_cpu: u32,
-        how: How,
+        polling: VethPolling,
     ) -> Result<Network, BenchError> {
         let irqs = rig.has_cards().then(CardIrqs::find).transpose().map_err(BenchError::Failed)?;
         let pair = if rig.has_cards() { Pair::of_cards() } else { Pair::create() }?;
@@ -120,10 +124,10 @@ impl Network {
         let card_irqs = irqs.as_ref().map(|irqs| irqs.near().to_vec());
         let instances = Vec::new();
         let mut network =
-            Network { rig, pair, near, sender_cpu, receiver_cpu, card_irqs, how, instances };
+            Network { rig, pair, near, sender_cpu, receiver_cpu, card_irqs, polling, instances };
         match irqs {
             Some(irqs) => irqs
-                .place(receiver_cpu, sender_cpu)
+                .direct(receiver_cpu, sender_cpu)
                 .map_err(|error| refused("the cards' interrupts can't be moved", &error))?,
             None => network.steer_far()?,
         }
@@ -141,9 +145,9 @@ impl Network {
         }
     }
 
-    /// Sends packets until one has arrived at `socket`, and once more: the ends learn each other's addresses.
-    /// A card takes some seconds until its driver finds that it is connected (e1000_watchdog), and what is
-    /// sent before that is lost.
+    /// Sends packets until one has arrived at `socket`, and then another one, so that the ends
+    /// learn each other's addresses. A card's driver takes some seconds to find that it is
+    /// connected (e1000_watchdog), and earlier packets are lost.
     fn meet(&self, socket: &UdpSocket) -> Result<(), BenchError> {
         let end_ns = now_ns() + CONNECTION_NS_MAX;
         if !self.rig.has_cards() {
@@ -160,7 +164,7 @@ impl Network {
         }
     }
 
-    /// Has what the receiver sends over a veth handled on the sender's CPU.
+    /// Makes the sender's CPU handle the packets that the receiver sends over a veth.
     fn steer_far(&self) -> Result<(), BenchError> {
         let [_, far_name] = self.pair.names();
         self.in_far(|| {
@@ -170,14 +174,14 @@ impl Network {
         })
     }
 
-    /// Makes threads poll, where that is asked for, and finds what single instances need.
+    /// Makes threads poll if requested, and prepares the settings of single instances.
     fn prepare_instances(&mut self) -> Result<(), BenchError> {
-        let How { is_threaded, suspends } = self.how;
+        let VethPolling { is_threaded, suspends } = self.polling;
         if !is_threaded && !suspends {
             return Ok(());
         }
-        let unavailable = |what: &str, error: &io::Error| BenchError::Unavailable {
-            reason: format!("{what}: {error}"),
+        let unavailable = |action: &str, error: &io::Error| BenchError::Unavailable {
+            reason: format!("{action}: {error}"),
             remedy: None,
         };
         let [near_name, _] = self.pair.names();
@@ -196,18 +200,21 @@ impl Network {
                 return Err(unavailable("threaded NAPI", &error));
             }
             for thread in threads {
-                // The kernel names it by its number in the initial PID namespace: elsewhere another process has it.
+                // The thread has this number in the initial PID namespace. In another one, a
+                // different process may have it.
                 let name = Root::default().word(format!("proc/{thread}/comm")).unwrap_or_default();
                 if !name.starts_with("napi/") {
-                    let words = format!("process {thread} is none of NAPI here (a PID namespace?)");
-                    return Err(unavailable("threaded NAPI", &io::Error::other(words)));
+                    let message =
+                        format!("process {thread} is not a thread of NAPI here (a PID namespace?)");
+                    return Err(unavailable("threaded NAPI", &io::Error::other(message)));
                 }
                 pin_process(thread, self.receiver_cpu)
                     .map_err(|error| unavailable("NAPI's thread cannot be moved", &error))?;
             }
         }
-        let can = |one: &napi::Instance| one.settings.irq_suspend_timeout_ns.is_some();
-        if suspends && !self.instances.iter().any(can) {
+        let suspends_irqs =
+            |instance: &napi::Instance| instance.settings.irq_suspend_timeout_ns.is_some();
+        if suspends && !self.instances.iter().any(suspends_irqs) {
             let error = io::Error::other("the kernel has no irq-suspend-timeout (Linux 6.13)");
             return Err(unavailable("suspending interrupts", &error));
         }
@@ -222,21 +229,21 @@ impl Network {
     fn suspend(&self, ns: u32) -> io::Result<()> {
         let irq_suspend_timeout_ns = Some(ns);
         let wanted = napi::Settings { irq_suspend_timeout_ns, ..napi::Settings::default() };
-        self.instances.iter().try_for_each(|one| napi::write(one.id, &wanted))
+        self.instances.iter().try_for_each(|instance| napi::write(instance.id, &wanted))
     }
 
-    /// Processes of the kernel's threads that poll the near end.
+    /// Process numbers of the kernel's threads that poll the near end.
     pub fn napi_threads(&self) -> Vec<u32> {
-        match self.how.is_threaded {
-            true => self.instances.iter().filter_map(|one| one.thread).collect(),
-            false => Vec::new(),
+        if !self.polling.is_threaded {
+            return Vec::new();
         }
+        self.instances.iter().filter_map(|instance| instance.thread).collect()
     }
 
     /// Interfaces, addresses and offloads, and how the near end polls.
     pub fn facts(&self) -> Map<String, Json> {
         let mut facts = self.pair.facts();
-        let How { is_threaded, suspends } = self.how;
+        let VethPolling { is_threaded, suspends } = self.polling;
         facts.insert("napi".into(), json!(if is_threaded { "threaded" } else { "softirq" }));
         let hybrid = if suspends { "irq-suspension" } else { "busy-poll" };
         facts.insert("hybrid".into(), json!(hybrid));
@@ -260,7 +267,7 @@ impl Network {
         })
     }
 
-    /// A socket of the near end.
+    /// Opens a socket of the near end.
     fn event_socket(&self) -> Result<UdpSocket, BenchError> {
         let open = || {
             let socket = UdpSocket::bind((ADDRESS_NEAR, 0))?;
@@ -270,7 +277,7 @@ impl Network {
         open().map_err(|error| failed("a socket", &error))
     }
 
-    /// Sends a packet that is no event to `socket` from `cpu`.
+    /// Sends a packet that is not an event to `socket` from `cpu`.
     fn kick(&self, socket: &UdpSocket, cpu: u32) -> Result<(), BenchError> {
         let target = socket.local_addr().map_err(|error| failed("a socket", &error))?;
         self.in_far(|| {
@@ -285,7 +292,8 @@ impl Network {
         Ok(())
     }
 
-    /// Sets the near end to a scheme; `socket` receives a packet and so learns its NAPI instance.
+    /// Sets the near end to a scheme. Then `socket` receives a packet, from which it
+    /// learns its NAPI instance.
     fn set(&self, scheme: Scheme, socket: &UdpSocket) -> Result<Wait, BenchError> {
         self.rig.check(scheme)?;
         let throttle_ns = self.rig.throttle_ns(scheme);
@@ -296,20 +304,21 @@ impl Network {
             Scheme::Deferred { delay_ns } => (Some(delay_ns), false, Wait::Sleep),
             Scheme::Spin => (Some(POLLING_TIMEOUT_NS), false, Wait::Poll),
             Scheme::SpinYield => (Some(POLLING_TIMEOUT_NS), false, Wait::PollAndYield),
-            Scheme::Hybrid { suspend_ns, .. } if self.how.suspends => {
+            Scheme::Hybrid { suspend_ns, .. } if self.polling.suspends => {
                 (Some(suspend_ns), true, Wait::PollSuspended(busy_us(suspend_ns)))
             }
             Scheme::Hybrid { suspend_ns, .. } => {
                 (None, true, Wait::PollThenSleep(busy_us(suspend_ns)))
             }
-            // `Rig::check` has refused the others.
+            // `Rig::check` has refused all other schemes.
             _ => (None, true, Wait::Sleep),
         };
         let [near_name, _] = self.pair.names();
         let write = |deferred_ns: Option<u64>| {
             let polls = match (deferred_ns, wait) {
                 (None, _) => "0",
-                // One empty poll after the receiver has gone to sleep, and interrupts are used again.
+                // After the receiver has gone to sleep, interrupts are used
+                // again after one empty poll.
                 (Some(_), Wait::PollSuspended(_)) => "1",
                 (Some(_), _) => DEFER_POLLS,
             };
@@ -323,12 +332,12 @@ impl Network {
         write(None).map_err(refused)?;
         sleep(RESET_TIME);
         write(deferred_ns).map_err(refused)?;
-        if self.how.suspends {
+        if self.polling.suspends {
             let is_suspended = matches!(wait, Wait::PollSuspended(_));
             self.suspend(if is_suspended { SUSPEND_NS } else { 0 }).map_err(refused)?;
         }
-        // A thread polls on the receiver's CPU in any case.
-        let steering = match (self.rig.has_cards(), is_steered && !self.how.is_threaded) {
+        // A NAPI thread polls on the receiver's CPU anyway.
+        let steering = match (self.rig.has_cards(), is_steered && !self.polling.is_threaded) {
             (true, _) => Ok(()),
             (false, true) => self.near.steer(near_name, self.receiver_cpu),
             (false, false) => self.near.set(near_name, "queues/rx-0/rps_cpus", "0"),
@@ -340,7 +349,7 @@ impl Network {
             let set = index_of(near_name).and_then(|index| coalescing::write(index, &wanted));
             set.map_err(|error| failed("rx-usecs of ethtool", &error))?;
         }
-        // A veth is polled on the CPU that sends, a card on that of its interrupt.
+        // A veth is polled on the CPU that sends, and a card on the CPU of its interrupt.
         let kick_cpu = if self.rig.has_cards() { self.sender_cpu } else { self.receiver_cpu };
         self.kick(socket, kick_cpu)?;
         wait.set(socket).map_err(refused)?;
@@ -350,7 +359,7 @@ impl Network {
     /// Measures a window of events at a rate.
     ///
     /// # Errors
-    /// Where the scheme or its settings are refused.
+    /// If the scheme or its settings are refused.
     pub fn rate_window(&self, stream: &Stream) -> Result<RateWindow, BenchError> {
         let socket = self.event_socket()?;
         let wait = self.set(stream.point.scheme, &socket)?;
@@ -364,7 +373,7 @@ impl Network {
     /// Measures a window of bulk transfer.
     ///
     /// # Errors
-    /// Where the scheme or its settings are refused.
+    /// If the scheme or its settings are refused.
     pub fn transfer_window(
         &self,
         frame: &Frame,
@@ -395,11 +404,11 @@ impl Network {
         Ok(TransferWindow { point: *point, bytes: outcome.handled, activity: outcome.activity })
     }
 
-    /// Measures a window of round trips: the kernel of the near end answers, in the context in which it
-    /// handles packets.
+    /// Measures a window of round trips. The kernel of the near end answers, in the context
+    /// that handles packets.
     ///
     /// # Errors
-    /// Where the scheme or its settings are refused.
+    /// If the scheme or its settings are refused.
     pub fn round_trip_window(
         &self,
         frame: &Frame,
@@ -443,7 +452,7 @@ impl Network {
     }
 }
 
-/// Refuses what only the receiver of events does.
+/// Refuses a wait that only the receiver of events supports.
 fn only_blocking(wait: Wait) -> Result<(), BenchError> {
     match wait {
         Wait::PollSuspended(_) => Err(BenchError::Unavailable {
@@ -466,7 +475,7 @@ fn event(time: u64) -> [u8; EVENT_BYTES] {
 
 struct PacketSender {
     target: SocketAddr,
-    /// Opened by the first event, on the sender's thread.
+    /// The first event opens the socket, on the sender's thread.
     socket: Option<UdpSocket>,
 }
 
@@ -493,12 +502,12 @@ struct Bulk {
 }
 
 impl Bulk {
-    /// Listens in the caller's namespace.
+    /// Listens in the caller's network namespace.
     fn listen(buffer_bytes: u64) -> Result<Bulk, BenchError> {
         let buffer_bytes = usize::try_from(buffer_bytes).unwrap_or(usize::MAX);
         let listen = || {
             let listener = TcpListener::bind((ADDRESS_NEAR, 0))?;
-            // Connections inherit the size, and so choose their window by it.
+            // Connections inherit the buffer size, which determines their TCP window.
             sockopt::set_socket_recv_buffer_size(&listener, buffer_bytes)?;
             sockopt::set_socket_send_buffer_size(&listener, buffer_bytes)?;
             Ok(Bulk { listener, buffer_bytes })
@@ -506,7 +515,7 @@ impl Bulk {
         listen().map_err(|error| failed("listening", &error))
     }
 
-    /// Connects from the caller's namespace.
+    /// Connects from the caller's network namespace.
     fn connect(&self) -> Result<TcpStream, BenchError> {
         use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
         let open = || {
@@ -523,7 +532,7 @@ impl Bulk {
         open().map_err(|error| failed("connecting", &error))
     }
 
-    /// Receives from the first connection, until it ends or the desk is closed.
+    /// Receives from the first connection, until the connection ends or the desk is closed.
     fn receive(&self, desk: &Desk, wait: Wait) -> io::Result<()> {
         let (mut stream, _) = self.listener.accept()?;
         stream.set_read_timeout(Some(LOOK_AGAIN))?;
@@ -553,7 +562,7 @@ fn is_later(error: &io::Error) -> bool {
     )
 }
 
-/// Sends requests when they are due, and bulk data whenever there is room.
+/// Sends requests when they are due, and bulk data whenever there is room for it.
 struct Client {
     echo: EchoSocket,
     stream: Option<TcpStream>,
@@ -561,7 +570,7 @@ struct Client {
 }
 
 impl Client {
-    /// Runs until `end_ns`; gives the number of requests.
+    /// Runs until `end_ns`. Returns the number of requests.
     fn run(&mut self, end_ns: u64, rate_hz: u64, seed: u64) -> io::Result<u64> {
         let mut arrivals = Arrivals::new(now_ns(), rate_hz, seed);
         let bulk = [0x5a; MESSAGE_BYTES];
@@ -593,7 +602,7 @@ impl Client {
         payload[..8].copy_from_slice(&due_ns.to_ne_bytes());
         let packet = echo_request([0, 1], sequence, &payload);
         match send(&self.echo.socket, &packet, SendFlags::DONTWAIT) {
-            // Without room it is a request without an answer.
+            // If there is no room, the request counts as unanswered.
             Ok(_) | Err(Errno::AGAIN | Errno::NOBUFS) => Ok(()),
             Err(error) => Err(error.into()),
         }

@@ -1,4 +1,4 @@
-//! How a receiver of packets waits, and what its sockets are set to.
+//! How a receiver of packets waits, and the settings of its sockets.
 
 use std::io;
 use std::net::UdpSocket;
@@ -13,23 +13,24 @@ use rustix::net::{RecvFlags, recv};
 
 use super::events::{Events, Receiver};
 
-/// How long a receiver sleeps at most before it looks whether anything comes any more.
+/// Longest sleep of a receiver before it checks whether anything more will come.
 pub const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// The receiver's buffer: more than a window's worth of a slow reader's packets.
+/// Size of the receiver's buffer, which has room for more packets than a slow
+/// reader gets in a window.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
-/// The time of a packet that is no event.
+/// The time in a packet that is not an event.
 pub const NO_EVENT: u64 = u64::MAX;
 /// Bytes of an event's packet; the first eight are its time.
 pub const EVENT_BYTES: usize = 64;
 
 const SO_BUSY_POLL: libc::c_int = 46;
-/// The CPU that handled the socket's last packet.
+/// Option: the CPU that handled the socket's last packet.
 pub const SO_INCOMING_CPU: libc::c_int = 49;
-/// The NAPI instance of its last packet; 0 where none had a part.
+/// Option: the NAPI instance of the socket's last packet; 0 if NAPI had no part.
 pub const SO_INCOMING_NAPI_ID: libc::c_int = 56;
 const SO_PREFER_BUSY_POLL: libc::c_int = 69;
 const SO_BUSY_POLL_BUDGET: libc::c_int = 70;
-/// Packets of one busy poll: NAPI_POLL_WEIGHT.
+/// Number of packets of one busy poll: NAPI_POLL_WEIGHT.
 const BUSY_POLL_BUDGET: u16 = 64;
 /// `EPIOCSPARAMS` (`linux/eventpoll.h`, Linux 6.9): _IOW(0x8a, 1, struct epoll_params).
 const SET_EPOLL: u64 = 0x4008_8a01;
@@ -37,16 +38,17 @@ const SET_EPOLL: u64 = 0x4008_8a01;
 /// How a receiver waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// In the kernel, for a packet.
+    /// Sleeps in the kernel until a packet arrives.
     Sleep,
-    /// In the kernel, after polling for this number of microseconds.
+    /// Polls in the kernel for this number of microseconds, and then sleeps.
     PollThenSleep(u32),
-    /// In epoll_wait(2), which polls for this number of microseconds; interrupts are suspended meanwhile, and while
-    /// packets are handled (Documentation/networking/napi.rst, IRQ suspension).
+    /// Waits in epoll_wait(2), which polls for this number of microseconds. Interrupts are
+    /// suspended meanwhile, and while packets are handled
+    /// (Documentation/networking/napi.rst, IRQ suspension).
     PollSuspended(u32),
-    /// By polling without end.
+    /// Polls without end.
     Poll,
-    /// The same, and yielding the CPU when there is nothing.
+    /// Polls without end, and yields the CPU after each poll without a packet.
     PollAndYield,
 }
 
@@ -56,7 +58,7 @@ impl Wait {
         matches!(self, Wait::Poll | Wait::PollAndYield)
     }
 
-    /// Sets a socket so that its owner waits like this.
+    /// Sets up a socket so that its receiver waits in this way.
     pub fn set(self, socket: &impl AsFd) -> io::Result<()> {
         match self {
             Wait::Sleep | Wait::PollSuspended(_) => Ok(()),
@@ -69,7 +71,7 @@ impl Wait {
         }
     }
 
-    /// Receives a packet; `None` after a time without one.
+    /// Receives a packet; `None` if none arrived for a time.
     pub fn receive(self, socket: &impl AsFd, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         let flags = if self.polls() { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
         match recv(socket, buffer, flags) {
@@ -89,7 +91,7 @@ fn to_int(us: u32) -> libc::c_int {
     us.min(i32::MAX as u32) as libc::c_int
 }
 
-/// Reads a number of a socket.
+/// Reads an option of a socket whose value is a number.
 pub fn socket_option(socket: &impl AsFd, option: libc::c_int) -> io::Result<libc::c_int> {
     let mut value: libc::c_int = 0;
     let mut length = size_of::<libc::c_int>() as libc::socklen_t;
@@ -119,7 +121,7 @@ fn set_socket_option(
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Lets a socket send and receive by one interface alone.
+/// Restricts a socket to one interface, for sending and receiving.
 pub fn bind_to_interface(socket: &impl AsFd, name: &str) -> io::Result<()> {
     // SAFETY: the name's bytes are valid for reads until the call returns.
     let result = unsafe {
@@ -134,7 +136,7 @@ pub fn bind_to_interface(socket: &impl AsFd, name: &str) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Gives a socket room for a window's packets, and a timeout.
+/// Gives a socket a buffer for a window's packets, and a timeout.
 pub fn prepare(socket: &UdpSocket) -> io::Result<()> {
     sockopt::set_socket_recv_buffer_size_force(socket, RECEIVE_BUFFER_BYTES)
         .or_else(|_| sockopt::set_socket_recv_buffer_size(socket, RECEIVE_BUFFER_BYTES))?;
@@ -143,14 +145,14 @@ pub fn prepare(socket: &UdpSocket) -> io::Result<()> {
 
 /// Receives the packets of events. Their first eight bytes are a time.
 pub struct PacketReceiver {
-    /// Where they come from.
+    /// The socket at which the packets arrive.
     pub socket: UdpSocket,
     pub wait: Wait,
     pub bytes: usize,
 }
 
 impl PacketReceiver {
-    /// Handles a packet, if it is an event's.
+    /// Handles a packet if it belongs to an event.
     fn handle(&self, packet: &[u8], events: &mut Events<'_>) {
         if packet.len() == self.bytes
             && let Some(time) = packet.first_chunk().copied().map(u64::from_ne_bytes)
@@ -160,9 +162,9 @@ impl PacketReceiver {
         }
     }
 
-    /// Waits in epoll_wait(2), and then receives what there is.
+    /// Waits in epoll_wait(2), and then receives all packets that have arrived.
     fn by_epoll(&self, us: u32, events: &mut Events<'_>) -> io::Result<()> {
-        let polled = Epoll::of(&self.socket, us)?;
+        let polled = Epoll::watching(&self.socket, us)?;
         let mut packet = vec![0; self.bytes + 1];
         while !events.is_closed() {
             if !polled.wait()? {
@@ -209,7 +211,7 @@ struct EpollParameters {
 struct Epoll(OwnedFd);
 
 impl Epoll {
-    fn of(socket: &UdpSocket, us: u32) -> io::Result<Epoll> {
+    fn watching(socket: &UdpSocket, us: u32) -> io::Result<Epoll> {
         let instance = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let parameters = EpollParameters {
             busy_poll_us: us,
@@ -228,7 +230,7 @@ impl Epoll {
         Ok(Epoll(instance))
     }
 
-    /// Whether something came before it was time to look again.
+    /// Whether a packet arrived within [`LOOK_AGAIN`].
     fn wait(&self) -> io::Result<bool> {
         let timeout = Timespec { tv_sec: 0, tv_nsec: LOOK_AGAIN.subsec_nanos().into() };
         let mut found = Vec::with_capacity(1);
@@ -240,11 +242,11 @@ impl Epoll {
     }
 }
 
-/// Whether the kernel lets epoll_wait(2) poll with interrupts suspended: `EPIOCSPARAMS`.
+/// Checks that the kernel lets epoll_wait(2) poll with interrupts suspended (`EPIOCSPARAMS`).
 ///
 /// # Errors
-/// The kernel's, where it does not (before Linux 6.9).
+/// The kernel's error if it does not (before Linux 6.9).
 pub fn can_suspend() -> io::Result<()> {
     let socket = UdpSocket::bind("0.0.0.0:0")?;
-    Epoll::of(&socket, 1).map(|_| ())
+    Epoll::watching(&socket, 1).map(|_| ())
 }

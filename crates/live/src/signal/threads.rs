@@ -1,4 +1,4 @@
-//! The rig in user space: a ring between two threads, and an eventfd, a clock, or neither.
+//! The rig in user space: a ring between two threads, with an eventfd, a clock, or neither.
 
 use std::hint::spin_loop;
 use std::io;
@@ -17,11 +17,12 @@ use super::events::{self, Events, Receiver, Sender, Stream};
 /// Slots of the ring, a power of two.
 pub const RING_SLOTS: u64 = 4096;
 
-/// Within this time, a thread that says that it sleeps has given up its CPU: some 1 us for a system call and
-/// a context switch. A signal before that would find it awake, and cost less than an interrupt.
+/// A thread that announces its sleep has given up its CPU within this time: about 1 us for
+/// a system call and a context switch. A signal before that would find it awake, and cost
+/// less than an interrupt.
 const RETURN_NS: u64 = 2_000;
 
-/// An index on a cache line of its own.
+/// An index on a separate cache line.
 #[repr(align(128))]
 #[derive(Default)]
 struct Index(AtomicU64);
@@ -31,15 +32,15 @@ struct Ring {
     slots: Vec<AtomicU64>,
     head: Index,
     tail: Index,
-    /// Whether the receiver sleeps, or is about to: the sender then wakes it.
+    /// Whether the receiver sleeps, or is about to sleep. Then the sender wakes it.
     asleep: AtomicBool,
-    /// Since when, for [`Scheme::Interrupt`]: ns of CLOCK_MONOTONIC; 0: it does not sleep.
+    /// Time since which the receiver sleeps, for [`Scheme::Interrupt`], ns of CLOCK_MONOTONIC.
+    /// 0: it does not sleep.
     asleep_since_ns: AtomicU64,
     event: OwnedFd,
 }
 
 impl Ring {
-    /// An empty ring.
     fn new() -> io::Result<Ring> {
         Ok(Ring {
             slots: (0..RING_SLOTS).map(|_| AtomicU64::new(0)).collect(),
@@ -57,8 +58,8 @@ impl Ring {
             return false;
         }
         self.slots[(head % RING_SLOTS) as usize].store(time, Ordering::Relaxed);
-        // Sequentially consistent, as the flag `asleep`: either the receiver sees this event before it
-        // sleeps, or the sender sees that it sleeps.
+        // Sequentially consistent, like the flag `asleep`. Therefore either the receiver sees this
+        // event before it sleeps, or the sender sees that the receiver sleeps.
         self.head.0.store(head + 1, Ordering::SeqCst);
         true
     }
@@ -77,8 +78,8 @@ impl Ring {
         self.head.0.load(Ordering::SeqCst) == self.tail.0.load(Ordering::SeqCst)
     }
 
-    /// Raises an interrupt, as the line of a device that has events: when the last one is handled and the
-    /// CPU has returned to what it interrupted.
+    /// Raises an interrupt like the line of a device that has events: after the last event is
+    /// handled and the CPU has returned to the interrupted code.
     fn raise_when_returned(&self, now_ns: u64) -> io::Result<()> {
         let since_ns = self.asleep_since_ns.load(Ordering::SeqCst);
         if since_ns == 0 || now_ns < since_ns + RETURN_NS || self.is_empty() {
@@ -93,7 +94,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Sleeps until a signal, or returns at once if one is there.
+    /// Sleeps until a signal. Returns at once if there is a signal already.
     fn wait(&self) -> io::Result<()> {
         rustix::io::read(&self.event, &mut [0; 8])?;
         Ok(())
@@ -103,7 +104,7 @@ impl Ring {
 struct RingSender<'a> {
     ring: &'a Ring,
     scheme: Scheme,
-    /// Events since the last signal, and when the first of them came: for [`Scheme::Coalesced`].
+    /// For [`Scheme::Coalesced`]: events since the last signal, and the time of the first of them.
     waiting: u32,
     since_ns: u64,
 }
@@ -137,7 +138,7 @@ impl Sender for RingSender<'_> {
     }
 
     fn meanwhile(&mut self, now_ns: u64) {
-        // An eventfd whose counter is full holds a signal already.
+        // Ignores errors: an eventfd whose counter is full contains a signal already.
         match self.scheme {
             Scheme::Interrupt => {
                 let _ = self.ring.raise_when_returned(now_ns);
@@ -159,7 +160,7 @@ struct RingReceiver<'a> {
 }
 
 impl RingReceiver<'_> {
-    /// Handles all events that are there; gives their number.
+    /// Handles all events in the ring. Returns their number.
     fn drain(&self, events: &mut Events<'_>) -> u32 {
         let mut handled = 0;
         while let Some(due) = self.ring.pop() {
@@ -169,7 +170,7 @@ impl RingReceiver<'_> {
         handled
     }
 
-    /// Sleeps after each event, also when more are there.
+    /// Sleeps after each event, even if there are more.
     fn by_each_signal(&self, events: &mut Events<'_>) -> io::Result<()> {
         while !events.is_closed() {
             self.ring.asleep_since_ns.store(now_ns(), Ordering::SeqCst);
@@ -191,8 +192,8 @@ impl RingReceiver<'_> {
         Ok(())
     }
 
-    /// Sleeps when there is nothing. When one signal brought `threshold` events, spins until none came
-    /// for `suspend_ns`.
+    /// Sleeps if there is no event. After a signal that brought `threshold` events or more, spins
+    /// until none came for `suspend_ns`.
     fn by_signal_when_asleep(
         &self,
         events: &mut Events<'_>,
@@ -229,17 +230,18 @@ impl RingReceiver<'_> {
         }
     }
 
-    /// `restart`: the next tick is one period from the end of handling; otherwise from the last tick.
+    /// Handles events at each tick of a clock. With `restart`, the next tick is one period after
+    /// the end of handling, and otherwise one period after the last tick.
     fn by_clock(&self, events: &mut Events<'_>, period_ns: u64, restart: bool) {
         let mut tick = now_ns();
         while !events.is_closed() {
             tick += period_ns;
-            let at = Timespec {
+            let next_tick = Timespec {
                 tv_sec: (tick / 1_000_000_000) as i64,
                 tv_nsec: (tick % 1_000_000_000) as i64,
             };
-            // A signal ends the sleep early: then there is one look more.
-            let _ = clock_nanosleep_absolute(ClockId::Monotonic, &at);
+            // A signal ends the sleep early. Then the ring is checked once more than necessary.
+            let _ = clock_nanosleep_absolute(ClockId::Monotonic, &next_tick);
             events.signalled();
             self.drain(events);
             let now = now_ns();
@@ -271,10 +273,10 @@ impl Receiver for RingReceiver<'_> {
     }
 }
 
-/// Measures a window.
+/// Measures a window of events at a rate.
 ///
 /// # Errors
-/// When a thread cannot be pinned, or the process has no descriptors left.
+/// If a thread cannot be pinned, or the process has no free descriptors.
 pub fn rate_window(stream: &Stream) -> Result<RateWindow, BenchError> {
     let scheme = stream.point.scheme;
     let ring = Ring::new().map_err(|error| BenchError::Failed(format!("eventfd: {error}")))?;

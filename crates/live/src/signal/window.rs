@@ -1,5 +1,5 @@
-//! One window: a sender on one CPU, a receiver on another, perhaps a CPU-bound job next to the receiver;
-//! and what the receiver's CPU did meanwhile.
+//! One window: a sender on one CPU, a receiver on another, and perhaps a CPU-bound job on the
+//! receiver's CPU. Also measures what the receiver's CPU did meanwhile.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -17,50 +17,50 @@ use crate::spawn::{no_thread, spawn_scoped};
 use crate::threads::{CpuClock, ThreadCounts, check_pinned, pin};
 use crate::window::{BenchPhase, WindowEdge};
 
-/// The control's part of a window's length: the job without events.
+/// The control, which is the job without events, lasts for the window's length divided by this.
 const CONTROL_PART: u32 = 3;
-/// Between the receiver's start and the window: it reaches its first wait.
+/// Time between the receiver's start and the window. The receiver reaches its first wait meanwhile.
 const START_UP_NS: u64 = 2_000_000;
-/// After the last event: no progress for this time means that the rest was dropped.
+/// After the last event, the rest counts as dropped if there is no progress for this time.
 const NO_PROGRESS_NS: u64 = 50_000_000;
-/// And between two attempts to wake the receiver.
+/// Time between two attempts to wake the receiver.
 const WAKE_NS: u64 = 1_000;
 
-/// The fields that every window has, regardless of what is sent in it.
+/// The fields that all windows have, whatever is sent in them.
 #[derive(Clone)]
 pub struct Frame {
     pub sender_cpu: u32,
     /// CPU of the receiver and of the job.
     pub receiver_cpu: u32,
-    /// What else runs there.
+    /// The load that runs on the receiver's CPU.
     pub load: Load,
     /// Length of the window.
     pub length: Duration,
-    /// The kernel's threads that handle packets on the receiver's CPU: the one for softirqs when there are
-    /// too many, and NAPI's where it is threaded. Those that were found.
+    /// The kernel's threads that handle packets on the receiver's CPU: ksoftirqd, and NAPI's
+    /// threads if NAPI is threaded. Threads that were not found are absent.
     pub softirq_threads: Vec<CpuClock>,
-    /// NAPI polls on the receiver's CPU, where they can be counted.
+    /// Counter of the NAPI polls on the receiver's CPU; `None` if they cannot be counted.
     pub polls: Option<Arc<PollCounter>>,
-    /// Where the kernel's counts are read.
+    /// Root of the files with the kernel's counts.
     pub root: Root,
-    /// The simulator's observer of the window; absent on a real machine.
+    /// The simulator's observer of the window; `None` on a real machine.
     pub observer: Option<Observer>,
-    /// Time from the control to the window, ns, in addition to what the receiver needs. Where nothing happens
-    /// by chance, it puts repetitions at different times of the kernel's clocks.
+    /// Time from the control to the window, ns, in addition to the time that the receiver needs. On
+    /// a machine without chance, it puts repetitions at different times of the kernel's clocks.
     pub delay_ns: u64,
 }
 
-/// Marks control and window for the simulator that runs this machine. The control is the first window
-/// that it sees, also without a job.
+/// Marks control and window for the simulator that runs this machine. The simulator sees the
+/// control as the first window, even without a job.
 #[derive(Clone, Copy, Debug)]
 pub struct Observer {
-    /// Called at both edges of the control, and of the window.
+    /// Called at both edges of the control and of the window.
     pub at_edge: fn(WindowEdge),
-    /// Called before warm-up and control, and after the window.
+    /// Called before the warm-up and the control, and after the window.
     pub at_phase: fn(BenchPhase),
 }
 
-/// A number on a cache line of its own, with one writer.
+/// A number with one writer, on a separate cache line.
 #[repr(align(128))]
 #[derive(Default)]
 struct Counter(AtomicU64);
@@ -75,7 +75,7 @@ impl Counter {
     }
 }
 
-/// What sender and receiver share.
+/// The counters that sender and receiver share.
 #[derive(Default)]
 pub struct Desk {
     handled: Counter,
@@ -84,27 +84,27 @@ pub struct Desk {
 }
 
 impl Desk {
-    /// The receiver has handled this number of further events, or bytes.
+    /// Counts `number` further events, or bytes, that the receiver has handled.
     pub fn handled(&self, number: u64) {
         self.handled.add(number);
     }
 
-    /// The receiver was signalled once more.
+    /// Counts one signal to the receiver.
     pub fn signalled(&self) {
         self.signals.add(1);
     }
 
-    /// Whether nothing more comes.
+    /// Whether no more events will come.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Relaxed)
     }
 
-    /// Events or bytes that were handled so far.
+    /// Number of events or bytes that were handled so far.
     pub fn handled_so_far(&self) -> u64 {
         self.handled.get()
     }
 
-    /// Wakes the receiver until `sent` events are handled, or no more are.
+    /// Wakes the receiver until `sent` events are handled, or there is no more progress.
     fn drain(&self, sent: u64, wake: impl Fn()) {
         let mut handled = self.handled_so_far();
         let mut give_up_ns = now_ns() + NO_PROGRESS_NS;
@@ -120,30 +120,29 @@ impl Desk {
     }
 }
 
-/// What the sender's part of a window returns: what was sent, in the unit of [`Desk::handled`], and its
-/// own result.
+/// The result of the sender's part of a window.
 pub struct Sent<T> {
-    /// Events or bytes that were sent.
+    /// Number of events or bytes that were sent, in the unit of [`Desk::handled`].
     pub number: u64,
-    /// What the sender measured.
+    /// The sender's measurement.
     pub result: T,
 }
 
-/// What a window gave.
+/// The results of a window.
 pub struct Outcome<S, R> {
-    /// What the sender measured.
+    /// The sender's measurement.
     pub sender: S,
-    /// What the receiver measured.
+    /// The receiver's measurement.
     pub receiver: R,
-    /// Handled until the window's end.
+    /// Number of events or bytes that were handled until the window's end.
     pub handled: u64,
-    /// Handled until nothing more came.
+    /// Number of events or bytes that were handled until no more came.
     pub handled_in_all: u64,
-    /// What the receiver's CPU did.
+    /// The activity of the receiver's CPU in the window.
     pub activity: Activity,
 }
 
-/// The quick part of what is read at an edge of the window.
+/// The readings at an edge of the window that are quick to take.
 struct Edge {
     at_ns: u64,
     iterations: u64,
@@ -159,10 +158,10 @@ fn failed(what: &str, error: &io::Error) -> BenchError {
 }
 
 impl Frame {
-    /// Runs the window. `receive` runs on the receiver's CPU until the desk is closed; `send` on the
-    /// sender's, until its time given in ns of CLOCK_MONOTONIC; `wake` lets a waiting receiver look at
-    /// the desk, as often as it takes. `enter` is called first on the sender's thread.
-    ///
+    /// Runs the window. `receive` runs on the receiver's CPU until the desk is closed. `send`
+    /// runs on the sender's CPU until the given time, ns of CLOCK_MONOTONIC. `wake` makes a
+    /// waiting receiver check the desk, and may be called repeatedly. `enter` is called first,
+    /// on the sender's thread.
     /// # Errors
     /// The first error of a thread.
     pub fn run<S: Send, R: Send>(
@@ -181,7 +180,7 @@ impl Frame {
             let receiver = spawn_scoped(scope, "irqlab-receiver", move || {
                 let prepared = pin(self.receiver_cpu).and_then(|()| CpuClock::of_this_thread());
                 let clock = prepared.map_err(|error| failed("the receiver's thread", &error))?;
-                // The default slack of 50 us would make every clock late.
+                // The default timer slack of 50 us would make every clock late.
                 let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
                 let _ = ready.send(clock);
                 drop(ready);
@@ -195,7 +194,7 @@ impl Frame {
                 Ok(Some((received, switches.map(|(now, before)| now.since(before).switches))))
             });
             let receiver = receiver.map_err(no_thread)?;
-            // From here on an error drops `go`, so the receiver ends without having received.
+            // From here on an error drops `go`, so the receiver ends without receiving.
             let work = move || job.run(self.receiver_cpu, self.load);
             let worker = (self.load != Load::Idle)
                 .then(|| spawn_scoped(scope, "irqlab-job", work).map_err(no_thread))
@@ -220,7 +219,7 @@ impl Frame {
                 let ended = worker.join().map_err(|_| panicked("background job"))?;
                 ended.map_err(|error| failed("the background job", &error))?;
             }
-            // A receiver that failed is why the sender did.
+            // Returns the receiver's error first, because it may be the cause of the sender's.
             let received = received?;
             let (sender, handled, mut activity) = sent?;
             let (receiver, switches) = received.ok_or_else(|| ended_early("sender"))?;
@@ -248,7 +247,7 @@ impl Frame {
         go.send(())
             .map_err(|_| BenchError::Failed("the receiver's thread ended early".to_owned()))?;
         spin_until(now_ns() + START_UP_NS + self.delay_ns, |_| {});
-        // The slow counts outside of the quick ones.
+        // Takes the slow counts outside of the quick readings.
         let counts_before = self.kernel_counts();
         self.at_edge(WindowEdge::Open);
         let before = self.edge(desk, job, clock);
@@ -267,7 +266,7 @@ impl Frame {
             job_ns: after.job_ns.saturating_sub(before.job_ns),
             ..control
         });
-        let leftover = leftover.filter(|_| self.load != Load::Idle);
+        let leftover = if self.load == Load::Idle { None } else { leftover };
         let signals = after.signals - before.signals;
         let activity = Activity {
             window_ns,
@@ -280,7 +279,7 @@ impl Frame {
             interrupts: added.interrupts,
             net_rx: added.net_rx,
             polls: added.polls,
-            // A receiver that counts no signals is signalled by NAPI.
+            // If the receiver counts no signals, NAPI signals it, in each poll with packets.
             signals: if signals > 0 { Some(signals) } else { added.useful_polls },
             card_interrupts: None,
             leftover,
@@ -315,7 +314,8 @@ impl Frame {
         }
     }
 
-    /// The kernel's counts, unless a simulator counts: reading them takes long at a model's speed.
+    /// Reads the kernel's counts, unless a simulator counts. Reading them takes
+    /// long at a model's speed.
     fn kernel_counts(&self) -> KernelCounts {
         match self.observer {
             None => KernelCounts::now(&self.root, self.polls.as_deref()),
@@ -323,8 +323,8 @@ impl Frame {
         }
     }
 
-    /// The job without events; absent without a job, unless someone observes the control. The window's part
-    /// is still empty.
+    /// Measures the job without events. `None` without a job, unless an observer sees the control.
+    /// The fields of the window stay empty.
     fn control(&self, job: &Job) -> Option<Leftover> {
         if self.load == Load::Idle && self.observer.is_none() {
             return None;

@@ -1,8 +1,8 @@
-//! Work of a known number of steps.
+//! Work with a known number of steps.
 
 use crate::clock::dependent_additions;
 
-/// Executes that many additions, each of which depends on the one before it.
+/// Executes `additions` additions. Each depends on the one before it.
 pub fn work(additions: u64) {
     if !dependent_additions(additions) {
         let mut sum = 1_u64;

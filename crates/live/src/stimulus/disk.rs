@@ -1,4 +1,4 @@
-//! The disk stimulus: reads that reach the device, one at a time.
+//! The disk stimulus: reads, one at a time, that reach the device.
 
 use std::fs::File;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use super::{Rate, StimulusSettings};
 const MIB: u64 = 1024 * 1024;
 const LOW_FILE_BYTES: u64 = 16 * MIB;
 const HIGH_FILE_BYTES: u64 = 256 * MIB;
-/// A request at the high rate is this many file system blocks.
+/// Number of file system blocks of a request at the high rate.
 const HIGH_REQUEST_BLOCKS: u64 = 4;
 const REQUEST_BYTES_MAX: u64 = MIB;
-/// Reads that fail one after the other before the stimulus gives up.
+/// Number of successive failed reads after which the stimulus gives up.
 const CONSECUTIVE_ERRORS_MAX: u32 = 1000;
-/// Reads after which at least one must have reached a block device.
+/// Number of probing reads. At least one must have reached a block device.
 const PROBE_READS: u32 = 4;
 
 /// Alignment that every block device accepts.
@@ -102,7 +102,7 @@ impl Reader {
         worker.ready(facts! { "method": method });
         let mut random = random_from_clock();
         let mut ticker = interval.map(Ticker::new);
-        // One past the last request: the high rate goes backwards from here.
+        // One past the last request, from which the high rate goes backwards.
         let mut index = self.requests;
         let mut errors = 0;
         while !worker.stopped() {
@@ -134,7 +134,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads request `index` from the device, past the page cache or after emptying it there.
+    /// Reads request `index` from the device: past the page cache, or after removing its
+    /// pages from the cache.
     fn read(&mut self, index: u64) -> Result<u64, Errno> {
         let offset = index * self.request_bytes;
         if !self.direct {
@@ -144,8 +145,8 @@ impl Reader {
         rustix::io::pread(&self.file, bytes, offset).map(|count| count as u64)
     }
 
-    /// Tries `O_DIRECT`, else the page cache emptied before each read, and makes sure that the
-    /// reads reach a block device, where the kernel counts that.
+    /// Tries `O_DIRECT`, and if that fails the page cache with its pages removed before each read.
+    /// Checks that the reads reach a block device, if the kernel counts that.
     fn choose_method(&mut self) -> Result<&'static str, WorkerError> {
         if self.direct && self.read(0).is_err() {
             self.direct = false;
@@ -155,7 +156,8 @@ impl Reader {
                 .map_err(|e| WorkerError::failed(format!("fcntl of {}: {e}", self.place)))?;
         }
         if !self.direct {
-            // No read-ahead. A hint: without it more is read than asked for.
+            // Switches read-ahead off. This is only a hint: if it has no effect, more data
+            // is read than requested.
             let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::Random);
         }
         let before = storage_read_bytes();
@@ -178,7 +180,7 @@ impl Reader {
 
 const REMEDY: &str = "set TMPDIR to a directory on a local disk";
 
-/// Bytes this thread caused to be read from storage, where the kernel counts them
+/// Bytes that this thread caused to be read from storage; `None` if the kernel does not count them
 /// (`CONFIG_TASK_IO_ACCOUNTING`).
 fn storage_read_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/thread-self/io").ok()?;

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StimulusError {
-    /// The machine, or the rights of this process, do not allow it. The rest of an experiment can
-    /// continue; the row is absent with this reason.
+    /// The machine, or the rights of this process, do not allow the stimulus. The rest of an
+    /// experiment can continue, and the row is absent for this reason.
     #[error("{reason}")]
     Unavailable {
         /// Why it is unavailable.
@@ -25,52 +25,36 @@ pub enum StimulusError {
     Invalid(String),
     /// The helper program could not be started.
     #[error("starting the stimulus helper {program} failed: {source}")]
-    Spawn {
-        program: String,
-        /// The system's error.
-        source: io::Error,
-    },
+    Spawn { program: String, source: io::Error },
     /// The stimulus failed in a way that is not a property of the machine.
     #[error("stimulus {name} failed: {message}")]
     Failed {
-        /// Stimulus and rate.
         name: String,
-        /// The message of its process.
+        /// The message of the stimulus process.
         message: String,
     },
     /// The stimulus process ended without a stop.
     #[error("stimulus {name} ended early: {status}")]
-    Died {
-        /// Stimulus and rate.
-        name: String,
-        /// How it ended.
-        status: ExitStatus,
-    },
+    Died { name: String, status: ExitStatus },
     /// The stimulus process did not answer in time, and was killed.
     #[error("stimulus {name} did not answer within {timeout:?}")]
     Timeout {
-        /// Stimulus and rate.
         name: String,
-        /// The time limit.
+        /// The time limit that passed.
         timeout: Duration,
     },
     /// Reading from or waiting for the stimulus process failed.
     #[error("talking to stimulus {name} failed: {source}")]
-    Channel {
-        /// Stimulus and rate.
-        name: String,
-        /// The system's error.
-        source: io::Error,
-    },
+    Channel { name: String, source: io::Error },
 }
 
-/// Why a stimulus cannot start or continue, as its process sees it.
+/// Why a stimulus cannot start or continue, in the words of its process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum WorkerError {
     /// The machine or the rights of this process do not allow it.
     Unavailable { reason: String, remedy: String },
-    /// Anything else.
+    /// The machine allows it, but it failed.
     Failed { message: String },
 }
 

@@ -1,8 +1,8 @@
-//! Settings in effect, as a stimulus process says them.
+//! Settings in effect, which a stimulus process reports.
 
 use serde_json::{Map, Value};
 
-/// Settings in effect, as [`Running::facts`](super::Running::facts) gives them.
+/// Settings in effect, as [`Running::facts`](super::Running::facts) returns them.
 pub(super) type Facts = Map<String, Value>;
 
 /// Builds [`Facts`] from pairs.

@@ -13,9 +13,9 @@ use super::worker_pool::WorkerPool;
 use super::{Stimulus, StimulusSettings};
 use super::{disk, ipi, load, net, system, timer};
 
-/// Body of the hidden verb: runs the stimulus described by `json` until stdin closes, and reports on
-/// stdout. Returns the exit code: 0 for a requested stop, 1 for an error (reported on stdout), 2 when
-/// `json` is not a request.
+/// Runs the stimulus that `json` describes until stdin closes, and reports on stdout. This is the
+/// body of the hidden verb. Returns the exit code: 0 after a requested stop, 1 for an error
+/// (reported on stdout), 2 if `json` is not a request.
 #[must_use]
 pub fn helper_main(json: &str) -> i32 {
     let request: HelperRequest = match serde_json::from_str(json) {
@@ -61,7 +61,8 @@ fn start_source(
         Stimulus::Disk => disk::start(settings, pool),
         Stimulus::Net => {
             let facts = net::start(settings, pool);
-            // Entering a user namespace changes the credentials, which clears the signal.
+            // Entering a user namespace changes the credentials, which clears the parent-death
+            // signal. Requests it again.
             die_with_parent(parent_pid)?;
             facts
         }
@@ -71,7 +72,7 @@ fn start_source(
     }
 }
 
-/// Requests SIGKILL at the parent's death. The check after it closes a race: a parent that died before
+/// Requests SIGKILL at the parent's death. The later check closes a race: a parent that died before
 /// the request took effect is no longer the parent.
 fn die_with_parent(parent_pid: u32) -> Result<(), WorkerError> {
     set_parent_process_death_signal(Some(Signal::KILL))
@@ -98,7 +99,8 @@ fn wait_for_end(pool: &WorkerPool) {
     }
 }
 
-/// Writes one line. A parent that no longer reads is about to end this process, so errors are ignored.
+/// Writes one line. Ignores errors, because a parent that no longer reads is
+/// about to end this process.
 fn send(message: &Message) {
     let Ok(mut line) = serde_json::to_vec(message) else { return };
     line.push(b'\n');

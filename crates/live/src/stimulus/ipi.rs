@@ -1,4 +1,5 @@
-//! The IPI stimulus: `membarrier` from one CPU interrupts the CPUs where our other threads run.
+//! The IPI stimulus: `membarrier` on one CPU interrupts the CPUs on which
+//! irqlab's other threads run.
 
 use std::time::Duration;
 
@@ -45,8 +46,8 @@ pub(super) fn start(
     })
 }
 
-/// The interrupted side: membarrier skips CPUs that don't execute our address space at that
-/// moment, so the target has to run.
+/// Runs on an interrupted CPU. membarrier skips CPUs that do not execute this address space at that
+/// moment, so the thread has to run.
 fn spin(worker: &Worker) -> Result<(), WorkerError> {
     worker.ready(Facts::new());
     while !worker.stopped() {
@@ -55,8 +56,8 @@ fn spin(worker: &Worker) -> Result<(), WorkerError> {
     Ok(())
 }
 
-/// The interrupting side. An operation is one barrier: an interrupt for each target that runs at
-/// that moment, and none for one that is preempted.
+/// Runs on the interrupting CPU. An operation is one barrier. It interrupts each target that runs
+/// at that moment, and none that is preempted.
 fn call(worker: &Worker, interval: Option<Duration>) -> Result<(), WorkerError> {
     let mut ticker = interval.map(Ticker::new);
     barrier(worker)?;

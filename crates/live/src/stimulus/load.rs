@@ -1,4 +1,5 @@
-//! The busy load: zlib compression of a region of random bytes larger than the last-level cache.
+//! The busy load: zlib compresses a region of random bytes that is larger than
+//! the last-level cache.
 
 use std::sync::Arc;
 
@@ -12,9 +13,9 @@ use super::worker_pool::{Worker, WorkerPool};
 use crate::host::{AvailableMemory, Root, available_memory};
 
 const MIB: u64 = 1024 * 1024;
-/// One operation: small enough that a thread stops soon after it is asked to.
+/// Size of one operation. It is small, so that a thread stops soon after a request.
 const CHUNK_BYTES: usize = 256 * 1024;
-/// Room for a chunk that grows: zlib adds 5 bytes per 16 KiB stored block and a few more.
+/// Room for a chunk that grows: zlib adds 5 bytes for each stored block of 16 KiB, and a few more.
 const OUTPUT_BYTES: usize = CHUNK_BYTES + 4096;
 const ZLIB_LEVEL: u32 = 6;
 const REGION_BYTES_MIN: u64 = 32 * MIB;
@@ -47,7 +48,7 @@ pub(super) fn start(settings: &LoadSettings, pool: &mut WorkerPool) -> Result<Fa
     })
 }
 
-/// The size of the region, a multiple of the chunk.
+/// The size of the region: a multiple of the chunk, and within the available memory.
 fn region_bytes(settings: &LoadSettings, memory: &AvailableMemory) -> Result<u64, WorkerError> {
     let available = memory.bytes;
     let wanted = match (settings.region_bytes, settings.last_level_cache_bytes) {
@@ -80,7 +81,7 @@ fn random_region(bytes: u64) -> Result<Vec<u8>, WorkerError> {
     Ok(region)
 }
 
-/// Compresses chunk after chunk, from `first` on and round and round.
+/// Compresses chunk after chunk, in a cycle that starts at chunk `first`.
 fn compress_loop(worker: &Worker, region: &[u8], first: usize) -> Result<(), WorkerError> {
     let mut compressor = Compress::new(Compression::new(ZLIB_LEVEL), true);
     let mut output = vec![0; OUTPUT_BYTES];

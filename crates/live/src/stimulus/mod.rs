@@ -1,17 +1,19 @@
-//! Stimuli (interrupt sources) and loads, each in a process of its own.
+//! Stimuli (interrupt sources) and loads, each in a separate process.
 //!
 //! # Design constraints
-//! - **The measuring process stays idle.** A stimulus runs in a child process of the same program
-//!   ([`Helper`]); the two exchange messages over the child's stdin and stdout only at the start
-//!   and at the end.
+//! - **The measuring process stays idle.** A stimulus runs in a child process of the same
+//!   program ([`Helper`]). The two exchange messages over the child's stdin and stdout only at
+//!   the start and at the end.
 //! - **Nothing outlives the run.** The child receives `SIGKILL` when its parent dies, ends when its
 //!   stdin closes, and holds only resources that the kernel frees with it: unlinked files, unnamed
 //!   network namespaces, perf events.
-//! - **No external command and no BPF**, so that the same code runs as a child of PID 1 in a
-//!   guest that has neither `ip` nor `ping` nor a shell.
-//! - **An unavailable stimulus is an error with reason and remedy** ([`StimulusError::Unavailable`]).
+//! - **No external command and no BPF**, so that the same code runs as a child of PID 1 in a guest
+//!   without `ip`, `ping` and a shell.
+//! - **An unavailable stimulus is an error with reason and remedy**
+//!   ([`StimulusError::Unavailable`]).
 //!
-//! `docs/stimuli.md` says what each stimulus does, where its threads are pinned and what it raises.
+//! `docs/stimuli.md` says what each stimulus does, where its threads are pinned and which
+//! interrupts it raises.
 //!
 //! # Architecture invariant
 //! This module uses only `journal`, `host` and `network` of `live`.
@@ -49,13 +51,13 @@ pub const HELPER_VERB: &str = "__stimulus";
 
 /// Starts a stimulus and waits until it runs.
 ///
-/// Call it from a thread that outlives the stimulus: the kernel's parent-death signal
+/// Call this from a thread that outlives the stimulus, because the kernel's parent-death signal
 /// follows the *thread* that started the child. [`Stimulus::None`] starts no process.
 ///
 /// # Errors
-/// [`StimulusError::Invalid`] for invalid settings, [`StimulusError::Unavailable`] when this machine
-/// cannot raise the stimulus (with reason and remedy), and the other variants when the child cannot be
-/// started or dies.
+/// [`StimulusError::Invalid`] for invalid settings. [`StimulusError::Unavailable`], with reason
+/// and remedy, if this machine cannot raise the stimulus. The other variants if the child
+/// cannot be started or dies.
 pub fn start(settings: &StimulusSettings, helper: &Helper) -> Result<Running, StimulusError> {
     settings.validate()?;
     let name = format!("{} {}", settings.stimulus, settings.rate);
@@ -65,10 +67,11 @@ pub fn start(settings: &StimulusSettings, helper: &Helper) -> Result<Running, St
     Running::spawn(name, Job::Source(settings.clone()), helper)
 }
 
-/// A file of `bytes` in `directory`, on a disk, without a name, and read past the page cache.
+/// Creates a file of `bytes` on the disk of `directory`. The file has no name, and is
+/// read past the page cache.
 ///
 /// # Errors
-/// The reason and the remedy, where it is unavailable.
+/// The reason and the remedy if such a file is unavailable.
 pub fn scratch_file(
     directory: &std::path::Path,
     bytes: u64,
@@ -78,25 +81,25 @@ pub fn scratch_file(
     if target.direct { Ok(target.file) } else { Err(refused()) }
 }
 
-/// Two connected ends over a new veth pair; the kernel handles what arrives at the near one on `cpu`.
+/// Connects two ends over a new veth pair. The kernel handles packets that arrive at
+/// the near end on `cpu`.
 ///
 /// # Errors
-/// The reason and the remedy, where it is unavailable.
+/// The reason and the remedy if the pair is unavailable.
 pub fn connected_ends(cpu: u32) -> Result<Ends, (String, String)> {
     net::steered::connected(cpu).map_err(WorkerError::into_parts)
 }
 
-/// As [`connected_ends`], over the two cards of a simulated machine, which are connected back to back; the
-/// kernel handles the far one on CPU `other`.
+/// Like [`connected_ends`], over the two cards of a simulated machine, which are connected back to
+/// back. The kernel handles the far card on CPU `other`.
 ///
 /// # Errors
-/// The reason and the remedy, where it is unavailable.
+/// The reason and the remedy if the cards are unavailable.
 pub fn connected_cards(cpu: u32, other: u32) -> Result<Ends, (String, String)> {
     net::steered::connected_cards(cpu, other).map_err(WorkerError::into_parts)
 }
 
-/// Runs `far` with the far end of a veth pair and `near` with its near end, as
-/// [`connected_ends`] does.
+/// Runs `far` at the far end of a veth pair and `near` at its near end, like [`connected_ends`].
 #[cfg(test)]
 pub(crate) fn across_pair<F: Send + 'static, N: Send + 'static>(
     cpu: u32,
@@ -112,7 +115,7 @@ pub(crate) fn across_pair<F: Send + 'static, N: Send + 'static>(
 /// Starts the busy load (zlib compression, one thread per CPU) and waits until it runs.
 ///
 /// # Errors
-/// As [`start`].
+/// Any error of [`start`].
 pub fn start_load(settings: &LoadSettings, helper: &Helper) -> Result<Running, StimulusError> {
     settings.validate()?;
     Running::spawn("busy load".to_owned(), Job::Load(settings.clone()), helper)

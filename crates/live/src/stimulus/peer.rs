@@ -1,9 +1,9 @@
-//! The peer of the net stimulus, as it is written.
+//! Parses the peer of the net stimulus.
 
-/// TCP port of the peer if none is given: "discard".
+/// TCP port of a peer that is given without a port: "discard".
 const DISCARD_PORT: u16 = 9;
 
-/// The longest name of a host (RFC 1035: 253), with brackets and a port.
+/// The longest name of a host (RFC 1035: 253 bytes), with brackets and a port.
 const PEER_BYTES_MAX: usize = 264;
 
 /// Splits `HOST`, `HOST:PORT`, `[IPV6]` or `[IPV6]:PORT`.
@@ -12,12 +12,15 @@ pub(super) fn split_peer(peer: &str) -> Result<(&str, u16), String> {
         return Err(format!("the peer is not HOST or HOST:PORT: it has {} bytes", peer.len()));
     }
     let bad = || format!("peer '{peer}' is not HOST or HOST:PORT");
-    let (host, port) = if let Some(rest) = peer.strip_prefix('[') {
-        let (host, rest) = rest.split_once(']').ok_or_else(bad)?;
-        (host, rest.strip_prefix(':').or(if rest.is_empty() { None } else { Some("bad") }))
+    let (host, port) = if let Some(remainder) = peer.strip_prefix('[') {
+        let (host, remainder) = remainder.split_once(']').ok_or_else(bad)?;
+        (
+            host,
+            remainder.strip_prefix(':').or(if remainder.is_empty() { None } else { Some("bad") }),
+        )
     } else {
         match peer.split_once(':') {
-            Some((_, rest)) if rest.contains(':') => (peer, None),
+            Some((_, remainder)) if remainder.contains(':') => (peer, None),
             Some((host, port)) => (host, Some(port)),
             None => (peer, None),
         }

@@ -1,4 +1,4 @@
-//! The measuring process's side: starts a stimulus process, waits for it, stops it.
+//! The side of the measuring process: starts a stimulus process, waits for it, stops it.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -18,38 +18,40 @@ use super::wire::{HelperRequest, Job, Message, Report};
 use crate::program_rights::give_to_helper;
 use crate::spawn::with_reached_limit;
 
-/// Longest wait until a stimulus runs; writing the scratch file of `disk high` takes most of it.
+/// Longest wait until a stimulus runs. Writing the scratch file of `disk high`
+/// takes the largest part.
 const START_TIMEOUT: Duration = Duration::from_secs(180);
 /// Longest wait until a stimulus stops and reports.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest line a stimulus process may send.
+/// Length limit of a line from a stimulus process.
 const LINE_BYTES_MAX: usize = 64 * 1024;
 
-/// How a stimulus process is started: a program that calls
-/// [`helper_main`](super::helper_main) when its first argument is [`HELPER_VERB`].
+/// The program that is started as a stimulus process. It calls [`helper_main`](super::helper_main)
+/// if its first argument is [`HELPER_VERB`].
 #[derive(Debug, Clone)]
 pub struct Helper {
     program: PathBuf,
 }
 
 impl Helper {
-    /// The running program itself (`/proc/self/exe`), which stays valid when its file is replaced.
+    /// The running program itself (`/proc/self/exe`), which stays valid if its file is replaced.
     ///
     /// # Errors
-    /// When neither `/proc/self/exe` nor the program's path can be found.
+    /// If neither `/proc/self/exe` nor the program's path can be found.
     pub fn current_exe() -> io::Result<Self> {
         let link = Path::new("/proc/self/exe");
         let program = if link.exists() { link.to_owned() } else { std::env::current_exe()? };
         Ok(Helper { program })
     }
 
-    /// Another program that serves the verb (tests use a small example program).
+    /// Another program that serves the verb. Tests use a small example program.
     pub fn new(program: impl Into<PathBuf>) -> Self {
         Helper { program: program.into() }
     }
 }
 
-/// A running stimulus. Dropping it kills its process; [`Running::stop`] also returns its report.
+/// A running stimulus. Dropping this kills the stimulus process; [`Running::stop`] ends it
+/// and returns its report.
 #[derive(Debug)]
 pub struct Running {
     name: String,
@@ -95,20 +97,20 @@ impl Running {
         Ok(running)
     }
 
-    /// Source and rate, for messages.
+    /// Name of stimulus and rate, for messages.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The settings in effect: file and request size, interval, interfaces and their
-    /// offloads, region, method, threads and their CPUs.
+    /// The settings in effect: file and request size, interval, interfaces and their offloads,
+    /// region, method, threads and their CPUs.
     #[must_use]
     pub fn facts(&self) -> &Map<String, Value> {
         &self.facts
     }
 
-    /// Process of the stimulus; `None` for [`Stimulus::None`](super::Stimulus::None).
+    /// Number of the stimulus process; `None` for [`Stimulus::None`](super::Stimulus::None).
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.process.as_ref().map(|process| process.child.id())
@@ -117,8 +119,8 @@ impl Running {
     /// Checks, without waiting, that the stimulus still runs.
     ///
     /// # Errors
-    /// [`StimulusError::Failed`] with the process's message, or [`StimulusError::Died`] with how
-    /// it ended.
+    /// [`StimulusError::Failed`] with the process's message, or [`StimulusError::Died`]
+    /// with its exit status.
     pub fn check(&mut self) -> Result<(), StimulusError> {
         let Some(process) = &mut self.process else { return Ok(()) };
         match process.child.try_wait() {
@@ -134,8 +136,8 @@ impl Running {
     /// Stops the stimulus, waits until its process has ended, and returns its statistics.
     ///
     /// # Errors
-    /// As [`Running::check`], when it had ended before; [`StimulusError::Timeout`] when it does
-    /// not end within 30 s (it is killed then).
+    /// Any error of [`Running::check`], if the process had ended before. [`StimulusError::Timeout`]
+    /// if it does not end within 30 s; then it is killed.
     pub fn stop(mut self) -> Result<Report, StimulusError> {
         let Some(process) = &mut self.process else { return Ok(Report::default()) };
         drop(process.stdin.take());
@@ -144,7 +146,7 @@ impl Running {
             Message::Error(error) => return Err(self.stimulus_error(error)),
             Message::Ready { .. } => return Err(self.failed("was ready twice")),
         };
-        // After its report the process only exits. Drop would kill it.
+        // After its report the process only exits, so this waits instead of killing it.
         if let Some(mut process) = self.process.take() {
             process.child.wait().map_err(|source| self.channel(source))?;
         }
@@ -192,13 +194,13 @@ impl Drop for Process {
         if let Ok(Some(_)) = self.child.try_wait() {
             return;
         }
-        // Both fail only if the child has ended.
+        // Both calls fail only if the child has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Lines from a pipe, with a deadline and a bound.
+/// Reads lines from a pipe, with a deadline and a length limit.
 #[derive(Debug)]
 struct Lines {
     stdout: ChildStdout,
@@ -206,13 +208,13 @@ struct Lines {
 }
 
 impl Lines {
-    /// The next line without its end, or `None` when the pipe is closed.
+    /// The next line without its line feed; `None` if the pipe is closed.
     fn next(&mut self, timeout: Duration) -> io::Result<Option<Vec<u8>>> {
         let deadline = Instant::now() + timeout;
         loop {
             if let Some(end) = self.buffer.iter().position(|&byte| byte == b'\n') {
-                let rest = self.buffer.split_off(end + 1);
-                let mut line = std::mem::replace(&mut self.buffer, rest);
+                let next_lines = self.buffer.split_off(end + 1);
+                let mut line = std::mem::replace(&mut self.buffer, next_lines);
                 line.truncate(end);
                 return Ok(Some(line));
             }
@@ -232,11 +234,13 @@ impl Lines {
 
     fn wait_readable(&self, deadline: Instant) -> io::Result<()> {
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let left =
-                Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            let time_left = deadline.saturating_duration_since(Instant::now());
+            let timeout = Timespec {
+                tv_sec: time_left.as_secs() as i64,
+                tv_nsec: time_left.subsec_nanos().into(),
+            };
             let mut fds = [PollFd::from_borrowed_fd(self.stdout.as_fd(), PollFlags::IN)];
-            match poll(&mut fds, Some(&left)) {
+            match poll(&mut fds, Some(&timeout)) {
                 Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
                 Ok(_) => return Ok(()),
                 Err(rustix::io::Errno::INTR) => {}

@@ -1,4 +1,5 @@
-//! Files that the disk stimulus reads: a scratch file that vanishes with the process, or one the caller names.
+//! Files that the disk stimulus reads: a scratch file that vanishes with the process, or a file
+//! that the caller names.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -14,9 +15,10 @@ use super::system::random_from_clock;
 use crate::journal::Journal;
 
 const MIB: u64 = 1024 * 1024;
-/// Room that must remain for others after the scratch file is made.
+/// Free space that must remain for others after the scratch file is written.
 const SPARE_BYTES: u64 = 64 * MIB;
-/// Memory file systems: reads of them raise no disk interrupt, although some accept `O_DIRECT`.
+/// Memory file systems. Reading their files raises no disk interrupt, although
+/// some accept `O_DIRECT`.
 const MEMORY_FILE_SYSTEMS: [(u64, &str); 3] =
     [(0x0102_1994, "tmpfs"), (0x8584_58f6, "ramfs"), (0x9584_58f6, "hugetlbfs")];
 
@@ -25,20 +27,19 @@ pub(super) const REMEDY: &str = "set TMPDIR to a directory on a disk, or name an
 
 /// A file to read from the disk.
 pub(super) struct Target {
-    /// Open for reading.
     pub file: File,
-    /// Where it is, for the facts.
+    /// Path or description of the file, for the facts.
     pub place: String,
-    /// Readable bytes.
+    /// Number of readable bytes.
     pub size_bytes: u64,
-    /// Block size of its file system in bytes.
+    /// Block size of the file's file system in bytes.
     pub block_bytes: u64,
     /// Whether reads bypass the page cache.
     pub direct: bool,
 }
 
-/// The first of `TMPDIR`, `/var/tmp` and the working directory that is on a disk and takes
-/// `O_DIRECT`; if none does, the system's temporary directory.
+/// The first of `TMPDIR`, `/var/tmp` and the working directory that is on a disk and accepts
+/// `O_DIRECT`. If none does, the system's temporary directory.
 #[must_use]
 pub fn default_scratch_dir() -> PathBuf {
     let candidates =
@@ -49,37 +50,37 @@ pub fn default_scratch_dir() -> PathBuf {
     good.unwrap_or_else(std::env::temp_dir)
 }
 
-/// Makes a scratch file of random bytes in `dir`, on the disk and out of the page cache.
+/// Creates a scratch file of random bytes in `dir`, on the disk and not in the page cache.
 pub(super) fn make(dir: &Path, size_bytes: u64) -> Result<Target, WorkerError> {
-    let place = dir.display().to_string();
-    let refuse = |what: String| WorkerError::unavailable(what, REMEDY);
+    let shown = dir.display().to_string();
+    let refuse = |reason: String| WorkerError::unavailable(reason, REMEDY);
     let mut file = new_file(dir)
-        .map_err(|error| refuse(format!("cannot make a scratch file in {place}: {error}")))?;
-    refuse_memory(&file, &place)?;
-    check_space(&file, &place, size_bytes)?;
+        .map_err(|error| refuse(format!("cannot make a scratch file in {shown}: {error}")))?;
+    refuse_memory(&file, &shown)?;
+    check_space(&file, &shown, size_bytes)?;
     fill(&mut file, size_bytes)
-        .map_err(|error| refuse(format!("cannot write a scratch file in {place}: {error}")))?;
-    target(file, format!("unnamed file in {place}"), size_bytes)
+        .map_err(|error| refuse(format!("cannot write a scratch file in {shown}: {error}")))?;
+    target(file, format!("unnamed file in {shown}"), size_bytes)
 }
 
-/// Opens a file or block device the caller names, for reading only.
+/// Opens a file or block device that the caller names, for reading only.
 pub(super) fn open(path: &Path) -> Result<Target, WorkerError> {
-    let place = path.display().to_string();
-    let refuse = |what: String| WorkerError::unavailable(what, REMEDY);
-    let failed = |error: &dyn std::fmt::Display| refuse(format!("cannot read {place}: {error}"));
-    // NONBLOCK: opening a FIFO must not hang.
+    let shown = path.display().to_string();
+    let refuse = |reason: String| WorkerError::unavailable(reason, REMEDY);
+    let failed = |error: &dyn std::fmt::Display| refuse(format!("cannot read {shown}: {error}"));
+    // Opens without blocking, because opening a FIFO must not hang.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| failed(&error))?;
     let mut file = File::from(fd);
     let kind = file.metadata().map_err(|error| failed(&error))?.file_type();
     if !kind.is_file() && !kind.is_block_device() {
-        return Err(refuse(format!("{place} is neither a file nor a block device")));
+        return Err(refuse(format!("{shown} is neither a file nor a block device")));
     }
     if kind.is_file() {
-        refuse_memory(&file, &place)?;
+        refuse_memory(&file, &shown)?;
     }
     let size_bytes = file.seek(SeekFrom::End(0)).map_err(|error| failed(&error))?;
-    target(file, place, size_bytes)
+    target(file, shown, size_bytes)
 }
 
 fn target(file: File, place: String, size_bytes: u64) -> Result<Target, WorkerError> {
@@ -89,8 +90,8 @@ fn target(file: File, place: String, size_bytes: u64) -> Result<Target, WorkerEr
     Ok(Target { file, place, size_bytes, block_bytes: stat.f_bsize, direct })
 }
 
-/// A file without a name where the file system can; else a named one, unlinked at once and in the
-/// journal for the moment in between.
+/// Creates a file without a name if the file system can. Otherwise creates a named one and unlinks
+/// it at once; the journal has its name in between.
 fn new_file(dir: &Path) -> io::Result<File> {
     match unnamed_file(dir) {
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
@@ -138,33 +139,34 @@ fn check_space(file: &File, place: &str, size_bytes: u64) -> Result<(), WorkerEr
     if free >= size_bytes.saturating_add(SPARE_BYTES) {
         return Ok(());
     }
-    let what = format!(
+    let reason = format!(
         "{place} has {} MiB free, and a scratch file of {} MiB must leave {} MiB",
         free / MIB,
         size_bytes / MIB,
         SPARE_BYTES / MIB
     );
-    Err(WorkerError::unavailable(what, REMEDY))
+    Err(WorkerError::unavailable(reason, REMEDY))
 }
 
-/// Writes random bytes, brings them to the disk and drops them from the page cache.
+/// Writes random bytes, flushes them to the disk and drops them from the page cache.
 fn fill(file: &mut File, size_bytes: u64) -> io::Result<()> {
     let mut random = random_from_clock();
     let mut buffer = vec![0; MIB as usize];
-    let mut left = size_bytes;
-    while left > 0 {
-        let length = left.min(MIB) as usize;
+    let mut unwritten = size_bytes;
+    while unwritten > 0 {
+        let length = unwritten.min(MIB) as usize;
         random.fill(&mut buffer[..length]);
         file.write_all(&buffer[..length])?;
-        left -= length as u64;
+        unwritten -= length as u64;
     }
     file.sync_all()?;
     drop_cached(file, 0, 0);
-    // The last byte can be read, so the size is what was asked for.
+    // The last byte can be read, so the size is the requested one.
     file.read_exact_at(&mut buffer[..1], size_bytes.saturating_sub(1))
 }
 
-/// Drops a range (to the end, if `length` is 0) from the page cache; a hint, so it can't fail.
+/// Drops a range (to the end, if `length` is 0) from the page cache. This is a
+/// hint, so it cannot fail.
 pub(super) fn drop_cached(file: &File, offset: u64, length: u64) {
     let length = std::num::NonZeroU64::new(length);
     let _ = rustix::fs::fadvise(file, offset, length, rustix::fs::Advice::DontNeed);

@@ -11,13 +11,12 @@ use super::error::StimulusError;
 use super::peer::split_peer;
 use crate::host::process_cpus;
 
-/// One stimulus, its rate and its CPUs. Build it with [`StimulusSettings::new`] and change the fields that
-/// should differ.
+/// One stimulus, its rate and its CPUs. Build it with [`StimulusSettings::new`], and change the
+/// fields that need other values.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StimulusSettings {
-    /// What raises the interrupts.
+    /// The kind of stimulus, which raises the interrupts.
     pub stimulus: Stimulus,
-    /// How often.
     pub rate: Rate,
     /// Time between two operations at [`Rate::Low`]; 50 ms by default, 100 µs to 60 s allowed.
     pub low_interval: Duration,
@@ -28,17 +27,17 @@ pub struct StimulusSettings {
     pub cpus: Vec<u32>,
     /// CPUs for auxiliary threads; may be empty.
     pub housekeeping: Vec<u32>,
-    /// All CPUs that the process which measures may use: its own threads may be pinned when it starts the
-    /// stimulus process, which inherits that.
+    /// All CPUs that the measuring process may use. That process's threads may be pinned when it
+    /// starts the stimulus process, which inherits their affinity.
     pub usable: Vec<u32>,
-    /// `HOST` or `HOST:PORT` reached by a real NIC, instead of the veth pair.
+    /// `HOST` or `HOST:PORT` of a peer that a real NIC reaches, in place of the veth pair.
     pub peer: Option<String>,
-    /// Whether the two cards of a simulated machine, `eth0` and `eth1`, which are connected back to back,
-    /// replace the veth pair.
+    /// Whether two cards of a simulated machine replace the veth pair. They are `eth0` and `eth1`,
+    /// connected back to back.
     pub cards: bool,
     /// An existing file or block device to read, instead of a scratch file. Never written.
     pub disk_file: Option<PathBuf>,
-    /// Where the scratch file of the disk stimulus is made; see
+    /// Directory of the disk stimulus's scratch file; see
     /// [`default_scratch_dir`](super::default_scratch_dir).
     pub scratch_dir: PathBuf,
     /// Size in bytes of the scratch file; by default 16 MiB (low) or 256 MiB (high).
@@ -69,7 +68,7 @@ impl StimulusSettings {
     /// Refuses invalid settings before a process is started.
     ///
     /// # Errors
-    /// [`StimulusError::Invalid`] with what is allowed.
+    /// [`StimulusError::Invalid`], which says which values are allowed.
     pub fn validate(&self) -> Result<(), StimulusError> {
         check_cpus(&self.cpus)?;
         check_cpus_in_range(&self.housekeeping)?;
@@ -83,10 +82,10 @@ impl StimulusSettings {
     }
 }
 
-/// The busy load: where, and how large.
+/// Settings of the busy load.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LoadSettings {
-    /// CPUs under measurement: one pinned thread on each.
+    /// CPUs under measurement. A thread is pinned to each.
     pub cpus: Vec<u32>,
     /// Size of the compressed region in bytes; by default twice the last-level cache, at least
     /// 32 MiB, at most an eighth of the available memory, and 64 MiB if the cache is unknown.
@@ -120,7 +119,7 @@ fn check_cpus_in_range(cpus: &[u32]) -> Result<(), StimulusError> {
 }
 
 fn check_interval(
-    what: &str,
+    setting_name: &str,
     given: Duration,
     allowed: std::ops::RangeInclusive<Duration>,
 ) -> Result<(), StimulusError> {
@@ -128,7 +127,9 @@ fn check_interval(
         return Ok(());
     }
     let (from, to) = (allowed.start(), allowed.end());
-    Err(StimulusError::Invalid(format!("{what} {given:?} is not within {from:?} to {to:?}")))
+    Err(StimulusError::Invalid(format!(
+        "{setting_name} {given:?} is not within {from:?} to {to:?}"
+    )))
 }
 
 #[cfg(test)]

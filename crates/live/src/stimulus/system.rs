@@ -17,11 +17,11 @@ const NS_PER_S: i64 = 1_000_000_000;
 
 extern "C" fn do_nothing(_signal: libc::c_int) {}
 
-/// Installs an empty handler for the wake-up signal, without `SA_RESTART`, so that the signal does
-/// nothing but interrupt.
+/// Installs an empty handler for the wake-up signal, without `SA_RESTART`, so that the signal only
+/// interrupts system calls.
 pub(super) fn install_wake_up_signal() {
-    // SAFETY: `action` is fully initialised (all-zero is valid for sigaction), the handler touches
-    // nothing and so is async-signal-safe.
+    // SAFETY: `action` is fully initialised (all-zero is valid for sigaction). The handler touches
+    // nothing, so it is async-signal-safe.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = do_nothing as extern "C" fn(libc::c_int) as usize;
@@ -29,8 +29,8 @@ pub(super) fn install_wake_up_signal() {
     }
 }
 
-/// Ignores the signals of the terminal: they go to the whole foreground group, and the measuring process
-/// must get our report before we end.
+/// Ignores the signals of the terminal. They go to the whole foreground group, and the measuring
+/// process must get the report before this process ends.
 pub(super) fn ignore_terminal_signals() {
     for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
         // SAFETY: SIG_IGN is a valid disposition; no handler of this process is involved.
@@ -38,7 +38,7 @@ pub(super) fn ignore_terminal_signals() {
     }
 }
 
-/// Interrupts a system call in which `thread` may be blocked. The thread must not be joined yet.
+/// Interrupts the system call that may block `thread`. The thread must not be joined yet.
 pub(super) fn wake_up(thread: libc::pthread_t) {
     // SAFETY: the caller holds the thread's JoinHandle, so the id is valid.
     unsafe { libc::pthread_kill(thread, WAKE_UP) };
@@ -54,14 +54,15 @@ pub(super) fn pin(cpu: u32) -> Result<(), WorkerError> {
     })
 }
 
-/// Allows the calling thread to use any of `cpus`, as far as the system lets it.
+/// Restricts the calling thread to `cpus`, if the system permits.
 pub(super) fn prefer(cpus: &[u32]) {
-    // Best effort: only the preparation and an idle main thread run here.
+    // Ignores errors, because only the preparation and an idle main thread run here.
     let _ = sched_setaffinity(None, &cpu_set(cpus));
 }
 
-/// A CPU other than the first measured one, for the other end of a stimulus: the last housekeeping
-/// CPU, else the last usable CPU that is not measured, else the last measured one.
+/// A CPU other than the first measured one, for the other end of a stimulus. It is the
+/// last housekeeping CPU, otherwise the last usable CPU that is not measured, otherwise
+/// the last measured one.
 pub(super) fn other_cpu(settings: &StimulusSettings) -> Option<u32> {
     choose_other(&settings.cpus, &settings.housekeeping, &settings.usable)
 }
@@ -77,15 +78,15 @@ fn choose_other(cpus: &[u32], housekeeping: &[u32], usable_cpus: &[u32]) -> Opti
         .copied()
 }
 
-/// Deadlines at equal distances on CLOCK_MONOTONIC; after a stall they continue from now, without a
-/// burst.
+/// Deadlines at equal distances on CLOCK_MONOTONIC. After a stall they continue from the
+/// present, without a burst.
 pub(super) struct Ticker {
     interval_ns: i64,
     next_ns: i64,
 }
 
 impl Ticker {
-    /// The first deadline is one interval from now.
+    /// Starts with a first deadline one interval from now.
     pub fn new(interval: Duration) -> Self {
         let interval_ns = i64::try_from(interval.as_nanos()).unwrap_or(i64::MAX / 4);
         Ticker { interval_ns, next_ns: now_ns() }
@@ -102,12 +103,12 @@ fn now_ns() -> i64 {
     now.tv_sec * NS_PER_S + now.tv_nsec
 }
 
-/// Sleeps until a point of CLOCK_MONOTONIC; `false` when a signal came first.
+/// Sleeps until a time of CLOCK_MONOTONIC. Returns false if a signal came first.
 pub(super) fn sleep_until(deadline: Timespec) -> bool {
     clock_nanosleep_absolute(ClockId::Monotonic, &deadline).is_ok()
 }
 
-/// A different sequence in each run, so that storage below us can't recognise the data.
+/// A different sequence in each run, so that the storage cannot recognise the data.
 pub(super) fn random_from_clock() -> Random {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Random::new((now.as_nanos() as u64) ^ (u64::from(std::process::id()) << 48))

@@ -18,12 +18,12 @@ use super::{Rate, StimulusSettings};
 use crate::host::interrupts::read_interrupts;
 use crate::host::{Root, is_online};
 
-/// Interval of the sleeping loop where perf sampling is refused.
+/// Interval of the sleeping loop if perf sampling is refused.
 const FALLBACK_INTERVAL: Duration = Duration::from_micros(20);
 /// Longest and shortest interval between refreshes of a sampling period.
 const REFRESH_INTERVAL_MAX: Duration = Duration::from_millis(32);
 const REFRESH_INTERVAL_MIN: Duration = Duration::from_millis(1);
-/// How long each is tried.
+/// Duration of the trial of each interval.
 const REFRESH_TRIAL: Duration = Duration::from_millis(100);
 
 pub(super) fn start(
@@ -45,7 +45,7 @@ pub(super) fn start(
     }
 }
 
-/// One sleeping thread on each measured CPU; an operation is one sleep.
+/// Starts a sleeping thread on each measured CPU. An operation is one sleep.
 fn sleepers(
     settings: &StimulusSettings,
     pool: &mut WorkerPool,
@@ -59,7 +59,8 @@ fn sleepers(
 }
 
 fn sleep_loop(worker: &Worker, interval: Duration) -> Result<(), WorkerError> {
-    // The default slack of 50 us would coarsen the rate; without it only the rate suffers.
+    // The default timer slack of 50 us would coarsen the rate. If the change fails,
+    // only the rate suffers.
     let _ = set_current_timer_slack(std::num::NonZeroU64::new(1));
     let mut ticker = Ticker::new(interval);
     worker.ready(Facts::new());
@@ -70,14 +71,14 @@ fn sleep_loop(worker: &Worker, interval: Duration) -> Result<(), WorkerError> {
     Ok(())
 }
 
-/// perf's `cpu-clock` on each measured CPU: its sampling timer interrupts at a fixed period, with
-/// no buffer to write samples to, and no thread of irqlab on the measured CPUs.
+/// Starts perf's `cpu-clock` on each measured CPU. Its sampling timer interrupts at a fixed period.
+/// There is no buffer for samples, and no thread of irqlab on the measured CPUs.
 ///
-/// perf throttles an event after a number of samples without a scheduler tick, and an idle CPU has no
-/// tick. Setting the period again lifts the throttle, at one function-call IPI each; how often it
-/// has to be done is determined before the stimulus counts as running. In some
-/// kernels the events' own time shows a throttle; in others, such as Linux 6.1, it advances, and only the
-/// interrupts show it.
+/// perf throttles an event after a number of samples without a scheduler tick, and an idle CPU has
+/// no tick. Setting the period again lifts the throttle, with one function-call IPI each time.
+/// Before the stimulus counts as running, trials determine how often this is necessary. In some
+/// kernels the events' own time shows a throttle. In others, such as Linux 6.1, that time advances,
+/// and only the interrupts show the throttle.
 fn sampled_clocks(
     settings: &StimulusSettings,
     pool: &mut WorkerPool,
@@ -96,8 +97,8 @@ fn sampled_clocks(
     Ok(facts! { "stimulus": "timer", "method": "perf cpu-clock", "interval_ns": period_ns })
 }
 
-/// Lifts throttles until stopped; more often once some went unnoticed, as when a CPU falls idle
-/// that was busy at the start.
+/// Lifts throttles until stopped. Does so more often once a throttle went unnoticed, for instance
+/// because a CPU that was busy at the start became idle.
 fn refresh_loop(
     worker: &Worker,
     clocks: &Clocks,
@@ -121,7 +122,7 @@ fn refresh_loop(
     Ok(())
 }
 
-/// The longest interval between two refreshes at which nothing, or next to nothing, is throttled.
+/// The longest interval between two refreshes at which nothing, or almost nothing, is throttled.
 fn find_refresh_interval(clocks: &Clocks) -> Result<Duration, WorkerError> {
     let mut interval = REFRESH_INTERVAL_MAX;
     while interval > REFRESH_INTERVAL_MIN {
@@ -139,14 +140,15 @@ fn find_refresh_interval(clocks: &Clocks) -> Result<Duration, WorkerError> {
     Ok(interval)
 }
 
-/// What the events had done up to some moment.
+/// Readings of the events at one moment.
 struct Window {
     start: Instant,
-    /// How long each had counted.
+    /// Time during which each event had counted.
     counted_ns: Vec<u64>,
-    /// Local timer interrupts of the CPU of each; `None` where that is offline, or the kernel does not report them.
+    /// Local timer interrupts of each event's CPU. `None` if the CPU is offline, or the kernel
+    /// does not report them.
     interrupts: Vec<Option<u64>>,
-    /// Whether the CPU of each is online.
+    /// Whether each event's CPU is online.
     online: Vec<bool>,
 }
 
@@ -157,24 +159,26 @@ impl Window {
         Ok(Window { start: Instant::now(), counted_ns, interrupts, online })
     }
 
-    /// Whether the events were stopped for more than a twentieth of the time between the two, or a
-    /// tenth of the interrupts of one did not come. Those of a CPU that is offline are stopped for another reason.
+    /// Whether the events were stopped for more than a twentieth of the time between the two
+    /// readings, or one lacks a tenth of its interrupts. Events of offline CPUs do not count,
+    /// because they stop for another reason.
     fn was_throttled(&self, end: &Window, clocks: &Clocks) -> bool {
         let elapsed_ns = (end.start - self.start).as_nanos() as u64;
-        let least = elapsed_ns / clocks.period_ns / 10 * 9;
-        let stayed = |at: &usize| self.online[*at] && end.online[*at];
+        let interrupts_min = elapsed_ns / clocks.period_ns / 10 * 9;
+        let stayed = |index: &usize| self.online[*index] && end.online[*index];
         let stayed: Vec<usize> = (0..clocks.events.len()).filter(stayed).collect();
-        let lacks_interrupts = stayed.iter().any(|&at| {
-            let both = end.interrupts[at].zip(self.interrupts[at]);
-            both.is_some_and(|(after, before)| after.saturating_sub(before) < least)
+        let lacks_interrupts = stayed.iter().any(|&index| {
+            let both = end.interrupts[index].zip(self.interrupts[index]);
+            both.is_some_and(|(after, before)| after.saturating_sub(before) < interrupts_min)
         });
-        let counted = |at: &usize| end.counted_ns[*at].saturating_sub(self.counted_ns[*at]);
+        let counted =
+            |index: &usize| end.counted_ns[*index].saturating_sub(self.counted_ns[*index]);
         let counted_ns: u64 = stayed.iter().map(counted).sum();
         lacks_interrupts || counted_ns < elapsed_ns * stayed.len() as u64 / 20 * 19
     }
 }
 
-/// One event on each measured CPU.
+/// The open events, one on each measured CPU.
 struct Clocks {
     events: Vec<OwnedFd>,
     cpus: Vec<u32>,
@@ -185,9 +189,10 @@ impl Clocks {
     /// Sets the sampling period, which also ends a throttle.
     fn set_period(&self) -> Result<(), WorkerError> {
         for event in &self.events {
-            // The kernel takes a pointer to the period, which the bindings declare as a u64.
+            // The kernel takes a pointer to the period. The bindings declare it as a u64.
             let address = &raw const self.period_ns as u64;
-            // SAFETY: the kernel reads a u64 at this address, which is valid until the call returns.
+            // SAFETY: the kernel reads a u64 at this address, which is valid until the call
+            // returns.
             if unsafe { ioctls::PERIOD(event.as_raw_fd(), address) } < 0 {
                 let error = io::Error::last_os_error();
                 return Err(WorkerError::failed(format!("setting a perf event's period: {error}")));
@@ -196,12 +201,12 @@ impl Clocks {
         Ok(())
     }
 
-    /// Time the events have been counting for, in nanoseconds, summed over the CPUs.
+    /// Time during which the events have counted, ns, summed over the CPUs.
     fn total_ns(&self) -> Result<u64, WorkerError> {
         Ok(self.counted_ns()?.iter().sum())
     }
 
-    /// Time each event has been counting for, in nanoseconds.
+    /// Time during which each event has counted, ns.
     fn counted_ns(&self) -> Result<Vec<u64>, WorkerError> {
         let mut each = Vec::new();
         for event in &self.events {
@@ -270,7 +275,7 @@ mod tests {
         let start = Instant::now();
         let window = |ms: u64, counted_ms: u64, interrupts| Window {
             start: start + Duration::from_millis(ms),
-            // Half on each of the two.
+            // Each of the two CPUs has half of the time.
             counted_ns: vec![counted_ms * 500_000; 2],
             interrupts,
             online: vec![true, true],
@@ -286,7 +291,7 @@ mod tests {
         assert!(!throttled(200, [None, None]));
         assert!(throttled(150, all));
         assert!(throttled(200, [Some(3_025), Some(1_435)]), "one of them");
-        // The second CPU went offline, and its event with it.
+        // The second CPU went offline, and its event stopped.
         let mut end = window(100, 208, vec![Some(3_000), None]);
         end.counted_ns[1] = before.counted_ns[1];
         assert!(before.was_throttled(&end, &clocks));

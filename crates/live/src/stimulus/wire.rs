@@ -1,5 +1,5 @@
-//! The protocol between the measuring process and the stimulus process: one JSON argument down, lines of
-//! JSON up.
+//! The protocol between the measuring process and the stimulus process. The former passes one JSON
+//! argument, and the latter answers with lines of JSON.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -10,13 +10,12 @@ use super::settings::{LoadSettings, StimulusSettings};
 /// The argument of the hidden verb.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct HelperRequest {
-    /// The measuring process. If it is no longer the parent, it has died.
+    /// Number of the measuring process. If it is no longer the parent, it has died.
     pub parent_pid: u32,
-    /// What to run.
     pub job: Job,
 }
 
-/// What a stimulus process runs.
+/// The work of a stimulus process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Job {
@@ -33,17 +32,17 @@ pub(super) enum Message {
     Error(WorkerError),
 }
 
-/// A stimulus's statistics from ready to stopped.
+/// Statistics of a stimulus between `Ready` and its stop.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Report {
     /// Reads, answered pings, sent blocks, requested timer expirations, barriers or compressed
     /// chunks, depending on the stimulus (`docs/stimuli.md`).
     pub operations: u64,
-    /// Bytes read, received, sent or compressed; 0 where no data moves.
+    /// Bytes read, received, sent or compressed; 0 if no data moves.
     pub bytes: u64,
     /// Operations that failed (a lost ping, a read error).
     pub errors: u64,
-    /// From ready to stopped, in nanoseconds.
+    /// Time from ready to stopped, ns.
     pub elapsed_ns: u64,
     /// Workers that ended early because they lost their CPU: role and CPU.
     pub lost_cpus: Vec<(String, u32)>,

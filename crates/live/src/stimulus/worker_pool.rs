@@ -1,4 +1,5 @@
-//! The worker pool of a stimulus process: pinned threads with counters, stopped by a flag and a signal.
+//! The worker pool of a stimulus process: pinned threads with counters. A flag
+//! and a signal stop them.
 
 use std::io::PipeReader;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -44,12 +45,12 @@ struct PoolThread {
 
 enum WorkerEvent {
     Ready(Facts),
-    /// The worker of that role lost that CPU, and ended.
+    /// The worker with this role lost this CPU, and ended.
     LostCpu(String, u32),
     Failed(WorkerError),
 }
 
-/// A worker's counters, on cache lines of their own.
+/// A worker's counters, on separate cache lines.
 #[derive(Default)]
 #[repr(align(128))]
 struct Counters {
@@ -60,7 +61,7 @@ struct Counters {
 
 /// A thread's view of the pool.
 pub(super) struct Worker {
-    /// The CPU to which it is pinned, if to one.
+    /// The thread's CPU, if it is pinned.
     cpu: Option<u32>,
     shared: Arc<Shared>,
     counters: Arc<Counters>,
@@ -68,21 +69,21 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Whether to return. Check it after every operation and every interrupted system call. A worker that the
-    /// kernel moved to another CPU, because its own went offline, returns: there it would interrupt or load a CPU
-    /// that has a worker of its own.
+    /// Whether the worker must return. Check it after every operation and every interrupted system
+    /// call. A worker also returns if its CPU went offline and the kernel moved it: on another CPU
+    /// it would interrupt or load a CPU that has its own worker.
     pub fn stopped(&self) -> bool {
         self.shared.stop.load(Ordering::Relaxed) || self.cpu.is_some_and(|cpu| !runs_on(cpu))
     }
 
-    /// The CPU that was lost, at the end.
+    /// The CPU that the worker lost before its end; `None` if it lost none.
     fn lost_cpu(&self) -> Option<u32> {
         self.cpu.filter(|cpu| !is_pinned_to(*cpu))
     }
 
-    /// Reports, once per worker, that it runs, with the facts that only it knows.
+    /// Reports, once for each worker, that it runs, with the facts that only the worker knows.
     pub fn ready(&self, facts: Facts) {
-        // The receiver lives as long as the pool, which outlives its threads.
+        // The receiver lives until the pool ends, and the pool outlives its threads.
         let _ = self.events.send(WorkerEvent::Ready(facts));
     }
 
@@ -95,7 +96,7 @@ impl Worker {
         self.counters.errors.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Sleeps until the next period, or until the stop.
+    /// Sleeps until the next period, or until the worker is stopped.
     pub fn sleep_to_next(&self, ticker: &mut system::Ticker) {
         let next = ticker.next_deadline();
         while !self.stopped() && !system::sleep_until(next) {}
@@ -119,13 +120,13 @@ impl WorkerPool {
         })
     }
 
-    /// Readable once a worker has failed.
+    /// A descriptor that becomes readable when a worker has failed.
     pub fn alarm(&self) -> BorrowedFd<'_> {
         self.alarm.as_fd()
     }
 
-    /// Starts a thread, pinned to `cpu` if one is given. `body` must call [`Worker::ready`] once,
-    /// and return when [`Worker::stopped`].
+    /// Starts a thread, pinned to `cpu` unless it is `None`. `body` must call [`Worker::ready`]
+    /// once, and return when [`Worker::stopped`] is true.
     pub fn spawn<F>(&mut self, role: &str, cpu: Option<u32>, body: F) -> Result<(), WorkerError>
     where
         F: FnOnce(&Worker) -> Result<(), WorkerError> + Send + 'static,
@@ -146,7 +147,7 @@ impl WorkerPool {
         Ok(())
     }
 
-    /// Waits until every worker runs; returns their facts and their CPUs.
+    /// Waits until every worker runs. Returns their facts and their CPUs.
     pub fn wait_ready(&mut self) -> Result<Facts, WorkerError> {
         let mut facts = Facts::new();
         for _ in 0..self.threads.len() {
@@ -154,32 +155,33 @@ impl WorkerPool {
                 Ok(WorkerEvent::Ready(more)) => facts.extend(more),
                 Ok(WorkerEvent::Failed(error)) => return Err(error),
                 Ok(WorkerEvent::LostCpu(role, cpu)) => {
-                    let what = format!("CPU {cpu} was lost while its {role} thread started");
-                    return Err(WorkerError::failed(what));
+                    let reason = format!("CPU {cpu} was lost while its {role} thread started");
+                    return Err(WorkerError::failed(reason));
                 }
                 Err(_) => return Err(WorkerError::failed("a worker died without an error")),
             }
         }
-        let threads: Vec<Facts> = self.threads.iter().map(|one| one.placement.clone()).collect();
+        let threads: Vec<Facts> =
+            self.threads.iter().map(|worker| worker.placement.clone()).collect();
         facts.extend(facts! { "threads": threads });
         self.started = Instant::now();
         self.before = self.sum();
         Ok(facts)
     }
 
-    /// Stops and joins all workers, and sums their counters since they were ready.
+    /// Stops and joins all workers. Returns the sums of their counters since they were ready.
     pub fn stop(mut self) -> Result<Report, WorkerError> {
         self.shared.stop.store(true, Ordering::SeqCst);
         let elapsed = self.started.elapsed();
-        while self.threads.iter().any(|one| !one.thread.is_finished()) {
-            for one in self.threads.iter().filter(|one| !one.thread.is_finished()) {
-                system::wake_up(one.thread.as_pthread_t());
+        while self.threads.iter().any(|worker| !worker.thread.is_finished()) {
+            for worker in self.threads.iter().filter(|worker| !worker.thread.is_finished()) {
+                system::wake_up(worker.thread.as_pthread_t());
             }
             std::thread::sleep(STOP_RETRY);
         }
         let after = self.sum();
-        for one in self.threads.drain(..) {
-            if one.thread.join().is_err() {
+        for worker in self.threads.drain(..) {
+            if worker.thread.join().is_err() {
                 return Err(WorkerError::failed("a worker panicked"));
             }
         }
@@ -202,16 +204,17 @@ impl WorkerPool {
 
     fn sum(&self) -> Report {
         let mut sum = Report::default();
-        for one in &self.threads {
-            sum.operations += one.counters.operations.load(Ordering::SeqCst);
-            sum.bytes += one.counters.bytes.load(Ordering::SeqCst);
-            sum.errors += one.counters.errors.load(Ordering::SeqCst);
+        for worker in &self.threads {
+            sum.operations += worker.counters.operations.load(Ordering::SeqCst);
+            sum.bytes += worker.counters.bytes.load(Ordering::SeqCst);
+            sum.errors += worker.counters.errors.load(Ordering::SeqCst);
         }
         sum
     }
 }
 
-/// A thread's main function: pins it, runs its work, and raises the alarm if it ends without a stop.
+/// A thread's main function: pins the thread, runs its work, and raises the alarm if the
+/// work ends without a stop.
 fn work<F>(worker: &Worker, role: &str, body: F)
 where
     F: FnOnce(&Worker) -> Result<(), WorkerError>,
@@ -233,7 +236,8 @@ where
         Err(_) => WorkerError::failed("a worker panicked"),
     };
     let _ = worker.events.send(WorkerEvent::Failed(error));
-    // One byte per failed worker: the pipe cannot fill up, and its reader outlives this thread.
+    // Each failed worker writes one byte. The pipe cannot fill up, and its
+    // reader outlives this thread.
     let _ = std::io::Write::write(&mut &worker.shared.alarm, &[1]);
 }
 
@@ -264,7 +268,7 @@ mod tests {
         assert_eq!((report.operations, report.bytes, report.errors), (2, 20, 0));
     }
 
-    /// What the kernel does when the CPU goes offline: the thread may run anywhere.
+    /// Simulates what the kernel does when the CPU goes offline: it lets the thread run anywhere.
     #[test]
     fn a_worker_that_lost_its_cpu_is_named_and_does_not_fail() {
         let allowed = rustix::thread::sched_getaffinity(None).unwrap();

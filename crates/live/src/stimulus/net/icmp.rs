@@ -1,4 +1,4 @@
-//! ICMP echo by a socket of irqlab.
+//! ICMP echo over a socket of irqlab.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -13,17 +13,17 @@ use crate::stimulus::facts::{Facts, facts};
 use crate::stimulus::system::{Ticker, random_from_clock};
 use crate::stimulus::worker_pool::Worker;
 
-/// Payload of a request in bytes, as `ping` has it by default.
+/// Payload of a request in bytes: the default of `ping`.
 pub(super) const PAYLOAD_BYTES: usize = 56;
 const PACKET_BYTES: usize = ICMP_HEADER_BYTES + PAYLOAD_BYTES;
-/// Longest and shortest wait for a reply. The host of a virtual machine may keep a CPU waiting for tens
-/// of milliseconds: a reply that is late because of that is no error.
+/// Longest and shortest wait for a reply. The host of a virtual machine may make a CPU wait for
+/// tens of milliseconds, and a reply that is late for that reason is not an error.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 const WAIT_MIN: Duration = Duration::from_millis(200);
-/// Pings without any answer at the start before the target counts as unreachable.
+/// Number of pings at the start. If none is answered, the target counts as unreachable.
 const FIRST_PINGS: u32 = 5;
 
-/// Sends an echo request every `interval` and waits for its reply; an operation is a reply.
+/// Sends an echo request every `interval` and waits for its reply. An operation is a reply.
 pub(super) fn ping_loop(
     worker: &Worker,
     target: Ipv4Addr,
@@ -57,7 +57,7 @@ fn facts_of(pinger: &Pinger) -> Facts {
 
 struct Pinger {
     echo: EchoSocket,
-    /// Starts with a random number, by which replies are recognised.
+    /// Starts with a random number, which identifies the replies.
     payload: [u8; PAYLOAD_BYTES],
     sequence: u16,
 }
@@ -70,7 +70,7 @@ impl Pinger {
         Ok(Pinger { echo, payload, sequence: 0 })
     }
 
-    /// Whether the request was answered within `wait`.
+    /// Sends a request. Returns whether it was answered within `wait`.
     fn ping(&mut self, wait: Duration) -> Result<bool, Errno> {
         self.sequence = self.sequence.wrapping_add(1);
         let identifier = [self.payload[0], self.payload[1]];
@@ -79,7 +79,7 @@ impl Pinger {
         send(&self.echo.socket, &request, SendFlags::empty())?;
         set_socket_timeout(&self.echo.socket, Timeout::Recv, Some(wait))?;
         let mut buffer = [0; 512];
-        // Other ICMP traffic of the same peer may come first.
+        // Other ICMP packets of the same peer may come first.
         while Instant::now() < deadline {
             match recv(&self.echo.socket, &mut buffer[..], RecvFlags::empty()) {
                 Ok((_, length)) => {

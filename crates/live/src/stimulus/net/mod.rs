@@ -1,5 +1,5 @@
-//! The net stimulus: pings or bulk TCP, over a veth pair between two unnamed network namespaces, or
-//! to a peer that a real NIC reaches.
+//! The net stimulus: pings or bulk TCP. It uses a veth pair between two unnamed network namespaces,
+//! or a real NIC that reaches a peer.
 
 mod icmp;
 pub(super) mod steered;
@@ -25,14 +25,15 @@ pub(super) fn start(
     }
 }
 
-/// Pings from one end to the other, or a TCP stream between them.
+/// Pings from one end to the other, or sends a TCP stream.
 ///
-/// A veth has no interrupt of its own: what one end sends is received in the NET_RX softirq of
-/// *the sending CPU*. So the sending end is on the measured CPU, and the reader elsewhere.
+/// A veth has no interrupt. The NET_RX softirq of *the sending CPU* receives the packets of the
+/// other end. Therefore the sending end is on the measured CPU, and the reader on another one.
 fn start_pair(settings: &StimulusSettings, pool: &mut WorkerPool) -> Result<Facts, WorkerError> {
-    let (pair, path) = match settings.cards {
-        true => (Pair::of_cards()?, "two cards, joined back to back"),
-        false => (Pair::create()?, "veth pair"),
+    let (pair, path) = if settings.cards {
+        (Pair::of_cards()?, "two cards, joined back to back")
+    } else {
+        (Pair::create()?, "veth pair")
     };
     let mut facts = facts! { "stimulus": "net", "path": path };
     facts.extend(pair.facts());
@@ -40,7 +41,7 @@ fn start_pair(settings: &StimulusSettings, pool: &mut WorkerPool) -> Result<Fact
     match settings.rate {
         Rate::Low => {
             let interval = settings.low_interval;
-            // The namespace of the answering end lives as long as its descriptor.
+            // The namespace of the answering end lives until its descriptor is closed.
             pool.spawn("ping", measured, move |worker| {
                 let _keep = pair;
                 icmp::ping_loop(worker, ADDRESS_FAR, interval)
@@ -106,7 +107,7 @@ fn tcp_facts() -> Facts {
     facts! { "method": "TCP", "request_bytes": tcp::WRITE_BYTES }
 }
 
-/// The peer's address, IPv4 before IPv6.
+/// Resolves the peer's address, with IPv4 before IPv6.
 fn resolve(host: &str, port: u16) -> Result<SocketAddr, WorkerError> {
     let unknown = |why: String| {
         let remedy = "check the name, or name the peer by its address";

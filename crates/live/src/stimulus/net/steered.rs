@@ -1,4 +1,4 @@
-//! Two ends of a connection over a veth pair or two cards, whose near end receives on a chosen CPU.
+//! Two ends of a connection over a veth pair or two cards. The near end receives on a chosen CPU.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,22 +8,22 @@ use crate::network::{ADDRESS_FAR, CardIrqs, NEAR, Pair, PrivateSysfs};
 use crate::spawn::spawn_thread;
 use crate::stimulus::error::WorkerError;
 
-/// Both ends, without delayed segments.
+/// Both ends of a connection that does not delay segments.
 #[derive(Debug)]
 pub struct Ends {
-    /// Receives on the CPU that was chosen.
+    /// Receives on the chosen CPU.
     pub near: TcpStream,
-    /// The other end.
     pub far: TcpStream,
 }
 
-/// Creates a veth pair and connects its ends, on another thread: the caller stays in its network.
+/// Creates a veth pair and connects its ends, on another thread, so that the caller stays in
+/// its network namespace.
 pub(in crate::stimulus) fn connected(cpu: u32) -> Result<Ends, WorkerError> {
     apart(move || connect(veth(cpu)?))
 }
 
-/// As [`connected`], over the two cards of a simulated machine; what the far one does is handled on
-/// another CPU.
+/// Like [`connected`], over the two cards of a simulated machine. CPU `other` handles the
+/// packets of the far card.
 pub(in crate::stimulus) fn connected_cards(cpu: u32, other: u32) -> Result<Ends, WorkerError> {
     apart(move || connect(cards(cpu, other)?))
 }
@@ -63,17 +63,18 @@ pub(in crate::stimulus) fn veth(cpu: u32) -> Result<Pair, WorkerError> {
     Ok(pair)
 }
 
-/// Moves this thread into the namespace of the first card. Its interrupts go to `cpu`, those of the second to `other`.
+/// Moves this thread into the namespace of the first card. The first card's interrupts go to `cpu`,
+/// and the second card's to `other`.
 fn cards(cpu: u32, other: u32) -> Result<Pair, WorkerError> {
     let irqs = CardIrqs::find().map_err(WorkerError::failed)?;
     let pair = Pair::of_cards()?;
-    irqs.place(cpu, other)
+    irqs.direct(cpu, other)
         .map_err(|error| failed("the cards' interrupts can't be moved", error))?;
     Ok(pair)
 }
 
-/// Runs both closures: `far` on a thread in the far namespace, with a listener there, and `near` on
-/// this thread, which is in the near namespace, with the listener's address.
+/// Runs `far` on a thread in the far namespace, with a listener there. Runs `near` on this thread,
+/// which is in the near namespace, with the listener's address.
 pub(in crate::stimulus) fn across<F: Send + 'static, N>(
     pair: Pair,
     far: impl FnOnce(TcpListener) -> F + Send + 'static,

@@ -1,4 +1,4 @@
-//! Bulk TCP: one end writes at the maximum rate, the other one reads and discards.
+//! Bulk TCP: one end writes at the maximum rate, and the other end reads and discards.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -10,10 +10,10 @@ use crate::stimulus::error::WorkerError;
 use crate::stimulus::facts::{Facts, facts};
 use crate::stimulus::worker_pool::Worker;
 
-/// Bytes handed to the kernel in one write; an operation is one write.
+/// Bytes of one write. An operation is one write.
 pub(super) const WRITE_BYTES: usize = 64 * 1024;
 const READ_BYTES: usize = 256 * 1024;
-/// Data received before the receiver queries its NAPI instance.
+/// Bytes that are received before the receiver queries its NAPI instance.
 const WARM_UP_BYTES: u64 = 1024 * 1024;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const SO_INCOMING_NAPI_ID: libc::c_int = 56;
@@ -44,8 +44,9 @@ fn write(worker: &Worker, stream: &mut TcpStream, data: &[u8]) -> Result<(), Wor
     Ok(())
 }
 
-/// How much was sent; none if nothing, which is no error. Once the source is `stopped`, the receiver may have closed the
-/// connection already: with data that it has not read, that resets it.
+/// Number of bytes that were sent; `None` if there were none, without an error. Once the source
+/// is `stopped`, the receiver may have closed the connection: if it had unread data, that
+/// resets the connection.
 fn sent(written: std::io::Result<usize>, stopped: bool) -> Result<Option<usize>, WorkerError> {
     match written {
         Ok(length) => Ok(Some(length)),
@@ -84,8 +85,8 @@ pub(super) fn receive_loop(
     Ok(())
 }
 
-/// The NAPI instance that received the data: 0 means that NAPI is bypassed, null that the kernel
-/// does not report it (`CONFIG_NET_RX_BUSY_POLL`).
+/// The NAPI instance that received the data. 0 means that packets bypass NAPI; null means that the
+/// kernel does not report it (`CONFIG_NET_RX_BUSY_POLL`).
 fn napi_facts(socket: BorrowedFd<'_>) -> Facts {
     let id = napi_id(socket);
     facts! { "receiver_napi_id": id, "napi": id.map(|id| id != 0) }
@@ -117,9 +118,9 @@ mod tests {
         let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (receiver, _) = listener.accept().unwrap();
         stream.write_all(&[0x5a; WRITE_BYTES]).unwrap();
-        // It has not read what was sent.
+        // The receiver ends without having read the data.
         drop(receiver);
-        // The first writes may be taken before the reset arrives.
+        // The kernel may accept the first writes before the reset arrives.
         let error = (0..1_000).find_map(|_| stream.write(&[0x5a; WRITE_BYTES]).err());
         let error = error.expect("the connection is reset");
         let again = || Err(std::io::Error::from(error.kind()));
