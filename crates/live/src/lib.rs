@@ -1,13 +1,26 @@
 //! The bench that is this machine.
 //!
-//! The experiments have a room each: [`handlers`], [`noise`], [`footprint`],
-//! [`services`], [`signal`]. What several of them need
-//! has a room of its own: [`bpf`] (the programs), [`clock`] (the time-stamp counter), [`window`] (the
-//! window, its end, the stop request), [`threads`], [`spawn`] (threads, and which limit refuses one), [`perf`] (performance events),
-//! [`probe_overhead`], [`marks`] (the kernel's events as a stream), [`syscall_loop`], [`echo`] (the far end of another machine's measurement), `network` (namespaces and their interfaces), [`nic`] (settings of one interface), [`stimulus`],
-//! [`host`] and [`journal`]. [`selfbench`] measures irqlab itself and runs the experiments' benches.
+//! Each experiment has a module: [`handlers`], [`noise`], [`footprint`], [`services`], [`signal`].
+//! Parts that several experiments share are modules of their own:
 //!
-//! **Architecture invariant:** no experiment's room imports from another experiment's room.
+//! - [`bpf`]: the BPF programs
+//! - [`clock`]: the time-stamp counter
+//! - [`window`]: the window, its end, the stop request
+//! - [`threads`] and [`spawn`]: threads, and the limit that refuses one
+//! - [`perf`]: performance events
+//! - [`probe_overhead`]: the cost of the probes
+//! - [`marks`]: the kernel's events as a stream
+//! - [`syscall_loop`]: a loop of system calls
+//! - [`echo`]: the far end of a measurement on another machine
+//! - `network`: network namespaces and their interfaces
+//! - [`nic`]: settings of one interface
+//! - [`stimulus`]: load and stimuli
+//! - [`host`]: facts about the machine
+//! - [`journal`]: changes to undo
+//!
+//! [`selfbench`] measures irqlab itself and runs the experiments' benches.
+//!
+//! **Architecture invariant:** no experiment's module imports from another experiment's module.
 
 pub mod bpf;
 pub mod clock;

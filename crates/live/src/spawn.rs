@@ -1,4 +1,5 @@
-//! Starts threads. Where the kernel refuses a thread or a process, the error names the limit that is reached.
+//! Starts threads. If the kernel refuses a thread or a process, the error names the
+//! limit that is reached.
 
 use std::io;
 use std::path::Path;
@@ -9,10 +10,10 @@ use rustix::process::{Resource, geteuid, getrlimit};
 
 use crate::host::Root;
 
-/// Starts a thread.
+/// Starts a thread with this name.
 ///
 /// # Errors
-/// When the kernel refuses it; the error names the limit.
+/// If the kernel refuses the thread. The error names the limit.
 pub fn spawn_thread<T: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'static,
@@ -23,7 +24,7 @@ pub fn spawn_thread<T: Send + 'static>(
 /// Starts a thread that ends before the scope does.
 ///
 /// # Errors
-/// As [`spawn_thread`].
+/// Any error of [`spawn_thread`].
 pub fn spawn_scoped<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,
@@ -38,21 +39,23 @@ pub fn no_thread(error: io::Error) -> BenchError {
     BenchError::Failed(format!("starting a thread failed: {error}"))
 }
 
-/// Adds to an error of starting a thread or a process which limit of their number is reached.
+/// Adds to an error of starting a thread or a process the limit that is reached.
 #[must_use]
 pub fn with_reached_limit(error: io::Error) -> io::Error {
     if error.raw_os_error() != Some(libc::EAGAIN) {
         return error;
     }
-    // The kernel does not hold root to it.
-    let own_limit = getrlimit(Resource::Nproc).current.filter(|_| !geteuid().is_root());
-    // A thread with a sysfs of its own, for its network, does not see the control groups; the first one does.
+    // RLIMIT_NPROC does not apply to root.
+    let own_limit = if geteuid().is_root() { None } else { getrlimit(Resource::Nproc).current };
+    // A thread with a separate sysfs, for its network, does not see the control groups. The
+    // process's first thread sees them.
     let root = Root::new(format!("/proc/{}/root", std::process::id()));
     let reason = reached_limit(&root, own_limit);
     io::Error::new(error.kind(), format!("no more threads and processes: {reason}"))
 }
 
-/// The limit that is reached, given that of this user's processes (RLIMIT_NPROC), where it applies.
+/// Names the limit that is reached. `own_limit`: the limit of this user's processes
+/// (RLIMIT_NPROC), if it applies.
 fn reached_limit(root: &Root, own_limit: Option<u64>) -> String {
     match (pid_limit(root), own_limit) {
         (Some(group), _) if group.is_reached => format!(
@@ -66,16 +69,16 @@ fn reached_limit(root: &Root, own_limit: Option<u64>) -> String {
     }
 }
 
-/// The most processes and threads of a control group.
+/// The limit of a control group's processes and threads.
 struct PidLimit {
     limit: u64,
-    /// Whether there are as many now, or the kernel has refused one for it. Those that there were when a thread
-    /// was refused may have ended since.
+    /// Whether the limit is reached now, or the kernel has refused a thread because of it. Threads
+    /// that existed at that refusal may have ended since.
     is_reached: bool,
     file: String,
 }
 
-/// The lowest limit of this process's control group and those above it; version 1 or 2.
+/// The lowest limit of this process's control group and the groups above it, in version 1 or 2.
 fn pid_limit(root: &Root) -> Option<PidLimit> {
     let groups = root.text("proc/self/cgroup")?;
     let path_of = |line: &str| {
@@ -112,20 +115,20 @@ mod tests {
     #[test]
     fn the_limit_that_is_reached_is_named() {
         let directory = tempfile::tempdir().unwrap();
-        let at = |path: &str, text: &str| plant(directory.path(), path, text);
+        let write_file = |path: &str, text: &str| plant(directory.path(), path, text);
         let root = Root::new(directory.path());
         assert!(reached_limit(&root, None).contains("kernel.threads-max"));
         assert!(reached_limit(&root, Some(64)).contains("64 (RLIMIT_NPROC"));
-        at("proc/self/cgroup", "9:pids:/small\n");
-        at("sys/fs/cgroup/pids/small/pids.max", "4\n");
-        at("sys/fs/cgroup/pids/small/pids.current", "4\n");
+        write_file("proc/self/cgroup", "9:pids:/small\n");
+        write_file("sys/fs/cgroup/pids/small/pids.max", "4\n");
+        write_file("sys/fs/cgroup/pids/small/pids.current", "4\n");
         let reason = reached_limit(&root, Some(64));
         assert!(reason.contains("allows 4 (") && reason.contains("small/pids.max = 4"), "{reason}");
-        at("sys/fs/cgroup/pids/small/pids.current", "3\n");
+        write_file("sys/fs/cgroup/pids/small/pids.current", "3\n");
         assert!(reached_limit(&root, Some(64)).contains("RLIMIT_NPROC"), "there is room");
-        at("sys/fs/cgroup/pids/small/pids.events", "max 0\n");
+        write_file("sys/fs/cgroup/pids/small/pids.events", "max 0\n");
         assert!(reached_limit(&root, Some(64)).contains("RLIMIT_NPROC"), "none was refused");
-        at("sys/fs/cgroup/pids/small/pids.events", "max 1\n");
+        write_file("sys/fs/cgroup/pids/small/pids.events", "max 1\n");
         assert!(reached_limit(&root, Some(64)).contains("small/pids.max = 4"), "one was refused");
     }
 

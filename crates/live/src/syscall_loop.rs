@@ -1,21 +1,22 @@
-//! A pinned loop of cheap system calls, with which the overhead of probes is measured.
+//! A pinned loop of cheap system calls, which measures the overhead of probes.
 
 use std::time::Instant;
 
 use crate::spawn::spawn_thread;
 use crate::threads::{check_pinned, pin};
 
-/// Calls getppid(2) `calls` times on `cpu`, from a new thread, and returns the time of one call, ns.
+/// Calls getppid(2) `calls` times on `cpu`, from a new thread, and returns the time of one call,
+/// ns.
 ///
 /// # Errors
-/// When the thread cannot be pinned or started, or the CPU goes offline.
+/// If the thread cannot be pinned or started, or the CPU goes offline.
 pub fn ns_per_call(cpu: u32, calls: u32) -> std::io::Result<f64> {
     let work = move || -> std::io::Result<f64> {
         pin(cpu)?;
         let start = Instant::now();
         for _ in 0..calls {
-            // SAFETY: getppid has no arguments and no effect. libc's wrapper is avoided: it may
-            // return a cached value without entering the kernel.
+            // SAFETY: getppid has no arguments and no effect. libc's wrapper is avoided, because it
+            // may return a cached value without entering the kernel.
             unsafe { libc::syscall(libc::SYS_getppid) };
         }
         let elapsed = start.elapsed();

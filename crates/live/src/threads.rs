@@ -7,7 +7,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::host::{Root, format_cpu_list, is_leaving, process_cpus};
 
-/// The scheduler's CPU set of `cpus`, without those beyond its size.
+/// The scheduler's CPU set of `cpus`. CPUs beyond the set's size are left out.
 #[must_use]
 pub fn cpu_set(cpus: &[u32]) -> CpuSet {
     let mut set = CpuSet::new();
@@ -20,7 +20,7 @@ pub fn cpu_set(cpus: &[u32]) -> CpuSet {
 /// Pins this thread to one CPU.
 ///
 /// # Errors
-/// When the CPU is offline, or outside this process's cpuset; the error names the CPUs of the cpuset.
+/// If the CPU is offline, or outside this process's cpuset. The error names the CPUs of the cpuset.
 pub fn pin(cpu: u32) -> io::Result<()> {
     sched_setaffinity(None, &cpu_set(&[cpu])).map_err(|error| {
         if is_leaving(&Root::default(), cpu) {
@@ -28,13 +28,14 @@ pub fn pin(cpu: u32) -> io::Result<()> {
         }
         let error = io::Error::from(error);
         let permitted = format_cpu_list(&process_cpus().permitted);
-        let words =
+        let message =
             format!("running on CPU {cpu} failed: {error} (this process may use {permitted})");
-        io::Error::new(error.kind(), words)
+        io::Error::new(error.kind(), message)
     })
 }
 
-/// Whether this thread runs on that CPU now. The kernel keeps the CPU's number in user memory: no system call.
+/// Whether this thread runs on `cpu` now. The kernel keeps the CPU's number in user memory, so this
+/// needs no system call.
 #[inline]
 #[must_use]
 pub fn runs_on(cpu: u32) -> bool {
@@ -43,52 +44,51 @@ pub fn runs_on(cpu: u32) -> bool {
     i64::from(current) == i64::from(cpu)
 }
 
-/// Whether this thread may run on that CPU alone, as [`pin`] left it. The kernel lets a pinned thread run anywhere
-/// once its CPU goes offline, and does not take that back when the CPU returns.
+/// Whether this thread may run only on `cpu`, as after [`pin`]. The kernel lets a pinned thread run
+/// anywhere once its CPU goes offline, and does not restrict it again when the CPU returns.
 #[must_use]
 pub fn is_pinned_to(cpu: u32) -> bool {
     sched_getaffinity(None).is_ok_and(|allowed| allowed == cpu_set(&[cpu]))
 }
 
-/// Checks that this thread, which [`pin`] placed there, is on its CPU and has been since.
+/// Checks that this thread is on the CPU that [`pin`] chose, and has been there since.
 ///
 /// # Errors
-/// When the CPU went offline meanwhile, or somebody moved the thread.
+/// If the CPU went offline meanwhile, or the thread was moved.
 pub fn check_pinned(cpu: u32) -> io::Result<()> {
     if is_pinned_to(cpu) && runs_on(cpu) {
         return Ok(());
     }
-    let why = match is_leaving(&Root::default(), cpu) {
-        true => "it went offline",
-        false => {
-            "the kernel moved this thread to another CPU (did its CPU go offline for a while?)"
-        }
+    let why = if is_leaving(&Root::default(), cpu) {
+        "it went offline"
+    } else {
+        "the kernel moved this thread to another CPU (did its CPU go offline for a while?)"
     };
     Err(io::Error::other(format!("CPU {cpu} was lost while it was measured: {why}")))
 }
 
-/// Pins another process of one thread, such as a kernel's, to one CPU.
+/// Pins another process with a single thread, such as a kernel thread, to one CPU.
 ///
 /// # Errors
-/// Without CAP_SYS_NICE, or where the kernel does not let it be moved.
+/// Without CAP_SYS_NICE, or if the kernel does not allow the move.
 pub fn pin_process(pid: u32, cpu: u32) -> io::Result<()> {
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
     let pid = pid.ok_or(io::ErrorKind::InvalidInput)?;
     sched_setaffinity(Some(pid), &cpu_set(&[cpu])).map_err(Into::into)
 }
 
-/// Gives this thread the class SCHED_FIFO at that priority.
+/// Gives this thread the class SCHED_FIFO at `priority`.
 ///
 /// # Errors
-/// Without CAP_SYS_NICE, or a limit on real-time priorities that allows it.
+/// Without CAP_SYS_NICE, or a limit on real-time priorities that allows `priority`.
 pub fn real_time(priority: u32) -> io::Result<()> {
     schedule(libc::SCHED_FIFO, priority)
 }
 
-/// Gives this thread the class SCHED_IDLE: it runs when no other thread wants the CPU.
+/// Gives this thread the class SCHED_IDLE: it runs only when no other thread wants the CPU.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// If the kernel refuses.
 pub fn lowest_priority() -> io::Result<()> {
     schedule(libc::SCHED_IDLE, 0)
 }
@@ -100,15 +100,15 @@ fn schedule(class: libc::c_int, priority: u32) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Locks this process's memory in RAM for as long as this value lives.
+/// Locks this process's memory in RAM until this value is dropped.
 pub struct LockedMemory {
     /// Whether the kernel locked the memory; the error says why not.
     pub result: io::Result<()>,
 }
 
 impl LockedMemory {
-    /// Locks all memory mapped now. Later mappings belong to no loop, and need not fit under the
-    /// limit.
+    /// Locks all memory that is mapped now. Later mappings belong to no loop, and need
+    /// not fit under the limit.
     #[must_use]
     pub fn current() -> LockedMemory {
         // SAFETY: locking changes no memory's contents or place.
@@ -124,7 +124,7 @@ impl Drop for LockedMemory {
     }
 }
 
-/// Clock of a thread's CPU time (pthread_getcpuclockid(3)), which other threads can read, too.
+/// Clock of a thread's CPU time (pthread_getcpuclockid(3)). Other threads can read it too.
 #[derive(Clone, Copy, Debug)]
 pub struct CpuClock(libc::clockid_t);
 
@@ -132,7 +132,7 @@ impl CpuClock {
     /// The clock of the calling thread.
     ///
     /// # Errors
-    /// When the kernel has none.
+    /// If the kernel has no such clock.
     pub fn of_this_thread() -> io::Result<CpuClock> {
         let mut clock = 0;
         // SAFETY: this thread's own id, and a number that outlives the call.
@@ -142,17 +142,18 @@ impl CpuClock {
         }
     }
 
-    /// The clock of a process of one thread, such as the kernel's own (clock_getcpuclockid(3)).
+    /// The clock of a process with a single thread, such as a kernel thread
+    /// (clock_getcpuclockid(3)).
     #[must_use]
     pub fn of_process(pid: u32) -> Option<CpuClock> {
         let mut clock = 0;
         let pid = libc::pid_t::try_from(pid).ok()?;
-        // SAFETY: a number that outlives the call; a process that there is not is an error.
+        // SAFETY: the number outlives the call. The call fails for a process that does not exist.
         let result = unsafe { libc::clock_getcpuclockid(pid, &raw mut clock) };
         (result == 0).then_some(CpuClock(clock))
     }
 
-    /// CPU time of the thread, ns; 0 when it has ended.
+    /// CPU time of the thread, ns; 0 after it has ended.
     #[must_use]
     pub fn now_ns(self) -> u64 {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -174,7 +175,7 @@ pub struct ThreadCounts {
 }
 
 impl ThreadCounts {
-    /// The counts of this thread so far; `None` when the kernel does not report them.
+    /// The counts of this thread so far; `None` if the kernel does not report them.
     #[must_use]
     pub fn now() -> Option<ThreadCounts> {
         let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();

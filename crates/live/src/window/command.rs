@@ -1,5 +1,5 @@
-//! The command whose run a window measures. Its process waits before the program's first instruction until the
-//! window is open.
+//! The command that a window measures. Its process waits before the program's first instruction
+//! until the window is open.
 
 use std::ffi::CString;
 use std::io;
@@ -23,17 +23,18 @@ use rustix::process::{
 use super::outcome::WaitOutcome;
 use crate::spawn::with_reached_limit;
 
-/// What executes a script without an interpreter line, as execvp(3) has it.
+/// The program that executes a script without an interpreter line, like execvp(3).
 const SHELL: &str = "/bin/sh";
-/// Signals for which irqlab may have a handler that requests the stop.
+/// Signals whose handlers in irqlab may request the stop.
 const STOP_SIGNALS: [libc::c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
-/// How long a command may take to end when it is dropped, which happens only after another error.
+/// Time that a command gets to end when it is dropped, which happens only after another error.
 const DROP_TIMEOUT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// A command in a process of its own, which waits before the program's first instruction. Dropping it ends the
-/// process.
+/// A command in a separate process, which waits before the program's first instruction. Dropping
+/// this ends the process.
 pub struct HeldCommand {
-    /// A byte written here lets the process execute the program; the end of the pipe lets it exit.
+    /// A byte written here makes the process execute the program. If the pipe
+    /// ends, the process exits.
     start: OwnedFd,
     command: RunningCommand,
 }
@@ -43,18 +44,18 @@ pub struct RunningCommand {
     program: String,
     pid: Pid,
     pidfd: OwnedFd,
-    /// Holds an error number if the program could not be executed.
+    /// Receives an error number if the program could not be executed.
     exec_error: OwnedFd,
-    /// Absent until it has ended and its status has been asked for.
+    /// The exit status; `None` until the command has ended and its status was read.
     ended: Option<ExitStatus>,
 }
 
 impl HeldCommand {
-    /// Starts the process of the command, which waits. Its output goes to stderr on request, because the
-    /// results go to stdout.
+    /// Starts the process of the command, which waits. With `to_stderr`, its output goes to stderr,
+    /// because the results go to stdout.
     ///
     /// # Errors
-    /// When the program is not found, or no process can be started.
+    /// If the program is not found, or no process can be started.
     pub fn new(words: &[String], to_stderr: bool) -> Result<HeldCommand, BenchError> {
         let program = words.first().ok_or_else(|| BenchError::Failed("no command".to_owned()))?;
         let plan = ExecPlan::new(words, to_stderr).map_err(|error| cannot_run(program, &error))?;
@@ -65,7 +66,7 @@ impl HeldCommand {
     /// [`RunningCommand::finish`] report a program that cannot be executed.
     ///
     /// # Errors
-    /// When the waiting process has been killed.
+    /// If the waiting process has been killed.
     pub fn release(self) -> Result<RunningCommand, BenchError> {
         match rustix::io::write(&self.start, b"x") {
             Ok(_) => Ok(self.command),
@@ -78,10 +79,10 @@ impl RunningCommand {
     /// Waits until the process executes the program.
     ///
     /// # Errors
-    /// When the program cannot be executed.
+    /// If the program cannot be executed.
     pub fn wait_for_start(&self) -> Result<(), BenchError> {
         let mut errno = [0; 4];
-        // The end of the pipe: exec(2) closes the process's side.
+        // exec(2) closes the process's side, so the pipe ends without an error number.
         match retry_on_intr(|| rustix::io::read(&self.exec_error, &mut errno)) {
             Ok(0) => Ok(()),
             Ok(_) => Err(self.cannot_run(errno)),
@@ -98,15 +99,15 @@ impl RunningCommand {
     /// The exit status, if the command has ended.
     ///
     /// # Errors
-    /// When the program could not be executed, or the kernel does not report the status.
+    /// If the program could not be executed, or the kernel does not report the status.
     pub fn status(&mut self) -> Result<Option<ExitStatus>, BenchError> {
         self.reap(WaitOptions::NOHANG)
     }
 
-    /// How it ended by itself; absent when it still ran, and was ended now.
+    /// Ends the command. Returns its status if it ended by itself, and `None` if it still ran.
     ///
     /// # Errors
-    /// As [`RunningCommand::status`].
+    /// Any error of [`RunningCommand::status`].
     pub fn end(mut self) -> Result<Option<ExitStatus>, BenchError> {
         if let Some(status) = self.status()? {
             return Ok(Some(status));
@@ -114,10 +115,11 @@ impl RunningCommand {
         self.finish(WaitOutcome::Stopped).map(|_| None)
     }
 
-    /// Waits for its end and returns its exit status; a stopped window terminates it first.
+    /// Waits for the command's end and returns its exit status. After a stopped
+    /// window, terminates it first.
     ///
     /// # Errors
-    /// As [`RunningCommand::status`].
+    /// Any error of [`RunningCommand::status`].
     pub fn finish(mut self, outcome: WaitOutcome) -> Result<ExitStatus, BenchError> {
         if outcome == WaitOutcome::Stopped {
             self.signal(Signal::TERM);
@@ -137,7 +139,7 @@ impl RunningCommand {
         let Some((_, status)) = waited else { return Ok(None) };
         self.ended = Some(ExitStatus::from_raw(status.as_raw()));
         let mut errno = [0; 4];
-        // The process has ended, so its error number is in the pipe, if it had one.
+        // The process has ended, so an error number would be in the pipe by now.
         if rustix::io::read(&self.exec_error, &mut errno) == Ok(errno.len()) {
             return Err(self.cannot_run(errno));
         }
@@ -165,7 +167,7 @@ impl Drop for RunningCommand {
     }
 }
 
-/// The status as a shell gives it: the exit code, or 128 and the number of the signal.
+/// The status in the form of a shell: the exit code, or 128 plus the number of the signal.
 #[must_use]
 pub fn shell_status(status: ExitStatus) -> i32 {
     status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(1)
@@ -175,7 +177,7 @@ fn cannot_run(program: &str, error: &io::Error) -> BenchError {
     BenchError::Failed(format!("cannot run {program:?}: {error}"))
 }
 
-/// The program's file: a name without a slash is looked up in PATH, as execvp(3) does.
+/// Finds the program's file. A name without a slash is looked up in PATH, as by execvp(3).
 fn file_of(program: &str) -> io::Result<PathBuf> {
     let path = Path::new(program);
     if program.contains('/') {
@@ -195,12 +197,12 @@ fn file_of(program: &str) -> io::Result<PathBuf> {
     Err(error.into())
 }
 
-/// All that the process needs between fork(2) and exec(2), made before the fork: the child of a process with
-/// several threads must not allocate memory.
+/// The data that the process needs between fork(2) and exec(2). It is built before the fork,
+/// because the child of a process with several threads must not allocate memory.
 struct ExecPlan {
     file: CString,
-    /// [`SHELL`], the file and the arguments, without the program's own name. The strings that `arguments` and
-    /// `shell_arguments` point to.
+    /// [`SHELL`], the file and the arguments, without the program's own name. `arguments` and
+    /// `shell_arguments` point to these strings.
     _words: Vec<CString>,
     arguments: Vec<*const libc::c_char>,
     shell_arguments: Vec<*const libc::c_char>,
@@ -225,10 +227,11 @@ impl ExecPlan {
     }
 }
 
-/// Forks the process that waits.
+/// Forks the process, which then waits.
 fn start_held(program: &str, plan: &ExecPlan) -> io::Result<HeldCommand> {
     static FORKS: Mutex<()> = Mutex::new(());
-    // A process that another thread holds must not keep the write end of this one's error pipe open.
+    // Forks one process at a time: a process that another thread forks meanwhile would keep the
+    // write end of this error pipe open.
     let _alone = FORKS.lock().unwrap_or_else(PoisonError::into_inner);
     let (may_start, start) = pipe_with(PipeFlags::CLOEXEC)?;
     let (exec_error, error_end) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -245,7 +248,7 @@ fn start_held(program: &str, plan: &ExecPlan) -> io::Result<HeldCommand> {
         pid => pid,
     };
     let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::NotFound)?;
-    // On an error the process reads the end of the pipe and exits.
+    // If this fails, the process reads the end of the pipe and exits.
     let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
     let program = program.to_owned();
     let command = RunningCommand { program, pid, pidfd, exec_error, ended: None };
@@ -260,15 +263,15 @@ struct ChildEnds {
     error: RawFd,
 }
 
-/// The child, from fork(2) on: waits for the byte, then executes the program. It exits without a word when the
-/// pipe ends before.
+/// The code of the child after fork(2): waits for the byte, then executes the program. Exits
+/// silently if the pipe ends before.
 ///
 /// # Safety
-/// Only in the child of a fork, with descriptors that are open. Every function that it calls is
-/// async-signal-safe; it neither allocates nor locks.
+/// Call only in the child of a fork, with open descriptors. Every function that it calls is
+/// async-signal-safe, and it neither allocates nor locks.
 unsafe fn wait_and_exec(plan: &ExecPlan, ends: ChildEnds) -> ! {
-    // SAFETY: system calls on this process's own descriptors and signals, and strings that end with NUL, which
-    // the parent made before the fork.
+    // SAFETY: system calls on this process's own descriptors and signals, and strings that end with
+    // NUL. The parent built the strings before the fork.
     unsafe {
         libc::close(ends.start);
         // Until exec(2) this process has irqlab's handlers, which would request irqlab's stop.
@@ -278,7 +281,8 @@ unsafe fn wait_and_exec(plan: &ExecPlan, ends: ChildEnds) -> ! {
             }
         }
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
-        // As std::process::Command does: Rust programs start with SIGPIPE ignored.
+        // Restores SIGPIPE like std::process::Command, because Rust programs
+        // start with SIGPIPE ignored.
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         let mut no_signals = std::mem::zeroed::<libc::sigset_t>();
         libc::sigemptyset(&raw mut no_signals);
@@ -308,7 +312,7 @@ unsafe fn wait_and_exec(plan: &ExecPlan, ends: ChildEnds) -> ! {
 mod tests {
     use super::*;
 
-    fn words(line: &[&str]) -> Vec<String> {
+    fn command_line(line: &[&str]) -> Vec<String> {
         line.iter().map(|word| (*word).to_owned()).collect()
     }
 
@@ -319,9 +323,9 @@ mod tests {
 
     #[test]
     fn a_command_executes_nothing_before_it_is_released() {
-        let place = tempfile::tempdir().unwrap();
-        let file = place.path().join("made");
-        let line = words(&["touch", file.to_str().unwrap()]);
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("made");
+        let line = command_line(&["touch", file.to_str().unwrap()]);
         let held = HeldCommand::new(&line, true).unwrap();
         assert_eq!(executed_file(&held.command), std::env::current_exe().unwrap());
         assert!(!file.exists());
@@ -334,9 +338,10 @@ mod tests {
 
     #[test]
     fn a_command_that_is_dropped_before_never_runs() {
-        let place = tempfile::tempdir().unwrap();
-        let file = place.path().join("made");
-        let held = HeldCommand::new(&words(&["touch", file.to_str().unwrap()]), true).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("made");
+        let held =
+            HeldCommand::new(&command_line(&["touch", file.to_str().unwrap()]), true).unwrap();
         let pid = held.command.pid;
         drop(held);
         assert_eq!(
@@ -350,59 +355,60 @@ mod tests {
     #[test]
     fn statuses_are_those_of_the_command() {
         let status = |script: &str| {
-            let held = HeldCommand::new(&words(&["sh", "-c", script]), true).unwrap();
+            let held = HeldCommand::new(&command_line(&["sh", "-c", script]), true).unwrap();
             shell_status(held.release().unwrap().finish(WaitOutcome::Completed).unwrap())
         };
         assert_eq!([status("exit 0"), status("exit 9"), status("kill -9 $$")], [0, 9, 137]);
-        // A stopped window terminates it.
-        let held = HeldCommand::new(&words(&["sleep", "1000"]), true).unwrap();
+        // A stopped window terminates the command.
+        let held = HeldCommand::new(&command_line(&["sleep", "1000"]), true).unwrap();
         let ended = held.release().unwrap().finish(WaitOutcome::Stopped).unwrap();
         assert_eq!(shell_status(ended), 128 + libc::SIGTERM);
-        let held = HeldCommand::new(&words(&["sleep", "1000"]), true).unwrap();
+        let held = HeldCommand::new(&command_line(&["sleep", "1000"]), true).unwrap();
         assert_eq!(held.release().unwrap().end().unwrap(), None);
     }
 
     #[test]
     fn what_cannot_be_executed_is_an_error_with_its_reason() {
-        let place = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let file = |name: &str, text: &str, mode: u32| {
-            let path = place.path().join(name);
+            let path = directory.path().join(name);
             std::fs::write(&path, text).unwrap();
             let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
             std::fs::set_permissions(&path, mode).unwrap();
             path.to_str().unwrap().to_owned()
         };
-        let refused = |program: &str| HeldCommand::new(&words(&[program]), true).err().unwrap();
+        let refused =
+            |program: &str| HeldCommand::new(&command_line(&[program]), true).err().unwrap();
         for (program, reason) in [
-            (place.path().join("absent").to_str().unwrap().to_owned(), "No such file"),
+            (directory.path().join("absent").to_str().unwrap().to_owned(), "No such file"),
             ("no-such-program-anywhere".to_owned(), "No such file"),
             (file("data", "data", 0o644), "Permission denied"),
         ] {
             let error = refused(&program).to_string();
             assert!(error.starts_with("cannot run ") && error.contains(reason), "{error}");
         }
-        let with_nul = HeldCommand::new(&words(&["true", "a\0b"]), true).err().unwrap();
+        let with_nul = HeldCommand::new(&command_line(&["true", "a\0b"]), true).err().unwrap();
         assert!(with_nul.to_string().contains("nul byte"), "{with_nul}");
         // Only exec(2) finds out that a script's interpreter does not exist.
         let lost = file("lost", "#!/no/such/interpreter\n", 0o755);
-        let run = || HeldCommand::new(&words(&[&lost]), true).unwrap().release().unwrap();
+        let run = || HeldCommand::new(&command_line(&[&lost]), true).unwrap().release().unwrap();
         let error = run().wait_for_start().unwrap_err().to_string();
         assert!(error.contains("No such file"), "{error}");
         let error = run().finish(WaitOutcome::Completed).unwrap_err().to_string();
         assert!(error.contains("No such file"), "{error}");
-        // A script without an interpreter line is the shell's.
+        // The shell executes a script without an interpreter line.
         let script = file("script", "exit $1\n", 0o755);
-        let held = HeldCommand::new(&words(&[&script, "7"]), true).unwrap();
+        let held = HeldCommand::new(&command_line(&[&script, "7"]), true).unwrap();
         let status = held.release().unwrap().finish(WaitOutcome::Completed).unwrap();
         assert_eq!(shell_status(status), 7);
     }
 
     #[test]
     fn commands_that_other_threads_hold_keep_none_waiting() {
-        let other = HeldCommand::new(&words(&["true"]), true).unwrap();
-        let running = HeldCommand::new(&words(&["true"]), true).unwrap().release().unwrap();
+        let held = HeldCommand::new(&command_line(&["true"]), true).unwrap();
+        let running = HeldCommand::new(&command_line(&["true"]), true).unwrap().release().unwrap();
         running.wait_for_start().unwrap();
         assert!(running.finish(WaitOutcome::Completed).unwrap().success());
-        drop(other);
+        drop(held);
     }
 }

@@ -1,4 +1,4 @@
-//! Opens and closes the window on each CPU; the calling thread runs on another CPU where there is one.
+//! Opens and closes the window on each CPU. The calling thread runs on another CPU if there is one.
 
 use lab::experiment::BenchError;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -8,27 +8,28 @@ use crate::bpf::{BpfError, Probes};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowEdge {
     Open,
-    /// The window closes.
     Close,
 }
 
-/// What a bench does next.
+/// The phase that a bench starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BenchPhase {
-    /// It prepares or tidies up: how long that takes is of no interest, and caches may be anything.
+    /// The bench prepares or tidies up. The time of this phase does not matter, and the
+    /// caches may be in any state.
     SetUp,
-    /// It calibrates, warms up or measures.
+    /// The bench calibrates, warms up or measures.
     Measurement,
 }
 
-/// Opens or closes the gate of every CPU in `cpus`, and returns the CPUs that are offline: nothing runs there.
+/// Opens or closes the gate of every CPU in `cpus`. Returns the CPUs that are offline,
+/// on which nothing runs.
 ///
-/// The kernel runs the gate with interrupts off when it has to interrupt the CPU for it, but not
-/// when the caller is on that CPU already. So the calling thread first moves to another CPU, and
+/// The kernel runs the gate with interrupts off if it has to interrupt the CPU for it, but not if
+/// the caller is on that CPU already. Therefore the calling thread first moves to another CPU, and
 /// restores its affinity at the end.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// If the kernel refuses.
 pub fn move_gates(probes: &Probes, cpus: &[u32], edge: WindowEdge) -> Result<Vec<u32>, BenchError> {
     let allowed = sched_getaffinity(None).ok();
     let mut offline = Vec::new();
@@ -53,10 +54,10 @@ pub fn move_gates(probes: &Probes, cpus: &[u32], edge: WindowEdge) -> Result<Vec
     Ok(offline)
 }
 
-/// Opens or closes the gate of every CPU in `cpus`, none of which may be offline.
+/// Opens or closes the gate of every CPU in `cpus`.
 ///
 /// # Errors
-/// When a CPU is offline or the kernel refuses.
+/// If a CPU is offline or the kernel refuses.
 pub fn move_all_gates(probes: &Probes, cpus: &[u32], edge: WindowEdge) -> Result<(), BenchError> {
     match move_gates(probes, cpus, edge)?.first() {
         Some(cpu) => Err(BenchError::Failed(BpfError::CpuOffline(*cpu).to_string())),
@@ -64,8 +65,8 @@ pub fn move_all_gates(probes: &Probes, cpus: &[u32], edge: WindowEdge) -> Result
     }
 }
 
-/// Moves this thread away from `cpu`, if it may run on another CPU. Best effort: on `cpu` itself the
-/// gate still works, but with interrupts on.
+/// Moves this thread away from `cpu`, if it may run on another CPU. Ignores errors: on `cpu` itself
+/// the gate still works, but with interrupts on.
 pub(crate) fn leave_cpu(allowed: &CpuSet, cpu: u32) {
     let mut elsewhere = *allowed;
     if (cpu as usize) < CpuSet::MAX_CPU {

@@ -1,5 +1,5 @@
 //! A measurement window on this machine: how it opens on each CPU, how it ends, and the request to
-//! stop early. All experiments of this bench share it.
+//! stop early. All experiments of this bench share this module.
 
 mod command;
 mod gates;

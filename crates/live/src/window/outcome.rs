@@ -3,7 +3,7 @@
 /// How a window ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitOutcome {
-    /// As planned.
+    /// It reached its planned end.
     Completed,
     /// The user requested a stop.
     Stopped,

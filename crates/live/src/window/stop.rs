@@ -1,4 +1,4 @@
-//! The request to stop early, which also wakes the threads that wait.
+//! The request to stop early, which also wakes waiting threads.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-/// A request to stop. Any thread or signal handler may make it; it is never withdrawn.
+/// A request to stop. Any thread or signal handler may make the request, which is never withdrawn.
 #[derive(Clone, Debug)]
 pub struct Stop {
-    /// Read end and write end. A byte in the pipe is the request; nobody reads it.
+    /// Read end and write end of a pipe. A byte in the pipe is the request, and nobody reads it.
     pipe: Arc<(OwnedFd, OwnedFd)>,
 }
 
@@ -18,7 +18,7 @@ impl Stop {
     /// Creates the pipe; no stop is requested yet.
     ///
     /// # Errors
-    /// When the process has no descriptors left.
+    /// If the process has no free descriptors.
     pub fn new() -> io::Result<Self> {
         let pipe = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         Ok(Stop { pipe: Arc::new(pipe) })
@@ -31,7 +31,7 @@ impl Stop {
     /// A descriptor for signal handlers: a byte written to it requests the stop.
     ///
     /// # Errors
-    /// When the process has no descriptors left.
+    /// If the process has no free descriptors.
     pub fn writer(&self) -> io::Result<OwnedFd> {
         self.pipe.1.try_clone()
     }

@@ -1,4 +1,4 @@
-//! What a CPU quota took from a window.
+//! The time that a CPU quota took from a window.
 
 use std::time::Duration;
 
@@ -14,14 +14,13 @@ pub struct ThrottlingWindow {
 }
 
 impl ThrottlingWindow {
-    /// Reads the counters.
     #[must_use]
     pub fn open(root: &Root) -> Self {
         ThrottlingWindow { before: Throttling::now(root) }
     }
 
-    /// Adds to the facts of the window what was throttled in it, where this process has a quota, and a warning
-    /// where that is more than nothing.
+    /// If this process has a quota, adds the throttling in the window to its facts, and a
+    /// warning if there was any.
     pub fn close(self, root: &Root, facts: &mut Map<String, Json>, warnings: &mut Vec<String>) {
         let (Some(quota), Some(before), Some(after)) =
             (cgroup_limits(root).cpu, self.before, Throttling::now(root))

@@ -1,4 +1,4 @@
-//! Waiting, asleep, for a window to end.
+//! Sleeps until a window ends.
 
 use std::time::{Duration, Instant};
 
@@ -10,12 +10,12 @@ use super::stop::Stop;
 
 #[derive(Clone, Debug)]
 pub enum WindowEnd {
-    /// After this long.
+    /// Ends after this time.
     Elapsed(Duration),
     CommandEnds {
         /// The program and its arguments; not empty.
         words: Vec<String>,
-        /// Its output goes to stderr, because the results go to stdout.
+        /// Whether the command's output goes to stderr, because the results go to stdout.
         to_stderr: bool,
     },
 }
@@ -27,8 +27,8 @@ pub fn wait(
     stop: &Stop,
 ) -> WaitOutcome {
     loop {
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+        let time_left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let timeout = time_left.and_then(|time_left| Timespec::try_from(time_left).ok());
         let mut polled = vec![PollFd::from_borrowed_fd(stop.descriptor(), PollFlags::IN)];
         let command = command.map(RunningCommand::descriptor);
         polled.extend(command.map(|ended| PollFd::from_borrowed_fd(ended, PollFlags::IN)));
