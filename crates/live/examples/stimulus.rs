@@ -1,6 +1,6 @@
-//! A program that serves the hidden verb, for the tests of `live::stimulus`; and, by hand:
-//! `cargo run --example stimulus -- SOURCE RATE SECONDS [CPU...]` runs a stimulus and prints what it
-//! did.
+//! A program that serves the hidden verb, for the tests of `live::stimulus`. By hand,
+//! `cargo run --example stimulus -- SOURCE RATE SECONDS [CPU...]` runs a stimulus and
+//! prints its facts and report.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! The live bench on this machine: real interrupts, judged by the kernel's own counts and by what
-//! must hold between numbers of one window. No assertion is on a time alone.
+//! The live bench on this machine, with real interrupts. The kernel's own counts, and relations
+//! between numbers of one window, judge it. No assertion is on a time alone.
 //!
-//! Needs the rights to load BPF programs; without them each test says so and ends.
+//! Needs the rights to load BPF programs. Without them each test says so and ends.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -38,7 +38,7 @@ fn settings(millis: u64) -> LiveSettings {
     settings
 }
 
-/// The bench; `None`, with the reason printed, where it is not permitted.
+/// The bench; `None`, with the reason printed, if it is not permitted.
 fn bench(settings: LiveSettings) -> Option<LiveBench> {
     match LiveBench::new(settings) {
         Ok(bench) => Some(bench),
@@ -54,7 +54,7 @@ fn made(stimulus: Stimulus) -> Condition {
     Condition::Made { load: Load::Idle, rate: Rate::High, stimulus }
 }
 
-/// What a machine lacks that cannot give a condition.
+/// The need that a machine lacks if it cannot create a condition.
 fn need_of(condition: Condition) -> needs::Need {
     match condition {
         Condition::Made { stimulus: Stimulus::Disk, .. } => needs::Need::Disk,
@@ -64,7 +64,7 @@ fn need_of(condition: Condition) -> needs::Need {
     }
 }
 
-/// The window; `None`, with the reason printed, where this machine does not have the stimulus.
+/// The window; `None`, with the reason printed, if this machine does not have the stimulus.
 fn measured(bench: &mut LiveBench, condition: Condition, pass: usize) -> Option<WindowSample> {
     match bench.measure(condition, pass) {
         Ok(sample) => Some(sample),
@@ -80,7 +80,7 @@ fn total(sample: &WindowSample, is: impl Fn(&ContextStats) -> bool) -> u64 {
     sample.contexts.iter().filter(|source| is(source)).map(|source| source.count).sum()
 }
 
-/// Counts are the kernel's, but for what it did not deliver; never more than the kernel's.
+/// Counts equal the kernel's, except for undelivered interrupts, and never exceed them.
 fn check_counts(sample: &WindowSample) {
     let is_compared = |line: &&lab::handlers::Agreement| {
         line.counted.is_some() && (line.kernel_exact.is_some() || line.kernel_max.is_some())
@@ -99,7 +99,7 @@ fn check_counts(sample: &WindowSample) {
     assert_eq!(sample.lost(), 0);
 }
 
-/// What must hold in any window.
+/// Checks relations that hold in any window.
 fn check_spans(sample: &WindowSample) {
     assert!(
         sample.contexts.iter().any(|source| source.timing == Timing::Probes),
@@ -117,18 +117,23 @@ fn check_spans(sample: &WindowSample) {
         assert!(own.peak.value <= own.sum.max(own.peak.value), "{:?}", source.context);
     }
     for source in sample.contexts.iter().filter(|source| source.timing == Timing::Probes) {
-        // Each span loses something for its probes, and at most what caches explain.
+        // Each span loses some time for its probes, and at most what caches explain.
         let (subtracted, count) = (source.probe_overhead_total_ns, source.count);
         assert!(subtracted > count, "{subtracted} ns from {count} spans of {:?}", source.context);
         assert!(source.clamped_count > 0 || source.clamped_total_ns == 0, "{source:?}");
         assert!(i128::from(source.self_total_ns()) <= i128::from(source.own.sum), "{source:?}");
     }
-    // Self times never overlap: on one CPU they fit into the window.
+    // Self times never overlap, so on one CPU they fit into the window.
     for window in &sample.windows {
         let on_cpu =
             |source: &&ContextStats| source.cpu == window.cpu && source.timing == Timing::Probes;
-        let own: u64 = sample.contexts.iter().filter(on_cpu).map(|source| source.own.sum).sum();
-        assert!(own <= window.length_ns, "CPU {}: {own} of {}", window.cpu, window.length_ns);
+        let self_ns: u64 = sample.contexts.iter().filter(on_cpu).map(|source| source.own.sum).sum();
+        assert!(
+            self_ns <= window.length_ns,
+            "CPU {}: {self_ns} of {}",
+            window.cpu,
+            window.length_ns
+        );
     }
 }
 
@@ -141,7 +146,7 @@ fn disk_interrupts_are_those_of_proc_interrupts() {
     check_spans(&sample);
     let work = sample.stimulus_work.expect("the stimulus reports");
     let irqs = total(&sample, |source| source.context.kind == ContextKind::HardIrq);
-    // On a busy host one interrupt may tell of several reads, and some are not handed to probes.
+    // On a busy host one interrupt may report several reads, and some do not reach probes.
     assert!(irqs > 0 && work.operations > 0, "{irqs} interrupts, {} reads", work.operations);
     let disagrees = |line: &&lab::handlers::Agreement| {
         line.counted.is_some_and(|n| line.kernel_min.is_some_and(|min| n < min))
@@ -152,7 +157,7 @@ fn disk_interrupts_are_those_of_proc_interrupts() {
         .filter(disagrees)
         .map(|line| line.kernel_min.unwrap_or(0) - line.counted.unwrap_or(0))
         .sum();
-    // What is missing is missing in the exact counters, too: the kernel did not deliver it.
+    // The exact counters lack the same interrupts, so the kernel did not deliver them.
     assert!(off <= sample.undelivered() + 2 * sample.windows.len() as u64, "{off}");
 }
 
@@ -186,7 +191,8 @@ fn without_btf_the_same_is_counted() {
     assert!(total(&sample, |source| source.context.kind == ContextKind::Softirq) > 0);
 }
 
-/// Each event's batches add up to its sum, however often they were doubled, and a context has an interval.
+/// Each event's batches add up to its sum, however often their length was doubled, and a
+/// context has an interval.
 fn check_batches(sample: &WindowSample) {
     let (mut intervals, mut doubled) = (0, 0);
     for source in sample.contexts.iter().filter(|source| source.events.spans > 0) {
@@ -217,7 +223,7 @@ fn events_are_read_at_entry_and_exit_of_every_span() {
     let Some(mut bench) = bench(LiveSettings { events, ..settings(400) }) else { return };
     let overhead = bench.probe_overhead();
     let facts = bench.facts();
-    assert!(facts.absent.iter().any(|one| one.what.contains("no-such-event")), "{facts:?}");
+    assert!(facts.absent.iter().any(|absence| absence.what.contains("no-such-event")), "{facts:?}");
     let Some(pass) = bench.passes().iter().position(|pass| pass.events.len() == 2) else {
         return needs::not_run(needs::Need::Other, "msr/tsc/ and cpu-clock do not count together");
     };
@@ -234,7 +240,7 @@ fn events_are_read_at_entry_and_exit_of_every_span() {
     }
     assert!(spans > 20, "{spans}");
     check_batches(&sample);
-    // The events are read outside of the clock: their interval holds the clock's.
+    // The events are read outside of the clock readings, so their interval contains the clock's.
     let cycles_ns = cycles as f64 * 1e9 / overhead.tsc_hz.expect("a time-stamp counter");
     assert!(cycles_ns > own_ns as f64, "{cycles_ns} ns of cycles, {own_ns} ns of clock");
     // The second event is read inside of the first.
@@ -261,8 +267,8 @@ fn a_stop_ends_the_window_and_keeps_what_was_measured() {
 #[test]
 fn a_command_is_measured_until_it_ends() {
     let _alone = alone();
-    let words = ["sh", "-c", "sleep 0.3; exit 3"].map(str::to_owned).to_vec();
-    let until = WindowEnd::CommandEnds { words, to_stderr: true };
+    let command = ["sh", "-c", "sleep 0.3; exit 3"].map(str::to_owned).to_vec();
+    let until = WindowEnd::CommandEnds { words: command, to_stderr: true };
     let Some(mut bench) = bench(LiveSettings { until, ..settings(1) }) else { return };
     let sample = measured(&mut bench, Condition::Command, 0).expect("sh is everywhere");
     assert!(sample.length_ns() >= 300_000_000, "the command slept inside the window");
@@ -270,9 +276,9 @@ fn a_command_is_measured_until_it_ends() {
     assert!(ended.contains('3'), "{ended}");
 }
 
-/// Reads of a command that does little else, in each of its runs.
+/// Number of reads in each run of a command that does little else.
 const READS: u64 = 20;
-/// Runs of that command.
+/// Number of the command's runs.
 const RUNS: u64 = 5;
 
 #[test]
@@ -283,13 +289,14 @@ fn a_commands_first_interrupts_are_counted() {
     file.as_file().sync_all().expect("data on the disk");
     let input = format!("if={}", file.path().display());
     let count = format!("count={READS}");
-    let words = ["dd", &input, "of=/dev/null", "bs=4096", &count, "iflag=direct", "status=none"];
-    let direct = std::process::Command::new(words[0]).args(&words[1..]).output();
+    let arguments =
+        ["dd", &input, "of=/dev/null", "bs=4096", &count, "iflag=direct", "status=none"];
+    let direct = std::process::Command::new(arguments[0]).args(&arguments[1..]).output();
     if !direct.is_ok_and(|output| output.status.success()) {
         return needs::not_run(needs::Need::Disk, "the disk refuses direct reads");
     }
-    let words = words.map(str::to_owned).to_vec();
-    let until = WindowEnd::CommandEnds { words, to_stderr: true };
+    let command = arguments.map(str::to_owned).to_vec();
+    let until = WindowEnd::CommandEnds { words: command, to_stderr: true };
     let Some(mut bench) = bench(LiveSettings { until, ..settings(1) }) else { return };
     let (mut counted, mut undelivered, mut by_kernel) = (0, 0, 0);
     for _ in 0..RUNS {
@@ -301,7 +308,7 @@ fn a_commands_first_interrupts_are_counted() {
     if by_kernel < READS * RUNS {
         return needs::not_run(needs::Need::Disk, "reads of this disk raise no interrupts");
     }
-    // Each read waits for the one before. Now and then an interrupt tells of two of them.
+    // Each read waits for the previous one. Occasionally an interrupt reports two of them.
     let all = READS * RUNS;
     assert!(counted + undelivered >= all * 9 / 10, "{counted} and {undelivered} of {all}");
 }
@@ -314,20 +321,24 @@ fn kernel_memory(events: Vec<String>) -> Option<(u64, usize)> {
     Some((bytes, bench.passes().len()))
 }
 
-/// Rows are kept once, not once for each pass: a pass adds its programs alone.
+/// The maps have the rows once, and not once for each pass: a pass adds only its programs.
 #[test]
 fn more_passes_need_hardly_more_kernel_memory() {
     let _alone = alone();
-    let Some((one, 1)) = kernel_memory(Vec::new()) else { return };
-    // Three passes of events, as many as a pass holds.
+    let Some((one_pass, 1)) = kernel_memory(Vec::new()) else { return };
+    // Events for three full passes.
     let events = vec!["cpu-clock".to_owned(); 3 * EVENTS_MAX];
-    let (four, passes) = kernel_memory(events).expect("as before");
+    let (all_passes, passes) = kernel_memory(events).expect("as before");
     assert_eq!(passes, 4);
-    println!("{one} bytes with one pass, {four} with {passes}");
-    assert!(four < 2 * one, "{one} bytes with one pass, {four} with {passes}");
+    println!("{one_pass} bytes with one pass, {all_passes} with {passes}");
+    assert!(
+        all_passes < 2 * one_pass,
+        "{one_pass} bytes with one pass, {all_passes} with {passes}"
+    );
 }
 
-/// Cores of two types are calibrated one by one, and each CPU is subtracted from by its own.
+/// Cores of two types are calibrated separately, and each CPU's spans lose the
+/// overhead of its own type.
 #[test]
 fn each_type_of_cores_is_calibrated() {
     let _alone = alone();
@@ -341,9 +352,12 @@ fn each_type_of_cores_is_calibrated() {
     let Some(mut bench) = bench(settings) else { return };
     let observer = bench.facts().observer;
     let types = observer["core_types"].as_array().expect("a list");
-    let calibrated: Vec<_> = types.iter().map(|one| one["calibrated_on_cpu"].as_u64()).collect();
+    let calibrated: Vec<_> =
+        types.iter().map(|core_type| core_type["calibrated_on_cpu"].as_u64()).collect();
     assert_eq!(calibrated, [Some(u64::from(first)), Some(u64::from(last))]);
-    assert!(types.iter().all(|one| one["probe_overhead_in_span_ns"].as_u64() > Some(0)));
+    assert!(
+        types.iter().all(|core_type| core_type["probe_overhead_in_span_ns"].as_u64() > Some(0))
+    );
     let Some(sample) = measured(&mut bench, made(Stimulus::Timer), 0) else { return };
     check_spans(&sample);
     for cpu in [first, last] {
@@ -354,14 +368,14 @@ fn each_type_of_cores_is_calibrated() {
     }
 }
 
-/// Task switches have a program where an IRQ line has a thread, and the thread's runs have rows.
+/// Task switches have a program if an IRQ line has a thread, and the thread's runs have rows.
 #[test]
 fn threads_of_irq_lines_are_measured_where_there_are_any() {
     let _alone = alone();
     let threads = irq_threads(&Root::default());
     let Some(mut bench) = bench(settings(500)) else { return };
     let absent = bench.facts().absent;
-    let is_absent = absent.iter().any(|one| one.what == "threads of device IRQs");
+    let is_absent = absent.iter().any(|absence| absence.what == "threads of device IRQs");
     assert_eq!(is_absent, threads.is_empty(), "{absent:?}");
     let Some(sample) = measured(&mut bench, made(Stimulus::Disk), 0) else { return };
     check_spans(&sample);
@@ -370,6 +384,7 @@ fn threads_of_irq_lines_are_measured_where_there_are_any() {
     let handled = total(&sample, |source| {
         source.context.kind == ContextKind::HardIrq && lines.contains(&source.context.number)
     });
-    // An interrupt wakes its thread; one may run for several, and the last one after the window.
+    // An interrupt wakes its thread. One run may serve several interrupts, and the last may
+    // come after the window.
     assert!(runs > 0 || handled < 2, "{handled} interrupts, {runs} runs of their threads");
 }

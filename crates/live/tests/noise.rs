@@ -1,8 +1,7 @@
-//! The noise experiment on this machine. What is asserted holds on any host, however busy: that
-//! ledgers close, and that a task which kept the loop off its CPU is found. The figures that are
-//! printed are for people.
+//! The noise experiment on this machine. The assertions hold on any host, however busy: ledgers
+//! close, and the loop finds a task that kept it off its CPU. Printed figures are for people.
 //!
-//! What needs rights says so and ends without them.
+//! Tests that need rights say so, and end without them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -87,8 +86,8 @@ fn the_ledger_of_a_window_closes() {
 #[test]
 fn a_command_starts_when_the_first_loop_runs_and_not_before() {
     let _alone = alone();
-    let place = tempfile::tempdir().expect("a directory");
-    let file = place.path().join("started");
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("started");
     let file = file.display();
     let command = ["sh", "-c", &format!("touch {file}; exec sleep 1000")].map(str::to_owned);
     let settings = NoiseSettings {
@@ -114,8 +113,8 @@ fn a_command_starts_when_the_first_loop_runs_and_not_before() {
 #[test]
 fn a_command_that_cannot_be_executed_is_an_error_of_each_loop() {
     let _alone = alone();
-    let place = tempfile::tempdir().expect("a directory");
-    let script = place.path().join("lost");
+    let directory = tempfile::tempdir().expect("a directory");
+    let script = directory.path().join("lost");
     std::fs::write(&script, "#!/no/such/interpreter\n").expect("a script");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&script, mode).expect("a mode");
@@ -167,7 +166,7 @@ fn now_ns() -> u64 {
 
 const INJECTOR: &str = "irqlab-injector";
 
-/// Takes the CPU away from everything else at its own times, until stopped; returns when, ns.
+/// Takes the CPU from all other tasks at chosen times, until stopped. Returns these times, ns;
 /// `None` without the right to do so.
 fn inject(cpu: u32, stop: &AtomicBool) -> Option<Vec<(u64, u64)>> {
     let mut set = CpuSet::new();
@@ -180,7 +179,7 @@ fn inject(cpu: u32, stop: &AtomicBool) -> Option<Vec<(u64, u64)>> {
     }
     let mut injected = Vec::new();
     while !stop.load(Ordering::Relaxed) {
-        // Lengths that come back seldom, at times that no tick has.
+        // Lengths that recur seldom, at times that no tick has.
         let round = injected.len() as u64;
         std::thread::sleep(Duration::from_micros(3_700 + round * 37 % 1_000));
         let (started, length_ns) = (now_ns(), 20_000 + round * 7_919 % 300_000);
@@ -193,8 +192,8 @@ fn inject(cpu: u32, stop: &AtomicBool) -> Option<Vec<(u64, u64)>> {
     Some(injected)
 }
 
-/// What two readings of two clocks may be off by when the host stops us between them is not
-/// bounded; what their lines may be off by is.
+/// Largest accepted error of the lines through the readings of two clocks. A single pair of
+/// readings may be wrong by more, if the host stops this process between them.
 const CLOCKS_NS: u64 = 2_000;
 
 #[test]
@@ -238,7 +237,8 @@ fn every_injected_detour_is_found_and_named() {
             assert!(detour.by_class_ns[0] + CLOCKS_NS >= ended - started, "{detour:?}");
         }
     }
-    // A host that stops us between the readings of the two clocks moves what lies around them.
+    // If the host stops this process between the readings of the two clocks, times
+    // around them are wrong.
     assert!(missed * 20 <= all, "{missed} of {all} not found");
     longer.sort_unstable();
     let (median, least) = (longer[longer.len() / 2], longer[0]);

@@ -1,4 +1,4 @@
-//! Does each scheme do what its name says? Judged by counts, never by times.
+//! Checks by counts, never by times, that each scheme does what its name says.
 
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,12 +16,12 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The bench; `None`, and a line on stderr, where this machine has no such rig.
+/// The bench; `None`, with a line on stderr, if this machine does not have the rig.
 fn bench(rig: Rig) -> Option<LiveSignal> {
     bench_that_polls(rig, VethPolling::default())
 }
 
-/// The same; a veth polls in that way.
+/// Like `bench`, with a veth that polls as `polling` says.
 fn bench_that_polls(rig: Rig, polling: VethPolling) -> Option<LiveSignal> {
     let second = Path::new("/sys/devices/system/cpu/cpu1");
     if !second.exists() {
@@ -54,13 +54,15 @@ fn window(bench: &mut LiveSignal, scheme: &str, load: Load, rate_hz: u64) -> Rat
     bench.rate_window(&point, 7).unwrap_or_else(|error| panic!("{scheme}: {error}"))
 }
 
-/// No event is lost or counted twice; those of the warm-up, a tenth, have no latency.
+/// No event is lost or counted twice. Events of the warm-up, which is a tenth of the
+/// window, have no latency.
 fn check_balance(window: &RateWindow) {
     let RateWindow { offered, delivered, dropped, latency, lateness, .. } = window;
     assert!(*offered > 0 && delivered + dropped <= *offered, "{window:?}");
     assert!(latency.count + dropped <= *offered);
     assert!(latency.count + dropped + offered / 4 >= *offered, "{} of {offered}", latency.count);
-    // An event has a latency unless it was dropped or due in the warm-up, which has no lateness either.
+    // An event has a latency unless it was dropped or due in the warm-up, which has no lateness
+    // either.
     assert_eq!(latency.count, lateness.count - dropped.min(&lateness.count));
 }
 
@@ -87,12 +89,12 @@ fn between_threads_every_event_is_handled_and_signalled_as_the_scheme_says() {
             let signals = activity.signals.unwrap_or(0);
             let ticks = activity.window_ns / 1_000_000 + 2;
             match scheme {
-                // The last of the window may be signalled in it and handled after it.
+                // The window's last event may be signalled in the window and handled after it.
                 "interrupt" => assert!(signals.abs_diff(window.delivered) <= 1, "{window:?}"),
                 "drain" | "hybrid:4,100us" => assert!((1..=window.offered).contains(&signals)),
                 "spin" | "yield" => assert_eq!(activity.signals, None),
                 "clocked:1ms" | "deferred:1ms" => assert!((1..=ticks).contains(&signals)),
-                // By count, or after 2 ms.
+                // Signals by count, or after 2 ms.
                 _ => assert!(signals <= window.offered / 16 + activity.window_ns / 2_000_000 + 2),
             }
         }
@@ -103,7 +105,7 @@ fn between_threads_every_event_is_handled_and_signalled_as_the_scheme_says() {
 fn a_full_ring_drops_events_and_counts_them() {
     let _alone = alone();
     let Some(mut bench) = bench(Rig::Threads) else { return };
-    // 4,096 slots, and one look a second: longer than the window.
+    // 4,096 slots, and one look each second. A second is longer than the window.
     let window = window(&mut bench, "deferred:1s", Load::Idle, 200_000);
     assert_eq!((window.delivered, window.dropped), (0, window.offered - 4_096));
 }
@@ -116,7 +118,8 @@ fn the_same_seed_offers_the_same_events() {
         let point = RatePoint { scheme: Scheme::Spin, load: Load::Idle, rate_hz: 50_000 };
         bench.rate_window(&point, seed).unwrap().offered
     });
-    // The window's length is the machine's, and so is the number of the last events; the rate is not.
+    // The window's length depends on the machine, and with it the number of the last
+    // events. The rate does not.
     assert!(counts[0].abs_diff(counts[1]) * 20 < counts[0], "{counts:?}");
 }
 
@@ -136,12 +139,12 @@ fn on_a_veth_napi_is_signalled_as_the_scheme_says() {
         }
         let signals = activity.signals.unwrap();
         assert!(signals > 0, "{scheme}: {activity:?}");
-        // NAPI's timer restarts after each poll, so that polls are at least its time apart.
+        // NAPI's timer restarts after each poll, so polls are at least its interval apart.
         match scheme {
             "clocked:1ms" => assert!(signals <= activity.window_ns / 1_000_000 + 2),
             "deferred:5ms" => assert!(signals <= activity.window_ns / 5_000_000 + 2),
             "drain" => assert!(activity.net_rx.unwrap() > 0),
-            // The polls of a spinning receiver find nothing, for the most part.
+            // Most polls of a spinning receiver find nothing.
             "spin" | "yield" => assert!(activity.polls.unwrap() > signals),
             _ => {}
         }
@@ -153,7 +156,7 @@ fn on_a_veth_napi_is_signalled_as_the_scheme_says() {
     ] {
         let point = RatePoint { scheme: scheme.parse().unwrap(), load: Load::Idle, rate_hz: 1_000 };
         let error = bench.rate_window(&point, 1).unwrap_err();
-        assert!(error.remedy().is_some_and(|one| one.contains(remedy)), "{scheme}: {error:?}");
+        assert!(error.remedy().is_some_and(|text| text.contains(remedy)), "{scheme}: {error:?}");
     }
 }
 
@@ -165,10 +168,10 @@ fn on_a_veth_a_thread_of_the_kernel_polls_where_that_is_asked_for() {
     assert_eq!(bench.facts().settings["napi"], "threaded");
     for scheme in ["drain", "clocked:1ms", "spin", "hybrid:1,50us"] {
         let window = window(&mut bench, scheme, Load::Background, 2_000);
-        // On a busy machine the thread may wait for longer than the end of a window does.
+        // On a busy machine the thread may wait for longer than the end of a window lasts.
         assert!(window.delivered > 0, "{scheme}: {window:?}");
         let thread_ns = window.activity.softirq_thread_ns.unwrap();
-        // A spinning receiver polls by itself, and so leaves the thread nothing.
+        // A spinning receiver polls by itself, and so leaves nothing to the thread.
         assert!(thread_ns > 0 || scheme == "spin", "{scheme}: {window:?}");
     }
 }
@@ -186,7 +189,7 @@ fn on_a_veth_a_hybrid_suspends_interrupts_where_that_is_asked_for() {
     let scheme: Scheme = "hybrid:1,50us".parse().unwrap();
     let point = RoundTripPoint { scheme, load: Load::Idle, rate_hz: 1000, bulk: false };
     let error = bench.round_trip_window(&point, 3).unwrap_err();
-    assert!(error.remedy().is_some_and(|one| one.contains("--hybrid busy-poll")), "{error:?}");
+    assert!(error.remedy().is_some_and(|text| text.contains("--hybrid busy-poll")), "{error:?}");
 }
 
 #[test]

@@ -1,8 +1,8 @@
-//! Does each source raise what it should? Judged by the kernel's own counts, never by times.
+//! Checks by the kernel's own counts, never by times, that each source raises its interrupts.
 //!
-//! The sources run in a helper program, `examples/stimulus.rs`, which `cargo test` builds; with
-//! `cargo test --test stimulus` alone, run `cargo build -p live --examples` before.
-//! Every test takes a lock, for the counts are the whole machine's.
+//! The sources run in a helper program, `examples/stimulus.rs`, which `cargo test` builds. Before
+//! `cargo test --test stimulus` alone, run `cargo build -p live --examples`. Every test takes a
+//! lock, because the counts are the whole machine's.
 
 #[path = "stimulus/kernel_counts.rs"]
 mod kernel_counts;
@@ -21,7 +21,7 @@ use live::stimulus::{
     default_scratch_dir, start, start_load,
 };
 
-/// How often a stimulus is tried that other processes may keep from the processor.
+/// Number of attempts for a stimulus that other processes may keep from the processor.
 const ATTEMPTS: usize = 10;
 const SECOND: Duration = Duration::from_secs(1);
 const MIB: u64 = 1 << 20;
@@ -43,7 +43,7 @@ fn helper() -> Helper {
     Helper::new(helper_program())
 }
 
-/// Settings of a test: quicker and smaller than the default ones.
+/// Settings of a test, which are quicker and smaller than the default ones.
 fn settings(stimulus: Stimulus, rate: Rate) -> StimulusSettings {
     StimulusSettings {
         low_interval: Duration::from_millis(5),
@@ -52,7 +52,7 @@ fn settings(stimulus: Stimulus, rate: Rate) -> StimulusSettings {
     }
 }
 
-/// What a machine lacks that cannot give a stimulus.
+/// The need that a machine lacks if it cannot give a stimulus.
 fn need_of(stimulus: Stimulus) -> needs::Need {
     match stimulus {
         Stimulus::Disk => needs::Need::Disk,
@@ -62,21 +62,21 @@ fn need_of(stimulus: Stimulus) -> needs::Need {
     }
 }
 
-/// Starts a stimulus, or says why this machine cannot.
+/// Starts a stimulus, or prints why this machine cannot.
 fn start_or_skip(settings: &StimulusSettings) -> Option<Running> {
     match start(settings, &helper()) {
         Ok(running) => Some(running),
         Err(StimulusError::Unavailable { reason, remedy }) => {
             assert!(!reason.is_empty() && !remedy.is_empty());
-            let what = format!("{} {}: {reason}", settings.stimulus, settings.rate);
-            needs::not_run(need_of(settings.stimulus), what);
+            let message = format!("{} {}: {reason}", settings.stimulus, settings.rate);
+            needs::not_run(need_of(settings.stimulus), message);
             None
         }
         Err(error) => panic!("{error}"),
     }
 }
 
-/// Lets a source run; what it did, and what the kernel counted meanwhile.
+/// Lets a source run. Returns its report, and the kernel's counts meanwhile.
 fn run(running: Running, time: Duration) -> (Report, Counts) {
     let before = Counts::read();
     std::thread::sleep(time);
@@ -105,8 +105,8 @@ fn expect_unavailable(settings: &StimulusSettings) -> (String, String) {
 #[test]
 fn disk_high_raises_about_an_interrupt_per_read() {
     let _alone = alone();
-    // At depth 1 each read has its own completion; only while others use the disk heavily may the
-    // driver find ours without an interrupt. So: in one of three attempts.
+    // At depth 1 each read has its own completion. Only if others use the disk heavily, the driver
+    // may find it without an interrupt, so one of three attempts must succeed.
     for attempt in 1.. {
         let Some(running) = start_or_skip(&settings(Stimulus::Disk, Rate::High)) else { return };
         assert_eq!(fact(&running, "file_bytes"), (8 * MIB).to_string());
@@ -194,8 +194,9 @@ fn net_leaves_no_interface_and_no_namespace() {
     let _alone = alone();
     let before = network_namespaces();
     let Some(running) = start_or_skip(&settings(Stimulus::Net, Rate::High)) else { return };
-    let own = std::fs::read_dir("/sys/class/net").unwrap();
-    let has_pair = own.flatten().any(|link| link.file_name().to_string_lossy().contains("irqlab"));
+    let links = std::fs::read_dir("/sys/class/net").unwrap();
+    let has_pair =
+        links.flatten().any(|link| link.file_name().to_string_lossy().contains("irqlab"));
     assert!(!has_pair, "the pair is not in the measuring process's namespace");
     assert!(network_namespaces() > before);
     running.stop().unwrap();
@@ -262,8 +263,9 @@ fn timer_low_sleeps_once_an_interval() {
 fn ipi_raises_function_calls_on_the_measured_cpu() {
     let _alone = alone();
     for rate in [Rate::Low, Rate::High] {
-        // A barrier skips, quickly, a target that is preempted at that moment: on a busy machine there are
-        // many more barriers than interrupts, and the processor may not come to either for seconds.
+        // A barrier skips, quickly, a target that is preempted at that moment: on a busy
+        // machine there are many more barriers than interrupts, and the processor may not come
+        // to either for seconds.
         let mut seen = Vec::new();
         let enough = (0..ATTEMPTS).any(|_| {
             let Some(running) = start_or_skip(&settings(Stimulus::Ipi, rate)) else { return true };

@@ -1,8 +1,8 @@
-//! The kernel's own counts of interrupts and softirqs, and who lives.
+//! The kernel's own counts of interrupts and softirqs, and its states of processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// `/proc/interrupts` and `/proc/softirqs` at one moment, or what they grew by.
+/// `/proc/interrupts` and `/proc/softirqs` at one moment, or their increase.
 #[derive(Debug)]
 pub struct Counts {
     interrupts: BTreeMap<String, Vec<u64>>,
@@ -30,7 +30,7 @@ impl Counts {
         select(&self.softirqs, name, cpu)
     }
 
-    /// The count of the device interrupt that grew most, over all CPUs.
+    /// The largest increase of a device interrupt, over all CPUs.
     pub fn device_interrupts_max(&self) -> u64 {
         let devices = self.interrupts.iter().filter(|(name, _)| name.parse::<u32>().is_ok());
         devices.map(|(_, counts)| counts.iter().sum()).max().unwrap_or(0)
@@ -41,7 +41,8 @@ fn select(table: &BTreeMap<String, Vec<u64>>, name: &str, cpu: usize) -> u64 {
     table.get(name).and_then(|counts| counts.get(cpu)).copied().unwrap_or(0)
 }
 
-/// Lines `NAME: COUNT... text`; columns are online CPUs, which in these tests start at 0.
+/// Parses lines `NAME: COUNT... text`. The columns are online CPUs, which
+/// start at 0 in these tests.
 fn parse(text: &str) -> BTreeMap<String, Vec<u64>> {
     let lines = text.lines().filter_map(|line| line.split_once(':'));
     lines
@@ -81,11 +82,13 @@ fn processes() -> Vec<u32> {
 }
 
 pub fn children_of(parent: u32) -> Vec<u32> {
-    let is_child = |pid: &u32| state_and_parent(*pid).is_some_and(|(_, of)| of == parent);
+    let is_child = |pid: &u32| {
+        state_and_parent(*pid).is_some_and(|(_, process_parent)| process_parent == parent)
+    };
     processes().into_iter().filter(is_child).collect()
 }
 
-/// How many network namespaces the children of this process and their threads are in.
+/// Number of network namespaces that contain this process's children and their threads.
 pub fn network_namespaces() -> usize {
     let mut found = BTreeSet::new();
     for pid in children_of(std::process::id()) {
@@ -99,7 +102,7 @@ pub fn network_namespaces() -> usize {
     found.len()
 }
 
-/// SIGKILL to a process this test started.
+/// Sends SIGKILL to a process that this test started.
 pub fn kill(pid: u32) {
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();

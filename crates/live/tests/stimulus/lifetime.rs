@@ -1,4 +1,4 @@
-//! How stimuli end: on request, dropped, killed, orphaned, or never started for lack of rights.
+//! The ends of stimuli: requested, dropped, killed, orphaned, or never started for lack of rights.
 
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,7 @@ use crate::{alone, helper, helper_program, settings};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Waits for something that must come soon.
+/// Waits until `done` returns true, which must happen soon.
 fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
@@ -53,7 +53,7 @@ fn dropping_a_source_ends_it() {
     assert!(!is_alive(pid));
 }
 
-/// The program as a user's irqlab: it runs a source, and is killed.
+/// Runs a source in a program that stands for a user's irqlab, and kills that program.
 #[test]
 fn nothing_outlives_a_killed_parent() {
     let _alone = alone();
@@ -64,7 +64,7 @@ fn nothing_outlives_a_killed_parent() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // It prints the facts once the source runs.
+        // The program prints the facts once the source runs.
         let mut byte = [0];
         if parent.stdout.take().unwrap().read(&mut byte).unwrap() == 0 {
             let need = match source {
@@ -96,7 +96,7 @@ fn an_orphan_refuses_to_start() {
     assert_eq!(run("{}").status.code(), Some(2));
 }
 
-/// Without rights every stimulus reports what is missing, or uses less; none panics.
+/// Without rights, every stimulus reports what it lacks, or uses less, and none panics.
 #[test]
 fn without_rights_sources_are_unavailable_or_work() {
     let _alone = alone();
