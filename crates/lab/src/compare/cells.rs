@@ -99,6 +99,9 @@ pub struct Pair<'a> {
     pub new: Option<Figure>,
     /// The larger of both rows' shares of CPU time, or `None` where the table has no such column.
     pub cpu_share: Option<f64>,
+    /// Whether its intervals take the values of a window as independent, so that they are too narrow: those of a
+    /// quantile without the sections of the window.
+    pub takes_independent: bool,
     /// How much pairs of runs differ, where each side has several runs.
     pub repeats: Option<Repeats>,
 }
@@ -184,6 +187,15 @@ fn place(table: &Table, column: &Column) -> Place {
     let freedom = table.column(&format!("{stem}_ci95_dof")).map(Freedom::Column);
     let freedom = freedom.or_else(|| table.column("repetitions").map(Freedom::Repetitions));
     Place { interval, freedom, drift: of("drift"), wide: ends("ci9999") }
+}
+
+impl Place {
+    /// Whether the interval is that of a quantile, from the order of its values alone. Means have half widths.
+    fn is_quantile_by_order(&self) -> bool {
+        matches!(self.interval, Some(Ends::LowAndHigh(..)))
+            && self.freedom.is_none()
+            && self.wide.is_none()
+    }
 }
 
 pub fn has_interval(table: &Table, column: &Column) -> bool {
@@ -288,7 +300,11 @@ pub fn matched<'a>(
                 let new = counterpart.zip(*other_at);
                 let new = new.and_then(|(row, at)| figure(row, at, other_place));
                 let row = Rc::clone(&names);
-                found.pairs.push(Pair { table, row, column, base, new, cpu_share, repeats: None });
+                let takes_independent = place.is_quantile_by_order();
+                let repeats = None;
+                let pair =
+                    Pair { table, row, column, base, new, cpu_share, takes_independent, repeats };
+                found.pairs.push(pair);
             }
         }
     }

@@ -88,7 +88,8 @@ pub enum Method {
     Runs,
     /// Not judged: a cell has no interval.
     NoInterval,
-    /// Not judged: one run on each side, of a row that takes less than [`CPU_SHARE_MIN_RATIO`] of CPU time.
+    /// Not judged: one run on each side, of a row that takes less than [`CPU_SHARE_MIN_RATIO`] of CPU time, or of a
+    /// quantile whose interval takes the values as independent.
     OneRun,
 }
 
@@ -189,13 +190,13 @@ impl Comparison<'_> {
     /// What a gate must know whose rules are about rows that one run on each side cannot judge.
     fn warning_of_rules(&self) -> Option<String> {
         let is_by_other_work = |difference: &&Difference<'_>| {
-            difference.method == Method::Intervals && !is_leading(&difference.pair)
+            difference.method == Method::Intervals && needs_runs(&difference.pair)
         };
         let count = self.differences.iter().filter(is_by_other_work).count();
         (count > 0).then(|| {
             format!(
-                "{count} figures that a rule names are of rows below {} % of CPU time: the other work on the machine \
-                 changes them from run to run, which their intervals do not hold (give several runs on each side)",
+                "{count} figures that a rule names change from run to run by more than their intervals: rows below {} % \
+                 of CPU time, and quantiles of values that depend on one another (give several runs on each side)",
                 100.0 * CPU_SHARE_MIN_RATIO
             )
         })
@@ -278,6 +279,11 @@ fn is_leading(pair: &Pair<'_>) -> bool {
     pair.cpu_share.is_none_or(|share| share >= CPU_SHARE_MIN_RATIO)
 }
 
+/// Whether the intervals of one run on each side do not hold what changes from run to run.
+fn needs_runs(pair: &Pair<'_>) -> bool {
+    !is_leading(pair) || pair.takes_independent
+}
+
 /// How differences are judged.
 #[derive(Clone, Copy)]
 struct Judge<'p> {
@@ -307,7 +313,7 @@ impl<'p> Judge<'p> {
     /// all the same: whoever wrote the rule has chosen its limit.
     fn lacks_runs(&self, pair: &Pair<'_>) -> bool {
         let is_ruled = || self.plan.rules.iter().any(|rule| rule.covers(pair));
-        !self.is_exact && pair.repeats.is_none() && !is_leading(pair) && !is_ruled()
+        !self.is_exact && pair.repeats.is_none() && needs_runs(pair) && !is_ruled()
     }
 
     fn judge<'a>(&self, pair: Pair<'a>) -> Difference<'a> {

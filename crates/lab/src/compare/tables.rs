@@ -219,8 +219,8 @@ fn differences(comparison: &Comparison<'_>, listed: Listed) -> Table {
         comparison.differences.iter().filter(|one| one.method == Method::OneRun).count();
     if by_one_run > 0 {
         notes.push(format!(
-            "{by_one_run} figures of rows below {} % of CPU time are not judged by one run on each side: the other \
-             work on the machine changes them from run to run; give several runs on each side",
+            "{by_one_run} figures are not judged by one run on each side, of rows below {} % of CPU time or quantiles of \
+             values that depend on one another: they change from run to run; give several runs on each side",
             100.0 * CPU_SHARE_MIN_RATIO
         ));
     }
