@@ -29,9 +29,11 @@ fn a_disk_drops_the_lines_that_it_writes_from_the_caches() {
 }
 
 /// Two network cards in two namespaces, and enough echo requests to fill rings of 256 buffers several times.
-const SET_UP: &str = "unshare -n sleep 600 & P=$!; sleep 0.1; ip link set eth1 netns $P; \
+const SET_UP: &str = "unshare -n sleep 600 & P=$!; own=$(readlink /proc/self/ns/net); \
+    while [ $(readlink /proc/$P/ns/net) = $own ]; do sleep 0.01; done; ip link set eth1 netns $P; \
     nsenter -t $P -n ip addr add 10.0.0.2/24 dev eth1; nsenter -t $P -n ip link set eth1 up; \
-    ip addr add 10.0.0.1/24 dev eth0; ip link set eth0 up; sleep 0.1";
+    ip addr add 10.0.0.1/24 dev eth0; ip link set eth0 up; \
+    until ping -c 1 -W 1 -q 10.0.0.2 > /dev/null; do :; done";
 const PACKETS: u64 = 400;
 const RING_BUFFERS: u64 = 256;
 const PACKET_BYTES: u64 = 1_400;

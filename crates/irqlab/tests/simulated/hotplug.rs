@@ -8,28 +8,47 @@ use crate::support::{Place, can_simulate, rows};
 /// Line that comes before the document of a run.
 const MARK: &str = "=== ";
 
-/// What every part of the script uses. A loop's threads are there when the calibrations are over.
+/// Waits until CPU 1 has taken three more timer interrupts.
+const INTERRUPTED: &str = "\
+count() { awk '/LOC:/ { print $3 }' /proc/interrupts; }
+last=$(( $(count) + 3 ))
+while [ $(count) -lt $last ]; do taskset 2 /bin/busybox sleep 0.01; done
+";
+
+/// What every part of the script uses. Nothing in it depends on how fast the machine is: each part waits for what it
+/// needs. `loop_runs` is true once the loop on CPU 1 has run for 50 ms, `measures` once footprint repeats in its third
+/// round.
 const SETUP: &str = "\
 c=/sys/devices/system/cpu/cpu1/online
 sh='/bin/busybox sh -c'
 off() { echo 0 > $c; }
 on() { echo 1 > $c; }
-loop_runs() { while ! cat /proc/[0-9]*/task/*/comm 2>/dev/null | grep -q irqlab-loop; do sleep 0.02; done; }
-run() { echo; echo \"=== $1\"; irqlab show $1 --json; }
+show() { echo; echo \"=== $1\"; }
+run() { show $1; irqlab show $1 --json; }
+wait_for() { tries=0; until $1 || [ $tries = 3000 ]; do tries=$((tries+1)); sleep 0.02; done; }
+loop_runs() { cat /proc/[0-9]*/task/*/stat 2> /dev/null |
+  awk '$2 == \"(irqlab-loop)\" && $39 == 1 && $14 + $15 >= 5 { runs = 1 } END { exit !runs }'; }
+measures() { grep -sq '\\[3/' /tmp/steps; }
 ";
 
 /// `handlers` for as long as a command runs that takes CPU 1 away, and another that also brings it back; `watch`, which
-/// loses it after its third line; `noise` and `footprint`, which lose it in a window and have no CPU to pin to after it.
+/// loses it after a line that has it; `noise` and `footprint`, which lose it in a window and have no CPU to pin to
+/// after it. Footprint says on stderr which round starts, and the last of its 100 rounds is far.
 const SCRIPT: &str = "\
-irqlab handlers -q --events none --out away -- $sh \"sleep 0.2; echo 0 > $c; sleep 0.3\" > /dev/null; run away; on
-irqlab handlers -q --events none --out back -- $sh \"echo 0 > $c; sleep 0.1; echo 1 > $c; sleep 0.1\" > /dev/null
+irqlab handlers -q --events none --out away -- $sh \". /tmp/interrupted; echo 0 > $c\" > /dev/null; run away; on
+irqlab handlers -q --events none --out back -- $sh \". /tmp/interrupted; echo 0 > $c; echo 1 > $c\" > /dev/null
 run back
-n=0; irqlab watch --json -i 100ms -d 600ms | while read -r line; do
-  n=$((n+1)); [ $n = 3 ] && off; echo; echo \"=== watch$n\"; echo \"$line\"; done; on
-(loop_runs; sleep 0.4; off) &
+part=seen; irqlab watch --json -i 100ms -d 60s | while read -r line; do
+  case $part:$line in
+  seen:*'\"cpu\":\"1\"'*) show seen; echo \"$line\"; off; part=leaves;;
+  leaves:*'\"complete\":false'*) part=lost;;
+  lost:*) show lost; echo \"$line\"; break;;
+  esac; done; on
+(wait_for loop_runs; off) &
 irqlab noise -q --no-trace --loop detour,fwq -d 800ms --warm-up 10ms --out noise > /dev/null; wait; run noise; on
-(sleep 1.5; off) &
-irqlab footprint -q -c 1 --level l1d --stimulus timer --rounds 100 --out footprint > /dev/null; wait; run footprint
+(wait_for measures; off) &
+irqlab footprint -v -c 1 --level l1d --stimulus timer --rounds 100 --out footprint > /dev/null 2> /tmp/steps
+wait; run footprint
 ";
 
 /// The document of the run of that name.
@@ -84,10 +103,11 @@ fn measured_until_it_left(run: &Json) {
 
 /// The rows of CPU 1 end, and its time with them: the rates of CPU 0 are those of all.
 fn watched_until_it_left(console: &str) {
-    let first = run(console, "watch1");
+    let first = run(console, "seen");
     assert!(rows(&first, "rates").iter().any(|row| row["cpu"] == "1"), "{first}");
     assert_eq!(first["complete"], true);
-    let last = run(console, "watch6");
+    // The line before this one is that of the interval in which the CPU left.
+    let last = run(console, "lost");
     assert!(rows(&last, "rates").iter().all(|row| row["cpu"] != "1"), "{last}");
     assert_eq!(last["complete"], false);
     let of_all = |row: &&Json| row["cpu"] == "all" && row["name"] == "local_timer";
@@ -136,7 +156,7 @@ fn a_cpu_that_goes_offline_is_measured_until_then() {
     if !can_simulate(&place) {
         return;
     }
-    let script = format!("{SETUP}{SCRIPT}");
+    let script = format!("{SETUP}cat > /tmp/interrupted <<'END'\n{INTERRUPTED}END\n{SCRIPT}");
     let machine = ["sim", "boot", "-q", "--vcpus", "2", "--with-irqlab", "--append", "quiet", "--"];
     let ended = place.run(&[&machine[..], &[&script]].concat());
     ended.assert_code(0);

@@ -198,12 +198,54 @@ impl LiveFootprint {
         Ok((geometry, looping))
     }
 
-    /// Pins this thread again if it lost its CPU and the CPU is online again.
+    /// Pins this thread again if it lost its CPU and the CPU is online again. The CPU was online when the bench was
+    /// created: a series that cannot run without it is missing from the plan.
     fn stay_on_cpu(&self) -> Result<(), BenchError> {
         if is_pinned_to(self.settings.cpu) {
             return Ok(());
         }
-        pin(self.settings.cpu).map_err(|error| missing(error.to_string()))
+        pin(self.settings.cpu).map_err(failed)
+    }
+
+    /// Prepares a series on the CPU to which this thread is pinned.
+    fn prepare(&mut self, level: Level, stimulus: Stimulus) -> Result<Ready, BenchError> {
+        let mut stimulus = ready(
+            stimulus,
+            self.settings.cpu,
+            &self.settings.others,
+            (self.settings.device.as_deref(), &self.settings.far),
+        )
+        .map_err(|why| BenchError::Unavailable { reason: why.reason, remedy: why.remedy })?;
+        let (root, cpu) = (&self.root, self.settings.cpu);
+        route(root, cpu, stimulus.as_mut(), &mut self.route, self.settings.move_irq)?;
+        let kept = self.current.take().filter(|current| current.level == level);
+        let mut counters = Counters::open(&self.root, level, cpu);
+        if let Err(reason) = &counters {
+            self.no_counters.insert(level, reason.clone());
+        }
+        let (geometry, mut looping, curve) = match kept {
+            Some(current) => (current.geometry, current.looping, current.curve),
+            None => {
+                let (geometry, mut looping) = self.looping(level)?;
+                let by_time = counters.is_err() || !self.settings.counters_only;
+                let curve = by_time.then(|| looping.curve(self.clock_step_cycles()));
+                (geometry, looping, curve)
+            }
+        };
+        let start_misses = counters.as_mut().ok().map(|counters| looping.start_misses(counters));
+        let ready = Ready {
+            start_misses: start_misses.transpose().map_err(|error| missing(error.to_string()))?,
+            geometry,
+            pages: looping.pages().word().to_owned(),
+            raised_by: stimulus.method(),
+            curve: curve.clone(),
+            pass_cycles: looping.pass_cycles,
+            chunk_lines: looping.chunk_lines(),
+        };
+        let counters = counters.ok();
+        self.current = Some(Current { level, looping, geometry, curve, counters });
+        self.stimulus = Some(stimulus);
+        Ok(ready)
     }
 
     pub(super) fn cpu(&self) -> u32 {
@@ -444,44 +486,13 @@ impl SeriesBench for LiveFootprint {
         self.stimulus = None; // the next one may need its resources
         self.repeated = None;
         self.stay_on_cpu()?;
-        let mut stimulus = ready(
-            stimulus,
-            self.settings.cpu,
-            &self.settings.others,
-            (self.settings.device.as_deref(), &self.settings.far),
-        )
-        .map_err(|why| BenchError::Unavailable { reason: why.reason, remedy: why.remedy })?;
-        let (root, cpu) = (&self.root, self.settings.cpu);
-        route(root, cpu, stimulus.as_mut(), &mut self.route, self.settings.move_irq)?;
-        let kept = self.current.take().filter(|current| current.level == level);
-        let mut counters = Counters::open(&self.root, level, cpu);
-        if let Err(reason) = &counters {
-            self.no_counters.insert(level, reason.clone());
+        let ready = self.prepare(level, stimulus);
+        if let Err(lost) = check_pinned(self.settings.cpu) {
+            // The series was prepared on another CPU, or not at all because this CPU was offline.
+            (self.current, self.stimulus) = (None, None);
+            return Err(failed(lost));
         }
-        let (geometry, mut looping, curve) = match kept {
-            Some(current) => (current.geometry, current.looping, current.curve),
-            None => {
-                let (geometry, mut looping) = self.looping(level)?;
-                let by_time = counters.is_err() || !self.settings.counters_only;
-                let curve = by_time.then(|| looping.curve(self.clock_step_cycles()));
-                (geometry, looping, curve)
-            }
-        };
-        let start_misses = counters.as_mut().ok().map(|counters| looping.start_misses(counters));
-        let ready = Ready {
-            start_misses: start_misses.transpose().map_err(|error| missing(error.to_string()))?,
-            geometry,
-            pages: looping.pages().word().to_owned(),
-            raised_by: stimulus.method(),
-            curve: curve.clone(),
-            pass_cycles: looping.pass_cycles,
-            chunk_lines: looping.chunk_lines(),
-        };
-        check_pinned(cpu).map_err(failed)?;
-        let counters = counters.ok();
-        self.current = Some(Current { level, looping, geometry, curve, counters });
-        self.stimulus = Some(stimulus);
-        Ok(ready)
+        ready
     }
 
     fn repeat(
