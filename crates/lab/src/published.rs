@@ -46,7 +46,7 @@ pub(crate) fn short(text: String) -> Result<String, PublishedError> {
     }
     let bytes = text.len();
     let reason = format!(
-        "not a title or name of one line and {WORDS_MAX} bytes: {text:.40?}, {bytes} bytes"
+        "a title or name is one line of 1 to {WORDS_MAX} bytes, not {text:.40?} ({bytes} bytes)"
     );
     Err(PublishedError(reason))
 }
