@@ -84,20 +84,21 @@ impl Rig {
         let command =
             |rig: &str, schemes: &str| format!("irqlab signal run --rig {rig} --schemes {schemes}");
         let rig = self.word();
-        let here = |schemes: &str| match self {
+        let same_rig = |schemes: &str| match self {
             Rig::Nic => format!("--schemes {schemes}"), // the caller knows the card and its peer
             _ => command(rig, schemes),
         };
         match scheme {
             _ if self == Rig::Threads => Ok(()),
-            Scheme::Interrupt => {
-                unavailable("the kernel's network stack drains after each interrupt", here("drain"))
-            }
+            Scheme::Interrupt => unavailable(
+                "the kernel's network stack drains after each interrupt",
+                same_rig("drain"),
+            ),
             // Only the driver of a real card knows whether the card coalesces.
             Scheme::Coalesced { .. } if self == Rig::Nic => Ok(()),
             Scheme::Coalesced { .. } if self == Rig::E1000 => unavailable(
                 "an e1000 limits how often it interrupts, and counts no packets",
-                here("clocked:1ms"),
+                same_rig("clocked:1ms"),
             ),
             Scheme::Coalesced { .. } => unavailable(
                 &format!("a {rig} does not coalesce interrupts"),
@@ -105,19 +106,19 @@ impl Rig {
             ),
             Scheme::Clocked { period_ns } if self == Rig::Nic => unavailable(
                 "Linux restarts the timer after each handling",
-                here(&format!("deferred:{period_ns}ns")),
+                same_rig(&format!("deferred:{period_ns}ns")),
             ),
             Scheme::Clocked { period_ns }
                 if self == Rig::E1000 && !THROTTLE_NS.contains(&period_ns) =>
             {
                 unavailable(
                     "an e1000 keeps 128 us to 10 ms between interrupts",
-                    here(&format!("deferred:{period_ns}ns")),
+                    same_rig(&format!("deferred:{period_ns}ns")),
                 )
             }
             Scheme::Hybrid { threshold: 2.., suspend_ns } => unavailable(
                 "the kernel polls after any event: its threshold is 1",
-                here(&format!("hybrid:1,{suspend_ns}ns")),
+                same_rig(&format!("hybrid:1,{suspend_ns}ns")),
             ),
             _ => Ok(()),
         }

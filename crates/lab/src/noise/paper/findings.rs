@@ -70,14 +70,14 @@ impl Sides<'_> {
 
     /// Peaks are larger if the loop is closer to the tick.
     fn closer(&self, closer: Relation, farther: Relation) -> Finding {
-        let here = |placement| self.figure(Tick::OneCpu, placement, PlacedRun::mean_ratio);
-        let there = |placement| self.published(Tick::OneCpu, placement);
+        let simulated = |placement| self.figure(Tick::OneCpu, placement, PlacedRun::mean_ratio);
+        let published = |placement| self.published(Tick::OneCpu, placement);
         finding(
             "the more a loop shares with the tick's CPU, the larger the peaks",
             format!("{}; {} and {}", Tick::OneCpu.word(), closer.word(), farther.word()),
             "mean slowdown of the peaks: closer > farther",
-            greater(here(closer), here(farther)),
-            Some(greater(there(closer), there(farther))),
+            greater(simulated(closer), simulated(farther)),
+            Some(greater(published(closer), published(farther))),
         )
     }
 

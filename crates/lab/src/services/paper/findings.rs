@@ -91,10 +91,11 @@ impl Sides<'_> {
     /// Section 4.2: memory stays a bottleneck, but does not get worse.
     fn stalls(&self, workload: &str) -> Vec<Finding> {
         let kernel = |run: &MachineRun| run.stall_ratio(Mode::Kernel);
-        let here = |number| self.figure(workload, number, kernel);
+        let simulated = |number| self.figure(workload, number, kernel);
         // Table 4.8 has stalls by service on the first and the third machine.
-        let there =
-            |row: StallMachine| known(published_stalls(self.paper, workload, row), NO_FIGURE);
+        let published = |machine: StallMachine| {
+            known(published_stalls(self.paper, workload, machine), NO_FIGURE)
+        };
         let scaled = |share: Known, factor: f64| -> Known {
             share.map(|share| exactly(share.mean * factor))
         };
@@ -104,27 +105,27 @@ impl Sides<'_> {
                 "the kernel waits for memory in more than half of its time",
                 format!("{workload}, {}", self.name(0)),
                 "share of memory stalls in the kernel's time > 0.5",
-                greater(here(0), Ok(exactly(0.5))),
-                Some(greater(there(StallMachine::First), Ok(exactly(0.5)))),
+                greater(simulated(0), Ok(exactly(0.5))),
+                Some(greater(published(StallMachine::First), Ok(exactly(0.5)))),
             ),
             finding(
                 "the share of memory stalls does not grow on faster machines",
                 subject(),
                 "share of memory stalls: 1994 x 1.1 > 1998",
-                greater(scaled(here(0), 1.0 + UNCHANGED_FRACTION), here(2)),
+                greater(scaled(simulated(0), 1.0 + UNCHANGED_FRACTION), simulated(2)),
                 Some(greater(
-                    scaled(there(StallMachine::First), 1.0 + UNCHANGED_FRACTION),
-                    there(StallMachine::Last),
+                    scaled(published(StallMachine::First), 1.0 + UNCHANGED_FRACTION),
+                    published(StallMachine::Last),
                 )),
             ),
             finding(
                 "the share of memory stalls does not shrink on faster machines",
                 subject(),
                 "share of memory stalls: 1998 > 1994 x 0.9",
-                greater(here(2), scaled(here(0), 1.0 - UNCHANGED_FRACTION)),
+                greater(simulated(2), scaled(simulated(0), 1.0 - UNCHANGED_FRACTION)),
                 Some(greater(
-                    there(StallMachine::Last),
-                    scaled(there(StallMachine::First), 1.0 - UNCHANGED_FRACTION),
+                    published(StallMachine::Last),
+                    scaled(published(StallMachine::First), 1.0 - UNCHANGED_FRACTION),
                 )),
             ),
         ]
@@ -242,8 +243,8 @@ impl Sides<'_> {
     fn services(&self, workload: &str) -> Vec<Finding> {
         let rows: Vec<&ServiceRow> = self.paper.services(workload).collect();
         let judge_spread = |time: &'static str, name: &'static str, is_latency: bool| {
-            let here = rows.iter().filter_map(|row| {
-                let [first, _, last] = on_machines(self, workload, row.here()).ok()?;
+            let simulated = rows.iter().filter_map(|row| {
+                let [first, _, last] = on_machines(self, workload, row.matching_services()).ok()?;
                 let (first, last) = (first?, last?);
                 let is_large = first.kernel_ratio()? >= KERNEL_RATIO_MIN;
                 if !is_large {
@@ -255,7 +256,7 @@ impl Sides<'_> {
                     ratio(first.computation_ns()?, last.computation_ns()?)
                 }
             });
-            let there = rows.iter().map(|row| {
+            let published = rows.iter().map(|row| {
                 let speed_ups = if is_latency { row.latency_speed_up } else { row.speed_up };
                 speed_ups[1]
             });
@@ -263,8 +264,8 @@ impl Sides<'_> {
                 name,
                 format!("{workload}, {time}, {} and {}", self.name(0), self.name(2)),
                 "largest speed-up of a service / smallest > 10",
-                greater(spread(here.collect()), Ok(exactly(MAGNITUDE))),
-                Some(greater(spread(there.collect()), Ok(exactly(MAGNITUDE)))),
+                greater(spread(simulated.collect()), Ok(exactly(MAGNITUDE))),
+                Some(greater(spread(published.collect()), Ok(exactly(MAGNITUDE)))),
             )
         };
         vec![
@@ -284,13 +285,13 @@ impl Sides<'_> {
             known(figure(multi.ok_or_else(|| NOT_MEASURED.to_owned())?), "the run has no figure")
         };
         let published = self.paper.workload(workload);
-        let there = |figure: fn(&super::published::Workload) -> f64| {
+        let published_figure = |figure: fn(&super::published::Workload) -> f64| {
             known(published.map(figure), NO_FIGURE)
         };
         let rows = || self.paper.slowdowns(workload);
-        let here: Vec<f64> = rows()
+        let simulated_slowdowns: Vec<f64> = rows()
             .filter_map(|row| {
-                let services = row.here()?;
+                let services = row.matching_services()?;
                 let eight = multi?.joined(&services)?;
                 let single = self.machine(workload, 0)?.joined(&services)?;
                 let slowdown = ratio(eight.computation_ns()?, single.computation_ns()?)?;
@@ -304,14 +305,15 @@ impl Sides<'_> {
             let count = slowdowns.iter().filter(|slowdown| **slowdown > 1.0).count();
             known(ratio(count as f64, slowdowns.len() as f64), "")
         };
-        let all_there: Vec<f64> = rows().map(|row| 1.0 + row.slowdown_percent / 100.0).collect();
+        let published_slowdowns: Vec<f64> =
+            rows().map(|row| 1.0 + row.slowdown_percent / 100.0).collect();
         vec![
             finding(
                 "most services take more time on eight CPUs",
                 workload.to_owned(),
                 "part of the services that are slower > 0.5",
-                greater(slower(here), Ok(exactly(0.5))),
-                Some(greater(slower(all_there), Ok(exactly(0.5)))),
+                greater(slower(simulated_slowdowns), Ok(exactly(0.5))),
+                Some(greater(slower(published_slowdowns), Ok(exactly(0.5)))),
             ),
             finding(
                 "the kernel's share of the time that is not idle grows on eight CPUs",
@@ -322,8 +324,8 @@ impl Sides<'_> {
                     self.figure(workload, 0, MachineRun::kernel_ratio),
                 ),
                 Some(greater(
-                    there(|published| published.multiprocessor_kernel_percent),
-                    there(|published| published.kernel_percent),
+                    published_figure(|published| published.multiprocessor_kernel_percent),
+                    published_figure(|published| published.kernel_percent),
                 )),
             ),
             finding(

@@ -136,13 +136,13 @@ pub(super) struct SlowdownRow {
 
 /// The services of the measured kernel that correspond to one service of the paper.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Here<'a> {
+pub(super) struct MatchingServices<'a> {
     class: &'a str,
     names: &'a [String],
 }
 
-impl Here<'_> {
-    /// Whether `service` belongs here. A name that ends in `*` matches by its start.
+impl MatchingServices<'_> {
+    /// Whether `service` matches. A name that ends in `*` matches by its start.
     pub(super) fn holds(&self, service: &ServiceStats) -> bool {
         self.has_name(service.class, &service.name)
     }
@@ -161,19 +161,22 @@ impl Here<'_> {
     }
 }
 
-fn here<'a>(class: Option<&'a String>, names: &'a [String]) -> Option<Here<'a>> {
-    class.map(|class| Here { class, names })
+fn matching_services<'a>(
+    class: Option<&'a String>,
+    names: &'a [String],
+) -> Option<MatchingServices<'a>> {
+    class.map(|class| MatchingServices { class, names })
 }
 
 impl ServiceRow {
-    pub(super) fn here(&self) -> Option<Here<'_>> {
-        here(self.class.as_ref(), &self.names)
+    pub(super) fn matching_services(&self) -> Option<MatchingServices<'_>> {
+        matching_services(self.class.as_ref(), &self.names)
     }
 }
 
 impl SlowdownRow {
-    pub(super) fn here(&self) -> Option<Here<'_>> {
-        here(self.class.as_ref(), &self.names)
+    pub(super) fn matching_services(&self) -> Option<MatchingServices<'_>> {
+        matching_services(self.class.as_ref(), &self.names)
     }
 }
 
@@ -286,12 +289,12 @@ mod tests {
     fn a_service_of_the_paper_has_names_here() {
         let paper = Paper::simos_1995().unwrap();
         let row = |name| paper.services("database").find(|row| row.service == name).unwrap();
-        let select = row("select").here().unwrap();
+        let select = row("select").matching_services().unwrap();
         assert!(select.has_name(Class::Syscall, "epoll_wait"));
         assert!(!select.has_name(Class::Fault, "epoll_wait"));
-        assert!(row("DISK INT").here().unwrap().has_name(Class::Irq, "virtio2-req.0"));
-        assert!(row("UTLB").here().unwrap().has_name(Class::PageWalk, "of user mode"));
-        assert_eq!(row("DBL_FAULT").here(), None);
+        assert!(row("DISK INT").matching_services().unwrap().has_name(Class::Irq, "virtio2-req.0"));
+        assert!(row("UTLB").matching_services().unwrap().has_name(Class::PageWalk, "of user mode"));
+        assert_eq!(row("DBL_FAULT").matching_services(), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::super::class::Class;
 use super::super::counters::{CYCLES, DATA_STALL, FETCH_STALL, INSTRUCTIONS, PIPELINE_STALL};
 use super::super::misses::{CLASSES, MissRow};
 use super::super::sample::{ServiceStats, ServicesSample};
-use super::published::Here;
+use super::published::MatchingServices;
 
 /// The purpose of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,13 +231,13 @@ impl MachineRun {
     }
 
     /// Joins the services that correspond to one service of the paper. `None` if the run measured no such service.
-    pub(super) fn joined(&self, here: &Here<'_>) -> Option<Joined<'_>> {
+    pub(super) fn joined(&self, matching: &MatchingServices<'_>) -> Option<Joined<'_>> {
         let services: Vec<&ServiceStats> = self
             .sample
             .services
             .iter()
             .chain(&self.page_walks)
-            .filter(|service| here.holds(service))
+            .filter(|service| matching.holds(service))
             .collect();
         (!services.is_empty()).then_some(Joined { run: self, services })
     }

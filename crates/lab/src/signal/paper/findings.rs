@@ -54,14 +54,14 @@ impl Sides<'_> {
         (more, less, factor): (Scheme, Scheme, f64),
     ) -> Finding {
         let bytes = kib * 1024;
-        let here = |scheme| self.measured.mbit_per_s(load, scheme, bytes);
-        let there = |scheme| self.published(table, scheme, bytes);
+        let measured = |scheme| self.measured.mbit_per_s(load, scheme, bytes);
+        let published = |scheme| self.published(table, scheme, bytes);
         finding(
             name,
             format!("{kib} KiB, {}", load.word()),
             claim,
-            greater(here(more), scaled(here(less), factor)),
-            Some(greater(there(more), scaled(there(less), factor))),
+            greater(measured(more), scaled(measured(less), factor)),
+            Some(greater(published(more), scaled(published(less), factor))),
         )
     }
 
@@ -73,11 +73,11 @@ impl Sides<'_> {
     /// Judges the gain, the throughput with the clock over the throughput with interrupts: is it larger with load?
     fn gains(&self, kib: u64) -> Finding {
         let bytes = kib * 1024;
-        let here = |(load, _): (Load, u32)| {
+        let measured = |(load, _): (Load, u32)| {
             let mbit_per_s = |scheme| self.measured.mbit_per_s(load, scheme, bytes);
             quotient(mbit_per_s(SLOW), mbit_per_s(INTERRUPT))
         };
-        let there = |(_, table): (Load, u32)| {
+        let published = |(_, table): (Load, u32)| {
             let mbit_per_s = |scheme| self.published(table, scheme, bytes);
             quotient(mbit_per_s(SLOW), mbit_per_s(INTERRUPT))
         };
@@ -85,8 +85,8 @@ impl Sides<'_> {
             "a loaded receiver gains most",
             format!("{kib} KiB"),
             "clock 500 Hz / interrupt: busy > idle",
-            greater(here(BUSY), here(IDLE)),
-            Some(greater(there(BUSY), there(IDLE))),
+            greater(measured(BUSY), measured(IDLE)),
+            Some(greater(published(BUSY), published(IDLE))),
         )
     }
 
@@ -102,8 +102,8 @@ impl Sides<'_> {
 
     fn latencies(&self) -> Vec<Finding> {
         use TripFigure::{Max, Mean};
-        let here = |scheme, bulk, figure| self.measured.round_trip_ns(scheme, bulk, figure);
-        let there = |scheme, bulk, figure| self.published_trip(scheme, bulk, figure);
+        let measured = |scheme, bulk, figure| self.measured.round_trip_ns(scheme, bulk, figure);
+        let published = |scheme, bulk, figure| self.published_trip(scheme, bulk, figure);
         let judge = |name, bulk: bool, claim, measured, published| {
             let subject = if bulk { "during a bulk transfer" } else { "alone" };
             finding(name, subject, claim, measured, published)
@@ -113,22 +113,22 @@ impl Sides<'_> {
                 "the clock costs latency",
                 false,
                 "mean: clock 500 Hz > interrupt",
-                greater(here(SLOW, false, mean), here(INTERRUPT, false, mean)),
-                Some(greater(there(SLOW, false, Mean), there(INTERRUPT, false, Mean))),
+                greater(measured(SLOW, false, mean), measured(INTERRUPT, false, mean)),
+                Some(greater(published(SLOW, false, Mean), published(INTERRUPT, false, Mean))),
             ),
             judge(
                 "a higher clock rate narrows the latency",
                 false,
                 "maximum: clock 500 Hz > clock 4 kHz",
-                greater(here(SLOW, false, max), here(FAST, false, max)),
+                greater(measured(SLOW, false, max), measured(FAST, false, max)),
                 None,
             ),
             judge(
                 "the clock does better under a bulk transfer",
                 true,
                 "mean: interrupt > clock 500 Hz",
-                greater(here(INTERRUPT, true, mean), here(SLOW, true, mean)),
-                Some(greater(there(INTERRUPT, true, Mean), there(SLOW, true, Mean))),
+                greater(measured(INTERRUPT, true, mean), measured(SLOW, true, mean)),
+                Some(greater(published(INTERRUPT, true, Mean), published(SLOW, true, Mean))),
             ),
         ];
         all.extend([false, true].map(|bulk| {
@@ -138,8 +138,8 @@ impl Sides<'_> {
                 "the clock bounds the longest round trip",
                 bulk,
                 "maximum of interrupt + 2 ms > maximum of clock 500 Hz",
-                greater(bound(here(INTERRUPT, bulk, max)), here(SLOW, bulk, max)),
-                Some(greater(bound(there(INTERRUPT, bulk, Max)), there(SLOW, bulk, Max))),
+                greater(bound(measured(INTERRUPT, bulk, max)), measured(SLOW, bulk, max)),
+                Some(greater(bound(published(INTERRUPT, bulk, Max)), published(SLOW, bulk, Max))),
             )
         }));
         all

@@ -66,10 +66,10 @@ pub fn throughput(paper: &Published, samples: &Samples) -> Table {
     let measured = Measured { samples };
     for published in &paper.tables {
         for (bytes, figures) in &published.rows {
-            let here = |scheme| measured.mbit_per_s(published.load, scheme, *bytes).ok();
-            let interrupt = here(published.schemes[0].1);
+            let measured_rate = |scheme| measured.mbit_per_s(published.load, scheme, *bytes).ok();
+            let interrupt = measured_rate(published.schemes[0].1);
             for ((name, scheme), figure) in published.schemes.iter().zip(figures) {
-                let found = here(*scheme);
+                let found = measured_rate(*scheme);
                 let ratio =
                     found.zip(interrupt).map(|(found, interrupt)| found.mean / interrupt.mean);
                 table.push(vec![
@@ -119,11 +119,11 @@ pub fn round_trips(paper: &Published, samples: &Samples) -> Table {
     let measured = Measured { samples };
     for published in &paper.round_trips {
         let figures: [fn(&RoundTripWindow) -> Option<f64>; 3] = [min, mean, max];
-        let here = figures
+        let measured_figures = figures
             .map(|figure| measured.round_trip_ns(published.scheme, published.bulk, figure).ok());
         let mut row: Vec<Value> = vec![published.scheme.to_string().into(), published.bulk.into()];
         row.extend(published.ns.map(Value::from));
-        row.extend(here.map(|figure| Value::from(figure.map(|figure| figure.mean))));
+        row.extend(measured_figures.map(|figure| Value::from(figure.map(|figure| figure.mean))));
         table.push(row);
     }
     table

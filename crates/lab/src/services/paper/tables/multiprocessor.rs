@@ -131,7 +131,7 @@ fn parts(service: &Joined<'_>, run: &MachineRun) -> Option<[Option<f64>; 6]> {
 /// Coherence misses per request of a service. They do not depend on the size of the cache.
 fn coherence_misses(sides: &Sides<'_>, workload: &str, published: &SlowdownRow) -> Option<f64> {
     let run = *sides.cache_sizes(workload, true).first()?;
-    let found = run.joined(&published.here()?)?;
+    let found = run.joined(&published.matching_services()?)?;
     let misses = found.misses("L2", &["true_sharing", "false_sharing"])?;
     ratio(misses as f64, found.requests()? as f64)
 }
@@ -142,10 +142,10 @@ fn row(
     published: &SlowdownRow,
     coherence_misses: Option<f64>,
 ) -> Vec<Value> {
-    let here = published.here();
-    let found = here.and_then(|here| multi.joined(&here));
-    let found_on_uni = here.and_then(|here| uni?.joined(&here));
-    let reason = match (here, &found) {
+    let matching = published.matching_services();
+    let found = matching.and_then(|matching| multi.joined(&matching));
+    let found_on_uni = matching.and_then(|matching| uni?.joined(&matching));
+    let reason = match (matching, &found) {
         (None, _) => Some(NO_SERVICE),
         (Some(_), None) => Some(NOT_REQUESTED),
         _ => None,
@@ -160,7 +160,7 @@ fn row(
     let mut row: Vec<Value> = vec![
         multi.workload.as_str().into(),
         published.service.as_str().into(),
-        here.map(|here| here.label()).into(),
+        matching.map(|matching| matching.label()).into(),
         on_multi(&|joined: &Joined<'_>| joined.kernel_ratio()).into(),
         percent_to_ratio(published.kernel_percent[0]).into(),
         on_multi(&|joined: &Joined<'_>| joined.computation_ns()).into(),

@@ -3,7 +3,7 @@
 use record::{Column, Table, TableDisplay, Value};
 
 use super::super::super::counters::{CYCLES, DATA_STALL, FETCH_STALL};
-use super::super::published::{Here, ServiceRow};
+use super::super::published::{MatchingServices, ServiceRow};
 use super::super::runs::{Joined, ratio};
 use super::{Sides, factor, percent_to_ratio, real, text, workload_column};
 
@@ -115,10 +115,10 @@ pub(super) fn uniprocessor_services(sides: &Sides<'_>) -> Table {
 pub(in super::super) fn on_machines<'a>(
     sides: &Sides<'a>,
     workload: &str,
-    here: Option<Here<'_>>,
+    matching: Option<MatchingServices<'_>>,
 ) -> Result<[Option<Joined<'a>>; 3], String> {
-    let here = here.ok_or_else(|| NO_SERVICE.to_owned())?;
-    let found = [0, 1, 2].map(|number| sides.machine(workload, number)?.joined(&here));
+    let matching = matching.ok_or_else(|| NO_SERVICE.to_owned())?;
+    let found = [0, 1, 2].map(|number| sides.machine(workload, number)?.joined(&matching));
     if found.iter().all(Option::is_none) {
         return Err(NOT_REQUESTED.to_owned());
     }
@@ -131,21 +131,25 @@ pub(super) const NO_SERVICE: &str =
 pub(super) const NOT_REQUESTED: &str = "no requests in the window";
 
 /// A service's share of the kernel's cold misses of L2. Larger caches have equally many cold misses.
-fn cold_misses(sides: &Sides<'_>, workload: &str, here: Option<Here<'_>>) -> Option<f64> {
+fn cold_misses(
+    sides: &Sides<'_>,
+    workload: &str,
+    matching: Option<MatchingServices<'_>>,
+) -> Option<f64> {
     let run = *sides.cache_sizes(workload, false).first()?;
-    let service_misses = run.joined(&here?)?.misses("L2", COLD)?;
+    let service_misses = run.joined(&matching?)?.misses("L2", COLD)?;
     let kernel_misses = run.misses_by_service("L2", COLD, |row| row.service.class.is_kernel())?;
     ratio(service_misses as f64, kernel_misses as f64)
 }
 
 fn row(sides: &Sides<'_>, workload: &str, published: &ServiceRow) -> Vec<Value> {
-    let here = published.here();
+    let matching = published.matching_services();
     let mut row: Vec<Value> = vec![
         workload.into(),
         published.service.as_str().into(),
-        here.map(|here| here.label()).into(),
+        matching.map(|matching| matching.label()).into(),
     ];
-    let found = on_machines(sides, workload, here);
+    let found = on_machines(sides, workload, matching);
     let reason = found.as_ref().err().cloned();
     let machines = found.unwrap_or_default();
     let on_machine = |number: usize, figure: &dyn Fn(&Joined<'_>) -> Option<f64>| {
@@ -161,7 +165,10 @@ fn row(sides: &Sides<'_>, workload: &str, published: &ServiceRow) -> Vec<Value> 
         |figure: &dyn Fn(&Joined<'_>) -> Option<f64>, published: [f64; 2]| -> Vec<Value> {
             let speed_up = |number| ratio(on_machine(0, figure)?, on_machine(number, figure)?);
             let pairs = [(speed_up(1), published[0]), (speed_up(2), published[1])];
-            pairs.into_iter().flat_map(|(here, paper)| [Value::from(here), paper.into()]).collect()
+            pairs
+                .into_iter()
+                .flat_map(|(simulated, paper)| [Value::from(simulated), paper.into()])
+                .collect()
         };
     row.extend([
         on_machine(0, &|joined: &Joined<'_>| joined.computation_ns()).into(),
@@ -186,7 +193,7 @@ fn row(sides: &Sides<'_>, workload: &str, published: &ServiceRow) -> Vec<Value> 
     row.extend([
         on_machine(0, &|joined: &Joined<'_>| joined.rate_hz()).into(),
         published.rate_hz.into(),
-        cold_misses(sides, workload, here).into(),
+        cold_misses(sides, workload, matching).into(),
         percent_to_ratio(published.cold_percent).into(),
         reason.into(),
     ]);
