@@ -1,8 +1,8 @@
 //! Neutralises text of unknown origin: a device name may contain whatever its maker, or a guest,
 //! wants a terminal to execute.
 
-/// Whether a terminal may act on this character, or hide what is there: control characters, changes
-/// of direction, invisible characters.
+/// Whether a terminal may act on this character or not show it: control characters, changes of direction, invisible
+/// characters.
 fn is_active(character: char) -> bool {
     character.is_control()
         || matches!(character,
@@ -17,7 +17,7 @@ pub fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
-            // escape_default also escapes what is merely not ASCII.
+            // Only active characters: escape_default would also escape every character outside ASCII.
             _ if is_active(character) => out.extend(character.escape_default()),
             _ => out.push(character),
         }
@@ -32,8 +32,8 @@ pub fn lines(text: &str) -> String {
 }
 
 /// [`plain`] text for a cell or a line of GitHub Markdown: nothing in it is markup, a link, a mention of a person or
-/// of an issue, a formula or an emoji. GitHub looks for most of these in the text of the finished page, where an
-/// escape is gone; an element around a character ends the text there.
+/// an issue, a formula or an emoji. GitHub finds most of these in the rendered page, where escapes have no effect.
+/// An element around the first character prevents that.
 #[must_use]
 pub fn markdown(text: &str) -> String {
     let text = plain(text);
@@ -62,18 +62,18 @@ pub fn markdown(text: &str) -> String {
 #[must_use]
 pub fn markdown_line(text: &str) -> String {
     let text = markdown(text);
-    let starts_block = |rest: &str| {
-        let digits = rest.trim_start_matches(|sign: char| sign.is_ascii_digit());
-        rest.starts_with(['#', '+', '-', '='])
-            || (digits.len() < rest.len() && digits.starts_with(['.', ')']))
+    let starts_block = |line: &str| {
+        let digits = line.trim_start_matches(|sign: char| sign.is_ascii_digit());
+        line.starts_with(['#', '+', '-', '='])
+            || (digits.len() < line.len() && digits.starts_with(['.', ')']))
     };
     let line = text.trim_start();
     if !starts_block(line) {
         return line.to_owned();
     }
-    // A number's sign is behind it.
-    let at = line.find(|sign: char| !sign.is_ascii_digit()).unwrap_or(0);
-    format!("{}\\{}", &line[..at], &line[at..])
+    // In `1.` and `1)`, the escape belongs before the sign after the number.
+    let digits_end = line.find(|sign: char| !sign.is_ascii_digit()).unwrap_or(0);
+    format!("{}\\{}", &line[..digits_end], &line[digits_end..])
 }
 
 /// Whether an underscore has a letter or a digit on both sides: there it is no markup.

@@ -14,7 +14,7 @@ pub fn json(run: &Run) -> String {
     in_memory(|out| write_json(out, run, &InMemory))
 }
 
-/// What a writer writes, as text.
+/// Collects the output of `write` as text.
 fn in_memory(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> String {
     let mut text = Vec::new();
     // Writing to memory does not fail.
@@ -22,12 +22,10 @@ fn in_memory(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Writes the run as one JSON document with a line break at the end, row by row.
-///
-/// # Errors
-/// Those of the writer, and of the rows.
+/// Writes the run as one JSON document with a line break at the end, row by row. Fails when writing or reading rows
+/// fails.
 pub fn write_json(out: &mut dyn Write, run: &Run, rows: &dyn Rows) -> io::Result<()> {
-    // The alternate form of a JSON value is the pretty one; the tables are the last of the document.
+    // `{:#}` indents a JSON value. The tables are the last member of the document.
     let without_rows = format!("{:#}", run.with_tables(Vec::new()).to_json());
     let head = without_rows.strip_suffix("{}\n}").unwrap_or(&without_rows);
     out.write_all(escape::json(head).as_bytes())?;
@@ -53,18 +51,18 @@ fn row_document(table: &Table, row: &[Value]) -> Json {
     Json::Object(cells.collect::<Map<_, _>>())
 }
 
-/// The same document on one line, for streams of runs.
+/// The run as a JSON document on one line, for streams of runs.
 #[must_use]
 pub fn json_line(run: &Run) -> String {
     escape::json(&format!("{}\n", run.to_json()))
 }
 
-/// Which rows of a table are written as CSV.
+/// The rows of a table that are written as CSV.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CsvRows {
-    /// Not those that are parts of other rows (per CPU, next to their sum).
+    /// Leaves out rows that are parts of another row, such as rows per CPU next to their sum.
     Sums,
-    /// All of them.
+    /// Every row of the table.
     All,
 }
 
@@ -78,17 +76,15 @@ pub enum CsvText {
 }
 
 /// The table as CSV: a header row, an empty field for what is absent, lines that end in LF. Control
-/// characters in text are written as `\n`, `\u{1b}`: a row is a line. Of rows that are left out see
-/// [`csv_omissions`].
+/// characters in text are written as `\n`, `\u{1b}`: a row is a line. [`csv_omissions`] describes the rows that are
+/// left out.
 #[must_use]
 pub fn csv(table: &Table, which: CsvRows, text: CsvText) -> String {
     in_memory(|out| write_csv(out, table, &InMemory, (which, text)).map(drop))
 }
 
-/// Writes a table as [`csv()`], row by row; gives the number of rows that it leaves out.
-///
-/// # Errors
-/// Those of the writer, and of the rows.
+/// Writes a table as [`csv()`] does, row by row; gives the number of rows that it leaves out. Fails when writing or
+/// reading rows fails.
 pub fn write_csv(
     out: &mut dyn Write,
     table: &Table,
@@ -109,33 +105,35 @@ pub fn write_csv(
     Ok(left_out)
 }
 
-/// What CSV of a table leaves out of a run when it does not print this number of its rows, in words for people: `4 rows
-/// per CPU (--all prints them); tables conditions, events (--table NAME prints one)`. Empty when nothing is.
+/// A note for people about the rows and tables that the CSV of a table leaves out of a run: `4 rows
+/// per CPU (--all prints them); tables conditions, events (--table NAME prints one)`. `left_out` is the number of
+/// rows. Empty when the CSV is complete.
 #[must_use]
 pub fn csv_omissions(run: &Run, table: &Table, left_out: u64) -> String {
     let others = table.display.filter.as_ref().map(|filter| escape::plain(&filter.others));
-    let rows = others.filter(|_| left_out > 0).map(|others| {
+    let others = if left_out > 0 { others } else { None };
+    let rows = others.map(|others| {
         let number = usize::try_from(left_out).unwrap_or(usize::MAX);
         format!("{} {others} (--all prints them)", rows_of(number))
     });
-    let names = run.tables.iter().filter(|one| one.name != table.name && one.row_count() > 0);
-    let names: Vec<String> = names.map(|one| escape::plain(&one.name)).collect();
+    let names = run.tables.iter().filter(|other| other.name != table.name && other.row_count() > 0);
+    let names: Vec<String> = names.map(|table| escape::plain(&table.name)).collect();
     let tables = match names.as_slice() {
         [] => None,
-        [one] => Some(format!("table {one} (--table {one} prints it)")),
+        [name] => Some(format!("table {name} (--table {name} prints it)")),
         _ => Some(format!("tables {} (--table NAME prints one)", names.join(", "))),
     };
     rows.into_iter().chain(tables).collect::<Vec<_>>().join("; ")
 }
 
-/// Whether a row is no part of another one. A limit on the size of rows is for people; rows that are parts of other
-/// rows are not to be added up with them.
+/// Whether a row is not a part of another row. Parts must not be added up with their sum. Filters by size do not
+/// count: they are for people.
 fn is_sum(table: &Table, row: &[Value]) -> bool {
     let parts = table.display.filter.as_ref().filter(|filter| matches!(filter.keep, Keep::Text(_)));
     parts.is_none_or(|filter| filter.keeps(table, row))
 }
 
-/// Text for a spreadsheet; what it would take for a formula starts with an apostrophe.
+/// Text for a spreadsheet, with an apostrophe before text that it would take for a formula.
 fn guarded(text: String) -> String {
     let is_number = text.parse::<f64>().is_ok_and(f64::is_finite);
     if text.starts_with(['=', '+', '-', '@']) && !is_number { format!("'{text}") } else { text }

@@ -28,12 +28,10 @@ pub(crate) struct RowLimits {
 /// On a terminal. Nobody reads more than 10,000 rows of a table there.
 const ON_TERMINAL: RowLimits = RowLimits { usual: 100, most: 10_000 };
 
-/// Side of its column on which a cell is written.
+/// Side of a column at which cells are aligned: text at the left, numbers at the right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Align {
-    /// Text.
     Left,
-    /// Numbers.
     Right,
 }
 
@@ -46,7 +44,7 @@ pub(crate) struct Group {
     pub rows: Vec<Vec<String>>,
 }
 
-/// What is shown of a table.
+/// The shown cells of a table.
 pub(crate) struct Grid {
     /// Names of the columns.
     pub names: Vec<String>,
@@ -65,12 +63,12 @@ pub(crate) struct Grid {
 }
 
 impl Grid {
-    /// The grid of a table; `all_rows`: also those that its hints hide.
+    /// The grid of a table on a terminal. With `all_rows`, it also has the rows that the display hints hide.
     pub fn new(table: &Table, all_rows: bool) -> Grid {
         Grid::limited(table, all_rows, ON_TERMINAL)
     }
 
-    /// The same within other limits, which `all_rows` lifts.
+    /// The grid of a table with at most `limits` rows, or with every row if `all_rows`.
     pub fn limited(table: &Table, all_rows: bool, limits: RowLimits) -> Grid {
         let columns: Vec<&Column> =
             table.columns.iter().filter(|column| is_shown(table, column, all_rows)).collect();
@@ -88,7 +86,7 @@ impl Grid {
             headline: rows.first().and_then(|row| headline(table, row)),
             rows: rows
                 .iter()
-                .map(|row| columns.iter().zip(&units).map(|(one, unit)| row.cell(one, *unit)))
+                .map(|row| columns.iter().zip(&units).map(|(column, unit)| row.cell(column, *unit)))
                 .map(Iterator::collect)
                 .collect(),
         };
@@ -143,7 +141,8 @@ impl Grid {
 
     /// The column to leave out first; among equals, the one on the right.
     fn least_important(&self) -> usize {
-        let ranked = self.priorities.iter().enumerate().rev().min_by_key(|(_, one)| **one);
+        let ranked =
+            self.priorities.iter().enumerate().rev().min_by_key(|(_, priority)| **priority);
         ranked.map_or(0, |(index, _)| index)
     }
 
@@ -162,8 +161,8 @@ impl Grid {
 /// Whether the column is part of another column's cell, or decides about rows.
 fn is_auxiliary(table: &Table, column: &Column) -> bool {
     let in_filter = table.display.filter.iter().any(|filter| filter.column == column.name);
-    let in_cell = |other: &Column| {
-        let combine = other.display.combine.as_ref();
+    let in_cell = |column: &Column| {
+        let combine = column.display.combine.as_ref();
         combine.is_some_and(|combine| combine.columns().contains(&column.name.as_str()))
     };
     in_filter || table.columns.iter().any(in_cell)
@@ -189,7 +188,7 @@ fn align(column: &Column) -> Align {
     }
 }
 
-/// The rows that are shown, in groups; notes what is left out.
+/// The rows that are shown, in groups. Describes the rows that are left out in `hidden`.
 fn groups<'a>(
     table: &'a Table,
     all_rows: bool,
@@ -197,7 +196,7 @@ fn groups<'a>(
     hidden: &mut Vec<String>,
 ) -> Vec<Vec<Row<'a>>> {
     let display = &table.display;
-    let filter = display.filter.as_ref().filter(|_| !all_rows);
+    let filter = if all_rows { None } else { display.filter.as_ref() };
     let mut groups: Vec<Vec<Row<'a>>> = Vec::new();
     let (mut key, mut others): (Option<Vec<&Value>>, usize) = (None, 0);
     for values in table.rows() {
@@ -206,10 +205,10 @@ fn groups<'a>(
             continue;
         }
         let row = Row::new(table, values);
-        let of_row: Vec<_> = display.group_by.iter().map(|column| row.get(column)).collect();
-        if key.as_ref() != Some(&of_row) {
+        let row_key: Vec<_> = display.group_by.iter().map(|column| row.get(column)).collect();
+        if key.as_ref() != Some(&row_key) {
             groups.push(Vec::new());
-            key = Some(of_row);
+            key = Some(row_key);
         }
         groups.last_mut().into_iter().for_each(|group| group.push(row));
     }
@@ -220,17 +219,19 @@ fn groups<'a>(
             group.sort_by_key(|row| (row.number(column).is_none(), size(row)));
         });
     }
-    if let Some(filter) = filter.filter(|_| others > 0) {
+    if others > 0
+        && let Some(filter) = filter
+    {
         hidden.push(format!("{} {}", rows_of(others), escape::plain(&filter.others)));
     }
     if !all_rows {
         let asked = display.rows_max.map(|max| usize::try_from(max).unwrap_or(usize::MAX));
-        let mut left = asked.map_or(limits.usual, |max| max.min(limits.most));
+        let mut room = asked.map_or(limits.usual, |max| max.min(limits.most));
         let mut more = 0;
         for group in &mut groups {
-            more += group.len().saturating_sub(left);
-            group.truncate(left);
-            left -= group.len();
+            more += group.len().saturating_sub(room);
+            group.truncate(room);
+            room -= group.len();
         }
         groups.retain(|group| !group.is_empty());
         more += usize::try_from(table.row_count()).unwrap_or(usize::MAX) - table.rows().len();
@@ -260,7 +261,8 @@ impl PartialOrd for Total {
 fn heading(table: &Table, row: &Row<'_>) -> Option<String> {
     let column = |name: &String| table.columns.iter().find(|column| column.name == *name);
     let columns = table.display.group_by.iter().filter_map(column);
-    let parts = columns.map(|one| format!("{} {}", human::heading(one), row.alone(&one.name)));
+    let parts =
+        columns.map(|column| format!("{} {}", human::heading(column), row.alone(&column.name)));
     let heading = parts.collect::<Vec<_>>().join(", ");
     Some(heading).filter(|heading| !heading.is_empty())
 }
@@ -274,7 +276,7 @@ pub(crate) fn rows_of(number: usize) -> String {
     format!("{} {unit}", human::count(number as u64))
 }
 
-/// A line of cells in columns of those widths.
+/// A line of cells, each padded or cut to the width of its column.
 pub(crate) fn line(cells: &[String], aligns: &[Align], widths: &[usize]) -> String {
     let mut out = String::new();
     for (at, ((cell, align), &width)) in cells.iter().zip(aligns).zip(widths).enumerate() {
@@ -292,13 +294,13 @@ pub(crate) fn line(cells: &[String], aligns: &[Align], widths: &[usize]) -> Stri
     out
 }
 
-/// The text, or as much of it as fits with an ellipsis.
+/// The text, cut to `width` columns with an ellipsis if it is longer.
 pub(crate) fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
     }
     let mut out = String::new();
-    // Characters without width do not count, so they have a limit of their own.
+    // Characters without width would never reach the limit: their number is limited, too.
     for character in text.chars().take(4 * width) {
         out.push(character);
         // The width of the text so far, not of the character: some change the one before.

@@ -5,16 +5,16 @@ use record::{Column, Format, Value};
 
 use crate::escape;
 
-/// What is shown for a value that could not be measured.
+/// Stands for a value that could not be measured.
 pub const ABSENT: &str = "–";
 
 /// Significant digits of a number that has no hint.
 const DIGITS: usize = 3;
 
-/// The unit in which the numbers of a column are shown.
+/// The unit of the numbers in a column.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Unit {
-    /// What follows a number, or is written above a column: `µs`; empty for a count.
+    /// The unit's symbol, written after a number or above a column: `µs`; empty for a count.
     pub label: &'static str,
     /// The size of one unit, in the unit of the column's name.
     pub size: f64,
@@ -52,20 +52,20 @@ const NONE: Scale = &[unit("", 1.0)];
 
 const FREQUENCY: Scale = &[unit("Hz", 1.0), unit("kHz", 1e3), unit("MHz", 1e6), unit("GHz", 1e9)];
 
-/// What an axis of a picture shows.
+/// The physical quantity of an axis of a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Quantity {
-    /// Nanoseconds.
+    /// A time in nanoseconds.
     Time,
-    /// Events per second.
+    /// A number of events per second.
     Rate,
-    /// Hertz.
+    /// A frequency in hertz.
     Frequency,
     /// A part of 1, shown as per cent.
     Share,
-    /// Bytes.
+    /// A number of bytes.
     Size,
-    /// Bytes per second.
+    /// A number of bytes per second.
     SizeRate,
     /// A number of things, or a factor.
     Count,
@@ -90,7 +90,7 @@ impl Quantity {
         pick(number, self.scale())
     }
 
-    /// A number that was chosen, and so is short, with its unit.
+    /// A round number with its unit.
     pub(crate) fn round_text(self, number: f64) -> String {
         tick(number, self.unit(number))
     }
@@ -101,14 +101,12 @@ impl Quantity {
     }
 }
 
-/// A round number in a unit, with as few digits as say it: `20 µs`, `0.5 %`. Not negative.
+/// A round number with its unit and without trailing zeros: `20 µs`, `0.5 %`. Not negative.
 pub(crate) fn tick(number: f64, unit: Unit) -> String {
-    // Ten digits hold no more of it than is round.
+    // Rounds to ten digits, to drop the error of the division.
     let shown: f64 = format!("{:.9e}", number / unit.size).parse().unwrap_or(0.0);
-    let text = match shown.fract() == 0.0 && shown < 1e15 {
-        true => count(shown as u64),
-        false => format!("{shown}"),
-    };
+    let is_whole = shown.fract() == 0.0 && shown < 1e15;
+    let text = if is_whole { count(shown as u64) } else { format!("{shown}") };
     with_label(text, unit)
 }
 
@@ -122,8 +120,7 @@ const SUFFIXES: [(&str, Scale); 6] = [
     ("_cycles", CYCLES),
 ];
 
-/// Columns (or last words of their names) whose numbers identify something: no thousands
-/// separators.
+/// Columns, or last words of their names, whose numbers identify something: they have no thousands separators.
 const IDENTIFIERS: [&str; 11] =
     ["number", "cpu", "core", "node", "socket", "pid", "tid", "irq", "vector", "seed", "id"];
 
@@ -157,8 +154,7 @@ fn scale(name: &str, format: Format) -> Scale {
     }
 }
 
-/// The one unit in which all numbers of a column are shown: the one that suits their median. Rates
-/// are always per second.
+/// The unit for all numbers of a column: the one that suits their median. Rates are always per second.
 #[must_use]
 pub fn unit_of(column: &Column, numbers: impl Iterator<Item = f64>) -> Unit {
     let mut numbers: Vec<f64> = numbers.map(f64::abs).filter(|number| *number > 0.0).collect();
@@ -168,7 +164,7 @@ pub fn unit_of(column: &Column, numbers: impl Iterator<Item = f64>) -> Unit {
     pick(if is_rate { 0.0 } else { median }, scale(&column.name, column.display.format))
 }
 
-/// A cell of the column in that unit, which is not written. Text is made [`escape::plain`].
+/// A cell of the column: a number in `unit` but without its symbol, or text after [`escape::plain`].
 #[must_use]
 pub fn cell(column: &Column, unit: Unit, value: &Value) -> String {
     let digits = match column.display.digits {
@@ -221,9 +217,9 @@ pub fn with_half_width(
     let Some(half_width) = half_width else { return format!("{sign}{shown} ± {ABSENT}") };
     let half_width = half_width.abs() / unit.size;
     let places = decimals(value, digits).min(decimals(half_width, digits));
-    let least = 10_f64.powi(-i32::try_from(places).unwrap_or(3));
-    let half_width = if half_width > 0.0 && half_width < least / 2.0 {
-        format!("<{least:.places$}")
+    let minimum = 10_f64.powi(-i32::try_from(places).unwrap_or(3));
+    let half_width = if half_width > 0.0 && half_width < minimum / 2.0 {
+        format!("<{minimum:.places$}")
     } else {
         format!("{half_width:.places$}")
     };
@@ -316,7 +312,7 @@ fn scaled(number: f64, scale: Scale) -> String {
     with_label(significant(number / unit.size, DIGITS), unit)
 }
 
-/// The smallest unit in which the number, once rounded, is less than one of the next unit.
+/// The smallest unit of the scale with which the rounded number stays below one of the next unit.
 fn pick(number: f64, scale: Scale) -> Unit {
     let fits = |pair: &&[Unit]| number / pair[0].size < pair[1].size / pair[0].size - 0.5;
     let found = scale.windows(2).find(fits).map(|pair| pair[0]);
@@ -336,14 +332,14 @@ fn decimals(number: f64, digits: usize) -> usize {
     0
 }
 
-/// So many significant digits, or a whole number with separators; not negative.
+/// A number with `digits` significant digits, or a whole number with separators. The number is not negative.
 fn significant(number: f64, digits: usize) -> String {
-    let least = 10_f64.powi(-i32::try_from(digits).unwrap_or(3));
+    let minimum = 10_f64.powi(-i32::try_from(digits).unwrap_or(3));
     let decimals = decimals(number, digits);
     if number == 0.0 {
         "0".to_owned()
-    } else if number < least / 2.0 {
-        format!("<{least:.digits$}")
+    } else if number < minimum / 2.0 {
+        format!("<{minimum:.digits$}")
     } else if decimals > 0 {
         format!("{number:.decimals$}")
     } else if number < 1e15 {
@@ -353,7 +349,7 @@ fn significant(number: f64, digits: usize) -> String {
     }
 }
 
-/// The text as one word where lines are broken: a number and its unit, a command.
+/// The text without places where a line may break, for a number with its unit or for a command.
 pub(crate) fn unbroken(text: &str) -> String {
     text.replace(' ', "\u{a0}")
 }

@@ -78,12 +78,12 @@ pub fn markdown_run(run: &Run) -> String {
 
 fn item(missing: &words::Missing) -> String {
     let reason = missing.reason.lines().collect::<Vec<_>>().join("; ");
-    let words = escape::markdown(&format!("{}: {reason}", missing.what));
+    let subject_and_reason = escape::markdown(&format!("{}: {reason}", missing.what));
     match &missing.remedy {
-        None => format!("- {words}\n"),
+        None => format!("- {subject_and_reason}\n"),
         // A code span has no escapes: used where the line has no backtick.
-        Some(remedy) if !remedy.contains('`') => format!("- {words}: `{remedy}`\n"),
-        Some(remedy) => format!("- {words}: {}\n", escape::markdown(remedy)),
+        Some(remedy) if !remedy.contains('`') => format!("- {subject_and_reason}: `{remedy}`\n"),
+        Some(remedy) => format!("- {subject_and_reason}: {}\n", escape::markdown(remedy)),
     }
 }
 

@@ -172,9 +172,9 @@ mod tests {
         table.push(vec![(-4.0).into(), 2.0.into(), true.into()]);
         table.push(vec![(-4.0).into(), Value::Absent, true.into()]);
         table.push(vec![Value::Absent; 3]);
-        let cell = |at: usize| {
+        let cell = |index: usize| {
             let unit = human::unit_of(&table.columns[0], [20.0].into_iter());
-            Row::new(&table, &table.rows()[at]).cell(&table.columns[0], unit)
+            Row::new(&table, &table.rows()[index]).cell(&table.columns[0], unit)
         };
         let cells = [0, 1, 2, 3, 4].map(cell);
         assert_eq!(cells, ["20.0 ± 5.0", "< 36.0", "below the limit", "below the limit", "–"]);
@@ -183,10 +183,10 @@ mod tests {
     #[test]
     fn other_columns_complete_a_cell() {
         let table = table();
-        let cells = |at: usize| -> Vec<String> {
-            let row = Row::new(&table, &table.rows()[at]);
+        let cells = |index: usize| -> Vec<String> {
+            let row = Row::new(&table, &table.rows()[index]);
             let unit = |column| human::unit_of(column, [1500.0].into_iter());
-            let shown = [0, 3, 5].map(|at| &table.columns[at]);
+            let shown = [0, 3, 5].map(|index| &table.columns[index]);
             shown.map(|column| row.cell(column, unit(column))).to_vec()
         };
         assert_eq!(cells(0), ["36 disk", "1.00 to 2.00", "≤ 7.00"]);
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn templates_are_filled_or_left_out() {
         let table = table();
-        let row = |at: usize| Row::new(&table, &table.rows()[at]);
+        let row = |index: usize| Row::new(&table, &table.rows()[index]);
         let template = "largest: {name}, {low_ns}";
         assert_eq!(row(0).fill(template).unwrap(), "largest: 36 disk, 1.00\u{a0}µs");
         assert_eq!(row(2).fill(template), None);

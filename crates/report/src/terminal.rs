@@ -10,12 +10,12 @@ use crate::words::{self, wrap};
 /// How to write for a terminal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TerminalOptions {
-    /// Columns of the terminal; `None`: lines may be as long as they get.
+    /// Columns of the terminal. `None`: the length of lines has no limit.
     pub width: Option<u16>,
     /// Whether to use colours and bold.
     pub color: bool,
-    /// Every row: also those that a table leaves out by default, such as one per CPU, or beyond the
-    /// first 100; and tables without rows.
+    /// Whether to print every row and also tables without rows. By default, rows per CPU and rows beyond the first
+    /// 100 are left out.
     pub all_rows: bool,
     /// The run directory, for the commands that show the rest.
     pub run_dir: Option<String>,
@@ -29,16 +29,15 @@ enum Style {
 }
 
 impl TerminalOptions {
-    /// Every line in that style: a pager shows each line in its style.
+    /// Styles each line on its own, because a pager does not continue a style on the next line.
     fn paint(&self, style: Style, text: &str) -> String {
         let code = match style {
             Style::Strong => "1",
             Style::Quiet => "2",
             Style::Alarm => "33",
         };
-        let lines = text.lines().map(|line| match self.color {
-            true => format!("\x1b[{code}m{line}\x1b[0m\n"),
-            false => format!("{line}\n"),
+        let lines = text.lines().map(|line| {
+            if self.color { format!("\x1b[{code}m{line}\x1b[0m\n") } else { format!("{line}\n") }
         });
         lines.collect()
     }
@@ -112,7 +111,7 @@ fn table(run: &Run, table: &Table, options: &TerminalOptions) -> String {
     out
 }
 
-/// What is left out of the table, and the command that shows it; empty when nothing is.
+/// A note about omitted rows and columns, with the command that shows them; empty when the table is complete.
 fn left_out(table: &Table, grid: &Grid, options: &TerminalOptions) -> String {
     let mut parts = Vec::new();
     if !grid.dropped.is_empty() {
@@ -137,11 +136,11 @@ fn left_out(table: &Table, grid: &Grid, options: &TerminalOptions) -> String {
 }
 
 fn observer(run: &Run, options: &TerminalOptions) -> String {
-    let words = words::observer(run);
-    if words.is_empty() {
+    let text = words::observer(run);
+    if text.is_empty() {
         return String::new();
     }
-    wrap(&format!("observer: {words}"), "", options.width) + "\n"
+    wrap(&format!("observer: {text}"), "", options.width) + "\n"
 }
 
 fn missing(run: &Run, options: &TerminalOptions) -> String {
@@ -150,8 +149,8 @@ fn missing(run: &Run, options: &TerminalOptions) -> String {
         if out.is_empty() {
             out.push_str(&options.paint(Style::Strong, "not measured"));
         }
-        let words = format!("{}: {}", missing.what, missing.reason);
-        for line in words.lines() {
+        let reason = format!("{}: {}", missing.what, missing.reason);
+        for line in reason.lines() {
             out.push_str(&wrap(line, "  ", options.width));
             out.push('\n');
         }

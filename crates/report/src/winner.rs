@@ -1,4 +1,4 @@
-//! Which of several figures is the smallest or the largest, as far as their intervals let that be said.
+//! The smallest or largest of several figures, and the figures whose intervals overlap its interval.
 
 /// A figure with the ends of its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -8,7 +8,6 @@ pub(crate) struct Figure {
     pub high: f64,
 }
 
-/// Which end is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extreme {
     Smallest,
@@ -16,12 +15,12 @@ pub(crate) enum Extreme {
 }
 
 impl Figure {
-    /// A figure that has no error, as of a formula.
+    /// A figure without error, such as the value of a formula.
     pub fn exact(value: f64) -> Figure {
         Figure { value, low: value, high: value }
     }
 
-    /// A figure whose error is not known: it can be told from no other.
+    /// A figure whose error is not known: its interval overlaps every other.
     pub fn unknown(value: f64) -> Figure {
         Figure { value, low: f64::NEG_INFINITY, high: f64::INFINITY }
     }
@@ -34,14 +33,14 @@ impl Figure {
         }
     }
 
-    /// Whether its error is known.
+    /// Whether the figure's error is known.
     pub fn has_interval(self) -> bool {
         self.low.is_finite() && self.high.is_finite()
     }
 }
 
-/// The positions of the figures that may be the extreme one: that with the extreme value first, then those whose
-/// intervals overlap its interval. With one position, that figure is the extreme one.
+/// The indices of the figures that may be the extreme one. The figure with the extreme value comes first, then all
+/// figures whose intervals overlap its interval. A single index means that this figure is the extreme one.
 pub(crate) fn candidates(figures: &[Figure], extreme: Extreme) -> Vec<usize> {
     let sign = match extreme {
         Extreme::Smallest => 1.0,
@@ -51,8 +50,8 @@ pub(crate) fn candidates(figures: &[Figure], extreme: Extreme) -> Vec<usize> {
     order.sort_by(|a, b| (sign * figures[*a].value).total_cmp(&(sign * figures[*b].value)));
     let Some(best) = order.first().map(|first| figures[*first]) else { return order };
     let first = order[0];
-    order.retain(|at| {
-        *at == first || (figures[*at].low <= best.high && figures[*at].high >= best.low)
+    order.retain(|index| {
+        *index == first || (figures[*index].low <= best.high && figures[*index].high >= best.low)
     });
     order
 }

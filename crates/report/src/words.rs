@@ -15,7 +15,7 @@ pub(crate) fn title(run: &Run) -> String {
     plain(&format!("{} on {}, {started}", run.experiment, run.bench))
 }
 
-/// The machine, as far as it is known: `AMD EPYC (family 26, model 2), guest of KVM, ...`
+/// The known facts about the machine: `AMD EPYC (family 26, model 2), guest of KVM, ...`
 pub(crate) fn host(run: &Run) -> String {
     let text = |key: &str| run.host.get(key).and_then(Json::as_str).filter(|text| !text.is_empty());
     let count = |key: &str| run.host.get(key).and_then(Json::as_u64);
@@ -44,7 +44,7 @@ pub(crate) fn host(run: &Run) -> String {
     parts.collect::<Vec<_>>().join("; ")
 }
 
-/// What the table shows.
+/// A sentence about the table: its display title or, without one, its documentation.
 pub(crate) fn table_title(table: &Table) -> &str {
     if table.display.title.is_empty() { &table.doc } else { &table.display.title }
 }
@@ -69,14 +69,14 @@ pub(crate) fn shell_word(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// The warnings, first of all whether the run was cut short.
+/// The warnings of a run. The first says if the run was cut short.
 pub(crate) fn warnings(run: &Run) -> Vec<String> {
     let cut = "the run was cut short: the tables hold what was measured until then";
     let cut = (!run.complete).then(|| cut.to_owned());
     cut.into_iter().chain(run.warnings.iter().map(|warning| plain(warning))).collect()
 }
 
-/// What the measurement cost and lost; empty when nothing is known.
+/// The overhead of the measurement and the events that it lost; empty when nothing is known.
 pub(crate) fn observer(run: &Run) -> String {
     let ns = |time| unbroken(&human::ns(time));
     let percent = |share| unbroken(&human::percent(share));
@@ -130,28 +130,29 @@ pub(crate) fn missing(run: &Run) -> Vec<Missing> {
             None => groups.push(vec![absence]),
         }
     }
-    let words = |group: &Vec<&Absence>| {
+    let to_missing = |group: &Vec<&Absence>| {
         let first = group.first()?;
         let remedy = first.remedy.as_deref().map(plain);
-        Some(Missing { what: what(group), reason: lines(&first.reason), remedy })
+        Some(Missing { what: describe(group), reason: lines(&first.reason), remedy })
     };
-    groups.iter().filter_map(words).collect()
+    groups.iter().filter_map(to_missing).collect()
 }
 
-fn what(group: &[&Absence]) -> String {
+fn describe(group: &[&Absence]) -> String {
     let mut tables: Vec<(&str, Vec<String>)> = Vec::new();
     for absence in group {
-        let what = plain(&absence.what);
+        let subject = plain(&absence.what);
         match tables.iter_mut().find(|(table, _)| *table == absence.table) {
-            Some((_, list)) => list.push(what),
-            None => tables.push((&absence.table, vec![what])),
+            Some((_, list)) => list.push(subject),
+            None => tables.push((&absence.table, vec![subject])),
         }
     }
-    let words = tables.iter().map(|(table, list)| format!("{}: {}", plain(table), list.join(", ")));
-    words.collect::<Vec<_>>().join("; ")
+    let descriptions =
+        tables.iter().map(|(table, list)| format!("{}: {}", plain(table), list.join(", ")));
+    descriptions.collect::<Vec<_>>().join("; ")
 }
 
-/// The text in lines of at most `width`, broken at spaces that are not [`unbroken`], each after
+/// Breaks the text into lines of at most `width` columns, at spaces that are not [`unbroken`]. Each line starts with
 /// `indent`.
 pub(crate) fn wrap(text: &str, indent: &str, width: Option<u16>) -> String {
     let width = width.map_or(usize::MAX, usize::from);

@@ -80,8 +80,8 @@ fn json_that_is_written_row_by_row_is_the_whole_document() {
     bare.push(Vec::new());
     for tables in [vec![], vec![empty.clone()], vec![small(), empty, bare, common::handlers()]] {
         let run = common::run(tables);
-        let whole = format!("{:#}\n", run.to_json());
-        assert_eq!(json(&run).replace("\\u001b", "\u{1b}"), whole.replace("\\u001b", "\u{1b}"));
+        let document = format!("{:#}\n", run.to_json());
+        assert_eq!(json(&run).replace("\\u001b", "\u{1b}"), document.replace("\\u001b", "\u{1b}"));
     }
 }
 

@@ -1,4 +1,4 @@
-//! What people see on terminals of several widths.
+//! The output on terminals of several widths.
 
 mod common;
 
@@ -91,15 +91,15 @@ fn the_largest_rows_come_first_and_those_without_a_number_last() {
     table.push(row);
     rows.into_iter().for_each(|row| table.push(row));
     let text = terminal(&common::run(vec![table]), at_width(200));
-    let at = |name: &str| text.lines().position(|line| line.contains(name)).unwrap();
-    assert!(at(" LOC ") < at("36 virtio1-req.0"), "{text}");
-    assert!(at("36 virtio1-req.0") < at("counted only"), "{text}");
+    let line_of = |name: &str| text.lines().position(|line| line.contains(name)).unwrap();
+    assert!(line_of(" LOC ") < line_of("36 virtio1-req.0"), "{text}");
+    assert!(line_of("36 virtio1-req.0") < line_of("counted only"), "{text}");
 }
 
 #[test]
 fn tables_without_hints_lose_columns_from_the_right() {
     let columns = common::handlers().columns.into_iter();
-    let plain = columns.map(|one| Column::new(&one.name, one.kind, &one.doc)).collect();
+    let plain = columns.map(|column| Column::new(&column.name, column.kind, &column.doc)).collect();
     let mut table = Table::new("other", "One row per context and CPU.", plain);
     common::handlers().rows().iter().for_each(|row| table.push(row.clone()));
     let expected = "\
@@ -186,7 +186,7 @@ not shown: 2 rows left out; see irqlab show 'my runs/1' agreement --all
 ";
     let text = filtered("agrees", Keep::Bool(false));
     assert!(text.contains(expected), "{text}");
-    // What is not known is not below the limit.
+    // Unknown values count as above the limit.
     let expected = "
 line  agrees  share
                   %

@@ -1,5 +1,6 @@
-//! Histograms of a run: tables of filled buckets, a row each, with the columns `bucket_min` and
-//! `bucket_max` or `low` and `high` (with the unit, if all are of one), and a count.
+//! Histograms of a run. A table of histograms has a row for each filled bucket. Its bounds are the columns
+//! `bucket_min` and `bucket_max`, or `low` and `high`. A column whose values all have one unit ends in it.
+//! A further column holds the count.
 
 use std::collections::BTreeMap;
 
@@ -10,26 +11,24 @@ use crate::row::Row;
 /// A bucket; both bounds are included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Bucket {
-    /// Smallest value.
     pub min: u64,
-    /// Largest value.
     pub max: u64,
-    /// Values in it.
+    /// Number of values in the bucket.
     pub count: u64,
 }
 
 /// One histogram of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Histogram {
-    /// What was counted, where the table has several quantities; else empty.
+    /// The measured quantity; empty where the table has only one.
     pub quantity: String,
-    /// The other columns that name it, in the table's order, without those that are absent.
+    /// The columns that identify the histogram and their values, in the table's order. Absent values are left out.
     pub labels: Vec<(String, String)>,
     /// The filled buckets, from below.
     pub buckets: Vec<Bucket>,
 }
 
-/// A table of buckets.
+/// A table whose rows are buckets of histograms.
 #[derive(Clone, Debug)]
 pub(super) struct Bucketed<'a> {
     pub table: &'a Table,
@@ -39,21 +38,23 @@ pub(super) struct Bucketed<'a> {
 
 /// The tables of buckets of a run.
 pub(super) fn all(run: &Run) -> Vec<Bucketed<'_>> {
-    run.tables.iter().filter_map(of).collect()
+    run.tables.iter().filter_map(histograms_of).collect()
 }
 
 /// The histograms of a table; `None` where it has none.
-pub(super) fn of(table: &Table) -> Option<Bucketed<'_>> {
+pub(super) fn histograms_of(table: &Table) -> Option<Bucketed<'_>> {
     let column = |prefix: &str, kind| {
-        let of_kind = |one: &&record::Column| one.kind == kind && one.name.starts_with(prefix);
-        table.columns.iter().find(of_kind).map(|one| one.name.as_str())
+        let has_kind =
+            |column: &&record::Column| column.kind == kind && column.name.starts_with(prefix);
+        table.columns.iter().find(has_kind).map(|column| column.name.as_str())
     };
     let bounds = [("bucket_min", "bucket_max"), ("low_", "high_")];
     let both = |(min, max)| column(min, Kind::Uint).zip(column(max, Kind::Uint));
     let (min, max) = bounds.into_iter().find_map(both)?;
-    let is_count = |one: &&record::Column| one.kind == Kind::Uint && one.name.ends_with("count");
+    let is_count =
+        |column: &&record::Column| column.kind == Kind::Uint && column.name.ends_with("count");
     let count = &table.columns.iter().find(is_count)?.name;
-    let names: Vec<&str> = table.columns.iter().map(|one| one.name.as_str()).collect();
+    let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
     let names: Vec<&str> = names
         .into_iter()
         .filter(|name| ![min, max, count.as_str(), "quantity"].contains(name))
@@ -72,21 +73,21 @@ pub(super) fn of(table: &Table) -> Option<Bucketed<'_>> {
         let labels = names.iter().map(|name| ((*name).to_owned(), label(row.get(name))));
         let labels: Vec<(String, String)> = labels.filter(|(_, value)| !value.is_empty()).collect();
         let quantity = label(row.get("quantity"));
-        let place = *places.entry((quantity.clone(), labels.clone())).or_insert_with(|| {
+        let index = *places.entry((quantity.clone(), labels.clone())).or_insert_with(|| {
             histograms.push(Histogram { quantity, labels, buckets: Vec::new() });
             histograms.len() - 1
         });
-        histograms[place].buckets.push(Bucket { min, max: max.max(min), count });
+        histograms[index].buckets.push(Bucket { min, max: max.max(min), count });
     }
-    histograms.iter_mut().for_each(|one| one.buckets.sort_unstable());
+    histograms.iter_mut().for_each(|histogram| histogram.buckets.sort_unstable());
     Some(Bucketed { table, histograms })
 }
 
 /// Whether a quantity is a time in ns: the columns say so, or it is a self or inclusive time.
 pub(super) fn is_time(table: &Table, quantity: &str) -> bool {
     let upper = ["bucket_max_ns", "high_ns"];
-    let by_column = table.columns.iter().any(|one| upper.contains(&one.name.as_str()));
-    by_column || ["self", "inclusive"].contains(&quantity)
+    let has_ns_bounds = table.columns.iter().any(|column| upper.contains(&column.name.as_str()));
+    has_ns_bounds || ["self", "inclusive"].contains(&quantity)
 }
 
 /// A value as a label; absent is empty, which is the same as no label.

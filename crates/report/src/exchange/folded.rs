@@ -11,10 +11,10 @@ use super::Unexported;
 use crate::escape;
 use crate::row::Row;
 
-/// Lines of one weight.
+/// Folded stacks with one kind of weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Folded {
-    /// What the numbers are, such as `ns` or `l1d_misses`.
+    /// The unit or event of the weights, such as `ns` or `l1d_misses`.
     pub weight: String,
     /// The lines, in order of their frames, with a line break at the end of each.
     pub text: String,
@@ -29,11 +29,10 @@ pub fn weights(run: &Run) -> Vec<String> {
     collect(run).into_iter().map(|(weight, _)| weight).collect()
 }
 
-/// The stacks of a weight; without one, of the first of [`weights`]. A stack whose weight is zero, or
-/// below zero because more was subtracted for the probes than was measured, is left out.
+/// The stacks with a weight, or with the first of [`weights`] by default. Stacks whose weight rounds to zero or is
+/// negative are left out; subtracting the probe overhead can make a weight negative.
 ///
-/// # Errors
-/// When the run has no stacks, or none of that weight: the message names those that it has.
+/// Fails when the run has no stacks with that weight. The message lists the weights that the run has.
 pub fn folded(run: &Run, weight: Option<&str>) -> Result<Folded, Unexported> {
     let mut all = collect(run);
     let names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
@@ -101,7 +100,7 @@ fn collect(run: &Run) -> Vec<(String, Stacks)> {
         }
     }
     if let Some(table) = run.table("miss_functions") {
-        // Those of experiments are by service, too.
+        // In runs of experiments, misses are also divided by service.
         let group = if table.column("condition").is_some() { "condition" } else { "region" };
         for (row, root) in rows(table, group) {
             let frames = ["cache", "class", "service", "function"].map(|name| text(&row, name));
@@ -112,14 +111,14 @@ fn collect(run: &Run) -> Vec<(String, Stacks)> {
     all.0
 }
 
-/// The counters of which a table has a column `self_COUNTER`. Totals are the same in another unit.
+/// The counters with a column `self_COUNTER` in the table. `self_total_*` repeats a counter in another unit.
 fn self_counters(table: &Table) -> Vec<&str> {
     let counters = table.columns.iter().filter(|column| column.kind == Kind::Uint);
     let names = counters.filter_map(|column| column.name.strip_prefix("self_"));
     names.filter(|name| !name.starts_with("total_")).collect()
 }
 
-/// Stacks by weight, in the order in which weights were first seen.
+/// Stacks by weight, in order of each weight's first appearance.
 #[derive(Default)]
 struct Collected(Vec<(String, Stacks)>);
 
@@ -128,16 +127,16 @@ impl Collected {
     fn add(&mut self, weight: &str, frames: Vec<String>, value: Option<f64>) {
         let Some(value) = value else { return };
         let known = self.0.iter().position(|(name, _)| name == weight);
-        let at = known.unwrap_or_else(|| {
+        let index = known.unwrap_or_else(|| {
             self.0.push((weight.to_owned(), Stacks::new()));
             self.0.len() - 1
         });
-        *self.0[at].1.entry(frames).or_default() += value;
+        *self.0[index].1.entry(frames).or_default() += value;
     }
 }
 
-/// The rows of a table that are not sums of others or parts of them: those over all CPUs where there
-/// are any. Each comes with its value in `group` as a frame, if the table has several of them.
+/// Rows of a table that add up without counting twice: the sums over all CPUs, or every row if there are no sums.
+/// If the column `group` has several values, each row comes with its value as the root frame.
 fn rows<'a>(table: &'a Table, group: &str) -> Vec<(Row<'a>, Vec<String>)> {
     let all: Vec<Row<'_>> = table.rows().iter().map(|values| Row::new(table, values)).collect();
     let is_sum = |row: &Row<'_>| *row.get("cpu") == Value::from("all");
@@ -183,9 +182,9 @@ fn numbered(row: &Row<'_>) -> String {
 /// `kernel thread 7 kworker/0:0` is kind and name: a number starts the name.
 fn kind_and_name(context: &str) -> [String; 2] {
     let starts =
-        |(at, _): &(usize, &str)| context[at + 1..].starts_with(|c: char| c.is_ascii_digit());
+        |(space, _): &(usize, &str)| context[space + 1..].starts_with(|c: char| c.is_ascii_digit());
     match context.match_indices(' ').find(starts) {
-        Some((at, _)) => [context[..at].to_owned(), context[at + 1..].to_owned()],
+        Some((space, _)) => [context[..space].to_owned(), context[space + 1..].to_owned()],
         None => [context.to_owned(), String::new()],
     }
 }
@@ -208,8 +207,8 @@ mod tests {
         let row =
             |(condition, cpu, kind, number, name, total): &(&str, &str, &str, u64, &str, u64)| {
                 let names = [*condition, *cpu, *kind].map(Value::from);
-                let rest = [(*number).into(), (*name).into(), (*total).into()];
-                names.into_iter().chain(rest).collect()
+                let number_name_and_total = [(*number).into(), (*name).into(), (*total).into()];
+                names.into_iter().chain(number_name_and_total).collect()
             };
         table("handlers", &columns, rows.iter().map(row).collect())
     }

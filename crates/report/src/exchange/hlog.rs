@@ -19,11 +19,10 @@ use crate::row::Row;
 /// Significant digits of the log's values.
 const DIGITS: u8 = 3;
 
-/// The log: text, one line per histogram, with a tag that names it. Values of times are ns; the column
-/// `Interval_Max` is theirs, too.
+/// The log: one line of text per histogram, with a tag that names it. Times are in ns, also in the column
+/// `Interval_Max`.
 ///
-/// # Errors
-/// When the run has no histograms.
+/// Fails when the run has no histograms.
 pub fn hlog(run: &Run) -> Result<String, Unexported> {
     let tables = bucketed::all(run);
     if tables.iter().all(|table| table.histograms.is_empty()) {
@@ -170,7 +169,7 @@ mod tests {
         let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
         let digits = text.bytes().filter(|byte| *byte != b'=');
         let digits: Vec<u32> = digits
-            .map(|byte| alphabet.iter().position(|one| *one == byte).unwrap() as u32)
+            .map(|byte| alphabet.iter().position(|letter| *letter == byte).unwrap() as u32)
             .collect();
         let mut bytes = Vec::new();
         for four in digits.chunks(4) {

@@ -2,7 +2,7 @@
 //!
 //! A column of numbers is a family, a row a sample, and the key columns of the row are its labels. Times
 //! are in seconds. Counts and totals over the window are counters; all other figures are gauges. A table
-//! of buckets becomes histograms. What is absent in the run has no sample.
+//! of buckets becomes histograms. Absent values have no sample.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,19 +14,18 @@ use super::openmetrics::{Buckets, Exposition, MetricKind, Metrics};
 use crate::escape;
 use crate::row::Row;
 
-/// What was written, and what could not be.
+/// A run as metrics, with the tables that have none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunMetrics {
-    /// The document.
+    /// OpenMetrics text.
     pub text: String,
     /// Tables whose rows no labels distinguish: single events, samples of a signal.
     pub left_out: Vec<String>,
 }
 
-/// The run in OpenMetrics text. With `timestamp_seconds`, all samples are of that time (Unix).
+/// The run in OpenMetrics text. All samples get the time `timestamp_seconds` (Unix), if there is one.
 ///
-/// # Errors
-/// When no table of the run has a metric.
+/// Fails when no table of the run has a metric.
 pub fn metrics(run: &Run, timestamp_seconds: Option<f64>) -> Result<RunMetrics, Unexported> {
     let mut metrics = Metrics::new(Exposition::OpenMetrics).at(timestamp_seconds);
     let complete = if run.complete { "true" } else { "false" };
@@ -41,7 +40,7 @@ pub fn metrics(run: &Run, timestamp_seconds: Option<f64>) -> Result<RunMetrics, 
     metrics.family("irqlab_run_info", MetricKind::Gauge, None, help).sample(&labels, 1.0);
     let (mut left_out, mut families) = (Vec::new(), 0);
     for table in run.tables.iter().filter(|table| !table.rows().is_empty()) {
-        if let Some(bucketed) = bucketed::of(table) {
+        if let Some(bucketed) = bucketed::histograms_of(table) {
             families += histograms(&mut metrics, &bucketed);
         } else if let Some(labels) = distinguishing(table) {
             families += figures(&mut metrics, table, &labels);
@@ -55,8 +54,8 @@ pub fn metrics(run: &Run, timestamp_seconds: Option<f64>) -> Result<RunMetrics, 
     }
 }
 
-/// The columns whose values are a row's labels: its key, or where that is not enough, its key and all
-/// other names; `None` where rows are still the same.
+/// The columns whose values are a row's labels: the key columns, or also all other names if two rows have the
+/// same key. `None` if two rows have the same labels even then.
 fn distinguishing(table: &Table) -> Option<Vec<&Column>> {
     let is_key = |column: &&Column| column.role == Role::Key;
     let is_name = |column: &&Column| {
@@ -102,7 +101,7 @@ fn naming(table: &str, column: &Column) -> Naming {
     Naming { name, kind, unit, per }
 }
 
-/// A column's name without its unit, the base unit of metrics, and how many of the column's make one.
+/// A column's name without its unit, the base unit of metrics, and the number of the column's units in a base unit.
 fn base_unit(column: &str) -> (&str, Option<&'static str>, f64) {
     let units = [
         ("_ns", "seconds", 1e9),
@@ -119,21 +118,23 @@ fn base_unit(column: &str) -> (&str, Option<&'static str>, f64) {
 
 /// A part of a metric's or label's name: a run of another version may have any column.
 fn valid(name: &str) -> String {
-    let one = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
-    name.chars().map(one).collect()
+    let valid_character = |character: char| {
+        if character.is_ascii_alphanumeric() { character.to_ascii_lowercase() } else { '_' }
+    };
+    name.chars().map(valid_character).collect()
 }
 
-/// A family for each column of figures; returns how many.
+/// Adds a family for each column of figures; returns the number of families.
 fn figures(metrics: &mut Metrics, table: &Table, label_columns: &[&Column]) -> usize {
     let names: Vec<String> = label_columns.iter().map(|column| label_name(&column.name)).collect();
-    let is_label = |column: &Column| label_columns.iter().any(|one| one.name == column.name);
+    let is_label = |column: &Column| label_columns.iter().any(|label| label.name == column.name);
     let mut seen = BTreeMap::new();
     for column in table.columns.iter().filter(|column| !is_label(column)) {
         if matches!(column.kind, Kind::Text | Kind::Bool) {
             continue;
         }
         let naming = naming(&table.name, column);
-        // Two columns of one name but for their unit: the first has it.
+        // Of two columns whose names differ only in the unit, only the first becomes a family.
         if seen.insert(naming.name.clone(), ()).is_some() {
             continue;
         }
@@ -160,31 +161,37 @@ fn label_name(column: &str) -> String {
     if is_taken { format!("column_{name}") } else { name }
 }
 
-/// Histograms by what was counted, a family each; returns how many.
+/// Adds a family for each quantity of a table of histograms; returns the number of families.
 fn histograms(metrics: &mut Metrics, bucketed: &Bucketed<'_>) -> usize {
     let mut quantities: Vec<&str> =
-        bucketed.histograms.iter().map(|one| one.quantity.as_str()).collect();
+        bucketed.histograms.iter().map(|histogram| histogram.quantity.as_str()).collect();
     quantities.sort_unstable();
     quantities.dedup();
     for quantity in &quantities {
         let is_time = bucketed::is_time(bucketed.table, quantity);
-        // The type says that it is one.
+        // The type of the family already says that it is a histogram.
         let table = bucketed.table.name.trim_end_matches("_histogram");
         let stem = [table, quantity].join("_");
         let stem = valid(stem.trim_end_matches('_'));
-        let (name, unit, per) = match is_time {
-            true => (format!("irqlab_{stem}_seconds"), Some("seconds"), 1e9),
-            false => (format!("irqlab_{stem}"), None, 1.0),
+        let (name, unit, per) = if is_time {
+            (format!("irqlab_{stem}_seconds"), Some("seconds"), 1e9)
+        } else {
+            (format!("irqlab_{stem}"), None, 1.0)
         };
         let help = &bucketed.table.doc;
         let mut family = metrics.family(&name, MetricKind::Histogram, unit, help);
-        for one in bucketed.histograms.iter().filter(|one| one.quantity == **quantity) {
-            let names: Vec<(String, &str)> =
-                one.labels.iter().map(|(name, value)| (label_name(name), value.as_str())).collect();
+        for histogram in
+            bucketed.histograms.iter().filter(|histogram| histogram.quantity == **quantity)
+        {
+            let names: Vec<(String, &str)> = histogram
+                .labels
+                .iter()
+                .map(|(name, value)| (label_name(name), value.as_str()))
+                .collect();
             let pairs: Vec<(&str, &str)> =
                 names.iter().map(|(name, value)| (name.as_str(), *value)).collect();
             let mut seen = 0_u64;
-            let up_to = one.buckets.iter().map(|bucket| {
+            let up_to = histogram.buckets.iter().map(|bucket| {
                 seen = seen.saturating_add(bucket.count);
                 (bucket.max as f64 / per, seen)
             });

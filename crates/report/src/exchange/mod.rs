@@ -1,7 +1,7 @@
 //! A run in the formats of other programs: flame graphs, trace viewers, histogram logs, monitoring.
 //!
 //! Each format takes what it can from the tables that a run has, and says what it lacks
-//! ([`Unexported`]). What is exact in the run is exact in the file.
+//! ([`Unexported`]). Exact figures stay exact in the file.
 
 mod bucketed;
 mod folded;

@@ -5,10 +5,9 @@
 
 use std::fmt::Write as _;
 
-/// Which of the two formats.
+/// The text format of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exposition {
-    /// OpenMetrics 1.0.
     OpenMetrics,
     /// Prometheus' text format 0.0.4.
     Prometheus,
@@ -30,9 +29,7 @@ impl Exposition {
 pub enum MetricKind {
     /// Only grows; its samples get the suffix `_total`.
     Counter,
-    /// Goes up and down.
     Gauge,
-    /// Cumulative buckets.
     Histogram,
 }
 
@@ -48,7 +45,7 @@ pub struct Metrics {
     text: String,
 }
 
-/// A family that takes samples. Those of one set of labels follow each other.
+/// A family that takes samples. Samples with the same labels must follow each other.
 #[derive(Debug)]
 pub struct Family<'a> {
     metrics: &'a mut Metrics,
@@ -59,22 +56,21 @@ pub struct Family<'a> {
 /// A histogram of one set of labels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Buckets {
-    /// Upper bounds, which are included, and the number of values up to them; both grow.
+    /// Inclusive upper bounds, and the number of values up to each of them; both ascend.
     pub up_to: Vec<(f64, u64)>,
-    /// All values.
+    /// Number of all values, including those above the last bound.
     pub count: u64,
-    /// Their sum, where it is known.
+    /// Sum of all values, where it is known.
     pub sum: Option<f64>,
 }
 
 impl Metrics {
-    /// No metrics yet.
     #[must_use]
     pub fn new(format: Exposition) -> Self {
         Metrics { format, timestamp_seconds: None, text: String::new() }
     }
 
-    /// All samples are of this time, in seconds of Unix time.
+    /// Sets the time of all samples, in seconds of Unix time.
     #[must_use]
     pub fn at(mut self, timestamp_seconds: Option<f64>) -> Self {
         self.timestamp_seconds = timestamp_seconds;
@@ -99,13 +95,13 @@ impl Metrics {
         };
         let _ = writeln!(self.text, "# HELP {shown} {}", help_text(help, is_open));
         let _ = writeln!(self.text, "# TYPE {shown} {type_name}");
-        if let Some(unit) = unit.filter(|_| is_open) {
+        if is_open && let Some(unit) = unit {
             let _ = writeln!(self.text, "# UNIT {shown} {unit}");
         }
         Family { metrics: self, name: name.to_owned(), kind }
     }
 
-    /// The document.
+    /// The text of all families.
     #[must_use]
     pub fn finish(mut self) -> String {
         if self.format == Exposition::OpenMetrics {
@@ -194,8 +190,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// Characters that would end the value, and control characters, which are data here but would make the
-/// file hard to read.
+/// A label's value, with escapes for characters that would end it and for control characters.
 fn label_value(text: &str) -> String {
     crate::escape::plain(text).replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

@@ -1,7 +1,7 @@
-//! What ran when, as a trace of Perfetto (<https://ui.perfetto.dev>): its protobuf format, with the few
-//! messages that tracks, slices and counters need.
+//! A run's events in time as a trace of Perfetto (<https://ui.perfetto.dev>): the subset of its protobuf
+//! format for tracks, slices and counters.
 //!
-//! Field numbers are those of `perfetto_trace.proto`, which never change their meaning.
+//! Field numbers come from `perfetto_trace.proto` and never change their meaning.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::row::Row;
 
 /// Maximum number of characters of a name. Names come from a kernel or a guest.
 const NAME_CHARS_MAX: usize = 80;
-/// All packets are of one sequence.
+/// Identifies the one sequence that all packets belong to.
 const SEQUENCE: u32 = 1;
 
 /// `perfetto.protos.Trace`.
@@ -26,7 +26,7 @@ struct TraceFile {
 
 #[derive(Clone, PartialEq, Message)]
 struct TracePacket {
-    /// ns.
+    /// In ns, from the start of the trace.
     #[prost(uint64, optional, tag = "8")]
     timestamp: Option<u64>,
     #[prost(uint32, optional, tag = "10")]
@@ -98,9 +98,8 @@ const EXPLICIT_ORDER: i32 = 3;
 /// A row of the picture: slices one after the other or within each other, or a counter.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Track {
-    /// What the row is of.
     name: String,
-    /// What ran, in any order.
+    /// In any order.
     slices: Vec<Slice>,
     /// A counter's values and their times, ns.
     values: Vec<(u64, i64)>,
@@ -111,14 +110,12 @@ struct Track {
 /// An interval of time. Times are ns from the start of its group.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Slice {
-    /// What ran.
     name: String,
-    /// Its kind, which can be searched for.
+    /// The kind of context; the viewer can search for it.
     kind: String,
-    /// When it started.
     from_ns: u64,
     length_ns: u64,
-    /// More about it: name and number.
+    /// Further numbers, each with a name.
     details: Vec<(&'static str, u64)>,
 }
 
@@ -133,16 +130,15 @@ struct Group {
 
 /// The trace of a run: a group of tracks for each CPU and window, a track for each context.
 ///
-/// # Errors
-/// When the run has no table with single events in time.
+/// Fails when the run has no table with single events in time.
 pub fn perfetto(run: &Run) -> Result<Vec<u8>, Unexported> {
-    let of =
+    let groups_of =
         |name: &str, make: fn(&Table) -> Vec<Group>| run.table(name).map(make).unwrap_or_default();
     let groups = [
-        of("trace", trace),
-        of("detours", detours),
-        of("fwq_quanta", fixed_work),
-        of("ftq_quanta", fixed_time),
+        groups_of("trace", trace),
+        groups_of("detours", detours),
+        groups_of("fwq_quanta", fixed_work),
+        groups_of("ftq_quanta", fixed_time),
     ]
     .concat();
     if groups.is_empty() {
@@ -169,7 +165,7 @@ fn uint(row: &Row<'_>, column: &str) -> Option<u64> {
     }
 }
 
-/// The rows of a table by a name of their group and one of their track, in order of first appearance.
+/// The slices of a table's rows, by the names of their group and track, in order of first appearance.
 fn grouped(
     table: &Table,
     group: impl Fn(&Row<'_>) -> String,
@@ -177,21 +173,21 @@ fn grouped(
     slice: impl Fn(&Row<'_>) -> Option<Slice>,
 ) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
-    let mut places: BTreeMap<(String, String), (usize, usize)> = BTreeMap::new();
-    let mut of_groups: BTreeMap<String, usize> = BTreeMap::new();
+    let mut positions: BTreeMap<(String, String), (usize, usize)> = BTreeMap::new();
+    let mut index_of_group: BTreeMap<String, usize> = BTreeMap::new();
     for values in table.rows() {
         let row = Row::new(table, values);
         let Some(slice) = slice(&row) else { continue };
         let names = (group(&row), track(&row));
-        let (at, below) = *places.entry(names.clone()).or_insert_with(|| {
-            let at = *of_groups.entry(names.0.clone()).or_insert_with(|| {
+        let (group_index, track_index) = *positions.entry(names.clone()).or_insert_with(|| {
+            let group_index = *index_of_group.entry(names.0.clone()).or_insert_with(|| {
                 groups.push(Group { name: names.0.clone(), tracks: Vec::new() });
                 groups.len() - 1
             });
-            groups[at].tracks.push(Track { name: names.1.clone(), ..Track::default() });
-            (at, groups[at].tracks.len() - 1)
+            groups[group_index].tracks.push(Track { name: names.1.clone(), ..Track::default() });
+            (group_index, groups[group_index].tracks.len() - 1)
         });
-        groups[at].tracks[below].slices.push(slice);
+        groups[group_index].tracks[track_index].slices.push(slice);
     }
     groups
 }
@@ -228,7 +224,7 @@ fn details(row: &Row<'_>, columns: &[&'static str]) -> Vec<(&'static str, u64)> 
 fn detours(table: &Table) -> Vec<Group> {
     let kind = |row: &Row<'_>| text(row, "largest_kind");
     let track = |row: &Row<'_>| match kind(row).as_str() {
-        // There are as many tasks as a machine likes.
+        // The number of tasks has no limit: all share one track.
         "task" => "task".to_owned(),
         kind => format!("{kind} {}", text(row, "largest_name")),
     };
@@ -339,11 +335,11 @@ fn encode(groups: &[Group]) -> Vec<u8> {
                 for slice in lanes.get(lane).into_iter().flatten() {
                     events.extend(slice.events(id));
                 }
-                events.extend(track.values.iter().map(|(at, value)| {
+                events.extend(track.values.iter().map(|(time, value)| {
                     let value = Some(*value);
                     let kind = Some(COUNTER);
                     (
-                        *at,
+                        *time,
                         TrackEvent {
                             kind,
                             counter_value: value,
@@ -356,9 +352,9 @@ fn encode(groups: &[Group]) -> Vec<u8> {
         }
     }
     // Stable: events of one time stay in the order of their track.
-    events.sort_by_key(|(at, _)| *at);
-    file.packet.extend(events.into_iter().map(|(at, event)| TracePacket {
-        timestamp: Some(at),
+    events.sort_by_key(|(time, _)| *time);
+    file.packet.extend(events.into_iter().map(|(time, event)| TracePacket {
+        timestamp: Some(time),
         trusted_packet_sequence_id: Some(SEQUENCE),
         track_event: Some(event),
         ..TracePacket::default()
@@ -408,8 +404,8 @@ impl Edge<'_> {
     }
 }
 
-/// The edges of slices in order of time, in as few lanes as it takes for any two of a lane to lie apart
-/// or one within the other: a track of Perfetto shows no others.
+/// The edges of slices in order of time, divided into lanes. Within a lane, two slices never overlap partly: they
+/// are apart, or one contains the other. Perfetto can show no other slices on one track.
 fn lanes(slices: &[Slice]) -> Vec<Vec<Edge<'_>>> {
     let mut ordered: Vec<&Slice> = slices.iter().collect();
     ordered.sort_by_key(|slice| (slice.from_ns, u64::MAX - slice.length_ns));
@@ -546,7 +542,7 @@ mod tests {
                 slices.iter().map(|(name, from, length)| slice(name, *from, *length)).collect();
             let mut expected: Vec<(String, u64, u64)> = slices
                 .iter()
-                .map(|one| (shown(&one.name), one.from_ns, one.from_ns + one.length_ns))
+                .map(|slice| (shown(&slice.name), slice.from_ns, slice.from_ns + slice.length_ns))
                 .collect();
             let mut found: Vec<(String, u64, u64)> = read(&encoded(slices))
                 .into_values()

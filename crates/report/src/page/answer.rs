@@ -8,17 +8,17 @@ use crate::human;
 use crate::row::Row;
 use crate::winner::{Extreme, Figure, candidates};
 
-/// What a run says first.
+/// The main result of a run.
 pub struct Answer {
-    /// What costs most, and why.
+    /// A sentence with the largest cost and its cause.
     pub fact: String,
-    /// What would change it, by the run's own numbers.
+    /// A sentence about a change that would reduce this cost, computed from the run's own numbers.
     pub lever: Option<String>,
     /// The table that the numbers are in.
     pub table: Option<String>,
 }
 
-pub fn of(run: &Run) -> Answer {
+pub fn summarize(run: &Run) -> Answer {
     let known = match run.experiment.as_str() {
         "handlers" => handlers(run),
         "noise" => noise(run),
@@ -51,8 +51,9 @@ fn by_headline(run: &Run) -> Answer {
 
 fn sentence(text: &str) -> String {
     let mut characters = text.chars();
-    let first = characters.next().map(|one| one.to_uppercase().to_string()).unwrap_or_default();
-    format!("{first}{}.", characters.as_str())
+    let capital =
+        characters.next().map(|letter| letter.to_uppercase().to_string()).unwrap_or_default();
+    format!("{capital}{}.", characters.as_str())
 }
 
 fn rows(table: &Table) -> impl Iterator<Item = Row<'_>> {
@@ -76,19 +77,19 @@ fn handlers(run: &Run) -> Option<Answer> {
     let share = row.number("self_cpu_ratio")?;
     let (mean, rate) = (row.number("self_mean_ns")?, row.number("rate_hz")?);
     let name = context(&row);
-    let of_condition = rows(table).filter(|other| {
-        is_text(other, "cpu", "all") && other.get("condition") == row.get("condition")
+    let in_condition = rows(table).filter(|candidate| {
+        is_text(candidate, "cpu", "all") && candidate.get("condition") == row.get("condition")
     });
-    let close = close_to(of_condition, Extreme::Largest, share_of_cpu);
-    let (costs, others) = match &close[..] {
-        [_, others @ ..] if !others.is_empty() => {
-            let others: Vec<String> = others.iter().map(context).collect();
-            ("has the largest share", format!(" Within its interval are {}.", others.join(", ")))
+    let close = close_to(in_condition, Extreme::Largest, share_of_cpu);
+    let (costs, rivals) = match &close[..] {
+        [_, rivals @ ..] if !rivals.is_empty() => {
+            let rivals: Vec<String> = rivals.iter().map(context).collect();
+            ("has the largest share", format!(" Also within its interval: {}.", rivals.join(", ")))
         }
         _ => ("costs most", String::new()),
     };
     let fact = format!(
-        "{name} {costs}: {} of CPU time, because it runs {} times a second for {} each (condition {}).{others}",
+        "{name} {costs}: {} of CPU time, because it runs {} times a second for {} each (condition {}).{rivals}",
         human::percent(share),
         human::number(rate),
         human::ns(mean),
@@ -104,23 +105,20 @@ fn handlers(run: &Run) -> Option<Answer> {
     Some(Answer { fact, lever, table: Some("handlers".to_owned()) })
 }
 
-/// A context's name.
 fn context(row: &Row<'_>) -> String {
     format!("{} {}", row.alone("kind"), row.alone("name"))
 }
 
-/// A context's share of CPU time. Its count is exact; the interval of its mean is that of the share.
+/// A context's share of CPU time. The number of spans is exact, so the share has the relative error of the mean.
 fn share_of_cpu(row: &Row<'_>) -> Option<Figure> {
     let (share, mean) = (row.number("self_cpu_ratio")?, row.number("self_mean_ns")?);
-    let half = row.number("self_mean_ci95_ns").filter(|_| mean > 0.0);
-    Some(
-        half.map_or(Figure::exact(share), |half| {
-            Figure::measured(share, Some(share * half / mean))
-        }),
-    )
+    match row.number("self_mean_ci95_ns") {
+        Some(half) if mean > 0.0 => Some(Figure::measured(share, Some(share * half / mean))),
+        _ => Some(Figure::exact(share)),
+    }
 }
 
-/// The rows that may have the extreme figure, that with the extreme value first.
+/// The rows whose figure may be the extreme one; the first has the extreme value.
 fn close_to<'r>(
     rows: impl Iterator<Item = Row<'r>>,
     extreme: Extreme,
@@ -128,20 +126,20 @@ fn close_to<'r>(
 ) -> Vec<Row<'r>> {
     let (figures, rows): (Vec<Figure>, Vec<Row<'_>>) =
         rows.filter_map(|row| Some((figure(&row)?, row))).unzip();
-    candidates(&figures, extreme).into_iter().map(|at| rows[at]).collect()
+    candidates(&figures, extreme).into_iter().map(|index| rows[index]).collect()
 }
 
-/// The loop's CPU that lost most, the largest cause there, and what is left without it.
+/// The CPU whose loop lost most time, the largest cause there, and the loss without this cause.
 fn noise(run: &Run) -> Option<Answer> {
     let table = run.table("noise")?;
     let row = largest(rows(table), "lost_ratio")?;
     let (cpu, lost) = (row.alone("cpu"), row.number("lost_ratio")?);
     let longest = row.number("detour_max_ns").map(human::ns);
     let longest = longest.map_or(String::new(), |time| format!("; the longest detour was {time}"));
-    let of_cpu = run
+    let on_cpu = run
         .table("causes")
         .map(|causes| rows(causes).filter(|row| row.alone("cpu") == cpu).collect::<Vec<_>>());
-    let cause = largest(of_cpu.into_iter().flatten(), "total_ns");
+    let cause = largest(on_cpu.into_iter().flatten(), "total_ns");
     let named = cause.as_ref().and_then(|cause| {
         let name = format!("{} {}", cause.alone("kind"), cause.alone("name"));
         Some((name, cause.number("lost_ratio")?, cause.number("rate_hz")?))
@@ -168,7 +166,7 @@ fn noise(run: &Run) -> Option<Answer> {
     })
 }
 
-/// What moves a kind of cause to another CPU, in the kernel's own terms.
+/// The kernel setting that moves a kind of cause to another CPU.
 fn remedy(kind: &str, name: &str) -> &'static str {
     match kind {
         "vector" if name.contains("timer") => {
@@ -192,19 +190,19 @@ fn footprint(run: &Run) -> Option<Answer> {
     let part = part.map_or(String::new(), |ratio| format!(" ({} of it)", human::percent(ratio)));
     let at_most = if *row.get("is_upper_bound") == Value::Bool(true) { "at most " } else { "" };
     let stimulus = row.alone("stimulus");
-    let of_level = |other: &Row<'_>| other.get("level") == row.get("level");
-    let close = close_to(rows(table).filter(of_level), Extreme::Largest, displaced);
-    let (displaces, others) = match &close[..] {
-        [_, others @ ..] if !others.is_empty() => {
-            let others: Vec<String> = others.iter().map(|other| other.alone("stimulus")).collect();
-            ("displaces", format!(" Within its interval are those of {}.", others.join(", ")))
+    let on_level = |candidate: &Row<'_>| candidate.get("level") == row.get("level");
+    let close = close_to(rows(table).filter(on_level), Extreme::Largest, displaced);
+    let (displaces, rivals) = match &close[..] {
+        [_, rivals @ ..] if !rivals.is_empty() => {
+            let rivals: Vec<String> = rivals.iter().map(|row| row.alone("stimulus")).collect();
+            ("displaces", format!(" Also within its interval: {}.", rivals.join(", ")))
         }
         _ => ("displaces most:", String::new()),
     };
     let lever = row.number("indirect_mean_ns").filter(|time| *time > 0.0).map(|indirect| {
         let direct = row.number("stalled_p50_ns");
         let direct = direct.map_or(String::new(), |time| {
-            format!(", in addition to the {} in which the program stands", human::ns(time))
+            format!(", in addition to a stall of {}", human::ns(time))
         });
         format!(
             "Fetching them again costs the program {} per interrupt{direct}.",
@@ -213,7 +211,7 @@ fn footprint(run: &Run) -> Option<Answer> {
     });
     Some(Answer {
         fact: format!(
-            "A {stimulus} interrupt {displaces} {at_most}{} lines of {level}{part}.{others}",
+            "A {stimulus} interrupt {displaces} {at_most}{} lines of {level}{part}.{rivals}",
             human::number(lines.max(0.0))
         ),
         lever,
@@ -221,7 +219,7 @@ fn footprint(run: &Run) -> Option<Answer> {
     })
 }
 
-/// Lines that an interrupt displaces, with the ends of their interval. Of an upper bound nothing is known below it.
+/// The number of lines that an interrupt displaces, with its interval. An upper bound has no lower end.
 fn displaced(row: &Row<'_>) -> Option<Figure> {
     let value = row.number("displaced_lines")?;
     if *row.get("is_upper_bound") == Value::Bool(true) {
@@ -249,10 +247,11 @@ fn services(run: &Run) -> Option<Answer> {
     let cpi = row.number("cpi_ratio").filter(|cpi| *cpi > 0.0);
     let stalls = row.number("fetch_mcpi_ratio").zip(row.number("data_mcpi_ratio"));
     let lever = cpi.zip(stalls).map(|(cpi, (fetch, data))| {
-        let (what, most) = if fetch > data { ("instructions", fetch) } else { ("data", data) };
+        let (awaited, longest) =
+            if fetch > data { ("instructions", fetch) } else { ("data", data) };
         format!(
-            "Without its waits for {what} it would take {} of the time.",
-            human::percent(share * (1.0 - most / cpi).max(0.0))
+            "Without its waits for {awaited} it would take {} of the time.",
+            human::percent(share * (1.0 - longest / cpi).max(0.0))
         )
     });
     let fact =
@@ -260,8 +259,7 @@ fn services(run: &Run) -> Option<Answer> {
     Some(Answer { fact, lever, table: Some("services".to_owned()) })
 }
 
-/// At the highest rate, the scheme that costs least CPU time and the one that delays least, where the
-/// intervals let that be said.
+/// The schemes with the least CPU time and the least delay at the highest rate, if no interval overlaps theirs.
 fn signal(run: &Run) -> Option<Answer> {
     let name = if run.table("rates").is_some() { "rates" } else { "model" };
     let table = run.table(name)?;
@@ -272,22 +270,25 @@ fn signal(run: &Run) -> Option<Answer> {
     let with = || rows(table).filter(kept).filter(move |row| row.number(cost).is_some());
     let rate = with().filter_map(|row| row.number("rate_hz")).fold(0.0, f64::max);
     let at_rate = || with().filter(move |row| row.number("rate_hz") == Some(rate));
-    // A scheme's figures under another load say nothing of this one's.
+    // Figures under different loads cannot be compared.
     let first = at_rate().next()?;
-    let of_load: Vec<Row<'_>> =
+    let under_load: Vec<Row<'_>> =
         at_rate().filter(|row| row.get("load") == first.get("load")).collect();
-    let what = if cost == "cpu_ratio" { "CPU time" } else { "the receiver's CPU time" };
+    let cost_name = if cost == "cpu_ratio" { "CPU time" } else { "the receiver's CPU time" };
     let load = match first.get("load") {
         Value::Text(load) => format!(" under load {}", plain(load)),
         _ => String::new(),
     };
-    let at = format!("At {} events a second{load}", human::number(rate));
+    let condition = format!("At {} events a second{load}", human::number(rate));
     let table = Some(name.to_owned());
-    let disturbed: Vec<String> =
-        of_load.iter().filter(|row| is_contaminated(row)).map(|row| row.alone("scheme")).collect();
+    let disturbed: Vec<String> = under_load
+        .iter()
+        .filter(|row| is_contaminated(row))
+        .map(|row| row.alone("scheme"))
+        .collect();
     if !disturbed.is_empty() {
         let fact = format!(
-            "{at}, no scheme can be said to cost least: something else had a CPU in the windows of {}.",
+            "{condition}, no scheme can be said to cost least: something else had a CPU in the windows of {}.",
             disturbed.join(", ")
         );
         let lever = Some(
@@ -295,7 +296,7 @@ fn signal(run: &Run) -> Option<Answer> {
         );
         return Some(Answer { fact, lever, table });
     }
-    let shares = close_to(of_load.iter().copied(), Extreme::Smallest, |row| figure(row, cost));
+    let shares = close_to(under_load.iter().copied(), Extreme::Smallest, |row| figure(row, cost));
     let cheapest = shares.first()?;
     let share_of = |row: &Row<'_>| {
         let share = row.number(cost).map(human::percent).unwrap_or_default();
@@ -304,19 +305,20 @@ fn signal(run: &Run) -> Option<Answer> {
     let fact = match &shares[..] {
         [only] => {
             let share = only.number(cost).map(human::percent).unwrap_or_default();
-            format!("{at}, {} costs least: {share} of {what}.", only.alone("scheme"))
+            format!("{condition}, {} costs least: {share} of {cost_name}.", only.alone("scheme"))
         }
         several => {
             let names: Vec<String> = several.iter().map(share_of).collect();
             let reason = without_winner(several, |row| figure(row, cost));
             format!(
-                "{at}, which scheme costs least of {what} is not known, {reason}: {}.",
+                "{condition}, which scheme costs least of {cost_name} is not known, {reason}: {}.",
                 names.join(", ")
             )
         }
     };
-    let delays =
-        close_to(of_load.iter().copied(), Extreme::Smallest, |row| figure(row, "latency_mean_ns"));
+    let delays = close_to(under_load.iter().copied(), Extreme::Smallest, |row| {
+        figure(row, "latency_mean_ns")
+    });
     let delay_of = |row: &Row<'_>| row.number("latency_mean_ns").map(human::ns).unwrap_or_default();
     let lever = delays.first().map(|fastest| match &delays[..] {
         [_] if shares.len() == 1 && fastest.alone("scheme") == cheapest.alone("scheme") => {
@@ -342,14 +344,15 @@ fn signal(run: &Run) -> Option<Answer> {
     Some(Answer { fact, lever, table })
 }
 
-/// Whether all windows of a row are contaminated: then they are what it is made of. Where as many are as are
-/// not, the table does not say which the row is made of.
+/// Whether all windows of a row are contaminated, so that its figures come from contaminated windows. If only some
+/// are, the table does not say whether the figures use them.
 fn is_contaminated(row: &Row<'_>) -> bool {
     let windows = row.number("contaminated_count").zip(row.number("repetitions"));
     windows.is_some_and(|(contaminated, all)| contaminated > 0.0 && contaminated >= all)
 }
 
-/// A scheme's figure: a formula's is exact, a measurement has an interval, of a simulation only the mean latency.
+/// A scheme's figure. A formula is exact; a measurement has an interval; a simulation has one only for the mean
+/// latency.
 fn figure(row: &Row<'_>, column: &str) -> Option<Figure> {
     let value = row.number(column)?;
     if is_text(row, "method", "closed-form") {
@@ -365,23 +368,24 @@ fn figure(row: &Row<'_>, column: &str) -> Option<Figure> {
     Some(Figure::measured(value, half_width))
 }
 
-/// Why none of several rows is the extreme one.
+/// The reason why no row is known to be the extreme one.
 fn without_winner<'r>(
     several: &[Row<'r>],
     figure: impl Fn(&Row<'r>) -> Option<Figure>,
 ) -> &'static str {
-    match several.iter().filter_map(figure).all(Figure::has_interval) {
-        true => "because the intervals overlap",
-        false => "because there are figures without an interval",
+    if several.iter().filter_map(figure).all(Figure::has_interval) {
+        "because the intervals overlap"
+    } else {
+        "because there are figures without an interval"
     }
 }
 
 /// The answer of a comparison: how many figures changed, and the one that got worst.
-pub fn of_comparison(run: &Run) -> String {
+pub fn summarize_comparison(run: &Run) -> String {
     let Some(table) = run.table("differences") else { return by_headline(run).fact };
     let is = |row: &Row<'_>, verdict: &str| is_text(row, "verdict", verdict);
     let count = |verdict: &str| rows(table).filter(|row| is(row, verdict)).count();
-    // A long comparison lists what differs alone.
+    // The table of a long comparison has no rows for equal figures: the settings count them.
     let counted = |name: &str| run.settings.get(name).and_then(serde_json::Value::as_u64);
     let all = counted("figure_count").unwrap_or(table.row_count());
     let unclear = counted("undecided_count").unwrap_or(count("can't tell") as u64);
@@ -405,12 +409,12 @@ pub fn of_comparison(run: &Run) -> String {
         .filter(|(number, ..)| *number > 0)
         .map(|(number, word, name)| format!("{number} {word}{}", name.unwrap_or_default()))
         .collect();
-    match parts.is_empty() {
-        true if unclear == 0 => format!("Nothing changed: all {all} figures are equal."),
-        true => {
-            format!("No figure is known to have changed: of {all}, {unclear} cannot be decided.")
-        }
-        false => format!("Of {all} figures: {}; {unclear} cannot be decided.", parts.join(", ")),
+    if !parts.is_empty() {
+        format!("Of {all} figures: {}; {unclear} cannot be decided.", parts.join(", "))
+    } else if unclear == 0 {
+        format!("Nothing changed: all {all} figures are equal.")
+    } else {
+        format!("No figure is known to have changed: of {all}, {unclear} cannot be decided.")
     }
 }
 
@@ -420,8 +424,8 @@ mod tests {
     use crate::picture::tests::{run_of, table};
     use record::Kind;
 
-    /// Rates of three schemes at one rate: name, CPU use, its interval's half width, and contaminated windows
-    /// of three.
+    /// A table of schemes at one rate, from name, CPU use, half width of its interval, and number of contaminated
+    /// windows (of three).
     fn rates(schemes: &[(&str, f64, Option<f64>, u64)]) -> Table {
         let columns = [
             ("load", Kind::Text),
@@ -443,13 +447,14 @@ mod tests {
         };
         let mut rows: Vec<Vec<Value>> =
             schemes.iter().map(|scheme| row("background", *scheme)).collect();
-        // Another load's figures are no rivals.
+        // Figures under another load are not compared with these.
         rows.push(row("busy", ("spin", 0.001, Some(0.0001), 0)));
         table("rates", &columns, rows)
     }
 
     fn answer(schemes: &[(&str, f64, Option<f64>, u64)]) -> (String, String) {
-        let answer = of(&Run { experiment: "signal".to_owned(), ..run_of(vec![rates(schemes)]) });
+        let answer =
+            summarize(&Run { experiment: "signal".to_owned(), ..run_of(vec![rates(schemes)]) });
         (answer.fact, answer.lever.unwrap())
     }
 
@@ -513,12 +518,12 @@ mod tests {
             };
             let rows = vec![row("BLOCK", 9_000.0), row("TIMER", 8_000.0), row("RCU", 10.0)];
             let run = run_of(vec![table("handlers", &columns, rows)]);
-            of(&Run { experiment: "handlers".to_owned(), ..run }).fact
+            summarize(&Run { experiment: "handlers".to_owned(), ..run }).fact
         };
         assert!(fact(100.0).starts_with("softirq BLOCK costs most: "), "{}", fact(100.0));
         let close = fact(900.0);
         assert!(close.starts_with("softirq BLOCK has the largest share: "), "{close}");
-        assert!(close.ends_with("Within its interval are softirq TIMER."), "{close}");
+        assert!(close.ends_with("Also within its interval: softirq TIMER."), "{close}");
     }
 
     #[test]
@@ -543,7 +548,7 @@ mod tests {
                 row("l1", "net", 199.0, false),
             ];
             let run = run_of(vec![table("footprint", &columns, rows)]);
-            of(&Run { experiment: "footprint".to_owned(), ..run }).fact
+            summarize(&Run { experiment: "footprint".to_owned(), ..run }).fact
         };
         assert!(
             fact(10.0, false).starts_with("A disk interrupt displaces most: "),
@@ -551,7 +556,7 @@ mod tests {
             fact(10.0, false)
         );
         let close = fact(30.0, false);
-        assert!(close.ends_with("Within its interval are those of timer."), "{close}");
+        assert!(close.ends_with("Also within its interval: timer."), "{close}");
         assert!(
             fact(10.0, true).starts_with("A disk interrupt displaces most: "),
             "a bound below it"

@@ -1,4 +1,4 @@
-//! Pictures of a page: those of one kind next to each other, run by run.
+//! Pictures of a page. The pictures of all runs of one kind are next to each other.
 
 use maud::{Markup, PreEscaped, html};
 use record::Run;
@@ -19,26 +19,22 @@ impl OfRun {
     }
 
     fn get(&self, name: &str) -> Option<(&Picture, &Picture)> {
-        let find = |all: &[Picture]| all.iter().position(|one| one.name == name);
+        let find = |all: &[Picture]| all.iter().position(|picture| picture.name == name);
         Some((&self.wide[find(&self.wide)?], &self.narrow[find(&self.narrow)?]))
     }
 }
 
 /// Pictures of each run, and of each comparison.
 pub struct Figures {
-    /// The figures of each run.
     runs: Vec<OfRun>,
-    /// Figures of comparisons: the place of the run that is compared with the first.
+    /// Pictures of comparisons with the first run, each with the index of the compared run.
     changes: Vec<(usize, OfRun)>,
 }
 
-/// Draws all pictures.
-///
-/// # Errors
-/// When one cannot be drawn.
 pub fn of_all(runs: &[Entry<'_>], changes: &[Changes<'_>]) -> Result<Figures, Undrawn> {
     let of_runs = runs.iter().map(|entry| OfRun::new(entry.run)).collect::<Result<_, _>>()?;
-    let of_changes = changes.iter().filter_map(|one| Some((one.new, one.comparison.ok()?)));
+    let of_changes =
+        changes.iter().filter_map(|change| Some((change.new, change.comparison.ok()?)));
     let of_changes = of_changes.map(|(new, run)| Ok((new, OfRun::new(run)?)));
     Ok(Figures { runs: of_runs, changes: of_changes.collect::<Result<_, Undrawn>>()? })
 }
@@ -49,9 +45,10 @@ impl Figures {
         self.runs.iter().all(|of_run| of_run.wide.is_empty())
     }
 
-    /// Pictures of the comparison of the run at that place with the first.
+    /// Pictures of the comparison of run number `new` with the first run.
     pub fn of_changes(&self, new: usize) -> Markup {
-        let of_run = self.changes.iter().find(|(one, _)| *one == new).map(|(_, of_run)| of_run);
+        let of_run =
+            self.changes.iter().find(|(compared, _)| *compared == new).map(|(_, of_run)| of_run);
         html! {
             @if let Some(of_run) = of_run {
                 @for (wide, narrow) in of_run.wide.iter().zip(&of_run.narrow) {
@@ -72,7 +69,7 @@ impl Figures {
         html! {
             @for name in names {
                 @let of_kind: Vec<(usize, (&Picture, &Picture))> = self.runs.iter().enumerate()
-                    .filter_map(|(at, of_run)| Some((at, of_run.get(name)?)))
+                    .filter_map(|(index, of_run)| Some((index, of_run.get(name)?)))
                     .collect();
                 @let is_side = of_kind.len() > 1;
                 div.kind.side[is_side] {
@@ -92,7 +89,7 @@ impl Figures {
     }
 }
 
-/// Which tables a picture shows, how they were measured, and what prints them.
+/// The tables that a picture shows, how they were measured, and the commands that print them.
 fn basis(runs: &[Entry<'_>], at: usize, picture: &Picture) -> Markup {
     let Entry { run, directory } = runs[at];
     let tables = || picture.tables.iter().filter_map(|name| run.table(name));

@@ -1,9 +1,9 @@
 //! A page: one HTML file that holds runs, and what changed between them, with pictures, tables and the
 //! method of each number.
 //!
-//! The file needs no network and no program but a browser. Its pictures are SVG that is drawn here, so that it
-//! reads the same without JavaScript and on paper; a small script of its own sorts and filters tables, zooms
-//! into pictures and changes the colours. The content security policy admits that script alone, by its digest.
+//! The file needs only a browser and no network. Its pictures are SVG that is drawn here, so that it
+//! reads the same without JavaScript and on paper. A small script sorts and filters tables, zooms
+//! into pictures and changes the colours. The content security policy admits only this script, by its digest.
 
 mod answer;
 mod figures;
@@ -17,32 +17,28 @@ use crate::escape::plain;
 use crate::picture::{Undrawn, colours_css};
 use crate::words;
 
-/// Look of the page.
 const STYLE: &str = include_str!("page.css");
-/// What the page does.
 const SCRIPT: &str = include_str!("page.js");
 
-/// A run of a page.
+/// A run that a page shows.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
     pub run: &'a Run,
-    /// Its directory, as the commands of the page name it.
+    /// The run's directory, as the page's commands name it.
     pub directory: &'a str,
 }
 
-/// What changed between the first run of a page and another.
+/// A comparison of the first run of a page with another run.
 #[derive(Clone, Copy, Debug)]
 pub struct Changes<'a> {
-    /// Place of the other run on the page, from 0.
+    /// Index of the other run on the page, from 0.
     pub new: usize,
     /// The comparison as a run of experiment `compare`, or why there is none.
     pub comparison: Result<&'a Run, &'a str>,
 }
 
-/// The runs as one HTML document; `changes` are differences from the first run.
-///
-/// # Errors
-/// When a picture cannot be drawn.
+/// The runs as one HTML document; `changes` are differences from the first run. Fails when a picture cannot be
+/// drawn.
 pub fn page(runs: &[Entry<'_>], changes: &[Changes<'_>]) -> Result<String, Undrawn> {
     let figures = figures::of_all(runs, changes)?;
     let title = title(runs);
@@ -83,7 +79,7 @@ pub fn page(runs: &[Entry<'_>], changes: &[Changes<'_>]) -> Result<String, Undra
             }
         }
     };
-    // Two characters that no text has, and a name may.
+    // HTML does not allow these two characters, but a file name may contain them.
     Ok(document.into_string().replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}"))
 }
 
@@ -109,7 +105,7 @@ fn title(runs: &[Entry<'_>]) -> String {
     }
 }
 
-/// What a run is called on the page: its letter where there are several, and its directory.
+/// A run's name on the page: its directory, after its number if the page has several runs.
 fn name_of(runs: &[Entry<'_>], at: usize) -> String {
     let directory = plain(runs[at].directory);
     match (runs.len(), at) {
@@ -152,7 +148,7 @@ fn answers(runs: &[Entry<'_>], changes: &[Changes<'_>]) -> Markup {
             @for (at, entry) in runs.iter().enumerate() {
                 div.answer {
                     @if runs.len() > 1 { p.which { (name_of(runs, at)) } }
-                    @let answer = answer::of(entry.run);
+                    @let answer = answer::summarize(entry.run);
                     p.sentence { strong { (answer.fact) } @if let Some(change) = &answer.lever { " " (change) } }
                     p.basis {
                         @let host = words::host(entry.run);
@@ -167,12 +163,12 @@ fn answers(runs: &[Entry<'_>], changes: &[Changes<'_>]) -> Markup {
                     }
                 }
             }
-            @for one in changes {
+            @for change in changes {
                 div.answer {
-                    p.which { (format!("Run {} compared with run 1", one.new + 1)) }
+                    p.which { (format!("Run {} compared with run 1", change.new + 1)) }
                     p.sentence {
-                        @match one.comparison {
-                            Ok(run) => strong { (answer::of_comparison(run)) },
+                        @match change.comparison {
+                            Ok(run) => strong { (answer::summarize_comparison(run)) },
                             Err(why) => { "Not compared: " (plain(why)) "." },
                         }
                     }
@@ -186,18 +182,18 @@ fn changed(runs: &[Entry<'_>], changes: &[Changes<'_>], figures: &figures::Figur
     html! {
         section id="changes" aria-labelledby="changes-title" {
             h2 id="changes-title" { "What changed" }
-            @for one in changes {
-                @if let Ok(run) = one.comparison {
-                    h3 { (format!("From run 1 to run {}", one.new + 1)) }
+            @for change in changes {
+                @if let Ok(run) = change.comparison {
+                    h3 { (format!("From run 1 to run {}", change.new + 1)) }
                     @let command = format!(
                         "irqlab compare {} {}",
                         words::shell_word(runs[0].directory),
-                        words::shell_word(runs[one.new].directory)
+                        words::shell_word(runs[change.new].directory)
                     );
-                    (figures.of_changes(one.new))
+                    (figures.of_changes(change.new))
                     @for warning in words::warnings(run) { p.warning { strong { "Warning: " } (warning) } }
                     @for table in run.tables.iter().filter(|table| !table.rows().is_empty()) {
-                        (tables::table(run, table, &format!("change-{}", one.new + 1), &command))
+                        (tables::table(run, table, &format!("change-{}", change.new + 1), &command))
                     }
                 }
             }
@@ -250,10 +246,10 @@ fn run_section(runs: &[Entry<'_>], at: usize, entry: Entry<'_>) -> Markup {
                 details {
                     summary { h3 { "Not measured" } }
                     ul.missing {
-                        @for one in &missing {
+                        @for absence in &missing {
                             li {
-                                (one.what) ": " (one.reason)
-                                @if let Some(remedy) = &one.remedy { br; code { (remedy) } }
+                                (absence.what) ": " (absence.reason)
+                                @if let Some(remedy) = &absence.remedy { br; code { (remedy) } }
                             }
                         }
                     }

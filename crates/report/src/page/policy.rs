@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
 
-/// What a browser may load and execute: styles of the page, and the one script with this text.
+/// The policy that lets a browser load only the page's styles, and execute only the script with this text.
 pub fn policy(script: &str) -> String {
     let digest = STANDARD.encode(Sha256::digest(script.as_bytes()));
     format!(

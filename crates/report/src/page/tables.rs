@@ -15,12 +15,12 @@ const FILTER_FROM: usize = 8;
 /// Longest text of a setting, characters.
 const FACT_CHARS_MAX: usize = 2_000;
 
-/// The id of a table of the run at that place.
+/// The HTML id of a table; `at` is the index of its run on the page.
 pub fn id(at: usize, table: &str) -> String {
     format!("run-{}-{}", at + 1, plain(table))
 }
 
-/// A table; `prefix`: of its ids, `command`: what prints it.
+/// A table whose HTML ids start with `prefix`; `command` prints the table.
 pub fn table(run: &Run, table: &Table, prefix: &str, command: &str) -> Markup {
     let name = plain(&table.name);
     let id = format!("{prefix}-{name}");
@@ -87,7 +87,7 @@ pub fn table(run: &Run, table: &Table, prefix: &str, command: &str) -> Markup {
     }
 }
 
-/// What a table without rows on the page holds, and the command that prints them.
+/// The title and columns of a table whose rows are not on the page, and the command that prints them.
 pub fn outline(table: &Table, prefix: &str, command: &str) -> Markup {
     let name = plain(&table.name);
     html! {
@@ -121,15 +121,16 @@ pub fn sentence(text: &str) -> String {
 }
 
 fn hidden(grid: &Grid) -> String {
-    match grid.hidden.is_empty() {
-        true => "No rows are shown.".to_owned(),
-        false => format!("Not shown: {}.", grid.hidden.join("; ")),
+    if grid.hidden.is_empty() {
+        "No rows are shown.".to_owned()
+    } else {
+        format!("Not shown: {}.", grid.hidden.join("; "))
     }
 }
 
 /// The column of each heading.
 fn shown_columns<'t>(table: &'t Table, grid: &Grid) -> Vec<Option<&'t record::Column>> {
-    grid.names.iter().map(|name| table.columns.iter().find(|one| one.name == *name)).collect()
+    grid.names.iter().map(|name| table.columns.iter().find(|column| column.name == *name)).collect()
 }
 
 /// Facts as a list of names and values.

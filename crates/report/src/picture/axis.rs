@@ -8,11 +8,11 @@ use plotters::coord::ranged1d::{
 
 use crate::human::{Quantity, Unit, tick};
 
-/// Most numbers at a linear axis, about.
+/// Approximate maximum of the numbers at a linear axis.
 const TICKS: f64 = 6.0;
-/// With fewer, all round numbers are at a logarithmic axis, and not powers of ten alone.
+/// A logarithmic axis with at most this many decades has numbers at 1, 2 and 5 times each power of ten.
 const DECADES_FEW: f64 = 3.05;
-/// With more, the grid has no lines between the powers of ten.
+/// With more decades, the grid has no lines between the powers of ten.
 const DECADES_MANY: f64 = 5.5;
 /// A logarithmic axis that spans a smaller factor has the numbers of a linear one.
 const FACTOR_SMALL: f64 = 5.0;
@@ -20,14 +20,14 @@ const FACTOR_SMALL: f64 = 5.0;
 /// An axis of finite values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
-    /// What it shows, with the scale where that is not linear.
+    /// The quantity, followed by the scale if it is logarithmic.
     pub title: String,
     low: f64,
     high: f64,
     is_logarithmic: bool,
     is_of_names: bool,
     quantity: Quantity,
-    /// Numbers, and how they are written.
+    /// Numbers with their labels.
     ticks: Vec<(f64, String)>,
     /// Lines of the grid without a number.
     between: Vec<f64>,
@@ -40,7 +40,7 @@ fn round_down(number: f64) -> f64 {
     ten * steps.into_iter().find(|step| step * ten <= number * (1.0 + 1e-9)).unwrap_or(1.0)
 }
 
-/// The smallest of `steps` times a power of ten that is not below it; the steps are ascending, up to 10.
+/// The smallest product of one of `steps` and a power of ten that is not below `number`. The steps ascend up to 10.
 fn round_up(number: f64, steps: &[f64]) -> f64 {
     let ten = 10_f64.powf((number.log10() + 1e-9).floor());
     let at_least = |step: &&f64| *step * ten >= number * (1.0 - 1e-9);
@@ -55,15 +55,15 @@ fn multiples(low: f64, high: f64) -> Vec<f64> {
     );
     let (first, last) = ((low / step + 1e-9).floor(), (high / step - 1e-9).ceil());
     let count = ((last - first).max(1.0) as usize).min(100);
-    (0..=count).map(|at| (first + at as f64) * step).collect()
+    (0..=count).map(|index| (first + index as f64) * step).collect()
 }
 
 impl Axis {
-    /// A linear axis from a lowest to a highest value, not negative, moved outwards to numbers that are round
+    /// A linear axis from `low` to `high`, which are not negative. Both ends move outwards to numbers that are round
     /// in their unit.
     pub fn linear(title: &str, quantity: Quantity, low: f64, high: f64) -> Axis {
         let high = if high > low { high } else { low + low.abs().max(1.0) };
-        // Round in the unit that is written.
+        // The numbers are round in the unit of the labels.
         let unit = quantity.unit(high);
         let ticks = multiples(low / unit.size, high / unit.size);
         let label = |number: f64| (number * unit.size, tick(number * unit.size, unit));
@@ -99,7 +99,7 @@ impl Axis {
         let unit = Quantity::Share.unit(1.0);
         let (low, high) = (low.min(0.0), high.max(0.0));
         let high = if high - low > 1e-9 { high } else { 0.01 };
-        // Steps of one size on both sides of none.
+        // The steps have the same size on both sides of zero.
         let step = multiples(0.0, high.max(-low) / unit.size)[1];
         let first = (low / unit.size / step + 1e-9).floor();
         let last = (high / unit.size / step - 1e-9).ceil();
@@ -108,16 +108,16 @@ impl Axis {
             0.0 => "0".to_owned(),
             above => format!("+{}", tick(above * unit.size, unit)),
         };
-        let numbers = (0..=(last - first) as usize).map(|at| (first + at as f64) * step);
+        let numbers = (0..=(last - first) as usize).map(|index| (first + index as f64) * step);
         let ticks: Vec<(f64, String)> =
             numbers.map(|number| (number * unit.size, label(number))).collect();
         Axis::of_ticks(title, Quantity::Share, ticks)
     }
 
-    /// An axis of names, the first at the upper or right end; each has the middle of a step of 1.
+    /// An axis of names, the first at the upper or right end. Each name is at the middle of a step of length 1.
     pub fn names(names: &[String]) -> Axis {
         let high = names.len().max(1) as f64;
-        let label = |(at, name): (usize, &String)| (high - at as f64 - 0.5, name.clone());
+        let label = |(index, name): (usize, &String)| (high - index as f64 - 0.5, name.clone());
         let ticks = names.iter().enumerate().rev().map(label).collect();
         let (title, quantity) = (String::new(), Quantity::Count);
         Axis {
@@ -132,13 +132,13 @@ impl Axis {
         }
     }
 
-    /// The same axis with its upper end moved by a factor, for words after the longest bar.
+    /// Lengthens the axis by a factor at its upper end, for labels after the longest bar.
     pub fn extended(mut self, factor: f64) -> Axis {
         self.high = self.low + (self.high - self.low) * factor;
         self
     }
 
-    /// The same, which ends where the values do.
+    /// A linear axis from 0 to exactly `high`, without rounding of the upper end.
     pub fn linear_to(title: &str, quantity: Quantity, high: f64) -> Axis {
         let mut axis = Axis::linear(title, quantity, 0.0, high);
         axis.high = if high > 0.0 { high } else { axis.high };
@@ -153,7 +153,7 @@ impl Axis {
         let mut between = Vec::new();
         let numbers: Vec<f64> = if high / low < FACTOR_SMALL {
             let mut numbers = multiples(low, high);
-            // Nothing that is not positive has a place.
+            // A logarithmic axis has no place for zero.
             numbers.retain(|number| *number > 0.0);
             if numbers[0] > low {
                 numbers.insert(0, round_down(low));
@@ -180,11 +180,11 @@ impl Axis {
                     }
                 }
             }
-            let mut axis = Axis::of(title, quantity, numbers, between);
+            let mut axis = Axis::from_numbers(title, quantity, numbers, between);
             (axis.low, axis.high) = (low, high);
             return axis;
         };
-        Axis::of(title, quantity, numbers, between)
+        Axis::from_numbers(title, quantity, numbers, between)
     }
 
     /// A logarithmic axis of sizes in bytes, or of bytes per second, with powers of two.
@@ -193,7 +193,7 @@ impl Axis {
         let last = (high.max(1.0).log2().ceil() as i32).clamp(first + 1, first + 63);
         let every = ((last - first) as usize).div_ceil(10).max(1);
         let numbers = (first..=last).step_by(every).map(|power| 2_f64.powi(power)).collect();
-        let mut axis = Axis::of(title, quantity, numbers, Vec::new());
+        let mut axis = Axis::from_numbers(title, quantity, numbers, Vec::new());
         (axis.low, axis.high) = (2_f64.powi(first), 2_f64.powi(last));
         axis
     }
@@ -211,8 +211,8 @@ impl Axis {
         axis
     }
 
-    /// The same axis with only the numbers that fit its length; `wide` says how much
-    /// one takes, in pixels. First the numbers between powers of ten lose their places.
+    /// Keeps only the numbers that fit on `length` pixels; `wide` is the width of a label in pixels. Numbers between
+    /// powers of ten are dropped first.
     pub fn with_room(mut self, length: f64, wide: impl Fn(&str) -> f64) -> Axis {
         let is_power = |number: f64| (number.log10() - number.log10().round()).abs() < 1e-9;
         let has_room = |axis: &Axis| {
@@ -239,23 +239,20 @@ impl Axis {
         self
     }
 
-    /// The same axis with a little room at both ends, so that no mark is on the frame.
+    /// Adds a little room at both ends, so that no mark is on the frame.
     pub fn padded(mut self) -> Axis {
         let part = 0.03;
-        match self.is_logarithmic {
-            true => {
-                let factor = (self.high / self.low).powf(part);
-                (self.low, self.high) = (self.low / factor, self.high * factor);
-            }
-            false => {
-                let room = (self.high - self.low) * part;
-                (self.low, self.high) = (self.low - room, self.high + room);
-            }
+        if self.is_logarithmic {
+            let factor = (self.high / self.low).powf(part);
+            (self.low, self.high) = (self.low / factor, self.high * factor);
+        } else {
+            let room = (self.high - self.low) * part;
+            (self.low, self.high) = (self.low - room, self.high + room);
         }
         self
     }
 
-    fn of(title: &str, quantity: Quantity, numbers: Vec<f64>, between: Vec<f64>) -> Axis {
+    fn from_numbers(title: &str, quantity: Quantity, numbers: Vec<f64>, between: Vec<f64>) -> Axis {
         let label = |number: f64| (number, tick(number, quantity.unit(number)));
         let ticks: Vec<(f64, String)> = numbers.into_iter().map(label).collect();
         let (low, high) = match (ticks.first(), ticks.last()) {
@@ -276,17 +273,17 @@ impl Axis {
         }
     }
 
-    /// Whether equal distances are equal factors.
+    /// Whether equal distances on the axis mean equal factors.
     pub fn is_logarithmic(&self) -> bool {
         self.is_logarithmic
     }
 
-    /// Whether it has names, and no numbers.
+    /// Whether the axis has names instead of numbers.
     pub fn is_of_names(&self) -> bool {
         self.is_of_names
     }
 
-    /// The units in which its numbers may be written, ascending.
+    /// The possible units of the numbers, ascending.
     pub fn units(&self) -> &'static [Unit] {
         self.quantity.scale()
     }
@@ -296,25 +293,24 @@ impl Axis {
         (self.low, self.high)
     }
 
-    /// Where a value is between the ends, 0 to 1; what is outside is at an end.
+    /// The position of a value on the axis, from 0 to 1. Values outside of the axis are at an end.
     pub fn share(&self, value: f64) -> f64 {
-        let place = |value: f64| match self.is_logarithmic {
-            true => value.max(self.low * 1e-3).ln(),
-            false => value,
-        };
-        let (low, high) = (place(self.low), place(self.high));
-        ((place(value) - low) / (high - low)).clamp(0.0, 1.0)
+        let position =
+            |value: f64| if self.is_logarithmic { value.max(self.low * 1e-3).ln() } else { value };
+        let (low, high) = (position(self.low), position(self.high));
+        ((position(value) - low) / (high - low)).clamp(0.0, 1.0)
     }
 
-    /// The value at a place from 0 to 1 between the ends.
-    pub fn at(&self, share: f64) -> f64 {
-        match self.is_logarithmic {
-            true => self.low * (self.high / self.low).powf(share),
-            false => self.low + (self.high - self.low) * share,
+    /// The value at a position on the axis from 0 to 1.
+    pub fn value_at(&self, share: f64) -> f64 {
+        if self.is_logarithmic {
+            self.low * (self.high / self.low).powf(share)
+        } else {
+            self.low + (self.high - self.low) * share
         }
     }
 
-    /// Whether it has a place for the value.
+    /// Whether the value is within the ends of the axis.
     pub fn holds(&self, value: f64) -> bool {
         value >= self.low * (1.0 - 1e-9) && value <= self.high * (1.0 + 1e-9)
     }
@@ -440,7 +436,7 @@ mod tests {
     fn places_and_values_are_inverse() {
         let axis = Axis::logarithmic("a", Quantity::Time, 1e3, 1e6);
         assert!((axis.share(31_622.776_6) - 0.5).abs() < 1e-6);
-        assert!((axis.at(0.5) / 31_622.776_6 - 1.0).abs() < 1e-6);
+        assert!((axis.value_at(0.5) / 31_622.776_6 - 1.0).abs() < 1e-6);
         assert_eq!((axis.share(0.0), axis.share(1e9)), (0.0, 1.0));
         assert!(axis.holds(1e6) && !axis.holds(999.0));
         assert_eq!(axis.map(&1e6, (10, 110)), 110);

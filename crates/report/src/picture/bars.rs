@@ -11,22 +11,22 @@ use super::sheet::{
 
 /// Height of a bar with the room around it, pixels.
 const STEP: f64 = 24.0;
-/// Part of that which the bar takes.
+/// Thickness of a bar as a part of [`STEP`].
 const THICK: f64 = 0.62;
 /// Height of a panel without bars.
 const AROUND: f64 = 80.0;
 
 #[derive(Clone, Debug)]
 pub struct Bar {
-    /// The name next to it.
+    /// Written at the left of the bar.
     pub name: String,
-    /// Its parts, from the left: lengths, not negative, and colours.
+    /// Length and colour of each part, from the left. Lengths are not negative.
     pub parts: Vec<(f64, RGBColor)>,
-    /// Ends of the interval of its length.
+    /// Ends of the interval of the bar's length.
     pub interval: Option<(f64, f64)>,
-    /// What is written after it.
+    /// Written at the right of the bar.
     pub label: String,
-    /// What is written after that where there is room for it.
+    /// Written after the label on wide sheets.
     pub detail: String,
 }
 
@@ -35,7 +35,7 @@ impl Bar {
         self.parts.iter().map(|(length, _)| length).sum()
     }
 
-    /// How far it reaches, with its interval.
+    /// The right end of the bar or of its interval, whichever is further.
     fn reach(&self) -> f64 {
         self.interval.map_or(0.0, |(_, high)| high).max(self.length())
     }
@@ -46,18 +46,15 @@ pub fn height(bars: usize) -> f64 {
     AROUND + STEP * bars as f64
 }
 
-/// Draws panels of bars under each other on a sheet of that width; `axis` as in [`draw_bars`].
-///
-/// # Errors
-/// When plotters fails.
+/// Draws panels of bars below each other on a sheet that is `width` pixels wide; `axis` as in [`draw_bars`].
 pub fn draw_panels(
     heading: &Heading,
     width: f64,
     panels: &[(String, Vec<Bar>)],
     axis: impl Fn(f64) -> Axis,
 ) -> Result<Sheet, Undrawn> {
-    let whole: f64 = panels.iter().map(|(_, bars)| height(bars.len())).sum();
-    draw(heading, width, whole, |area| {
+    let total_height: f64 = panels.iter().map(|(_, bars)| height(bars.len())).sum();
+    draw(heading, width, total_height, |area| {
         let mut top = 0.0;
         for (title, bars) in panels {
             let high = height(bars.len());
@@ -69,10 +66,7 @@ pub fn draw_panels(
     })
 }
 
-/// Draws bars into an area, the first at the top; `axis` makes the horizontal axis up to the longest.
-///
-/// # Errors
-/// When plotters fails.
+/// Draws bars into an area, the first at the top. `axis` makes the horizontal axis for the length of the longest bar.
 pub fn draw_bars(
     area: &Area<'_>,
     title: &str,
@@ -80,22 +74,21 @@ pub fn draw_bars(
     axis: impl Fn(f64) -> Axis,
 ) -> Result<(), Undrawn> {
     let names: Vec<String> = bars.iter().map(|bar| short(&bar.name)).collect();
-    let most = bars.iter().map(Bar::reach).fold(0.0, f64::max);
-    let left = room_for_names(names.iter().map(String::as_str));
+    let longest = bars.iter().map(Bar::reach).fold(0.0, f64::max);
+    let name_room = room_for_names(names.iter().map(String::as_str));
     let right = 22.0;
-    // Room for the words after the longest bar.
+    // Room for the labels after the longest bar.
     let (wide, _) = area.size();
     let is_narrow = wide < NARROW_BELOW;
-    let label = |bar: &Bar| match is_narrow {
-        true => bar.label.clone(),
-        false => format!("{}{}", bar.label, bar.detail),
+    let label = |bar: &Bar| {
+        if is_narrow { bar.label.clone() } else { format!("{}{}", bar.label, bar.detail) }
     };
-    let words = bars.iter().map(|bar| width_of(&label(bar), WORDS)).fold(0.0, f64::max) + 14.0;
-    let plot = (wide - left - right).max(words + 40.0);
-    let x = axis(most);
-    let x = x.extended(plot / (plot - words));
+    let label_room = bars.iter().map(|bar| width_of(&label(bar), WORDS)).fold(0.0, f64::max) + 14.0;
+    let plot = (wide - name_room - right).max(label_room + 40.0);
+    let x = axis(longest);
+    let x = x.extended(plot / (plot - label_room));
     let y = Axis::names(&names);
-    let mut chart = Chart::with_room(area, title, [&x, &y], [left, right])?;
+    let mut chart = Chart::with_room(area, title, [&x, &y], [name_room, right])?;
     for (at, bar) in bars.iter().enumerate() {
         let middle = bars.len() as f64 - at as f64 - 0.5;
         let (low, high) = (middle - THICK / 2.0, middle + THICK / 2.0);

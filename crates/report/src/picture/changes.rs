@@ -1,4 +1,4 @@
-//! What changed between two runs: each figure's change with its interval, the worst first.
+//! Changes between two runs: a point with an interval for each figure, the worst change first.
 
 use plotters::style::RGBColor;
 use record::Run;
@@ -27,7 +27,7 @@ const VERDICTS: [(&str, RGBColor, usize); 5] = [
 ];
 
 fn look(verdict: &str) -> Look {
-    let found = VERDICTS.iter().find(|(one, ..)| *one == verdict);
+    let found = VERDICTS.iter().find(|(known, ..)| *known == verdict);
     found.map_or(Look { colour: GREY, pattern: 1 }, |(_, colour, pattern)| Look {
         colour: *colour,
         pattern: *pattern,
@@ -48,44 +48,42 @@ fn change(row: &Row<'_>) -> Option<Change> {
     Some(Change { name: name.trim().to_owned(), verdict: row.alone("verdict"), ratio, ends })
 }
 
-/// Names without the words that all start with, of limited length: the end says which figure it is.
-fn names(shown: &[&Change], most: usize) -> Vec<String> {
-    let words: Vec<Vec<&str>> = shown.iter().map(|one| one.name.split(' ').collect()).collect();
-    let shortest = words.iter().map(Vec::len).min().unwrap_or(1);
+/// Names without the first words that all names share. A long name keeps its end, which identifies the figure.
+fn names(shown: &[&Change], length_max: usize) -> Vec<String> {
+    let word_lists: Vec<Vec<&str>> =
+        shown.iter().map(|change| change.name.split(' ').collect()).collect();
+    let shortest = word_lists.iter().map(Vec::len).min().unwrap_or(1);
     let shared = (0..shortest.saturating_sub(1))
-        .take_while(|at| words.iter().all(|one| one[*at] == words[0][*at]))
+        .take_while(|index| word_lists.iter().all(|list| list[*index] == word_lists[0][*index]))
         .count();
-    let name = |one: Vec<&str>| {
-        let name = one[shared..].join(" ");
-        let over = name.chars().count().saturating_sub(most);
+    let name = |list: Vec<&str>| {
+        let name = list[shared..].join(" ");
+        let over = name.chars().count().saturating_sub(length_max);
         if over == 0 {
             name
         } else {
             format!("…{}", name.chars().skip(over + 1).collect::<String>())
         }
     };
-    words.into_iter().map(name).collect()
+    word_lists.into_iter().map(name).collect()
 }
 
 /// Changes with intervals; none for a run that is no comparison.
-///
-/// # Errors
-/// When plotters fails.
 pub fn changes(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("differences") else { return Ok(None) };
     let all: Vec<Change> = rows(table).filter_map(|row| change(&row)).collect();
-    let is_news = |one: &&Change| !matches!(one.verdict.as_str(), "equal" | "can't tell");
+    let is_news = |change: &&Change| !matches!(change.verdict.as_str(), "equal" | "can't tell");
     let news = all.iter().filter(is_news).count();
     let shown: Vec<&Change> = all.iter().take(FIGURES_MAX).collect();
     if shown.is_empty() {
         return Ok(None);
     }
-    let reach = |one: &&Change| {
-        let (low, high) = one.ends.unwrap_or((one.ratio, one.ratio));
-        one.ratio.abs().max(low.abs()).max(high.abs())
+    let reach = |change: &&Change| {
+        let (low, high) = change.ends.unwrap_or((change.ratio, change.ratio));
+        change.ratio.abs().max(low.abs()).max(high.abs())
     };
-    let most = shown.iter().map(reach).fold(0.0, f64::max).min(CHANGE_MAX);
-    let count = |verdict: &str| all.iter().filter(|one| one.verdict == verdict).count();
+    let reach_max = shown.iter().map(reach).fold(0.0, f64::max).min(CHANGE_MAX);
+    let count = |verdict: &str| all.iter().filter(|change| change.verdict == verdict).count();
     let counts: Vec<String> = VERDICTS
         .iter()
         .map(|(verdict, ..)| (count(verdict), *verdict))
@@ -104,10 +102,12 @@ pub fn changes(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
             all.len()
         ));
     }
-    if shown.iter().any(|one| reach(one) > most) {
-        notes.push(format!("Changes beyond ±{} are drawn at the edge.", human::percent(most)));
+    if shown.iter().any(|change| reach(change) > reach_max) {
+        notes.push(format!("Changes beyond ±{} are drawn at the edge.", human::percent(reach_max)));
     }
-    let drawn = VERDICTS.iter().filter(|(one, ..)| shown.iter().any(|of| of.verdict == *one));
+    let drawn = VERDICTS
+        .iter()
+        .filter(|(verdict, ..)| shown.iter().any(|change| change.verdict == *verdict));
     let legend = drawn.map(|(name, colour, _)| Entry { name: (*name).to_owned(), colour: *colour });
     let heading = Heading {
         title: format!("{news} of {} figures changed: {}", all.len(), counts.join(", ")),
@@ -120,17 +120,17 @@ pub fn changes(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let names = names(&shown, if width < NARROW_BELOW { 30 } else { 56 });
     let height = 80.0 + STEP * shown.len() as f64;
     let sheet = draw(&heading, width, height, |area| {
-        let left = room_for_names(names.iter().map(String::as_str));
+        let name_room = room_for_names(names.iter().map(String::as_str));
         let ends = |pick: fn(&(f64, f64)) -> f64| {
-            let both = |one: &&Change| one.ends.unwrap_or((one.ratio, one.ratio));
-            shown.iter().map(both).map(move |ends| pick(&ends)).collect::<Vec<f64>>()
+            let ends_of = |change: &&Change| change.ends.unwrap_or((change.ratio, change.ratio));
+            shown.iter().map(ends_of).map(move |ends| pick(&ends)).collect::<Vec<f64>>()
         };
-        let low = ends(|ends| ends.0).into_iter().fold(0.0, f64::min).max(-most);
-        let high = ends(|ends| ends.1).into_iter().fold(0.0, f64::max).min(most);
+        let low = ends(|ends| ends.0).into_iter().fold(0.0, f64::min).max(-reach_max);
+        let high = ends(|ends| ends.1).into_iter().fold(0.0, f64::max).min(reach_max);
         let x = Axis::changes("change from the first run", low, high);
         let y = Axis::names(&names);
         let part = area.part((0, 0), (units(width) as u32, units(height) as u32));
-        let mut chart = Chart::with_room(&part, "", [&x, &y], [left, 34.0])?;
+        let mut chart = Chart::with_room(&part, "", [&x, &y], [name_room, 34.0])?;
         let none = INK;
         chart.line(
             &[(0.0, 0.0), (0.0, names.len() as f64)],
@@ -138,13 +138,13 @@ pub fn changes(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
             1.2,
         )?;
         let (low, high) = x.ends();
-        for (at, one) in shown.iter().enumerate() {
+        for (at, change) in shown.iter().enumerate() {
             let middle = names.len() as f64 - at as f64 - 0.5;
-            let look = look(&one.verdict);
-            if let Some(ends) = one.ends.filter(|ends| ends.0 < ends.1) {
+            let look = look(&change.verdict);
+            if let Some(ends) = change.ends.filter(|ends| ends.0 < ends.1) {
                 chart.bar_whisker(middle, ends, look)?;
             }
-            chart.mark((one.ratio.clamp(low, high), middle), look, false)?;
+            chart.mark((change.ratio.clamp(low, high), middle), look, false)?;
         }
         Ok(())
     })?;
@@ -196,7 +196,7 @@ mod tests {
             let sheet = changes(&run, width).unwrap().expect("a picture");
             let texts = texts(&sheet.file());
             for text in ["irq 36 disk mean_ns", "softirq 4 BLOCK mean_ns", "0"] {
-                assert!(texts.iter().any(|one| one == text), "{text}: {texts:?}");
+                assert!(texts.iter().any(|drawn| drawn == text), "{text}: {texts:?}");
             }
             assert!(sheet.heading.title.starts_with("3 of 3 figures changed"));
             assert!(sheet.heading.notes.iter().any(|note| note.contains("at the edge")));

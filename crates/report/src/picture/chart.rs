@@ -1,4 +1,4 @@
-//! A panel with axes, and what is drawn in it.
+//! A panel: axes, and curves, marks and labels between them.
 
 use plotters::chart::{ChartBuilder, ChartContext, LabelAreaPosition};
 use plotters::coord::cartesian::Cartesian2d;
@@ -10,39 +10,36 @@ use plotters::style::{Color, RGBColor, ShapeStyle};
 use super::axis::Axis;
 use super::palette::{FINE_GRID, GRID, INK, PAPER, SOFT_INK};
 use super::sheet::{
-    Area, Plot, RIGHT, SUBTITLE, Undrawn, WORDS, at, bold, short, units, width_of, words,
+    Area, Plot, RIGHT, SUBTITLE, Undrawn, WORDS, anchored, bold, short, text_style, units, width_of,
 };
 
 /// Room above a plot, pixels, with a title and without.
 const TITLED: f64 = 30.0;
 const UNTITLED: f64 = 12.0;
-/// Room under it for numbers and the axis' title.
+/// Room under a plot for numbers and the axis' title.
 const UNDER: f64 = 46.0;
-/// Room under all of that.
+/// Room under the axis' title.
 const BELOW: f64 = 4.0;
-/// Room at its left: for the axis' title, and numbers as long as `512 MiB/s`.
+/// Room at the left of a plot for the axis' title and for numbers of the length of `512 MiB/s`.
 const LEFT: f64 = 104.0;
-/// Distance of labels of curves from one to the next.
+/// Distance between the labels of two curves.
 const LABEL_STEP: f64 = 15.0;
-/// Distance of such a label from the plot.
+/// Distance of a curve's label from the plot.
 const LABEL_GAP: f64 = 16.0;
 
-/// How a curve and its points look: so that they are distinguished without colours, too.
+/// The style of a curve and its points. Patterns distinguish curves without colours, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// The colour of both.
     pub colour: RGBColor,
-    /// Number of the pattern of the line and of the mark: 0 is solid, and a circle.
+    /// Index of the pattern of line and mark, modulo [`PATTERNS`]. 0 is a solid line with circles.
     pub pattern: usize,
 }
 
-/// Number of patterns.
 pub const PATTERNS: usize = 4;
-/// Lengths of dash and gap, pixels; solid where there is none.
+/// Lengths of dash and gap of each pattern, pixels. `None`: a solid line.
 const DASHES: [Option<(f64, f64)>; PATTERNS] =
     [None, Some((7.0, 4.0)), Some((2.0, 3.0)), Some((12.0, 3.0))];
 
-/// A panel.
 pub struct Chart<'s> {
     context: ChartContext<'s, SVGBackend<'s>, Cartesian2d<Axis, Axis>>,
     area: Area<'s>,
@@ -58,7 +55,7 @@ pub struct Label {
     pub end: (f64, f64),
 }
 
-/// Room at the right that labels take, pixels; as much as a panel without, where there are none.
+/// Room that labels take at the right of a plot, pixels. Without labels, it is [`RIGHT`].
 pub fn room_for<'n>(names: impl Iterator<Item = &'n str>) -> f64 {
     let widest = names.map(|name| width_of(&short(name), WORDS)).fold(0.0, f64::max);
     if widest > 0.0 { widest + LABEL_GAP + 6.0 } else { RIGHT }
@@ -68,21 +65,18 @@ fn above(title: &str) -> f64 {
     if title.is_empty() { UNTITLED } else { TITLED }
 }
 
-/// Room at the left that names take, pixels.
+/// Room that names take at the left of a plot, pixels.
 pub fn room_for_names<'n>(names: impl Iterator<Item = &'n str>) -> f64 {
     names.map(|name| width_of(name, WORDS)).fold(0.0, f64::max) + 28.0
 }
 
-/// Width and height of the plot of a chart with that title, in an area of that size, pixels.
+/// Width and height of the plot in an area of a given width and height, pixels. `right` is the room at its right.
 pub fn plot_size((width, height): (f64, f64), title: &str, right: f64) -> (f64, f64) {
     (width - LEFT - right, height - above(title) - UNDER - BELOW)
 }
 
 impl<'s> Chart<'s> {
     /// Draws title, axes and grid into an area; `right`: room for labels there, from [`room_for`].
-    ///
-    /// # Errors
-    /// When plotters fails.
     pub fn new(
         area: &Area<'s>,
         title: &str,
@@ -92,10 +86,8 @@ impl<'s> Chart<'s> {
         Chart::with_room(area, title, axes, [LEFT, right])
     }
 
-    /// The same with room at both sides: for names at the left, from [`room_for_names`].
-    ///
-    /// # Errors
-    /// When plotters fails.
+    /// Draws title, axes and grid into an area, with room at the left and at the right of the plot. The room for names
+    /// at the left comes from [`room_for_names`].
     pub fn with_room(
         area: &Area<'s>,
         title: &str,
@@ -103,8 +95,8 @@ impl<'s> Chart<'s> {
         [left, right]: [f64; 2],
     ) -> Result<Chart<'s>, Undrawn> {
         if !title.is_empty() {
-            let place = (units(left), units(TITLED / 2.0));
-            area.draw_text(title, &bold(SUBTITLE, INK).pos(at(HPos::Left)), place)?;
+            let position = (units(left), units(TITLED / 2.0));
+            area.draw_text(title, &bold(SUBTITLE, INK).pos(anchored(HPos::Left)), position)?;
         }
         let (wide, high) = area.dim_in_pixel();
         let pixels = |length: u32| f64::from(length) / f64::from(units(1.0));
@@ -127,8 +119,8 @@ impl<'s> Chart<'s> {
         mesh.bold_line_style(thin(GRID))
             .light_line_style(thin(FINE_GRID))
             .axis_style(thin(SOFT_INK))
-            .label_style(words(WORDS, SOFT_INK))
-            .axis_desc_style(words(WORDS, INK))
+            .label_style(text_style(WORDS, SOFT_INK))
+            .axis_desc_style(text_style(WORDS, INK))
             .x_desc(x.title.clone())
             .y_desc(y.title.clone())
             .set_all_tick_mark_size(units(4.0))
@@ -141,10 +133,7 @@ impl<'s> Chart<'s> {
         Ok(Chart { context, area: area.clone(), axes: [x, y] })
     }
 
-    /// Joins points by straight lines; those without a place on the axes interrupt the line.
-    ///
-    /// # Errors
-    /// When plotters fails.
+    /// Joins points by straight lines. A point outside of the axes interrupts the line.
     pub fn line(&mut self, points: &[(f64, f64)], look: Look, width: f64) -> Result<(), Undrawn> {
         let style = look.colour.stroke_width(units(width) as u32);
         let has_place =
@@ -162,10 +151,7 @@ impl<'s> Chart<'s> {
         Ok(())
     }
 
-    /// A mark at a point; an open one is white inside.
-    ///
-    /// # Errors
-    /// When plotters fails.
+    /// Draws a mark at a point. An open mark is white inside.
     pub fn mark(&mut self, point: (f64, f64), look: Look, is_open: bool) -> Result<(), Undrawn> {
         if !self.axes[0].holds(point.0) || !self.axes[1].holds(point.1) {
             return Ok(());
@@ -200,10 +186,7 @@ impl<'s> Chart<'s> {
         Ok(())
     }
 
-    /// A cross: what could not keep up.
-    ///
-    /// # Errors
-    /// When plotters fails.
+    /// Draws a cross, for a scheme that could not keep up.
     pub fn cross(&mut self, point: (f64, f64), look: Look) -> Result<(), Undrawn> {
         let style = look.colour.stroke_width(units(1.8) as u32);
         let reach = units(4.0);
@@ -214,10 +197,7 @@ impl<'s> Chart<'s> {
         Ok(())
     }
 
-    /// An interval; what is outside of the axis is cut off.
-    ///
-    /// # Errors
-    /// When plotters fails.
+    /// Draws a vertical interval, cut off at the ends of the axis.
     pub fn whisker(&mut self, x: f64, ends: (f64, f64), look: Look) -> Result<(), Undrawn> {
         let (low, high) = self.axes[1].ends();
         if ends.1 < low || ends.0 > high || !self.axes[0].holds(x) {
@@ -235,10 +215,7 @@ impl<'s> Chart<'s> {
         Ok(())
     }
 
-    /// An interval along the horizontal axis; what is outside of the axis is cut off.
-    ///
-    /// # Errors
-    /// When plotters fails.
+    /// Draws a horizontal interval, cut off at the ends of the axis.
     pub fn bar_whisker(&mut self, y: f64, ends: (f64, f64), look: Look) -> Result<(), Undrawn> {
         let (low, high) = self.axes[0].ends();
         if ends.1 < low || ends.0 > high {
@@ -256,10 +233,7 @@ impl<'s> Chart<'s> {
         Ok(())
     }
 
-    /// Words to the right of a point.
-    ///
-    /// # Errors
-    /// When plotters fails.
+    /// Writes text to the right of a point.
     pub fn words_after(
         &mut self,
         text: &str,
@@ -267,18 +241,15 @@ impl<'s> Chart<'s> {
         colour: RGBColor,
     ) -> Result<(), Undrawn> {
         let (x, y) = self.pixel(point);
-        // A grid line would go through them.
+        // Hides the grid behind the text.
         let (from, half) = (x + units(4.0), units(WORDS * 0.6));
         let backdrop = [(from, y - half), (from + units(width_of(text, WORDS) * 0.9), y + half)];
         self.area.draw(&Rectangle::new(backdrop, PAPER.filled()))?;
-        let style = words(WORDS, colour).pos(at(HPos::Left));
+        let style = text_style(WORDS, colour).pos(anchored(HPos::Left));
         self.area.draw_text(text, &style, (x + units(6.0), y))
     }
 
-    /// A filled rectangle between two corners.
-    ///
-    /// # Errors
-    /// When plotters fails.
+    /// Draws a filled rectangle between two corners.
     pub fn block(
         &mut self,
         corners: [(f64, f64); 2],
@@ -288,10 +259,7 @@ impl<'s> Chart<'s> {
         Ok(())
     }
 
-    /// A line in a style.
-    ///
-    /// # Errors
-    /// When plotters fails.
+    /// Draws a line that joins the points.
     pub fn stroke(
         &mut self,
         points: &[(f64, f64)],
@@ -301,10 +269,7 @@ impl<'s> Chart<'s> {
         Ok(())
     }
 
-    /// A filled polygon.
-    ///
-    /// # Errors
-    /// When plotters fails.
+    /// Draws a filled polygon.
     pub fn polygon(
         &mut self,
         corners: Vec<(f64, f64)>,
@@ -314,11 +279,8 @@ impl<'s> Chart<'s> {
         Ok(())
     }
 
-    /// Words in the plot, their middle at a point that is moved by pixels: right, down.
-    ///
-    /// # Errors
-    /// When plotters fails.
-    pub fn words(
+    /// Writes text into the plot. Its middle is at a point that is moved by pixels to the right and down.
+    pub fn centered_text(
         &mut self,
         text: &str,
         point: (f64, f64),
@@ -326,20 +288,20 @@ impl<'s> Chart<'s> {
         colour: RGBColor,
     ) -> Result<(), Undrawn> {
         let (x, y) = self.pixel(point);
-        // Inside of the plot, where it is near an end.
+        // Near an end of the plot, text is moved so that it stays within.
         let (half, plot) = (units(width_of(text, WORDS) / 2.0), self.plot());
         let x = (x + units(right)).min(plot.1 - half).max(plot.0 + half);
-        let style = words(WORDS, colour).pos(at(HPos::Center));
+        let style = text_style(WORDS, colour).pos(anchored(HPos::Center));
         self.area.draw_text(text, &style, (x, y + units(down)))
     }
 
-    /// The value a number of pixels to the right of another on the horizontal axis.
+    /// The value on the horizontal axis that is a number of pixels to the right of `x`.
     pub fn aside(&self, x: f64, pixels: f64) -> f64 {
         let [axis, _] = &self.axes;
-        axis.at(axis.share(x) + pixels / self.size().0)
+        axis.value_at(axis.share(x) + pixels / self.size().0)
     }
 
-    /// Left and right end of the plot in its area.
+    /// Left and right end of the plot, in units from the left end of its area.
     fn plot(&self) -> (i32, i32) {
         let (x, _) = self.context.plotting_area().get_pixel_range();
         let (left, _) = self.area.get_base_pixel();
@@ -359,11 +321,8 @@ impl<'s> Chart<'s> {
         (x - left, y - top)
     }
 
-    /// Writes the names of curves at the right of the plot, each as near to its curve's end as the others
-    /// allow, with a line to it.
-    ///
-    /// # Errors
-    /// When plotters fails.
+    /// Writes the names of curves at the right of the plot, each with a line to the end of its curve. Names that would
+    /// overlap are moved apart.
     pub fn label_ends(&mut self, labels: &[Label]) -> Result<(), Undrawn> {
         let mut labels: Vec<(&Label, (i32, i32))> =
             labels.iter().map(|label| (label, self.pixel(label.end))).collect();
@@ -371,29 +330,29 @@ impl<'s> Chart<'s> {
         let wanted: Vec<f64> = labels.iter().map(|(_, (_, y))| f64::from(*y)).collect();
         let (_, bottom) = self.area.dim_in_pixel();
         let ends = (f64::from(units(WORDS)), f64::from(bottom) - f64::from(units(WORDS)));
-        let places = spread(&wanted, f64::from(units(LABEL_STEP)), ends);
+        let heights = spread(&wanted, f64::from(units(LABEL_STEP)), ends);
         let (_, right) = self.plot();
-        for ((label, (x, y)), place) in labels.into_iter().zip(places) {
+        for ((label, (x, y)), height) in labels.into_iter().zip(heights) {
             let start = right + units(LABEL_GAP);
-            let place = place.round() as i32;
-            let line = vec![(x.min(right) + units(5.0), y), (start - units(3.0), place)];
+            let height = height.round() as i32;
+            let line = vec![(x.min(right) + units(5.0), y), (start - units(3.0), height)];
             let leader = label.colour.mix(0.6).stroke_width(units(1.0) as u32);
             self.area.draw(&PathElement::new(line, leader))?;
-            let style = words(WORDS, INK).pos(at(HPos::Left));
-            self.area.draw_text(&short(&label.name), &style, (start, place))?;
+            let style = text_style(WORDS, INK).pos(anchored(HPos::Left));
+            self.area.draw_text(&short(&label.name), &style, (start, height))?;
         }
         Ok(())
     }
 }
 
-/// Places that are `step` apart at least, in the order of the wanted ones (ascending) and as near to them
-/// as that allows: least squares, by pooling neighbours that would overlap; then moved to be from the first
-/// to the last of `ends`, where that has room for them.
+/// Positions near the wanted ones (ascending) that are at least `step` apart. The sum of the squared distances from the
+/// wanted positions is minimal: neighbours that would overlap are pooled. At last, all positions are moved between the
+/// two `ends`, if they have room there.
 fn spread(wanted: &[f64], step: f64, ends: (f64, f64)) -> Vec<f64> {
-    // Groups of neighbours: sum of the wanted places less their steps, and how many they are.
+    // Groups of neighbours: sum of the wanted positions less their steps, and number of neighbours.
     let mut groups: Vec<(f64, usize)> = Vec::new();
-    for (number, place) in wanted.iter().enumerate() {
-        groups.push((place - step * number as f64, 1));
+    for (number, position) in wanted.iter().enumerate() {
+        groups.push((position - step * number as f64, 1));
         while let [.., before, last] = &groups[..] {
             if before.0 / before.1 as f64 <= last.0 / last.1 as f64 {
                 break;
@@ -404,13 +363,13 @@ fn spread(wanted: &[f64], step: f64, ends: (f64, f64)) -> Vec<f64> {
         }
     }
     let means = groups.iter().flat_map(|(sum, count)| vec![sum / *count as f64; *count]);
-    let places = means.enumerate().map(|(number, mean)| mean + step * number as f64);
+    let positions = means.enumerate().map(|(number, mean)| mean + step * number as f64);
     let after = wanted.len().saturating_sub(1) as f64;
-    let within = |(number, place): (usize, f64)| {
+    let within = |(number, position): (usize, f64)| {
         let (before, after) = (step * number as f64, step * (after - number as f64));
-        place.min(ends.1 - after).max(ends.0 + before)
+        position.min(ends.1 - after).max(ends.0 + before)
     };
-    places.enumerate().map(within).collect()
+    positions.enumerate().map(within).collect()
 }
 
 #[cfg(test)]

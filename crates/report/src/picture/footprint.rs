@@ -1,4 +1,4 @@
-//! Pictures of `footprint`: the lines that an interrupt displaces, and who displaces them.
+//! Pictures of `footprint`: the lines that an interrupt displaces, and the contexts that miss.
 
 use record::{Run, Table};
 
@@ -13,7 +13,7 @@ use crate::row::Row;
 /// Most bars of a panel.
 const BARS_MAX: usize = 16;
 
-/// The levels of a table, as they come.
+/// The levels of a table, in order of their first rows.
 fn levels(table: &Table) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for row in rows(table) {
@@ -25,7 +25,7 @@ fn levels(table: &Table) -> Vec<String> {
     found
 }
 
-/// A picture of a panel of bars for each level.
+/// A picture with a panel of bars for each level.
 fn by_level(
     mut heading: Heading,
     table: &Table,
@@ -51,35 +51,34 @@ fn by_level(
         heading.notes.push(format!("Not drawn: {dropped} smaller ones; see table {}.", table.name));
     }
     heading.description += &format!(" The numbers are in table {} of the run.", table.name);
-    let whole: f64 = panels.iter().map(|(_, bars)| height(bars.len())).sum();
-    let sheet = draw(&heading, width, whole, |area| {
+    let total_height: f64 = panels.iter().map(|(_, bars)| height(bars.len())).sum();
+    let sheet = draw(&heading, width, total_height, |area| {
         let mut top = 0.0;
         for (title, bars) in &panels {
             let high = height(bars.len());
             let part = area.part((0, units(top)), (units(width) as u32, units(high) as u32));
             top += high;
-            draw_bars(&part, title, bars, |most| Axis::linear(axis, Quantity::Count, 0.0, most))?;
+            draw_bars(&part, title, bars, |longest| {
+                Axis::linear(axis, Quantity::Count, 0.0, longest)
+            })?;
         }
         Ok(())
     })?;
     Ok(Some(sheet))
 }
 
-/// Lines that each stimulus displaces, with intervals; none for a run without any.
-///
-/// # Errors
-/// When plotters fails.
+/// Lines that each stimulus displaces, with intervals. `None` for a run without displaced lines.
 pub fn displaced(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("footprint") else { return Ok(None) };
     let largest = rows(table)
         .filter_map(|row| Some((row.number("displaced_lines")?, row)))
         .max_by(|a, b| a.0.total_cmp(&b.0));
-    let Some((most, row)) = largest else { return Ok(None) };
+    let Some((lines_max, row)) = largest else { return Ok(None) };
     let heading = Heading {
         title: format!(
             "Cache lines that an interrupt displaces: {} takes {} of {}",
             row.alone("stimulus"),
-            human::number(most.max(0.0)),
+            human::number(lines_max.max(0.0)),
             row.alone("level").to_uppercase()
         ),
         notes: vec!["Whiskers: 95 % intervals. Orange: an upper bound.".to_owned()],
@@ -105,15 +104,12 @@ pub fn displaced(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     })
 }
 
-/// Misses by the context that has them; none for a run that does not know.
-///
-/// # Errors
-/// When plotters fails.
+/// Additional misses of each context. `None` for a run without table `by_context`.
 pub fn evictors(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("by_context") else { return Ok(None) };
     let modes = [("user", BLUE), ("kernel", VERMILION), ("exception", ORANGE)];
     let colour = |mode: &str| {
-        modes.iter().find(|(one, _)| *one == mode).map_or(GREEN, |(_, colour)| *colour)
+        modes.iter().find(|(known, _)| *known == mode).map_or(GREEN, |(_, colour)| *colour)
     };
     let legend =
         modes.iter().map(|(name, colour)| Entry { name: (*name).to_owned(), colour: *colour });
@@ -174,8 +170,8 @@ mod tests {
         let run = run_of(vec![table("footprint", &columns, rows)]);
         for width in [WIDTH, NARROW] {
             let texts = texts(&displaced(&run, width).unwrap().expect("a picture").file());
-            assert!(texts.iter().any(|one| one.starts_with("≤ 300")), "{texts:?}");
-            assert!(texts.iter().any(|one| one.starts_with("266")), "{texts:?}");
+            assert!(texts.iter().any(|drawn| drawn.starts_with("≤ 300")), "{texts:?}");
+            assert!(texts.iter().any(|drawn| drawn.starts_with("266")), "{texts:?}");
         }
         assert_eq!(displaced(&run_of(vec![]), WIDTH).unwrap(), None);
     }

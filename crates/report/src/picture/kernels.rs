@@ -1,5 +1,5 @@
-//! Kernels in a model over those on the real processor: a bar for each, by group, on a logarithmic
-//! scale.
+//! Cycles of each kernel in a model over its cycles on the real processor: a bar for each kernel, by group, on a
+//! logarithmic scale.
 
 use plotters::element::{PathElement, Rectangle};
 use plotters::style::text_anchor::HPos;
@@ -9,8 +9,8 @@ use record::{Run, Table};
 use super::palette::{BLUE, GRID, INK, SOFT_INK, VERMILION};
 use super::rows;
 use super::sheet::{
-    Area, Entry, Heading, NARROW_BELOW, SUBTITLE, Sheet, Undrawn, at, bold, draw, short, units,
-    words,
+    Area, Entry, Heading, NARROW_BELOW, SUBTITLE, Sheet, Undrawn, anchored, bold, draw, short,
+    text_style, units,
 };
 
 /// Columns of a wide sheet.
@@ -27,14 +27,12 @@ const NUMBERS: f64 = 52.0;
 const MARGIN: f64 = 16.0;
 /// Distance between columns.
 const GAP: f64 = 24.0;
-/// Where bars end, whatever the ratio is: its number is written.
+/// Bars beyond this ratio or its inverse are cut off; the number after the bar is the full ratio.
 const RATIO_MAX: f64 = 4.0;
-/// Lines of the grid.
 const GRID_RATIOS: [f64; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
-/// Most kernels that are drawn.
+/// Maximum number of kernels that are drawn.
 const KERNELS_MAX: usize = 1000;
 
-/// A row of the sheet.
 enum Line {
     Group { name: String, mean: Option<f64> },
     Kernel { name: String, ratio: f64 },
@@ -49,10 +47,7 @@ impl Line {
     }
 }
 
-/// The picture of the tables `kernels` and `groups` of a comparison; none for a run without one.
-///
-/// # Errors
-/// When plotters fails.
+/// The picture of the tables `kernels` and `groups` of a comparison. `None` for a run without a comparison.
 pub fn kernels(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(kernels) = run.table("kernels").filter(|table| table.column("ratio").is_some()) else {
         return Ok(None);
@@ -108,62 +103,69 @@ fn lines(kernels: &Table, groups: Option<&Table>) -> Vec<Line> {
     lines
 }
 
-/// The lines in columns of about the same height; none ends with a title.
+/// Divides the lines into columns of about the same height. No column ends with a title.
 fn columns(lines: &[Line], number: usize) -> Vec<&[Line]> {
-    let whole: f64 = lines.iter().map(Line::height).sum();
-    let (mut parts, mut rest) = (Vec::new(), lines);
-    for left in (1..=number).rev() {
+    let total_height: f64 = lines.iter().map(Line::height).sum();
+    let (mut parts, mut remaining) = (Vec::new(), lines);
+    for columns_left in (1..=number).rev() {
         let mut height = 0.0;
-        let mut count = rest.iter().take_while(|line| {
+        let mut count = remaining.iter().take_while(|line| {
             height += line.height();
-            height <= whole / number as f64 + TITLE_ROW
+            height <= total_height / number as f64 + TITLE_ROW
         });
-        let mut count = if left == 1 { rest.len() } else { count.by_ref().count() };
-        while count > 1 && count < rest.len() && matches!(rest[count - 1], Line::Group { .. }) {
+        let mut count = if columns_left == 1 { remaining.len() } else { count.by_ref().count() };
+        while count > 1
+            && count < remaining.len()
+            && matches!(remaining[count - 1], Line::Group { .. })
+        {
             count -= 1;
         }
-        let (part, after) = rest.split_at(count);
+        let (part, after) = remaining.split_at(count);
         parts.extend(Some(part).filter(|part| !part.is_empty()));
-        rest = after;
+        remaining = after;
     }
     parts
 }
 
 fn column(area: &Area<'_>, left: f64, wide: f64, lines: &[Line]) -> Result<(), Undrawn> {
     let (from, to) = (left + NAMES, left + wide - NUMBERS);
-    let place = |ratio: f64| {
+    let x_of = |ratio: f64| {
         let share = (ratio.ln() / RATIO_MAX.ln()).clamp(-1.0, 1.0);
         f64::midpoint(from, to) + share * (to - from) / 2.0
     };
-    let text = |what: &str, size: f64, colour: RGBColor, anchor: HPos, x: f64, y: f64| {
-        area.draw_text(what, &words(size, colour).pos(at(anchor)), (units(x), units(y)))
+    let text = |label: &str, size: f64, colour: RGBColor, anchor: HPos, x: f64, y: f64| {
+        area.draw_text(label, &text_style(size, colour).pos(anchored(anchor)), (units(x), units(y)))
     };
     let mut y = 0.0;
     for line in lines {
         match line {
             Line::Group { name, mean } => {
-                let place = (units(left), units(y + TITLE_ROW - 9.0));
-                area.draw_text(&short(name), &bold(SUBTITLE, INK).pos(at(HPos::Left)), place)?;
+                let position = (units(left), units(y + TITLE_ROW - 9.0));
+                area.draw_text(
+                    &short(name),
+                    &bold(SUBTITLE, INK).pos(anchored(HPos::Left)),
+                    position,
+                )?;
                 if let Some(mean) = mean {
-                    let words = format!("{mean:.2}");
+                    let mean = format!("{mean:.2}");
                     let base = y + TITLE_ROW - 9.0;
-                    text(&words, SUBTITLE, SOFT_INK, HPos::Right, left + wide, base)?;
+                    text(&mean, SUBTITLE, SOFT_INK, HPos::Right, left + wide, base)?;
                 }
             }
             Line::Kernel { name, ratio } => {
                 let middle = y + ROW / 2.0;
                 for grid in GRID_RATIOS {
-                    let x = units(place(grid));
+                    let x = units(x_of(grid));
                     let ends = vec![(x, units(y)), (x, units(y + ROW))];
                     let colour = if grid == 1.0 { SOFT_INK } else { GRID };
                     area.draw(&PathElement::new(ends, colour.stroke_width(units(0.5) as u32)))?;
                 }
                 text(&short(name), ROW_WORDS, INK, HPos::Right, from - 6.0, middle)?;
-                let (one, other) = (place(ratio.min(1.0)), place(ratio.max(1.0)));
+                let (start, end) = (x_of(ratio.min(1.0)), x_of(ratio.max(1.0)));
                 let colour = if *ratio > 1.0 { VERMILION } else { BLUE };
                 let corners = [
-                    (units(one), units(middle - 3.0)),
-                    (units(other.max(one + 0.75)), units(middle + 3.0)),
+                    (units(start), units(middle - 3.0)),
+                    (units(end.max(start + 0.75)), units(middle + 3.0)),
                 ];
                 area.draw(&Rectangle::new(corners, colour.filled()))?;
                 let number =
@@ -187,12 +189,12 @@ mod tests {
 
     fn run(kernels: usize) -> Run {
         let columns = [("group", Kind::Text), ("kernel", Kind::Text), ("ratio", Kind::Real)];
-        let row = |at: usize| {
-            let group = if at < kernels / 3 { "arithmetic" } else { "system" };
+        let row = |index: usize| {
+            let group = if index < kernels / 3 { "arithmetic" } else { "system" };
             vec![
                 group.into(),
-                format!("k{at}").as_str().into(),
-                Value::Real(0.01 * (at + 1) as f64),
+                format!("k{index}").as_str().into(),
+                Value::Real(0.01 * (index + 1) as f64),
             ]
         };
         let means = [("group", Kind::Text), ("mean_error_factor", Kind::Real)];
@@ -210,7 +212,7 @@ mod tests {
         for word in ["arithmetic", "1.25", "system", "k0", "0.010", "k89", "0.90"] {
             assert!(texts.iter().any(|text| text == word), "{word}: {texts:?}");
         }
-        let bars = checked(&svg).into_iter().filter(|one| one.tag == "rect").count();
+        let bars = checked(&svg).into_iter().filter(|element| element.tag == "rect").count();
         // The background, two of the legend, and the bars.
         assert_eq!(bars, 1 + 2 + 90);
     }

@@ -1,5 +1,5 @@
-//! Pictures of a run, as SVG: drawn from its tables alone, byte-identical for the same run, and not larger
-//! than what can be seen, however many rows a table has.
+//! Pictures of a run as SVG, drawn only from its tables. The same run gives identical bytes. The size of a picture
+//! does not grow with the number of rows.
 
 mod axis;
 mod bars;
@@ -25,21 +25,19 @@ fn rows(table: &Table) -> impl Iterator<Item = Row<'_>> {
     table.rows().iter().map(move |values| Row::new(table, values))
 }
 
-/// A picture of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Picture {
-    /// What it shows, in a word: the name of its file, and a part of its id on a page.
+    /// The kind of picture: names its file, and is a part of its id on a page.
     pub name: &'static str,
-    /// The tables whose numbers it shows, those that the run has among them.
+    /// The tables whose numbers this kind of picture shows. A run may have only some of them.
     pub tables: &'static [&'static str],
-    /// The drawing.
     pub sheet: Sheet,
 }
 
 /// Draws a picture, if the run has its tables.
 type Draw = fn(&Run, f64) -> Result<Option<Sheet>, Undrawn>;
 
-/// All kinds of pictures: name, tables, and what draws it; in the order of a page.
+/// All kinds of pictures in the order of a page: name, tables, and the function that draws it.
 const KINDS: [(&str, &[&str], Draw); 23] = [
     ("changes", &["differences"], changes::changes),
     ("costs", &["handlers", "events"], handlers::costs),
@@ -66,7 +64,7 @@ const KINDS: [(&str, &[&str], Draw); 23] = [
     ("cache-misses", &["cache_misses"], services::cache_misses),
 ];
 
-/// The columns that pictures need of tables that may be long.
+/// Tables that may be long, with the columns that pictures need.
 const LONG: [(&str, &[&str]); 3] = [
     ("detours", &["cpu", "start_ns", "length_ns", "largest_name"]),
     ("fwq_quanta", &["cpu", "start_ns", "duration_ns", "attributed_ns", "largest_name"]),
@@ -76,8 +74,8 @@ const LONG: [(&str, &[&str]); 3] = [
     ),
 ];
 
-/// What a page needs of a table, which is seen without its rows: of a table for programs, what its pictures
-/// show.
+/// The part of a table that a page needs. Of a table for programs, pages need only the columns in their pictures.
+/// `table` may come without its rows.
 pub fn needed(table: &Table) -> Part {
     let is_for_programs = table.display.rows_max == Some(0);
     let is_drawn = KINDS.iter().any(|(_, tables, _)| tables.contains(&table.name.as_str()));
@@ -92,17 +90,11 @@ pub fn needed(table: &Table) -> Part {
 }
 
 /// All pictures that the run has tables for.
-///
-/// # Errors
-/// When they cannot be drawn.
 pub fn pictures(run: &Run) -> Result<Vec<Picture>, Undrawn> {
     pictures_at(run, WIDTH)
 }
 
-/// The same, `width` pixels wide.
-///
-/// # Errors
-/// As [`pictures`].
+/// All pictures that the run has tables for, each `width` pixels wide.
 pub fn pictures_at(run: &Run, width: f64) -> Result<Vec<Picture>, Undrawn> {
     let mut drawn = Vec::new();
     for (name, tables, draw) in KINDS {
@@ -111,10 +103,7 @@ pub fn pictures_at(run: &Run, width: f64) -> Result<Vec<Picture>, Undrawn> {
     Ok(drawn)
 }
 
-/// The picture `repetitions` of a run as SVG; none for a run without single quanta.
-///
-/// # Errors
-/// When it cannot be drawn.
+/// The picture `repetitions` of a run as SVG. `None` for a run without single quanta.
 pub fn repetitions_svg(run: &Run) -> Result<Option<String>, Undrawn> {
     Ok(noise::repetitions(run, WIDTH)?.map(|sheet| sheet.file()))
 }
@@ -141,7 +130,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A table of those columns, each with its kind, and rows.
+    /// A table with columns of the given names and kinds.
     pub(crate) fn table(name: &str, columns: &[(&str, Kind)], rows: Vec<Vec<Value>>) -> Table {
         let column = |(name, kind): &(&str, Kind)| Column::new(name, *kind, "For a test.");
         let mut table = Table::new(name, "For a test.", columns.iter().map(column).collect());
@@ -149,18 +138,18 @@ pub(crate) mod tests {
         table
     }
 
-    /// What a tag of SVG says.
+    /// An element of SVG.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub(super) struct Element {
         pub tag: String,
         pub attributes: Vec<(String, String)>,
-        /// The text in it, without what it does not show.
+        /// The text in the element, without white space at its ends.
         pub text: String,
     }
 
     impl Element {
         pub fn attribute(&self, name: &str) -> Option<&str> {
-            self.attributes.iter().find(|(one, _)| one == name).map(|(_, value)| value.as_str())
+            self.attributes.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
         }
     }
 
@@ -169,21 +158,21 @@ pub(crate) mod tests {
     pub(super) fn elements(svg: &str) -> Vec<Element> {
         let mut found: Vec<Element> = Vec::new();
         let mut open: Vec<usize> = Vec::new();
-        let mut rest = svg;
-        while let Some(start) = rest.find('<') {
-            let text = &rest[..start];
+        let mut remaining = svg;
+        while let Some(start) = remaining.find('<') {
+            let text = &remaining[..start];
             assert!(!text.contains('>'), "{text}");
             for entity in text.split('&').skip(1) {
                 let known = ["amp;", "lt;", "gt;", "quot;", "apos;"];
-                assert!(known.iter().any(|one| entity.starts_with(one)), "&{entity}");
+                assert!(known.iter().any(|name| entity.starts_with(name)), "&{entity}");
             }
             match open.last() {
                 Some(&inner) => found[inner].text += text.trim(),
                 None => assert_eq!(text.trim(), "", "text outside of the picture"),
             }
-            let end = rest[start..].find('>').expect("a tag that ends") + start;
-            let tag = &rest[start + 1..end];
-            rest = &rest[end + 1..];
+            let end = remaining[start..].find('>').expect("a tag that ends") + start;
+            let tag = &remaining[start + 1..end];
+            remaining = &remaining[end + 1..];
             if let Some(name) = tag.strip_prefix('/') {
                 let last = open.pop().expect("an element that is open");
                 assert_eq!(found[last].tag, name);
@@ -196,7 +185,7 @@ pub(crate) mod tests {
             while !list.trim().is_empty() {
                 let (key, value) = list.trim_start().split_once("=\"").expect("a value in quotes");
                 let (value, after) = value.split_once('"').expect("a quotation that ends");
-                assert!(attributes.iter().all(|(one, _)| one != key), "{key} twice: {tag}");
+                assert!(attributes.iter().all(|(known, _)| known != key), "{key} twice: {tag}");
                 for wrong in ["NaN", "inf", "<"] {
                     assert!(!value.contains(wrong), "{tag}");
                 }
@@ -208,7 +197,7 @@ pub(crate) mod tests {
                 open.push(found.len() - 1);
             }
         }
-        assert!(open.is_empty() && rest.trim().is_empty(), "{open:?} {rest}");
+        assert!(open.is_empty() && remaining.trim().is_empty(), "{open:?} {remaining}");
         let is_text = |sign: char| {
             sign == '\n' || !(sign.is_control() || matches!(sign, '\u{fffe}' | '\u{ffff}'))
         };
@@ -220,23 +209,27 @@ pub(crate) mod tests {
     /// numbers with units at its axes.
     pub(super) fn checked(svg: &str) -> Vec<Element> {
         let all = elements(svg);
-        let tags: Vec<&str> = all.iter().take(4).map(|one| one.tag.as_str()).collect();
+        let tags: Vec<&str> = all.iter().take(4).map(|element| element.tag.as_str()).collect();
         assert_eq!(tags, ["svg", "title", "desc", "rect"]);
         assert_eq!(all[0].attribute("role"), Some("img"));
         assert!(!all[1].text.is_empty() && all[2].text.contains("table"), "{:?}", &all[1..3]);
         assert_eq!(all[3].attribute("fill"), Some("#FFFFFF"), "a background");
         let [width, height] = ["width", "height"].map(|name| {
-            let of = |one: &Element| one.attribute(name).unwrap().parse::<f64>().unwrap();
-            assert_eq!(of(&all[3]), 4.0 * of(&all[0]), "all of it");
-            4.0 * of(&all[0])
+            let side = |element: &Element| element.attribute(name).unwrap().parse::<f64>().unwrap();
+            assert_eq!(side(&all[3]), 4.0 * side(&all[0]), "all side it");
+            4.0 * side(&all[0])
         });
         // Nothing is drawn outside.
-        for one in &all[4..] {
-            for (key, most) in
+        for element in &all[4..] {
+            for (key, end) in
                 [("x", width), ("x1", width), ("cx", width), ("y", height), ("cy", height)]
             {
-                let place = one.attribute(key).map(|place| place.parse::<f64>().unwrap());
-                assert!(place.is_none_or(|place| (0.0..=most).contains(&place)), "{one:?}");
+                let position =
+                    element.attribute(key).map(|position| position.parse::<f64>().unwrap());
+                assert!(
+                    position.is_none_or(|position| (0.0..=end).contains(&position)),
+                    "{element:?}"
+                );
             }
         }
         all
@@ -244,8 +237,8 @@ pub(crate) mod tests {
 
     /// The texts of a picture.
     pub(super) fn texts(svg: &str) -> Vec<String> {
-        let texts = checked(svg).into_iter().filter(|one| one.tag == "text");
-        texts.map(|one| one.text).collect()
+        let texts = checked(svg).into_iter().filter(|element| element.tag == "text");
+        texts.map(|element| element.text).collect()
     }
 
     #[test]
@@ -255,7 +248,7 @@ pub(crate) mod tests {
         let row = [1_u64, 1000, 1063, 9].map(Value::from).to_vec();
         let run = run_of(vec![table("detour_histogram", &columns, vec![row])]);
         let drawn = pictures(&run).unwrap();
-        let names: Vec<&str> = drawn.iter().map(|one| one.name).collect();
+        let names: Vec<&str> = drawn.iter().map(|picture| picture.name).collect();
         assert_eq!(names, ["sizes"]);
         assert_eq!(pictures(&run).unwrap(), drawn, "the same, to the byte");
         assert_eq!(pictures(&run_of(vec![])).unwrap(), []);

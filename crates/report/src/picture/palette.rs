@@ -2,38 +2,34 @@
 
 use plotters::style::RGBColor;
 
-/// The colours in which series are drawn, the strongest first. Yellow, which white hides, is left out.
+/// The colours of series, the strongest first. Yellow is left out because it is hard to see on white.
 pub const SERIES: [RGBColor; 6] = [VERMILION, BLUE, GREEN, PURPLE, ORANGE, SKY];
 pub const VERMILION: RGBColor = RGBColor(0xd5, 0x5e, 0x00);
 pub const BLUE: RGBColor = RGBColor(0x00, 0x72, 0xb2);
-/// Bluish green.
 pub const GREEN: RGBColor = RGBColor(0x00, 0x9e, 0x73);
-/// Reddish purple.
 pub const PURPLE: RGBColor = RGBColor(0xcc, 0x79, 0xa7);
 pub const ORANGE: RGBColor = RGBColor(0xe6, 0x9f, 0x00);
-/// Sky blue.
 pub const SKY: RGBColor = RGBColor(0x56, 0xb4, 0xe9);
-/// What is not one of the series, but counts.
+/// For important elements that are not one of the series.
 pub const BLACK: RGBColor = RGBColor(0, 0, 0);
-/// What shares a colour with others of its kind.
+/// For elements that share one colour, such as all other causes.
 pub const GREY: RGBColor = RGBColor(0x66, 0x66, 0x66);
-/// What is there, and is not what the picture is about.
+/// For elements in the background, such as idle time.
 pub const PALE: RGBColor = RGBColor(0xbb, 0xbb, 0xbb);
 /// The background: drawn, so that the picture can be read on a dark page.
 pub const PAPER: RGBColor = RGBColor(0xff, 0xff, 0xff);
-/// Titles.
+/// For titles and names.
 pub const INK: RGBColor = RGBColor(0x1a, 0x1a, 0x1a);
-/// Words on a filled area, in the dark too: one that the page's colours do not change.
+/// For text on a filled area. The dark colours of a page do not replace this colour.
 pub const ON_FILL: RGBColor = RGBColor(0x1b, 0x1a, 0x1a);
-/// Words of less weight, and numbers at axes: 7 to 1 on the background.
+/// For notes and for numbers at axes: contrast 7 to 1 on the background.
 pub const SOFT_INK: RGBColor = RGBColor(0x4d, 0x4d, 0x4d);
 /// Lines of the grid with a number.
 pub const GRID: RGBColor = RGBColor(0xd9, 0xd9, 0xd9);
-/// Lines of the grid between those.
+/// Lines of the grid without a number.
 pub const FINE_GRID: RGBColor = RGBColor(0xf0, 0xf0, 0xf0);
 
-/// The colours of pictures on a dark page: of those that would be hidden or glare there, and of the others
-/// lighter ones of the same hue.
+/// Each colour with its replacement on a dark page: the page's own colours, or a lighter colour of the same hue.
 const ON_DARK: [(RGBColor, &str); 14] = [
     (PAPER, "var(--paper)"),
     (INK, "var(--ink)"),
@@ -51,13 +47,16 @@ const ON_DARK: [(RGBColor, &str); 14] = [
     (SKY, "#7cc7f2"),
 ];
 
-/// Style rules that give pictures in a page the colours of a dark one, where that is asked for: a rule of a
-/// style sheet is stronger than an attribute of SVG.
+/// Style rules that replace the colours of pictures on a dark page. A rule of a style sheet takes precedence over an
+/// attribute of SVG.
 pub fn colours_css() -> String {
     let rule = |(colour, dark): &(RGBColor, &str)| {
         let hex = hex(*colour);
-        let both = ["fill", "stroke"].map(|what| {
-            format!(".picture svg [{what}=\"{hex}\"]{{{what}:var(--c-{0},{hex})}}", &hex[1..])
+        let both = ["fill", "stroke"].map(|attribute| {
+            format!(
+                ".picture svg [{attribute}=\"{hex}\"]{{{attribute}:var(--c-{0},{hex})}}",
+                &hex[1..]
+            )
         });
         let define = format!("--c-{}:{dark};", &hex[1..]);
         (both.concat(), define)
@@ -70,7 +69,7 @@ pub fn colours_css() -> String {
     )
 }
 
-/// A colour as it is written in SVG.
+/// A colour in the notation of SVG.
 pub fn hex(RGBColor(red, green, blue): RGBColor) -> String {
     format!("#{red:02X}{green:02X}{blue:02X}")
 }

@@ -17,10 +17,10 @@ use unicode_width::UnicodeWidthStr;
 use super::axis::Axis;
 use super::palette::{INK, PAPER, SOFT_INK};
 
-/// What plotters draws on.
+/// The surface that plotters draws on.
 type Drawing<'s> = DrawingArea<SVGBackend<'s>, Shift>;
 
-/// A part of the sheet.
+/// A rectangular part of the sheet. Collects the plots that are drawn into it.
 #[derive(Clone)]
 pub struct Area<'s> {
     drawing: Drawing<'s>,
@@ -36,13 +36,13 @@ impl<'s> Deref for Area<'s> {
 }
 
 impl<'s> Area<'s> {
-    /// A part of this one: its corner at the left and top, and its size, in units.
+    /// A part of the area, from its left upper corner and its size, in units.
     pub fn part(&self, corner: (i32, i32), size: (u32, u32)) -> Area<'s> {
         let drawing = self.drawing.clone().shrink(corner, size);
         Area { drawing, plots: Rc::clone(&self.plots) }
     }
 
-    /// Its width and height, pixels.
+    /// Width and height, pixels.
     pub fn size(&self) -> (f64, f64) {
         let (wide, high) = self.drawing.dim_in_pixel();
         (f64::from(wide) / UNITS, f64::from(high) / UNITS)
@@ -53,57 +53,57 @@ impl<'s> Area<'s> {
     }
 }
 
-/// Where a plot is on the sheet, in units, and what its horizontal axis shows: for a page that zooms into it.
+/// The position of a plot on the sheet, in units, and its horizontal axis. A page needs both to zoom into the plot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plot {
-    /// Left and right end.
+    /// Left and right end, in units.
     pub x: (i32, i32),
-    /// Upper and lower end.
+    /// Upper and lower end, in units.
     pub y: (i32, i32),
-    /// The horizontal axis.
+    /// The axis from left to right.
     pub axis: Axis,
-    /// Whether the vertical axis has names: bars, of which all is to be seen.
+    /// Whether the vertical axis has names, as in a plot of bars.
     pub is_of_names: bool,
 }
 
 /// A picture that is drawn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sheet {
-    /// What is above the panels.
+    /// The title, notes and legend above the panels.
     pub heading: Heading,
     /// SVG of the background and of the heading's words.
     words: String,
-    /// SVG of all else.
+    /// SVG of the legend and of the panels.
     panels: String,
-    /// Width, pixels.
+    /// Width in pixels.
     width: f64,
-    /// Height of the words, and of all, pixels.
+    /// Height of the heading's words, and of the whole sheet, in pixels.
     heights: (f64, f64),
     plots: Vec<Plot>,
 }
-/// Why plotters could not draw. In memory, nothing is known that makes it fail.
+/// An error of plotters. No cause is known that makes it fail in memory.
 pub type Undrawn = DrawingAreaErrorKind<std::io::Error>;
 
-/// plotters places by whole units: quarters of a pixel, so that curves are smooth.
+/// Units per pixel. Coordinates of plotters are whole units; quarters of a pixel make curves smooth.
 const UNITS: f64 = 4.0;
-/// Width of a sheet, pixels: as a file, and of a page on a screen of usual size.
+/// Width of a sheet in a file or on a screen of usual size, pixels.
 pub const WIDTH: f64 = 960.0;
-/// Width of a sheet for a phone, or next to another.
+/// Width of a sheet for a phone or next to another sheet, pixels.
 pub const NARROW: f64 = 500.0;
-/// On a sheet that is narrower, panels are below each other.
+/// On a sheet narrower than this, panels are below each other; pixels.
 pub const NARROW_BELOW: f64 = 700.0;
 const MARGIN: f64 = 16.0;
 /// plotters divides font sizes by this.
 const FONT_FACTOR: f64 = 1.24;
-/// Width of a character as a part of the font's size, of the widest usual font without serifs: of a
-/// name, and the means of sentences and of bold ones.
+/// Width of a character as a part of the font's size, in the widest usual font without serifs. `CHARACTER` is for
+/// names; the others are means over a sentence and over a bold title.
 const CHARACTER: f64 = 0.6;
 const CHARACTER_OF_SENTENCE: f64 = 0.525;
 const CHARACTER_OF_TITLE: f64 = 0.635;
 /// Longest name of a legend or a label, characters.
 const NAME_MAX: usize = 32;
 
-/// Font sizes, pixels.
+/// Font size of a sheet's title, pixels.
 pub const TITLE: f64 = 16.0;
 /// Font size of panels' titles.
 pub const SUBTITLE: f64 = 13.0;
@@ -112,16 +112,16 @@ pub const WORDS: f64 = 12.0;
 /// Room at the right of a plot without labels there, pixels.
 pub const RIGHT: f64 = 22.0;
 
-/// What is above the panels, and what a screen reader says.
+/// The text above the panels, and the description for screen readers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Heading {
-    /// What is seen, in a sentence.
+    /// The main result, in a sentence.
     pub title: String,
-    /// How it was made; sentences that are wrapped.
+    /// Explanations below the title; each is wrapped to the width of the sheet.
     pub notes: Vec<String>,
     /// Names and colours that the panels share.
     pub legend: Vec<Entry>,
-    /// What a screen reader says in addition: what the panels show, and where the numbers are.
+    /// For screen readers: the content of the panels, and the table with the numbers.
     pub description: String,
 }
 
@@ -132,7 +132,7 @@ pub struct Entry {
     pub colour: RGBColor,
 }
 
-/// Units of plotters.
+/// Pixels in units of plotters, rounded.
 pub fn units(pixels: f64) -> i32 {
     (pixels * UNITS).round() as i32
 }
@@ -142,26 +142,26 @@ fn font_size(pixels: f64) -> f64 {
     pixels * UNITS * FONT_FACTOR
 }
 
-pub fn words(size: f64, colour: RGBColor) -> TextStyle<'static> {
+pub fn text_style(size: f64, colour: RGBColor) -> TextStyle<'static> {
     ("sans-serif", font_size(size)).into_font().color(&colour)
 }
 
-/// The style of words of more weight.
+/// The style of bold text.
 pub fn bold(size: f64, colour: RGBColor) -> TextStyle<'static> {
     ("sans-serif", font_size(size), FontStyle::Bold).into_font().color(&colour)
 }
 
-/// A position of text: at its start, middle or end, and at its vertical middle.
-pub fn at(horizontal: HPos) -> Pos {
+/// The anchor of text: horizontally its start, middle or end; vertically its middle.
+pub fn anchored(horizontal: HPos) -> Pos {
     Pos::new(horizontal, VPos::Center)
 }
 
-/// About how wide text is, pixels; rather too wide.
+/// Estimated width of text in pixels; usually a bit too large.
 pub fn width_of(text: &str, size: f64) -> f64 {
     text.width() as f64 * CHARACTER * size
 }
 
-/// A name, cut off where it is too long for a picture.
+/// A name, cut to [`NAME_MAX`] characters.
 pub fn short(name: &str) -> String {
     if name.chars().count() <= NAME_MAX {
         return name.to_owned();
@@ -169,13 +169,13 @@ pub fn short(name: &str) -> String {
     name.chars().take(NAME_MAX - 1).chain(['…']).collect()
 }
 
-/// Lines of text that are not wider than the sheet, of characters that wide.
+/// Breaks text into lines that fit on the sheet; `character` is the mean width of a character in pixels.
 fn wrapped(text: &str, width: f64, character: f64) -> Vec<String> {
-    let most = ((width - 2.0 * MARGIN) / character) as usize;
+    let characters_max = ((width - 2.0 * MARGIN) / character) as usize;
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
         match lines.last_mut() {
-            Some(line) if line.width() + 1 + word.width() <= most => {
+            Some(line) if line.width() + 1 + word.width() <= characters_max => {
                 line.push(' ');
                 line.push_str(word);
             }
@@ -185,7 +185,7 @@ fn wrapped(text: &str, width: f64, character: f64) -> Vec<String> {
     lines
 }
 
-/// Entries of the legend with their places: from the left, and the line.
+/// Entries of the legend with their positions: pixels from the left, and index of the line.
 fn placed(legend: &[Entry], sheet: f64) -> Vec<(f64, usize, &Entry)> {
     let (mut left, mut line) = (MARGIN, 0);
     let mut places = Vec::new();
@@ -205,7 +205,7 @@ fn placed(legend: &[Entry], sheet: f64) -> Vec<(f64, usize, &Entry)> {
 pub struct Pairs {
     /// Width of the sheet, pixels.
     pub width: f64,
-    /// Height of a panel.
+    /// Height of a panel, pixels.
     pub height: f64,
     /// Room for labels at the right of the second.
     pub right: f64,
@@ -216,7 +216,7 @@ impl Pairs {
         self.width < NARROW_BELOW
     }
 
-    /// Height of a number of pairs.
+    /// Height of a number of pairs, pixels.
     pub fn height_of(self, pairs: usize) -> f64 {
         self.height * (if self.is_narrow() { 2 * pairs } else { pairs }) as f64
     }
@@ -230,16 +230,16 @@ impl Pairs {
         let split = if self.is_narrow() { self.width } else { (self.width - self.right) / 2.0 };
         let top = self.height_of(number);
         let second = if self.is_narrow() { (0.0, top + self.height) } else { (split, top) };
-        let part = |(left, top): (f64, f64), width: f64| {
+        let part = |(x, y): (f64, f64), width: f64| {
             let size = (units(width) as u32, units(self.height) as u32);
-            area.part((units(left), units(top)), size)
+            area.part((units(x), units(y)), size)
         };
         [part((0.0, top), split), part(second, self.width - second.0)]
     }
 }
 
-/// What `paint` draws with plotters, as SVG without the outermost element. Attributes that say what is so
-/// without them are left out; text has no quotation marks that are not escaped, so none of it is taken for one.
+/// The SVG that `paint` draws with plotters, without the outermost element. Attributes with default values are
+/// removed by replacing text. That is safe: plotters escapes quotation marks in names.
 fn fragment(
     (width, height): (f64, f64),
     paint: impl FnOnce(&Drawing<'_>) -> Result<(), Undrawn>,
@@ -254,15 +254,12 @@ fn fragment(
     let inside = svg.split_once(">\n").map_or("", |(_, inside)| inside);
     let inside = inside.strip_suffix("</svg>\n").unwrap_or(inside);
     let inside = inside.replace(" opacity=\"1\"", "").replace(" stroke=\"none\"", "");
-    // Two characters that a name may have and XML may not.
+    // XML does not allow these two characters, but a name may contain them.
     Ok(inside.replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}"))
 }
 
-/// Draws a sheet: the heading, and what `paint` draws under it, `width` pixels wide
-/// and high.
-///
-/// # Errors
-/// When plotters fails.
+/// Draws a sheet: the heading, and under it the panels. `paint` draws the panels into an area of `width` times `height`
+/// pixels.
 pub fn draw(
     heading: &Heading,
     width: f64,
@@ -280,28 +277,28 @@ pub fn draw(
     let title_bottom = MARGIN + 22.0 * titles.len() as f64;
     let notes_bottom = title_bottom + 17.0 * notes.len() as f64;
     let top = notes_bottom + 4.0 + 20.0 * legend_lines as f64;
-    let whole = top + height + MARGIN / 2.0;
-    let above = fragment((width, whole), |root| {
+    let total_height = top + height + MARGIN / 2.0;
+    let above = fragment((width, total_height), |root| {
         root.fill(&PAPER)?;
         let line = |text: &str, style: &TextStyle<'_>, y: f64| {
-            root.draw_text(text, &style.pos(at(HPos::Left)), (units(MARGIN), units(y)))
+            root.draw_text(text, &style.pos(anchored(HPos::Left)), (units(MARGIN), units(y)))
         };
         for (number, text) in titles.iter().enumerate() {
             line(text, &bold(TITLE, INK), MARGIN + 22.0 * number as f64 + 9.0)?;
         }
         for (number, text) in notes.iter().enumerate() {
-            line(text, &words(WORDS, SOFT_INK), title_bottom + 17.0 * number as f64 + 8.0)?;
+            line(text, &text_style(WORDS, SOFT_INK), title_bottom + 17.0 * number as f64 + 8.0)?;
         }
         Ok(())
     })?;
     let plots = Rc::new(RefCell::new(Vec::new()));
-    let panels = fragment((width, whole), |root| {
+    let panels = fragment((width, total_height), |root| {
         for (left, number, entry) in legend {
             let y = notes_bottom + 4.0 + 20.0 * number as f64 + 9.0;
             swatch(root, entry, left, y)?;
             let name = short(&entry.name);
-            let place = (units(left + 22.0), units(y));
-            root.draw_text(&name, &words(WORDS, INK).pos(at(HPos::Left)), place)?;
+            let position = (units(left + 22.0), units(y));
+            root.draw_text(&name, &text_style(WORDS, INK).pos(anchored(HPos::Left)), position)?;
         }
         let size = (units(width) as u32, units(height) as u32);
         let drawing = root.clone().shrink((0, units(top)), size);
@@ -312,7 +309,7 @@ pub fn draw(
         words: above,
         panels,
         width,
-        heights: (notes_bottom, whole),
+        heights: (notes_bottom, total_height),
         plots: plots.take(),
     })
 }
@@ -337,8 +334,7 @@ impl Sheet {
         )
     }
 
-    /// The picture as a part of a page that has the heading's words itself. `id`: of the picture, unique on the
-    /// page.
+    /// The picture as a part of a page, without title and notes, which are text of the page. `id` is unique on the page.
     pub fn inline(&self, id: &str) -> String {
         let top = units(self.heights.0);
         let (wide, high) = (units(self.width), units(self.heights.1) - top);
@@ -354,7 +350,7 @@ impl Sheet {
 }
 
 impl Plot {
-    /// Its place, and its horizontal axis: ends, scale, and the units in which its numbers are written.
+    /// The data for the page's script: position, and horizontal axis with its ends, scale and possible units.
     fn json(&self) -> Json {
         let (low, high) = self.axis.ends();
         let units = self.axis.units();
@@ -366,7 +362,7 @@ impl Plot {
     }
 }
 
-/// Text between tags.
+/// Text with escapes, for use between tags.
 fn xml(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -112,9 +112,9 @@ pub fn handlers() -> Table {
 }
 
 pub fn run(tables: Vec<Table>) -> Run {
-    let absence = |what: &str, reason: &str, remedy: Option<&str>| Absence {
+    let absence = |subject: &str, reason: &str, remedy: Option<&str>| Absence {
         table: "handlers".to_owned(),
-        what: what.to_owned(),
+        what: subject.to_owned(),
         reason: reason.to_owned(),
         remedy: remedy.map(str::to_owned),
     };

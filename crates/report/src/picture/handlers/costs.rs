@@ -1,5 +1,4 @@
-//! The CPU time of each context, divided by cause where the run has counted the cycles in which nothing was
-//! executed.
+//! The CPU time of each context. If the run counted stalled cycles, the time is divided by cause.
 
 use plotters::style::RGBColor;
 use record::{Run, Table};
@@ -13,27 +12,27 @@ use crate::picture::rows;
 use crate::picture::sheet::{Entry, Heading, Sheet, Undrawn};
 use crate::row::Row;
 
-/// Most contexts of a condition.
+/// Maximum number of contexts of a condition.
 const CONTEXTS_MAX: usize = 14;
 
-/// Cycles of a context in which nothing was executed, by cause: the event, and what it means.
+/// Events of stalled cycles, each with its name in the legend and its colour.
 const STALLS: [(&str, &str, RGBColor); 2] = [
     ("stalled-cycles-frontend", "waits for instructions", VERMILION),
     ("stalled-cycles-backend", "waits for data", ORANGE),
 ];
 const EXECUTES: (&str, RGBColor) = ("executes", BLUE);
-/// A context whose stalls were not counted, among others.
+/// For a context without counted stalls in a picture with contexts that have them.
 const NOT_COUNTED: (&str, RGBColor) = ("cause not counted", GREY);
-/// Kinds of contexts where there are no causes.
+/// Colours of the kinds of contexts, for a run without counted stalls.
 const KINDS: [(&str, RGBColor); 4] =
     [("vector", BLUE), ("irq", VERMILION), ("softirq", SKY), ("nmi", ORANGE)];
 
-/// Shares of a context's cycles that stalled, in the order of [`STALLS`]; none where they were not counted.
-fn stalls(events: Option<&Table>, of: &Row<'_>) -> Option<[f64; 2]> {
+/// The stalled shares of a context's cycles, in the order of [`STALLS`]. `None` if they were not counted.
+fn stalls(events: Option<&Table>, context_row: &Row<'_>) -> Option<[f64; 2]> {
     let keys = ["condition", "kind", "name"];
     let same = |row: &Row<'_>| {
-        keys.iter().all(|key| text(row, key) == text(of, key))
-            && row.get("number") == of.get("number")
+        keys.iter().all(|key| text(row, key) == text(context_row, key))
+            && row.get("number") == context_row.get("number")
     };
     let count = |event: &str| {
         rows(events?).find(|row| same(row) && text(row, "event") == event)?.number("self_total")
@@ -44,8 +43,8 @@ fn stalls(events: Option<&Table>, of: &Row<'_>) -> Option<[f64; 2]> {
     (shares[0] + shares[1] <= 1.0).then_some(shares)
 }
 
-/// The bar of a context: divided by cause where its stalls are known, otherwise in the colour of its kind, or
-/// grey among bars that are divided.
+/// The bar of a context, divided by cause if its stalls are known. Otherwise it has one colour: grey if other bars are
+/// divided, or the colour of its kind.
 fn bar(row: &Row<'_>, stalls: Option<[f64; 2]>, is_divided: bool) -> Bar {
     let share = row.number("self_cpu_ratio").unwrap_or(0.0);
     let parts = match stalls {
@@ -62,7 +61,7 @@ fn bar(row: &Row<'_>, stalls: Option<[f64; 2]>, is_divided: bool) -> Bar {
     let label = human::percent(share);
     let detail = match mean {
         Some(mean) => format!(" = {} × {rate}", human::ns(mean)),
-        // Below the detection limit: its mean is no number to multiply.
+        // The mean is below the detection limit: a product with it would mean nothing.
         None => format!(" at {rate}"),
     };
     let half = row.number("self_mean_ci95_ns").zip(mean).map(|(half, mean)| share * half / mean);
@@ -71,13 +70,10 @@ fn bar(row: &Row<'_>, stalls: Option<[f64; 2]>, is_divided: bool) -> Bar {
 }
 
 fn colour(kind: &str) -> RGBColor {
-    KINDS.iter().find(|(one, _)| *one == kind).map_or(GREY, |(_, colour)| *colour)
+    KINDS.iter().find(|(known, _)| *known == kind).map_or(GREY, |(_, colour)| *colour)
 }
 
-/// CPU time of each context; none for a run without any.
-///
-/// # Errors
-/// When plotters fails.
+/// CPU time of each context. `None` for a run without contexts.
 pub fn costs(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("handlers") else { return Ok(None) };
     let events = run.table("events").filter(|table| table.column("self_total").is_some());
@@ -117,17 +113,14 @@ pub fn costs(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     } else {
         legend.extend(kinds.iter().map(|kind| entry(kind, colour(kind))));
     }
-    let mut notes = vec![match divided {
-        true => "Self time, divided by what its cycles were: executing, waiting for instructions \
-                 (stalled-cycles-frontend) or for data (stalled-cycles-backend)."
-            .to_owned(),
-        false => {
-            "Self time: without the contexts nested within. This run has no counts of stalled \
-                  cycles, so that it is not divided by cause."
-                .to_owned()
-        }
-    }];
-    notes[0] += " Whiskers: 95 % intervals of the mean.";
+    let self_time = if divided {
+        "Self time, divided by what its cycles were: executing, waiting for instructions \
+         (stalled-cycles-frontend) or for data (stalled-cycles-backend)."
+    } else {
+        "Self time: without the contexts nested within. This run has no counts of stalled \
+         cycles, so that it is not divided by cause."
+    };
+    let mut notes = vec![format!("{self_time} Whiskers: 95 % intervals of the mean.")];
     notes.extend(left_out(more, dropped, "handlers"));
     let share = first.number("self_cpu_ratio").unwrap_or(0.0);
     let heading = Heading {
@@ -143,6 +136,6 @@ pub fn costs(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
                       handlers of the run."
                 .to_owned(),
     };
-    let axis = |most| Axis::linear("share of CPU time", Quantity::Share, 0.0, most);
+    let axis = |longest| Axis::linear("share of CPU time", Quantity::Share, 0.0, longest);
     draw_panels(&heading, width, &panels, axis).map(Some)
 }

@@ -1,5 +1,5 @@
-//! How long the spans of each context are: the share of spans that are longer than a time, both logarithmic.
-//! From the histograms where the run has them, from the quantiles otherwise.
+//! The distribution of span lengths of each context: the share of spans that are longer than a time, both
+//! logarithmic. The source is the histograms of the run or, without histograms, the quantiles.
 
 use record::{Run, Table};
 
@@ -12,7 +12,7 @@ use crate::picture::rows;
 use crate::picture::sheet::{Heading, Sheet, Undrawn, draw, units};
 use crate::row::Row;
 
-/// Most contexts of a panel.
+/// Maximum number of contexts of a panel.
 const CONTEXTS_MAX: usize = 6;
 /// Height of a panel, pixels.
 const PANEL: f64 = 340.0;
@@ -24,15 +24,15 @@ const QUANTILES: [(&str, f64); 4] =
 struct Curve {
     name: String,
     points: Vec<(f64, f64)>,
-    /// Whether the points are all that is known.
+    /// Whether each point gets a mark: the curve comes from a few quantiles, not from a histogram.
     has_marks: bool,
 }
 
 fn curve(row: &Row<'_>, histograms: Option<&Table>) -> Option<Curve> {
     let name = context(row);
-    let of_histogram = histograms.map(|table| exceedance(table, row)).unwrap_or_default();
-    if of_histogram.len() > 1 {
-        return Some(Curve { name, points: of_histogram, has_marks: false });
+    let from_histogram = histograms.map(|table| exceedance(table, row)).unwrap_or_default();
+    if from_histogram.len() > 1 {
+        return Some(Curve { name, points: from_histogram, has_marks: false });
     }
     let count = row.number("count").filter(|count| *count > 1.0)?;
     let mut points: Vec<(f64, f64)> = QUANTILES
@@ -42,22 +42,22 @@ fn curve(row: &Row<'_>, histograms: Option<&Table>) -> Option<Curve> {
     points.extend(row.number("self_max_ns").map(|longest| (longest, 1.0 / count)));
     points.retain(|(time, _)| *time > 0.0);
     points.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.total_cmp(&a.1)));
-    // A share does not grow with the time.
-    let mut least = f64::INFINITY;
+    // The share of longer spans must fall with the time.
+    let mut lowest_share = f64::INFINITY;
     points.retain(|(_, share)| {
-        let falls = *share < least;
-        least = least.min(*share);
+        let falls = *share < lowest_share;
+        lowest_share = lowest_share.min(*share);
         falls
     });
     (points.len() > 1).then_some(Curve { name, points, has_marks: true })
 }
 
-/// The share of spans beyond each bucket of a context's histogram of self times.
-fn exceedance(table: &Table, of: &Row<'_>) -> Vec<(f64, f64)> {
+/// The end of each bucket in a context's histogram of self times, and the share of spans beyond this end.
+fn exceedance(table: &Table, context_row: &Row<'_>) -> Vec<(f64, f64)> {
     let keys = ["condition", "kind", "name"];
     let same = |row: &Row<'_>| {
-        keys.iter().all(|key| text(row, key) == text(of, key))
-            && row.get("number") == of.get("number")
+        keys.iter().all(|key| text(row, key) == text(context_row, key))
+            && row.get("number") == context_row.get("number")
             && text(row, "quantity") == "self"
     };
     let bucket = |row: Row<'_>| {
@@ -66,22 +66,19 @@ fn exceedance(table: &Table, of: &Row<'_>) -> Vec<(f64, f64)> {
     let mut buckets: Vec<(f64, f64, f64)> = rows(table).filter(same).filter_map(bucket).collect();
     buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
     let all: f64 = buckets.iter().map(|(.., count)| count).sum();
-    let (mut left, mut points) = (all, Vec::new());
+    let (mut remaining, mut points) = (all, Vec::new());
     for (low, high, count) in buckets {
         if points.is_empty() {
             points.push((low.max(1.0), 1.0));
         }
-        left -= count;
-        // Nothing is longer than the end of the last.
-        points.push((high.max(1.0), if left > 0.0 { left / all } else { 0.5 / all }));
+        remaining -= count;
+        // No span is beyond the last bucket. A logarithmic axis has no zero, so half a span is drawn.
+        points.push((high.max(1.0), if remaining > 0.0 { remaining / all } else { 0.5 / all }));
     }
     points
 }
 
-/// The distribution of self times; none for a run without any.
-///
-/// # Errors
-/// When plotters fails.
+/// The distribution of self times. `None` for a run without self times.
 pub fn distribution(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("handlers") else { return Ok(None) };
     let histograms = run.table("histograms").filter(|table| !table.rows().is_empty());
@@ -97,22 +94,23 @@ pub fn distribution(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
             panels.push((panel_title(condition), curves));
         }
     }
-    let points = || panels.iter().flat_map(|(_, curves)| curves).flat_map(|one| &one.points);
+    let points = || panels.iter().flat_map(|(_, curves)| curves).flat_map(|curve| &curve.points);
     let fold = |pick: fn(&(f64, f64)) -> f64| {
         points()
             .map(pick)
-            .fold((f64::INFINITY, 0.0_f64), |(low, high), one| (low.min(one), high.max(one)))
+            .fold((f64::INFINITY, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)))
     };
     if panels.is_empty() {
         return Ok(None);
     }
     let (times, shares) = (fold(|point| point.0), fold(|point| point.1));
-    let mut notes = vec![match has_marks {
-        true => "Points: p50, p90, p99, p99.9 and the longest span, joined by lines. With --histograms, a run \
-                 has the whole distribution."
-            .to_owned(),
-        false => "From the histograms: 16 buckets per doubling.".to_owned(),
-    }];
+    let source = if has_marks {
+        "Points: p50, p90, p99, p99.9 and the longest span, joined by lines. With --histograms, a run \
+         has the whole distribution."
+    } else {
+        "From the histograms: 16 buckets per doubling."
+    };
+    let mut notes = vec![source.to_owned()];
     notes.extend(left_out(more, dropped, "handlers"));
     let longest = panels
         .iter()
@@ -123,7 +121,7 @@ pub fn distribution(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         title: format!(
             "How long each context takes{}",
             longest.map_or(String::new(), |(name, time)| format!(
-                ": the longest span is of {name} ({})",
+                ": {name} has the longest span ({})",
                 Quantity::Time.text(time)
             ))
         ),

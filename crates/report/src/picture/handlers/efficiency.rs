@@ -11,10 +11,10 @@ use crate::picture::rows;
 use crate::picture::sheet::{Area, Heading, NARROW_BELOW, Sheet, Undrawn, draw, units};
 use crate::row::Row;
 
-/// Most contexts of a panel.
+/// Maximum number of contexts of a panel.
 const CONTEXTS_MAX: usize = 8;
 
-/// Columns of table `ratios`, and what a panel is called; the first is not a part of 1.
+/// Columns of table `ratios` with the titles of their panels. The first column is no share.
 const MEASURES: [(&str, &str); 7] = [
     ("instructions_per_cycle", "instructions per cycle (IPC)"),
     ("l1i_miss_ratio", "L1I misses, of its accesses"),
@@ -25,7 +25,7 @@ const MEASURES: [(&str, &str); 7] = [
     ("dtlb_miss_ratio", "DTLB misses, of its accesses"),
 ];
 
-/// Its name on a picture of a number of conditions.
+/// A context's name. If a picture has several `conditions`, the name includes the condition.
 fn name(row: &Row<'_>, conditions: usize) -> String {
     match conditions {
         1 => context(row),
@@ -48,25 +48,22 @@ fn bar(row: &Row<'_>, column: &str, conditions: usize) -> Option<Bar> {
     })
 }
 
-/// IPC and miss ratios; none for a run without counters.
-///
-/// # Errors
-/// When plotters fails.
+/// IPC and miss ratios. `None` for a run without counters.
 pub fn efficiency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("ratios") else { return Ok(None) };
     let (conditions, _) = conditions(table);
-    // The contexts that cost most first, as in the picture of costs.
+    // Contexts are in the order of their costs, as in the picture of costs.
     let costs = run.table("handlers");
     let order: Vec<String> = costs.map_or(Vec::new(), |costs| {
-        let of = |condition: &String| largest(costs, condition, "self_total_ns");
-        conditions.iter().flat_map(of).map(|row| name(&row, conditions.len())).collect()
+        let costliest = |condition: &String| largest(costs, condition, "self_total_ns");
+        conditions.iter().flat_map(costliest).map(|row| name(&row, conditions.len())).collect()
     });
-    let place = |name: &String| order.iter().position(|one| one == name).unwrap_or(usize::MAX);
+    let rank = |name: &String| order.iter().position(|costly| costly == name).unwrap_or(usize::MAX);
     let (mut panels, mut dropped) = (Vec::new(), 0);
     for (column, title) in MEASURES {
         let mut bars: Vec<Bar> =
             rows(table).filter_map(|row| bar(&row, column, conditions.len())).collect();
-        bars.sort_by_key(|bar| place(&bar.name));
+        bars.sort_by_key(|bar| rank(&bar.name));
         dropped = dropped.max(bars.len().saturating_sub(CONTEXTS_MAX));
         bars.truncate(CONTEXTS_MAX);
         if !bars.is_empty() {
@@ -79,7 +76,7 @@ pub fn efficiency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let slowest = panels
         .iter()
         .find(|(column, ..)| *column == MEASURES[0].0)
-        .and_then(|of| of.2.iter().min_by(|a, b| a.length().total_cmp(&b.length())));
+        .and_then(|(_, _, bars)| bars.iter().min_by(|a, b| a.length().total_cmp(&b.length())));
     let mut notes = vec!["Whiskers: 95 % intervals, where the run has them.".to_owned()];
     notes.extend(left_out(0, dropped, "ratios"));
     let heading = Heading {
@@ -123,5 +120,5 @@ pub fn efficiency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
 
 fn panel(area: &Area<'_>, title: &str, bars: &[Bar], is_share: bool) -> Result<(), Undrawn> {
     let quantity = if is_share { Quantity::Share } else { Quantity::Count };
-    draw_bars(area, title, bars, |most| Axis::linear("", quantity, 0.0, most))
+    draw_bars(area, title, bars, |longest| Axis::linear("", quantity, 0.0, longest))
 }

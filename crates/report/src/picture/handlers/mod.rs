@@ -14,10 +14,10 @@ use crate::escape::plain;
 use crate::picture::rows;
 use crate::row::Row;
 
-/// Most conditions of a picture.
+/// Maximum number of conditions of a picture.
 const CONDITIONS_MAX: usize = 8;
 
-/// The text in a column; empty where there is none.
+/// The text in a column; empty if the value is not text.
 fn text(row: &Row<'_>, column: &str) -> String {
     match row.get(column) {
         Value::Text(text) => plain(text),
@@ -33,7 +33,7 @@ fn context(row: &Row<'_>) -> String {
     }
 }
 
-/// The conditions of a table, as they come, as many as a picture has; and how many more there are.
+/// The first [`CONDITIONS_MAX`] conditions of a table, and the number of further conditions.
 fn conditions(table: &Table) -> (Vec<String>, usize) {
     let mut found: Vec<String> = Vec::new();
     for row in rows(table) {
@@ -47,7 +47,7 @@ fn conditions(table: &Table) -> (Vec<String>, usize) {
     (found, more)
 }
 
-/// The rows of all CPUs together under a condition, the largest by a column first.
+/// The rows of a condition that are sums over all CPUs, sorted by `column`, the largest first.
 fn largest<'t>(table: &'t Table, condition: &str, column: &str) -> Vec<Row<'t>> {
     let is_wanted = |row: &Row<'_>| {
         text(row, "condition") == condition
@@ -156,9 +156,10 @@ mod tests {
     /// Widths of the rectangles of a colour; the last are bars, those before them the legend's.
     fn widths(sheet: &Sheet, colour: RGBColor) -> Vec<f64> {
         let all = checked(&sheet.file());
-        let of = all.iter().filter(|one| one.tag == "rect");
-        let of = of.filter(|one| one.attribute("fill") == Some(&hex(colour)));
-        of.map(|one| one.attribute("width").unwrap().parse().unwrap()).collect()
+        let rectangles = all.iter().filter(|element| element.tag == "rect");
+        let rectangles =
+            rectangles.filter(|element| element.attribute("fill") == Some(&hex(colour)));
+        rectangles.map(|element| element.attribute("width").unwrap().parse().unwrap()).collect()
     }
 
     #[test]
@@ -167,14 +168,14 @@ mod tests {
         let sheet = costs(&run, WIDTH).unwrap().expect("a picture");
         let texts = texts(&sheet.file());
         for text in ["BLOCK softirq", "a&lt;b&gt;&amp; irq 36", "condition idle"] {
-            assert!(texts.iter().any(|one| one == text), "{text}: {texts:?}");
+            assert!(texts.iter().any(|drawn| drawn == text), "{text}: {texts:?}");
         }
-        assert!(texts.iter().any(|one| one.starts_with("4.00 % = 40.0 µs")), "{texts:?}");
+        assert!(texts.iter().any(|drawn| drawn.starts_with("4.00 % = 40.0 µs")), "{texts:?}");
         let (softirq, irq) = (widths(&sheet, SKY), widths(&sheet, VERMILION));
         assert!((softirq[1] / irq[1] - 4.0).abs() < 0.05, "{softirq:?} {irq:?}");
         let run = run_of(vec![handlers(), events()]);
         let sheet = costs(&run, WIDTH).unwrap().expect("a picture");
-        let [runs, waits, data] = [BLUE, VERMILION, ORANGE].map(|one| widths(&sheet, one));
+        let [runs, waits, data] = [BLUE, VERMILION, ORANGE].map(|colour| widths(&sheet, colour));
         assert_eq!([runs.len(), data.len()], [2, 2], "of the legend and of BLOCK");
         assert!((waits[1] / runs[1] - 2.0).abs() < 0.05 && (data[1] / runs[1] - 1.0).abs() < 0.05);
         checked(&costs(&run, NARROW).unwrap().expect("a picture").file());
@@ -186,7 +187,7 @@ mod tests {
         let marks = |run: &Run| {
             let svg = distribution(run, WIDTH).unwrap().expect("a picture").file();
             let is_mark = |tag: &str| tag == "circle" || tag == "polygon";
-            checked(&svg).iter().filter(|one| is_mark(&one.tag)).count()
+            checked(&svg).iter().filter(|element| is_mark(&element.tag)).count()
         };
         let mut run = run_of(vec![handlers()]);
         // A filled mark and its outline; of polygons, the outline is a line.
@@ -240,9 +241,12 @@ mod tests {
         for width in [WIDTH, NARROW] {
             let svg = efficiency(&run, width).unwrap().expect("a picture").file();
             let texts = texts(&svg);
-            assert!(texts.iter().any(|one| one == "25.0 %"), "{texts:?}");
-            assert!(texts.iter().any(|one| one.starts_with("L1I misses")));
-            assert!(!texts.iter().any(|one| one.starts_with("L1D misses")), "absent is no panel");
+            assert!(texts.iter().any(|drawn| drawn == "25.0 %"), "{texts:?}");
+            assert!(texts.iter().any(|drawn| drawn.starts_with("L1I misses")));
+            assert!(
+                !texts.iter().any(|drawn| drawn.starts_with("L1D misses")),
+                "absent is no panel"
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the pictures of `noise` share: a panel for each CPU, and the colours of causes.
+//! Common parts of the pictures of `noise`: a panel for each CPU, and the colours of causes.
 
 use plotters::style::RGBColor;
 use record::{Table, Value};
@@ -11,10 +11,10 @@ use crate::row::Row;
 
 /// Height of a panel, pixels.
 const PANEL: f64 = 300.0;
-/// Most panels of a picture.
+/// Maximum number of panels of a picture.
 const PANELS_MAX: usize = 32;
 
-/// The CPUs of a table, as they come.
+/// The CPUs of a table, in order of their first rows.
 pub fn cpus(table: &Table) -> Vec<String> {
     let mut cpus: Vec<String> = Vec::new();
     for row in rows(table) {
@@ -26,10 +26,7 @@ pub fn cpus(table: &Table) -> Vec<String> {
     cpus
 }
 
-/// A picture with a panel for each CPU of the table; none without any.
-///
-/// # Errors
-/// When plotters fails.
+/// A picture with a panel for each CPU of the table. `None` for a table without CPUs.
 pub fn by_cpu(
     mut heading: Heading,
     table: &Table,
@@ -63,7 +60,7 @@ pub fn by_cpu(
     Ok(Some(sheet))
 }
 
-/// The text in that column, if there is one.
+/// The text in a column, or `None` if the value is not text.
 pub fn name_of(row: &Row<'_>, column: &str) -> Option<String> {
     match row.get(column) {
         Value::Text(name) => Some(plain(name)),
@@ -71,14 +68,14 @@ pub fn name_of(row: &Row<'_>, column: &str) -> Option<String> {
     }
 }
 
-/// Number of kinds that are distinguished: the causes with a colour of their own, other causes, none.
+/// Number of kinds of causes: one for each cause with its own colour, one for other causes, one for no named cause.
 pub const KINDS: usize = SERIES.len() + 2;
 
-/// The causes with a colour of their own.
+/// The names of the causes that have their own colours, in the order of [`SERIES`].
 pub struct Causes(Vec<String>);
 
 impl Causes {
-    /// Those that took most time, largest first, from names and times.
+    /// Selects the causes that took most time, largest first, from names and times.
     pub fn largest(shares: impl Iterator<Item = (String, f64)>) -> Causes {
         let mut sums: Vec<(String, f64)> = Vec::new();
         for (cause, time) in shares {
@@ -93,17 +90,17 @@ impl Causes {
         Causes(sums.into_iter().map(|(name, _)| name).collect())
     }
 
-    /// The kind of a cause: its place, then that of the others, then that of none.
+    /// The kind of a cause: its index if it has its own colour, then one for other causes, then one for no cause.
     pub fn kind(&self, cause: Option<&str>) -> usize {
         let Some(cause) = cause else { return KINDS - 1 };
-        self.0.iter().position(|one| one == cause).unwrap_or(KINDS - 2)
+        self.0.iter().position(|known| known == cause).unwrap_or(KINDS - 2)
     }
 
-    /// The legend: what is grey, and those kinds that are drawn.
+    /// The legend: an entry `quiet` for undisturbed data, and an entry for each used kind.
     pub fn legend(&self, quiet: &str, used: &[bool; KINDS]) -> Vec<Entry> {
         let named = self.0.iter().map(String::as_str).enumerate();
-        let rest = [(KINDS - 2, "other causes"), (KINDS - 1, "no named cause")];
-        let kinds = named.chain(rest).filter(|(kind, _)| used[*kind]);
+        let unnamed = [(KINDS - 2, "other causes"), (KINDS - 1, "no named cause")];
+        let kinds = named.chain(unnamed).filter(|(kind, _)| used[*kind]);
         let entry = |name: &str, colour| Entry { name: name.to_owned(), colour };
         let quiet = [entry(quiet, PALE)].into_iter();
         quiet.chain(kinds.map(|(kind, name)| entry(name, colour(kind)))).collect()

@@ -17,21 +17,18 @@ use crate::row::Row;
 
 /// A quantum is a peak, and has the colour of its cause, when it took at least this multiple of the minimum.
 const PEAK: f64 = 1.02;
-/// Size of a cell, pixels: what is closer than that is drawn as one.
+/// Size of a cell, pixels. Quanta in the same cell are drawn as one.
 const CELL: f64 = 4.0;
 
-/// A quantum: start and duration in ns, and what took most of the time lost in it.
+/// A quantum: start, duration, and kind of the largest cause of lost time.
 struct Point {
     start_ns: f64,
     time_ns: f64,
-    /// Kind of its cause; none for one that is no peak.
+    /// Kind of the largest cause. `None`: the quantum is no peak.
     kind: Option<usize>,
 }
 
-/// The picture of table `fwq_quanta`; none for a run without one.
-///
-/// # Errors
-/// When plotters fails.
+/// The picture of table `fwq_quanta`. `None` for a run without this table.
 pub fn repetitions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("fwq_quanta") else { return Ok(None) };
     let causes = Causes::largest(rows(table).filter_map(|row| {
@@ -80,40 +77,42 @@ fn point(row: &Row<'_>, least_ns: f64, causes: &Causes) -> Option<Point> {
     Some(Point { start_ns, time_ns, kind: is_peak.then(|| causes.kind(cause.as_deref())) })
 }
 
-/// What a cell shows: its longest quantum.
+/// Duration (ns) and kind of the longest quantum in a cell. `None`: no quantum.
 type Cell = Option<(f64, Option<usize>)>;
 
 fn panel(area: &Area<'_>, cpu: &str, points: &[Point]) -> Result<(), Undrawn> {
-    let most = |of: fn(&Point) -> f64| points.iter().map(of).fold(0.0, f64::max);
-    let least_ns = points.iter().map(|point| point.time_ns).fold(f64::INFINITY, f64::min);
-    let (last_ns, most_ns) = (most(|point| point.start_ns), most(|point| point.time_ns));
+    let largest = |value: fn(&Point) -> f64| points.iter().map(value).fold(0.0, f64::max);
+    let time_min_ns = points.iter().map(|point| point.time_ns).fold(f64::INFINITY, f64::min);
+    let (last_ns, time_max_ns) = (largest(|point| point.start_ns), largest(|point| point.time_ns));
     let x = Axis::linear_to("start of the quantum", Quantity::Time, last_ns);
     // A peak may be a hundred times the usual duration.
-    let y = Axis::logarithmic("duration", Quantity::Time, least_ns, most_ns);
+    let y = Axis::logarithmic("duration", Quantity::Time, time_min_ns, time_max_ns);
     let right = room_for(std::iter::empty());
     let mut chart = Chart::new(area, &format!("CPU {cpu}"), [&x, &y], right)?;
     let (width, height) = chart.size();
     let cells = |length: f64| ((length / CELL).floor() as usize).max(1);
     let (columns, lines) = (cells(width), cells(height));
-    let place = |share: f64, of: usize| ((share * of as f64) as usize).min(of - 1);
+    let cell_index = |share: f64, count: usize| ((share * count as f64) as usize).min(count - 1);
     let mut grid: Vec<Cell> = vec![None; columns * lines];
     for point in points {
-        let column = place(x.share(point.start_ns), columns);
-        let cell = &mut grid[column * lines + place(y.share(point.time_ns), lines)];
+        let column = cell_index(x.share(point.start_ns), columns);
+        let cell = &mut grid[column * lines + cell_index(y.share(point.time_ns), lines)];
         if cell.is_none_or(|(time_ns, _)| time_ns < point.time_ns) {
             *cell = Some((point.time_ns, point.kind));
         }
     }
-    let edge = |axis: &Axis, at: usize, of: usize| axis.at(at as f64 / of as f64);
+    let edge = |axis: &Axis, cell: usize, count: usize| axis.value_at(cell as f64 / count as f64);
     for (column, cells) in grid.chunks(lines).enumerate() {
-        // A stem under the longest of the column, drawn before all marks.
+        // A stem under the longest peak of the column is drawn before the marks.
         if let Some((time_ns, Some(kind))) = cells.iter().rev().flatten().next() {
-            let middle = x.at((column as f64 + 0.5) / columns as f64);
+            let middle = x.value_at((column as f64 + 0.5) / columns as f64);
             let stem = colour(*kind).mix(0.45).stroke_width(4);
             chart.stroke(&[(middle, y.ends().0), (middle, *time_ns)], stem)?;
         }
         let mut from = 0;
-        for run in cells.chunk_by(|one, next| one.map(|cell| cell.1) == next.map(|cell| cell.1)) {
+        for run in
+            cells.chunk_by(|cell, next| cell.map(|(_, kind)| kind) == next.map(|(_, kind)| kind))
+        {
             let to = from + run.len();
             let corners = [
                 (edge(&x, column, columns), edge(&y, from, lines)),
@@ -135,7 +134,7 @@ mod tests {
     use crate::picture::tests::{checked, run_of, table, texts};
     use record::{Kind, Value};
 
-    /// A run of quanta: start, duration, and cause; of CPU 3.
+    /// A run of CPU 3 with quanta from start, duration, and cause.
     fn run(points: impl IntoIterator<Item = (u64, u64, Option<String>)>) -> Run {
         let columns = [
             ("cpu", Kind::Uint),
@@ -162,24 +161,24 @@ mod tests {
         let peaks = [(0, 100, None), (100, 900, named), (200, 500, None), (300, 101, None)];
         let svg = drawn(&run(peaks));
         let elements = checked(&svg);
-        let of = |tag: &str, colour: &str| {
+        let count = |tag: &str, colour: &str| {
             elements
                 .iter()
-                .filter(|one| one.tag == tag)
-                .filter(|one| {
-                    [one.attribute("fill"), one.attribute("stroke")].contains(&Some(colour))
+                .filter(|element| element.tag == tag)
+                .filter(|element| {
+                    [element.attribute("fill"), element.attribute("stroke")].contains(&Some(colour))
                 })
                 .count()
         };
         // A mark, and the legend's.
-        assert_eq!((of("rect", &hex(SERIES[0])), of("polyline", &hex(SERIES[0]))), (2, 1));
-        assert_eq!((of("rect", &hex(BLACK)), of("polyline", &hex(BLACK))), (2, 1));
-        assert_eq!(of("rect", &hex(PALE)), 3, "two quiet quanta, and the legend");
+        assert_eq!((count("rect", &hex(SERIES[0])), count("polyline", &hex(SERIES[0]))), (2, 1));
+        assert_eq!((count("rect", &hex(BLACK)), count("polyline", &hex(BLACK))), (2, 1));
+        assert_eq!(count("rect", &hex(PALE)), 3, "two quiet quanta, and the legend");
         let texts = texts(&svg);
         for text in
             ["CPU 3", "a&lt;b&gt;&amp;&quot;c&quot;\\u{1b}\u{fffd}", "no named cause", "500 ns"]
         {
-            assert!(texts.iter().any(|one| one == text), "{text}: {texts:?}");
+            assert!(texts.iter().any(|drawn| drawn == text), "{text}: {texts:?}");
         }
     }
 
@@ -189,13 +188,13 @@ mod tests {
         assert_eq!(repetitions(&run([]), WIDTH).unwrap(), None);
     }
 
-    /// Quanta of 100 us with ticks, and quanta of which no two neighbours are alike.
+    /// Draws quanta of 100 us with ticks, and quanta whose neighbours all differ.
     #[test]
     fn a_picture_does_not_grow_with_the_number_of_quanta() {
         let ticks = |count: u64| {
-            let quantum = move |at: u64| match at % 40 {
-                0 => (at * 100_000, 108_000 + at % 997, Some("tick".to_owned())),
-                _ => (at * 100_000, 100_000 + at % 777, None),
+            let quantum = move |index: u64| match index % 40 {
+                0 => (index * 100_000, 108_000 + index % 997, Some("tick".to_owned())),
+                _ => (index * 100_000, 100_000 + index % 777, None),
             };
             drawn(&run((0..count).map(quantum)))
         };
@@ -209,9 +208,9 @@ mod tests {
                 .wrapping_add(1_442_695_040_888_963_407);
             state >> 33
         };
-        let worst = (0..1_000_000_u64).map(|at| {
+        let worst = (0..1_000_000_u64).map(|index| {
             let time = 100_000.0 * (random() as f64 / 2_f64.powi(31) * 7.0).exp();
-            (at * 100_000, time as u64, Some(format!("cause {}", random() % 8)))
+            (index * 100_000, time as u64, Some(format!("cause {}", random() % 8)))
         });
         let run = run(worst);
         let svg = drawn(&run);

@@ -1,4 +1,4 @@
-//! The number of detours by length, both on logarithmic scales, by what took most of each.
+//! The number of detours by length, both on logarithmic scales, divided by the largest cause of each detour.
 
 use plotters::style::Color;
 use record::{Run, Table};
@@ -16,17 +16,14 @@ const BARS: f64 = 2.0;
 /// Maximum number of bars: lengths below 2^64.
 const BARS_MAX: usize = 128;
 
-/// Detours of a CPU by length: how many in all and, of the sample of single detours, how many had
-/// which kind of cause.
+/// Detours of a CPU by length: the exact number, and the number in the sample of single detours by kind of cause.
 struct Bars {
     all: Vec<f64>,
     sampled: Vec<[f64; KINDS]>,
 }
 
-/// The picture of table `detour_histogram`, with the causes that `detours` has; none for a run without it.
-///
-/// # Errors
-/// When plotters fails.
+/// The picture of table `detour_histogram`, with causes from table `detours`. `None` for a run without a
+/// `detour_histogram`.
 pub fn sizes(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(sizes) = run.table("detour_histogram") else { return Ok(None) };
     let detours = run.table("detours");
@@ -73,13 +70,13 @@ fn bars(cpu: &str, sizes: &Table, detours: Option<&Table>, causes: &Causes) -> B
             ends_of_bars.push((to, bar));
         }
     }
-    ends_of_bars.sort_by(|one, other| one.0.total_cmp(&other.0));
+    ends_of_bars.sort_by(|a, b| a.0.total_cmp(&b.0));
     for row in detours.into_iter().flat_map(rows).filter(|row| row.alone("cpu") == cpu) {
         let Some(length_ns) = row.number("length_ns") else { continue };
         let kind = causes.kind(name_of(&row, "largest_name").as_deref());
-        // The bar that its bucket of the histogram belongs to.
-        let at = ends_of_bars.partition_point(|(end, _)| *end < length_ns);
-        if let Some((_, bar)) = ends_of_bars.get(at) {
+        // The bar of the histogram bucket that contains this detour.
+        let index = ends_of_bars.partition_point(|(end, _)| *end < length_ns);
+        if let Some((_, bar)) = ends_of_bars.get(index) {
             bars.sampled[*bar][kind] += 1.0;
         }
     }
@@ -89,10 +86,10 @@ fn bars(cpu: &str, sizes: &Table, detours: Option<&Table>, causes: &Causes) -> B
 fn panel(area: &Area<'_>, cpu: &str, bars: &Bars) -> Result<(), Undrawn> {
     let filled = || (0..BARS_MAX).filter(|&bar| bars.all[bar] > 0.0);
     let (first, last) = (filled().next().unwrap_or(0), filled().next_back().unwrap_or(0));
-    let most = bars.all.iter().copied().fold(1.0, f64::max);
+    let count_max = bars.all.iter().copied().fold(1.0, f64::max);
     let x = Axis::logarithmic("length", Quantity::Time, length_of(first), length_of(last + 1));
-    // A bar of one detour has a height, too.
-    let y = Axis::logarithmic("detours", Quantity::Count, 0.5, most);
+    // The axis starts below 1, so that a bar of one detour has a height.
+    let y = Axis::logarithmic("detours", Quantity::Count, 0.5, count_max);
     let floor = y.ends().0;
     let right = room_for(std::iter::empty());
     let mut chart = Chart::new(area, &format!("CPU {cpu}"), [&x, &y], right)?;
@@ -101,14 +98,14 @@ fn panel(area: &Area<'_>, cpu: &str, bars: &Bars) -> Result<(), Undrawn> {
         chart.block(corners, PALE.mix(0.6).filled())?;
     }
     for kind in 0..KINDS {
-        // The single detours are an even sample of all.
+        // The single detours are an even sample of all detours.
         let count = |bar: usize| {
             let sampled: f64 = bars.sampled[bar].iter().sum();
             if sampled > 0.0 { bars.all[bar] * bars.sampled[bar][kind] / sampled } else { 0.0 }
         };
         let heights: Vec<f64> = (first..=last).map(count).collect();
         let mut from = first;
-        for run in heights.chunk_by(|one, next| (*one > 0.0) == (*next > 0.0)) {
+        for run in heights.chunk_by(|height, next| (*height > 0.0) == (*next > 0.0)) {
             let start = from;
             from += run.len();
             if run[0] <= 0.0 {
@@ -140,11 +137,12 @@ mod tests {
         let columns = columns.map(|name| (name, Kind::Uint));
         let buckets = [[1_u64, 1000, 1063, 90], [1, 64_000, 67_999, 3]];
         let buckets = buckets.map(|row| row.map(Value::from).to_vec()).to_vec();
-        let of_one = [("cpu", Kind::Uint), ("length_ns", Kind::Uint), ("largest_name", Kind::Text)];
+        let detour_columns =
+            [("cpu", Kind::Uint), ("length_ns", Kind::Uint), ("largest_name", Kind::Text)];
         let row = |(length_ns, cause): &(u64, Option<&str>)| -> Vec<Value> {
             vec![1_u64.into(), (*length_ns).into(), (*cause).into()]
         };
-        let detours = table("detours", &of_one, detours.iter().map(row).collect());
+        let detours = table("detours", &detour_columns, detours.iter().map(row).collect());
         run_of(vec![table("detour_histogram", &columns, buckets), detours])
     }
 
@@ -155,13 +153,13 @@ mod tests {
         let svg = sizes(&run(&sampled), WIDTH).unwrap().expect("a picture").file();
         let elements = checked(&svg);
         let count = |tag: &str, key: &str, colour: String| {
-            let is = |one: &&crate::picture::tests::Element| {
-                one.tag == tag && one.attribute(key) == Some(&colour)
+            let is_match = |element: &&crate::picture::tests::Element| {
+                element.tag == tag && element.attribute(key) == Some(&colour)
             };
-            elements.iter().filter(is).count()
+            elements.iter().filter(is_match).count()
         };
         assert_eq!(count("rect", "fill", hex(PALE)), 2 + 1, "two bars, and the legend's entry");
-        // What took most time has the first colour.
+        // The cause with the most time has the first colour.
         for colour in [SERIES[0], SERIES[1], BLACK] {
             assert_eq!(count("polyline", "stroke", hex(colour)), 1, "{}", hex(colour));
         }
@@ -169,7 +167,7 @@ mod tests {
         for text in
             ["CPU 1", "a&lt;b&gt;&amp;", "tick", "10 µs", "Number of detours by length (93 in all)"]
         {
-            assert!(texts.iter().any(|one| one == text), "{text}: {texts:?}");
+            assert!(texts.iter().any(|drawn| drawn == text), "{text}: {texts:?}");
         }
     }
 
@@ -178,8 +176,10 @@ mod tests {
         let mut run = run(&[]);
         run.tables.truncate(1);
         let svg = sizes(&run, WIDTH).unwrap().expect("a picture").file();
-        let drawn =
-            checked(&svg).iter().filter(|one| one.attribute("fill") == Some(&hex(PALE))).count();
+        let drawn = checked(&svg)
+            .iter()
+            .filter(|element| element.attribute("fill") == Some(&hex(PALE)))
+            .count();
         assert_eq!(drawn, 3);
         run.tables.clear();
         assert_eq!(sizes(&run, WIDTH).unwrap(), None);

@@ -10,21 +10,18 @@ use crate::picture::palette::{BLUE, INK, SOFT_INK};
 use crate::picture::rows;
 use crate::picture::sheet::{Area, Heading, Sheet, Undrawn};
 
-/// What is shown below the strongest line at most, as a factor: four decades.
+/// The vertical axis reaches at most this factor below the strongest line.
 const DECADES: f64 = 1e4;
-/// Lines that are labelled with their frequency, at most; the first is the strongest.
+/// Maximum number of lines that are labelled with their frequency. The strongest line is labelled first.
 const LABELS: usize = 4;
 /// Distance between labels, as a part of the plot's width.
 const APART: f64 = 0.11;
-/// A line is labelled when it is stronger than the median around it by this factor.
+/// A line is labelled if it is at least this factor stronger than the median of its surroundings.
 const OUTSTANDING: f64 = 4.0;
-/// Strongest points that are looked at for labels.
+/// Maximum number of points, the strongest first, that are considered for labels.
 const CANDIDATES: usize = 256;
 
-/// The picture of table `spectrum`; none for a run without one.
-///
-/// # Errors
-/// When plotters fails.
+/// The picture of table `spectrum`. `None` for a run without this table.
 pub fn spectrum(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("spectrum") else { return Ok(None) };
     let heading = Heading {
@@ -48,32 +45,33 @@ pub fn spectrum(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
 }
 
 fn panel(area: &Area<'_>, cpu: &str, points: &[(f64, f64)]) -> Result<(), Undrawn> {
-    let most = points.iter().map(|(_, amplitude)| *amplitude).fold(0.0, f64::max);
-    let ends = |of: fn(f64, f64) -> f64, start| points.iter().map(|point| point.0).fold(start, of);
+    let strongest = points.iter().map(|(_, amplitude)| *amplitude).fold(0.0, f64::max);
+    let ends =
+        |fold: fn(f64, f64) -> f64, start| points.iter().map(|point| point.0).fold(start, fold);
     let (first, last) = (ends(f64::min, f64::INFINITY), ends(f64::max, 0.0));
     let x = Axis::logarithmic("frequency", Quantity::Frequency, first, last);
-    let shown = if most > 0.0 { most } else { 1.0 };
-    let least = points.iter().map(|(_, amplitude)| *amplitude).fold(shown, f64::min);
-    let least = least.max(shown / DECADES);
-    let y = Axis::logarithmic("amplitude", Quantity::Share, least, shown * 2.5);
+    let shown = if strongest > 0.0 { strongest } else { 1.0 };
+    let weakest = points.iter().map(|(_, amplitude)| *amplitude).fold(shown, f64::min);
+    let weakest = weakest.max(shown / DECADES);
+    let y = Axis::logarithmic("amplitude", Quantity::Share, weakest, shown * 2.5);
     let right = room_for(std::iter::empty());
     let mut chart = Chart::new(area, &format!("CPU {cpu}"), [&x, &y], right)?;
-    if most == 0.0 {
-        let middle = (x.at(0.5), y.at(0.5));
-        return chart.words("no work is lost", middle, [0.0, 0.0], SOFT_INK);
+    if strongest == 0.0 {
+        let middle = (x.value_at(0.5), y.value_at(0.5));
+        return chart.centered_text("no work is lost", middle, [0.0, 0.0], SOFT_INK);
     }
     let mut curve = envelope(points, &x, chart.size().0);
     let floor = y.ends().0;
     curve.iter_mut().for_each(|point| point.1 = point.1.max(floor));
     chart.line(&curve, Look { colour: BLUE, pattern: 0 }, 1.2)?;
     for (hz, amplitude) in outstanding(&envelope(points, &x, chart.size().0), &x) {
-        let words = format!("{} Hz", human::number(hz));
-        chart.words(&words, (hz, amplitude), [0.0, -9.0], INK)?;
+        let label = format!("{} Hz", human::number(hz));
+        chart.centered_text(&label, (hz, amplitude), [0.0, -9.0], INK)?;
     }
     Ok(())
 }
 
-/// The strongest of each column of the plot that is a pixel wide.
+/// The strongest point in each pixel column of the plot.
 fn envelope(points: &[(f64, f64)], x: &Axis, width: f64) -> Vec<(f64, f64)> {
     let columns = (width.ceil() as usize).max(1);
     let mut strongest: Vec<Option<(f64, f64)>> = vec![None; columns + 1];
@@ -86,19 +84,22 @@ fn envelope(points: &[(f64, f64)], x: &Axis, width: f64) -> Vec<(f64, f64)> {
     strongest.into_iter().flatten().collect()
 }
 
-/// The strongest line, and others that are stronger than the median of their surroundings by a factor;
-/// far enough from one another for a label.
+/// The strongest line, and further lines that are [`OUTSTANDING`] times stronger than the median of their surroundings.
+/// Their distances leave room for labels.
 fn outstanding(points: &[(f64, f64)], x: &Axis) -> Vec<(f64, f64)> {
     let mut by_strength = points.to_vec();
-    by_strength.sort_by(|one, other| other.1.total_cmp(&one.1).then(one.0.total_cmp(&other.0)));
-    let is_near = |one: f64, other: f64| (x.share(one) - x.share(other)).abs() <= APART;
+    by_strength.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.total_cmp(&b.0)));
+    let is_near = |hz: f64, other_hz: f64| (x.share(hz) - x.share(other_hz)).abs() <= APART;
     let mut chosen: Vec<(f64, f64)> = Vec::new();
     for point in by_strength.into_iter().take(CANDIDATES) {
-        if chosen.len() >= LABELS || chosen.iter().any(|other| is_near(point.0, other.0)) {
+        if chosen.len() >= LABELS || chosen.iter().any(|labelled| is_near(point.0, labelled.0)) {
             continue;
         }
-        let mut near: Vec<f64> =
-            points.iter().filter(|other| is_near(point.0, other.0)).map(|other| other.1).collect();
+        let mut near: Vec<f64> = points
+            .iter()
+            .filter(|(hz, _)| is_near(point.0, *hz))
+            .map(|(_, amplitude)| *amplitude)
+            .collect();
         near.sort_by(f64::total_cmp);
         if chosen.is_empty() || point.1 > OUTSTANDING * near[near.len() / 2] {
             chosen.push(point);
@@ -131,7 +132,7 @@ mod tests {
         let line = |hz: usize| match hz {
             250 => 0.02,
             1_000 => 0.008,
-            // Near to the strongest, and no stronger than what is around it.
+            // Near to the strongest line, and no stronger than its surroundings.
             270 => 0.003,
             _ => 0.000_1 * (1.0 + (hz % 7) as f64 / 7.0),
         };
@@ -156,8 +157,8 @@ mod tests {
     fn a_picture_does_not_grow_with_the_number_of_frequencies() {
         let points = |count: u32| -> Vec<(f64, f64)> {
             let amplitude =
-                |at: u32| f64::from(at.wrapping_mul(2_654_435_761) >> 8) / 2_f64.powi(24);
-            (1..=count).map(|at| (f64::from(at), amplitude(at))).collect()
+                |index: u32| f64::from(index.wrapping_mul(2_654_435_761) >> 8) / 2_f64.powi(24);
+            (1..=count).map(|index| (f64::from(index), amplitude(index))).collect()
         };
         let svg = drawn(&points(1_000_000));
         assert!(svg.len() < 60_000, "{}", svg.len());

@@ -1,5 +1,5 @@
-//! What each CPU executed for when it did not execute for the loop: the share of time that was lost, by cause,
-//! over the whole window, and single detours around the longest.
+//! Two panels for each CPU: the share of lost time by cause over the whole window, and single detours around the
+//! longest one.
 
 use plotters::style::Color;
 use record::{Run, Table};
@@ -11,29 +11,29 @@ use crate::picture::chart::{Chart, room_for, room_for_names};
 use crate::picture::rows;
 use crate::picture::sheet::{Area, Heading, Sheet, Undrawn, draw, short, units};
 
-/// Most CPUs of the picture.
+/// Maximum number of CPUs of the picture.
 const CPUS_MAX: usize = 8;
 /// Bars of the whole window.
 const BARS: usize = 200;
 /// Height of the panel of the whole window, pixels.
 const OVERVIEW: f64 = 230.0;
-/// Height of a context's line around the longest detour, and of the panel without any.
+/// Height of a line of the lower panel, and of this panel without lines.
 const LINE: f64 = 22.0;
 const AROUND: f64 = 84.0;
-/// How much is shown around the longest detour: a multiple of its length, and at least this, ns.
+/// The lower panel covers this multiple of the longest detour's length, and at least `CLOSE_MIN_NS`.
 const LENGTHS: f64 = 8.0;
 const CLOSE_MIN_NS: f64 = 20e6;
-/// Blocks of a line: what is closer than that is one.
+/// Number of cells along a line. Detours that are closer than half a cell are drawn as one block.
 const CELLS: usize = 700;
 
-/// A detour: start and end in ns, and what took most of it.
+/// A detour: start and end in ns, and its largest cause.
 struct Detour {
     from: f64,
     to: f64,
     cause: Option<String>,
 }
 
-/// The loop that wrote most detours ran from 0 to here.
+/// The detours of a CPU, in order of the table's rows.
 fn detours(table: &Table, cpu: &str) -> Vec<Detour> {
     let of_cpu = rows(table).filter(|row| row.alone("cpu") == cpu);
     let detour = of_cpu.filter_map(|row| {
@@ -43,10 +43,7 @@ fn detours(table: &Table, cpu: &str) -> Vec<Detour> {
     detour.collect()
 }
 
-/// The time line of table `detours`; none for a run without one.
-///
-/// # Errors
-/// When plotters fails.
+/// The time line of table `detours`. `None` for a run without detours.
 pub fn timeline(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("detours").filter(|table| !table.rows().is_empty()) else {
         return Ok(None);
@@ -62,10 +59,13 @@ pub fn timeline(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         found.into_iter().map(|cpu| (cpu.clone(), detours(table, &cpu))).collect();
     let mut used = [false; KINDS];
     let all = || of_cpus.iter().flat_map(|(_, all)| all);
-    all().for_each(|one| used[causes.kind(one.cause.as_deref())] = true);
-    let last = all().map(|one| one.to).fold(0.0, f64::max);
+    all().for_each(|detour| used[causes.kind(detour.cause.as_deref())] = true);
+    let last = all().map(|detour| detour.to).fold(0.0, f64::max);
     let longest = all().max_by(|a, b| (a.to - a.from).total_cmp(&(b.to - b.from)));
-    let Some(longest) = longest.filter(|_| last > 0.0) else { return Ok(None) };
+    let Some(longest) = longest else { return Ok(None) };
+    if last == 0.0 {
+        return Ok(None);
+    }
     let recorded = table.rows().len();
     let counted: f64 = run
         .table("noise")
@@ -106,8 +106,8 @@ pub fn timeline(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let lines: Vec<Vec<(usize, String)>> =
         of_cpus.iter().map(|(_, all)| lines(close(all), all, &causes)).collect();
     let close_height = |lines: &Vec<(usize, String)>| AROUND + LINE * lines.len() as f64;
-    let whole: f64 = lines.iter().map(|lines| OVERVIEW + close_height(lines)).sum();
-    let sheet = draw(&heading, width, whole, |area| {
+    let total_height: f64 = lines.iter().map(|lines| OVERVIEW + close_height(lines)).sum();
+    let sheet = draw(&heading, width, total_height, |area| {
         let mut top = 0.0;
         for ((cpu, all), lines) in of_cpus.iter().zip(&lines) {
             let mut part = |high: f64| {
@@ -132,18 +132,18 @@ fn overview(
 ) -> Result<(), Undrawn> {
     let wide = last / BARS as f64;
     let mut bars = vec![[0.0_f64; KINDS]; BARS];
-    for one in all {
-        let kind = causes.kind(one.cause.as_deref());
-        let first = ((one.from / wide) as usize).min(BARS - 1);
-        let end = ((one.to / wide) as usize).min(BARS - 1);
+    for detour in all {
+        let kind = causes.kind(detour.cause.as_deref());
+        let first = ((detour.from / wide) as usize).min(BARS - 1);
+        let end = ((detour.to / wide) as usize).min(BARS - 1);
         for (bar, times) in bars.iter_mut().enumerate().take(end + 1).skip(first) {
             let (from, to) = (bar as f64 * wide, (bar + 1) as f64 * wide);
-            times[kind] += (one.to.min(to) - one.from.max(from)).max(0.0) / wide;
+            times[kind] += (detour.to.min(to) - detour.from.max(from)).max(0.0) / wide;
         }
     }
-    let most = bars.iter().map(|times| times.iter().sum::<f64>()).fold(0.0, f64::max);
+    let lost_max = bars.iter().map(|times| times.iter().sum::<f64>()).fold(0.0, f64::max);
     let x = Axis::linear_to("time since the loop started", Quantity::Time, last);
-    let y = Axis::linear("time lost", Quantity::Share, 0.0, most.min(1.0));
+    let y = Axis::linear("time lost", Quantity::Share, 0.0, lost_max.min(1.0));
     let title = format!("CPU {cpu}: lost time by cause");
     let mut chart = Chart::new(area, &title, [&x, &y], room_for(std::iter::empty()))?;
     let (_, high) = y.ends();
@@ -159,7 +159,7 @@ fn overview(
     Ok(())
 }
 
-/// The time around the longest detour.
+/// Start and end of the lower panel in ns: the surroundings of the longest detour.
 fn close(all: &[Detour]) -> (f64, f64) {
     let longest = all.iter().max_by(|a, b| (a.to - a.from).total_cmp(&(b.to - b.from)));
     let Some(Detour { from, to, .. }) = longest else { return (0.0, 1.0) };
@@ -168,16 +168,16 @@ fn close(all: &[Detour]) -> (f64, f64) {
     (start, start + wide)
 }
 
-/// The contexts in that time: those with a colour, and what the others are; largest first.
+/// Kinds and names of the causes of detours between two times, in the order of kinds.
 fn lines((from, to): (f64, f64), all: &[Detour], causes: &Causes) -> Vec<(usize, String)> {
     let mut found: Vec<(usize, String)> = Vec::new();
-    for one in all.iter().filter(|one| one.to > from && one.from < to) {
-        let kind = causes.kind(one.cause.as_deref());
+    for detour in all.iter().filter(|detour| detour.to > from && detour.from < to) {
+        let kind = causes.kind(detour.cause.as_deref());
         if found.iter().all(|(known, _)| *known != kind) {
             let name = match kind {
                 _ if kind == KINDS - 1 => "no named cause".to_owned(),
                 _ if kind == KINDS - 2 => "other causes".to_owned(),
-                _ => one.cause.clone().unwrap_or_default(),
+                _ => detour.cause.clone().unwrap_or_default(),
             };
             found.push((kind, name));
         }
@@ -197,17 +197,20 @@ fn close_up(
     let names: Vec<String> = lines.iter().map(|(_, name)| short(name)).collect();
     let x = Axis::between("time since the loop started", Quantity::Time, start, end);
     let y = Axis::names(&names);
-    let left = room_for_names(names.iter().map(String::as_str));
+    let name_room = room_for_names(names.iter().map(String::as_str));
     let title = format!("CPU {cpu}: around its longest detour");
-    let mut chart = Chart::with_room(area, &title, [&x, &y], [left, room_for(std::iter::empty())])?;
+    let mut chart =
+        Chart::with_room(area, &title, [&x, &y], [name_room, room_for(std::iter::empty())])?;
     for (line, (kind, _)) in lines.iter().enumerate() {
         let middle = lines.len() as f64 - line as f64 - 0.5;
         let cell = (end - start) / CELLS as f64;
-        let of_line = all.iter().filter(|one| {
-            one.to > start && one.from < end && causes.kind(one.cause.as_deref()) == *kind
+        let line_detours = all.iter().filter(|detour| {
+            detour.to > start && detour.from < end && causes.kind(detour.cause.as_deref()) == *kind
         });
-        let mut blocks: Vec<(f64, f64)> = of_line
-            .map(|one| (one.from.max(start), one.to.min(end).max(one.from + cell).min(end)))
+        let mut blocks: Vec<(f64, f64)> = line_detours
+            .map(|detour| {
+                (detour.from.max(start), detour.to.min(end).max(detour.from + cell).min(end))
+            })
             .collect();
         blocks.sort_by(|a, b| a.0.total_cmp(&b.0));
         let mut joined: Vec<(f64, f64)> = Vec::new();
@@ -246,7 +249,7 @@ mod tests {
 
     #[test]
     fn the_longest_detour_is_in_the_title_and_in_the_lower_panel() {
-        let tick = |at: u64| (3, at * 4_000_000, 10_000, Some("tick".to_owned()));
+        let tick = |index: u64| (3, index * 4_000_000, 10_000, Some("tick".to_owned()));
         let longest = (3, 51_000_000, 2_000_000, Some("a<b>".to_owned()));
         let run = run((0..25).map(tick).chain([longest]));
         for width in [WIDTH, NARROW] {
@@ -254,7 +257,7 @@ mod tests {
             assert!(sheet.heading.title.ends_with("took 2.00 ms, mostly a<b>"), "{sheet:?}");
             let texts = texts(&sheet.file());
             for text in ["CPU 3: lost time by cause", "a&lt;b&gt;", "tick"] {
-                assert!(texts.iter().any(|one| one == text), "{text}: {texts:?}");
+                assert!(texts.iter().any(|drawn| drawn == text), "{text}: {texts:?}");
             }
         }
         assert_eq!(timeline(&run_of(vec![]), WIDTH).unwrap(), None);
@@ -262,8 +265,9 @@ mod tests {
 
     #[test]
     fn it_does_not_grow_with_the_number_of_detours() {
-        let detour =
-            |at: u64| (0, at * 50_000, 7_000 + at % 977, Some(format!("cause {}", at % 9)));
+        let detour = |index: u64| {
+            (0, index * 50_000, 7_000 + index % 977, Some(format!("cause {}", index % 9)))
+        };
         let drawn = timeline(&run((0..200_000).map(detour)), WIDTH).unwrap().expect("a picture");
         let svg = drawn.file();
         assert!(svg.len() < 500_000, "{}", svg.len());

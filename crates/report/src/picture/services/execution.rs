@@ -1,4 +1,4 @@
-//! How long the same work takes on each machine, divided by mode and by what the processor waits for.
+//! The time for the same work on each machine, divided by mode, and into executing and waiting.
 
 use plotters::style::RGBColor;
 use record::{Run, Table};
@@ -22,13 +22,13 @@ const PARTS: [PartOf; 5] = [
     ("kernel waits", ORANGE),
     ("idle", IDLE),
 ];
-/// Names a model whose bars are of another length: a share, and not a time.
+/// Waits for locks are drawn if they are longer than this.
 const ENOUGH: f64 = 1e-9;
 const SYNC: RGBColor = GREEN;
 
-/// The bar of a machine: its length is in `column`.
+/// The bar of a machine; `column` holds the lengths of its parts.
 fn bar(table: &Table, workload: &str, model: &str, column: &str) -> Bar {
-    let of = |mode: &str| {
+    let row_of = |mode: &str| {
         rows(table).find(|row| {
             text(row, "workload") == workload
                 && text(row, "model") == model
@@ -38,27 +38,27 @@ fn bar(table: &Table, workload: &str, model: &str, column: &str) -> Bar {
     let length = |row: &Row<'_>| row.number(column).unwrap_or(0.0).max(0.0);
     let mut parts = Vec::new();
     for (mode, executes, waits) in MODES {
-        let Some(row) = of(mode) else { continue };
+        let Some(row) = row_of(mode) else { continue };
         let share = |name: &str| row.number(name).unwrap_or(0.0).clamp(0.0, 1.0);
         let stalls = ["fetch_stall_ratio", "data_stall_ratio", "pipeline_stall_ratio"].map(share);
         let stalls = stalls.iter().sum::<f64>().min(1.0);
         parts.push((length(&row) * (1.0 - stalls), executes));
         parts.push((length(&row) * stalls, waits));
     }
-    // Waits for locks are a part of the kernel's time: taken off it.
-    if let Some(sync) = of("sync").map(|row| length(&row)).filter(|sync| *sync > ENOUGH) {
+    // The kernel's time includes waits for locks: subtracts them there.
+    if let Some(sync) = row_of("sync").map(|row| length(&row)).filter(|sync| *sync > ENOUGH) {
         for (part, _) in parts.iter_mut().skip(2) {
             let taken = sync.min(*part);
             *part -= taken;
         }
         parts.push((sync, SYNC));
     }
-    parts.extend(of("idle").map(|row| (length(&row), IDLE)));
-    let whole: f64 = parts.iter().map(|(length, _)| length).sum();
-    let idle = of("idle").and_then(|row| row.number("time_ratio")).unwrap_or(0.0);
+    parts.extend(row_of("idle").map(|row| (length(&row), IDLE)));
+    let total: f64 = parts.iter().map(|(length, _)| length).sum();
+    let idle = row_of("idle").and_then(|row| row.number("time_ratio")).unwrap_or(0.0);
     let label = match column {
         "time_ratio" => human::percent(1.0 - idle),
-        _ => format!("{whole:.2}"),
+        _ => format!("{total:.2}"),
     };
     let detail = match column {
         "time_ratio" => " not idle".to_owned(),
@@ -67,32 +67,30 @@ fn bar(table: &Table, workload: &str, model: &str, column: &str) -> Bar {
     Bar { name: model.to_owned(), parts, interval: None, label, detail }
 }
 
-/// Execution time of each workload on each machine; none for a run without it.
-///
-/// # Errors
-/// When plotters fails.
+/// Execution time of each workload on each machine. `None` for a run without table `execution`.
 pub fn execution(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("execution") else { return Ok(None) };
     let workloads = distinct(rows(table).map(|row| text(&row, "workload")));
     let mut panels = Vec::new();
     for workload in &workloads {
-        let of = || rows(table).filter(|row| text(row, "workload") == *workload);
-        let models = distinct(of().map(|row| text(&row, "model")));
-        // Without the first machine there is nothing to be relative to.
+        let workload_rows = || rows(table).filter(|row| text(row, "workload") == *workload);
+        let models = distinct(workload_rows().map(|row| text(&row, "model")));
+        // A model has no relative time if the first machine has no time.
         let is_relative = |model: &String| {
-            of().any(|row| {
+            workload_rows().any(|row| {
                 text(&row, "model") == *model && row.number("relative_time_ratio").is_some()
             })
         };
-        let (one, others): (Vec<String>, Vec<String>) = models.into_iter().partition(is_relative);
-        for (models, column, what) in [
-            (one, "relative_time_ratio", "time for the same work, first machine = 1"),
-            (others, "time_ratio", "shares of the time of all CPUs"),
+        let (relative, absolute): (Vec<String>, Vec<String>) =
+            models.into_iter().partition(is_relative);
+        for (models, column, measure) in [
+            (relative, "relative_time_ratio", "time for the same work, first machine = 1"),
+            (absolute, "time_ratio", "shares of the time of all CPUs"),
         ] {
             let bars: Vec<Bar> =
                 models.iter().map(|model| bar(table, workload, model, column)).collect();
             if !bars.is_empty() {
-                panels.push((format!("{workload}: {what}"), bars));
+                panels.push((format!("{workload}: {measure}"), bars));
             }
         }
     }
@@ -113,6 +111,8 @@ pub fn execution(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
                       numbers are in table execution of the run."
             .to_owned(),
     };
-    draw_panels(&heading, width, &panels, |most| Axis::linear("time", Quantity::Count, 0.0, most))
-        .map(Some)
+    draw_panels(&heading, width, &panels, |longest| {
+        Axis::linear("time", Quantity::Count, 0.0, longest)
+    })
+    .map(Some)
 }

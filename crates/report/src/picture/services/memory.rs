@@ -1,4 +1,4 @@
-//! Memory stall cycles per instruction by machine, and what an out-of-order core hides of them.
+//! Memory stall cycles per instruction by machine, and the stall cycles that an out-of-order core hides.
 
 use plotters::style::RGBColor;
 use record::{Run, Table};
@@ -12,7 +12,7 @@ use crate::picture::rows;
 use crate::picture::sheet::{Heading, Sheet, Undrawn};
 use crate::row::Row;
 
-/// A stream with the colours of its levels: L1, L2, and all of them where they are not known.
+/// A stream with three colours: for L1, for L2, and for all levels together if single levels are not known.
 const STREAMS: [(&str, [RGBColor; 3]); 2] =
     [("instructions", [ORANGE, VERMILION, PURPLE]), ("data", [SKY, BLUE, GREEN])];
 const OTHER: RGBColor = GREY;
@@ -28,7 +28,7 @@ const PARTS: [PartOf; 7] = [
 const HIDDEN: [PartOf; 3] =
     [("waits for instructions", VERMILION), ("waits for data", BLUE), ("hidden", PALE)];
 
-/// A panel for each workload, with the bars of `bar` for its rows of the same name.
+/// A panel for each workload. Rows with the same `name` make one `bar`.
 fn panels(
     table: &Table,
     name: impl Fn(&Row<'_>) -> String,
@@ -36,12 +36,13 @@ fn panels(
 ) -> Vec<(String, Vec<Bar>)> {
     let workloads = distinct(rows(table).map(|row| text(&row, "workload")));
     let panel = |workload: String| {
-        let of: Vec<Row<'_>> =
+        let workload_rows: Vec<Row<'_>> =
             rows(table).filter(|row| text(row, "workload") == workload).collect();
-        let names = distinct(of.iter().map(&name));
-        let bars = names.iter().map(|one| {
-            let same: Vec<Row<'_>> = of.iter().filter(|row| name(row) == *one).copied().collect();
-            bar(&same, one)
+        let names = distinct(workload_rows.iter().map(&name));
+        let bars = names.iter().map(|bar_name| {
+            let same: Vec<Row<'_>> =
+                workload_rows.iter().filter(|row| name(row) == *bar_name).copied().collect();
+            bar(&same, bar_name)
         });
         let bars = bars.collect();
         (workload, bars)
@@ -51,28 +52,25 @@ fn panels(
 
 fn stalls(rows: &[Row<'_>], name: &str) -> Bar {
     let mut parts = Vec::new();
-    let mut other = 0.0;
+    let mut other_levels = 0.0;
     for (stream, [l1, l2, all]) in STREAMS {
         let Some(row) = rows.iter().find(|row| text(row, "stream") == stream) else { continue };
         let number = |column: &str| row.number(column);
         match (number("l1_mcpi_ratio"), number("l2_mcpi_ratio")) {
             (Some(first), Some(second)) => {
                 parts.extend([(first, l1), (second, l2)]);
-                other += number("other_mcpi_ratio").unwrap_or(0.0);
+                other_levels += number("other_mcpi_ratio").unwrap_or(0.0);
             }
             _ => parts.push((number("mcpi_ratio").unwrap_or(0.0), all)),
         }
     }
-    parts.push((other, OTHER));
-    let whole: f64 = parts.iter().map(|(length, _)| length).sum();
-    let (name, label) = (name.to_owned(), format!("{whole:.2}"));
+    parts.push((other_levels, OTHER));
+    let total: f64 = parts.iter().map(|(length, _)| length).sum();
+    let (name, label) = (name.to_owned(), format!("{total:.2}"));
     Bar { name, parts, interval: None, label, detail: String::new() }
 }
 
-/// Stall cycles per instruction; none for a run without them.
-///
-/// # Errors
-/// When plotters fails.
+/// Stall cycles per instruction. `None` for a run without table `mcpi`.
 pub fn mcpi(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("mcpi") else { return Ok(None) };
     let name = |row: &Row<'_>| format!("{}, {}", text(row, "model"), text(row, "mode"));
@@ -94,8 +92,8 @@ pub fn mcpi(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     draw_panels(&heading, width, &panels, axis).map(Some)
 }
 
-fn axis(most: f64) -> Axis {
-    Axis::linear("cycles per instruction", Quantity::Count, 0.0, most)
+fn axis(longest: f64) -> Axis {
+    Axis::linear("cycles per instruction", Quantity::Count, 0.0, longest)
 }
 
 fn seen_and_hidden(rows: &[Row<'_>], name: &str) -> Bar {
@@ -106,17 +104,15 @@ fn seen_and_hidden(rows: &[Row<'_>], name: &str) -> Bar {
     let colour = if is_data { BLUE } else { VERMILION };
     let parts = vec![(seen, colour), ((in_order - seen).max(0.0), PALE)];
     let hidden = row.and_then(|row| row.number("hidden_ratio"));
-    let label = hidden.map_or_else(String::new, |hidden| match hidden >= 0.0 {
-        true => format!("{:.0} % hidden", hidden * 100.0),
-        false => format!("{:.0} % more than in order", -hidden * 100.0),
-    });
+    let label = match hidden {
+        None => String::new(),
+        Some(hidden) if hidden >= 0.0 => format!("{:.0} % hidden", hidden * 100.0),
+        Some(hidden) => format!("{:.0} % more than in order", -hidden * 100.0),
+    };
     Bar { name: name.to_owned(), parts, interval: None, label, detail: String::new() }
 }
 
-/// What an out-of-order core hides; none for a run without it.
-///
-/// # Errors
-/// When plotters fails.
+/// Stall cycles that an out-of-order core hides. `None` for a run without table `hidden_stalls`.
 pub fn hidden(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("hidden_stalls") else { return Ok(None) };
     let name = |row: &Row<'_>| {

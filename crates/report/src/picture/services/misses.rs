@@ -11,7 +11,7 @@ use crate::picture::rows;
 use crate::picture::sheet::{Heading, Sheet, Undrawn};
 use crate::row::Row;
 
-/// Parts: names, mode (any where it is empty), classes.
+/// Parts of a bar: name and colour, mode (empty: any mode), classes.
 const PARTS: [(PartOf, &str, &[&str]); 9] = [
     (("user: own lines", BLUE), "user", &["self"]),
     (("user: evicted by others", SKY), "user", &["other"]),
@@ -24,10 +24,7 @@ const PARTS: [(PartOf, &str, &[&str]); 9] = [
     (("devices, unknown", GREY), "", &["device", "untracked"]),
 ];
 
-/// Misses of each cache; none for a run without classes.
-///
-/// # Errors
-/// When plotters fails.
+/// Misses of each cache. `None` for a run without table `cache_misses`.
 pub fn cache_misses(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("cache_misses") else { return Ok(None) };
     let title = |row: &Row<'_>| format!("{}, {}", text(row, "workload"), text(row, "cache"));
@@ -36,26 +33,26 @@ pub fn cache_misses(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         let size = human::alone("cache_bytes", record::Format::Auto, row.get("cache_bytes"));
         if cpus > 1.0 { format!("{size}, {cpus:.0} CPUs") } else { size }
     };
-    let panel = |of: String| {
-        let all: Vec<Row<'_>> = rows(table).filter(|row| title(row) == of).collect();
-        let bars = distinct(all.iter().map(name)).into_iter().map(|one| {
-            let same: Vec<&Row<'_>> = all.iter().filter(|row| name(row) == one).collect();
+    let panel = |panel_title: String| {
+        let all: Vec<Row<'_>> = rows(table).filter(|row| title(row) == panel_title).collect();
+        let bars = distinct(all.iter().map(name)).into_iter().map(|bar_name| {
+            let same: Vec<&Row<'_>> = all.iter().filter(|row| name(row) == bar_name).collect();
             let part = |((_, colour), mode, classes): &(PartOf, &str, &[&str])| {
-                let is_of = |row: &&&Row<'_>| {
+                let is_part = |row: &&&Row<'_>| {
                     (mode.is_empty() || text(row, "mode") == *mode)
                         && classes.contains(&text(row, "class").as_str())
                 };
-                let rates = same.iter().filter(is_of);
+                let rates = same.iter().filter(is_part);
                 let sum: f64 = rates.filter_map(|row| row.number("misses_per_kinstruction")).sum();
                 (sum, *colour)
             };
             let parts: Vec<_> = PARTS.iter().map(part).collect();
-            let whole: f64 = parts.iter().map(|(length, _)| length).sum();
-            let label = format!("{whole:.2}");
-            Bar { name: one, parts, interval: None, label, detail: String::new() }
+            let total: f64 = parts.iter().map(|(length, _)| length).sum();
+            let label = format!("{total:.2}");
+            Bar { name: bar_name, parts, interval: None, label, detail: String::new() }
         });
         let bars: Vec<Bar> = bars.collect();
-        (of, bars)
+        (panel_title, bars)
     };
     let titles = distinct(rows(table).map(|row| title(&row)));
     let panels: Vec<(String, Vec<Bar>)> = titles.into_iter().map(panel).collect();
@@ -75,8 +72,8 @@ pub fn cache_misses(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
                       cache_misses of the run."
             .to_owned(),
     };
-    draw_panels(&heading, width, &panels, |most| {
-        Axis::linear("misses per 1,000 instructions", Quantity::Count, 0.0, most)
+    draw_panels(&heading, width, &panels, |longest| {
+        Axis::linear("misses per 1,000 instructions", Quantity::Count, 0.0, longest)
     })
     .map(Some)
 }

@@ -28,7 +28,7 @@ const PANELS_MAX: usize = 12;
 /// A part of a bar: its name in the legend and its colour.
 type PartOf = (&'static str, RGBColor);
 
-/// The text in a column; empty where there is none.
+/// The text in a column; empty if the value is not text.
 fn text(row: &Row<'_>, column: &str) -> String {
     match row.get(column) {
         record::Value::Text(text) => crate::escape::plain(text),
@@ -52,7 +52,9 @@ fn panel_titles(table: &Table) -> Vec<String> {
 fn legend(parts: &[PartOf], panels: &[(String, Vec<Bar>)]) -> Vec<Entry> {
     let bars = || panels.iter().flat_map(|(_, bars)| bars);
     let is_seen = |colour: &RGBColor| {
-        bars().any(|bar| bar.parts.iter().any(|(length, one)| *length > 0.0 && one == colour))
+        bars().any(|bar| {
+            bar.parts.iter().any(|(length, part_colour)| *length > 0.0 && part_colour == colour)
+        })
     };
     let seen = parts.iter().filter(|(_, colour)| is_seen(colour));
     seen.map(|(name, colour)| Entry { name: (*name).to_owned(), colour: *colour }).collect()
@@ -71,7 +73,7 @@ fn distinct(texts: impl Iterator<Item = String>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use record::{Kind, Run, Table, Value};
+    use record::{Kind, Run, Value};
 
     use super::super::sheet::{NARROW, WIDTH};
     use super::super::tests::{checked, run_of, table, texts};
@@ -86,40 +88,45 @@ mod tests {
         let texts = texts.iter().map(|name| (*name, Kind::Text));
         let columns: Vec<(&str, Kind)> =
             texts.chain(numbers.iter().map(|name| (*name, Kind::Real))).collect();
-        let one: Table = table(name, &columns, rows);
-        run_of(vec![one])
+        run_of(vec![table(name, &columns, rows)])
     }
 
-    /// The lengths of the parts in a colour, in the order in which they are drawn.
+    /// The lengths of the parts in a colour, in drawing order.
     fn lengths(svg: &str, colour: RGBColor, side: &str) -> Vec<f64> {
         let hex = super::super::palette::hex(colour);
         let all = checked(svg);
-        let of = all.iter().filter(|one| one.tag == "rect" && one.attribute("fill") == Some(&hex));
-        of.filter_map(|one| one.attribute(side)?.parse().ok()).filter(|side| *side > 60.0).collect()
+        let rectangles = all
+            .iter()
+            .filter(|element| element.tag == "rect" && element.attribute("fill") == Some(&hex));
+        rectangles
+            .filter_map(|element| element.attribute(side)?.parse().ok())
+            .filter(|side| *side > 60.0)
+            .collect()
     }
 
     #[test]
     fn a_bar_of_execution_is_divided_by_mode_and_waiting() {
         let numbers =
             ["time_ratio", "relative_time_ratio", "fetch_stall_ratio", "data_stall_ratio"];
-        let of = |model: &str, mode: &str, numbers: [f64; 4]| row(&["w", model, mode], &numbers);
+        let row_of =
+            |model: &str, mode: &str, numbers: [f64; 4]| row(&["w", model, mode], &numbers);
         let run = made(
             "execution",
             &["workload", "model", "mode"],
             &numbers,
             vec![
-                of("old", "user", [0.5, 0.5, 0.25, 0.25]),
-                of("old", "kernel", [0.25, 0.25, 0.5, 0.0]),
-                of("old", "idle", [0.25, 0.25, 0.0, 0.0]),
-                of("new", "user", [0.5, 0.2, 0.5, 0.0]),
-                of("new", "kernel", [0.25, 0.1, 0.5, 0.0]),
-                of("new", "idle", [0.25, 0.1, 0.0, 0.0]),
+                row_of("old", "user", [0.5, 0.5, 0.25, 0.25]),
+                row_of("old", "kernel", [0.25, 0.25, 0.5, 0.0]),
+                row_of("old", "idle", [0.25, 0.25, 0.0, 0.0]),
+                row_of("new", "user", [0.5, 0.2, 0.5, 0.0]),
+                row_of("new", "kernel", [0.25, 0.1, 0.5, 0.0]),
+                row_of("new", "idle", [0.25, 0.1, 0.0, 0.0]),
             ],
         );
         let svg = execution(&run, WIDTH).unwrap().unwrap().file();
-        let words = texts(&svg);
+        let drawn_texts = texts(&svg);
         for word in ["user executes", "kernel waits", "idle", "old", "1.00, idle 25.0 %"] {
-            assert!(words.iter().any(|one| one == word), "{word}: {words:?}");
+            assert!(drawn_texts.iter().any(|drawn| drawn == word), "{word}: {drawn_texts:?}");
         }
         let user = lengths(&svg, super::super::palette::BLUE, "width");
         assert_eq!(user.len(), 2, "{user:?}");
@@ -134,8 +141,8 @@ mod tests {
         let numbers = ["start_ns", "length_ns", "time_ratio", "execution_ratio"];
         let rows = (0..2000).flat_map(|slot| {
             let start = f64::from(slot) * 1e6;
-            let of = |mode, whole, executes| row(&[mode], &[start, 1e6, whole, executes]);
-            [of("user", 0.6, 0.3), of("kernel", 0.3, 0.1), of("idle", 0.1, 0.1)]
+            let row_of = |mode, time, executes| row(&[mode], &[start, 1e6, time, executes]);
+            [row_of("user", 0.6, 0.3), row_of("kernel", 0.3, 0.1), row_of("idle", 0.1, 0.1)]
         });
         let run = made("profile", &["mode"], &numbers, rows.collect());
         let svg = profile(&run, WIDTH).unwrap().unwrap().file();
@@ -143,10 +150,10 @@ mod tests {
         assert!((100..1000).contains(&heights.len()), "{}", heights.len());
         let user = heights[0];
         let waits = lengths(&svg, super::super::palette::SKY, "height");
-        assert!(heights.iter().all(|one| (one - user).abs() <= 1.0));
+        assert!(heights.iter().all(|height| (height - user).abs() <= 1.0));
         assert!((waits[0] / user - 1.0).abs() < 0.02);
         assert!(!texts(&svg).iter().any(|word| word == "kernel waits for locks"));
-        // A run directory of another program has a table of that name, too.
+        // A table `profile` without times is not drawn.
         assert_eq!(
             profile(&made("profile", &["mode"], &["time_ratio"], vec![]), WIDTH).unwrap(),
             None
@@ -163,9 +170,12 @@ mod tests {
         ];
         let run = made("services", &["service"], &numbers, rows);
         let svg = services(&run, WIDTH).unwrap().unwrap().file();
-        let words = texts(&svg);
-        assert!(words.iter().any(|word| word.contains("write takes 75.0 %")), "{words:?}");
-        assert!(!words.iter().any(|word| word == "user"), "not the kernel's");
+        let drawn_texts = texts(&svg);
+        assert!(
+            drawn_texts.iter().any(|word| word.contains("write takes 75.0 %")),
+            "{drawn_texts:?}"
+        );
+        assert!(!drawn_texts.iter().any(|word| word == "user"), "not the kernel's");
         let executes = lengths(&svg, super::super::palette::BLUE, "width");
         assert!((executes[0] / executes[1] - 3.0).abs() < 0.02, "{executes:?}");
     }
@@ -179,24 +189,27 @@ mod tests {
         unknown.resize(8, Value::Absent);
         rows.push(unknown);
         let svg = mcpi(&made("mcpi", &texts_of, &numbers, rows), WIDTH).unwrap().unwrap().file();
-        let words = texts(&svg);
+        let drawn_texts = texts(&svg);
         for word in ["instructions, L1", "data, all levels", "m, kernel", "3.00"] {
-            assert!(words.iter().any(|one| one == word), "{word}: {words:?}");
+            assert!(drawn_texts.iter().any(|drawn| drawn == word), "{word}: {drawn_texts:?}");
         }
         let numbers = ["in_order_mcpi_ratio", "mcpi_ratio", "hidden_ratio"];
         let rows = vec![row(&["w", "m", "kernel", "data"], &[2.0, 1.0, 0.5])];
         let run = made("hidden_stalls", &texts_of, &numbers, rows);
-        let words = texts(&hidden(&run, WIDTH).unwrap().unwrap().file());
-        assert!(words.iter().any(|word| word == "50 % hidden"), "{words:?}");
+        let drawn_texts = texts(&hidden(&run, WIDTH).unwrap().unwrap().file());
+        assert!(drawn_texts.iter().any(|word| word == "50 % hidden"), "{drawn_texts:?}");
         let numbers = ["cpus", "cache_bytes", "misses_per_kinstruction"];
-        let of = |class, size, misses| row(&["w", "L1I", "user", class], &[1.0, size, misses]);
-        let rows =
-            vec![of("self", 16384.0, 8.0), of("other", 16384.0, 2.0), of("self", 65536.0, 1.0)];
+        let row_of = |class, size, misses| row(&["w", "L1I", "user", class], &[1.0, size, misses]);
+        let rows = vec![
+            row_of("self", 16384.0, 8.0),
+            row_of("other", 16384.0, 2.0),
+            row_of("self", 65536.0, 1.0),
+        ];
         let texts_of = ["workload", "cache", "mode", "class"];
         let run = made("cache_misses", &texts_of, &numbers, rows);
-        let words = texts(&cache_misses(&run, WIDTH).unwrap().unwrap().file());
+        let drawn_texts = texts(&cache_misses(&run, WIDTH).unwrap().unwrap().file());
         for word in ["w, L1I", "16.0 KiB", "64.0 KiB", "10.00", "user: own lines"] {
-            assert!(words.iter().any(|one| one == word), "{word}: {words:?}");
+            assert!(drawn_texts.iter().any(|drawn| drawn == word), "{word}: {drawn_texts:?}");
         }
     }
 }

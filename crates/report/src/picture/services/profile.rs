@@ -1,4 +1,4 @@
-//! What the CPUs do over time: modes on top of each other, each divided into executing and waiting.
+//! The CPUs' modes over time on top of each other, each divided into executing and waiting.
 
 use plotters::style::{Color, RGBColor};
 use record::Run;
@@ -14,10 +14,10 @@ use crate::row::Row;
 
 /// Height of a panel, pixels.
 const PANEL: f64 = 220.0;
-/// Slots are narrower than this many pixels only after joining some of them.
+/// Minimum width of a slot, pixels. Neighbouring slots are joined if there are too many.
 const SLOT_PIXELS: f64 = 2.5;
 
-/// Layers from the bottom: name, mode, whether it is the waiting in it, colour.
+/// Layers from the bottom: name, mode, whether the layer is the waiting part of the mode, colour.
 const LAYERS: [(&str, &str, bool, RGBColor); 6] = [
     ("user executes", "user", false, BLUE),
     ("user waits", "user", true, SKY),
@@ -27,15 +27,15 @@ const LAYERS: [(&str, &str, bool, RGBColor); 6] = [
     ("idle", "idle", false, PALE),
 ];
 
-/// Layers of a slot, and when it starts and how long it is, ns.
+/// A time slot, with the share of each layer.
 struct Slot {
     start_ns: f64,
     length_ns: f64,
     layers: [f64; LAYERS.len()],
 }
 
-/// The slots of a machine, some joined where there are more than fit.
-fn slots(all: &[Row<'_>], most: usize) -> Vec<Slot> {
+/// The slots of a machine, at most `slots_max`: neighbours are joined if there are more.
+fn slots(all: &[Row<'_>], slots_max: usize) -> Vec<Slot> {
     let mut slots: Vec<Slot> = Vec::new();
     for row in all {
         let number = |column: &str| row.number(column).unwrap_or(0.0);
@@ -44,25 +44,25 @@ fn slots(all: &[Row<'_>], most: usize) -> Vec<Slot> {
             slots.push(Slot { start_ns, length_ns, layers: [0.0; LAYERS.len()] });
         }
         let Some(slot) = slots.last_mut() else { continue };
-        let whole = number("time_ratio");
-        let executes = number("execution_ratio").min(whole);
+        let time = number("time_ratio");
+        let executes = number("execution_ratio").min(time);
         let mode = text(row, "mode");
-        for (layer, (_, of, is_waiting, _)) in slot.layers.iter_mut().zip(LAYERS) {
-            if of == mode {
-                let is_divided = matches!(of, "user" | "kernel");
+        for (layer, (_, layer_mode, is_waiting, _)) in slot.layers.iter_mut().zip(LAYERS) {
+            if layer_mode == mode {
+                let is_divided = matches!(layer_mode, "user" | "kernel");
                 *layer += match (is_divided, is_waiting) {
-                    (false, _) => whole,
+                    (false, _) => time,
                     (true, false) => executes,
-                    (true, true) => whole - executes,
+                    (true, true) => time - executes,
                 };
             }
         }
     }
-    let joined = slots.len().div_ceil(most.max(1)).max(1);
+    let joined = slots.len().div_ceil(slots_max.max(1)).max(1);
     let mean = |some: &[Slot]| {
         let length_ns: f64 = some.iter().map(|slot| slot.length_ns).sum();
-        let layers = std::array::from_fn(|at| {
-            let sum: f64 = some.iter().map(|slot| slot.layers[at] * slot.length_ns).sum();
+        let layers = std::array::from_fn(|layer| {
+            let sum: f64 = some.iter().map(|slot| slot.layers[layer] * slot.length_ns).sum();
             sum / length_ns.max(1e-9)
         });
         Slot { start_ns: some[0].start_ns, length_ns, layers }
@@ -70,33 +70,30 @@ fn slots(all: &[Row<'_>], most: usize) -> Vec<Slot> {
     slots.chunks(joined).map(mean).collect()
 }
 
-/// What the CPUs do over time; none for a run without a profile.
-///
-/// # Errors
-/// When plotters fails.
+/// Modes of the CPUs over time. `None` for a run without a profile.
 pub fn profile(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("profile").filter(|table| table.column("start_ns").is_some())
     else {
         return Ok(None);
     };
     let titles = panel_titles(table);
-    let most = ((width - 140.0) / SLOT_PIXELS) as usize;
+    let slots_max = ((width - 140.0) / SLOT_PIXELS) as usize;
     let panels: Vec<(String, Vec<Slot>)> = titles
         .into_iter()
-        .map(|of| {
-            let all: Vec<Row<'_>> = rows(table).filter(|row| panel_title(row) == of).collect();
-            (of, slots(&all, most))
+        .map(|title| {
+            let all: Vec<Row<'_>> = rows(table).filter(|row| panel_title(row) == title).collect();
+            (title, slots(&all, slots_max))
         })
         .filter(|(_, slots)| !slots.is_empty())
         .collect();
     if panels.is_empty() {
         return Ok(None);
     }
-    let is_seen = |at: &usize| {
-        panels.iter().any(|(_, slots)| slots.iter().any(|slot| slot.layers[*at] > 1e-6))
+    let is_seen = |layer: &usize| {
+        panels.iter().any(|(_, slots)| slots.iter().any(|slot| slot.layers[*layer] > 1e-6))
     };
-    let legend = (0..LAYERS.len()).filter(is_seen).map(|at| {
-        let (name, _, _, colour) = LAYERS[at];
+    let legend = (0..LAYERS.len()).filter(is_seen).map(|layer| {
+        let (name, _, _, colour) = LAYERS[layer];
         Entry { name: name.to_owned(), colour }
     });
     let heading = Heading {

@@ -1,4 +1,4 @@
-//! What a request of each service spends its time on.
+//! The mean latency of each service's requests, divided into computation and waits.
 
 use plotters::style::RGBColor;
 use record::{Run, Table};
@@ -12,10 +12,10 @@ use crate::picture::rows;
 use crate::picture::sheet::{Heading, Sheet, Undrawn};
 use crate::row::Row;
 
-/// Most services of a picture.
+/// Maximum number of services of a picture.
 const SERVICES_MAX: usize = 16;
-/// Classes without requests that wait: user mode and idle are no services, and a pass through the scheduler is off
-/// the CPU by its nature.
+/// Classes that the picture leaves out. User mode and idle are no services, and every pass through the scheduler is
+/// off the CPU.
 const LEFT_OUT: [&str; 3] = ["user", "idle", "scheduler"];
 /// The parts of a request's latency.
 const PARTS: [(&str, &str, RGBColor); 4] = [
@@ -30,7 +30,7 @@ fn name(row: &Row<'_>) -> String {
     format!("{} {}", text(row, "service"), text(row, "class"))
 }
 
-/// A request's latency in its parts, each as a share of it.
+/// The bar of a service: the parts of its mean latency as shares of this latency.
 fn request(row: &Row<'_>) -> Option<Bar> {
     let latency = row.number("latency_mean_ns").filter(|latency| *latency > 0.0)?;
     row.number(PARTS[0].0)?;
@@ -42,11 +42,7 @@ fn request(row: &Row<'_>) -> Option<Bar> {
     Some(Bar { name: name(row), parts, interval: None, label: human::ns(latency), detail })
 }
 
-/// What a request of each service spends its time on; none where no parts of latencies are known, and none for
-/// several machines together.
-///
-/// # Errors
-/// When plotters fails.
+/// The parts of each service's latency. `None` if no parts are known, or if the table has several machines.
 pub fn requests(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let is_one_machine = |table: &&Table| table.column("model").is_none();
     let Some(table) = run.table("services").filter(is_one_machine) else { return Ok(None) };
@@ -54,18 +50,19 @@ pub fn requests(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let is_service = |row: &Row<'_>| !LEFT_OUT.contains(&text(row, "class").as_str());
     let mut services: Vec<(Row<'_>, Bar)> =
         rows(table).filter(is_service).filter_map(|row| Some((row, request(&row)?))).collect();
-    services.sort_by(|(one, _), (other, _)| size(other).total_cmp(&size(one)));
+    services.sort_by(|(a, _), (b, _)| size(b).total_cmp(&size(a)));
     let more = services.len().saturating_sub(SERVICES_MAX);
     services.truncate(SERVICES_MAX);
     let off = |row: &Row<'_>| {
-        let of = |column: &str| row.number(column).unwrap_or(0.0);
-        (of(PARTS[2].0) + of(PARTS[3].0)) * of("request_count")
+        let number = |column: &str| row.number(column).unwrap_or(0.0);
+        (number(PARTS[2].0) + number(PARTS[3].0)) * number("request_count")
     };
     let waits = services.iter().map(|(row, _)| row).max_by(|a, b| off(a).total_cmp(&off(b)));
     let Some(waits) = waits else { return Ok(None) };
-    let title = match off(waits) > 0.0 {
-        true => format!("Where a request's time goes: most is lost off the CPU in {}", name(waits)),
-        false => "Where a request's time goes: no request leaves the CPU".to_owned(),
+    let title = if off(waits) > 0.0 {
+        format!("Where a request's time goes: most is lost off the CPU in {}", name(waits))
+    } else {
+        "Where a request's time goes: no request leaves the CPU".to_owned()
     };
     let mut notes = vec![
         "Shares of the mean latency, which is written after each bar with the number of requests. Nested: \
@@ -86,7 +83,7 @@ pub fn requests(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
                       nested, blocked and descheduled. The numbers are in table services of the run."
             .to_owned(),
     };
-    let axis = |most| Axis::linear("share of the mean latency", Quantity::Share, 0.0, most);
+    let axis = |longest| Axis::linear("share of the mean latency", Quantity::Share, 0.0, longest);
     draw_panels(&heading, width, &panels, axis).map(Some)
 }
 
@@ -137,13 +134,13 @@ mod tests {
     /// Widths of the blocks of a colour.
     fn widths(sheet: &Sheet, colour: RGBColor) -> Vec<f64> {
         let svg = sheet.file();
-        let blocks = checked(&svg).into_iter().filter(|one| {
-            one.tag == "rect"
-                && one.attribute("fill") == Some(&hex(colour))
+        let blocks = checked(&svg).into_iter().filter(|element| {
+            element.tag == "rect"
+                && element.attribute("fill") == Some(&hex(colour))
                 // Entries of the legend are squares.
-                && one.attribute("width") != one.attribute("height")
+                && element.attribute("width") != element.attribute("height")
         });
-        blocks.map(|one| one.attribute("width").unwrap().parse().unwrap()).collect()
+        blocks.map(|element| element.attribute("width").unwrap().parse().unwrap()).collect()
     }
 
     #[test]
@@ -151,9 +148,9 @@ mod tests {
         let sheet = requests(&run(), WIDTH).unwrap().unwrap();
         let (computation, blocked) = (widths(&sheet, BLUE), widths(&sheet, ORANGE));
         assert!((computation[0] / blocked[0] - 1.0).abs() < 0.02, "{computation:?} {blocked:?}");
-        let words = texts(&sheet.file()).join("\n");
-        assert!(words.contains("most is lost off the CPU in read syscall"), "{words}");
-        assert!(!words.contains("descheduled"), "nothing is: {words}");
+        let text = texts(&sheet.file()).join("\n");
+        assert!(text.contains("most is lost off the CPU in read syscall"), "{text}");
+        assert!(!text.contains("descheduled"), "nothing is: {text}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The kernel's services by their share of its time, divided by what the processor does in it.
+//! The services' shares of the kernel's time, divided into executing, waiting for instructions and for data.
 
 use record::Run;
 
@@ -23,8 +23,8 @@ const PARTS: [PartOf; 4] = [
 fn bar(row: &Row<'_>) -> Bar {
     let share = row.number("kernel_ratio").unwrap_or(0.0);
     let cycles = row.number("cpi_ratio").filter(|cycles| *cycles > 0.0);
-    let of = |column: &str| Some((row.number(column)? / cycles?).clamp(0.0, 1.0));
-    let parts = match (of("fetch_mcpi_ratio"), of("data_mcpi_ratio")) {
+    let share_of_cycles = |column: &str| Some((row.number(column)? / cycles?).clamp(0.0, 1.0));
+    let parts = match (share_of_cycles("fetch_mcpi_ratio"), share_of_cycles("data_mcpi_ratio")) {
         (Some(fetch), Some(data)) => vec![
             (share * (1.0 - fetch - data).max(0.0), BLUE),
             (share * fetch, VERMILION),
@@ -37,7 +37,7 @@ fn bar(row: &Row<'_>) -> Bar {
     let detail = mean
         .map(|(mean, rate)| format!(" = {} × {}", human::ns(mean), human::rate(rate)))
         .unwrap_or_default();
-    // System calls are known by their names; what a `minor` is, its class says.
+    // The name of a system call is enough; other services, such as `minor`, also need their class.
     let name = match text(row, "class").as_str() {
         "" | "syscall" => text(row, "service"),
         class => format!("{class} {}", text(row, "service")),
@@ -45,10 +45,7 @@ fn bar(row: &Row<'_>) -> Bar {
     Bar { name, parts, interval: None, label, detail }
 }
 
-/// Shares of the kernel's time; none for a run without services.
-///
-/// # Errors
-/// When plotters fails.
+/// Shares of the kernel's time. `None` for a run without services.
 pub fn services(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("services").filter(|table| table.column("kernel_ratio").is_some())
     else {
@@ -56,15 +53,15 @@ pub fn services(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     };
     let titles = panel_titles(table);
     let mut panels = Vec::new();
-    for of in titles {
+    for title in titles {
         let size = |row: &Row<'_>| row.number("kernel_ratio").unwrap_or(0.0);
         let mut all: Vec<Row<'_>> =
-            rows(table).filter(|row| panel_title(row) == of && size(row) > 0.0).collect();
-        all.sort_by(|one, other| size(other).total_cmp(&size(one)));
+            rows(table).filter(|row| panel_title(row) == title && size(row) > 0.0).collect();
+        all.sort_by(|a, b| size(b).total_cmp(&size(a)));
         all.truncate(SERVICES_MAX);
         let bars: Vec<Bar> = all.iter().map(bar).collect();
         if !bars.is_empty() {
-            panels.push((of, bars));
+            panels.push((title, bars));
         }
     }
     let Some(first) = panels.first().and_then(|(_, bars)| bars.first()) else { return Ok(None) };
@@ -79,8 +76,8 @@ pub fn services(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
                       services of the run."
             .to_owned(),
     };
-    draw_panels(&heading, width, &panels, |most| {
-        Axis::linear("share of the kernel's time", Quantity::Share, 0.0, most)
+    draw_panels(&heading, width, &panels, |longest| {
+        Axis::linear("share of the kernel's time", Quantity::Share, 0.0, longest)
     })
     .map(Some)
 }

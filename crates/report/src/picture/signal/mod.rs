@@ -22,14 +22,13 @@ use crate::picture::sheet::Undrawn;
 use crate::row::Row;
 use crate::winner::{Extreme, Figure, candidates};
 
-/// Most schemes of a picture: more names have no room next to a panel.
+/// Maximum number of schemes of a picture. More names would not fit next to a panel.
 const SCHEMES_MAX: usize = 16;
 
-/// Distance of the points of one scheme from those of the next, pixels, where intervals would cover one
-/// another.
+/// Sideways distance between the points of neighbouring schemes, pixels, so that their intervals do not overlap.
 const ASIDE: f64 = 4.0;
 
-/// Factor of a colour for schemes that share its pattern with another of their kind.
+/// Darkens the colour of a scheme whose pattern another scheme of its kind already has.
 const DARKER: f64 = 0.5;
 
 /// Kinds of schemes, by the name before the colon, each with the same colour in all pictures.
@@ -51,8 +50,8 @@ struct Schemes {
 }
 
 impl Schemes {
-    /// Those that have values.
-    fn of(names: impl Iterator<Item = String>) -> Schemes {
+    /// Collects the schemes from the names in rows with values. A name may repeat.
+    fn from_names(names: impl Iterator<Item = String>) -> Schemes {
         let mut looks: Vec<(String, Look)> = Vec::new();
         let mut left_out: Vec<String> = Vec::new();
         for name in names {
@@ -63,17 +62,17 @@ impl Schemes {
                 left_out.push(name);
                 continue;
             }
-            let found = KINDS.iter().find(|(one, _)| *one == kind(&name));
+            let found = KINDS.iter().find(|(known, _)| *known == kind(&name));
             let colour = found.map_or(GREY, |(_, colour)| *colour);
             looks.push((name, Look { colour, pattern: 0 }));
         }
-        // The order of names, so that a scheme has the same pattern in all pictures of a run.
+        // Patterns follow the order of names: a scheme has the same pattern in all pictures of a run.
         let mut names: Vec<String> = looks.iter().map(|(name, _)| name.clone()).collect();
         names.sort_unstable();
         for (name, look) in &mut looks {
-            let before = names.iter().take_while(|other| *other != name);
-            let number = before.filter(|other| kind(other) == kind(name)).count();
-            // Beyond the patterns, darker.
+            let before = names.iter().take_while(|earlier| *earlier != name);
+            let number = before.filter(|earlier| kind(earlier) == kind(name)).count();
+            // After the last pattern, the first one repeats in a darker colour.
             look.pattern = number % PATTERNS;
             look.colour = darker(look.colour, number / PATTERNS);
         }
@@ -88,7 +87,7 @@ impl Schemes {
         self.looks.iter().map(|(name, _)| name.as_str())
     }
 
-    /// What is not drawn.
+    /// A note about the schemes that are not drawn, or `None` if all are drawn.
     fn note(&self, table: &str) -> Option<String> {
         let more = self.left_out;
         (more > 0).then(|| format!("{more} more schemes are not drawn: see table {table}."))
@@ -106,7 +105,7 @@ fn kind(scheme: &str) -> &str {
     scheme.split(':').next().unwrap_or(scheme)
 }
 
-/// The text in a column; empty where there is none.
+/// The text in a column; empty if the value is not text.
 fn text(row: &Row<'_>, column: &str) -> String {
     match row.get(column) {
         Value::Text(text) => plain(text),
@@ -114,12 +113,12 @@ fn text(row: &Row<'_>, column: &str) -> String {
     }
 }
 
-/// A number that has a place on a logarithmic axis.
+/// A positive, finite number: it has a place on a logarithmic axis.
 fn positive(row: &Row<'_>, column: &str) -> Option<f64> {
     row.number(column).filter(|number| number.is_finite() && *number > 0.0)
 }
 
-/// The loads of a table, as they come.
+/// The loads of a table, in order of their first rows.
 fn loads(table: &Table) -> Vec<String> {
     let mut loads: Vec<String> = Vec::new();
     for row in rows(table) {
@@ -131,8 +130,8 @@ fn loads(table: &Table) -> Vec<String> {
     loads
 }
 
-/// What a load is, for the title of a panel.
-fn of_load(load: &str) -> String {
+/// Describes a load in the title of a panel.
+fn describe_load(load: &str) -> String {
     match load {
         "idle" => "receiving CPU otherwise idle".to_owned(),
         "background" => {
@@ -143,7 +142,7 @@ fn of_load(load: &str) -> String {
     }
 }
 
-/// What carried the events, as a sentence.
+/// The rig that carried the events, as a sentence.
 fn rig(run: &Run) -> Option<String> {
     let rig = run.settings.get("rig")?.as_str()?;
     Some(format!("Rig {}. ", plain(rig)))
@@ -167,7 +166,7 @@ fn range(numbers: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     })
 }
 
-/// A series of one scheme: rate or size, and value.
+/// The points of one scheme.
 struct Series {
     scheme: String,
     points: Vec<Point>,
@@ -177,13 +176,12 @@ struct Series {
 struct Point {
     x: f64,
     y: f64,
-    /// Half the width of its interval.
+    /// Half the width of the interval of `y`.
     half_width: Option<f64>,
-    /// How it came about.
     how: How,
 }
 
-/// How a point came about.
+/// How a point was measured or computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
     Measured,
@@ -202,36 +200,36 @@ fn series<'r>(
     let mut all: Vec<Series> = schemes.names().map(empty).collect();
     for row in rows {
         let scheme = text(&row, "scheme");
-        if let Some(of) = all.iter_mut().find(|one| one.scheme == scheme) {
-            of.points.extend(point(&row));
+        if let Some(series) = all.iter_mut().find(|series| series.scheme == scheme) {
+            series.points.extend(point(&row));
         }
     }
-    for one in &mut all {
-        one.points.sort_by(|a, b| a.x.total_cmp(&b.x));
+    for series in &mut all {
+        series.points.sort_by(|a, b| a.x.total_cmp(&b.x));
     }
-    all.retain(|one| !one.points.is_empty());
+    all.retain(|series| !series.points.is_empty());
     all
 }
 
-/// Draws series: a line where `joined`, intervals, marks by how each point came about. Points with
-/// intervals are moved sideways a little, unless they are to be compared with a curve.
+/// Draws series: lines if `joined`, intervals, and a mark for each kind of point. Points with intervals are moved
+/// sideways a little, unless they are compared with a curve.
 fn draw_series(
     chart: &mut Chart<'_>,
     all: &[Series],
     schemes: &Schemes,
     joined: bool,
 ) -> Result<(), Undrawn> {
-    for one in all {
-        let Some(look) = schemes.look(&one.scheme) else { continue };
+    for series in all {
+        let Some(look) = schemes.look(&series.scheme) else { continue };
         let has_interval =
-            all.iter().flat_map(|one| &one.points).any(|point| point.half_width.is_some());
-        let place = all.iter().position(|other| other.scheme == one.scheme).unwrap_or(0) as f64;
+            all.iter().flat_map(|series| &series.points).any(|point| point.half_width.is_some());
+        let place = all.iter().position(|known| known.scheme == series.scheme).unwrap_or(0) as f64;
         let aside = if joined && has_interval {
             ASIDE * (place - (all.len() - 1) as f64 / 2.0)
         } else {
             0.0
         };
-        let moved: Vec<Point> = one
+        let moved: Vec<Point> = series
             .points
             .iter()
             .map(|point| Point { x: chart.aside(point.x, aside), ..*point })
@@ -257,20 +255,20 @@ fn draw_series(
 
 /// The labels at the ends of series.
 fn labels<'s>(all: impl Iterator<Item = &'s Series>, schemes: &Schemes) -> Vec<Label> {
-    let label = |one: &Series| {
-        let (last, look) = (one.points.last()?, schemes.look(&one.scheme)?);
-        Some(Label { name: one.scheme.clone(), colour: look.colour, end: (last.x, last.y) })
+    let label = |series: &Series| {
+        let (last, look) = (series.points.last()?, schemes.look(&series.scheme)?);
+        Some(Label { name: series.scheme.clone(), colour: look.colour, end: (last.x, last.y) })
     };
     all.filter_map(label).collect()
 }
 
-/// The scheme with the smallest or largest last value among those that have one at the last x; and that x and
-/// value. `None` where the intervals do not let that be said.
+/// The scheme with the smallest or largest value at the largest x, with this x and value. `None` if another scheme's
+/// interval overlaps its interval.
 fn best(all: &[Series], extreme: Extreme) -> Option<(String, f64, f64)> {
-    let (_, last) = range(all.iter().flat_map(|one| &one.points).map(|point| point.x))?;
-    let ends = all.iter().filter_map(|one| {
-        let point = one.points.last().filter(|point| point.x == last)?;
-        (point.how != How::OverCapacity).then_some((one, point))
+    let (_, last) = range(all.iter().flat_map(|series| &series.points).map(|point| point.x))?;
+    let ends = all.iter().filter_map(|series| {
+        let point = series.points.last().filter(|point| point.x == last)?;
+        (point.how != How::OverCapacity).then_some((series, point))
     });
     let ends: Vec<(&Series, &Point)> = ends.collect();
     let figure = |(_, point): &(&Series, &Point)| match point.how {
@@ -283,8 +281,7 @@ fn best(all: &[Series], extreme: Extreme) -> Option<(String, f64, f64)> {
     }
 }
 
-/// The costs of the model: those that were fitted, `C = 3.5 µs`, or those that were given, in the words of
-/// the settings.
+/// The costs of the model: fitted costs as `C = 3.5 µs`, and costs from the settings as the user wrote them.
 fn costs(run: &Run) -> Option<String> {
     let symbol = |cost: &str| match cost {
         "interrupt" | "interrupt_cost" => Some("C"),
@@ -296,11 +293,11 @@ fn costs(run: &Run) -> Option<String> {
         let value = Quantity::Time.text(row.number("value_ns")?);
         Some(format!("{} = {value}", symbol(&text(&row, "cost"))?))
     });
-    let given = ["interrupt_cost", "tick_cost", "event_cost"].into_iter().filter_map(|key| {
+    let configured = ["interrupt_cost", "tick_cost", "event_cost"].into_iter().filter_map(|key| {
         Some(format!("{} = {}", symbol(key)?, plain(run.settings.get(key)?.as_str()?)))
     });
-    let words: Vec<String> = fitted.chain(given).collect();
-    (!words.is_empty()).then(|| words.join(", "))
+    let costs: Vec<String> = fitted.chain(configured).collect();
+    (!costs.is_empty()).then(|| costs.join(", "))
 }
 
 #[cfg(test)]
@@ -359,24 +356,27 @@ mod tests {
             let rate_hz = 1_000 + step * 4_950;
             vec![scheme.into(), rate_hz.into(), (0.001 + rate_hz as f64 * 2e-6).into()]
         };
-        let of = |scheme: &&str| (0..=20).map(|step| point(scheme, step)).collect::<Vec<_>>();
-        table("curves", &columns, schemes.iter().flat_map(of).collect())
+        let points_of =
+            |scheme: &&str| (0..=20).map(|step| point(scheme, step)).collect::<Vec<_>>();
+        table("curves", &columns, schemes.iter().flat_map(points_of).collect())
     }
 
     /// Polylines in a colour and more than a mark long.
     fn lines(svg: &str, colour: RGBColor) -> Vec<Element> {
-        let is = |one: &Element| {
-            let points = one.attribute("points").unwrap_or_default();
-            one.tag == "polyline" && one.attribute("stroke") == Some(&hex(colour)) && {
+        let is_long_line = |element: &Element| {
+            let points = element.attribute("points").unwrap_or_default();
+            element.tag == "polyline" && element.attribute("stroke") == Some(&hex(colour)) && {
                 points.split(' ').filter(|point| !point.is_empty()).count() > 6
             }
         };
-        checked(svg).into_iter().filter(is).collect()
+        checked(svg).into_iter().filter(is_long_line).collect()
     }
 
     fn circles(svg: &str, colour: RGBColor) -> usize {
-        let is = |one: &Element| one.tag == "circle" && one.attribute("fill") == Some(&hex(colour));
-        checked(svg).into_iter().filter(is).count()
+        let is_mark = |element: &Element| {
+            element.tag == "circle" && element.attribute("fill") == Some(&hex(colour))
+        };
+        checked(svg).into_iter().filter(is_mark).count()
     }
 
     const SCHEMES: [&str; 3] = ["interrupt", "drain", "clocked:1ms"];
@@ -393,11 +393,14 @@ mod tests {
         }
         let texts = texts(&svg);
         for text in SCHEMES.iter().chain(&["1 k/s", "100 k/s", "1 %", "CPU use (logarithmic)"]) {
-            assert!(texts.iter().any(|one| one == text), "{text}: {texts:?}");
+            assert!(texts.iter().any(|drawn| drawn == text), "{text}: {texts:?}");
         }
         let title = "CPU use by event rate: least at 100 k/s with interrupt (20.1 %)";
         assert_eq!(checked(&svg)[1].text, title);
-        assert!(texts.iter().any(|one| one.contains("3 of 9 rows have contaminated")), "{texts:?}");
+        assert!(
+            texts.iter().any(|drawn| drawn.contains("3 of 9 rows have contaminated")),
+            "{texts:?}"
+        );
         assert_eq!(cpu(&run, WIDTH).unwrap().unwrap().file(), svg, "the same, to the byte");
     }
 
@@ -414,13 +417,13 @@ mod tests {
     #[test]
     fn without_a_fit_the_points_are_joined() {
         let svg = cpu(&run_of(vec![rates(&["spin"])]), WIDTH).unwrap().unwrap().file();
-        let joined = checked(&svg).into_iter().filter(|one| {
-            one.tag == "polyline"
-                && one.attribute("stroke") == Some(&hex(BLUE))
-                && one.attribute("stroke-width") == Some("7")
+        let joined = checked(&svg).into_iter().filter(|element| {
+            element.tag == "polyline"
+                && element.attribute("stroke") == Some(&hex(BLUE))
+                && element.attribute("stroke-width") == Some("7")
         });
         assert_eq!(joined.count(), 1);
-        assert!(texts(&svg).iter().any(|one| one.contains("could not be fitted")));
+        assert!(texts(&svg).iter().any(|drawn| drawn.contains("could not be fitted")));
     }
 
     #[test]
@@ -434,7 +437,7 @@ mod tests {
         let svg = cpu(&run_of(vec![table]), WIDTH).unwrap().unwrap().file();
         assert_eq!(circles(&svg, VERMILION), RATES.len() - 1);
         assert!(
-            texts(&svg).iter().any(|one| one.contains("Not drawn: 1 of 4 points")),
+            texts(&svg).iter().any(|drawn| drawn.contains("Not drawn: 1 of 4 points")),
             "{:?}",
             texts(&svg)
         );
@@ -448,7 +451,7 @@ mod tests {
         for title in
             ["p50, load idle", "p99, load idle", "p50, load background", "p99, load background"]
         {
-            assert!(texts.iter().any(|one| one == title), "{title}: {texts:?}");
+            assert!(texts.iter().any(|drawn| drawn == title), "{title}: {texts:?}");
         }
         for colour in [VERMILION, ORANGE, GREEN] {
             assert_eq!(circles(&svg, colour), 4 * RATES.len());
@@ -457,17 +460,17 @@ mod tests {
 
     #[test]
     fn names_are_text_and_many_are_left_out() {
-        let names: Vec<String> = (0..40).map(|at| format!("clocked:<{at}>&\"'us")).collect();
+        let names: Vec<String> = (0..40).map(|index| format!("clocked:<{index}>&\"'us")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let run = run_of(vec![rates(&names), curves(&names)]);
         for svg in [cpu(&run, WIDTH), latency(&run, WIDTH)] {
             let texts = texts(&svg.unwrap().unwrap().file());
             assert!(
-                texts.iter().any(|one| one == "clocked:&lt;0&gt;&amp;&quot;&apos;us"),
+                texts.iter().any(|drawn| drawn == "clocked:&lt;0&gt;&amp;&quot;&apos;us"),
                 "{texts:?}"
             );
             assert!(
-                texts.iter().any(|one| one.contains("24 more schemes are not drawn")),
+                texts.iter().any(|drawn| drawn.contains("24 more schemes are not drawn")),
                 "{texts:?}"
             );
         }
@@ -494,24 +497,25 @@ mod tests {
         let mut run = run_of(vec![table("model", &columns, rows)]);
         run.settings.insert("interrupt_cost".into(), json!("4us"));
         let svg = cpu(&run, WIDTH).unwrap().unwrap().file();
-        let open =
-            |one: &&Element| one.tag == "circle" && one.attribute("stroke") == Some(&hex(BLUE));
+        let open = |element: &&Element| {
+            element.tag == "circle" && element.attribute("stroke") == Some(&hex(BLUE))
+        };
         assert_eq!(checked(&svg).iter().filter(open).count(), 2, "two simulated rates");
         let texts = texts(&svg);
-        assert!(texts.iter().any(|one| one.contains("From 10 k/s on, no scheme")), "{texts:?}");
-        assert!(texts.iter().any(|one| one.contains("C = 4us")), "{texts:?}");
+        assert!(texts.iter().any(|drawn| drawn.contains("From 10 k/s on, no scheme")), "{texts:?}");
+        assert!(texts.iter().any(|drawn| drawn.contains("C = 4us")), "{texts:?}");
     }
 
     #[test]
     fn schemes_of_a_kind_have_looks_of_their_own() {
         let names: Vec<String> = (1..=9).map(|ms| format!("clocked:{ms}ms")).collect();
-        let schemes = Schemes::of(names.iter().chain(&["spin".to_owned()]).cloned());
+        let schemes = Schemes::from_names(names.iter().chain(&["spin".to_owned()]).cloned());
         for (at, (_, look)) in schemes.looks.iter().enumerate() {
-            assert!(schemes.looks[..at].iter().all(|(_, other)| other != look), "{look:?}");
+            assert!(schemes.looks[..at].iter().all(|(_, reversed)| reversed != look), "{look:?}");
         }
-        let other = Schemes::of(names.iter().rev().cloned());
+        let reversed = Schemes::from_names(names.iter().rev().cloned());
         assert_eq!(
-            other.look("clocked:2ms"),
+            reversed.look("clocked:2ms"),
             schemes.look("clocked:2ms"),
             "whatever the order of rows"
         );
@@ -550,7 +554,7 @@ mod tests {
         }
         let texts = texts(&svg);
         for text in ["1 KiB", "256 KiB", "32 MiB/s", "Receiving CPU otherwise idle"] {
-            assert!(texts.iter().any(|one| one == text), "{text}: {texts:?}");
+            assert!(texts.iter().any(|drawn| drawn == text), "{text}: {texts:?}");
         }
     }
 
@@ -588,7 +592,7 @@ mod tests {
         }
         let texts = texts(&svg);
         for text in ["Table 1, published", "Here, load idle", "clocked:1ms", "2"] {
-            assert!(texts.iter().any(|one| one == text), "{text}: {texts:?}");
+            assert!(texts.iter().any(|drawn| drawn == text), "{text}: {texts:?}");
         }
         assert_eq!(paper(&run_of(vec![]), WIDTH).unwrap(), None);
     }
@@ -604,9 +608,9 @@ mod tests {
             ("method", Kind::Text),
         ];
         let row = |rate_hz: u64, scheme: &str, from: f64, to: Option<f64>| -> Vec<Value> {
-            let words = ["p99", "closed-form"].map(Value::from);
+            let labels = ["p99", "closed-form"].map(Value::from);
             let numbers = [rate_hz.into(), scheme.into(), from.into(), to.into()];
-            numbers.into_iter().chain(words).collect()
+            numbers.into_iter().chain(labels).collect()
         };
         let mut rows: Vec<Vec<Value>> = Vec::new();
         for step in 0..30_u32 {
@@ -619,16 +623,16 @@ mod tests {
         let mut run = run_of(vec![table("regions", &columns, rows)]);
         run.settings.insert("latency_bound_ns".into(), json!(200_000));
         let svg = regions(&run, WIDTH).unwrap().expect("a picture").file();
-        let areas = checked(&svg).into_iter().filter(|one| one.tag == "polygon").count();
+        let areas = checked(&svg).into_iter().filter(|element| element.tag == "polygon").count();
         assert_eq!(areas, 3, "one for each scheme: columns that touch are one");
         let texts = texts(&svg);
         for text in
             ["spin", "drain", "clocked:1ms", "no scheme keeps the bound", "asked for: 200 µs"]
         {
-            assert!(texts.iter().any(|one| one == text), "{text}: {texts:?}");
+            assert!(texts.iter().any(|drawn| drawn == text), "{text}: {texts:?}");
         }
         assert!(
-            texts.iter().any(|one| one.starts_with("bound of the latency&apos;s p99")),
+            texts.iter().any(|drawn| drawn.starts_with("bound of the latency&apos;s p99")),
             "{texts:?}"
         );
         assert_eq!(regions(&run, WIDTH).unwrap().unwrap().file(), svg, "the same, to the byte");
@@ -636,12 +640,12 @@ mod tests {
 
     #[test]
     fn one_rate_or_none_is_no_picture() {
-        let mut one = rates(&["spin"]);
+        let mut single = rates(&["spin"]);
         let rows: Vec<Vec<Value>> =
-            one.rows().iter().filter(|row| row[2] == 1_000.into()).cloned().collect();
-        one = Table::new("rates", "For a test.", one.columns.clone());
-        rows.into_iter().for_each(|row| one.push(row));
-        for run in [run_of(vec![one]), run_of(vec![rates(&[])]), run_of(vec![])] {
+            single.rows().iter().filter(|row| row[2] == 1_000.into()).cloned().collect();
+        single = Table::new("rates", "For a test.", single.columns.clone());
+        rows.into_iter().for_each(|row| single.push(row));
+        for run in [run_of(vec![single]), run_of(vec![rates(&[])]), run_of(vec![])] {
             for svg in [
                 cpu(&run, WIDTH),
                 latency(&run, WIDTH),

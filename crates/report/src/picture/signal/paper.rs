@@ -1,4 +1,4 @@
-//! The paper's tables of throughput next to those measured: factors over interrupts, a row for each table.
+//! The throughput tables of a paper next to the measured ones, as factors over interrupts: a row for each table.
 
 use record::Run;
 
@@ -12,23 +12,20 @@ use crate::picture::sheet::{Heading, Pairs, Sheet, Undrawn, draw};
 
 /// Height of a row of panels, pixels.
 const PANEL: f64 = 320.0;
-/// Most tables of a paper that are drawn.
+/// Maximum number of tables that are drawn.
 const TABLES_MAX: usize = 8;
 
-/// A table of the paper: its number, what it is of, and the published and the measured factors.
+/// A table of the paper: its number and load, and the published and the measured factors.
 struct Pair {
     number: String,
     load: String,
     sides: [Vec<Series>; 2],
 }
 
-/// The picture of table `paper`; none for a run without one.
-///
-/// # Errors
-/// When plotters fails.
+/// The picture of table `paper`. `None` for a run without this table.
 pub fn paper(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("paper") else { return Ok(None) };
-    let schemes = Schemes::of(rows(table).map(|row| text(&row, "scheme")));
+    let schemes = Schemes::from_names(rows(table).map(|row| text(&row, "scheme")));
     let mut numbers: Vec<String> = rows(table).map(|row| row.alone("table")).collect();
     numbers.dedup();
     numbers.truncate(TABLES_MAX);
@@ -45,8 +42,9 @@ pub fn paper(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         Pair { number, load, sides }
     };
     let pairs: Vec<Pair> = numbers.into_iter().map(pair).collect();
-    let points =
-        || pairs.iter().flat_map(|pair| pair.sides.iter().flatten()).flat_map(|one| &one.points);
+    let points = || {
+        pairs.iter().flat_map(|pair| pair.sides.iter().flatten()).flat_map(|series| &series.points)
+    };
     let (Some(sizes), Some(factors)) =
         (range(points().map(|point| point.x)), range(points().map(|point| point.y)))
     else {

@@ -15,29 +15,28 @@ use crate::picture::sheet::{Entry, Heading, Sheet, Undrawn, WORDS, draw, width_o
 
 /// Height of the picture, pixels.
 const PANEL: f64 = 520.0;
-/// How far the plane reaches above the longest latency that a scheme wins with, as a factor: there, the
-/// bound excludes no scheme.
+/// The vertical axis ends at this factor above the highest start of a part. Such a bound excludes no scheme.
 const ABOVE: f64 = 5.0;
-/// How far it reaches below the shortest: there, no scheme keeps the bound.
+/// The vertical axis starts at this factor below the lowest start of a part. No scheme keeps such a bound.
 const BELOW: f64 = 2.0;
 /// Height that a name takes, pixels.
 const NAME: f64 = 17.0;
-/// Shares of colour: of a kind's only scheme; of the first and the last of several.
+/// Share of colour, mixed with white: `TINT` for the only scheme of a kind, `TINTS` for the first and the last of several.
 const TINT: f64 = 0.55;
 const TINTS: (f64, f64) = (0.75, 0.2);
 
-/// Factor of that for black.
+/// Factor of the share of colour for black.
 const DARK: f64 = 0.55;
 
-/// The part of a rate's column in which a scheme wins.
+/// The range of latency bounds within which a scheme is the best one at a rate.
 struct Part {
     scheme: String,
     from_ns: f64,
-    /// Absent where it has no upper end.
+    /// `None`: the range has no upper end.
     to_ns: Option<f64>,
 }
 
-/// A rate's column.
+/// A rate with the best schemes for all bounds.
 struct Column {
     rate_hz: f64,
     parts: Vec<Part>,
@@ -62,22 +61,23 @@ fn columns(table: &Table) -> Vec<Column> {
     columns
 }
 
-/// The colours of the schemes: that of the kind, mixed with white by the place in the kind.
+/// The colours of the schemes. Schemes of a kind have the kind's colour with different shares of white.
 fn colours(columns: &[Column]) -> BTreeMap<String, RGBColor> {
     let mut names: Vec<&String> =
         columns.iter().flat_map(|column| &column.parts).map(|part| &part.scheme).collect();
     names.sort_unstable();
     names.dedup();
     let colour = |name: &&String| {
-        let of_kind: Vec<&&String> = names.iter().filter(|one| kind(one) == kind(name)).collect();
-        let place = of_kind.iter().position(|one| one == &name).unwrap_or(0) as f64;
-        let share = match of_kind.len() {
+        let same_kind: Vec<&&String> =
+            names.iter().filter(|known| kind(known) == kind(name)).collect();
+        let index = same_kind.iter().position(|known| known == &name).unwrap_or(0) as f64;
+        let share = match same_kind.len() {
             1 => TINT,
-            many => TINTS.0 + (TINTS.1 - TINTS.0) * place / (many - 1) as f64,
+            many => TINTS.0 + (TINTS.1 - TINTS.0) * index / (many - 1) as f64,
         };
-        let found = KINDS.iter().find(|(one, _)| *one == kind(name));
+        let found = KINDS.iter().find(|(known, _)| *known == kind(name));
         let RGBColor(red, green, blue) = found.map_or(GREY, |(_, colour)| *colour);
-        // Black words are on it.
+        // Black would hide the black text on it.
         let share = if (red, green, blue) == (0, 0, 0) { share * DARK } else { share };
         let mix = |part: u8| (f64::from(part) * share + 255.0 * (1.0 - share)).round() as u8;
         ((*name).clone(), RGBColor(mix(red), mix(green), mix(blue)))
@@ -85,10 +85,7 @@ fn colours(columns: &[Column]) -> BTreeMap<String, RGBColor> {
     names.iter().map(colour).collect()
 }
 
-/// The picture of table `regions`; none for a run without one, or with one rate alone.
-///
-/// # Errors
-/// When plotters fails.
+/// The picture of table `regions`. `None` for a run without this table or with only one rate.
 pub fn regions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("regions") else { return Ok(None) };
     let columns = columns(table);
@@ -151,13 +148,18 @@ pub fn regions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         plane.outline(&mut chart)?;
         for (scheme, place) in &names {
             if let Some((across, up)) = place {
-                chart.words(scheme, (x.at(*across), y.at(*up)), [0.0, 0.0], ON_FILL)?;
+                chart.centered_text(
+                    scheme,
+                    (x.value_at(*across), y.value_at(*up)),
+                    [0.0, 0.0],
+                    ON_FILL,
+                )?;
             }
         }
         if let Some(up) = plane.below() {
-            chart.words(
+            chart.centered_text(
                 "no scheme keeps the bound",
-                (x.at(0.5), y.at(up)),
+                (x.value_at(0.5), y.value_at(up)),
                 [0.0, 0.0],
                 SOFT_INK,
             )?;
@@ -172,7 +174,7 @@ pub fn regions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     Ok(Some(sheet))
 }
 
-/// The highest rate that was looked at: at a higher one than that of the last column, nothing keeps up.
+/// The highest rate of the model. No scheme keeps up at rates above the last column.
 fn highest(run: &Run, last: &Column) -> f64 {
     let model = run.table("model").into_iter().flat_map(rows);
     let rates = model.filter_map(|row| positive(&row, "rate_hz"));
@@ -180,7 +182,7 @@ fn highest(run: &Run, last: &Column) -> f64 {
     rates.chain(asked).fold(last.rate_hz, f64::max)
 }
 
-/// Ends of the columns: the geometric means of neighbouring rates, and the outer rates themselves.
+/// Boundaries of the columns: the first rate, the geometric means of neighbouring rates, and the last rate.
 fn edges(columns: &[Column]) -> Vec<f64> {
     let rates: Vec<f64> = columns.iter().map(|column| column.rate_hz).collect();
     let between = rates.windows(2).map(|pair| (pair[0] * pair[1]).sqrt());
@@ -201,7 +203,7 @@ impl Plane<'_> {
         part.to_ns.unwrap_or(self.axes[1].ends().1)
     }
 
-    /// The areas: those of a scheme in neighbouring columns are one, where they touch.
+    /// Fills the areas of all schemes. Parts of a scheme that touch in neighbouring columns become one area.
     fn fill(
         &self,
         chart: &mut Chart<'_>,
@@ -226,7 +228,7 @@ impl Plane<'_> {
         Ok(())
     }
 
-    /// An area: columns, and where it starts and ends in each.
+    /// Fills one area. Each part is the index of a column with the area's lower and upper end there.
     fn area(
         &self,
         chart: &mut Chart<'_>,
@@ -249,7 +251,7 @@ impl Plane<'_> {
         chart.polygon(corners.collect(), colour.filled())
     }
 
-    /// White lines between schemes: above and below, and left and right.
+    /// Draws white lines at the boundaries between schemes.
     fn outline(&self, chart: &mut Chart<'_>) -> Result<(), Undrawn> {
         let style = PAPER.stroke_width(4);
         for (number, column) in self.columns.iter().enumerate() {
@@ -257,9 +259,11 @@ impl Plane<'_> {
                 let (left, right) = (self.edges[number], self.edges[number + 1]);
                 chart.stroke(&[(left, part.from_ns), (right, part.from_ns)], style)?;
                 let Some(next) = self.columns.get(number + 1) else { continue };
-                for other in next.parts.iter().filter(|other| other.scheme != part.scheme) {
-                    let low = part.from_ns.max(other.from_ns);
-                    let high = self.top(part).min(self.top(other));
+                for neighbour in
+                    next.parts.iter().filter(|neighbour| neighbour.scheme != part.scheme)
+                {
+                    let low = part.from_ns.max(neighbour.from_ns);
+                    let high = self.top(part).min(self.top(neighbour));
                     if low < high {
                         chart.stroke(&[(right, low), (right, high)], style)?;
                     }
@@ -269,7 +273,7 @@ impl Plane<'_> {
         Ok(())
     }
 
-    /// Where a scheme's area has most room for its name, as parts of the axes; none where it has none.
+    /// The position with most room for a scheme's name, as parts of both axes. `None` if the name has no room.
     fn name(&self, scheme: &str) -> Option<(f64, f64)> {
         let (width, height) = self.size;
         let [x, y] = self.axes;
@@ -278,8 +282,8 @@ impl Plane<'_> {
         for first in 0..self.columns.len() {
             let (mut low, mut high) = (0.0_f64, height);
             for last in first..self.columns.len() {
-                let of = self.columns[last].parts.iter().find(|part| part.scheme == *scheme);
-                let Some(part) = of else { break };
+                let part = self.columns[last].parts.iter().find(|part| part.scheme == *scheme);
+                let Some(part) = part else { break };
                 low = low.max(y.share(part.from_ns) * height);
                 high = high.min(y.share(self.top(part)) * height);
                 if high - low < NAME {
@@ -287,7 +291,7 @@ impl Plane<'_> {
                 }
                 let (left, right) = (x.share(self.edges[first]), x.share(self.edges[last + 1]));
                 let room = (right - left) * width;
-                // Near to the middle of a large area.
+                // Limits both sides, to prefer the middle of a large area.
                 let size = (high - low).min(60.0) * room.min(3.0 * wide);
                 if room >= wide && best.is_none_or(|(largest, ..)| largest < size) {
                     best = Some((size, f64::midpoint(left, right), f64::midpoint(low, high)));
@@ -297,7 +301,7 @@ impl Plane<'_> {
         best.map(|(_, across, up)| (across, up / height))
     }
 
-    /// The middle of what is below all areas, as a part of the vertical axis, if words have room there.
+    /// The middle of the empty space below all areas, as a part of the vertical axis. `None` if text has no room there.
     fn below(&self) -> Option<f64> {
         let [_, y] = self.axes;
         let parts = self.columns.iter().flat_map(|column| &column.parts);

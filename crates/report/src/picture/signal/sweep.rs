@@ -4,8 +4,8 @@
 use record::{Run, Table, Value};
 
 use super::{
-    Extreme, How, Point, Schemes, Series, best, costs, disturbed, draw_series, labels, loads,
-    of_load, positive, range, rig, series, text,
+    Extreme, How, Point, Schemes, Series, best, costs, describe_load, disturbed, draw_series,
+    labels, loads, positive, range, rig, series, text,
 };
 use crate::human::Quantity;
 use crate::picture::axis::Axis;
@@ -18,7 +18,7 @@ use crate::row::Row;
 const CPU: f64 = 480.0;
 /// Height of a row of panels of latencies.
 const LATENCY: f64 = 340.0;
-/// Least CPU use that has a place: an axis down to chance would show little else.
+/// Lower end of the axis of CPU use. Smaller values are mostly chance.
 const CPU_MIN: f64 = 1e-4;
 
 /// Table `rates` of a measurement, or `model` of a computation.
@@ -26,25 +26,25 @@ fn sweep(run: &Run) -> Option<&Table> {
     run.table("rates").or_else(|| run.table("model"))
 }
 
-/// The rows of a sweep without those of rates that no scheme keeps up with, and these rates.
+/// The rows of a sweep at rates that a scheme keeps up with, and all other rates.
 fn swept(table: &Table) -> (Vec<Row<'_>>, Vec<f64>) {
     let is_over = |row: &Row<'_>| *row.get("is_over_capacity") == Value::Bool(true);
     let mut rates: Vec<f64> = rows(table).filter_map(|row| positive(&row, "rate_hz")).collect();
     rates.sort_by(f64::total_cmp);
     rates.dedup();
-    let at = |rate: f64| rows(table).filter(move |row| row.number("rate_hz") == Some(rate));
-    rates.retain(|rate| at(*rate).all(|row| is_over(&row)));
+    let rows_at = |rate: f64| rows(table).filter(move |row| row.number("rate_hz") == Some(rate));
+    rates.retain(|rate| rows_at(*rate).all(|row| is_over(&row)));
     let keeps = |row: &Row<'_>| row.number("rate_hz").is_some_and(|rate| !rates.contains(&rate));
     (rows(table).filter(keeps).collect(), rates)
 }
 
-/// The note on rates that no scheme keeps up with.
+/// A note about rates that no scheme keeps up with.
 fn too_fast(rates: &[f64]) -> Option<String> {
     let first = Quantity::Rate.round_text(*rates.first()?);
     Some(format!("From {first} on, no scheme of this run keeps up; those rates are not drawn."))
 }
 
-/// How a row came about; `method`: the column that says how the model computed it.
+/// How a row was measured or computed. The column `method` names the method of the model.
 fn how(row: &Row<'_>, method: &str) -> How {
     if *row.get("is_over_capacity") == Value::Bool(true) {
         return How::OverCapacity;
@@ -56,11 +56,11 @@ fn how(row: &Row<'_>, method: &str) -> How {
     }
 }
 
-/// What the marks of computed rows mean.
+/// Explains the marks of computed rows.
 const MARKS: &str = "Lines join the computed rates. Open marks: simulated; without a mark: closed form; \
                      cross: more events than the scheme can handle.";
 
-/// What a title says of a best scheme.
+/// The end of a title that names the best scheme; empty if no scheme is the best.
 fn at_most(
     best: Option<(String, f64, f64)>,
     word: &str,
@@ -74,16 +74,14 @@ fn at_most(
     })
 }
 
-/// CPU use against event rate by scheme; none for a run without at least two rates.
-///
-/// # Errors
-/// When plotters fails.
+/// CPU use against event rate by scheme. `None` for a run with fewer than two rates.
 pub fn cpu(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = sweep(run) else { return Ok(None) };
     let has_value = |row: &Row<'_>| row.number("cpu_ratio").is_some();
     let (kept, lost) = swept(table);
     let rows_kept = || kept.iter().copied();
-    let schemes = Schemes::of(rows_kept().filter(has_value).map(|row| text(&row, "scheme")));
+    let schemes =
+        Schemes::from_names(rows_kept().filter(has_value).map(|row| text(&row, "scheme")));
     let measured = series(rows_kept(), &schemes, |row| {
         Some(Point {
             x: positive(row, "rate_hz")?,
@@ -98,7 +96,7 @@ pub fn cpu(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
             Some(Point { x, y, half_width: None, how: How::ByFormula })
         })
     });
-    let points = || measured.iter().chain(&curves).flat_map(|one| &one.points);
+    let points = || measured.iter().chain(&curves).flat_map(|series| &series.points);
     let (Some(rates), Some(cpus)) =
         (range(points().map(|point| point.x)), range(points().map(|point| point.y)))
     else {
@@ -128,10 +126,10 @@ pub fn cpu(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         notes[0] = rig(run).unwrap_or_default() + &notes[0];
     }
     if hidden > 0 {
-        let least = Quantity::Share.text(low);
+        let minimum = Quantity::Share.text(low);
         let all = rows_kept().filter(has_value).count();
         notes.push(format!(
-            "Not drawn: {hidden} of {all} points, which are below {least} (chance can make them negative)."
+            "Not drawn: {hidden} of {all} points, which are below {minimum} (chance can make them negative)."
         ));
     }
     notes.extend(too_fast(&lost));
@@ -158,25 +156,24 @@ pub fn cpu(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         let mut chart = Chart::new(area, "", [&x, &y], room_for(schemes.names()))?;
         draw_series(&mut chart, &curves, &schemes, true)?;
         draw_series(&mut chart, &measured, &schemes, is_model || curves.is_empty())?;
-        // At the curve where there is one, or at the points.
-        let others =
-            measured.iter().filter(|one| curves.iter().all(|curve| curve.scheme != one.scheme));
+        // A label is at the end of the curve, or at the last point of a scheme without a curve.
+        let others = measured
+            .iter()
+            .filter(|points| curves.iter().all(|curve| curve.scheme != points.scheme));
         chart.label_ends(&labels(curves.iter().chain(others), &schemes))
     })?;
     Ok(Some(sheet))
 }
 
-/// Latency against event rate by scheme, p50 and p99 next to one another, a row of panels for each load.
-///
-/// # Errors
-/// When plotters fails.
+/// Latency against event rate by scheme: for each load, a panel of p50 and a panel of p99.
 pub fn latency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = sweep(run) else { return Ok(None) };
     let has_value = |row: &Row<'_>| positive(row, "latency_p99_ns").is_some();
     let (kept, lost) = swept(table);
     let rows_kept = || kept.iter().copied();
-    let schemes = Schemes::of(rows_kept().filter(has_value).map(|row| text(&row, "scheme")));
-    let of = |load: &str, column: &str| {
+    let schemes =
+        Schemes::from_names(rows_kept().filter(has_value).map(|row| text(&row, "scheme")));
+    let series_of = |load: &str, column: &str| {
         series(rows_kept().filter(|row| text(row, "load") == load), &schemes, |row| {
             let (x, y) = (positive(row, "rate_hz")?, positive(row, column)?);
             Some(Point { x, y, half_width: None, how: how(row, "quantiles_method") })
@@ -185,12 +182,13 @@ pub fn latency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let panels: Vec<(String, [Vec<Series>; 2])> = loads(table)
         .into_iter()
         .map(|load| {
-            let both = ["latency_p50_ns", "latency_p99_ns"].map(|column| of(&load, column));
+            let both = ["latency_p50_ns", "latency_p99_ns"].map(|column| series_of(&load, column));
             (load, both)
         })
         .filter(|(_, both)| both.iter().any(|all| !all.is_empty()))
         .collect();
-    let points = || panels.iter().flat_map(|(_, both)| both).flatten().flat_map(|one| &one.points);
+    let points =
+        || panels.iter().flat_map(|(_, both)| both).flatten().flat_map(|series| &series.points);
     let (Some(rates), Some(times)) =
         (range(points().map(|point| point.x)), range(points().map(|point| point.y)))
     else {
@@ -200,20 +198,24 @@ pub fn latency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         return Ok(None);
     }
     let is_model = table.name == "model";
-    let mut notes = vec![match is_model {
-        true => MARKS.to_owned(),
-        false => format!(
+    let mut notes = vec![if is_model {
+        MARKS.to_owned()
+    } else {
+        format!(
             "{}From when an event was due until it was handled, all repetitions together. Lines join the \
              measured points.",
             rig(run).unwrap_or_default()
-        ),
+        )
     }];
     notes.extend(too_fast(&lost));
     notes.extend(schemes.note(&table.name));
     notes.extend(disturbed(run));
     let lowest = panels.first().and_then(|(_, both)| best(&both[1], Extreme::Smallest));
-    // Which of several loads the figure is of.
-    let load = panels.first().filter(|_| panels.len() > 1).map(|(load, _)| load.as_str());
+    // The title names the load if there are several.
+    let load = match &panels[..] {
+        [(load, _), _, ..] => Some(load.as_str()),
+        _ => None,
+    };
     let heading = Heading {
         title: format!(
             "Latency by event rate{}",
@@ -239,21 +241,22 @@ pub fn latency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
                 "" => figure.to_owned(),
                 load => format!("{figure}, {}", short_load(load)),
             };
-            let mut left = Chart::new(&first, &title("p50"), [&x, &y], pairs.right_of_first())?;
-            draw_series(&mut left, &both[0], &schemes, true)?;
-            let mut last = Chart::new(&second, &title("p99"), [&x, &y], right)?;
-            draw_series(&mut last, &both[1], &schemes, true)?;
-            last.label_ends(&labels(both[1].iter(), &schemes))?;
+            let mut median_chart =
+                Chart::new(&first, &title("p50"), [&x, &y], pairs.right_of_first())?;
+            draw_series(&mut median_chart, &both[0], &schemes, true)?;
+            let mut tail_chart = Chart::new(&second, &title("p99"), [&x, &y], right)?;
+            draw_series(&mut tail_chart, &both[1], &schemes, true)?;
+            tail_chart.label_ends(&labels(both[1].iter(), &schemes))?;
         }
         Ok(())
     })?;
     Ok(Some(sheet))
 }
 
-/// What a load is, where there is room for little.
+/// Describes a load in few words.
 fn short_load(load: &str) -> String {
     match load {
         "idle" | "background" | "busy" => format!("load {load}"),
-        other => of_load(other),
+        other => describe_load(other),
     }
 }

@@ -3,8 +3,8 @@
 use record::Run;
 
 use super::{
-    Extreme, How, Point, Schemes, Series, best, draw_series, labels, loads, of_load, positive,
-    range, rig, series, text,
+    Extreme, How, Point, Schemes, Series, best, describe_load, draw_series, labels, loads,
+    positive, range, rig, series, text,
 };
 use crate::human::Quantity;
 use crate::picture::axis::Axis;
@@ -17,14 +17,11 @@ const PANEL: f64 = 380.0;
 /// The axis is logarithmic where values differ by more than this factor.
 const FACTOR: f64 = 20.0;
 
-/// The picture of table `throughput`; none for a run without one, or with one size alone.
-///
-/// # Errors
-/// When plotters fails.
+/// The picture of table `throughput`. `None` for a run without this table or with only one size.
 pub fn throughput(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("throughput") else { return Ok(None) };
-    let schemes = Schemes::of(rows(table).map(|row| text(&row, "scheme")));
-    let of = |load: &str| {
+    let schemes = Schemes::from_names(rows(table).map(|row| text(&row, "scheme")));
+    let series_of = |load: &str| {
         series(rows(table).filter(|row| text(row, "load") == load), &schemes, |row| {
             Some(Point {
                 x: positive(row, "socket_buffer_bytes")?,
@@ -37,12 +34,12 @@ pub fn throughput(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let panels: Vec<(String, Vec<Series>)> = loads(table)
         .into_iter()
         .map(|load| {
-            let all = of(&load);
+            let all = series_of(&load);
             (load, all)
         })
         .filter(|(_, all)| !all.is_empty())
         .collect();
-    let points = || panels.iter().flat_map(|(_, all)| all).flat_map(|one| &one.points);
+    let points = || panels.iter().flat_map(|(_, all)| all).flat_map(|series| &series.points);
     let (Some(sizes), Some(rates)) =
         (range(points().map(|point| point.x)), range(points().map(|point| point.y)))
     else {
@@ -51,11 +48,13 @@ pub fn throughput(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     if sizes.0 == sizes.1 {
         return Ok(None);
     }
-    let most = panels.first().and_then(|(_, all)| best(all, Extreme::Largest));
-    let most = most.map_or(String::new(), |(scheme, bytes, rate)| {
+    let fastest = panels.first().and_then(|(_, all)| best(all, Extreme::Largest));
+    let fastest = fastest.map_or(String::new(), |(scheme, bytes, rate)| {
         let (bytes, rate) = (Quantity::Size.round_text(bytes), Quantity::SizeRate.text(rate));
-        let load = panels.first().filter(|_| panels.len() > 1);
-        let load = load.map_or(String::new(), |(load, _)| format!(", load {load}"));
+        let load = match &panels[..] {
+            [(load, _), _, ..] => format!(", load {load}"),
+            _ => String::new(),
+        };
         format!(": most at {bytes} with {scheme} ({rate}{load})")
     });
     let mut notes = vec![format!(
@@ -65,7 +64,7 @@ pub fn throughput(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     )];
     notes.extend(schemes.note("throughput"));
     let heading = Heading {
-        title: format!("TCP throughput by socket buffer{most}"),
+        title: format!("TCP throughput by socket buffer{fastest}"),
         notes,
         description: format!(
             "TCP throughput against the size of the socket buffers for {}, one panel for each load. The \
@@ -78,9 +77,10 @@ pub fn throughput(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         Axis::doublings("size of the socket buffers", Quantity::Size, sizes.0, sizes.1).padded();
     let highest = range(points().map(|point| point.y + point.half_width.unwrap_or(0.0)));
     let highest = highest.map_or(rates.1, |(_, high)| high);
-    let y = match rates.1 / rates.0 > FACTOR {
-        true => Axis::doublings("throughput", Quantity::SizeRate, rates.0, highest),
-        false => Axis::linear("throughput", Quantity::SizeRate, 0.0, highest),
+    let y = if rates.1 / rates.0 > FACTOR {
+        Axis::doublings("throughput", Quantity::SizeRate, rates.0, highest)
+    } else {
+        Axis::linear("throughput", Quantity::SizeRate, 0.0, highest)
     };
     let sheet = draw(&heading, width, PANEL * panels.len() as f64, |area| {
         for (number, (load, all)) in panels.iter().enumerate() {
@@ -96,7 +96,7 @@ pub fn throughput(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
 }
 
 fn title(load: &str) -> String {
-    let words = of_load(load);
-    let mut letters = words.chars();
+    let description = describe_load(load);
+    let mut letters = description.chars();
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
