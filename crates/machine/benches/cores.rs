@@ -68,7 +68,7 @@ struct Block {
     taken: u64,
 }
 
-/// Blocks like those of a kernel: six instructions, one of which loads, a store in each second
+/// Blocks like a kernel's blocks: six instructions with one load, a store in each second
 /// block, and a branch.
 fn block(thrown: &mut Thrown, layout: Layout) -> Block {
     let mut register = || Register::general((thrown.throw() % 16) as u8);
@@ -203,9 +203,9 @@ fn main() {
         ("golden-cove", include_str!("../../../machines/golden-cove.toml")),
     ];
     let wanted: Vec<String> =
-        std::env::args().skip(1).filter(|one| !one.starts_with('-')).collect();
+        std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     for (name, text) in all {
-        if wanted.is_empty() || wanted.iter().any(|one| one == name) {
+        if wanted.is_empty() || wanted.iter().any(|wanted_name| wanted_name == name) {
             run(name, text, None);
             if name == "zen3" {
                 run(name, text, Some(include_str!("../../../machines/zen3.toml")));

@@ -23,14 +23,15 @@ fn cpu_seconds() -> f64 {
 
 /// The code of a 64-bit ELF file: its longest executable section.
 fn code(file: &[u8]) -> &[u8] {
-    let number = |at: usize, bytes: usize| {
-        let bytes = file[at..at + bytes].iter().rev();
+    let number = |offset: usize, bytes: usize| {
+        let bytes = file[offset..offset + bytes].iter().rev();
         bytes.fold(0, |number, byte| number << 8 | usize::from(*byte))
     };
     let (sections, size, count) = (number(0x28, 8), number(0x3a, 2), number(0x3c, 2));
     let executable = (0..count).map(|index| sections + index * size);
-    let executable = executable.filter(|at| number(at + 8, 8) & 4 != 0);
-    let longest = executable.max_by_key(|at| number(at + 0x20, 8)).expect("a section of code");
+    let executable = executable.filter(|section| number(section + 8, 8) & 4 != 0);
+    let longest =
+        executable.max_by_key(|section| number(section + 0x20, 8)).expect("a section of code");
     let start = number(longest + 0x18, 8);
     &file[start..start + number(longest + 0x20, 8)]
 }

@@ -1,4 +1,4 @@
-//! Throughput of the memory system: accesses per second, all of which hit L1, or some of which
+//! Throughput of the memory system: accesses per second, where all accesses hit L1, or some
 //! miss.
 //!
 //! `cargo bench -p machine --bench memory [NAME]`. Times are CPU times of this process, the best of
@@ -26,7 +26,7 @@ const ROUNDS: usize = 1 << 10;
 /// bytes of where they were.
 fn stream(bytes: u64, local: u64, cpus: usize) -> Vec<Access> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let mut at = 0;
+    let mut position = 0;
     let mut next = |limit: u64| {
         state ^= state << 13;
         state ^= state >> 7;
@@ -35,13 +35,13 @@ fn stream(bytes: u64, local: u64, cpus: usize) -> Vec<Access> {
     };
     let access = |n: usize| {
         let near = next(16) < local;
-        at = if near { (at & !0xff) | (next(32) * 8) } else { next(bytes / 8) * 8 };
-        at %= bytes;
+        position = if near { (position & !0xff) | (next(32) * 8) } else { next(bytes / 8) * 8 };
+        position %= bytes;
         Access {
             cpu: n / 1000 % cpus,
             kind: if n.is_multiple_of(3) { AccessKind::Store } else { AccessKind::Load },
-            virtual_address: at,
-            physical: at,
+            virtual_address: position,
+            physical: position,
             bytes: 8,
             pc: 0x1000,
             page: PageSize::Small,

@@ -69,10 +69,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// `I  04001000,3`, ` L 1ffeffe7e,8`; none for other lines.
 fn parse(line: &str) -> Option<(char, u64, u32)> {
-    let mut words = line.split_whitespace();
-    let (what, place) = (words.next()?, words.next()?);
-    let (address, bytes) = place.split_once(',')?;
-    let known = ["I", "L", "S", "M"].contains(&what);
+    let mut fields = line.split_whitespace();
+    let (kind, operand) = (fields.next()?, fields.next()?);
+    let (address, bytes) = operand.split_once(',')?;
+    let known = ["I", "L", "S", "M"].contains(&kind);
     let address = u64::from_str_radix(address, 16).ok()?;
-    known.then_some((what.chars().next()?, address, bytes.parse().ok()?))
+    known.then_some((kind.chars().next()?, address, bytes.parse().ok()?))
 }

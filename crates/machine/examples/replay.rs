@@ -50,13 +50,13 @@ fn main() {
     drop(bytes);
     let (blocks, instructions, accesses) = trace.sizes();
     println!("{blocks} blocks, {accesses} accesses");
-    let mut least = f64::MAX;
+    let mut seconds_min = f64::MAX;
     let mut last = None;
     for _ in 0..rounds {
         let mut machine = ReplayMachine::new(&model).expect("a core of some sort");
         let start = cpu_seconds();
         let cycles = machine.execute(black_box(&trace), way);
-        least = least.min(cpu_seconds() - start);
+        seconds_min = seconds_min.min(cpu_seconds() - start);
         let (of_core, of_memory) = machine.counts();
         let texts = [format!("{of_core:?}"), format!("{of_memory:?}")];
         let bytes = texts.iter().flat_map(|text| text.bytes());
@@ -72,7 +72,7 @@ fn main() {
         "{}: {} instructions, {:.1} ns each, hash {:016x}",
         model.name,
         instructions,
-        least * 1e9 / instructions as f64,
+        seconds_min * 1e9 / instructions as f64,
         last.unwrap_or(0)
     );
 }

@@ -42,16 +42,17 @@ dtlb = { entries = 64, ways = 64, page_bytes = 4096 }
 
 /// Replays the run of a program on a machine.
 fn play(program: &Program, machine: &mut impl Machine) {
-    let mut at = 0;
+    let mut accesses_start = 0;
     for step in &program.steps {
         machine.block(&program.blocks[step.block]);
-        for (address, write) in &program.accesses[at..step.accesses_end] {
-            match write {
-                true => machine.store(*address),
-                false => machine.load(*address),
+        for (address, write) in &program.accesses[accesses_start..step.accesses_end] {
+            if *write {
+                machine.store(*address);
+            } else {
+                machine.load(*address);
             }
         }
-        at = step.accesses_end;
+        accesses_start = step.accesses_end;
     }
 }
 

@@ -378,8 +378,8 @@ impl BlockingMachine {
         let offset = virtual_address & (line_bytes - 1);
         let further = (offset + (bytes - 1)) / line_bytes;
         let start = virtual_address - offset;
-        let rest = (1..=further).map(move |line| start.wrapping_add(line * line_bytes));
-        std::iter::once(virtual_address).chain(rest)
+        let further_lines = (1..=further).map(move |line| start.wrapping_add(line * line_bytes));
+        std::iter::once(virtual_address).chain(further_lines)
     }
 
     /// Drops translations, as the processor does when its page tables change. The next fetch is
@@ -421,7 +421,6 @@ impl BlockingMachine {
         self.counts.instructions
     }
 
-    /// All counts so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let loads = self.data_accesses - self.counts.stores;

@@ -207,8 +207,8 @@ mod tests {
                         general.remove(line..line + count);
                     }
                     1 | 2 => {
-                        // What is known of the most recently used line may differ after a removal;
-                        // whether a line is in does not.
+                        // After a removal the two may disagree which line is the most recently used,
+                        // but not whether a line is present.
                         if compact.is_mru(line) {
                             compact.access_mru(line, write);
                             prop_assert_eq!(general.access(line, write), Access::Hit);

@@ -93,8 +93,9 @@ mod tests {
         let counts =
             Counts { instructions: 1, l2_writebacks: 2, device_accesses: 3, ..Counts::default() };
         let vector: [u64; Counts::LEN] = counts.into();
-        let named =
-            |name: &str| vector[Counts::NAMES.iter().position(|other| *other == name).unwrap()];
+        let named = |name: &str| {
+            vector[Counts::NAMES.iter().position(|candidate| *candidate == name).unwrap()]
+        };
         assert_eq!((named("instructions"), named("l2_writebacks")), (1, 2));
         assert_eq!((named("device_accesses"), vector.iter().sum::<u64>()), (3, 6));
         assert_eq!(Counts::from(vector), counts);

@@ -59,9 +59,7 @@ pub struct FlushedLine {
 /// An operand in memory. Registers are numbered as the processor does: rax, rcx, rdx, rbx, rsp, ...
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryOperand {
-    /// The base register.
     pub base: Option<u8>,
-    /// The index register.
     pub index: Option<u8>,
     /// The factor of the index: 1, 2, 4 or 8.
     pub scale: u8,
@@ -72,22 +70,22 @@ pub struct MemoryOperand {
 impl MemoryOperand {
     /// The operand of an instruction; none with a segment that has a base of its own, or if its
     /// address has less than 64 bits.
-    fn of(one: &X86) -> Option<MemoryOperand> {
+    fn from_x86(instruction: &X86) -> Option<MemoryOperand> {
         let number = |register: X86Register| match register {
             X86Register::None | X86Register::RIP => Some(None),
             register if register.is_gpr64() => Some(Some(register.number() as u8)),
             _ => None,
         };
-        let has_base = matches!(one.segment_prefix(), X86Register::FS | X86Register::GS);
+        let has_base = matches!(instruction.segment_prefix(), X86Register::FS | X86Register::GS);
         if has_base {
             return None;
         }
         Some(MemoryOperand {
-            base: number(one.memory_base())?,
-            index: number(one.memory_index())?,
-            scale: one.memory_index_scale() as u8,
+            base: number(instruction.memory_base())?,
+            index: number(instruction.memory_index())?,
+            scale: instruction.memory_index_scale() as u8,
             // With an address relative to rip, this is the address.
-            displacement: one.memory_displacement64(),
+            displacement: instruction.memory_displacement64(),
         })
     }
 }
@@ -130,8 +128,8 @@ pub enum DeviceWrite {
 pub struct Decoded {
     /// As 64-bit code.
     x86: X86,
-    /// The instruction in the mode in which it is valid: firmware and a kernel's first code have 16 and 32
-    /// bits.
+    /// The instruction in the first mode of 64, 32 and 16 bits that decodes it: firmware and a kernel's first
+    /// code are not 64-bit code.
     valid: X86,
     bytes_given: u8,
 }
@@ -140,8 +138,8 @@ impl Decoded {
     /// The operation, if a simulator acts on it.
     #[must_use]
     pub fn operation(&self) -> Operation {
-        let one = &self.valid;
-        match one.mnemonic() {
+        let instruction = &self.valid;
+        match instruction.mnemonic() {
             Mnemonic::Int3 | Mnemonic::Int => Operation::SoftwareInterrupt,
             Mnemonic::Iretq => Operation::InterruptReturn,
             Mnemonic::Sysret | Mnemonic::Sysretq | Mnemonic::Sysexit | Mnemonic::Sysexitq => {
@@ -157,14 +155,14 @@ impl Decoded {
             Mnemonic::Invlpg | Mnemonic::Invpcid => Operation::FlushTranslations,
             Mnemonic::Mov
                 if matches!(
-                    one.op0_register(),
+                    instruction.op0_register(),
                     X86Register::CR0 | X86Register::CR3 | X86Register::CR4
                 ) =>
             {
                 Operation::FlushTranslations
             }
-            Mnemonic::Nop if is_long_nop(one) => {
-                Operation::LongNop(one.memory_displacement64() as u32)
+            Mnemonic::Nop if is_long_nop(instruction) => {
+                Operation::LongNop(instruction.memory_displacement64() as u32)
             }
             _ => Operation::Other,
         }
@@ -177,16 +175,16 @@ impl Decoded {
         if self.operation() != Operation::FlushTranslations {
             return None;
         }
-        let one = &self.valid;
+        let instruction = &self.valid;
         let from = |register: X86Register| register.full_register().number() as u8;
-        Some(match one.mnemonic() {
-            Mnemonic::Invlpg => TranslationChange::Page(MemoryOperand::of(one)),
+        Some(match instruction.mnemonic() {
+            Mnemonic::Invlpg => TranslationChange::Page(MemoryOperand::from_x86(instruction)),
             Mnemonic::Invpcid => TranslationChange::Described {
-                kind: from(one.op0_register()),
-                at: MemoryOperand::of(one),
+                kind: from(instruction.op0_register()),
+                at: MemoryOperand::from_x86(instruction),
             },
-            _ if one.op0_register() == X86Register::CR3 => {
-                TranslationChange::PageTables { from: from(one.op1_register()) }
+            _ if instruction.op0_register() == X86Register::CR3 => {
+                TranslationChange::PageTables { from: from(instruction.op1_register()) }
             }
             _ => TranslationChange::Mode,
         })
@@ -200,41 +198,42 @@ impl Decoded {
             Mnemonic::Clwb => true,
             _ => return None,
         };
-        Some(FlushedLine { at: MemoryOperand::of(&self.valid)?, keeps })
+        Some(FlushedLine { at: MemoryOperand::from_x86(&self.valid)?, keeps })
     }
 
     /// Whether it is a call, a jump or a near return.
     #[must_use]
     pub fn is_branch(&self) -> bool {
-        let one = &self.valid;
-        one.is_jcc_short_or_near()
-            || one.is_jcx_short()
-            || one.is_loop()
-            || one.is_loopcc()
-            || one.is_jmp_short_or_near()
-            || one.is_jmp_near_indirect()
-            || one.is_jmp_far_indirect()
-            || one.is_call_near()
-            || one.is_call_near_indirect()
-            || one.is_call_far_indirect()
-            || one.mnemonic() == Mnemonic::Ret
+        let instruction = &self.valid;
+        instruction.is_jcc_short_or_near()
+            || instruction.is_jcx_short()
+            || instruction.is_loop()
+            || instruction.is_loopcc()
+            || instruction.is_jmp_short_or_near()
+            || instruction.is_jmp_near_indirect()
+            || instruction.is_jmp_far_indirect()
+            || instruction.is_call_near()
+            || instruction.is_call_near_indirect()
+            || instruction.is_call_far_indirect()
+            || instruction.mnemonic() == Mnemonic::Ret
     }
 
     /// Whether it is a string instruction that repeats itself. QEMU executes each repetition as a
     /// block of its own.
     #[must_use]
     pub fn is_repeated_string(&self) -> bool {
-        let one = &self.valid;
-        one.is_string_instruction() && (one.has_rep_prefix() || one.has_repne_prefix())
+        let instruction = &self.valid;
+        instruction.is_string_instruction()
+            && (instruction.has_rep_prefix() || instruction.has_repne_prefix())
     }
 
     /// How it can write to a device.
     #[must_use]
     pub fn device_write(&self) -> DeviceWrite {
-        let one = &self.valid;
-        match one.mnemonic() {
-            Mnemonic::Out if one.op0_kind() == OpKind::Immediate8 => {
-                DeviceWrite::Port(Some(one.immediate8()))
+        let instruction = &self.valid;
+        match instruction.mnemonic() {
+            Mnemonic::Out if instruction.op0_kind() == OpKind::Immediate8 => {
+                DeviceWrite::Port(Some(instruction.immediate8()))
             }
             Mnemonic::Out | Mnemonic::Outsb | Mnemonic::Outsw | Mnemonic::Outsd => {
                 DeviceWrite::Port(None)
@@ -295,11 +294,11 @@ impl Decoded {
     }
 }
 
-fn is_long_nop(one: &X86) -> bool {
-    matches!(one.code(), Code::Nop_rm16 | Code::Nop_rm32)
-        && one.memory_base().full_register() == X86Register::RAX
-        && one.memory_index().full_register() == X86Register::RAX
-        && one.memory_index_scale() == 1
+fn is_long_nop(instruction: &X86) -> bool {
+    matches!(instruction.code(), Code::Nop_rm16 | Code::Nop_rm32)
+        && instruction.memory_base().full_register() == X86Register::RAX
+        && instruction.memory_index().full_register() == X86Register::RAX
+        && instruction.memory_index_scale() == 1
 }
 
 /// Decodes instructions. It is kept between instructions because it holds buffers of iced-x86.
@@ -332,7 +331,7 @@ impl Decoder {
         let x86 = decode_as(64);
         let valid = if x86.is_invalid() {
             let others = [32, 16].into_iter().map(decode_as);
-            others.into_iter().find(|one| !one.is_invalid()).unwrap_or(x86)
+            others.into_iter().find(|candidate| !candidate.is_invalid()).unwrap_or(x86)
         } else {
             x86
         };
@@ -405,68 +404,73 @@ fn prepare(decoded: &X86, info: &InstructionInfo) -> Instruction {
     let special = special(decoded);
     // A return from an interrupt is not a branch: it is not predicted.
     let branch = branch(decoded.flow_control()).filter(|_| !special.ends_flow());
-    let mut one = Instruction::nothing(0).doing(special);
+    let mut instruction = Instruction::nothing(0).doing(special);
     if matches!(special, Special::StoreFence | Special::FlushLine) {
         // They have a place in the store buffer.
-        one = one.storing(&[]);
+        instruction = instruction.storing(&[]);
     }
     let mut addresses = Vec::new();
     for memory in info.used_memory().iter().filter(is_accessed) {
         let registers = [memory.base(), memory.index()];
         let registers: Vec<Register> = registers.into_iter().filter_map(register_of).collect();
         if reads(memory.access()) && memory.access() != OpAccess::CondWrite {
-            one = one.loading(&registers);
+            instruction = instruction.loading(&registers);
         }
         if writes(memory.access()) {
-            one = one.storing(&registers);
+            instruction = instruction.storing(&registers);
         }
         addresses.extend(registers);
     }
     if is_streaming(decoded) {
-        one = one.streaming();
+        instruction = instruction.streaming();
     }
     let used = used(decoded, info, &addresses);
-    one = one.reading(&used.read).writing(&used.written).moving(&used.moved);
+    instruction = instruction.reading(&used.read).writing(&used.written).moving(&used.moved);
     if decoded.is_stack_instruction() {
-        one = one.moving_stack();
+        instruction = instruction.moving_stack();
     }
     if let Some(kind) = branch {
-        one = one.branching(kind);
+        instruction = instruction.branching(kind);
     }
     if let Some(operation) = repeats(decoded) {
-        one = one.repeating(operation);
+        instruction = instruction.repeating(operation);
     }
     if has_vector(decoded) {
-        one = one.loading_vector();
-    } else if (one.loads() || one.stores())
+        instruction = instruction.loading_vector();
+    } else if (instruction.loads() || instruction.stores())
         && (decoded.is_stack_instruction() || matches!(memory_bytes(decoded), 4 | 8))
     {
-        one = one.with_address_form(address_form(decoded));
+        instruction = instruction.with_address_form(address_form(decoded));
     }
-    if one.loads()
+    if instruction.loads()
         && decoded.memory_index() != X86Register::None
         && decoded.memory_index_scale() > 1
     {
-        one = one.with_scaled_index();
+        instruction = instruction.with_scaled_index();
     }
     if is_register_move(decoded) {
-        one = one.moving_register();
+        instruction = instruction.moving_register();
     }
     if is_zeroing(decoded) {
-        one = one.zeroing();
+        instruction = instruction.zeroing();
     }
     if adds_constant(decoded) {
-        one = one.adding_constant();
+        instruction = instruction.adding_constant();
     }
     if is_fusible(decoded) {
-        one = one.fusible();
+        instruction = instruction.fusible();
     }
-    match unit(decoded, branch.is_some(), one.loads() || one.stores(), &used.written) {
+    match unit(
+        decoded,
+        branch.is_some(),
+        instruction.loads() || instruction.stores(),
+        &used.written,
+    ) {
         Some(unit) => match operation(decoded, unit) {
-            Some(operation) => one.executed_by(unit).as_operation(operation),
-            None => one.executed_by(unit),
+            Some(operation) => instruction.executed_by(unit).as_operation(operation),
+            None => instruction.executed_by(unit),
         },
-        None => one,
+        None => instruction,
     }
 }
 
@@ -527,9 +531,10 @@ fn address_form(decoded: &X86) -> u16 {
 /// Whether it moves all of a register to another of the same kind.
 fn is_register_move(decoded: &X86) -> bool {
     let [to, from] = [decoded.op0_register(), decoded.op1_register()];
-    let whole = |name: X86Register| name.is_gpr32() || name.is_gpr64() || name.is_vector_register();
+    let is_whole_register =
+        |name: X86Register| name.is_gpr32() || name.is_gpr64() || name.is_vector_register();
     decoded.op_count() == 2
-        && whole(to)
+        && is_whole_register(to)
         && from.size() == to.size()
         && from.is_vector_register() == to.is_vector_register()
         && is_move(decoded.mnemonic())
@@ -580,41 +585,41 @@ fn is_fusible(decoded: &X86) -> bool {
 
 /// The operation, if it has a latency of its own on its unit.
 fn operation(decoded: &X86, unit: Unit) -> Option<core::Operation> {
-    use crate::core::Operation as Own;
-    let own = match (decoded.mnemonic(), unit) {
+    use crate::core::Operation as CoreOperation;
+    let operation = match (decoded.mnemonic(), unit) {
         (Mnemonic::Lea, _) => {
             let index = decoded.memory_index() != X86Register::None;
             return match lea_parts(decoded) {
-                3 => Some(Own::LeaThree),
-                _ if index && decoded.memory_index_scale() > 1 => Some(Own::LeaScaled),
+                3 => Some(CoreOperation::LeaThree),
+                _ if index && decoded.memory_index_scale() > 1 => Some(CoreOperation::LeaScaled),
                 _ => None,
             };
         }
-        (Mnemonic::Popcnt, _) => Own::PopulationCount,
-        (Mnemonic::Bswap, _) => Own::ByteSwap,
+        (Mnemonic::Popcnt, _) => CoreOperation::PopulationCount,
+        (Mnemonic::Bswap, _) => CoreOperation::ByteSwap,
         (Mnemonic::And | Mnemonic::Or | Mnemonic::Xor | Mnemonic::Test | Mnemonic::Andn, _) => {
-            Own::Logic
+            CoreOperation::Logic
         }
-        (Mnemonic::Shld | Mnemonic::Shrd, _) => Own::DoubleShift,
-        (Mnemonic::Tzcnt | Mnemonic::Lzcnt, _) => Own::BitCount,
-        (Mnemonic::Bsf | Mnemonic::Bsr, _) => Own::BitScan,
-        (Mnemonic::Pdep | Mnemonic::Pext, _) => Own::BitDeposit,
-        (Mnemonic::Crc32, _) => Own::Crc32,
-        (_, Unit::Divide) if operand_bytes(decoded) <= 4 => Own::Divide32,
-        (_, Unit::FloatMultiply) if is_product(decoded) => Own::FloatMultiplyOnly,
-        (_, Unit::FloatMultiply) if name(decoded).starts_with('p') => Own::VectorMultiply,
-        (_, Unit::FloatDivide) if is_root(decoded) => Own::FloatRoot,
-        (_, Unit::FloatAdd) if crosses(decoded) => Own::Convert,
-        (_, Unit::FloatAdd) if name(decoded).contains("comi") => Own::FloatFlags,
+        (Mnemonic::Shld | Mnemonic::Shrd, _) => CoreOperation::DoubleShift,
+        (Mnemonic::Tzcnt | Mnemonic::Lzcnt, _) => CoreOperation::BitCount,
+        (Mnemonic::Bsf | Mnemonic::Bsr, _) => CoreOperation::BitScan,
+        (Mnemonic::Pdep | Mnemonic::Pext, _) => CoreOperation::BitDeposit,
+        (Mnemonic::Crc32, _) => CoreOperation::Crc32,
+        (_, Unit::Divide) if operand_bytes(decoded) <= 4 => CoreOperation::Divide32,
+        (_, Unit::FloatMultiply) if is_product(decoded) => CoreOperation::FloatMultiplyOnly,
+        (_, Unit::FloatMultiply) if name(decoded).starts_with('p') => CoreOperation::VectorMultiply,
+        (_, Unit::FloatDivide) if is_root(decoded) => CoreOperation::FloatRoot,
+        (_, Unit::FloatAdd) if crosses(decoded) => CoreOperation::Convert,
+        (_, Unit::FloatAdd) if name(decoded).contains("comi") => CoreOperation::FloatFlags,
         (_, Unit::Shuffle) => match name(decoded) {
-            name if name.starts_with("aes") => Own::Aes,
-            name if name.starts_with("sha") => Own::Sha,
-            _ if crosses(decoded) => Own::Cross,
+            name if name.starts_with("aes") => CoreOperation::Aes,
+            name if name.starts_with("sha") => CoreOperation::Sha,
+            _ if crosses(decoded) => CoreOperation::Cross,
             _ => return None,
         },
         _ => return None,
     };
-    Some(own)
+    Some(operation)
 }
 
 /// The size of the operand of a division: it has one, in a register or in memory.
@@ -993,7 +998,9 @@ mod tests {
 
     /// Registers as sets, whose order does not matter.
     fn same(bytes: &[u8], expected: Instruction) {
-        let sorted = |one: Instruction| format!("{:?}", one.with_bytes(0).without_hints().sorted());
+        let sorted = |instruction: Instruction| {
+            format!("{:?}", instruction.with_bytes(0).without_hints().sorted())
+        };
         let decoded = decode(bytes);
         assert_eq!(sorted(decoded), sorted(expected), "{bytes:02x?}");
     }
@@ -1435,12 +1442,13 @@ mod tests {
 
     #[test]
     fn calls_have_a_register_or_a_function() {
-        let of = |bytes: &[u8]| (decoded(bytes).calls_register(), decoded(bytes).called_function());
-        assert_eq!(of(&[0xff, 0xd0]), (true, None));
-        assert_eq!(of(&[0x41, 0xff, 0xd3]), (true, None));
-        assert_eq!(of(&[0xe8, 0, 1, 0, 0]), (false, Some(0x1105)));
-        assert_eq!(of(&[0xff, 0x10]), (false, None)); // call *(%rax)
-        assert_eq!(of(&[0xff, 0xe0]), (false, None)); // jmp *%rax
+        let call_of =
+            |bytes: &[u8]| (decoded(bytes).calls_register(), decoded(bytes).called_function());
+        assert_eq!(call_of(&[0xff, 0xd0]), (true, None));
+        assert_eq!(call_of(&[0x41, 0xff, 0xd3]), (true, None));
+        assert_eq!(call_of(&[0xe8, 0, 1, 0, 0]), (false, Some(0x1105)));
+        assert_eq!(call_of(&[0xff, 0x10]), (false, None)); // call *(%rax)
+        assert_eq!(call_of(&[0xff, 0xe0]), (false, None)); // jmp *%rax
     }
 
     proptest! {

@@ -52,7 +52,6 @@ pub enum Replacement {
 pub struct CacheModel {
     /// Capacity, bytes.
     pub size_bytes: u64,
-    /// Associativity.
     pub ways: u32,
     /// Line size, bytes; a power of two.
     pub line_bytes: u64,
@@ -70,7 +69,6 @@ pub(crate) const TLB_ENTRIES_MAX: u32 = 1 << 16;
 pub(crate) const WAYS_MAX: u32 = 64;
 
 impl CacheModel {
-    /// Number of sets.
     #[must_use]
     pub fn sets(&self) -> u64 {
         (self.size_bytes / self.line_bytes.max(1) / u64::from(self.ways.max(1))).max(1)
@@ -97,8 +95,8 @@ impl CacheModel {
             return refuse("ways", format!("{}: a tree needs a power of two", self.ways));
         }
         let set_bytes = self.line_bytes * u64::from(self.ways);
-        let whole = self.size_bytes >= set_bytes && self.size_bytes.is_multiple_of(set_bytes);
-        if !whole || self.size_bytes > CACHE_BYTES_MAX || !self.sets().is_power_of_two() {
+        let is_multiple = self.size_bytes >= set_bytes && self.size_bytes.is_multiple_of(set_bytes);
+        if !is_multiple || self.size_bytes > CACHE_BYTES_MAX || !self.sets().is_power_of_two() {
             let problem = format!(
                 "{} is not ways times line size times a power of two, up to {CACHE_BYTES_MAX}",
                 self.size_bytes
@@ -147,8 +145,8 @@ impl TlbModel {
                 format!("{} is not in 1..={TLB_ENTRIES_MAX}", self.entries),
             ));
         }
-        let whole = self.ways > 0 && self.entries.is_multiple_of(self.ways);
-        if !whole || !(self.entries / self.ways).is_power_of_two() {
+        let is_multiple = self.ways > 0 && self.entries.is_multiple_of(self.ways);
+        if !is_multiple || !(self.entries / self.ways).is_power_of_two() {
             return Err(ModelError::new(
                 format!("{name}.entries"),
                 format!("{} is not ways times a power of two", self.entries),

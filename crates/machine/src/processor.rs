@@ -18,8 +18,8 @@ impl ProcessorRange {
     /// Reads `VENDOR FAMILY MODEL` or `VENDOR FAMILY FIRST-LAST`, with numbers in decimal; absent if it is
     /// neither.
     pub(crate) fn parse(text: &str) -> Option<ProcessorRange> {
-        let words: Vec<&str> = text.split(' ').collect();
-        let [vendor, family, models] = words[..] else { return None };
+        let parts: Vec<&str> = text.split(' ').collect();
+        let [vendor, family, models] = parts[..] else { return None };
         let (first, last) = models.split_once('-').unwrap_or((models, models));
         let models = first.parse().ok()?..=last.parse().ok()?;
         let is_vendor = vendor.len() == 12 && vendor.chars().all(|c| c.is_ascii_graphic());

@@ -30,7 +30,6 @@ pub enum Index {
 /// The prefetcher of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Prefetch {
-    /// Nothing.
     #[default]
     None,
     /// The line after one that missed, or after a prefetched one at its first use.
@@ -88,7 +87,7 @@ pub enum Walk {
     Caches,
 }
 
-/// A cache.
+/// One level of cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LevelModel {
     /// Geometry and replacement.
@@ -99,11 +98,10 @@ pub struct LevelModel {
     pub allocate: bool,
     /// The address that selects the set.
     pub index: Index,
-    /// The bytes that a miss fills: a line or a part of it.
+    /// The bytes that a miss fills: a whole line or a sub-block.
     pub sub_block_bytes: u64,
     /// Misses that can be under way at the same time.
     pub mshrs: u32,
-    /// Prefetching.
     pub prefetch: Prefetch,
     /// How far ahead of an access it prefetches: lines, or strides.
     pub prefetch_distance: u32,
@@ -111,7 +109,7 @@ pub struct LevelModel {
     pub code_prefetch_distance: Option<u32>,
     /// How many prefetches can be under way at the same time; further ones are dropped.
     pub prefetch_buffers: u32,
-    /// Cycles for which a line occupies the way from this level to the level above; 0 for no limit.
+    /// Cycles that a line occupies the path from this level to the level above; 0 for no limit.
     /// For L2 and L3.
     pub line_cycles: u64,
     /// The lines of the levels above that this level holds.
@@ -158,7 +156,7 @@ pub struct Latencies {
     /// From when a line that stores around the caches have completed is sent to memory until memory has it, and its
     /// buffer is free; that of a miss if it is absent.
     pub memory_write_cycles: Option<u64>,
-    /// Cycles for which a line occupies the memory bus; 0 for no limit.
+    /// Cycles that a line occupies the memory bus; 0 for no limit.
     pub memory_line_cycles: u64,
     /// A miss that another core's cache supplies.
     pub cache_to_cache_cycles: u64,
@@ -196,16 +194,13 @@ pub struct SystemModel {
     pub instruction_cycles: u64,
     /// L1 instruction cache.
     pub l1i: LevelModel,
-    /// L1 data cache.
     pub l1d: LevelModel,
     pub l2: LevelModel,
     /// L3, if there is one.
     pub l3: Option<LevelModel>,
-    /// Instruction TLB.
     pub itlb: TlbLevel,
     /// Instruction TLB for large pages, if it is separate.
     pub itlb_large: Option<TlbLevel>,
-    /// Data TLB.
     pub dtlb: TlbLevel,
     /// Data TLB for large pages, if it is separate.
     pub dtlb_large: Option<TlbLevel>,
@@ -234,7 +229,6 @@ impl SystemModel {
         std::iter::once(&self.l2).chain(&self.l3)
     }
 
-    /// The number of cores.
     #[must_use]
     pub fn cores(&self) -> u32 {
         self.cpus / self.threads_per_core
@@ -317,13 +311,10 @@ pub struct BlockingModel {
     pub instruction_cycles: u64,
     /// L1 instruction cache.
     pub l1i: CacheModel,
-    /// L1 data cache.
     pub l1d: CacheModel,
     /// L2 cache, of instructions and data. Its lines are at least as long as the lines of L1.
     pub l2: CacheModel,
-    /// Instruction TLB.
     pub itlb: TlbModel,
-    /// Data TLB.
     pub dtlb: TlbModel,
     /// The wait for an L1 miss that hits L2, cycles.
     pub l2_hit_cycles: u64,

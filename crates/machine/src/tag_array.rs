@@ -323,8 +323,8 @@ impl TagArray {
 
     #[inline(always)]
     fn remember(&mut self, tag: u64, slot: Slot) {
-        let place = place_of_hint(tag, self.hints.len());
-        if let Some(hint) = self.hints.get_mut(place) {
+        let index = place_of_hint(tag, self.hints.len());
+        if let Some(hint) = self.hints.get_mut(index) {
             *hint = slot as u32;
         }
     }
@@ -509,7 +509,6 @@ impl TagArray {
         }
     }
 
-    /// Removes all lines.
     pub fn clear(&mut self) {
         self.mru.fill(NO_MRU);
         self.ways.fill(EMPTY_WAY);
@@ -579,24 +578,24 @@ fn way_of(ways: &[Way], tag: u64) -> Option<usize> {
 fn least_recent(ways: &[Way]) -> usize {
     #[inline(always)]
     fn unrolled<const WAYS: usize>(ways: &[Way]) -> usize {
-        <&[Way; WAYS]>::try_from(ways).map_or(0, |ways| least(ways))
+        <&[Way; WAYS]>::try_from(ways).map_or(0, |ways| oldest_way(ways))
     }
     #[inline(always)]
-    fn least(ways: &[Way]) -> usize {
-        let (mut least, mut earliest) = (0, u64::MAX);
+    fn oldest_way(ways: &[Way]) -> usize {
+        let (mut oldest, mut earliest) = (0, u64::MAX);
         for (at, way) in ways.iter().enumerate() {
             if way.state < earliest {
-                (least, earliest) = (at, way.state);
+                (oldest, earliest) = (at, way.state);
             }
         }
-        least
+        oldest
     }
     match ways.len() {
         1 => 0,
         2 => unrolled::<2>(ways),
         4 => unrolled::<4>(ways),
         8 => unrolled::<8>(ways),
-        _ => least(ways),
+        _ => oldest_way(ways),
     }
 }
 
@@ -691,7 +690,7 @@ mod tests {
         fn remove(&mut self, line: u64) -> Option<(u64, bool)> {
             let sets = self.0.len() as u64;
             let set = &mut self.0[(line % sets) as usize];
-            let at = set.iter().position(|(other, _)| *other == line)?;
+            let at = set.iter().position(|(held, _)| *held == line)?;
             Some(set.remove(at))
         }
 
@@ -753,7 +752,7 @@ mod tests {
             for (line, part, what) in operations {
                 let line = line ^ part << 56;
                 if what == 0 {
-                    array.remove_if(|other| other == line);
+                    array.remove_if(|held| held == line);
                     naive.remove(line);
                     continue;
                 }

@@ -18,7 +18,7 @@ enum Operation {
         bytes: u32,
         instructions: u32,
     },
-    /// The previous block was left early: this part of it in 256 did not execute.
+    /// The guest left the previous block early: this number of 256ths of the block did not execute.
     Uncount(u8),
     Data {
         address: u64,
@@ -157,8 +157,8 @@ fn operation() -> impl Strategy<Value = Operation> {
 
 /// Streams mostly repeat earlier operations.
 fn stream() -> impl Strategy<Value = Vec<Operation>> {
-    prop::collection::vec(operation(), 1..60).prop_flat_map(|few| {
-        let again = prop::sample::select(few.clone());
+    prop::collection::vec(operation(), 1..60).prop_flat_map(|distinct| {
+        let again = prop::sample::select(distinct.clone());
         prop::collection::vec(prop_oneof![3 => again, 1 => operation()], 1..400)
     })
 }
@@ -278,9 +278,10 @@ impl Pair {
     fn data(&mut self, address: u64, bytes: u64, write: bool) {
         let lines: Vec<u64> = self.fast.data_lines(address, bytes).collect();
         assert_eq!(self.fast.crosses(address, bytes), lines.len() > 1);
-        let is_fast = match write {
-            true => self.fast.store_fast(address, bytes),
-            false => self.fast.load_fast(address, bytes),
+        let is_fast = if write {
+            self.fast.store_fast(address, bytes)
+        } else {
+            self.fast.load_fast(address, bytes)
         };
         assert!(!is_fast || lines.len() == 1);
         for line in lines {

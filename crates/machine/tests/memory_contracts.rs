@@ -1,5 +1,5 @@
 //! Timing contracts of the memory system: synthetic streams whose cycles can be computed by hand.
-//! They are numbered, so that a change can name those that it affects.
+//! The contracts have numbers: a change can name the contracts that it affects.
 
 use machine::core::{Access as CoreAccess, Instruction, Layout, Memory, Template};
 use machine::memory::{
@@ -50,7 +50,8 @@ fn chase(model: &SystemModel, bytes: u64, line_bytes: u64) -> u64 {
     let addresses: Vec<u64> = (0..bytes).step_by(line_bytes as usize).collect();
     let mut waits = Vec::new();
     for _ in 0..3 {
-        waits = addresses.iter().map(|at| system.access_blocking(&load(0, *at, 0))).collect();
+        waits =
+            addresses.iter().map(|address| system.access_blocking(&load(0, *address, 0))).collect();
     }
     assert!(waits.iter().all(|wait| *wait == waits[0]), "each step waits as long");
     waits[0]
@@ -208,22 +209,22 @@ fn m8_coherence_takes_its_time_by_case() {
         // Another granule of the same page, so that the page is translated.
         system.access_blocking(&load(cpu, 0x4800 + 128 * cpu as u64, 0));
     }
-    let at = 0x4000;
+    let address = 0x4000;
     // No core holds it: memory supplies it. Others read it: memory again, with three states.
-    assert_eq!(system.access_blocking(&load(0, at, 0)), memory);
-    assert_eq!(system.access_blocking(&load(1, at, 0)), memory);
+    assert_eq!(system.access_blocking(&load(0, address, 0)), memory);
+    assert_eq!(system.access_blocking(&load(1, address, 0)), memory);
     // With three states, even the only holder needs an upgrade to write.
-    assert_eq!(system.access_blocking(&store(0, at, 0)), 30);
-    assert_eq!(system.access_blocking(&store(0, at + 8, 0)), 0);
+    assert_eq!(system.access_blocking(&store(0, address, 0)), 30);
+    assert_eq!(system.access_blocking(&store(0, address + 8, 0)), 0);
     // The other core lost it, and gets it from the writer, which keeps it for reading.
-    assert_eq!(system.access_blocking(&load(1, at, 0)), 70);
-    assert_eq!(system.access_blocking(&load(0, at, 0)), 0);
+    assert_eq!(system.access_blocking(&load(1, address, 0)), 70);
+    assert_eq!(system.access_blocking(&load(0, address, 0)), 0);
     // It holds all 128 bytes: another line of L1 is in L2.
-    assert_eq!(system.access_blocking(&load(1, at + 64, 0)), l2);
+    assert_eq!(system.access_blocking(&load(1, address + 64, 0)), l2);
     // A writer that does not hold it invalidates readers; memory supplies it.
-    assert_eq!(system.access_blocking(&store(2, at, 0)), memory);
+    assert_eq!(system.access_blocking(&store(2, address, 0)), memory);
     // It invalidates another writer, too; that cache supplies it.
-    assert_eq!(system.access_blocking(&store(3, at, 0)), 70);
+    assert_eq!(system.access_blocking(&store(3, address, 0)), 70);
     let counts: Vec<_> = (0..4).map(|cpu| system.counts(cpu)).collect();
     assert_eq!(counts.iter().map(|counts| counts.upgrades).collect::<Vec<_>>(), [1, 0, 0, 0]);
     assert_eq!(counts.iter().map(|counts| counts.cache_to_cache).collect::<Vec<_>>(), [0, 1, 0, 1]);
@@ -231,8 +232,8 @@ fn m8_coherence_takes_its_time_by_case() {
     assert_eq!(counts.iter().map(|counts| counts.invalidated).collect::<Vec<_>>(), [2, 5, 2, 0]);
     // With four states, the only holder writes without an upgrade.
     let mut system = MemorySystem::new(&plain(ZEN3), 8);
-    system.access_blocking(&load(0, at, 0));
-    assert_eq!((system.access_blocking(&store(0, at, 0)), system.counts(0).upgrades), (0, 0));
+    system.access_blocking(&load(0, address, 0));
+    assert_eq!((system.access_blocking(&store(0, address, 0)), system.counts(0).upgrades), (0, 0));
 }
 
 #[test]
@@ -243,26 +244,26 @@ fn m9_true_and_false_sharing_are_told_apart() {
         let counts = system.class_counts(CacheName::L1d);
         (counts.of(MissClass::TrueSharing), counts.of(MissClass::FalseSharing))
     };
-    let at = 0x8000;
-    system.access_blocking(&load(0, at, 0));
-    system.access_blocking(&store(1, at, 0));
+    let address = 0x8000;
+    system.access_blocking(&load(0, address, 0));
+    system.access_blocking(&store(1, address, 0));
     // The core reads what the other one wrote.
-    system.access_blocking(&load(0, at, 0));
+    system.access_blocking(&load(0, address, 0));
     assert_eq!(sharing(&system), (1, 0));
     // The other core writes the adjacent word.
-    system.access_blocking(&store(1, at + 8, 0));
-    system.access_blocking(&load(0, at, 0));
+    system.access_blocking(&store(1, address + 8, 0));
+    system.access_blocking(&load(0, address, 0));
     assert_eq!(sharing(&system), (1, 1));
     // It takes the line for the adjacent word, and while it holds it, writes the word that is read
     // later.
-    system.access_blocking(&store(1, at + 8, 0));
-    system.access_blocking(&store(1, at, 0));
-    system.access_blocking(&load(0, at, 0));
+    system.access_blocking(&store(1, address + 8, 0));
+    system.access_blocking(&store(1, address, 0));
+    system.access_blocking(&load(0, address, 0));
     assert_eq!(sharing(&system), (2, 1));
     // In the same 128 bytes of L2 and another line of L1: false sharing, too.
-    system.access_blocking(&load(0, at + 16, 0));
-    system.access_blocking(&store(1, at + 64, 0));
-    system.access_blocking(&load(0, at + 16, 0));
+    system.access_blocking(&load(0, address + 16, 0));
+    system.access_blocking(&store(1, address + 64, 0));
+    system.access_blocking(&load(0, address + 16, 0));
     assert_eq!(sharing(&system), (2, 2));
 }
 
@@ -363,8 +364,8 @@ fn m13_a_fixed_stream_counts_the_same_for_ever() {
         let access = Access { kind, page: PageSize::Small, ..load(cpu, address, 0) };
         system.access_blocking(&access);
     }
-    let sum = |of: fn(&machine::memory::CpuCounts) -> u64| -> u64 {
-        (0..4).map(|cpu| of(&system.counts(cpu))).sum()
+    let sum = |count: fn(&machine::memory::CpuCounts) -> u64| -> u64 {
+        (0..4).map(|cpu| count(&system.counts(cpu))).sum()
     };
     let counts = [
         sum(|counts| counts.basic.cycles),
@@ -411,7 +412,7 @@ fn m14_a_second_pass_over_more_than_a_cache_holds_misses_for_capacity() {
 
 #[test]
 fn m15_lines_of_one_set_that_there_is_room_for_miss_for_conflict() {
-    // Dirty lines that share a set of L1D and of L2, twice as many as L2 has ways.
+    // Dirty lines in one set of L1D and of L2: twice the ways of L2.
     for text in [ZEN3, R4400, P3] {
         let model = plain(text);
         let mut system = MemorySystem::new(&model, 1);
@@ -519,18 +520,18 @@ fn m18_a_prefetched_line_arrives_when_memory_delivers_it() {
     model.l1i.prefetch = Prefetch::NextLine;
     let memory = model.latencies.memory_cycles;
     for kind in [AccessKind::Load, AccessKind::Fetch] {
-        let at = |address, now| Access { kind, ..load(0, address, now) };
+        let request = |address, now| Access { kind, ..load(0, address, now) };
         let mut system = MemorySystem::new(&model, 1);
         // Translated already.
-        system.access(&at(1 << 29, 0));
+        system.access(&request(1 << 29, 0));
         // The next line is requested with the first one, not when that has arrived.
-        assert_eq!(system.access(&at(0, 1000)).ready_cycles, 1000 + memory, "{kind:?}");
-        let late = system.access(&at(64, 1100));
+        assert_eq!(system.access(&request(0, 1000)).ready_cycles, 1000 + memory, "{kind:?}");
+        let late = system.access(&request(64, 1100));
         assert_eq!((late.ready_cycles, late.under_way), (1000 + memory, true), "{kind:?}");
         // Its own prefetch started at its use.
-        let next = system.access(&at(128, 1200));
+        let next = system.access(&request(128, 1200));
         assert_eq!((next.ready_cycles, next.under_way), (1100 + memory, true), "{kind:?}");
-        let there = system.access(&at(192, 5000));
+        let there = system.access(&request(192, 5000));
         assert_eq!((there.ready_cycles, there.under_way), (5000, false), "{kind:?}");
     }
     // Into L2, too: the line that L2 prefetched with the first one comes from L2, but not earlier
@@ -624,10 +625,10 @@ fn m22_a_load_from_the_local_apic_does_not_leave_the_core() {
     model.latencies.local_device_cycles = Some(80);
     let mut system = MemorySystem::new(&model, 1);
     system.access(&load(0, 0x20_0000, 0));
-    let mut wait = |at, now| system.access_device(&load(0, at, now)).ready_cycles - now;
+    let mut wait = |address, now| system.access_device(&load(0, address, now)).ready_cycles - now;
     assert_eq!([wait(0x10_0000, 5_000), wait(0x11_0020, 10_000)], [1_000, 1_000]);
     system.set_local_device_page(0x11_0000);
-    let mut wait = |at, now| system.access_device(&load(0, at, now)).ready_cycles - now;
+    let mut wait = |address, now| system.access_device(&load(0, address, now)).ready_cycles - now;
     assert_eq!([wait(0x10_0000, 15_000), wait(0x11_0020, 20_000)], [1_000, 80]);
 }
 
@@ -671,7 +672,7 @@ fn m24_stores_around_the_caches_are_combined_by_line() {
             .store_around(&access, now)
     };
     // The eighth completes the line, which no store waits for but one to the same line.
-    let first: Vec<u64> = (0..8).map(|at| around(0x4000 + 8 * at, 10_000)).collect();
+    let first: Vec<u64> = (0..8).map(|part| around(0x4000 + 8 * part, 10_000)).collect();
     assert_eq!(first, [0; 8]);
     assert_eq!(around(0x8000, 10_000), 0);
     assert_eq!(around(0x4000, 10_100), memory - 100);
@@ -685,18 +686,18 @@ fn m25_a_store_to_code_drops_it_from_l1i() {
     let model = plain(ZEN3);
     let mut system = MemorySystem::new(&model, 2);
     let fetch = |cpu| Access { kind: AccessKind::Fetch, ..load(cpu, 0x4000, 0) };
-    let other = |cpu| Access { kind: AccessKind::Fetch, ..load(cpu, 0x9000, 0) };
+    let conflicting = |cpu| Access { kind: AccessKind::Fetch, ..load(cpu, 0x9000, 0) };
     let misses = |system: &MemorySystem| [0, 1].map(|cpu| system.counts(cpu).basic.l1i_misses);
     for cpu in [0, 1] {
         system.access_blocking(&fetch(cpu));
-        system.access_blocking(&other(cpu));
+        system.access_blocking(&conflicting(cpu));
         system.access_blocking(&fetch(cpu));
     }
     assert_eq!(misses(&system), [2, 2]);
     system.code_written(0, 0x4010, 4);
     assert_eq!(system.verify(), Ok(()));
     for cpu in [0, 1] {
-        system.access_blocking(&other(cpu));
+        system.access_blocking(&conflicting(cpu));
         system.access_blocking(&fetch(cpu));
     }
     assert_eq!(misses(&system), [3, 3]);
@@ -725,15 +726,15 @@ fn m26_a_miss_has_the_address_of_its_instruction() {
     }
     let misses = system.take_misses().0.into_iter().filter(|miss| miss.cache == CacheName::L1d);
     let places: Vec<u64> = misses.map(|miss| miss.pc).collect();
-    // The last is of no instruction of the block: it has the block's address.
+    // The last access belongs to no instruction of the block: it has the block's address.
     assert_eq!(places, [0x40_0ffe, 0x40_1008, 0x40_1001, 0x40_0ffe]);
 }
 
 #[test]
 fn m27_a_nested_walk_translates_the_place_of_each_entry() {
     let text = set(ZEN3, &["l1d.prefetch=none", "l2.prefetch=none"]).unwrap();
-    // Loads of page tables for a page of the guest, for the page after it, and for the first one after
-    // a flush of all that is the guest's.
+    // Loads of page tables for a page of the guest, for the next page, and for the first page again
+    // after a flush of all translations of the guest.
     let loads = |changes: &[&str]| {
         let model = SystemModel::parse(&set(&text, changes).unwrap()).unwrap();
         let mut system = MemorySystem::new(&model, 1);

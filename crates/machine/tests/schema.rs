@@ -1,4 +1,4 @@
-//! Model files: those of irqlab are accepted, wrong ones are refused with a helpful message.
+//! Model files: the files that irqlab ships are accepted, wrong files are refused with a helpful message.
 
 use machine::schema::{draw, set};
 use machine::{BlockingModel, SystemModel};
@@ -22,7 +22,7 @@ fn models() -> Vec<(String, String)> {
 }
 
 fn text(name: &str) -> String {
-    models().into_iter().find(|(other, _)| other == name).unwrap().1
+    models().into_iter().find(|(known, _)| known == name).unwrap().1
 }
 
 #[test]

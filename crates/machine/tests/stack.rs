@@ -12,7 +12,8 @@ fn misses(ways: u32, sets: u64, addresses: &[u64]) -> u64 {
         replacement: Replacement::Lru,
     };
     let mut cache = TagArray::new(&model);
-    addresses.iter().filter(|at| cache.access(**at / 64, false) != Outcome::Hit).count() as u64
+    addresses.iter().filter(|address| cache.access(**address / 64, false) != Outcome::Hit).count()
+        as u64
 }
 
 /// Addresses that recur at short and long distances.
@@ -37,7 +38,7 @@ proptest! {
             last = ours;
         }
         let mut all = addresses.clone();
-        all.iter_mut().for_each(|at| *at /= 64);
+        all.iter_mut().for_each(|address| *address /= 64);
         all.sort_unstable();
         all.dedup();
         prop_assert_eq!(distances.cold(), all.len() as u64);
@@ -50,7 +51,7 @@ proptest! {
         addresses in addresses(),
     ) {
         let mut depths = SetStackDistances::new(64, 1 << sets_log, 16);
-        addresses.iter().for_each(|at| depths.access(*at));
+        addresses.iter().for_each(|address| depths.access(*address));
         for ways in 1..=16u32 {
             let ours = depths.misses(ways as usize).unwrap();
             prop_assert_eq!(ours, misses(ways, 1 << sets_log, &addresses), "{} ways", ways);

@@ -163,9 +163,9 @@ fn play(system: &mut MemorySystem, event: &Event) {
 }
 
 proptest! {
-    /// After each access: a core that may write a line is the only one that holds it, inclusive
-    /// levels include, and the directory knows what cores hold. With eight processors, two of which
-    /// may share a core, and with devices.
+    /// After each access, a core that may write a line is its only holder, inclusive levels hold the lines
+    /// of the levels above, and the directory knows the lines of each core. Eight processors may share four
+    /// cores, and devices write.
     #[test]
     fn there_is_one_writer_at_most_and_inclusion_holds(
         model in any_machine(),
@@ -198,8 +198,8 @@ proptest! {
             play(&mut plain, event);
             play(&mut watched, event);
         }
-        let sum = |of: fn(&machine::Counts) -> u64| -> u64 {
-            (0..8).map(|cpu| of(&watched.counts(cpu).basic)).sum()
+        let sum = |count: fn(&machine::Counts) -> u64| -> u64 {
+            (0..8).map(|cpu| count(&watched.counts(cpu).basic)).sum()
         };
         for cpu in 0..8 {
             prop_assert_eq!(plain.counts(cpu), watched.counts(cpu));
@@ -209,10 +209,10 @@ proptest! {
         prop_assert_eq!(l1i.total(), sum(|counts| counts.l1i_misses));
         prop_assert_eq!(l1d.total(), sum(|counts| counts.l1d_load_misses + counts.l1d_store_misses));
         for counts in [&l1i, &l1d] {
-            let left = counts.of(MissClass::SameSelf) + counts.of(MissClass::Other);
-            prop_assert_eq!(counts.capacity + counts.conflict, left);
-            let by: u64 = counts.evicted_by.iter().map(|(_, number)| number).sum();
-            prop_assert_eq!(by, left);
+            let replaced = counts.of(MissClass::SameSelf) + counts.of(MissClass::Other);
+            prop_assert_eq!(counts.capacity + counts.conflict, replaced);
+            let evictions: u64 = counts.evicted_by.iter().map(|(_, number)| number).sum();
+            prop_assert_eq!(evictions, replaced);
             prop_assert_eq!(counts.of(MissClass::Untracked), 0);
         }
         let l2 = watched.class_counts(CacheName::L2);
@@ -313,12 +313,12 @@ fn what_a_device_writes_is_missed_for_that_reason_also_where_it_was_evicted_befo
     let mut system = MemorySystem::new(&model, 1);
     system.classify_misses(ClassifierConfig::default());
     let read = |system: &mut MemorySystem| {
-        // A buffer of 4 KiB, and then as much of other things as the caches hold.
+        // A buffer of 4 KiB, and then other lines that fill the caches.
         for at in (0..4096).chain(1 << 24..(1 << 24) + (2 << 20)).step_by(16) {
             system.access_blocking(&access(0, AccessKind::Load, at, 4));
         }
     };
-    let of = |system: &MemorySystem, class| {
+    let misses_of = |system: &MemorySystem, class| {
         [CacheName::L1d, CacheName::L2].map(|name| system.class_counts(name).of(class))
     };
     read(&mut system);
@@ -326,9 +326,9 @@ fn what_a_device_writes_is_missed_for_that_reason_also_where_it_was_evicted_befo
     // Never read before: a device changes nothing in why that misses.
     system.dma_write(1 << 30, 4096);
     system.access_blocking(&access(0, AccessKind::Load, 1 << 30, 4));
-    assert_eq!(of(&system, MissClass::Device), [0, 0]);
+    assert_eq!(misses_of(&system, MissClass::Device), [0, 0]);
     read(&mut system);
-    assert_eq!(of(&system, MissClass::Device), [4096 / 16, 4096 / 128]);
+    assert_eq!(misses_of(&system, MissClass::Device), [4096 / 16, 4096 / 128]);
 }
 
 #[test]
@@ -394,7 +394,7 @@ fn places_are_bounded() {
     assert_eq!((places.sorted(), places.other()), (vec![(7, 3), (5, 1)], 2));
 }
 
-/// Each machine of irqlab, with as many processors as it has.
+/// Each machine that irqlab ships, with its number of processors.
 #[allow(clippy::disallowed_methods, reason = "the models that irqlab ships are files")]
 #[test]
 fn what_must_hold_holds_of_each_model() {
@@ -415,8 +415,8 @@ fn what_must_hold_holds_of_each_model() {
             let reach = if n.is_multiple_of(8) { 1 << 24 } else { 1 << 14 };
             let kinds = [AccessKind::Load, AccessKind::Store, AccessKind::Fetch];
             let (cpu, kind) = (state >> 58, kinds[(state >> 40) as usize % 3]);
-            let at = ((state >> 20) % reach) & !7;
-            system.access_blocking(&access(cpu as usize % model.cpus as usize, kind, at, 8));
+            let address = ((state >> 20) % reach) & !7;
+            system.access_blocking(&access(cpu as usize % model.cpus as usize, kind, address, 8));
         }
         assert_eq!(system.verify(), Ok(()), "{}", model.name);
         let classes = system.class_counts(CacheName::L1d).total();
@@ -439,9 +439,9 @@ fn memory_writes(system: &MemorySystem) -> u64 {
 }
 
 proptest! {
-    /// A line oracle. Where a line is dirty, there the last write is: so a load has to be supplied
-    /// from there or from a copy that was made of it since, which has the same content. And a line
-    /// that is dirty nowhere any more was written to memory, or overwritten by a device.
+    /// A line oracle. The dirty copy of a line holds the last write. A load has to get the line from the
+    /// dirty copy, or from a later copy with the same content. A line without a dirty copy was written to
+    /// memory, or overwritten by a device.
     #[test]
     fn each_read_sees_the_last_write_and_no_dirty_line_is_lost(
         model in any_machine(),
@@ -512,7 +512,7 @@ proptest! {
     }
 }
 
-/// An access to a memory port, by what is drawn.
+/// A randomly drawn access to a memory port.
 #[derive(Clone, Debug)]
 struct PortStep {
     cpu: usize,
@@ -538,7 +538,7 @@ fn port_step() -> impl Strategy<Value = PortStep> {
 }
 
 proptest! {
-    /// The short way of a hit against the whole one, in all that can be observed.
+    /// The fast path of a hit has the observable effects of the general path.
     #[test]
     fn what_hits_at_once_has_the_effect_of_an_access(
         model in any_machine(),
@@ -546,8 +546,8 @@ proptest! {
         steps in prop::collection::vec(port_step(), 1..400),
     ) {
         let model = if mshr_limit { model } else { without_mshr_limit(&model) };
-        let mut whole = MemorySystem::new(&model, 2);
-        let mut short = whole.clone();
+        let mut general = MemorySystem::new(&model, 2);
+        let mut short = general.clone();
         let mut now = 1_000i64;
         for PortStep { cpu, kind, place, bytes, later_cycles, what } in steps {
             now += later_cycles;
@@ -557,11 +557,11 @@ proptest! {
             let page = [PageSize::Small, PageSize::Large, PageSize::Huge][(place % 3) as usize];
             match what {
                 0 => {
-                    whole.dma_write(address, 64);
+                    general.dma_write(address, 64);
                     short.dma_write(address, 64);
                 }
                 1 => {
-                    whole.flush_tlbs(cpu, TlbFlush::NonGlobal);
+                    general.flush_tlbs(cpu, TlbFlush::NonGlobal);
                     short.flush_tlbs(cpu, TlbFlush::NonGlobal);
                 }
                 _ => {}
@@ -584,14 +584,14 @@ proptest! {
                 };
                 (wait, port.last_wait())
             };
-            let expected = step(&mut port(&mut whole));
+            let expected = step(&mut port(&mut general));
             let mut port = port(&mut short);
             let is_short = kind != AccessKind::Fetch
                 && (what != 3 || access.write)
                 && port.hits_at_once(&access, access.write, |_| page, now);
             let got = if is_short { (0, port.last_wait()) } else { step(&mut port) };
             prop_assert_eq!(got, expected, "{:?} at {}, at once: {}", access, now, is_short);
-            prop_assert_eq!(short.counts(cpu), whole.counts(cpu), "{:?}", access);
+            prop_assert_eq!(short.counts(cpu), general.counts(cpu), "{:?}", access);
         }
     }
 }

@@ -85,7 +85,7 @@ fn latencies_are_within_a_tenth_of_what_is_published() {
     }
 }
 
-/// Independent loads wait at the same time: as many as there are MSHRs.
+/// Independent loads overlap, up to the number of MSHRs.
 #[test]
 fn misses_of_a_core_overlap() {
     let mut model = SystemModel::parse(PUBLISHED[0].model).unwrap();
@@ -100,7 +100,7 @@ fn misses_of_a_core_overlap() {
         MemoryPort { system: &mut system, cpu: 0, code: None, pc: 0x40_0000, page: PageSize::Huge };
     let addresses = lines(1 << 20);
     for part in addresses.chunks(32) {
-        let steps: Vec<_> = part.iter().map(|at| load(1, 2, *at)).collect();
+        let steps: Vec<_> = part.iter().map(|address| load(1, 2, *address)).collect();
         let block = block(layout(&core), 0x40_0000, &steps);
         let executed =
             ExecutedBlock { instructions: 32, accesses: &block.accesses, next: 0x40_0000 };

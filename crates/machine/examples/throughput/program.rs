@@ -1,5 +1,5 @@
 //! A synthetic program: functions of blocks that loop, branch and call others. Each block has its
-//! own accesses, so that the path determines what is accessed, as in real code.
+//! own accesses. The path through the blocks determines the accesses, as in real code.
 
 use machine::{CodeBlock, CodeSpan};
 
@@ -47,7 +47,7 @@ enum Place {
     Anywhere,
 }
 
-/// What follows a block.
+/// The block that executes next.
 #[derive(Clone, Copy)]
 enum Next {
     Follows,
@@ -69,7 +69,7 @@ pub struct Step {
     pub accesses_end: usize,
 }
 
-/// The program and one run of it.
+/// A program with the steps and accesses of one run.
 pub struct Program {
     pub blocks: Vec<CodeBlock>,
     pub steps: Vec<Step>,
@@ -103,9 +103,9 @@ fn blocks(line_shift: u32, random: &mut Random) -> Vec<CodeBlock> {
             bytes,
         };
         let first = span(address, in_page);
-        let rest = span(address + u64::from(in_page), bytes - in_page);
+        let second = span(address + u64::from(in_page), bytes - in_page);
         address += u64::from(bytes);
-        CodeBlock::new(line_shift, instructions, first, (rest.bytes > 0).then_some(rest))
+        CodeBlock::new(line_shift, instructions, first, (second.bytes > 0).then_some(second))
     };
     (0..FUNCTIONS * BLOCKS_OF_FUNCTION).map(&mut block).collect()
 }
@@ -154,21 +154,21 @@ impl Program {
     fn call(&mut self, function: usize, depth: u64) {
         let object = OBJECTS + self.random.skewed(self.objects) * 256;
         let mut loops = [0; BLOCKS_OF_FUNCTION];
-        let mut at = 0;
-        while at < BLOCKS_OF_FUNCTION && self.steps.len() < STEPS {
-            let block = function * BLOCKS_OF_FUNCTION + at;
+        let mut index = 0;
+        while index < BLOCKS_OF_FUNCTION && self.steps.len() < STEPS {
+            let block = function * BLOCKS_OF_FUNCTION + index;
             self.step(block, STACK - depth * 128, object);
-            at = match self.bodies[block].next {
-                Next::Skips if self.random.below(10) == 0 => at + 2,
-                Next::Loops(back, times) if loops[at] < times => {
-                    loops[at] += 1;
-                    at.saturating_sub(back)
+            index = match self.bodies[block].next {
+                Next::Skips if self.random.below(10) == 0 => index + 2,
+                Next::Loops(back, times) if loops[index] < times => {
+                    loops[index] += 1;
+                    index.saturating_sub(back)
                 }
                 Next::Calls(callee) if depth < DEPTH_MAX => {
                     self.call(callee, depth + 1);
-                    at + 1
+                    index + 1
                 }
-                _ => at + 1,
+                _ => index + 1,
             };
         }
     }

@@ -217,11 +217,11 @@ mod tests {
         ];
         let mut trace = Vec::new();
         events.iter().for_each(|event| event.write(&mut trace));
-        let mut rest = &trace[..];
-        let read: Vec<Event> = std::iter::from_fn(|| Event::read(&mut rest)).collect();
+        let mut unread = &trace[..];
+        let read: Vec<Event> = std::iter::from_fn(|| Event::read(&mut unread)).collect();
         assert_eq!(read, events);
-        // A trace that was cut ends before the event that is not whole.
-        let mut rest = &trace[..trace.len() - 1];
-        assert_eq!(std::iter::from_fn(|| Event::read(&mut rest)).count(), events.len() - 1);
+        // A truncated trace ends before its incomplete event.
+        let mut unread = &trace[..trace.len() - 1];
+        assert_eq!(std::iter::from_fn(|| Event::read(&mut unread)).count(), events.len() - 1);
     }
 }

@@ -314,9 +314,9 @@ mod tests {
             changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
         ) {
             let mut bytes = trace();
-            for (at, value) in changes {
-                let at = at.index(bytes.len());
-                bytes[at] = value;
+            for (position, value) in changes {
+                let position = position.index(bytes.len());
+                bytes[position] = value;
             }
             prop_assert_eq!(executed(&bytes, Way::Detail), executed(&bytes, Way::Slow));
         }

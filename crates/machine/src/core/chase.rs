@@ -21,7 +21,7 @@ enum Core {
 }
 
 impl Core {
-    fn of(model: &SystemModel) -> Option<Core> {
+    fn new(model: &SystemModel) -> Option<Core> {
         let core = model.core.as_ref()?;
         let line_bytes = model.l1d.cache.line_bytes;
         let window =
@@ -54,7 +54,7 @@ pub fn chase_cycles(
     page: PageSize,
     warm: u32,
 ) -> Option<u64> {
-    let mut core = Core::of(model)?;
+    let mut core = Core::new(model)?;
     let layout = model.core.as_ref()?.layout(model.l1i.cache.line_bytes);
     let mut system = MemorySystem::new(&without_mshr_limit(model), 1);
     let mut port = MemoryPort { system: &mut system, cpu: 0, code: None, pc: CODE, page };

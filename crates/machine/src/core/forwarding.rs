@@ -1,7 +1,7 @@
 //! Results that some operations have later than others: what depends on the pair of operations, and not on one
 //! of them.
 
-use super::instruction::{Instruction, Operation, REGISTERS, Register, Unit, place};
+use super::instruction::{Instruction, Operation, REGISTERS, Register, Unit, register_index};
 use super::model::CoreModel;
 
 /// For each register, its ready time when a certain kind of operation wrote it last. That kind wrote the current
@@ -25,16 +25,16 @@ pub(super) struct Forwarding {
     logic_flags: u64,
 }
 
-fn adds_floats(one: &Instruction) -> bool {
-    usize::from(one.latency) == Unit::FloatAdd as usize
+fn adds_floats(instruction: &Instruction) -> bool {
+    usize::from(instruction.latency) == Unit::FloatAdd as usize
 }
 
 /// Whether it needs all of its operand at once, which renaming has not added to yet.
-fn needs_whole_operand(one: &Instruction) -> bool {
-    let is_lea = one.is(Operation::LeaThree) || one.is(Operation::LeaScaled);
-    one.unit == Some(Unit::Shift) && !is_lea
-        || one.is(Operation::ByteSwap)
-        || one.is(Operation::Cross)
+fn needs_whole_operand(instruction: &Instruction) -> bool {
+    let is_lea = instruction.is(Operation::LeaThree) || instruction.is(Operation::LeaScaled);
+    instruction.unit == Some(Unit::Shift) && !is_lea
+        || instruction.is(Operation::ByteSwap)
+        || instruction.is(Operation::Cross)
 }
 
 impl Forwarding {
@@ -62,43 +62,53 @@ impl Forwarding {
     #[inline(never)]
     pub(super) fn operands(
         &self,
-        one: &Instruction,
+        instruction: &Instruction,
         ready: &ReadyAt,
         (entered, operands): (u64, u64),
     ) -> u64 {
-        if self.addition > 0 && adds_floats(one) {
+        if self.addition > 0 && adds_floats(instruction) {
             let sooner = |register: &u8| {
-                let (ready, added) = (ready[place(*register)], self.added[place(*register)]);
+                let (ready, added) =
+                    (ready[register_index(*register)], self.added[register_index(*register)]);
                 if ready == added { ready.saturating_sub(self.addition) } else { ready }
             };
-            return one.reads.iter().map(sooner).fold(entered, u64::max);
+            return instruction.reads.iter().map(sooner).fold(entered, u64::max);
         }
-        if self.constant > 0 && needs_whole_operand(one) {
+        if self.constant > 0 && needs_whole_operand(instruction) {
             let renamed = |register: &&u8| {
-                let constant = self.constants[place(**register)];
-                constant > 0 && constant == ready[place(**register)]
+                let constant = self.constants[register_index(**register)];
+                constant > 0 && constant == ready[register_index(**register)]
             };
-            let renamed = one.reads.iter().filter(renamed);
-            let whole = renamed.map(|register| ready[place(*register)] + self.constant);
-            return whole.fold(operands, u64::max);
+            let renamed = instruction.reads.iter().filter(renamed);
+            let renamed_times =
+                renamed.map(|register| ready[register_index(*register)] + self.constant);
+            return renamed_times.fold(operands, u64::max);
         }
         operands
     }
 
     /// When the result of an instruction is ready, whose unit is done with it at `executed`.
     #[inline(never)]
-    pub(super) fn result(&mut self, one: &Instruction, ready: &ReadyAt, executed: u64) -> u64 {
-        if self.addition > 0 && adds_floats(one) {
+    pub(super) fn result(
+        &mut self,
+        instruction: &Instruction,
+        ready: &ReadyAt,
+        executed: u64,
+    ) -> u64 {
+        if self.addition > 0 && adds_floats(instruction) {
             let executed = executed + self.addition;
-            one.writes.iter().for_each(|register| self.added[place(*register)] = executed);
+            instruction
+                .writes
+                .iter()
+                .for_each(|register| self.added[register_index(*register)] = executed);
             return executed;
         }
         if self.logic > 0 {
-            let flags = ready[place(Register::FLAGS.number())];
-            if one.unit == Some(Unit::Select) && self.logic_flags == flags && flags > 0 {
+            let flags = ready[register_index(Register::FLAGS.number())];
+            if instruction.unit == Some(Unit::Select) && self.logic_flags == flags && flags > 0 {
                 return executed + self.logic;
             }
-            if one.is(Operation::Logic) {
+            if instruction.is(Operation::Logic) {
                 self.logic_flags = executed;
             }
         }
@@ -107,12 +117,17 @@ impl Forwarding {
 
     /// Renaming adds a constant to a register, whose value others have at `executed`.
     #[inline(never)]
-    pub(super) fn constant_added(&mut self, one: &Instruction, ready: &mut ReadyAt, executed: u64) {
-        for register in one.writes {
+    pub(super) fn constant_added(
+        &mut self,
+        instruction: &Instruction,
+        ready: &mut ReadyAt,
+        executed: u64,
+    ) {
+        for register in instruction.writes {
             if register == Register::FLAGS.number() {
-                ready[place(register)] = executed + 1;
+                ready[register_index(register)] = executed + 1;
             } else {
-                self.constants[place(register)] = executed;
+                self.constants[register_index(register)] = executed;
             }
         }
     }

@@ -173,7 +173,11 @@ impl FrontEnd {
             queue: EntryQueue::new(model.front.queue_entries),
             earliest: 0,
             last_line: None,
-            decoded: model.front.decoded.as_ref().map(|of| DecodedCache::new(of, model.width)),
+            decoded: model
+                .front
+                .decoded
+                .as_ref()
+                .map(|decoded| DecodedCache::new(decoded, model.width)),
             block_width: model.width,
             block_bytes: u32::MAX,
             block_decoded: false,
@@ -183,8 +187,8 @@ impl FrontEnd {
 
     /// Fetches the next instruction, which starts no line. Returns when.
     #[inline(always)]
-    pub(super) fn fetch_next(&mut self, one: &Instruction) -> u64 {
-        self.take(one, self.earliest.max(self.queue.oldest()))
+    pub(super) fn fetch_next(&mut self, instruction: &Instruction) -> u64 {
+        self.take(instruction, self.earliest.max(self.queue.oldest()))
     }
 
     /// Fetches the next instruction.
@@ -192,28 +196,30 @@ impl FrontEnd {
     pub(super) fn fetch<M: Memory>(
         &mut self,
         block: &Template,
-        one: &Instruction,
+        instruction: &Instruction,
         memory: &mut M,
         counts: &mut CoreCounts,
     ) -> Fetched {
-        if one.starts_decoded()
+        if instruction.starts_decoded()
             && let Some(decoded) = &mut self.decoded
         {
-            self.block_decoded = decoded.holds(block.physical_of(one));
+            self.block_decoded = decoded.holds(block.physical_of(instruction));
             (self.block_width, self.block_bytes) = match self.block_decoded {
                 true => (decoded.hit_width, u32::MAX),
                 false => (decoded.width, decoded.bytes),
             };
-            if decoded.starts_cycle(one.offset == 0, block.address_of(one)) && self.block_decoded {
+            if decoded.starts_cycle(instruction.offset == 0, block.address_of(instruction))
+                && self.block_decoded
+            {
                 self.fetching.end_cycle();
             }
         }
         let mut earliest = self.earliest.max(self.queue.oldest());
         let mut wait = (0, 0);
         // After a flush, the translation is looked up whatever is decoded.
-        if one.starts_line() && (!self.block_decoded || self.last_line.is_none()) {
+        if instruction.starts_line() && (!self.block_decoded || self.last_line.is_none()) {
             earliest = self.fetching.next(earliest, self.block_width);
-            let waited = self.fetch_lines(block, one, earliest, memory);
+            let waited = self.fetch_lines(block, instruction, earliest, memory);
             if waited > 0 {
                 counts.fetch_misses += 1;
                 // An instruction retires in the cycle after it enters, at the earliest.
@@ -221,19 +227,19 @@ impl FrontEnd {
                 earliest += waited;
             }
         }
-        if one.is_fused() {
+        if instruction.is_fused() {
             // The branch takes the place.
             return Fetched { cycle: self.fetching.next(earliest, self.block_width), wait };
         }
-        Fetched { cycle: self.take(one, earliest), wait }
+        Fetched { cycle: self.take(instruction, earliest), wait }
     }
 
     /// When an instruction is fetched whose line is there at `earliest`.
     #[inline(always)]
-    fn take(&mut self, one: &Instruction, earliest: u64) -> u64 {
+    fn take(&mut self, instruction: &Instruction, earliest: u64) -> u64 {
         let mut cycle = self.fetching.take(earliest, self.block_width);
         if self.block_bytes < u32::MAX {
-            let (same, bytes) = (self.bytes.0 == cycle, u32::from(one.bytes()));
+            let (same, bytes) = (self.bytes.0 == cycle, u32::from(instruction.bytes()));
             let used = if same { self.bytes.1 + bytes } else { bytes };
             self.bytes = (cycle, used);
             if same && used > self.block_bytes {
@@ -251,21 +257,21 @@ impl FrontEnd {
     pub(super) fn warm<M: Memory>(
         &mut self,
         block: &Template,
-        one: &Instruction,
+        instruction: &Instruction,
         now: u64,
         memory: &mut M,
     ) {
-        if one.starts_decoded()
+        if instruction.starts_decoded()
             && let Some(decoded) = &mut self.decoded
         {
-            self.block_decoded = decoded.holds(block.physical_of(one));
+            self.block_decoded = decoded.holds(block.physical_of(instruction));
             (self.block_width, self.block_bytes) = match self.block_decoded {
                 true => (decoded.hit_width, u32::MAX),
                 false => (decoded.width, decoded.bytes),
             };
         }
-        if one.starts_line() && (!self.block_decoded || self.last_line.is_none()) {
-            for line in block.lines_of(one) {
+        if instruction.starts_line() && (!self.block_decoded || self.last_line.is_none()) {
+            for line in block.lines_of(instruction) {
                 if self.last_line != Some(line) {
                     self.last_line = Some(line);
                     memory.fetch(line.0, line.1, now);
@@ -292,12 +298,12 @@ impl FrontEnd {
     fn fetch_lines<M: Memory>(
         &mut self,
         block: &Template,
-        one: &Instruction,
+        instruction: &Instruction,
         now: u64,
         memory: &mut M,
     ) -> u64 {
         let mut arrived = now;
-        for line in block.lines_of(one) {
+        for line in block.lines_of(instruction) {
             if self.last_line == Some(line) {
                 continue;
             }
@@ -395,7 +401,8 @@ impl FrontEnd {
             None if bubble > 0 => self.resume_at(fetched + 1 + bubble),
             _ => {}
         }
-        let goes_on = self.block_decoded && self.decoded.as_ref().is_some_and(|of| of.traces);
+        let goes_on =
+            self.block_decoded && self.decoded.as_ref().is_some_and(|decoded| decoded.traces);
         if self.taken_ends_cycle && branch.taken() && !goes_on {
             self.fetching.end_cycle();
         }

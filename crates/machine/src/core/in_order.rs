@@ -5,7 +5,7 @@ use super::CoreCounts;
 use super::fill_buffers::LineFillBuffers;
 use super::front_end::{Fetched, FrontEnd};
 use super::instruction::Template;
-use super::instruction::{Instruction, REGISTERS, Special, UNITS, Unit, place};
+use super::instruction::{Instruction, REGISTERS, Special, UNITS, Unit, register_index};
 use super::model::CoreModel;
 use super::ports::{Cycle, Limits};
 use super::retirement::{Retirement, StallCauses};
@@ -40,8 +40,8 @@ impl ReadyTime {
     }
 
     #[inline]
-    pub(super) fn of(registers: &[u8], ready: &[ReadyTime; REGISTERS]) -> ReadyTime {
-        let times = registers.iter().map(|register| ready[place(*register)]);
+    pub(super) fn latest_of(registers: &[u8], ready: &[ReadyTime; REGISTERS]) -> ReadyTime {
+        let times = registers.iter().map(|register| ready[register_index(*register)]);
         times.fold(ReadyTime::default(), ReadyTime::max)
     }
 }
@@ -98,7 +98,7 @@ impl InOrderCore {
         })
     }
 
-    /// Executes a block, or the part of it that the guest executed.
+    /// Executes a block, or the part that the guest executed.
     pub fn run<M: Memory>(&mut self, block: &Template, executed: &ExecutedBlock, memory: &mut M) {
         self.run_from(0, block, executed, memory);
     }
@@ -115,11 +115,11 @@ impl InOrderCore {
     ) {
         let mut accesses = Accesses::new(executed.accesses);
         let number = block.len().min(executed.instructions as usize);
-        let whole = number == block.len();
-        for (index, one) in block.instructions[..number].iter().enumerate().skip(first) {
-            let own = accesses.next(index);
-            let (fetched, done) = self.step(block, one, own, memory);
-            if let Some(kind) = one.branch.filter(|_| whole && index + 1 == number) {
+        let is_complete = number == block.len();
+        for (index, instruction) in block.instructions[..number].iter().enumerate().skip(first) {
+            let own_accesses = accesses.next(index);
+            let (fetched, done) = self.step(block, instruction, own_accesses, memory);
+            if let Some(kind) = instruction.branch.filter(|_| is_complete && index + 1 == number) {
                 let counts = &mut self.retirement.counts;
                 self.front.branch((block, kind), executed.next, (fetched, done), counts);
             }
@@ -158,7 +158,6 @@ impl InOrderCore {
         self.retirement.cycle()
     }
 
-    /// All counts so far.
     #[must_use]
     pub fn counts(&self) -> CoreCounts {
         self.retirement.counts()
@@ -168,62 +167,68 @@ impl InOrderCore {
     fn step<M: Memory>(
         &mut self,
         block: &Template,
-        one: &Instruction,
+        instruction: &Instruction,
         accesses: &[Access],
         memory: &mut M,
     ) -> (u64, u64) {
-        let fetched = self.front.fetch(block, one, memory, &mut self.retirement.counts);
-        let waits_for = self.operands(one);
-        let issued = self.start_block(one, fetched, waits_for);
+        let fetched = self.front.fetch(block, instruction, memory, &mut self.retirement.counts);
+        let waits_for = self.operands(instruction);
+        let issued = self.start_block(instruction, fetched, waits_for);
         self.front.entered(issued);
         self.retire(fetched, waits_for, issued);
-        let loaded = self.load((one.special, accesses), issued, memory);
-        let done = self.execute(one, issued, loaded);
-        let stored = self.store(one, accesses, (issued, done.cycle()), memory);
-        for register in one.writes {
-            self.ready[place(register)] = done;
+        let loaded = self.load((instruction.special, accesses), issued, memory);
+        let done = self.execute(instruction, issued, loaded);
+        let stored = self.store(instruction, accesses, (issued, done.cycle()), memory);
+        for register in instruction.writes {
+            self.ready[register_index(register)] = done;
         }
-        for register in one.moves {
-            self.ready[place(register)] = ReadyTime::new(issued + 1, false);
+        for register in instruction.moves {
+            self.ready[register_index(register)] = ReadyTime::new(issued + 1, false);
         }
         self.all_done = self.all_done.max(done);
         if self.blocking {
             self.wait_for(issued, loaded, stored);
         }
-        self.finish_special(one.special, issued, done.cycle());
+        self.finish_special(instruction.special, issued, done.cycle());
         (fetched.cycle, done.cycle())
     }
 
     /// The time at which all operands of an instruction are ready.
-    fn operands(&self, one: &Instruction) -> ReadyTime {
-        let addresses = ReadyTime::of(&one.addresses, &self.ready);
-        let mut until = ReadyTime::of(&one.reads, &self.ready).max(addresses).max(self.earliest);
-        if one.special.drains() {
+    fn operands(&self, instruction: &Instruction) -> ReadyTime {
+        let addresses = ReadyTime::latest_of(&instruction.addresses, &self.ready);
+        let mut until =
+            ReadyTime::latest_of(&instruction.reads, &self.ready).max(addresses).max(self.earliest);
+        if instruction.special.drains() {
             until = until.max(self.all_done);
         }
-        if one.stores() {
-            let (cycle, missed) = self.stores.place();
+        if instruction.stores() {
+            let (cycle, missed) = self.stores.next_entry();
             until = until.max(ReadyTime::new(cycle, missed));
         }
-        if one.special.orders_memory() || one.special.drains_stores() {
+        if instruction.special.orders_memory() || instruction.special.drains_stores() {
             until = until.at_least(self.stores.all_left());
         }
-        if one.loads() {
+        if instruction.loads() {
             until = until.at_least(self.loads_from);
         }
         until
     }
 
-    /// Issues an instruction in the first cycle in which all its units are free, at the earliest in the cycle
+    /// Issues an instruction in the first cycle with all its units free, at the earliest in the cycle
     /// of the previous instruction.
-    fn start_block(&mut self, one: &Instruction, fetched: Fetched, waits_for: ReadyTime) -> u64 {
+    fn start_block(
+        &mut self,
+        instruction: &Instruction,
+        fetched: Fetched,
+        waits_for: ReadyTime,
+    ) -> u64 {
         let mut earliest = fetched.cycle.max(waits_for.cycle());
-        if let Some(unit) = one.unit {
+        if let Some(unit) = instruction.unit {
             earliest = earliest.max(self.free[unit as usize]);
         }
-        let load = one.loads().then_some(Unit::Load);
-        let store = one.stores().then_some(Unit::Store);
-        let units = [load, one.unit, store];
+        let load = instruction.loads().then_some(Unit::Load);
+        let store = instruction.stores().then_some(Unit::Store);
+        let units = [load, instruction.unit, store];
         if earliest > self.cycle.cycle {
             self.cycle = self.limits.cycle(earliest);
         }
@@ -231,7 +236,7 @@ impl InOrderCore {
             self.cycle = self.limits.cycle(self.cycle.cycle + 1);
         }
         let issued = self.cycle.cycle;
-        if let Some(unit) = one.unit.filter(|unit| self.intervals[*unit as usize] > 1) {
+        if let Some(unit) = instruction.unit.filter(|unit| self.intervals[*unit as usize] > 1) {
             self.free[unit as usize] = issued + self.intervals[unit as usize];
         }
         issued
@@ -254,7 +259,7 @@ impl InOrderCore {
         memory: &mut M,
     ) -> ReadyTime {
         let mut loaded = ReadyTime::new(issued, false);
-        let latency = self.latencies.of(Unit::Load);
+        let latency = self.latencies.of_unit(Unit::Load);
         for load in accesses.iter().filter(|access| !access.write) {
             self.retirement.counts.loads += 1;
             let wait = load_as(special, load, issued, memory);
@@ -279,23 +284,23 @@ impl InOrderCore {
     }
 
     /// When the result of an instruction is ready.
-    fn execute(&self, one: &Instruction, issued: u64, loaded: ReadyTime) -> ReadyTime {
-        let latency = one.unit.map_or(0, |_| self.latencies.executed(one));
-        let latency = latency + self.latencies.executing(one.special);
-        let least = issued + 1;
-        ReadyTime::new((loaded.cycle() + latency).max(least), loaded.missed())
+    fn execute(&self, instruction: &Instruction, issued: u64, loaded: ReadyTime) -> ReadyTime {
+        let latency = instruction.unit.map_or(0, |_| self.latencies.executed(instruction));
+        let latency = latency + self.latencies.executing(instruction.special);
+        let earliest = issued + 1;
+        ReadyTime::new((loaded.cycle() + latency).max(earliest), loaded.missed())
     }
 
     /// Moves the stores of an instruction to the store buffer. Returns when their lines are filled.
     fn store<M: Memory>(
         &mut self,
-        one: &Instruction,
+        instruction: &Instruction,
         accesses: &[Access],
         (issued, known): (u64, u64),
         memory: &mut M,
     ) -> ReadyTime {
         let mut filled = ReadyTime::new(issued, false);
-        if !one.stores() {
+        if !instruction.stores() {
             return filled;
         }
         for store in accesses.iter().filter(|access| access.write) {
@@ -316,7 +321,7 @@ impl InOrderCore {
 
     /// A blocking core does nothing until its misses are filled.
     fn wait_for(&mut self, issued: u64, loaded: ReadyTime, stored: ReadyTime) {
-        let line = loaded.cycle().saturating_sub(self.latencies.of(Unit::Load));
+        let line = loaded.cycle().saturating_sub(self.latencies.of_unit(Unit::Load));
         let waited = if loaded.missed() { line.saturating_sub(issued) } else { 0 };
         let waited = waited + if stored.missed() { stored.cycle() - issued } else { 0 };
         if waited > 0 {

@@ -13,7 +13,6 @@ pub enum Unit {
     Integer,
     /// Integer multiplication.
     Multiply,
-    /// Integer division.
     Divide,
     /// Floating point: additions, comparisons, conversions.
     FloatAdd,
@@ -23,7 +22,6 @@ pub enum Unit {
     FloatDivide,
     /// Vector registers: all else.
     Vector,
-    /// Branches.
     Branch,
     Load,
     Store,
@@ -197,7 +195,7 @@ pub(super) const REGISTERS: usize = 256;
 
 /// The index of a register in such a table.
 #[inline(always)]
-pub(super) fn place(register: u8) -> usize {
+pub(super) fn register_index(register: u8) -> usize {
     usize::from(register)
 }
 
@@ -277,7 +275,7 @@ const FUSIBLE: u16 = 4096;
 const FUSED: u16 = 8192;
 /// Its address has a scaled index.
 const SCALED: u16 = 16384;
-/// It reads or writes more registers than [`Instruction::few`] has, or changes some as a side effect.
+/// It reads or writes more registers than [`Instruction::first_registers`] returns, or changes some as a side effect.
 const MANY: u16 = 32768;
 
 /// The bit of [`Instruction::address_form`] that is set if the address has an index.
@@ -341,8 +339,8 @@ fn put(places: &mut [u8], nothing: u8, registers: &[Register]) -> bool {
         if places.contains(&register.0) {
             return true;
         }
-        let free = places.iter_mut().find(|place| **place == nothing);
-        free.map(|place| *place = register.0).is_some()
+        let free = places.iter_mut().find(|entry| **entry == nothing);
+        free.map(|entry| *entry = register.0).is_some()
     })
 }
 
@@ -579,7 +577,6 @@ impl Instruction {
         self
     }
 
-    /// Its length.
     #[must_use]
     pub fn with_bytes(mut self, bytes: u8) -> Instruction {
         self.bytes = bytes;
@@ -657,7 +654,7 @@ impl Instruction {
         }
     }
 
-    /// Whether the instruction reads and writes more registers than [`Instruction::few`] holds.
+    /// Whether the instruction reads or writes more registers than [`Instruction::first_registers`] returns.
     #[inline(always)]
     pub(super) fn has_many(&self) -> bool {
         self.flags & MANY != 0
@@ -666,7 +663,7 @@ impl Instruction {
     /// The first two registers that form its address, that it reads, and that it writes: all of almost all
     /// instructions.
     #[inline(always)]
-    pub(super) fn few(&self) -> [[u8; 2]; 3] {
+    pub(super) fn first_registers(&self) -> [[u8; 2]; 3] {
         let [address, index, ..] = self.addresses;
         let [read, other, ..] = self.reads;
         let [written, second, ..] = self.writes;
@@ -697,7 +694,6 @@ impl Instruction {
         self.bytes
     }
 
-    /// Its special effect.
     #[must_use]
     pub fn special(&self) -> Special {
         self.special
@@ -712,9 +708,9 @@ impl Instruction {
     pub(super) fn without_stack(mut self) -> Instruction {
         let pointer = Register::STACK_POINTER.0;
         let read = self.addresses.iter_mut().chain(&mut self.reads);
-        read.filter(|place| **place == pointer).for_each(|place| *place = NOTHING);
+        read.filter(|register| **register == pointer).for_each(|register| *register = NOTHING);
         let written = self.writes.iter_mut().chain(&mut self.moves);
-        written.filter(|place| **place == pointer).for_each(|place| *place = NOWHERE);
+        written.filter(|register| **register == pointer).for_each(|register| *register = NOWHERE);
         self
     }
 }
@@ -802,17 +798,20 @@ pub(super) struct WarmingSummary {
 }
 
 impl WarmingSummary {
-    fn of(instructions: &[Instruction], address: u64) -> WarmingSummary {
-        let starts = |one: &Instruction| one.starts_line() || one.starts_decoded();
+    fn new(instructions: &[Instruction], address: u64) -> WarmingSummary {
+        let starts =
+            |instruction: &Instruction| instruction.starts_line() || instruction.starts_decoded();
         let bits = instructions.iter().take(64).enumerate();
         let branch =
             |last: &Instruction| Some((last.branch?, address.wrapping_add(last.offset.into())));
         WarmingSummary {
             starts: bits
-                .map(|(at, one)| u64::from(starts(one)) << at)
-                .fold(0, |all, one| all | one),
+                .map(|(index, instruction)| u64::from(starts(instruction)) << index)
+                .fold(0, |all, instruction| all | instruction),
             starts_later: instructions.iter().skip(64).any(starts),
-            has_locked: instructions.iter().any(|one| one.special == Special::Atomic),
+            has_locked: instructions
+                .iter()
+                .any(|instruction| instruction.special == Special::Atomic),
             repeats: instructions.len() == 1 && instructions[0].repeats(),
             branch: instructions.last().and_then(branch),
         }
@@ -825,7 +824,8 @@ impl Template {
     #[inline]
     #[must_use]
     pub fn address_at(&self, number: u16) -> u64 {
-        let offset = self.instructions.get(usize::from(number)).map_or(0, |one| one.offset);
+        let offset =
+            self.instructions.get(usize::from(number)).map_or(0, |instruction| instruction.offset);
         self.first.virtual_address.wrapping_add(offset.into())
     }
 
@@ -843,25 +843,25 @@ impl Template {
             |offset: u64| first.virtual_address.wrapping_add(offset) >> CODE_LINE_SHIFT;
         let (mut offset, mut last_line, mut in_decoded) = (0_u16, None, (0, 0));
         let fuses = layout.fuses_branches && ends_in_pair(instructions);
-        let mut prepare = |(number, one): (usize, &Instruction)| {
-            let mut one = *one;
+        let mut prepare = |(number, instruction): (usize, &Instruction)| {
+            let mut instruction = *instruction;
             let is_second = fuses && number + 1 == instructions.len();
-            if layout.follows_stack && one.flags & STACK != 0 {
-                one = one.without_stack();
+            if layout.follows_stack && instruction.flags & STACK != 0 {
+                instruction = instruction.without_stack();
             }
-            if one.special == Special::Direction && !layout.sets_direction_slowly {
-                one.special = Special::None;
+            if instruction.special == Special::Direction && !layout.sets_direction_slowly {
+                instruction.special = Special::None;
             }
-            if layout.eliminates(one.flags) {
-                one.unit = None;
+            if layout.eliminates(instruction.flags) {
+                instruction.unit = None;
             }
             if !layout.binds_to_ports {
-                one.unit = one.unit.map(Unit::described);
+                instruction.unit = instruction.unit.map(Unit::described);
             }
-            if one.unit == Some(Unit::Shuffle) && !layout.has_shuffle_unit {
-                one.unit = Some(Unit::Vector);
+            if instruction.unit == Some(Unit::Shuffle) && !layout.has_shuffle_unit {
+                instruction.unit = Some(Unit::Vector);
             }
-            one.offset = offset;
+            instruction.offset = offset;
             // The start of the last line of decoded instructions, and their number.
             let part = line_of_code(offset.into());
             if layout.decoded_instructions > 0
@@ -870,15 +870,15 @@ impl Template {
                     || in_decoded.1 == layout.decoded_instructions
                     || layout.decoded_by_lines && in_decoded.0 != part)
             {
-                one.flags |= NEW_DECODED;
+                instruction.flags |= NEW_DECODED;
                 in_decoded = (part, 0);
             }
             in_decoded.1 += u32::from(!is_second);
-            offset = offset.saturating_add(one.bytes.into());
+            offset = offset.saturating_add(instruction.bytes.into());
             let ends = Some(line(u64::from(offset.max(1)) - 1));
-            one.flags |= if ends == last_line { 0 } else { NEW_LINE };
+            instruction.flags |= if ends == last_line { 0 } else { NEW_LINE };
             last_line = ends;
-            one.classified()
+            instruction.classified()
         };
         let mut instructions: Box<[Instruction]> =
             instructions.iter().enumerate().map(&mut prepare).collect();
@@ -888,7 +888,7 @@ impl Template {
             before.class = Class::Fused;
         }
         Template {
-            warming: WarmingSummary::of(&instructions, first.virtual_address),
+            warming: WarmingSummary::new(&instructions, first.virtual_address),
             instructions,
             fall_through: first.virtual_address.wrapping_add(offset.into()),
             first,
@@ -913,7 +913,6 @@ impl Template {
         self.instructions.len()
     }
 
-    /// Whether it has none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.instructions.is_empty()
@@ -930,15 +929,15 @@ impl Template {
         self.first.virtual_address
     }
 
-    pub(super) fn address_of(&self, one: &Instruction) -> u64 {
-        self.first.virtual_address.wrapping_add(one.offset.into())
+    pub(super) fn address_of(&self, instruction: &Instruction) -> u64 {
+        self.first.virtual_address.wrapping_add(instruction.offset.into())
     }
 
     /// The lines of an instruction's first and last byte, each as a virtual and a physical address.
     #[inline]
-    pub(super) fn lines_of(&self, one: &Instruction) -> [(u64, u64); 2] {
-        let last = one.offset + u16::from(one.bytes.max(1)) - 1;
-        [self.line_at(one.offset), self.line_at(last)]
+    pub(super) fn lines_of(&self, instruction: &Instruction) -> [(u64, u64); 2] {
+        let last = instruction.offset + u16::from(instruction.bytes.max(1)) - 1;
+        [self.line_at(instruction.offset), self.line_at(last)]
     }
 
     fn line_at(&self, offset: u16) -> (u64, u64) {
@@ -949,8 +948,8 @@ impl Template {
 
     /// The physical address of one of its instructions.
     #[inline]
-    pub(super) fn physical_of(&self, one: &Instruction) -> u64 {
-        self.physical_at(one.offset)
+    pub(super) fn physical_of(&self, instruction: &Instruction) -> u64 {
+        self.physical_at(instruction.offset)
     }
 
     #[inline]
@@ -1003,17 +1002,17 @@ impl Instruction {
     }
 
     pub(crate) fn reads(&self) -> Vec<Register> {
-        let reads = self.reads.iter().filter(|place| **place != NOTHING);
-        reads.map(|place| Register(*place)).collect()
+        let reads = self.reads.iter().filter(|register| **register != NOTHING);
+        reads.map(|register| Register(*register)).collect()
     }
 
     pub(crate) fn writes(&self) -> Vec<Register> {
-        let writes = self.writes.iter().filter(|place| **place != NOWHERE);
-        writes.map(|place| Register(*place)).collect()
+        let writes = self.writes.iter().filter(|register| **register != NOWHERE);
+        writes.map(|register| Register(*register)).collect()
     }
 
     pub(crate) fn moves(&self) -> Vec<Register> {
-        let moves = self.moves.iter().filter(|place| **place != NOWHERE);
-        moves.map(|place| Register(*place)).collect()
+        let moves = self.moves.iter().filter(|register| **register != NOWHERE);
+        moves.map(|register| Register(*register)).collect()
     }
 }

@@ -43,9 +43,9 @@ mod tests {
     fn so_many_loads_of_a_cycle_start_at_the_same_place_of_lines() {
         let mut banks = LoadBanks::new(2);
         let mut take = |virtual_address, cycle| {
-            let of =
+            let access =
                 Access { virtual_address, physical: None, instruction: 0, bytes: 8, write: false };
-            banks.take(&of, cycle)
+            banks.take(&access, cycle)
         };
         assert!(take(0x1000, 5) && take(0x2040, 5) && take(0x1004, 5));
         assert!(!take(0x1080, 5), "the third at the start of a line");

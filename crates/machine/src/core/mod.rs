@@ -58,7 +58,6 @@ pub struct Access {
     pub instruction: u16,
     /// The length in bytes.
     pub bytes: u8,
-    /// Whether it stores.
     pub write: bool,
 }
 
@@ -122,9 +121,7 @@ pub struct CoreCounts {
     pub mispredicted_branches: u64,
     /// Taken direct branches whose target was not in the BTB: fetch is resteered at decode.
     pub btb_misses: u64,
-    /// Accesses that load.
     pub loads: u64,
-    /// Accesses that store.
     pub stores: u64,
     /// Loads that waited for a line.
     pub load_misses: u64,
@@ -205,7 +202,7 @@ impl<'a> Accesses<'a> {
 
     /// The accesses that were not taken yet.
     #[inline]
-    pub(super) fn rest(&self) -> &'a [Access] {
+    pub(super) fn remaining(&self) -> &'a [Access] {
         self.0
     }
 
@@ -287,14 +284,14 @@ impl Latencies {
     }
 
     #[inline]
-    pub(super) fn of(&self, unit: Unit) -> u64 {
+    pub(super) fn of_unit(&self, unit: Unit) -> u64 {
         self.operations[unit as usize]
     }
 
     /// The latency of an instruction that a unit executes.
     #[inline]
-    pub(super) fn executed(&self, one: &Instruction) -> u64 {
-        self.operations[usize::from(one.latency) % LATENCIES]
+    pub(super) fn executed(&self, instruction: &Instruction) -> u64 {
+        self.operations[usize::from(instruction.latency) % LATENCIES]
     }
 
     /// When an interrupt is taken of a core whose last instruction retired at `retired`, and whose

@@ -23,13 +23,11 @@ pub struct CoreModel {
     /// Number of threads that share the pipeline; one thread issues per cycle. `None`: a single thread.
     #[serde(default)]
     pub threads: Option<u32>,
-    /// Units that execute.
     pub units: UnitsModel,
     /// Loads and stores, up to the first data cache.
     pub data: DataModel,
     /// Rare, expensive events.
     pub events: EventsModel,
-    /// Branch prediction.
     pub predictor: PredictorModel,
     /// How repeated string instructions copy and fill memory. `None`: the core executes each repetition as an
     /// instruction.
@@ -50,14 +48,14 @@ pub struct StringsModel {
     /// are not aligned to each other.
     pub chunk_bytes: u32,
     /// Number of accesses that enter per cycle; for a copy, the number of pairs of a load and a store.
-    #[serde(default = "one")]
+    #[serde(default = "one_by_default")]
     pub chunks_per_cycle: u32,
     /// Maximum length of a short string, in bytes. Short strings start after `short_copy_start_cycles` or
     /// `short_fill_start_cycles`. A longer string pays the difference to the long start when it exceeds this length.
     #[serde(default)]
     pub short_bytes: u32,
     /// Maximum element size of a short string, in bytes. 1: only strings of `movsb` and `stosb` can be short.
-    #[serde(default = "one")]
+    #[serde(default = "one_by_default")]
     pub short_element_bytes: u32,
     /// See [`StringsModel::copy_start_cycles`].
     #[serde(default)]
@@ -77,7 +75,7 @@ pub struct StringsModel {
     pub compare_start_cycles: Option<u32>,
 }
 
-/// Fetch and decode.
+/// The front end: fetch and decode.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FrontModel {
@@ -104,8 +102,8 @@ pub struct FrontModel {
     /// Cost of a predicted return in addition to the cost of any taken branch.
     #[serde(default)]
     pub return_cycles: u32,
-    /// Number of code lines and branch targets by which the predictor runs ahead of fetch. It requests a line when it
-    /// reaches it. Zero: a line is requested after the previous line was fetched.
+    /// How far the predictor runs ahead of fetch, in code lines and branch targets. It requests each line that it
+    /// reaches. Zero: a line is requested after the previous line was fetched.
     #[serde(default)]
     pub ahead_lines: u32,
     /// Whether a taken branch ends the fetch of its cycle.
@@ -144,7 +142,6 @@ pub struct FrontModel {
 pub struct DecodedModel {
     /// Number of lines: `ways` times a power of two.
     pub lines: u32,
-    /// Associativity.
     pub ways: u32,
     /// Maximum number of instructions in a line.
     pub line_instructions: u32,
@@ -191,12 +188,12 @@ pub struct UnitModel {
     pub count: u32,
     /// Cycles from issue until other operations can use the result. For loads: the latency of an L1 hit.
     pub latency_cycles: u32,
-    /// Cycles for which an operation occupies its unit.
-    #[serde(default = "one")]
+    /// Cycles that an operation occupies its unit.
+    #[serde(default = "one_by_default")]
     pub interval_cycles: u32,
 }
 
-fn one() -> u32 {
+fn one_by_default() -> u32 {
     1
 }
 
@@ -212,7 +209,6 @@ pub struct UnitsModel {
     pub integer: UnitModel,
     /// Integer multiplication.
     pub multiply: UnitModel,
-    /// Integer division.
     pub divide: UnitModel,
     /// Floating point: additions, comparisons, conversions.
     pub float_add: UnitModel,
@@ -222,7 +218,6 @@ pub struct UnitsModel {
     pub float_divide: UnitModel,
     /// All other operations on vector registers.
     pub vector: UnitModel,
-    /// Branches.
     pub branch: UnitModel,
     pub load: UnitModel,
     /// Stores, until they can retire. The number of units also limits the stores that drain to the cache per cycle.
@@ -239,7 +234,7 @@ pub struct UnitsModel {
     pub of: OperationLatencies,
 }
 
-/// Which integer ports execute which operations. Each port executes one operation per cycle.
+/// The operations that each integer port can execute. Each port executes one operation per cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PortsModel {
@@ -288,11 +283,11 @@ pub struct OperationLatencies {
     /// Multiplication of floating point without an addition.
     pub float_multiply_only_cycles: Option<u32>,
     pub float_root_cycles: Option<u32>,
-    /// Cycles for which a root occupies its unit. `None`: the interval of a division.
+    /// Cycles that a square root occupies its unit. `None`: the interval of a division.
     pub float_root_interval_cycles: Option<u32>,
     /// Floating-point comparisons that set flags, such as `comisd`.
     pub float_flags_cycles: Option<u32>,
-    /// Cycles for which such a comparison occupies its unit. `None`: the interval of an addition.
+    /// Cycles that a flag-setting comparison occupies its unit. `None`: the interval of an addition.
     pub float_flags_interval_cycles: Option<u32>,
     /// Conversions between integer and floating-point registers.
     pub convert_cycles: Option<u32>,
@@ -401,7 +396,7 @@ pub struct DataModel {
     /// Whether stores to one line may have any width, and go to the same bytes.
     #[serde(default)]
     pub stores_any_of_line: bool,
-    /// Cycles for which a store that crosses a page boundary holds back later stores. An in-order core has none.
+    /// Cycles that a store across a page boundary holds back later stores. An in-order core has none.
     #[serde(default)]
     pub page_split_store_cycles: u32,
     /// Cycles that a load waits for 4K aliasing: an earlier store in the store queue has the same offset within a
@@ -503,7 +498,7 @@ impl SingleCosts {
 
 /// Maximum width of a core: the counter of operations that issue in a cycle has four bits.
 const WIDTH_MAX: u32 = 15;
-/// Maximum number of ports to which operations are bound.
+/// Maximum number of ports with operations bound to them.
 pub(super) const PORTS_MAX: usize = 5;
 /// Maximum number of entries in a window.
 const WINDOW_MAX: u32 = 4096;
@@ -640,7 +635,7 @@ impl CoreModel {
     /// Refuses a model that cannot be built. `name` is the model's table in the file, such as `core`.
     ///
     /// # Errors
-    /// [`ModelError`], naming the field and what is allowed.
+    /// [`ModelError`], naming the field and its allowed values.
     pub fn check(&self, name: &str) -> Result<(), ModelError> {
         let field = |field: &str| format!("{name}.{field}");
         in_range(field("width"), self.width, 1, WIDTH_MAX)?;

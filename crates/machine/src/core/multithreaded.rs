@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 
 use super::in_order::ReadyTime;
-use super::instruction::{Instruction, REGISTERS, Special, Template, UNITS, Unit, place};
+use super::instruction::{Instruction, REGISTERS, Special, Template, UNITS, Unit, register_index};
 use super::model::CoreModel;
 use super::retirement::{Retirement, StallCauses};
 use super::store_buffer::StoreBuffer;
@@ -32,7 +32,7 @@ pub struct MultithreadedCore {
     intervals: [u64; UNITS],
     /// When units, which all threads share, are free.
     free: [u64; UNITS],
-    /// The next cycle in which an instruction can issue.
+    /// The next cycle that can issue an instruction.
     now: u64,
     /// The thread that issued last.
     last: usize,
@@ -63,7 +63,7 @@ impl MultithreadedCore {
         self.threads.len()
     }
 
-    /// Queues a block that `thread` executes, or the part of it that the guest executed. The block's memory
+    /// Queues a block that `thread` executes, or the part that the guest executed. The block's memory
     /// accesses are made now.
     pub fn run<M: Memory>(
         &mut self,
@@ -89,17 +89,18 @@ impl MultithreadedCore {
         let thread = &mut self.threads[number];
         let mut accesses = Accesses::new(executed.accesses);
         let until = block.len().min(executed.instructions as usize);
-        let whole = until == block.len();
+        let is_complete = until == block.len();
         let empty = thread.queue.is_empty();
-        for (index, one) in block.instructions[..until].iter().enumerate().skip(first) {
-            let own = accesses.next(index);
+        for (index, instruction) in block.instructions[..until].iter().enumerate().skip(first) {
+            let own_accesses = accesses.next(index);
             let now = thread.time();
-            let fetch_wait = thread.fetch(block, one, memory, now);
-            let (load_wait, store_wait) = thread.access((one.special, own), memory, now);
+            let fetch_wait = thread.fetch(block, instruction, memory, now);
+            let (load_wait, store_wait) =
+                thread.access((instruction.special, own_accesses), memory, now);
             let mut prediction = Prediction::Predicted;
-            if let Some(kind) = one.branch.filter(|_| whole && index + 1 == until) {
+            if let Some(kind) = instruction.branch.filter(|_| is_complete && index + 1 == until) {
                 let (address, fall_through, target) =
-                    (block.address_of(one), block.fall_through, block.target);
+                    (block.address_of(instruction), block.fall_through, block.target);
                 let branch = Branch { address, kind, fall_through, target, next: executed.next };
                 prediction = thread.predictor.step(&branch);
                 let counts = &mut thread.retirement.counts;
@@ -108,9 +109,15 @@ impl MultithreadedCore {
                 counts.mispredicted_branches += u64::from(prediction == Prediction::Mispredicted);
             }
             let entry_cycles = std::mem::take(&mut thread.entry_cycles);
-            let one = *one;
-            let pending =
-                Pending { one, fetch_wait, load_wait, store_wait, entry_cycles, prediction };
+            let instruction = *instruction;
+            let pending = Pending {
+                instruction,
+                fetch_wait,
+                load_wait,
+                store_wait,
+                entry_cycles,
+                prediction,
+            };
             thread.queued_cycles += pending.least_cycles(self.blocking);
             thread.held_cycles += entry_cycles.unwrap_or(0);
             thread.queue.push_back(pending);
@@ -155,10 +162,10 @@ impl MultithreadedCore {
     /// `thread` is halted after its queued instructions, or no longer halted: then it continues at
     /// the time of the others.
     pub fn set_halted(&mut self, thread: usize, halted: bool) {
-        let own = &mut self.threads[thread];
-        let was = std::mem::replace(&mut own.halted, halted);
-        if was && !halted && own.queue.is_empty() {
-            own.skip_to(self.now);
+        let state = &mut self.threads[thread];
+        let was = std::mem::replace(&mut state.halted, halted);
+        if was && !halted && state.queue.is_empty() {
+            state.skip_to(self.now);
         }
     }
 
@@ -211,7 +218,7 @@ impl MultithreadedCore {
         for after in 1..=number {
             let thread = (self.last + after) % number;
             let Some(pending) = self.threads[thread].queue.front() else { continue };
-            let free = pending.one.unit.map_or(0, |unit| self.free[unit as usize]);
+            let free = pending.instruction.unit.map_or(0, |unit| self.free[unit as usize]);
             let cycle = self.threads[thread].head.cycle.max(free).max(self.now);
             if cycle == self.now {
                 return Some((cycle, thread));
@@ -229,27 +236,31 @@ impl MultithreadedCore {
         (self.now, self.last) = (cycle + 1, number);
         thread.queued_cycles -= pending.least_cycles(self.blocking);
         thread.held_cycles -= pending.entry_cycles.unwrap_or(0);
-        let own = thread.head.cycle;
-        let shared = (own + 1, cycle + 1);
+        let ready_cycle = thread.head.cycle;
+        let shared = (ready_cycle + 1, cycle + 1);
         let waits = || StallCauses { shared, ..thread.head.waits };
         thread.retirement.retire(cycle + 1, waits);
-        let one = &pending.one;
-        if let Some(unit) = one.unit {
+        let instruction = &pending.instruction;
+        if let Some(unit) = instruction.unit {
             self.free[unit as usize] = cycle + self.intervals[unit as usize];
         }
         let missed = pending.load_wait > 0;
-        let load = if one.loads() { self.latencies.of(Unit::Load) + pending.load_wait } else { 0 };
-        let unit = one.unit.map_or(0, |_| self.latencies.executed(one));
-        let latency = (load + unit + self.latencies.executing(one.special)).max(1);
+        let load = if instruction.loads() {
+            self.latencies.of_unit(Unit::Load) + pending.load_wait
+        } else {
+            0
+        };
+        let unit = instruction.unit.map_or(0, |_| self.latencies.executed(instruction));
+        let latency = (load + unit + self.latencies.executing(instruction.special)).max(1);
         let done = ReadyTime::new(cycle + latency, missed);
-        for register in one.writes {
-            thread.registers[place(register)] = done;
+        for register in instruction.writes {
+            thread.registers[register_index(register)] = done;
         }
-        for register in one.moves {
-            thread.registers[place(register)] = ReadyTime::new(cycle + 1, false);
+        for register in instruction.moves {
+            thread.registers[register_index(register)] = ReadyTime::new(cycle + 1, false);
         }
         thread.all_done = thread.all_done.max(done);
-        if one.stores() {
+        if instruction.stores() {
             thread.stores.leave(done.cycle() + pending.store_wait, pending.store_wait > 0);
         }
         self.hold_back(number, &pending, cycle, done);
@@ -258,7 +269,7 @@ impl MultithreadedCore {
 
     /// Delays the thread of an instruction that has issued, if it has to.
     fn hold_back(&mut self, number: usize, pending: &Pending, cycle: u64, done: ReadyTime) {
-        let special = pending.one.special;
+        let special = pending.instruction.special;
         let mut until = ReadyTime::default();
         match pending.prediction {
             Prediction::Predicted | Prediction::PredictedLate | Prediction::Overruled => {}
@@ -304,7 +315,7 @@ impl MultithreadedCore {
 /// A queued instruction with everything that is known before it issues.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pending {
-    pub(super) one: Instruction,
+    pub(super) instruction: Instruction,
     /// Cycles that it waits for its instruction line.
     pub(super) fetch_wait: u64,
     /// Cycles that its loads wait beyond a hit.
@@ -399,15 +410,15 @@ impl Thread {
     pub(super) fn fetch<M: Memory>(
         &mut self,
         block: &Template,
-        one: &Instruction,
+        instruction: &Instruction,
         memory: &mut M,
         now: u64,
     ) -> u64 {
-        if !one.starts_line() {
+        if !instruction.starts_line() {
             return 0;
         }
         let mut waited = 0;
-        for line in block.lines_of(one) {
+        for line in block.lines_of(instruction) {
             if self.last_line != Some(line) {
                 self.last_line = Some(line);
                 waited += memory.fetch(line.0, line.1, now + waited);
@@ -446,18 +457,19 @@ impl Thread {
         let Some(pending) = self.queue.front() else { return };
         // The cycle after that of the previous instruction.
         let next = self.retirement.cycle();
-        let one = &pending.one;
-        let addresses = ReadyTime::of(&one.addresses, &self.registers);
-        let mut until =
-            ReadyTime::of(&one.reads, &self.registers).max(addresses).max(self.earliest);
-        if one.special.drains() {
+        let instruction = &pending.instruction;
+        let addresses = ReadyTime::latest_of(&instruction.addresses, &self.registers);
+        let mut until = ReadyTime::latest_of(&instruction.reads, &self.registers)
+            .max(addresses)
+            .max(self.earliest);
+        if instruction.special.drains() {
             until = until.max(self.all_done);
         }
-        if one.special.orders_memory() || one.special.drains_stores() {
+        if instruction.special.orders_memory() || instruction.special.drains_stores() {
             until = until.at_least(self.stores.all_left());
         }
-        if one.stores() {
-            let (cycle, missed) = self.stores.place();
+        if instruction.stores() {
+            let (cycle, missed) = self.stores.next_entry();
             until = until.max(ReadyTime::new(cycle, missed));
         }
         // An interrupt is taken, and a thread is held, when the instruction before has had its effect.

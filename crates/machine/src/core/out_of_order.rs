@@ -11,7 +11,7 @@ use super::forwarding::Forwarding;
 use super::front_end::{Fetched, FrontEnd};
 use super::instruction::Template;
 use super::instruction::{
-    Class, Instruction, Operation, REGISTERS, Register, Special, Unit, place,
+    Class, Instruction, Operation, REGISTERS, Register, Special, Unit, register_index,
 };
 use super::load_banks::LoadBanks;
 use super::model::{CoreModel, WindowModel};
@@ -45,9 +45,9 @@ pub struct OutOfOrderCore {
     /// Latencies of loads, by [`Instruction::load_form`].
     load_latencies: [u64; 4],
     forwarding: Option<Box<Forwarding>>,
-    /// Cycles for which a root occupies its unit. `None`: the interval of a division.
+    /// Cycles that a square root occupies its unit. `None`: the interval of a division.
     root_interval: Option<u32>,
-    /// Cycles for which a flag-setting comparison occupies its unit. `None`: the interval of an addition.
+    /// Cycles that a flag-setting comparison occupies its unit. `None`: the interval of an addition.
     flags_interval: Option<u32>,
     forward_vector: u64,
     /// Latency of forwarding more than 16 bytes.
@@ -105,14 +105,15 @@ fn own_access<'a>(accesses: &mut &'a [Access], index: usize, write: bool) -> Opt
 /// Takes the accesses of instruction `index`, if they are a load and a store of the common sort.
 #[inline(always)]
 fn own_pair<'a>(accesses: &mut &'a [Access], index: usize) -> Option<&'a [Access]> {
-    let (own, rest) = accesses.split_at_checked(2)?;
-    let are_of_it = own.iter().all(|one| usize::from(one.instruction) == index && is_common(one));
-    let more = rest.first().is_some_and(|next| usize::from(next.instruction) <= index);
-    if !are_of_it || own[0].write || !own[1].write || more {
+    let (pair, remaining) = accesses.split_at_checked(2)?;
+    let are_of_it =
+        pair.iter().all(|access| usize::from(access.instruction) == index && is_common(access));
+    let more = remaining.first().is_some_and(|next| usize::from(next.instruction) <= index);
+    if !are_of_it || pair[0].write || !pair[1].write || more {
         return None;
     }
-    *accesses = rest;
-    Some(own)
+    *accesses = remaining;
+    Some(pair)
 }
 
 /// The times of the loads of an instruction.
@@ -144,7 +145,7 @@ impl OutOfOrderCore {
             split_loads: [model.data.split_load_cycles, model.data.page_split_load_cycles]
                 .map(u64::from),
             splits_from: 0,
-            banks: model.data.bank_loads.map(|most| Box::new(LoadBanks::new(most))),
+            banks: model.data.bank_loads.map(|loads_max| Box::new(LoadBanks::new(loads_max))),
             page_split: model.data.page_split_store_cycles.into(),
             alias: model.data.alias_cycles.into(),
             renames_memory: model.data.renames_memory,
@@ -188,7 +189,7 @@ impl OutOfOrderCore {
         })
     }
 
-    /// Executes a block, or the part of it that the guest executed.
+    /// Executes a block, or the part that the guest executed.
     pub fn run<M: Memory>(&mut self, block: &Template, executed: &ExecutedBlock, memory: &mut M) {
         self.run_from(0, block, executed, memory);
     }
@@ -220,36 +221,44 @@ impl OutOfOrderCore {
         memory: &mut M,
     ) {
         let number = block.len().min(executed.instructions as usize);
-        let whole = number == block.len();
+        let is_complete = number == block.len();
         let Some(instructions) = block.instructions.get(first..number) else { return };
         let mut accesses = executed.accesses;
         let mut times = (0, 0);
-        for (index, one) in (first..).zip(instructions) {
-            times = match one.class {
-                Class::Operation => self.quick::<FORWARDS, M>(OPERATES, block, one, &[], memory),
+        for (index, instruction) in (first..).zip(instructions) {
+            times = match instruction.class {
+                Class::Operation => {
+                    self.quick::<FORWARDS, M>(OPERATES, block, instruction, &[], memory)
+                }
                 Class::Load => match own_access(&mut accesses, index, false) {
-                    Some(load) => self.quick_memory::<FORWARDS, M>(LOADS, block, one, load, memory),
-                    None => self.slow(block, (index, one), &mut accesses, memory),
+                    Some(load) => {
+                        self.quick_memory::<FORWARDS, M>(LOADS, block, instruction, load, memory)
+                    }
+                    None => self.slow(block, (index, instruction), &mut accesses, memory),
                 },
                 Class::Store => match own_access(&mut accesses, index, true) {
                     Some(store) => {
-                        self.quick_memory::<FORWARDS, M>(STORES, block, one, store, memory)
+                        self.quick_memory::<FORWARDS, M>(STORES, block, instruction, store, memory)
                     }
-                    None => self.slow(block, (index, one), &mut accesses, memory),
+                    None => self.slow(block, (index, instruction), &mut accesses, memory),
                 },
                 Class::LoadAndStore => match own_pair(&mut accesses, index) {
-                    Some(both) => {
-                        self.quick_memory::<FORWARDS, M>(LOADS | STORES, block, one, both, memory)
-                    }
-                    None => self.slow(block, (index, one), &mut accesses, memory),
+                    Some(both) => self.quick_memory::<FORWARDS, M>(
+                        LOADS | STORES,
+                        block,
+                        instruction,
+                        both,
+                        memory,
+                    ),
+                    None => self.slow(block, (index, instruction), &mut accesses, memory),
                 },
-                Class::Fused => self.fused(block, one, memory),
+                Class::Fused => self.fused(block, instruction, memory),
                 Class::Any | Class::Repetition => {
-                    self.slow(block, (index, one), &mut accesses, memory)
+                    self.slow(block, (index, instruction), &mut accesses, memory)
                 }
             };
         }
-        let last = instructions.last().filter(|_| whole);
+        let last = instructions.last().filter(|_| is_complete);
         if let Some(kind) = last.and_then(|last| last.branch) {
             self.branch(block, kind, executed.next, times);
         }
@@ -264,11 +273,11 @@ impl OutOfOrderCore {
         memory: &mut M,
     ) {
         let number = block.len().min(executed.instructions as usize);
-        let whole = number == block.len();
+        let is_complete = number == block.len();
         let mut accesses = executed.accesses;
-        for (index, one) in block.instructions[..number].iter().enumerate().skip(first) {
-            let times = self.slow(block, (index, one), &mut accesses, memory);
-            if let Some(kind) = one.branch.filter(|_| whole && index + 1 == number) {
+        for (index, instruction) in block.instructions[..number].iter().enumerate().skip(first) {
+            let times = self.slow(block, (index, instruction), &mut accesses, memory);
+            if let Some(kind) = instruction.branch.filter(|_| is_complete && index + 1 == number) {
                 self.branch(block, kind, executed.next, times);
             }
         }
@@ -280,7 +289,7 @@ impl OutOfOrderCore {
     fn slow<M: Memory>(
         &mut self,
         block: &Template,
-        (index, one): (usize, &Instruction),
+        (index, instruction): (usize, &Instruction),
         accesses: &mut &[Access],
         memory: &mut M,
     ) -> (u64, u64) {
@@ -291,12 +300,12 @@ impl OutOfOrderCore {
             *accesses = rest;
         }
         let mut of_block = Accesses::new(accesses);
-        let own = of_block.next(index);
-        *accesses = of_block.rest();
-        match one.class {
-            Class::Repetition => self.repeat(block, one, own, memory),
-            Class::Fused => self.fused(block, one, memory),
-            _ => self.step(block, one, own, memory),
+        let own_accesses = of_block.next(index);
+        *accesses = of_block.remaining();
+        match instruction.class {
+            Class::Repetition => self.repeat(block, instruction, own_accesses, memory),
+            Class::Fused => self.fused(block, instruction, memory),
+            _ => self.step(block, instruction, own_accesses, memory),
         }
     }
 
@@ -307,17 +316,17 @@ impl OutOfOrderCore {
         &mut self,
         what: u8,
         block: &Template,
-        one: &Instruction,
+        instruction: &Instruction,
         accesses: &[Access],
         memory: &mut M,
     ) -> (u64, u64) {
         let mut waited = (0, 0);
-        let fetched = if one.starts() {
-            let fetched = self.fetch_first(block, one, memory);
+        let fetched = if instruction.starts() {
+            let fetched = self.fetch_first(block, instruction, memory);
             waited = fetched.wait;
             fetched.cycle
         } else {
-            self.front.fetch_next(one)
+            self.front.fetch_next(instruction)
         };
         let mut earliest = fetched.max(self.reorder.oldest());
         let mut full = (0, 0);
@@ -325,41 +334,41 @@ impl OutOfOrderCore {
             earliest = earliest.max(self.loads.oldest());
         }
         if what & STORES != 0 {
-            let (free, missed) = self.stores.place();
+            let (free, missed) = self.stores.next_entry();
             if missed && free > earliest {
                 full = (earliest + 1, free + 1);
             }
             earliest = earliest.max(free);
         }
-        if !self.unresolved.is_empty() && one.branch.is_some() {
+        if !self.unresolved.is_empty() && instruction.branch.is_some() {
             earliest = earliest.max(self.next_resolved());
         }
         let mut entered = self.entering.take(earliest);
         self.ports.advance(entered);
-        if self.ports.is_full(one.unit) {
-            entered = self.entering.take(self.ports.until_room(one.unit));
+        if self.ports.is_full(instruction.unit) {
+            entered = self.entering.take(self.ports.until_room(instruction.unit));
         }
         self.front.entered(entered);
-        let [addresses, reads, writes] = one.few();
+        let [addresses, reads, writes] = instruction.first_registers();
         let two = |ready: &[u64; REGISTERS], [first, second]: [u8; 2]| {
-            ready[place(first)].max(ready[place(second)])
+            ready[register_index(first)].max(ready[register_index(second)])
         };
         let mut operands = entered.max(two(&self.ready, reads));
         let mut address = entered;
         if what & (LOADS | STORES) != 0 {
             address = address.max(two(&self.ready, addresses));
         }
-        let has_many = one.has_many();
+        let has_many = instruction.has_many();
         if has_many {
-            (address, operands) = self.ready_of_all(one, entered);
+            (address, operands) = self.ready_of_all(instruction, entered);
         }
         let mut loaded = Loaded { issued: operands, cycle: entered, wait: (0, 0) };
         if what & LOADS != 0
             && let [load, ..] = accesses
         {
-            loaded = self.quick_load(one, load, address, memory);
+            loaded = self.quick_load(instruction, load, address, memory);
         }
-        let executed = match one.unit {
+        let executed = match instruction.unit {
             None => {
                 // If it does nothing more, renaming registers executes it.
                 if what != OPERATES {
@@ -369,13 +378,15 @@ impl OutOfOrderCore {
             }
             Some(unit) => {
                 if FORWARDS && let Some(forwarding) = &self.forwarding {
-                    operands = forwarding.operands(one, &self.ready, (entered, operands));
+                    operands = forwarding.operands(instruction, &self.ready, (entered, operands));
                 }
                 let issued = self.ports.reserve_quickly(operands.max(loaded.cycle), unit);
                 self.ports.wait_until(issued, Some(unit));
-                let executed = issued + self.latencies.executed(one);
+                let executed = issued + self.latencies.executed(instruction);
                 match &mut self.forwarding {
-                    Some(forwarding) if FORWARDS => forwarding.result(one, &self.ready, executed),
+                    Some(forwarding) if FORWARDS => {
+                        forwarding.result(instruction, &self.ready, executed)
+                    }
                     _ => executed,
                 }
             }
@@ -384,7 +395,7 @@ impl OutOfOrderCore {
         let retired = if what & STORES != 0
             && let [.., store] = accesses
         {
-            self.quick_store(one, store, (address, executed), waits, memory)
+            self.quick_store(instruction, store, (address, executed), waits, memory)
         } else if what & LOADS == 0 && waited.1 == 0 {
             self.retirement.retire_unhindered(executed)
         } else {
@@ -395,13 +406,14 @@ impl OutOfOrderCore {
             self.loads.push(retired);
         }
         for register in writes {
-            self.ready[place(register)] = executed;
+            self.ready[register_index(register)] = executed;
         }
         if has_many {
-            self.write_all(one, executed, address + 1);
+            self.write_all(instruction, executed, address + 1);
         }
-        if FORWARDS && what == OPERATES && one.unit.is_none() && one.adds_constant() {
-            self.added_constant(one, executed);
+        if FORWARDS && what == OPERATES && instruction.unit.is_none() && instruction.adds_constant()
+        {
+            self.added_constant(instruction, executed);
         }
         (fetched, executed)
     }
@@ -413,11 +425,11 @@ impl OutOfOrderCore {
         &mut self,
         what: u8,
         block: &Template,
-        one: &Instruction,
+        instruction: &Instruction,
         accesses: &[Access],
         memory: &mut M,
     ) -> (u64, u64) {
-        self.quick::<FORWARDS, M>(what, block, one, accesses, memory)
+        self.quick::<FORWARDS, M>(what, block, instruction, accesses, memory)
     }
 
     /// The time at which one of the unresolved branches resolves, so that another branch may enter.
@@ -431,39 +443,39 @@ impl OutOfOrderCore {
     fn fetch_first<M: Memory>(
         &mut self,
         block: &Template,
-        one: &Instruction,
+        instruction: &Instruction,
         memory: &mut M,
     ) -> Fetched {
-        self.front.fetch(block, one, memory, &mut self.retirement.counts)
+        self.front.fetch(block, instruction, memory, &mut self.retirement.counts)
     }
 
     /// When the address of an instruction is known and its operands are ready, which has entered.
     #[inline(never)]
-    fn ready_of_all(&self, one: &Instruction, entered: u64) -> (u64, u64) {
+    fn ready_of_all(&self, instruction: &Instruction, entered: u64) -> (u64, u64) {
         let ready = |registers: &[u8]| {
-            let times = registers.iter().map(|register| self.ready[place(*register)]);
+            let times = registers.iter().map(|register| self.ready[register_index(*register)]);
             times.fold(entered, u64::max)
         };
-        (ready(&one.addresses), ready(&one.reads))
+        (ready(&instruction.addresses), ready(&instruction.reads))
     }
 
     /// Renaming has added a constant to a register.
     #[inline(never)]
-    fn added_constant(&mut self, one: &Instruction, executed: u64) {
+    fn added_constant(&mut self, instruction: &Instruction, executed: u64) {
         if let Some(forwarding) = &mut self.forwarding {
-            forwarding.constant_added(one, &mut self.ready, executed);
+            forwarding.constant_added(instruction, &mut self.ready, executed);
         }
     }
 
     /// Sets the ready time of an instruction's results to `executed`, and of the registers that it changes as a
     /// side effect to `moved`.
     #[inline(never)]
-    fn write_all(&mut self, one: &Instruction, executed: u64, moved: u64) {
-        for register in one.writes {
-            self.ready[place(register)] = executed;
+    fn write_all(&mut self, instruction: &Instruction, executed: u64, moved: u64) {
+        for register in instruction.writes {
+            self.ready[register_index(register)] = executed;
         }
-        for register in one.moves {
-            self.ready[place(register)] = moved;
+        for register in instruction.moves {
+            self.ready[register_index(register)] = moved;
         }
     }
 
@@ -471,7 +483,7 @@ impl OutOfOrderCore {
     #[inline(always)]
     fn quick_load<M: Memory>(
         &mut self,
-        one: &Instruction,
+        instruction: &Instruction,
         load: &Access,
         address: u64,
         memory: &mut M,
@@ -487,11 +499,11 @@ impl OutOfOrderCore {
         self.retirement.counts.loads += 1;
         let wait = memory.load(load, issued);
         let is_alone = !self.stores.may_be_source(load, issued) && self.alias == 0;
-        let cycle = issued + self.load_latencies[one.load_form()];
+        let cycle = issued + self.load_latencies[instruction.load_form()];
         if wait == 0 && is_alone && self.fill_buffers.are_filled(issued) {
             return Loaded { issued, cycle, wait: (0, 0) };
         }
-        let (cycle, missed) = self.loaded_at(one, load, (issued, wait), memory);
+        let (cycle, missed) = self.loaded_at(instruction, load, (issued, wait), memory);
         let mut loaded = Loaded { issued, cycle, wait: (0, 0) };
         if missed {
             self.retirement.counts.load_misses += 1;
@@ -516,7 +528,7 @@ impl OutOfOrderCore {
     #[inline(always)]
     fn quick_store<M: Memory>(
         &mut self,
-        one: &Instruction,
+        instruction: &Instruction,
         store: &Access,
         (address, executed): (u64, u64),
         waits: impl Fn() -> StallCauses,
@@ -524,17 +536,17 @@ impl OutOfOrderCore {
     ) -> u64 {
         let issued = self.ports.reserve_quickly(address, Unit::Store);
         self.addresses_known = self.addresses_known.max(issued);
-        let filled = self.store_part(one, store, issued, memory);
-        let done = executed.max(issued + self.latencies.of(Unit::Store));
+        let filled = self.store_part(instruction, store, issued, memory);
+        let done = executed.max(issued + self.latencies.of_unit(Unit::Store));
         let retired = if self.stores_hold_retirement && filled > done {
             self.retire_held(issued, filled, &waits())
         } else {
             self.retirement.retire(done, waits)
         };
-        let earliest = self.stores.after_vectors(retired.max(filled), one.stores_vector());
+        let earliest = self.stores.after_vectors(retired.max(filled), instruction.stores_vector());
         let leaves = self.stores.leave_alone(store, earliest, filled > issued);
         let known = Known { value: executed, address: issued };
-        self.stores.remember_one(store, one.address_form, known, leaves);
+        self.stores.remember_one(store, instruction.address_form, known, leaves);
         retired
     }
 
@@ -578,7 +590,6 @@ impl OutOfOrderCore {
         self.retirement.cycle()
     }
 
-    /// All counts so far.
     #[must_use]
     pub fn counts(&self) -> CoreCounts {
         self.retirement.counts()
@@ -595,24 +606,24 @@ impl OutOfOrderCore {
     fn repeat<M: Memory>(
         &mut self,
         block: &Template,
-        one: &Instruction,
+        instruction: &Instruction,
         accesses: &[Access],
         memory: &mut M,
     ) -> (u64, u64) {
-        let operation = one.repetition_of();
+        let operation = instruction.repetition_of();
         let (Some(mut strings), Some(operation)) = (self.strings, operation) else {
-            return self.step(block, one, accesses, memory);
+            return self.step(block, instruction, accesses, memory);
         };
         if !strings.executes(operation) {
-            return self.step(block, one, accesses, memory);
+            return self.step(block, instruction, accesses, memory);
         }
-        let address = block.address_of(one);
+        let address = block.address_of(instruction);
         let which = strings.next(operation, address, accesses, self.progress());
         let mut times = (self.retirement.cycle(), self.retirement.cycle());
         if which == Repetition::Within {
             self.retirement.counts.slotless_instructions += 1;
         } else {
-            times = self.step(block, one, accesses, memory);
+            times = self.step(block, instruction, accesses, memory);
             if strings.ends_cycle() {
                 self.entering.end_cycle();
             }
@@ -631,17 +642,17 @@ impl OutOfOrderCore {
     fn fused<M: Memory>(
         &mut self,
         block: &Template,
-        one: &Instruction,
+        instruction: &Instruction,
         memory: &mut M,
     ) -> (u64, u64) {
-        let fetched = self.front.fetch(block, one, memory, &mut self.retirement.counts);
+        let fetched = self.front.fetch(block, instruction, memory, &mut self.retirement.counts);
         let earliest = fetched.cycle.max(self.reorder.oldest());
         let entered = self.entering.next(earliest).max(self.ports.now());
-        let ready = one.reads.iter().map(|register| self.ready[place(*register)]);
+        let ready = instruction.reads.iter().map(|register| self.ready[register_index(*register)]);
         let operands = ready.fold(entered, u64::max);
-        for register in one.writes {
+        for register in instruction.writes {
             let latency = if register == Register::FLAGS.number() { 0 } else { 1 };
-            self.ready[place(register)] = operands + latency;
+            self.ready[register_index(register)] = operands + latency;
         }
         self.retirement.counts.slotless_instructions += 1;
         (fetched.cycle, operands)
@@ -652,77 +663,77 @@ impl OutOfOrderCore {
     fn step<M: Memory>(
         &mut self,
         block: &Template,
-        one: &Instruction,
+        instruction: &Instruction,
         accesses: &[Access],
         memory: &mut M,
     ) -> (u64, u64) {
-        let fetched = self.front.fetch(block, one, memory, &mut self.retirement.counts);
-        let (entered, full) = self.enter(one, fetched);
+        let fetched = self.front.fetch(block, instruction, memory, &mut self.retirement.counts);
+        let (entered, full) = self.enter(instruction, fetched);
         self.front.entered(entered);
         let ready = |registers: &[u8]| {
-            let times = registers.iter().map(|register| self.ready[place(*register)]);
+            let times = registers.iter().map(|register| self.ready[register_index(*register)]);
             times.fold(entered, u64::max)
         };
-        let (address, operands) = (ready(&one.addresses), ready(&one.reads));
-        let loaded = if one.loads() {
-            self.load(one, accesses, address, memory)
+        let (address, operands) = (ready(&instruction.addresses), ready(&instruction.reads));
+        let loaded = if instruction.loads() {
+            self.load(instruction, accesses, address, memory)
         } else {
             Loaded { issued: operands, cycle: entered, wait: (0, 0) }
         };
-        let executed = self.execute(one, (entered, operands), &loaded);
+        let executed = self.execute(instruction, (entered, operands), &loaded);
         let waits = || StallCauses { fetch: fetched.wait, full, data: loaded.wait, shared: (0, 0) };
-        let retired = if one.stores() {
-            self.store(one, accesses, (address, executed), waits, memory)
+        let retired = if instruction.stores() {
+            self.store(instruction, accesses, (address, executed), waits, memory)
         } else {
             self.retirement.retire(executed, waits)
         };
         self.reorder.push(retired);
-        if one.loads() {
+        if instruction.loads() {
             self.loads.push(retired);
         }
-        for register in one.writes {
-            self.ready[place(register)] = executed;
+        for register in instruction.writes {
+            self.ready[register_index(register)] = executed;
         }
-        for register in one.moves {
-            self.ready[place(register)] = address + 1;
+        for register in instruction.moves {
+            self.ready[register_index(register)] = address + 1;
         }
-        if one.unit.is_none() && one.adds_constant() {
-            self.added_constant(one, executed);
+        if instruction.unit.is_none() && instruction.adds_constant() {
+            self.added_constant(instruction, executed);
         }
-        if one.special != Special::None {
-            self.finish_special(one.special, entered, executed.max(retired));
+        if instruction.special != Special::None {
+            self.finish_special(instruction.special, entered, executed.max(retired));
         }
         (fetched.cycle, executed)
     }
 
     /// When an instruction enters the reorder buffer, and when it waited for stores that missed.
     #[inline(always)]
-    fn enter(&mut self, one: &Instruction, fetched: Fetched) -> (u64, Interval) {
+    fn enter(&mut self, instruction: &Instruction, fetched: Fetched) -> (u64, Interval) {
         let mut earliest = fetched.cycle.max(self.reorder.oldest());
         let mut full = (0, 0);
-        if one.loads() {
+        if instruction.loads() {
             earliest = earliest.max(self.loads.oldest());
         }
-        if one.stores() {
-            let (free, missed) = self.stores.place();
+        if instruction.stores() {
+            let (free, missed) = self.stores.next_entry();
             if missed && free > earliest {
                 full = (earliest + 1, free + 1);
             }
             earliest = earliest.max(free);
         }
-        if !self.unresolved.is_empty() && one.branch.is_some() {
+        if !self.unresolved.is_empty() && instruction.branch.is_some() {
             earliest = earliest.max(self.next_resolved());
         }
-        if one.special.drains() {
+        if instruction.special.drains() {
             earliest = earliest.max(self.retirement.cycle());
-            if one.special.drains_stores() {
+            if instruction.special.drains_stores() {
                 earliest = earliest.max(self.stores.all_left());
             }
         }
         let mut entered = self.entering.take(earliest);
         self.ports.advance(entered);
-        if self.ports.is_full(one.unit) {
-            entered = self.entering.take(self.ports.until_room(one.unit));
+        if self.ports.is_full(instruction.unit) {
+            entered = self.entering.take(self.ports.until_room(instruction.unit));
         }
         (entered, full)
     }
@@ -731,43 +742,45 @@ impl OutOfOrderCore {
     #[inline(always)]
     fn execute(
         &mut self,
-        one: &Instruction,
+        instruction: &Instruction,
         (entered, operands): (u64, u64),
         loaded: &Loaded,
     ) -> u64 {
-        let latency = self.latencies.executing(one.special);
-        let Some(unit) = one.unit else {
+        let latency = self.latencies.executing(instruction.special);
+        let Some(unit) = instruction.unit else {
             // A load or store alone, or an instruction that needs no unit.
-            if !one.is_plain() {
+            if !instruction.is_plain() {
                 self.ports.wait_until(loaded.issued, None);
             }
             let mut ready = operands.max(loaded.cycle);
-            if one.special == Special::Barrier {
+            if instruction.special == Special::Barrier {
                 ready = ready.max(self.stores.all_left()).max(self.loads_from);
             }
             return ready.max(entered + 1) + latency;
         };
         let operands = match &self.forwarding {
-            Some(forwarding) => forwarding.operands(one, &self.ready, (entered, operands)),
+            Some(forwarding) => forwarding.operands(instruction, &self.ready, (entered, operands)),
             None => operands,
         };
         let mut earliest = operands.max(loaded.cycle);
-        if one.special.orders_memory() {
+        if instruction.special.orders_memory() {
             earliest = earliest.max(self.stores.all_left());
         }
         let issued = match self.root_interval {
-            Some(interval) if one.is_root() => self.ports.reserve_for(earliest, unit, interval),
+            Some(interval) if instruction.is_root() => {
+                self.ports.reserve_for(earliest, unit, interval)
+            }
             _ => match self.flags_interval {
-                Some(interval) if one.is(Operation::FloatFlags) => {
+                Some(interval) if instruction.is(Operation::FloatFlags) => {
                     self.ports.reserve_for(earliest, unit, interval)
                 }
                 _ => self.ports.reserve(earliest, unit),
             },
         };
         self.ports.wait_until(issued, Some(unit));
-        let executed = issued + self.latencies.executed(one) + latency;
+        let executed = issued + self.latencies.executed(instruction) + latency;
         match &mut self.forwarding {
-            Some(forwarding) => forwarding.result(one, &self.ready, executed),
+            Some(forwarding) => forwarding.result(instruction, &self.ready, executed),
             None => executed,
         }
     }
@@ -776,7 +789,7 @@ impl OutOfOrderCore {
     #[inline(always)]
     fn load<M: Memory>(
         &mut self,
-        one: &Instruction,
+        instruction: &Instruction,
         accesses: &[Access],
         address: u64,
         memory: &mut M,
@@ -785,7 +798,7 @@ impl OutOfOrderCore {
         if !self.loads_pass_stores {
             earliest = earliest.max(self.addresses_known);
         }
-        if one.special.orders_memory() {
+        if instruction.special.orders_memory() {
             earliest = earliest.max(self.stores.all_left());
         }
         if accesses.iter().any(|access| access.physical.is_none()) {
@@ -795,9 +808,11 @@ impl OutOfOrderCore {
         let mut loaded = Loaded { issued: earliest, cycle: 0, wait: (0, 0) };
         match accesses {
             // The common case.
-            [only] if !only.write => self.load_part(one, only, earliest, &mut loaded, memory),
-            [] => loaded.cycle = earliest + self.latencies.of(Unit::Load),
-            _ => loaded = self.load_parts(one, accesses, loaded, memory),
+            [only] if !only.write => {
+                self.load_part(instruction, only, earliest, &mut loaded, memory)
+            }
+            [] => loaded.cycle = earliest + self.latencies.of_unit(Unit::Load),
+            _ => loaded = self.load_parts(instruction, accesses, loaded, memory),
         }
         loaded
     }
@@ -806,7 +821,7 @@ impl OutOfOrderCore {
     #[inline(never)]
     fn load_parts<M: Memory>(
         &mut self,
-        one: &Instruction,
+        instruction: &Instruction,
         accesses: &[Access],
         mut loaded: Loaded,
         memory: &mut M,
@@ -816,9 +831,9 @@ impl OutOfOrderCore {
         if crosses {
             earliest = earliest.max(self.splits_from);
         }
-        let mut rest = accesses;
-        while let Some(access) = next_access(&mut rest, false, self.access_bytes) {
-            self.load_part(one, &access, earliest, &mut loaded, memory);
+        let mut remaining = accesses;
+        while let Some(access) = next_access(&mut remaining, false, self.access_bytes) {
+            self.load_part(instruction, &access, earliest, &mut loaded, memory);
         }
         if crosses {
             self.splits_from = loaded.issued + self.split_loads[1];
@@ -830,7 +845,7 @@ impl OutOfOrderCore {
     #[inline(always)]
     fn load_part<M: Memory>(
         &mut self,
-        one: &Instruction,
+        instruction: &Instruction,
         access: &Access,
         earliest: u64,
         loaded: &mut Loaded,
@@ -849,7 +864,7 @@ impl OutOfOrderCore {
         if splits && self.split_loads[0] > 0 {
             self.splits_from = issued + self.split_loads[0];
         }
-        let (cycle, missed) = self.load_one(one, access, issued, memory);
+        let (cycle, missed) = self.load_one(instruction, access, issued, memory);
         self.retirement.counts.loads += 1;
         if missed {
             self.retirement.counts.load_misses += 1;
@@ -865,29 +880,29 @@ impl OutOfOrderCore {
     #[inline(always)]
     fn load_one<M: Memory>(
         &mut self,
-        one: &Instruction,
+        instruction: &Instruction,
         load: &Access,
         issued: u64,
         memory: &mut M,
     ) -> (u64, bool) {
-        let wait = load_as(one.special, load, issued, memory);
-        self.loaded_at(one, load, (issued, wait), memory)
+        let wait = load_as(instruction.special, load, issued, memory);
+        self.loaded_at(instruction, load, (issued, wait), memory)
     }
 
     /// [`OutOfOrderCore::load_one`] of a load that memory delays by `wait` cycles after `issued`.
     #[inline(never)]
     fn loaded_at<M: Memory>(
         &mut self,
-        one: &Instruction,
+        instruction: &Instruction,
         load: &Access,
         (issued, wait): (u64, u64),
         memory: &mut M,
     ) -> (u64, bool) {
         let parts = wait_parts(memory, wait);
-        let latency = self.load_latencies[one.load_form()];
+        let latency = self.load_latencies[instruction.load_form()];
         let is_renamed =
-            self.renames_memory && !(self.renames_without_index && one.address_has_index());
-        let form = if is_renamed { one.address_form } else { 0 };
+            self.renames_memory && !(self.renames_without_index && instruction.address_has_index());
+        let form = if is_renamed { instruction.address_form } else { 0 };
         let start = match self.stores.source(load, form, issued) {
             Source::Cache => match self.stores.aliased(load, issued) {
                 Some(known) => issued.max(known) + self.alias,
@@ -900,14 +915,14 @@ impl OutOfOrderCore {
             }
             Source::Store(known) => {
                 self.retirement.counts.forwarded_loads += 1;
-                let forward = match one.loads_vector() {
+                let forward = match instruction.loads_vector() {
                     true if load.bytes > 16 => self.forward_wide,
                     true => self.forward_vector,
                     false => self.latencies.forward,
                 };
                 let start = issued.max(known);
                 let again = self.tries_again(load, issued);
-                return ((start + forward).max(again.map_or(0, |at| at + forward)), false);
+                return ((start + forward).max(again.map_or(0, |retry| retry + forward)), false);
             }
         };
         if load.physical.is_none() {
@@ -940,7 +955,7 @@ impl OutOfOrderCore {
     #[inline(always)]
     fn store<M: Memory>(
         &mut self,
-        one: &Instruction,
+        instruction: &Instruction,
         accesses: &[Access],
         (address, executed): (u64, u64),
         waits: impl Fn() -> StallCauses,
@@ -950,10 +965,10 @@ impl OutOfOrderCore {
         self.addresses_known = self.addresses_known.max(issued);
         let filled = match accesses {
             // The common case.
-            [only] if only.write => self.store_part(one, only, issued, memory),
-            _ => self.store_parts(one, accesses, issued, memory),
+            [only] if only.write => self.store_part(instruction, only, issued, memory),
+            _ => self.store_parts(instruction, accesses, issued, memory),
         };
-        let done = executed.max(issued + self.latencies.of(Unit::Store));
+        let done = executed.max(issued + self.latencies.of_unit(Unit::Store));
         let retired = if self.stores_hold_retirement && filled > done {
             let from = issued.max(self.ports.now() + 1);
             let waits = waits();
@@ -962,9 +977,9 @@ impl OutOfOrderCore {
         } else {
             self.retirement.retire(done, waits)
         };
-        let flushed = if one.special == Special::FlushLine {
+        let flushed = if instruction.special == Special::FlushLine {
             // The line is being written back, and everything that is ordered after stores waits.
-            self.latencies.special(one.special)
+            self.latencies.special(instruction.special)
         } else {
             0
         };
@@ -973,15 +988,16 @@ impl OutOfOrderCore {
             earliest = earliest.max(self.stores.all_left()) + self.page_split;
         }
         let missed = filled > issued;
-        let mut earliest = self.stores.after_vectors(earliest, one.stores_vector());
-        if one.special == Special::StoreFence {
-            earliest = earliest.max(self.stores.all_left()) + self.latencies.special(one.special);
+        let mut earliest = self.stores.after_vectors(earliest, instruction.stores_vector());
+        if instruction.special == Special::StoreFence {
+            earliest =
+                earliest.max(self.stores.all_left()) + self.latencies.special(instruction.special);
         }
         let leaves = self.stores.leave_by_line(accesses, self.access_bytes, earliest, missed);
-        let mut rest = accesses;
+        let mut remaining = accesses;
         let known = Known { value: executed, address: issued };
-        while let Some(store) = next_access(&mut rest, true, self.access_bytes) {
-            self.stores.remember(&store, one.address_form, known, leaves);
+        while let Some(store) = next_access(&mut remaining, true, self.access_bytes) {
+            self.stores.remember(&store, instruction.address_form, known, leaves);
         }
         retired
     }
@@ -990,15 +1006,15 @@ impl OutOfOrderCore {
     #[inline(never)]
     fn store_parts<M: Memory>(
         &mut self,
-        one: &Instruction,
+        instruction: &Instruction,
         accesses: &[Access],
         issued: u64,
         memory: &mut M,
     ) -> u64 {
         let mut filled = issued;
-        let mut rest = accesses;
-        while let Some(store) = next_access(&mut rest, true, self.access_bytes) {
-            filled = filled.max(self.store_part(one, &store, issued, memory));
+        let mut remaining = accesses;
+        while let Some(store) = next_access(&mut remaining, true, self.access_bytes) {
+            filled = filled.max(self.store_part(instruction, &store, issued, memory));
         }
         filled
     }
@@ -1007,12 +1023,12 @@ impl OutOfOrderCore {
     #[inline(always)]
     fn store_part<M: Memory>(
         &mut self,
-        one: &Instruction,
+        instruction: &Instruction,
         store: &Access,
         issued: u64,
         memory: &mut M,
     ) -> u64 {
-        if one.streams() {
+        if instruction.streams() {
             // The store has a combining buffer, where the line waits until memory has it.
             self.retirement.counts.stores += 1;
             return issued + memory.store_around(store, issued);

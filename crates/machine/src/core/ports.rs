@@ -35,7 +35,7 @@ pub(super) struct Limits {
 }
 
 /// One more operation of a unit, and of all.
-fn one(unit: usize) -> Word {
+fn one_operation(unit: usize) -> Word {
     1 | 1 << (BITS * (unit + 1))
 }
 
@@ -43,13 +43,13 @@ impl Limits {
     /// Limits an issue cycle to `width` operations in all, and to the number of units of each kind.
     pub(super) fn new(model: &CoreModel, width: u32) -> Limits {
         let mut empty = u64::from(15 - width);
-        for (unit, (_, of)) in model.units.all().iter().enumerate() {
+        for (unit, (_, units)) in model.units.all().iter().enumerate() {
             let is_bound = unit == Unit::Integer as usize || unit == Unit::Branch as usize;
             if model.units.ports.is_some() && is_bound {
                 // Its field has a bit for each port.
                 continue;
             }
-            empty |= u64::from(15 - of.count) << (BITS * (unit + 1));
+            empty |= u64::from(15 - units.count) << (BITS * (unit + 1));
         }
         Limits { empty }
     }
@@ -63,7 +63,7 @@ impl Limits {
 /// Adds an operation to a cycle if its limits permit.
 #[inline]
 pub(super) fn fits(word: &mut Word, unit: Unit) -> bool {
-    let more = *word + one(unit as usize);
+    let more = *word + one_operation(unit as usize);
     let fits = more & OVERFLOW == 0;
     if fits {
         *word = more;
@@ -84,7 +84,7 @@ impl Cycle {
     pub(super) fn try_issue(&mut self, units: [Option<Unit>; 3]) -> bool {
         let mut more = self.issued;
         for unit in units.into_iter().flatten() {
-            more += one(unit as usize) - 1;
+            more += one_operation(unit as usize) - 1;
             if more & OVERFLOW != 0 {
                 return false;
             }
@@ -111,7 +111,7 @@ const PORT_BITS: u32 = 8;
 #[derive(Clone, Debug)]
 struct BoundPorts {
     /// For each unit a bit for each port that can execute its operations.
-    of: [u8; UNIT_KINDS],
+    masks: [u8; UNIT_KINDS],
     /// For each port its bit in a [`Word`].
     bits: [Word; PORTS_MAX],
     /// Where the next choice among equals starts.
@@ -126,23 +126,23 @@ impl BoundPorts {
         let integer = model.units.integer.count;
         let all = (1_u8 << integer) - 1;
         let last = |number: u32| all & !(all >> number);
-        let mut of = [0; UNIT_KINDS];
-        of[Unit::Integer as usize] = all;
-        of[Unit::Shift as usize] = (1 << ports.shift) - 1;
-        of[Unit::Select as usize] = last(ports.select);
-        let own = (1_u8 << (model.units.branch.count - ports.branch)) - 1;
-        of[Unit::Branch as usize] = last(ports.branch) | own << integer;
+        let mut masks = [0; UNIT_KINDS];
+        masks[Unit::Integer as usize] = all;
+        masks[Unit::Shift as usize] = (1 << ports.shift) - 1;
+        masks[Unit::Select as usize] = last(ports.select);
+        let own_branch_ports = (1_u8 << (model.units.branch.count - ports.branch)) - 1;
+        masks[Unit::Branch as usize] = last(ports.branch) | own_branch_ports << integer;
         let bits = std::array::from_fn(|port| match port.checked_sub(integer as usize) {
             None => 1 << (BITS * (Unit::Integer as usize + 1) + port),
             Some(own) => 1 << (BITS * (Unit::Branch as usize + 1) + own),
         });
-        Some(BoundPorts { of, bits, turn: 0, bound: 1 })
+        Some(BoundPorts { masks, bits, turn: 0, bound: 1 })
     }
 
     /// Binds an operation to a port. Returns the port's bit in a [`Word`].
     #[inline]
     fn bind(&mut self, unit: Unit, waiting: Waiting) -> Word {
-        let can = self.of[unit as usize];
+        let can = self.masks[unit as usize];
         let (mut best, mut fewest) = (0, u64::MAX);
         for port in 0..PORTS_MAX {
             let wait = waiting >> (FIRST_PORT + PORT_BITS * port as u32) & ((1 << PORT_BITS) - 1);
@@ -202,15 +202,15 @@ where
 
 /// The place of a cycle in such an array.
 #[inline(always)]
-fn place(cycle: u64) -> usize {
+fn slot_of_cycle(cycle: u64) -> usize {
     (cycle & MASK) as usize
 }
 
 /// The start of [`PortScheduler::quick`].
 fn quick(intervals: &[u32; UNIT_KINDS], bound: Option<&BoundPorts>) -> [(Word, u64); UNIT_KINDS] {
     std::array::from_fn(|unit| {
-        let is_bound = bound.is_some_and(|bound| bound.of[unit] != 0);
-        (one(unit % UNITS), if intervals[unit] > 1 || is_bound { u64::MAX } else { 0 })
+        let is_bound = bound.is_some_and(|bound| bound.masks[unit] != 0);
+        (one_operation(unit % UNITS), if intervals[unit] > 1 || is_bound { u64::MAX } else { 0 })
     })
 }
 
@@ -247,7 +247,7 @@ impl PortScheduler {
     /// several cycles, and units without a free cycle in the tracked range.
     #[inline(always)]
     pub(super) fn reserve_quickly(&mut self, earliest: u64, unit: Unit) -> u64 {
-        let (one, full_until) = self.quick[unit as usize];
+        let (one_operation, full_until) = self.quick[unit as usize];
         if earliest <= full_until {
             return self.reserve_slowly(earliest, unit);
         }
@@ -256,8 +256,8 @@ impl PortScheduler {
             if cycle - self.cleared >= AHEAD as u64 {
                 return self.reserve_slowly(earliest, unit);
             }
-            let word = &mut self.issued[place(cycle)];
-            let more = *word + one;
+            let word = &mut self.issued[slot_of_cycle(cycle)];
+            let more = *word + one_operation;
             if more & OVERFLOW == 0 {
                 *word = more;
                 return cycle;
@@ -274,18 +274,18 @@ impl PortScheduler {
     /// Whether operations of a unit are bound to ports.
     #[inline]
     fn is_bound(&self, unit: Unit) -> bool {
-        self.bound_ports.as_ref().is_some_and(|ports| ports.of[unit as usize] != 0)
+        self.bound_ports.as_ref().is_some_and(|ports| ports.masks[unit as usize] != 0)
     }
 
     /// Binds an operation to a port, and reserves that from `earliest` on. Returns the cycle. As many
     /// operations as cycles are tracked do not wait for one port.
     #[inline]
     fn reserve_bound(&mut self, earliest: u64, unit: Unit) -> Option<u64> {
-        let ports = self.bound_ports.as_mut().filter(|ports| ports.of[unit as usize] != 0)?;
+        let ports = self.bound_ports.as_mut().filter(|ports| ports.masks[unit as usize] != 0)?;
         let bit = ports.bind(unit, self.waiting);
         let mut cycle = earliest;
         while cycle - self.now < AHEAD as u64 {
-            let word = &mut self.issued[place(cycle)];
+            let word = &mut self.issued[slot_of_cycle(cycle)];
             let more = *word + 1;
             if *word & bit == 0 && more & OVERFLOW == 0 {
                 *word = more | bit;
@@ -311,7 +311,7 @@ impl PortScheduler {
             cycle = self.reserve_interval(cycle, unit, interval);
         } else {
             while cycle - self.now < AHEAD as u64 {
-                if fits(&mut self.issued[place(cycle)], unit) {
+                if fits(&mut self.issued[slot_of_cycle(cycle)], unit) {
                     break;
                 }
                 cycle += 1;
@@ -336,11 +336,11 @@ impl PortScheduler {
             // A port executes an operation a cycle, whatever it is.
             return self.reserve(earliest, unit);
         }
-        let own = std::mem::replace(&mut self.intervals[unit as usize], interval);
+        let usual_interval = std::mem::replace(&mut self.intervals[unit as usize], interval);
         let cycle = self.reserve(earliest, unit);
-        self.intervals[unit as usize] = own;
+        self.intervals[unit as usize] = usual_interval;
         let full_until = self.full_until[unit as usize];
-        self.quick[unit as usize].1 = if own > 1 { u64::MAX } else { full_until };
+        self.quick[unit as usize].1 = if usual_interval > 1 { u64::MAX } else { full_until };
         cycle
     }
 
@@ -353,9 +353,10 @@ impl PortScheduler {
         self.clear_passed();
         let mut cycle = earliest.max(self.full_until[Unit::Load as usize]);
         while cycle - self.now < AHEAD as u64 {
-            let at = place(cycle);
-            if self.wide_loads[at] < self.wide_most && fits(&mut self.issued[at], Unit::Load) {
-                self.wide_loads[at] += 1;
+            let index = slot_of_cycle(cycle);
+            if self.wide_loads[index] < self.wide_most && fits(&mut self.issued[index], Unit::Load)
+            {
+                self.wide_loads[index] += 1;
                 break;
             }
             cycle += 1;
@@ -367,17 +368,17 @@ impl PortScheduler {
     /// them.
     fn reserve_interval(&mut self, earliest: u64, unit: Unit, interval: u32) -> u64 {
         let interval = u64::from(interval);
-        let taken = one(unit as usize) & !15;
+        let taken = one_operation(unit as usize) & !15;
         let end = self.now + AHEAD as u64;
         let mut cycle = earliest;
         while cycle < end {
-            let word = |cycle: u64| self.issued[place(cycle)];
-            let issued = (word(cycle) + one(unit as usize)) & OVERFLOW == 0;
+            let word = |cycle: u64| self.issued[slot_of_cycle(cycle)];
+            let issued = (word(cycle) + one_operation(unit as usize)) & OVERFLOW == 0;
             let stays = |cycle| (word(cycle) + taken) & OVERFLOW == 0;
             let until = end.min(cycle + interval);
             if issued && (cycle + 1..until).all(stays) {
-                self.issued[place(cycle)] += 1;
-                (cycle..until).for_each(|cycle| self.issued[place(cycle)] += taken);
+                self.issued[slot_of_cycle(cycle)] += 1;
+                (cycle..until).for_each(|cycle| self.issued[slot_of_cycle(cycle)] += taken);
                 break;
             }
             cycle += 1;
@@ -391,7 +392,7 @@ impl PortScheduler {
     pub(super) fn wait_until(&mut self, cycle: u64, unit: Option<Unit>) {
         let place_taken = match (unit, &self.bound_ports) {
             (Some(unit), _) if unit.is_vector() && self.vector_entries.is_some() => 1 << VECTOR,
-            (Some(unit), Some(ports)) if ports.of[unit as usize] != 0 => ports.bound,
+            (Some(unit), Some(ports)) if ports.masks[unit as usize] != 0 => ports.bound,
             _ => 1,
         };
         if cycle <= self.now {
@@ -399,7 +400,7 @@ impl PortScheduler {
         }
         if cycle - self.cleared < AHEAD as u64 {
             self.waiting += place_taken;
-            self.leaving[place(cycle)] += place_taken;
+            self.leaving[slot_of_cycle(cycle)] += place_taken;
         } else {
             self.leave_late(cycle, place_taken);
         }
@@ -410,7 +411,7 @@ impl PortScheduler {
         self.clear_passed();
         self.waiting += place_taken;
         if cycle - self.now < AHEAD as u64 {
-            self.leaving[place(cycle)] += place_taken;
+            self.leaving[slot_of_cycle(cycle)] += place_taken;
         } else {
             self.leaving_late.push((cycle, place_taken));
         }
@@ -449,7 +450,7 @@ impl PortScheduler {
         } else {
             // Past cycles are free again for the cycles that take their places; their leaving instructions have
             // left.
-            let (first, end) = (place(from), place(from) + (to - from) as usize);
+            let (first, end) = (slot_of_cycle(from), slot_of_cycle(from) + (to - from) as usize);
             for range in [first..end.min(AHEAD), 0..end.saturating_sub(AHEAD)] {
                 self.issued[range.clone()].fill(self.limits.empty);
                 self.wide_loads[range].fill(0);
@@ -458,9 +459,9 @@ impl PortScheduler {
             for range in
                 [first.min(AHEAD)..end.min(AHEAD), first.max(AHEAD) - AHEAD..end.max(AHEAD) - AHEAD]
             {
-                let left = &mut self.leaving[range];
-                self.waiting -= left.iter().sum::<Waiting>();
-                left.fill(0);
+                let leaving = &mut self.leaving[range];
+                self.waiting -= leaving.iter().sum::<Waiting>();
+                leaving.fill(0);
             }
         }
         let waiting = &mut self.waiting;
@@ -500,7 +501,7 @@ impl PortScheduler {
         self.clear_passed();
         while !self.has_room(unit) {
             let mut ahead = self.now + 1..self.now + AHEAD as u64;
-            let next = ahead.find(|cycle| self.leaving[place(*cycle)] > 0);
+            let next = ahead.find(|cycle| self.leaving[slot_of_cycle(*cycle)] > 0);
             let late = self.leaving_late.iter().map(|(leaves, _)| *leaves).min();
             let Some(next) = next.into_iter().chain(late).min() else { break };
             self.now = next;
@@ -574,9 +575,9 @@ mod tests {
             counts[Unit::Branch as usize] = 0;
             let mut ports = ports(255, 15, &counts, &[1; UNITS]);
             // As of PortsModel { shift: 2, select: 2, branch: 1 } with four integer and two branch units.
-            let mut of = [0; UNIT_KINDS];
+            let mut masks = [0; UNIT_KINDS];
             let kinds = [(Unit::Integer, 15), (Unit::Shift, 3), (Unit::Select, 12), (Unit::Branch, 24)];
-            kinds.iter().for_each(|(unit, can)| of[*unit as usize] = *can);
+            kinds.iter().for_each(|(unit, can)| masks[*unit as usize] = *can);
             let field = |unit: Unit| BITS * (unit as usize + 1);
             let bits = std::array::from_fn(|port| match port {
                 4 => 1 << field(Unit::Branch),
@@ -587,7 +588,7 @@ mod tests {
                 ports.limits.empty &= cleared;
             }
             ports.issued = cycles_of(ports.limits.empty);
-            let bound = BoundPorts { of, bits, turn: 0, bound: 1 };
+            let bound = BoundPorts { masks, bits, turn: 0, bound: 1 };
             ports.quick = quick(&[1; UNIT_KINDS], Some(&bound));
             ports.bound_ports = Some(bound);
             let (mut now, mut taken) = (1, HashMap::<u64, [u32; 4]>::new());

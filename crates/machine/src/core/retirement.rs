@@ -163,11 +163,11 @@ mod tests {
                 }
                 prop_assert_eq!(retirement.retire(done, || causes), last);
                 let counts = retirement.counts();
-                let of = |what| slots.iter().filter(|slot| **slot == what).count() as u64;
-                prop_assert_eq!(counts.instructions, of('i'));
-                prop_assert_eq!(counts.data_stall_slots, of('d'));
-                prop_assert_eq!(counts.fetch_stall_slots, of('f'));
-                prop_assert_eq!(counts.pipeline_stall_slots, of('p'));
+                let slots_of = |what| slots.iter().filter(|slot| **slot == what).count() as u64;
+                prop_assert_eq!(counts.instructions, slots_of('i'));
+                prop_assert_eq!(counts.data_stall_slots, slots_of('d'));
+                prop_assert_eq!(counts.fetch_stall_slots, slots_of('f'));
+                prop_assert_eq!(counts.pipeline_stall_slots, slots_of('p'));
                 prop_assert_eq!(counts.slots(), counts.cycles * u64::from(width));
             }
         }

@@ -70,7 +70,7 @@ pub(super) struct FetchLimiter {
 impl FetchLimiter {
     /// The next place for a fetch, where at most `width` instructions are fetched per cycle.
     #[inline(always)]
-    fn place(&self, earliest: u64, width: u32) -> u64 {
+    fn next_position(&self, earliest: u64, width: u32) -> u64 {
         let is_full = self.last & PASSED >= u64::from(width);
         let next = if is_full { (self.last | PASSED) + 2 } else { self.last + 1 };
         next.max(earliest << PASSED_BITS | 1)
@@ -79,13 +79,13 @@ impl FetchLimiter {
     /// The first cycle from `earliest` on with fewer than `width` fetched instructions. `width` is at most 15.
     #[inline(always)]
     pub(super) fn next(&self, earliest: u64, width: u32) -> u64 {
-        self.place(earliest, width) >> PASSED_BITS
+        self.next_position(earliest, width) >> PASSED_BITS
     }
 
     /// Fetches the next instruction in that cycle. Returns it.
     #[inline(always)]
     pub(super) fn take(&mut self, earliest: u64, width: u32) -> u64 {
-        self.last = self.place(earliest, width);
+        self.last = self.next_position(earliest, width);
         self.last >> PASSED_BITS
     }
 

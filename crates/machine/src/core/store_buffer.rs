@@ -99,17 +99,17 @@ fn next_of_several(accesses: &mut &[Access], write: bool, most: u8) -> Option<Ac
         if first.write != write {
             continue;
         }
-        let mut whole = *first;
+        let mut merged = *first;
         while let Some((next, rest)) = accesses.split_first()
             && next.write == write
-            && next.virtual_address == whole.virtual_address.wrapping_add(whole.bytes.into())
-            && u16::from(whole.bytes) + u16::from(next.bytes) <= u16::from(most)
+            && next.virtual_address == merged.virtual_address.wrapping_add(merged.bytes.into())
+            && u16::from(merged.bytes) + u16::from(next.bytes) <= u16::from(most)
             && next.virtual_address & 4_095 != 0
         {
-            whole.bytes += next.bytes;
+            merged.bytes += next.bytes;
             *accesses = rest;
         }
-        return Some(whole);
+        return Some(merged);
     }
 }
 
@@ -227,7 +227,7 @@ impl StoreBuffer {
 
     /// When the next store has an entry, and whether it waits for a miss.
     #[inline]
-    pub(super) fn place(&self) -> (u64, bool) {
+    pub(super) fn next_entry(&self) -> (u64, bool) {
         let entry = self.entries.oldest();
         (entry >> 1, entry & 1 != 0)
     }
@@ -267,8 +267,8 @@ impl StoreBuffer {
             let (store, stored) = (&self.granules[slot(granule)], &self.stored[slot(granule)]);
             if stored.form == form && store.name == granule + 1 && store.leaves > start {
                 let mut parts = parts(load);
-                let whole = parts.next().is_some_and(|(_, mask)| mask == stored.mask);
-                if whole && parts.next().is_none() {
+                let covers_store = parts.next().is_some_and(|(_, mask)| mask == stored.mask);
+                if covers_store && parts.next().is_none() {
                     return Source::Renamed(stored.known);
                 }
             }
@@ -277,12 +277,14 @@ impl StoreBuffer {
             let (store, stored) = (&self.granules[slot(granule)], &self.stored[slot(granule)]);
             let there =
                 store.name == granule + 1 && store.leaves > start && stored.mask & mask != 0;
-            let whole = Source::Store(stored.known);
+            let single_store = Source::Store(stored.known);
             source = match source {
                 // From two stores, or a store and the cache: from the cache, once all have left.
                 Source::Cache if !there => Source::Cache,
-                Source::Cache if number == 0 && mask & !stored.mask == 0 => whole,
-                Source::Store(_) if there && mask & !stored.mask == 0 && source == whole => whole,
+                Source::Cache if number == 0 && mask & !stored.mask == 0 => single_store,
+                Source::Store(_) if there && mask & !stored.mask == 0 && source == single_store => {
+                    single_store
+                }
                 _ => Source::CacheAfter(self.last_left.max(if there { store.leaves } else { 0 })),
             };
         }
@@ -293,7 +295,7 @@ impl StoreBuffer {
     #[inline]
     pub(super) fn leave(&mut self, earliest: u64, missed: bool) -> u64 {
         let leaves = self.leaving.take(earliest.max(self.last_left));
-        self.left(leaves, missed)
+        self.record_leave(leaves, missed)
     }
 
     /// [`StoreBuffer::leave_by_line`] of an instruction with one store, which crosses no line.
@@ -310,7 +312,7 @@ impl StoreBuffer {
             self.last = (from, to);
         }
         let leaves = self.leaving.take(earliest.max(self.last_left));
-        self.left(leaves, missed)
+        self.record_leave(leaves, missed)
     }
 
     /// Like `leave`, on a core that writes one line per cycle: stores to the same line drain together.
@@ -325,10 +327,10 @@ impl StoreBuffer {
         if !self.one_line {
             return self.leave(earliest, missed);
         }
-        let mut rest = accesses;
+        let mut remaining = accesses;
         let mut leaves = self.last_left.max(earliest);
         let mut any = false;
-        while let Some(store) = next_access(&mut rest, true, most) {
+        while let Some(store) = next_access(&mut remaining, true, most) {
             any = true;
             let from = store.virtual_address;
             let to = from.wrapping_add(store.bytes.max(1).into());
@@ -353,12 +355,12 @@ impl StoreBuffer {
             leaves = self.leaving.take(leaves);
             self.leaving.end_cycle();
         }
-        self.left(leaves, missed)
+        self.record_leave(leaves, missed)
     }
 
     /// All stores of an instruction have left at `leaves`.
     #[inline(always)]
-    fn left(&mut self, leaves: u64, missed: bool) -> u64 {
+    fn record_leave(&mut self, leaves: u64, missed: bool) -> u64 {
         self.last_left = leaves;
         self.entries.push(leaves << 1 | u64::from(missed));
         leaves
@@ -435,7 +437,7 @@ mod tests {
         assert_eq!(all(u64::MAX, 8), [(u64::MAX >> 3, 0x80)]);
     }
 
-    fn at(value: u64) -> Known {
+    fn known_at(value: u64) -> Known {
         Known { value, address: value }
     }
 
@@ -443,16 +445,16 @@ mod tests {
     fn a_load_takes_what_is_whole_in_one_store_that_has_not_left() {
         let mut stores = StoreBuffer::new(8, 1);
         let leaves = stores.leave(50, false);
-        stores.remember(&access(0x1000, 16), 0, at(20), leaves);
+        stores.remember(&access(0x1000, 16), 0, known_at(20), leaves);
         let source = |address, bytes, start| stores.source(&access(address, bytes), 0, start);
         assert_eq!(source(0x1004, 4, 10), Source::Store(20));
         assert_eq!(source(0x1004, 8, 10), Source::Store(20));
         assert_eq!(source(0x100c, 8, 10), Source::CacheAfter(50));
         assert_eq!(source(0x1010, 8, 10), Source::Cache);
         assert_eq!(source(0x1004, 4, 50), Source::Cache);
-        // Half of it was stored again.
+        // A later store overwrites a part of the first store's bytes.
         let leaves = stores.leave(60, false);
-        stores.remember(&access(0x1004, 4), 0, at(30), leaves);
+        stores.remember(&access(0x1004, 4), 0, known_at(30), leaves);
         let source = |address, bytes, start| stores.source(&access(address, bytes), 0, start);
         assert_eq!(source(0x1004, 4, 10), Source::Store(30));
         assert_eq!(source(0x1000, 8, 10), Source::CacheAfter(60));
@@ -461,8 +463,8 @@ mod tests {
     #[test]
     fn stores_leave_in_order_so_many_a_cycle() {
         let mut stores = StoreBuffer::new(2, 1);
-        let left: Vec<u64> = [10, 5, 5].map(|earliest| stores.leave(earliest, true)).into();
-        assert_eq!(left, [10, 11, 12]);
-        assert_eq!((stores.place(), stores.all_left()), ((11, true), 12));
+        let drained: Vec<u64> = [10, 5, 5].map(|earliest| stores.leave(earliest, true)).into();
+        assert_eq!(drained, [10, 11, 12]);
+        assert_eq!((stores.next_entry(), stores.all_left()), ((11, true), 12));
     }
 }

@@ -84,11 +84,11 @@ impl Strings {
         let mut lines = [u64::MAX; 2];
         let mut bytes = 0;
         for (number, access) in accesses.iter().enumerate() {
-            let place = match operation {
+            let stream = match operation {
                 StringOperation::Compare => number.min(1),
                 _ => usize::from(access.write),
             };
-            lines[place] = access.virtual_address >> LINE_SHIFT;
+            lines[stream] = access.virtual_address >> LINE_SHIFT;
             bytes = u32::from(access.bytes);
         }
         let goes_on = self.address == address && self.after == now;
@@ -132,8 +132,8 @@ impl Strings {
         ends
     }
 
-    /// Cycles after the last repetition, `which`, in which no other instruction enters. `None` if the next
-    /// instructions do not wait.
+    /// Cycles that the next instruction waits after the last repetition, `which`. `None` if it does not
+    /// wait.
     #[inline]
     pub(super) fn wait_cycles(&self, operation: StringOperation, which: Repetition) -> Option<u64> {
         let (model, is_first) = (&self.model, which == Repetition::First);
@@ -189,7 +189,7 @@ mod tests {
         }
     }
 
-    /// The repetitions of a copy from one address to another, of which each is recorded as executed.
+    /// Copies `times` elements of 8 bytes, and returns how each repetition executes.
     fn copy(from: u64, to: u64, times: u64) -> Vec<Repetition> {
         let mut strings = Strings::new(model(32));
         let each = |number: u64| {
@@ -204,8 +204,11 @@ mod tests {
     #[test]
     fn chunks_end_at_their_length_and_at_lines() {
         use Repetition::{Chunk, First, Within};
-        let rest = [Within; 3];
-        assert_eq!(copy(0, 0x2000, 8), [&[First][..], &rest, &[Chunk], &rest].concat());
+        let three_within = [Within; 3];
+        assert_eq!(
+            copy(0, 0x2000, 8),
+            [&[First][..], &three_within, &[Chunk], &three_within].concat()
+        );
         // The destination comes to a line after two, and then the source.
         let apart = [First, Within, Chunk, Within, Within, Within, Chunk, Within, Chunk, Within];
         assert_eq!(copy(0, 0x2030, 10), apart);
@@ -226,7 +229,7 @@ mod tests {
         assert_eq!(strings.next(OF, 0x3000, &store, (9, 1)), Repetition::First);
     }
 
-    /// What each repetition of single bytes waits, of a string of so many.
+    /// The wait of each repetition in a string instruction on `times` bytes.
     fn waits(operation: StringOperation, times: u64) -> Vec<Option<u64>> {
         let mut strings = Strings::new(model(32));
         let write = operation == StringOperation::Fill;

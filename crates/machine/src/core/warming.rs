@@ -46,14 +46,14 @@ impl OutOfOrderCore {
             }
             several => {
                 let mut accesses = Accesses::new(several);
-                let mut at = several[0].instruction;
-                while usize::from(at) < number {
-                    let own = accesses.next(at.into());
-                    if let Some(one) = own.first() {
-                        self.warm_accesses(special_of(block, one), own, memory);
+                let mut index = several[0].instruction;
+                while usize::from(index) < number {
+                    let own_accesses = accesses.next(index.into());
+                    if let Some(instruction) = own_accesses.first() {
+                        self.warm_accesses(special_of(block, instruction), own_accesses, memory);
                     }
                     let Some(next) = accesses.peek() else { break };
-                    at = next.instruction;
+                    index = next.instruction;
                 }
             }
         }
@@ -81,13 +81,13 @@ impl OutOfOrderCore {
         let to_last = if number < 64 { !(u64::MAX << number) } else { u64::MAX };
         let mut starts = of_block.starts & from_first & to_last;
         while starts != 0 {
-            let one = &block.instructions[starts.trailing_zeros() as usize];
-            self.front.warm(block, one, now, memory);
+            let instruction = &block.instructions[starts.trailing_zeros() as usize];
+            self.front.warm(block, instruction, now, memory);
             starts &= starts - 1;
         }
         if of_block.starts_later && number > 64 {
-            let rest: &[Instruction] = &block.instructions[first.max(64)..number];
-            rest.iter().for_each(|one| self.front.warm(block, one, now, memory));
+            let later: &[Instruction] = &block.instructions[first.max(64)..number];
+            later.iter().for_each(|instruction| self.front.warm(block, instruction, now, memory));
         }
     }
 
@@ -98,8 +98,8 @@ impl OutOfOrderCore {
             return self.warm_access(special, only, memory);
         }
         for write in [false, true] {
-            let mut rest = accesses;
-            while let Some(access) = next_access(&mut rest, write, self.access_bytes) {
+            let mut remaining = accesses;
+            while let Some(access) = next_access(&mut remaining, write, self.access_bytes) {
                 self.warm_access(special, &access, memory);
             }
         }
@@ -123,9 +123,9 @@ impl OutOfOrderCore {
     ) -> Warmed {
         let progress = self.progress();
         let accesses = Accesses::new(executed.accesses).next(0);
-        let one = &block.instructions[0];
-        let address = block.address_of(one);
-        let which = match (&mut self.strings, one.repetition_of()) {
+        let instruction = &block.instructions[0];
+        let address = block.address_of(instruction);
+        let which = match (&mut self.strings, instruction.repetition_of()) {
             (Some(strings), Some(operation)) if strings.executes(operation) => {
                 strings.next(operation, address, accesses, progress)
             }
@@ -150,6 +150,6 @@ fn special_of(block: &Template, access: &Access) -> Special {
     if !block.warming.has_locked {
         return Special::None;
     }
-    let one = block.instructions.get(usize::from(access.instruction));
-    one.map_or(Special::None, |one| one.special)
+    let instruction = block.instructions.get(usize::from(access.instruction));
+    instruction.map_or(Special::None, |instruction| instruction.special)
 }

@@ -17,7 +17,6 @@ use super::{Access, AccessKind, CacheId, SupplyingLevel};
 pub enum CacheName {
     /// The L1 instruction cache.
     L1i,
-    /// The L1 data cache.
     L1d,
     L2,
     L3,
@@ -128,7 +127,6 @@ pub struct ClassCounts {
 }
 
 impl ClassCounts {
-    /// All misses.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.by_mode.iter().flatten().sum()
@@ -142,8 +140,8 @@ impl ClassCounts {
     /// The misses of lines that were evicted by what executed for a service.
     #[must_use]
     pub fn evicted_by_service(&self, service: u32) -> u64 {
-        let by = self.evicted_by.iter().filter(|(who, _)| who.service == Some(service));
-        by.map(|(_, number)| number).sum()
+        let evictions = self.evicted_by.iter().filter(|(who, _)| who.service == Some(service));
+        evictions.map(|(_, number)| number).sum()
     }
 
     fn add(&mut self, other: &ClassCounts) {
@@ -216,8 +214,9 @@ impl LocationCounts {
     /// The locations and their counts, the most frequent first, then by number.
     #[must_use]
     pub fn sorted(&self) -> Vec<(u64, u64)> {
-        let mut all: Vec<_> = self.counts.iter().map(|(at, count)| (*at, *count)).collect();
-        all.sort_by_key(|(at, count)| (std::cmp::Reverse(*count), *at));
+        let mut all: Vec<_> =
+            self.counts.iter().map(|(location, count)| (*location, *count)).collect();
+        all.sort_by_key(|(location, count)| (std::cmp::Reverse(*count), *location));
         all
     }
 
@@ -403,8 +402,8 @@ impl ShadowCache {
     }
 
     fn link(&mut self, entry: u32) {
-        let of = &mut self.entries[entry as usize];
-        (of.newer, of.older) = (NONE, self.newest);
+        let linked = &mut self.entries[entry as usize];
+        (linked.newer, linked.older) = (NONE, self.newest);
         match self.newest {
             NONE => self.oldest = entry,
             newest => self.entries[newest as usize].newer = entry,
@@ -534,10 +533,11 @@ impl Classifier {
         let Some(state) = &self.0 else { return sum };
         for cache in &state.caches[name as usize] {
             let mut counts = cache.counts.clone();
-            let mut by: Vec<_> = cache.evicted_by.iter().collect();
-            by.sort();
+            let mut evictors: Vec<_> = cache.evicted_by.iter().collect();
+            evictors.sort();
             let context = |number: u64| state.contexts[number as usize];
-            counts.evicted_by = by.into_iter().map(|(by, count)| (context(*by), *count)).collect();
+            counts.evicted_by =
+                evictors.into_iter().map(|(evictor, count)| (context(*evictor), *count)).collect();
             sum.add(&counts);
         }
         sum
@@ -659,8 +659,8 @@ impl Classifier {
     pub(super) fn absent(&mut self, cache: CacheId, line: u64, filled: bool) {
         let Some(state) = &mut self.0 else { return };
         let is_full = state.budget_bytes < PAGE_COST_BYTES;
-        let of = &mut state.caches[cache.name as usize][cache.number];
-        of.absent = Absent { before: of.lines.get(line), is_full };
+        let cache_state = &mut state.caches[cache.name as usize][cache.number];
+        cache_state.absent = Absent { before: cache_state.lines.get(line), is_full };
         if filled {
             state.set(cache, line, PRESENT);
         }
@@ -736,9 +736,9 @@ mod tests {
             let mut shadow = ShadowCache::new(size);
             let mut stack: Vec<u64> = Vec::new();
             for line in lines {
-                let at = stack.iter().position(|other| *other == line);
-                prop_assert_eq!(shadow.holds(line), at.is_some());
-                at.map(|at| stack.remove(at));
+                let depth = stack.iter().position(|held| *held == line);
+                prop_assert_eq!(shadow.holds(line), depth.is_some());
+                depth.map(|depth| stack.remove(depth));
                 if line % 7 == 3 {
                     shadow.remove(line);
                     continue;

@@ -131,10 +131,10 @@ impl MemorySystem {
 
     fn invalidate_all(&mut self, cores: u64, granule: u64, by: usize, mask: u64) -> u8 {
         let mut dirty = 0;
-        let mut left = cores;
-        while left != 0 {
-            dirty |= self.invalidate(left.trailing_zeros() as usize, granule, by, mask);
-            left &= left - 1;
+        let mut remaining = cores;
+        while remaining != 0 {
+            dirty |= self.invalidate(remaining.trailing_zeros() as usize, granule, by, mask);
+            remaining &= remaining - 1;
         }
         dirty
     }
@@ -241,8 +241,8 @@ impl MemorySystem {
                     let physical = line.line << self.line_shift(cache.name);
                     if cache.name == CacheName::L1d {
                         if line.flags & DIRTY != 0 && line.flags & WRITABLE == 0 {
-                            let what = "has a dirty line that is not writable";
-                            return Err(format!("core {core} {what}: {physical:#x}"));
+                            let problem = "has a dirty line that is not writable";
+                            return Err(format!("core {core} {problem}: {physical:#x}"));
                         }
                         if line.flags & WRITABLE != 0 {
                             self.verify_owner(core, physical)?;
@@ -257,8 +257,8 @@ impl MemorySystem {
     }
 
     fn verify_owner(&self, core: usize, physical: u64) -> Result<(), String> {
-        let mut others = (0..self.cores.len()).filter(|other| *other != core);
-        match others.find(|other| self.holds(*other, physical)) {
+        let mut other_cores = (0..self.cores.len()).filter(|other_core| *other_core != core);
+        match other_cores.find(|other_core| self.holds(*other_core, physical)) {
             Some(other) => {
                 Err(format!("core {core} may write {physical:#x}, which core {other} holds"))
             }
@@ -270,10 +270,10 @@ impl MemorySystem {
     fn verify_known(&self, core: usize, physical: u64) -> Result<(), String> {
         let Some(directory) = &self.directory else { return Ok(()) };
         let holders = directory.granules.get(&self.config.granule(physical));
-        match holders.is_some_and(|holders| holders.cores >> core & 1 == 1) {
-            true => Ok(()),
-            false => Err(format!("the directory does not know that core {core} has {physical:#x}")),
+        if holders.is_some_and(|holders| holders.cores >> core & 1 == 1) {
+            return Ok(());
         }
+        Err(format!("the directory does not know that core {core} has {physical:#x}"))
     }
 
     fn verify_included(&self, core: usize, physical: u64, from: usize) -> Result<(), String> {

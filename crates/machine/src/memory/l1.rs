@@ -15,14 +15,14 @@ impl MemorySystem {
         // A trace starts where it is entered.
         let start = if self.config.trace { access.physical } else { access.physical & !(step - 1) };
         let mut response = Response::hit(access.now_cycles);
-        let mut at = start;
-        while at < end {
+        let mut address = start;
+        while address < end {
             let virtual_address =
-                access.virtual_address.wrapping_add(at.wrapping_sub(access.physical));
+                access.virtual_address.wrapping_add(address.wrapping_sub(access.physical));
             let now_cycles = response.ready_cycles;
-            let part = Access { virtual_address, physical: at, now_cycles, ..*access };
+            let part = Access { virtual_address, physical: address, now_cycles, ..*access };
             response = response.then(self.fetch_line(&part));
-            at += step;
+            address += step;
         }
         response
     }
@@ -152,9 +152,9 @@ impl MemorySystem {
     ) -> bool {
         let shift = self.config.l1d_shift;
         let last = physical.wrapping_add(u64::from(bytes.max(1)) - 1);
-        let of = &self.cpus[cpu];
-        let page = virtual_address >> 12 | of.thread << 58;
-        let number = of.core;
+        let processor = &self.cpus[cpu];
+        let page = virtual_address >> 12 | processor.thread << 58;
+        let number = processor.core;
         let line = physical >> shift;
         if last >> shift != line || !self.may_hit_at_once {
             return false;
@@ -199,18 +199,18 @@ impl MemorySystem {
         let shift = self.config.l1d_shift;
         let (start, end) = (access.physical, access.physical + u64::from(access.bytes));
         let mut response = Response::hit(access.now_cycles);
-        let mut at = start;
-        while at < end {
-            let next = ((at >> shift) + 1) << shift;
+        let mut address = start;
+        while address < end {
+            let next = ((address >> shift) + 1) << shift;
             let part = Access {
-                virtual_address: access.virtual_address.wrapping_add(at - start),
-                physical: at,
-                bytes: (next.min(end) - at) as u32,
+                virtual_address: access.virtual_address.wrapping_add(address - start),
+                physical: address,
+                bytes: (next.min(end) - address) as u32,
                 now_cycles: response.ready_cycles,
                 ..*access
             };
             response = response.then(self.data_in_line(&part, write));
-            at = next;
+            address = next;
         }
         response
     }
@@ -263,15 +263,15 @@ impl MemorySystem {
         let core = self.core_of(access.cpu);
         let line = access.physical >> self.config.l1d_shift;
         let sub_block = self.config.sub_block_bit(access.physical);
-        let of = &mut self.cores[core];
-        if of.valid_sub_blocks.get(slot).is_some_and(|valid| valid & sub_block == 0) {
+        let core_state = &mut self.cores[core];
+        if core_state.valid_sub_blocks.get(slot).is_some_and(|valid| valid & sub_block == 0) {
             return self.sub_block_miss(access, slot, now, write);
         }
-        let mut ready_cycles = of.mshrs.ready_cycles(line, now);
+        let mut ready_cycles = core_state.mshrs.ready_cycles(line, now);
         let under_way = ready_cycles > now;
-        let flags = of.l1d.flags(slot);
+        let flags = core_state.l1d.flags(slot);
         if flags & PREFETCHED != 0 {
-            of.l1d.set_flags(slot, flags & !PREFETCHED);
+            core_state.l1d.set_flags(slot, flags & !PREFETCHED);
             self.cpus[access.cpu].counts.prefetches_used += 1;
             self.prefetch_data(access, now);
         }
@@ -302,16 +302,16 @@ impl MemorySystem {
         if self.cores[core].l1d.flags(slot) & WRITABLE == 0 {
             wait = self.acquire_ownership(access.cpu, access.physical, mask);
         }
-        let of = &mut self.cores[core];
-        if let Some(written) = of.written.get_mut(slot) {
+        let core_state = &mut self.cores[core];
+        if let Some(written) = core_state.written.get_mut(slot) {
             *written |= mask;
         }
-        let flags = of.l1d.flags(slot) | WRITABLE;
+        let flags = core_state.l1d.flags(slot) | WRITABLE;
         if self.config.write_through {
-            of.l1d.set_flags(slot, flags);
+            core_state.l1d.set_flags(slot, flags);
             self.write_through(access);
         } else {
-            of.l1d.set_flags(slot, flags | DIRTY);
+            core_state.l1d.set_flags(slot, flags | DIRTY);
         }
         wait
     }
@@ -359,14 +359,14 @@ impl MemorySystem {
         }
         let response = self.fill_data(access, now, write);
         self.classify_miss(access, cache, now, &response);
-        let of = &mut self.cores[core];
+        let core_state = &mut self.cores[core];
         // The fill may have evicted the line itself, from an inclusive level.
-        if of.l1d.find_physical(line) == Some(slot) {
-            of.valid_sub_blocks[slot] |= self.config.sub_block_bit(access.physical);
+        if core_state.l1d.find_physical(line) == Some(slot) {
+            core_state.valid_sub_blocks[slot] |= self.config.sub_block_bit(access.physical);
             // An exclusive level has given the line up, so its dirty state moves to L1D.
             let flags = (response.flags & DIRTY) | flag_if(response.writable, WRITABLE);
-            of.l1d.set_flags(slot, of.l1d.flags(slot) | flags);
-            of.mshrs.allocate(line, response.ready_cycles);
+            core_state.l1d.set_flags(slot, core_state.l1d.flags(slot) | flags);
+            core_state.mshrs.allocate(line, response.ready_cycles);
             if write {
                 self.store_in_line(access, slot);
             }
@@ -401,11 +401,11 @@ impl MemorySystem {
             self.evict_l1d(cpu, slot, victim);
         }
         let sub_block = self.config.sub_block_bit(physical);
-        let of = &mut self.cores[core];
-        if let Some(valid) = of.valid_sub_blocks.get_mut(slot) {
+        let core_state = &mut self.cores[core];
+        if let Some(valid) = core_state.valid_sub_blocks.get_mut(slot) {
             *valid = sub_block;
         }
-        if let Some(written) = of.written.get_mut(slot) {
+        if let Some(written) = core_state.written.get_mut(slot) {
             *written = 0;
         }
         slot
@@ -429,12 +429,12 @@ impl MemorySystem {
         let sub_block = self.config.sub_block_bit(physical);
         let how = ShadowUse { is_access: false, leaves: Leaves::Present };
         self.classifier.looked_up(CacheId { name: CacheName::L1d, number: core }, line, how);
-        let of = &mut self.cores[core];
-        if let Some(slot) = of.l1d.lookup(line, line)
-            && of.valid_sub_blocks.get(slot).is_none_or(|valid| valid & sub_block != 0)
+        let core_state = &mut self.cores[core];
+        if let Some(slot) = core_state.l1d.lookup(line, line)
+            && core_state.valid_sub_blocks.get(slot).is_none_or(|valid| valid & sub_block != 0)
         {
             // It may be under way, for another walk or a load.
-            return of.mshrs.ready_cycles(line, hit_cycles);
+            return core_state.mshrs.ready_cycles(line, hit_cycles);
         }
         let response = self.fill(&FillRequest {
             cpu,
@@ -445,10 +445,10 @@ impl MemorySystem {
             purpose: Purpose::PageWalk,
             start_cycles: hit_cycles,
         });
-        let of = &mut self.cores[core];
-        of.mshrs.note_walk(line, response.ready_cycles);
-        if let Some(slot) = of.l1d.find(line, line) {
-            if let Some(valid) = of.valid_sub_blocks.get_mut(slot) {
+        let core_state = &mut self.cores[core];
+        core_state.mshrs.note_walk(line, response.ready_cycles);
+        if let Some(slot) = core_state.l1d.find(line, line) {
+            if let Some(valid) = core_state.valid_sub_blocks.get_mut(slot) {
                 *valid |= sub_block;
             }
         } else {
@@ -509,17 +509,17 @@ impl MemorySystem {
         let core = self.core_of(access.cpu);
         let shift = self.config.l1d_shift;
         let line = physical >> shift;
-        let of = &mut self.cores[core];
+        let core_state = &mut self.cores[core];
         if (physical ^ access.physical) >> 12 != 0
-            || of.l1d.contains(line)
-            || !of.mshrs.has_room_for_prefetch(now)
+            || core_state.l1d.contains(line)
+            || !core_state.mshrs.has_room_for_prefetch(now)
         {
             return;
         }
         self.cpus[access.cpu].counts.prefetches += 1;
         let response = self.fill(&prefetch_request(access.cpu, physical, now));
         let index = match self.config.l1d_virtual {
-            // The same page has the same colour.
+            // The prefetched line is in the page of the access, so both have the same colour.
             true => {
                 let distance = physical.wrapping_sub(access.physical);
                 access.virtual_address.wrapping_add(distance) >> shift

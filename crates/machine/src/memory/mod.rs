@@ -11,7 +11,7 @@
 //! - `fill` serves a `FillRequest`: it looks the line up level by level, asks the other cores or
 //!   memory, fills the levels that missed, and answers with a `FillResponse`;
 //! - `evict` takes lines out: victims, write-backs, back-invalidations, DMA;
-//! - `coherence` keeps the directory of which core holds what, and invalidates and downgrades;
+//! - `coherence` keeps the directory of the lines that each core holds, and invalidates and downgrades;
 //! - `classification` says why lines miss. It observes, and has no influence on the rest.
 //!
 //! `prefetch` predicts which lines are asked for next. `mshr` has the shared resources that misses wait for, and `stack` the stack distances, which
@@ -106,7 +106,6 @@ pub enum SupplyingLevel {
     L3,
     /// A cache of another core.
     OtherCore,
-    /// Memory, or a device.
     Memory,
 }
 
@@ -401,7 +400,6 @@ impl MemorySystem {
         .with_quick_hits()
     }
 
-    /// Serves an access.
     #[inline]
     pub fn access(&mut self, access: &Access) -> Response {
         match access.kind {
@@ -701,9 +699,10 @@ impl MemoryPort<'_> {
         now_cycles: u64,
     ) -> bool {
         let Some(physical) = access.physical else { return false };
-        let place = (access.virtual_address, physical);
-        let what = (access.bytes, write);
-        let hits = self.system.hits_at_once(self.cpu, place, what, page_size, now_cycles);
+        let addresses = (access.virtual_address, physical);
+        let bytes_and_write = (access.bytes, write);
+        let hits =
+            self.system.hits_at_once(self.cpu, addresses, bytes_and_write, page_size, now_cycles);
         if hits {
             self.system.last_wait = WaitParts::default();
         }

@@ -46,31 +46,37 @@ impl CombiningBuffers {
     }
 
     fn combining(&mut self, line: u64) -> Option<&mut CombiningBuffer> {
-        self.buffers.iter_mut().find(|one| one.line == line && one.written_cycles.is_none())
+        self.buffers
+            .iter_mut()
+            .find(|buffer| buffer.line == line && buffer.written_cycles.is_none())
     }
 
     /// From when on a line is being combined, if it is.
     pub(super) fn open_since(&mut self, line: u64) -> Option<u64> {
-        self.combining(line).map(|one| one.since_cycles)
+        self.combining(line).map(|buffer| buffer.since_cycles)
     }
 
     /// Gives a buffer to a line. Returns when it has one, and whether it is that of a line that has
     /// to be written now.
     pub(super) fn open(&mut self, line: u64, now_cycles: u64) -> (u64, bool) {
-        let written = |one: &CombiningBuffer| one.written_cycles;
-        let same = self.buffers.iter().position(|one| one.line == line);
+        let written = |buffer: &CombiningBuffer| buffer.written_cycles;
+        let same = self.buffers.iter().position(|buffer| buffer.line == line);
         let first = || {
-            let waited =
-                self.buffers.iter().enumerate().filter_map(|(at, one)| Some((at, written(one)?)));
-            waited.min_by_key(|(_, cycles)| *cycles).map(|(at, _)| at)
+            let waited = self
+                .buffers
+                .iter()
+                .enumerate()
+                .filter_map(|(index, buffer)| Some((index, written(buffer)?)));
+            waited.min_by_key(|(_, cycles)| *cycles).map(|(index, _)| index)
         };
-        let at = same.or_else(first).unwrap_or_else(|| {
+        let index = same.or_else(first).unwrap_or_else(|| {
             self.next = (self.next + 1) % self.buffers.len();
             self.next
         });
-        let free = written(&self.buffers[at]);
+        let free = written(&self.buffers[index]);
         let since_cycles = free.unwrap_or(0).max(now_cycles);
-        self.buffers[at] = CombiningBuffer { line, stored: 0, since_cycles, written_cycles: None };
+        self.buffers[index] =
+            CombiningBuffer { line, stored: 0, since_cycles, written_cycles: None };
         (since_cycles, free.is_none())
     }
 
@@ -80,16 +86,16 @@ impl CombiningBuffers {
         let (first, last) = (bytes.start / part, (bytes.end - 1) / part);
         let mask = (u64::MAX << first) & (u64::MAX >> (63 - last.min(63)));
         let all = u64::MAX >> (64 - self.line_bytes.min(64));
-        self.combining(line).is_some_and(|one| {
-            one.stored |= mask;
-            one.stored & all == all
+        self.combining(line).is_some_and(|buffer| {
+            buffer.stored |= mask;
+            buffer.stored & all == all
         })
     }
 
     /// A line that has a buffer is in memory from then on.
     pub(super) fn close(&mut self, line: u64, written_cycles: u64) {
-        if let Some(one) = self.combining(line) {
-            one.written_cycles = Some(written_cycles);
+        if let Some(buffer) = self.combining(line) {
+            buffer.written_cycles = Some(written_cycles);
         }
     }
 }
@@ -144,7 +150,7 @@ impl MshrFile {
     #[inline(never)]
     fn search(&self, line: u64, now_cycles: u64) -> u64 {
         let all = self.misses.iter().chain(&self.prefetches).chain(&self.walks);
-        let fills = all.filter(|(other, _)| *other == line).map(|(_, ready)| *ready);
+        let fills = all.filter(|(fill_line, _)| *fill_line == line).map(|(_, ready)| *ready);
         fills.fold(now_cycles, u64::max)
     }
 
@@ -188,9 +194,9 @@ impl MshrFile {
         if self.is_unlimited() {
             self.lines[line as usize % LINES] = (line, ready_cycles);
         } else {
-            let at = self.next_walk;
-            self.walks[at] = (line, ready_cycles);
-            self.next_walk = (at + 1) % WALK_LINES;
+            let index = self.next_walk;
+            self.walks[index] = (line, ready_cycles);
+            self.next_walk = (index + 1) % WALK_LINES;
         }
         self.latest_cycles = self.latest_cycles.max(ready_cycles);
     }
@@ -312,7 +318,7 @@ pub(super) const WAY_SLOTS: usize = 512;
 
 /// The memory bus: it transfers one line at a time, each for a fixed number of cycles. Time is
 /// divided into slots of that length, and a line reserves the first free slot from its arrival on.
-/// So the order in which processors are simulated, each with its own time, does not matter.
+/// The result does not depend on the order that simulates processors, each with its own time.
 #[derive(Clone, Debug)]
 pub(super) struct MemoryBus {
     line_cycles: u64,

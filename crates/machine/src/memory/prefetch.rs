@@ -119,14 +119,14 @@ impl Stream {
             return (0, 0);
         }
         // In lines from the start of the page, or from its end.
-        let place = |line: u64| if is_up { line } else { page_lines - 1 - line };
-        let from = self.farthest.map_or(place(at), |line| place(line).max(place(at))) + 1;
-        let end = (place(at) + distance + 1).min(page_lines).min(from + AT_ONCE);
+        let position = |line: u64| if is_up { line } else { page_lines - 1 - line };
+        let from = self.farthest.map_or(position(at), |line| position(line).max(position(at))) + 1;
+        let end = (position(at) + distance + 1).min(page_lines).min(from + AT_ONCE);
         if end <= from {
             return (0, 0);
         }
-        self.farthest = Some(place(end - 1));
-        (place(from), end - from)
+        self.farthest = Some(position(end - 1));
+        (position(from), end - from)
     }
 }
 
@@ -158,8 +158,8 @@ mod tests {
         assert_eq!([191, 190, 189].map(&mut ask), [vec![], vec![], vec![188, 187]]);
         assert_eq!(ask(70), [74]);
         // To its end, line 127, and not beyond.
-        let rest: Vec<u64> = (71..128).flat_map(&mut ask).collect();
-        assert_eq!(rest, (75..128).collect::<Vec<_>>());
+        let requested: Vec<u64> = (71..128).flat_map(&mut ask).collect();
+        assert_eq!(requested, (75..128).collect::<Vec<_>>());
         // Jumps are no stream.
         assert_eq!([320, 350, 330, 360].map(&mut ask).concat(), [0; 0]);
     }

@@ -150,7 +150,7 @@ impl SetStackDistances {
         let line = address >> self.line_shift;
         let first = (line & self.set_mask) as usize * self.ways;
         let stack = &mut self.stacks[first..first + self.ways];
-        let depth = stack.iter().position(|other| *other == line + 1);
+        let depth = stack.iter().position(|held| *held == line + 1);
         if let Some(depth) = depth {
             self.hits[depth] += 1;
         }

@@ -31,7 +31,7 @@ const NESTED: u64 = 1 << 57;
 /// Where the hypervisor's page tables lie in the model, see [`TABLES`].
 const NESTED_TABLES: u64 = TABLES | 1 << 50;
 
-/// What a processor drops from its TLBs and page walk caches. A page is global if it lies in the
+/// The translations that a processor drops from its TLBs and page walk caches. A page is global if it lies in the
 /// kernel's half of the addresses: there Linux sets the G bit of all pages, unless it isolates page
 /// tables (`pti=on`, not on AMD's processors).
 ///
@@ -62,22 +62,22 @@ pub(crate) fn is_global(virtual_address: u64) -> bool {
 }
 
 /// The part of a tag that says whose a translation is.
-fn owner_of(virtual_address: u64, place: Place) -> u64 {
+fn owner_of(virtual_address: u64, context: TlbContext) -> u64 {
     match is_global(virtual_address) {
-        true => GLOBAL | place.thread << THREAD_SHIFT,
-        false => place.in_space(),
+        true => GLOBAL | context.thread << THREAD_SHIFT,
+        false => context.in_space(),
     }
 }
 
 /// A processor's place in the TLBs.
 #[derive(Clone, Copy)]
-struct Place {
+struct TlbContext {
     core: usize,
     thread: u64,
     space: u16,
 }
 
-impl Place {
+impl TlbContext {
     /// The part of a tag that names its address space.
     fn in_space(self) -> u64 {
         u64::from(self.space) << SPACE_SHIFT | self.thread << THREAD_SHIFT
@@ -248,9 +248,9 @@ impl Tlbs {
         let is_of = |tag: u64, space: u16| tag >> SPACE_SHIFT & 0xfff == u64::from(space);
         let is_page = |tag: u64, address: u64| {
             let shift = (tag >> SIZE_SHIFT & 63) as u32;
-            let whole = PAGE_SHIFTS[(tag >> PART_SHIFT & 3) as usize].max(shift);
+            let page_shift = PAGE_SHIFTS[(tag >> PART_SHIFT & 3) as usize].max(shift);
             let number = tag & ((1 << SIZE_SHIFT) - 1);
-            number >> (whole - shift) == page_number(address, whole)
+            number >> (page_shift - shift) == page_number(address, page_shift)
         };
         let first = [&mut self.code, &mut self.data];
         let arrays = first.into_iter().flat_map(|tlb| [Some(&mut tlb.small), tlb.large.as_mut()]);
@@ -312,12 +312,12 @@ impl Tlbs {
 
     /// The range of levels, from the last to the first, whose tables a walk loads: level 0 has the
     /// entries of pages of 4 KiB.
-    fn walk_levels(&mut self, address: u64, page: PageSize, place: Place) -> (u32, u32) {
+    fn walk_levels(&mut self, address: u64, page: PageSize, context: TlbContext) -> (u32, u32) {
         let last = page as u32;
         let mut first = TABLE_LEVELS - 1;
         if let Some(walk_cache) = &mut self.walk_cache {
             let table = address >> (PAGE_SHIFTS[page as usize] + 9);
-            let owner = u64::from(last) << SIZE_SHIFT | place.in_space();
+            let owner = u64::from(last) << SIZE_SHIFT | context.in_space();
             if access_array(walk_cache, table, owner) {
                 first = last;
             }
@@ -339,9 +339,9 @@ impl MemorySystem {
         size: PageSize,
         now_cycles: u64,
     ) -> bool {
-        let place = self.place_of(cpu);
-        let owner = owner_of(virtual_address, place);
-        let core = &mut self.cores[place.core];
+        let context = self.context_of(cpu);
+        let owner = owner_of(virtual_address, context);
+        let core = &mut self.cores[context.core];
         let ready = core.tlbs.data.holds(virtual_address, size, owner)
             && core.translations.ready_cycles(page, now_cycles) <= now_cycles;
         if ready {
@@ -355,10 +355,10 @@ impl MemorySystem {
     /// change nothing.
     #[inline(never)]
     pub(super) fn translate_data(&mut self, access: &Access, page: u64) -> u64 {
-        let place = self.place_of(access.cpu);
-        let core = &mut self.cores[place.core];
+        let context = self.context_of(access.cpu);
+        let core = &mut self.cores[context.core];
         let (size, part) = core.tlbs.part_of(access.page);
-        let owner = owner_of(access.virtual_address, place) | part;
+        let owner = owner_of(access.virtual_address, context) | part;
         if core.tlbs.data.access(access.virtual_address, size, owner) {
             // The translation may be under way, for an access before.
             let ready = core.translations.ready_cycles(page, access.now_cycles);
@@ -368,7 +368,7 @@ impl MemorySystem {
         core.last_data_page = u64::MAX;
         self.cpus[access.cpu].counts.basic.dtlb_misses += 1;
         let ready = self.translate_miss(access);
-        let core = &mut self.cores[place.core];
+        let core = &mut self.cores[context.core];
         core.translations.note(page, ready);
         ready
     }
@@ -376,10 +376,10 @@ impl MemorySystem {
     /// Translates a fetch from another page than the last one. Returns when it is translated.
     #[inline(never)]
     pub(super) fn translate_fetch(&mut self, access: &Access) -> u64 {
-        let place = self.place_of(access.cpu);
-        let tlbs = &mut self.cores[place.core].tlbs;
+        let context = self.context_of(access.cpu);
+        let tlbs = &mut self.cores[context.core].tlbs;
         let (size, part) = tlbs.part_of(access.page);
-        let owner = owner_of(access.virtual_address, place) | part;
+        let owner = owner_of(access.virtual_address, context) | part;
         if tlbs.code.access(access.virtual_address, size, owner) {
             return access.now_cycles;
         }
@@ -387,17 +387,17 @@ impl MemorySystem {
         self.translate_miss(access)
     }
 
-    fn place_of(&self, cpu: usize) -> Place {
+    fn context_of(&self, cpu: usize) -> TlbContext {
         let Cpu { core, thread, space, .. } = self.cpus[cpu];
-        Place { core, thread, space }
+        TlbContext { core, thread, space }
     }
 
     /// Translates after a miss of the first TLB.
     fn translate_miss(&mut self, access: &Access) -> u64 {
-        let place = self.place_of(access.cpu);
-        let tlbs = &mut self.cores[place.core].tlbs;
+        let context = self.context_of(access.cpu);
+        let tlbs = &mut self.cores[context.core].tlbs;
         let (size, part) = tlbs.part_of(access.page);
-        let owner = owner_of(access.virtual_address, place) | part;
+        let owner = owner_of(access.virtual_address, context) | part;
         let mut now = access.now_cycles;
         if let Some((second, shifts)) = &mut tlbs.second {
             let shift = shifts[size as usize];
@@ -410,9 +410,9 @@ impl MemorySystem {
         let walk = tlbs.walk;
         now += self.config.latencies.tlb_miss_cycles;
         if walk != Walk::Fixed {
-            let start = self.cores[place.core].walkers.free_cycles(now);
+            let start = self.cores[context.core].walkers.free_cycles(now);
             now = self.walk(access, start);
-            self.cores[place.core].walkers.walk(start, now);
+            self.cores[context.core].walkers.walk(start, now);
         }
         let counts = &mut self.cpus[access.cpu].counts.basic;
         *(match access.kind {
@@ -424,10 +424,10 @@ impl MemorySystem {
 
     /// Loads the page table entries that lead to a page, one after the other.
     fn walk(&mut self, access: &Access, mut now: u64) -> u64 {
-        let place = self.place_of(access.cpu);
+        let context = self.context_of(access.cpu);
         let address = access.virtual_address & ((1 << ADDRESS_BITS) - 1);
-        let tlbs = &mut self.cores[place.core].tlbs;
-        let (last, first) = tlbs.walk_levels(address, access.page, place);
+        let tlbs = &mut self.cores[context.core].tlbs;
+        let (last, first) = tlbs.walk_levels(address, access.page, context);
         // All address spaces share the kernel's half.
         let space = if is_global(address) { 0 } else { self.cpus[access.cpu].page_tables };
         for level in (last..=first).rev() {
@@ -442,14 +442,14 @@ impl MemorySystem {
 
     /// Translates an address of the guest's memory by the hypervisor's tables, if there are any.
     fn translate_nested(&mut self, cpu: usize, physical: u64, is_table: bool, mut now: u64) -> u64 {
-        let Place { core, thread, .. } = self.place_of(cpu);
+        let TlbContext { core, thread, .. } = self.context_of(cpu);
         let tlbs = &mut self.cores[core].tlbs;
         let levels = tlbs.nested_levels(physical, thread, is_table);
         let Some((last, first)) = levels else { return now };
         for level in (last..=first).rev() {
             let entry = physical >> (12 + 9 * level);
-            let at = NESTED_TABLES | u64::from(level) << 48 | entry << 3;
-            now = self.load_table_entry(cpu, at, now);
+            let entry_address = NESTED_TABLES | u64::from(level) << 48 | entry << 3;
+            now = self.load_table_entry(cpu, entry_address, now);
         }
         now
     }
@@ -457,7 +457,7 @@ impl MemorySystem {
     /// Drops translations of a processor, as it does when its page tables change. The next fetch is
     /// counted whichever line it is from.
     pub fn flush_tlbs(&mut self, cpu: usize, flush: TlbFlush) {
-        let Place { core, thread, .. } = self.place_of(cpu);
+        let TlbContext { core, thread, .. } = self.context_of(cpu);
         self.cores[core].tlbs.flush(thread, flush);
         self.forget_last_pages(cpu);
     }

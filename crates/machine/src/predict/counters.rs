@@ -15,25 +15,25 @@ impl Counters {
         Counters(vec![START; entries].into())
     }
 
-    fn at(&self, index: u64) -> usize {
+    fn slot(&self, index: u64) -> usize {
         index as usize & (self.0.len() - 1)
     }
 
     /// Whether the next other outcome changes the prediction.
     #[inline]
     pub(super) fn is_weak(&self, address: u64) -> bool {
-        matches!(self.0[self.at(address)], 1 | 2)
+        matches!(self.0[self.slot(address)], 1 | 2)
     }
 
     #[inline]
     pub(super) fn predicts(&self, index: u64) -> bool {
-        self.0[self.at(index)] >= 2
+        self.0[self.slot(index)] >= 2
     }
 
     #[inline]
     pub(super) fn learn(&mut self, index: u64, taken: bool) {
-        let at = self.at(index);
-        let counter = &mut self.0[at];
+        let slot = self.slot(index);
+        let counter = &mut self.0[slot];
         *counter = if taken { (*counter + 1).min(3) } else { counter.saturating_sub(1) };
     }
 
@@ -94,14 +94,14 @@ impl Tournament {
     }
 
     pub(super) fn step(&mut self, address: u64, taken: bool) -> bool {
-        let own = address as usize & (self.histories.len() - 1);
-        let local = self.local.step(self.histories[own], taken);
+        let entry = address as usize & (self.histories.len() - 1);
+        let local = self.local.step(self.histories[entry], taken);
         let global = self.global.step(self.history, taken);
         let by_all = self.chooser.predicts(self.history);
         if local != global {
             self.chooser.learn(self.history, global == taken);
         }
-        self.histories[own] = (self.histories[own] << 1 | u64::from(taken)) & self.local_mask;
+        self.histories[entry] = (self.histories[entry] << 1 | u64::from(taken)) & self.local_mask;
         self.history = (self.history << 1 | u64::from(taken)) & self.global_mask;
         if by_all { global } else { local }
     }

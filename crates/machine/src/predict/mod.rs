@@ -146,7 +146,7 @@ impl Predictor {
             returns: model.return_stack_entries.map(ReturnStack::new),
             indirect: {
                 let by_directions = model.indirect_by_directions;
-                model.indirect.as_ref().map(|of| Indirect::new(of, by_directions))
+                model.indirect.as_ref().map(|indirect| Indirect::new(indirect, by_directions))
             },
         }
     }

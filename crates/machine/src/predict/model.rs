@@ -39,9 +39,7 @@ pub struct PredictorModel {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum DirectionModel {
-    /// Always taken.
     Taken,
-    /// Never taken.
     NotTaken,
     /// Backward branches, such as the branches of loops, are taken.
     BackwardTaken,
@@ -57,7 +55,7 @@ pub enum DirectionModel {
     Tage(TageModel),
 }
 
-/// A table of counters.
+/// A predictor with one table of counters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EntriesModel {
@@ -71,7 +69,6 @@ pub struct EntriesModel {
 pub struct TableModel {
     /// Entries: ways times a power of two.
     pub entries: u32,
-    /// Associativity.
     pub ways: u32,
 }
 
@@ -104,7 +101,6 @@ pub struct TournamentModel {
 pub struct TwoLevelModel {
     /// Branches: ways times a power of two.
     pub entries: u32,
-    /// Associativity.
     pub ways: u32,
     /// Bits of a history, 1 to 5.
     pub history_bits: u32,
@@ -116,7 +112,6 @@ pub struct TwoLevelModel {
 pub struct TageModel {
     /// Entries of the bimodal table; a power of two.
     pub base_entries: u32,
-    /// Tagged tables.
     pub tables: u32,
     /// Entries of each tagged table; a power of two.
     pub table_entries: u32,
@@ -134,7 +129,7 @@ pub struct TageModel {
     pub history_of_taken: bool,
     /// Number of entries that are allocated at a time, in tables with a longer history than the table that
     /// predicted.
-    #[serde(default = "one")]
+    #[serde(default = "one_by_default")]
     pub allocated: u32,
     /// Whether entries are also allocated where the counter that predicted was weak, and not only after
     /// mispredictions. Where no entry is free, the entries of all longer histories become less useful, as after
@@ -143,7 +138,7 @@ pub struct TageModel {
     pub learns_weak: bool,
 }
 
-fn one() -> u32 {
+fn one_by_default() -> u32 {
     1
 }
 
@@ -183,8 +178,8 @@ fn power_of_two(name: &str, value: u32) -> Result<(), ModelError> {
 impl TableModel {
     fn check(&self, name: &str) -> Result<(), ModelError> {
         in_range(&format!("{name}.ways"), self.ways, 1, WAYS_MAX)?;
-        let whole = self.entries.is_multiple_of(self.ways) && self.entries <= ENTRIES_MAX;
-        if !whole || !(self.entries / self.ways).is_power_of_two() {
+        let entries_fit = self.entries.is_multiple_of(self.ways) && self.entries <= ENTRIES_MAX;
+        if !entries_fit || !(self.entries / self.ways).is_power_of_two() {
             let problem =
                 format!("{} is not ways times a power of two, up to {ENTRIES_MAX}", self.entries);
             return refuse(format!("{name}.entries"), problem);
@@ -214,9 +209,14 @@ impl TageModel {
         }
         in_range(&field("allocated"), self.allocated, 1, TABLES_MAX as u32)?;
         // History lengths differ by at least one.
-        let most = HISTORY_MAX as u32;
-        in_range(&field("history_min"), self.history_min, 1, most)?;
-        in_range(&field("history_max"), self.history_max, self.history_min + self.tables - 1, most)
+        let length_max = HISTORY_MAX as u32;
+        in_range(&field("history_min"), self.history_min, 1, length_max)?;
+        in_range(
+            &field("history_max"),
+            self.history_max,
+            self.history_min + self.tables - 1,
+            length_max,
+        )
     }
 }
 

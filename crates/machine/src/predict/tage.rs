@@ -134,10 +134,10 @@ fn lengths(model: &TageModel) -> Vec<u32> {
     let mut lengths: Vec<u32> = Vec::new();
     for table in 0..model.tables {
         let exact = f64::from(model.history_min) * ratio.powf(f64::from(table) / steps);
-        let least = lengths.last().map_or(model.history_min, |last| last + 1);
+        let length_min = lengths.last().map_or(model.history_min, |last| last + 1);
         // Leaves room for the lengths that follow.
-        let most = model.history_max - (model.tables - 1 - table);
-        lengths.push((exact.round() as u32).clamp(least, most));
+        let length_max = model.history_max - (model.tables - 1 - table);
+        lengths.push((exact.round() as u32).clamp(length_min, length_max));
     }
     lengths
 }
@@ -229,9 +229,9 @@ impl Tage {
             Some(Found { table, taken })
         };
         let provider = found(known);
-        let other = provider.and_then(|provider| found(known & !(1 << provider.table)));
+        let second = provider.and_then(|provider| found(known & !(1 << provider.table)));
         let base = self.base.predicts(address);
-        let alternate = other.map_or(base, |found| found.taken);
+        let alternate = second.map_or(base, |found| found.taken);
         let predicted = provider.map_or(base, |found| {
             let entry = self.entries[places[found.table].0];
             if is_new(entry) && self.use_alternate >= 8 { alternate } else { found.taken }
@@ -276,18 +276,18 @@ impl Tage {
     #[inline(never)]
     fn allocate(&mut self, from: usize, places: &[(usize, u16)], taken: bool) {
         let of_longer = &places[from..self.tables];
-        let mut left = self.allocated;
-        for (at, tag) in of_longer {
-            let entry = &mut self.entries[*at];
+        let mut remaining = self.allocated;
+        for (index, tag) in of_longer {
+            let entry = &mut self.entries[*index];
             if entry.useful == 0 {
                 *entry = Entry { tag: *tag, counter: TAKEN - u8::from(!taken), useful: 0 };
-                left -= 1;
-                if left == 0 {
+                remaining -= 1;
+                if remaining == 0 {
                     return;
                 }
             }
         }
-        if left == self.allocated {
+        if remaining == self.allocated {
             for (at, _) in of_longer {
                 self.entries[*at].useful -= 1;
             }
@@ -438,7 +438,7 @@ mod tests {
                 history_min, history_max, history_of_taken: false, allocated: 1, learns_weak: false,
             };
             let lengths = lengths(&model);
-            prop_assert!(lengths.is_sorted_by(|one, next| one < next));
+            prop_assert!(lengths.is_sorted_by(|length, next| length < next));
             prop_assert_eq!(lengths[0], history_min);
             prop_assert!(tables == 1 || lengths[lengths.len() - 1] == history_max);
         }

@@ -79,8 +79,8 @@ impl Btb {
             let shares = |way: &Way| self.by_lines && way.has_room(address);
             ways.iter().position(shares)
         });
-        // Each place moves back by one, up to the known one or the last.
-        let mut moves = known.map_or(NO_WAY, |at| ways[at]);
+        // Each entry moves back by one way, up to the known entry or the last way.
+        let mut moves = known.map_or(NO_WAY, |way| ways[way]);
         let result = moves.replace(address, target);
         for way in &mut ways[..=known.unwrap_or(self.associativity - 1)] {
             std::mem::swap(way, &mut moves);

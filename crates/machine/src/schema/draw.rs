@@ -119,12 +119,12 @@ fn answer(model: &SystemModel, wait: u64) -> String {
 
 fn level(level: &LevelModel, outer: bool) -> String {
     let cache = &level.cache;
-    let mut words = vec![
+    let mut properties = vec![
         size_text(cache.size_bytes),
         format!("{} {}", cache.ways, if cache.ways == 1 { "way" } else { "ways" }),
         format!("lines of {}", size_text(cache.line_bytes)),
     ];
-    let mut say = |holds: bool, what: &str| words.extend(holds.then(|| what.to_owned()));
+    let mut say = |holds: bool, what: &str| properties.extend(holds.then(|| what.to_owned()));
     say(cache.replacement == Replacement::TreePlru, "tree-plru");
     say(cache.replacement == Replacement::Random, "random");
     say(level.trace, "by entry (trace)");
@@ -138,12 +138,12 @@ fn level(level: &LevelModel, outer: bool) -> String {
     say(level.inclusion == Inclusion::Exclusive, "exclusive");
     say(outer && level.shared, "shared");
     if level.sub_block_bytes != cache.line_bytes {
-        words.push(format!("in parts of {}", size_text(level.sub_block_bytes)));
+        properties.push(format!("in parts of {}", size_text(level.sub_block_bytes)));
     }
     if level.mshrs > 1 {
-        words.push(format!("{} misses at once", level.mshrs));
+        properties.push(format!("{} misses at once", level.mshrs));
     }
-    words.join(", ")
+    properties.join(", ")
 }
 
 fn memory(model: &SystemModel) -> String {
@@ -169,10 +169,10 @@ fn tlbs(model: &SystemModel) -> Vec<(&'static str, String)> {
         0 => String::new(),
         wait => format!(", {} more", cycles(wait)),
     };
-    let words = |name: &str, level: &TlbLevel| {
+    let describe = |name: &str, level: &TlbLevel| {
         format!("{}{}", tlb(level), if name == "STLB" { &second } else { "" })
     };
-    all.iter().filter_map(|(name, level)| Some((*name, words(name, (*level)?)))).collect()
+    all.iter().filter_map(|(name, level)| Some((*name, describe(name, (*level)?)))).collect()
 }
 
 fn tlb(level: &TlbLevel) -> String {

@@ -20,7 +20,7 @@ impl SystemModel {
     /// Parses and checks a model.
     ///
     /// # Errors
-    /// [`ModelError`] with the line, the field and what is allowed.
+    /// [`ModelError`] with the line, the field and its allowed values.
     pub fn parse(text: &str) -> Result<Self, ModelError> {
         parse::parse(text)
     }

@@ -84,8 +84,8 @@ fn system(file: &Reader<'_>) -> Parsed<SystemModel> {
     let stlb = tlb(file, "stlb")?;
     let latencies = latencies(file, l3.is_some(), stlb.is_some())?;
     Ok(SystemModel {
-        name: file.words("name").and_then(needed("name"))?,
-        about: file.words("about")?.unwrap_or_default(),
+        name: file.short_text("name").and_then(needed("name"))?,
+        about: file.short_text("about")?.unwrap_or_default(),
         processors: processors(file)?,
         clock_hz: file
             .quantity("clock", "hz", HZ, 1_000_000..=100_000_000_000)?
@@ -153,11 +153,12 @@ fn latencies(file: &Reader<'_>, l3: bool, stlb: bool) -> Parsed<Latencies> {
     let range = 0..=CYCLES_MAX;
     let memory_cycles = file.needed("memory_cycles", range.clone())?;
     let or_memory = |field| Ok(file.integer(field, 0..=CYCLES_MAX)?.unwrap_or(memory_cycles));
-    let of = |there: bool, field| if there { file.needed(field, 0..=CYCLES_MAX) } else { Ok(0) };
+    let needed_if =
+        |there: bool, field| if there { file.needed(field, 0..=CYCLES_MAX) } else { Ok(0) };
     Ok(Latencies {
         l1_hit_cycles: file.integer("l1_hit_cycles", 1..=CYCLES_MAX)?.unwrap_or(1),
         l2_hit_cycles: file.needed("l2_hit_cycles", range.clone())?,
-        l3_hit_cycles: of(l3, "l3_hit_cycles")?,
+        l3_hit_cycles: needed_if(l3, "l3_hit_cycles")?,
         memory_cycles,
         memory_write_cycles: file.integer("memory_write_cycles", range.clone())?,
         memory_line_cycles: file.integer("memory_line_cycles", range.clone())?.unwrap_or(0),
@@ -166,7 +167,7 @@ fn latencies(file: &Reader<'_>, l3: bool, stlb: bool) -> Parsed<Latencies> {
         device_read_cycles: file.integer("device_read_cycles", range.clone())?,
         local_device_cycles: file.integer("local_device_cycles", range.clone())?,
         device_write_cycles: file.integer("device_write_cycles", 0..=CYCLES_MAX)?,
-        stlb_hit_cycles: of(stlb, "stlb_hit_cycles")?,
+        stlb_hit_cycles: needed_if(stlb, "stlb_hit_cycles")?,
         tlb_miss_cycles: file.needed("tlb_miss_cycles", range)?,
     })
 }

@@ -1,4 +1,4 @@
-//! Reads a TOML table field by field: each error names the line, the field and what is allowed.
+//! Reads a TOML table field by field: each error names the line, the field and its allowed values.
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -27,10 +27,15 @@ pub(crate) struct Reader<'t> {
 impl<'t> Reader<'t> {
     /// Returns the reader of a whole file.
     pub(crate) fn new(text: &'t str, file: &'t Spanned<DeTable<'t>>) -> Self {
-        Self::of(text, String::new(), 0..0, file.get_ref())
+        Self::from_table(text, String::new(), 0..0, file.get_ref())
     }
 
-    fn of(text: &'t str, path: String, span: Range<usize>, fields: &'t DeTable<'t>) -> Self {
+    fn from_table(
+        text: &'t str,
+        path: String,
+        span: Range<usize>,
+        fields: &'t DeTable<'t>,
+    ) -> Self {
         Reader { text, path, span, fields, asked: RefCell::default() }
     }
 
@@ -38,7 +43,7 @@ impl<'t> Reader<'t> {
     pub(crate) fn fail(&self, field: &str, problem: impl Display) -> ModelError {
         let find = |fits: &dyn Fn(&str) -> bool| self.fields.keys().find(|key| fits(key.get_ref()));
         let with_unit = |key: &str| {
-            key.strip_prefix(field).is_some_and(|rest| ["_bytes", "_hz"].contains(&rest))
+            key.strip_prefix(field).is_some_and(|unit| ["_bytes", "_hz"].contains(&unit))
         };
         let key = find(&|key| key == field).or_else(|| find(&with_unit));
         let start = key.map_or(self.span.start, |key| key.span().start);
@@ -64,7 +69,7 @@ impl<'t> Reader<'t> {
 
     fn value(&self, field: &str) -> Option<&'t DeValue<'t>> {
         let mut asked = self.asked.borrow_mut();
-        if !asked.iter().any(|other| other == field) {
+        if !asked.iter().any(|known_field| known_field == field) {
             asked.push(field.to_owned());
         }
         self.fields.get(field).map(Spanned::get_ref)
@@ -163,7 +168,7 @@ impl<'t> Reader<'t> {
     }
 
     /// A text.
-    pub(crate) fn words(&self, field: &str) -> Result<Option<String>, ModelError> {
+    pub(crate) fn short_text(&self, field: &str) -> Result<Option<String>, ModelError> {
         let Some(value) = self.value(field) else { return Ok(None) };
         let wanted = format!("a text of up to {WORDS_BYTES_MAX} bytes");
         match value.as_str() {
@@ -206,7 +211,7 @@ impl<'t> Reader<'t> {
             return Err(self.wrong(field, value, format!("a table, [{}{field}]", self.path)));
         };
         let span = self.fields.get(field).map_or(0..0, Spanned::span);
-        Ok(Some(Self::of(self.text, format!("{}{field}.", self.path), span, fields)))
+        Ok(Some(Self::from_table(self.text, format!("{}{field}.", self.path), span, fields)))
     }
 
     /// A table whose fields another part of the program defines.
@@ -221,11 +226,11 @@ impl<'t> Reader<'t> {
         let span = self.fields.get(field).map_or(0..0, Spanned::span);
         let table = Deserializer::from(Spanned::new(span.clone(), fields.clone()));
         T::deserialize(table).map(Some).map_err(|error| {
-            let at = error.span().map_or(span.start, |span| span.start);
+            let offset = error.span().map_or(span.start, |span| span.start);
             let mut path = format!("{}{field}", self.path);
-            path_at(fields, at, &mut path);
+            path_at(fields, offset, &mut path);
             let problem = error.message().trim_end().replace('\n', "; ");
-            ModelError { line: Some(line_of(self.text, at)), field: path, problem }
+            ModelError { line: Some(line_of(self.text, offset)), field: path, problem }
         })
     }
 
@@ -250,7 +255,7 @@ impl<'t> Reader<'t> {
         let asked = self.asked.borrow();
         for (key, _) in self.fields {
             let name = key.get_ref();
-            if !asked.iter().any(|other| other == name) {
+            if !asked.iter().any(|known_field| known_field == name) {
                 let problem = format!("is unknown; allowed: {}", asked.join(", "));
                 return Err(ModelError {
                     line: Some(line_of(self.text, key.span().start)),

@@ -56,7 +56,7 @@ fn contract_4_a_chain_of_loads_takes_the_latency_of_each() {
     let chase = repeat(100, |link| load(0, 0, FAR + 64 * link));
     let counts = far(&model, 200, &chase);
     assert_eq!((counts.cycles, counts.load_misses), (100 * 205, 100));
-    // All slots except the first ones and those in which the loads retire are charged to data.
+    // The open slots and the slots that retire loads are not charged to data. All others are.
     assert_eq!(counts.data_stall_slots, 100 * 205 * 4 - 100 - counts.open_slots);
 }
 
@@ -96,8 +96,8 @@ fn contract_7_a_long_miss_is_hidden_as_far_as_the_window_reaches() {
         _ => set(1),
     });
     assert_eq!(far(&model, 100, &steps).cycles, 10 * 101 + 63 / 4);
-    // 16 cycles of work are hidden: if the reorder buffer holds all, the waits are those of one
-    // miss.
+    // 16 cycles of work are hidden. If the reorder buffer holds all instructions, only one miss is
+    // waited for.
     model.window.as_mut().unwrap().reorder_entries = 640;
     assert_eq!(far(&model, 100, &steps).cycles, 101 + 639 / 4);
 }
@@ -124,11 +124,11 @@ fn contract_9_a_load_takes_the_value_of_a_store_before_it() {
     let forwarded = [operation(Unit::Multiply, 0, 0), store(15, 0, 0x1000), load(1, 15, 0x1000)];
     let counts = run(&model, &forwarded, &mut Waits::default());
     assert_eq!((counts.cycles, counts.forwarded_loads), (10 + 3, 1));
-    // To another address: an independent load, which retires in order.
+    // The load reads another address: it is independent, and retires in order.
     let apart = [forwarded[0], forwarded[1], load(1, 15, 0x2000)];
     let counts = run(&model, &apart, &mut Waits::default());
     assert_eq!((counts.cycles, counts.forwarded_loads), (10, 0));
-    // To a part of it: the store has to leave for the cache first, at 10.
+    // The load reads only a part of the stored bytes and some others: the store has to drain to the cache first, at 10.
     let part = [forwarded[0], forwarded[1], load(1, 15, 0x1004)];
     let counts = run(&model, &part, &mut Waits::default());
     assert_eq!((counts.cycles, counts.forwarded_loads), (10 + 4, 0));
@@ -167,7 +167,7 @@ fn rounds(
 fn contract_11_a_branch_that_was_not_foreseen_costs_its_penalty() {
     let mut model = plain();
     model.front.mispredict_cycles = 12;
-    // Never taken, and predicted so: four instructions per cycle, the last one cycle after the
+    // The branch is never taken, as predicted: four instructions per cycle, the last one cycle after the
     // instruction that it waits for.
     let right = rounds(&model, &repeat(3, set), |_| false, 100);
     assert_eq!((right.cycles, right.mispredicted_branches), (100 + 1, 0));
@@ -176,7 +176,7 @@ fn contract_11_a_branch_that_was_not_foreseen_costs_its_penalty() {
     let wrong = rounds(&model, &repeat(3, |_| set(0)), |_| false, 100);
     assert_eq!(wrong.mispredicted_branches, 100);
     assert_eq!(wrong.cycles, 100 * 2 + 99 * 12);
-    // It waits for a product, and so does the penalty.
+    // The branch waits for a product, so the penalty starts after the product.
     let late = rounds(&model, &[operation(Unit::Multiply, 0, 0)], |_| false, 100);
     assert_eq!(late.cycles, 100 * (10 + 1) + 99 * 12);
     // No instruction is available, and none waits for a line: the slots are charged to the
@@ -243,7 +243,7 @@ fn contract_15_serialising_instructions_wait_and_have_others_wait() {
     let fence = (Instruction::nothing(4).doing(Special::Fence), None);
     let around =
         |middle| [operation(Unit::Multiply, 0, 0), middle, operation(Unit::Multiply, 1, 1)];
-    // Product, then itself, then the other product.
+    // The first product, then the serialising instruction, then the other product.
     assert_eq!(cycles(&model, &around(serialise)), 10 + 31 + 10);
     assert_eq!(cycles(&model, &around(fence)), 10 + 1 + 10);
     assert_eq!(cycles(&model, &around(set(5))), 10);

@@ -1,5 +1,5 @@
-//! What pairs of operations take on an Emerald Rapids, in core cycles: loops of a chain of both, timed by the time-stamp
-//! counter on a guest of it (family 6, model 207), November 2026.
+//! Latencies of pairs of operations on an Emerald Rapids (family 6, model 207), in core cycles. A guest timed loops of a
+//! chain of both operations with the time-stamp counter, in November 2026.
 
 use machine::core::Template;
 
@@ -26,15 +26,15 @@ type Expected<'k> = (&'k str, Kernel<'k>, u64, u64, &'k str);
 #[test]
 fn pairs_of_operations_take_what_was_measured_and_each_field_matters() {
     let constants = "eliminates_constants = true ";
-    let whole = "constant_cycles = 2 ";
+    let delayed_constants = "constant_cycles = 2 ";
     let list: [Expected; 14] = [
         ("inc", code(&[INC]), 270, 1_000, constants),
         ("lea 8(%rax), %rax", code(&[&[0x48, 0x8d, 0x40, 0x08]]), 270, 1_000, constants),
         ("inc, imul", code(&[INC, IMUL]), 3_060, 4_000, constants),
         ("inc, and", code(&[INC, AND]), 1_090, 2_000, constants),
-        ("inc, shl", code(&[INC, SHL]), 3_070, 1_000, whole),
-        ("inc, shl, shl", code(&[INC, SHL, SHL]), 4_230, 2_000, whole),
-        ("inc, bswap", code(&[INC, BSWAP]), 4_250, 2_000, whole),
+        ("inc, shl", code(&[INC, SHL]), 3_070, 1_000, delayed_constants),
+        ("inc, shl, shl", code(&[INC, SHL, SHL]), 4_230, 2_000, delayed_constants),
+        ("inc, bswap", code(&[INC, BSWAP]), 4_250, 2_000, delayed_constants),
         ("bswap", code(&[BSWAP]), 2_130, 1_000, "byte_swap_cycles = 2 "),
         ("test, cmovs", code(&[TEST, CMOVS]), 2_970, 2_000, "select_after_logic_cycles = 1 "),
         ("addsd", code(&[ADDSD]), 2_001, 2_000, "float_add_to_others_cycles = 3 "),
@@ -111,7 +111,7 @@ fn memory_is_renamed_only_without_an_index() {
     assert!(thousandths(EMERALD_RAPIDS, &kernel) < 1_100);
 }
 
-/// The model without a field.
+/// The model of Emerald Rapids with one field removed.
 fn without(field: &str) -> String {
     let changed = EMERALD_RAPIDS.replace(field, "# ");
     assert_ne!(changed, EMERALD_RAPIDS, "{field}");
@@ -124,8 +124,8 @@ const IMUL_R9: &[u8] = &[0x4d, 0x0f, 0xaf, 0xc9]; // imul %r9, %r9
 const TO_R12: &[u8] = &[0x4d, 0x0f, 0xaf, 0xe1]; // imul %r9, %r12
 const STORE_R12: &[u8] = &[0x4e, 0x89, 0x14, 0x27]; // mov %r10, (%rdi,%r12)
 
-/// A store, and a load of it whose value is the next index: 12.0 cycles measured where both get their address at once, 8.0
-/// where the load's passes a multiplication, and 12.0 where the store's does.
+/// A store, and a load of the stored value, which is the next index. Measured: 12.0 cycles where both addresses are
+/// ready at once, 8.0 where the load's address passes a multiplication, and 12.0 where the store's address does.
 #[test]
 fn a_load_that_is_too_early_for_the_address_of_its_store_tries_again() {
     let touches = |load| [(0, true, DATA, 8), (load, false, DATA, 8)];
@@ -146,19 +146,21 @@ fn a_load_that_is_too_early_for_the_address_of_its_store_tries_again() {
 fn three_loads_start_together_unless_they_are_of_one_place_of_their_lines() {
     // mov (%rdi), %rax; mov N(%rdi), %rbx; mov M(%rdi), %rdx
     let code: &[&[u8]] = &[&[0x48, 0x8b, 0x07], &[0x48, 0x8b, 0x5f, 64], &[0x48, 0x8b, 0x57, 120]];
-    let of = |machine: &str, places: [u64; 3]| {
-        let touches = [0, 1, 2].map(|at| (at as u16, false, DATA + places[at as usize], 8));
+    let three_loads_of = |machine: &str, places: [u64; 3]| {
+        let touches =
+            [0, 1, 2].map(|index| (index as u16, false, DATA + places[index as usize], 8));
         thousandths(machine, &Kernel { code, touches: &touches })
     };
-    within(1_580, 6, "one place of three lines", of(EMERALD_RAPIDS, [0, 64, 128]));
-    within(1_600, 7, "one place", of(EMERALD_RAPIDS, [0, 0, 0]));
-    within(1_050, 6, "three places", of(EMERALD_RAPIDS, [0, 72, 144]));
-    within(1_050, 6, "no banks", of(&without("bank_loads = 2 "), [0, 64, 128]));
-    // The same of 32 bytes: 1.13 measured at 0, 96 and 128, and 1.62 at 0, 64 and 128.
+    within(1_580, 6, "one place of three lines", three_loads_of(EMERALD_RAPIDS, [0, 64, 128]));
+    within(1_600, 7, "one place", three_loads_of(EMERALD_RAPIDS, [0, 0, 0]));
+    within(1_050, 6, "three places", three_loads_of(EMERALD_RAPIDS, [0, 72, 144]));
+    within(1_050, 6, "no banks", three_loads_of(&without("bank_loads = 2 "), [0, 64, 128]));
+    // Loads of 32 bytes: 1.13 measured at 0, 96 and 128, and 1.62 at 0, 64 and 128.
     let wide: &[&[u8]] =
         &[&[0xc5, 0xfd, 0x6f, 0x07], &[0xc5, 0xfd, 0x6f, 0x4f, 96], &[0xc5, 0xfd, 0x6f, 0x57, 64]];
     let of_wide = |places: [u64; 3]| {
-        let touches = [0, 1, 2].map(|at| (at as u16, false, DATA + places[at as usize], 32));
+        let touches =
+            [0, 1, 2].map(|index| (index as u16, false, DATA + places[index as usize], 32));
         thousandths(EMERALD_RAPIDS, &Kernel { code: wide, touches: &touches })
     };
     within(1_130, 12, "three wide loads", of_wide([0, 96, 128]));
@@ -171,16 +173,16 @@ fn loads_that_cross_lines_and_pages_start_one_after_the_other() {
     // mov (%rdi), %rax; mov 64(%rdi), %rbx
     let code: &[&[u8]] = &[&[0x48, 0x8b, 0x07], &[0x48, 0x8b, 0x5f, 64]];
     let lines = [(0, false, DATA + 61, 8), (1, false, DATA + 125, 8)];
-    let of = |machine: &str, touches| thousandths(machine, &Kernel { code, touches });
-    within(2_140, 8, "lines", of(EMERALD_RAPIDS, &lines));
-    within(1_333, 8, "lines", of(&without("split_load_cycles = 1 "), &lines));
-    let part = |at, address, bytes| (at, false, DATA + address, bytes);
+    let cycles_of = |machine: &str, touches| thousandths(machine, &Kernel { code, touches });
+    within(2_140, 8, "lines", cycles_of(EMERALD_RAPIDS, &lines));
+    within(1_333, 8, "lines", cycles_of(&without("split_load_cycles = 1 "), &lines));
+    let part = |index, address, bytes| (index, false, DATA + address, bytes);
     let pages = [part(0, 4_093, 3), part(0, 4_096, 5), part(1, 8_189, 3), part(1, 8_192, 5)];
-    within(6_390, 8, "pages", of(EMERALD_RAPIDS, &pages));
-    within(1_333, 8, "pages", of(&without("page_split_load_cycles = 3 "), &pages));
+    within(6_390, 8, "pages", cycles_of(EMERALD_RAPIDS, &pages));
+    within(1_333, 8, "pages", cycles_of(&without("page_split_load_cycles = 3 "), &pages));
 }
 
-/// What takes longer than an operation of its sort, and what it takes without its field.
+/// Instructions that take longer than others of their unit, with their cycles with and without the field of the model.
 #[test]
 fn single_instructions_take_what_was_measured_and_each_field_matters() {
     let list: [Expected; 6] = [
@@ -221,7 +223,7 @@ fn single_instructions_take_what_was_measured_and_each_field_matters() {
         within(measured, 8, what, thousandths(EMERALD_RAPIDS, &kernel));
         within(without_it, 8, what, thousandths(&without(field), &kernel));
     }
-    // It needs a load unit, of which there are three: measured 0.34.
+    // A prefetch needs one of the three load units: measured 0.34.
     within(336, 8, "prefetcht0 (%rdi)", thousandths(EMERALD_RAPIDS, &code(&[&[0x0f, 0x18, 0x0f]])));
 }
 
@@ -285,8 +287,8 @@ fn a_direction_that_only_the_history_tells_takes_longer() {
     assert_eq!(never(EMERALD_RAPIDS), never(&at_once));
 }
 
-/// Measured: 4.0 cycles to one target, 5.3 to 5.5 to four in turn, of a loop that takes three where an indirect jump costs
-/// as much as any other.
+/// Measured: 4.0 cycles to one target, 5.3 to 5.5 to four targets in turn. The loop takes 3 cycles if an indirect jump
+/// costs no more than any other jump.
 #[test]
 fn an_indirect_jump_takes_longer_where_its_last_target_is_another() {
     let jump: &[u8] = &[0xff, 0x24, 0xc5, 0, 0, 0x10, 0]; // jmp *TABLE(,%rax,8)
@@ -304,7 +306,7 @@ fn an_indirect_jump_takes_longer_where_its_last_target_is_another() {
         let before = (0..2_000).map(&mut round).last().unwrap_or(0);
         (2_000..3_000).map(&mut round).last().unwrap_or(0) - before
     };
-    // Of two taken jumps, each of which ends a cycle.
+    // The loop has two taken jumps, and each ends a cycle.
     within(3_000, 5, "one target", cycles(EMERALD_RAPIDS, 1));
     within(4_000, 5, "four in turn", cycles(EMERALD_RAPIDS, 4));
     let free = EMERALD_RAPIDS

@@ -1,4 +1,4 @@
-//! The fast paths of the out-of-order core: the same as by the one way that serves all instructions.
+//! The fast paths of the out-of-order core give the results of the general path.
 
 use machine::CodeSpan;
 use machine::core::{
@@ -13,8 +13,8 @@ use crate::properties::any_core;
 use crate::streams::Thrown;
 use crate::support::{layout, model};
 
-/// A memory that keeps what it was asked and when. What is waited for depends on the address and on how
-/// many accesses there were.
+/// A memory that records each access and its time. The wait depends on the address and on the number of
+/// earlier accesses.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Log {
     asked: Vec<(u64, u64, &'static str)>,
@@ -101,38 +101,39 @@ fn registers(thrown: &mut Thrown, most: u64) -> Vec<Register> {
 
 /// Any instruction but a branch: mostly simple ones, and each special case at a low rate.
 fn instruction(thrown: &mut Thrown) -> Instruction {
-    let mut seldom = |of: u64| thrown.below(of) == 0;
+    let mut seldom = |interval: u64| thrown.below(interval) == 0;
     let (special, many, odd) = (seldom(40), seldom(12), seldom(10));
-    let mut one = match seldom(3) {
-        true => Instruction::nothing(1 + thrown.below(8) as u8),
-        false => Instruction::of(UNITS[thrown.below(11) as usize]),
+    let mut instruction = if seldom(3) {
+        Instruction::nothing(1 + thrown.below(8) as u8)
+    } else {
+        Instruction::of(UNITS[thrown.below(11) as usize])
     };
     let kind = thrown.below(10);
     if kind < 4 || kind == 8 {
-        one = one.loading(&registers(thrown, if many { 3 } else { 2 }));
+        instruction = instruction.loading(&registers(thrown, if many { 3 } else { 2 }));
     }
     if (4..6).contains(&kind) || kind == 8 {
-        one = one.storing(&registers(thrown, 2));
+        instruction = instruction.storing(&registers(thrown, 2));
     }
-    one = one.reading(&registers(thrown, if many { 4 } else { 2 }));
-    one = one.writing(&registers(thrown, if many { 3 } else { 1 }));
+    instruction = instruction.reading(&registers(thrown, if many { 4 } else { 2 }));
+    instruction = instruction.writing(&registers(thrown, if many { 3 } else { 1 }));
     if many {
-        one = one.moving(&registers(thrown, 1));
+        instruction = instruction.moving(&registers(thrown, 1));
     }
     if special {
-        return one.doing(SPECIALS[thrown.below(10) as usize]);
+        return instruction.doing(SPECIALS[thrown.below(10) as usize]);
     }
     match thrown.below(8) {
-        0 if odd => one.streaming(),
-        1 if odd => one.loading_vector(),
-        2 if odd => one.moving_register(),
-        3 if odd => one.zeroing(),
-        4 if odd => one.moving_stack(),
-        5 if odd => one.as_operation(Operation::LeaThree),
-        6 if odd => one.as_operation(Operation::FloatRoot),
-        0 => one.fusible(),
-        1 => one.with_scaled_index(),
-        _ => one.with_address_form(1 + thrown.below(4) as u16),
+        0 if odd => instruction.streaming(),
+        1 if odd => instruction.loading_vector(),
+        2 if odd => instruction.moving_register(),
+        3 if odd => instruction.zeroing(),
+        4 if odd => instruction.moving_stack(),
+        5 if odd => instruction.as_operation(Operation::LeaThree),
+        6 if odd => instruction.as_operation(Operation::FloatRoot),
+        0 => instruction.fusible(),
+        1 => instruction.with_scaled_index(),
+        _ => instruction.with_address_form(1 + thrown.below(4) as u16),
     }
 }
 
@@ -161,7 +162,7 @@ fn accesses(thrown: &mut Thrown, index: u16, one: &Instruction) -> Vec<Access> {
         (0..times(thrown)).for_each(|_| of_it.push(access(thrown, true)));
     }
     if thrown.below(50) == 0 {
-        // One that nobody expects.
+        // An access that the instruction should not make.
         let write = thrown.below(2) == 0;
         of_it.push(access(thrown, write));
     }
@@ -209,12 +210,12 @@ fn block(thrown: &mut Thrown, model: &CoreModel, number: u64) -> (Template, Vec<
         target = Some(0x40_0000 + thrown.below(8) * 0x100);
     }
     let address = 0x40_0000 + number * 0x100;
-    let bytes = instructions.iter().map(|one| u32::from(one.bytes())).sum();
+    let bytes = instructions.iter().map(|instruction| u32::from(instruction.bytes())).sum();
     let span = CodeSpan { virtual_address: address, physical: address, bytes };
     (Template::new(layout(model), (span, None), &instructions, target), instructions)
 }
 
-/// Executes random blocks by both ways, and compares after each.
+/// Executes random blocks on the fast and the general path, and compares both after each block.
 fn compare(model: &CoreModel, seed: u64) -> Result<(), TestCaseError> {
     let mut thrown = Thrown::new(seed);
     let Some(mut fast) = OutOfOrderCore::new(model, 64) else { return Ok(()) };
@@ -226,7 +227,7 @@ fn compare(model: &CoreModel, seed: u64) -> Result<(), TestCaseError> {
         let next = &blocks[thrown.below(8) as usize].0;
         let next = if thrown.below(3) == 0 { block.address() + 0x80 } else { next.address() };
         let length = block.len();
-        // As a whole, or in two parts of which the last may end early.
+        // The block executes in one part, or in two parts, and the last part may end early.
         let (first, end) = match thrown.below(6) {
             0 => (thrown.below(length as u64) as usize, length),
             1 => (0, thrown.below(length as u64 + 1) as usize),
@@ -236,7 +237,7 @@ fn compare(model: &CoreModel, seed: u64) -> Result<(), TestCaseError> {
             .flat_map(|index| accesses(&mut thrown, index as u16, &instructions[index]))
             .collect();
         let part = |from: usize, to: usize| -> Vec<Access> {
-            let is_in = |one: &&Access| (from..to).contains(&usize::from(one.instruction));
+            let is_in = |access: &&Access| (from..to).contains(&usize::from(access.instruction));
             all.iter().filter(is_in).copied().collect()
         };
         for (from, to) in [(0, first), (first, end)] {

@@ -158,10 +158,9 @@ proptest! {
         let mut fast = BlockingMachine::new(&machine);
         for run in &runs {
             let address = run.line * 4096;
-            let data = |at: u64| 0x100_0000 + at * 88;
-            let steps = run.steps.iter().map(|(write, at)| match write {
-                true => store(15, 14, data(*at) & !7),
-                false => load(0, 15, data(*at) & !7),
+            let data = |slot: u64| 0x100_0000 + slot * 88;
+            let steps = run.steps.iter().map(|(write, at)| {
+                if *write { store(15, 14, data(*at) & !7) } else { load(0, 15, data(*at) & !7) }
             });
             let steps: Vec<Step> = steps.collect();
             let mut layout = layout(&core_model);
@@ -197,7 +196,8 @@ fn an_access_of_several_lines_asks_for_each() {
     let access = Access { virtual_address, physical, instruction: 0, bytes: 40, write: false };
     port(&mut system).load(&access, 0);
     assert_eq!(system.counts(0).basic.loads, 3);
-    let at = |at| Access { virtual_address: at, physical: Some(at), bytes: 1, ..access };
-    assert_eq!(port(&mut system).load(&at(47), 10_000), 0);
-    assert!(port(&mut system).load(&at(48), 10_000) > 0);
+    let byte_at =
+        |address| Access { virtual_address: address, physical: Some(address), bytes: 1, ..access };
+    assert_eq!(port(&mut system).load(&byte_at(47), 10_000), 0);
+    assert!(port(&mut system).load(&byte_at(48), 10_000) > 0);
 }

@@ -1,5 +1,5 @@
 //! Kernels: loops of real instructions through the decoder and a core, in cycles per iteration.
-//! The expected figures are those of a real processor or of its manual, within a tolerance.
+//! The expected figures come from a real processor or its manual, and have a tolerance.
 
 use machine::core::{Access, ExecutedBlock, Instruction, OutOfOrderCore, Template};
 use machine::decode::Decoder;
@@ -73,13 +73,13 @@ pub fn thousandths(machine: &str, kernel: &Kernel) -> u64 {
     const BODIES: u16 = 16;
     let body = kernel.code.len();
     let mut code: Vec<&[u8]> = kernel.code.repeat(BODIES.into());
-    let bytes: usize = code.iter().map(|one| one.len()).sum();
+    let bytes: usize = code.iter().map(|instruction| instruction.len()).sum();
     let back = (-((bytes + 9) as i32)).to_le_bytes();
     let jump = [&[0x0f, 0x85], &back[..]].concat();
     code.extend([&[0x48, 0xff, 0xc9][..], &jump]);
     let of_body = |number: u16| {
-        let touched = move |(at, write, address, bytes)| {
-            access((at + number * body as u16, write, address, bytes))
+        let touched = move |(index, write, address, bytes)| {
+            access((index + number * body as u16, write, address, bytes))
         };
         kernel.touches.iter().copied().map(touched)
     };
@@ -103,8 +103,8 @@ pub fn check(kernels: &[(&str, &Kernel, u64, u64)]) {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// What [`thousandths`] gives on Zen 4 with a line of its model changed. The scheduler is smaller, so that no root
-/// waits for longer than the cycles for which units are tracked.
+/// [`thousandths`] on Zen 4 with a line of its model changed. The scheduler is smaller: no square root waits for
+/// longer than the model tracks its units.
 fn zen4_thousandths((line, changed): (&str, &str), kernel: &Kernel) -> u64 {
     assert!(ZEN4.contains(line), "{line}");
     let smaller = ZEN4.replace("vector_scheduler_entries = 64", "vector_scheduler_entries = 48");
@@ -298,18 +298,18 @@ pub fn string_cycles(
 ) -> u64 {
     let around: &[&[u8]] = &[&[0x49, 0x89, 0xc8], &[0x49, 0x89, 0xf9], code];
     let first = template(machine, CODE, around);
-    let rest = template(machine, CODE + 6, &[code]);
-    let touched = |at: u16, number: u64| -> Vec<Access> {
-        let by = number * u64::from(bytes);
-        let load = from.map(|from| access((at, false, from + by, bytes)));
-        let store = to.map(|to| access((at, true, to + by, bytes)));
+    let repeated = template(machine, CODE + 6, &[code]);
+    let touched = |index: u16, number: u64| -> Vec<Access> {
+        let offset = number * u64::from(bytes);
+        let load = from.map(|from| access((index, false, from + offset, bytes)));
+        let store = to.map(|to| access((index, true, to + offset, bytes)));
         load.into_iter().chain(store).collect()
     };
     let mut looped = Loop::new(machine);
     let mut string = || {
         looped.play(&first, &touched(2, 0), CODE + 6);
-        (1..number).for_each(|at| looped.play(&rest, &touched(0, at), CODE + 6));
-        looped.play(&rest, &[], CODE);
+        (1..number).for_each(|iteration| looped.play(&repeated, &touched(0, iteration), CODE + 6));
+        looped.play(&repeated, &[], CODE);
         looped.cycles()
     };
     let before = (0..20).map(|_| string()).last().unwrap_or(0);
@@ -358,29 +358,29 @@ fn loads_and_stores_are_as_many_a_cycle_as_was_measured() {
     let wide_load: &[u8] = &[0xc5, 0xfd, 0x6f, 0x07]; // vmovdqa (%rdi), %ymm0
     let wide_store: &[u8] = &[0xc5, 0xfd, 0x7f, 0x07];
     let apart = |write: bool, by: u64, offset: u64| -> [Touch; 4] {
-        std::array::from_fn(|at| (at as u16, write, DATA + offset + at as u64 * by, 8))
+        std::array::from_fn(|index| (index as u16, write, DATA + offset + index as u64 * by, 8))
     };
     let wide = |write: bool| -> [Touch; 8] {
-        let half = |at: usize| (at as u16 / 2, write, DATA + at as u64 * 16, 16);
+        let half = |index: usize| (index as u16 / 2, write, DATA + index as u64 * 16, 16);
         std::array::from_fn(half)
     };
     let loads: &[&[u8]] = &[LOAD; 4];
     let stores: &[&[u8]] = &[STORE; 4];
-    let of = |code, touches| Kernel { code, touches };
+    let kernel = |code, touches| Kernel { code, touches };
     check(&[
-        ("loads of four lines", &of(loads, &apart(false, LINE, 0)), 4 * 333, 4),
-        ("loads that cross lines", &of(loads, &apart(false, LINE, 61)), 4 * 664, 4),
-        ("loads of 32 bytes", &of(&[wide_load; 4], &wide(false)), 4 * 501, 4),
-        ("stores to a line", &of(stores, &apart(true, 8, 0)), 4 * 498, 4),
-        ("stores to four lines", &of(stores, &apart(true, LINE, 0)), 4 * 995, 4),
-        ("stores that cross lines", &of(stores, &apart(true, LINE, 61)), 4 * 1_990, 4),
-        ("stores of 32 bytes", &of(&[wide_store; 4], &wide(true)), 4 * 995, 4),
+        ("loads of four lines", &kernel(loads, &apart(false, LINE, 0)), 4 * 333, 4),
+        ("loads that cross lines", &kernel(loads, &apart(false, LINE, 61)), 4 * 664, 4),
+        ("loads of 32 bytes", &kernel(&[wide_load; 4], &wide(false)), 4 * 501, 4),
+        ("stores to a line", &kernel(stores, &apart(true, 8, 0)), 4 * 498, 4),
+        ("stores to four lines", &kernel(stores, &apart(true, LINE, 0)), 4 * 995, 4),
+        ("stores that cross lines", &kernel(stores, &apart(true, LINE, 61)), 4 * 1_990, 4),
+        ("stores of 32 bytes", &kernel(&[wide_store; 4], &wide(true)), 4 * 995, 4),
         ("sfence", &code(&[&[0x0f, 0xae, 0xf8]]), 1_002, 5),
     ]);
 }
 
-/// A store whose parts are on both sides of a page's end holds the store buffer up, as long as the
-/// model says; one that only crosses lines does not.
+/// A store across a page boundary holds up the store buffer for the cycles in the model. A store that only
+/// crosses lines does not.
 #[test]
 fn stores_across_pages_take_what_the_model_says() {
     let machine = |cycles: u64| {
@@ -389,28 +389,29 @@ fn stores_across_pages_take_what_the_model_says() {
     };
     let page = [(0, true, DATA + 4_092, 4), (0, true, DATA + 4_096, 4)];
     let line = [(0, true, DATA + 60, 8)];
-    let of = |touches, cycles| thousandths(&machine(cycles), &Kernel { code: &[STORE], touches });
-    within(1_990, 2, "without", of(&page, 0));
-    // The next store leaves a cycle later.
-    within(23_000, 2, "with", of(&page, 22));
-    within(1_990, 2, "lines", of(&line, 22));
+    let cycles_of =
+        |touches, cycles| thousandths(&machine(cycles), &Kernel { code: &[STORE], touches });
+    within(1_990, 2, "without", cycles_of(&page, 0));
+    // The next store drains a cycle later.
+    within(23_000, 2, "with", cycles_of(&page, 22));
+    within(1_990, 2, "lines", cycles_of(&line, 22));
 }
 
-/// A load that has the same place in a page as a store that has not left waits; one of another
-/// place does not.
+/// A load with the page offset of a store in the store buffer waits. A load with another offset does
+/// not.
 #[test]
 fn aliases_of_stores_take_what_the_model_says() {
     let machine =
         |cycles: u64| ZEN3.replace("alias_cycles = 0", &format!("alias_cycles = {cycles}"));
     // mov %rax, (%rdi); mov 4096(%rdi,%rax), %rax: the next address depends on the load.
     let load: &[u8] = &[0x48, 0x8b, 0x84, 0x07, 0, 0x10, 0, 0];
-    let of = |distance: u64, cycles| {
+    let cycles_of = |distance: u64, cycles| {
         let touches = [(0, true, DATA, 8), (1, false, DATA + distance, 8)];
         thousandths(&machine(cycles), &Kernel { code: &[STORE, load], touches: &touches })
     };
-    let plain = of(4_096, 0);
-    within(plain + 9_000, 2, "an alias", of(4_096, 9));
-    within(plain, 1, "another place", of(4_096 + 512, 9));
+    let plain = cycles_of(4_096, 0);
+    within(plain + 9_000, 2, "an alias", cycles_of(4_096, 9));
+    within(plain, 1, "another place", cycles_of(4_096 + 512, 9));
     // mov %rax, (%rdi); mov 4096(%rdi), %rax; and $1, %rax: the load waits for the value of the store, too.
     let load: &[u8] = &[0x48, 0x8b, 0x87, 0, 0x10, 0, 0];
     let and: &[u8] = &[0x48, 0x83, 0xe0, 1];
@@ -420,12 +421,12 @@ fn aliases_of_stores_take_what_the_model_says() {
 }
 
 impl Loop {
-    /// A loop whose code comes from a memory of so many cycles.
+    /// A loop whose code comes from a memory with a latency of `fetch_cycles`.
     fn from_memory(machine: &str, fetch_cycles: u64) -> Loop {
         Loop { waits: Waits { fetch_cycles, ..Waits::default() }, ..Loop::new(machine) }
     }
 
-    /// Plays blocks in their order, so many times. Returns the cycles of the last time.
+    /// Plays the blocks in their order, `times` times. Returns the cycles of the last round.
     fn rounds(&mut self, blocks: &[(Template, Vec<Access>)], times: usize) -> u64 {
         let mut taken = 0;
         for _ in 0..times {
@@ -440,10 +441,10 @@ impl Loop {
     }
 }
 
-/// The cycles of a jump, in thousandths, of so many that are a line apart.
+/// The cycles of a jump, in thousandths, in a chain of `number` jumps that are a line apart.
 fn jump_thousandths(number: u64) -> u64 {
     let jump: &[u8] = &[0xe9, 0x3b, 0, 0, 0];
-    let block = |at: u64| (template(ZEN3, CODE + 64 * at, &[jump]), Vec::new());
+    let block = |line: u64| (template(ZEN3, CODE + 64 * line, &[jump]), Vec::new());
     let blocks: Vec<_> = (0..number).map(block).collect();
     Loop::new(ZEN3).rounds(&blocks, 4) * 1_000 / number
 }
@@ -460,17 +461,17 @@ fn branches_take_what_was_measured() {
     within(1_957, 5, "a jump of 1,024", jump_thousandths(1_024));
     // The second level holds 3,328 lines.
     assert!(jump_thousandths(4_096) > 5_000, "{}", jump_thousandths(4_096));
-    // Nine functions, each of which calls the next: a call, an addition and a return each.
-    let function = |at: u64| CODE + 64 * at;
+    // Nine functions, and each calls the next: a call, an addition and a return each.
+    let function = |depth: u64| CODE + 64 * depth;
     let back = [0x49, 0x83, 0xc0, 0x01]; // add $1, %r8
-    let stack = |at: u64| DATA - 8 * at;
-    let call = |at: u64| {
-        let block = template(ZEN3, function(at), &[&[0xe8, 0x3b, 0, 0, 0]]);
-        (block, vec![access((0, true, stack(at), 8))])
+    let stack = |depth: u64| DATA - 8 * depth;
+    let call = |depth: u64| {
+        let block = template(ZEN3, function(depth), &[&[0xe8, 0x3b, 0, 0, 0]]);
+        (block, vec![access((0, true, stack(depth), 8))])
     };
-    let ret = |at: u64| {
-        let block = template(ZEN3, function(at) + 5, &[&back, &[0xc3]]);
-        (block, vec![access((1, false, stack(at - 1), 8))])
+    let ret = |depth: u64| {
+        let block = template(ZEN3, function(depth) + 5, &[&back, &[0xc3]]);
+        (block, vec![access((1, false, stack(depth - 1), 8))])
     };
     let last = (template(ZEN3, function(9), &[&[0xc3]]), vec![access((0, false, stack(8), 8))]);
     let calls = (0..9).map(call).chain([last]).chain((1..9).rev().map(ret));
@@ -489,9 +490,9 @@ fn indirect_targets_are_predicted_as_well_as_was_measured() {
     let tail =
         template(ZEN3, CODE + 0x200, &[&[0x48, 0xff, 0xc9], &[0x0f, 0x85, 0xf7, 0xfd, 0xff, 0xff]]);
     let target = |number: u64| CODE + 0x100 + 16 * number;
-    let at =
+    let target_block =
         |number: u64| template(ZEN3, target(number), &[&[0x49, 0x83, 0xc0, 0x01], &[0xeb, 0x10]]);
-    let targets: Vec<Template> = (0..4).map(at).collect();
+    let targets: Vec<Template> = (0..4).map(target_block).collect();
     let cycles = |distinct: u64| {
         let mut looped = Loop::new(ZEN3);
         let mut round = |number: u64| {
@@ -509,7 +510,7 @@ fn indirect_targets_are_predicted_as_well_as_was_measured() {
     within(26_810, 10, "four targets in turn", cycles(4));
 }
 
-/// Cycles of an instruction, in thousandths, in straight code of so many of them.
+/// Cycles of an instruction, in thousandths, in straight code of `number` instructions.
 fn straight_thousandths(
     looped: &mut Loop,
     code: &'static [u8],
@@ -518,8 +519,8 @@ fn straight_thousandths(
 ) -> u64 {
     // QEMU ends blocks at pages, and after some hundreds of instructions.
     let each = (4_096 / code.len()).min(256);
-    let block = |at: usize| {
-        let address = CODE + (at * each * code.len()) as u64;
+    let block = |index: usize| {
+        let address = CODE + (index * each * code.len()) as u64;
         (template(ZEN3, address, &vec![code; each]), Vec::new())
     };
     let blocks: Vec<_> = (0..number / each).map(block).collect();
@@ -564,7 +565,7 @@ fn zen4_takes_what_was_measured_and_each_field_matters() {
         &[0x0f, 0x11, 0x47, 48],
     ];
     let touches: [Touch; 4] =
-        std::array::from_fn(|at| (at as u16, true, DATA + at as u64 * 16, 16));
+        std::array::from_fn(|index| (index as u16, true, DATA + index as u64 * 16, 16));
     let stores = Kernel { code: stores, touches: &touches };
     // comisd %xmm1, %xmm0; sete %al; movzbl %al, %eax; movq %rax, %xmm0
     let flags = code(&[
@@ -615,19 +616,19 @@ fn zen4_takes_what_was_measured_and_each_field_matters() {
     }
 }
 
-/// Cycles of an iteration of a loop of seven instructions, of which a comparison and a branch that is not
-/// taken end the first block, in thousandths.
+/// Cycles of an iteration of a loop of seven instructions, in thousandths. A comparison and an untaken branch
+/// are the first of its two blocks.
 fn loop_7_thousandths(machine: &str, address: u64) -> u64 {
     // cmp %r8, %rdx; jae; movb $0, (%rdi); add $3, %rsi; add $7, %rbx; dec %rcx; jnz
     let first = template(machine, address, &[&[0x4c, 0x39, 0xc2], &[0x73, 0x10]]);
-    let rest: [&[u8]; 5] = [
+    let body: [&[u8]; 5] = [
         &[0xc6, 0x07, 0x00],
         &[0x48, 0x83, 0xc6, 0x03],
         &[0x48, 0x83, 0xc3, 0x07],
         &[0x48, 0xff, 0xc9],
         &[0x75, 0xeb],
     ];
-    let second = template(machine, address + 5, &rest);
+    let second = template(machine, address + 5, &body);
     let store = vec![access((0, true, DATA, 1))];
     let (blocks, mut looped) = ([(first, Vec::new()), (second, store)], Loop::new(machine));
     looped.rounds(&blocks, 1_000);
@@ -662,8 +663,9 @@ fn comparisons_are_fused_with_branches() {
         &[0x74, 0x00],
     ];
     let cycles = |machine: &str| {
-        let blocks: Vec<_> =
-            (0..16).map(|at| (template(machine, CODE + at * 20, &moves), Vec::new())).collect();
+        let blocks: Vec<_> = (0..16)
+            .map(|index| (template(machine, CODE + index * 20, &moves), Vec::new()))
+            .collect();
         Loop::new(machine).rounds(&blocks, 400) * 1_000 / 16
     };
     within(1_050, 8, "fused", cycles(ZEN4));

@@ -35,7 +35,7 @@ impl Bench {
         let before = self.core.cycles();
         for steps in steps.chunks(8) {
             let mut block = block(self.layout, 0x40_0000, steps);
-            // What loads and stores makes both accesses.
+            // An instruction that loads and stores makes both accesses.
             let loads =
                 |access: &&Access| access.write && steps[access.instruction as usize].0.loads();
             let more: Vec<Access> = block.accesses.iter().filter(loads).copied().collect();
@@ -117,7 +117,7 @@ impl Published {
         }
     }
 
-    /// By which part a model's latency is apart from the published one.
+    /// The relative error of a model's latency, against the published latency.
     fn apart(&self, model: &str, level: usize) -> f64 {
         (self.load_to_use(model, level) / self.cycles[level] - 1.0).abs()
     }
@@ -180,11 +180,13 @@ fn a_locked_addition_in_l1_takes_what_was_measured() {
     assert!((7.0..8.7).contains(&cycles), "{cycles}");
 }
 
-/// The cycles a line of a pass over so many bytes, in steps of 32 bytes: after a pass over all of it,
-/// or over lines that no cache holds.
+/// The cycles per line of a pass over `bytes`, in steps of 32 bytes. An earlier pass has filled the caches,
+/// unless `is_cold`.
 fn stream(bytes: u64, write: bool, is_cold: bool) -> f64 {
     let mut bench = Bench::new(ZEN3);
-    let step = |at: u64| if write { store(15, 0, at) } else { load(at / 32 % 8, 15, at) };
+    let step = |address: u64| {
+        if write { store(15, 0, address) } else { load(address / 32 % 8, 15, address) }
+    };
     let pass: Vec<Step> = (0..bytes / 32).map(|n| step(0x4000_0000 + n * 32)).collect();
     if !is_cold {
         bench.run(&pass);
@@ -214,11 +216,11 @@ fn streams_take_what_was_measured() {
 fn stores_around_the_caches_wait_until_their_line_is_in_memory() {
     let around = |lines: u64| {
         let mut bench = Bench::new(ZEN3);
-        let one = |at: u64| {
-            let (instruction, address) = store(1, 2, 0x4000_0000 + at % (8 * lines) * 8);
+        let streaming_store = |index: u64| {
+            let (instruction, address) = store(1, 2, 0x4000_0000 + index % (8 * lines) * 8);
             (instruction.streaming(), address)
         };
-        let steps: Vec<Step> = (0..4_000).map(one).collect();
+        let steps: Vec<Step> = (0..4_000).map(streaming_store).collect();
         bench.run(&steps[..1_000]);
         bench.run(&steps) as f64 / steps.len() as f64
     };

@@ -13,14 +13,14 @@ const T1: &str = include_str!("../../../../machines/t1.toml");
 
 /// The two parts of a block that is cut once: their instructions and accesses.
 fn parts(block: &Block, cut: usize) -> Vec<(usize, usize, Vec<Access>)> {
-    let whole = block.template.len();
-    let of = |from: usize, to: usize| {
+    let length = block.template.len();
+    let part = |from: usize, to: usize| {
         let inside = |access: &&Access| (from..to).contains(&usize::from(access.instruction));
         (from, to, block.accesses.iter().filter(inside).copied().collect())
     };
-    match cut % whole.max(1) {
-        0 => vec![of(0, whole)],
-        cut => vec![of(0, cut), of(cut, whole)],
+    match cut % length.max(1) {
+        0 => vec![part(0, length)],
+        cut => vec![part(0, cut), part(cut, length)],
     }
 }
 

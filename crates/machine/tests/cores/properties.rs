@@ -65,18 +65,18 @@ fn without_choice() -> CoreModel {
 }
 
 fn units(model: &mut CoreModel) -> [&mut UnitModel; 10] {
-    let of = &mut model.units;
+    let units = &mut model.units;
     [
-        &mut of.integer,
-        &mut of.multiply,
-        &mut of.divide,
-        &mut of.float_add,
-        &mut of.float_multiply,
-        &mut of.float_divide,
-        &mut of.vector,
-        &mut of.branch,
-        &mut of.load,
-        &mut of.store,
+        &mut units.integer,
+        &mut units.multiply,
+        &mut units.divide,
+        &mut units.float_add,
+        &mut units.float_multiply,
+        &mut units.float_divide,
+        &mut units.vector,
+        &mut units.branch,
+        &mut units.load,
+        &mut units.store,
     ]
 }
 

@@ -1,4 +1,4 @@
-//! Models of cores: what is refused, and which field the error names.
+//! Models of cores: wrong models are refused, and the error names the field.
 
 use crate::kernels::ZEN4;
 use machine::{ModelError, SystemModel};
@@ -17,7 +17,7 @@ fn refusal(text: &str, from: &str, to: &str) -> ModelError {
     }
 }
 
-/// The same without the line number.
+/// The field and the problem in the error of [`refusal`], without the line number.
 fn refused(text: &str, from: &str, to: &str) -> String {
     let ModelError { field, problem, .. } = refusal(text, from, to);
     format!("{field}: {problem}")
@@ -88,8 +88,9 @@ fn what_cannot_be_built_is_refused_by_field_and_range() {
 
 #[test]
 fn what_is_unknown_or_missing_is_refused_with_its_line() {
-    let line_of =
-        |text: &str, part: &str| text.lines().position(|line| line.contains(part)).map(|at| at + 1);
+    let line_of = |text: &str, part: &str| {
+        text.lines().position(|line| line.contains(part)).map(|index| index + 1)
+    };
     let unknown = refusal(MXS, "mshrs = 4  ", "mshr = 4  ");
     assert_eq!(unknown.line, line_of(MXS, "mshrs = 4  "));
     assert!(unknown.problem.contains("mshr"), "{unknown}");
@@ -113,12 +114,12 @@ proptest! {
     ) {
         let text = ALL[which].1;
         let places: Vec<usize> =
-            text.match_indices("= ").map(|(at, _)| at + 2).filter(|at| {
-                text[*at..].starts_with(|first: char| first.is_ascii_digit())
+            text.match_indices("= ").map(|(start, _)| start + 2).filter(|start| {
+                text[*start..].starts_with(|first: char| first.is_ascii_digit())
             }).collect();
-        let at = *at.get(&places);
-        let rest = text[at..].trim_start_matches(|digit: char| digit.is_ascii_digit());
-        let changed = format!("{}{number}{rest}", &text[..at]);
+        let start = *at.get(&places);
+        let after = text[start..].trim_start_matches(|digit: char| digit.is_ascii_digit());
+        let changed = format!("{}{number}{after}", &text[..start]);
         if let Ok(machine) = SystemModel::parse(&changed)
             && let Some(core) = machine.core
         {

@@ -1,5 +1,5 @@
-//! Threads of a core take issue slots from each other, independently of the order in which they are
-//! simulated.
+//! Threads of a core take issue slots from each other, independently of the order that simulates
+//! them.
 
 use machine::core::{CoreCounts, CoreModel, ExecutedBlock, MultithreadedCore};
 use proptest::prelude::*;
@@ -39,7 +39,7 @@ impl Bench {
         }
     }
 
-    /// Queues up to so many further blocks of a thread.
+    /// Queues up to `blocks` further blocks of a thread.
     fn hand_in(&mut self, thread: usize, blocks: usize) {
         let each = self.programs[thread].each().skip(self.done[thread]).take(blocks);
         for (block, next, interrupted) in each {
@@ -68,7 +68,7 @@ fn slices(most: usize) -> impl Strategy<Value = Vec<(usize, usize)>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Which thread issues in which cycle does not depend on the time slices.
+    /// The issue cycles of each thread do not depend on the time slices.
     #[test]
     fn slices_change_nothing(seed in any::<u64>(), slices in slices(80)) {
         let model = model(T1);
@@ -108,16 +108,16 @@ proptest! {
         for (thread, counts) in bench.drain().iter().enumerate() {
             let mut alone = Bench::new(&model, seed, 300);
             alone.hand_in(thread, bench.done[thread]);
-            let least = alone.drain()[thread].cycles;
-            prop_assert!(counts.cycles >= least, "{:?} and alone {}", counts, least);
-            // With the cycles for which the last instruction blocks the thread.
-            let most = alone.core.time(thread) + counts.shared_slots;
-            prop_assert!(counts.cycles <= most, "{:?}, at most {}", counts, most);
+            let cycles_min = alone.drain()[thread].cycles;
+            prop_assert!(counts.cycles >= cycles_min, "{:?} and alone {}", counts, cycles_min);
+            // `time` includes the cycles that the last instruction blocks the thread.
+            let cycles_max = alone.core.time(thread) + counts.shared_slots;
+            prop_assert!(counts.cycles <= cycles_max, "{:?}, at most {}", counts, cycles_max);
         }
     }
 }
 
-/// Checks what the property says of these events: a thread, a number of blocks, and what happens.
+/// Checks the property on events: a thread, a number of blocks, and the kind of event.
 fn pays_only_for_what_others_do_meanwhile(
     seed: u64,
     events: &[(usize, usize, u8)],
@@ -142,10 +142,10 @@ fn pays_only_for_what_others_do_meanwhile(
         alone.hand_in(thread, bench.done[thread]);
         let counted_alone = alone.drain()[thread];
         prop_assert_eq!(counted_alone.instructions, counts.instructions);
-        // With the cycles for which the last instruction blocks the thread: it is charged for them if others
-        // run on.
-        let most = alone.core.time(thread) + 3 * counts.instructions;
-        prop_assert!(counts.cycles <= most, "{:?} and alone {:?}", counts, counted_alone);
+        // `time` includes the cycles that the last instruction blocks the thread. The thread is charged for
+        // them if others run on.
+        let cycles_max = alone.core.time(thread) + 3 * counts.instructions;
+        prop_assert!(counts.cycles <= cycles_max, "{:?} and alone {:?}", counts, counted_alone);
         instructions += counts.instructions;
     }
     prop_assert!(instructions <= bench.core.now());

@@ -1,5 +1,5 @@
-//! Random programs from a seed: blocks of all kinds of instructions, and a path through them. The
-//! same on any host.
+//! Random programs from a seed: blocks of all kinds of instructions, and a path through them. A seed
+//! gives the same program on any host.
 
 use machine::core::{
     CoreCounts, CoreModel, ExecutedBlock, InOrderCore, Instruction, Layout, OutOfOrderCore,
@@ -66,11 +66,11 @@ fn step(thrown: &mut Thrown) -> Step {
     }
 }
 
-/// Blocks and the order in which they execute.
+/// Blocks and their order of execution.
 pub struct Program {
     blocks: Vec<Block>,
     order: Vec<usize>,
-    /// Which blocks end in a conditional branch.
+    /// Whether each block ends in a conditional branch.
     conditional: Vec<bool>,
     /// The elements of `order` whose branch is not taken.
     untaken: Vec<bool>,
@@ -98,27 +98,28 @@ impl Program {
         });
         let blocks: Vec<Block> = blocks.collect();
         // Mostly back to a few places.
-        let mut at = 0;
+        let mut number = 0;
         let order = (0..length).map(|_| {
-            at = if thrown.below(3) == 0 { thrown.below(40) as usize } else { (at * 7 + 1) % 9 };
-            at
+            number =
+                if thrown.below(3) == 0 { thrown.below(40) as usize } else { (number * 7 + 1) % 9 };
+            number
         });
         let order: Vec<usize> = order.collect();
         // Each fifth time, or at random.
-        let untaken = (0..length).map(|at| at % 5 == 0 || thrown.below(12) == 0).collect();
+        let untaken = (0..length).map(|step| step % 5 == 0 || thrown.below(12) == 0).collect();
         let interrupts = (0..length).filter(|_| thrown.below(100) == 0).collect();
         Program { blocks, order, conditional, untaken, interrupts }
     }
 
     /// The executed blocks, with the address that follows each.
     pub fn each(&self) -> impl Iterator<Item = (&Block, u64, bool)> {
-        self.order.iter().enumerate().map(|(at, number)| {
-            let next = self.order.get(at + 1).copied().unwrap_or(0);
-            let untaken = self.conditional[*number] && self.untaken[at];
+        self.order.iter().enumerate().map(|(step, number)| {
+            let next = self.order.get(step + 1).copied().unwrap_or(0);
+            let untaken = self.conditional[*number] && self.untaken[step];
             let block = &self.blocks[*number];
             let next =
                 if untaken { block.fall_through } else { self.blocks[next].template.address() };
-            (block, next, self.interrupts.binary_search(&at).is_ok())
+            (block, next, self.interrupts.binary_search(&step).is_ok())
         })
     }
 

@@ -125,16 +125,17 @@ pub struct Block {
 }
 
 pub fn block(layout: Layout, address: u64, steps: &[Step]) -> Block {
-    let instructions: Vec<Instruction> = steps.iter().map(|(one, _)| *one).collect();
+    let instructions: Vec<Instruction> =
+        steps.iter().map(|(instruction, _)| *instruction).collect();
     let bytes = 4 * instructions.len() as u32;
     let span = CodeSpan { virtual_address: address, physical: address, bytes };
-    let access = |(index, (one, at)): (usize, &Step)| {
-        at.map(|at| Access {
-            virtual_address: at,
-            physical: Some(at),
+    let access = |(index, (instruction, address)): (usize, &Step)| {
+        address.map(|address| Access {
+            virtual_address: address,
+            physical: Some(address),
             instruction: index as u16,
             bytes: 8,
-            write: one.stores(),
+            write: instruction.stores(),
         })
     };
     Block {

@@ -115,19 +115,19 @@ fn contract_6_a_taken_branch_keeps_its_thread_and_no_other() {
     let mut model = plain();
     model.front.mispredict_cycles = 3;
     let mut core = MultithreadedCore::new(&model).expect("threads");
-    let one = block(layout(&model), 0x40_0000, &[branch(0)]);
+    let branching = block(layout(&model), 0x40_0000, &[branch(0)]);
     let mut waits = Waits::default();
     for _ in 0..50 {
         let executed = ExecutedBlock { instructions: 1, accesses: &[], next: 0x40_0000 };
-        core.run(0, &one.template, &executed, &mut waits);
+        core.run(0, &branching.template, &executed, &mut waits);
     }
     core.drain();
-    // Each is done a cycle after its own, and then it takes three.
+    // Each branch is done a cycle after its issue, and the misprediction costs three more.
     assert_eq!((core.now(), core.counts(0).mispredicted_branches), (49 * 4 + 1, 50));
     let mut both = MultithreadedCore::new(&model).expect("threads");
     for _ in 0..50 {
         let executed = ExecutedBlock { instructions: 1, accesses: &[], next: 0x40_0000 };
-        both.run(0, &one.template, &executed, &mut waits);
+        both.run(0, &branching.template, &executed, &mut waits);
     }
     // The other thread has three of four cycles.
     run_on(&mut both, &model, 0, &[vec![], repeat(147, set)]);
@@ -145,7 +145,7 @@ fn contract_7_an_interrupt_keeps_its_thread_and_no_other() {
     run_on(&mut core, &model, 0, &[repeat(10, set), repeat(40, set)]);
     let (hit, other) = (core.counts(0), core.counts(1));
     assert_eq!((hit.cycles, hit.interrupts, hit.pipeline_stall_slots), (10 + 50 + 10, 1, 50));
-    // The other's 40 are done before the handler starts; the time for which it was halted is not
+    // The other thread's 40 instructions are done before the handler starts. Its halted time is not
     // charged.
     assert_eq!((other.cycles, other.shared_slots), (40, 0));
 }

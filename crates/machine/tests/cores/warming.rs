@@ -7,7 +7,7 @@ use crate::presets::ALL;
 use crate::streams::program;
 use crate::support::model;
 
-/// What reaches a memory, without times.
+/// A memory that records the accesses, without their times.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Log {
     fetches: Vec<(u64, u64)>,

@@ -71,7 +71,7 @@ fn wrong(direction: DirectionModel, branches: &[(u64, bool)]) -> usize {
 
 /// A branch that is taken except each `length`th time.
 fn rounds(length: usize, rounds: usize) -> Vec<(u64, bool)> {
-    (0..length * rounds).map(|at| (0x1000, at % length != length - 1)).collect()
+    (0..length * rounds).map(|step| (0x1000, step % length != length - 1)).collect()
 }
 
 #[test]
@@ -100,7 +100,9 @@ fn contract_2_own_counters_keep_branches_of_the_same_history_apart() {
     // After any four outcomes of its own, each branch has another next one; in one table of counters by
     // local history they are each other's noise.
     let branches: Vec<(u64, bool)> = (0..4_000)
-        .flat_map(|at| [(0x1000, at % 3 == 0), (0x1010, at % 3 != 0), (0x1020, at % 2 == 0)])
+        .flat_map(|step| {
+            [(0x1000, step % 3 == 0), (0x1010, step % 3 != 0), (0x1020, step % 2 == 0)]
+        })
         .collect();
     assert_eq!(wrong(two_level(), &branches), 0);
     // A loop of five rounds is the longest that four bits know.
@@ -118,8 +120,8 @@ fn contract_2_a_branch_without_a_place_is_predicted_by_its_direction() {
         Branch { address, kind, fall_through, target: Some(target), next }
     };
     // Never taken: right from the first time on, however many there are.
-    let wrong = (0..10_000).filter(|at| {
-        predictor.step(&forward(0x1000 + 16 * (at % 2_000), false)) == Prediction::Mispredicted
+    let wrong = (0..10_000).filter(|step| {
+        predictor.step(&forward(0x1000 + 16 * (step % 2_000), false)) == Prediction::Mispredicted
     });
     assert_eq!(wrong.count(), 0);
     assert_eq!(predictor.step(&forward(0x1000, true)), Prediction::Mispredicted);
@@ -135,7 +137,7 @@ fn contract_3_a_branch_that_follows_two_others_is_learnt_by_the_history_of_all()
         let (first, second) = (random >> 62 & 1 == 1, random >> 61 & 1 == 1);
         branches.extend([(0x1000, first), (0x1010, second), (0x1020, first ^ second)]);
     }
-    // Two of 3 branches are random: 4,000 of the second half, of which half are mispredicted.
+    // Two of 3 branches are random: 4,000 in the second half, and half of them are mispredicted.
     let dice = 2_000;
     let third = |direction| wrong(direction, &branches).saturating_sub(dice - 200);
     assert!(third(bimodal()) > 800, "{}", third(bimodal()));
@@ -167,9 +169,9 @@ fn contract_4_static_rules_see_only_where_a_branch_leads() {
 /// Calls to `depth` and back, all from different places. Returns how many returns were
 /// mispredicted.
 fn nested(predictor: &mut Predictor, depth: u64) -> usize {
-    let place = |level: u64| 0x1000 * (level + 1);
+    let call_site = |level: u64| 0x1000 * (level + 1);
     for level in 0..depth {
-        let (address, next) = (place(level), place(level + 1));
+        let (address, next) = (call_site(level), call_site(level + 1));
         let kind = BranchKind::Call;
         predictor.step(&Branch {
             address,
@@ -180,7 +182,7 @@ fn nested(predictor: &mut Predictor, depth: u64) -> usize {
         });
     }
     let returns = (0..depth).rev().map(|level| {
-        let (address, next) = (place(level + 1) + 0x100, place(level) + 5);
+        let (address, next) = (call_site(level + 1) + 0x100, call_site(level) + 5);
         let kind = BranchKind::Return;
         Branch { address, kind, fall_through: address + 1, target: None, next }
     });
@@ -203,9 +205,11 @@ fn contract_6_a_jump_is_late_until_its_target_is_known() {
         Branch { address, kind, fall_through: address + 5, target: Some(next), next }
     };
     // Five branches 16 bytes apart share a set of four ways: the least recently used is evicted.
-    let mut round = || (0..5).map(|at| predictor.step(&jump(at * 16, 0x9000))).collect::<Vec<_>>();
+    let mut round =
+        || (0..5).map(|index| predictor.step(&jump(index * 16, 0x9000))).collect::<Vec<_>>();
     assert_eq!((round(), round()), (vec![Prediction::BtbMiss; 5], vec![Prediction::BtbMiss; 5]));
-    let mut four = || (0..4).map(|at| predictor.step(&jump(at * 16, 0x9000))).collect::<Vec<_>>();
+    let mut four =
+        || (0..4).map(|index| predictor.step(&jump(index * 16, 0x9000))).collect::<Vec<_>>();
     four();
     assert_eq!(four(), [Prediction::Predicted; 4]);
 }
@@ -218,8 +222,8 @@ fn contract_7_an_indirect_branch_is_known_by_its_last_target_or_by_history() {
     // Three alternating targets.
     let wrong = |model: &PredictorModel| {
         let mut predictor = Predictor::new(model);
-        let branches = (0..300u64).map(|at| {
-            let (address, next) = (0x1000, 0x2000 + 0x123 * (at % 3));
+        let branches = (0..300u64).map(|step| {
+            let (address, next) = (0x1000, 0x2000 + 0x123 * (step % 3));
             let kind = BranchKind::IndirectJump;
             Branch { address, kind, fall_through: address + 2, target: None, next }
         });
@@ -283,8 +287,8 @@ fn model() -> impl Strategy<Value = PredictorModel> {
         .prop_map(|(ways, sets_log)| TableModel { entries: ways << sets_log, ways });
     let history = (0u32..7, 0u32..9)
         .prop_map(|(log, history_bits)| HistoryModel { entries: 1 << log, history_bits });
-    let rest = (prop::option::of(table), prop::option::of(1u32..6), prop::option::of(history));
-    (direction(), rest).prop_map(|(direction, (btb, return_stack_entries, indirect))| {
+    let parts = (prop::option::of(table), prop::option::of(1u32..6), prop::option::of(history));
+    (direction(), parts).prop_map(|(direction, (btb, return_stack_entries, indirect))| {
         PredictorModel {
             direction,
             btb,

@@ -65,10 +65,13 @@ impl Naive {
                     _ => Prediction::Predicted,
                 }
             }
-            BranchKind::Jump | BranchKind::Call => match self.btb(model.btb.as_ref(), branch) {
-                true => Prediction::Predicted,
-                false => Prediction::BtbMiss,
-            },
+            BranchKind::Jump | BranchKind::Call => {
+                if self.btb(model.btb.as_ref(), branch) {
+                    Prediction::Predicted
+                } else {
+                    Prediction::BtbMiss
+                }
+            }
             BranchKind::Return if model.return_stack_entries.is_some() => {
                 right(self.returns.pop() == Some(branch.next))
             }
@@ -84,7 +87,7 @@ impl Naive {
         let sets = u64::from(model.entries / model.ways);
         let set = self.btb.entry(branch.address % sets).or_default();
         let known = set.iter().position(|(address, _)| *address == branch.address);
-        let known = known.map(|at| set.remove(at).1);
+        let known = known.map(|index| set.remove(index).1);
         set.push((branch.address, branch.next));
         if set.len() > model.ways as usize {
             set.remove(0);
@@ -138,7 +141,7 @@ impl Naive {
         (predicted, predicted)
     }
 
-    /// A branch's counters are those that its history in its place has made.
+    /// Each branch has counters of its own, which its history since it got its entry has trained.
     fn two_level(&mut self, model: &TwoLevelModel, branch: &Branch) -> bool {
         let (address, taken) = (branch.address, branch.taken());
         let set = self.places.entry(address % u64::from(model.entries / model.ways)).or_default();
@@ -166,10 +169,11 @@ impl Naive {
     }
 
     fn tournament(&mut self, model: &TournamentModel, address: u64, taken: bool) -> bool {
-        let own = self.histories.entry(address % u64::from(model.local_entries)).or_default();
-        let local_key = recent(own, model.local_history_bits);
+        let local_history =
+            self.histories.entry(address % u64::from(model.local_entries)).or_default();
+        let local_key = recent(local_history, model.local_history_bits);
         let global_key = recent(&self.history, model.global_history_bits);
-        own.push(taken);
+        local_history.push(taken);
         let (local, global) = (self.first.look_up(local_key), self.second.look_up(global_key));
         let by_all = self.chooser.look_up(global_key);
         self.first.learn(local_key, taken);
@@ -215,7 +219,7 @@ impl Tage {
     fn places(model: &TageModel, history: &[bool], address: u64) -> Vec<((usize, u64), u64)> {
         let ratio = f64::from(model.history_max) / f64::from(model.history_min);
         let steps = f64::from(model.tables.max(2) - 1);
-        let place = |table: u32| {
+        let position = |table: u32| {
             // The history lengths of these tests' models differ by more than one branch.
             let length = f64::from(model.history_min) * ratio.powf(f64::from(table) / steps);
             let fold = |width: u32| folded(history, length.round() as u32, width);
@@ -224,7 +228,7 @@ impl Tage {
             let tag = address ^ fold(model.tag_bits) ^ fold(model.tag_bits - 1) << 1;
             ((table as usize, index), (tag % (1 << model.tag_bits)) | 1)
         };
-        (0..model.tables).map(place).collect()
+        (0..model.tables).map(position).collect()
     }
 
     /// The prediction, and that of the bimodal table.
@@ -238,16 +242,18 @@ impl Tage {
         let places = Self::places(model, history, address);
         let key = address % u64::from(model.base_entries);
         let base = self.base.look_up(key);
-        let known = |(place, tag): &&((usize, u64), u64)| {
-            self.entries.get(place).is_some_and(|entry| entry.tag == *tag)
+        let known = |(position, tag): &&((usize, u64), u64)| {
+            self.entries.get(position).is_some_and(|entry| entry.tag == *tag)
         };
-        let mut found: Vec<_> = places.iter().filter(known).map(|(place, _)| *place).collect();
+        let mut found: Vec<_> =
+            places.iter().filter(known).map(|(position, _)| *position).collect();
         let provider = found.pop();
-        let fall_through = found.pop().map_or(base, |place| self.entries[&place].counter >= 4);
+        let fall_through =
+            found.pop().map_or(base, |position| self.entries[&position].counter >= 4);
         let mut predicted = base;
         let mut provided = base;
-        if let Some(place) = provider {
-            let entry = self.entries.get_mut(&place).expect("found");
+        if let Some(position) = provider {
+            let entry = self.entries.get_mut(&position).expect("found");
             let new = entry.useful == 0 && matches!(entry.counter, 3 | 4);
             provided = entry.counter >= 4;
             predicted = if new && self.use_alternate >= 8 { fall_through } else { provided };
@@ -269,15 +275,15 @@ impl Tage {
     }
 
     fn allocate(&mut self, places: &[((usize, u64), u64)], taken: bool) {
-        let useful = |place| self.entries.get(place).map_or(0, |entry: &Entry| entry.useful);
-        let free = places.iter().find(|(place, _)| useful(place) == 0);
-        if let Some((place, tag)) = free {
+        let useful = |position| self.entries.get(position).map_or(0, |entry: &Entry| entry.useful);
+        let free = places.iter().find(|(position, _)| useful(position) == 0);
+        if let Some((position, tag)) = free {
             let counter = if taken { 4 } else { 3 };
-            self.entries.insert(*place, Entry { tag: *tag, counter, useful: 0 });
+            self.entries.insert(*position, Entry { tag: *tag, counter, useful: 0 });
             return;
         }
-        for (place, _) in places {
-            self.entries.get_mut(place).expect("useful").useful -= 1;
+        for (position, _) in places {
+            self.entries.get_mut(position).expect("useful").useful -= 1;
         }
     }
 }
