@@ -1,5 +1,4 @@
-//! Makes a large run of a small one, to see how long its readers take: repeats the rows of one table until there
-//! are so many.
+//! Enlarges a run, to measure how long its readers take: repeats the rows of one table until the table has ROWS rows.
 //!
 //!     cargo run --release -p record --example enlarge -- RUN TABLE ROWS OUT
 //!
@@ -11,7 +10,7 @@ use std::process::ExitCode;
 
 use record::{Kind, Role, Run, Table, Value, read_run, write_run};
 
-/// What keys of one repetition differ from those of the next by, at least.
+/// Each repetition adds this to the keys of the one before.
 const KEY_STEP: u64 = 1_000;
 
 fn main() -> ExitCode {
@@ -36,33 +35,35 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         return Err("the table has no rows to repeat".into());
     }
     let large = enlarged(table, rows);
-    let tables = run.tables.iter().map(|one| if one.name == *name { &large } else { one });
+    let tables = run.tables.iter().map(|table| if table.name == *name { &large } else { table });
     let run = Run { tables: tables.cloned().collect(), ..run.clone() };
     write_run(&run, &[], Path::new(out))?;
     Ok(())
 }
 
 fn enlarged(table: &Table, rows: usize) -> Table {
-    let is_key = |at: &usize| {
-        let column = &table.columns[*at];
+    let is_key = |index: &usize| {
+        let column = &table.columns[*index];
         column.role == Role::Key && column.kind == Kind::Uint && column.name != "cpu"
     };
     let key = (0..table.columns.len()).find(is_key);
     let start = table.column("start_ns");
-    let whole = |value: &Value| value.number().unwrap_or(0.0) as u64;
-    let last =
-        start.map_or(0, |at| table.rows().iter().map(|row| whole(&row[at])).max().unwrap_or(0) + 1);
+    let number = |value: &Value| value.number().unwrap_or(0.0) as u64;
+    let time_step = start.map_or(0, |start| {
+        table.rows().iter().map(|row| number(&row[start])).max().unwrap_or(0) + 1
+    });
     let mut large = Table::new(&table.name, &table.doc, table.columns.clone());
     large.display = table.display.clone();
-    for (repetition, row) in
-        (0_u64..).flat_map(|at| table.rows().iter().map(move |row| (at, row))).take(rows)
+    for (repetition, row) in (0_u64..)
+        .flat_map(|repetition| table.rows().iter().map(move |row| (repetition, row)))
+        .take(rows)
     {
         let mut row = row.clone();
-        if let Some(at) = key {
-            row[at] = Value::Uint(whole(&row[at]) + repetition * KEY_STEP);
+        if let Some(key) = key {
+            row[key] = Value::Uint(number(&row[key]) + repetition * KEY_STEP);
         }
-        if let Some(at) = start {
-            row[at] = Value::Uint(whole(&row[at]) + repetition * last);
+        if let Some(start) = start {
+            row[start] = Value::Uint(number(&row[start]) + repetition * time_step);
         }
         large.push(row);
     }

@@ -1,7 +1,7 @@
 //! Writes a run directory from text: golden runs are reviewed as text, and made when a test needs them.
 //!
-//! `run_from_json FILE.json DIRECTORY`. The text is a manifest in which each table has its rows, as
-//! lists of values in the order of its columns, in place of its file. The tests of the Python reader
+//! `run_from_json FILE.json DIRECTORY`. The text is a manifest. Instead of the name of its file, each
+//! table has its rows, as lists of values in the order of its columns. The tests of the Python reader
 //! use it, so that its input is always what `record` writes.
 
 use std::error::Error;

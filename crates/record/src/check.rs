@@ -1,4 +1,4 @@
-//! Checks of a run before it is written, and of what was read.
+//! Checks of a run before it is written and after it is read.
 
 use crate::display::TableDisplay;
 use crate::hints;
@@ -78,7 +78,7 @@ fn shape(table: &Table) -> Shape<'_> {
 }
 
 fn check_cells(table: &Table) -> Result<(), String> {
-    let mut budget = TextBudget::of(TABLE_TEXT_BYTES_MAX);
+    let mut budget = TextBudget::new(TABLE_TEXT_BYTES_MAX);
     for (index, row) in table.rows().iter().enumerate() {
         for (value, column) in row.iter().zip(&table.columns) {
             budget.check(value).map_err(|error| {
@@ -89,25 +89,25 @@ fn check_cells(table: &Table) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks the cells of a table, and how much text there is in all.
+/// Checks the cells of a table, and limits the sum of their text.
 pub(crate) struct TextBudget {
-    most: usize,
-    left: usize,
+    bytes_max: usize,
+    bytes_left: usize,
     is_exceeded: bool,
 }
 
 impl TextBudget {
-    /// For a table that may have this number of bytes of text.
-    pub(crate) fn of(bytes: usize) -> Self {
-        TextBudget { most: bytes, left: bytes, is_exceeded: false }
+    /// For a table with at most `bytes_max` bytes of text.
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        TextBudget { bytes_max, bytes_left: bytes_max, is_exceeded: false }
     }
 
     /// Bytes of the texts that were checked.
     pub(crate) fn used(&self) -> usize {
-        self.most - self.left
+        self.bytes_max - self.bytes_left
     }
 
-    /// Whether a text was found that is more than what was left.
+    /// Whether the last text was longer than the remaining budget.
     pub(crate) fn is_exceeded(&self) -> bool {
         self.is_exceeded
     }
@@ -118,10 +118,10 @@ impl TextBudget {
                 Err(format!("text of {} bytes, more than {TEXT_BYTES_MAX}", text.len()))
             }
             Value::Text(text) => {
-                let left = self.left.checked_sub(text.len());
-                self.is_exceeded = left.is_none();
-                let more = || format!("more than {} bytes of text in the table", self.most);
-                self.left = left.ok_or_else(more)?;
+                let remaining = self.bytes_left.checked_sub(text.len());
+                self.is_exceeded = remaining.is_none();
+                let more = || format!("more than {} bytes of text in the table", self.bytes_max);
+                self.bytes_left = remaining.ok_or_else(more)?;
                 Ok(())
             }
             Value::Real(real) if !real.is_finite() => Err(format!("{real} is not finite")),

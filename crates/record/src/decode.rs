@@ -19,10 +19,10 @@ use crate::table::{Column, Kind, Table, Value};
 
 /// Rows decoded at a time.
 const BATCH_ROWS_MAX: usize = 1 << 14;
-/// Cells decoded at a time: bounds the memory of a reader of rows, which keeps none of them.
+/// Cells decoded at a time. Bounds the memory of a reader that keeps no rows.
 const BATCH_CELLS_MAX: usize = 1 << 16;
 
-/// What is done with each row; an error ends the reading.
+/// Receives each row. An error ends the reading.
 pub(crate) type EachRow<'e> = &'e mut dyn FnMut(Vec<Value>) -> io::Result<()>;
 
 /// Why rows could not be read.
@@ -30,9 +30,9 @@ pub(crate) type EachRow<'e> = &'e mut dyn FnMut(Vec<Value>) -> io::Result<()>;
 pub(crate) enum DecodeError {
     /// The file is damaged, or not what the manifest says.
     Damaged(String),
-    /// There is more text than was asked for, and perhaps no more than a table may have.
+    /// The text exceeds the limit of this reader. A table may still have that much text.
     TooMuchText(String),
-    /// What was done with a row failed.
+    /// The receiver of a row failed.
     Row(io::Error),
 }
 
@@ -42,8 +42,8 @@ impl From<String> for DecodeError {
     }
 }
 
-/// The table in `file`, which must match the manifest's entry, and the bytes of its text; or what is wrong with it.
-/// The file has this number of columns, and its table at most this number of bytes of text.
+/// Reads the table in `file`, and gives it with the number of bytes of its text. The file must match the manifest's
+/// entry and have exactly `columns` columns. At most `text_bytes_max` bytes of text are read.
 pub(crate) fn decode(
     file: File,
     entry: &TableEntry,
@@ -60,28 +60,27 @@ pub(crate) fn decode(
     Ok((table, text_bytes))
 }
 
-/// As [`decode`], row by row; none of them is kept. The file has this number of columns, and its table at most this
-/// number of bytes of text; gives how many it has.
+/// Reads like [`decode`], but gives each row to `each` and keeps no row. The result is the number of bytes of text.
 pub(crate) fn decode_rows(
     file: File,
     entry: &TableEntry,
     (columns, text_bytes_max): (usize, usize),
     each: EachRow<'_>,
 ) -> Result<usize, DecodeError> {
-    // The Parquet library panics on some damaged files. The entry is all that it borrows, and it does
-    // not change it.
+    // The Parquet library panics on some damaged files. A panic cannot leave a half-changed value behind: the closure
+    // borrows only the entry, and does not change it.
     let outcome =
         unless_it_panics(|| decode_unguarded(file, entry, (columns, text_bytes_max), each));
     outcome.unwrap_or_else(|| Err("damaged: the Parquet decoder gave up on it".to_owned().into()))
 }
 
 thread_local! {
-    /// Whether a panic of this thread is expected, and not to be printed.
+    /// Whether a panic of this thread is expected. Expected panics are not printed.
     static EXPECTED: cell::Cell<bool> = const { cell::Cell::new(false) };
 }
 
-/// The result of `work`; none where it panics. Such a panic is not printed: its message and back trace are about
-/// the library, and the reader of a damaged run could do nothing with them.
+/// The result of `work`, or `None` if it panics. The panic is not printed: its message and back trace are about the
+/// library and do not help the reader of a damaged run.
 fn unless_it_panics<T>(work: impl FnOnce() -> T) -> Option<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -107,7 +106,7 @@ fn decode_unguarded(
     let reader = SerializedFileReader::new(file).map_err(|error| error.to_string())?;
     let metadata = reader.metadata();
     let schema = metadata.file_metadata().schema_descr();
-    let places = column_places(schema, entry, columns)?;
+    let positions = column_positions(schema, entry, columns)?;
     let groups = metadata.row_groups().iter().map(|group| group.num_rows());
     let counts = groups.map(usize::try_from).collect::<Result<Vec<_>, _>>();
     let counts = counts.map_err(|_| "a row group has a negative row count".to_owned())?;
@@ -116,13 +115,13 @@ fn decode_unguarded(
         return Err(format!("{total} rows, but the manifest says {}", entry.rows).into());
     }
 
-    let batch_rows = (BATCH_CELLS_MAX / places.len().max(1)).clamp(1, BATCH_ROWS_MAX);
-    let mut budget = TextBudget::of(text_bytes_max);
+    let batch_rows = (BATCH_CELLS_MAX / positions.len().max(1)).clamp(1, BATCH_ROWS_MAX);
+    let mut budget = TextBudget::new(text_bytes_max);
     for (index, &count) in counts.iter().enumerate() {
         let group = reader.get_row_group(index).map_err(|error| error.to_string())?;
         let mut readers = Vec::new();
-        for (column, &place) in entry.columns.iter().zip(&places) {
-            let cells = cells(group.as_ref(), place, column.kind).map_err(in_column(column))?;
+        for (column, &position) in entry.columns.iter().zip(&positions) {
+            let cells = cells(group.as_ref(), position, column.kind).map_err(in_column(column))?;
             readers.push((column, cells));
         }
         // Batch by batch across the columns: a row is written while it is in the caches.
@@ -139,15 +138,16 @@ fn decode_unguarded(
                 read_columns.push((*column, cells.into_iter()));
             }
             for _ in 0..batch {
-                let mut row = Vec::with_capacity(places.len());
+                let mut row = Vec::with_capacity(positions.len());
                 for (column, cells) in &mut read_columns {
                     let value = cells.next().map_or(Ok(Value::Absent), Cell::value);
                     let value = value.map_err(in_column(column))?;
                     if let Err(error) = budget.check(&value) {
                         let error = in_column(column)(error);
-                        return Err(match budget.is_exceeded() {
-                            true => DecodeError::TooMuchText(error),
-                            false => DecodeError::Damaged(error),
+                        return Err(if budget.is_exceeded() {
+                            DecodeError::TooMuchText(error)
+                        } else {
+                            DecodeError::Damaged(error)
                         });
                     }
                     row.push(value);
@@ -164,8 +164,8 @@ fn in_column(column: &Column) -> impl Fn(String) -> String + '_ {
     |error| format!("column {}: {error}", column.name)
 }
 
-/// The positions of the entry's columns in the file, which must have the number that the manifest states.
-fn column_places(
+/// The positions of the entry's columns in the file. The file must have exactly `columns` columns.
+fn column_positions(
     schema: &SchemaDescriptor,
     entry: &TableEntry,
     columns: usize,
@@ -174,11 +174,12 @@ fn column_places(
     if found.len() != columns {
         return Err(format!("{} columns, but the manifest says {columns}", found.len()));
     }
-    let mut places = Vec::new();
+    let mut positions = Vec::new();
     for wanted in &entry.columns {
-        let place = found.iter().position(|column| column.path().parts() == [wanted.name.as_str()]);
-        let place = place.ok_or_else(|| format!("column {}: missing", wanted.name))?;
-        let column = &found[place];
+        let position =
+            found.iter().position(|column| column.path().parts() == [wanted.name.as_str()]);
+        let position = position.ok_or_else(|| format!("column {}: missing", wanted.name))?;
+        let column = &found[position];
         let kind = kind_of(column).ok_or_else(|| {
             format!(
                 "column {}: is {}, which is no kind of column",
@@ -193,9 +194,9 @@ fn column_places(
         if column.max_def_level() != 1 || column.max_rep_level() != 0 {
             return Err(format!("column {}: is not a plain optional column", wanted.name));
         }
-        places.push(place);
+        positions.push(position);
     }
-    Ok(places)
+    Ok(positions)
 }
 
 fn kind_of(column: &ColumnDescriptor) -> Option<Kind> {
@@ -203,11 +204,11 @@ fn kind_of(column: &ColumnDescriptor) -> Option<Kind> {
     Kind::ALL.into_iter().find(|kind| parquet_type(*kind) == found)
 }
 
-/// A cell as it was read. Cells of one text share its bytes, of which each row gets a copy of its own.
+/// A cell as it was read. Cells with the same text share its bytes; `value` copies them for each row.
 enum Cell {
-    /// Not text.
+    /// A value that is not text.
     Value(Value),
-    /// Text, which may be no UTF-8.
+    /// Text that is not yet checked to be UTF-8.
     Text(ByteArray),
 }
 
@@ -227,25 +228,27 @@ impl Cell {
 /// Reads up to this number of cells of a column.
 type Cells<'g> = Box<dyn FnMut(usize) -> Result<Vec<Cell>, String> + 'g>;
 
-fn cells(group: &dyn RowGroupReader, place: usize, kind: Kind) -> Result<Cells<'_>, String> {
+fn cells(group: &dyn RowGroupReader, position: usize, kind: Kind) -> Result<Cells<'_>, String> {
     match kind {
-        Kind::Bool => values::<BoolType>(group, place, |value| Cell::Value(Value::Bool(value))),
-        Kind::Uint => values::<Int64Type>(group, place, |value| {
+        Kind::Bool => values::<BoolType>(group, position, |value| Cell::Value(Value::Bool(value))),
+        Kind::Uint => values::<Int64Type>(group, position, |value| {
             Cell::Value(Value::Uint(value.cast_unsigned()))
         }),
-        Kind::Int => values::<Int64Type>(group, place, |value| Cell::Value(Value::Int(value))),
-        Kind::Real => values::<DoubleType>(group, place, |value| Cell::Value(Value::Real(value))),
-        Kind::Text => values::<ByteArrayType>(group, place, Cell::Text),
+        Kind::Int => values::<Int64Type>(group, position, |value| Cell::Value(Value::Int(value))),
+        Kind::Real => {
+            values::<DoubleType>(group, position, |value| Cell::Value(Value::Real(value)))
+        }
+        Kind::Text => values::<ByteArrayType>(group, position, Cell::Text),
     }
 }
 
-/// Batches are of limited size, so that a wrong count costs no memory.
+/// A reader of the cells in one column. It reads batches of limited size, so that a wrong count costs no memory.
 fn values<'g, T: DataType + 'g>(
     group: &'g dyn RowGroupReader,
-    place: usize,
+    position: usize,
     make: fn(T::T) -> Cell,
 ) -> Result<Cells<'g>, String> {
-    let reader = group.get_column_reader(place).map_err(|error| error.to_string())?;
+    let reader = group.get_column_reader(position).map_err(|error| error.to_string())?;
     let mut reader = get_typed_column_reader::<T>(reader);
     let (mut levels, mut found) = (Vec::new(), Vec::new());
     Ok(Box::new(move |wanted| {

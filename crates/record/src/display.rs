@@ -1,8 +1,8 @@
-//! Display hints: how a table looks to people.
+//! Display hints: how a table is shown to people.
 //!
-//! The hints belong to the definition of the columns and are written into the manifest, so that a
-//! run made elsewhere, by a version with other tables, still displays as its author meant. They
-//! never change what a table holds: JSON, Parquet and CSV have every column.
+//! The hints belong to the definition of the columns and are written into the manifest. A run of another version,
+//! with other tables, is therefore shown as its author intended. Hints never change the content of a table: JSON,
+//! Parquet and CSV have every column.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,17 +14,16 @@ pub const PRIORITY_DEFAULT: u8 = 50;
 /// Maximum number of significant digits of a number.
 pub(crate) const DIGITS_MAX: u8 = 15;
 
-/// How people see a column.
+/// How a column is shown to people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ColumnDisplay {
     /// The heading; when empty, the column's name without its unit.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub title: String,
-    /// 0: shown only on request (a detail). Otherwise, on a narrow terminal, the columns of least
-    /// priority are left out first.
+    /// 0: shown only on request (a detail). A narrow terminal leaves out the columns with the lowest priority first.
     pub priority: u8,
-    /// In which unit numbers are shown.
+    /// The unit or notation of numbers.
     #[serde(skip_serializing_if = "Format::is_auto")]
     pub format: Format,
     /// Significant digits of a number; 0: three.
@@ -33,13 +32,13 @@ pub struct ColumnDisplay {
     /// Other columns that are part of the same cell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub combine: Option<Combine>,
-    /// A column of yes or no: where it is true, the number is below the detection limit, and the upper end
-    /// of its interval is shown in its place (`< 0.23`).
+    /// A column of yes or no. If it is true, the number is below the detection limit, and the upper end of its interval
+    /// replaces it (`< 0.23`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub below_limit: Option<String>,
 }
 
-/// In which unit a column's numbers are shown. Text and yes/no are shown as they are.
+/// The unit or notation of a column's numbers. It does not change text and yes/no.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
@@ -47,13 +46,9 @@ pub enum Format {
     /// most of their rows, `_ratio` is in per cent.
     #[default]
     Auto,
-    /// A time, in nanoseconds.
     Nanoseconds,
-    /// A time, in microseconds.
     Microseconds,
-    /// A time, in milliseconds.
     Milliseconds,
-    /// A time, in seconds.
     Seconds,
     /// A ratio that is a factor, not a part of a whole: `1.18`.
     Factor,
@@ -69,27 +64,17 @@ pub enum Combine {
     PlusMinus(String),
     /// `1.20 to 1.36`: the column that holds the upper end.
     UpTo(String),
-    /// `≤ 714`: `sign` before the number in rows in which the column `flag` is true.
+    /// `≤ 714`: `sign` before the number if the row's column `flag` is true.
     Bound {
         /// A column of yes or no.
         flag: String,
-        /// What is written before the number.
         sign: String,
     },
-    /// `36 virtio1-req.0`: the column `prefix` before the text in rows in which the column `when`
-    /// holds the text `equals`.
-    Prefix {
-        /// The column that is written first.
-        prefix: String,
-        /// The column that decides.
-        when: String,
-        /// What it must hold.
-        equals: String,
-    },
+    /// `36 virtio1-req.0`: the column `prefix` before the text if the row's column `when` holds the text `equals`.
+    Prefix { prefix: String, when: String, equals: String },
 }
 
 impl Combine {
-    /// The other columns.
     #[must_use]
     pub fn columns(&self) -> Vec<&str> {
         match self {
@@ -100,11 +85,11 @@ impl Combine {
     }
 }
 
-/// How people see a table.
+/// How a table is shown to people.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TableDisplay {
-    /// What the table shows, in the line above it; when empty, the table's `doc`.
+    /// The line above the table; when empty, the table's `doc`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub title: String,
     /// A [`Template`], filled from the first row of each group (after sorting): the answer to the
@@ -114,38 +99,37 @@ pub struct TableDisplay {
     /// Columns whose values form groups of rows, each under a heading of its own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub group_by: Vec<String>,
-    /// The column by which the rows of a group are sorted, largest first.
+    /// Sorts the rows of a group by this column, largest first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort_by: Option<String>,
-    /// The rows to show unless all are asked for.
+    /// The rows to show by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<RowFilter>,
     /// Maximum number of rows to show unless all are requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rows_max: Option<u64>,
-    /// [`Template`]s that say how the numbers were measured; one with a value that the run does
-    /// not have is left out.
+    /// [`Template`]s that explain how the numbers were measured. A template is left out if the run lacks one of its
+    /// values.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
-/// Which rows to show unless all are asked for.
+/// Selects the rows to show by default.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RowFilter {
-    /// The column that decides.
     pub column: String,
-    /// What it must hold.
+    /// The values of `column` in shown rows.
     pub keep: Keep,
-    /// What the other rows are, as in `12 rows per CPU`.
+    /// Describes the hidden rows, such as `per CPU` in `12 rows per CPU`.
     pub others: String,
 }
 
-/// What a [`RowFilter`] keeps.
+/// The values that a [`RowFilter`] keeps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Keep {
-    /// Rows that hold this text. The other rows are parts of these (the CPUs of a sum): CSV, too,
-    /// leaves them out by default.
+    /// Rows that hold this text. All other rows are parts of these rows, such as the CPUs of a sum. CSV also leaves
+    /// them out by default.
     Text(String),
     /// Rows that hold this truth value.
     Bool(bool),
@@ -170,23 +154,20 @@ pub struct Template<'a>(pub Vec<Piece<'a>>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
     Text(&'a str),
-    /// The value of a row in that column.
+    /// The row's value in the column of this name.
     Column(&'a str),
-    /// The run's setting of that name.
+    /// The run's setting of this name.
     Setting(&'a str),
-    /// What the run's observer block has under that name.
+    /// The value of this name in the run's observer block.
     Observer(&'a str),
 }
 
 impl<'a> Template<'a> {
-    /// The parts of a template, or what is wrong with it.
-    ///
-    /// # Errors
-    /// When a brace has no counterpart, or what is between braces is no name.
+    /// Splits a template into its parts. Fails if a brace has no counterpart, or if the text between braces is no name.
     pub fn parse(text: &'a str) -> Result<Template<'a>, String> {
         let mut pieces = Vec::new();
-        let mut rest = text;
-        while let Some((before, after)) = rest.split_once('{') {
+        let mut remaining = text;
+        while let Some((before, after)) = remaining.split_once('{') {
             let (name, after) =
                 after.split_once('}').ok_or_else(|| format!("{text:?}: '{{' without '}}'"))?;
             pieces.extend((!before.is_empty()).then_some(Piece::Text(before)));
@@ -200,9 +181,9 @@ impl<'a> Template<'a> {
                 return Err(format!("{text:?}: {name:?} is no name"));
             }
             pieces.push(piece.1);
-            rest = after;
+            remaining = after;
         }
-        pieces.extend((!rest.is_empty()).then_some(Piece::Text(rest)));
+        pieces.extend((!remaining.is_empty()).then_some(Piece::Text(remaining)));
         Ok(Template(pieces))
     }
 }

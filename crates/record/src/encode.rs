@@ -11,10 +11,10 @@ use parquet::schema::types::{Type, TypePtr};
 
 use crate::table::{Column, Kind, Table, Value};
 
-/// In place of the library's version, which would make the bytes depend on it.
+/// Replaces the version of the Parquet library, so that the bytes do not depend on that version.
 const CREATED_BY: &str = "irqlab version 1 (build 0)";
 
-/// Rows of a row group: what a reader of columns holds in memory at once.
+/// Rows of a row group. A reader of columns holds one row group in memory at a time.
 const GROUP_ROWS: usize = 1 << 20;
 
 /// The physical and the logical type of a kind of column.
@@ -96,7 +96,7 @@ fn write_column(
     }
 }
 
-/// Writes a column: a level per row (1 when there is a value) and the values that there are.
+/// Writes a column: a definition level for each row (1: has a value, 0: absent), and the values.
 fn write_values<'a, T: DataType>(
     writer: &mut SerializedColumnWriter<'_>,
     cells: impl Iterator<Item = &'a Value>,

@@ -1,4 +1,4 @@
-//! How hints of display are set in the definition of a table, checked, and followed.
+//! Display hints: setting them in the definition of a table, checking them, and filtering rows by them.
 
 use crate::display::{
     ColumnDisplay, Combine, DIGITS_MAX, Format, Keep, Piece, RowFilter, TableDisplay, Template,
@@ -7,14 +7,14 @@ use crate::limits::{GROUP_COLUMNS_MAX, NOTES_MAX, TEMPLATE_BYTES_MAX, TITLE_BYTE
 use crate::table::{Column, Table, Value};
 
 impl RowFilter {
-    /// Whether it keeps a row of `table`. A number that is not known is not below a limit.
+    /// Whether the filter keeps a row of `table`. Rows without a number are never below a limit.
     #[must_use]
     pub fn keeps(&self, table: &Table, row: &[Value]) -> bool {
         match (&self.keep, table.get(row, &self.column)) {
             (Keep::Text(wanted), Some(Value::Text(text))) => wanted == text,
             (Keep::Bool(wanted), Some(Value::Bool(value))) => wanted == value,
-            (Keep::AtLeast(least), value) => {
-                value.and_then(Value::number).is_none_or(|number| number >= *least)
+            (Keep::AtLeast(limit), value) => {
+                value.and_then(Value::number).is_none_or(|number| number >= *limit)
             }
             (Keep::Text(_) | Keep::Bool(_), _) => false,
         }
@@ -23,14 +23,13 @@ impl RowFilter {
 
 /// The builder of a column's hints: `Column::new(...).title("p99").priority(80)`.
 impl Column {
-    /// Sets the heading.
     #[must_use]
     pub fn title(mut self, title: &str) -> Column {
         self.display.title = title.to_owned();
         self
     }
 
-    /// Sets how long the column stays as the terminal gets narrower; 1 to 255.
+    /// Sets the priority, 1 to 255. Columns with a higher priority stay longer when the terminal gets narrower.
     #[must_use]
     pub fn priority(mut self, priority: u8) -> Column {
         self.display.priority = priority;
@@ -43,7 +42,7 @@ impl Column {
         self.priority(0)
     }
 
-    /// Sets the unit in which numbers are shown.
+    /// Sets the unit or notation of shown numbers.
     #[must_use]
     pub fn format(mut self, format: Format) -> Column {
         self.display.format = format;
@@ -64,7 +63,7 @@ impl Column {
         self
     }
 
-    /// Shows only the upper end of the interval in rows in which the column `flag` is true.
+    /// Shows only the upper end of the interval if the row's column `flag` is true.
     #[must_use]
     pub fn below_limit(mut self, flag: &str) -> Column {
         self.display.below_limit = Some(flag.to_owned());
@@ -96,35 +95,38 @@ impl Column {
 }
 
 impl Table {
-    /// The same table with these hints.
+    /// Replaces the display hints of the table.
     #[must_use]
     pub fn displayed(mut self, display: TableDisplay) -> Table {
         self.display = display;
         self
     }
 
-    /// Checks the hints of the table and its columns, as writing the run does: for the tests of
-    /// definitions.
-    ///
-    /// # Errors
-    /// When a hint is too long, or names a column that the table does not have.
+    /// Checks the hints of the table and its columns like [`crate::write_run`], for tests of definitions. Fails when a
+    /// hint is too long, or names a column that the table does not have.
     pub fn check_display(&self) -> Result<(), String> {
         check(&self.columns, &self.display)
     }
 }
 
-/// Checks the hints of a table: bounded, and about columns that the table has.
+/// Checks that the hints of a table are within their limits and name only columns of the table.
 pub(crate) fn check(columns: &[Column], display: &TableDisplay) -> Result<(), String> {
-    let exists = |name: &str| match columns.iter().any(|column| column.name == name) {
-        true => Ok(()),
-        false => Err(format!("display: there is no column {name:?}")),
+    let exists = |name: &str| {
+        if columns.iter().any(|column| column.name == name) {
+            Ok(())
+        } else {
+            Err(format!("display: there is no column {name:?}"))
+        }
     };
-    let is_short = |text: &str, max: usize| match text.len() <= max {
-        true => Ok(()),
-        false => Err(format!("display: text of {} bytes, more than {max}", text.len())),
+    let is_short = |text: &str, max: usize| {
+        if text.len() <= max {
+            Ok(())
+        } else {
+            Err(format!("display: text of {} bytes, more than {max}", text.len()))
+        }
     };
     for ColumnDisplay { title, digits, combine, below_limit, .. } in
-        columns.iter().map(|one| &one.display)
+        columns.iter().map(|column| &column.display)
     {
         is_short(title, TITLE_BYTES_MAX)?;
         if *digits > DIGITS_MAX {
@@ -140,12 +142,12 @@ pub(crate) fn check(columns: &[Column], display: &TableDisplay) -> Result<(), St
     }
     let TableDisplay { title, headline, group_by, sort_by, filter, notes, .. } = display;
     is_short(title, TEMPLATE_BYTES_MAX)?;
-    for (what, count, max) in [
+    for (subject, count, max) in [
         ("columns that form groups", group_by.len(), GROUP_COLUMNS_MAX),
         ("notes", notes.len(), NOTES_MAX),
     ] {
         if count > max {
-            return Err(format!("display: {count} {what}, more than {max}"));
+            return Err(format!("display: {count} {subject}, more than {max}"));
         }
     }
     group_by.iter().chain(sort_by).try_for_each(|column| exists(column))?;
@@ -154,8 +156,8 @@ pub(crate) fn check(columns: &[Column], display: &TableDisplay) -> Result<(), St
         is_short(others, TITLE_BYTES_MAX)?;
         match keep {
             Keep::Text(text) => is_short(text, TITLE_BYTES_MAX)?,
-            Keep::AtLeast(least) if !least.is_finite() => {
-                return Err(format!("display: {least} is not finite"));
+            Keep::AtLeast(limit) if !limit.is_finite() => {
+                return Err(format!("display: {limit} is not finite"));
             }
             Keep::Bool(_) | Keep::AtLeast(_) => {}
         }
@@ -163,7 +165,7 @@ pub(crate) fn check(columns: &[Column], display: &TableDisplay) -> Result<(), St
     for template in notes.iter().chain([headline]) {
         is_short(template, TEMPLATE_BYTES_MAX)?;
         let Template(pieces) =
-            Template::parse(template).map_err(|what| format!("display: {what}"))?;
+            Template::parse(template).map_err(|error| format!("display: {error}"))?;
         for piece in pieces {
             if let Piece::Column(name) = piece {
                 exists(name)?;

@@ -1,7 +1,7 @@
 //! The run directory and its schema: the only crate that knows the file format.
 //!
-//! A run directory is written whole or not at all ([`write_run`]), and read with a limit on
-//! everything ([`read_run`]): it may come from another host. `docs/schema.md` describes it.
+//! A run directory is written whole or not at all ([`write_run`]). Reading limits everything ([`read_run`]), because a
+//! run directory may come from another host. `docs/schema.md` describes it.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! A limit on everything in a run: the writer refuses what the reader would refuse.
+//! Limits of everything in a run. The writer refuses a run that the reader would refuse.
 
 /// Largest `manifest.json`.
 pub const MANIFEST_BYTES_MAX: u64 = 16 << 20;
@@ -10,10 +10,10 @@ pub const COLUMNS_MAX: usize = 512;
 pub const ROWS_MAX: u64 = 10_000_000;
 /// Maximum number of cells (rows times columns) in a run: bounds the memory of a reader.
 pub const CELLS_MAX: u64 = 100_000_000;
-/// Bytes of a run's rows that are held in memory at the same time, without their text. What writes rows as it reads
-/// them has no such limit.
+/// Maximum number of bytes that a run's rows take in memory, without their text. A program that keeps no rows in memory
+/// has no such limit.
 pub const ROWS_IN_MEMORY_BYTES_MAX: u64 = 1 << 30;
-/// Bytes of text of a run's rows that are held in memory.
+/// Maximum number of bytes of text of a run's rows in memory.
 pub const TEXT_IN_MEMORY_BYTES_MAX: usize = 128 << 20;
 /// Longest text in a cell.
 pub const TEXT_BYTES_MAX: usize = 64 << 10;
@@ -32,14 +32,14 @@ pub const NOTES_MAX: usize = 16;
 /// Maximum number of columns that form groups of rows.
 pub const GROUP_COLUMNS_MAX: usize = 8;
 
-/// Bytes that rows take in memory, without their text: each is a list of cells, and its place in the table.
+/// Bytes that rows take in memory, without their text. A row is a list of cells and an entry in the table's list.
 #[must_use]
 pub fn rows_in_memory_bytes(rows: u64, columns: usize) -> u64 {
     let row = columns * size_of::<crate::Value>() + 2 * size_of::<Vec<crate::Value>>();
     rows.saturating_mul(row as u64)
 }
 
-/// Whether a table or column may have that name: `[a-z0-9_]+`, which is a safe file name.
+/// Whether `name` is valid for a table or column: `[a-z0-9_]+`, which is a safe file name.
 #[must_use]
 pub fn is_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';

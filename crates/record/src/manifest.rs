@@ -1,4 +1,4 @@
-//! `manifest.json`: everything of a run except the rows of its tables.
+//! `manifest.json`: the whole run except the rows of its tables.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
@@ -26,25 +26,23 @@ pub(crate) struct Manifest {
     pub warnings: Vec<String>,
     pub absent: Vec<Absence>,
     pub tables: Vec<TableEntry>,
-    /// The files of the run directory that are no tables.
+    /// The files of the run directory that are not tables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attachments: Vec<AttachmentEntry>,
 }
 
-/// All that is read of a manifest of an unknown version.
+/// The only field that is read from a manifest of unknown version.
 #[derive(Deserialize)]
 pub(crate) struct SchemaOnly {
     pub schema: String,
 }
 
-/// A picture or a trace.
+/// A file that is not a table, such as a picture or a trace. `bytes` and `crc32` are its size and its CRC-32.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct AttachmentEntry {
-    /// The name of its file in the run directory.
+    /// The name of the file in the run directory.
     pub file: String,
-    /// Size of that file.
     pub bytes: u64,
-    /// CRC-32 of that file.
     pub crc32: u32,
 }
 
@@ -52,11 +50,9 @@ pub(crate) struct AttachmentEntry {
 pub(crate) struct TableEntry {
     pub name: String,
     pub doc: String,
-    /// The path of its file in the run directory.
+    /// The path of the file in the run directory. `bytes` and `crc32` are its size and its CRC-32.
     pub file: String,
-    /// Size of that file.
     pub bytes: u64,
-    /// CRC-32 of that file.
     pub crc32: u32,
     pub rows: u64,
     #[serde(default, skip_serializing_if = "TableDisplay::is_default")]
@@ -70,7 +66,7 @@ pub(crate) fn table_file(name: &str) -> String {
 }
 
 impl Manifest {
-    /// The manifest of a run whose tables and attachments are in files as given.
+    /// The manifest of a run, with the entries of its files.
     pub fn new(run: &Run, tables: Vec<TableEntry>, attachments: Vec<AttachmentEntry>) -> Self {
         Manifest {
             schema: run.schema.clone(),

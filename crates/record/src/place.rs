@@ -6,8 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
 
-/// The time by the machine's clock. Of a clock that is beyond what a time stamp can say (the end of the year 9999),
-/// the last time that it can.
+/// The time of the machine's clock. A clock after the year 9999, the limit of a time stamp, gives the last time stamp.
 #[must_use]
 pub fn now() -> Timestamp {
     time_stamp(SystemTime::now())
@@ -25,14 +24,13 @@ pub fn default_dir_name(experiment: &str, now: Timestamp) -> String {
     format!("{}-{experiment}", now.strftime("%Y%m%dT%H%M%SZ"))
 }
 
-/// The directory in `parent` for a run that starts now. When there is one of that name already,
-/// `-2`, `-3` and so on are appended.
+/// The directory in `parent` for a run that starts now. If the name is taken, `-2`, `-3` and so on are appended.
 #[must_use]
 pub fn default_dir(parent: &Path, experiment: &str, now: Timestamp) -> PathBuf {
     let name = default_dir_name(experiment, now);
     let mut dir = parent.join(&name);
     let mut number = 2_u32;
-    // Ends: a directory has fewer entries than there are numbers.
+    // The loop ends: a directory has fewer entries than there are numbers.
     while fs::symlink_metadata(&dir).is_ok() {
         dir = parent.join(format!("{name}-{number}"));
         number += 1;

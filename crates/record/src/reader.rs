@@ -1,5 +1,4 @@
-//! Reads a run directory, wherever it comes from: everything has a limit, and an error names the
-//! file and the field or column.
+//! Reads a run directory of unknown origin. Everything has a limit. An error names the file and the field or column.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -25,87 +24,71 @@ pub const READABLE: [&str; 1] = [SCHEMA];
 pub enum ReadError {
     /// The system refused, or there is no such file.
     #[error("cannot read {path}: {source}")]
-    Io {
-        /// What was being read.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
-    /// Written in a schema that this version does not know.
+    Io { path: PathBuf, source: io::Error },
+    /// The manifest names a schema that this version does not know.
     #[error("{path}: schema {found:?}; this version reads {}", READABLE.join(", "))]
     Schema {
-        /// The manifest.
         path: PathBuf,
-        /// The schema it names.
+        /// The schema that the manifest names.
         found: String,
     },
-    /// Damaged, or not a run directory.
+    /// The file is damaged, or the directory is not a run directory.
     #[error("{path}: {what}")]
     Corrupt {
-        /// The file that is damaged.
         path: PathBuf,
-        /// The field or column, and what is wrong with it.
+        /// The field or column, and the problem.
         what: String,
     },
-    /// More than is held in memory.
+    /// The run exceeds the limits of memory.
     #[error(
         "{dir}: {what}, which is more than is held in memory (irqlab show {dir} TABLE --format csv writes a table \
          row by row)"
     )]
-    TooLarge {
-        /// The run directory.
-        dir: String,
-        what: String,
-    },
+    TooLarge { dir: String, what: String },
 }
 
-/// What to read of a table.
+/// The part of a table to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
     All,
-    /// All rows of the columns with these names; the table has no others.
+    /// All rows, but only the columns with these names.
     Columns(Vec<String>),
-    /// No rows: [`Table::row_count`] says how many there are.
+    /// No rows. [`Table::row_count`] still counts them.
     Outline,
 }
 
 /// Reads the run directory `dir` into memory.
 ///
-/// # Errors
-/// When a file cannot be read, is damaged or beyond [`crate::limits`], is of a schema that this version does not
-/// know, or is larger than what is held in memory ([`ROWS_IN_MEMORY_BYTES_MAX`], [`TEXT_IN_MEMORY_BYTES_MAX`]).
+/// Fails if a file cannot be read, is damaged, or exceeds [`crate::limits`]. Fails also if this version does not know
+/// the schema, or if the run exceeds [`ROWS_IN_MEMORY_BYTES_MAX`] or [`TEXT_IN_MEMORY_BYTES_MAX`].
 pub fn read_run(dir: &Path) -> Result<Run, ReadError> {
     read_run_parts(dir, |_| Part::All)
 }
 
-/// Whether a directory looks like a run: it has a manifest and tables. They are not read.
+/// Whether a directory looks like a run: it has a manifest and tables. Their content is not read.
 #[must_use]
 pub fn is_run_directory(dir: &Path) -> bool {
     dir.join(manifest::FILE).is_file() && dir.join(manifest::TABLES).is_dir()
 }
 
-/// As [`read_run`], with the parts of tables that are asked for: `part` sees each table without its rows.
-///
-/// # Errors
-/// As [`read_run`]; of a table whose rows are not read, the size of its file alone is checked.
+/// Reads a run like [`read_run`], but only some parts of its tables. `part` receives each table without its rows, and
+/// chooses. Fails like [`read_run`]; if no rows of a table are read, only the size of its file is checked.
 pub fn read_run_parts(dir: &Path, part: impl FnMut(&Table) -> Part) -> Result<Run, ReadError> {
     StoredRun::open(dir)?.read_parts(part)
 }
 
-/// A run directory whose rows are read when they are asked for.
+/// A run directory whose rows are read on request.
 #[derive(Debug)]
 pub struct StoredRun {
     dir: PathBuf,
-    /// Its tables have no rows: [`Table::row_count`] says how many there are.
+    /// The run with tables without rows. [`Table::row_count`] still counts them.
     outline: Run,
     entries: Vec<TableEntry>,
 }
 
 impl StoredRun {
-    /// Reads the manifest, and checks the size of each table's file.
-    ///
-    /// # Errors
-    /// As [`read_run`], but for what is in the files of tables.
+    /// Reads the manifest, and checks the size of each table's file. Fails like [`read_run`], but does not check the
+    /// content of tables.
     pub fn open(dir: &Path) -> Result<StoredRun, ReadError> {
         let manifest = read_manifest(&dir.join(manifest::FILE))?;
         let (mut outline, entries) = manifest.into_run();
@@ -117,7 +100,7 @@ impl StoredRun {
         Ok(StoredRun { dir: dir.to_owned(), outline, entries })
     }
 
-    /// The run; its tables have no rows ([`Table::row_count`] says how many there are).
+    /// The run with tables without rows. [`Table::row_count`] still counts them.
     #[must_use]
     pub fn outline(&self) -> &Run {
         &self.outline
@@ -144,20 +127,17 @@ impl StoredRun {
         })
     }
 
-    /// Reads the parts of tables that are asked for into memory.
-    ///
-    /// # Errors
-    /// As [`read_run_parts`].
+    /// Reads the parts of tables that `part` chooses into memory. Fails like [`read_run_parts`].
     pub fn read_parts(mut self, mut part: impl FnMut(&Table) -> Part) -> Result<Run, ReadError> {
         let (mut bytes, mut text_bytes_left) = (0_u64, TEXT_IN_MEMORY_BYTES_MAX);
         for (outline, mut entry) in self.outline.tables.iter_mut().zip(self.entries) {
-            let all = entry.columns.len();
+            let column_count = entry.columns.len();
             match part(outline) {
                 Part::Outline => continue,
                 Part::All => {}
                 Part::Columns(names) => {
                     entry.columns.retain(|column| names.contains(&column.name));
-                    // Hints name columns, which may not be among these.
+                    // Hints may name columns that are not read: keeps only hints without columns.
                     entry.display = crate::display::TableDisplay {
                         title: entry.display.title,
                         notes: entry.display.notes,
@@ -166,18 +146,22 @@ impl StoredRun {
                     };
                 }
             }
-            let of_table = rows_in_memory_bytes(entry.rows, entry.columns.len());
-            bytes = bytes.saturating_add(of_table);
+            let table_bytes = rows_in_memory_bytes(entry.rows, entry.columns.len());
+            bytes = bytes.saturating_add(table_bytes);
             if bytes > ROWS_IN_MEMORY_BYTES_MAX {
-                let what = format!(
+                let size = format!(
                     "with the {} rows of table {}, {} MiB",
                     entry.rows,
                     entry.name,
                     bytes >> 20
                 );
-                return Err(ReadError::TooLarge { dir: self.dir.display().to_string(), what });
+                return Err(ReadError::TooLarge {
+                    dir: self.dir.display().to_string(),
+                    what: size,
+                });
             }
-            let (table, text_bytes) = read_table(&self.dir, &entry, (all, text_bytes_left))?;
+            let (table, text_bytes) =
+                read_table(&self.dir, &entry, (column_count, text_bytes_left))?;
             *outline = table;
             text_bytes_left -= text_bytes;
         }
@@ -185,12 +169,10 @@ impl StoredRun {
     }
 }
 
-/// Where the rows of tables come from.
+/// A source of the rows of tables.
 pub trait Rows {
-    /// Calls `each` with every row of the table, in order.
-    ///
-    /// # Errors
-    /// Those of `each`; and when the rows cannot be read, as a [`ReadError`] in an [`io::Error`].
+    /// Calls `each` with every row of the table, in order. Fails when `each` fails, or with a [`ReadError`] in an
+    /// [`io::Error`] when the rows cannot be read.
     fn for_each_row(
         &self,
         table: &Table,
@@ -198,7 +180,7 @@ pub trait Rows {
     ) -> io::Result<()>;
 }
 
-/// The rows that tables have themselves.
+/// The rows that are in memory as part of their tables.
 #[derive(Clone, Copy, Debug)]
 pub struct InMemory;
 
@@ -212,7 +194,7 @@ impl Rows for InMemory {
     }
 }
 
-/// Row by row from the table's file; none of them is kept.
+/// Reads row by row from the table's file, and keeps no row.
 impl Rows for StoredRun {
     fn for_each_row(
         &self,
@@ -241,11 +223,11 @@ fn read_manifest(path: &Path) -> Result<Manifest, ReadError> {
         return Err(ReadError::Schema { path: path.to_owned(), found: schema });
     }
     let manifest: Manifest = serde_json::from_slice(&json).map_err(parsed)?;
-    check(&manifest).map_err(|what| corrupt(path, what))?;
+    check(&manifest).map_err(|error| corrupt(path, error))?;
     Ok(manifest)
 }
 
-/// Checks limits and names before any file of such a name is opened.
+/// Checks limits and names before a file with one of these names is opened.
 fn check(manifest: &Manifest) -> Result<(), String> {
     check::check_shape(manifest.tables.iter().map(shape))?;
     for TableEntry { name, file, bytes, .. } in &manifest.tables {
@@ -265,7 +247,7 @@ fn shape(entry: &TableEntry) -> check::Shape<'_> {
     check::Shape { name, columns, display, rows: *rows }
 }
 
-/// Reads the columns of the entry from a file with this number of columns, and gives the bytes of their text.
+/// Reads the entry's columns from a file that has `columns` columns. Gives the table and the bytes of its text.
 fn read_table(
     dir: &Path,
     entry: &TableEntry,
@@ -276,10 +258,10 @@ fn read_table(
     check_bytes(&path, &file, entry)?;
     decode(file, entry, columns, text_bytes_max).map_err(|error| match error {
         DecodeError::Damaged(what) => corrupt(&path, what),
-        DecodeError::TooMuchText(what) => {
-            let what = format!("table {}: {what}", entry.name);
-            ReadError::TooLarge { dir: dir.display().to_string(), what }
-        }
+        DecodeError::TooMuchText(what) => ReadError::TooLarge {
+            dir: dir.display().to_string(),
+            what: format!("table {}: {what}", entry.name),
+        },
         DecodeError::Row(source) => ReadError::Io { path, source },
     })
 }

@@ -1,4 +1,4 @@
-//! A run: what was measured, where, how, and what could not be.
+//! A run: the results of an experiment, how and where they were measured, and absences with their reasons.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
@@ -8,16 +8,14 @@ use crate::table::{Table, Value};
 /// The schema that this version writes.
 pub const SCHEMA: &str = "irqlab.run/2";
 
-/// Something that was asked for, or is usual, and is absent from the tables, with the reason.
+/// A requested or usual figure that is absent from the tables, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Absence {
-    /// Table that lacks it.
     pub table: String,
     /// The column or row that is absent, such as `instructions` or `net`.
     pub what: String,
-    /// Why.
     pub reason: String,
-    /// The line to type that makes it available, where there is one.
+    /// The command line that makes the figure available, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
@@ -25,32 +23,30 @@ pub struct Absence {
 /// One run of an experiment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
-    /// Schema it was written in, such as `irqlab.run/2`.
+    /// Schema of the run directory, such as `irqlab.run/2`.
     pub schema: String,
     /// Name of the experiment, such as `handlers`.
     pub experiment: String,
-    /// Bench it ran on: `live` or `sim`; `model` where it was computed, on none.
+    /// Bench of the experiment: `live` or `sim`; `model` if the run was computed.
     pub bench: String,
-    /// When it started, UTC, RFC 3339.
+    /// Start time, UTC, RFC 3339.
     pub started_utc: String,
-    /// False when it was cut short (Ctrl-C); the tables then hold what was measured until then.
+    /// False if the run was cut short (Ctrl-C). Its tables then hold the results until that time.
     pub complete: bool,
     /// The machine and its kernel.
     pub host: Map<String, Json>,
-    /// Everything that was set, given or by default, and the versions.
+    /// All settings, also those with default values, and the versions.
     pub settings: Map<String, Json>,
-    /// What the measurement itself cost and lost.
+    /// Overhead and lost events of the measurement itself.
     pub observer: Map<String, Json>,
-    /// What a reader must know before using a number.
+    /// Each is a sentence that a reader must know before using a number.
     pub warnings: Vec<String>,
-    /// What is absent, and why.
     pub absent: Vec<Absence>,
-    /// The results.
     pub tables: Vec<Table>,
 }
 
 impl Run {
-    /// The same run with other tables.
+    /// A copy of the run with other tables.
     #[must_use]
     pub fn with_tables(&self, tables: Vec<Table>) -> Run {
         Run {

@@ -7,37 +7,30 @@ use serde_json::Value as Json;
 
 use crate::display::{ColumnDisplay, TableDisplay};
 
-/// One cell. Absent is not zero: what could not be measured is [`Value::Absent`], and the run says
-/// why (see [`crate::Absence`]).
+/// One cell. Absent is not zero: a value that could not be measured is [`Value::Absent`], and the run gives the reason
+/// ([`crate::Absence`]).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// Not measured.
     Absent,
-    /// Yes or no.
     Bool(bool),
-    /// A count or a time.
+    /// A number that is never negative, such as a count or a time.
     Uint(u64),
     /// A difference of counts or times.
     Int(i64),
     /// A statistic: mean, rate, ratio. Always finite.
     Real(f64),
-    /// A name.
+    /// A name or another text.
     Text(String),
 }
 
-/// The type of a column.
+/// The type of a column: the variant of [`Value`] that its cells hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// [`Value::Bool`].
     Bool,
-    /// [`Value::Uint`].
     Uint,
-    /// [`Value::Int`].
     Int,
-    /// [`Value::Real`].
     Real,
-    /// [`Value::Text`].
     Text,
 }
 
@@ -46,30 +39,28 @@ pub enum Kind {
 pub struct Column {
     /// Name, as in JSON, CSV and Parquet.
     pub name: String,
-    /// Type of its values.
     pub kind: Kind,
-    /// What it holds and how it was measured, in a sentence.
+    /// A sentence about the meaning of the column and how it was measured.
     pub doc: String,
-    /// What it means to a comparison of two runs.
+    /// The meaning of the column in a comparison of two runs.
     #[serde(default, skip_serializing_if = "Role::is_figure")]
     pub role: Role,
-    /// How people see it.
     #[serde(default, skip_serializing_if = "ColumnDisplay::is_default")]
     pub display: ColumnDisplay,
 }
 
-/// What a column means to a comparison of two runs.
+/// The meaning of a column in a comparison of two runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// A figure of which neither more nor less is better.
+    /// A figure without a better direction.
     #[default]
     Figure,
-    /// A part of the row's name: the same row of another run has the same value.
+    /// A part of the row's name. Rows of two runs with the same keys are compared.
     Key,
-    /// A figure of which less is better.
+    /// A figure that is better when it is smaller.
     Cost,
-    /// A figure of which more is better.
+    /// A figure that is better when it is larger.
     Benefit,
 }
 
@@ -84,14 +75,13 @@ impl Role {
 pub struct Table {
     /// Name: lower case letters, digits and underscores; the file name in the run directory.
     pub name: String,
-    /// What a row is, in a sentence.
+    /// A sentence about the meaning of a row.
     pub doc: String,
-    /// How people see it.
     pub display: TableDisplay,
     /// Its columns, in order.
     pub columns: Vec<Column>,
     rows: Vec<Vec<Value>>,
-    /// Rows that were not read.
+    /// Number of rows that were not read.
     unread: u64,
 }
 
@@ -141,7 +131,6 @@ impl Value {
 }
 
 impl Kind {
-    /// Every kind.
     pub const ALL: [Kind; 5] = [Kind::Bool, Kind::Uint, Kind::Int, Kind::Real, Kind::Text];
 }
 
@@ -201,21 +190,21 @@ impl Column {
         Column { name: name.to_owned(), kind, doc: doc.to_owned(), role, display }
     }
 
-    /// The column is part of the row's name.
+    /// Marks the column as a part of the row's name.
     #[must_use]
     pub fn key(mut self) -> Self {
         self.role = Role::Key;
         self
     }
 
-    /// Less of it is better.
+    /// Marks the column as a cost: smaller is better.
     #[must_use]
     pub fn cost(mut self) -> Self {
         self.role = Role::Cost;
         self
     }
 
-    /// More of it is better.
+    /// Marks the column as a benefit: larger is better.
     #[must_use]
     pub fn benefit(mut self) -> Self {
         self.role = Role::Benefit;
@@ -235,11 +224,8 @@ impl Table {
         Table { unread: rows, ..Table::new(name, doc, columns) }
     }
 
-    /// Adds a row.
-    ///
-    /// # Panics
-    /// When the row has not one value per column, or one of another kind than its column: that is
-    /// an error of the program, not of its input.
+    /// Adds a row. Panics unless the row has one value of the right kind, or an absent value, for each column: another
+    /// row is an error of the program.
     pub fn push(&mut self, row: Vec<Value>) {
         assert_eq!(row.len(), self.columns.len(), "table {}: row width", self.name);
         for (value, column) in row.iter().zip(&self.columns) {
@@ -249,10 +235,8 @@ impl Table {
         self.rows.push(row);
     }
 
-    /// The same table with columns in front of its own that have one value in all rows.
-    ///
-    /// # Panics
-    /// As [`Table::push`], when a value is of another kind than its column.
+    /// Adds columns before the first one, each with the same value in all rows. Panics if a value does not have the kind
+    /// of its column.
     #[must_use]
     pub fn with_front(self, front: &[(Column, Value)]) -> Table {
         let columns = front.iter().map(|(column, _)| column.clone()).chain(self.columns).collect();
@@ -264,22 +248,19 @@ impl Table {
         table
     }
 
-    /// Adds the rows of a table with the same columns.
-    ///
-    /// # Panics
-    /// As [`Table::push`].
+    /// Adds the rows of a table with the same columns. Panics if the columns differ in number or kinds.
     pub fn append(&mut self, other: Table) {
         self.unread += other.unread;
         other.rows.into_iter().for_each(|row| self.push(row));
     }
 
-    /// The number of rows, those that were not read among them.
+    /// The number of rows, including rows that were not read.
     #[must_use]
     pub fn row_count(&self) -> u64 {
         self.rows.len() as u64 + self.unread
     }
 
-    /// The rows, in order; none where they were not read.
+    /// The rows, in order. Empty if they were not read.
     #[must_use]
     pub fn rows(&self) -> &[Vec<Value>] {
         &self.rows

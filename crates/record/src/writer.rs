@@ -14,55 +14,40 @@ use crate::manifest::{self, AttachmentEntry, Manifest, TableEntry};
 use crate::run::{Run, SCHEMA};
 use crate::table::Table;
 
-/// Why a run was not written. No part of it remains.
+/// Why a run was not written. The error leaves no part of the run on disk.
 #[derive(Debug, Error)]
 pub enum WriteError {
-    /// Something of that name exists; it was not changed.
+    /// The path exists. It was not changed.
     #[error("{path}: exists already, and a run is never overwritten")]
-    Exists {
-        /// The run directory asked for.
-        path: PathBuf,
-    },
+    Exists { path: PathBuf },
     /// The path is not the name of a directory that can be created.
     #[error("{path}: not the name of a new directory")]
-    NoName {
-        /// The run directory asked for.
-        path: PathBuf,
-    },
+    NoName { path: PathBuf },
     /// The system refused: disk full, read-only, no permission.
     #[error("cannot write {path}: {source}")]
-    Io {
-        /// What was being written.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
-    /// The run could not be read back: an error of the program.
+    Io { path: PathBuf, source: io::Error },
+    /// The reader would refuse the run: an error of the program.
     #[error("the run cannot be recorded: {what}")]
-    Invalid {
-        /// What is wrong with it.
-        what: String,
-    },
+    Invalid { what: String },
 }
 
 /// A file of the run directory that is not a table: a picture, a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attachment {
-    /// Name of the file in the run directory: letters, digits, `-`, `_` and `.`, not first.
+    /// Name of the file in the run directory: letters, digits, `-`, `_` and `.`. The first character is a letter or a
+    /// digit.
     pub name: String,
-    /// What is written into it.
     pub contents: Vec<u8>,
 }
 
 /// Writes `run` with its attachments as the new directory `dir`.
 ///
-/// All files are written into a hidden directory next to `dir`, made durable, and the directory is
-/// then renamed: whoever sees `dir` sees all of it. Missing parent directories are created.
+/// All files are written into a hidden directory next to `dir` and made durable. Then the directory is renamed, so that
+/// `dir` is complete from the start. Missing parent directories are created.
 ///
-/// # Errors
-/// When `dir` exists, when the system refuses, or when the run is beyond [`crate::limits`].
+/// Fails if `dir` exists, if the system refuses, or if the run exceeds [`crate::limits`].
 pub fn write_run(run: &Run, attachments: &[Attachment], dir: &Path) -> Result<(), WriteError> {
-    check(run, attachments).map_err(|what| WriteError::Invalid { what })?;
+    check(run, attachments).map_err(invalid)?;
     if dir.file_name().is_none() {
         return Err(WriteError::NoName { path: dir.to_owned() });
     }
@@ -86,7 +71,7 @@ fn check(run: &Run, attachments: &[Attachment]) -> Result<(), String> {
     check::check_run(run)
 }
 
-/// Whether the name stays in the run directory and is not that of the run's own files.
+/// Whether a file of this name stays in the run directory and replaces no other file of the run.
 fn is_attachment_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let is_taken = name == manifest::FILE || name == manifest::TABLES;
@@ -117,13 +102,12 @@ fn write_contents(
     }
     directory.synchronise(manifest::TABLES).map_err(failed)?;
 
-    let invalid = |what: String| WriteError::Invalid { what };
-    let of_attachment = |attachment: &Attachment| AttachmentEntry {
+    let entry = |attachment: &Attachment| AttachmentEntry {
         file: attachment.name.clone(),
         bytes: attachment.contents.len() as u64,
         crc32: crc32fast::hash(&attachment.contents),
     };
-    let manifest = Manifest::new(run, entries, attachments.iter().map(of_attachment).collect());
+    let manifest = Manifest::new(run, entries, attachments.iter().map(entry).collect());
     let mut json =
         serde_json::to_vec_pretty(&manifest).map_err(|error| invalid(error.to_string()))?;
     json.push(b'\n');
@@ -142,11 +126,9 @@ fn write_table(
     dir: &Path,
 ) -> Result<TableEntry, WriteError> {
     let file = manifest::table_file(&table.name);
-    let bytes = encode(table)
-        .map_err(|error| WriteError::Invalid { what: format!("table {}: {error}", table.name) })?;
+    let bytes = encode(table).map_err(|error| invalid(format!("table {}: {error}", table.name)))?;
     if bytes.len() as u64 > TABLE_BYTES_MAX {
-        let what = format!("table {}: more than {TABLE_BYTES_MAX} bytes", table.name);
-        return Err(WriteError::Invalid { what });
+        return Err(invalid(format!("table {}: more than {TABLE_BYTES_MAX} bytes", table.name)));
     }
     directory.write(&file, &bytes).map_err(|error| failed_at(dir, error))?;
     Ok(TableEntry {
@@ -167,6 +149,10 @@ fn failed_at(dir: &Path, error: MakeDirectoryError) -> WriteError {
         MakeDirectoryError::Exists => WriteError::Exists { path: dir.to_owned() },
         MakeDirectoryError::Io { path, source } => WriteError::Io { path, source },
     }
+}
+
+fn invalid(what: String) -> WriteError {
+    WriteError::Invalid { what }
 }
 
 fn failed(path: &Path) -> impl Fn(io::Error) -> WriteError + '_ {

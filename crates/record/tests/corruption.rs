@@ -125,8 +125,7 @@ fn a_manifest_has_a_limit() {
     assert!(error.to_string().ends_with("manifest.json: more than 16777216 bytes"), "{error}");
 }
 
-/// Makes size and checksum in the manifest those of the damaged file, so that the decoder has to
-/// cope with it.
+/// Writes the size and checksum of the damaged file into the manifest, so that only the decoder can find the damage.
 fn forge(dir: &Path, index: usize, bytes: &[u8]) {
     edit_manifest(dir, |manifest| {
         manifest["tables"][index]["bytes"] = bytes.len().into();

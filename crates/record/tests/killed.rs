@@ -41,7 +41,7 @@ fn a_run_is_whole_with_its_attachments_or_absent_wherever_its_writer_is_killed()
             }
             assert_eq!(names(directory), ["run"], "{call} {step}");
         } else {
-            // What is left has a hidden name, and the next start removes it.
+            // The remains have a hidden name, and the next start removes them.
             half += partial_dirs(directory).len();
             let removed = remove_leftovers(directory);
             assert!(names(directory).is_empty(), "{call} {step}: {removed:?}");
@@ -49,7 +49,7 @@ fn a_run_is_whole_with_its_attachments_or_absent_wherever_its_writer_is_killed()
     };
     let Some(starts) = needs::at_each_step("writer_that_is_killed", check) else { return };
     println!("{starts} starts: {half} left a half of a run, {whole} a whole one");
-    // Five files, each of which is created, written and made durable; then the rename.
+    // Five files are created, written and made durable. The rename follows.
     assert!(half >= 15, "{half} of {starts} killed while writing");
     assert!(whole >= 2, "{whole} of {starts} killed after the rename, or not at all");
 }

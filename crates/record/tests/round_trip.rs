@@ -1,4 +1,4 @@
-//! What is written is what is read, for any table.
+//! Any table is read as it was written.
 
 mod common;
 

@@ -102,11 +102,11 @@ fn what_could_not_be_read_back_is_not_written() {
 #[test]
 fn what_a_killed_process_left_is_in_nobodys_way() {
     let parent = tempfile::tempdir().unwrap();
-    let left = parent.path().join(format!(".run.partial-{}", std::process::id()));
-    fs::create_dir(&left).unwrap();
-    fs::write(left.join("manifest.json"), "{").unwrap();
+    let leftover = parent.path().join(format!(".run.partial-{}", std::process::id()));
+    fs::create_dir(&leftover).unwrap();
+    fs::write(leftover.join("manifest.json"), "{").unwrap();
     write_run(&common::sample(), &[], &parent.path().join("run")).unwrap();
-    assert_eq!(record::remove_leftovers(parent.path()), [left]);
+    assert_eq!(record::remove_leftovers(parent.path()), [leftover]);
     assert_eq!(entries(parent.path()), ["run"]);
     read_run(&parent.path().join("run")).unwrap();
 }
@@ -172,7 +172,7 @@ fn inside_a_full_file_system() {
     let error = error.to_string();
     assert!(error.starts_with(&start) && error.ends_with(end), "{error}");
     assert!(entries(parent).is_empty());
-    // What fits is still written.
+    // A smaller run is still written.
     write_run(&common::sample(), &[], &parent.join("run")).unwrap();
 }
 
