@@ -5,14 +5,13 @@ use stats::Random;
 /// Most events of a trace.
 pub const TRACE_MAX: usize = 100_000_000;
 
-/// When events come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrivals<'a> {
     /// At random times, independent of one another: exponentially distributed gaps.
     Poisson,
     /// At equal gaps.
     Periodic,
-    /// At random times in bursts, between which none come. The rate is the mean over both, so that it is
+    /// At random times in bursts, with gaps between the bursts. The rate is the mean over bursts and gaps: it is
     /// higher in bursts.
     Bursty {
         /// Mean length of a burst, ns; exponentially distributed; from 1.
@@ -30,7 +29,7 @@ pub enum TraceError {
     /// Less than two events, or too many.
     #[error("cannot use the trace: it has {0} events (give 2 to {TRACE_MAX})")]
     Length(usize),
-    /// Times that go back.
+    /// An event's time is before the time of the event before it.
     #[error("cannot use the trace: event {0} is before the one before it (sort the times)")]
     Order(usize),
     /// All events at one time.
@@ -68,7 +67,7 @@ pub(crate) struct Source<'a> {
     /// The last arrival, with its fraction of a ns, so that rounding does not add up.
     at_ns: f64,
     burst_end_ns: f64,
-    left: u64,
+    remaining: u64,
     /// Position in the trace.
     position: usize,
 }
@@ -79,28 +78,28 @@ impl<'a> Source<'a> {
         if let Arrivals::Bursty { on_ns, off_ns } = arrivals {
             gap_ns *= on_ns as f64 / (on_ns as f64 + off_ns as f64);
         }
-        let left = match arrivals {
+        let remaining = match arrivals {
             Arrivals::Trace(times) => events.min(times.len() as u64),
             _ => events,
         };
         let random = Random::new(seed);
-        Source { arrivals, random, gap_ns, at_ns: 0.0, burst_end_ns: 0.0, left, position: 0 }
+        Source { arrivals, random, gap_ns, at_ns: 0.0, burst_end_ns: 0.0, remaining, position: 0 }
     }
 
     /// The next arrival; `u64::MAX` after the last.
     #[inline]
     pub(crate) fn next(&mut self) -> u64 {
-        if self.left == 0 {
+        if self.remaining == 0 {
             return u64::MAX;
         }
-        self.left -= 1;
+        self.remaining -= 1;
         match self.arrivals {
             Arrivals::Poisson => self.at_ns += self.random.exponential() * self.gap_ns,
             Arrivals::Periodic => self.at_ns += self.gap_ns,
             Arrivals::Bursty { on_ns, off_ns } => {
                 let mut at_ns = self.at_ns + self.random.exponential() * self.gap_ns;
                 while at_ns > self.burst_end_ns {
-                    // The rest of a gap at the end of a burst is as long as a new gap.
+                    // The remainder of an exponential gap has the distribution of a new gap.
                     let start_ns = self.burst_end_ns + self.random.exponential() * off_ns as f64;
                     self.burst_end_ns = start_ns + self.random.exponential() * on_ns as f64;
                     at_ns = start_ns + self.random.exponential() * self.gap_ns;
@@ -108,9 +107,9 @@ impl<'a> Source<'a> {
                 self.at_ns = at_ns;
             }
             Arrivals::Trace(times) => {
-                let at = times[self.position] - times[0];
+                let since_first = times[self.position] - times[0];
                 self.position += 1;
-                return at;
+                return since_first;
             }
         }
         self.at_ns as u64

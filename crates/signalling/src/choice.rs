@@ -13,11 +13,10 @@ const HALVINGS: u32 = 8;
 /// Schemes whose CPU use differs by less cost the same.
 const SAME_RATIO: f64 = 1e-9;
 
-/// Which figure of the latency a bound is for.
+/// The figure of the latency that a bound limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Statistic {
     Mean,
-    /// The median.
     P50,
     /// The 99th percentile.
     P99,
@@ -37,18 +36,21 @@ impl Statistic {
     /// The name used on the command line and in tables.
     #[must_use]
     pub fn label(self) -> &'static str {
-        Statistic::ALL.iter().find(|(one, _)| *one == self).map_or("", |(_, label)| label)
+        Statistic::ALL
+            .iter()
+            .find(|(statistic, _)| *statistic == self)
+            .map_or("", |(_, label)| label)
     }
 
     /// The figure, ns.
     #[must_use]
     pub fn of(self, prediction: &Prediction) -> Option<f64> {
-        let whole = |ns: Option<u64>| ns.map(|ns| ns as f64);
+        let to_float = |ns: Option<u64>| ns.map(|ns| ns as f64);
         match self {
             Statistic::Mean => prediction.latency_mean_ns,
-            Statistic::P50 => whole(prediction.latency.p50_ns),
-            Statistic::P99 => whole(prediction.latency.p99_ns),
-            Statistic::P999 => whole(prediction.latency.p999_ns),
+            Statistic::P50 => to_float(prediction.latency.p50_ns),
+            Statistic::P99 => to_float(prediction.latency.p99_ns),
+            Statistic::P999 => to_float(prediction.latency.p999_ns),
         }
     }
 }
@@ -56,9 +58,7 @@ impl Statistic {
 /// Events per second, both ends included; `low_hz` is at least 1 and not above `high_hz`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateRange {
-    /// Lowest rate.
     pub low_hz: u64,
-    /// Highest rate.
     pub high_hz: u64,
 }
 
@@ -69,13 +69,13 @@ impl RateRange {
         self.steps(POINTS)
     }
 
-    /// So many steps from one end to the other, at equal ratios: one rate more than steps, or fewer where
-    /// whole numbers are closer than that.
+    /// The rates of `count` steps from the lowest to the highest rate, at equal ratios: `count + 1` rates, or
+    /// fewer where two rates round to the same whole number.
     #[must_use]
     pub fn steps(self, count: u32) -> Vec<u64> {
         let count = count.max(1);
         let ratio = (self.high_hz as f64 / self.low_hz as f64).powf(1.0 / f64::from(count));
-        let point = |at: u32| (self.low_hz as f64 * ratio.powf(f64::from(at))).round() as u64;
+        let point = |step: u32| (self.low_hz as f64 * ratio.powf(f64::from(step))).round() as u64;
         let mut points: Vec<u64> = (0..count).map(point).collect();
         points.push(self.high_hz);
         points.dedup();
@@ -106,7 +106,7 @@ pub struct Kept {
     pub from_hz: u64,
     /// Up to this rate.
     pub to_hz: u64,
-    /// Whether any of it was simulated.
+    /// [`Method::Simulated`] if any answer was simulated.
     pub method: Method,
 }
 
@@ -226,7 +226,7 @@ fn method(answers: &[Answer]) -> Method {
     if simulated { Method::Simulation } else { Method::ClosedForm }
 }
 
-/// The ranges of rates in which each scheme keeps the bound.
+/// For each scheme, the ranges of rates where it keeps the bound.
 ///
 /// # Errors
 /// The first of `ask`.
@@ -285,19 +285,18 @@ fn keeps_up(answer: &Answer) -> bool {
     !answer.is_over_capacity && answer.prediction.drops_ratio.unwrap_or(0.0) < 1e-4
 }
 
-/// What a scheme that keeps up gives at a rate, and takes for it.
+/// The latency and the CPU use of a scheme that keeps up with a rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Offer {
     pub scheme: Scheme,
     /// The latency, ns: the figure that has the bound.
     pub latency_ns: f64,
-    /// CPU use.
     pub cpu_ratio: f64,
     /// How both were computed.
     pub method: Method,
 }
 
-/// Bounds of the latency at a rate for which a scheme is the cheapest that keeps them.
+/// A range of latency bounds at a rate. In this range, one scheme keeps the bound with the least CPU use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Region {
     /// The rate, events per second.
@@ -307,14 +306,13 @@ pub struct Region {
     pub from_ns: f64,
     /// Below this bound, ns, from which on another scheme is cheaper; absent where none is.
     pub to_ns: Option<f64>,
-    /// Its CPU use.
     pub cpu_ratio: f64,
     /// How its figures were computed.
     pub method: Method,
 }
 
-/// Which offer wins at a rate, by the bound of the latency, ascending: each next one is slower and
-/// cheaper. If two cost the same, the faster wins.
+/// The winning offers at a rate, by ascending latency bound: each next winner is slower and cheaper. If two
+/// offers cost the same, the faster wins.
 #[must_use]
 pub fn regions_at(rate_hz: u64, offers: &[Offer]) -> Vec<Region> {
     let mut offers = offers.to_vec();
@@ -335,11 +333,11 @@ pub fn regions_at(rate_hz: u64, offers: &[Offer]) -> Vec<Region> {
     regions
 }
 
-/// The same at each point of the curves, whose points are at the same rates.
+/// [`regions_at`] for each point of the curves. The points of all curves are at the same rates.
 #[must_use]
 pub fn regions(curves: &[Curve], statistic: Statistic) -> Vec<Region> {
     let Some(first) = curves.first() else { return Vec::new() };
-    let at = |(number, (rate_hz, _)): (usize, &(u64, Answer))| {
+    let regions_of_point = |(number, (rate_hz, _)): (usize, &(u64, Answer))| {
         let offers = curves.iter().filter_map(|curve| {
             let (_, answer) = curve.points.get(number).filter(|(_, answer)| keeps_up(answer))?;
             Some(Offer {
@@ -351,10 +349,10 @@ pub fn regions(curves: &[Curve], statistic: Statistic) -> Vec<Region> {
         });
         regions_at(*rate_hz, &offers.collect::<Vec<_>>())
     };
-    first.points.iter().enumerate().flat_map(at).collect()
+    first.points.iter().enumerate().flat_map(regions_of_point).collect()
 }
 
-/// What is asked of a scheme, over a range of rates.
+/// The requirements on a scheme, over a range of rates.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Demand {
     /// The figure of the latency that has a bound.
@@ -387,18 +385,18 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Whether all that was asked for is kept.
+    /// Whether the scheme meets all requirements.
     #[must_use]
     pub fn keeps_all(&self) -> bool {
         self.keeps_up && self.keeps_latency != Some(false) && self.keeps_cpu != Some(false)
     }
 }
 
-/// A verdict on each curve: those that keep everything first, and of those the cheapest; then those that
-/// keep up, and the others.
+/// A verdict on each curve. Schemes that meet all requirements come first, the cheapest at the top; then schemes
+/// that keep up; then all others.
 #[must_use]
 pub fn judge(curves: &[Curve], demand: &Demand) -> Vec<Verdict> {
-    let of = |curve: &Curve| {
+    let verdict_on = |curve: &Curve| {
         let answers: Vec<&Answer> = curve.points.iter().map(|(_, answer)| answer).collect();
         let cpus: Vec<f64> = answers.iter().map(|answer| cpu(answer)).collect();
         let cpu_max_ratio = cpus.iter().copied().fold(0.0, f64::max);
@@ -425,7 +423,7 @@ pub fn judge(curves: &[Curve], demand: &Demand) -> Vec<Verdict> {
             method: if is_simulated { Method::Simulation } else { Method::ClosedForm },
         }
     };
-    let mut verdicts: Vec<Verdict> = curves.iter().map(of).collect();
+    let mut verdicts: Vec<Verdict> = curves.iter().map(verdict_on).collect();
     let rank = |verdict: &Verdict| {
         let kept = u8::from(verdict.keeps_latency != Some(false))
             + u8::from(verdict.keeps_cpu != Some(false));
@@ -484,7 +482,7 @@ mod tests {
         ];
         let found: Vec<_> = regions_at(7, &offers)
             .iter()
-            .map(|one| (one.scheme.name(), one.from_ns, one.to_ns))
+            .map(|region| (region.scheme.name(), region.from_ns, region.to_ns))
             .collect();
         let expected =
             [("spin", 1e3, Some(5e3)), ("drain", 5e3, Some(500e3)), ("deferred", 500e3, None)];
@@ -492,7 +490,7 @@ mod tests {
         assert_eq!(regions_at(7, &[]), []);
     }
 
-    /// The winner of a region is the best of those that keep a bound in it, by the same answers.
+    /// The winner of a region is the cheapest scheme that keeps a bound in the region.
     #[test]
     fn regions_agree_with_bounds() {
         let schemes = Scheme::list("interrupt,drain,spin,clocked:1ms,deferred:50us").unwrap();
@@ -502,12 +500,12 @@ mod tests {
         let mut tried = 0;
         for &rate_hz in &rates {
             for bound_ns in [500, 1_500, 6_000, 30_000, 80_000, 600_000, 10_000_000_u64] {
-                let of_rate = regions.iter().filter(|one| one.rate_hz == rate_hz);
-                let has = |one: &&Region| {
-                    one.from_ns <= bound_ns as f64
-                        && one.to_ns.is_none_or(|to| (bound_ns as f64) < to)
+                let of_rate = regions.iter().filter(|region| region.rate_hz == rate_hz);
+                let has = |region: &&Region| {
+                    region.from_ns <= bound_ns as f64
+                        && region.to_ns.is_none_or(|to| (bound_ns as f64) < to)
                 };
-                let won = of_rate.filter(has).map(|one| one.cpu_ratio).reduce(f64::max);
+                let won = of_rate.filter(has).map(|region| region.cpu_ratio).reduce(f64::max);
                 let keepers = schemes.iter().filter_map(|&scheme| {
                     let answer = ask(scheme, rate_hz).unwrap();
                     is_within(&answer, Statistic::Mean, bound_ns).then(|| cpu(&answer))
@@ -546,10 +544,10 @@ mod tests {
         let curves = curves(&schemes, RANGE, &mut ask).unwrap();
         let crossovers = crossovers(&curves, &mut ask).unwrap();
         assert_eq!(crossovers.len(), 1, "{crossovers:?}");
-        let one = crossovers[0];
-        assert_eq!((one.below, one.above), (schemes[0], schemes[1]));
-        assert!(one.rate_hz.abs_diff(1_000) <= 2, "{one:?}");
-        assert!((one.cpu_ratio - 0.005).abs() < 1e-4);
+        let crossover = crossovers[0];
+        assert_eq!((crossover.below, crossover.above), (schemes[0], schemes[1]));
+        assert!(crossover.rate_hz.abs_diff(1_000) <= 2, "{crossover:?}");
+        assert!((crossover.cpu_ratio - 0.005).abs() < 1e-4);
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub enum Times {
         /// Mean, ns; 1 to [`COST_MAX_NS`].
         mean_ns: u64,
     },
-    /// As in a measured histogram, such as those of `irqlab handlers`.
+    /// The distribution of a measured histogram, such as a histogram of `irqlab handlers`.
     Empirical(Empirical),
 }
 
@@ -50,7 +50,7 @@ pub struct Costs {
     /// paper. In a virtual machine a tick costs a multiple of an interrupt, because the host emulates the
     /// timer.
     pub tick: Option<Times>,
-    /// Alpha of the paper: CPU time of handling one event, however the CPU learned of it; above 0.
+    /// CPU time of handling one event, the paper's alpha, above 0. All schemes share it.
     pub event: Times,
     /// CPU time of looking at the device and finding nothing, ns; from 1.
     pub poll_ns: u64,

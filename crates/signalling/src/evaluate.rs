@@ -7,7 +7,6 @@ use crate::simulate::{Simulation, SimulationError, simulate};
 /// How a [`Prediction`] was computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// A formula.
     ClosedForm,
     /// The event simulation.
     Simulation,
@@ -29,7 +28,6 @@ impl Method {
 pub struct Answer {
     /// The figures of the scheme.
     pub prediction: Prediction,
-    /// How it was computed.
     pub method: Method,
     /// Half the width of the 95 % interval of the simulated mean latency, ns.
     pub latency_half_width_ns: Option<f64>,

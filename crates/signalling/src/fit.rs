@@ -3,9 +3,9 @@
 //! Weighted least squares of relative errors over the closed forms (Levenberg and Marquardt, with the
 //! costs kept at or above 0). An error's weight has two parts: the standard error of the measured figure,
 //! where it is known, and what the model does not know, one spread for CPU use and one for latency, from
-//! the residuals of a first fit (feasible generalised least squares). The intervals are those of the
-//! linear model around the best costs, with Student's t; they take the errors of the rows as
-//! independent, and the model as right.
+//! the residuals of a first fit (feasible generalised least squares). The intervals come from
+//! the linear model around the best costs, with Student's t. They assume independent errors of the
+//! rows, and a correct model.
 
 use stats::Random;
 use stats::interval::t_95;
@@ -82,13 +82,13 @@ impl Default for Start {
 /// A cost with its interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// Name, as that of the field of [`Costs`]: `interrupt_ns`, `tick_ns`, `event_ns`, `wake_ns`, `yield_ns`,
+    /// Name of the field in [`Costs`]: `interrupt_ns`, `tick_ns`, `event_ns`, `wake_ns`, `yield_ns`,
     /// `fixed_ns`.
     pub name: &'static str,
     /// Best value, ns.
     pub value_ns: f64,
-    /// The 95 % interval, ns. `None` where the value is at its limit of 0, or where the fit has as many costs
-    /// as rows.
+    /// The 95 % interval, ns. `None` where the value is at its limit of 0, or where the fit has no more rows
+    /// than costs.
     pub interval_ns: Option<(f64, f64)>,
 }
 
@@ -121,10 +121,8 @@ pub struct Fit {
     means: Means,
 }
 
-/// Why there is no fit.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum FitError {
-    /// Too few figures.
     #[error(
         "cannot fit {costs} costs to {figures} measured figures: there must be more figures than costs \
          (measure more rates or schemes)"
@@ -151,7 +149,6 @@ pub enum FitError {
     Invalid {
         /// Its position.
         row: usize,
-        /// The problem.
         reason: &'static str,
     },
 }
@@ -165,15 +162,15 @@ impl Fit {
     /// The costs as constants, rounded to ns. A cost that was not fitted is the one in [`Start`], or 0.
     #[must_use]
     pub fn costs(&self) -> Costs {
-        let whole = |ns: f64| (ns.round() as u64).min(COST_MAX_NS);
+        let rounded = |ns: f64| (ns.round() as u64).min(COST_MAX_NS);
         Costs {
-            interrupt: Times::Constant(whole(self.means.interrupt_ns)),
-            tick: self.means.tick.map(|(ns, _)| Times::Constant(whole(ns))),
-            event: Times::Constant(whole(self.means.event_ns).max(1)),
-            poll_ns: whole(self.means.poll_ns),
-            yield_ns: whole(self.means.yield_ns),
-            wake_ns: whole(self.means.wake_ns),
-            fixed_ns: whole(self.means.fixed_ns),
+            interrupt: Times::Constant(rounded(self.means.interrupt_ns)),
+            tick: self.means.tick.map(|(ns, _)| Times::Constant(rounded(ns))),
+            event: Times::Constant(rounded(self.means.event_ns).max(1)),
+            poll_ns: rounded(self.means.poll_ns),
+            yield_ns: rounded(self.means.yield_ns),
+            wake_ns: rounded(self.means.wake_ns),
+            fixed_ns: rounded(self.means.fixed_ns),
         }
     }
 
@@ -207,7 +204,7 @@ impl Cost {
         }
     }
 
-    fn of(self, means: &mut Means) -> &mut f64 {
+    fn mean_in(self, means: &mut Means) -> &mut f64 {
         match self {
             Cost::Interrupt => &mut means.interrupt_ns,
             Cost::Tick => {
@@ -312,15 +309,15 @@ struct Excluded {
 
 /// The figures that have no form.
 fn excluded(observations: &[Observation], means: &Means) -> Vec<Excluded> {
-    let of = |row: &Observation| {
+    let excluded_from = |row: &Observation| {
         let form = predicted(row, means);
         Excluded { cpu: form.is_err(), latency: form.and_then(|form| form.latency_ns).is_err() }
     };
-    observations.iter().map(of).collect()
+    observations.iter().map(excluded_from).collect()
 }
 
 fn residuals(observations: &[Observation], means: &Means) -> Vec<Residual> {
-    let of = |(row, observation): (usize, &Observation)| {
+    let residual_of = |(row, observation): (usize, &Observation)| {
         let form = predicted(observation, means);
         let cpu_ratio = form.ok().map(|form| form.utilisation_ratio);
         let latency = form.and_then(|form| form.latency_ns);
@@ -335,7 +332,7 @@ fn residuals(observations: &[Observation], means: &Means) -> Vec<Residual> {
             left_out: latency.err(),
         }
     };
-    observations.iter().enumerate().map(of).collect()
+    observations.iter().enumerate().map(residual_of).collect()
 }
 
 /// Fits the costs to measurements.
@@ -433,15 +430,16 @@ struct Problem<'a> {
     spreads: [f64; 2],
 }
 
-/// The spread s for which errors over their deviations, the root of s² + `variance` of each, have a mean
-/// square of 1: 0 where the measurement explains all of them (Paule and Mandel, Consensus values and
+/// The spread s. The errors, each divided by the root of s² + its `variance`, have a mean square of 1. The
+/// minimum where the measurement alone explains the errors (Paule and Mandel, Consensus values and
 /// weighting factors, J. Res. NBS 87, 1982).
 fn spread(figures: &[&Figure]) -> f64 {
     let excess = |square: f64| {
-        let terms = figures.iter().map(|one| one.error * one.error / (square + one.variance));
+        let terms =
+            figures.iter().map(|figure| figure.error * figure.error / (square + figure.variance));
         terms.sum::<f64>() - figures.len() as f64
     };
-    let largest = figures.iter().map(|one| one.error * one.error).fold(0.0, f64::max);
+    let largest = figures.iter().map(|figure| figure.error * figure.error).fold(0.0, f64::max);
     let (mut low, mut high) = (SPREAD_MIN * SPREAD_MIN, largest);
     if high <= low || excess(low) <= 0.0 {
         return SPREAD_MIN;
@@ -474,7 +472,7 @@ impl Problem<'_> {
                 let poll_ns = start.poll_ns.max(1) as f64;
                 let means = Means { interrupt_ns, event_ns, poll_ns, ..Means::FREE };
                 let badness = self.badness(&means);
-                if badness.is_finite() && best.is_none_or(|(least, _)| badness < least) {
+                if badness.is_finite() && best.is_none_or(|(lowest, _)| badness < lowest) {
                     best = Some((badness, means));
                 }
             }
@@ -485,17 +483,17 @@ impl Problem<'_> {
     /// Derivatives of the errors: a column for each cost.
     fn derivatives(&self, means: &Means, errors: &[f64]) -> Vec<Vec<f64>> {
         let column = |cost: &Cost| {
-            let value = *cost.of(&mut means.clone());
+            let value = *cost.mean_in(&mut means.clone());
             let width = (value * 1e-5).max(1e-3);
-            let moved = [width, -width].map(|by| {
+            let moved = [width, -width].map(|step| {
                 let mut moved = *means;
-                *cost.of(&mut moved) += by;
-                (by, moved)
+                *cost.mean_in(&mut moved) += step;
+                (step, moved)
             });
             // Up where the costs allow it, else down.
-            let difference = moved.iter().find_map(|(by, moved)| {
+            let difference = moved.iter().find_map(|(step, moved)| {
                 let there = self.errors(moved)?;
-                let slope = |(there, here): (&f64, &f64)| (there - here) / by;
+                let slope = |(there, here): (&f64, &f64)| (there - here) / step;
                 (there.len() == errors.len()).then(|| there.iter().zip(errors).map(slope).collect())
             });
             difference.unwrap_or_else(|| vec![0.0; errors.len()])
@@ -511,23 +509,25 @@ impl Problem<'_> {
             let derivatives = self.derivatives(&means, &errors);
             let slope: Vec<f64> = derivatives.iter().map(|column| dot(column, &errors)).collect();
             // Costs at 0 that want to be less stay there.
-            let at: Vec<f64> = self.costs.iter().map(|cost| *cost.of(&mut means.clone())).collect();
+            let values: Vec<f64> =
+                self.costs.iter().map(|cost| *cost.mean_in(&mut means.clone())).collect();
             let free: Vec<usize> =
-                (0..at.len()).filter(|&one| at[one] > 0.0 || slope[one] < 0.0).collect();
+                (0..values.len()).filter(|&cost| values[cost] > 0.0 || slope[cost] < 0.0).collect();
             let mut improved = false;
             while damping < 1e12 {
                 let mut matrix = normal(&derivatives, &free);
-                for (one, row) in matrix.iter_mut().enumerate() {
-                    row[one] += damping * row[one].max(1e-30);
+                for (cost, row) in matrix.iter_mut().enumerate() {
+                    row[cost] += damping * row[cost].max(1e-30);
                 }
                 let Some(inverse) = inverse(&matrix) else {
                     damping *= 10.0;
                     continue;
                 };
                 let mut moved = means;
-                for (one, row) in free.iter().zip(&inverse) {
-                    let step: f64 = free.iter().zip(row).map(|(other, x)| x * slope[*other]).sum();
-                    let value = self.costs[*one].of(&mut moved);
+                for (cost, row) in free.iter().zip(&inverse) {
+                    let step: f64 =
+                        free.iter().zip(row).map(|(other_cost, x)| x * slope[*other_cost]).sum();
+                    let value = self.costs[*cost].mean_in(&mut moved);
                     *value = (*value - step).max(0.0);
                 }
                 moved.event_ns = moved.event_ns.max(1e-3);
@@ -557,10 +557,10 @@ impl Problem<'_> {
     fn weigh(&mut self, means: &Means) {
         let Some(figures) = figures(self.observations, &self.excluded, means) else { return };
         for (kind, of_kind) in self.spreads.iter_mut().enumerate() {
-            let of: Vec<&Figure> =
-                figures.iter().filter(|one| usize::from(one.is_latency) == kind).collect();
-            if !of.is_empty() {
-                *of_kind = spread(&of);
+            let of_this_kind: Vec<&Figure> =
+                figures.iter().filter(|figure| usize::from(figure.is_latency) == kind).collect();
+            if !of_this_kind.is_empty() {
+                *of_kind = spread(&of_this_kind);
             }
         }
     }
@@ -568,23 +568,24 @@ impl Problem<'_> {
     fn fitted(&self, means: Means) -> Result<Fit, FitError> {
         let errors = self.errors(&means).ok_or(FitError::NoCosts)?;
         let derivatives = self.derivatives(&means, &errors);
-        let value = |cost: &Cost| *cost.of(&mut means.clone());
+        let value = |cost: &Cost| *cost.mean_in(&mut means.clone());
         let free: Vec<usize> =
-            (0..self.costs.len()).filter(|&one| value(&self.costs[one]) > 0.0).collect();
+            (0..self.costs.len()).filter(|&cost| value(&self.costs[cost]) > 0.0).collect();
         let inverse =
             inverse(&normal(&derivatives, &free)).ok_or_else(|| self.undetermined(&free))?;
         let matrix = normal(&derivatives, &free);
         // The part of a cost's derivative that the derivatives of the other costs do not explain.
-        let open = |one: usize| 1.0 / (matrix[one][one] * inverse[one][one]) < CONDITION_MIN;
+        let open =
+            |index: usize| 1.0 / (matrix[index][index] * inverse[index][index]) < CONDITION_MIN;
         let undetermined: Vec<usize> =
-            (0..free.len()).filter(|&one| open(one)).map(|one| free[one]).collect();
+            (0..free.len()).filter(|&index| open(index)).map(|index| free[index]).collect();
         if !undetermined.is_empty() {
             return Err(self.undetermined(&undetermined));
         }
         let freedom = errors.len().saturating_sub(free.len());
         let variance = dot(&errors, &errors) / freedom.max(1) as f64;
-        let estimate = |(one, cost): (usize, &Cost)| {
-            let position = free.iter().position(|free| *free == one);
+        let estimate = |(index, cost): (usize, &Cost)| {
+            let position = free.iter().position(|free| *free == index);
             let half = position
                 .zip(t_95(freedom as u64))
                 .map(|(position, t)| t * (variance * inverse[position][position]).sqrt());
@@ -601,7 +602,7 @@ impl Problem<'_> {
     }
 
     fn undetermined(&self, costs: &[usize]) -> FitError {
-        let names: Vec<&str> = costs.iter().map(|one| self.costs[*one].name()).collect();
+        let names: Vec<&str> = costs.iter().map(|cost| self.costs[*cost].name()).collect();
         FitError::Undetermined(names.join(", "))
     }
 }
@@ -611,41 +612,46 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
 }
 
 /// The products of the columns `of` with each other.
-fn normal(columns: &[Vec<f64>], of: &[usize]) -> Vec<Vec<f64>> {
-    let row = |one: &usize| of.iter().map(|other| dot(&columns[*one], &columns[*other])).collect();
-    of.iter().map(row).collect()
+fn normal(columns: &[Vec<f64>], selected: &[usize]) -> Vec<Vec<f64>> {
+    let row = |column: &usize| {
+        selected
+            .iter()
+            .map(|other_column| dot(&columns[*column], &columns[*other_column]))
+            .collect()
+    };
+    selected.iter().map(row).collect()
 }
 
 /// The inverse of a symmetric, positive matrix (Gauss and Jordan, scaled to a diagonal of 1); `None` if
 /// it has none.
 fn inverse(matrix: &[Vec<f64>]) -> Option<Vec<Vec<f64>>> {
     let size = matrix.len();
-    let scale: Vec<f64> = (0..size).map(|one| matrix[one][one].sqrt()).collect();
+    let scale: Vec<f64> = (0..size).map(|index| matrix[index][index].sqrt()).collect();
     if scale.iter().any(|scale| !scale.is_normal()) {
         return None;
     }
-    let mut left: Vec<Vec<f64>> = (0..size)
+    let mut reduced: Vec<Vec<f64>> = (0..size)
         .map(|i| (0..size).map(|j| matrix[i][j] / (scale[i] * scale[j])).collect())
         .collect();
     let mut right: Vec<Vec<f64>> =
         (0..size).map(|i| (0..size).map(|j| f64::from(u8::from(i == j))).collect()).collect();
     for column in 0..size {
         let pivot = (column..size)
-            .max_by(|&a, &b| left[a][column].abs().total_cmp(&left[b][column].abs()))?;
-        if left[pivot][column].abs() < 1e-14 {
+            .max_by(|&a, &b| reduced[a][column].abs().total_cmp(&reduced[b][column].abs()))?;
+        if reduced[pivot][column].abs() < 1e-14 {
             return None;
         }
-        left.swap(column, pivot);
+        reduced.swap(column, pivot);
         right.swap(column, pivot);
-        let by = left[column][column];
-        for one in 0..size {
-            left[column][one] /= by;
-            right[column][one] /= by;
+        let divisor = reduced[column][column];
+        for entry in 0..size {
+            reduced[column][entry] /= divisor;
+            right[column][entry] /= divisor;
         }
         for row in (0..size).filter(|row| *row != column) {
-            let times = left[row][column];
+            let times = reduced[row][column];
             for one in 0..size {
-                left[row][one] -= times * left[column][one];
+                reduced[row][one] -= times * reduced[column][one];
                 right[row][one] -= times * right[column][one];
             }
         }
@@ -679,7 +685,7 @@ mod tests {
         Costs { tick, wake_ns: 6_000, fixed_ns: 9_000, ..Costs::constant(4_200, 730) }
     }
 
-    /// What the forms say, each figure times a factor that `noise` gives.
+    /// Observations with the predicted figures, each times a factor from `noise`.
     fn rows(mut noise: impl FnMut() -> f64) -> Vec<Observation> {
         let mut rows = Vec::new();
         for scheme in
@@ -758,27 +764,29 @@ mod tests {
 
     #[test]
     fn one_scheme_that_drains_determines_all_but_what_is_fixed() {
-        let one = |scheme: &str, cpu: bool| {
+        let fit_to = |scheme: &str, cpu: bool| {
             let mut rows = rows(|| 1.0);
             rows.retain(|row| row.scheme.name() == scheme);
             for row in &mut rows {
-                // No row has what is fixed alone, so none can tell it from the wake-up latency.
+                // No row shows the fixed latency alone, so the fit cannot separate it from the wake-up latency.
                 row.latency_mean_ns = row.latency_mean_ns.map(|ns| ns - 9_000.0);
-                row.cpu_ratio = row.cpu_ratio.filter(|_| cpu);
+                if !cpu {
+                    row.cpu_ratio = None;
+                }
             }
             fit(&rows, &Start::default()).map(|fit| fit.costs())
         };
         // One scheme has one cost of what makes it look: an interrupt's or a tick's.
         let expected = Costs { fixed_ns: 0, yield_ns: 0, tick: None, ..costs() };
-        assert_eq!(one("drain", true), Ok(expected.clone()));
+        assert_eq!(fit_to("drain", true), Ok(expected.clone()));
         let ticks = Costs { interrupt: costs().tick.unwrap(), ..expected };
-        assert_eq!(one("deferred", true), Ok(ticks));
+        assert_eq!(fit_to("deferred", true), Ok(ticks));
         // An interrupt and a wake-up delay alike; only CPU time tells them apart.
         let open = FitError::Undetermined("interrupt_ns, wake_ns".to_owned());
-        assert_eq!(one("drain", false), Err(open));
+        assert_eq!(fit_to("drain", false), Err(open));
     }
 
-    /// Counted interrupts or ticks replace those of the form: here there are a third more.
+    /// Counted interrupts or ticks replace the predicted number: here a third more are counted.
     #[test]
     fn counted_interrupts_have_their_cost() {
         let mut rows = rows(|| 1.0);
@@ -790,14 +798,17 @@ mod tests {
             row.interrupts_hz = Some(form.interrupts_hz + more_hz);
             row.cpu_ratio = row.cpu_ratio.map(|ratio| ratio + more_hz * 9_100e-9);
         }
-        // CPU time alone, of schemes in which it does not depend on the wake-up latency otherwise.
+        // CPU time alone, of schemes whose CPU time does not depend on the wake-up latency otherwise.
         rows.retain(|row| matches!(row.scheme.name(), "deferred" | "clocked" | "interrupt"));
         rows.iter_mut().for_each(|row| row.latency_mean_ns = None);
         let (interrupt, event) = (costs().interrupt, costs().event);
-        let of = |fit: Fit| (fit.costs().interrupt, fit.costs().event);
-        assert_eq!(fit(&rows, &Start::default()).map(of), Ok((interrupt.clone(), event.clone())));
+        let costs_of = |fit: Fit| (fit.costs().interrupt, fit.costs().event);
+        assert_eq!(
+            fit(&rows, &Start::default()).map(costs_of),
+            Ok((interrupt.clone(), event.clone()))
+        );
         rows.iter_mut().for_each(|row| row.interrupts_hz = None);
-        assert_ne!(fit(&rows, &Start::default()).map(of), Ok((interrupt, event)));
+        assert_ne!(fit(&rows, &Start::default()).map(costs_of), Ok((interrupt, event)));
     }
 
     /// A noisy row that says so does not move the costs; one that does not, does.
@@ -809,7 +820,7 @@ mod tests {
             for row in rows.iter_mut().filter(|row| row.scheme.name() == "clocked") {
                 row.cpu_ratio = row.cpu_ratio.map(|ratio| ratio / 2.0);
                 row.cpu_standard_error_ratio =
-                    row.cpu_ratio.zip(error).map(|(one, part)| one * part);
+                    row.cpu_ratio.zip(error).map(|(ratio, part)| ratio * part);
             }
             fit(&rows, &Start::default()).unwrap().estimate("tick_ns").unwrap().value_ns
         };
@@ -819,12 +830,12 @@ mod tests {
 
     #[test]
     fn spreads_are_what_the_measurement_does_not_explain() {
-        let of = |error: f64, variance: f64| Figure { is_latency: false, error, variance };
-        let figures = [of(0.05, 9e-4), of(-0.05, 9e-4), of(0.05, 9e-4)];
+        let figure = |error: f64, variance: f64| Figure { is_latency: false, error, variance };
+        let figures = [figure(0.05, 9e-4), figure(-0.05, 9e-4), figure(0.05, 9e-4)];
         let list: Vec<&Figure> = figures.iter().collect();
         assert!((spread(&list) - 0.04).abs() < 1e-6, "{}", spread(&list));
-        assert_eq!(spread(&[&of(0.01, 1.0)]), SPREAD_MIN);
-        assert_eq!(spread(&[&of(0.0, 0.0)]), SPREAD_MIN);
+        assert_eq!(spread(&[&figure(0.01, 1.0)]), SPREAD_MIN);
+        assert_eq!(spread(&[&figure(0.0, 0.0)]), SPREAD_MIN);
     }
 
     #[test]

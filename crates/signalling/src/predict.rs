@@ -29,7 +29,7 @@
 //! *Clocked* ticks keep their period, so the vacation is what handling leaves of it: V = period - B + C,
 //! where B, tick and handling, is C and the busy periods that the arrivals of the last vacation start.
 //! With a = rho / (1 - rho), the mean of V is (1 - rho) times the period (plus the variation of C), and
-//! its variance follows from that of B, which depends on the last V by the factor -a. For rho towards
+//! its variance follows from the variance of B, which depends on the last V by the factor -a. For rho towards
 //! one half short and long vacations alternate ever more; above, no stationary solution of this kind
 //! exists, and the event simulation answers. So it does where handling could last until the next tick.
 
@@ -51,7 +51,6 @@ pub struct Workload {
 /// Quantiles of the latency, ns; each absent where nothing computes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quantiles {
-    /// Median.
     pub p50_ns: Option<u64>,
     /// 99 of 100 events are not later.
     pub p99_ns: Option<u64>,
@@ -113,7 +112,7 @@ pub enum NoPrediction {
 /// handling is left to do under load. 0 where the ticks alone take all of the CPU.
 #[must_use]
 pub fn capacity_hz(scheme: Scheme, costs: &Costs, user_slice_ns: Option<u64>) -> f64 {
-    capacity(scheme, &Means::of(costs), user_slice_ns)
+    capacity(scheme, &Means::new(costs), user_slice_ns)
 }
 
 pub(crate) fn capacity(scheme: Scheme, means: &Means, user_slice_ns: Option<u64>) -> f64 {
@@ -163,7 +162,7 @@ impl Means {
         fixed_ns: 0.0,
     };
 
-    pub(crate) fn of(costs: &Costs) -> Means {
+    pub(crate) fn new(costs: &Costs) -> Means {
         Means {
             interrupt_ns: costs.interrupt.mean_ns(),
             interrupt_variance_ns2: costs.interrupt.variance_ns2(),
@@ -230,7 +229,7 @@ pub fn predict(
     let none = |reason| NoPrediction::NoClosedForm { reason };
     let slice_ns = workload.user_slice_ns;
     let form =
-        form(scheme, &Means::of(costs), rate, Some(workload.ring), slice_ns).map_err(none)?;
+        form(scheme, &Means::new(costs), rate, Some(workload.ring), slice_ns).map_err(none)?;
     Ok(Prediction {
         utilisation_ratio: form.utilisation_ratio,
         throughput_hz: workload.rate_hz as f64,
@@ -381,7 +380,7 @@ impl After {
 
     /// Until `count` events are there, or `delay_ns` after the first one came.
     fn first_of(count: u32, rate: f64, delay_ns: f64) -> After {
-        // The mean time for which j further events are there is P(more than j come in the delay) / rate.
+        // The mean time with j further events present is P(more than j come in the delay) / rate.
         let mean = rate * delay_ns;
         let mut probability = (-mean).exp();
         let mut more = 1.0 - probability;
@@ -443,8 +442,8 @@ fn quantiles(scheme: Scheme, costs: &Costs, rate: f64) -> Quantiles {
         return Quantiles::default();
     };
     let mean_ns = 1.0 / (1.0 / *mean_ns as f64 - rate);
-    let at = |above: f64| Some(costs.fixed_ns + (-mean_ns * above.ln()).round() as u64);
-    Quantiles { p50_ns: at(0.5), p99_ns: at(0.01), p999_ns: at(0.001) }
+    let exceeded_by = |above: f64| Some(costs.fixed_ns + (-mean_ns * above.ln()).round() as u64);
+    Quantiles { p50_ns: exceeded_by(0.5), p99_ns: exceeded_by(0.01), p999_ns: exceeded_by(0.001) }
 }
 
 #[cfg(test)]
@@ -452,7 +451,7 @@ mod tests {
     use super::*;
     use crate::costs::Times;
 
-    const fn at(rate_hz: u64) -> Workload {
+    const fn at_rate(rate_hz: u64) -> Workload {
         Workload { rate_hz, ring: 1 << 20, user_slice_ns: None }
     }
 
@@ -469,7 +468,7 @@ mod tests {
         assert!(near(limit("clocked:8us"), 500_000.0));
         assert_eq!(limit("clocked:4us"), 0.0);
         assert!(near(limit("spin"), 1e6));
-        let error = predict(Scheme::Interrupt, &costs, &at(200_000)).unwrap_err();
+        let error = predict(Scheme::Interrupt, &costs, &at_rate(200_000)).unwrap_err();
         assert_eq!(error, NoPrediction::CapacityExceeded { rate_hz: 200_000, limit_hz: 200_000.0 });
         assert!(error.to_string().contains("at most 200000 events/s"), "{error}");
     }
@@ -477,40 +476,41 @@ mod tests {
     #[test]
     fn overheads_are_those_of_the_paper() {
         let costs = Costs::constant(4_000, 1_000);
-        let one = predict(Scheme::Interrupt, &costs, &at(100_000)).unwrap();
-        assert!(near(one.utilisation_ratio, 0.5) && near(one.interrupts_hz, 100_000.0));
+        let interrupt = predict(Scheme::Interrupt, &costs, &at_rate(100_000)).unwrap();
+        assert!(near(interrupt.utilisation_ratio, 0.5) && near(interrupt.interrupts_hz, 100_000.0));
         // beta C + lambda alpha = 1000 * 4 us + 100,000 * 1 us.
         let clocked = Scheme::Clocked { period_ns: 1_000_000 };
-        let clocked = predict(clocked, &costs, &at(100_000)).unwrap();
+        let clocked = predict(clocked, &costs, &at_rate(100_000)).unwrap();
         assert!(near(clocked.utilisation_ratio, 0.104), "{clocked:?}");
         assert!(near(clocked.events_per_interrupt.unwrap(), 100.0));
     }
 
     #[test]
     fn the_textbooks_queues_are_special_cases() {
-        // M/M/1 at half load: the mean is 1 / (mu - lambda), the median ln 2 of it.
+        // M/M/1 at half load: the mean is 1 / (mu - lambda), and the median is ln 2 times the mean.
         let exponential =
             Costs { event: Times::Exponential { mean_ns: 1_000 }, ..Costs::constant(0, 1) };
-        let mm1 = predict(Scheme::Interrupt, &exponential, &at(500_000)).unwrap();
+        let mm1 = predict(Scheme::Interrupt, &exponential, &at_rate(500_000)).unwrap();
         assert!(near(mm1.latency_mean_ns.unwrap(), 2_000.0));
         assert_eq!(mm1.latency.p50_ns, Some(1_386));
         // M/D/1: the wait is half of M/M/1's.
-        let md1 = predict(Scheme::Interrupt, &Costs::constant(0, 1_000), &at(500_000)).unwrap();
+        let md1 =
+            predict(Scheme::Interrupt, &Costs::constant(0, 1_000), &at_rate(500_000)).unwrap();
         assert!(near(md1.latency_mean_ns.unwrap(), 1_500.0));
         assert_eq!(md1.latency, Quantiles::default());
         // Multiple vacations: half of one more.
         let deferred = Scheme::Deferred { delay_ns: 50_000 };
-        let away = predict(deferred, &Costs::constant(0, 1_000), &at(500_000)).unwrap();
+        let away = predict(deferred, &Costs::constant(0, 1_000), &at_rate(500_000)).unwrap();
         assert!(near(away.latency_mean_ns.unwrap(), 26_500.0));
         // Coalescing to one event is an interrupt and draining.
         let costs = Costs { wake_ns: 3_000, ..Costs::constant(4_000, 1_000) };
-        let drain = predict(Scheme::Drain { budget: 10_000 }, &costs, &at(300_000)).unwrap();
-        let one = Scheme::Coalesced { count: 1, delay_ns: 100 };
-        let one = predict(one, &costs, &at(300_000)).unwrap();
-        assert_eq!(drain, Prediction { capacity_hz: drain.capacity_hz, ..one });
+        let drain = predict(Scheme::Drain { budget: 10_000 }, &costs, &at_rate(300_000)).unwrap();
+        let single = Scheme::Coalesced { count: 1, delay_ns: 100 };
+        let single = predict(single, &costs, &at_rate(300_000)).unwrap();
+        assert_eq!(drain, Prediction { capacity_hz: drain.capacity_hz, ..single });
         // N-policy without a time limit: (N - 1) / 2 lambda more (Heyman 1968).
         let eight = Scheme::Coalesced { count: 8, delay_ns: 10_000_000_000 };
-        let eight = predict(eight, &Costs::constant(0, 1_000), &at(100_000)).unwrap();
+        let eight = predict(eight, &Costs::constant(0, 1_000), &at_rate(100_000)).unwrap();
         let queue = 1_000.0 + 100.0 / 1.8;
         assert!(near(eight.latency_mean_ns.unwrap(), queue + 7.0 / 2.0 * 1e4), "{eight:?}");
     }
@@ -522,16 +522,16 @@ mod tests {
             predict(scheme.parse().unwrap(), &costs, &workload).map_err(|error| error.to_string())
         };
         for (scheme, workload, reason) in [
-            ("hybrid:8,20us", at(10_000), "threshold"),
-            ("clocked:1ms", at(500_000), "alternate"),
-            ("clocked:8us", at(300_000), "until the next"),
-            ("clocked:1ms", Workload { ring: 64, ..at(100_000) }, "overflow"),
-            ("spin", Workload { user_slice_ns: Some(1_000_000), ..at(1_000) }, "time slices"),
-            ("drain:1", at(10_000), "budget"),
+            ("hybrid:8,20us", at_rate(10_000), "threshold"),
+            ("clocked:1ms", at_rate(500_000), "alternate"),
+            ("clocked:8us", at_rate(300_000), "until the next"),
+            ("clocked:1ms", Workload { ring: 64, ..at_rate(100_000) }, "overflow"),
+            ("spin", Workload { user_slice_ns: Some(1_000_000), ..at_rate(1_000) }, "time slices"),
+            ("drain:1", at_rate(10_000), "budget"),
         ] {
             let error = form(scheme, workload).unwrap_err();
             assert!(error.contains(reason), "{scheme}: {error}");
         }
-        assert!(form("clocked:1ms", at(100_000)).is_ok());
+        assert!(form("clocked:1ms", at_rate(100_000)).is_ok());
     }
 }

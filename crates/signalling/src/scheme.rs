@@ -1,4 +1,4 @@
-//! The ways in which a CPU learns of events.
+//! The schemes that signal events to a CPU.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -102,15 +102,15 @@ impl Scheme {
     /// # Errors
     /// With the first that is none.
     pub fn list(text: &str) -> Result<Vec<Scheme>, SchemeError> {
-        let mut words: Vec<String> = Vec::new();
+        let mut parts: Vec<String> = Vec::new();
         for (at, part) in text.split([',', ' ']).enumerate() {
             let goes_on = at > 0 && part.starts_with(|sign: char| sign.is_ascii_digit());
-            match words.last_mut() {
+            match parts.last_mut() {
                 Some(word) if goes_on => *word = format!("{word},{part}"),
-                _ => words.push(part.to_owned()),
+                _ => parts.push(part.to_owned()),
             }
         }
-        words.iter().map(|word| word.parse()).collect()
+        parts.iter().map(|word| word.parse()).collect()
     }
 }
 

@@ -43,7 +43,6 @@ pub struct Simulation<'a> {
     /// How the CPU learns of events.
     pub scheme: Scheme,
     pub costs: Costs,
-    /// When events come.
     pub arrivals: Arrivals<'a>,
     /// Events per second, 1 to 1,000,000,000; a trace has its own.
     pub rate_hz: u64,
@@ -55,7 +54,7 @@ pub struct Simulation<'a> {
     /// The consumer that takes the events from the handler. `None`: events end with the handler.
     pub application: Option<Application>,
     /// Number of events after which the handler lets others have the CPU. `clocked` lets them have it until the
-    /// next tick. All schemes that drain let them have it for as long as the handler had it, as with a kernel
+    /// next tick. All schemes that drain let them have it for the time that the handler had it, as with a kernel
     /// thread of the same priority; a hybrid also does so after polls that found nothing. No effect on
     /// `interrupt`, `spin` and `yield`.
     pub quota: Option<u32>,
@@ -70,7 +69,6 @@ pub struct Simulation<'a> {
 /// Why parameters cannot be simulated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SimulationError {
-    /// A cost out of range.
     #[error(transparent)]
     Costs(#[from] CostsError),
     /// A trace that is none.
@@ -78,12 +76,7 @@ pub enum SimulationError {
     Trace(#[from] TraceError),
     /// Another value out of range.
     #[error("cannot simulate: {what} is {value} (give {allowed})")]
-    Range {
-        what: &'static str,
-        value: u64,
-        /// The allowed values.
-        allowed: &'static str,
-    },
+    Range { what: &'static str, value: u64, allowed: &'static str },
 }
 
 /// The events after the warm-up.
@@ -254,16 +247,15 @@ impl Ring {
 
     #[inline]
     fn pop(&mut self) -> u64 {
-        let at = self.slots[self.first & self.mask];
+        let arrival_ns = self.slots[self.first & self.mask];
         self.first = (self.first + 1) & self.mask;
         self.waiting -= 1;
-        at
+        arrival_ns
     }
 }
 
 struct Cpu<'a> {
-    /// The parameters.
-    of: &'a Simulation<'a>,
+    simulation: &'a Simulation<'a>,
     source: Source<'a>,
     random: Random,
     now: u64,
@@ -282,24 +274,33 @@ struct Cpu<'a> {
 }
 
 impl<'a> Cpu<'a> {
-    fn new(of: &'a Simulation<'a>) -> Cpu<'a> {
-        let mut source = Source::new(of.arrivals, of.rate_hz, of.events, of.seed);
+    fn new(simulation: &'a Simulation<'a>) -> Cpu<'a> {
+        let mut source = Source::new(
+            simulation.arrivals,
+            simulation.rate_hz,
+            simulation.events,
+            simulation.seed,
+        );
         let next_arrival = source.next();
-        let counted = Simulated::nothing(capacity_hz(of.scheme, &of.costs, of.user_slice_ns));
+        let counted = Simulated::nothing(capacity_hz(
+            simulation.scheme,
+            &simulation.costs,
+            simulation.user_slice_ns,
+        ));
         Cpu {
-            of,
+            simulation,
             source,
             // Random numbers other than the numbers of the arrivals.
-            random: Random::new(!of.seed),
+            random: Random::new(!simulation.seed),
             now: 0,
             next_arrival,
-            ring: Ring::new(of.ring),
+            ring: Ring::new(simulation.ring),
             queue: VecDeque::new(),
             event_left_ns: None,
             arrived: 0,
             counts_from: 0,
             counted,
-            batches: Batches::covering(of.events - of.warm_up, BATCHES),
+            batches: Batches::covering(simulation.events - simulation.warm_up, BATCHES),
         }
     }
 
@@ -318,7 +319,7 @@ impl<'a> Cpu<'a> {
             if !self.ring.push(self.next_arrival) {
                 self.counted.ring_drops += 1;
             }
-            if self.arrived == self.of.warm_up {
+            if self.arrived == self.simulation.warm_up {
                 self.start_counting();
             }
             self.next_arrival = self.source.next();
@@ -329,7 +330,7 @@ impl<'a> Cpu<'a> {
     fn start_counting(&mut self) {
         self.counts_from = self.now;
         self.counted = Simulated::nothing(self.counted.capacity_hz);
-        self.batches = Batches::covering(self.of.events - self.of.warm_up, BATCHES);
+        self.batches = Batches::covering(self.simulation.events - self.simulation.warm_up, BATCHES);
     }
 
     /// Whether no event waits and none will come.
@@ -347,7 +348,7 @@ impl<'a> Cpu<'a> {
     /// An interrupt or a tick.
     #[inline]
     fn enter(&mut self) {
-        let ns = self.of.costs.signal(self.of.scheme).draw(&mut self.random);
+        let ns = self.simulation.costs.signal(self.simulation.scheme).draw(&mut self.random);
         self.spend(ns);
         self.counted.interrupts += 1;
     }
@@ -356,10 +357,10 @@ impl<'a> Cpu<'a> {
     #[inline]
     fn handle(&mut self) {
         let arrival = self.ring.pop();
-        let ns = self.of.costs.event.draw(&mut self.random);
+        let ns = self.simulation.costs.event.draw(&mut self.random);
         self.spend(ns);
         self.counted.handled += 1;
-        match &self.of.application {
+        match &self.simulation.application {
             None => self.done(arrival),
             Some(application) if self.queue.len() < application.queue as usize => {
                 self.queue.push_back(arrival);
@@ -370,7 +371,7 @@ impl<'a> Cpu<'a> {
 
     #[inline]
     fn done(&mut self, arrival: u64) {
-        let latency_ns = self.now - arrival + self.of.costs.fixed_ns;
+        let latency_ns = self.now - arrival + self.simulation.costs.fixed_ns;
         let nth = self.counted.delivered;
         self.counted.delivered += 1;
         self.counted.latency.record(latency_ns, self.now);
@@ -380,7 +381,7 @@ impl<'a> Cpu<'a> {
     /// The handler leaves the CPU to others until `until`.
     #[inline]
     fn leave_until(&mut self, until: u64) {
-        if self.of.application.is_some() {
+        if self.simulation.application.is_some() {
             self.apply_until(until);
         }
         self.counted.leftover_ns += until.saturating_sub(self.now);
@@ -389,7 +390,7 @@ impl<'a> Cpu<'a> {
 
     /// The application works until then, or until its queue is empty.
     fn apply_until(&mut self, until: u64) {
-        let Some(application) = &self.of.application else { return };
+        let Some(application) = &self.simulation.application else { return };
         while self.now < until && !self.queue.is_empty() {
             let random = &mut self.random;
             let left_ns =
@@ -407,12 +408,12 @@ impl<'a> Cpu<'a> {
 
     /// Whether somebody of the handler's priority, where that is a thread's, wants the CPU.
     fn is_shared(&self) -> bool {
-        self.of.user_slice_ns.is_some() || !self.queue.is_empty()
+        self.simulation.user_slice_ns.is_some() || !self.queue.is_empty()
     }
 
     /// Others have the CPU for a time, if they want it.
     fn share(&mut self, ns: u64) {
-        if self.of.user_slice_ns.is_some() {
+        if self.simulation.user_slice_ns.is_some() {
             self.leave_until(self.now + ns);
         } else {
             self.apply_until(self.now + ns);
@@ -428,7 +429,7 @@ impl<'a> Cpu<'a> {
             if self.next_arrival == u64::MAX {
                 return false;
             }
-            self.leave_until(self.next_arrival + self.of.costs.wake_ns);
+            self.leave_until(self.next_arrival + self.simulation.costs.wake_ns);
             self.admit();
         }
         true
@@ -453,11 +454,11 @@ impl<'a> Cpu<'a> {
                 return handled;
             }
             if budget == Some(of_budget) {
-                self.spend(self.of.costs.poll_ns);
+                self.spend(self.simulation.costs.poll_ns);
                 of_budget = 0;
                 self.admit();
             }
-            if self.of.quota == Some(of_quota) {
+            if self.simulation.quota == Some(of_quota) {
                 self.share(self.now - since);
                 (since, of_quota) = (self.now, 0);
                 self.admit();
@@ -485,10 +486,11 @@ impl<'a> Cpu<'a> {
     }
 
     fn deferred(&mut self, delay_ns: u64) {
-        let (interrupt, wake_ns) = (self.of.costs.signal(self.of.scheme), self.of.costs.wake_ns);
+        let (interrupt, wake_ns) =
+            (self.simulation.costs.signal(self.simulation.scheme), self.simulation.costs.wake_ns);
         let away_ns = delay_ns + wake_ns;
-        // Looks that find nothing are not simulated one by one; each takes the mean. Where looks vary, the
-        // last ones are, so that which of them finds the event depends on how long each takes.
+        // Looks that find nothing are not simulated one by one; each takes the mean. Where looks vary in length, the
+        // last looks are simulated: their lengths decide which look finds the event.
         let look_ns = interrupt.mean_ns().round() as u64;
         let last = if matches!(interrupt, Times::Constant(_)) { 0 } else { LOOKS_SIMULATED };
         while !self.is_over() {
@@ -507,13 +509,14 @@ impl<'a> Cpu<'a> {
     }
 
     fn clocked(&mut self, period_ns: u64) {
-        let tick_ns =
-            (self.of.costs.signal(self.of.scheme).mean_ns().round() as u64).min(period_ns);
+        let tick_ns = (self.simulation.costs.signal(self.simulation.scheme).mean_ns().round()
+            as u64)
+            .min(period_ns);
         let mut tick = period_ns;
         while !self.is_over() {
             self.admit();
             if self.ring.waiting == 0 && self.now < tick && self.next_arrival > tick {
-                // As with deferred looks; the next arrival is after the last of these ticks is over.
+                // Empty ticks are skipped, like empty deferred looks. The next arrival is after the last skipped tick.
                 self.leave_until(tick);
                 let empty = self.empty_cycles(period_ns);
                 self.counted.interrupts += empty;
@@ -526,7 +529,7 @@ impl<'a> Cpu<'a> {
             let mut handled = 0;
             loop {
                 self.admit();
-                if self.ring.waiting == 0 || self.of.quota == Some(handled) {
+                if self.ring.waiting == 0 || self.simulation.quota == Some(handled) {
                     break;
                 }
                 if self.now >= tick {
@@ -562,7 +565,7 @@ impl<'a> Cpu<'a> {
                 if self.ring.waiting < count as usize {
                     self.leave_until(deadline);
                 }
-                self.leave_until(self.now + self.of.costs.wake_ns);
+                self.leave_until(self.now + self.simulation.costs.wake_ns);
             }
             self.enter();
             self.exhaust(None);
@@ -570,7 +573,7 @@ impl<'a> Cpu<'a> {
     }
 
     fn hybrid(&mut self, threshold: u32, suspend_ns: u64) {
-        let poll_ns = self.of.costs.poll_ns;
+        let poll_ns = self.simulation.costs.poll_ns;
         let polls_max = suspend_ns.div_ceil(poll_ns);
         while self.wait() {
             self.enter();
@@ -578,7 +581,7 @@ impl<'a> Cpu<'a> {
             while polls {
                 let since = self.now;
                 polls = self.poll(polls_max, poll_ns);
-                if self.of.quota.is_some() {
+                if self.simulation.quota.is_some() {
                     self.share(self.now - since);
                 }
                 self.exhaust(None);
@@ -597,11 +600,11 @@ impl<'a> Cpu<'a> {
     }
 
     fn slice_ns(&self) -> u64 {
-        self.of.user_slice_ns.unwrap_or(APPLICATION_SLICE_NS)
+        self.simulation.user_slice_ns.unwrap_or(APPLICATION_SLICE_NS)
     }
 
     fn spin(&mut self) {
-        let (poll_ns, slice_ns) = (self.of.costs.poll_ns, self.slice_ns());
+        let (poll_ns, slice_ns) = (self.simulation.costs.poll_ns, self.slice_ns());
         let mut slice_end = slice_ns;
         while !self.is_over() {
             self.admit();
@@ -623,7 +626,7 @@ impl<'a> Cpu<'a> {
     }
 
     fn spin_yield(&mut self) {
-        let Costs { poll_ns, yield_ns, .. } = self.of.costs;
+        let Costs { poll_ns, yield_ns, .. } = self.simulation.costs;
         let look_ns = yield_ns + poll_ns;
         while !self.is_over() {
             self.admit();
@@ -635,7 +638,7 @@ impl<'a> Cpu<'a> {
                 self.poll(u64::MAX, look_ns);
                 continue;
             }
-            if let Some(slice_ns) = self.of.user_slice_ns {
+            if let Some(slice_ns) = self.simulation.user_slice_ns {
                 let empty = self.empty_cycles(look_ns + slice_ns);
                 self.counted.leftover_ns += empty * slice_ns;
                 self.counted.empty_polls += empty;

@@ -84,7 +84,7 @@ fn vacations_add_half_of_their_length() {
     }
 }
 
-/// A clock whose handling is a small part of its period: events wait for half of it.
+/// A clock whose handling is a small part of its period: the mean wait is half the period.
 #[test]
 fn a_clock_delays_by_half_of_its_period() {
     let run = simulated("clocked:1ms", &Costs::constant(0, 1), 50_000);
@@ -182,19 +182,22 @@ fn interrupts_livelock_and_quotas_do_not() {
     }
     // Above, the application has what interrupts leave: (1 - rate (C + alpha)) / application.
     for rate_hz in [16_000_u64, 18_000] {
-        let left = (1.0 - rate_hz as f64 * 50e-6) / 20e-6;
-        near("falling", delivered("interrupt", rate_hz), left, 0.08);
+        let remaining_rate = (1.0 - rate_hz as f64 * 50e-6) / 20e-6;
+        near("falling", delivered("interrupt", rate_hz), remaining_rate, 0.08);
     }
     for rate_hz in [21_000, 50_000, 200_000] {
-        let at = delivered("interrupt", rate_hz);
-        assert!(at < 20.0, "livelock: {at} at {rate_hz}");
+        let rate = delivered("interrupt", rate_hz);
+        assert!(rate < 20.0, "livelock: {rate} at {rate_hz}");
     }
     // A clock: 16 events per tick, the others have the rest of the period.
     for scheme in ["clocked:1ms", "drain", "hybrid:4,100us", "deferred:200us"] {
         let peak = delivered(scheme, 14_000);
         for rate_hz in [21_000, 50_000, 200_000] {
-            let at = delivered(scheme, rate_hz);
-            assert!(at > 0.85 * peak && at > 10_000.0, "{scheme}: {at} at {rate_hz}, peak {peak}");
+            let rate = delivered(scheme, rate_hz);
+            assert!(
+                rate > 0.85 * peak && rate > 10_000.0,
+                "{scheme}: {rate} at {rate_hz}, peak {peak}"
+            );
         }
     }
     // It is the quota that helps: draining without one livelocks, too.
@@ -202,7 +205,7 @@ fn interrupts_livelock_and_quotas_do_not() {
     assert!(simulate(&endless).unwrap().prediction().throughput_hz < 20.0);
 }
 
-/// What was simulated adds up, to the ns and to the event.
+/// The simulated times and events add up, to the ns and to the event.
 #[test]
 fn time_and_events_are_accounted_for() {
     let schemes =
@@ -231,14 +234,14 @@ fn time_and_events_are_accounted_for() {
                     ..simulation(scheme, &Costs::constant(2_000, 700), rate_hz)
                 };
                 let run = simulate(&all).unwrap();
-                let at = format!("{scheme} {arrivals:.40?} {rate_hz}: {:?}", run.prediction());
+                let case = format!("{scheme} {arrivals:.40?} {rate_hz}: {:?}", run.prediction());
                 let parts = run.handler_ns + run.application_ns + run.leftover_ns;
-                assert_eq!(parts, run.duration_ns, "{at}");
-                assert_eq!(run.arrived, 40_000, "{at}");
-                assert_eq!(run.handled + run.ring_drops, run.arrived, "{at}");
+                assert_eq!(parts, run.duration_ns, "{case}");
+                assert_eq!(run.arrived, 40_000, "{case}");
+                assert_eq!(run.handled + run.ring_drops, run.arrived, "{case}");
                 let done = run.delivered + run.queue_drops;
-                assert!(done <= run.handled && done + 32 >= run.handled, "{at}");
-                assert_eq!(run.latency.count, run.delivered, "{at}");
+                assert!(done <= run.handled && done + 32 >= run.handled, "{case}");
+                assert_eq!(run.latency.count, run.delivered, "{case}");
                 assert_eq!(simulate(&all).unwrap(), run, "the same again");
             }
         }
@@ -266,7 +269,7 @@ fn a_ring_that_is_too_small_for_a_tick_loses_what_comes_after() {
         ..simulation(Scheme::Clocked { period_ns: 1_000_000 }, &costs, 200_000)
     };
     let run = simulate(&small).unwrap();
-    // 64 of the 200 events of a tick, and those that come while they are handled: one.
+    // The ring keeps 64 of the 200 events of a tick, and about one more that comes during handling.
     near("drops", run.prediction().drops_ratio.unwrap(), (200.0 - 65.5) / 200.0, 0.01);
 }
 
@@ -311,10 +314,11 @@ fn a_fit_gives_the_simulated_costs_back() {
         assert!(name == "fixed_ns" || high - low < 0.2 * truth, "{estimate:?}");
     }
     let (kept, held) = hold_out(rows.len(), 0.3, 5);
-    let of = |positions: &[usize]| positions.iter().map(|at| rows[*at]).collect::<Vec<_>>();
-    let kept = fit(&of(&kept), &Start::default()).unwrap();
+    let rows_at =
+        |positions: &[usize]| positions.iter().map(|position| rows[*position]).collect::<Vec<_>>();
+    let kept = fit(&rows_at(&kept), &Start::default()).unwrap();
     let mut predicted = 0;
-    for residual in kept.predict(&of(&held)) {
+    for residual in kept.predict(&rows_at(&held)) {
         assert!(residual.cpu_error_ratio.unwrap().abs() < 0.15, "{residual:?}");
         assert!(residual.latency_error_ratio.unwrap().abs() < 0.25, "{residual:?}");
         predicted += 1;
