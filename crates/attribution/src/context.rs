@@ -1,11 +1,11 @@
-//! The contexts in which a CPU executes on behalf of an interrupt: their kinds, names and numbers.
+//! The contexts of a CPU that executes on behalf of an interrupt: their kinds, names and numbers.
 
 /// The kind of a context; its order is the order of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ContextKind {
     /// The handler (action) of a device IRQ line.
     HardIrq,
-    /// The thread of a device IRQ line: the threaded part of a handler, or all of it.
+    /// The thread of a device IRQ line: the threaded part of a handler, or the whole handler.
     IrqThread,
     /// A system vector of the architecture: local timer, IPIs, irq_work, thermal, error, spurious.
     Vector,
@@ -74,8 +74,8 @@ pub struct SystemVector {
 
 /// All system vectors that have tracepoints.
 ///
-/// This is the only definition of their order and numbers: the BPF programs are compiled with what
-/// [`crate::key::c_header`] makes of it, and the simulated bench recognises interrupts by it.
+/// This is the only definition of their order and numbers: the BPF programs are compiled with the
+/// header that [`crate::key::c_header`] generates from it, and the simulated bench recognises interrupts by it.
 pub const SYSTEM_VECTORS: [SystemVector; 11] = [
     system_vector("local_timer", 0xec, "asm_sysvec_apic_timer_interrupt"),
     system_vector("reschedule", 0xfd, "asm_sysvec_reschedule_ipi"),

@@ -1,6 +1,6 @@
 //! Kinds of page faults, by the functions of the kernel that a fault reaches.
 
-/// What a page fault turned out to be. A fault starts as [`FaultKind::Unclassified`], and a function
+/// The kind of a page fault. A fault starts as [`FaultKind::Unclassified`], and a function
 /// that it reaches can only raise its kind: the order is from the least to the most specific.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]

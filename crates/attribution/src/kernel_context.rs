@@ -12,7 +12,7 @@ pub const PID_UNKNOWN: u32 = u32::MAX;
 /// other numbers.
 pub const SYSCALL_32: u32 = 1 << 31;
 
-/// The context in which a simulated CPU executes. Each instruction belongs to exactly one.
+/// The context that a simulated CPU executes. Each instruction belongs to exactly one context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KernelContext {
     /// Unknown: firmware, decompressor, and the kernel before the first event that identifies a

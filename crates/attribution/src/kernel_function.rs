@@ -1,16 +1,16 @@
-//! Which function of the kernel's source a symbol belongs to. Compilers leave copies and parts of a function
-//! under names of their own: `handle_softirqs.constprop.0`, `sigsuspend.isra.0`, `schedule.cold`. What is
-//! looked up by the name in the source must find them.
+//! The function of the kernel's source that a symbol belongs to. Compilers emit copies and parts of a function
+//! under separate names: `handle_softirqs.constprop.0`, `sigsuspend.isra.0`, `schedule.cold`. A look-up by the
+//! name in the source must find them.
 
-/// What the code at a symbol is of its function.
+/// The part of a function that the code at a symbol contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Body {
-    /// All of it, with its arguments.
+    /// The whole function, with its arguments.
     Whole,
-    /// All of it for some values of its arguments, which are not passed (`constprop`). In the kernel the first
-    /// argument, the object that a function is about, is not one of them.
+    /// The whole function, specialised for constant arguments, which are not passed (`constprop`). In the kernel
+    /// the first argument, the object of the function, is never constant.
     Specialised,
-    /// All of it with other arguments (`isra`).
+    /// The whole function, with other arguments (`isra`).
     OtherArguments,
     /// All but its start, which is part of its callers (`part`).
     Rest,
@@ -32,8 +32,8 @@ impl Body {
     }
 }
 
-/// Splits the name of a symbol into that of its function and what the code there is of it. Names with other
-/// suffixes, such as those of static variables, are taken as they are.
+/// Splits the name of a symbol into the name of its function, and the part of the function at the symbol. Names
+/// with other suffixes, such as the names of static variables, stay whole.
 #[must_use]
 pub fn split(symbol: &str) -> (&str, Body) {
     parts(symbol).unwrap_or((symbol, Body::Whole))
@@ -45,8 +45,8 @@ fn parts(symbol: &str) -> Option<(&str, Body)> {
         return None;
     }
     let mut body = Body::Whole;
-    let mut words = suffixes.split('.').peekable();
-    while let Some(word) = words.next() {
+    let mut pieces = suffixes.split('.').peekable();
+    while let Some(word) = pieces.next() {
         let (of_word, has_number) = match word {
             "cold" => (Body::Piece, false),
             "part" => (Body::Rest, true),
@@ -55,7 +55,7 @@ fn parts(symbol: &str) -> Option<(&str, Body)> {
             "llvm" | "lto_priv" => (Body::Whole, true),
             _ => return None,
         };
-        let number = words.next_if(|next| next.bytes().all(|digit| digit.is_ascii_digit()));
+        let number = pieces.next_if(|next| next.bytes().all(|digit| digit.is_ascii_digit()));
         if has_number && number.is_none() {
             return None;
         }

@@ -13,9 +13,9 @@
 //! idle                     |====|  (7 waits; 0xec wakes it)
 //! ```
 //!
-//! What the processor does identifies a frame: that of an interrupt or exception is identified by
-//! the stack pointer with which its handler starts, which is where its `iret` returns from; that of a
-//! softirq by the return address of its handler.
+//! A frame is identified by a value of the processor. For an interrupt or exception, this is the stack
+//! pointer at the start of its handler, where its `iret` returns from. For a softirq, it is the return
+//! address of its handler.
 
 use crate::fault::FaultKind;
 use crate::kernel_context::KernelContext;
@@ -33,7 +33,7 @@ const PAGE_FAULT: u8 = 14;
 /// Maximum number of functions that a task waits in, one called by the other.
 const WAITS_MAX: usize = 8;
 
-/// What opened a frame, which determines what closes it.
+/// The kind of event that opened a frame. It determines the event that closes the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Entry {
     /// The task at the bottom of the stack; another task replaces it.
@@ -56,9 +56,9 @@ struct Frame<const N: usize> {
     nested: Counts<N>,
     /// The first count of the CPU when the span started.
     start: u64,
-    /// The region of interest in which the span started, or 0 if no region was open.
+    /// The region of interest at the start of the span, or 0 if no region was open.
     region: u32,
-    /// The kind of a page fault, as far as it is known.
+    /// The most specific known kind of a page fault.
     fault: FaultKind,
     /// Whether it has found its page, and reads those after it ahead.
     reads_ahead: bool,
@@ -74,7 +74,7 @@ impl<const N: usize> Frame<N> {
         Frame { context, entry, self_counts, nested, start: 0, region: 0, fault, reads_ahead, off }
     }
 
-    /// The service to which the frame's counts are charged.
+    /// The service that is charged with the frame's counts.
     fn service(&self) -> KernelContext {
         match self.context {
             KernelContext::Exception(PAGE_FAULT) => KernelContext::Fault(self.fault),
@@ -110,17 +110,18 @@ struct Away {
     blocks: bool,
     woken_at: Option<u64>,
     wait: u32,
-    /// The region in which the task left, or 0 if no region was open.
+    /// The region when the task left the CPU, or 0 if no region was open.
     region: u32,
 }
 
 impl Away {
     /// How long it was away until `now`. Clocks of CPUs may differ by a time slice: no part is negative.
     fn off(&self, now: u64) -> OffCpu {
-        let whole = now.saturating_sub(self.since);
-        let until_woken = self.woken_at.map_or(whole, |at| at.saturating_sub(self.since));
-        let blocked = if self.blocks { until_woken.min(whole) } else { 0 };
-        OffCpu { blocked, descheduled: whole - blocked }
+        let off_cpu = now.saturating_sub(self.since);
+        let until_woken =
+            self.woken_at.map_or(off_cpu, |woken_at| woken_at.saturating_sub(self.since));
+        let blocked = if self.blocks { until_woken.min(off_cpu) } else { 0 };
+        OffCpu { blocked, descheduled: off_cpu - blocked }
     }
 }
 
@@ -219,7 +220,7 @@ pub struct KernelStackFaults {
 #[derive(Clone, Copy, Debug)]
 struct Run<const N: usize> {
     start: u64,
-    /// The region in which the request started, or 0 if no region was open.
+    /// The region at the start of the request, or 0 if no region was open.
     region: u32,
     self_counts: Counts<N>,
     inclusive: Counts<N>,
@@ -383,14 +384,14 @@ impl<const N: usize> KernelStack<N> {
         self.top().context
     }
 
-    /// The service that the context on top is charged to. For a page fault: its kind as far as it is known.
+    /// The service that the context on top is charged to. For a page fault: its most specific known kind.
     #[must_use]
     pub fn service(&self) -> KernelContext {
         self.top().service()
     }
 
-    /// The service for which the CPU takes a lock: the service on top, or the service below it if the one on
-    /// top itself waits for a lock. A page fault, whose kind is known only at its end, also gives the number of
+    /// The service that takes a lock: the service on top, or the service below if the top service itself waits for
+    /// a lock. The kind of a page fault is known only at its end, so a page fault also gives the number of
     /// frames below it.
     #[must_use]
     pub fn client(&self) -> (KernelContext, Option<usize>) {
@@ -672,7 +673,7 @@ impl<const N: usize> KernelStack<N> {
         };
         let Some(bottom) = self.frames.first() else { return };
         let less = |all: Counts<N>, before: Counts<N>| {
-            std::array::from_fn(|at| all[at].saturating_sub(before[at]))
+            std::array::from_fn(|index| all[index].saturating_sub(before[index]))
         };
         let context = bottom.context;
         let self_counts = less(bottom.self_counts, run.self_counts);
@@ -717,7 +718,7 @@ impl<const N: usize> KernelStack<N> {
             return;
         }
         let (context, task) = (self.top().context, self.frames[0].context);
-        self.place = self.ledger.place(context);
+        self.place = self.ledger.row_position(context);
         if self.keeps_transitions {
             self.transitions.push(ContextTransition { context, task, at: self.charged_to });
         }
@@ -754,7 +755,8 @@ impl<const N: usize> KernelStack<N> {
         let frame = &self.frames[position];
         let is_new = frame.entry != Entry::Bottom && frame.region == self.region;
         let off = self.time.off.since(frame.off);
-        let completed = inclusive.filter(|_| is_new).map(|inclusive| Completed { inclusive, off });
+        let completed =
+            if is_new { inclusive.map(|inclusive| Completed { inclusive, off }) } else { None };
         let (service, self_counts) = (frame.service(), frame.self_counts);
         let depth = position;
         self.requests.push(RequestPart { service, self_counts, depth, is_new, completed });

@@ -1,4 +1,4 @@
-//! Context keys: the numbers by which the BPF programs distinguish the contexts of spans.
+//! Context keys: the BPF programs distinguish the contexts of spans by these numbers.
 //!
 //! Most keys are small numbers, so that a program can use them as an index. This module is the only definition
 //! of the keys: [`c_header`] generates the header for the BPF programs from it.
@@ -24,7 +24,6 @@ macro_rules! keys {
 }
 
 keys! {
-    /// No context.
     KEY_NONE = 0;
     /// The first system vector; the others follow in the order of [`SYSTEM_VECTORS`].
     KEY_VECTOR = 1;
@@ -38,7 +37,6 @@ keys! {
     KEY_FAULT_KERNEL = 50;
     /// The system calls of calibration and of the benchmarks of the probes themselves.
     KEY_BENCH = 51;
-    /// All NAPI instances.
     KEY_NAPI = 52;
     /// IRQ line 0; the others follow by number.
     KEY_IRQ = 64;
@@ -63,7 +61,6 @@ pub enum ContextKey {
     FaultKernel,
     /// The system calls of calibration.
     Bench,
-    /// All NAPI instances.
     Napi,
     /// An IRQ line, by number.
     Irq(u32),

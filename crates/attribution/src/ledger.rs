@@ -9,7 +9,7 @@ use crate::kernel_context::KernelContext;
 pub const ROWS_MAX: usize = 16_384;
 
 /// The counts of a CPU. The first is its time in any unit, including the time it was halted; the
-/// caller chooses the others (instructions, cycles, misses). None of them decreases.
+/// caller chooses the others (instructions, cycles, misses). No count decreases.
 pub type Counts<const N: usize> = [u64; N];
 
 #[inline]
@@ -56,9 +56,9 @@ impl<const N: usize> Default for Ledger<N> {
 
 impl<const N: usize> Ledger<N> {
     /// The position of the row of `context`, for [`Ledger::charge_at`].
-    pub(crate) fn place(&mut self, context: KernelContext) -> usize {
-        if let Some(place) = self.places.get(&context) {
-            return *place;
+    pub(crate) fn row_position(&mut self, context: KernelContext) -> usize {
+        if let Some(position) = self.places.get(&context) {
+            return *position;
         }
         let context = if self.rows.len() < ROWS_MAX {
             context
@@ -81,20 +81,20 @@ impl<const N: usize> Ledger<N> {
 
     /// Adds `amount` to the self counts of `context`.
     pub fn charge(&mut self, context: KernelContext, amount: &Counts<N>) {
-        let place = self.place(context);
-        self.charge_at(place, amount);
+        let position = self.row_position(context);
+        self.charge_at(position, amount);
     }
 
     /// Counts an entry into `context`.
     pub fn enter(&mut self, context: KernelContext) {
-        let place = self.place(context);
-        self.rows[place].1.entries += 1;
+        let position = self.row_position(context);
+        self.rows[position].1.entries += 1;
     }
 
     /// Counts a span of `context` that has ended.
     pub fn complete(&mut self, context: KernelContext, inclusive: &Counts<N>) {
-        let place = self.place(context);
-        let row = &mut self.rows[place].1;
+        let position = self.row_position(context);
+        let row = &mut self.rows[position].1;
         add(&mut row.inclusive, inclusive);
         row.completed += 1;
     }

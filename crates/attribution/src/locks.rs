@@ -38,7 +38,7 @@ pub enum LockClient {
 }
 
 impl LockClient {
-    /// The service, as far as it is known.
+    /// The service. For a page fault that has not ended, its kind is unclassified.
     fn service(self) -> KernelContext {
         match self {
             LockClient::Service(service) => service,
@@ -54,7 +54,7 @@ pub struct LockRow {
     pub acquires: u64,
     /// How often it went the slow way, because another had it.
     pub contended: u64,
-    /// How long that took.
+    /// Total time of these waits.
     pub waited: u64,
     /// How often a lock that it took was released.
     pub releases: u64,
@@ -154,7 +154,6 @@ impl Locks {
         self.hold(taking.key, taking.lock, now);
     }
 
-    /// A lock is released.
     pub fn release(&mut self, lock: u64, now: u64) {
         if let Some((key, since)) = self.held.remove(&lock)
             && let Some(row) = self.rows.get_mut(&key)
@@ -257,7 +256,7 @@ mod tests {
         locks.release(0xa0, 5);
         let expected = LockRow { acquires: 2, ..LockRow::default() };
         assert_eq!(row(&locks, read), expected);
-        // Another function's slow path is none of theirs.
+        // A slow path of another lock or of another task is no contention of these locks.
         assert_eq!(locks.contend(1, true, 0xc0, 6), None);
         assert_eq!(locks.contend(2, true, 0xa0, 6), None);
     }
@@ -266,8 +265,8 @@ mod tests {
     fn places_beyond_the_bound_are_counted() {
         let mut locks = Locks::default();
         for return_to in 0..=PLACES_MAX as u64 {
-            let place = LockPlace { kind: LockKind::Mutex, return_to, name: 0 };
-            locks.take(place, READ, 1, 0xa0, 0);
+            let lock_place = LockPlace { kind: LockKind::Mutex, return_to, name: 0 };
+            locks.take(lock_place, READ, 1, 0xa0, 0);
         }
         assert_eq!((locks.rows().len(), locks.refused()), (PLACES_MAX, 1));
     }
@@ -289,15 +288,15 @@ mod tests {
         assert_eq!(locks.rows(), expected.into());
     }
 
-    /// What a page fault is turns out at its end: also of a lock that it still holds, or waits for.
+    /// The kind of a page fault is known at its end. It then applies to locks that the fault still holds or waits for.
     #[test]
     fn locks_of_a_page_fault_are_those_of_its_kind() {
         let mut locks = Locks::default();
         let fault = LockClient::Fault { task: 1, depth: 2 };
-        let other = LockClient::Fault { task: 3, depth: 2 };
+        let other_fault = LockClient::Fault { task: 3, depth: 2 };
         locks.take(PLACE, fault, 1, 0xa0, 10);
         locks.release(0xa0, 15);
-        locks.take(PLACE, other, 3, 0xb0, 15);
+        locks.take(PLACE, other_fault, 3, 0xb0, 15);
         locks.take(OTHER, fault, 1, 0xc0, 16);
         let kind = KernelContext::Fault(FaultKind::CopyOnWrite);
         locks.end_fault(1, 2, kind);
@@ -316,7 +315,7 @@ mod tests {
         let minor = locks.rows()[&(KernelContext::Fault(FaultKind::Minor), PLACE)];
         assert_eq!((minor.contended, minor.waited), (1, 7));
         assert_eq!(locks.rows()[&(kind, PLACE)], once);
-        // In all they are as many as were taken.
+        // The rows add up to the number of taken locks.
         assert_eq!(locks.rows().values().map(|row| row.acquires).sum::<u64>(), 4);
     }
 }

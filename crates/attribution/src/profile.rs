@@ -16,7 +16,6 @@ pub enum Mode {
     Kernel,
     /// The kernel waits for a lock that another has.
     Sync,
-    /// The idle task.
     Idle,
 }
 
@@ -65,10 +64,7 @@ impl<const N: usize> Profile<N> {
             let elapsed = end.saturating_sub(from);
             for (at, charged) in charged.iter_mut().enumerate() {
                 // The last slot gets what rounding has left.
-                let due = match slot == last {
-                    true => amount[at],
-                    false => share(amount[at], elapsed, time),
-                };
+                let due = if slot == last { amount[at] } else { share(amount[at], elapsed, time) };
                 self.slots[slot][mode as usize][at] += due - *charged;
                 *charged = due;
             }
@@ -170,19 +166,20 @@ mod tests {
         }
         assert_eq!((profile.length(), profile.slots().len()), (4 * SLOT_FIRST, SLOTS_MAX));
         assert!(profile.slots().iter().all(|slot| slot[0] == [4 * SLOT_FIRST]));
-        // A single gap as long as a lifetime is no more.
+        // A single gap of a machine's lifetime needs no more slots.
         profile.charge(Mode::Idle, 4 * SLOTS_MAX as u64 * step, u64::MAX / 4, &[1]);
         assert!(profile.slots().len() <= SLOTS_MAX);
     }
 
     #[test]
     fn profiles_of_several_cpus_are_joined() {
-        let of = |time: u64| {
+        let profile_of = |time: u64| {
             let mut profile = Profile::<1>::default();
             profile.charge(Mode::Kernel, 0, time, &[time]);
             profile
         };
-        let (short, long) = (of(3 * SLOT_FIRST), of(2 * SLOTS_MAX as u64 * SLOT_FIRST));
+        let (short, long) =
+            (profile_of(3 * SLOT_FIRST), profile_of(2 * SLOTS_MAX as u64 * SLOT_FIRST));
         let joined = Profile::joined([&short, &Profile::default(), &long].into_iter());
         assert_eq!(joined.length(), long.length());
         assert_eq!(total(&joined)[0], total(&short)[0] + total(&long)[0]);

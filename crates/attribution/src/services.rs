@@ -28,7 +28,7 @@ const LEADING_BITS: u32 = 4;
 /// How long a task was off the CPUs, in the unit of the caller's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OffCpu {
-    /// Until it was woken.
+    /// Time from the task's leave until it was woken.
     pub blocked: u64,
     /// While it could have run: after the wake-up, or preempted.
     pub descheduled: u64,
@@ -133,7 +133,6 @@ impl<const N: usize> Default for Services<N> {
 }
 
 impl<const N: usize> Services<N> {
-    /// Charges a frame.
     pub fn add(&mut self, part: &RequestPart<N>) {
         let service = part.service.of_all_tasks();
         self.ledger.charge(service, &part.self_counts);

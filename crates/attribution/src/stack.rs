@@ -13,7 +13,6 @@ pub const DEPTH_MAX: usize = 16;
 /// A span that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClosedSpan<K> {
-    /// Its context.
     pub key: K,
     /// Time of the span less that of the spans nested in it, in the unit of the caller's clock.
     pub self_time: u64,

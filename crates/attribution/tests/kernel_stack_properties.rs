@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use attribution::{KernelContext, KernelStack, Ledger, TaskStacks};
 use proptest::prelude::*;
 
-/// What may happen to a CPU. Addresses come from few values, so that they often match.
+/// An event of a CPU. Addresses come from few values, so that they often match.
 #[derive(Clone, Debug)]
 enum Event {
     Syscall(u32),
@@ -86,8 +86,8 @@ fn self_count(ledger: &Ledger, context: KernelContext) -> u64 {
 }
 
 proptest! {
-    /// Every instruction belongs to exactly one context: after each event, the one on top has all
-    /// that was executed since, and the rows sum up to what was executed.
+    /// Every instruction belongs to exactly one context. After each event, the context on top has the
+    /// instructions executed since, and the rows sum up to all executed instructions.
     #[test]
     fn every_instruction_belongs_to_the_context_on_top(
         events in prop::collection::vec((0..2_usize, 0..100_u64, event()), 0..300),

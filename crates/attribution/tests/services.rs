@@ -9,11 +9,11 @@ use proptest::prelude::*;
 const READ: KernelContext = KernelContext::Syscall(0);
 const IDLE: KernelContext = KernelContext::Idle;
 
-/// CPUs with one task each, of which the first is idle, and a clock in common.
+/// Two CPUs with one task each and a common clock. The first task is idle.
 struct Machine {
     cpus: [KernelStack; 2],
     running: [u64; 2],
-    /// What each CPU has counted.
+    /// The time that each CPU has counted.
     now: [u64; 2],
     tasks: TaskStacks,
     services: Services,
@@ -54,7 +54,7 @@ impl Machine {
         self.collect();
     }
 
-    /// All services, with what is still open.
+    /// All services, including frames that are still open.
     fn close(&mut self) -> Services {
         self.collect();
         let mut services = self.services.clone();
@@ -70,8 +70,8 @@ impl Machine {
     }
 }
 
-/// Runs of a kernel thread between two switches are spans where they are asked for, without what interrupts
-/// them, and only those that lie in the region.
+/// On request, each run of a kernel thread between two switches is a span. The span excludes interrupts, and lies
+/// in the region.
 #[test]
 fn a_run_of_a_kernel_thread_is_a_span() {
     let thread = KernelContext::KernelThread(7);
@@ -172,9 +172,9 @@ fn a_fault_gets_the_most_specific_name_and_all_its_time_goes_there() {
     machine.run(0, 3);
     machine.cpus[0].at_return_address(0x10, 0x98, [10]);
     let services = machine.close();
-    let of = |service| row(&services, service).counts;
-    assert_eq!(of(KernelContext::Fault(FaultKind::CopyOnWrite)).self_counts, [7]);
-    assert_eq!(of(KernelContext::KernelFault(FaultKind::DemandZero)).completed, 1);
+    let counts_of = |service| row(&services, service).counts;
+    assert_eq!(counts_of(KernelContext::Fault(FaultKind::CopyOnWrite)).self_counts, [7]);
+    assert_eq!(counts_of(KernelContext::KernelFault(FaultKind::DemandZero)).completed, 1);
     assert_eq!(services.total(), [10]);
 }
 
@@ -220,7 +220,7 @@ fn a_task_waits_in_the_innermost_function_that_it_has_not_left() {
     assert_eq!(machine.services.waits().collect::<Vec<_>>(), [(READ, 1, 1, 3)]);
 }
 
-/// What may happen.
+/// A random event of a CPU.
 #[derive(Clone, Debug)]
 enum Event {
     Syscall(u32),
