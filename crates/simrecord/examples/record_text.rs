@@ -43,10 +43,12 @@ fn print(record: &Record, out: &mut impl Write) -> io::Result<()> {
             writeln!(out, "task {} {}", task.pid, comm.trim_end_matches('\0').escape_debug())
         }
         Record::Counters(block) => {
-            let named = block.values.iter().zip(block.first as usize..);
-            let values: Vec<String> = named
+            let positioned = block.values.iter().zip(block.first as usize..);
+            let values: Vec<String> = positioned
                 .filter(|(value, _)| **value > 0)
-                .filter_map(|(value, at)| Some(format!("{} {value}", counters::name(at)?)))
+                .filter_map(|(value, position)| {
+                    Some(format!("{} {value}", counters::name(position)?))
+                })
                 .collect();
             writeln!(out, "    {:?}: {}", block.of, values.join(", "))
         }

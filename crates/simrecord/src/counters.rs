@@ -1,4 +1,4 @@
-//! The counters of a vCPU: a vector of numbers with the same order in the plugin and in its record.
+//! The counters of a vCPU: a vector of numbers. The plugin and its record use the same order.
 
 use machine::{Counts as ModelCounts, SystemModel};
 
@@ -8,34 +8,34 @@ pub type Counts = attribution::Counts<COUNTERS>;
 
 /// Cycles on the vCPU's time axis: executed and halted cycles.
 pub const TIME: usize = 0;
-/// Position of the first counter of the model. The counters of [`machine::Counts`] follow, in its order.
+/// Position of the model's first counter. The model's counters have the order of [`machine::Counts`].
 pub const MODEL: usize = 1;
 pub const INSTRUCTIONS: usize = MODEL;
 /// Executed cycles; without a model, one for each instruction.
 pub const CYCLES: usize = MODEL + 1;
 /// Cycles of waiting for instructions.
-pub const FETCH_STALL_CYCLES: usize = of_model("fetch_stall_cycles");
+pub const FETCH_STALL_CYCLES: usize = model_counter("fetch_stall_cycles");
 /// Cycles of waiting for data.
-pub const DATA_STALL_CYCLES: usize = of_model("data_stall_cycles");
+pub const DATA_STALL_CYCLES: usize = model_counter("data_stall_cycles");
 /// Position of the first counter that only some levels of detail and models have.
 const FURTHER: usize = MODEL + ModelCounts::LEN;
 /// Branches: calls, returns and jumps, taken or not. Counted with a model only.
 pub const BRANCHES: usize = FURTHER;
 /// Branches that the model's predictor mispredicted.
 pub const BRANCH_MISSES: usize = FURTHER + 1;
-/// Cycles lost in the pipeline: neither to instruction fetches nor to data.
+/// Cycles that the pipeline lost for reasons other than instruction fetches and data.
 pub const PIPELINE_STALL_CYCLES: usize = FURTHER + 2;
-/// Misses of L2, by fetches, loads and stores, that missed L3, too.
+/// L2 misses of fetches, loads and stores that missed L3 as well.
 pub const L3_MISSES: usize = FURTHER + 3;
-/// Misses of the first-level TLBs that missed the second level, too.
+/// Misses of the first-level TLBs that missed the second level as well.
 pub const STLB_MISSES: usize = FURTHER + 4;
 /// Misses that the cache of another core supplied.
 pub const CACHE_TO_CACHE: usize = FURTHER + 5;
 /// Stores that invalidated the line in other cores.
 pub const UPGRADES: usize = FURTHER + 6;
-/// Cycles that fetches took beyond hits of L1, page walks included; a core hides some of them.
+/// Cycles that fetches took beyond L1 hits, including page walks. A core hides some of them.
 pub const FETCH_WAIT_CYCLES: usize = FURTHER + 7;
-/// Cycles that loads and stores took beyond hits of L1, likewise.
+/// Cycles that loads and stores took beyond L1 hits, including page walks. A core hides some of them.
 pub const DATA_WAIT_CYCLES: usize = FURTHER + 8;
 
 const FURTHER_NAMES: [&str; 9] = [
@@ -50,21 +50,25 @@ const FURTHER_NAMES: [&str; 9] = [
     "data_wait_cycles",
 ];
 
-/// The position of a counter of the model; the build fails if no counter has that name.
-const fn of_model(name: &str) -> usize {
-    let mut at = 0;
-    while !is_same(ModelCounts::NAMES[at].as_bytes(), name.as_bytes()) {
-        at += 1;
+/// The position of a model's counter. The build fails if no counter has this name.
+const fn model_counter(name: &str) -> usize {
+    let mut position = 0;
+    while !is_same(ModelCounts::NAMES[position].as_bytes(), name.as_bytes()) {
+        position += 1;
     }
-    MODEL + at
+    MODEL + position
 }
 
-const fn is_same(one: &[u8], other: &[u8]) -> bool {
-    let mut at = 0;
-    while at < one.len() && at < other.len() && one[at] == other[at] {
-        at += 1;
+/// `==`, which a `const fn` cannot use on slices.
+const fn is_same(left: &[u8], right: &[u8]) -> bool {
+    let mut equal_bytes = 0;
+    while equal_bytes < left.len()
+        && equal_bytes < right.len()
+        && left[equal_bytes] == right[equal_bytes]
+    {
+        equal_bytes += 1;
     }
-    at == one.len() && at == other.len()
+    equal_bytes == left.len() && equal_bytes == right.len()
 }
 
 /// Bit mask of the counters without a model.
@@ -72,16 +76,16 @@ pub const MASK_PLAIN: u32 = 1 << TIME | 1 << INSTRUCTIONS | 1 << CYCLES;
 /// Bit mask of the counters of the level `timed`.
 pub const MASK_TIMED: u32 = (1 << (BRANCHES + 1)) - 1;
 
-/// Bit mask of the counters that only a core that executes all instructions has.
+/// Bit mask of the counters that need a core that executes all instructions.
 pub const MASK_STALLS: u32 =
     1 << FETCH_STALL_CYCLES | 1 << DATA_STALL_CYCLES | 1 << PIPELINE_STALL_CYCLES;
 
 /// Bit mask of the counters of the level `ooo`, for a model and a number of vCPUs.
 #[must_use]
 pub fn mask_of(model: &SystemModel, cpus: u32) -> u32 {
-    let bit = |counter: usize, counted: bool| u32::from(counted) << counter;
+    let bit = |counter: usize, is_counted: bool| u32::from(is_counted) << counter;
     let threads = model.core.as_ref().and_then(|core| core.threads).unwrap_or(1);
-    let several = cpus > threads;
+    let has_several_cores = cpus > threads;
     MASK_TIMED
         | bit(BRANCH_MISSES, true)
         | bit(PIPELINE_STALL_CYCLES, true)
@@ -89,11 +93,11 @@ pub fn mask_of(model: &SystemModel, cpus: u32) -> u32 {
         | bit(DATA_WAIT_CYCLES, true)
         | bit(L3_MISSES, model.l3.is_some())
         | bit(STLB_MISSES, model.stlb.is_some())
-        | bit(CACHE_TO_CACHE, several)
-        | bit(UPGRADES, several)
+        | bit(CACHE_TO_CACHE, has_several_cores)
+        | bit(UPGRADES, has_several_cores)
 }
 
-/// The name of a counter, by its position; none beyond [`COUNTERS`].
+/// The name of the counter at `position`, or `None` from [`COUNTERS`] on.
 #[must_use]
 pub fn name(position: usize) -> Option<&'static str> {
     match position {
@@ -103,10 +107,10 @@ pub fn name(position: usize) -> Option<&'static str> {
     }
 }
 
-/// Whether caches and TLBs alone, without a core, can count it.
+/// Whether caches and TLBs can count it without a core.
 #[must_use]
 pub fn is_of_memory(position: usize) -> bool {
-    const OTHERS: [&str; 13] = [
+    const COUNTERS_OF_CORES: [&str; 13] = [
         "fetch_walk_cycles",
         "data_walk_cycles",
         "fetch_wait_cycles",
@@ -121,7 +125,7 @@ pub fn is_of_memory(position: usize) -> bool {
         "branch_misses",
         "pipeline_stall_cycles",
     ];
-    name(position).is_some_and(|name| !OTHERS.contains(&name))
+    name(position).is_some_and(|name| !COUNTERS_OF_CORES.contains(&name))
 }
 
 #[cfg(test)]
@@ -129,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_counter_has_a_name_of_its_own() {
+    fn counter_names_are_unique() {
         let mut names: Vec<&str> = (0..COUNTERS).filter_map(name).collect();
         assert_eq!((names[INSTRUCTIONS], names[CYCLES]), ("instructions", "cycles"));
         let stalls = [names[FETCH_STALL_CYCLES], names[DATA_STALL_CYCLES]];

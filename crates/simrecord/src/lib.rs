@@ -1,16 +1,15 @@
-//! What the plugin and its readers agree on: the record of a simulated machine, and the markers by
-//! which a guest structures it.
+//! The interface of the plugin and its readers: the record of a simulated machine, and the markers
+//! that a guest writes into it.
 //!
-//! - [`marker`]: the instruction that a guest executes, and the numbers it carries. This module
-//!   alone needs neither `std` nor another crate; guests use the crate without the feature
-//!   `record`.
+//! - [`marker`]: the instruction that a guest executes, and its numbers. Only this module needs
+//!   neither `std` nor another crate. Guests use the crate without the feature `record`.
 //! - [`record`]: the records, and how they are encoded. docs/plugin.md describes the format.
-//! - [`counters`]: the vector of counters of each vCPU, in the order in which records hold it.
+//! - [`counters`]: the vector of counters of each vCPU, in the order of the records.
 //! - [`reader`]: reads a stream of records, with bounds.
-//! - [`difference`]: where two streams start to differ.
-//! - [`parsed`]: a stream as regions with their contexts and counters.
-//! - [`progress`]: how far a guest is, for a display.
-//! - [`messages`]: what the plugin prints for `sim` to read.
+//! - [`difference`]: finds the first difference of two streams.
+//! - [`parsed`]: parses a stream into regions with their contexts and counters.
+//! - [`progress`]: the progress of a running guest, for a display.
+//! - [`messages`]: messages that the plugin prints for `sim` to read.
 //!
 //! The plugin writes the stream inside QEMU, `sim` reads it.
 

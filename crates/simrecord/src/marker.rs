@@ -9,10 +9,10 @@ use core::arch::asm;
 /// The displacement of the NOP: "irqk", little-endian.
 pub const DISPLACEMENT: u32 = 0x6b71_7269;
 
-/// The instruction: `nopl DISPLACEMENT(%rax,%rax,1)`.
+/// Machine code of the marker: `nopl DISPLACEMENT(%rax,%rax,1)`.
 pub const BYTES: [u8; 8] = [0x0f, 0x1f, 0x84, 0x00, 0x69, 0x72, 0x71, 0x6b];
 
-/// Opens the region of interest: its rows start at zero.
+/// Opens the region of interest. Its rows start at zero.
 pub const OPEN: u32 = 1;
 /// Closes the region of interest, and writes its rows.
 pub const CLOSE: u32 = 2;
@@ -24,16 +24,16 @@ pub const SNAPSHOT: u32 = 4;
 pub const FAST: u32 = 5;
 /// From the next block on everything is recorded again. [`OPEN`] does the same.
 pub const FULL: u32 = 6;
-/// The guest's first process waits for a request: the place at which a checkpoint is saved. It does
-/// nothing by itself.
+/// The guest's first process waits for a request. `sim` saves a checkpoint here; the marker itself
+/// does nothing.
 pub const READY: u32 = 7;
-/// The guest's first process has executed what prepares a workload, and waits for another request: the
-/// place at which such a checkpoint is saved. It does nothing by itself.
+/// The guest's first process has prepared a workload and waits for another request. `sim` saves a
+/// checkpoint of the prepared guest here; the marker itself does nothing.
 pub const PREPARED: u32 = 8;
-/// The guest is about to read what its kernel counts itself, or has read it: what comes between this and the
-/// region's edge may be in one of the two counts alone. It does nothing by itself.
+/// The guest is about to read its kernel's own counters, or has just read them. Events between this
+/// marker and the region's edge may be in only one of the two counts. The marker itself does nothing.
 pub const READING: u32 = 9;
-/// The first number that a guest may use for its own purposes: it is recorded, and does nothing else.
+/// The first number that a guest may use freely. Such markers are recorded and do nothing else.
 pub const USER_FIRST: u32 = 16;
 
 /// Writes marker `number` with `argument` into the record of the simulator, if there is one.
@@ -56,14 +56,14 @@ mod tests {
     use super::*;
 
     #[inline(never)]
-    fn marked() {
+    fn execute_marker() {
         mark(USER_FIRST, 7);
     }
 
     #[test]
-    fn the_assembler_makes_the_bytes_that_the_plugin_recognises() {
-        marked();
-        let code = marked as fn() as *const u8;
+    fn the_assembler_emits_the_bytes_that_the_plugin_recognises() {
+        execute_marker();
+        let code = execute_marker as fn() as *const u8;
         // SAFETY: the code of this test is mapped well beyond the short function.
         let code = unsafe { core::slice::from_raw_parts(code, 256) };
         assert!(code.windows(BYTES.len()).any(|window| window == BYTES), "{code:x?}");

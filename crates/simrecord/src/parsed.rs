@@ -15,7 +15,7 @@ use crate::record::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContextCounts {
     pub context: KernelContext,
-    /// How often it was entered, and how many of its spans completed.
+    /// Number of entries and of completed spans.
     pub row: ContextRow,
     /// Counters of the context itself.
     pub self_counts: Counts,
@@ -26,27 +26,24 @@ pub struct ContextCounts {
 /// A region of interest on one CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuRegion {
-    /// Its record.
     pub region: Region,
-    /// Counters of the CPU in it.
+    /// Counters of the CPU in the region.
     pub used: Counts,
-    /// Its contexts, in the order of the record.
+    /// Contexts of the region, in the order of the record.
     pub contexts: Vec<ContextCounts>,
 }
 
 /// A marker with its counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MarkerCounts {
-    /// Its record.
     pub marker: Marker,
-    /// Counters of its CPU; zeros if nothing is counted.
+    /// Counters of the marker's CPU. Zeros if nothing is counted.
     pub counts: Counts,
 }
 
 /// Values that an annotation recorded together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedValues {
-    /// Their record.
     pub values: Values,
     pub recorded: Vec<Value>,
 }
@@ -54,16 +51,13 @@ pub struct RecordedValues {
 /// Shadow caches with their counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShadowCacheCounts {
-    /// Their record.
     pub caches: ShadowCaches,
-    /// Their counters.
     pub counts: Counts,
 }
 
 /// A service with its counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceCounts {
-    /// Its record.
     pub row: ServiceRow,
     pub service: KernelContext,
     /// Counters of the service itself.
@@ -76,22 +70,22 @@ pub struct ServiceCounts {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ParsedServices {
     pub rows: Vec<ServiceCounts>,
-    /// Distributions of times.
+    /// Distributions of latency and of computation time.
     pub buckets: Vec<ServiceBucket>,
-    /// For what they were blocked.
+    /// Time that services were blocked, by cause.
     pub waits: Vec<ServiceWait>,
-    /// Functions of system calls.
+    /// The kernel function of each system call.
     pub functions: Vec<SyscallFunction>,
-    /// Totals of regions.
+    /// Totals over all services, one for each region.
     pub totals: Vec<ServiceTotals>,
-    /// Places that take locks.
+    /// Call sites that take locks.
     pub locks: Vec<LockCounts>,
-    /// The modes of the CPUs over time.
+    /// Cycles in each mode over time.
     pub profile: Vec<ProfileSlot>,
     pub misses: Vec<ServiceMisses>,
     /// Misses of lines that other CPUs had written.
     pub shared: Vec<SharedMisses>,
-    /// Names of structures, and how many caches of the kernel share each.
+    /// Kind and place of each structure, with its name and [`StructureName::shared_by`].
     pub structures: Vec<((StructureKind, u64), (String, u32))>,
 }
 
@@ -99,41 +93,38 @@ pub struct ParsedServices {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ParsedRecord {
     pub markers: Vec<MarkerCounts>,
-    /// Regions, and parts of them up to snapshots; the CPUs of a region are adjacent.
+    /// Regions, and their parts up to snapshots. The CPUs of a region are adjacent.
     pub regions: Vec<CpuRegion>,
     pub spans: Vec<Span>,
-    /// Counters of the spans themselves: of no span, or of the first spans.
+    /// Self counters of the first spans. May be shorter than `spans`, or empty.
     pub span_counts: Vec<Counts>,
-    /// Transitions from context to context.
     pub transitions: Vec<Transition>,
-    /// The kernel's own counters.
+    /// Counters that the guest's kernel keeps.
     pub kernel_counts: Vec<KernelCount>,
-    /// How often annotations were reached.
+    /// How often each annotation was reached.
     pub annotations: Vec<AnnotationRow>,
-    /// Values that they recorded.
+    /// Values that annotations recorded.
     pub values: Vec<RecordedValues>,
     pub shadow_caches: Vec<ShadowCacheCounts>,
     pub miss_curves: Vec<MissCurvePoint>,
-    /// Classified misses.
     pub misses: Vec<MissCount>,
-    /// Services of the kernel.
     pub services: ParsedServices,
     /// Parts of sampled units, with their counters.
     pub sampled: Vec<(SampledPart, Counts)>,
-    /// Names of tasks by process id: the last one that was recorded.
+    /// Process ids and names of tasks. If a task had several names, the last recorded name.
     pub tasks: Vec<(u32, String)>,
-    /// Names of IRQ lines.
+    /// Numbers and names of IRQ lines.
     pub irqs: Vec<(u32, String)>,
 }
 
 /// Parses a stream.
 ///
 /// # Errors
-/// The position, from 1, of the first record that does not belong after those before it.
+/// The position, from 1, of the first record that cannot follow the preceding records.
 pub fn parse(stream: &Stream) -> Result<ParsedRecord, u64> {
     let mut parsed = ParsedRecord::default();
-    for (at, record) in (1_u64..).zip(&stream.records) {
-        parsed.add(record).ok_or(at)?;
+    for (position, record) in (1_u64..).zip(&stream.records) {
+        parsed.add(record).ok_or(position)?;
     }
     Ok(parsed)
 }
@@ -161,8 +152,8 @@ impl ParsedRecord {
             Record::Span(span) => self.spans.push(*span),
             Record::Transition(transition) => self.transitions.push(*transition),
             Record::KernelCount(count) => self.kernel_counts.push(*count),
-            Record::Task(task) => put(&mut self.tasks, task.pid, &task.comm),
-            Record::IrqName(name) => put(&mut self.irqs, name.irq, &name.name),
+            Record::Task(task) => set_name(&mut self.tasks, task.pid, &task.comm),
+            Record::IrqName(name) => set_name(&mut self.irqs, name.irq, &name.name),
             Record::Annotation(row) => self.annotations.push(*row),
             Record::Values(values) => {
                 self.values.push(RecordedValues { values: *values, recorded: Vec::new() });
@@ -197,7 +188,7 @@ impl ParsedRecord {
             }
             Record::StructureName(name) => {
                 let StructureName { kind, place, shared_by, name } = name;
-                self.services.structures.push(((*kind, *place), (text(name), *shared_by)));
+                self.services.structures.push(((*kind, *place), (unpadded_text(name), *shared_by)));
             }
             Record::Notice(..) | Record::Check(_) => {}
             Record::Header(_) | Record::End(_) => return None,
@@ -206,16 +197,16 @@ impl ParsedRecord {
     }
 
     fn add_counters(&mut self, counters: &Counters) -> Option<()> {
-        let to = match counters.of {
+        let counts = match counters.of {
             CountersOf::Marker => &mut self.markers.last_mut()?.counts,
             CountersOf::Region => &mut self.regions.last_mut()?.used,
             CountersOf::ShadowCaches => &mut self.shadow_caches.last_mut()?.counts,
             CountersOf::Span => {
-                let at = self.spans.len().checked_sub(1)?;
-                if at == self.span_counts.len() {
+                let last_span = self.spans.len().checked_sub(1)?;
+                if last_span == self.span_counts.len() {
                     self.span_counts.push([0; COUNTERS]);
                 }
-                self.span_counts.get_mut(at)?
+                self.span_counts.get_mut(last_span)?
             }
             CountersOf::SelfCounts => {
                 &mut self.regions.last_mut()?.contexts.last_mut()?.self_counts
@@ -225,22 +216,23 @@ impl ParsedRecord {
             CountersOf::ServiceInclusive => &mut self.services.rows.last_mut()?.inclusive,
             CountersOf::Inclusive => &mut self.regions.last_mut()?.contexts.last_mut()?.inclusive,
         };
-        for (to, value) in to.get_mut(counters.first as usize..)?.iter_mut().zip(counters.values) {
-            *to = value;
+        let counts = counts.get_mut(counters.first as usize..)?;
+        for (count, value) in counts.iter_mut().zip(counters.values) {
+            *count = value;
         }
         Some(())
     }
 }
 
-/// A text that may be padded with zeros.
-fn text(bytes: &[u8]) -> String {
+/// The text before the first zero.
+fn unpadded_text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// Sets the name of a number.
-fn put(names: &mut Vec<(u32, String)>, number: u32, bytes: &[u8]) {
-    let name = text(bytes);
+/// Names `number`, or renames it if it already has a name.
+fn set_name(names: &mut Vec<(u32, String)>, number: u32, bytes: &[u8]) {
+    let name = unpadded_text(bytes);
     match names.iter_mut().find(|(known, _)| *known == number) {
         Some(known) => known.1 = name,
         None => names.push((number, name)),

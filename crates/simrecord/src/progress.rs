@@ -1,23 +1,23 @@
 //! The guest's progress, for a display: a few bytes that the plugin overwrites at intervals of guest
 //! time, and that `sim` reads while the machine runs. No result depends on them.
 
-/// Length of the encoding.
+/// Length of the encoding in bytes.
 pub const BYTES: usize = 24;
 
 /// The guest's progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GuestProgress {
-    /// Number of regions of interest that were opened.
+    /// Regions of interest that were opened so far.
     pub regions: u32,
     pub is_open: bool,
-    /// When the last one was opened, in cycles of the guest's time.
+    /// When the last region was opened, in cycles of guest time.
     pub opened_at: u64,
-    /// The guest's time, in the same unit.
+    /// Guest time, in cycles.
     pub now: u64,
 }
 
 impl GuestProgress {
-    /// Encodes it, little-endian.
+    /// Little-endian encoding.
     #[must_use]
     pub fn encode(&self) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
@@ -28,12 +28,12 @@ impl GuestProgress {
         bytes
     }
 
-    /// Decodes it; any bytes mean something.
+    /// Decodes any bytes: every value is valid.
     #[must_use]
     pub fn decode(bytes: &[u8; BYTES]) -> GuestProgress {
-        let word = |at: usize| {
+        let word = |start: usize| {
             let mut word = [0; 8];
-            word.copy_from_slice(&bytes[at..at + 8]);
+            word.copy_from_slice(&bytes[start..start + 8]);
             u64::from_le_bytes(word)
         };
         let first = word(0);
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_encoded_is_decoded() {
+    fn progress_round_trips() {
         let progress =
             GuestProgress { regions: 3, is_open: true, opened_at: 1 << 40, now: u64::MAX };
         assert_eq!(GuestProgress::decode(&progress.encode()), progress);

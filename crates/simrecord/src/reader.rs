@@ -1,4 +1,4 @@
-//! Reads a stream of records, with bounds.
+//! Reads a stream of records. The stream's length is bounded.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -12,14 +12,14 @@ pub enum ReadError {
     Io(io::Error),
     /// The record at this position is invalid.
     Record(u64, RecordError),
-    /// It does not start with a header, or has a second one.
+    /// The stream does not start with a header, or has a second header.
     Header(u64),
-    /// It stops without an end record, or in the middle of a record: QEMU was killed, or the disk
-    /// was full.
+    /// The stream stops without an end record, or in the middle of a record: QEMU was killed, or
+    /// the disk was full.
     Incomplete(u64),
-    /// Something follows the end record, or its count of records is wrong.
+    /// A record follows the end record, or the end record counts the records wrongly.
     End(u64),
-    /// It has more than [`RECORDS_MAX`] records.
+    /// The stream has more than [`RECORDS_MAX`] records.
     TooLong,
 }
 
@@ -75,7 +75,7 @@ pub fn read(mut from: impl Read) -> Result<Stream, ReadError> {
     Err(ReadError::TooLong)
 }
 
-/// The next record; none at the end of the file.
+/// The next record, or `None` at the end of the file.
 fn next(from: &mut impl Read, at: u64) -> Result<Option<Record>, ReadError> {
     let mut bytes = [0; BYTES];
     let mut filled = 0;

@@ -1,9 +1,8 @@
-//! The record: what the plugin writes of a simulated machine, as records of one size.
+//! The record of a simulated machine: a stream of records of one size, which the plugin writes.
 //! docs/plugin.md describes the format.
 //!
 //! A record is [`BYTES`] long: its kind and a CPU as 32-bit numbers, then seven 64-bit numbers, all
-//! little-endian. The length is the same for all, so that a reader can check each without the
-//! others.
+//! little-endian. All records have this length, so a reader can check each record alone.
 
 mod codec;
 
@@ -11,16 +10,16 @@ use std::fmt;
 
 /// Length of a record in bytes.
 pub const BYTES: usize = 64;
-/// The most records of a stream, so that a guest with an endless loop of markers does not fill the
-/// disk.
+/// Maximum number of records in a stream. It keeps a guest that executes markers in an endless loop
+/// from filling the disk.
 pub const RECORDS_MAX: u64 = 1 << 22;
 /// First number of the header: "irqlabrc".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"irqlabrc");
 /// Version of the format. It changes whenever the meaning of a record changes.
 pub const FORMAT_VERSION: u32 = 6;
-/// The most spans of a stream whose counters are recorded: up to a third of its records.
+/// Maximum number of spans whose counters are recorded. They take up to a third of [`RECORDS_MAX`].
 pub const SPAN_COUNTS_MAX: u32 = 1 << 18;
-/// The most vCPUs of a machine.
+/// Maximum number of vCPUs of a machine.
 pub const CPUS_MAX: usize = 16;
 /// Caches whose misses are classified: L1I, L1D, L2, L3, in the order of [`MissCount::cache`].
 pub const CACHES: usize = 4;
@@ -33,9 +32,9 @@ pub const FEATURE_TASKS: u32 = 2;
 pub const FEATURE_SLICES: u32 = 4;
 /// Bit of [`Header::features`]: guest time advances by the model's cycles.
 pub const FEATURE_MODEL_TIME: u32 = 8;
-/// Bit of [`Header::features`]: the time for which a vCPU was halted is known.
+/// Bit of [`Header::features`]: the halted time of each vCPU is known.
 pub const FEATURE_HALTED: u32 = 16;
-/// Bit of [`Header::features`]: the guest has a PMU, for which the plugin writes registers.
+/// Bit of [`Header::features`]: the guest has a PMU, whose registers the plugin writes.
 pub const FEATURE_PMU: u32 = 32;
 /// Bit of [`Header::features`]: the core executes sampled units only; cycles between them are estimated.
 pub const FEATURE_SAMPLED: u32 = 64;
@@ -51,12 +50,12 @@ macro_rules! numbered {
         pub enum $name { $($(#[$doc])* $variant = $number,)* }
 
         impl $name {
-            /// All of them, in the order of their numbers.
+            /// All variants, in the order of their numbers.
             pub const ALL: [$name; [$($number),*].len()] = [$($name::$variant),*];
 
-            /// The one with this number, if there is one.
-            pub(crate) fn of_number(number: u64) -> Option<$name> {
-                Self::ALL.into_iter().find(|one| *one as u64 == number)
+            /// The variant with this number, or `None` if no variant has it.
+            pub(crate) fn from_number(number: u64) -> Option<$name> {
+                Self::ALL.into_iter().find(|variant| *variant as u64 == number)
             }
         }
     };
@@ -65,15 +64,14 @@ macro_rules! numbered {
 numbered! {
     /// How much is recorded.
     pub enum Detail {
-        /// Markers only, without counts: for booting.
+        /// Markers only, without counts. For booting.
         Fast = 0,
-        /// Instructions, by context where symbols are given.
+        /// Instructions. They are attributed to contexts if symbols are given.
         Count = 1,
-        /// In addition cycles, misses and stalls of a model of an in-order processor with blocking
-        /// caches.
+        /// Adds cycles, misses and stalls of a model of an in-order processor with blocking caches.
         Timed = 2,
-        /// In addition cycles, misses and stalls of any model: its core, in order or out of order,
-        /// its caches and its predictors.
+        /// Adds cycles, misses and stalls of any model: a core (in order or out of order), caches
+        /// and predictors.
         Ooo = 3,
     }
 }
@@ -87,7 +85,7 @@ impl Detail {
 }
 
 numbered! {
-    /// Where the first region of interest opens.
+    /// When the first region of interest opens.
     pub enum Roi {
         /// At the guest's first marker that opens one.
         Marker = 0,
@@ -102,26 +100,25 @@ pub enum Record {
     Header(Header),
     /// The guest executed a marker. Counters follow.
     Marker(Marker),
-    /// A region of interest on one CPU, or the part of it up to a snapshot. Counters follow, then
-    /// its contexts.
+    /// A region of interest on one CPU, or its part up to a snapshot. Counters follow, then the
+    /// region's contexts.
     Region(Region),
-    /// One context in the preceding region, on the same CPU. Counters follow: of the context
-    /// itself, then with what was nested in it.
+    /// One context in the preceding region, on the same CPU. Its self counters follow,
+    /// then its counters including nested contexts.
     Context(ContextRow),
-    /// The name of a task.
     Task(Task),
-    /// A warning that `sim` shows: what, on which CPU, with which value.
+    /// A warning that `sim` shows, with its CPU and its value.
     Notice(Notice, u32, u64),
-    /// Two counts of the same instructions.
+    /// Instructions as the plugin and QEMU counted them.
     Check(Check),
     /// The last record. A stream without it is incomplete.
     End(End),
     /// Counters of the preceding record.
     Counters(Counters),
-    /// A span of an interrupt, an exception or a followed function, which ended. Counters may follow, without
-    /// records that would hold zeros only.
+    /// A span of an interrupt, an exception or a followed function that ended. Counters may follow;
+    /// records that would hold only zeros are left out.
     Span(Span),
-    /// Another context is on top of a CPU's stack.
+    /// The context on top of a CPU's stack changed.
     Transition(Transition),
     /// A counter of the guest's kernel at the opening or closing of a region.
     KernelCount(KernelCount),
@@ -130,34 +127,34 @@ pub enum Record {
     /// How often an annotation was reached in a region, on one CPU. The values that the annotation
     /// recorded follow the rows of all CPUs.
     Annotation(AnnotationRow),
-    /// Values that an annotation recorded together. They follow, except for
-    /// [`ValuesKind::Others`].
+    /// Values that an annotation recorded together. A [`Record::Value`] follows for each, except
+    /// with [`ValuesKind::Others`].
     Values(Values),
     /// One of the values of the preceding record.
     Value(Value),
-    /// What the shadow caches of a model counted in a region. Counters follow.
+    /// Shadow caches of a model in a region. Their counters follow.
     ShadowCaches(ShadowCaches),
-    /// What a fully associative cache of one size missed in a region.
+    /// Misses of a fully associative cache of one size in a region.
     MissCurvePoint(MissCurvePoint),
     /// Classified misses of a region.
     Misses(MissCount),
-    /// A service of the kernel in a region. Counters follow: of the service itself, then of completed
-    /// requests with what was nested in them.
+    /// A service of the kernel in a region. Its self counters follow, then the counters of
+    /// completed requests including nested contexts.
     Service(ServiceRow),
-    /// Completed requests of a service whose time is in one bucket.
+    /// Number of completed requests of a service with a time in one bucket.
     ServiceBucket(ServiceBucket),
-    /// For what a service was blocked.
+    /// Time that a service was blocked for one cause.
     ServiceWait(ServiceWait),
-    /// Which function of the kernel serves a system call.
+    /// The kernel function that serves a system call.
     SyscallFunction(SyscallFunction),
-    /// All services of a region together.
+    /// Totals over all services of a region.
     ServiceTotals(ServiceTotals),
-    /// A place of the kernel that takes locks.
+    /// Counts of a call site of the kernel that takes locks.
     LockPlace(LockCounts),
-    /// What all CPUs together did in a mode in a part of a region.
+    /// Cycles of all CPUs together in one mode, during one part of a region.
     ProfileSlot(ProfileSlot),
-    /// The part of a sampled unit that one context executed. Counters follow, without records that would
-    /// hold zeros only.
+    /// The part of a sampled unit that one context executed. Counters follow; records that would
+    /// hold only zeros are left out.
     SampledPart(SampledPart),
     ServiceMisses(ServiceMisses),
     /// Misses of lines that other CPUs had written.
@@ -166,18 +163,16 @@ pub enum Record {
     StructureName(StructureName),
 }
 
-/// What is recorded, and how.
+/// Settings of the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// How many vCPUs there are.
+    /// Number of vCPUs.
     pub cpus: u32,
     /// The version of QEMU's plugin API.
     pub api: u32,
-    /// How much is recorded.
     pub detail: Detail,
-    /// Where the first region of interest opens.
     pub roi: Roi,
-    /// Cycles of a time slice; without a model a cycle is an instruction.
+    /// Cycles of a time slice. Without a model, a cycle is an instruction.
     pub vcpu_slice: u64,
     /// QEMU's version: ASCII, padded with zeros.
     pub qemu: [u8; 16],
@@ -189,20 +184,20 @@ pub struct Header {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marker {
-    /// The vCPU that executed it.
+    /// The vCPU that executed the marker.
     pub cpu: u32,
-    /// Its number: see [`crate::marker`].
+    /// Number of the marker: see [`crate::marker`].
     pub number: u32,
     /// The guest's argument.
     pub argument: u64,
-    /// Whether the region of interest is open after it.
+    /// Whether the region of interest is open after the marker.
     pub open: bool,
     /// Interrupts that the CPU took since the record started.
     pub interrupts: u64,
-    /// Exceptions that it took.
+    /// Exceptions that the CPU took since the record started.
     pub exceptions: u64,
-    /// Page faults that the kernel's memory management handled, on all CPUs, since services were recorded;
-    /// 0 if they are not.
+    /// Page faults that the kernel's memory management handled on all CPUs since the recording of
+    /// services started. 0 if services are not recorded.
     pub handled_faults: u64,
 }
 
@@ -220,10 +215,10 @@ pub struct Region {
     pub abandoned: u64,
     /// Entries that were not followed because too many were nested, since the record started.
     pub overflows: u64,
-    /// Events out of order or on the wrong CPU, tasks and contexts beyond the limits, sums that do
-    /// not add up. If it is not zero, the rows are wrong.
+    /// Events out of order or on the wrong CPU, tasks and contexts beyond the limits, and sums that
+    /// do not add up. If not zero, the region's rows are wrong.
     pub broken: u64,
-    /// When the region was opened, in cycles on this CPU's time axis: that of [`Span::start`].
+    /// When the region was opened, in cycles on this CPU's time axis, like [`Span::start`].
     pub opened_at: u64,
 }
 
@@ -239,19 +234,19 @@ pub struct ContextRow {
     pub completed: u64,
 }
 
-/// How many counters one record holds.
+/// Number of counters in one record.
 pub const COUNTERS_PER_RECORD: usize = 6;
 
 numbered! {
-    /// What a record of counters belongs to.
+    /// The owner of the values in a [`Counters`] record.
     pub enum CountersOf {
-        /// The CPU at a marker, since the record started: what was executed before the marker.
+        /// The CPU at a marker: counts since the record started, of the code before the marker.
         Marker = 0,
-        /// The region. The self counts of its contexts add up to these, or the record is broken.
+        /// The region. The self counts of its contexts must add up to these counters.
         Region = 1,
         /// The context itself: [`attribution::Row::self_counts`].
         SelfCounts = 2,
-        /// The context with what was nested in it: [`attribution::Row::inclusive`].
+        /// The context, including nested contexts: [`attribution::Row::inclusive`].
         Inclusive = 3,
         /// The shadow caches of a model.
         ShadowCaches = 4,
@@ -259,7 +254,7 @@ numbered! {
         Span = 5,
         /// The service itself.
         Service = 6,
-        /// Completed requests of the service, with what was nested in them.
+        /// Completed requests of the service, including nested contexts.
         ServiceInclusive = 7,
         /// The part of a sampled unit.
         SampledPart = 10,
@@ -270,64 +265,65 @@ numbered! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counters {
     pub cpu: u32,
-    /// What they belong to.
+    /// The owner of the values.
     pub of: CountersOf,
     /// The position of the first counter.
     pub first: u32,
-    /// The counters from that position on; zero beyond the last counter.
+    /// The counters from position `first` on. Zero beyond the last counter.
     pub values: [u64; COUNTERS_PER_RECORD],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The CPU on which it ended.
+    /// The CPU that ended the span.
     pub cpu: u32,
     pub region: u32,
     /// [`attribution::KernelContext::code`].
     pub code: u64,
-    /// When it started, in cycles since the record started, on the time axis of the CPU on which it
-    /// started.
+    /// When the span started, in cycles since the record started, on the time axis of the CPU that
+    /// started it.
     pub start: u64,
     /// Cycles of the span itself.
     pub self_cycles: u64,
-    /// Cycles with what was nested in it.
+    /// Cycles of the span, including nested contexts.
     pub inclusive_cycles: u64,
     /// Instructions of the span itself.
     pub self_instructions: u64,
-    /// Instructions with what was nested in it.
+    /// Instructions of the span, including nested contexts.
     pub inclusive_instructions: u64,
 }
 
-/// Another context is on top of a CPU's stack, from the opening of a region on.
+/// A change of the context on top of a CPU's stack. Each CPU also has one where a region opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transition {
     pub cpu: u32,
     pub region: u32,
-    /// The context: [`attribution::KernelContext::code`].
+    /// The new context: [`attribution::KernelContext::code`].
     pub code: u64,
     /// The code of the task at the bottom of the stack.
     pub task: u64,
-    /// When, in cycles on this CPU's time axis: that of [`Span::start`].
+    /// Time of the change, in cycles on this CPU's time axis, like [`Span::start`].
     pub at: u64,
-    /// How many of those cycles it executed, without those it was halted.
+    /// Executed cycles until then: [`Transition::at`] without halted cycles.
     pub cycles: u64,
-    /// What the CPU's time-stamp counter showed.
+    /// The CPU's time-stamp counter.
     pub tsc: u64,
 }
 
-/// A counter that the guest's kernel keeps itself, read from its memory.
+/// A counter of the guest's kernel, read from the guest's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelCount {
-    /// The CPU whose counter it is.
+    /// The CPU that the counter belongs to.
     pub cpu: u32,
     pub region: u32,
-    /// Whether it was read when the region closed; otherwise when it opened.
+    /// Whether the counter was read when the region closed. If not, it was read when the region opened.
     pub at_close: bool,
-    /// What is counted: [`attribution::KernelContext::code`] of an interrupt, IRQ line or softirq.
+    /// The counted interrupt, IRQ line or softirq: [`attribution::KernelContext::code`].
     pub code: u64,
-    /// The kernel's counter, modulo 2^32 as the kernel keeps it.
+    /// Value of the counter, modulo 2^32 as in the kernel.
     pub value: u64,
-    /// Whether the CPU was inside that context: the kernel may have counted it already or not.
+    /// Whether the CPU was inside that context. If so, the kernel may or may not have counted the
+    /// current entry.
     pub inside: bool,
 }
 
@@ -344,32 +340,32 @@ pub struct IrqName {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// Its process id (of the thread).
+    /// Process id of the thread.
     pub pid: u32,
-    /// Its name in the kernel, padded with zeros.
+    /// Name in the kernel, padded with zeros.
     pub comm: [u8; 16],
 }
 
-/// Instructions since the record started, counted twice.
+/// Instructions since the record started, as the plugin and QEMU counted them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// By the plugin.
+    /// Instructions that the plugin counted.
     pub counted: u64,
-    /// By QEMU, for its clock.
+    /// Instructions that QEMU counted for its clock.
     pub icount: u64,
 }
 
 /// How a record ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
-    /// Whether the guest ended it by a marker. If neither a marker nor an annotation did, QEMU
-    /// exited; how far the guest ran until then depends on the host.
+    /// Whether a marker of the guest ended the record. If neither a marker nor an annotation ended
+    /// it, QEMU exited; how far the guest ran then depends on the host.
     pub by_marker: bool,
-    /// Whether an annotation ended it.
+    /// Whether an annotation ended the record.
     pub by_annotation: bool,
-    /// Whether records were left out because there were [`RECORDS_MAX`].
+    /// Whether records were left out because the stream reached [`RECORDS_MAX`].
     pub truncated: bool,
-    /// Instructions of all CPUs, if they were counted.
+    /// Instructions of all CPUs. `None` if they were not counted.
     pub instructions: Option<u64>,
     /// Records before this one.
     pub records: u64,
@@ -382,20 +378,21 @@ pub struct AnnotationRow {
     pub region: u32,
     /// The annotation's position in the list.
     pub annotation: u32,
-    /// How often the CPU reached it.
+    /// How often the CPU reached the annotation.
     pub hits: u64,
-    /// Spans that could not be opened or closed, on all CPUs; 0 except in the row of CPU 0.
+    /// Spans that could not be opened or closed, on all CPUs. Only the row of CPU 0 has it; it is 0
+    /// in the others.
     pub refused: u64,
 }
 
 numbered! {
-    /// What [`Values::number`] is.
+    /// Meaning of [`Values::number`].
     pub enum ValuesKind {
-        /// How often exactly these values were recorded in the region.
+        /// How often the region recorded exactly these values.
         Count = 0,
-        /// How often values were recorded that have no row.
+        /// How often the region recorded values that have no row.
         Others = 1,
-        /// When they were recorded: one hit.
+        /// When one hit recorded the values.
         Hit = 2,
     }
 }
@@ -403,20 +400,20 @@ numbered! {
 /// Values that an annotation recorded together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Values {
-    /// The CPU of a hit; 0 for what all CPUs recorded.
+    /// The CPU of a hit. 0 for counts over all CPUs.
     pub cpu: u32,
     pub region: u32,
     /// The annotation's position in the list.
     pub annotation: u32,
-    /// The position among the annotation's actions of the one that recorded them.
+    /// The action that recorded the values, by its position in the annotation.
     pub action: u32,
-    /// What [`Values::number`] is.
+    /// Meaning of [`Values::number`].
     pub kind: ValuesKind,
-    /// How often, or, of a hit, when: in cycles of its CPU's time axis.
+    /// A count. For a hit, its time in cycles on its CPU's time axis.
     pub number: u64,
 }
 
-/// Longest text that an annotation records, in bytes.
+/// Maximum length of a text that an annotation records, in bytes.
 pub const TEXT_BYTES_MAX: usize = 32;
 
 /// A value that an annotation recorded.
@@ -430,7 +427,7 @@ pub enum Value {
 }
 
 numbered! {
-    /// Whose accesses shadow caches count.
+    /// The modes whose accesses shadow caches count apart.
     pub enum Group {
         /// User mode.
         User = 0,
@@ -442,7 +439,7 @@ numbered! {
 }
 
 numbered! {
-    /// Which accesses a miss curve is of.
+    /// The accesses that a miss curve counts.
     pub enum AccessStream {
         /// Instruction fetches.
         Instructions = 0,
@@ -451,74 +448,71 @@ numbered! {
     }
 }
 
-/// Shadow caches of one model, of all CPUs together: caches that see all accesses without timing
+/// Shadow caches of one model, summed over all CPUs. Shadow caches see all accesses without timing
 /// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShadowCaches {
     pub region: u32,
-    /// Which of the models, from 0 in the order in which they were given.
+    /// Position of the model on the command line, from 0.
     pub model: u32,
-    /// Whose accesses.
+    /// The mode that made the accesses.
     pub group: Group,
     /// Bit N is set if these caches have counter N.
     pub counters: u32,
 }
 
-/// A point of a miss curve: a fully associative LRU cache of one size, of all CPUs together.
+/// A point of a miss curve: a fully associative LRU cache of one size, summed over all CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MissCurvePoint {
     pub region: u32,
-    /// Whose accesses.
+    /// The mode that made the accesses.
     pub group: Group,
     pub stream: AccessStream,
-    /// The size of the cache.
     pub size_bytes: u64,
-    /// Accesses to the cache.
     pub accesses: u64,
-    /// Those that missed.
+    /// Accesses that missed.
     pub misses: u64,
 }
 
 numbered! {
-    /// What [`MissCount::count`] counts, and what [`MissCount::key`] is.
+    /// Meaning of [`MissCount::count`] and [`MissCount::key`].
     #[derive(PartialOrd, Ord)]
     pub enum MissKind {
         /// Misses of a class. The key is the position of the class in
         /// [`machine::memory::MissClass::ALL`], plus 256 if user mode missed.
         Class = 0,
-        /// Misses of lines that had been evicted. The key is 0 if a fully associative cache of the
-        /// same size would have missed them, too (capacity), and 1 if not (conflict).
+        /// Misses of evicted lines. The key is 0 if a fully associative cache of this size would
+        /// have missed as well (capacity), and 1 if not (conflict).
         Associativity = 1,
-        /// The same misses by the context that evicted the line, as a context's code: user mode
-        /// (without its task), an interrupt or softirq, or the rest of the kernel
-        /// ([`attribution::KernelContext::Unknown`]).
+        /// Misses of evicted lines, by the context that evicted the line. The key is the code of
+        /// that context: user mode (without its task), an interrupt or softirq, or the rest of the
+        /// kernel ([`attribution::KernelContext::Unknown`]).
         Evictor = 2,
-        /// Misses by the code that made them: the key is an address of instructions, rounded.
+        /// Misses by the code that missed. The key is an instruction address, rounded.
         Code = 3,
-        /// Misses by their data: the key is the address of 64 bytes.
+        /// Misses by their data. The key is the address of a 64-byte line.
         Data = 4,
-        /// Misses, of all caches, that are in no row of [`MissKind::Code`] and [`MissKind::Data`].
+        /// Misses of all caches that no row of [`MissKind::Code`] or [`MissKind::Data`] counts.
         NotKept = 5,
     }
 }
 
-/// [`MissCount::key`] of all places that have no row of their own.
+/// [`MissCount::key`] of the row that sums all keys without a row.
 pub const ELSEWHERE: u64 = u64::MAX;
 
-/// How many misses there were, of all CPUs together.
+/// A number of misses, summed over all CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MissCount {
     pub region: u32,
-    /// In which cache, below [`CACHES`].
+    /// The cache that missed, below [`CACHES`].
     pub cache: u32,
-    /// What is counted.
     pub kind: MissKind,
-    /// The object of the count: see [`MissKind`].
+    /// Class, context, code or data that is counted: see [`MissKind`].
     pub key: u64,
     pub count: u64,
 }
 
-/// A service of the kernel, on all CPUs together. Times are in cycles of the CPUs' time axes.
+/// A service of the kernel, summed over all CPUs. Times are in cycles of the CPUs' time axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceRow {
     pub region: u32,
@@ -526,18 +520,18 @@ pub struct ServiceRow {
     pub code: u64,
     /// Requests that started in the region.
     pub requests: u64,
-    /// Those of them that completed in it.
+    /// Requests that started and completed in the region.
     pub completed: u64,
     /// Time of the service itself in completed requests.
     pub computation: u64,
-    /// Time for which tasks were blocked in completed requests.
+    /// Time that tasks were blocked, in completed requests.
     pub blocked: u64,
-    /// Time for which they were not running although they could, in completed requests.
+    /// Time that tasks were runnable but not running, in completed requests.
     pub descheduled: u64,
 }
 
 numbered! {
-    /// What [`ServiceBucket::lowest`] is.
+    /// Meaning of [`ServiceBucket::lowest`].
     pub enum ServiceTime {
         /// From the start of a request to its end.
         Latency = 0,
@@ -546,31 +540,31 @@ numbered! {
     }
 }
 
-/// Completed requests of a service by their time.
+/// Number of completed requests of a service with a time in one bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceBucket {
     pub region: u32,
     pub code: u64,
     pub time: ServiceTime,
-    /// The lowest value of the bucket, in cycles; a bucket is at most 1/16 of it wide.
+    /// The lowest value of the bucket, in cycles. A bucket is at most 1/16 of this value wide.
     pub lowest: u64,
     pub count: u64,
 }
 
-/// For what tasks were blocked in a service.
+/// Time that tasks were blocked in a service, for one cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceWait {
     pub region: u32,
     pub code: u64,
-    /// What they waited for, by the plugin's number; 0 for what is not known.
+    /// Number of the cause, as the plugin numbers them. 0 if the cause is unknown.
     pub wait: u32,
-    /// How often.
+    /// How often tasks were blocked.
     pub count: u64,
-    /// How long, sum, in cycles.
+    /// Total time blocked, in cycles.
     pub blocked: u64,
 }
 
-/// Which function of the kernel serves a system call.
+/// The kernel function that serves a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyscallFunction {
     /// The number of the system call.
@@ -578,7 +572,8 @@ pub struct SyscallFunction {
     pub address: u64,
 }
 
-/// A place of the kernel that takes locks of one kind and name, for one service. Times are in cycles.
+/// A call site of the kernel that takes locks of one kind and name, for one service. Times are in
+/// cycles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockCounts {
     pub region: u32,
@@ -586,117 +581,116 @@ pub struct LockCounts {
     pub code: u64,
     /// Number of the [`attribution::LockKind`].
     pub kind: u32,
-    /// Where the function that takes the lock returns to.
+    /// Return address of the function that takes the lock.
     pub return_to: u64,
-    /// What the lock lies in.
+    /// Kind of the structure that contains the lock.
     pub structure: StructureKind,
-    /// Which structure: see [`StructureKind`].
+    /// The structure: see [`StructureKind`].
     pub place: u64,
     /// Distance of the lock from the start of the object, at most 65,535.
     pub offset: u32,
-    /// How often it took one.
+    /// How often the call site took a lock.
     pub acquires: u64,
-    /// How often another had it.
+    /// How often the lock was held by another.
     pub contended: u64,
-    /// How long it was waited for then, sum.
+    /// Total time of waiting for contended locks.
     pub waited: u64,
-    /// How long it was held, sum.
+    /// Total time that locks were held.
     pub held: u64,
 }
 
-/// A mode in a part of a region, of all CPUs together. Parts are equally long.
+/// One mode during one part of a region, summed over all CPUs. All parts are equally long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProfileSlot {
     pub region: u32,
     /// The position of the mode in [`attribution::profile::Mode::ALL`].
     pub mode: u32,
-    /// When it starts, in cycles since the region opened.
+    /// Start of the part, in cycles since the region opened.
     pub start: u64,
-    /// How long it is, in cycles.
+    /// Length of the part, in cycles.
     pub length: u64,
     /// Cycles in the mode.
     pub time: u64,
-    /// Those of them that waited for instructions.
+    /// Cycles in the mode that waited for instructions.
     pub fetch_stall: u64,
-    /// Those that waited for data.
+    /// Cycles in the mode that waited for data.
     pub data_stall: u64,
-    /// Those that were lost in the pipeline otherwise.
+    /// Cycles in the mode that the pipeline lost for other reasons.
     pub pipeline_stall: u64,
 }
 
-/// What one context executed of a sampled unit, in detail.
+/// The part of a sampled unit that one context executed in detail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampledPart {
     pub cpu: u32,
     pub region: u32,
     /// [`attribution::KernelContext::code`].
     pub code: u64,
-    /// The unit of the CPU, from 0 where the record started; units in which a region was not open have no
-    /// parts.
+    /// Number of the unit on this CPU, from 0 at the start of the record. Units outside an open
+    /// region have no parts.
     pub unit: u64,
 }
 
 numbered! {
-    /// What [`ServiceMisses::count`] counts, and what [`ServiceMisses::key`] is.
+    /// Meaning of [`ServiceMisses::count`] and [`ServiceMisses::key`].
     #[derive(PartialOrd, Ord, Hash)]
     pub enum ServiceMissKind {
-        /// Misses of a class. The key is 1 if a fully associative cache of the same size would have
-        /// missed, too (capacity), 2 if not (conflict), and 0 where that is not known.
+        /// Misses of a class. The key is 1 if a fully associative cache of this size would have
+        /// missed as well (capacity), 2 if not (conflict), and 0 if unknown.
         Class = 0,
-        /// Misses of lines that had been evicted, by the context that did; the key is its code.
+        /// Misses of evicted lines, by the context that evicted the line. The key is its code.
         Evictor = 1,
-        /// Misses by the code that made them: the key is an address of instructions, rounded.
+        /// Misses by the code that missed. The key is an instruction address, rounded.
         Code = 2,
-        /// Misses by their data, and by class: the key is [`StructureName::place`].
+        /// Misses by their data and by class. The key is [`StructureName::place`].
         Data = 3,
-        /// How long misses of L1 took, by the level that supplied the line. The key is its position
-        /// among L1, L2, L3, another core's cache and memory.
+        /// Time of L1 misses, by the level that supplied the line. The key is the level: 0 L1,
+        /// 1 L2, 2 L3, 3 another core's cache, 4 memory.
         Wait = 4,
     }
 }
 
 numbered! {
-    /// What [`StructureName::place`] is.
+    /// Kinds of structures of the guest. Each says what [`StructureName::place`] holds.
     #[derive(PartialOrd, Ord, Hash)]
     pub enum StructureKind {
-        /// What could not be read; 0.
+        /// The kind could not be read. Holds 0.
         Unknown = 0,
-        /// A variable of the kernel's image or of a module: its address, rounded to 64 bytes.
+        /// A variable of the kernel's image or of a module. Holds its address, rounded to 64 bytes.
         Image = 1,
-        /// A variable of the CPUs' own areas: its distance from the start, rounded likewise.
+        /// A per-CPU variable. Holds its offset in the per-CPU area, rounded to 64 bytes.
         PerCpu = 2,
-        /// An object of a slab cache: the address of the cache.
+        /// An object of a slab cache. Holds the address of the slab cache.
         Slab = 3,
-        /// The stack of a task: its process id.
+        /// The stack of a task. Holds the task's process id.
         Stack = 4,
-        /// User memory without a file: the process id of the task that used it, 0 if not known.
+        /// User memory without a file. Holds the process id of the task that used it, 0 if unknown.
         Anonymous = 5,
-        /// A page of a file: the address of the description of its file system's sort, 0 if not known.
+        /// A page of a file. Holds the address of the kernel's `file_system_type`, 0 if unknown.
         File = 6,
-        /// Page tables; 0.
+        /// Page tables. Holds 0.
         PageTable = 7,
-        /// The array of descriptions of pages; 0.
+        /// The kernel's array of `struct page`. Holds 0.
         PageArray = 8,
-        /// The part of the addresses for memory that is mapped page by page, without tasks' stacks; 0.
+        /// The vmalloc area, without the stacks of tasks. Holds 0.
         Vmalloc = 9,
-        /// Memory that was reserved at boot, such as large hash tables; 0.
+        /// Memory reserved at boot, such as large hash tables. Holds 0.
         Reserved = 10,
-        /// Another page of the kernel; 0.
+        /// Another page of the kernel. Holds 0.
         KernelPage = 11,
-        /// The CPUs' entry areas; 0.
+        /// The CPU entry areas. Holds 0.
         EntryArea = 12,
-        /// Other user memory; 0.
+        /// Other user memory. Holds 0.
         OtherUser = 13,
     }
 }
 
-/// Misses of a service, of all CPUs together.
+/// Misses of a service, summed over all CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceMisses {
     pub region: u32,
-    /// In which cache, below [`CACHES`].
+    /// The cache that missed, below [`CACHES`].
     pub cache: u32,
-    /// What is counted.
     pub what: ServiceMissKind,
     /// The position of the class in [`machine::memory::MissClass::ALL`], for [`ServiceMissKind::Class`]
     /// and [`ServiceMissKind::Data`]; else 0.
@@ -705,29 +699,28 @@ pub struct ServiceMisses {
     pub code: u64,
     /// Kind of structure, for [`ServiceMissKind::Data`].
     pub structure: StructureKind,
-    /// The object of the count: see [`ServiceMissKind`]; [`ELSEWHERE`] for all that have no row of their own.
+    /// See [`ServiceMissKind`]. [`ELSEWHERE`] in the row that sums all keys without a row.
     pub key: u64,
     pub count: u64,
-    /// How long they took, sum, cycles, for [`ServiceMissKind::Wait`]; else 0.
+    /// Total time of the misses in cycles, for [`ServiceMissKind::Wait`]; else 0.
     pub cycles: u64,
 }
 
-/// Misses of L1D by a service at a place of its code, of 8 bytes that lie in a line that another CPU had
-/// written.
+/// L1D misses of 8 bytes, by a service at one place of its code. Another CPU had written the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedMisses {
     pub region: u32,
-    /// Where the bytes lie.
+    /// Kind of the structure that contains the bytes.
     pub structure: StructureKind,
-    /// Which structure: see [`StructureKind`].
+    /// The structure: see [`StructureKind`].
     pub place: u64,
     /// Distance of the bytes from the start of the object.
     pub offset: u32,
-    /// Their virtual address.
+    /// Virtual address of the bytes.
     pub address: u64,
     /// Code of the service.
     pub code: u64,
-    /// An address of instructions, rounded.
+    /// Address of the instruction, rounded.
     pub pc: u64,
     /// Bit N is set if CPU N missed.
     pub cpus: u32,
@@ -737,26 +730,25 @@ pub struct SharedMisses {
     pub false_sharing: u32,
 }
 
-/// The name of a structure: that of a slab cache, or of the type of a file system.
+/// The name of a slab cache or of a file system type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StructureName {
     pub kind: StructureKind,
     pub place: u64,
-    /// How many caches of the kernel share a slab cache, whose objects then are of several types; 1 for
-    /// others, 0 if that is not known.
+    /// Number of the kernel's caches that share this slab cache. Above 1, its objects have several
+    /// types. 1 for file systems, 0 if unknown.
     pub shared_by: u32,
-    /// Its name, padded with zeros.
+    /// Padded with zeros.
     pub name: [u8; TEXT_BYTES_MAX],
 }
 
-/// All services of a region together.
+/// Totals over all services of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceTotals {
     pub region: u32,
-    /// Page faults as the kernel counts them: how often its memory management handled one.
+    /// Page faults that the kernel's memory management handled, as the kernel counts them.
     pub handled_faults: u64,
-    /// Rows for which there was no room, and sums that do not add up. If it is not zero, the rows are
-    /// wrong.
+    /// Rows without room, and sums that do not add up. If not zero, the rows are wrong.
     pub broken: u64,
 }
 
@@ -770,32 +762,32 @@ numbered! {
         NoIcount = 2,
         /// A register that annotations need cannot be read: contexts are unknown.
         NoRegisters = 3,
-        /// A vCPU runs in a thread of its own: it cannot be counted. The record ends there.
+        /// vCPUs run in several threads: they cannot be counted. The record ends there.
         SecondThread = 4,
         /// QEMU's clock cannot be made to follow the model: guest time is uniform.
         NoModelTime = 5,
-        /// QEMU exports no clock: the time for which a vCPU was halted is not known.
+        /// QEMU exports no clock: the halted time of vCPUs is unknown.
         NoClock = 6,
         /// The guest programs its PMU for an event that is not counted; the counter does not
-        /// advance. The value is the event: number in bits 0 to 7 and 32 to 35, unit mask in 8 to
-        /// 15, as in an event select.
+        /// advance. The value has the layout of an event select: event number in bits 0 to 7 and
+        /// 32 to 35, unit mask in bits 8 to 15.
         EventNotCounted = 7,
-        /// QEMU's event loop cannot be driven: devices answer when the host gets to it, and no two
-        /// runs are the same.
+        /// QEMU's event loop cannot be driven: devices answer when the host gets to it, and runs
+        /// are not repeatable.
         DevicesNotDrained = 8,
-        /// The block layer is not as expected, or a disk that was named is missing: disk requests
-        /// are not delayed, and complete when the host gets to it. The value is the number of the
-        /// disk, from 0.
+        /// The block layer is not as expected, or a named disk is missing. Disk requests are not
+        /// delayed, and complete when the host gets to it. The value is the number of the disk,
+        /// from 0.
         NoDisk = 9,
-        /// QEMU does not export what is needed to interrupt the guest when a counter overflows.
+        /// QEMU does not let the plugin interrupt the guest when a counter overflows.
         NoOverflows = 10,
-        /// What devices write cannot be followed: caches keep lines that a device has written.
+        /// Device writes cannot be followed: caches keep lines that a device has overwritten.
         NoDeviceWrites = 11,
-        /// Descriptor tables cannot be found: what vCPUs read and write themselves when they enter
-        /// handlers does not reach the caches.
+        /// Descriptor tables cannot be found. The caches do not see a vCPU's own reads and writes
+        /// when it enters a handler.
         NoEntries = 12,
-        /// Devices wrote more places between two blocks than are kept: caches keep the lines of the
-        /// others. The value is the number of those writes.
+        /// Devices wrote more places between two blocks than the plugin keeps. Caches keep the
+        /// lines of the lost writes. The value is the number of lost writes.
         DeviceWritesLost = 13,
     }
 }
@@ -846,13 +838,13 @@ impl fmt::Display for Notice {
 /// Why bytes are not a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordError {
-    /// There is no such kind.
+    /// No record has this kind.
     Kind(u32),
-    /// A field of a record of this kind has a value that is never written.
+    /// A field of a record of this kind has a value that the plugin never writes.
     Field(u32),
-    /// The header is that of another program.
+    /// Another program wrote the header.
     Magic,
-    /// The header is that of another version of the format.
+    /// The header has another version of the format.
     Version(u32),
 }
 

@@ -1,4 +1,4 @@
-//! The record format: round trips, and every way in which a stream can be invalid.
+//! The record format: records round trip, and invalid streams are refused.
 
 use proptest::prelude::*;
 use simrecord::counters::COUNTERS;
@@ -177,9 +177,9 @@ proptest! {
         prop_assert_eq!(read.records, records);
     }
 
-    /// What is decoded is encoded to the same bytes: nothing is ignored.
+    /// Decoding ignores no bit: a decoded record encodes to the same bytes.
     #[test]
-    fn other_bytes_are_refused_or_mean_what_they_say(
+    fn any_bytes_are_refused_or_round_trip(
         kind in 0..20_u8,
         bytes in prop::collection::vec(any::<u8>(), BYTES..=BYTES),
         zeros in 8..BYTES,
@@ -197,9 +197,9 @@ proptest! {
         records in prop::collection::vec(record(), 0..4),
         cut in any::<prop::sample::Index>(),
     ) {
-        let whole = stream(&records);
-        let cut = cut.index(whole.len());
-        let error = reader::read(&whole[..cut]).unwrap_err();
+        let complete = stream(&records);
+        let cut = cut.index(complete.len());
+        let error = reader::read(&complete[..cut]).unwrap_err();
         prop_assert!(
             matches!(error, ReadError::Incomplete(_) | ReadError::Header(0)),
             "{}", error
@@ -219,7 +219,7 @@ fn a_stream_of_another_program_or_version_is_named() {
 }
 
 #[test]
-fn a_second_header_and_what_follows_the_end_are_refused() {
+fn a_second_header_and_records_after_the_end_are_refused() {
     let error = reader::read(stream(&[Record::Header(HEADER)]).as_slice()).unwrap_err();
     assert!(matches!(error, ReadError::Header(1)), "{error}");
     let twice = [stream(&[]), stream(&[])].concat();

@@ -1,7 +1,7 @@
-//! Records to bytes and back.
+//! Encodes records as bytes, and decodes them.
 //!
-//! A record that holds one field per word has its layout as a row of the table `encodings!`. The others pack
-//! several fields into a word: `packed.rs` has them.
+//! The table `encodings!` has a row for each record that holds one field per word. `packed.rs` encodes the
+//! records that pack several fields into a word.
 
 mod packed;
 
@@ -25,7 +25,7 @@ trait Field: Sized {
     /// Writes the value to the first [`Field::WORDS`] of `words`.
     fn put(&self, words: &mut [u64]);
 
-    /// The value of the first [`Field::WORDS`] of `words`, or `None` if no value has these words.
+    /// Decodes the first [`Field::WORDS`] of `words`, or returns `None` if no value has these words.
     fn get(words: &[u64]) -> Option<Self>;
 }
 
@@ -69,7 +69,7 @@ impl<const TEXT_BYTES: usize> Field for [u8; TEXT_BYTES] {
     }
 }
 
-/// Enumerations whose numbers the record holds, one to a word.
+/// Implements [`Field`] for enumerations: the word holds the variant's number.
 macro_rules! numbered_fields {
     ($($name:ident),*) => {$(
         impl Field for $name {
@@ -80,7 +80,7 @@ macro_rules! numbered_fields {
             }
 
             fn get(words: &[u64]) -> Option<$name> {
-                $name::of_number(words[0])
+                $name::from_number(words[0])
             }
         }
     )*};
@@ -88,11 +88,11 @@ macro_rules! numbered_fields {
 
 numbered_fields!(AccessStream, Group, MissKind, ServiceTime, StructureKind, ValuesKind);
 
-/// How one kind of record is encoded. Words without a field are zero.
+/// The encoding of one kind of record. Words without a field are zero.
 ///
-/// [`Record::decode`] encodes again what was decoded. So `from_words` need not look for bits that no field has.
+/// `from_words` need not check bits without a field: [`Record::decode`] encodes the decoded record again, and
+/// compares.
 trait Encoding: Sized {
-    /// The number of the kind.
     const KIND: u32;
 
     fn to_words(&self) -> (u32, Words);
@@ -101,8 +101,8 @@ trait Encoding: Sized {
     fn from_words(cpu: u32, words: &Words) -> Option<Self>;
 }
 
-/// Implements [`Encoding`] for records that hold one field per word, or text: the number of the kind, `[cpu]`
-/// where the record has a CPU, the fields in the order of their words, and a condition that a record must meet.
+/// Implements [`Encoding`] for records that hold one field per word, or text. A row has the number of the kind,
+/// `[cpu]` if the record has a CPU, the fields in the order of their words, and a condition on valid records.
 macro_rules! encodings {
     ($($kind:literal $type:ident [$($cpu:ident)?] ($($field:ident)*) $(if $condition:expr)?;)*) => {$(
         impl Encoding for $type {
@@ -132,17 +132,17 @@ macro_rules! encodings {
     )*};
 }
 
-/// Writes a field to the start of `free`, and returns the words after it.
+/// Writes a field to the start of `free`, and returns the words after the field.
 fn put<'a, F: Field>(field: &F, free: &'a mut [u64]) -> &'a mut [u64] {
     let (taken, free) = free.split_at_mut(F::WORDS);
     field.put(taken);
     free
 }
 
-/// Reads a field from the start of `unread`, and leaves the words after it there.
+/// Reads a field from the start of `unread`, and removes its words from `unread`.
 fn get<F: Field>(unread: &mut &[u64]) -> Option<F> {
-    let (taken, rest) = unread.split_at(F::WORDS);
-    *unread = rest;
+    let (taken, remaining) = unread.split_at(F::WORDS);
+    *unread = remaining;
     F::get(taken)
 }
 
@@ -168,10 +168,11 @@ encodings! {
     30 SampledPart [cpu] (region code unit);
 }
 
-/// The variants of [`Record`] with the types that encode them. `Record::Notice` is apart: it has three values.
+/// Maps the variants of [`Record`] to the types that encode them. `Record::Notice` is not a row, because it has
+/// three values.
 macro_rules! variants {
     ($($variant:ident($type:ident),)*) => {
-        /// Kind, CPU and numbers.
+        /// The kind, the CPU, and the words after them.
         fn to_words(record: &Record) -> (u32, u32, Words) {
             fn encoded<T: Encoding>(record: &T) -> (u32, u32, Words) {
                 let (cpu, words) = record.to_words();
@@ -238,20 +239,20 @@ impl Record {
         let mut bytes = [0; BYTES];
         bytes[..4].copy_from_slice(&kind.to_le_bytes());
         bytes[4..8].copy_from_slice(&cpu.to_le_bytes());
-        for (to, word) in bytes[8..].chunks_exact_mut(8).zip(words) {
-            to.copy_from_slice(&word.to_le_bytes());
+        for (chunk, word) in bytes[8..].chunks_exact_mut(8).zip(words) {
+            chunk.copy_from_slice(&word.to_le_bytes());
         }
         bytes
     }
 
-    /// The record with these bytes.
-    ///
     /// # Errors
-    /// Which part of them is never written.
+    /// The part of the bytes that the plugin never writes.
     pub fn decode(bytes: &[u8; BYTES]) -> Result<Record, RecordError> {
-        let half = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]));
-        let word =
-            |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[8 + 8 * at + byte]));
+        let half =
+            |start: usize| u32::from_le_bytes(std::array::from_fn(|byte| bytes[start + byte]));
+        let word = |number: usize| {
+            u64::from_le_bytes(std::array::from_fn(|byte| bytes[8 + 8 * number + byte]))
+        };
         let words: Words = std::array::from_fn(word);
         let (kind, cpu) = (half(0), half(4));
         check_head(kind, cpu, &words)?;
@@ -261,7 +262,7 @@ impl Record {
     }
 }
 
-/// Checks a header's magic number and version, and the CPU of every record that has one.
+/// Checks the magic number and version of a header, and the CPU of other records.
 fn check_head(kind: u32, cpu: u32, words: &Words) -> Result<(), RecordError> {
     if kind == Header::KIND {
         if words[0] != MAGIC {

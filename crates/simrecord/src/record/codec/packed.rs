@@ -8,7 +8,7 @@ use crate::record::{
     SharedMisses, StructureKind, TEXT_BYTES_MAX, Value,
 };
 
-/// Two numbers of 32 bits in one.
+/// Packs two numbers of 32 bits.
 fn pair(high: u32, low: u32) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
@@ -17,12 +17,12 @@ fn bit(set: bool, bit: u64) -> u64 {
     if set { bit } else { 0 }
 }
 
-/// Numbers, followed by zeros.
+/// `words`, followed by zeros.
 fn padded<const WORDS: usize>(words: [u64; WORDS]) -> Words {
-    std::array::from_fn(|at| words.get(at).copied().unwrap_or(0))
+    std::array::from_fn(|position| words.get(position).copied().unwrap_or(0))
 }
 
-/// A warning, the CPU, and a value.
+/// A warning, its CPU, and its value.
 pub(super) struct NoticeRecord(pub Notice, pub u32, pub u64);
 
 impl Encoding for NoticeRecord {
@@ -34,7 +34,7 @@ impl Encoding for NoticeRecord {
     }
 
     fn from_words(cpu: u32, words: &Words) -> Option<NoticeRecord> {
-        let notice = Notice::of_number(words[0])?;
+        let notice = Notice::from_number(words[0])?;
         Some(NoticeRecord(notice, cpu, words[1]))
     }
 }
@@ -55,8 +55,8 @@ impl Encoding for Header {
         Some(Header {
             cpus: (1..=CPUS_MAX).contains(&(cpus as usize)).then_some(cpus)?,
             api: (words[1] >> 32) as u32,
-            detail: Detail::of_number(words[2] & 0xff)?,
-            roi: Roi::of_number(words[2] >> 8)?,
+            detail: Detail::from_number(words[2] & 0xff)?,
+            roi: Roi::from_number(words[2] >> 8)?,
             vcpu_slice: words[3],
             qemu: <[u8; 16]>::get(&words[4..6])?,
             features: words[6] as u32,
@@ -122,12 +122,12 @@ impl Encoding for Counters {
     }
 
     fn from_words(cpu: u32, words: &Words) -> Option<Counters> {
-        let of = CountersOf::of_number(words[0] >> 32)?;
+        let owner = CountersOf::from_number(words[0] >> 32)?;
         let first = words[0] as u32;
         let [_, values @ ..] = *words;
         let beyond = COUNTERS.checked_sub(first as usize)?.min(values.len());
         let is_padded = values[beyond..].iter().all(|value| *value == 0);
-        is_padded.then_some(Counters { cpu, of, first, values })
+        is_padded.then_some(Counters { cpu, of: owner, first, values })
     }
 }
 
@@ -195,7 +195,8 @@ impl Encoding for LockCounts {
     fn to_words(&self) -> (u32, Words) {
         let LockCounts { region, return_to, place, acquires, contended, waited, held, .. } = *self;
         let offset = self.offset.min(0xffff);
-        // The service's code: its kind has room next to that of the lock, its number where others have the CPU.
+        // The kind of the service's context is next to the kind of the lock. The number of the context takes the
+        // word that holds the CPU in other records.
         let (context, number) = ((self.code >> 32) as u32 & 0xf, self.code as u32);
         let kinds = context << 4 | self.kind & 0xf;
         let head = pair(offset << 16 | (self.structure as u32) << 8 | kinds, region);
@@ -213,7 +214,7 @@ impl Encoding for LockCounts {
             code,
             kind,
             return_to,
-            structure: StructureKind::of_number(head >> 40 & 0xff)?,
+            structure: StructureKind::from_number(head >> 40 & 0xff)?,
             place,
             offset: (head >> 48) as u32,
             acquires,
@@ -229,14 +230,14 @@ impl Encoding for ProfileSlot {
 
     fn to_words(&self) -> (u32, Words) {
         let ProfileSlot { region, mode, start, length, time, .. } = *self;
-        let place = u64::from(region) << 32 | u64::from(mode);
+        let head = u64::from(region) << 32 | u64::from(mode);
         let stalls = [self.fetch_stall, self.data_stall, self.pipeline_stall];
-        (0, [place, start, length, time, stalls[0], stalls[1], stalls[2]])
+        (0, [head, start, length, time, stalls[0], stalls[1], stalls[2]])
     }
 
     fn from_words(_: u32, words: &Words) -> Option<ProfileSlot> {
-        let [place, start, length, time, fetch_stall, data_stall, pipeline_stall] = *words;
-        let (region, mode) = ((place >> 32) as u32, place as u32);
+        let [head, start, length, time, fetch_stall, data_stall, pipeline_stall] = *words;
+        let (region, mode) = ((head >> 32) as u32, head as u32);
         let is_mode = (mode as usize) < attribution::profile::Mode::ALL.len();
         let slot = ProfileSlot {
             region,
@@ -267,10 +268,10 @@ impl Encoding for ServiceMisses {
         Some(ServiceMisses {
             region: head as u32,
             cache: Some((head >> 32) as u32).filter(|cache| (*cache as usize) < CACHES)?,
-            what: ServiceMissKind::of_number(kinds >> 16 & 0xffff)?,
+            what: ServiceMissKind::from_number(kinds >> 16 & 0xffff)?,
             class: (kinds & 0xffff) as u32,
             code,
-            structure: StructureKind::of_number(kinds >> 32)?,
+            structure: StructureKind::from_number(kinds >> 32)?,
             key,
             count,
             cycles,
@@ -292,7 +293,7 @@ impl Encoding for SharedMisses {
         let [head, place, address, code, pc, counts, offset] = *words;
         Some(SharedMisses {
             region: head as u32,
-            structure: StructureKind::of_number(head >> 48)?,
+            structure: StructureKind::from_number(head >> 48)?,
             place,
             offset: u32::get(&[offset])?,
             address,
