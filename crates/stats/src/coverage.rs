@@ -16,7 +16,7 @@ fn normal(random: &mut Random) -> f64 {
     (2.0 * random.exponential()).sqrt() * angle.cos()
 }
 
-/// `count` values at equal distances, of mean 1,000, each correlated by `correlation` with the last.
+/// `count` values at equal distances, with a mean of 1,000. Neighbours correlate by `correlation`.
 fn autoregressive(random: &mut Random, count: u64, correlation: f64) -> Batches {
     let mut batches = Batches::covering(count - 1, BATCHES);
     let mut deviation = normal(random);
@@ -28,33 +28,33 @@ fn autoregressive(random: &mut Random, count: u64, correlation: f64) -> Batches 
     batches
 }
 
-/// Times of values in a stream that is busy and quiet in turn, each for exponentially distributed times of
-/// mean `phase`, up to `window`; with whether it is busy. Busy: ten times as many values. `value` is called for
-/// each, before the next time is drawn.
+/// Generates the times of a stream that is busy and quiet in turn, up to `window`. The length of each phase is
+/// exponentially distributed with a mean of `phase`. A busy stream has ten times the rate of a quiet one. For each time,
+/// `value` is called with the time and whether the stream is busy, before the next time is drawn.
 fn at_times_of_bursts(
     random: &mut Random,
     (phase, window): (f64, f64),
     mut value: impl FnMut(&mut Random, f64, bool),
 ) {
-    let mut at = 0.0;
+    let mut time = 0.0;
     let mut is_busy = random.below(2) == 0;
     let mut end = phase * random.exponential();
-    while at < window {
+    while time < window {
         let gap = if is_busy { 16.0 } else { 160.0 };
-        let next = at + gap * random.exponential();
+        let next = time + gap * random.exponential();
         if next > end {
-            (at, is_busy) = (end, !is_busy);
-            end = at + phase * random.exponential();
+            (time, is_busy) = (end, !is_busy);
+            end = time + phase * random.exponential();
             continue;
         }
-        at = next;
-        if at < window {
-            value(random, at, is_busy);
+        time = next;
+        if time < window {
+            value(random, time, is_busy);
         }
     }
 }
 
-/// Such a stream in a window of 65,536, whose values have a mean of 400 while it is busy, else of 1,000.
+/// A stream with bursts in a window of 65,536. Its values have a mean of 400 in busy phases and of 1,000 in quiet ones.
 fn bursts(random: &mut Random, phase: f64) -> Batches {
     const WINDOW: f64 = 65_536.0;
     let mut batches = Batches::covering(WINDOW as u64 - 1, BATCHES);
@@ -65,9 +65,9 @@ fn bursts(random: &mut Random, phase: f64) -> Batches {
     batches
 }
 
-/// Spans with two events, busy and quiet in the same way, in a window of 16,384: instructions, 200 to 400 in
-/// each, and cycles. A span takes 1 to 2 cycles for each instruction while it is busy, 3 to 4 when it finds cold
-/// caches after a quiet time; and by `reading` more of both.
+/// Spans with bursts in a window of 16,384, each with two events: instructions (200 to 400) and cycles. A span takes 1 to
+/// 2 cycles per instruction in a busy phase, and 3 to 4 with cold caches in a quiet phase. Reading the counters adds
+/// `reading` to both events.
 fn events_of_bursts(random: &mut Random, phase: f64, reading: i64) -> Batches<JointBatch> {
     const WINDOW: f64 = 16_384.0;
     let mut batches = Batches::<JointBatch>::covering(WINDOW as u64 - 1, BATCHES);
@@ -81,22 +81,22 @@ fn events_of_bursts(random: &mut Random, phase: f64, reading: i64) -> Batches<Jo
     batches
 }
 
-/// Instructions per cycle there: ten spans of 1.5 cycles for each instruction for each one of 3.5.
+/// The true ratio in [`events_of_bursts`]: of eleven spans, ten take 1.5 cycles per instruction, and one takes 3.5.
 const INSTRUCTIONS_PER_CYCLE: f64 = 11.0 / (10.0 * 1.5 + 3.5);
 
-/// Spans with two events, a miss and its accesses: 4 to 12 accesses, of which `miss_share` miss.
+/// Spans with two events, misses and accesses. A span has 4 to 12 accesses; each misses with probability `miss_share`.
 fn misses(random: &mut Random, miss_share: f64) -> Batches<JointBatch> {
     let mut batches = Batches::<JointBatch>::covering(511, BATCHES);
     for at in 0..512 {
         let accesses = 4 + random.below(9);
-        let misses = (0..accesses).filter(|_| random.unit() < miss_share).count();
-        let sums = vec![misses as i64, accesses as i64];
+        let misses: i64 = (0..accesses).map(|_| i64::from(random.unit() < miss_share)).sum();
+        let sums = vec![misses, accesses as i64];
         batches.add_at(at, &JointBatch { count: 1, sums });
     }
     batches
 }
 
-/// Share of intervals that hold `mean`, and share of those marked as correlated.
+/// The share of intervals that hold `mean`, and the share of intervals that are marked as correlated.
 fn shares(mean: f64, mut window: impl FnMut(&mut Random) -> Batches) -> (f64, f64) {
     shares_of(mean, |random| from_batches(&window(random).cells))
 }
@@ -109,7 +109,7 @@ fn shares_of(mean: f64, mut window: impl FnMut(&mut Random) -> Option<Interval>)
         held += usize::from((interval.mean - mean).abs() <= interval.half_width);
         marked += usize::from(interval.method == IntervalMethod::BatchMeansCorrelated);
     }
-    let share = |of: usize| of as f64 / WINDOWS as f64;
+    let share = |count: usize| count as f64 / WINDOWS as f64;
     (share(held), share(marked))
 }
 
@@ -185,8 +185,7 @@ fn intervals_of_ratios_of_two_windows_hold_the_ratio() {
     assert!(outside(&found).is_empty(), "{:?}", outside(&found));
 }
 
-/// Where a window is too short for its correlation, the interval does not hold the mean often enough: it is
-/// marked.
+/// If a window is too short for its correlation, its interval holds the mean too rarely, but is marked.
 #[test]
 fn windows_that_are_too_short_are_marked() {
     for correlation in [0.98, 0.999] {
@@ -214,7 +213,7 @@ fn with_sections(count: u64, mut value: impl FnMut(u64) -> u64) -> Distribution 
     all
 }
 
-/// `count` values whose logarithms are autoregressive, of standard deviation 0.3 around that of 1,000.
+/// `count` values with autoregressive logarithms: standard deviation 0.3, mean at the logarithm of 1,000.
 fn autoregressive_costs(random: &mut Random, count: u64, correlation: f64) -> Distribution {
     let mut deviation = normal(random);
     with_sections(count, |_| {
@@ -225,23 +224,23 @@ fn autoregressive_costs(random: &mut Random, count: u64, correlation: f64) -> Di
     })
 }
 
-/// `count` values of which one in 20 is in a level of twice the cost, for `phase` values on average.
+/// `count` values with two levels. One value in 20 is at the level of twice the cost, in runs of `phase` values on average.
 fn shifting_costs(random: &mut Random, count: u64, phase: f64) -> Distribution {
     let mut is_high = random.unit() < 0.05;
-    let mut left = 0.0;
+    let mut remaining = 0.0;
     with_sections(count, |_| {
-        if left <= 0.0 {
+        if remaining <= 0.0 {
             is_high = !is_high;
-            left = random.exponential() * phase * if is_high { 1.0 } else { 19.0 };
+            remaining = random.exponential() * phase * if is_high { 1.0 } else { 19.0 };
         }
-        left -= 1.0;
+        remaining -= 1.0;
         let level = if is_high { 2_000.0 } else { 1_000.0 };
         (level * (0.75 + 0.5 * random.unit())) as u64
     })
 }
 
-/// Shares of windows whose interval holds the quantile `truth`: by the order of the values alone, by the sections
-/// with 95 %, and with 99.99 %.
+/// Shares of windows whose interval holds the quantile `truth`, for three intervals: from the order of the values alone,
+/// from the sections with 95 %, and from the sections with 99.99 %.
 fn quantile_shares(
     (per_100k, truth): (u32, u64),
     mut window: impl FnMut(&mut Random) -> Distribution,
@@ -280,7 +279,7 @@ fn intervals_of_quantiles_of_dependent_values_hold_them() {
             orders.push((order, stream));
         }
     }
-    // What the order of the values alone gives is not an interval of 95 %, unless they are independent.
+    // Intervals from the order of the values alone cover 95 % only if the values are independent.
     assert!(orders[..3].iter().all(|(order, _)| *order >= 0.92), "{orders:?}");
     assert!(orders[6..].iter().any(|(order, _)| *order < 0.85), "{orders:?}");
 }

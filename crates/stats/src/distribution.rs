@@ -15,15 +15,11 @@ pub struct Peak {
 /// The distribution of a stream of durations. Sums are exact; quantiles are within 1/16.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Distribution {
-    /// Number of values.
     pub count: u64,
-    /// Their sum.
     pub sum: u64,
-    /// The sum of their squares; 0 when it was not computed.
+    /// The sum of the squared values; 0 if it was not computed.
     pub sum_of_squares: u128,
-    /// The largest value.
     pub peak: Peak,
-    /// Their histogram.
     pub histogram: LogLinear,
     /// The batches in time; without cells when there are none.
     pub batches: Batches,
@@ -34,9 +30,9 @@ pub struct Distribution {
 /// How the intervals of quantiles were computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuantileMethod {
-    /// From the order of the values, and how much the sections of the window differ.
+    /// From the order of the values, widened by the differences between the sections of the window.
     Sections,
-    /// As above, but neighbouring sections correlate: the interval may be too narrow.
+    /// Like `Sections`, but neighbouring sections correlate: the interval may be too narrow.
     SectionsCorrelated,
     /// From the order of the values alone, as if they were independent.
     Order,
@@ -126,20 +122,21 @@ impl Distribution {
         self.histogram.quantile(per_100k).map(|value| value.min(self.peak.value))
     }
 
-    /// By how much more than of independent values the quantile varies; `None` where the sections do not say.
+    /// The inflation of the quantile's variance compared with independent values. `None` if the sections do not determine
+    /// it.
     #[must_use]
     pub fn quantile_inflation(&self, per_100k: u32) -> Option<Inflation> {
         inflation_at(&self.sections, self.histogram.quantile_slot(per_100k)?)
     }
 
-    /// The 95 % interval of that quantile: by its inflation where the sections tell it, otherwise from the
-    /// order of the values alone; see [`LogLinear::quantile_interval`].
+    /// The 95 % interval of a quantile. It uses the inflation if the sections determine it, and otherwise only the order
+    /// of the values ([`LogLinear::quantile_interval`]).
     #[must_use]
     pub fn quantile_interval(&self, per_100k: u32) -> (Option<u64>, Option<u64>) {
         self.quantile_interval_by(per_100k, self.quantile_inflation(per_100k))
     }
 
-    /// As [`Distribution::quantile_interval`], for an inflation that is known otherwise.
+    /// The 95 % interval of a quantile with a given inflation, or from the order of the values alone.
     #[must_use]
     pub fn quantile_interval_by(
         &self,
@@ -155,7 +152,7 @@ impl Distribution {
         }
     }
 
-    /// The interval beyond each end of which the quantile lies with the probability `tail`; see
+    /// The interval of a quantile with error probability `tail` at each end; see
     /// [`LogLinear::quantile_interval_inflated`].
     #[must_use]
     pub fn quantile_bounds(
@@ -174,7 +171,7 @@ mod tests {
     use super::*;
     use crate::interval::Batch;
 
-    fn of(values: &[u64]) -> Distribution {
+    fn distribution_of(values: &[u64]) -> Distribution {
         let mut d = Distribution::default();
         d.batches.cells = vec![Batch::default(); 2];
         for (at, &value) in values.iter().enumerate() {
@@ -187,7 +184,7 @@ mod tests {
 
     #[test]
     fn merging_two_cpus_is_the_same_as_seeing_both_streams() {
-        let (a, b) = (of(&[10, 20, 30]), of(&[5, 400]));
+        let (a, b) = (distribution_of(&[10, 20, 30]), distribution_of(&[5, 400]));
         let mut both = a.clone();
         both.merge(&b);
         assert_eq!((both.count, both.sum, both.peak.value), (5, 465, 400));
@@ -200,8 +197,8 @@ mod tests {
 
     #[test]
     fn a_quantile_never_exceeds_the_peak() {
-        assert_eq!(of(&[1000; 1_000]).quantile(99_900), Some(1000));
-        assert_eq!(of(&[1000, 1023]).quantile(100_000), Some(1007));
+        assert_eq!(distribution_of(&[1000; 1_000]).quantile(99_900), Some(1000));
+        assert_eq!(distribution_of(&[1000, 1023]).quantile(100_000), Some(1007));
         assert_eq!(Distribution::default().quantile(50_000), None);
     }
 }

@@ -1,19 +1,20 @@
 //! The largest of many independent draws from one distribution: the time that a barrier of many
-//! nodes waits. Nothing is sampled: with survival function S(x), the mean of the largest of n is the integral of
-//! 1 - (1 - S(x))^n, and here S is made of steps and straight lines (order statistics: David &
-//! Nagaraja, Order Statistics, ch. 3).
+//! nodes waits. The result is exact, without sampling: with survival function S(x), the mean of the largest of n
+//! draws is the integral of 1 - (1 - S(x))^n. Here, S consists of steps and straight lines (order statistics:
+//! David & Nagaraja, Order Statistics, ch. 3).
 
 use crate::random::Random;
 
 /// A part of a distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// The value, or the smallest of its values.
+    /// The value of a step, or the lower end of a ramp.
     pub low: u64,
     pub weight: u64,
-    /// Whether its values are uniform over `low..low + weight`, or all are `low`.
+    /// Whether the piece is a ramp with uniform values from `low` to `low + weight`. Otherwise it is a step: all values
+    /// are `low`.
     pub is_ramp: bool,
-    /// The block of the measurement that it belongs to; for confidence intervals.
+    /// The block of the measurement that contains the piece; for confidence intervals.
     pub block: u32,
 }
 
@@ -47,11 +48,11 @@ struct Block {
     steps_sum: f64,
 }
 
-/// With this many expected draws above a value, the largest is practically above it: e^-45.
+/// With this expected number of draws above a value, the largest draw is not above it with probability e^-45.
 const CERTAIN: f64 = 45.0;
 /// Resamples of an interval.
 const RESAMPLES: usize = 200;
-/// Fewest blocks for a confidence interval.
+/// Minimum number of blocks for a confidence interval.
 const BLOCKS_MIN: usize = 8;
 
 impl Extremes {
@@ -86,8 +87,8 @@ impl Extremes {
         })
     }
 
-    /// The same distribution, with one of the draws from the steps only and the others from all
-    /// pieces; `None` when no step has a weight.
+    /// A distribution whose first draw comes only from the steps, and all other draws from all pieces. `None` if no step
+    /// has a weight.
     #[must_use]
     pub fn with_one_of_steps(pieces: &[Piece]) -> Option<Extremes> {
         let extremes = Extremes::new(pieces)?;
@@ -95,13 +96,12 @@ impl Extremes {
         has_steps.then_some(Extremes { one_of_steps: true, ..extremes })
     }
 
-    /// The largest value.
     #[must_use]
     pub fn greatest(&self) -> u64 {
         self.changes.first().map_or(0, |(value, _, _)| *value)
     }
 
-    /// Mean of the largest of `number` draws; of one draw, the mean.
+    /// Mean of the largest of `number` draws. With one draw, it is the mean of the distribution.
     #[must_use]
     pub fn mean_of_largest(&self, number: u64) -> f64 {
         self.mean(number, &vec![1; self.by_block.len()])
@@ -134,12 +134,12 @@ impl Extremes {
     /// fewer than 8 blocks that are not empty.
     #[must_use]
     pub fn interval_of_largest(&self, number: u64, seed: u64) -> Option<(f64, f64)> {
-        let holds = |block: &Block| match self.one_of_steps {
-            true => block.steps_weight > 0,
-            false => block.weight > 0,
+        let has_weight = |block: &Block| {
+            if self.one_of_steps { block.steps_weight > 0 } else { block.weight > 0 }
         };
         let all = self.by_block.iter().enumerate();
-        let filled: Vec<usize> = all.filter(|(_, block)| holds(block)).map(|(at, _)| at).collect();
+        let filled: Vec<usize> =
+            all.filter(|(_, block)| has_weight(block)).map(|(index, _)| index).collect();
         if filled.len() < BLOCKS_MIN {
             return None;
         }
@@ -174,16 +174,19 @@ impl Extremes {
         }
     }
 
-    /// The distribution in which each block has a weight.
+    /// Mean of the largest of `number` draws, with each block weighted by `times`.
     fn mean(&self, number: u64, times: &[u64]) -> f64 {
         if number <= 1 {
-            let of_block = |block: &Block| match self.one_of_steps {
-                true => (block.steps_weight, block.steps_sum),
-                false => (block.weight, block.sum),
+            let weight_and_sum = |block: &Block| {
+                if self.one_of_steps {
+                    (block.steps_weight, block.steps_sum)
+                } else {
+                    (block.weight, block.sum)
+                }
             };
             let (mut weights, mut sums) = (0.0, 0.0);
             for (block, times) in self.by_block.iter().zip(times) {
-                let (weight, sum) = of_block(block);
+                let (weight, sum) = weight_and_sum(block);
                 weights += weight as f64 * *times as f64;
                 sums += sum * *times as f64;
             }
@@ -211,7 +214,7 @@ struct State {
     at: u64,
     all: u64,
     steps: u64,
-    /// Number of ramps that extend over the value: the weight above grows by it per unit below.
+    /// Number of ramps that contain the value. Per unit below it, the weight above grows by this number.
     ramps: u64,
 }
 
@@ -252,7 +255,7 @@ fn joined(changes: Vec<(u64, Change, u32)>) -> Vec<(u64, Change, u32)> {
 struct Area {
     number: f64,
     total: f64,
-    /// Weight of all steps, where one more draw comes from them.
+    /// Weight of all steps. `None`: no draw comes only from the steps.
     steps: Option<f64>,
     sum: f64,
 }
@@ -267,26 +270,26 @@ impl Area {
         self.number * above > CERTAIN * self.total
     }
 
-    /// Probability that the draw from the steps exceeds a value with that much of their weight above it.
+    /// Probability that the draw from the steps exceeds a value, if steps of weight `steps` are above it.
     fn apart(&self, steps: u64) -> f64 {
         self.steps.map_or(0.0, |all| steps as f64 / all)
     }
 
-    /// The weight above the value that the largest draw does not exceed with that probability.
+    /// The weight above the value that the largest draw does not exceed with probability `chance`.
     fn wanted(&self, chance: f64, steps: u64) -> f64 {
-        let left = chance / (1.0 - self.apart(steps));
-        if left >= 1.0 {
+        let chance_of_others = chance / (1.0 - self.apart(steps));
+        if chance_of_others >= 1.0 {
             return 0.0;
         }
-        // (1 - S)^n = left, by U^(1/n), computed without cancellation where that is close to 1.
+        // Solves (1 - S)^n = chance_of_others for S, without cancellation when S is close to 0.
         if self.number > 0.0 {
-            -(left.ln() / self.number).exp_m1() * self.total
+            -(chance_of_others.ln() / self.number).exp_m1() * self.total
         } else {
             f64::INFINITY
         }
     }
 
-    /// An interval over which the weight above grows linearly.
+    /// Adds the integral over an interval with linear growth of the weight above.
     fn add(&mut self, from: &State, to: &State) {
         let width = (from.at - to.at) as f64;
         if width == 0.0 {
@@ -294,12 +297,13 @@ impl Area {
         }
         let (above, next) = (from.all as f64, to.all as f64);
         let growth = (next - above) / self.total;
-        let of = |above: f64| self.chance(self.number, above);
+        let chance_above = |above: f64| self.chance(self.number, above);
         let mean = if growth == 0.0 {
-            of(above)
+            chance_above(above)
         } else if self.number * growth < 1e-2 {
-            // Where both ends are nearly equal, their difference cancels: Simpson's rule instead.
-            (of(above) + 4.0 * of((above + next) / 2.0) + of(next)) / 6.0
+            // Simpson's rule avoids the cancellation when both ends are nearly equal.
+            (chance_above(above) + 4.0 * chance_above((above + next) / 2.0) + chance_above(next))
+                / 6.0
         } else {
             let more = self.number + 1.0;
             1.0 - (self.chance(more, next) - self.chance(more, above)) / growth / more

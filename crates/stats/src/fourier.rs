@@ -2,11 +2,8 @@
 
 use realfft::RealFftPlanner;
 
-/// The power at each frequency from 0 to half of the sampling rate, of a series that is padded with
-/// zeros to `length`.
-///
-/// # Panics
-/// When `length` is shorter than the series.
+/// The power at each frequency from 0 to half of the sampling rate, of a series that is padded with zeros to `length`.
+/// Panics if `length` is shorter than the series.
 #[must_use]
 pub fn power(series: &[f64], length: usize) -> Vec<f64> {
     assert!(length >= series.len(), "transform of {length}");
@@ -25,14 +22,14 @@ mod tests {
     use std::f64::consts::PI;
 
     fn by_definition(series: &[f64], length: usize) -> Vec<f64> {
-        let at = |k: usize| {
+        let power_at = |k: usize| {
             let angle = |n: usize| -2.0 * PI * (n * k) as f64 / length as f64;
             let sum = |part: fn(f64) -> f64| -> f64 {
                 series.iter().enumerate().map(|(n, value)| value * part(angle(n))).sum()
             };
             sum(f64::cos).powi(2) + sum(f64::sin).powi(2)
         };
-        (0..=length / 2).map(at).collect()
+        (0..=length / 2).map(power_at).collect()
     }
 
     proptest! {

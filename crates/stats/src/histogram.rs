@@ -34,10 +34,8 @@ pub fn slot_of(value: u64) -> usize {
     (shift as usize) * 16 + (value >> shift) as usize
 }
 
-/// The smallest and the largest value that `slot` counts (the last slot also takes all above).
-///
-/// # Panics
-/// When `slot` is not below [`SLOTS`].
+/// The smallest and the largest value that `slot` counts. The last slot also counts all larger values. Panics if `slot`
+/// is not below [`SLOTS`].
 #[must_use]
 pub fn bounds_of(slot: usize) -> (u64, u64) {
     assert!(slot < SLOTS, "slot {slot} of {SLOTS}");
@@ -68,7 +66,6 @@ impl LogLinear {
         (counts.len() == SLOTS).then_some(LogLinear { counts })
     }
 
-    /// Counts one value.
     pub fn record(&mut self, value: u64) {
         self.counts[slot_of(value)] += 1;
     }
@@ -80,14 +77,14 @@ impl LogLinear {
         }
     }
 
-    /// What was counted since `earlier`, a reading of the same histogram.
+    /// The counts since `earlier`, which is an earlier reading of this histogram.
     #[must_use]
     pub fn since(&self, earlier: &LogLinear) -> LogLinear {
         let pairs = self.counts.iter().zip(&earlier.counts);
         LogLinear { counts: pairs.map(|(now, then)| now.saturating_sub(*then)).collect() }
     }
 
-    /// Number of values below `limit`, exact where a bucket ends there: at each power of two.
+    /// Number of values below `limit`. Exact if `limit` is the start of a bucket, such as a power of two.
     #[must_use]
     pub fn below(&self, limit: u64) -> u64 {
         let end = if limit >= VALUE_LIMIT { SLOTS } else { slot_of(limit) };
@@ -100,10 +97,9 @@ impl LogLinear {
         self.counts.iter().sum()
     }
 
-    /// The value below or at which `per_100k` of 100,000 values lie (nearest rank, midpoint of the
-    /// bucket). `None` when fewer than one value is expected above it, which would make it the largest
-    /// value by another name (a 99th percentile needs 100 values); and when `per_100k` is 0 or over
-    /// 100,000. 100,000 is the largest value.
+    /// The quantile at `per_100k` of 100,000 values: nearest rank, midpoint of the bucket. 100,000 gives the largest
+    /// value. `None` if less than one value is expected above the quantile: it would only repeat the largest value (a
+    /// 99th percentile needs 100 values). `None` also if `per_100k` is 0 or over 100,000.
     #[must_use]
     pub fn quantile(&self, per_100k: u32) -> Option<u64> {
         let total = self.total();
@@ -119,9 +115,9 @@ impl LogLinear {
         Some(low + (high - low) / 2)
     }
 
-    /// The 95 % interval of a quantile that [`LogLinear::quantile`] gives, from the order of the values
-    /// alone ([`quantile_ranks_95`]) and with the width of the buckets; a side that the values do not
-    /// bound is `None`.
+    /// The 95 % interval of a quantile of [`LogLinear::quantile`], from the order of the values alone
+    /// ([`quantile_ranks_95`]). It includes the width of the buckets at both ends. An end that the values do not bound is
+    /// `None`.
     #[must_use]
     pub fn quantile_interval(&self, per_100k: u32) -> (Option<u64>, Option<u64>) {
         if self.quantile(per_100k).is_none() {
@@ -132,9 +128,9 @@ impl LogLinear {
         (bucket(low).map(|(low, _)| low), bucket(high).map(|(_, high)| high))
     }
 
-    /// The interval of a quantile that [`LogLinear::quantile`] gives, beyond each end of which it lies with
-    /// the probability `tail`, of values that are not independent: as of fewer independent ones, by the
-    /// inflation of their variance. A side that the values do not bound is `None`.
+    /// The interval of a quantile of [`LogLinear::quantile`] for dependent values, with error probability `tail` at each
+    /// end. The values count as a smaller number of independent values: their number over the inflation of the variance.
+    /// An end that the values do not bound is `None`.
     #[must_use]
     pub fn quantile_interval_inflated(
         &self,
@@ -144,10 +140,10 @@ impl LogLinear {
     ) -> (Option<u64>, Option<u64>) {
         let total = self.total();
         let quantile = t_quantile(inflation.degrees_of_freedom as f64, tail);
-        let Some(quantile) = quantile.filter(|_| self.quantile(per_100k).is_some()) else {
+        let (Some(quantile), Some(_)) = (quantile, self.quantile(per_100k)) else {
             return (None, None);
         };
-        // The binomial's tail that Student's t has at the tail asked for: the inflation is an estimate.
+        // The inflation is an estimate. Replaces the tail by the normal tail of Student's quantile, to account for it.
         let tail = Normal::standard().cdf(-quantile);
         let independent = ((total as f64 / inflation.variance_ratio) as u64).clamp(1, total);
         let (low, high) = quantile_ranks(independent, per_100k, tail);
@@ -158,7 +154,7 @@ impl LogLinear {
         (bucket(low).map(|(low, _)| low), bucket(high).map(|(_, high)| high))
     }
 
-    /// The slot that counts the quantile that [`LogLinear::quantile`] gives.
+    /// The slot of the quantile of [`LogLinear::quantile`].
     #[must_use]
     pub fn quantile_slot(&self, per_100k: u32) -> Option<usize> {
         self.quantile(per_100k).map(slot_of)
@@ -239,16 +235,16 @@ mod tests {
         let mut now = earlier.clone();
         now.record(5_000);
         let since = now.since(&earlier);
-        assert_eq!((since.total(), since.filled().next().map(|one| one.2)), (1, Some(1)));
+        assert_eq!((since.total(), since.filled().next().map(|(_, _, count)| count)), (1, Some(1)));
         assert_eq!(earlier.since(&now).total(), 0);
     }
 
     #[test]
     fn nothing_counted_has_no_quantile() {
         assert_eq!(LogLinear::default().quantile(50_000), None);
-        let mut one = LogLinear::default();
-        one.record(5);
-        assert_eq!((one.quantile(0), one.quantile(100_001)), (None, None));
-        assert_eq!(one.quantile(100_000), Some(5));
+        let mut histogram = LogLinear::default();
+        histogram.record(5);
+        assert_eq!((histogram.quantile(0), histogram.quantile(100_001)), (None, None));
+        assert_eq!(histogram.quantile(100_000), Some(5));
     }
 }

@@ -7,21 +7,19 @@
 
 use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, Normal, StudentsT};
 
-/// Fewest non-empty batches for an interval.
+/// Minimum number of non-empty batches for an interval.
 pub const BATCHES_MIN: usize = 8;
 
-/// What is summed in a batch.
+/// The sums of a batch.
 pub trait Cell: Clone + Default {
-    /// Adds what another batch holds.
+    /// Adds the sums of another batch.
     fn add(&mut self, other: &Self);
 }
 
 /// One batch: the number of its values, and their sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
-    /// Values in the batch.
     pub count: u64,
-    /// Their sum.
     pub sum: u64,
 }
 
@@ -35,9 +33,9 @@ impl Cell for Batch {
 /// One batch of values that are counted together, such as the events of a span.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JointBatch {
-    /// How often they were counted.
+    /// Number of times that the values were counted.
     pub count: u64,
-    /// The sum of each; a value may be negative.
+    /// The sum of each value. Values may be negative.
     pub sums: Vec<i64>,
 }
 
@@ -62,10 +60,7 @@ pub struct Batches<C = Batch> {
 }
 
 impl<C: Cell> Batches<C> {
-    /// Empty batches, at most `number_max` of them, that cover a window of `length`.
-    ///
-    /// # Panics
-    /// When `number_max` is 0.
+    /// At most `number_max` empty batches that cover a window of `length`. Panics if `number_max` is 0.
     #[must_use]
     pub fn covering(length: u64, number_max: u64) -> Self {
         assert!(number_max > 0, "no batch covers a window");
@@ -77,22 +72,22 @@ impl<C: Cell> Batches<C> {
         batches
     }
 
-    /// Adds to the batch of the time `at` since the window opened; beyond its end, to the last batch.
-    pub fn add_at(&mut self, at: u64, what: &C) {
+    /// Adds to the batch that contains the time `at` since the window opened. Later times belong to the last batch.
+    pub fn add_at(&mut self, at: u64, added: &C) {
         let last = self.cells.len().saturating_sub(1);
         let cell = at.checked_shr(self.shift).map_or(0, |cell| (cell as usize).min(last));
         if let Some(batch) = self.cells.get_mut(cell) {
-            batch.add(what);
+            batch.add(added);
         }
     }
 
-    /// Adds another stream's batches of the same window, folding the shorter ones into the longer.
+    /// Adds another stream's batches of the same window. Shorter batches are first merged to the length of the longer ones.
     pub fn merge(&mut self, other: &Self) {
-        let mut other = other.clone();
-        self.fold_to(other.shift);
-        other.fold_to(self.shift);
-        self.cells.resize(self.cells.len().max(other.cells.len()), C::default());
-        for (mine, theirs) in self.cells.iter_mut().zip(&other.cells) {
+        let mut added = other.clone();
+        self.fold_to(added.shift);
+        added.fold_to(self.shift);
+        self.cells.resize(self.cells.len().max(added.cells.len()), C::default());
+        for (mine, theirs) in self.cells.iter_mut().zip(&added.cells) {
             mine.add(theirs);
         }
     }
@@ -118,8 +113,8 @@ impl<C: Cell> Batches<C> {
 }
 
 impl Batches {
-    /// The interval of what `amount` counts of a batch, per unit of time of a window of `length`. `None` with
-    /// fewer than [`BATCHES_MIN`] batches in which there was any: then they say nothing about how rare it is.
+    /// The interval of an amount per unit of time in a window of `length`; `amount` gives the amount in a batch. `None` if
+    /// fewer than [`BATCHES_MIN`] batches have any amount: they do not determine its rate.
     #[must_use]
     pub fn per_time(&self, length: u64, amount: impl Fn(&Batch) -> u64) -> Option<Interval> {
         let filled = self.cells.iter().filter(|batch| amount(batch) > 0).count();
@@ -127,44 +122,45 @@ impl Batches {
             return None;
         }
         let batch_length = 1_u64.checked_shl(self.shift)?;
-        let time_left = |at: usize| length.saturating_sub((at as u64).saturating_mul(batch_length));
-        let pair = |(at, batch): (usize, &Batch)| {
-            (amount(batch) as f64, time_left(at).min(batch_length) as f64)
+        let time_left =
+            |index: usize| length.saturating_sub((index as u64).saturating_mul(batch_length));
+        let pair = |(index, batch): (usize, &Batch)| {
+            (amount(batch) as f64, time_left(index).min(batch_length) as f64)
         };
         let pairs: Vec<(f64, f64)> = self.cells.iter().enumerate().map(pair).collect();
         let interval = ratio_from_batches(&pairs)?;
-        // What is rare has no more degrees of freedom than batches in which it was.
+        // An amount that is rare has no more degrees of freedom than batches that contain it.
         let degrees_of_freedom = interval.degrees_of_freedom.min(filled as u64 - 1);
         let wider = t_95(degrees_of_freedom)? / t_95(interval.degrees_of_freedom)?;
         let half_width = interval.half_width * wider;
         Some(Interval { half_width, degrees_of_freedom, ..interval })
     }
 
-    /// Adds a value at the time `at` since the window opened; beyond its end, to the last batch.
+    /// Adds a value at the time `at` since the window opened. Values after the window belong to the last batch.
     pub fn record(&mut self, value: u64, at: u64) {
         self.add_at(at, &Batch { count: 1, sum: value });
     }
 }
 
-/// One of the values of [`JointBatch`], and what is subtracted from it each time that it was counted.
+/// One of the values of [`JointBatch`] with a correction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Term {
-    /// Its position among the sums.
+    /// Index of the value in `sums`.
     pub at: usize,
-    /// What is subtracted.
+    /// The correction: subtracted from the value each time that it was counted.
     pub less: f64,
 }
 
 impl Batches<JointBatch> {
-    /// The interval of the mean of a value. `None` with too few batches, or where the value was never
-    /// counted: then its batches say nothing about how rare it is. See [`ratio_from_batches`].
+    /// The interval of a value's mean ([`ratio_from_batches`]). `None` with too few batches, or if the value was always 0:
+    /// its batches do not determine its rate.
     #[must_use]
-    pub fn mean(&self, of: Term) -> Option<Interval> {
-        self.ratio_of(of, |batch| batch.count as f64)
+    pub fn mean(&self, term: Term) -> Option<Interval> {
+        self.ratio_of(term, |batch| batch.count as f64)
     }
 
-    /// The interval of the ratio of the means of two values, whose covariance counts. `None` as for
-    /// [`Batches::mean`], and where 0 lies in the interval of the denominator.
+    /// The interval of the ratio of two values' means, with their covariance. `None` if one of them has no interval
+    /// ([`Batches::mean`]), or if 0 lies in the interval of the denominator.
     #[must_use]
     pub fn ratio(&self, top: Term, bottom: Term) -> Option<Interval> {
         self.mean(bottom).filter(|bottom| !bottom.holds_zero())?;
@@ -181,7 +177,7 @@ impl Batches<JointBatch> {
     }
 }
 
-/// The sum of a value in a batch, without what is subtracted.
+/// The corrected sum of a value in a batch.
 fn value_of(batch: &JointBatch, term: Term) -> f64 {
     let sum = batch.sums.get(term.at).map_or(0.0, |sum| *sum as f64);
     sum - term.less * batch.count as f64
@@ -192,14 +188,14 @@ fn value_of(batch: &JointBatch, term: Term) -> f64 {
 pub enum IntervalMethod {
     /// From the spread of batches of equal length in time.
     BatchMeans,
-    /// The same, with neighbours correlated until only the fewest and longest batches were left, or even
-    /// then: the interval may be too narrow.
+    /// Like `BatchMeans`, but neighbouring batches correlated until merging left the smallest number of batches, or even
+    /// then. The interval may be too narrow.
     BatchMeansCorrelated,
     /// From the sample variance, taking the values as independent.
     Independent,
-    /// Interval of a ratio whose terms are of different windows, each with its batch means: as independent.
+    /// From the batch means of two windows, one for each term of a ratio. The terms are taken as independent.
     TwoWindows,
-    /// The same, where one of the terms is [`IntervalMethod::BatchMeansCorrelated`].
+    /// Like `TwoWindows`, but one of the terms is [`IntervalMethod::BatchMeansCorrelated`].
     TwoWindowsCorrelated,
 }
 
@@ -224,27 +220,24 @@ pub struct Interval {
     pub mean: f64,
     /// Half the width of the confidence interval.
     pub half_width: f64,
-    /// Degrees of freedom of the standard error behind it: how wide an interval of another confidence is
-    /// follows from these ([`t_quantile`]).
+    /// Degrees of freedom of the standard error. [`t_quantile`] gives the width of an interval with another confidence.
     pub degrees_of_freedom: u64,
-    /// The standard deviation by which the means of windows of this length differ beyond that error, as far as
-    /// the window tells ([`drift`]); 0 where it was not computed.
+    /// Standard deviation between the means of windows of this length because of slow changes, in addition to the standard
+    /// error ([`drift`]). 0 if it was not computed.
     pub drift: f64,
-    /// How it was computed.
     pub method: IntervalMethod,
 }
 
 impl Interval {
-    /// Whether 0 lies in the interval: a ratio over this mean has no bounds then (Fieller, Some problems in
+    /// Whether 0 lies in the interval. A ratio over such a mean has no bounds (Fieller, Some problems in
     /// interval estimation, Journal of the Royal Statistical Society B 16, 1954).
     #[must_use]
     pub fn holds_zero(&self) -> bool {
         self.mean.abs() <= self.half_width
     }
 
-    /// The ratio of two means of different windows, taken as independent: the relative half widths add as
-    /// squares (delta method: Cochran, Sampling Techniques, ch. 6). `None` where 0 lies in the interval of
-    /// the denominator.
+    /// The ratio of two means from different windows, taken as independent: the squares of the relative half widths add up
+    /// (delta method: Cochran, Sampling Techniques, ch. 6). `None` if 0 lies in the interval of the denominator.
     #[must_use]
     pub fn over(&self, denominator: &Interval) -> Option<Interval> {
         if denominator.holds_zero() {
@@ -253,10 +246,11 @@ impl Interval {
         let mean = self.mean / denominator.mean;
         let half_width = self.half_width.hypot(mean * denominator.half_width);
         let is_correlated =
-            [self, denominator].map(|one| one.method == IntervalMethod::BatchMeansCorrelated);
-        let method = match is_correlated.contains(&true) {
-            true => IntervalMethod::TwoWindowsCorrelated,
-            false => IntervalMethod::TwoWindows,
+            |interval: &Interval| interval.method == IntervalMethod::BatchMeansCorrelated;
+        let method = if is_correlated(self) || is_correlated(denominator) {
+            IntervalMethod::TwoWindowsCorrelated
+        } else {
+            IntervalMethod::TwoWindows
         };
         Some(Interval {
             mean,
@@ -274,11 +268,11 @@ pub fn t_95(degrees_of_freedom: u64) -> Option<f64> {
     t_quantile(degrees_of_freedom as f64, 0.025)
 }
 
-/// Degrees of freedom from which Student's t is taken as the normal distribution: 0.01 % apart.
+/// With at least this number of degrees of freedom, the normal distribution replaces Student's t: the difference is 0.01 %.
 const NORMAL_FROM: f64 = 1e5;
 
-/// The value that Student's t exceeds with the probability `tail`; `None` without degrees of freedom, and
-/// where the tail is not between 0 and 1/2.
+/// The value that Student's t exceeds with the probability `tail`. `None` without degrees of freedom, or if `tail` is not
+/// between 0 and 1/2.
 #[must_use]
 pub fn t_quantile(degrees_of_freedom: f64, tail: f64) -> Option<f64> {
     if !(degrees_of_freedom > 0.0 && tail > 0.0 && tail < 0.5) {
@@ -288,13 +282,13 @@ pub fn t_quantile(degrees_of_freedom: f64, tail: f64) -> Option<f64> {
         return Some(-Normal::standard().inverse_cdf(tail));
     }
     let t = StudentsT::new(0.0, 1.0, degrees_of_freedom).ok()?;
-    // From the lower tail, whose small probability has all of its digits.
+    // The lower tail keeps all digits of a small probability.
     Some(-t.inverse_cdf(tail))
 }
 
 /// One-sided 10 % quantile of the standard normal distribution.
 const NORMAL_90: f64 = 1.281_6;
-/// Most correlation of neighbours that widens an interval: three times, and not without end.
+/// Larger correlations of neighbours widen an interval only as much as this one: three times.
 const CORRELATION_MAX: f64 = 0.8;
 
 /// The interval from batches of equal length in time. Empty batches count (they express the
@@ -305,14 +299,14 @@ pub fn from_batches(batches: &[Batch]) -> Option<Interval> {
     ratio_from_batches(&batches.iter().map(pair).collect::<Vec<_>>())
 }
 
-/// The interval of the sum of the numerators over that of the denominators, both counted in the same
-/// batches of equal length in time, so that what they have in common counts. `None` when fewer than
-/// [`BATCHES_MIN`] denominators are above 0.
+/// The interval of the sum of the numerators over the sum of the denominators. Both come from the same batches of equal
+/// length in time, so that the interval includes their covariance. `None` if fewer than [`BATCHES_MIN`] denominators are
+/// above 0.
 ///
-/// As long as the residuals of neighbouring batches correlate (von Neumann's ratio, one-sided at 10 %:
-/// Fishman, Grouping observations in digital simulation, Management Science 24, 1978), pairs of batches
-/// are merged. What correlation is left widens the interval by that of a first-order autoregressive
-/// process (Tafazzoli, Wilson et al., Performance of Skart, INFORMS Journal on Computing 23, 2011).
+/// Pairs of batches are merged while the residuals of neighbouring batches correlate (von Neumann's ratio, one-sided at
+/// 10 %: Fishman, Grouping observations in digital simulation, Management Science 24, 1978). The remaining correlation
+/// widens the interval like in a first-order autoregressive process (Tafazzoli, Wilson et al., Performance of Skart,
+/// INFORMS Journal on Computing 23, 2011).
 #[must_use]
 pub fn ratio_from_batches(batches: &[(f64, f64)]) -> Option<Interval> {
     let filled = |batches: &[(f64, f64)]| {
@@ -344,41 +338,42 @@ pub fn ratio_from_batches(batches: &[(f64, f64)]) -> Option<Interval> {
     };
     let number = merged.len() as f64;
     let squares: f64 = residuals.iter().map(|residual| residual.powi(2)).sum();
-    let left = lag_1(&residuals).clamp(0.0, CORRELATION_MAX);
-    let error = (squares / (number - 1.0) / number * (1.0 + left) / (1.0 - left)).sqrt();
+    let correlation = lag_1(&residuals).clamp(0.0, CORRELATION_MAX);
+    let error =
+        (squares / (number - 1.0) / number * (1.0 + correlation) / (1.0 - correlation)).sqrt();
     let degrees_of_freedom = merged.iter().filter(|batch| batch.1 > 0.0).count() as u64 - 1;
     let half_width = t_95(degrees_of_freedom)? * error / (denominator / number);
     let drift = drift(batches);
     Some(Interval { mean, half_width, degrees_of_freedom, drift, method })
 }
 
-/// Batches, of all of a window, that are compared with single ones for the drift.
+/// Parts of a window that are compared with its single batches for the drift.
 const DRIFT_PARTS: usize = 8;
-/// Degrees of freedom of the drift's variance: those of eighths.
+/// Degrees of freedom of the drift's variance: one less than the number of parts.
 const DRIFT_FREEDOM: f64 = (DRIFT_PARTS - 1) as f64;
 
-/// The standard deviation by which windows of this length differ because of what changes slowly, of the ratio of
-/// the sums of numerators and denominators.
+/// The standard deviation between windows of this length because of slow changes, of the ratio of the sums of numerators
+/// and denominators.
 ///
-/// Independent batches differ the less the longer they are: their variance falls as one over the length. What does
-/// not fall so, from single batches to eighths of the window, is taken to fall no more, for windows as for eighths:
-/// flicker noise, whose Allan variance is the same for all lengths (Allan, Statistics of atomic frequency standards,
-/// Proceedings of the IEEE 54, 1966). No test decides whether there is any: what it would miss is reported as a
-/// difference of two windows. Slower changes than the window has, no window can tell.
+/// The variance of independent batches falls as one over their length. The variance of eighths of the window can be
+/// larger than that. This excess is the drift. It is taken to be the same for whole windows: the Allan variance of
+/// flicker noise is the same for all lengths (Allan, Statistics of atomic frequency standards, Proceedings of the IEEE
+/// 54, 1966). No test decides whether a drift exists, because a missed drift would appear as a difference of two windows.
+/// Changes that are slower than the window cannot be detected.
 #[must_use]
 pub fn drift(batches: &[(f64, f64)]) -> f64 {
-    // The last one may be shorter.
-    let whole = &batches[..batches.len().saturating_sub(1)];
-    let length = (whole.len() / DRIFT_PARTS).max(2);
+    // The last batch may be shorter than the others.
+    let full_batches = &batches[..batches.len().saturating_sub(1)];
+    let length = (full_batches.len() / DRIFT_PARTS).max(2);
     let (numerator, denominator) =
-        whole.iter().fold((0.0, 0.0), |sum, batch| (sum.0 + batch.0, sum.1 + batch.1));
-    if whole.len() < 2 * length || denominator <= 0.0 {
+        full_batches.iter().fold((0.0, 0.0), |sum, batch| (sum.0 + batch.0, sum.1 + batch.1));
+    if full_batches.len() < 2 * length || denominator <= 0.0 {
         return 0.0;
     }
     let ratio = numerator / denominator;
-    let mean = denominator / whole.len() as f64;
+    let mean = denominator / full_batches.len() as f64;
     let deviations: Vec<f64> =
-        whole.iter().map(|batch| (batch.0 - ratio * batch.1) / mean).collect();
+        full_batches.iter().map(|batch| (batch.0 - ratio * batch.1) / mean).collect();
     let parts: Vec<f64> = deviations
         .chunks_exact(length)
         .map(|part| part.iter().sum::<f64>() / length as f64)
@@ -392,14 +387,14 @@ pub fn drift(batches: &[(f64, f64)]) -> f64 {
     ((slow - fast) / (length - 1.0)).max(0.0).sqrt()
 }
 
-/// Correlation of each residual with the next; 0 where all are 0.
+/// Correlation of each residual with the next one; 0 if all residuals are 0.
 fn lag_1(residuals: &[f64]) -> f64 {
     let squares: f64 = residuals.iter().map(|residual| residual.powi(2)).sum();
     let products: f64 = residuals.windows(2).map(|pair| pair[0] * pair[1]).sum();
     if squares > 0.0 { products / squares } else { 0.0 }
 }
 
-/// Von Neumann's test: whether residuals are more like their neighbours than independent ones are.
+/// Von Neumann's test: whether neighbouring residuals are more alike than independent residuals would be.
 fn is_correlated(residuals: &[f64]) -> bool {
     let n = residuals.len() as f64;
     let squares: f64 = residuals.iter().map(|residual| residual.powi(2)).sum();
@@ -412,8 +407,8 @@ fn is_correlated(residuals: &[f64]) -> bool {
     statistic > NORMAL_90 * ((n - 2.0) / (n * n - 1.0)).sqrt()
 }
 
-/// The interval from the sums of values and of their squares, the values taken as independent;
-/// `None` with fewer than two values.
+/// The interval from the sums of values and of their squares, with the values taken as independent. `None` with fewer
+/// than two values.
 #[must_use]
 pub fn from_moments(count: u64, sum: u64, sum_of_squares: u128) -> Option<Interval> {
     let degrees_of_freedom = count.checked_sub(1)?;
@@ -443,56 +438,56 @@ pub fn from_values(values: &[f64]) -> Option<Interval> {
     Some(Interval { mean, half_width, degrees_of_freedom, drift: 0.0, method })
 }
 
-/// Positions, from 0, of the two of `count` sorted independent values between which their median lies
-/// with 95 % and more (the sign test's interval: Conover, Practical Nonparametric Statistics, ch. 3);
-/// `None` with fewer than six.
+/// The positions, from 0, of two values among `count` sorted independent values. The median lies between the two with a
+/// probability of at least 95 % (the sign test's interval: Conover, Practical Nonparametric Statistics, ch. 3). `None`
+/// with fewer than six values.
 #[must_use]
 pub fn order_95(count: usize) -> Option<(usize, usize)> {
     let binomial = Binomial::new(0.5, count as u64).ok()?;
     let tail = |fewer: usize| binomial.cdf(fewer as u64) <= 0.025;
-    // `tail` holds up to a place, and from there on no more.
-    let places: Vec<usize> = (0..count / 2).collect();
-    let low = places.partition_point(|place| tail(*place)).checked_sub(1)?;
+    // `tail` is true up to a position, and false after it.
+    let positions: Vec<usize> = (0..count / 2).collect();
+    let low = positions.partition_point(|position| tail(*position)).checked_sub(1)?;
     Some((low, count - 1 - low))
 }
 
-/// Ranks, from 1, of the two of `count` sorted independent values between which the quantile at
-/// `per_100k` of 100,000 lies with 95 % and more, whatever the distribution (David and Nagaraja, Order
-/// Statistics, section 7.1). A side is `None` where there are too few values to bound it.
+/// The ranks, from 1, of two values among `count` sorted independent values. The quantile at `per_100k` of 100,000 lies
+/// between the two with a probability of at least 95 %, for any distribution (David and Nagaraja, Order Statistics,
+/// section 7.1). A rank is `None` if there are too few values to bound that side.
 #[must_use]
 pub fn quantile_ranks_95(count: u64, per_100k: u32) -> (Option<u64>, Option<u64>) {
     quantile_ranks(count, per_100k, 0.025)
 }
 
-/// As [`quantile_ranks_95`], but the quantile lies beyond each rank with the probability `tail` at most.
+/// Ranks like [`quantile_ranks_95`], with an error probability of at most `tail` at each side.
 #[must_use]
 pub fn quantile_ranks(count: u64, per_100k: u32, tail: f64) -> (Option<u64>, Option<u64>) {
     let share = f64::from(per_100k) / 1e5;
-    let Some(below) = Binomial::new(share, count).ok().filter(|_| count > 0 && tail > 0.0) else {
+    let (Ok(below), true) = (Binomial::new(share, count), count > 0 && tail > 0.0) else {
         return (None, None);
     };
-    // The number of values below the quantile is binomial: it is at least the rank on the low side, and
-    // less than the rank on the high side, but for `tail` each.
+    // The number of values below the quantile is binomial. It is below the low rank, or at least the high rank, with a
+    // probability of at most `tail` each.
     let low = below.inverse_cdf(tail);
     let high = below.inverse_cdf(1.0 - tail) + 1;
     ((low > 0).then_some(low), (high <= count).then_some(high))
 }
 
-/// How uncertain a figure is.
+/// The uncertainty of a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Uncertainty {
-    /// Half of the width of its 95 % interval.
+    /// Half of the width of the 95 % interval.
     pub half_width: f64,
-    /// Degrees of freedom of the standard error behind it.
+    /// Degrees of freedom of the standard error.
     pub degrees_of_freedom: f64,
-    /// Its [`drift`]; 0 where it is not known.
+    /// The [`drift`]; 0 if it is not known.
     pub drift: f64,
 }
 
-/// Half the width of the interval of a sum or difference of two independent figures, which misses on each side
-/// with the probability `tail`: by Student's t with the degrees of freedom of Welch and Satterthwaite
-/// (Satterthwaite, An approximate distribution of estimates of variance components, Biometrics Bulletin 2,
-/// 1946). `None` where a figure has no degree of freedom.
+/// Half the width of the interval of a sum or difference of two independent figures, with error probability `tail` at each
+/// side. It uses Student's t with the degrees of freedom of Welch and Satterthwaite (Satterthwaite, An approximate
+/// distribution of estimates of variance components, Biometrics Bulletin 2, 1946). `None` if a figure has no degrees of
+/// freedom.
 #[must_use]
 pub fn half_width_of_difference(figures: [Uncertainty; 2], tail: f64) -> Option<f64> {
     let (mut sum, mut squares) = (0.0, 0.0);
@@ -541,8 +536,9 @@ mod tests {
             let covers = |_: &u32| {
                 let mut values: Vec<u64> = (0..count).map(|_| random.below(1_000_000)).collect();
                 values.sort_unstable();
-                let at = |rank: u64| values[rank as usize - 1];
-                low.is_none_or(|low| at(low) <= truth) && high.is_none_or(|high| at(high) >= truth)
+                let value_of_rank = |rank: u64| values[rank as usize - 1];
+                low.is_none_or(|low| value_of_rank(low) <= truth)
+                    && high.is_none_or(|high| value_of_rank(high) >= truth)
             };
             let covered = (0..4_000).filter(covers).count();
             assert!(covered >= 3_780, "{count} values, {per_100k}: {covered} of 4000");
@@ -627,7 +623,7 @@ mod tests {
         assert_eq!(fine.cells.len(), 7);
     }
 
-    /// The first value is counted in every second batch only, the second is 3 each time.
+    /// The first value is 4 in every second batch and 0 in the others. The second value is always 3.
     fn joint(number: u64) -> Batches<JointBatch> {
         let mut batches = Batches::<JointBatch>::covering(number * 2 - 1, number);
         for at in 0..number * 2 {
@@ -641,40 +637,46 @@ mod tests {
     fn values_of_one_window_have_means_and_ratios() {
         let batches = joint(16);
         assert_eq!(batches.cells[1], JointBatch { count: 2, sums: vec![0, 6] });
-        let at = |at| Term { at, less: 0.0 };
-        assert!(near(batches.mean(at(0)).unwrap().mean, 2.0));
-        assert_eq!(batches.mean(at(1)).unwrap().half_width, 0.0);
-        assert!(near(batches.ratio(at(0), at(1)).unwrap().mean, 2.0 / 3.0));
-        let less = |at, less| Term { at, less };
-        let corrected = batches.ratio(less(0, 0.5), less(1, 1.0)).unwrap();
+        let plain = |at| Term { at, less: 0.0 };
+        assert!(near(batches.mean(plain(0)).unwrap().mean, 2.0));
+        assert_eq!(batches.mean(plain(1)).unwrap().half_width, 0.0);
+        assert!(near(batches.ratio(plain(0), plain(1)).unwrap().mean, 2.0 / 3.0));
+        let corrected_by = |at, less| Term { at, less };
+        let corrected = batches.ratio(corrected_by(0, 0.5), corrected_by(1, 1.0)).unwrap();
         assert!(near(corrected.mean, 1.5 / 2.0));
-        assert_eq!(batches.mean(at(2)), None, "never counted");
-        assert_eq!(batches.ratio(at(0), less(1, 3.0)), None, "nothing is left of the denominator");
-        assert_eq!(joint(7).mean(at(1)), None, "too few batches");
-        // What varies together does not widen the interval of the ratio.
-        assert_eq!(batches.ratio(at(0), at(0)).unwrap().half_width, 0.0);
-        assert!(batches.mean(at(0)).unwrap().half_width > 0.5);
+        assert_eq!(batches.mean(plain(2)), None, "never counted");
+        assert_eq!(
+            batches.ratio(plain(0), corrected_by(1, 3.0)),
+            None,
+            "nothing is left of the denominator"
+        );
+        assert_eq!(joint(7).mean(plain(1)), None, "too few batches");
+        // Common variation does not widen the interval of the ratio.
+        assert_eq!(batches.ratio(plain(0), plain(0)).unwrap().half_width, 0.0);
+        assert!(batches.mean(plain(0)).unwrap().half_width > 0.5);
     }
 
     #[test]
     fn relative_widths_of_two_windows_add_as_squares() {
-        let of = |mean, half_width, method| Interval {
+        let interval = |mean, half_width, method| Interval {
             mean,
             half_width,
             degrees_of_freedom: 9,
             drift: 0.0,
             method,
         };
-        let (one, two) =
-            (of(50.0, 1.5, IntervalMethod::BatchMeans), of(100.0, 4.0, IntervalMethod::BatchMeans));
-        let ratio = one.over(&two).unwrap();
+        let (top, bottom) = (
+            interval(50.0, 1.5, IntervalMethod::BatchMeans),
+            interval(100.0, 4.0, IntervalMethod::BatchMeans),
+        );
+        let ratio = top.over(&bottom).unwrap();
         assert!(near(ratio.mean, 0.5) && near(ratio.half_width, 0.5 * 0.05), "{ratio:?}");
         assert_eq!(ratio.method, IntervalMethod::TwoWindows);
-        let marked = of(100.0, 4.0, IntervalMethod::BatchMeansCorrelated);
-        assert_eq!(one.over(&marked).unwrap().method, IntervalMethod::TwoWindowsCorrelated);
-        assert_eq!(one.over(&of(4.0, 4.0, IntervalMethod::BatchMeans)), None);
+        let marked = interval(100.0, 4.0, IntervalMethod::BatchMeansCorrelated);
+        assert_eq!(top.over(&marked).unwrap().method, IntervalMethod::TwoWindowsCorrelated);
+        assert_eq!(top.over(&interval(4.0, 4.0, IntervalMethod::BatchMeans)), None);
         // A numerator of 0 has a width, too.
-        let none = of(0.0, 1.0, IntervalMethod::BatchMeans).over(&two).unwrap();
+        let none = interval(0.0, 1.0, IntervalMethod::BatchMeans).over(&bottom).unwrap();
         assert!(near(none.half_width, 0.01), "{none:?}");
     }
 
@@ -682,14 +684,14 @@ mod tests {
     fn drift_is_what_longer_batches_do_not_average_out() {
         let mut random = crate::Random::new(9);
         let mut level = |slow: f64| -> Vec<(f64, f64)> {
-            let batch = |at: usize| {
-                let level = if (at / 8).is_multiple_of(2) { slow } else { -slow };
+            let batch = |index: usize| {
+                let level = if (index / 8).is_multiple_of(2) { slow } else { -slow };
                 (100.0 * (10.0 + level + random.unit() - 0.5), 100.0)
             };
             (0..65).map(batch).collect()
         };
-        // Independent batches have none in half of the windows, and little in the others: the deviation of a
-        // batch is 0.29, and that of an eighth 0.10.
+        // Independent batches have no drift in half of the windows, and a small one in the others. The standard deviation
+        // of a batch is 0.29, and the one of an eighth is 0.10.
         let found: Vec<f64> = (0..100).map(|_| drift(&level(0.0))).collect();
         let without = found.iter().filter(|drift| **drift == 0.0).count();
         assert!((35..=75).contains(&without), "{without} of 100");

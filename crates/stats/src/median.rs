@@ -2,18 +2,17 @@
 
 use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, Normal};
 
-/// The median of sorted values, the mean of the middle two of an even number; `None` without a value.
+/// The median of sorted values. With an even number, it is the mean of the middle two. `None` without values.
 #[must_use]
 pub fn median(sorted: &[f64]) -> Option<f64> {
     let low = sorted.get(sorted.len().checked_sub(1)? / 2)?;
     Some((low + sorted.get(sorted.len() / 2)?) / 2.0)
 }
 
-/// The standard error of the median of sorted values, whatever their distribution; `None` with fewer than
-/// two.
+/// The standard error of the median of sorted values, for any distribution. `None` with fewer than two values.
 ///
-/// The distance of two order statistics, over twice the normal quantile of the probability that the median
-/// lies between them (Price and Bonett, Estimating the variance of the sample median, J. Statist. Comput.
+/// It is the distance between two order statistics, divided by twice a normal quantile. The quantile belongs to the
+/// probability that the median lies between the two (Price and Bonett, Estimating the variance of the sample median, J. Statist. Comput.
 /// Simul. 68, 2001; for differences of medians: Bonett and Price, Statistical inference for a linear function
 /// of medians, Psychological Methods 7, 2002).
 #[must_use]
@@ -22,12 +21,12 @@ pub fn median_error(sorted: &[f64]) -> Option<f64> {
     if count < 2 {
         return None;
     }
-    // The lower one's place, from 0.
-    let place = ((count as f64 + 1.0) / 2.0 - (count as f64).sqrt()).round() - 1.0;
-    let place = place.max(0.0) as usize;
-    let below = Binomial::new(0.5, count as u64).ok()?.cdf(place as u64);
+    // Position of the lower order statistic, from 0.
+    let low = ((count as f64 + 1.0) / 2.0 - (count as f64).sqrt()).round() - 1.0;
+    let low = low.max(0.0) as usize;
+    let below = Binomial::new(0.5, count as u64).ok()?.cdf(low as u64);
     let quantile = Normal::standard().inverse_cdf(1.0 - below);
-    Some((sorted[count - 1 - place] - sorted[place]) / (2.0 * quantile))
+    Some((sorted[count - 1 - low] - sorted[low]) / (2.0 * quantile))
 }
 
 #[cfg(test)]
@@ -47,11 +46,11 @@ mod tests {
     fn samples_without_spread_and_too_small_ones() {
         assert_eq!(median_error(&[1.0]), None);
         assert_eq!(median_error(&[7.0; 5]), Some(0.0));
-        // Between the two lies the median in half of the samples: 0.6745 standard deviations either way.
+        // The median lies between two values in half of the samples: within 0.6745 standard errors.
         assert!((median_error(&[3.0, 7.0]).unwrap() - 2.0 / 0.6745).abs() < 1e-3);
     }
 
-    /// The standard deviation of medians of 48 values is what the samples say of it, by themselves.
+    /// The standard error from single samples agrees with the standard deviation of the medians of many samples.
     #[test]
     fn the_standard_error_is_the_deviation_of_medians() {
         const SAMPLES: usize = 2_000;
@@ -71,7 +70,7 @@ mod tests {
             }
             let mean = medians.iter().sum::<f64>() / SAMPLES as f64;
             let variance =
-                medians.iter().map(|one| (one - mean).powi(2)).sum::<f64>() / SAMPLES as f64;
+                medians.iter().map(|median| (median - mean).powi(2)).sum::<f64>() / SAMPLES as f64;
             let ratio = (squares / SAMPLES as f64 / variance).sqrt();
             assert!((0.95..1.1).contains(&ratio), "shape {number}: {ratio}");
         }

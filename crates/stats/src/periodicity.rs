@@ -38,7 +38,6 @@ pub struct Search {
 /// A period that was found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Period {
-    /// Its length, ns.
     pub period_ns: f64,
     /// Half width of its 95 % confidence interval, ns.
     pub half_width_ns: f64,
@@ -46,34 +45,34 @@ pub struct Period {
     pub mean_resultant_length: f64,
     /// Probability of such an R by chance, corrected for the number of frequencies searched.
     pub p_value: f64,
-    /// Number of events searched: those that follow no period found before.
+    /// Number of events searched. Events that follow a stronger period are not searched again.
     pub searched: usize,
-    /// Positions of the events that follow it.
+    /// Positions of the events that follow this period.
     pub locked: Vec<usize>,
 }
 
-/// Fewest events in which a period is looked for.
+/// Minimum number of events for a search.
 pub const EVENTS_MIN: usize = 8;
 /// Maximum number of cells of the transform: bounds time and memory.
 const CELLS_MAX: usize = 1 << 18;
-/// Candidates that are refined.
+/// Maximum number of candidates that are refined.
 const CANDIDATES_MAX: usize = 24;
-/// Share of the greatest power from which a lower frequency counts as the fundamental.
+/// A lower frequency is the fundamental if it has at least this share of the greatest power.
 const NEARLY: f64 = 0.45;
-/// Largest and smallest part of the period, on each side of the mean, within which an event follows
-/// it.
+/// Bounds of a clock's window. An event follows the clock if its distance from the mean phase, as a part of the period,
+/// is within the window.
 const WINDOW_MAX: f64 = 0.125;
 const WINDOW_MIN: f64 = 0.01;
 
 /// The periods of a stream, strongest first. Events beyond the cells of the transform are ignored.
 #[must_use]
 pub fn periods(events: &[Event], search: &Search) -> Vec<Period> {
-    let mut left: Vec<usize> = (0..events.len()).collect();
+    let mut remaining: Vec<usize> = (0..events.len()).collect();
     let mut found = Vec::new();
-    while found.len() < search.periods_max && left.len() >= EVENTS_MIN {
-        let stream = Stream::new(events, &left, search);
+    while found.len() < search.periods_max && remaining.len() >= EVENTS_MIN {
+        let stream = Stream::new(events, &remaining, search);
         let Some(period) = stream.and_then(|stream| stream.strongest(search)) else { break };
-        left.retain(|at| !period.locked.contains(at));
+        remaining.retain(|index| !period.locked.contains(index));
         found.push(period);
     }
     found
@@ -90,15 +89,15 @@ struct Stream {
 }
 
 impl Stream {
-    fn new(events: &[Event], left: &[usize], search: &Search) -> Option<Stream> {
-        let first_ns = left.iter().map(|&at| events[at].at_ns).min()?;
+    fn new(events: &[Event], remaining: &[usize], search: &Search) -> Option<Stream> {
+        let first_ns = remaining.iter().map(|&index| events[index].at_ns).min()?;
         let cell_s = search.period_ns_min as f64 / 4e9;
-        let in_reach = |&at: &usize| {
-            let after_s = (events[at].at_ns - first_ns) as f64 / 1e9;
+        let in_reach = |&index: &usize| {
+            let after_s = (events[index].at_ns - first_ns) as f64 / 1e9;
             let reached = after_s < cell_s * (CELLS_MAX / 2) as f64;
-            reached.then_some((at, after_s, events[at].weight))
+            reached.then_some((index, after_s, events[index].weight))
         };
-        let events: Vec<_> = left.iter().filter_map(in_reach).collect();
+        let events: Vec<_> = remaining.iter().filter_map(in_reach).collect();
         let length_s = events.iter().map(|event| event.1).fold(0.0, f64::max);
         let squares: f64 = events.iter().map(|event| event.2 * event.2).sum();
         let weights: f64 = events.iter().map(|event| event.2).sum();
@@ -106,8 +105,8 @@ impl Stream {
         is_enough.then_some(Stream { events, length_s, cell_s, squares, weights })
     }
 
-    /// The mean of the phases at that frequency: its length times all weights, and its direction
-    /// as a fraction of the period.
+    /// The sum of the phases at a frequency as unit vectors times weights: its length, and its direction as a fraction of
+    /// the period.
     fn mean_phase(&self, hz: f64) -> (f64, f64) {
         let (mut x, mut y) = (0.0, 0.0);
         for (_, at_s, weight) in &self.events {
@@ -132,9 +131,10 @@ impl Stream {
         }
         let refined: Vec<(f64, f64)> =
             self.candidates(hz_min, hz_max).into_iter().map(|hz| self.refine(hz)).collect();
-        let most = refined.iter().map(|(_, strength)| *strength).fold(0.0, f64::max);
-        let own = refined.into_iter().filter(|(_, strength)| *strength >= NEARLY * most);
-        let (hz, strength) = own.min_by(|a, b| a.0.total_cmp(&b.0))?;
+        let strength_max = refined.iter().map(|(_, strength)| *strength).fold(0.0, f64::max);
+        let nearly_strongest =
+            refined.into_iter().filter(|(_, strength)| *strength >= NEARLY * strength_max);
+        let (hz, strength) = nearly_strongest.min_by(|a, b| a.0.total_cmp(&b.0))?;
         let p_value = (independent * (-strength).exp()).min(1.0);
         let period = self.period(hz, p_value);
         let is_sure = p_value <= search.p_value_max;
@@ -163,7 +163,7 @@ impl Stream {
         peaks.into_iter().map(|(hz, _)| hz).collect()
     }
 
-    /// The maximum of the peak near `hz`, with its strength.
+    /// The frequency at the maximum of the peak near `hz`, with the strength there.
     fn refine(&self, hz: f64) -> (f64, f64) {
         let (mut best, mut step) = ((hz, self.strength(hz)), 0.25 / self.length_s);
         while step > 1e-2 / self.length_s {
@@ -185,7 +185,7 @@ impl Stream {
         }
         let near =
             self.events.iter().filter(|(_, at_s, _)| clock.offset(*at_s).abs() <= clock.window);
-        let locked: Vec<usize> = near.map(|(at, _, _)| *at).collect();
+        let locked: Vec<usize> = near.map(|(index, _, _)| *index).collect();
         // The error of a slope: phases over time, on a line.
         let error_turns = clock.spread * (12.0 / locked.len().max(1) as f64).sqrt() / self.length_s;
         Period {
@@ -199,8 +199,8 @@ impl Stream {
     }
 }
 
-/// A clock: its frequency, its phase as a fraction of the period, how far off an event that follows
-/// it may be, and how far off those events are.
+/// A clock. `direction` is its phase, `window` the largest offset of an event that follows it, and `spread` the standard
+/// deviation of these offsets. All three are fractions of the period.
 #[derive(Clone, Copy)]
 struct Clock {
     hz: f64,
@@ -210,7 +210,7 @@ struct Clock {
 }
 
 impl Clock {
-    /// How far an event is off, as a fraction of the period, -0.5 to 0.5.
+    /// The offset of an event from the clock's phase, as a fraction of the period from -0.5 to 0.5.
     fn offset(&self, at_s: f64) -> f64 {
         let turns = self.hz * at_s - self.direction;
         turns - turns.round()
@@ -223,10 +223,8 @@ impl Clock {
             off.filter(|(_, offset, _)| offset.abs() <= self.window)
         };
         let weights: f64 = near().map(|(_, _, weight)| weight).sum();
-        let mean = |of: fn(&(f64, f64, f64)) -> f64| -> f64 {
-            near().map(|one| one.2 * of(&one)).sum::<f64>() / weights
-        };
-        let (mean_s, mean_offset) = (mean(|one| one.0), mean(|one| one.1));
+        let mean_s = near().map(|(at_s, _, weight)| weight * at_s).sum::<f64>() / weights;
+        let mean_offset = near().map(|(_, offset, weight)| weight * offset).sum::<f64>() / weights;
         let (mut across, mut along, mut square) = (0.0, 0.0, 0.0);
         for (at_s, offset, weight) in near() {
             across += weight * (at_s - mean_s) * (offset - mean_offset);

@@ -1,45 +1,48 @@
-//! Linear regression, and estimates of a population's total from a sample and what is known of all.
+//! Linear regression, and estimates of a population's total from a sample and predictions for all units.
 
 use crate::interval::t_95;
 
-/// Passes over the coefficients. They converge in far fewer, unless predictors are almost the same, when it
-/// does not matter which of them gets the weight.
+/// Maximum number of passes over the coefficients. They converge in far fewer passes unless predictors are almost the
+/// same. In that case, the distribution of weight between these predictors does not matter.
 const PASSES: usize = 2_000;
 /// A change of all coefficients below this fraction ends the passes.
 const CHANGE_MIN: f64 = 1e-9;
 
-/// The coefficients, none below zero, for which `values` are predicted best by `predictors` times
-/// coefficients (least squares), by cyclic coordinate descent on the normal equations (Franc and others,
-/// Sequential coordinate-wise algorithm for the non-negative least squares problem, CAIP 2005). Each row is
-/// a value and its predictors.
+/// Non-negative least squares: the coefficients, none below zero, that predict the values best from their predictors. Each
+/// row is a value with its predictors. The method is cyclic coordinate descent on the normal equations (Franc and others,
+/// Sequential coordinate-wise algorithm for the non-negative least squares problem, CAIP 2005).
 #[must_use]
 pub fn non_negative<const N: usize>(rows: &[(f64, [f64; N])]) -> [f64; N] {
     let mut products = [[0.0; N]; N];
-    let mut with_value = [0.0; N];
+    let mut products_with_value = [0.0; N];
     for (value, predictors) in rows {
-        for (one, own) in predictors.iter().enumerate() {
-            with_value[one] += own * value;
-            for (other, theirs) in predictors.iter().enumerate() {
-                products[one][other] += own * theirs;
+        for (row, predictor) in predictors.iter().enumerate() {
+            products_with_value[row] += predictor * value;
+            for (column, other_predictor) in predictors.iter().enumerate() {
+                products[row][column] += predictor * other_predictor;
             }
         }
     }
     let mut coefficients = [0.0_f64; N];
     for _ in 0..PASSES {
         let mut largest = 0.0_f64;
-        for one in 0..N {
-            let own = products[one][one];
-            if own <= 0.0 {
+        for row in 0..N {
+            let square = products[row][row];
+            if square <= 0.0 {
                 continue;
             }
-            let explained: f64 =
-                products[one].iter().zip(coefficients).map(|(product, by)| product * by).sum();
-            let next = (coefficients[one] + (with_value[one] - explained) / own).max(0.0);
-            let scale = next.max(coefficients[one]);
+            let explained: f64 = products[row]
+                .iter()
+                .zip(coefficients)
+                .map(|(product, coefficient)| product * coefficient)
+                .sum();
+            let next =
+                (coefficients[row] + (products_with_value[row] - explained) / square).max(0.0);
+            let scale = next.max(coefficients[row]);
             if scale > 0.0 {
-                largest = largest.max((next - coefficients[one]).abs() / scale);
+                largest = largest.max((next - coefficients[row]).abs() / scale);
             }
-            coefficients[one] = next;
+            coefficients[row] = next;
         }
         if largest < CHANGE_MIN {
             break;
@@ -51,40 +54,39 @@ pub fn non_negative<const N: usize>(rows: &[(f64, [f64; N])]) -> [f64; N] {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TotalEstimate {
     pub total: f64,
-    /// Half the width of its 95 % confidence interval; absent if the sample is too small for one.
+    /// Half the width of the 95 % confidence interval. `None` if the sample is too small.
     pub half_width: Option<f64>,
 }
 
-/// A sampled unit, or the part of one that belongs to what is estimated.
+/// A sampled unit, or the part of a unit that belongs to the estimated total.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SampledUnit {
     pub measured: f64,
     pub predicted: f64,
-    /// How large it is, in the measure by which units are chosen: each piece of this has the same chance.
+    /// Size in the measure of the sampling: the chance of a unit is proportional to its size.
     pub size: f64,
 }
 
-/// What is known of all, sampled or not.
+/// Sums over all units, sampled or not.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Population {
     pub predicted: f64,
-    /// The sum of sizes.
     pub size: f64,
 }
 
-/// Sampled units that count in full for an interval, at the least. Residuals of fewer units are too skewed.
+/// Minimum effective number of sampled units for an interval. Residuals of fewer units are too skewed.
 pub const UNITS_MIN: f64 = 12.0;
-/// How many units the dispersion of all groups stands for in the variance of one.
+/// Weight of the dispersion of all groups in the variance of one group, as a number of units.
 const DISPERSION_UNITS: f64 = 10.0;
-/// Fewer units of a group say nothing of its dispersion.
+/// Minimum number of units of a group that counts for the dispersion.
 const DISPERSION_GROUP_MIN: usize = 4;
-/// The largest share of the whole that a unit has as leverage, so that a residual stays finite.
+/// Maximum leverage of a unit, as a share of all sizes. It keeps residuals finite.
 const LEVERAGE_MAX: f64 = 0.9;
-/// The fewest degrees of freedom of a variance that a few units dominate.
+/// Minimum number of degrees of freedom of a variance that a few units dominate.
 const FREEDOM_MIN: f64 = 2.0;
 
-/// Squared residuals of units over what was predicted of them, on the average of all `groups`, of which each
-/// has a mean residual of its own. 0 without enough units.
+/// The sum of squared residuals of all `groups` divided by the sum of their predictions. Each group has its own mean
+/// residual. 0 without enough units.
 #[must_use]
 pub fn dispersion<'a>(groups: impl Iterator<Item = &'a [SampledUnit]>) -> f64 {
     let (mut squares, mut predicted) = (0.0, 0.0);
@@ -98,31 +100,30 @@ pub fn dispersion<'a>(groups: impl Iterator<Item = &'a [SampledUnit]>) -> f64 {
     if predicted > 0.0 { squares / predicted } else { 0.0 }
 }
 
-/// The mean residual for each piece of size, and what is left of each unit's, with its share of all sizes.
+/// The mean residual per unit of size, and for each sampled unit its residual from this mean and its share of all sizes.
 fn residuals(units: &[SampledUnit], size: f64) -> (f64, impl Iterator<Item = (f64, f64)>) {
     let mean = units.iter().map(|unit| unit.measured - unit.predicted).sum::<f64>() / size;
-    let of = move |unit: &SampledUnit| {
+    let residual_and_share = move |unit: &SampledUnit| {
         (unit.measured - unit.predicted - mean * unit.size, unit.size / size)
     };
-    (mean, units.iter().map(of))
+    (mean, units.iter().map(residual_and_share))
 }
 
 /// The difference estimate of a total (Cochran, Sampling Techniques, ch. 7; Särndal and others, Model
-/// Assisted Survey Sampling, ch. 6): what is predicted of all, and the mean residual of the sample for each
-/// piece of size. It has no bias, however wrong the predictions are for these units. With fewer than
-/// [`UNITS_MIN`] units that count in full (Kish, Survey Sampling, 1965) it is the ratio estimate, whose
-/// error is smaller then, and has no interval. `None` if nothing was predicted of any unit.
+/// Assisted Survey Sampling, ch. 6): the prediction for the population, plus the mean residual per unit of size times the
+/// population's size. It has no bias, however wrong the predictions are. If the effective number of units (Kish, Survey
+/// Sampling, 1965) is below [`UNITS_MIN`], the result is the ratio estimate without an interval, which has a smaller
+/// error. `None` if no unit has a prediction.
 ///
-/// Variance: squares of residuals without the unit itself (HC3: MacKinnon and White, Journal of
-/// Econometrics 29, 1985). Degrees of freedom are those of this sum (Satterthwaite, Biometrics Bulletin 2,
-/// 1946), with the fourth moments of the sample: few, if few units have most of it. A sample without one of
-/// the rare units with a large residual does not show them, so the variance is not below the one mixed with
-/// `dispersion`, that of all groups, times what is predicted (Smyth, Statistical Applications in Genetics
-/// and Molecular Biology 3, 2004).
+/// The variance is the sum of the squared residuals, each without the unit itself (HC3: MacKinnon and White, Journal of
+/// Econometrics 29, 1985). Its degrees of freedom follow from the fourth moments of the sample (Satterthwaite, Biometrics
+/// Bulletin 2, 1946): they are few if few units have most of the variance. A sample may lack the rare units with large
+/// residuals. The variance is therefore at least a mean of itself and the expected variance, which is the `dispersion` of
+/// all groups times the prediction (Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004).
 #[must_use]
 pub fn difference_total(
     units: &[SampledUnit],
-    of: Population,
+    population: Population,
     dispersion: f64,
 ) -> Option<TotalEstimate> {
     let sum = |value: fn(&SampledUnit) -> f64| units.iter().map(value).sum::<f64>();
@@ -130,26 +131,30 @@ pub fn difference_total(
     if size <= 0.0 || predicted <= 0.0 {
         return None;
     }
-    let ratio = sum(|unit| unit.measured) / predicted * of.predicted;
+    let ratio = sum(|unit| unit.measured) / predicted * population.predicted;
     let effective = size * size / sum(|unit| unit.size.powi(2));
-    let (mean, left) = residuals(units, size);
-    let total = of.predicted + mean * of.size;
+    let (mean, unit_residuals) = residuals(units, size);
+    let total = population.predicted + mean * population.size;
     if effective < UNITS_MIN || total <= 0.0 {
         return Some(TotalEstimate { total: ratio, half_width: None });
     }
-    let squares: Vec<f64> = left
+    let squares: Vec<f64> = unit_residuals
         .map(|(residual, share)| (residual / (1.0 - share.min(LEVERAGE_MAX))).powi(2))
         .collect();
-    let own: f64 = squares.iter().sum();
+    let total_square: f64 = squares.iter().sum();
     let fourth: f64 = squares.iter().map(|square| square * square).sum();
-    let spread = fourth - own * own / squares.len() as f64;
+    let spread = fourth - total_square * total_square / squares.len() as f64;
     let full = effective - 1.0;
-    let freedom =
-        if spread > 0.0 { (2.0 * own * own / spread).clamp(FREEDOM_MIN, full) } else { full };
-    let sampled = size / of.size;
-    let expected = dispersion * of.predicted * sampled;
-    let mixed = (DISPERSION_UNITS * expected + freedom * own) / (DISPERSION_UNITS + freedom);
-    let variance = own.max(mixed) * (1.0 - sampled).clamp(0.0, 1.0);
+    let freedom = if spread > 0.0 {
+        (2.0 * total_square * total_square / spread).clamp(FREEDOM_MIN, full)
+    } else {
+        full
+    };
+    let sampled = size / population.size;
+    let expected = dispersion * population.predicted * sampled;
+    let mixed =
+        (DISPERSION_UNITS * expected + freedom * total_square) / (DISPERSION_UNITS + freedom);
+    let variance = total_square.max(mixed) * (1.0 - sampled).clamp(0.0, 1.0);
     let half_width = t_95(freedom as u64).map(|quantile| quantile * variance.sqrt() / sampled);
     Some(TotalEstimate { total, half_width })
 }
@@ -169,7 +174,11 @@ mod tests {
             let mut random = Random::new(seed);
             let row = |random: &mut Random| {
                 let predictors = [random.unit(), random.unit() * 9.0, random.unit() * 0.1];
-                let value = predictors.iter().zip(wanted).map(|(one, by)| one * by).sum();
+                let value = predictors
+                    .iter()
+                    .zip(wanted)
+                    .map(|(predictor, coefficient)| predictor * coefficient)
+                    .sum();
                 (value, predictors)
             };
             let rows: Vec<(f64, [f64; 3])> = (0..200).map(|_| row(&mut random)).collect();
@@ -182,13 +191,14 @@ mod tests {
     #[test]
     fn a_predictor_that_would_be_negative_is_left_out() {
         // The second predicts the opposite.
-        let rows: Vec<(f64, [f64; 2])> =
-            (1..50).map(|at| (f64::from(at), [f64::from(at), f64::from(50 - at)])).collect();
+        let rows: Vec<(f64, [f64; 2])> = (1..50)
+            .map(|value| (f64::from(value), [f64::from(value), f64::from(50 - value)]))
+            .collect();
         let [first, second] = non_negative(&rows);
         assert!((first - 1.0).abs() < 1e-6 && second.abs() < 1e-6, "{first} {second}");
     }
 
-    /// A population whose total is known: units that are predicted with an error that is far from normal.
+    /// A population with a known total. The errors of its predictions are far from normal.
     struct Known {
         units: Vec<SampledUnit>,
         all: Population,
@@ -212,7 +222,7 @@ mod tests {
         }
     }
 
-    /// In how many of 1,000 samples of each size the interval holds the total, and the mean error.
+    /// The number of samples, of 1,000, whose interval holds the total, and the mean relative error.
     fn held(known: &Known, number: usize, dispersion: f64, random: &mut Random) -> (u32, f64) {
         let (mut held, mut error) = (0, 0.0);
         for _ in 0..1_000 {
@@ -271,13 +281,13 @@ mod tests {
     fn few_units_have_no_interval() {
         let unit = SampledUnit { measured: 3.0, predicted: 2.0, size: 2.0 };
         let all = Population { predicted: 100.0, size: 100.0 };
-        let of = |units: &[SampledUnit]| difference_total(units, all, 1.0);
-        assert_eq!(of(&[unit; 5]), Some(TotalEstimate { total: 150.0, half_width: None }));
-        // One unit has almost all of it.
+        let estimate_of = |units: &[SampledUnit]| difference_total(units, all, 1.0);
+        assert_eq!(estimate_of(&[unit; 5]), Some(TotalEstimate { total: 150.0, half_width: None }));
+        // One unit has almost all of the size.
         let mut uneven = [unit; 50];
         uneven[0] = SampledUnit { measured: 3_000.0, predicted: 2_000.0, size: 2_000.0 };
-        assert_eq!(of(&uneven).and_then(|estimate| estimate.half_width), None);
-        assert_eq!(of(&[]), None);
+        assert_eq!(estimate_of(&uneven).and_then(|estimate| estimate.half_width), None);
+        assert_eq!(estimate_of(&[]), None);
         assert_eq!(dispersion([[unit; 3].as_slice()].into_iter()), 0.0);
     }
 }

@@ -26,9 +26,9 @@ impl<T> Reservoir<T> {
             self.items.push(item);
             return;
         }
-        let place = self.random.below(self.seen);
-        if let Some(items) = usize::try_from(place).ok().and_then(|at| self.items.get_mut(at)) {
-            *items = item;
+        let index = usize::try_from(self.random.below(self.seen));
+        if let Some(replaced) = index.ok().and_then(|index| self.items.get_mut(index)) {
+            *replaced = item;
         }
     }
 

@@ -1,17 +1,16 @@
-//! Histograms of the sections of a window, and what they say of quantiles.
+//! Histograms of the sections of a window, and the uncertainty of quantiles that follows from them.
 //!
 //! The interval of a quantile from the order of the values takes the values as independent. Spans of
-//! interrupts are not: they come in bursts, and their costs drift. How much the share of values below a limit
-//! differs from section to section of the window shows by how much such an interval must be wider (the
-//! variance of an indicator by batch means: Schmeiser, Batch size effects in the analysis of simulation output,
+//! interrupts are not independent: they come in bursts, and their costs drift. The share of values below a limit
+//! therefore differs between the sections of the window. The size of these differences determines how much wider the
+//! interval must be (the variance of an indicator by batch means: Schmeiser, Batch size effects in the analysis of simulation output,
 //! Operations Research 30, 1982; quantiles: Bahadur, A note on quantiles in large samples, Annals of Mathematical
 //! Statistics 37, 1966).
 
 use crate::histogram::SLOTS;
 use crate::interval::{Batches, Cell, IntervalMethod, ratio_from_batches};
 
-/// How often each slot of [`crate::LogLinear`] was counted in a section; the slots that were counted in no section
-/// may be left out at the end.
+/// The counts of a section for each slot of [`crate::LogLinear`]. Empty slots at the end may be left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SectionCounts(pub Vec<u64>);
 
@@ -33,22 +32,22 @@ impl SectionCounts {
         self.0[slot] += 1;
     }
 
-    /// Values in slots up to `slot`, that one included.
+    /// Number of values in slots up to and including `slot`.
     fn up_to(&self, slot: usize) -> u64 {
         self.0.iter().take(slot + 1).sum()
     }
 }
 
-/// The histograms of the sections of a window, which are of equal length.
+/// The histograms of a window's sections, which have equal lengths.
 pub type Sections = Batches<SectionCounts>;
 
-/// How much less the order of the values says of a quantile than that of independent values would.
+/// The increase of a quantile's variance because the values are dependent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Inflation {
-    /// The variance of the share of values below the quantile, over that of independent values; 1 at least.
+    /// The variance of the share of values below the quantile, divided by the variance of independent values. At least 1.
     pub variance_ratio: f64,
-    /// The variance by which that share differs between windows because of what changes slowly
-    /// ([`crate::interval::drift`]), over that of independent values.
+    /// The variance of this share between windows because of slow changes ([`crate::interval::drift`]), divided by the
+    /// variance of independent values.
     pub drift_ratio: f64,
     /// Degrees of freedom of `variance_ratio`.
     pub degrees_of_freedom: u64,
@@ -57,13 +56,13 @@ pub struct Inflation {
 }
 
 impl Inflation {
-    /// Between windows: that of what changes slowly included.
+    /// The inflation for comparing windows, which includes slow changes.
     #[must_use]
     pub fn between_windows(self) -> Inflation {
         Inflation { variance_ratio: self.variance_ratio + self.drift_ratio, ..self }
     }
 
-    /// The larger of two, with the fewer degrees of freedom.
+    /// The larger ratios of two inflations, with the smaller number of degrees of freedom.
     #[must_use]
     pub fn or_larger(self, other: Inflation) -> Inflation {
         Inflation {
@@ -90,7 +89,7 @@ pub fn inflation_at(sections: &Sections, quantile: usize) -> Option<Inflation> {
     let below = (0..quantile).rev().find(divides);
     let above = (quantile..SLOTS).find(divides);
     let ratios = [below, above].into_iter().flatten().map(|slot| inflation(sections, slot));
-    ratios.reduce(|one, other| Some(one?.or_larger(other?))).flatten()
+    ratios.reduce(|below, above| Some(below?.or_larger(above?))).flatten()
 }
 
 /// The inflation of the share of values in slots up to `slot`.
@@ -130,21 +129,21 @@ mod tests {
     fn independent_values_are_hardly_inflated_and_levels_of_sections_are() {
         let mut random = Random::new(5);
         let even = sections(200, |_| 900 + random.below(200));
-        let at = inflation_at(&even, slot_of(1_000)).unwrap();
-        assert!(at.variance_ratio < 2.5, "{at:?}");
-        assert!((7..=15).contains(&at.degrees_of_freedom), "{at:?}");
+        let inflation = inflation_at(&even, slot_of(1_000)).unwrap();
+        assert!(inflation.variance_ratio < 2.5, "{inflation:?}");
+        assert!((7..=15).contains(&inflation.degrees_of_freedom), "{inflation:?}");
         let mut random = Random::new(5);
         let levels = sections(200, |section| 800 + 200 * (section * 7 % 3) + random.below(200));
-        let at = inflation_at(&levels, slot_of(1_000)).unwrap();
-        assert!(at.variance_ratio > 50.0, "{at:?}");
+        let inflation = inflation_at(&levels, slot_of(1_000)).unwrap();
+        assert!(inflation.variance_ratio > 50.0, "{inflation:?}");
     }
 
     #[test]
     fn what_sections_do_not_resolve_has_no_inflation() {
         assert_eq!(inflation_at(&Sections::default(), 100), None);
         assert_eq!(inflation_at(&sections(50, |_| 1_000), slot_of(1_000)), None, "one slot");
-        let mut few = sections(50, |section| 900 + 10 * section);
-        few.cells.truncate(7);
-        assert_eq!(inflation_at(&few, slot_of(950)), None, "too few sections");
+        let mut seven = sections(50, |section| 900 + 10 * section);
+        seven.cells.truncate(7);
+        assert_eq!(inflation_at(&seven, slot_of(950)), None, "too few sections");
     }
 }

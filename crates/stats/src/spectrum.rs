@@ -7,13 +7,13 @@ use crate::fourier::power;
 
 /// Longest segment: limits the number of lines.
 pub const SEGMENT_MAX: usize = 1 << 13;
-/// Segments that a series is divided into, unless that makes them longer than [`SEGMENT_MAX`].
+/// A series is divided into this number of segments, unless they would be longer than [`SEGMENT_MAX`].
 const SEGMENTS: usize = 8;
 /// Shortest segment, and shortest series.
 pub const SEGMENT_MIN: usize = 16;
 
-/// Frequencies, in cycles per sample (0 excluded, up to 0.5), and the amplitudes of the sines of these
-/// frequencies, in the unit of the series. Empty for a series shorter than [`SEGMENT_MIN`].
+/// Frequencies in cycles per sample (above 0, up to 0.5), each with the amplitude of its sine in the unit of the series.
+/// Empty for a series shorter than [`SEGMENT_MIN`].
 #[must_use]
 pub fn spectrum(series: &[f64]) -> Vec<(f64, f64)> {
     if series.len() < SEGMENT_MIN {
@@ -22,9 +22,9 @@ pub fn spectrum(series: &[f64]) -> Vec<(f64, f64)> {
     let wanted = (series.len() / SEGMENTS).clamp(SEGMENT_MIN, SEGMENT_MAX);
     let length = if wanted.is_power_of_two() { wanted } else { wanted.next_power_of_two() / 2 };
     let mean = series.iter().sum::<f64>() / series.len() as f64;
-    // Hann's window: a frequency between two lines is in both, and leaks little into others.
+    // Hann's window: a frequency between two lines appears in both and leaks little into other lines.
     let window: Vec<f64> =
-        (0..length).map(|at| 0.5 - 0.5 * (TAU * at as f64 / length as f64).cos()).collect();
+        (0..length).map(|index| 0.5 - 0.5 * (TAU * index as f64 / length as f64).cos()).collect();
     let weight: f64 = window.iter().sum();
     let mut sums = vec![0.0; length / 2 + 1];
     let mut segments = 0.0;
@@ -48,8 +48,9 @@ mod tests {
     #[test]
     fn a_sine_has_its_amplitude_at_its_frequency() {
         for length in [16, 1000, 70_000] {
-            let series: Vec<f64> =
-                (0..length).map(|at| 5.0 + 0.3 * (TAU * 0.25 * f64::from(at)).sin()).collect();
+            let series: Vec<f64> = (0..length)
+                .map(|index| 5.0 + 0.3 * (TAU * 0.25 * f64::from(index)).sin())
+                .collect();
             let lines = spectrum(&series);
             assert!(lines.len() <= SEGMENT_MAX / 2);
             let peak = lines.iter().max_by(|a, b| a.1.total_cmp(&b.1)).expect("a line");

@@ -4,11 +4,11 @@ use proptest::prelude::*;
 use stats::{Extremes, Piece};
 
 fn steps(values: &[u64]) -> Extremes {
-    let piece = |(at, &low): (usize, &u64)| Piece {
+    let piece = |(index, &low): (usize, &u64)| Piece {
         low,
         weight: 1,
         is_ramp: false,
-        block: (at % 16) as u32,
+        block: (index % 16) as u32,
     };
     let pieces: Vec<Piece> = values.iter().enumerate().map(piece).collect();
     Extremes::new(&pieces).expect("some weight")
@@ -18,8 +18,8 @@ fn steps(values: &[u64]) -> Extremes {
 fn the_largest_of_exponential_draws_grows_with_the_harmonic_numbers() {
     // Quantiles in the middle of 10^6 equal parts of an exponential of mean 10^6.
     let n = 1_000_000_u32;
-    let value = |at: u32| -1e6 * ((f64::from(at) + 0.5) / f64::from(n)).ln();
-    let values: Vec<u64> = (0..n).map(|at| value(at) as u64).collect();
+    let value = |index: u32| -1e6 * ((f64::from(index) + 0.5) / f64::from(n)).ln();
+    let values: Vec<u64> = (0..n).map(|index| value(index) as u64).collect();
     let distribution = steps(&values);
     for number in [1_u64, 10, 1000] {
         let harmonic: f64 = (1..=number).map(|k| 1.0 / k as f64).sum();

@@ -26,8 +26,9 @@ impl Random {
 /// A clock's events over `length_ns`, each at most `jitter_ns` late.
 fn clock(period_ns: u64, phase_ns: u64, jitter_ns: u64, length_ns: u64, seed: u64) -> Vec<u64> {
     let mut random = Random(seed);
-    let beats = (0..).map(|beat| phase_ns + beat * period_ns).take_while(|at| *at < length_ns);
-    beats.map(|at| at + (random.next() * jitter_ns as f64) as u64).collect()
+    let beats =
+        (0..).map(|beat| phase_ns + beat * period_ns).take_while(|time_ns| *time_ns < length_ns);
+    beats.map(|time_ns| time_ns + (random.next() * jitter_ns as f64) as u64).collect()
 }
 
 fn even(number: usize, length_ns: u64, seed: u64) -> Vec<u64> {
@@ -51,11 +52,11 @@ fn the_ticks_of_usual_kernels_and_a_host_of_100_hz_together() {
     for hz in [100, 250, 300, 1000] {
         let period_ns = 1_000_000_000 / hz;
         let ticks = clock(period_ns, 12_345, 3_000, 1_000_000_000, 1);
-        let one = found(ticks.clone());
-        assert!(is_near(&one[0], period_ns), "{hz} Hz: {:?}", one[0].period_ns);
-        assert!(one[0].mean_resultant_length > 0.99);
-        assert_eq!(one[0].locked.len(), ticks.len());
-        assert_eq!(one.len(), 1, "{hz} Hz: a harmonic was taken for a clock of its own");
+        let periods = found(ticks.clone());
+        assert!(is_near(&periods[0], period_ns), "{hz} Hz: {:?}", periods[0].period_ns);
+        assert!(periods[0].mean_resultant_length > 0.99);
+        assert_eq!(periods[0].locked.len(), ticks.len());
+        assert_eq!(periods.len(), 1, "{hz} Hz: a harmonic was taken for a clock of its own");
     }
     let mut both = clock(4_000_000, 0, 3_000, 1_000_000_000, 1);
     both.extend(clock(10_000_000, 1_300_000, 3_000, 1_000_000_000, 2));
@@ -65,9 +66,9 @@ fn the_ticks_of_usual_kernels_and_a_host_of_100_hz_together() {
 
 #[test]
 fn a_tenth_of_a_second_as_in_the_paper_is_enough_for_a_tick() {
-    let one = found(clock(4_000_000, 700_000, 20_000, 100_000_000, 3));
-    assert!(is_near(&one[0], 4_000_000), "{one:?}");
-    assert_eq!(one[0].locked.len(), 25);
+    let periods = found(clock(4_000_000, 700_000, 20_000, 100_000_000, 3));
+    assert!(is_near(&periods[0], 4_000_000), "{periods:?}");
+    assert_eq!(periods[0].locked.len(), 25);
 }
 
 #[test]
@@ -78,8 +79,8 @@ fn nothing_to_search_gives_nothing() {
 }
 
 proptest! {
-    // What is claimed of random events holds with a high probability, not always; with a fixed seed the
-    // same cases are tried each time.
+    // The claims about random events hold with a high probability, not always. A fixed seed makes every run try the same
+    // cases.
     #![proptest_config(ProptestConfig {
         cases: 32,
         rng_seed: RngSeed::Fixed(1),
