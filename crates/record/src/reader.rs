@@ -300,7 +300,7 @@ fn check_bytes(path: &Path, mut file: &File, entry: &TableEntry) -> Result<(), R
     Ok(())
 }
 
-/// Opens a regular file: reading from a pipe or a device could block for ever.
+/// Opens a regular file. Other files are refused, because reading from a pipe or a device could block forever.
 fn open(path: &Path) -> Result<File, ReadError> {
     let metadata = fs::metadata(path).map_err(failed(path))?;
     if !metadata.is_file() {

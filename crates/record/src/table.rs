@@ -70,7 +70,7 @@ impl Role {
     }
 }
 
-/// A table: every row has a value, perhaps absent, for every column, of the column's kind.
+/// A table. Every row has one value for each column, which is absent or has the column's kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
     /// Name: lower case letters, digits and underscores; the file name in the run directory.

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 const TABLE: &str = "tables/handlers.parquet";
 const FILES: [&str; 3] = ["manifest.json", TABLE, "tables/empty.parquet"];
 
-/// A sound run directory: written once, as making it durable takes longer than all else here.
+/// A sound run directory. It is written only once, because making it durable takes most of the time of these tests.
 fn written() -> TempDir {
     static SOUND: OnceLock<[Vec<u8>; 3]> = OnceLock::new();
     let sound = SOUND.get_or_init(|| {

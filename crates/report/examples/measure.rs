@@ -1,8 +1,8 @@
-//! How long a run's readers take, and how much memory they need: for the figures of docs/report.md.
+//! Measures CPU time and memory of the commands that read a run, for the figures of docs/report.md.
 //!
 //!     cargo run --release -p report --example measure -- show|report RUN
 //!
-//! Prints CPU time in ms (that of the wall depends on what else runs), and the largest memory in MB.
+//! Prints CPU time in ms, which depends less on other load than wall time does, and the maximum memory in MB.
 
 use std::path::Path;
 

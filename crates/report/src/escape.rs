@@ -1,5 +1,4 @@
-//! Neutralises text of unknown origin: a device name may contain whatever its maker, or a guest,
-//! wants a terminal to execute.
+//! Escapes text of unknown origin: a device name, or a guest, may contain commands for a terminal.
 
 /// Whether a terminal may act on this character or not show it: control characters, changes of direction, invisible
 /// characters.
@@ -25,7 +24,7 @@ pub fn plain(text: &str) -> String {
     out
 }
 
-/// [`plain`] text, line by line: for text with lines on purpose, such as the end of a guest's console.
+/// [`plain`] text that keeps its line breaks, such as the end of a guest's console.
 #[must_use]
 pub fn lines(text: &str) -> String {
     text.lines().map(plain).collect::<Vec<_>>().join("\n")
@@ -76,14 +75,14 @@ pub fn markdown_line(text: &str) -> String {
     format!("{}\\{}", &line[..digits_end], &line[digits_end..])
 }
 
-/// Whether an underscore has a letter or a digit on both sides: there it is no markup.
+/// Whether an underscore has a letter or a digit on both sides. Such an underscore is no markup.
 fn is_within_word(before: Option<char>, after: &str) -> bool {
     before.is_some_and(char::is_alphanumeric)
         && after.chars().next().is_some_and(char::is_alphanumeric)
 }
 
-/// Whether GitHub makes more than text of a character: a mention (`@`), an issue (`#12`), a link (`https://`, `www.`)
-/// or an emoji (`:name:`).
+/// Whether GitHub turns the text at a character into a mention (`@`), an issue (`#12`), a link (`https://`, `www.`) or
+/// an emoji (`:name:`).
 fn starts_reference(character: char, before: Option<char>, after: &str) -> bool {
     match character {
         '@' => true,
@@ -97,15 +96,15 @@ fn starts_reference(character: char, before: Option<char>, after: &str) -> bool 
     }
 }
 
-/// Whether the text behind a colon goes on as the name of an emoji does.
+/// Whether the text after a colon is the name of an emoji.
 fn is_emoji(after: &str) -> bool {
     let Some((name, _)) = after.split_once(':') else { return false };
     let is_of_name = |sign: char| sign.is_ascii_alphanumeric() || matches!(sign, '_' | '+' | '-');
     name.chars().all(is_of_name) && name.chars().any(|sign| !sign.is_ascii_digit())
 }
 
-/// A JSON document with every active character of its strings as `\u` escapes: the same document.
-/// Only for documents without line breaks within strings, which serialised JSON never has.
+/// A JSON document with every active character of its strings as a `\u` escape, which does not change its meaning.
+/// Strings must not contain line breaks; serialised JSON never has them.
 #[must_use]
 pub(crate) fn json(document: &str) -> String {
     let mut out = String::with_capacity(document.len());
@@ -151,7 +150,7 @@ mod tests {
         assert_eq!(markdown("a|b <c> & `d`\n"), "a\\|b &lt;c&gt; &amp; \\`d\\`\\\\n");
         assert_eq!(markdown("[x](y) *z*"), "\\[x\\](y) \\*z\\*");
         for (text, expected) in [
-            // Names of the kernel stay as they are.
+            // Names from the kernel do not change.
             ("call_function_single", "call_function_single"),
             ("__init_end _x_ a_", "\\_\\_init_end \\_x\\_ a\\_"),
             ("~~gone~~", "\\~\\~gone\\~\\~"),

@@ -1,4 +1,4 @@
-//! For programs: JSON with everything that a run has, and CSV of one table.
+//! Output for programs: JSON with the whole run, and CSV of one table.
 
 use std::io::{self, Write};
 
@@ -66,16 +66,15 @@ pub enum CsvRows {
     All,
 }
 
-/// How text is written as CSV.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CsvText {
-    /// For a spreadsheet, which takes text that starts with `=`, `+`, `-` or `@` for a formula: such text starts with
-    /// an apostrophe, unless it is a number.
+    /// For a spreadsheet. Text that it would take for a formula (starts with `=`, `+`, `-` or `@`, and is no number) gets
+    /// an apostrophe in front.
     Guarded,
     Exact,
 }
 
-/// The table as CSV: a header row, an empty field for what is absent, lines that end in LF. Control
+/// The table as CSV: a header row, empty fields for absent values, lines that end in LF. Control
 /// characters in text are written as `\n`, `\u{1b}`: a row is a line. [`csv_omissions`] describes the rows that are
 /// left out.
 #[must_use]
@@ -145,7 +144,7 @@ fn field(value: &Value, text: CsvText) -> String {
         Value::Bool(value) => value.to_string(),
         Value::Uint(value) => value.to_string(),
         Value::Int(value) => value.to_string(),
-        // As in JSON: the shortest digits that give the same number.
+        // The shortest digits that give the same number, as in JSON.
         Value::Real(_) => value.to_json().to_string(),
         Value::Text(value) if text == CsvText::Exact => escape::plain(value),
         Value::Text(value) => guarded(escape::plain(value)),

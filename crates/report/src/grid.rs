@@ -1,5 +1,5 @@
-//! A table as people see it: the rows and columns that its display hints choose, as cells of text
-//! in groups, fitted to a width.
+//! A table for people: the rows and columns that its display hints choose, as cells of text in groups, fitted to a
+//! width.
 
 use std::cmp::Reverse;
 
@@ -13,19 +13,19 @@ use crate::row::Row;
 /// Spaces between columns.
 const GAP: usize = 2;
 
-/// The narrowest width that a text column is cut to.
+/// Text columns are cut to this width or more, in columns of the terminal.
 const TEXT_WIDTH_MIN: usize = 16;
 
-/// How many rows are shown of a table.
+/// The maximum number of shown rows of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RowLimits {
-    /// Limit of a table whose hints have none.
+    /// For a table whose hints have no limit.
     pub usual: usize,
-    /// Limit of a table whose hints ask for more.
+    /// Upper bound for the limit in a table's hints.
     pub most: usize,
 }
 
-/// On a terminal. Nobody reads more than 10,000 rows of a table there.
+/// The limits on a terminal, where nobody reads more than 10,000 rows.
 const ON_TERMINAL: RowLimits = RowLimits { usual: 100, most: 10_000 };
 
 /// Side of a column at which cells are aligned: text at the left, numbers at the right.
@@ -37,28 +37,27 @@ pub(crate) enum Align {
 
 /// Rows under one heading.
 pub(crate) struct Group {
-    /// `condition idle/low/disk`; none when the table has no groups.
+    /// Such as `condition idle/low/disk`. `None` if the table has no groups.
     pub heading: Option<String>,
-    /// The answer to the question that a reader asks first.
+    /// The main result of the group.
     pub headline: Option<String>,
     pub rows: Vec<Vec<String>>,
 }
 
 /// The shown cells of a table.
 pub(crate) struct Grid {
-    /// Names of the columns.
     pub names: Vec<String>,
     pub headings: Vec<String>,
-    /// The unit of each column; empty for those without.
+    /// The unit of each column; empty if it has none.
     pub units: Vec<String>,
     pub aligns: Vec<Align>,
     priorities: Vec<u8>,
     pub groups: Vec<Group>,
     /// Headings of the columns left out for width.
     pub dropped: Vec<String>,
-    /// How many columns are shown on request only.
+    /// Number of columns that are shown only on request.
     pub details: usize,
-    /// How many rows are left out, and what they are (`4 rows per CPU`).
+    /// Descriptions of omitted rows, such as `4 rows per CPU`.
     pub hidden: Vec<String>,
 }
 
@@ -103,7 +102,7 @@ impl Grid {
         }
     }
 
-    /// Leaves out columns, and cuts text, until lines fit; gives the widths of the columns.
+    /// Drops columns and cuts text until lines fit. Gives the widths of the columns.
     pub fn fit(&mut self, width: Option<u16>) -> Vec<usize> {
         let order = self.headings.clone();
         let mut widths = self.natural_widths();
@@ -139,7 +138,7 @@ impl Grid {
         widths
     }
 
-    /// The column to leave out first; among equals, the one on the right.
+    /// Index of the column with the lowest priority; among equals, the last one.
     fn least_important(&self) -> usize {
         let ranked =
             self.priorities.iter().enumerate().rev().min_by_key(|(_, priority)| **priority);
@@ -158,7 +157,7 @@ impl Grid {
     }
 }
 
-/// Whether the column is part of another column's cell, or decides about rows.
+/// Whether the column only completes another column's cell or filters rows.
 fn is_auxiliary(table: &Table, column: &Column) -> bool {
     let in_filter = table.display.filter.iter().any(|filter| filter.column == column.name);
     let in_cell = |column: &Column| {
@@ -174,7 +173,7 @@ fn is_detail(table: &Table, column: &Column) -> bool {
 
 fn is_shown(table: &Table, column: &Column, all_rows: bool) -> bool {
     let in_heading = table.display.group_by.contains(&column.name);
-    // Rows of one kind need no column that says which kind they are.
+    // If the filter keeps only one value of a column, the column is not shown.
     let says_which = table.display.filter.as_ref().is_some_and(|filter| {
         !all_rows && filter.column == column.name && !matches!(filter.keep, Keep::AtLeast(_))
     });
@@ -240,7 +239,7 @@ fn groups<'a>(
     groups
 }
 
-/// Numbers in their total order.
+/// A number with a total order.
 #[derive(PartialEq)]
 struct Total(f64);
 
@@ -303,7 +302,7 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
     // Characters without width would never reach the limit: their number is limited, too.
     for character in text.chars().take(4 * width) {
         out.push(character);
-        // The width of the text so far, not of the character: some change the one before.
+        // Measures the whole text: some characters change the width of the one before.
         if out.width() + 1 > width {
             out.pop();
             break;

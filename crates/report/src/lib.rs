@@ -1,9 +1,8 @@
 //! Terminal tables, Markdown, CSV and JSON from a run.
 //!
-//! Reads a [`record::Run`] and nothing else, and does no IO: a run made on another host is
-//! reported anywhere. How a table looks is part of the run ([`record::display`]): this crate knows
-//! no experiment, except for the pictures. Text in a run may come from a device or a guest; what is
-//! written for people has its control characters neutralised ([`escape`]).
+//! The only input is a [`record::Run`], and the crate does no IO: any host can report a run of another host.
+//! The run contains the display hints of its tables ([`record::display`]). Only the pictures know single experiments.
+//! Text in a run may come from a device or a guest, so output for people has escaped control characters ([`escape`]).
 
 #![forbid(unsafe_code)]
 

@@ -81,7 +81,7 @@ fn item(missing: &words::Missing) -> String {
     let subject_and_reason = escape::markdown(&format!("{}: {reason}", missing.what));
     match &missing.remedy {
         None => format!("- {subject_and_reason}\n"),
-        // A code span has no escapes: used where the line has no backtick.
+        // A code span has no escapes, so it cannot hold a line with a backtick.
         Some(remedy) if !remedy.contains('`') => format!("- {subject_and_reason}: `{remedy}`\n"),
         Some(remedy) => format!("- {subject_and_reason}: {}\n", escape::markdown(remedy)),
     }

@@ -1,4 +1,4 @@
-//! A row of a table, by the names of its columns.
+//! Access to the values of a table's row by the names of their columns.
 
 use record::display::{Piece, Template};
 use record::{Column, Combine, Format, Run, Table, Value};
@@ -7,7 +7,6 @@ use serde_json::Value as Json;
 use crate::escape::plain;
 use crate::human::{self, Unit, unbroken};
 
-/// A row of a table, with its columns' names.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row<'a> {
     table: &'a Table,
@@ -19,7 +18,7 @@ impl<'a> Row<'a> {
         Row { table, values }
     }
 
-    /// The value in that column; absent when there is no such column.
+    /// The value in a column; absent if there is no such column.
     pub fn get(&self, column: &str) -> &'a Value {
         self.table.get(self.values, column).unwrap_or(&Value::Absent)
     }
@@ -28,12 +27,12 @@ impl<'a> Row<'a> {
         self.get(column).number()
     }
 
-    /// The value in that column, with the unit that suits it.
+    /// The value in a column as text, with the unit that suits this value.
     pub fn alone(&self, column: &str) -> String {
         human::alone(column, Format::Auto, self.get(column))
     }
 
-    /// The cell of a column in that unit, together with the columns that complete it.
+    /// The cell of a column as text without the symbol of `unit`. It includes the columns that complete the cell.
     pub fn cell(&self, column: &Column, unit: Unit) -> String {
         let value = self.get(&column.name);
         let text = human::cell(column, unit, value);
@@ -77,7 +76,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The template filled from this row; `None` when a value is absent.
+    /// Fills a template from this row. `None` if a value is absent.
     pub fn fill(&self, template: &str) -> Option<String> {
         fill(template, |piece| match piece {
             Piece::Column(name) => {
@@ -93,7 +92,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// The template filled from a run's settings and observer block; `None` when a value is absent.
+/// Fills a template from a run's settings and observer block. `None` if a value is absent.
 pub(crate) fn fill_from_run(template: &str, run: &Run) -> Option<String> {
     fill(template, |piece| match piece {
         Piece::Setting(key) => json(key, run.settings.get(key)?),

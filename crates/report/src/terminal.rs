@@ -1,4 +1,4 @@
-//! A run on a terminal: warnings, tables that fit its width, the observer, the absences.
+//! A run on a terminal: warnings, tables that fit the width, the observer, the absences.
 
 use record::{Run, Table};
 
@@ -7,7 +7,6 @@ use crate::grid::{Grid, cut, line};
 use crate::human::unbroken;
 use crate::words::{self, wrap};
 
-/// How to write for a terminal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TerminalOptions {
     /// Columns of the terminal. `None`: the length of lines has no limit.
@@ -17,7 +16,7 @@ pub struct TerminalOptions {
     /// Whether to print every row and also tables without rows. By default, rows per CPU and rows beyond the first
     /// 100 are left out.
     pub all_rows: bool,
-    /// The run directory, for the commands that show the rest.
+    /// The run directory in commands that show omitted data.
     pub run_dir: Option<String>,
 }
 
@@ -92,7 +91,7 @@ fn table(run: &Run, table: &Table, options: &TerminalOptions) -> String {
             out.push_str(&cut(&headline.replace('\u{a0}', " "), width));
             out.push('\n');
         }
-        // Above each group: of a long table, the first is soon out of sight.
+        // Headings are above each group: in a long table, the first ones scroll out of sight.
         let headings = line(&grid.headings, &grid.aligns, &widths);
         out.push_str(&options.paint(Style::Quiet, &headings));
         let units = line(&grid.units, &grid.aligns, &widths);
@@ -122,7 +121,7 @@ fn left_out(table: &Table, grid: &Grid, options: &TerminalOptions) -> String {
         1 => parts.push("1 more column".to_owned()),
         details => parts.push(format!("{details} more columns")),
     }
-    // All columns fit only in a format that no terminal limits.
+    // Only CSV has room for all columns.
     let format = if parts.is_empty() { "" } else { " --format csv" };
     parts.extend_from_slice(&grid.hidden);
     if parts.is_empty() {
@@ -155,7 +154,7 @@ fn missing(run: &Run, options: &TerminalOptions) -> String {
             out.push('\n');
         }
         if let Some(remedy) = missing.remedy {
-            // On a line of its own and never wrapped: it is there to be copied.
+            // The command is on its own line and never wrapped, so that it can be copied.
             out.push_str(&format!("    {remedy}\n"));
         }
     }

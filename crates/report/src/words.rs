@@ -49,7 +49,7 @@ pub(crate) fn table_title(table: &Table) -> &str {
     if table.display.title.is_empty() { &table.doc } else { &table.display.title }
 }
 
-/// How the numbers of the table were measured; empty for a table without notes.
+/// A line about how the table's numbers were measured; empty for a table without notes.
 pub(crate) fn method(run: &Run, table: &Table) -> String {
     let notes = table.display.notes.iter();
     let notes: Vec<String> = notes.filter_map(|note| fill_from_run(note, run)).collect();
@@ -59,7 +59,7 @@ pub(crate) fn method(run: &Run, table: &Table) -> String {
     format!("method: {} bench; {}", plain(&run.bench), notes.join("; "))
 }
 
-/// The text as one word of a command line.
+/// The text as one word of a shell command, quoted if necessary.
 pub(crate) fn shell_word(text: &str) -> String {
     let text = plain(text);
     let is_safe = |c: char| c.is_alphanumeric() || "/._-+,:@%".contains(c);
@@ -119,7 +119,7 @@ pub(crate) struct Missing {
     pub remedy: Option<String>,
 }
 
-/// The absences, grouped by reason and remedy, in the order of their first.
+/// The absences, grouped by reason and remedy, in order of first appearance.
 pub(crate) fn missing(run: &Run) -> Vec<Missing> {
     let mut groups: Vec<Vec<&Absence>> = Vec::new();
     for absence in &run.absent {

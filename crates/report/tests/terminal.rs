@@ -51,7 +51,7 @@ not measured
     assert_eq!(terminal(&run, at_width(80)), expected);
 }
 
-/// The line of headings at that width.
+/// The line of headings on a terminal of some width.
 fn headings(table: Table, options: TerminalOptions) -> String {
     let text = terminal(&common::run(vec![table]), options);
     let title = text.lines().position(|line| line.starts_with("largest: ")).unwrap();
@@ -262,7 +262,7 @@ fn colours_are_for_whole_lines() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// From 43 columns on; below, commands to copy are longer than a line.
+    /// Widths start at 43 columns: on narrower terminals, commands to copy are longer than a line.
     #[test]
     fn lines_of_tables_fit(width in 43..220_u16, all_rows: bool, name in "\\PC{0,60}") {
         let mut table = common::handlers();

@@ -1,7 +1,7 @@
 //! Folded stacks, the input of flame graphs: `frame;frame;frame weight`, a line each.
 //!
-//! The frames of a line lead from what a CPU executed for to what exactly: kind of context, handler;
-//! or cache, function. Weights are *self* values, so that the lines add up without counting twice.
+//! The frames of a line go from the general to the particular: kind of context and handler, or cache and
+//! function. Weights are *self* values, so that the lines add up without counting twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ pub struct Folded {
 /// Stacks of one weight: frames from the root, and the sum of their values.
 type Stacks = BTreeMap<Vec<String>, f64>;
 
-/// The weights that the run has stacks for, the one that [`folded`] takes by default first.
+/// The weights that the run has stacks for. The first one is the default of [`folded`].
 #[must_use]
 pub fn weights(run: &Run) -> Vec<String> {
     collect(run).into_iter().map(|(weight, _)| weight).collect()
@@ -156,7 +156,7 @@ fn with(root: &[String], frames: &[String]) -> Vec<String> {
     root.iter().chain(frames).map(|frame| frame_of(frame)).collect()
 }
 
-/// A name as a frame: a semicolon would start another one.
+/// A name as a frame, without semicolons, which would start another frame.
 fn frame_of(name: &str) -> String {
     escape::plain(name).replace(';', ":")
 }
@@ -169,7 +169,8 @@ fn text(row: &Row<'_>, column: &str) -> String {
     }
 }
 
-/// `36 virtio1-req.0`, `TIMER`: IRQs have numbers, which tell lines of one name from each other.
+/// The name of a context, such as `TIMER`. The name of an IRQ includes its number, because several IRQs can have the
+/// same name: `36 virtio1-req.0`.
 fn numbered(row: &Row<'_>) -> String {
     let (kind, number, name) = (text(row, "kind"), text(row, "number"), text(row, "name"));
     match (kind.starts_with("irq"), name.is_empty()) {
@@ -179,7 +180,7 @@ fn numbered(row: &Row<'_>) -> String {
     }
 }
 
-/// `kernel thread 7 kworker/0:0` is kind and name: a number starts the name.
+/// Splits `kernel thread 7 kworker/0:0` into kind and name. The name starts with the number.
 fn kind_and_name(context: &str) -> [String; 2] {
     let starts =
         |(space, _): &(usize, &str)| context[space + 1..].starts_with(|c: char| c.is_ascii_digit());

@@ -1,9 +1,7 @@
-//! The log format of HdrHistogram, which its plotters and other tools read: a line for each histogram of
-//! the run.
+//! The log format of HdrHistogram, for its plotters and other tools: a line for each histogram of the run.
 //!
-//! A run has buckets, and HdrHistogram values: each bucket becomes its midpoint, which is also what the
-//! run's own quantiles are made of, so both have the same quantiles but for HdrHistogram's three
-//! significant digits.
+//! A run has buckets, and HdrHistogram has values: each bucket becomes its midpoint. The run's own quantiles also use
+//! midpoints. Quantiles of the log therefore differ only by HdrHistogram's rounding to three significant digits.
 
 use std::time::{Duration, SystemTime};
 
@@ -63,31 +61,30 @@ fn hdr(histogram: &Histogram) -> Result<Hdr<u64>, Box<dyn std::error::Error>> {
     Ok(hdr)
 }
 
-/// `histograms/idle/all/irq/36/virtio1-req.0/self`: a tag has no comma and no white space.
-fn tag(table: &Bucketed<'_>, one: &Histogram) -> String {
-    let values = one.labels.iter().map(|(_, value)| value.as_str());
+/// The tag of a histogram, such as `histograms/idle/all/irq/36/virtio1-req.0/self`. It has no comma and no white space.
+fn tag(table: &Bucketed<'_>, histogram: &Histogram) -> String {
+    let values = histogram.labels.iter().map(|(_, value)| value.as_str());
     let parts = std::iter::once(table.table.name.as_str()).chain(values);
     let parts: Vec<&str> =
-        parts.chain((!one.quantity.is_empty()).then_some(&*one.quantity)).collect();
+        parts.chain((!histogram.quantity.is_empty()).then_some(&*histogram.quantity)).collect();
     let plain = crate::escape::plain(&parts.join("/"));
     plain.chars().map(|c| if c == ',' || c.is_whitespace() { '_' } else { c }).collect()
 }
 
-/// How long a histogram's window was: the run has a table with a column `window_ns`, whose row has the
-/// same condition or CPU.
-fn window(run: &Run, one: &Histogram) -> Option<Duration> {
+/// The length of a histogram's window: the column `window_ns` of a table, in the row with the histogram's labels.
+fn window(run: &Run, histogram: &Histogram) -> Option<Duration> {
     run.tables.iter().find_map(|table| {
-        let has =
+        let is_window =
             |column: &&record::Column| column.name == "window_ns" && column.kind == Kind::Uint;
-        table.columns.iter().find(has)?;
+        table.columns.iter().find(is_window)?;
         let rows = table.rows().iter().map(|values| Row::new(table, values));
-        let of_histogram = |row: &Row<'_>| {
-            let shared = one.labels.iter().filter(|(name, _)| table.column(name).is_some());
+        let has_labels = |row: &Row<'_>| {
+            let shared = histogram.labels.iter().filter(|(name, _)| table.column(name).is_some());
             let mut shared = shared.peekable();
             shared.peek().is_some()
                 && shared.all(|(name, value)| super::bucketed::label(row.get(name)) == *value)
         };
-        let ns = rows.filter(of_histogram).find_map(|row| row.number("window_ns"))?;
+        let ns = rows.filter(has_labels).find_map(|row| row.number("window_ns"))?;
         Some(Duration::from_nanos(ns as u64))
     })
 }
@@ -164,7 +161,7 @@ mod tests {
         assert!(error.contains("--histograms"), "{error}");
     }
 
-    /// Standard base64, as the log has it: the crate's reader leaves decoding to its user.
+    /// Decodes standard base64: the crate's log reader leaves decoding to its caller.
     fn base64(text: &str) -> Vec<u8> {
         let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
         let digits = text.bytes().filter(|byte| *byte != b'=');

@@ -1,6 +1,6 @@
 //! A run's tables as metrics.
 //!
-//! A column of numbers is a family, a row a sample, and the key columns of the row are its labels. Times
+//! A column of numbers is a family, a row is a sample, and the key columns of the row are its labels. Times
 //! are in seconds. Counts and totals over the window are counters; all other figures are gauges. A table
 //! of buckets becomes histograms. Absent values have no sample.
 
@@ -19,7 +19,7 @@ use crate::row::Row;
 pub struct RunMetrics {
     /// OpenMetrics text.
     pub text: String,
-    /// Tables whose rows no labels distinguish: single events, samples of a signal.
+    /// Tables whose rows cannot be distinguished by labels, such as single events or samples of a signal.
     pub left_out: Vec<String>,
 }
 
@@ -92,7 +92,7 @@ fn naming(table: &str, column: &Column) -> Naming {
     let grows = column.kind == Kind::Uint && unit != Some("ratio");
     let (stem, kind) = match (grows, stem_total, count) {
         (true, Some(stem), _) | (true, None, Some(stem)) => (stem, MetricKind::Counter),
-        // Suffixes that a family must not have.
+        // A gauge must not have the suffixes of counters.
         (false, Some(stem), _) | (false, None, Some(stem)) => (stem, MetricKind::Gauge),
         (_, None, None) => (stem, MetricKind::Gauge),
     };
@@ -116,7 +116,7 @@ fn base_unit(column: &str) -> (&str, Option<&'static str>, f64) {
         .unwrap_or((column, None, 1.0))
 }
 
-/// A part of a metric's or label's name: a run of another version may have any column.
+/// A valid part of a metric's or label's name. A run of another version may have any column names.
 fn valid(name: &str) -> String {
     let valid_character = |character: char| {
         if character.is_ascii_alphanumeric() { character.to_ascii_lowercase() } else { '_' }
@@ -152,7 +152,7 @@ fn figures(metrics: &mut Metrics, table: &Table, label_columns: &[&Column]) -> u
     seen.len()
 }
 
-/// `le` and names that start with an underscore have a meaning of their own.
+/// The name of a label, with a prefix if the column's name has a special meaning in metrics, such as `le`.
 fn label_name(column: &str) -> String {
     let name = valid(column);
     let is_taken = name == "le"

@@ -1,7 +1,7 @@
-//! Metrics as text: OpenMetrics 1.0, and Prometheus' own format 0.0.4, which older scrapers ask for.
+//! Metrics as text: OpenMetrics 1.0, and Prometheus' own format 0.0.4 for older scrapers.
 //!
-//! Names and units follow the conventions of Prometheus: base units (seconds, bytes), a name that ends in
-//! its unit, `_total` for what only grows.
+//! Names and units follow the conventions of Prometheus: base units (seconds, bytes), names that end in
+//! their units, `_total` for counters.
 
 use std::fmt::Write as _;
 
@@ -77,8 +77,8 @@ impl Metrics {
         self
     }
 
-    /// A new family. `name` is valid (`[a-z_][a-z0-9_]*`), has no suffix that its kind adds, and ends in
-    /// `unit` where there is one; no other family has it.
+    /// Starts a new family. `name` must be valid (`[a-z_][a-z0-9_]*`) and unique, end in `unit` if there is one, and not
+    /// have the suffix of its kind.
     pub fn family(
         &mut self,
         name: &str,
@@ -145,7 +145,7 @@ impl Metrics {
 }
 
 impl Family<'_> {
-    /// A sample; a value that is not finite is left out, and so is a counter below zero.
+    /// Writes a sample. Values that are not finite and counters below zero are left out.
     pub fn sample(&mut self, labels: &Labels<'_>, value: f64) {
         if !value.is_finite() || (self.kind == MetricKind::Counter && value < 0.0) {
             return;
@@ -171,14 +171,14 @@ impl Family<'_> {
     }
 }
 
-/// A number as both formats have it: whole ones with a fraction, so that `le` of a bucket is canonical.
+/// A number in the notation of both formats. Whole numbers have a fraction (`1.0`), so that `le` of a bucket is canonical.
 fn number(value: f64) -> String {
     let text = if value != 0.0 && !(1e-4..1e15).contains(&value.abs()) {
         format!("{value:e}")
     } else {
         format!("{value:?}")
     };
-    // OpenMetrics: exponents have a sign and two digits.
+    // In OpenMetrics, exponents have a sign and two digits.
     match text.split_once('e') {
         Some((digits, exponent)) => {
             let exponent: i32 = exponent.parse().unwrap_or_default();
@@ -195,7 +195,7 @@ fn label_value(text: &str) -> String {
     crate::escape::plain(text).replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// In OpenMetrics a help text has its quotes escaped, too.
+/// A help text with its escapes. Only OpenMetrics escapes quotes.
 fn help_text(text: &str, is_open: bool) -> String {
     let text = crate::escape::plain(text).replace('\\', "\\\\").replace('\n', "\\n");
     if is_open { text.replace('"', "\\\"") } else { text }

@@ -50,7 +50,7 @@ struct TrackDescriptor {
     parent_uuid: Option<u64>,
     #[prost(message, optional, tag = "8")]
     counter: Option<CounterDescriptor>,
-    /// 3: by `sibling_order_rank`.
+    /// The value 3 means the order of `sibling_order_rank`.
     #[prost(int32, optional, tag = "11")]
     child_ordering: Option<i32>,
     #[prost(int32, optional, tag = "12")]
@@ -67,7 +67,7 @@ struct CounterDescriptor {
 struct TrackEvent {
     #[prost(message, repeated, tag = "4")]
     debug_annotations: Vec<DebugAnnotation>,
-    /// 1: a slice starts; 2: the innermost ends; 4: a counter's value.
+    /// 1: a slice starts; 2: the innermost slice ends; 4: the value of a counter.
     #[prost(int32, optional, tag = "9")]
     kind: Option<i32>,
     #[prost(uint64, optional, tag = "11")]

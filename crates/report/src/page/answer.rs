@@ -1,4 +1,4 @@
-//! The answer of a run in a sentence: the largest cost, its cause, and what would change it.
+//! The main result of a run in two sentences: the largest cost with its cause, and a change that would reduce it.
 
 use record::{Run, Table, Value};
 
@@ -14,7 +14,7 @@ pub struct Answer {
     pub fact: String,
     /// A sentence about a change that would reduce this cost, computed from the run's own numbers.
     pub lever: Option<String>,
-    /// The table that the numbers are in.
+    /// The table with the numbers.
     pub table: Option<String>,
 }
 
@@ -30,7 +30,7 @@ pub fn summarize(run: &Run) -> Answer {
     known.unwrap_or_else(|| by_headline(run))
 }
 
-/// The headline of the first table that has one.
+/// The headline of the first table with a headline.
 fn by_headline(run: &Run) -> Answer {
     let found = run.tables.iter().find_map(|table| {
         let grid = Grid::new(table, false);
@@ -180,7 +180,7 @@ fn remedy(kind: &str, name: &str) -> &'static str {
     }
 }
 
-/// The stimulus that displaces most lines, and what that costs.
+/// The stimulus that displaces most lines, and the cost of the displaced lines.
 fn footprint(run: &Run) -> Option<Answer> {
     let table = run.table("footprint")?;
     let row = largest(rows(table), "displaced_lines")?;
@@ -229,7 +229,7 @@ fn displaced(row: &Row<'_>) -> Option<Figure> {
     Some(ends.map_or(Figure::unknown(value), |(low, high)| Figure { value, low, high }))
 }
 
-/// The service that takes most time, and whether its code, its data or its waits are the reason.
+/// The service that takes most time, and its time without the larger part of its memory waits.
 fn services(run: &Run) -> Option<Answer> {
     let table = run.table("services")?;
     let is_service =
@@ -380,7 +380,7 @@ fn without_winner<'r>(
     }
 }
 
-/// The answer of a comparison: how many figures changed, and the one that got worst.
+/// The result of a comparison: the numbers of changed figures, each with an example.
 pub fn summarize_comparison(run: &Run) -> String {
     let Some(table) = run.table("differences") else { return by_headline(run).fact };
     let is = |row: &Row<'_>, verdict: &str| is_text(row, "verdict", verdict);

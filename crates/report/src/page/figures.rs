@@ -7,7 +7,7 @@ use super::{Changes, Entry, name_of, tables};
 use crate::picture::{NARROW, Picture, Undrawn, pictures, pictures_at};
 use crate::words;
 
-/// Pictures of a run: for a usual screen and paper, and for a phone or next to another's.
+/// Pictures of a run in two widths: for a usual screen and paper, and for a phone or next to another run.
 struct OfRun {
     wide: Vec<Picture>,
     narrow: Vec<Picture>,
@@ -112,7 +112,7 @@ fn basis(runs: &[Entry<'_>], at: usize, picture: &Picture) -> Markup {
     }
 }
 
-/// A figure with the same picture for each medium.
+/// A figure that contains one picture in a version for each medium.
 fn figure(
     media: &[(&Picture, &str)],
     prefix: &str,

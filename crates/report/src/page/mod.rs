@@ -1,5 +1,5 @@
-//! A page: one HTML file that holds runs, and what changed between them, with pictures, tables and the
-//! method of each number.
+//! A page: one HTML file with the pictures and tables of several runs, the changes between them, and the method of each
+//! number.
 //!
 //! The file needs only a browser and no network. Its pictures are SVG that is drawn here, so that it
 //! reads the same without JavaScript and on paper. A small script sorts and filters tables, zooms
@@ -33,7 +33,7 @@ pub struct Entry<'a> {
 pub struct Changes<'a> {
     /// Index of the other run on the page, from 0.
     pub new: usize,
-    /// The comparison as a run of experiment `compare`, or why there is none.
+    /// The comparison as a run of experiment `compare`, or the reason for its absence.
     pub comparison: Result<&'a Run, &'a str>,
 }
 
@@ -128,7 +128,7 @@ fn contents(runs: &[Entry<'_>], changes: &[Changes<'_>], figures: &figures::Figu
                     } }
                 }
             }
-            // Made visible by the script: without it, the system's colours are used.
+            // The script makes this visible. Without the script, the page has the colours of the system.
             label.theme hidden {
                 "Colours "
                 select id="theme" {

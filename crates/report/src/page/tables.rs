@@ -1,4 +1,4 @@
-//! Tables of a page, with what their columns mean, how they were measured, and the command that prints them.
+//! Tables of a page, with the meaning of their columns, how they were measured, and the command that prints them.
 
 use maud::{Markup, html};
 use record::{Run, Table};
@@ -8,9 +8,9 @@ use crate::escape::plain;
 use crate::grid::{Align, Grid, RowLimits};
 use crate::words;
 
-/// Most rows of a table that the page holds: 1,000 are 300 KB.
+/// Limits of a page's tables. 1,000 rows take 300 KB.
 const LIMITS: RowLimits = RowLimits { usual: 400, most: 1_000 };
-/// With fewer rows, a table needs no filter.
+/// A table with at least this number of rows gets a filter.
 const FILTER_FROM: usize = 8;
 /// Longest text of a setting, characters.
 const FACT_CHARS_MAX: usize = 2_000;

@@ -11,7 +11,7 @@ use super::sheet::{Entry, Heading, NARROW_BELOW, Sheet, Undrawn, draw, units};
 use crate::human;
 use crate::row::Row;
 
-/// Most figures of the picture.
+/// Maximum number of figures of the picture.
 const FIGURES_MAX: usize = 30;
 /// Height of a figure, pixels.
 const STEP: f64 = 22.0;
@@ -68,7 +68,7 @@ fn names(shown: &[&Change], length_max: usize) -> Vec<String> {
     word_lists.into_iter().map(name).collect()
 }
 
-/// Changes with intervals; none for a run that is no comparison.
+/// Changes with intervals. `None` for a run that is no comparison.
 pub fn changes(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("differences") else { return Ok(None) };
     let all: Vec<Change> = rows(table).filter_map(|row| change(&row)).collect();

@@ -10,7 +10,7 @@ use super::sheet::{Entry, Heading, Sheet, Undrawn, draw, units};
 use crate::human::{self, Quantity};
 use crate::row::Row;
 
-/// Most bars of a panel.
+/// Maximum number of bars of a panel.
 const BARS_MAX: usize = 16;
 
 /// The levels of a table, in order of their first rows.

@@ -1,4 +1,4 @@
-//! A run with a table like `handlers`, for the tests of what people see.
+//! A run with a table like `handlers`, for tests of the output for people.
 
 use record::{Absence, Column, Format, Kind, RowFilter, Run, SCHEMA, Table, TableDisplay, Value};
 use serde_json::json;

@@ -11,7 +11,7 @@ use crate::picture::rows;
 use crate::picture::sheet::{Heading, Sheet, Undrawn};
 use crate::row::Row;
 
-/// Most services of a machine.
+/// Maximum number of services of a machine.
 const SERVICES_MAX: usize = 12;
 const PARTS: [PartOf; 4] = [
     ("executes", BLUE),

@@ -223,9 +223,9 @@ fn draw_series(
         let Some(look) = schemes.look(&series.scheme) else { continue };
         let has_interval =
             all.iter().flat_map(|series| &series.points).any(|point| point.half_width.is_some());
-        let place = all.iter().position(|known| known.scheme == series.scheme).unwrap_or(0) as f64;
+        let index = all.iter().position(|known| known.scheme == series.scheme).unwrap_or(0) as f64;
         let aside = if joined && has_interval {
-            ASIDE * (place - (all.len() - 1) as f64 / 2.0)
+            ASIDE * (index - (all.len() - 1) as f64 / 2.0)
         } else {
             0.0
         };
