@@ -690,8 +690,8 @@ mod tests {
         fn remove(&mut self, line: u64) -> Option<(u64, bool)> {
             let sets = self.0.len() as u64;
             let set = &mut self.0[(line % sets) as usize];
-            let at = set.iter().position(|(held, _)| *held == line)?;
-            Some(set.remove(at))
+            let position = set.iter().position(|(held, _)| *held == line)?;
+            Some(set.remove(position))
         }
 
         /// Whether the line was in, and what it evicted.

@@ -18,7 +18,7 @@ use crate::memory::TlbFlush;
 pub enum Event {
     /// The next block, from 0.
     Code(BlockCode),
-    /// A block, or a part of it, has executed.
+    /// A block has executed, at least in part.
     Run(BlockRun),
     /// An interrupt or exception was taken.
     Interrupt,

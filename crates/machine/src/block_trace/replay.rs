@@ -138,8 +138,8 @@ impl ReplayMachine {
         (self.core.counts(), self.system.counts(0))
     }
 
-    /// Executes a trace of [`RecordedBlocks::read`] for this model. Returns a hash (FNV) of the cycles after each block: two ways that
-    /// give all instructions the same times have the same.
+    /// Executes a trace of [`RecordedBlocks::read`] for this model. Returns a hash (FNV) of the cycles after each
+    /// block: two [`Way`]s that give all instructions equal times have equal hashes.
     #[inline(never)]
     pub fn execute(&mut self, trace: &RecordedBlocks, way: Way) -> u64 {
         let mut hash: u64 = 0xcbf2_9ce4_8422_2325;

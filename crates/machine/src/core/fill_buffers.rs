@@ -22,7 +22,7 @@ pub(super) struct Served {
 /// line stays with its interval until no access can start before its end.
 #[derive(Clone, Debug)]
 pub(super) struct LineFillBuffers {
-    most: usize,
+    buffers_max: usize,
     line_shift: u32,
     under_way: Vec<Miss>,
     /// When the last of them is filled.
@@ -30,9 +30,9 @@ pub(super) struct LineFillBuffers {
 }
 
 impl LineFillBuffers {
-    pub(super) fn new(most: u32, line_bytes: u64) -> LineFillBuffers {
+    pub(super) fn new(buffers_max: u32, line_bytes: u64) -> LineFillBuffers {
         LineFillBuffers {
-            most: most as usize,
+            buffers_max: buffers_max as usize,
             line_shift: line_bytes.ilog2(),
             under_way: Vec::new(),
             last: 0,
@@ -107,7 +107,7 @@ impl LineFillBuffers {
     fn has_room(&self, from: u64, to: u64) -> bool {
         let room_at = |time: u64| {
             let there = self.under_way.iter().filter(|miss| miss.from <= time && time < miss.to);
-            there.count() < self.most
+            there.count() < self.buffers_max
         };
         let issued = self.under_way.iter().map(|miss| miss.from);
         room_at(from) && issued.filter(|time| (from..to).contains(time)).all(room_at)
@@ -170,11 +170,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_more_than_so_many_are_under_way(
-            most in 1u32..5,
+        fn no_more_fills_than_buffers_are_under_way(
+            buffers_max in 1u32..5,
             asked in prop::collection::vec((0u64..50, 0u64..200, 1u64..100), 1..60),
         ) {
-            let mut misses = LineFillBuffers::new(most, 64);
+            let mut misses = LineFillBuffers::new(buffers_max, 64);
             let (mut present, mut spans) = (0, Vec::new());
             for (line, (passes, ahead, wait)) in asked.into_iter().enumerate() {
                 present += passes;
@@ -184,7 +184,7 @@ mod tests {
             }
             for (time, _) in &spans {
                 let there = spans.iter().filter(|(from, to)| from <= time && time < to);
-                prop_assert!(there.count() <= most as usize);
+                prop_assert!(there.count() <= buffers_max as usize);
             }
         }
     }

@@ -265,17 +265,18 @@ const VECTOR: u16 = 128;
 const COPIES: u16 = 256;
 const FILLS: u16 = 512;
 const READS_STRING: u16 = COPIES | FILLS;
-/// It starts a line of the cache of decoded instructions.
+/// The instruction starts a line of the cache of decoded instructions.
 const NEW_DECODED: u16 = 1024;
-/// Its stores bypass the caches.
+/// The instruction's stores bypass the caches.
 const STREAMS: u16 = 2048;
-/// It only operates on registers and sets flags, and some cores fuse it with a branch after it.
+/// The instruction only operates on registers and sets flags. Some cores fuse it with the next branch.
 const FUSIBLE: u16 = 4096;
-/// It is fused with the branch after it: known for instructions of a template.
+/// The instruction is fused with the next branch. Only instructions of a [`Template`] have this flag.
 const FUSED: u16 = 8192;
-/// Its address has a scaled index.
+/// The instruction's address has a scaled index.
 const SCALED: u16 = 16384;
-/// It reads or writes more registers than [`Instruction::first_registers`] returns, or changes some as a side effect.
+/// The instruction reads or writes more registers than [`Instruction::first_registers`] returns, or changes a
+/// register as a side effect.
 const MANY: u16 = 32768;
 
 /// The bit of [`Instruction::address_form`] that is set if the address has an index.
@@ -291,7 +292,7 @@ pub(super) enum Class {
     Repetition,
     /// An operation that is fused with the branch after it.
     Fused,
-    /// It operates on registers, or branches by them.
+    /// An operation on registers, or a branch that depends on registers.
     Operation,
     Load,
     Store,
@@ -371,34 +372,34 @@ impl Instruction {
         Instruction { unit: Some(unit), latency: unit.described() as u8, ..Instruction::nothing(4) }
     }
 
-    /// It takes the latency of this operation.
+    /// Sets the latency to the latency of `operation`.
     #[must_use]
     pub fn as_operation(mut self, operation: Operation) -> Instruction {
         self.latency = (UNITS + operation as usize) as u8;
         self
     }
 
-    /// It takes the latency of another instruction.
+    /// Sets the latency to the latency of `other`.
     pub(crate) fn with_latency_of(mut self, other: Instruction) -> Instruction {
         self.latency = other.latency;
         self
     }
 
-    /// It moves a register to another of the same kind.
+    /// Marks the instruction as a move between two registers of one kind.
     #[must_use]
     pub fn moving_register(mut self) -> Instruction {
         self.flags |= MOVES_REGISTER;
         self
     }
 
-    /// Its result is zero, whatever was in the register.
+    /// Marks the instruction as zeroing: its result is 0, whatever the register held.
     #[must_use]
     pub fn zeroing(mut self) -> Instruction {
         self.flags |= ZEROES;
         self
     }
 
-    /// It adds a small constant to a register, or subtracts it.
+    /// Marks the instruction as an addition or subtraction of a small constant.
     #[must_use]
     pub fn adding_constant(mut self) -> Instruction {
         self.flags |= ADDS_CONSTANT;
@@ -412,22 +413,22 @@ impl Instruction {
         self
     }
 
-    /// It reads these for its operation, or for what it stores.
+    /// Adds registers that the instruction reads for its operation, or stores.
     #[must_use]
     pub fn reading(mut self, registers: &[Register]) -> Instruction {
         let fits = put(&mut self.reads, NOTHING, registers);
         self.or_serialise(fits)
     }
 
-    /// It writes these.
+    /// Adds registers that the instruction writes.
     #[must_use]
     pub fn writing(mut self, registers: &[Register]) -> Instruction {
         let fits = put(&mut self.writes, NOWHERE, registers);
         self.or_serialise(fits)
     }
 
-    /// It changes these as a side effect: they form its address, and have their new values before
-    /// the load is ready.
+    /// Adds registers that the instruction changes as a side effect. They form its address, and have
+    /// their new values before the load is ready.
     #[must_use]
     pub fn moving(mut self, registers: &[Register]) -> Instruction {
         let fits = put(&mut self.moves, NOWHERE, registers);
@@ -456,15 +457,15 @@ impl Instruction {
         self
     }
 
-    /// It has a special effect.
+    /// Sets the special effect.
     #[must_use]
     pub fn doing(mut self, special: Special) -> Instruction {
         self.special = special;
         self
     }
 
-    /// It moves 32 or 64 bits between a general register, or an immediate, and memory at an address
-    /// of this form.
+    /// Marks the instruction as a move of 32 or 64 bits between memory at an address of this form and a
+    /// general register or an immediate.
     #[must_use]
     pub fn with_address_form(mut self, form: u16) -> Instruction {
         self.address_form = form;
@@ -483,7 +484,7 @@ impl Instruction {
         self
     }
 
-    /// It is one repetition of a string instruction. One that compares writes the flags, one that loads does not.
+    /// Marks the instruction as one repetition of a string instruction. A comparison writes the flags, a load does not.
     #[must_use]
     pub fn repeating(mut self, operation: StringOperation) -> Instruction {
         self.flags |= match operation {
@@ -494,7 +495,7 @@ impl Instruction {
         self
     }
 
-    /// Some cores fuse it with a conditional branch after it.
+    /// Marks the instruction as fusible with a following conditional branch.
     #[must_use]
     pub fn fusible(mut self) -> Instruction {
         self.flags |= FUSIBLE;
@@ -525,7 +526,7 @@ impl Instruction {
         self.flags & ADDS_CONSTANT == ADDS_CONSTANT
     }
 
-    /// Its address has a scaled index.
+    /// Marks the address as one with a scaled index.
     #[must_use]
     pub fn with_scaled_index(mut self) -> Instruction {
         self.flags |= SCALED;
@@ -570,7 +571,7 @@ impl Instruction {
         self.flags & READS_STRING != 0
     }
 
-    /// It moves the stack pointer by itself, as a push does.
+    /// Marks the instruction: it moves the stack pointer implicitly, as a push does.
     #[must_use]
     pub fn moving_stack(mut self) -> Instruction {
         self.flags |= STACK;
@@ -595,7 +596,7 @@ impl Instruction {
         self.flags & STORES != 0
     }
 
-    /// Its stores bypass the caches.
+    /// Marks the stores: they bypass the caches.
     #[must_use]
     pub fn streaming(mut self) -> Instruction {
         self.flags |= STREAMS;
@@ -609,7 +610,7 @@ impl Instruction {
         self.flags & STREAMS != 0
     }
 
-    /// Whether it is only an operation on registers: known for instructions of a template.
+    /// Whether the instruction is only an operation on registers. Known for instructions of a [`Template`].
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
         self.flags & PLAIN != 0
@@ -660,8 +661,8 @@ impl Instruction {
         self.flags & MANY != 0
     }
 
-    /// The first two registers that form its address, that it reads, and that it writes: all of almost all
-    /// instructions.
+    /// The first two address registers, read registers and written registers. Almost no instruction has
+    /// more.
     #[inline(always)]
     pub(super) fn first_registers(&self) -> [[u8; 2]; 3] {
         let [address, index, ..] = self.addresses;

@@ -7,17 +7,17 @@ use super::Access;
 const BANK_SHIFT: u32 = 2;
 const BANKS: usize = 16;
 
-/// For each bank, the last cycle in which a load started there, and the number of loads in that cycle. Loads
+/// For each bank, the last cycle that started a load there, and the number of loads in that cycle. Loads
 /// that start in an earlier cycle, out of order, are not counted.
 #[derive(Clone, Debug)]
 pub(super) struct LoadBanks {
-    most: u32,
+    loads_max: u32,
     last: [(u64, u32); BANKS],
 }
 
 impl LoadBanks {
-    pub(super) fn new(most: u32) -> LoadBanks {
-        LoadBanks { most, last: [(0, 0); BANKS] }
+    pub(super) fn new(loads_max: u32) -> LoadBanks {
+        LoadBanks { loads_max, last: [(0, 0); BANKS] }
     }
 
     /// Whether a load can start in this cycle; if so it does.
@@ -26,7 +26,7 @@ impl LoadBanks {
         let (last, number) = &mut self.last[(load.virtual_address >> BANK_SHIFT) as usize % BANKS];
         if *last == cycle {
             *number += 1;
-            return *number <= self.most;
+            return *number <= self.loads_max;
         }
         if *last < cycle {
             (*last, *number) = (cycle, 1);
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_loads_of_a_cycle_start_at_the_same_place_of_lines() {
+    fn loads_of_a_cycle_at_one_offset_of_lines_are_limited() {
         let mut banks = LoadBanks::new(2);
         let mut take = |virtual_address, cycle| {
             let access =

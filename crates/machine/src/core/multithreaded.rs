@@ -4,7 +4,7 @@
 //! The simulator executes threads one after the other, but their time axis is common. Blocks of a thread are
 //! queued. A cycle is given to a thread once each thread is known to be ready or not ready then. A thread's
 //! queue shows that; a thread with an empty queue is not ready before its own time; a halted thread is never
-//! ready. So the result does not depend on the time slices in which threads are simulated, and a ready thread
+//! ready. The result does not depend on the simulation's time slices, and a ready thread
 //! waits for at most one instruction of each other thread. A thread that wakes continues at the time of the
 //! others, and is not charged for their instructions meanwhile.
 
@@ -169,7 +169,7 @@ impl MultithreadedCore {
         }
     }
 
-    /// Issues queued instructions up to the first cycle in which a thread with an empty queue might be ready. A
+    /// Issues queued instructions up to the first cycle that finds a thread with an empty queue possibly ready. A
     /// very long queue drains all queues.
     pub fn advance(&mut self) {
         if self.threads.iter().any(|thread| thread.queue.len() > QUEUED_MAX) {

@@ -1,4 +1,4 @@
-//! Issue ports: which units are free in which cycle.
+//! Issue ports: the free units of each cycle.
 //!
 //! Operations get their cycles in program order: a later one may issue long before an earlier one.
 //! So the scheduler does not keep when a unit is free next, but how many operations of each unit
@@ -34,7 +34,7 @@ pub(super) struct Limits {
     empty: Word,
 }
 
-/// One more operation of a unit, and of all.
+/// Adds one operation to the count of a unit, and to the count of all operations.
 fn one_operation(unit: usize) -> Word {
     1 | 1 << (BITS * (unit + 1))
 }
@@ -186,7 +186,7 @@ pub(super) struct PortScheduler {
     quick: [(Word, u64); UNIT_KINDS],
     intervals: [u32; UNIT_KINDS],
     /// The most wide loads of a cycle.
-    wide_most: u8,
+    wide_loads_max: u8,
 }
 
 /// An array for all cycles ahead.
@@ -239,7 +239,7 @@ impl PortScheduler {
             quick: quick(&intervals, bound_ports.as_ref()),
             intervals,
             bound_ports,
-            wide_most: model.data.wide_loads.unwrap_or(0) as u8,
+            wide_loads_max: model.data.wide_loads.unwrap_or(0) as u8,
         }
     }
 
@@ -354,7 +354,8 @@ impl PortScheduler {
         let mut cycle = earliest.max(self.full_until[Unit::Load as usize]);
         while cycle - self.now < AHEAD as u64 {
             let index = slot_of_cycle(cycle);
-            if self.wide_loads[index] < self.wide_most && fits(&mut self.issued[index], Unit::Load)
+            if self.wide_loads[index] < self.wide_loads_max
+                && fits(&mut self.issued[index], Unit::Load)
             {
                 self.wide_loads[index] += 1;
                 break;
@@ -544,7 +545,7 @@ mod tests {
             full_until: [0; UNIT_KINDS],
             quick: quick(&all_intervals, None),
             intervals: all_intervals,
-            wide_most: 0,
+            wide_loads_max: 0,
         }
     }
 

@@ -1,4 +1,4 @@
-//! Retirement in program order, and the causes to which lost issue slots are charged.
+//! Retirement in program order, and the causes of lost issue slots.
 //!
 //! The rule comes from `simos-1995`, section 3.3. In a cycle with fewer retirements than the core is wide, the
 //! first instruction that does not retire gives the cause: its data missed, or its instruction line was waited

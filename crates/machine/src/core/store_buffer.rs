@@ -57,7 +57,7 @@ pub(super) struct StoreBuffer {
     any_of_line: bool,
     /// How many stores of vector registers leave in a cycle, when the last one left, and how many in that
     /// cycle; zero if there is no limit.
-    vector_most: u32,
+    vectors_per_cycle_max: u32,
     vectors: (u64, u32),
     /// The bytes that were stored last: from one address to before another, in one line.
     last: (u64, u64),
@@ -79,7 +79,7 @@ fn slot(granule: u64) -> usize {
 /// Accesses of an instruction that are adjacent are one access, up to `most` bytes: QEMU makes
 /// several of a wide one.
 #[inline]
-pub(super) fn next_access(accesses: &mut &[Access], write: bool, most: u8) -> Option<Access> {
+pub(super) fn next_access(accesses: &mut &[Access], write: bool, bytes_max: u8) -> Option<Access> {
     match accesses {
         // The common cases.
         [] => None,
@@ -87,12 +87,12 @@ pub(super) fn next_access(accesses: &mut &[Access], write: bool, most: u8) -> Op
             *accesses = &[];
             (only.write == write).then_some(*only)
         }
-        _ => next_of_several(accesses, write, most),
+        _ => next_of_several(accesses, write, bytes_max),
     }
 }
 
 #[inline(never)]
-fn next_of_several(accesses: &mut &[Access], write: bool, most: u8) -> Option<Access> {
+fn next_of_several(accesses: &mut &[Access], write: bool, bytes_max: u8) -> Option<Access> {
     loop {
         let (first, rest) = accesses.split_first()?;
         *accesses = rest;
@@ -103,7 +103,7 @@ fn next_of_several(accesses: &mut &[Access], write: bool, most: u8) -> Option<Ac
         while let Some((next, rest)) = accesses.split_first()
             && next.write == write
             && next.virtual_address == merged.virtual_address.wrapping_add(merged.bytes.into())
-            && u16::from(merged.bytes) + u16::from(next.bytes) <= u16::from(most)
+            && u16::from(merged.bytes) + u16::from(next.bytes) <= u16::from(bytes_max)
             && next.virtual_address & 4_095 != 0
         {
             merged.bytes += next.bytes;
@@ -155,7 +155,7 @@ impl StoreBuffer {
             last_left: 0,
             one_line: false,
             any_of_line: false,
-            vector_most: 0,
+            vectors_per_cycle_max: 0,
             vectors: (0, 0),
             last: (0, 0),
             granules: Box::new([Granule::default(); GRANULES]),
@@ -173,8 +173,8 @@ impl StoreBuffer {
     }
 
     /// Limits the number of vector stores that drain per cycle. `None`: no limit.
-    pub(super) fn with_vector_limit(mut self, most: Option<u32>) -> StoreBuffer {
-        self.vector_most = most.unwrap_or(0);
+    pub(super) fn with_vector_limit(mut self, limit: Option<u32>) -> StoreBuffer {
+        self.vectors_per_cycle_max = limit.unwrap_or(0);
         self
     }
 
@@ -182,13 +182,13 @@ impl StoreBuffer {
     /// not.
     #[inline]
     pub(super) fn after_vectors(&mut self, earliest: u64, is_vector: bool) -> u64 {
-        if self.vector_most == 0 || !is_vector {
+        if self.vectors_per_cycle_max == 0 || !is_vector {
             return earliest;
         }
         let earliest = earliest.max(self.last_left).max(self.leaving.next(0));
         let (cycle, number) = self.vectors;
         let cycle = match earliest <= cycle {
-            true if number < self.vector_most => cycle,
+            true if number < self.vectors_per_cycle_max => cycle,
             true => cycle + 1,
             false => earliest,
         };
@@ -320,7 +320,7 @@ impl StoreBuffer {
     pub(super) fn leave_by_line(
         &mut self,
         accesses: &[Access],
-        most: u8,
+        bytes_max: u8,
         earliest: u64,
         missed: bool,
     ) -> u64 {
@@ -330,7 +330,7 @@ impl StoreBuffer {
         let mut remaining = accesses;
         let mut leaves = self.last_left.max(earliest);
         let mut any = false;
-        while let Some(store) = next_access(&mut remaining, true, most) {
+        while let Some(store) = next_access(&mut remaining, true, bytes_max) {
             any = true;
             let from = store.virtual_address;
             let to = from.wrapping_add(store.bytes.max(1).into());
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn stores_leave_in_order_so_many_a_cycle() {
+    fn stores_drain_in_order_at_a_limited_rate() {
         let mut stores = StoreBuffer::new(2, 1);
         let drained: Vec<u64> = [10, 5, 5].map(|earliest| stores.leave(earliest, true)).into();
         assert_eq!(drained, [10, 11, 12]);

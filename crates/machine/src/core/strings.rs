@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_chunks_enter_in_a_cycle() {
+    fn chunks_per_cycle_are_limited() {
         let mut strings = Strings::new(model(32));
         let ends: Vec<bool> = (0..4).map(|_| strings.ends_cycle()).collect();
         assert_eq!(ends, [false, true, false, true]);

@@ -79,7 +79,7 @@ impl Context {
 /// Why a line was absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MissClass {
-    /// The cache never held the line, as far as the classifier has seen.
+    /// The classifier has not seen the line in the cache before.
     Cold,
     /// The context that misses had evicted the line itself: the kernel its own line, or a process its own.
     SameSelf,

@@ -22,7 +22,7 @@ struct Holders {
     owner: Option<u8>,
 }
 
-/// The cores that hold each granule. The directory has at most as many entries as the private caches have
+/// The cores that hold each granule. The directory has no more entries than the private caches have
 /// lines.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Directory {

@@ -290,7 +290,7 @@ impl MemorySystem {
     }
 
     /// A processor executes a non-temporal store. The caches drop the line. A combining buffer collects the
-    /// stores to the line; there are as many buffers as L1D has MSHRs. The buffer writes the line to memory
+    /// stores to the line; the number of buffers is the number of MSHRs of L1D. The buffer writes the line to memory
     /// when the line is complete, or when another line needs the buffer. A store to a line that is being
     /// written waits for the write.
     pub(super) fn store_around(&mut self, access: &Access) -> Response {

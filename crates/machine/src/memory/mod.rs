@@ -14,8 +14,8 @@
 //! - `coherence` keeps the directory of the lines that each core holds, and invalidates and downgrades;
 //! - `classification` says why lines miss. It observes, and has no influence on the rest.
 //!
-//! `prefetch` predicts which lines are asked for next. `mshr` has the shared resources that misses wait for, and `stack` the stack distances, which
-//! need no memory system.
+//! `prefetch` predicts the lines of the next accesses. `mshr` has the shared resources that misses wait for.
+//! `stack` has the stack distances, which need no memory system.
 
 mod classification;
 mod coherence;

@@ -161,11 +161,11 @@ fn refuse(field: String, problem: String) -> Result<(), ModelError> {
     Err(ModelError::new(field, problem))
 }
 
-fn in_range(name: &str, value: u32, least: u32, most: u32) -> Result<(), ModelError> {
-    if (least..=most).contains(&value) {
+fn in_range(name: &str, value: u32, low: u32, high: u32) -> Result<(), ModelError> {
+    if (low..=high).contains(&value) {
         return Ok(());
     }
-    refuse(name.to_owned(), format!("{value} is not in {least}..={most}"))
+    refuse(name.to_owned(), format!("{value} is not in {low}..={high}"))
 }
 
 fn power_of_two(name: &str, value: u32) -> Result<(), ModelError> {
@@ -229,9 +229,9 @@ impl DirectionModel {
             Self::Tournament(model) => {
                 let field = |field: &str| format!("{name}.tournament.{field}");
                 power_of_two(&field("local_entries"), model.local_entries)?;
-                let (least, most) = (1, HISTORY_BITS_MAX);
-                in_range(&field("local_history_bits"), model.local_history_bits, least, most)?;
-                in_range(&field("global_history_bits"), model.global_history_bits, least, most)
+                let (low, high) = (1, HISTORY_BITS_MAX);
+                in_range(&field("local_history_bits"), model.local_history_bits, low, high)?;
+                in_range(&field("global_history_bits"), model.global_history_bits, low, high)
             }
             Self::TwoLevel(model) => {
                 let name = format!("{name}.two-level");

@@ -154,11 +154,11 @@ impl<'t> Reader<'t> {
     pub(crate) fn texts(
         &self,
         field: &str,
-        most: usize,
+        entries_max: usize,
     ) -> Result<Option<Vec<String>>, ModelError> {
         let Some(value) = self.value(field) else { return Ok(None) };
-        let wanted = format!("a list of up to {most} texts");
-        let list = value.as_array().filter(|list| list.len() <= most);
+        let wanted = format!("a list of up to {entries_max} texts");
+        let list = value.as_array().filter(|list| list.len() <= entries_max);
         let Some(list) = list else { return Err(self.wrong(field, value, wanted)) };
         let text = |item: &Spanned<DeValue<'_>>| {
             let text = item.get_ref().as_str().filter(|text| text.len() <= WORDS_BYTES_MAX);
