@@ -10,7 +10,7 @@ use crate::{Body, Executed, Group, Kernel, Rounds};
 
 /// Bytes of a pattern, at most.
 const PATTERN_BYTES: usize = 64 << 10;
-/// A period from which on a window goes through all of it once: predictors learn it for many windows.
+/// Predictors learn a pattern of this or a longer period for many windows: a window goes through it only once.
 const LONG_PERIOD: usize = 16 << 10;
 /// Seed of all patterns.
 const SEED: u64 = 1;
@@ -217,7 +217,7 @@ impl Body for Indirect {
 
     fn run(&mut self, rounds: u64) -> Executed {
         let pattern = self.pattern.memory.base().as_ptr();
-        // SAFETY: the pattern has as many bytes as the mask selects, each the number of a target.
+        // SAFETY: the mask selects only bytes of the pattern, and each byte is the number of a target.
         unsafe { indirect_loop(rounds.max(1), pattern, self.pattern.period as u64 - 1) };
         Executed::whole(rounds.max(1))
     }

@@ -105,21 +105,21 @@ impl Ring {
         let mut order: Vec<u32> = (0..number as u32).collect();
         Random::new(SEED).shuffle(&mut order);
         let base = memory.base().as_ptr();
-        let place = |index: usize| place(order[index % number] as usize);
+        let nth_place = |index: usize| place(order[index % number] as usize);
         let bytes = memory.bytes_mut();
         for index in 0..number {
-            let next = (base as usize + place(index + 1)).to_ne_bytes();
-            bytes[place(index)..][..next.len()].copy_from_slice(&next);
+            let next = (base as usize + nth_place(index + 1)).to_ne_bytes();
+            bytes[nth_place(index)..][..next.len()].copy_from_slice(&next);
         }
-        let at = base.wrapping_add(place(0));
-        Ring { _memory: memory, at, places: number as u64 }
+        let first = base.wrapping_add(nth_place(0));
+        Ring { _memory: memory, at: first, places: number as u64 }
     }
 
     /// Follows this number of links, rounded up to a multiple of [`UNROLLED`].
     pub(crate) fn walk(&mut self, links: u64) -> u64 {
         let rounds = links.div_ceil(UNROLLED);
-        // SAFETY: `at` is a place of the ring, and each holds the address of the next one, since `new`
-        // wrote them; the memory lives as long as this value.
+        // SAFETY: `at` is a place of the ring. `new` wrote the address of the next place into each. This value
+        // owns the memory.
         unsafe {
             asm!(
                 ".p2align 6", "2:", ".rept 16", "mov {at}, [{at}]", ".endr", "dec {rounds}", "jnz 2b",
@@ -131,8 +131,7 @@ impl Ring {
         rounds * UNROLLED
     }
 
-    /// Reads the ring once, so that caches and TLBs hold as much of it as they can; for a last-level cache, the
-    /// whole ring.
+    /// Fills caches and TLBs with the ring: walks it twice, or 20,000 links of a ring too large to warm.
     pub(crate) fn warm(&mut self) {
         self.walk(if self.places <= WARMED_PLACES { self.places * 2 } else { 20_000 });
     }
@@ -143,7 +142,6 @@ impl Ring {
     }
 }
 
-/// Loads in a chain.
 pub(crate) struct Chase {
     ring: Ring,
     is_warm: bool,
@@ -153,10 +151,10 @@ impl Chase {
     fn new(bytes: usize, kind: Kind) -> Result<Chase, String> {
         let ring =
             Ring::new(Pages::new(bytes, kind)?, bytes / LINE_BYTES, |line| line * LINE_BYTES);
-        Ok(Chase::of(ring))
+        Ok(Chase::through(ring))
     }
 
-    pub(crate) fn of(ring: Ring) -> Chase {
+    pub(crate) fn through(ring: Ring) -> Chase {
         Chase { ring, is_warm: false }
     }
 }
@@ -190,10 +188,10 @@ impl Chains {
         let memory = Pages::new(bytes, Kind::Large)?;
         let (base, lines) = (memory.base().as_ptr(), bytes / LINE_BYTES);
         let ring = Ring::new(memory, lines, |line| line * LINE_BYTES);
-        let at = [0, 1, 2, 3, 4, 5, 6, 7].map(|chain: usize| {
+        let starts = [0, 1, 2, 3, 4, 5, 6, 7].map(|chain: usize| {
             base.wrapping_add((lines / 8 * chain + chain * 37) % lines * LINE_BYTES).cast_const()
         });
-        Ok(Chains { ring, is_warm: false, at, links: 1_000 })
+        Ok(Chains { ring, is_warm: false, at: starts, links: 1_000 })
     }
 }
 
@@ -311,9 +309,10 @@ impl Body for Stream {
         if std::mem::replace(&mut self.is_warm, true) {
             return;
         }
-        match (self.bytes / LINE_BYTES) as u64 <= WARMED_PLACES {
-            true => self.part(self.bytes),
-            false => self.flush(),
+        if (self.bytes / LINE_BYTES) as u64 <= WARMED_PLACES {
+            self.part(self.bytes);
+        } else {
+            self.flush();
         }
     }
 
@@ -335,6 +334,6 @@ impl Body for Stream {
 pub(crate) fn chase_of_pages(pages: usize, kind: Kind) -> Made {
     let memory = Pages::new(pages * 4096, kind)?;
     // Another line in each page, so that not all are in the same sets of a cache.
-    let place = |page: usize| page * 4096 + (page * 5 + (page >> 6)) % 64 * LINE_BYTES;
-    Ok(Box::new(Chase::of(Ring::new(memory, pages, place))))
+    let offset = |page: usize| page * 4096 + (page * 5 + (page >> 6)) % 64 * LINE_BYTES;
+    Ok(Box::new(Chase::through(Ring::new(memory, pages, offset))))
 }

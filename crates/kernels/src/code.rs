@@ -75,7 +75,7 @@ impl Code {
         Ok(Code { memory, bytes, instructions, flushed: false })
     }
 
-    /// The same code, which is flushed from all caches before each window and executed once.
+    /// Marks the code: each window flushes it from all caches and executes it once.
     pub(crate) fn flushed(self) -> Code {
         Code { flushed: true, ..self }
     }
@@ -115,7 +115,7 @@ fn repeat(text: &mut [u8], instructions: &[&[u8]]) -> u64 {
         place.copy_from_slice(instruction);
         (at, number) = (at + instruction.len(), number + 1);
     }
-    // What is left is too short for an instruction: NOPs of a byte.
+    // The remaining bytes are too short for the next instruction. One-byte NOPs fill them.
     text[at..].fill(0x90);
     number
 }

@@ -1,8 +1,8 @@
-//! Kernels: short programs, each of which shows one property of a processor or of the operating
-//! system on it, and their measurement in cycles of the core.
+//! Kernels: short programs that each show one property of a processor or of its operating system, and
+//! their measurement in cycles of the core.
 //!
-//! The same code runs on a real processor and in a simulated machine, so that a model of the processor
-//! can be compared with it kernel by kernel. [`all`] lists the kernels; [`measure`] times one.
+//! Each kernel runs the same code on a real processor and in a simulated machine. This compares a model of
+//! the processor with the processor, kernel by kernel. [`all`] lists the kernels; [`measure`] times one.
 
 #[cfg(target_arch = "x86_64")]
 mod arithmetic;
@@ -49,7 +49,7 @@ pub const COMPILED: &str = if cfg!(debug_assertions) {
     env!("KERNELS_COMPILED")
 };
 
-/// What a kernel is about.
+/// The subject of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Group {
     /// Latency and throughput of instructions that stay in registers.
@@ -113,7 +113,7 @@ impl fmt::Display for Group {
     }
 }
 
-/// What a kernel executed.
+/// The work that a kernel executed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Executed {
     pub units: f64,
@@ -133,7 +133,7 @@ impl Executed {
 /// How many rounds a window of a kernel has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rounds {
-    /// As many as fill a window.
+    /// The number of rounds that fills a window.
     AsFit,
     /// This many, at any speed.
     Fixed(u64),
@@ -159,11 +159,10 @@ pub type Made = Result<Box<dyn Body>, String>;
 pub struct Kernel {
     /// Its name, which does not change: kept data refer to it.
     pub name: &'static str,
-    /// What it is about.
     pub group: Group,
-    /// What its cycles are of.
+    /// The name of a unit of work, such as "load": cycles are per unit.
     pub unit: &'static str,
-    /// What it measures, in a sentence.
+    /// The measured property, in a sentence.
     pub about: &'static str,
     /// Whether it depends on what other guests of the host share with it: the last cache, memory.
     pub shared: bool,
@@ -189,12 +188,12 @@ impl Kernel {
         Kernel { name, group, unit, about, shared: false, learns: false, make }
     }
 
-    /// The same kernel, marked as one that depends on what other guests share.
+    /// Marks the kernel: it depends on caches and memory that other guests share.
     fn shared(self) -> Kernel {
         Kernel { shared: true, ..self }
     }
 
-    /// The same kernel, marked as one that predictors learn for many windows.
+    /// Marks the kernel: predictors learn it for many windows.
     fn learning(self) -> Kernel {
         Kernel { learns: true, ..self }
     }
@@ -217,7 +216,7 @@ impl Kernel {
     }
 }
 
-/// All kernels, by group. None on a processor for which none are written.
+/// All kernels, by group. Empty on a processor without kernels.
 #[must_use]
 pub fn all() -> Vec<Kernel> {
     #[cfg(target_arch = "x86_64")]
@@ -265,7 +264,7 @@ mod tests {
     #[test]
     fn a_selection_names_a_group_a_kernel_or_both() {
         let all = all();
-        let number = |by: &str| all.iter().filter(|kernel| kernel.is_selected(by)).count();
+        let number = |name: &str| all.iter().filter(|kernel| kernel.is_selected(name)).count();
         assert_eq!(number("add_chain"), 1);
         assert_eq!(number("arithmetic/add_chain"), 1);
         assert_eq!(number("caches/add_chain"), 0);

@@ -20,16 +20,16 @@ const TRIES_MIN: usize = 4;
 const WINDOWS_MIN: usize = 3;
 /// Windows before the first one that counts.
 const WARM_UP_WINDOWS: usize = 2;
-/// A kernel that predictors learn for many windows is executed for this long before, and at most so many
-/// times: a processor, of which many windows count, and a simulated machine, of which few do, are then both past
-/// that. (`compress` takes 230,000 to 330,000 cycles at first on an Emerald Rapids, and 105,000 after 60 windows.)
+/// Warm-up of a kernel that predictors learn for many windows: this number of cycles, and at most
+/// `LEARNING_WINDOWS_MAX` windows. Learning is then over on a processor, where many windows count, and in a
+/// simulated machine, where few count. (`compress` takes 230,000 to 330,000 cycles at first on an Emerald Rapids,
+/// and 105,000 after 60 windows.)
 const LEARNING_CYCLES: f64 = 6e6;
 const LEARNING_WINDOWS_MAX: usize = 200;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
-    /// Windows that count.
     pub windows: usize,
     /// About how many cycles a window takes, where a kernel does not determine it itself.
     pub window_cycles: u64,
@@ -44,12 +44,12 @@ pub struct Disturbance {
     pub sibling: usize,
 }
 
-/// What was measured of a kernel.
+/// The measurement of a kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
     /// Cycles of the core for a unit: the median of the windows.
     pub cycles: f64,
-    /// Their tenth percentile: what is left where other guests disturb less.
+    /// The tenth percentile of the windows: other guests disturb these windows less.
     pub low_cycles: f64,
     /// Where the median lies with 95 % and more; absent with fewer than six windows.
     pub cycles_95: Option<(f64, f64)>,

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 /// Bytes of a large page.
 const LARGE_BYTES: usize = 2 << 20;
 
-/// Which pages memory has.
+/// The page size of memory, and whether it is executable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// 4 KiB.
@@ -16,7 +16,7 @@ pub(crate) enum Kind {
     Code,
 }
 
-/// Memory of its own, all of it written once.
+/// Private memory. Each page has been written once.
 #[derive(Debug)]
 pub(crate) struct Pages {
     map: NonNull<u8>,
@@ -43,7 +43,7 @@ impl Pages {
             return Err(none());
         }
         let map = NonNull::new(map.cast::<u8>()).ok_or_else(none)?;
-        // SAFETY: the map is a large page longer than what is used, and the offset is less than one.
+        // SAFETY: the map is a large page longer than the used part, and the offset is less than a large page.
         let base = unsafe { map.add(map.as_ptr().align_offset(LARGE_BYTES)) };
         let mut pages = Pages { map, map_bytes, base, bytes };
         let advice = match kind {
@@ -53,10 +53,10 @@ impl Pages {
         // SAFETY: the range is within the map, and the advice changes no content.
         unsafe { libc::madvise(base.as_ptr().cast(), bytes, advice) };
         pages.touch();
-        match kind == Kind::Large && bytes >= LARGE_BYTES && !pages.is_large() {
-            true => Err("the kernel gives no large pages (transparent huge pages are off)".into()),
-            false => Ok(pages),
+        if kind == Kind::Large && bytes >= LARGE_BYTES && !pages.is_large() {
+            return Err("the kernel gives no large pages (transparent huge pages are off)".into());
         }
+        Ok(pages)
     }
 
     /// Memory in pages of 4 KiB.
@@ -72,7 +72,6 @@ impl Pages {
         self.base
     }
 
-    /// Its content.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: `base` and `bytes` are within a map that this value owns and that is readable and
         // writable; the borrow is exclusive.
@@ -84,10 +83,10 @@ impl Pages {
         self.bytes_mut().iter_mut().step_by(4096).for_each(|byte| *byte = 1);
     }
 
-    /// Whether nearly all of it is in large pages, by /proc/self/smaps.
+    /// Whether large pages back nearly all of the memory, by /proc/self/smaps.
     fn is_large(&self) -> bool {
         let Ok(text) = std::fs::read_to_string("/proc/self/smaps") else { return false };
-        let at = self.base.as_ptr() as usize;
+        let start = self.base.as_ptr() as usize;
         let mut is_inside = false;
         for line in text.lines() {
             let range = line.split(' ').next().and_then(|word| word.split_once('-'));
@@ -95,7 +94,7 @@ impl Pages {
                 Some((usize::from_str_radix(from, 16).ok()?, usize::from_str_radix(to, 16).ok()?))
             });
             if let Some((from, to)) = ends {
-                is_inside = (from..to).contains(&at);
+                is_inside = (from..to).contains(&start);
             } else if is_inside && let Some(rest) = line.strip_prefix("AnonHugePages:") {
                 let kib = rest.trim().trim_end_matches("kB").trim().parse::<usize>();
                 return kib.is_ok_and(|kib| kib << 10 >= self.bytes / 8 * 7);

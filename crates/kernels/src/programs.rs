@@ -55,7 +55,7 @@ pub(crate) fn kernels() -> Vec<Kernel> {
         ),
         program(
             ("merge_sort", "4,000 random words sorted, equal ones in order."),
-            || words(4_000),
+            || random_words(4_000),
             |input| {
                 let mut list: Vec<&str> = input.iter().map(String::as_str).collect();
                 list.sort();
@@ -75,7 +75,7 @@ pub(crate) fn kernels() -> Vec<Kernel> {
         ),
         program(
             ("tree_map", "5,000 words counted in a B-tree."),
-            || words(5_000),
+            || random_words(5_000),
             |input| {
                 let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
                 input.iter().for_each(|word| *counts.entry(word).or_default() += 1);
@@ -210,7 +210,7 @@ fn letters(count: usize) -> Vec<u8> {
     (0..count).map(|_| b'a' + random.below(26) as u8).collect()
 }
 
-fn words(count: usize) -> Vec<String> {
+fn random_words(count: usize) -> Vec<String> {
     let mut random = Random::new(SEED);
     let mut word =
         || (0..3 + random.below(6)).map(|_| char::from(b'a' + random.below(8) as u8)).collect();
@@ -219,7 +219,7 @@ fn words(count: usize) -> Vec<String> {
 
 /// Words, some of them more often than others, between spaces.
 fn text(bytes: usize) -> String {
-    let (words, mut random) = (words(300), Random::new(SEED));
+    let (words, mut random) = (random_words(300), Random::new(SEED));
     let mut text = String::new();
     while text.len() < bytes {
         text += &words[(random.below(300) * random.below(300) / 300) as usize];
@@ -251,7 +251,9 @@ fn sieve(limit: usize) -> usize {
     let mut is_prime = vec![true; limit];
     for number in (2..).take_while(|number| number * number < limit) {
         if is_prime[number] {
-            (number * number..limit).step_by(number).for_each(|at| is_prime[at] = false);
+            (number * number..limit)
+                .step_by(number)
+                .for_each(|multiple| is_prime[multiple] = false);
         }
     }
     is_prime[2..].iter().filter(|is| **is).count()
@@ -273,7 +275,7 @@ fn matrix(a: &[f64], b: &[f64]) -> f64 {
 /// Bodies of a mass, a place and a speed each; the kinetic energy at the end.
 fn n_body(input: &[f64], steps: usize) -> f64 {
     let mut bodies: Vec<[f64; 7]> =
-        input.chunks_exact(7).map(|seven| std::array::from_fn(|at| seven[at])).collect();
+        input.chunks_exact(7).map(|seven| std::array::from_fn(|index| seven[index])).collect();
     for _ in 0..steps {
         for one in 0..bodies.len() {
             for other in one + 1..bodies.len() {
@@ -335,8 +337,8 @@ fn compress(text: &[u8]) -> usize {
     let (mut at, mut length) = (0, 0);
     while at + 4 < text.len() {
         let four = u32::from_le_bytes([text[at], text[at + 1], text[at + 2], text[at + 3]]);
-        let place = &mut last[(four.wrapping_mul(2_654_435_761) >> 20) as usize];
-        let before = std::mem::replace(place, at);
+        let last_position = &mut last[(four.wrapping_mul(2_654_435_761) >> 20) as usize];
+        let before = std::mem::replace(last_position, at);
         let same = match text.get(before..) {
             Some(earlier) => {
                 earlier.iter().zip(&text[at..]).take(255).take_while(|(a, b)| a == b).count()

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use crate::memory::Pages;
 use crate::{Body, Executed, Group, Kernel, Made};
 
-/// What a kernel needs beyond x86-64.
+/// The instructions beyond x86-64 that a kernel needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
     Nothing,
@@ -13,16 +13,13 @@ pub(crate) enum Needs {
     Avx2,
     /// Population and leading zero counts, bit deposits, CRC.
     Bits,
-    /// AES instructions.
     Aes,
-    /// SHA instructions.
     Sha,
-    /// SSSE3 shuffles.
     Ssse3,
 }
 
 impl Needs {
-    /// What this processor lacks of it.
+    /// The message for instructions that this processor lacks, or `None` if it lacks none.
     pub(crate) fn lacking(self) -> Option<&'static str> {
         let (has, what) = match self {
             Needs::Nothing => (true, ""),

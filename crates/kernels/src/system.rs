@@ -228,11 +228,11 @@ impl Fresh {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: a new map affects no other memory; the advice changes no content.
         unsafe {
-            let at = libc::mmap(ptr::null_mut(), FRESH_BYTES, protection, flags, -1, 0);
-            if at != libc::MAP_FAILED {
-                libc::madvise(at, FRESH_BYTES, libc::MADV_NOHUGEPAGE);
+            let map = libc::mmap(ptr::null_mut(), FRESH_BYTES, protection, flags, -1, 0);
+            if map != libc::MAP_FAILED {
+                libc::madvise(map, FRESH_BYTES, libc::MADV_NOHUGEPAGE);
             }
-            at
+            map
         }
     }
 
@@ -258,9 +258,10 @@ impl Body for Fresh {
             let byte = self.at.cast::<u8>().wrapping_add(page * 4096);
             // SAFETY: the byte is within the map.
             unsafe {
-                match self.is_written {
-                    true => byte.write_volatile(1),
-                    false => drop(byte.read_volatile()),
+                if self.is_written {
+                    byte.write_volatile(1);
+                } else {
+                    byte.read_volatile();
                 }
             }
         }
@@ -290,8 +291,8 @@ fn memory() -> Vec<Kernel> {
                 let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
                 // SAFETY: a new map affects no other memory, and is unmapped.
                 unsafe {
-                    let at = libc::mmap(ptr::null_mut(), 4096, libc::PROT_READ, flags, -1, 0);
-                    libc::munmap(at, 4096);
+                    let page = libc::mmap(ptr::null_mut(), 4096, libc::PROT_READ, flags, -1, 0);
+                    libc::munmap(page, 4096);
                 }
             })
         }),
@@ -301,11 +302,11 @@ fn memory() -> Vec<Kernel> {
                 let mut page = crate::memory::Pages::small(4096)?;
                 repeated(20, move || {
                     page.bytes_mut()[0] = 1;
-                    let at = page.base().as_ptr().cast();
+                    let address = page.base().as_ptr().cast();
                     // SAFETY: the page is this kernel's, and is writable again before it is written.
                     unsafe {
-                        libc::mprotect(at, 4096, libc::PROT_READ);
-                        libc::mprotect(at, 4096, libc::PROT_READ | libc::PROT_WRITE);
+                        libc::mprotect(address, 4096, libc::PROT_READ);
+                        libc::mprotect(address, 4096, libc::PROT_READ | libc::PROT_WRITE);
                     }
                 })
             },

@@ -151,7 +151,6 @@ pub struct Clock {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timed {
-    /// Cycles of the core.
     pub(crate) cycles: f64,
     /// Relative change of the core's rate from before to after.
     pub(crate) rate_change: f64,
@@ -160,7 +159,7 @@ pub(crate) struct Timed {
 }
 
 impl Clock {
-    /// Calibrates.
+    /// Calibrates the clock against chains of additions.
     ///
     /// # Errors
     /// When the counter does not count.
@@ -232,14 +231,14 @@ impl Clock {
         let probe_before = probe().map(|ticks| self.net(ticks));
         let start = ticks();
         let (value, own_ticks) = run();
-        let whole = self.net(ticks() - start);
+        let total = self.net(ticks() - start);
         let probe_after = probe().map(|ticks| self.net(ticks));
         let chain_after = self.net(chain());
         let mean = (chain_before + chain_after) as f64 / 2.0;
         let rate_change =
             self.note((chain_before, chain_after), probe_before.with(probe_after, u64::min));
         let worse = probe_before.with(probe_after, u64::max).map(|ticks| cycles_of(ticks, mean));
-        let cycles = cycles_of(own_ticks.unwrap_or(whole), mean);
+        let cycles = cycles_of(own_ticks.unwrap_or(total), mean);
         let quietest = self.quietest();
         let probe_ratio = worse.over(quietest).max(quietest.over(worse));
         (value, Timed { cycles, rate_change, probe_ratio })

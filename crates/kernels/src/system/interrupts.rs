@@ -18,7 +18,7 @@ const INTERRUPTS: u64 = 4;
 const PLAIN: usize = 64;
 /// A loop that saw no interrupt ends after this many iterations.
 const ITERATIONS_MAX: u64 = 2_000_000;
-/// An iteration that takes this many times as long as a plain one was interrupted.
+/// An interrupted iteration takes at least this multiple of a plain iteration's time.
 const INTERRUPTED: u64 = 8;
 
 pub(super) fn kernels() -> Vec<Kernel> {
@@ -80,11 +80,11 @@ impl Timer {
 /// The shortest iteration of the loop.
 fn plain_ticks() -> u64 {
     let mut last = ticks();
-    let mut one = || {
+    let mut iteration = || {
         let now = ticks();
         now - std::mem::replace(&mut last, now)
     };
-    (0..PLAIN).map(|_| one()).min().unwrap_or(0)
+    (0..PLAIN).map(|_| iteration()).min().unwrap_or(0)
 }
 
 impl Body for Timer {
@@ -123,7 +123,7 @@ const BARRIER: usize = libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED as usize;
 /// A thread on another CPU, which each barrier interrupts.
 struct Interprocessor {
     ends: Arc<AtomicBool>,
-    other: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Interprocessor {
@@ -138,17 +138,17 @@ impl Interprocessor {
         let started = Arc::new(AtomicBool::new(false));
         let (others_ends, others_started) = (Arc::clone(&ends), Arc::clone(&started));
         let spin = move || {
-            let left = leave_this_cpu();
+            let moved = leave_this_cpu();
             others_started.store(true, Ordering::Release);
-            while left.is_ok() && !others_ends.load(Ordering::Acquire) {
+            while moved.is_ok() && !others_ends.load(Ordering::Acquire) {
                 std::hint::spin_loop();
             }
         };
-        let other = start_thread(spin)?;
+        let thread = start_thread(spin)?;
         while !started.load(Ordering::Acquire) {
             std::thread::yield_now();
         }
-        Ok(Interprocessor { ends, other: Some(other) })
+        Ok(Interprocessor { ends, thread: Some(thread) })
     }
 }
 
@@ -168,6 +168,6 @@ impl Body for Interprocessor {
 impl Drop for Interprocessor {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Release);
-        self.other.take().map(JoinHandle::join);
+        self.thread.take().map(JoinHandle::join);
     }
 }

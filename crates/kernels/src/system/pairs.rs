@@ -9,7 +9,6 @@ use std::thread::JoinHandle;
 use super::{checked, kernel, pipe, start_thread, syscall};
 use crate::{Body, Executed, Kernel, Rounds};
 
-/// Rounds of a window.
 const ROUNDS: u64 = 20;
 
 pub(super) fn kernels() -> Vec<Kernel> {
@@ -53,7 +52,7 @@ struct Pipes {
     /// Closed to end the other thread.
     to: Option<OwnedFd>,
     from: OwnedFd,
-    other: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Pipes {
@@ -62,8 +61,8 @@ impl Pipes {
         let answer = move || {
             while pass(libc::SYS_read, &in_other) && pass(libc::SYS_write, &out_other) {}
         };
-        let other = start_thread(answer)?;
-        Ok(Pipes { to: Some(to), from, other: Some(other) })
+        let thread = start_thread(answer)?;
+        Ok(Pipes { to: Some(to), from, thread: Some(thread) })
     }
 }
 
@@ -91,7 +90,7 @@ impl Body for Pipes {
 impl Drop for Pipes {
     fn drop(&mut self) {
         drop(self.to.take());
-        self.other.take().map(JoinHandle::join);
+        self.thread.take().map(JoinHandle::join);
     }
 }
 
@@ -99,7 +98,7 @@ impl Drop for Pipes {
 struct Futexes {
     word: Arc<AtomicU32>,
     ends: Arc<AtomicBool>,
-    other: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 const MINE: u32 = 0;
@@ -144,8 +143,8 @@ impl Futexes {
                 give(&others_word, MINE);
             }
         };
-        let other = start_thread(answer)?;
-        Ok(Futexes { word, ends, other: Some(other) })
+        let thread = start_thread(answer)?;
+        Ok(Futexes { word, ends, thread: Some(thread) })
     }
 }
 
@@ -167,7 +166,7 @@ impl Drop for Futexes {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Release);
         give(&self.word, OTHERS);
-        self.other.take().map(JoinHandle::join);
+        self.thread.take().map(JoinHandle::join);
     }
 }
 
@@ -196,7 +195,7 @@ fn cpus_of_cpuset() -> Option<usize> {
 }
 
 fn all_cpus() -> libc::cpu_set_t {
-    // SAFETY: a set of bits, for which all-zero is valid.
+    // SAFETY: the set is an array of bits, so all-zero is valid.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     // SAFETY: each number is below the size of the set.
     (0..libc::CPU_SETSIZE as usize).for_each(|cpu| unsafe { libc::CPU_SET(cpu, &mut set) });
@@ -207,10 +206,10 @@ fn all_cpus() -> libc::cpu_set_t {
 pub(super) fn leave_this_cpu() -> Result<(), String> {
     // SAFETY: the length is that of the set, and only the calling thread's affinity changes.
     unsafe {
-        let own = checked("sched_getcpu", libc::sched_getcpu().into())? as usize;
+        let this_cpu = checked("sched_getcpu", libc::sched_getcpu().into())? as usize;
         let mut set = all_cpus();
-        if own < libc::CPU_SETSIZE as usize {
-            libc::CPU_CLR(own, &mut set);
+        if this_cpu < libc::CPU_SETSIZE as usize {
+            libc::CPU_CLR(this_cpu, &mut set);
         }
         let set_bytes = size_of::<libc::cpu_set_t>();
         checked("sched_setaffinity", libc::sched_setaffinity(0, set_bytes, &raw const set).into())
