@@ -143,12 +143,12 @@ impl Command {
     /// A message for the host if it is malformed.
     pub fn parse(line: &[u8]) -> Result<Command, &'static str> {
         let line = core::str::from_utf8(line).map_err(|_| "error command-line")?;
-        let mut words = line.split_ascii_whitespace();
-        match words.next() {
+        let mut arguments = line.split_ascii_whitespace();
+        match arguments.next() {
             Some("noise") => {
-                noise(words).map(|parameters| Command { program: Program::Noise(parameters) })
+                noise(arguments).map(|parameters| Command { program: Program::Noise(parameters) })
             }
-            Some("footprint") => footprint(words)
+            Some("footprint") => footprint(arguments)
                 .map(|parameters| Command { program: Program::Footprint(parameters) }),
             _ => Err("error program"),
         }

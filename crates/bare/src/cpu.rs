@@ -56,13 +56,11 @@ pub fn read_counter(number: u32) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
-/// Enables interrupts.
 pub fn allow_interrupts() {
     // SAFETY: the table of handlers is set up before.
     unsafe { asm!("sti", options(nostack)) };
 }
 
-/// Disables interrupts.
 pub fn forbid_interrupts() {
     // SAFETY: pending interrupts are only delayed.
     unsafe { asm!("cli", options(nostack)) };

@@ -1,7 +1,7 @@
-//! The lines that fill the cache, and the lines by which the program itself displaces others.
+//! The lines that fill the cache, and the lines that the program itself touches to displace others.
 //!
 //! The loops and their lines are at low addresses, which the guest's PMU counts as user mode. Their misses
-//! are therefore counted separately from those of the handler.
+//! are therefore counted separately from the handler's misses.
 
 use core::arch::{asm, global_asm};
 
@@ -10,9 +10,9 @@ use crate::command::{Footprint, Side};
 use crate::ring::{Place, two_passes};
 use crate::routine;
 
-/// Where the lines that fill the cache are, the lines by which the program displaces others, and the order
-/// of the sets while the lines are written. In a second-level cache of 512 KiB or more, as many lines as
-/// fill a first-level cache are in other sets than the program and the handler's lines.
+/// Addresses of the lines that fill the cache, of the lines that the program displaces others with, and of the
+/// order of the sets while the lines are written. In a second-level cache of 512 KiB or more, the lines that fill
+/// a first-level cache are in other sets than the program and the handler's lines.
 const FILL_AT: u64 = (64 << 20) + (192 << 10);
 const OWN_AT: u64 = (130 << 20) + (128 << 10);
 const ORDER_AT: u64 = 192 << 20;
@@ -63,21 +63,21 @@ fn calls(mut entries: [u64; 2], times: u64) -> [u64; 2] {
 pub enum Fill {
     /// The next link, and the links of a pass.
     Data(u64, u64),
-    /// The routine of the next pass, and that of the pass after it.
+    /// The routine of the next pass, and the routine of the pass after it.
     Code([u64; 2]),
 }
 
 impl Fill {
-    /// Writes as many lines as the cache has.
+    /// Writes a ring of lines that fills the cache.
     pub fn new(parameters: &Footprint) -> Fill {
         let lines = parameters.cache / parameters.line;
         let sets = (lines / parameters.ways) as usize;
-        // SAFETY: nothing else uses the memory, as far as the maximum number of sets.
+        // SAFETY: nothing else uses the memory, up to the maximum number of sets.
         let shuffled = unsafe { core::slice::from_raw_parts_mut(ORDER_AT as *mut u32, sets) };
         let mut entries = [0; 2];
         let (mut before, mut number) = (0, 0);
-        two_passes(shuffled, parameters.ways as usize, |place: Place| {
-            let line = u64::from(place.way) * sets as u64 + u64::from(place.set);
+        two_passes(shuffled, parameters.ways as usize, |position: Place| {
+            let line = u64::from(position.way) * sets as u64 + u64::from(position.set);
             // Each pass has its own slot in each line.
             let slot = FILL_AT + line * parameters.line + number / lines * 8;
             let is_first = number % lines == 0;
@@ -117,25 +117,25 @@ impl Fill {
     }
 }
 
-/// Consecutive lines by which the program displaces others.
-pub struct Own {
+/// Consecutive lines that the program touches to displace others.
+pub struct DisplacingLines {
     side: Side,
     lines: u64,
 }
 
-impl Own {
+impl DisplacingLines {
     /// Writes the lines, if there are any.
-    pub fn new(side: Side, lines: u64, line: u64) -> Own {
+    pub fn new(side: Side, lines: u64, line: u64) -> DisplacingLines {
         for number in 0..lines {
-            let at = OWN_AT + number * line;
+            let address = OWN_AT + number * line;
             // SAFETY: within LINES_MAX lines of 256 bytes, of memory that nothing else uses.
-            unsafe { (at as *mut u64).write_volatile(at + line) };
+            unsafe { (address as *mut u64).write_volatile(address + line) };
         }
         if side == Side::Code {
             // SAFETY: as above.
             unsafe { routine::write(OWN_AT, lines, line) };
         }
-        Own { side, lines }
+        DisplacingLines { side, lines }
     }
 
     /// Touches each line once.

@@ -1,5 +1,5 @@
 //! Fills a cache of known size, and has an interrupt handler touch a known number of lines: how many of the
-//! program's lines does it displace? The phases are those of the paper `footprint-1999`, Figure 1.
+//! program's lines does it displace? Figure 1 of the paper `footprint-1999` shows the phases.
 //!
 //! Each repetition runs twice: without an interrupt (the control), and with it. A run with `data=0 code=0`
 //! shows what the handler touches in addition: its own code, the stack and its table.
@@ -7,13 +7,13 @@
 use crate::addresses::HIGH;
 use crate::command::{By, COUNTERS, Footprint, Method};
 use crate::cpu::{allow_interrupts, forbid_interrupts, now_after_work, read_counter, write_msr};
-use crate::fill::{Fill, Own, physical};
+use crate::fill::{DisplacingLines, Fill, physical};
 use crate::serial::line;
 use crate::{interrupts, noise, routine};
 use simrecord::marker::{CLOSE, END, FULL, OPEN, mark};
 
 /// Where the handler's data and its routine are. They do not overlap, and in a second-level cache of
-/// 512 KiB or 1 MiB their sets differ from those of the lines that fill a first-level cache.
+/// 512 KiB or 1 MiB their sets differ from the sets of the lines that fill a first-level cache.
 const HANDLER_DATA_AT: u64 = HIGH + (16 << 20) + (256 << 10);
 const HANDLER_CODE_AT: u64 = HIGH + (32 << 20) + (384 << 10);
 /// The first event select and its counter on AMD family 17h; the others follow in pairs.
@@ -27,7 +27,7 @@ pub fn run(parameters: &Footprint) {
     mark(FULL, 0);
     line("hz", &[noise::counter_hz()]);
     interrupts::set_up();
-    // SAFETY: nothing else uses the memory, as far as LINES_MAX lines of 256 bytes.
+    // SAFETY: nothing else uses the memory, up to LINES_MAX lines of 256 bytes.
     let code = unsafe { routine::write(HANDLER_CODE_AT, parameters.code, parameters.line) };
     match parameters.by {
         By::Interrupt => {
@@ -37,7 +37,7 @@ pub fn run(parameters: &Footprint) {
     }
     let displaced =
         if parameters.by == By::Program { parameters.data.max(parameters.code) } else { 0 };
-    let own = Own::new(parameters.side, displaced, parameters.line);
+    let displacing = DisplacingLines::new(parameters.side, displaced, parameters.line);
     let mut fill = Fill::new(parameters);
     let counters = parameters.events.iter().take_while(|event| **event != 0).count();
     for (at, event) in parameters.events[..counters].iter().enumerate() {
@@ -47,13 +47,13 @@ pub fn run(parameters: &Footprint) {
     allow_interrupts();
     // Warm-up: first touches must not count as the interrupt's.
     for _ in 0..2 {
-        repetition(parameters, (&mut fill, &own), true, counters);
+        repetition(parameters, (&mut fill, &displacing), true, counters);
     }
     let mut numbers = [0; 4 + COUNTERS];
     for _ in 0..parameters.repetitions {
         for irq in [false, true] {
             mark(OPEN, u64::from(irq));
-            let outcome = repetition(parameters, (&mut fill, &own), irq, counters);
+            let outcome = repetition(parameters, (&mut fill, &displacing), irq, counters);
             mark(CLOSE, u64::from(irq));
             numbers[..4].copy_from_slice(&[
                 u64::from(irq),
@@ -65,7 +65,7 @@ pub fn run(parameters: &Footprint) {
             line("rep", &numbers[..4 + counters]);
         }
     }
-    line("own", &interrupts::own().map(physical));
+    line("own", &interrupts::touched_addresses().map(physical));
     mark(END, 0);
     forbid_interrupts();
 }
@@ -91,7 +91,7 @@ fn read(counters: usize) -> [u64; COUNTERS] {
 
 fn repetition(
     parameters: &Footprint,
-    (fill, own): (&mut Fill, &Own),
+    (fill, displacing): (&mut Fill, &DisplacingLines),
     irq: bool,
     counters: usize,
 ) -> Outcome {
@@ -106,7 +106,7 @@ fn repetition(
     fill.touch(1);
     // Phase 3: until the interrupt has been handled.
     if irq && parameters.by == By::Program {
-        own.touch();
+        displacing.touch();
     }
     match parameters.method {
         Method::Basic => while now_after_work() - start < parameters.wait {},

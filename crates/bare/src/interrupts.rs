@@ -166,10 +166,10 @@ pub fn ran() -> u64 {
     HANDLER_WORK.ran.load(Ordering::Relaxed)
 }
 
-/// Returns what an interrupt touches in addition: the lowest address of the handler's stack, the start and the
-/// end of its instructions, and the address of its parameters; the gate and the descriptor of the code segment
-/// that the processor itself reads.
-pub fn own() -> [u64; 6] {
+/// Returns the addresses that an interrupt touches in addition: the lowest address of the handler's stack, the
+/// start and the end of its instructions, and the address of its parameters. The processor itself reads the last
+/// two: the gate, and the descriptor of the code segment.
+pub fn touched_addresses() -> [u64; 6] {
     let stack = HANDLER_WORK.stack.load(Ordering::Relaxed);
     let work = &raw const HANDLER_WORK as u64;
     let gate = &raw const interrupt_table as u64 + VECTOR * GATE_BYTES;

@@ -85,10 +85,10 @@ fn ftq(
     loop {
         worker.work(iterations);
         let seen = now_after_work();
-        let at = (seen - start) / parameters.quantum;
-        if at != slot {
+        let elapsed_slots = (seen - start) / parameters.quantum;
+        if elapsed_slots != slot {
             records.push([slot, work]);
-            (slot, work) = (at, 0);
+            (slot, work) = (elapsed_slots, 0);
         }
         work += 1;
         loops += 1;
@@ -155,7 +155,7 @@ struct Worker {
 impl Worker {
     fn new(parameters: &Noise) -> Worker {
         let number = parameters.bytes as usize / size_of::<u32>();
-        // SAFETY: RAM that nothing else uses: the host gives the machine as much as it names.
+        // SAFETY: nothing else uses this RAM, and the host gives the machine the RAM that it names.
         let links = unsafe { core::slice::from_raw_parts_mut(LINKS_AT as *mut u32, number) };
         bodies::ring_of_lines(links, bodies::LINKS_PER_LINE);
         Worker { body: parameters.body, links, at: 0, value: 0x9e37_79b9_7f4a_7c15 }

@@ -1,4 +1,4 @@
-//! The order in which a cache's lines are touched: the order of `lab::footprint::order`, without a library.
+//! The order of touches of a cache's lines: the order of `lab::footprint::order`, without a library.
 //!
 //! Lines of one set are touched one after the other, forward in one pass and backward in the next. A displaced
 //! line then costs one miss in a set with LRU replacement. The order of the sets, and of the ways in each, is
@@ -35,13 +35,13 @@ impl Random {
 /// Calls `visit` with the places of two passes over all lines, in order; the second pass has the ways of
 /// each set in reverse order. `sets` has one entry per set, of any content; `ways` is 1 to [`WAYS_MAX`].
 pub fn two_passes(sets: &mut [u32], ways: usize, mut visit: impl FnMut(Place)) {
-    sets.iter_mut().enumerate().for_each(|(at, set)| *set = at as u32);
+    sets.iter_mut().enumerate().for_each(|(index, set)| *set = index as u32);
     Random(1).shuffle(sets);
     for backward in [false, true] {
         for set in sets.iter().copied() {
             let mut all = [0; WAYS_MAX];
             let Some(order) = all.get_mut(..ways) else { return };
-            order.iter_mut().enumerate().for_each(|(at, way)| *way = at as u32);
+            order.iter_mut().enumerate().for_each(|(index, way)| *way = index as u32);
             // Both passes use the same seed.
             Random(u64::from(set) + 2).shuffle(order);
             if backward {
@@ -59,7 +59,7 @@ mod tests {
 
     fn passes(sets: usize, ways: usize) -> Vec<Place> {
         let mut all = Vec::new();
-        two_passes(&mut vec![0; sets], ways, |place| all.push(place));
+        two_passes(&mut vec![0; sets], ways, |visited| all.push(visited));
         all
     }
 
@@ -71,18 +71,18 @@ mod tests {
             let (forward, backward) = all.split_at(sets * ways);
             for pass in [forward, backward] {
                 assert_eq!(pass.iter().collect::<HashSet<_>>().len(), sets * ways);
-                assert!(pass.iter().all(|one| (one.way as usize) < ways));
+                assert!(pass.iter().all(|place| (place.way as usize) < ways));
             }
-            for (one, other) in forward.chunks(ways).zip(backward.chunks(ways)) {
-                assert!(one.iter().eq(other.iter().rev()));
-                assert!(one.iter().all(|place| place.set == one[0].set));
+            for (forward_set, backward_set) in forward.chunks(ways).zip(backward.chunks(ways)) {
+                assert!(forward_set.iter().eq(backward_set.iter().rev()));
+                assert!(forward_set.iter().all(|place| place.set == forward_set[0].set));
             }
         }
     }
 
     /// Returns whether a touch of `line` misses in a set with LRU replacement.
     fn misses(set: &mut Vec<u64>, ways: usize, line: u64) -> bool {
-        let there = set.iter().position(|one| *one == line);
+        let there = set.iter().position(|held| *held == line);
         match there {
             Some(at) => _ = set.remove(at),
             None if set.len() == ways => _ = set.remove(0),

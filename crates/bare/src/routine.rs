@@ -35,13 +35,13 @@ pub unsafe fn end(at: u64) {
 /// Nothing else may use the memory, and `line` must be at least 8.
 pub unsafe fn write(at: u64, lines: u64, line: u64) -> Option<u64> {
     for number in 0..lines {
-        let place = at + number * line;
+        let address = at + number * line;
         // SAFETY: within the memory that the caller promises.
         unsafe {
             if number + 1 < lines {
-                jump(place, place + line);
+                jump(address, address + line);
             } else {
-                end(place);
+                end(address);
             }
         }
     }

@@ -25,7 +25,6 @@ fn number(mut number: u64) {
     digits[first..].iter().copied().for_each(byte);
 }
 
-/// Writes a line.
 pub fn line(word: &str, numbers: &[u64]) {
     word.bytes().for_each(byte);
     for &one in numbers {
