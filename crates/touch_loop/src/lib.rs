@@ -99,9 +99,9 @@ pub struct Loop {
 /// The placement of a level's lines in memory.
 #[must_use]
 pub fn shape(level: Level, geometry: Geometry) -> Shape {
-    let whole = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    let saturated = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     Shape {
-        sets: whole(geometry.sets()),
+        sets: saturated(geometry.sets()),
         ways: geometry.ways,
         line_bytes: geometry.line_bytes,
         skew_bytes: if level.is_tlb() { 64 } else { 0 },
@@ -122,12 +122,12 @@ impl Loop {
         interrupt_cycles: u64,
     ) -> io::Result<Self> {
         let shape = shape(level, geometry);
-        let few = (shape.lines() as usize / CHUNKS_MAX).max(1);
-        let looping = Self::in_chunks(level, shape, geometry, seed, (few, interrupt_cycles))?;
+        let lines_min = (shape.lines() as usize / CHUNKS_MAX).max(1);
+        let looping = Self::in_chunks(level, shape, geometry, seed, (lines_min, interrupt_cycles))?;
         if looping.line_cycles() >= LINE_CYCLES_MIN {
             return Ok(looping);
         }
-        let many = (MANY_LINES.max(few), interrupt_cycles);
+        let many = (MANY_LINES.max(lines_min), interrupt_cycles);
         Self::in_chunks(level, shape, geometry, seed, many)
     }
 
@@ -170,13 +170,11 @@ impl Loop {
         with_lines!(&self.lines, touch => touch.chunk_lines())
     }
 
-    /// Chunks of a pass.
     #[must_use]
     pub fn chunks(&self) -> u64 {
         with_lines!(&self.lines, touch => touch.chunks())
     }
 
-    /// Lines of a pass.
     #[must_use]
     pub fn lines(&self) -> u64 {
         u64::from(self.shape.lines())
@@ -208,7 +206,7 @@ impl Loop {
         with_lines!(&mut self.lines, touch => refined(touch, config))
     }
 
-    /// Displaces all lines, then touches them from the first one on: the order in which lines enter a set
+    /// Displaces all lines, then touches them from the first one on. The order of lines that enter a set
     /// decides whether each displaced line costs one miss ([`lab::footprint::order`]).
     pub fn refill(&mut self) {
         let all = with_lines!(&self.conflicting, touch => touch.chunks());
@@ -260,14 +258,14 @@ impl Loop {
     fn measure_chunks(&mut self, interrupt_cycles: u64) {
         let all = with_lines!(&self.conflicting, touch => touch.chunks());
         self.pass_cycles = self.median_pass(Self::fill);
-        self.displaced_cycles = self.median_pass(|one| {
-            one.fill();
-            one.displace(all);
+        self.displaced_cycles = self.median_pass(|looping| {
+            looping.fill();
+            looping.displace(all);
         });
         let usual = self.chunk_times(Self::fill);
-        let displaced = self.chunk_times(|one| {
-            one.fill();
-            one.displace(all);
+        let displaced = self.chunk_times(|looping| {
+            looping.fill();
+            looping.displace(all);
         });
         // Not the maximum: that chunk may have been interrupted.
         let (next, most) = (displaced[displaced.len() / 2], displaced[displaced.len() * 99 / 100]);
@@ -307,7 +305,7 @@ impl Loop {
     fn measure_window(&mut self) {
         let usual = self.pass_cycles as f64 / self.chunks() as f64;
         self.in_window = ChunkLimits { gap: u64::MAX, far: u64::MAX, displaced: 0 };
-        let chunk = |one: &mut Self| one.warm_up().before.chunk_cycles();
+        let chunk = |looping: &mut Self| looping.warm_up().before.chunk_cycles();
         let mut chunks: Vec<f64> = (0..USUAL_PASSES).filter_map(|_| chunk(self)).collect();
         chunks.sort_unstable_by(f64::total_cmp);
         let longer = chunks.get(chunks.len() / 2).map_or(0.0, |chunk| chunk - usual);

@@ -34,13 +34,11 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Lines of a pass.
     #[must_use]
     pub fn lines(self) -> u32 {
         self.sets * self.ways
     }
 
-    /// Bytes of memory.
     #[must_use]
     pub fn bytes(self) -> usize {
         self.from_bytes as usize + self.lines() as usize * self.line_bytes as usize
@@ -90,9 +88,9 @@ impl DataLines {
         let passes = two_passes(shape.sets, shape.ways, seed);
         let half = passes.len() / 2;
         let slot = |index: usize| {
-            let place = passes[index % passes.len()];
+            let position = passes[index % passes.len()];
             // Each of the two passes has its own pointer in each line.
-            shape.offset(place) + usize::from(index % passes.len() >= half) * size_of::<usize>()
+            shape.offset(position) + usize::from(index % passes.len() >= half) * size_of::<usize>()
         };
         let bytes = region.bytes_mut();
         for index in 0..passes.len() {
@@ -114,14 +112,13 @@ impl DataLines {
 impl Touch for DataLines {
     #[inline(always)]
     fn chunk(&mut self) {
-        let mut at = self.at;
+        let mut next = self.at;
         for _ in 0..self.chunk_lines {
-            // SAFETY: `at` is a slot of the ring, and each slot holds the address of the next: `new` wrote
-            // them, and nothing writes after it. The region lives as long as `self`. Volatile, so that
-            // the compiler keeps each read.
-            at = unsafe { at.cast::<*const u8>().read_volatile() };
+            // SAFETY: `next` is a slot of the ring, and `new` wrote the address of the next slot into each.
+            // Nothing writes later, and `self` owns the region. Volatile: the compiler keeps each read.
+            next = unsafe { next.cast::<*const u8>().read_volatile() };
         }
-        self.at = at;
+        self.at = next;
     }
 
     fn chunks(&self) -> u64 {
@@ -167,8 +164,8 @@ impl CodeLines {
         let half = passes.len() / 2;
         let chunk_lines = shape.chunk_lines(chunk_lines);
         let slot = |index: usize| {
-            let place = passes[index % passes.len()];
-            shape.offset(place) + usize::from(index % passes.len() >= half) * 8
+            let position = passes[index % passes.len()];
+            shape.offset(position) + usize::from(index % passes.len() >= half) * 8
         };
         let bytes = region.bytes_mut();
         for index in 0..passes.len() {

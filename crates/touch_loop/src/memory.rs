@@ -25,7 +25,6 @@ pub enum Pages {
 }
 
 impl Pages {
-    /// Its name in tables.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -37,7 +36,7 @@ impl Pages {
     }
 }
 
-/// Memory aligned to a huge page, all of it written once.
+/// Memory aligned to a huge page. Each page has been written once.
 #[derive(Debug)]
 pub struct Region {
     map: NonNull<u8>,
@@ -92,7 +91,7 @@ impl Region {
         let map_bytes = bytes + HUGE_BYTES;
         let start = map(map_bytes, MapFlags::empty())?;
         let before = start.as_ptr().align_offset(HUGE_BYTES);
-        // SAFETY: the map is a huge page longer than what is used, and `before` is less than one.
+        // SAFETY: the map is a huge page longer than the used part, and `before` is less than a huge page.
         let base = unsafe { start.add(before) };
         // SAFETY: the range is within the new map. `pages` records whether the kernel followed the
         // advice.
@@ -100,10 +99,10 @@ impl Region {
         Ok(Region { map: start, map_bytes, base, bytes, pages: Pages::Transparent })
     }
 
-    /// Whether all of it is in huge pages, by /proc/self/smaps.
+    /// Whether huge pages back the whole memory, by /proc/self/smaps.
     fn is_huge(&self) -> bool {
         let Ok(text) = std::fs::read_to_string("/proc/self/smaps") else { return false };
-        let at = self.base.as_ptr() as usize;
+        let start = self.base.as_ptr() as usize;
         let mut inside = false;
         for line in text.lines() {
             let range = line.split(' ').next().and_then(|word| word.split_once('-'));
@@ -111,7 +110,7 @@ impl Region {
                 Some((usize::from_str_radix(from, 16).ok()?, usize::from_str_radix(to, 16).ok()?))
             });
             if let Some((from, to)) = ends {
-                inside = (from..to).contains(&at);
+                inside = (from..to).contains(&start);
             } else if inside && let Some(rest) = line.strip_prefix("AnonHugePages:") {
                 let kib = rest.trim().trim_end_matches("kB").trim().parse::<usize>();
                 return kib.is_ok_and(|kib| kib << 10 >= self.bytes);

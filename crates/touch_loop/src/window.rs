@@ -43,10 +43,9 @@ pub struct WindowConfig {
 pub struct Window {
     /// Chunks before the interrupt.
     pub before: ChunkTotals,
-    /// The pass after it.
+    /// The pass after the interrupt.
     pub after: ChunkTotals,
     pub gaps: u32,
-    /// The longest gap.
     pub gap_cycles: u64,
     /// All gaps together.
     pub stalled_cycles: u64,
@@ -57,7 +56,6 @@ pub struct Window {
 /// A number of chunks and their total time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChunkTotals {
-    /// Number of chunks.
     pub chunks: u64,
     /// Chunks with a line from beyond the next level.
     pub far: u64,
@@ -95,7 +93,7 @@ impl ChunkTotals {
 
     /// Excess of these chunks over the same number of usual ones, cycles. A chunk with a line from beyond the
     /// next level counts like a chunk with lines from the next level: the usual time in the same loop plus the
-    /// cost of such lines. Its time in another loop does not matter here.
+    /// cost of such lines. Its time in another loop has no effect here.
     #[must_use]
     pub fn excess_cycles(self, usual: ChunkTotals, limits: ChunkLimits) -> Option<f64> {
         let chunk = usual.chunk_cycles()?;
@@ -152,8 +150,8 @@ pub fn refined<T: Touch>(touch: &mut T, config: WindowConfig) -> Window {
     let chunks = touch.chunks();
     let mut window = Window::default();
     let mut sums = [ChunkTotals::default(); 4];
-    let rest = config.rest_passes.map_or(u64::MAX, |passes| passes * chunks);
-    let ends = [config.warm_passes * chunks, u64::MAX, chunks, rest];
+    let rest_chunks = config.rest_passes.map_or(u64::MAX, |passes| passes * chunks);
+    let ends = [config.warm_passes * chunks, u64::MAX, chunks, rest_chunks];
     let start = now_after_work();
     let (mut last, mut place) = (start, if ends[WARM] > 0 { WARM } else { BEFORE });
     let mut sham = config.sham_cycles.map_or(u64::MAX, |after| start + after);
@@ -181,7 +179,7 @@ pub fn refined<T: Touch>(touch: &mut T, config: WindowConfig) -> Window {
             sham = u64::MAX;
             place = if place == BEFORE { AFTER } else { place };
         }
-        let is_done = place == REST && sums[REST].chunks >= rest;
+        let is_done = place == REST && sums[REST].chunks >= rest_chunks;
         // Treatment and control have the same time for touching.
         let over = time.wrapping_sub(start) > config.window_cycles + window.stalled_cycles;
         if is_done || over {
@@ -192,7 +190,7 @@ pub fn refined<T: Touch>(touch: &mut T, config: WindowConfig) -> Window {
 }
 
 /// Fills, waits without touching anything, then touches all lines once (the paper's basic method). Later
-/// passes, in which no line is missing, serve as the baseline.
+/// passes miss no line, and serve as the baseline.
 #[inline(never)]
 pub fn basic<T: Touch>(touch: &mut T, config: WindowConfig) -> Window {
     let chunks = touch.chunks();
@@ -275,12 +273,12 @@ fn idle() {
 
 /// Returns the time of [`idle`] with a reading of the clock, cycles: the least of some.
 fn idle_cycles() -> u64 {
-    let one = |_| {
+    let idle_once = |_| {
         let start = now();
         idle();
         now().wrapping_sub(start)
     };
-    (0..8).map(one).min().unwrap_or(0)
+    (0..8).map(idle_once).min().unwrap_or(0)
 }
 
 /// Two untimed passes. After them all lines are present, and the replacement state is that of a loop.
