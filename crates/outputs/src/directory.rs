@@ -25,17 +25,13 @@ pub enum MakeDirectoryError {
     /// Something of that name exists; it was not changed.
     Exists,
     /// The system refused.
-    Io {
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
 }
 
 /// A directory that is being filled, under a hidden name. Without [`NewDirectory::finish`] it is removed.
 ///
-/// Its lock shows other processes that it is in use, even those to which the process id in its name means
-/// something else.
+/// Its lock shows other processes that it is in use, even in another PID namespace, where the process id in its
+/// name means something else.
 pub struct NewDirectory {
     place: Place,
     hidden: OsString,
@@ -112,7 +108,7 @@ impl NewDirectory {
         file.sync_all()
     }
 
-    /// Makes the names in a directory of it durable.
+    /// Makes the names in a subdirectory durable.
     ///
     /// # Errors
     /// When the system refuses.
@@ -131,8 +127,8 @@ impl NewDirectory {
         let target = self.place.path(&self.place.name);
         let failed = |source| MakeDirectoryError::Io { path: target.clone(), source };
         let foreign = || {
-            let what = "another directory was put in its place while it was written";
-            failed(io::Error::other(what))
+            let reason = "another directory was put in its place while it was written";
+            failed(io::Error::other(reason))
         };
         if !self.has_name(&self.hidden) {
             return Err(foreign());
@@ -165,7 +161,7 @@ impl NewDirectory {
 impl Drop for NewDirectory {
     fn drop(&mut self) {
         if !self.is_finished {
-            // The error that led here is the one to report; the next start removes what is left.
+            // The caller reports the error that led here. The next start removes the rest.
             let _ = remove(&self.place.directory, &self.hidden, &self.directory);
         }
         // The name is gone, so that the note is, too.
@@ -183,9 +179,9 @@ fn refuse_existing(place: &Place, path: &Path) -> Result<(), MakeDirectoryError>
 
 fn has_name(place: &Place, name: &OsStr, directory: &File) -> bool {
     let named = rustix::fs::statat(&place.directory, name, AtFlags::SYMLINK_NOFOLLOW);
-    let own = rustix::fs::fstat(directory);
-    matches!((named, own), (Ok(named), Ok(own))
-        if (named.st_dev, named.st_ino) == (own.st_dev, own.st_ino))
+    let opened = rustix::fs::fstat(directory);
+    matches!((named, opened), (Ok(named), Ok(opened))
+        if (named.st_dev, named.st_ino) == (opened.st_dev, opened.st_ino))
 }
 
 /// Creates a directory, opens and locks it. `None`: the name was taken, or another process put something else
@@ -306,12 +302,11 @@ mod tests {
             let directory = begun(parent.path());
             let hidden = parent.path().join(&directory.hidden);
             fs::rename(&hidden, parent.path().join("away")).unwrap();
-            match is_link {
-                true => symlink(victim.path(), &hidden).unwrap(),
-                false => {
-                    fs::create_dir(&hidden).unwrap();
-                    fs::write(hidden.join("mine"), "mine").unwrap();
-                }
+            if is_link {
+                symlink(victim.path(), &hidden).unwrap();
+            } else {
+                fs::create_dir(&hidden).unwrap();
+                fs::write(hidden.join("mine"), "mine").unwrap();
             }
             directory.write("more", b"2").unwrap();
             let error = io::Error::from(directory.finish().unwrap_err()).to_string();

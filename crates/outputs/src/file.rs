@@ -15,7 +15,7 @@ use crate::place::{Existing, Place, exists, open_directory};
 /// Tries to find a temporary name that is free. One is enough, unless somebody creates all of them.
 const NAME_TRIES: u32 = 8;
 
-/// A file that is being written. Without [`NewFile::finish`] nothing of it remains.
+/// A file that is being written. It vanishes without [`NewFile::finish`].
 #[derive(Debug)]
 pub struct NewFile {
     place: Place,
@@ -48,7 +48,7 @@ impl Drop for TemporaryName {
 }
 
 impl NewFile {
-    /// Begins a file that is to be at `path`. Its permissions are those that the umask leaves.
+    /// Begins a file for the target `path`. Its permissions are 0666, less the umask.
     ///
     /// # Errors
     /// When the path names something that `existing` does not allow to be replaced, or anything but a regular
@@ -72,7 +72,7 @@ impl NewFile {
         Ok(NewFile { place, file: File::from(file), existing, temporary: Some(temporary) })
     }
 
-    /// Sets the length; what is added reads as zeros.
+    /// Sets the length. Added bytes read as zeros.
     ///
     /// # Errors
     /// When the system refuses.
@@ -158,8 +158,8 @@ pub fn can_create_in(directory: &Path) -> io::Result<()> {
     Ok(rustix::fs::accessat(CWD, directory, access, AtFlags::EACCESS)?)
 }
 
-/// Creates a file without a name. `None`: the file system or the kernel has none, or /proc, by which such a file
-/// gets its name, is missing.
+/// Creates a file without a name (`O_TMPFILE`). `None`: the file system or the kernel does not support this, or
+/// /proc is missing, which later gives the file its name.
 fn unnamed_in(directory: &impl std::os::fd::AsFd) -> io::Result<Option<File>> {
     let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
     match rustix::fs::openat(directory, ".", flags, Mode::from_raw_mode(0o666)) {
@@ -287,9 +287,10 @@ mod tests {
         ] {
             let directory = tempfile::tempdir().unwrap();
             let target = directory.path().join("target");
-            let file = match is_named {
-                true => NewFile::named(Place::open(&target).unwrap(), existing).unwrap(),
-                false => NewFile::create(&target, existing).unwrap(),
+            let file = if is_named {
+                NewFile::named(Place::open(&target).unwrap(), existing).unwrap()
+            } else {
+                NewFile::create(&target, existing).unwrap()
             };
             symlink("victim", &target).unwrap();
             file.finish().unwrap_err();

@@ -1,4 +1,4 @@
-//! What a killed process left of a directory that it was filling.
+//! Partly filled directories that a killed process left.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, TryLockError};
@@ -11,7 +11,7 @@ use std::process;
 use crate::directory::{open_below, remove};
 use crate::place::open_directory;
 
-/// What follows the target's name in a hidden name; the process id and a number that nobody can predict come next.
+/// Follows the target's name in a hidden name. The process id and an unpredictable number come next.
 const PARTIAL: &str = ".partial-";
 /// Bytes of the target's name that a hidden name has, at most: a name has at most 255 bytes.
 const NAME_BYTES_MAX: usize = 200;
@@ -109,8 +109,9 @@ mod tests {
             fs::write(path.join("tables/x"), "{").unwrap();
             path
         };
-        let mut left = [make(format!(".a.partial-{dead}")), make(format!(".a.partial-{dead}-0f"))];
-        left.sort();
+        let mut expected =
+            [make(format!(".a.partial-{dead}")), make(format!(".a.partial-{dead}-0f"))];
+        expected.sort();
         let others = [
             make("a.partial-2".to_owned()),
             make(format!("c.partial-{dead}")),
@@ -123,9 +124,9 @@ mod tests {
         let link = parent.path().join(format!(".link.partial-{dead}"));
         std::os::unix::fs::symlink(elsewhere.path(), link).unwrap();
 
-        assert_eq!(leftovers(parent.path()), left);
-        assert_eq!(remove_leftovers(parent.path()), left);
-        assert!(!left[0].exists() && !left[1].exists());
+        assert_eq!(leftovers(parent.path()), expected);
+        assert_eq!(remove_leftovers(parent.path()), expected);
+        assert!(!expected[0].exists() && !expected[1].exists());
         assert!(others.iter().all(|path| path.exists()));
         assert!(elsewhere.path().join("mine").exists());
         assert!(remove_leftovers(parent.path()).is_empty());

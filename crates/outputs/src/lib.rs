@@ -4,8 +4,8 @@
 //! - A directory is opened once. All names in it are relative to its descriptor, so that whoever owns a
 //!   directory above cannot lead a write elsewhere.
 //! - A file has no name while it is written (`O_TMPFILE`), so that a kill leaves nothing. Where the file system
-//!   cannot do that, and at the moment in which a file replaces another one, it has a name that nobody can
-//!   predict, which is noted first ([`note_names_by`]): a later start removes what a kill leaves.
+//!   cannot do that, and while a file replaces another one, it has an unpredictable name.
+//!   That name is noted first ([`note_names_by`]): a later start removes the file that a kill leaves.
 //! - The target is absent, or a regular file that the caller may replace. Links, FIFOs and devices are refused.
 
 #![forbid(unsafe_code)]

@@ -11,10 +11,10 @@ const FILE_PREFIX: &str = "irqlab-";
 /// End of the temporary name of a file.
 pub const TEMPORARY_SUFFIX: &str = ".part";
 
-/// Lives as long as the temporary name that it notes.
+/// Notes a temporary name until the name is gone.
 pub type TemporaryNote = Box<dyn Any + Send + Sync>;
 
-/// What has a temporary name.
+/// The kind of entry that has a temporary name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Temporary {
     /// A file, whose name [`temporary_name`] made.

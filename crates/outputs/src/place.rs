@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-/// What becomes of a regular file that has the name already.
+/// How to treat a regular file that has the name already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
     /// It stays, and nothing is written.
@@ -48,8 +48,8 @@ impl Place {
             (FileType::RegularFile, Existing::Replaced) => Ok(true),
             (FileType::RegularFile, Existing::Stays) => Err(exists()),
             _ => {
-                let what = format!("it is {}; only a regular file is replaced", described(kind));
-                Err(io::Error::new(ErrorKind::AlreadyExists, what))
+                let reason = format!("it is {}; only a regular file is replaced", described(kind));
+                Err(io::Error::new(ErrorKind::AlreadyExists, reason))
             }
         }
     }
