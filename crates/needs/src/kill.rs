@@ -11,8 +11,8 @@ use crate::{Need, not_run};
 /// Names its directory to the process that is killed.
 const DIRECTORY: &str = "IRQLAB_TEST_KILLED_IN";
 
-/// System calls that create, write, make durable, rename or remove. A question mark is for those that not
-/// every architecture has.
+/// System calls that create, write, make durable, rename or remove. A question mark: not every
+/// architecture has the call.
 const CALLS: [&str; 14] = [
     "openat",
     "write",
@@ -30,16 +30,16 @@ const CALLS: [&str; 14] = [
     "?rmdir",
 ];
 
-/// The calls of which the test program's first thread makes some, too, before the test's thread starts.
-/// strace counts those of each thread for themselves: the test's thread makes [`AHEAD`] more of them first,
-/// and the first thread fewer.
+/// Calls that the test program's first thread makes, too, before the test's thread starts. strace counts the
+/// calls of each thread separately. The test's thread first makes [`AHEAD`] more calls, and the first thread makes
+/// fewer than [`AHEAD`].
 const OF_BOTH_THREADS: [&str; 2] = ["openat", "write"];
 const AHEAD: u32 = 32;
 
 /// More calls of a kind than any such test makes.
 const STEPS_MAX: u32 = 1_000;
 
-/// The same on every Linux (signal(7)). strace ends itself by the signal that ended its program.
+/// The number of SIGKILL, equal on every Linux (signal(7)). strace ends itself by the signal that ended its program.
 const SIGKILL: i32 = 9;
 
 /// A start of the process, after its end.
@@ -51,7 +51,7 @@ pub struct Killed<'a> {
     pub step: u32,
     /// Its directory, which was empty before.
     pub directory: &'a Path,
-    /// It came to its end: it has fewer of these calls.
+    /// Whether the process finished: it makes fewer than `step` of these calls.
     pub finished: bool,
 }
 

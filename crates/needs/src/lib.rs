@@ -1,4 +1,4 @@
-//! What tests need of the machine that they run on.
+//! The needs of tests: programs and rights on the machine that runs them.
 //!
 //! A test that needs what the machine does not have calls [`not_run`], says why, and passes. That is an
 //! error where the environment variable `IRQLAB_REQUIRE` names the need, as in `IRQLAB_REQUIRE=qemu,bpf`:
@@ -41,7 +41,6 @@ pub enum Need {
     /// Python with others' readers of the formats that `irqlab export` writes ([`tool`]).
     Readers,
     Root,
-    /// SCHED_FIFO.
     Fifo,
     /// strace(1), which kills a program at a chosen system call.
     Strace,
@@ -115,7 +114,7 @@ pub fn parse(list: &str) -> Result<Vec<Need>, String> {
 /// Says that a test does not run, and why.
 ///
 /// # Panics
-/// Where [`VARIABLE`] requires what is missing, or contains an unknown name.
+/// Where [`VARIABLE`] requires the missing need, or contains an unknown name.
 #[track_caller]
 pub fn not_run(need: Need, reason: impl Display) {
     let list = std::env::var(VARIABLE).unwrap_or_default();
