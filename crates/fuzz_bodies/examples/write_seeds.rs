@@ -5,8 +5,8 @@ use std::path::Path;
 use std::{env, fs};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let words: Vec<String> = env::args().skip(1).collect();
-    let [target, directory] = &words[..] else {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let [target, directory] = &arguments[..] else {
         return Err("usage: write_seeds TARGET DIRECTORY".into());
     };
     fs::create_dir_all(directory)?;

@@ -1,4 +1,4 @@
-//! What is read of a user's own kernel, and annotations of it.
+//! Readers of a user's own kernel, and of its annotations.
 
 use std::cell::RefCell;
 use std::fs;
@@ -43,18 +43,18 @@ thread_local! {
 /// Any lines as words of `--annotate`.
 pub(crate) fn annotation(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    // That would be the name of a file.
-    let words = text.lines().filter(|line| !line.ends_with(".toml"));
-    let words: Vec<String> = words.map(str::to_owned).collect();
-    black_box(Annotations::read(&words, true, &FACTS).ok());
+    // A line that ends in .toml would name a file.
+    let annotations = text.lines().filter(|line| !line.ends_with(".toml"));
+    let annotations: Vec<String> = annotations.map(str::to_owned).collect();
+    black_box(Annotations::read(&annotations, true, &FACTS).ok());
 }
 
 /// Any bytes as the file of `--annotate FILE.toml`.
 pub(crate) fn annotation_file(bytes: &[u8]) {
     TOML.with_borrow(|file| {
         fs::write(&file.path, bytes).expect("memory for a file");
-        let words = [file.path.display().to_string()];
-        black_box(Annotations::read(&words, false, &FACTS).ok());
+        let annotations = [file.path.display().to_string()];
+        black_box(Annotations::read(&annotations, false, &FACTS).ok());
     });
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn btf(bytes: &[u8]) {
     }
 }
 
-/// Any bytes as `/proc/kallsyms`, the form in which a guest hands over its kernel's symbols.
+/// Any bytes as `/proc/kallsyms`. A guest hands over its kernel's symbols in this form.
 pub(crate) fn kallsyms(bytes: &[u8]) {
     let Ok(symbols) = Symbols::parse(bytes) else { return };
     for address in [0, 1, 0xffff_ffff_8100_0000, u64::MAX] {

@@ -2,8 +2,8 @@
 //!
 //! `fuzz/` has a libFuzzer target for each of [`TARGETS`], and the test `corpus` of this crate runs each
 //! over its kept inputs and changed copies of them, so that neither can rot. A function panics when a
-//! reader does, or when what was read breaks a promise: text from an untrusted run has no control
-//! characters when it is printed. Errors that readers return are what is expected.
+//! reader does, or when a result breaks a promise: printed text from an untrusted run has no control
+//! characters. Errors that readers return are expected.
 
 mod guest_kernel;
 mod host;
@@ -21,11 +21,10 @@ pub use seeds::seeds;
 pub struct Target {
     /// Its name: that of its program in `fuzz/`, and of its directory in `fuzz/corpus`.
     pub name: &'static str,
-    /// What it gives to a reader.
+    /// Gives the bytes to a reader.
     pub body: fn(&[u8]),
 }
 
-/// Every target.
 pub const TARGETS: [Target; 15] = [
     Target { name: "manifest", body: run::manifest },
     Target { name: "parquet", body: run::parquet },

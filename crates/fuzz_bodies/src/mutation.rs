@@ -47,35 +47,35 @@ impl Mutator {
     }
 
     fn change(&mut self, bytes: &mut Vec<u8>, other: &[u8]) {
-        let at = self.place(bytes.len() + 1);
-        let end = at + self.place((bytes.len() - at).min(64) + 1);
+        let start = self.below(bytes.len() + 1);
+        let end = start + self.below((bytes.len() - start).min(64) + 1);
         match self.random.below(8) {
-            0 => bytes.truncate(at),
-            1 => drop(bytes.drain(at..end)),
+            0 => bytes.truncate(start),
+            1 => drop(bytes.drain(start..end)),
             2 => {
-                let again = bytes[at..end].to_vec();
-                bytes.splice(at..at, again);
+                let again = bytes[start..end].to_vec();
+                bytes.splice(start..start, again);
             }
             3 => {
-                let from = self.place(other.len() + 1);
-                let to = from + self.place((other.len() - from).min(64) + 1);
-                bytes.splice(at..end, other[from..to].iter().copied());
+                let from = self.below(other.len() + 1);
+                let to = from + self.below((other.len() - from).min(64) + 1);
+                bytes.splice(start..end, other[from..to].iter().copied());
             }
             4 => {
-                let word = WORDS[self.place(WORDS.len())];
-                bytes.splice(at..end.min(at + word.len()), word.iter().copied());
+                let word = WORDS[self.below(WORDS.len())];
+                bytes.splice(start..end.min(start + word.len()), word.iter().copied());
             }
             _ => {
-                if let Some(byte) = bytes.get_mut(at) {
-                    let other = self.random.below(256) as u8;
-                    *byte = if other & 1 == 0 { *byte ^ (1 << (other >> 5)) } else { other };
+                if let Some(byte) = bytes.get_mut(start) {
+                    let drawn = self.random.below(256) as u8;
+                    *byte = if drawn & 1 == 0 { *byte ^ (1 << (drawn >> 5)) } else { drawn };
                 }
             }
         }
     }
 
     /// A number below `limit`.
-    fn place(&mut self, limit: usize) -> usize {
+    fn below(&mut self, limit: usize) -> usize {
         self.random.below(limit as u64) as usize
     }
 }

@@ -1,4 +1,4 @@
-//! A run directory: its manifest, the Parquet file of a table, and what is made of them.
+//! Readers of a run directory: its manifest, the Parquet file of a table, and their evaluation.
 
 use std::cell::RefCell;
 use std::fs;
@@ -12,23 +12,24 @@ use serde_json::{Map, Value as Json, json};
 use crate::scratch;
 use crate::seeds::sample_run;
 
-/// A run directory of this thread, with what is restored before each input.
+/// A run directory of this thread, with the content that is restored before each input.
 struct Directory {
-    place: tempfile::TempDir,
+    directory: tempfile::TempDir,
     manifest: Map<String, Json>,
 }
 
 impl Directory {
     fn new() -> Directory {
-        let place = scratch();
-        write_run(&sample_run(), &[], &place.path().join("run")).expect("the sample is written");
-        let text = fs::read(place.path().join("run/manifest.json")).expect("a manifest");
+        let directory = scratch();
+        write_run(&sample_run(), &[], &directory.path().join("run"))
+            .expect("the sample is written");
+        let text = fs::read(directory.path().join("run/manifest.json")).expect("a manifest");
         let manifest = serde_json::from_slice(&text).expect("a manifest is JSON");
-        Directory { place, manifest }
+        Directory { directory, manifest }
     }
 
     fn path(&self) -> std::path::PathBuf {
-        self.place.path().join("run")
+        self.directory.path().join("run")
     }
 
     fn write(&self, name: &str, bytes: &[u8]) {

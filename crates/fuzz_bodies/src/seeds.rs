@@ -1,8 +1,7 @@
 //! Inputs to start from.
 //!
-//! `fuzz/corpus/TARGET` has those that are text, and those that were found to break a reader once; a file
-//! `*.hex` is bytes in hexadecimal digits. What is binary and can be written by the code that is read is made
-//! here.
+//! `fuzz/corpus/TARGET` has the text inputs, and the inputs that once broke a reader; a file `*.hex` is bytes in
+//! hexadecimal digits. Binary inputs are made here, where the code under test can write them.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What comes out of a simulated machine: the plugin's record, and the guest's response.
+//! Readers of a simulated machine's output: the plugin's record, and the guest's response.
 
 use std::hint::black_box;
 
@@ -12,7 +12,7 @@ use simrecord::{parsed, reader};
 
 /// Any bytes as the record that the plugin writes.
 pub(crate) fn plugin_record(bytes: &[u8]) {
-    // What is decoded is encoded as the same bytes: none of them has two meanings.
+    // A decoded record survives encoding and decoding.
     for record in bytes.as_chunks::<BYTES>().0 {
         if let Ok(decoded) = Record::decode(record) {
             assert_eq!(Record::decode(&decoded.encode()).ok(), Some(decoded));

@@ -1,4 +1,5 @@
-//! What people write: models of machines, changes of a model, tables of measurements, words of options.
+//! Readers of text that people write: models of machines, changes of a model, tables of measurements, values of
+//! options.
 
 use std::hint::black_box;
 use std::sync::LazyLock;
@@ -10,7 +11,7 @@ use machine::schema::{draw, set};
 use signalling::{Scheme, Start, fit, parse_time_ns};
 use sim::devices::Disk;
 
-/// Most rows that costs are fitted to: the fit is not what is looked for, and takes long.
+/// Maximum number of rows that costs are fitted to. The fit takes long, and is not the subject of the fuzzing.
 const FITTED_ROWS_MAX: usize = 4;
 
 /// Any text as the TOML file of a machine model.
@@ -52,7 +53,7 @@ pub(crate) fn option_words(bytes: &[u8]) {
     for word in text.lines() {
         black_box(parse_time_ns(word).ok());
         if let Ok(scheme) = word.parse::<Scheme>() {
-            // What is printed is read as the same.
+            // A printed scheme is read as the same scheme.
             assert_eq!(scheme.to_string().parse::<Scheme>().ok(), Some(scheme), "{word:?}");
         }
         black_box(word.parse::<Rule>().ok());

@@ -1,4 +1,4 @@
-//! Every target runs over its corpus, and over changed copies of it: the same ones in each run.
+//! Every target runs over its corpus, and over changed copies of its inputs. Each run makes the same copies.
 //!
 //! The fuzzers in `fuzz/` search for longer; this test keeps their inputs and bodies from rotting, and
 //! what they found from coming back.
