@@ -38,8 +38,14 @@ fn text(value: &Json) -> &str {
 #[test]
 fn what_makes_no_sense_is_refused() {
     check_refused(&["export", GOLDEN, "--format", "csv"], "-o DIR");
-    check_refused(&["export", GOLDEN, "--format", "csv", "--weight", "ns"], "--weight is for");
-    check_refused(&["export", GOLDEN, "--format", "folded", "--table", "x"], "--table is for");
+    check_refused(
+        &["export", GOLDEN, "--format", "csv", "--weight", "ns"],
+        "--weight works only with --format folded",
+    );
+    check_refused(
+        &["export", GOLDEN, "--format", "folded", "--table", "x"],
+        "--table works only with --format csv",
+    );
     check_refused(&["export", GOLDEN, "--format", "csv", "--table", "x"], "no table \"x\"");
     check_refused(&["export", GOLDEN, "--format", "perfetto"], "no events in time");
     check_refused(&["export", GOLDEN, "--format", "hlog"], "--histograms");

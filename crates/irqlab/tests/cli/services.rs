@@ -97,7 +97,7 @@ fn a_workload_is_known_and_has_its_own_machine() {
     let refused = |more: &[&str], says: &str| check_refused(&[&on_sim, more].concat(), says);
     refused(&["nosuch"], "no workload \"nosuch\"; there are: ");
     refused(&["progdev", "--vcpus", "3"], "no form for 3 CPUs; there are: 1, 8");
-    refused(&["progdev", "--verify"], "--verify is for a command");
+    refused(&["progdev", "--verify"], "--verify cannot be combined with --workload");
     refused(
         &["progdev", "--disk", "nvme"],
         "--disk cannot be used: a workload defines its own machine",

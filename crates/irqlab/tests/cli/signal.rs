@@ -163,7 +163,7 @@ fn what_cannot_be_is_refused() {
     };
     refused(&["--schemes", "poll"], "there is no such scheme");
     refused(&["--schemes", "clocked"], "its parameters are missing");
-    refused(&["--rates", "0"], "is no rate from 1 to 1G");
+    refused(&["--rates", "0"], "is not a rate from 1 to 1G");
     refused(&["--rates", "5k..1k"], "the lower rate comes first");
     refused(&["--event-cost", "0ns"], "the cost of an event is 0 (give at least 1ns)");
     refused(&["--event-cost", "2s"], "give at most 1s");
@@ -319,7 +319,7 @@ fn what_cannot_be_fitted_or_advised_is_refused() {
         .assert_says("cannot tell interrupt_ns, event_ns apart");
     check_refused(
         &["signal", "fit", "--data", "nowhere.csv", "--hold-out", "1"],
-        "0 to less than 0.9",
+        "from 0 to below 0.9",
     );
     place
         .run(&["signal", "fit", "--data", "nowhere.csv"])

@@ -90,8 +90,8 @@ fn a_card_and_a_peer_give_rates_and_round_trips_and_what_is_not_there_is_absent(
         ("--peer 127.0.0.1:1", "--nic"),
         ("--nic lo --peer 127.0.0.1:1 --rig veth", "cannot be used with"),
         ("--nic lo --peer 127.0.0.1:1 -d 31s", "at most 30s"),
-        ("--nic lo --peer 127.0.0.1:1 --napi threaded", "for --rig veth"),
-        ("--hybrid irq-suspension", "for --rig veth"),
+        ("--nic lo --peer 127.0.0.1:1 --napi threaded", "only with --rig veth"),
+        ("--hybrid irq-suspension", "only with --rig veth"),
         ("--rig veth --napi thread", "softirq, threaded"),
     ] {
         let words: Vec<&str> = ["signal", "run"].into_iter().chain(words.split(' ')).collect();

@@ -89,7 +89,7 @@ fn bad_words_are_refused_with_what_is_allowed() {
         ("signal run --schemes poll", "there is no such scheme"),
         ("signal run --loads full", "idle, background, busy"),
         ("signal run --parts all", "rates, throughput, round-trips"),
-        ("signal run --rates 0", "no rate"),
+        ("signal run --rates 0", "is not a rate"),
         ("signal run -d 1ms", "10ms to 1h"),
         ("signal run --socket-buffers 0", "1..=65536"),
         ("signal run --on sim", "without a model"),
@@ -99,11 +99,14 @@ fn bad_words_are_refused_with_what_is_allowed() {
         ("signal run --on sim:zen3 --sender-cpu 1", "another CPU than the receiver's"),
         ("signal run --on sim:zen3 --net rtl8139", "--rig virtio-net determines the cards"),
         ("signal run --on sim:zen3 --free-running", "--free-running"),
-        ("signal run --on sim:zen3 --nic lo --peer 127.0.0.1:1", "a network card of this machine"),
-        ("signal run --on sim:zen3 --rig veth --napi threaded", "--rig veth on this machine"),
-        ("signal run --on sim:zen3 --hybrid irq-suspension", "--rig veth on this machine"),
+        ("signal run --on sim:zen3 --nic lo --peer 127.0.0.1:1", "a card of this machine"),
+        (
+            "signal run --on sim:zen3 --rig veth --napi threaded",
+            "only with --on live and --rig veth",
+        ),
+        ("signal run --on sim:zen3 --hybrid irq-suspension", "only with --on live and --rig veth"),
         ("signal run --request-rate 0", "1..=1000000"),
-        ("signal run --sender-cpu 99999", "not online"),
+        ("signal run --sender-cpu 99999", "is offline"),
     ] {
         check_refused(&words.split_whitespace().collect::<Vec<_>>(), says);
     }
