@@ -12,9 +12,9 @@ pub fn median(sorted: &[f64]) -> Option<f64> {
 /// The standard error of the median of sorted values, for any distribution. `None` with fewer than two values.
 ///
 /// It is the distance between two order statistics, divided by twice a normal quantile. The quantile belongs to the
-/// probability that the median lies between the two (Price and Bonett, Estimating the variance of the sample median, J. Statist. Comput.
-/// Simul. 68, 2001; for differences of medians: Bonett and Price, Statistical inference for a linear function
-/// of medians, Psychological Methods 7, 2002).
+/// probability that the median lies between the two (Price and Bonett, Estimating the variance of the sample median,
+/// J. Statist. Comput. Simul. 68, 2001; for differences of medians: Bonett and Price, Statistical inference for a
+/// linear function of medians, Psychological Methods 7, 2002).
 #[must_use]
 pub fn median_error(sorted: &[f64]) -> Option<f64> {
     let count = sorted.len();

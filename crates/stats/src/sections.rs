@@ -3,9 +3,9 @@
 //! The interval of a quantile from the order of the values takes the values as independent. Spans of
 //! interrupts are not independent: they come in bursts, and their costs drift. The share of values below a limit
 //! therefore differs between the sections of the window. The size of these differences determines how much wider the
-//! interval must be (the variance of an indicator by batch means: Schmeiser, Batch size effects in the analysis of simulation output,
-//! Operations Research 30, 1982; quantiles: Bahadur, A note on quantiles in large samples, Annals of Mathematical
-//! Statistics 37, 1966).
+//! interval must be (the variance of an indicator by batch means: Schmeiser, Batch size effects in the analysis of
+//! simulation output, Operations Research 30, 1982; quantiles: Bahadur, A note on quantiles in large samples, Annals of
+//! Mathematical Statistics 37, 1966).
 
 use crate::histogram::SLOTS;
 use crate::interval::{Batches, Cell, IntervalMethod, ratio_from_batches};
