@@ -312,7 +312,7 @@ pub struct BlockingModel {
     /// L1 instruction cache.
     pub l1i: CacheModel,
     pub l1d: CacheModel,
-    /// L2 cache, of instructions and data. Its lines are at least as long as the lines of L1.
+    /// L2 cache, of instructions and data. Its lines are no shorter than the lines of L1.
     pub l2: CacheModel,
     pub itlb: TlbModel,
     pub dtlb: TlbModel,

@@ -108,7 +108,7 @@ fn m3_misses_overlap_up_to_the_registers_and_take_turns_beyond() {
         (model.l1d.mshrs, model.latencies.memory_line_cycles) = (mshrs as u32, 0);
         let memory = model.latencies.memory_cycles;
         let mut system = MemorySystem::new(&model, 1);
-        // Translated already.
+        // Translates the page before the timed accesses.
         system.access(&load(0, 1 << 29, 0));
         let start = 10_000;
         for n in 0..40u64 {
@@ -522,7 +522,7 @@ fn m18_a_prefetched_line_arrives_when_memory_delivers_it() {
     for kind in [AccessKind::Load, AccessKind::Fetch] {
         let request = |address, now| Access { kind, ..load(0, address, now) };
         let mut system = MemorySystem::new(&model, 1);
-        // Translated already.
+        // Translates the page before the timed accesses.
         system.access(&request(1 << 29, 0));
         // The next line is requested with the first one, not when that has arrived.
         assert_eq!(system.access(&request(0, 1000)).ready_cycles, 1000 + memory, "{kind:?}");
@@ -599,7 +599,7 @@ fn m21_accesses_to_devices_come_one_after_the_other_and_stores_are_posted() {
     let mut ready = |write_cycles| {
         model.latencies.device_write_cycles = write_cycles;
         let mut system = MemorySystem::new(&model, 2);
-        // Translated already.
+        // Translates the page before the timed accesses.
         for cpu in 0..2 {
             system.access(&load(cpu, 0x20_0000, 0));
         }

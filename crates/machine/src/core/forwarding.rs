@@ -87,7 +87,7 @@ impl Forwarding {
         operands
     }
 
-    /// When the result of an instruction is ready, whose unit is done with it at `executed`.
+    /// When an instruction's result is ready. Its unit is done at `executed`.
     #[inline(never)]
     pub(super) fn result(
         &mut self,

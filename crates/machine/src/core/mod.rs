@@ -62,7 +62,7 @@ pub struct Access {
 }
 
 /// The caches, TLBs and memory of a core. Each access comes once, in program order, with the cycle
-/// in which it starts. That may be earlier than the cycle of the access before, out of order.
+/// of its start. Out of order, this cycle may be earlier than the cycle of the previous access.
 ///
 /// The result is how many cycles an access waits beyond an L1 hit: zero for a hit. A line that was
 /// requested may count as present for later accesses, because the core knows itself until when it
@@ -95,9 +95,9 @@ pub trait Memory {
 /// The counts of a core. All are sums since the start; the counts of a region are the difference of two
 /// readings.
 ///
-/// Each cycle offers as many issue slots as the core is wide. An instruction that retires uses a slot. Other
-/// slots are lost to one of the causes, or open: slots of the last cycle, in which more instructions may
-/// retire. So [`CoreCounts::instructions`] and all `_slots` add up to `cycles` times the width.
+/// Each cycle offers one issue slot per unit of the core's width. An instruction that retires uses a slot. Other
+/// slots are lost to one of the causes, or open: more instructions may still retire in the last cycle.
+/// [`CoreCounts::instructions`] and all `_slots` add up to `cycles` times the width.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CoreCounts {
     /// Cycles until the last instruction retired.

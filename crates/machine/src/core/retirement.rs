@@ -13,11 +13,11 @@ pub(super) type Interval = (u64, u64);
 /// Cycles without retirement, by cause. The causes do not overlap.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StallCauses {
-    /// It waited for its instruction line.
+    /// The instruction waited for its instruction line.
     pub(super) fetch: Interval,
-    /// It waited for an entry of the store buffer, which was full of stores that missed.
+    /// The instruction waited for an entry of the store buffer, which was full of stores that missed.
     pub(super) full: Interval,
-    /// It waited for its data.
+    /// The instruction waited for its data.
     pub(super) data: Interval,
     /// Other threads had the core.
     pub(super) shared: Interval,

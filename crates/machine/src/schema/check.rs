@@ -7,7 +7,7 @@ use crate::system_model::{Dma, Inclusion, Index, LevelModel, Prefetch, SystemMod
 /// Page sizes of the guest, bytes.
 pub(crate) const GUEST_PAGES_BYTES: [u64; 3] = [4 << 10, 2 << 20, 1 << 30];
 
-/// Whether a TLB can hold pages of these sizes: one of any size, or the guest's, the smallest
+/// Whether a TLB can hold pages of these sizes: a single power of two, or sizes of the guest's pages, the smallest
 /// first.
 pub(super) fn is_page_list(sizes: &[u64]) -> bool {
     match sizes {
