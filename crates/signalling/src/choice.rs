@@ -216,7 +216,7 @@ fn narrow<E>(
     Ok(Crossover { rate_hz, below, above, cpu_ratio, method: method(&answers) })
 }
 
-/// The geometric mean.
+/// The geometric mean of two rates.
 fn between(low_hz: u64, high_hz: u64) -> u64 {
     ((low_hz as f64 * high_hz as f64).sqrt().round() as u64).clamp(low_hz, high_hz)
 }

@@ -147,7 +147,7 @@ pub enum FitError {
     /// A value that cannot be.
     #[error("cannot use observation {row}: {reason} (correct or remove it)")]
     Invalid {
-        /// Its position.
+        /// The position of the row.
         row: usize,
         reason: &'static str,
     },

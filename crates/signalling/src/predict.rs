@@ -199,7 +199,7 @@ pub(crate) struct Form {
 
 /// A vacation, as the decomposition needs it: means over a vacation, times in ns.
 struct Vacation {
-    /// Mean length.
+    /// Mean length, ns.
     length_ns: f64,
     /// Mean of the integral over the vacation of the number of events that wait, ns.
     waiting_ns: Result<f64, &'static str>,

@@ -268,7 +268,7 @@ struct Cpu<'a> {
     arrived: u64,
     /// When the warm-up ended, ns; 0 before.
     counts_from: u64,
-    /// Counts since then.
+    /// Counts since `counts_from`.
     counted: Simulated,
     batches: Batches,
 }
