@@ -60,7 +60,7 @@ struct Frame<const N: usize> {
     region: u32,
     /// The most specific known kind of a page fault.
     fault: FaultKind,
-    /// Whether it has found its page, and reads those after it ahead.
+    /// Whether a page fault has found its page, and reads the next pages ahead.
     reads_ahead: bool,
     /// How long the task had been off the CPUs when the span started.
     off: OffCpu,
@@ -627,7 +627,7 @@ impl<const N: usize> KernelStack<N> {
         self.set_task(task);
     }
 
-    /// Another task runs from here on. Returns the stack of the one that ran until now.
+    /// Switches to the stack of another task. Returns the stack of the task that ran until now.
     pub fn switch_to(&mut self, next: Frames<N>, now: Counts<N>) -> Frames<N> {
         self.advance(now);
         let frames = std::mem::replace(&mut self.frames, next.frames);

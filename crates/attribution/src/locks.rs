@@ -52,7 +52,7 @@ impl LockClient {
 pub struct LockRow {
     /// How often it took one.
     pub acquires: u64,
-    /// How often it went the slow way, because another had it.
+    /// How often the slow path ran, because another task or CPU held the lock.
     pub contended: u64,
     /// Total time of these waits.
     pub waited: u64,
@@ -131,7 +131,7 @@ impl Locks {
         }
     }
 
-    /// Another has the lock: the task goes the slow way. Returns the kind of the lock that it takes.
+    /// Another holds the lock: the task takes the slow path. Returns the kind of the lock that it takes.
     pub fn contend(&mut self, task: u64, sleeps: bool, lock: u64, now: u64) -> Option<LockKind> {
         let taking = self.taking.get_mut(&(task, sleeps)).filter(|taking| taking.lock == lock)?;
         taking.since = Some(now);

@@ -73,7 +73,7 @@ pub struct BlockedSpan {
     pub service: KernelContext,
     /// The caller's number of the awaited event, or 0 if it is not known.
     pub wait: u32,
-    /// How long.
+    /// Duration of the wait, in the caller's unit of time.
     pub blocked: u64,
 }
 
