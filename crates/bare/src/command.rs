@@ -5,9 +5,9 @@ use crate::ring::WAYS_MAX;
 /// The loops of `noise`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loop {
-    /// Fixed work.
+    /// Fixed work quantum: records the start and the end of each quantum of work.
     Fwq,
-    /// Fixed time.
+    /// Fixed time quantum: counts the work in each quantum of time.
     Ftq,
     /// Reads the clock in a loop.
     Detour,

@@ -3,7 +3,7 @@
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Its vector number.
+/// Vector number of the timer interrupt.
 const VECTOR: u64 = 0x40;
 const GATE_BYTES: u64 = 16;
 /// The code segment, by its distance from the start of the descriptors.
@@ -16,7 +16,7 @@ const INITIAL_COUNT: u64 = 0x380;
 const DIVIDE: u64 = 0x3e0;
 /// On, with the spurious vector 0xff.
 const ENABLED: u32 = 0x1ff;
-/// No division.
+/// Timer configuration: no division.
 const BY_ONE: u32 = 0xb;
 
 /// The handler's parameters, in one line: the address of its data, the number of lines and their distance;
