@@ -74,7 +74,7 @@ impl ChunkTotals {
         }
     }
 
-    /// The sum of both.
+    /// The sum of both totals, field by field.
     #[must_use]
     pub fn and(self, other: ChunkTotals) -> ChunkTotals {
         ChunkTotals {
