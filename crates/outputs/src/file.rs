@@ -148,7 +148,7 @@ pub fn write(path: &Path, contents: &[u8], existing: Existing) -> io::Result<()>
 /// Checks that a file can be created in a directory, and leaves nothing there.
 ///
 /// # Errors
-/// When it cannot.
+/// When no file can be created.
 pub fn can_create_in(directory: &Path) -> io::Result<()> {
     let opened = open_directory(directory)?;
     if unnamed_in(&opened)?.is_some() {
