@@ -168,7 +168,7 @@ impl Decoded {
         }
     }
 
-    /// How it changes translations of addresses, if it does: if its operation is
+    /// How the instruction changes translations of addresses, if it does: if its operation is
     /// [`Operation::FlushTranslations`].
     #[must_use]
     pub fn translation_change(&self) -> Option<TranslationChange> {
@@ -201,7 +201,7 @@ impl Decoded {
         Some(FlushedLine { at: MemoryOperand::from_x86(&self.valid)?, keeps })
     }
 
-    /// Whether it is a call, a jump or a near return.
+    /// Whether the instruction is a call, a jump or a near return.
     #[must_use]
     pub fn is_branch(&self) -> bool {
         let instruction = &self.valid;
@@ -218,7 +218,7 @@ impl Decoded {
             || instruction.mnemonic() == Mnemonic::Ret
     }
 
-    /// Whether it is a string instruction that repeats itself. QEMU executes each repetition as a
+    /// Whether the instruction is a string instruction that repeats itself. QEMU executes each repetition as a
     /// block of its own.
     #[must_use]
     pub fn is_repeated_string(&self) -> bool {
@@ -227,7 +227,7 @@ impl Decoded {
             && (instruction.has_rep_prefix() || instruction.has_repne_prefix())
     }
 
-    /// How it can write to a device.
+    /// How the instruction can write to a device.
     #[must_use]
     pub fn device_write(&self) -> DeviceWrite {
         let instruction = &self.valid;
@@ -271,7 +271,7 @@ impl Decoded {
         waits_or_writes || to_port || self.is_repeated_string()
     }
 
-    /// Whether it calls the function whose address is in a register.
+    /// Whether the instruction calls the function whose address is in a register.
     #[must_use]
     pub fn calls_register(&self) -> bool {
         self.x86.is_call_near_indirect() && self.x86.op0_kind() == OpKind::Register
@@ -406,7 +406,7 @@ fn prepare(decoded: &X86, info: &InstructionInfo) -> Instruction {
     let branch = branch(decoded.flow_control()).filter(|_| !special.ends_flow());
     let mut instruction = Instruction::nothing(0).doing(special);
     if matches!(special, Special::StoreFence | Special::FlushLine) {
-        // They have a place in the store buffer.
+        // Store fences and line flushes have an entry in the store buffer.
         instruction = instruction.storing(&[]);
     }
     let mut addresses = Vec::new();
@@ -528,7 +528,7 @@ fn address_form(decoded: &X86) -> u16 {
     (parts.into_iter().fold(base as u64, mix) >> 48) as u16 & !ADDRESS_HAS_INDEX | index | 2
 }
 
-/// Whether it moves all of a register to another of the same kind.
+/// Whether the instruction moves all of a register to another of the same kind.
 fn is_register_move(decoded: &X86) -> bool {
     let [to, from] = [decoded.op0_register(), decoded.op1_register()];
     let is_whole_register =
@@ -882,7 +882,7 @@ fn lea_parts(decoded: &X86) -> u32 {
         + u32::from(decoded.memory_displ_size() != 0)
 }
 
-/// Whether it only moves a value.
+/// Whether the instruction only moves a value.
 fn is_move(mnemonic: Mnemonic) -> bool {
     matches!(
         mnemonic,

@@ -206,29 +206,29 @@ fn m8_coherence_takes_its_time_by_case() {
     let (memory, l2) = (model.latencies.memory_cycles, model.latencies.l2_hit_cycles);
     let mut system = MemorySystem::new(&model, 8);
     for cpu in 0..8 {
-        // Another granule of the same page, so that the page is translated.
+        // A load of another granule translates the page.
         system.access_blocking(&load(cpu, 0x4800 + 128 * cpu as u64, 0));
     }
     let address = 0x4000;
-    // No core holds it: memory supplies it. Others read it: memory again, with three states.
+    // No core holds the granule: memory supplies it. With three states, memory also supplies further readers.
     assert_eq!(system.access_blocking(&load(0, address, 0)), memory);
     assert_eq!(system.access_blocking(&load(1, address, 0)), memory);
     // With three states, even the only holder needs an upgrade to write.
     assert_eq!(system.access_blocking(&store(0, address, 0)), 30);
     assert_eq!(system.access_blocking(&store(0, address + 8, 0)), 0);
-    // The other core lost it, and gets it from the writer, which keeps it for reading.
+    // Core 1 lost the granule, and gets it from the writer, core 0. The writer keeps it for reading.
     assert_eq!(system.access_blocking(&load(1, address, 0)), 70);
     assert_eq!(system.access_blocking(&load(0, address, 0)), 0);
-    // It holds all 128 bytes: another line of L1 is in L2.
+    // Core 1 got all 128 bytes: the granule's other line of L1 hits L2.
     assert_eq!(system.access_blocking(&load(1, address + 64, 0)), l2);
-    // A writer that does not hold it invalidates readers; memory supplies it.
+    // Core 2 writes without holding the granule: it invalidates the readers, and memory supplies the granule.
     assert_eq!(system.access_blocking(&store(2, address, 0)), memory);
-    // It invalidates another writer, too; that cache supplies it.
+    // Core 3 invalidates the previous writer, whose cache supplies the granule.
     assert_eq!(system.access_blocking(&store(3, address, 0)), 70);
     let counts: Vec<_> = (0..4).map(|cpu| system.counts(cpu)).collect();
     assert_eq!(counts.iter().map(|counts| counts.upgrades).collect::<Vec<_>>(), [1, 0, 0, 0]);
     assert_eq!(counts.iter().map(|counts| counts.cache_to_cache).collect::<Vec<_>>(), [0, 1, 0, 1]);
-    // L1D and L2 of each that lost it; core 1 had two lines of L1.
+    // Each core that lost the granule lost lines of L1D and of L2. Core 1 had two lines of L1D.
     assert_eq!(counts.iter().map(|counts| counts.invalidated).collect::<Vec<_>>(), [2, 5, 2, 0]);
     // With four states, the only holder writes without an upgrade.
     let mut system = MemorySystem::new(&plain(ZEN3), 8);
@@ -247,20 +247,20 @@ fn m9_true_and_false_sharing_are_told_apart() {
     let address = 0x8000;
     system.access_blocking(&load(0, address, 0));
     system.access_blocking(&store(1, address, 0));
-    // The core reads what the other one wrote.
+    // Core 0 reads the word that core 1 wrote.
     system.access_blocking(&load(0, address, 0));
     assert_eq!(sharing(&system), (1, 0));
-    // The other core writes the adjacent word.
+    // Core 1 writes the adjacent word.
     system.access_blocking(&store(1, address + 8, 0));
     system.access_blocking(&load(0, address, 0));
     assert_eq!(sharing(&system), (1, 1));
-    // It takes the line for the adjacent word, and while it holds it, writes the word that is read
-    // later.
+    // Core 1 takes the line with a write of the adjacent word. While it holds the line, it also writes the
+    // word that core 0 reads later.
     system.access_blocking(&store(1, address + 8, 0));
     system.access_blocking(&store(1, address, 0));
     system.access_blocking(&load(0, address, 0));
     assert_eq!(sharing(&system), (2, 1));
-    // In the same 128 bytes of L2 and another line of L1: false sharing, too.
+    // A write to another line of L1 in the same 128 bytes of L2 is false sharing, too.
     system.access_blocking(&load(0, address + 16, 0));
     system.access_blocking(&store(1, address + 64, 0));
     system.access_blocking(&load(0, address + 16, 0));
@@ -440,7 +440,7 @@ fn m16_a_locked_read_modify_write_is_one_request_for_ownership() {
     for cpu in 0..4 {
         system.access_blocking(&load(cpu, 0x4800, 0));
     }
-    // A core takes the line from the one that wrote it, with the right to write it.
+    // A locked load takes the line from its writer, with the right to write.
     let mut locked = |cpu: usize| {
         let read = Access { kind: AccessKind::LoadLocked, ..load(cpu, at, 0) };
         system.access_blocking(&read) + system.access_blocking(&store(cpu, at, 0))
@@ -448,7 +448,7 @@ fn m16_a_locked_read_modify_write_is_one_request_for_ownership() {
     locked(0);
     assert_eq!([1, 0, 2, 2].map(&mut locked), [other, other, other, 0]);
     assert_eq!(system.counts(1).upgrades + system.counts(0).upgrades, 0);
-    // For a line that others only read, it requests ownership alone.
+    // For a line that others only read, a locked load requests only the ownership.
     system.access_blocking(&load(0, at, 0));
     system.access_blocking(&load(1, at, 0));
     let read = Access { kind: AccessKind::LoadLocked, ..load(0, at, 0) };
@@ -488,7 +488,7 @@ fn m17_a_flush_drops_what_it_names_and_nothing_else() {
     assert_eq!(misses(&[]), [hit, hit, hit]);
     // A write of cr3 without PCIDs: the kernel's page is global.
     assert_eq!(misses(&[(None, Some(TlbFlush::Space(0)))]), [far, near, hit]);
-    // With PCIDs: another address space misses, and the first one is still there after it.
+    // With PCIDs: another address space misses, and the translations of the first address space stay.
     assert_eq!(misses(&[(Some(5), None)]), [far, near, hit]);
     assert_eq!(misses(&[(Some(0), None)]), [hit, hit, hit]);
     assert_eq!(misses(&[(None, Some(TlbFlush::Space(5)))]), [hit, hit, hit]);

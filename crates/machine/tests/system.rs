@@ -323,7 +323,7 @@ fn what_a_device_writes_is_missed_for_that_reason_also_where_it_was_evicted_befo
     };
     read(&mut system);
     system.dma_write(0, 4096);
-    // Never read before: a device changes nothing in why that misses.
+    // A line that was never read misses as a cold line, although a device wrote it.
     system.dma_write(1 << 30, 4096);
     system.access_blocking(&access(0, AccessKind::Load, 1 << 30, 4));
     assert_eq!(misses_of(&system, MissClass::Device), [0, 0]);

@@ -47,7 +47,7 @@ impl Unit {
         }
     }
 
-    /// Whether it operates on vector registers.
+    /// Whether the unit operates on vector registers.
     #[inline(always)]
     pub(super) fn is_vector(self) -> bool {
         const VECTOR: u32 = 1 << Unit::FloatAdd as u32
@@ -160,12 +160,12 @@ pub enum Special {
 pub(super) const SPECIALS: usize = 24;
 
 impl Special {
-    /// Whether it waits for all earlier instructions and delays all later ones.
+    /// Whether the instruction waits for all earlier instructions and delays all later ones.
     pub(super) fn drains(self) -> bool {
         self as u8 >= Special::Fence as u8
     }
 
-    /// Whether it waits until all earlier stores are in the cache, as well.
+    /// Whether the instruction waits until all earlier stores are in the cache, as well.
     pub(super) fn drains_stores(self) -> bool {
         self as u8 >= Special::Serialise as u8
     }
@@ -175,7 +175,7 @@ impl Special {
         matches!(self, Special::SystemCall | Special::SystemReturn | Special::InterruptReturn)
     }
 
-    /// Whether it is ordered after all earlier stores and before all later loads.
+    /// Whether the instruction is ordered after all earlier stores and before all later loads.
     pub(super) fn orders_memory(self) -> bool {
         matches!(self, Special::Atomic | Special::Barrier)
     }
@@ -502,25 +502,25 @@ impl Instruction {
         self
     }
 
-    /// Whether it is fused with the branch after it.
+    /// Whether the instruction is fused with the branch after it.
     #[inline]
     pub(super) fn is_fused(&self) -> bool {
         self.flags & FUSED != 0
     }
 
-    /// Whether it is a root of floating point.
+    /// Whether the instruction is a root of floating point.
     #[inline]
     pub(super) fn is_root(&self) -> bool {
         self.is(Operation::FloatRoot)
     }
 
-    /// Whether it has the latency of an operation.
+    /// Whether the instruction has the latency of an operation.
     #[inline]
     pub(super) fn is(&self, operation: Operation) -> bool {
         usize::from(self.latency) == UNITS + operation as usize
     }
 
-    /// Whether it adds a small constant to a register.
+    /// Whether the instruction adds a small constant to a register.
     #[inline(always)]
     pub(crate) fn adds_constant(&self) -> bool {
         self.flags & ADDS_CONSTANT == ADDS_CONSTANT
@@ -565,7 +565,7 @@ impl Instruction {
         }
     }
 
-    /// Whether it is one repetition of a string instruction.
+    /// Whether the instruction is one repetition of a string instruction.
     #[inline]
     pub(super) fn repeats(&self) -> bool {
         self.flags & READS_STRING != 0
@@ -671,19 +671,19 @@ impl Instruction {
         [[address, index], [read, other], [written, second]]
     }
 
-    /// Whether it is the first of its block in a line, of code or of decoded instructions.
+    /// Whether the instruction is the first of its block in a line, of code or of decoded instructions.
     #[inline(always)]
     pub(super) fn starts(&self) -> bool {
         self.flags & (NEW_LINE | NEW_DECODED) != 0
     }
 
-    /// Whether it is the first of its block in a line of instructions.
+    /// Whether the instruction is the first of its block in a line of instructions.
     #[inline]
     pub(super) fn starts_line(&self) -> bool {
         self.flags & NEW_LINE != 0
     }
 
-    /// Whether it is the first of a line of decoded instructions.
+    /// Whether the instruction is the first of a line of decoded instructions.
     #[inline]
     pub(super) fn starts_decoded(&self) -> bool {
         self.flags & NEW_DECODED != 0
@@ -792,7 +792,7 @@ pub(super) struct WarmingSummary {
     pub(super) starts_later: bool,
     /// Whether an instruction is locked.
     pub(super) has_locked: bool,
-    /// Whether it is a repetition of a string instruction.
+    /// Whether the instruction is a repetition of a string instruction.
     pub(super) repeats: bool,
     /// The branch at its end, with its address.
     pub(super) branch: Option<(BranchKind, u64)>,
@@ -975,7 +975,7 @@ impl Instruction {
         self
     }
 
-    /// Whether it moves a register, and whether it zeroes one.
+    /// Whether the instruction moves a register, and whether it zeroes one.
     pub(crate) fn moves_or_zeroes(&self) -> (bool, bool) {
         let sort = self.flags & ADDS_CONSTANT;
         (sort == MOVES_REGISTER, sort == ZEROES)

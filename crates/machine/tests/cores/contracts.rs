@@ -301,10 +301,10 @@ fn contract_19_a_full_store_buffer_waits_for_misses() {
     (model.data.store_entries, model.data.mshrs) = (4, 1);
     let stores = repeat(40, |number| store(15, 14, FAR + 64 * number));
     let counts = far(&model, 100, &stores);
-    // Each line takes 100, one after the other; the last four stores retire without their lines.
+    // Each line takes 100 cycles, one after the other. The last four stores retire before their lines are filled.
     assert_eq!((counts.cycles, counts.store_misses), (36 * 100 + 1, 40));
     assert!(counts.data_stall_slots > counts.cycles * 4 * 9 / 10, "{counts:?}");
-    // If stores hold retirement, all lines are waited for.
+    // If stores hold retirement, the core waits for all lines.
     model.window.as_mut().unwrap().stores_hold_retirement = true;
     assert_eq!(far(&model, 100, &stores).cycles, 40 * 100);
 }

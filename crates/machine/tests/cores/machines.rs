@@ -227,7 +227,7 @@ fn stores_around_the_caches_wait_until_their_line_is_in_memory() {
     let memory = SystemModel::parse(ZEN3).unwrap().latencies.memory_cycles as f64;
     let same = around(1);
     assert!((memory / 8.0 * 0.95..memory / 8.0 * 1.1).contains(&same), "{same}");
-    // To many lines they wait for one of 24 buffers.
+    // Stores to many lines wait for one of 24 buffers.
     let many = around(500);
     assert!((memory / 8.0 / 24.0 * 0.95..memory / 8.0 / 24.0 * 1.1).contains(&many), "{many}");
 }

@@ -220,10 +220,10 @@ fn contract_2_nothing_is_given_away_before_it_is_known_who_is_ready() {
     plain.slice(0, 1_000);
     assert_eq!((plain.core.now(), plain.core.cycles(0)), (0, 1_000));
     plain.slice(1, 100);
-    // Both alternate for the 100 instructions that are known of the other.
+    // Both threads alternate for the 100 queued instructions of thread 1.
     assert_eq!((plain.core.now(), plain.cycles(0), plain.cycles(1)), (200, 199, 200));
     assert_eq!((plain.core.cycles(0), plain.core.cycles(1)), (1_099, 200));
-    // It halts: all further cycles belong to the first.
+    // Thread 1 halts: all further cycles belong to thread 0.
     plain.core.set_halted(1, true);
     plain.core.advance();
     assert_eq!((plain.core.now(), plain.cycles(0), plain.cycles(1)), (1_100, 1_100, 200));

@@ -97,7 +97,7 @@ impl Program {
             block(layout, 0x40_0000 + number * 0x110, &steps)
         });
         let blocks: Vec<Block> = blocks.collect();
-        // Mostly back to a few places.
+        // The path mostly returns to a few blocks.
         let mut number = 0;
         let order = (0..length).map(|_| {
             number =
@@ -105,7 +105,7 @@ impl Program {
             number
         });
         let order: Vec<usize> = order.collect();
-        // Each fifth time, or at random.
+        // Every fifth branch is not taken, and others at random.
         let untaken = (0..length).map(|step| step % 5 == 0 || thrown.below(12) == 0).collect();
         let interrupts = (0..length).filter(|_| thrown.below(100) == 0).collect();
         Program { blocks, order, conditional, untaken, interrupts }

@@ -62,7 +62,7 @@ fn contract_2_threads_share_cycles_evenly() {
         assert_eq!(core.now(), threads * 1_000);
         for thread in 0..threads {
             let counts = core.counts(thread as usize);
-            // Each has one of `n` cycles, from its first on.
+            // Each thread has one cycle of `threads` cycles, from its first instruction on.
             assert_eq!(counts.cycles, 999 * threads + thread + 1);
             assert_eq!(counts.shared_slots, counts.cycles - 1_000);
         }

@@ -86,7 +86,7 @@ fn contract_1_an_alternating_branch_is_learnt_by_history_alone() {
 
 #[test]
 fn contract_2_a_loop_is_wrong_once_a_round_if_it_is_longer_than_the_history() {
-    // Half of 400 rounds.
+    // One misprediction a round, in the second half of 400 rounds.
     assert_eq!(wrong(bimodal(), &rounds(10, 400)), 200);
     assert_eq!(wrong(gshare(), &rounds(10, 400)), 0);
     assert_eq!(wrong(tournament(), &rounds(8, 400)), 0);
