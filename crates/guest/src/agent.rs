@@ -1,16 +1,16 @@
-//! Messages to the host: lines `irqlab {JSON}` on the second serial port, where the
-//! kernel prints nothing, or on the console when there is no second port.
+//! Messages to the host: lines `irqlab {JSON}` on the second serial port, where the kernel prints
+//! nothing. Without a second port they go to the console.
 //!
 //! | event | fields |
 //! |---|---|
 //! | `modules` | see [`crate::modules`] |
 //! | `facts` | see [`crate::facts`] |
-//! | `ready` | none: the machine is up and waits for a request from the firmware |
+//! | `ready` | no fields: the machine is up and waits for a request from the firmware |
 //! | `window`, `chunk`, `shared` | see [`crate::share`] |
 //! | `faults` | `all`, `major`: page faults of the region of interest of a workload |
 //! | `step` | `name`, `status`: a step of a workload failed: `set-up`, `region` or `check` |
 //! | `output` | `line`: a line of output of the guest's irqlab |
-//! | `limit` | none: the guest time limit was reached |
+//! | `limit` | no fields: the machine reached its limit of guest time |
 //! | `exit` | `status`: the last message |
 
 use std::fs::{File, OpenOptions};
@@ -50,7 +50,7 @@ impl Agent {
 
     /// Sends one JSON object.
     pub fn send(&mut self, object: &str) {
-        // A host that does not read ends this machine by itself.
+        // If the host cannot read, it ends this machine.
         let _ = self.port.write_all(format!("irqlab {object}\n").as_bytes());
     }
 
@@ -60,7 +60,7 @@ impl Agent {
         status
     }
 
-    /// Waits for a line from the host; returns false if none comes.
+    /// Waits for a line from the host. Returns false if reading fails or the line is too long.
     ///
     /// Only the request `probe` may use this: the time of the reply differs between runs.
     pub fn wait_for_line(&mut self) -> bool {
@@ -76,7 +76,7 @@ impl Agent {
         false
     }
 
-    /// Powers the machine off after `limit_s` guest seconds, whatever it executes then.
+    /// Powers the machine off after `limit_s` guest seconds, even in the middle of a request.
     pub fn limit_time(&self, limit_s: u32) {
         if let Err(error) = sys::on_alarm(limit_s, alarm) {
             eprintln!("guest: no alarm: {error}");
@@ -93,7 +93,7 @@ impl Agent {
     }
 }
 
-/// The signal handler of the alarm: it neither allocates nor takes a lock.
+/// The signal handler of the alarm. It must not allocate or take a lock.
 extern "C" fn alarm(_signal: i32) {
     let messages = b"irqlab {\"event\":\"limit\"}\nirqlab {\"event\":\"exit\",\"status\":124}\n";
     sys::write_raw(ALARM_FD.load(Ordering::Relaxed), messages);

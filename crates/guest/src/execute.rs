@@ -7,7 +7,7 @@ use crate::root::Root;
 use crate::{firmware, irqlab, share, shell, work};
 use simrecord::marker::{self, mark};
 
-/// Executes a request, its commands in `root`; returns its exit status.
+/// Executes a request and returns its exit status. Commands run in `root`.
 pub fn execute(request: Request, root: &Root, agent: &mut Agent) -> u8 {
     match request {
         Request::PowerOff => 0,
@@ -47,17 +47,16 @@ pub fn execute(request: Request, root: &Root, agent: &mut Agent) -> u8 {
     }
 }
 
-/// Runs the region of interest between its markers, and the check after the end of the record.
+/// Runs the region of interest between its markers, and then the check, which is not recorded. Returns the exit
+/// status.
 fn execute_work(work: &Work, root: &Root, agent: &mut Agent) -> u8 {
-    // A region that marks itself is a part of what would be counted, so there is nothing to compare.
-    let mut readings = match work.marks_itself {
-        true => None,
-        false => FaultReading::open().zip(FaultReading::open()),
-    };
-    // Between a reading and its marker there must be no fault of this process.
+    // A command that marks itself is longer than its region, so its faults cannot be compared.
+    let mut readings =
+        if work.marks_itself { None } else { FaultReading::open().zip(FaultReading::open()) };
+    // This process must not fault between a reading and its marker.
     lock_pages();
     if let Some((before, _)) = &mut readings {
-        // Faults are recorded from here on. Faults of other CPUs may come between the reading and the region.
+        // The plugin records faults from here on. Other CPUs may fault between the reading and the region.
         mark(marker::FULL, 0);
         mark(marker::READING, 0);
         before.take();
@@ -96,11 +95,11 @@ fn execute_work(work: &Work, root: &Root, agent: &mut Agent) -> u8 {
     if status == 0 { 0 } else { agent.step("check", status) }
 }
 
-/// Waits for the request that the host provides when it restores a checkpoint, and executes it. `old` is
-/// the request that the firmware had until then.
-fn execute_from_firmware(old: &str, root: &Root, agent: &mut Agent) -> u8 {
-    match firmware::wait_for_request(old) {
-        // A request to be ready again would be executed forever.
+/// Waits for another request than `old_request` in the firmware, and executes it. The host provides the request
+/// when it restores a checkpoint.
+fn execute_from_firmware(old_request: &str, root: &Root, agent: &mut Agent) -> u8 {
+    match firmware::wait_for_request(old_request) {
+        // The guest would read the same request again, forever.
         Ok(Request::Ready) => 2,
         Ok(request) => execute(request, root, agent),
         Err(reason) => {

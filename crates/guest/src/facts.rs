@@ -1,4 +1,4 @@
-//! Facts of the running kernel, for the host and, as one line, on the console.
+//! Facts of the running kernel: a message to the host, and a line on the console.
 
 use std::fs;
 use std::path::Path;
@@ -9,14 +9,14 @@ use crate::{share, sys};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Sends `facts` to the host and prints the same on the console.
+/// Sends `facts` to the host, and prints them on the console.
 pub fn report(agent: &mut Agent, modules_failed: &[String], devices: &[Device]) {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     // The kernel's coarse clocks advance with the tick, so clock_getres returns TICK_NSEC.
     let hz = sys::coarse_resolution_ns().map(|tick_ns| (SECOND_NS + tick_ns / 2) / tick_ns);
     let hz = hz.map_or("null".to_owned(), |hz| hz.to_string());
     let has = |name: &str| {
-        let path = share::FILES.iter().find(|(of, _)| *of == name).map(|(_, path)| *path);
+        let path = share::FILES.iter().find(|(file, _)| *file == name).map(|(_, path)| *path);
         path.is_some_and(|path| Path::new(path).exists())
     };
     let failed: Vec<String> = modules_failed.iter().map(|name| quoted(name)).collect();
@@ -38,11 +38,11 @@ pub fn report(agent: &mut Agent, modules_failed: &[String], devices: &[Device]) 
 /// Returns text as a JSON string.
 pub fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
-    for sign in text.chars() {
-        match sign {
-            '"' | '\\' => out.extend(['\\', sign]),
-            sign if sign.is_control() => out += &format!("\\u{:04x}", u32::from(sign)),
-            sign => out.push(sign),
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => out.extend(['\\', character]),
+            control if control.is_control() => out += &format!("\\u{:04x}", u32::from(control)),
+            plain => out.push(plain),
         }
     }
     out + "\""
@@ -51,7 +51,7 @@ pub fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn strings_of_json() {
+    fn json_strings_are_escaped() {
         assert_eq!(super::quoted("6.1\n\"a\\"), r#""6.1\u000a\"a\\""#);
     }
 }

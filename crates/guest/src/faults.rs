@@ -3,20 +3,19 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// Faults of all CPUs.
+/// Numbers of page faults, on all CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faults {
-    /// All of them.
     pub all: u64,
     /// Faults that waited for a disk.
     pub major: u64,
 }
 
-/// More than /proc/vmstat has.
+/// Length of the buffer for /proc/vmstat, which is shorter.
 const VMSTAT_BYTES_MAX: usize = 32 << 10;
 
-/// A reading of the kernel's counters. It causes no fault before the kernel sums them: its buffer exists, and
-/// the text is parsed later.
+/// A reading of the kernel's counters. Taking it causes no page fault: the buffer is already present, and the text
+/// is parsed later.
 pub struct FaultReading {
     file: File,
     buffer: Vec<u8>,
@@ -30,9 +29,9 @@ impl FaultReading {
         Some(FaultReading { file, buffer: vec![1; VMSTAT_BYTES_MAX], filled: 0 })
     }
 
-    /// Writes to the memory that [`FaultReading::take`] writes to before the kernel sums its counters: this
-    /// reading, and the stack below its caller's. Since the last `fork` the child may share these pages, and
-    /// the first write to a shared page is a fault.
+    /// Writes to this reading and to the stack, so that [`FaultReading::take`] does not fault there before the
+    /// kernel sums its counters. After a `fork` the child may share these pages, and the first write to a shared
+    /// page is a fault.
     #[inline(never)]
     pub fn touch(&mut self) {
         self.filled = std::hint::black_box(0);
@@ -55,9 +54,9 @@ impl FaultReading {
     }
 }
 
-/// Has all pages of this process present, so that no first call of a function is a fault.
+/// Makes all pages of this process present, so that the first call of a function does not fault.
 pub fn lock_pages() {
-    // SAFETY: locking changes no memory's contents or place. Where it fails, a fault may be counted.
+    // SAFETY: locking changes neither contents nor addresses. If it fails, a fault may be counted.
     unsafe { libc::mlockall(libc::MCL_CURRENT) };
 }
 
@@ -70,7 +69,7 @@ impl Faults {
         Some(Faults { all: value("pgfault")?, major: value("pgmajfault")? })
     }
 
-    /// Returns how many there were since an earlier reading.
+    /// Returns the faults since an earlier reading.
     pub fn since(self, earlier: Faults) -> Faults {
         let all = self.all.saturating_sub(earlier.all);
         Faults { all, major: self.major.saturating_sub(earlier.major) }
@@ -82,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_by_name() {
+    fn counters_are_found_by_name() {
         let text = "pgfault_x 1\npgfault 20\npgmajfault 3\n";
         let faults = Faults::parse(text).unwrap();
         assert_eq!(faults, Faults { all: 20, major: 3 });

@@ -1,8 +1,8 @@
 //! Requests through QEMU's firmware configuration device (fw_cfg), read by port I/O.
 //!
-//! A checkpoint is saved while the guest is in [`wait_for_request`]. The program that restores it provides the
-//! file `opt/irqlab/order` with a request, and the guest reads it at the same instruction in every run:
-//! QEMU answers a port read within the instruction. No driver is needed.
+//! The host saves a checkpoint while the guest is in [`wait_for_request`]. When the host restores the checkpoint,
+//! it provides the file `opt/irqlab/order` with a request. The guest reads the file at the same instruction in
+//! every run, because QEMU answers a port read within the instruction. No driver is needed.
 //! Interface: QEMU's docs/specs/fw_cfg.rst.
 
 use crate::ports;
@@ -15,37 +15,37 @@ const DIRECTORY_KEY: u16 = 0x19;
 const SIGNATURE: &[u8] = b"QEMU";
 /// Bytes of a directory entry: size (4), key (2), reserved (2), name (56).
 const ENTRY_BYTES: usize = 64;
-/// Maximum number of files that are searched; QEMU has some twenty.
+/// Maximum number of files to search. QEMU has about twenty.
 const FILES_MAX: u32 = 256;
-/// Maximum length of a request.
+/// Maximum length of a request. The rest is cut off.
 const REQUEST_BYTES_MAX: u32 = 4096;
 const FILE_NAME: &[u8] = b"opt/irqlab/order\0";
 /// The content of the file while there is no request.
 pub const NO_REQUEST: &str = "wait";
 
-/// Reads the file until it holds another request than `old`. A checkpoint is saved in this loop.
-pub fn wait_for_request(old: &str) -> Result<Request, String> {
+/// Reads the file until it holds another request than `old_request`. The host saves checkpoints in this loop.
+pub fn wait_for_request(old_request: &str) -> Result<Request, String> {
     ports::allow().map_err(|error| format!("no access to ports: {error}"))?;
     select(SIGNATURE_KEY);
     if read(SIGNATURE.len() as u32) != SIGNATURE {
         return Err("no firmware configuration device".to_owned());
     }
-    let old = old.as_bytes().trim_ascii();
+    let old_request = old_request.as_bytes().trim_ascii();
     loop {
         let file = file().ok_or("no file opt/irqlab/order")?;
         let request = contents(file);
-        // If the machine was saved between the two reads, the content is that of the new file cut to the
-        // length of the old one.
-        let whole = || self::file() == Some(file) && contents(file) == request;
-        let is_new = ![old, NO_REQUEST.as_bytes()].contains(&request.trim_ascii());
-        if is_new && whole() {
+        // If a checkpoint was saved between reading the directory and the file, the request is the start of
+        // the new file, cut to the length of the old file.
+        let is_complete = || self::file() == Some(file) && contents(file) == request;
+        let is_new = ![old_request, NO_REQUEST.as_bytes()].contains(&request.trim_ascii());
+        if is_new && is_complete() {
             return Ok(Request::parse(&String::from_utf8_lossy(&request)));
         }
     }
 }
 
-/// Returns the key and size of the file. Searches twice, because the machine may have been saved during
-/// the first search.
+/// Returns the key and size of the request's file. Searches twice, because a checkpoint may have been saved
+/// during the first search.
 fn file() -> Option<(u16, u32)> {
     find(FILE_NAME).or_else(|| find(FILE_NAME))
 }
@@ -55,7 +55,7 @@ fn contents((key, size): (u16, u32)) -> Vec<u8> {
     read(size.min(REQUEST_BYTES_MAX))
 }
 
-/// Returns the key and size of a file.
+/// Returns the key and size of a file, or `None` if the firmware has no such file.
 fn find(name: &[u8]) -> Option<(u16, u32)> {
     select(DIRECTORY_KEY);
     let count = read(4);

@@ -1,4 +1,4 @@
-//! Requests that the image's irqlab executes.
+//! Requests for the irqlab in the guest's image.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
@@ -8,13 +8,13 @@ use crate::facts::quoted;
 use crate::program::{self, CANNOT_START};
 
 const PROGRAM: &str = "/irqlab/irqlab";
-/// Its verb for requests.
+/// The verb of irqlab that executes requests.
 const VERB: &str = "__in-guest";
-/// Maximum length of its output, and so of a response.
+/// Maximum length of the program's output. The rest is cut off.
 const OUTPUT_BYTES_MAX: u64 = 16 << 20;
 
-/// Runs irqlab with a request. Sends its standard output to the host, line by line, after it has ended, so
-/// that nothing else runs during a measurement.
+/// Runs irqlab with a request, and returns its exit status. Sends the program's output to the host after the
+/// program has ended, so that nothing else runs during a measurement.
 pub fn execute(request: &str, agent: &mut Agent) -> u8 {
     let mut process = Command::new(PROGRAM);
     process.args([VERB, request]).stdin(Stdio::null()).stdout(Stdio::piped());

@@ -2,12 +2,12 @@
 //!
 //! Design constraints:
 //! - Only the kernel exists when it starts: no libraries, no shell, and no device nodes until this
-//!   program mounts them. It is linked statically and uses no library but libc.
-//! - It never hangs: each exit powers the machine off, a panic aborts (the kernel then panics and resets
-//!   the machine, which ends the simulation), and an alarm in guest time ends a run that takes too long.
-//! - It reads its request where the same instruction finds the same bytes in every run: on the kernel's
-//!   command line, or through the firmware configuration ports. It never reads from a channel into which
-//!   the host writes at an arbitrary time.
+//!   program mounts them. It is linked statically, and libc is its only library.
+//! - It never hangs. Each exit powers the machine off. After a panic the kernel panics and resets the machine,
+//!   which ends the simulation. An alarm in guest time ends a run that takes too long.
+//! - It reads its request from the kernel's command line or the firmware configuration ports: there, the same
+//!   instruction reads the same bytes in every run. It never reads a channel that the host writes at an
+//!   arbitrary time.
 //!
 //! Messages to the host go to the second serial port, one line `irqlab {JSON}` each: see [`agent`].
 

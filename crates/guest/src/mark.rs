@@ -1,4 +1,4 @@
-//! `/irqlab/mark`: a marker from a script of a workload. The first process has a second name for it.
+//! `/irqlab/mark`: a command that executes a marker, for scripts of workloads. It is a second name of `/init`.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -8,12 +8,12 @@ use simrecord::marker::{self, mark};
 const USAGE: &str =
     "usage: mark open|close|full|fast, or mark NUMBER [ARGUMENT] with a number from 16";
 
-/// Whether the program was started by this name.
+/// Whether `name`, the program's name in its arguments, asks for this command.
 pub fn is_named_by(name: &OsStr) -> bool {
     Path::new(name).file_name() == Some(OsStr::new("mark"))
 }
 
-/// Writes the marker that the arguments name; returns the exit status.
+/// Executes the marker of the command line, and returns the exit status.
 pub fn main() -> i32 {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn markers_by_word_and_number() {
+    fn markers_have_a_name_or_a_number() {
         assert_eq!(parse(&["open"]), Some((marker::OPEN, 0)));
         assert_eq!(parse(&["16"]), Some((16, 0)));
         assert_eq!(parse(&["17", "5"]), Some((17, 5)));

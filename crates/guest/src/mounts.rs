@@ -1,11 +1,11 @@
-//! File systems and modules, which must be there before anything else runs.
+//! Mounts file systems and loads modules before anything else runs.
 
 use std::fs;
 use std::path::Path;
 
 use crate::sys;
 
-/// File systems in the order of mounting: source and type, place.
+/// File systems in the order of mounting: type and mount point.
 const MOUNTS: [(&str, &str); 5] = [
     ("proc", "/proc"),
     ("sysfs", "/sys"),
@@ -14,19 +14,19 @@ const MOUNTS: [(&str, &str); 5] = [
     ("tmpfs", "/run"),
 ];
 
-/// Modules to load, one file name a line, in this order.
+/// A list of modules in the order of loading: one file name a line.
 const MODULE_LIST: &str = "/irqlab/modules";
 
-/// Mounts all file systems that the kernel has; names the others on the console.
+/// Mounts the file systems. Prints those that the kernel cannot mount on the console.
 pub fn mount_all() {
-    for (kind, place) in MOUNTS {
-        if let Err(error) = sys::mount(kind, place) {
-            eprintln!("guest: cannot mount {kind} on {place}: {error}");
+    for (kind, mount_point) in MOUNTS {
+        if let Err(error) = sys::mount(kind, mount_point) {
+            eprintln!("guest: cannot mount {kind} on {mount_point}: {error}");
         }
     }
 }
 
-/// Loads the modules of the image; returns the names of those that the kernel refused.
+/// Loads the modules of the image. Returns the names of the modules that failed to load.
 pub fn load_modules() -> Vec<String> {
     let list = fs::read_to_string(MODULE_LIST).unwrap_or_default();
     let mut failed = Vec::new();

@@ -1,7 +1,6 @@
-//! Port input and output. Other processors than x86 have no ports, and no such guest either: there
-//! this program only has to compile.
+//! Port input and output. Guests are x86 only; on other processors this program only has to compile.
 //!
-//! Guests in the tests of `plugin` compile this file, too, without any crate.
+//! Guests in the tests of `plugin` include this file. So it uses no other crate.
 
 use std::io;
 
@@ -17,25 +16,26 @@ pub fn allow() -> io::Result<()> {
     if unsafe { iopl(3) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Reads a byte from a port; [`allow`] comes first.
+/// Reads a byte from a port. The thread must have called [`allow`].
 #[cfg(target_arch = "x86_64")]
 pub fn read_u8(port: u16) -> u8 {
     let value: u8;
-    // SAFETY: reads no memory; faults (and ends the program) when ports are not allowed.
+    // SAFETY: accesses no memory. Faults, which ends the program, if ports are not allowed.
     unsafe {
         std::arch::asm!("in al, dx", in("dx") port, out("al") value, options(nomem, nostack));
     }
     value
 }
 
-/// Writes 16 bits to a port; [`allow`] comes first.
+/// Writes 16 bits to a port. The thread must have called [`allow`].
 #[cfg(target_arch = "x86_64")]
 pub fn write_u16(port: u16, value: u16) {
-    // SAFETY: as for reading; the ports used here are those of the firmware configuration.
+    // SAFETY: accesses no memory. Faults, which ends the program, if ports are not allowed. The callers
+    // write only to the ports of the firmware configuration.
     unsafe { std::arch::asm!("out dx, ax", in("dx") port, in("ax") value, options(nomem, nostack)) }
 }
 
-/// There are none.
+/// Always fails: this processor has no ports.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn allow() -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())

@@ -1,31 +1,30 @@
-//! Where the programs of the guest are, and how one ends.
+//! Paths, environment and exit statuses of the guest's programs.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 
-/// Where the image has busybox.
+/// Path of busybox in the image.
 pub const BUSYBOX: &str = "/bin/busybox";
-/// The shell of a root file system.
+/// Path of the shell in a root file system.
 pub const ROOT_SHELL: &str = "/bin/sh";
 
 /// Exit status of a command that cannot be started, as in shells.
 pub const CANNOT_START: u8 = 127;
-/// Exit status of a command that a signal ended, less the number of the signal, as in shells.
+/// Exit status of a command that a signal ended, as in shells. The signal's number is added.
 const BY_SIGNAL: u8 = 128;
 
-/// Whether the image has busybox.
 pub fn has_busybox() -> bool {
     Path::new(BUSYBOX).exists()
 }
 
-/// Sets where programs and libraries are found.
+/// Sets the search paths of programs and libraries.
 pub fn set_environment(process: &mut Command) {
     process.env("PATH", "/bin:/irqlab").env("LD_LIBRARY_PATH", "/irqlab/lib").env("HOME", "/");
 }
 
-/// Runs a process to its end; returns its exit status.
+/// Runs a process to its end, and returns its exit status as shells do.
 pub fn status_of(mut process: Command) -> u8 {
     match process.status() {
         Ok(status) => code_of(Ok(status)),
@@ -36,7 +35,7 @@ pub fn status_of(mut process: Command) -> u8 {
     }
 }
 
-/// Returns the exit status of a process that has ended, as in shells.
+/// Converts the status of a process that has ended to an exit status as in shells.
 pub fn code_of(status: io::Result<ExitStatus>) -> u8 {
     let Ok(status) = status else { return BY_SIGNAL };
     let by_signal = || BY_SIGNAL + status.signal().map_or(0, |signal| (signal & 0x7f) as u8);

@@ -1,7 +1,6 @@
-//! Requests to the machine: the grammar of `irqlab.do=` on the kernel's command line and of the firmware's
-//! file.
+//! Requests to the machine, and their grammar: `irqlab.do=` on the kernel's command line, and the firmware's file.
 
-/// All requests, for messages.
+/// All requests, for error messages.
 pub const KNOWN: &str = "poweroff, probe, ready, shell, idle, idle:SECONDS, run:COMMAND, prepare:COMMAND, \
      work:MARKERS<US>COMMAND<US>CHECK, irqlab:REQUEST";
 
@@ -19,16 +18,16 @@ pub enum Request {
     Probe,
     /// Report that the machine is up, and take the next request from the firmware.
     Ready,
-    /// Run a shell on the console.
+    /// Run an interactive shell on the console.
     Shell,
     /// Sleep for some guest seconds or until the limit.
     Idle {
         /// `None`: until the limit.
         seconds: Option<u32>,
     },
-    /// Run a command.
+    /// Run a command as the region of interest.
     Run(String),
-    /// Run a command, and then wait for a request as [`Request::Ready`] does.
+    /// Run a command, and then take the next request from the firmware.
     Prepare(String),
     /// Run a workload.
     Work(Work),
@@ -38,14 +37,14 @@ pub enum Request {
     Unknown(String),
 }
 
-/// A workload: a region of interest and a check of what it has done.
+/// A workload: a command for the region of interest, and a command that checks its results.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Work {
     /// Whether the command marks its region of interest itself. Otherwise the whole command is the region.
     pub marks_itself: bool,
-    /// The command.
+    /// The command of the region of interest.
     pub region: String,
-    /// A command that succeeds if the results are right; empty for none. It is not recorded.
+    /// A command that succeeds if the results are right. It is not recorded. Empty if there is no check.
     pub check: String,
 }
 
@@ -60,7 +59,7 @@ impl Work {
 }
 
 impl Request {
-    /// Parses a request.
+    /// Text that is not a request becomes [`Request::Unknown`].
     pub fn parse(text: &str) -> Request {
         let text = text.trim_matches(['\n', '\0', ' ']);
         let (verb, argument) = match text.split_once(':') {
@@ -91,17 +90,16 @@ impl Request {
     }
 }
 
-/// This program's words of the kernel's command line.
+/// The options of this program on the kernel's command line.
 #[derive(Debug, PartialEq, Eq)]
 pub struct CommandLine {
-    /// `irqlab.do=`; a shell if it is missing.
+    /// `irqlab.do=`. [`Request::Shell`] if missing.
     pub request: Request,
-    /// `irqlab.limit_s=`, in guest seconds.
+    /// `irqlab.limit_s=`, in guest seconds. [`LIMIT_S_DEFAULT`] if missing or not a number.
     pub limit_s: u32,
-    /// `irqlab.root=`: the disk with the root file system of commands, as in `/dev/vda`; none if it
-    /// is missing.
+    /// `irqlab.root=`: the disk with the root file system of commands, as in `/dev/vda`.
     pub root: Option<String>,
-    /// `irqlab.devices=`: how many disks and network cards the machine has; 0 if it is missing.
+    /// `irqlab.devices=`: how many disks and network cards the machine has. 0 if missing or not a number.
     pub devices: usize,
 }
 
@@ -118,7 +116,7 @@ impl CommandLine {
             root: None,
             devices: 0,
         };
-        for word in words(text) {
+        for word in split_words(text) {
             if let Some(request) = word.strip_prefix("irqlab.do=") {
                 line.request = Request::parse(request);
             } else if let Some(limit) = word.strip_prefix("irqlab.limit_s=") {
@@ -133,19 +131,19 @@ impl CommandLine {
     }
 }
 
-/// Words between blanks; double quotes keep blanks, as the kernel reads its command line.
-fn words(text: &str) -> Vec<String> {
-    let mut words = vec![String::new()];
-    let mut quoted = false;
-    for sign in text.chars() {
-        match sign {
-            '"' => quoted = !quoted,
-            ' ' | '\n' if !quoted => words.push(String::new()),
-            _ => words.last_mut().map_or((), |word| word.push(sign)),
+/// Splits a command line at blanks, but not inside double quotes, as the kernel does.
+fn split_words(text: &str) -> Vec<String> {
+    let mut split = vec![String::new()];
+    let mut is_quoted = false;
+    for character in text.chars() {
+        match character {
+            '"' => is_quoted = !is_quoted,
+            ' ' | '\n' if !is_quoted => split.push(String::new()),
+            _ => split.last_mut().map_or((), |word| word.push(character)),
         }
     }
-    words.retain(|word| !word.is_empty());
-    words
+    split.retain(|word| !word.is_empty());
+    split
 }
 
 #[cfg(test)]
@@ -153,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests() {
+    fn requests_are_parsed() {
         let run = |command: &str| Request::Run(command.to_owned());
         let work = |marks_itself, region: &str, check: &str| {
             Request::Work(Work { marks_itself, region: region.to_owned(), check: check.to_owned() })

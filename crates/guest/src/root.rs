@@ -1,4 +1,4 @@
-//! The root file system of commands: a disk, mounted read-only, and a writable overlay in memory.
+//! The root file system of commands: a read-only disk, and a writable overlay in memory.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -9,9 +9,9 @@ use crate::sys::{self, Flag, Mount};
 
 const LOWER: &str = "/run/irqlab/lower";
 const UPPER: &str = "/run/irqlab/upper";
-/// Where the root file system is, before a command makes it its root.
-const PLACE: &str = "/run/irqlab/root";
-/// Where its programs are.
+/// Mount point of the root file system. Commands make this directory their root.
+const MOUNT_POINT: &str = "/run/irqlab/root";
+/// Search path of programs in the root file system.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/irqlab";
 
 /// The root file system of commands.
@@ -21,19 +21,19 @@ pub struct Root {
 }
 
 impl Root {
-    /// Mounts the root file system of a disk, if there is one.
+    /// Mounts the root file system of `disk`. Without a disk, commands run in the initramfs.
     pub fn mount(disk: Option<&str>) -> Result<Root, String> {
         let Some(disk) = disk else { return Ok(Root { is_mounted: false }) };
         let (upper, work) = (format!("{UPPER}/changes"), format!("{UPPER}/work"));
         let layers = format!("lowerdir={LOWER},upperdir={upper},workdir={work}");
-        let at = |place: &str| format!("{PLACE}{place}");
+        let path_in_root = |path: &str| format!("{MOUNT_POINT}{path}");
         mount(disk, "ext4", LOWER, Flag::ReadOnly, "")?;
-        // The limit is the machine's memory. A command that writes more gets an error.
+        // A command that writes more than the machine's memory holds gets an error.
         mount("upper", "tmpfs", UPPER, Flag::NoAtime, "mode=0755,size=90%")?;
         for directory in [&upper, &work] {
             std::fs::create_dir(directory).map_err(|error| format!("{directory}: {error}"))?;
         }
-        mount("root", "overlay", PLACE, Flag::NoAtime, &layers)?;
+        mount("root", "overlay", MOUNT_POINT, Flag::NoAtime, &layers)?;
         // Programs expect these in /dev.
         mount("devpts", "devpts", "/dev/pts", Flag::NoAtime, "mode=0620,ptmxmode=0666")?;
         mount("shm", "tmpfs", "/dev/shm", Flag::NoAtime, "mode=1777")?;
@@ -42,13 +42,13 @@ impl Root {
         for (target, link) in links.into_iter().chain(more) {
             symlink(target, link).map_err(|error| format!("{link}: {error}"))?;
         }
-        for place in ["/proc", "/sys", "/dev", "/irqlab"] {
-            mount(place, "", &at(place), Flag::Bind, "")?;
+        for directory in ["/proc", "/sys", "/dev", "/irqlab"] {
+            mount(directory, "", &path_in_root(directory), Flag::Bind, "")?;
         }
-        mount("tmp", "tmpfs", &at("/tmp"), Flag::NoAtime, "mode=1777")?;
-        mount("run", "tmpfs", &at("/run"), Flag::NoAtime, "mode=0755")?;
-        // Not followed: an absolute link is one inside.
-        if Path::new(&at(ROOT_SHELL)).symlink_metadata().is_err() {
+        mount("tmp", "tmpfs", &path_in_root("/tmp"), Flag::NoAtime, "mode=1777")?;
+        mount("run", "tmpfs", &path_in_root("/run"), Flag::NoAtime, "mode=0755")?;
+        // The shell may be an absolute link, which is valid only inside the root. So the link is not followed.
+        if Path::new(&path_in_root(ROOT_SHELL)).symlink_metadata().is_err() {
             return Err(format!("the root file system on {disk} has no {ROOT_SHELL}"));
         }
         bring_up_loopback();
@@ -59,20 +59,26 @@ impl Root {
         self.is_mounted
     }
 
-    /// Has a program run in it.
+    /// Makes a program run in the root file system.
     pub fn enter(&self, process: &mut Command) {
         process.env("PATH", PATH).env("HOME", "/root");
-        // The path has no NUL, which alone could fail.
-        let _ = sys::enter_root(process, PLACE);
+        // Only a path with NUL would fail, and this path has none.
+        let _ = sys::enter_root(process, MOUNT_POINT);
     }
 }
 
-fn mount(source: &str, kind: &str, place: &str, flag: Flag, options: &str) -> Result<(), String> {
-    sys::mount_as(Mount { source, kind, place, flag, options })
-        .map_err(|error| format!("cannot mount {source} on {place}: {error}"))
+fn mount(
+    source: &str,
+    kind: &str,
+    mount_point: &str,
+    flag: Flag,
+    options: &str,
+) -> Result<(), String> {
+    sys::mount_as(Mount { source, kind, mount_point, flag, options })
+        .map_err(|error| format!("cannot mount {source} on {mount_point}: {error}"))
 }
 
-/// Programs talk to themselves over the loopback interface.
+/// Brings up the loopback interface, over which programs talk to each other.
 fn bring_up_loopback() {
     if program::has_busybox() {
         let mut process = Command::new(BUSYBOX);

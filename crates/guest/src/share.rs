@@ -1,13 +1,13 @@
-//! Transfers files of the guest to the host, through the guest's memory.
+//! Transfers files from the guest to the host through the guest's memory.
 //!
-//! Every kernel has memory, but not every kernel has a file system or a device that it shares with the
-//! host. This program fills a buffer and reports its physical address (`window`, once) and its content
-//! (`chunk`); the host copies it by a monitor command, and replies with an empty line.
+//! This works with every kernel: it needs no shared file system and no device. This program fills a buffer. It
+//! reports the buffer's physical addresses (`window`, once) and each content (`chunk`). The host copies the buffer
+//! with a monitor command, and replies with an empty line.
 //!
-//! - `window`: `runs`, a list of `[physical address, bytes]` in the order of the buffer
-//! - `chunk`: `name`, `bytes` from the start of the window, `fnv1a` of them (a 64-bit hash in hex),
-//!   `last`: whether the file ends here
-//! - `shared`: all files are transferred
+//! - `window`: `runs` is a list of `[physical address, bytes]` in the order of the buffer.
+//! - `chunk`: `name` is the file, `bytes` its length from the start of the window, `fnv1a` a 64-bit hash of these
+//!   bytes in hex, `last` whether the file ends here.
+//! - `shared`: all files are transferred.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -15,17 +15,17 @@ use std::io::{self, Read};
 use crate::agent::Agent;
 use crate::sys::Window;
 
-/// The files that are transferred, with their names.
+/// Names and paths of the files to transfer.
 pub const FILES: [(&str, &str); 3] = [
     ("kallsyms", "/proc/kallsyms"),
     ("btf", "/sys/kernel/btf/vmlinux"),
     ("config", "/proc/config.gz"),
 ];
 
-/// Size of the window, bytes: two huge pages, so that it consists of few pieces.
+/// Size of the window in bytes: two huge pages, so that it has few physical runs.
 const WINDOW_BYTES: usize = 4 << 20;
 
-/// Transfers all files that exist; returns the exit status of the request.
+/// Transfers all files that exist, and returns the exit status of the request.
 pub fn share_all(agent: &mut Agent) -> u8 {
     match try_share_all(agent) {
         Ok(()) => 0,
@@ -81,7 +81,7 @@ fn fill(file: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// FNV-1a, 64 bits: detects a damaged copy.
+/// FNV-1a with 64 bits, to detect a damaged copy.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -93,14 +93,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hash_of_the_reference() {
+    fn the_hash_matches_the_reference() {
         // Vectors of draft-eastlake-fnv: "" and "a".
         assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
         assert_eq!(fnv1a(b"a"), 0xaf63_dc4c_8601_ec8c);
     }
 
     #[test]
-    fn filling_stops_at_the_end_of_either() {
+    fn filling_stops_at_the_end_of_the_buffer_or_of_the_file() {
         let mut buffer = [0; 4];
         let mut file: &[u8] = b"abcdef";
         assert_eq!(fill(&mut file, &mut buffer).unwrap(), 4);

@@ -1,5 +1,5 @@
-//! A shell on the console: that of the root file system, busybox if there is none, and otherwise a few
-//! built-in commands.
+//! An interactive shell on the console: the shell of the root file system, else busybox, else a few built-in
+//! commands.
 
 use std::fs;
 use std::io::{self, BufRead, Write};
@@ -11,13 +11,13 @@ use crate::{program, sys};
 /// Maximum number of bytes of a file that `cat` prints.
 const CAT_BYTES_MAX: usize = 64 * 1024;
 
-/// Runs until the user exits; returns the exit status.
+/// Runs until the user exits, and returns the exit status.
 pub fn interactive(root: &Root) -> u8 {
     if root.is_mounted() {
         println!("irqlab: shell of the root file system; `exit` powers the machine off");
         let mut shell = Command::new(program::ROOT_SHELL);
         shell.arg("-i").env("PS1", "guest# ").env("TERM", "vt100");
-        // The terminal is opened by its path of the initramfs.
+        // Before `enter`: the path of the terminal is a path of the initramfs.
         sys::give_terminal(&mut shell);
         root.enter(&mut shell);
         return program::status_of(shell);
@@ -58,8 +58,10 @@ pub fn interactive(root: &Root) -> u8 {
 fn list(directory: &str) {
     match fs::read_dir(directory) {
         Ok(entries) => {
-            let mut names: Vec<String> =
-                entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect();
+            let mut names: Vec<String> = entries
+                .flatten()
+                .map(|entry| entry.file_name().to_string_lossy().into_owned())
+                .collect();
             names.sort();
             println!("{}", names.join("\n"));
         }

@@ -1,5 +1,4 @@
-//! System calls and instructions that the standard library does not wrap: all `unsafe` of this
-//! program.
+//! System calls that the standard library does not wrap.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -18,14 +17,14 @@ fn checked(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Mounts a file system that has no device; creates the mount point if needed.
-pub fn mount(kind: &str, place: &str) -> io::Result<()> {
-    let _ = std::fs::create_dir(place);
+/// Mounts a file system without a device. Creates the mount point if needed.
+pub fn mount(kind: &str, mount_point: &str) -> io::Result<()> {
+    let _ = std::fs::create_dir(mount_point);
     let kind = CString::new(kind)?;
-    let place = CString::new(place)?;
+    let mount_point = CString::new(mount_point)?;
     // SAFETY: both strings end in NUL and outlive the call; no data is passed.
     checked(unsafe {
-        libc::mount(kind.as_ptr(), place.as_ptr(), kind.as_ptr(), 0, std::ptr::null())
+        libc::mount(kind.as_ptr(), mount_point.as_ptr(), kind.as_ptr(), 0, std::ptr::null())
     })
 }
 
@@ -36,8 +35,8 @@ pub struct Mount<'a> {
     pub source: &'a str,
     /// The type of the file system; empty for [`Flag::Bind`].
     pub kind: &'a str,
-    /// The mount point, which is created if needed.
-    pub place: &'a str,
+    /// Created if needed.
+    pub mount_point: &'a str,
     pub flag: Flag,
     /// Options of the file system.
     pub options: &'a str,
@@ -46,36 +45,35 @@ pub struct Mount<'a> {
 /// A property of a mount.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Flag {
-    /// Reading does not write times.
+    /// Reading a file does not change its access time.
     NoAtime,
-    /// A file system of this type that nothing can be written to.
+    /// Nothing can be written, not even access times.
     ReadOnly,
-    /// The directory `source` and what is mounted below it, at another place.
+    /// The directory `source` and the mounts below it appear at the mount point, too.
     Bind,
 }
 
-/// Mounts a file system.
 pub fn mount_as(mount: Mount<'_>) -> io::Result<()> {
     let flags = match mount.flag {
         Flag::NoAtime => libc::MS_NOATIME,
         Flag::ReadOnly => libc::MS_RDONLY | libc::MS_NOATIME,
         Flag::Bind => libc::MS_BIND | libc::MS_REC,
     };
-    std::fs::create_dir_all(mount.place)?;
-    let [source, kind, place, options] =
-        [mount.source, mount.kind, mount.place, mount.options].map(CString::new);
-    let (source, kind, place, options) = (source?, kind?, place?, options?);
+    std::fs::create_dir_all(mount.mount_point)?;
+    let [source, kind, mount_point, options] =
+        [mount.source, mount.kind, mount.mount_point, mount.options].map(CString::new);
+    let (source, kind, mount_point, options) = (source?, kind?, mount_point?, options?);
     // SAFETY: all strings end in NUL and outlive the call; options of these file systems are text.
     checked(unsafe {
         let options = options.as_ptr().cast();
-        libc::mount(source.as_ptr(), place.as_ptr(), kind.as_ptr(), flags, options)
+        libc::mount(source.as_ptr(), mount_point.as_ptr(), kind.as_ptr(), flags, options)
     })
 }
 
-/// Has a program run with `root` as its root directory.
+/// Makes a program run with `root` as its root directory.
 pub fn enter_root(command: &mut Command, root: &str) -> io::Result<()> {
     let root = CString::new(root)?;
-    // SAFETY: between fork and exec only system calls are made, on strings that were made before.
+    // SAFETY: between fork and exec the closure only makes system calls. Its strings exist before the fork.
     unsafe {
         command.pre_exec(move || {
             checked(libc::chroot(root.as_ptr()))?;
@@ -85,7 +83,6 @@ pub fn enter_root(command: &mut Command, root: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Loads a kernel module from its file.
 pub fn load_module(file: &File) -> io::Result<()> {
     // SAFETY: the descriptor is open, the parameters are an empty C string.
     let result =
@@ -93,7 +90,7 @@ pub fn load_module(file: &File) -> io::Result<()> {
     checked(result as libc::c_int)
 }
 
-/// Powers the machine off, or resets it if it cannot be powered off (the host ends it then).
+/// Powers the machine off. If that fails, resets the machine, and the host ends it.
 pub fn power_off() -> ! {
     loop {
         // SAFETY: reboot(2) takes no pointers; both calls are safe in a signal handler.
@@ -104,19 +101,19 @@ pub fn power_off() -> ! {
     }
 }
 
-/// Writes without buffers or locks, for signal handlers. Output that cannot be written is lost.
+/// Writes without buffers or locks, for signal handlers. Errors are ignored.
 pub fn write_raw(fd: i32, bytes: &[u8]) {
     // SAFETY: the buffer is valid for its length.
     unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) };
 }
 
-/// Calls `handler` after `seconds`; it must not allocate or lock.
+/// Calls `handler` after `seconds`, in a signal handler: `handler` must not allocate or lock.
 pub fn on_alarm(seconds: u32, handler: extern "C" fn(i32)) -> io::Result<()> {
     // SAFETY: all-zero is a valid sigaction (no flags, empty mask).
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler as *const () as libc::sighandler_t;
-    // SAFETY: the handler has the signature that a handler without SA_SIGINFO has, and lives as
-    // long as the program.
+    // SAFETY: without SA_SIGINFO, a handler takes the signal's number as this one does. The handler is a function
+    // of the program.
     checked(unsafe { libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut()) })?;
     // SAFETY: no pointers.
     unsafe { libc::alarm(seconds) };
@@ -135,7 +132,7 @@ pub fn make_raw(port: &File) -> io::Result<()> {
     }
 }
 
-/// Waits until a terminal has sent everything.
+/// Waits until a terminal has sent all its output.
 pub fn drain(port: &impl AsRawFd) {
     // SAFETY: no pointers; fails harmlessly when the descriptor is no terminal.
     unsafe { libc::tcdrain(port.as_raw_fd()) };
@@ -143,7 +140,7 @@ pub fn drain(port: &impl AsRawFd) {
 
 /// Gives a program the console as its controlling terminal, so that Ctrl-C reaches it.
 pub fn give_terminal(command: &mut Command) {
-    // SAFETY: between fork and exec only system calls are made.
+    // SAFETY: between fork and exec the closure only makes system calls.
     unsafe {
         command.pre_exec(|| {
             checked(libc::setsid())?;
@@ -160,7 +157,7 @@ pub fn give_terminal(command: &mut Command) {
     }
 }
 
-/// Returns the resolution of the coarse clocks, which is the length of a tick, ns.
+/// Returns the resolution of the coarse clocks in ns. It is the length of a tick. `None` if unknown.
 pub fn coarse_resolution_ns() -> Option<u64> {
     let mut resolution = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is valid for the call.
@@ -168,7 +165,6 @@ pub fn coarse_resolution_ns() -> Option<u64> {
     u64::try_from(resolution.tv_nsec).ok().filter(|&ns| result == 0 && ns > 0)
 }
 
-/// Returns the number of CPUs that are online.
 pub fn cpus_online() -> i64 {
     // SAFETY: no pointers.
     unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }
@@ -181,12 +177,12 @@ pub struct Window {
 }
 
 impl Window {
-    /// Maps `len` bytes, a multiple of the page size, all of them present; in huge pages where the
-    /// kernel has them.
+    /// Maps `len` bytes, a multiple of the page size. All pages are present. They are huge pages if the kernel
+    /// has huge pages.
     pub fn new(len: usize) -> io::Result<Window> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new private mapping; nothing else refers to it.
+        // SAFETY: makes a new private mapping.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), len, access, kind, -1, 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -195,18 +191,17 @@ impl Window {
         unsafe { libc::madvise(start, len, libc::MADV_HUGEPAGE) };
         let mut window = Window { start: start.cast(), len };
         window.bytes().fill(0xff);
-        // SAFETY: as above.
+        // SAFETY: the range is the mapping just made.
         checked(unsafe { libc::mlock(start, len) })?;
         Ok(window)
     }
 
-    /// The memory.
     pub fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: the mapping lives until the process ends, and `self` is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
     }
 
-    /// Returns the pieces of physical memory of the window, in its order: address and bytes.
+    /// Returns the contiguous runs of physical memory in the order of the window: address and length in bytes.
     pub fn physical_runs(&self) -> io::Result<Vec<(u64, usize)>> {
         let pages = self.len / PAGE_BYTES;
         let mut map = vec![0; pages * 8];

@@ -1,4 +1,4 @@
-//! Commands and idling.
+//! Runs commands, and idles.
 
 use std::fs;
 use std::process::Command;
@@ -8,12 +8,12 @@ use std::time::Duration;
 use crate::program::{BUSYBOX, ROOT_SHELL, has_busybox, set_environment, status_of};
 use crate::root::Root;
 
-/// Time since the boot after which no deferred work of the boot has been seen. Some of it came within the first
-/// two seconds.
+/// Time since boot until deferred boot work is done. Kernels did some of this work within the first two seconds,
+/// and none later.
 const BOOT_WORK: Duration = Duration::from_secs(3);
 
-/// Waits until the kernel has done the work that it deferred at its boot. That work would come into a
-/// measurement, and the length of the boot would decide into which. Idle guest time costs the host little.
+/// Waits until the kernel has done the work that it deferred during boot. Otherwise this work would disturb a
+/// measurement, and the duration of the boot would decide which one. Idle guest time costs the host little.
 pub fn wait_for_boot_work() {
     let text = fs::read_to_string("/proc/uptime").unwrap_or_default();
     let uptime = text.split_whitespace().next().and_then(|seconds| seconds.parse().ok());
@@ -21,8 +21,8 @@ pub fn wait_for_boot_work() {
     thread::sleep(BOOT_WORK.saturating_sub(uptime.unwrap_or_default()));
 }
 
-/// Runs a command and returns its exit status: by the shell of the root file system, else by busybox's;
-/// directly if there is neither.
+/// Runs a command and returns its exit status. The shell of the root file system runs it, else the shell of
+/// busybox. Without a shell, the command is started directly.
 pub fn run(command: &str, root: &Root) -> u8 {
     if root.is_mounted() {
         let mut process = Command::new(ROOT_SHELL);
@@ -35,19 +35,18 @@ pub fn run(command: &str, root: &Root) -> u8 {
         process = Command::new(BUSYBOX);
         process.args(["sh", "-c", command]);
     } else {
-        let mut words = command.split_whitespace();
-        process = Command::new(words.next().unwrap_or_default());
-        process.args(words);
+        let mut arguments = command.split_whitespace();
+        process = Command::new(arguments.next().unwrap_or_default());
+        process.args(arguments);
     }
     set_environment(&mut process);
     status_of(process)
 }
 
-/// Sleeps in guest time.
+/// Sleeps for guest seconds. `None`: until the alarm ends the machine.
 pub fn idle(seconds: Option<u32>) -> u8 {
     match seconds {
         Some(seconds) => thread::sleep(Duration::from_secs(seconds.into())),
-        // The alarm ends this.
         None => loop {
             thread::park();
         },
