@@ -160,8 +160,8 @@ impl Grid {
 /// Whether the column only completes another column's cell or filters rows.
 fn is_auxiliary(table: &Table, column: &Column) -> bool {
     let in_filter = table.display.filter.iter().any(|filter| filter.column == column.name);
-    let in_cell = |column: &Column| {
-        let combine = column.display.combine.as_ref();
+    let in_cell = |completed: &Column| {
+        let combine = completed.display.combine.as_ref();
         combine.is_some_and(|combine| combine.columns().contains(&column.name.as_str()))
     };
     in_filter || table.columns.iter().any(in_cell)
