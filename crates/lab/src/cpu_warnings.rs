@@ -34,6 +34,12 @@ impl CpuWarning {
         self
     }
 
+    /// Whether it marks the whole run as unusable.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.what.starts_with(BROKEN)
+    }
+
     /// Adds the number of occurrences, with its unit in words.
     #[must_use]
     pub fn counted(self, count: u64, unit: &str) -> CpuWarning {

@@ -12,6 +12,7 @@ use std::io::{BufReader, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 
 use attribution::KernelContext;
+use lab::cpu_warnings::{CpuWarning, CpuWarnings};
 use simrecord::counters::{COUNTERS, CYCLES, Counts, is_of_memory};
 use simrecord::parsed::{ContextCounts, CpuRegion, ParsedRecord, ShadowCacheCounts, parse};
 use simrecord::reader::{self, Stream};
@@ -26,6 +27,9 @@ pub use sampled::{SampledCycles, WARMING_ERROR};
 pub use services::{ServiceUse, ServiceWaitUse, ServicesUse};
 
 /// What a machine executed in its regions of interest.
+/// The label of warnings of a CPU, which do not say in which region they were seen.
+const ALL_REGIONS: &str = "";
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Accounting {
     /// vCPUs of the machine.
@@ -265,22 +269,24 @@ impl Accounting {
         (accounting.shadow_caches, accounting.miss_curves) = shadow_caches(&parsed);
         accounting.misses = misses(&parsed);
         (accounting.annotations, accounting.hits) = annotations(&parsed)?;
-        accounting.add_regions(&parsed.regions)?;
+        let mut broken_cpus = CpuWarnings::default();
+        accounting.add_regions(&parsed.regions, &mut broken_cpus)?;
         if !accounting.has_contexts {
             accounting.forget_contexts();
         }
         accounting.add_sampled(&parsed.sampled)?;
-        accounting.add_spans(&parsed.spans, &parsed.span_counts)?;
+        accounting.add_spans(&parsed.spans, &parsed.span_counts, &mut broken_cpus)?;
         accounting.add_transitions(&parsed.transitions)?;
         accounting.add_kernel_counts(&parsed.kernel_counts)?;
         let Accounting { regions, broken, .. } = &mut accounting;
         accounting.services =
             services::services(&parsed.services, &parsed.markers, regions, broken)?;
-        accounting.check();
+        accounting.check(&mut broken_cpus);
+        accounting.broken.extend(broken_cpus.lines());
         Ok(accounting)
     }
 
-    fn add_regions(&mut self, regions: &[CpuRegion]) -> Result<()> {
+    fn add_regions(&mut self, regions: &[CpuRegion], broken_cpus: &mut CpuWarnings) -> Result<()> {
         // A snapshot writes the rows of its region so far; later rows replace them.
         let mut last: BTreeMap<(u32, u32), &CpuRegion> = BTreeMap::new();
         for region in regions {
@@ -295,8 +301,8 @@ impl Accounting {
             place.ok_or_else(|| bad("a region lacks a CPU"))?.cpus.push(cpu_use(used));
             let broken = used.region.broken;
             if broken > 0 {
-                let words = format!("CPU {cpu}: {broken} events out of order or without a place");
-                self.broken.push(words);
+                let warning = CpuWarning::new(cpu, "events were out of order or without a place");
+                broken_cpus.add(ALL_REGIONS, warning.counted(broken, "events"));
             }
         }
         let is_whole = |region: &RegionUse| region.cpus.len() == self.cpus as usize;
@@ -337,7 +343,13 @@ impl Accounting {
         Ok(())
     }
 
-    fn add_spans(&mut self, spans: &[Span], counts: &[Counts]) -> Result<()> {
+    fn add_spans(
+        &mut self,
+        spans: &[Span],
+        counts: &[Counts],
+        broken_cpus: &mut CpuWarnings,
+    ) -> Result<()> {
+        let mut wrong: BTreeMap<u32, u64> = BTreeMap::new();
         let counts = counts.iter().map(Some).chain(std::iter::repeat(None));
         for (span, counts) in spans.iter().zip(counts) {
             let used = SpanUse {
@@ -351,8 +363,7 @@ impl Accounting {
             cpu.spans.push(used);
             cpu.span_counts.extend(counts);
             if counts.is_some_and(|counts| counts[CYCLES] != span.self_cycles) {
-                let words = "the counters of a span are not those of the span";
-                self.broken.push(format!("CPU {}: {words}", span.cpu));
+                *wrong.entry(span.cpu).or_default() += 1;
             }
         }
         Ok(())
@@ -383,13 +394,17 @@ impl Accounting {
                     edge_max: u64::from(first.inside) + u64::from(count.inside),
                 };
                 self.cpu_mut(count.region, count.cpu)?.kernel.push(used);
+        for (cpu, count) in wrong {
+            let warning = CpuWarning::new(cpu, "the counters of spans are not those of the spans");
+            broken_cpus.add(ALL_REGIONS, warning.counted(count, "spans"));
+        }
             }
         }
         Ok(())
     }
 
     /// Checks that all sums add up.
-    fn check(&mut self) {
+    fn check(&self, broken_cpus: &mut CpuWarnings) {
         let has_spans = self.regions.iter().flat_map(|region| &region.cpus);
         let has_spans = has_spans.clone().any(|cpu| !cpu.spans.is_empty());
         for used in self.regions.iter().flat_map(|region| &region.cpus) {
@@ -399,14 +414,17 @@ impl Accounting {
             }
             if sums != used.used {
                 let words = "the counters of contexts do not add up to those of the CPU";
-                self.broken.push(format!("CPU {}: {words}", used.cpu));
+                broken_cpus.add(ALL_REGIONS, CpuWarning::new(used.cpu, words));
             }
             for row in used.contexts.iter().filter(|row| has_spans && is_interrupt(row.context)) {
                 let spans = used.spans.iter().filter(|span| span.context == row.context).count();
-                if spans as u64 != row.completed {
-                    let (cpu, context, completed) = (used.cpu, row.context, row.completed);
-                    let words = format!("{spans} spans of {context}, and {completed} ended");
-                    self.broken.push(format!("CPU {cpu}: {words}"));
+                let (spans, completed) = (spans as u64, row.completed);
+                if spans != completed {
+                    let what = format!("spans of {} are not those that ended", row.context);
+                    let words = format!("{spans} spans, and {completed} ended");
+                    let size = spans.abs_diff(completed) as f64;
+                    let warning = CpuWarning::new(used.cpu, &what).with_extent(size, words);
+                    broken_cpus.add(ALL_REGIONS, warning);
                 }
             }
         }
@@ -782,11 +800,19 @@ mod tests {
             |records: &[Vec<Record>]| Accounting::of(&stream(1, records.concat())).unwrap().broken;
         let short = broken(&[region(0, 5, 0), row(0, timer, 4)]);
         assert!(short[0].contains("CPU 0: the counters of contexts"), "{short:?}");
-        assert!(broken(&[region(0, 0, 2)])[0].contains("2 events out of order"));
+        let events = "CPU 0: events were out of order or without a place (2 events)";
+        assert_eq!(broken(&[region(0, 0, 2)]), [events]);
         let softirq = KernelContext::Softirq(1);
         let spans = vec![span(0, softirq), span(0, softirq)];
         let many = broken(&[region(0, 5, 0), row(0, softirq.code(), 5), spans]);
-        assert_eq!(many, ["CPU 0: 2 spans of softirq TIMER, and 1 ended"]);
+        let line = "CPU 0: spans of softirq TIMER are not those that ended (2 spans, and 1 ended)";
+        assert_eq!(many, [line]);
+        // A kind is one line, on however many CPUs.
+        let all = [region(0, 0, 2), region(1, 0, 9), region(2, 0, 5)].concat();
+        let broken = Accounting::of(&stream(3, all)).unwrap().broken;
+        let events = "CPUs 0-2: events were out of order or without a place (least: 2 events, CPU 0; most: 9 \
+                      events, CPU 1)";
+        assert_eq!(broken, [events]);
     }
 
     #[test]

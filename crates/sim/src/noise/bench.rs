@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use lab::cpu_warnings::CpuWarning;
 use lab::experiment::Absence;
 use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::guest_protocol::Request;
@@ -34,8 +35,8 @@ pub struct SimNoiseSettings {
     pub on_host: Map<String, Json>,
 }
 
-/// Start of a warning that the numbers must not be used.
-const BROKEN: &str = "broken: ";
+/// Why the numbers of a CPU must not be used.
+const DOES_NOT_CLOSE: &str = "broken: the ledger does not close";
 
 /// A simulated machine as a bench.
 pub struct SimNoise {
@@ -90,9 +91,8 @@ impl SimNoise {
         }
         self.samples = self.join(&response, &account)?;
         self.failed = response.failed;
-        let is_broken = |text: &&String| text.starts_with(BROKEN);
-        let warnings = self.samples.iter().flat_map(|sample| &sample.warnings);
-        self.broken = warnings.filter(is_broken).count() as u64;
+        let warnings = self.samples.iter().flat_map(|sample| &sample.cpu_warnings);
+        self.broken = warnings.filter(|warning| warning.is_broken()).count() as u64;
         self.resolution = response.clock;
         self.warnings.extend(account.notices.iter().cloned());
         let wall_ns = u64::try_from(exit.wall.as_nanos()).unwrap_or(u64::MAX);
@@ -152,7 +152,7 @@ impl SimNoise {
             names: names.list,
             traced: (looping != Loop::Ftq).then_some(made.traced),
             injected: made.injected,
-            warnings: made.warnings,
+            cpu_warnings: made.cpu_warnings,
             facts: made.facts,
             ..NoiseSample::in_exact_clock(looping, made.cpus)
         })
@@ -193,12 +193,7 @@ impl SimNoise {
             let name = format!("iterations_on_cpu_{}", ran.cpu);
             made.facts.insert(name, json!(ran.body_iterations));
         }
-        if let Some(first) = join.broken.first() {
-            let (cpu, number) = (ran.cpu, join.broken.len());
-            let what = format!("the ledger of CPU {cpu} does not close ({number} times)");
-            let words = format!("{BROKEN}{what}: {first}");
-            made.warnings.push(words);
-        }
+        made.cpu_warnings.extend(does_not_close(ran.cpu, &join.broken));
         made.cpus.push(CpuNoise {
             cpu: ran.cpu,
             start_ns: ran.start,
@@ -215,6 +210,13 @@ impl SimNoise {
     }
 }
 
+/// The warning of a CPU whose ledger does not close, for these reasons; `None` if there are none.
+fn does_not_close(cpu: u32, reasons: &[String]) -> Option<CpuWarning> {
+    let (first, count) = (reasons.first()?, reasons.len());
+    let words = format!("{count} times, first: {first}");
+    Some(CpuWarning::new(cpu, DOES_NOT_CLOSE).with_extent(count as f64, words))
+}
+
 /// What is made of a loop, CPU by CPU.
 #[derive(Default)]
 struct Made {
@@ -222,7 +224,7 @@ struct Made {
     injected: Vec<Injected>,
     traced: Traced,
     facts: Map<String, Json>,
-    warnings: Vec<String>,
+    cpu_warnings: Vec<CpuWarning>,
 }
 
 impl Bench for SimNoise {
@@ -295,5 +297,27 @@ impl NoiseBench for SimNoise {
                 ..NoiseSample::in_exact_clock(looping, Vec::new())
             },
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lab::cpu_warnings::CpuWarnings;
+
+    use super::*;
+
+    #[test]
+    fn ledgers_that_do_not_close_are_one_line_of_all_cpus() {
+        let reasons = |count: usize| vec!["9 ns of detours belong to nobody".to_owned(); count];
+        let mut warnings = CpuWarnings::default();
+        for cpu in 0..4 {
+            let warning = does_not_close(cpu, &reasons(1 + cpu as usize)).unwrap();
+            assert!(warning.is_broken());
+            warnings.add("detour", warning);
+        }
+        assert!(does_not_close(4, &[]).is_none());
+        let line = "broken: detour: CPUs 0-3: the ledger does not close (least: 1 times, first: 9 ns of detours \
+                    belong to nobody, CPU 0; most: 4 times, first: 9 ns of detours belong to nobody, CPU 3)";
+        assert_eq!(warnings.lines(), [line]);
     }
 }
