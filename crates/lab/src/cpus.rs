@@ -1,6 +1,24 @@
-//! CPUs that a plan asks for, but a run did not measure.
+//! CPUs that a plan asks for, but a run did not measure, or not to its end.
 
 use record::Absence;
+
+use crate::cpu_warnings::CpuWarning;
+
+const WENT_OFFLINE: &str =
+    "went offline in the window: measured until then; its rates and shares cover this time";
+const CAME_ONLINE: &str = "came online in the window: not measured from then on";
+
+/// The warning about a CPU that went offline, and whose window ended there, after `after_s` seconds.
+#[must_use]
+pub fn went_offline(cpu: u32, after_s: f64) -> CpuWarning {
+    CpuWarning::new(cpu, WENT_OFFLINE).with_extent(after_s, format!("after {after_s:.3} s"))
+}
+
+/// The warning about a CPU that came online while the window was open.
+#[must_use]
+pub fn came_online(cpu: u32) -> CpuWarning {
+    CpuWarning::new(cpu, CAME_ONLINE)
+}
 
 /// A CPU of the plan that was not measured.
 #[derive(Clone, Debug, PartialEq, Eq)]

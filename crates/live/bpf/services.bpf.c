@@ -191,6 +191,7 @@ SEC("raw_tp") int gate(u64 *ctx)
 		cpu->probes_ns = 0;
 		cpu->unplaced_ns = 0;
 		cpu->closed_ns = 0;
+		cpu->went_offline = 0;
 		cpu->times_faults = ctx[1];
 		cpu->base = service_of_any(task, BPF_CORE_READ(typed, pid), BPF_CORE_READ(typed, flags));
 		cpu->opened_ns = now_ns;
@@ -204,6 +205,28 @@ SEC("raw_tp") int gate(u64 *ctx)
 }
 
 #define TRACEPOINT(name) SEC("?tp_btf/" name)
+
+/*
+ * Closes the window of a CPU that leaves: see gate.h. Interrupts are on here. One that comes after the clock is read
+ * moves `since_ns` on, and the window ends there.
+ */
+TRACEPOINT("cpuhp_enter") int cpu_leaves(u64 *ctx)
+{
+	u32 leaving = ctx[0];
+	s32 target = ctx[1], state = ctx[2];
+	struct service_cpu *cpu = armed_cpu();
+	u64 now_ns, since_ns;
+
+	if (!cpu || leaving != bpf_get_smp_processor_id() || target >= state)
+		return 0;
+	now_ns = bpf_ktime_get_ns();
+	since_ns = __sync_lock_test_and_set(&cpu->since_ns, 0);
+	if (now_ns > since_ns)
+		add_self(cpu, now_ns - since_ns);
+	cpu->closed_ns = now_ns > since_ns ? now_ns : since_ns;
+	cpu->went_offline = 1;
+	return 0;
+}
 
 TRACEPOINT("sys_enter") int syscall_in(u64 *ctx)
 {

@@ -46,7 +46,7 @@ struct service_cpu {
 	__u32 base; /* the service for which the task executes */
 	__u32 depth; /* number of spans that interrupt the task */
 	__u32 times_faults; /* whether the end of a page fault has a program */
-	__u32 unused;
+	__u32 went_offline; /* whether the window closed because the kernel took the CPU offline */
 	struct service_span spans[DEPTH_MAX];
 };
 

@@ -3,7 +3,7 @@
 
 use serde_json::Value as Json;
 
-use crate::support::{Place, can_simulate, rows};
+use crate::support::{CommandOutput, Place, can_simulate, rows};
 
 /// Line that comes before the document of a run.
 const MARK: &str = "=== ";
@@ -31,13 +31,15 @@ loop_runs() { cat /proc/[0-9]*/task/*/stat 2> /dev/null |
 measures() { grep -sq '\\[3/' /tmp/steps; }
 ";
 
-/// `handlers` for as long as a command runs that takes CPU 1 away, and another that also brings it back; `watch`, which
-/// loses it after a line that has it; `noise` and `footprint`, which lose it in a window and have no CPU to pin to
+/// `handlers` and `services` for as long as a command runs that takes CPU 1 away, and another that also brings it back;
+/// `watch`, which loses it after a line that has it; `noise` and `footprint`, which lose it in a window and have no CPU to pin to
 /// after it. Footprint says on stderr which round starts, and the last of its 100 rounds is far.
 const SCRIPT: &str = "\
 irqlab handlers -q --events none --out away -- $sh \". /tmp/interrupted; echo 0 > $c\" > /dev/null; run away; on
 irqlab handlers -q --events none --out back -- $sh \". /tmp/interrupted; echo 0 > $c; echo 1 > $c\" > /dev/null
 run back
+irqlab services -q --out served -- $sh \". /tmp/interrupted; echo 0 > $c; ls / > /dev/null\" > /dev/null; run served; on
+irqlab services -q --out again -- $sh \". /tmp/interrupted; echo 0 > $c; echo 1 > $c\" > /dev/null; run again
 part=seen; irqlab watch --json -i 100ms -d 60s | while read -r line; do
   case $part:$line in
   seen:*'\"cpu\":\"1\"'*) show seen; echo \"$line\"; off; part=leaves;;
@@ -101,6 +103,27 @@ fn measured_until_it_left(run: &Json) {
     assert!(left.ends_with(&after), "{left}: {after}");
 }
 
+/// The time of CPU 1 until it left is in the rows, to the nanosecond.
+fn served_until_it_left(run: &Json) {
+    assert_eq!(run["complete"], false);
+    let lines = rows(run, "agreement");
+    assert!(!lines.is_empty() && lines.iter().all(|line| line["agrees"] == true), "{lines:?}");
+    let time_ns = |cpu: &str, part: &str| {
+        let is_it = |row: &&Json| row["cpu"] == cpu && row["part"] == part;
+        let row = rows(run, "cpu_times").iter().find(is_it).unwrap_or_else(|| panic!("{run}"));
+        row["self_total_ns"].as_u64().expect("a time")
+    };
+    let [stayed, left] = ["0", "1"].map(|cpu| time_ns(cpu, "window"));
+    assert!(0 < left && left < stayed, "{left} {stayed}");
+    assert_eq!(left, time_ns("1", "sum"));
+    let after = format!("(after {:.3} s)", left as f64 / 1e9);
+    let left = warning(run, "CPU 1: went offline in the window: measured until then");
+    assert!(left.ends_with(&after), "{left}: {after}");
+    let warnings = run["warnings"].as_array().expect("warnings");
+    let is_of_gate = |text: &Json| text.as_str().is_some_and(|text| text.contains("did not close"));
+    assert!(!warnings.iter().any(is_of_gate), "{warnings:?}");
+}
+
 /// The rows of CPU 1 end, and its time with them: the rates of CPU 0 are those of all.
 fn watched_until_it_left(console: &str) {
     let first = run(console, "seen");
@@ -150,25 +173,62 @@ fn filled_until_it_left(run: &Json) {
     assert!(absent.iter().any(offline), "{absent:?}");
 }
 
+/// The console of a machine of two CPUs that has executed a script.
+fn in_guest(place: &Place, kernel: &[&str], script: &str) -> CommandOutput {
+    let script = format!("{SETUP}cat > /tmp/interrupted <<'END'\n{INTERRUPTED}END\n{script}");
+    let machine = ["sim", "boot", "-q", "--vcpus", "2", "--with-irqlab", "--append", "quiet"];
+    let ended = place.run(&[&machine[..], kernel, &["--", &script]].concat());
+    ended.assert_code(0);
+    ended
+}
+
 #[test]
 fn a_cpu_that_goes_offline_is_measured_until_then() {
     let place = Place::new();
     if !can_simulate(&place) {
         return;
     }
-    let script = format!("{SETUP}cat > /tmp/interrupted <<'END'\n{INTERRUPTED}END\n{SCRIPT}");
-    let machine = ["sim", "boot", "-q", "--vcpus", "2", "--with-irqlab", "--append", "quiet", "--"];
-    let ended = place.run(&[&machine[..], &[&script]].concat());
-    ended.assert_code(0);
+    let ended = in_guest(&place, &[], SCRIPT);
     let away = run(&ended.out, "away");
     measured_until_it_left(&away);
     assert_eq!(away["settings"]["offline_cpus_seen_by"], "cpuhp_enter");
     let back = run(&ended.out, "back");
     measured_until_it_left(&back);
     warning(&back, "command: CPU 1: came online in the window");
+    served_until_it_left(&run(&ended.out, "served"));
+    let again = run(&ended.out, "again");
+    served_until_it_left(&again);
+    warning(&again, "CPU 1: came online in the window");
     watched_until_it_left(&ended.out);
     looped_until_it_left(&run(&ended.out, "noise"));
     filled_until_it_left(&run(&ended.out, "footprint"));
+}
+
+/// The first window loses no CPU, and no event: a softirq that is preempted loses its end.
+const REAL_TIME_SCRIPT: &str = "\
+irqlab services -q --out whole -- $sh \"ls -lR /proc/sys > /dev/null\" > /dev/null; run whole
+irqlab services -q --out served -- $sh \". /tmp/interrupted; echo 0 > $c\" > /dev/null; run served; on
+irqlab handlers -q --events none --out away -- $sh \". /tmp/interrupted; echo 0 > $c\" > /dev/null; run away
+";
+
+#[test]
+fn a_kernel_with_preempt_rt_measures_a_cpu_until_then_too() {
+    let place = Place::new();
+    if !can_simulate(&place) {
+        return;
+    }
+    let kernel = place.run(&["sim", "facts", "--flavour", "rt", "handle_softirqs"]);
+    if kernel.code != Some(0) {
+        return needs::not_run(needs::Need::Qemu, &kernel.err);
+    }
+    let ended = in_guest(&place, &["--flavour", "rt"], REAL_TIME_SCRIPT);
+    let whole = run(&ended.out, "whole");
+    assert!(whole["host"].to_string().contains("-rt-"), "{}", whole["host"]);
+    assert_eq!((&whole["complete"], &whole["observer"]["events_lost"]), (&true.into(), &0.into()));
+    assert_eq!(whole["warnings"], serde_json::json!([]), "{whole}");
+    assert!(rows(&whole, "agreement").iter().all(|line| line["agrees"] == true), "{whole}");
+    served_until_it_left(&run(&ended.out, "served"));
+    measured_until_it_left(&run(&ended.out, "away"));
 }
 
 /// Its time in the window is not known: a share of the whole window would be too low.

@@ -5,6 +5,7 @@ use serde_json::{Map, json};
 use super::bench::ServicesBench;
 use super::sample::ServicesSample;
 use super::tables;
+use crate::cpu_warnings::CpuWarnings;
 use crate::experiment::{Bench, BenchError, Experiment, Measured, Progress, Report, Steps};
 
 /// Options of the measurement. The bench already knows the command.
@@ -45,7 +46,8 @@ impl Experiment for Plan {
         steps.start(bench as &dyn Bench, "command".to_owned());
         match bench.measure() {
             Ok(window) => {
-                measured.complete = window.as_ref().is_some_and(|window| !window.interrupted);
+                let is_whole = |window: &ServicesSample| !window.interrupted && !window.lacks_cpus;
+                measured.complete = window.as_ref().is_some_and(is_whole);
                 measured.samples.window = window;
             }
             Err(error) => measured.part_failed(Self::NAME, "command".to_owned(), error)?,
@@ -73,11 +75,13 @@ impl Experiment for Plan {
         let command = ("command".to_owned(), json!(window.facts));
         let settings =
             Map::from_iter([("conditions".to_owned(), json!(Map::from_iter([command])))]);
+        let mut of_cpus = CpuWarnings::default();
+        window.cpu_warnings.iter().cloned().for_each(|warning| of_cpus.add("", warning));
         Report {
             tables,
             settings,
             observer: window.observer.clone(),
-            warnings: window.warnings.clone(),
+            warnings: [of_cpus.lines(), window.warnings.clone()].concat(),
             absent: tables::absent(window),
         }
     }

@@ -6,6 +6,7 @@ use stats::Distribution;
 use super::class::Class;
 use super::counters::{CYCLES, DATA_STALL, FETCH_STALL};
 use super::misses::MissSample;
+use crate::cpu_warnings::CpuWarning;
 
 /// Times of the completed requests of a service, in the bench's [`ServicesSample::ticks_hz`].
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -181,6 +182,10 @@ pub struct ServicesSample {
     pub observer: Map<String, Json>,
     /// Warnings for the reader.
     pub warnings: Vec<String>,
+    /// Warnings about single CPUs.
+    pub cpu_warnings: Vec<CpuWarning>,
+    /// Whether a CPU was measured for a part of the window only, or not at all.
+    pub lacks_cpus: bool,
     /// Whether the user ended the window early.
     pub interrupted: bool,
 }

@@ -4,6 +4,8 @@
 use std::time::Instant;
 
 use attribution::context::{SOFTIRQS, SYSTEM_VECTORS};
+use lab::cpu_warnings::CpuWarning;
+use lab::cpus::{came_online, went_offline};
 use lab::experiment::{Absence, Bench, BenchError, BenchFacts};
 use lab::services::{Class, ServiceStats, ServicesBench, ServicesSample, Times};
 use serde_json::{Map, json};
@@ -11,7 +13,7 @@ use stats::{Distribution, LogLinear};
 use syscalls::Sysno;
 
 use super::probes::ServiceProbes;
-use super::sums::{Reading, ServiceSums};
+use super::sums::{CpuTime, Reading, ServiceSums};
 use super::time_parts::{NOT_KNOWN, PROBES, closure, parts_of_cpu};
 use crate::bpf::BpfError;
 use crate::bpf::layout::{
@@ -19,7 +21,7 @@ use crate::bpf::layout::{
     SERVICE_SCHEDULER, SERVICE_SOFTIRQ, SERVICE_SYSCALLS, SERVICE_UNKNOWN, SERVICE_USER,
     SERVICE_VECTOR,
 };
-use crate::host::{Root, process_cpus};
+use crate::host::{Root, online_cpus, process_cpus};
 use crate::syscall_loop::{median, ns_per_call};
 use crate::window::{HeldCommand, Stop, ThrottlingWindow, WindowEdge, shell_status, wait};
 
@@ -87,8 +89,8 @@ impl LiveServices {
         Ok(LiveServices { settings, probes, overhead_ns })
     }
 
-    fn sample(&self, window_ns: u64) -> Result<ServicesSample, BenchError> {
-        let reading = self.probes.read().map_err(bench_error)?;
+    fn sample(&self, reading: &Reading, window_ns: u64) -> ServicesSample {
+        let online = online_cpus(&Root::default()).unwrap_or_default();
         let services = &reading.services;
         let events: u64 = services.iter().map(|(_, sums)| sums.started + sums.completed).sum();
         let calls: u64 = services
@@ -109,17 +111,18 @@ impl LiveServices {
         let method = "system calls times the cost in a hot loop; the other probes cost more on top";
         observer.insert("cpu_share_method".into(), json!(method));
         observer.insert("events_lost".into(), json!(reading.lost));
-        Ok(ServicesSample {
+        ServicesSample {
             window_ticks,
             window_ns,
             cpus: reading.cpus.len() as u32,
             ticks_hz: 1_000_000_000,
-            services: self.rows(&reading),
+            services: self.rows(reading),
             cpu_times: reading.cpus.iter().map(parts_of_cpu).collect(),
             agreement: vec![closure(&reading.cpus)],
             observer,
+            cpu_warnings: hotplug_warnings(reading, &self.settings.cpus, &online),
             ..ServicesSample::default()
-        })
+        }
     }
 
     /// The services in the order of the tables. Their times add up to the time of all CPUs.
@@ -128,7 +131,7 @@ impl LiveServices {
         let services = reading.services.iter();
         let mut rows: Vec<ServiceStats> =
             services.filter_map(|(service, sums)| stats_of(*service, sums, times_faults)).collect();
-        let sum = |part: fn(&super::sums::CpuTime) -> u64| reading.cpus.iter().map(part).sum();
+        let sum = |part: fn(&CpuTime) -> u64| reading.cpus.iter().map(part).sum();
         rows.push(time_only(Class::Other, PROBES, sum(|cpu| cpu.probes_ns)));
         let unknown =
             rows.iter().position(|row| row.class == Class::Other && row.name == NOT_KNOWN);
@@ -138,6 +141,15 @@ impl LiveServices {
         rows.sort_by(|first, second| (first.class, &first.name).cmp(&(second.class, &second.name)));
         rows
     }
+}
+
+/// Warnings about the CPUs that went offline or came online in the window. `online`: the CPUs that are online at its end.
+fn hotplug_warnings(reading: &Reading, planned: &[u32], online: &[u32]) -> Vec<CpuWarning> {
+    let offline = || reading.cpus.iter().filter(|time| time.went_offline);
+    let warning = |time: &CpuTime| went_offline(time.cpu, time.window_ns as f64 / 1e9);
+    let is_new = |cpu: &&u32| !planned.contains(cpu) || offline().any(|time| time.cpu == **cpu);
+    let new = online.iter().filter(is_new).map(|cpu| came_online(*cpu));
+    offline().map(warning).chain(new).collect()
 }
 
 /// A service that has time but no requests.
@@ -290,18 +302,25 @@ impl ServicesBench for LiveServices {
                 |(_, error)| bench_error(error),
             ));
         }
-        let mut sample = self.sample(window_ns)?;
+        let reading = self.probes.read().map_err(bench_error)?;
+        let mut sample = self.sample(&reading, window_ns);
         sample.interrupted = outcome == crate::window::WaitOutcome::Stopped;
         sample.facts = Map::from_iter([
             ("command_ended".to_owned(), json!(status.to_string())),
             ("command_status".to_owned(), json!(shell_status(status))),
         ]);
         throttling.close(&Root::default(), &mut sample.facts, &mut sample.warnings);
-        let lost = not_opened.iter().map(|(cpu, error)| (cpu, "open", error));
-        let lost = lost.chain(not_closed.iter().map(|(cpu, error)| (cpu, "close", error)));
-        sample.warnings.extend(lost.map(|(cpu, edge, error)| {
-            format!("CPU {cpu}: its window did not {edge}, and its time is in no row: {error}")
+        let lost = not_opened.iter().map(|(cpu, error)| (*cpu, "open", error));
+        let lost = lost.chain(not_closed.iter().map(|(cpu, error)| (*cpu, "close", error)));
+        // The window of a CPU that went offline closed there, and no gate of it can be closed.
+        let lost = lost.filter(|(cpu, ..)| !reading.cpus.iter().any(|time| time.cpu == *cpu));
+        sample.cpu_warnings.extend(lost.map(|(cpu, edge, error)| {
+            let what =
+                format!("the window did not {edge}, and the CPU's time is in no row: {error}");
+            CpuWarning::new(cpu, &what)
         }));
+        sample.lacks_cpus = reading.cpus.iter().any(|time| time.went_offline)
+            || reading.cpus.len() < self.settings.cpus.len();
         let closure = &sample.agreement[0];
         if closure.kernel != Some(closure.counted) {
             sample.warnings.push(format!(
@@ -320,6 +339,26 @@ impl ServicesBench for LiveServices {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cpus_that_went_or_came_are_named() {
+        let time = |cpu, went_offline| CpuTime {
+            cpu,
+            window_ns: 250_000_000,
+            went_offline,
+            ..CpuTime::default()
+        };
+        let cpus = vec![time(0, false), time(1, true), time(2, true)];
+        let reading = Reading { cpus, ..Reading::default() };
+        let mut warnings = lab::cpu_warnings::CpuWarnings::default();
+        hotplug_warnings(&reading, &[0, 1, 2], &[0, 2, 3])
+            .into_iter()
+            .for_each(|warning| warnings.add("", warning));
+        let [went, came] = &warnings.lines()[..] else { panic!("two kinds") };
+        assert!(went.starts_with("CPUs 1-2: went offline in the window"), "{went}");
+        assert!(went.ends_with("(after 0.250 s)"), "{went}");
+        assert!(came.starts_with("CPUs 2-3: came online in the window"), "{came}");
+    }
 
     #[test]
     fn system_calls_have_the_names_of_the_architecture() {

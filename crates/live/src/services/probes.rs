@@ -70,7 +70,7 @@ impl ServiceProbes {
     }
 
     /// Opens or closes the window of each CPU. Returns the CPUs on which that failed, with the
-    /// error. CPUs that went offline are among them.
+    /// error. CPUs that are offline are among them.
     pub(super) fn move_gates(&self, edge: WindowEdge) -> Vec<(u32, BpfError)> {
         let allowed = sched_getaffinity(None).ok();
         let arguments = match edge {
@@ -175,7 +175,7 @@ impl ServiceProbes {
                 let row: ServiceRow = parsed(bytes, "rows")?;
                 let sums = services.entry(service).or_default();
                 sums.add(&row);
-                // The window of a CPU that went offline has no end, so the CPU's time is in no row.
+                // The time of a CPU whose window has no end is in no row.
                 if let Some(time) = cpus.get_mut(&cpu) {
                     sums.self_ns += row.self_ns;
                     time.services.push((service, row.self_ns));

@@ -19,6 +19,8 @@ pub(super) struct CpuTime {
     pub(super) cpu: u32,
     /// Length of the CPU's window.
     pub(super) window_ns: u64,
+    /// Whether the window closed because the kernel took the CPU offline.
+    pub(super) went_offline: bool,
     /// Time of each service, by the service's position.
     pub(super) services: Vec<(usize, u64)>,
     /// Time inside of the programs.
@@ -35,6 +37,7 @@ impl CpuTime {
         (state.closed_ns > 0).then(|| CpuTime {
             cpu,
             window_ns,
+            went_offline: state.went_offline != 0,
             services: Vec::new(),
             probes_ns: state.probes_ns,
             unplaced_ns: state.unplaced_ns,
