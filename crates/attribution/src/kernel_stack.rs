@@ -64,14 +64,26 @@ struct Frame<const N: usize> {
     reads_ahead: bool,
     /// How long the task had been off the CPUs when the span started.
     off: OffCpu,
+    /// Whether a part of it ran on a CPU that had gone offline in the region, and is not counted.
+    is_partial: bool,
 }
 
 impl<const N: usize> Frame<N> {
     fn new(context: KernelContext, entry: Entry) -> Self {
         let (fault, off) = (FaultKind::default(), OffCpu::default());
         let (self_counts, nested) = ([0; N], [0; N]);
-        let reads_ahead = false;
-        Frame { context, entry, self_counts, nested, start: 0, region: 0, fault, reads_ahead, off }
+        Frame {
+            context,
+            entry,
+            self_counts,
+            nested,
+            start: 0,
+            region: 0,
+            fault,
+            reads_ahead: false,
+            off,
+            is_partial: false,
+        }
     }
 
     /// The service that is charged with the frame's counts.
@@ -234,6 +246,9 @@ pub struct KernelStack<const N: usize = 1> {
     charged_to: Counts<N>,
     region: u32,
     counting: bool,
+    /// Whether the CPU has gone offline in the open region. It counts no more, and what its tasks used before, on any
+    /// CPU, is still charged when they end.
+    has_left: bool,
     keeps_spans: bool,
     keeps_transitions: bool,
     keeps_requests: bool,
@@ -259,6 +274,7 @@ impl<const N: usize> Default for KernelStack<N> {
             charged_to: [0; N],
             region: 0,
             counting: false,
+            has_left: false,
             keeps_spans: false,
             keeps_transitions: false,
             keeps_requests: false,
@@ -339,7 +355,7 @@ impl<const N: usize> KernelStack<N> {
     pub fn open_region(&mut self, now: Counts<N>) {
         self.advance(now);
         self.region += 1;
-        self.counting = true;
+        (self.counting, self.has_left) = (true, false);
         self.ledger = Ledger::default();
         if let Some(profile) = &mut self.profile {
             *profile = (Profile::default(), now[TIME]);
@@ -356,10 +372,17 @@ impl<const N: usize> KernelStack<N> {
         &self.ledger
     }
 
+    /// The CPU goes offline, which ends the region of interest for it. Its rows stay until the region closes.
+    pub fn leave_region(&mut self, now: Counts<N>) {
+        self.advance(now);
+        self.has_left |= self.counting;
+        self.counting = false;
+    }
+
     /// Ends the region of interest and returns its rows.
     pub fn close_region(&mut self, now: Counts<N>) -> Ledger<N> {
         self.advance(now);
-        self.counting = false;
+        (self.counting, self.has_left) = (false, false);
         std::mem::take(&mut self.ledger)
     }
 
@@ -700,6 +723,9 @@ impl<const N: usize> KernelStack<N> {
         }
         let from = std::mem::replace(&mut self.charged_to, now);
         if !self.counting {
+            if self.has_left {
+                self.frames.iter_mut().for_each(|frame| frame.is_partial = true);
+            }
             return;
         }
         if let Some(top) = self.frames.last_mut() {
@@ -749,14 +775,15 @@ impl<const N: usize> KernelStack<N> {
 
     /// Charges the frame at `position`, which ends, to its service.
     fn end_request(&mut self, position: usize, inclusive: Option<Counts<N>>) {
-        if !(self.keeps_requests && self.counting) {
+        if !(self.keeps_requests && (self.counting || self.has_left)) {
             return;
         }
         let frame = &self.frames[position];
         let is_new = frame.entry != Entry::Bottom && frame.region == self.region;
         let off = self.time.off.since(frame.off);
+        let is_whole = is_new && self.counting && !frame.is_partial;
         let completed =
-            if is_new { inclusive.map(|inclusive| Completed { inclusive, off }) } else { None };
+            if is_whole { inclusive.map(|inclusive| Completed { inclusive, off }) } else { None };
         let (service, self_counts) = (frame.service(), frame.self_counts);
         let depth = position;
         self.requests.push(RequestPart { service, self_counts, depth, is_new, completed });
@@ -809,7 +836,7 @@ impl<const N: usize> KernelStack<N> {
         if let Some(parent) = self.frames.last_mut() {
             add(&mut parent.nested, &inclusive);
         }
-        if self.counting && frame.region == self.region {
+        if self.counting && frame.region == self.region && !frame.is_partial {
             self.ledger.complete(frame.context, &inclusive);
             self.keep_span(&frame, inclusive);
         }

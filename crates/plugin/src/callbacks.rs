@@ -129,8 +129,14 @@ extern "C" fn on_point(_: c_uint, point: *mut c_void) {
     if point.action == Action::Marker {
         markers::execute(session, vcpu, point.remaining);
     } else if let Some((tracker, moment)) = session.moment(vcpu, point.remaining_after()) {
+        let now = moment.now;
         tracker.point(vcpu as usize, point.action, point.address, moment);
         session.tracked(vcpu);
+        match point.action {
+            Action::CpuDead => session.go_offline(vcpu, &now),
+            Action::IdleLoop => session.come_online(vcpu, &now),
+            _ => {}
+        }
     }
 }
 

@@ -75,7 +75,8 @@ fn write_cpu(
 }
 
 /// Writes what the guest's kernel has counted itself, where a marker opened the region or is
-/// about to close it. Elsewhere no vCPU runs, and the guest's memory can't be read.
+/// about to close it. Elsewhere no vCPU runs, and the guest's memory can't be read. The counts of a CPU that has gone
+/// offline were written then.
 pub(crate) fn write_kernel_counts(
     regions: &Regions,
     at_close: bool,
@@ -83,16 +84,28 @@ pub(crate) fn write_kernel_counts(
     qemu: &mut Qemu,
     writer: &mut Writer,
 ) {
+    let cpus = (0..tracker.cpus.len()).filter(|cpu| !(at_close && regions.has_left(*cpu)));
+    cpus.for_each(|cpu| write_kernel_counts_of(cpu, regions, at_close, tracker, qemu, writer));
+}
+
+/// Writes what the guest's kernel has counted itself on one CPU. The vCPU that runs must be in the kernel.
+pub(crate) fn write_kernel_counts_of(
+    cpu: usize,
+    regions: &Regions,
+    at_close: bool,
+    tracker: &Tracker,
+    qemu: &mut Qemu,
+    writer: &mut Writer,
+) {
     let Some(symbols) = tracker.symbols.kernel_counts else { return };
-    for (cpu, tracked) in (0..).zip(&tracker.cpus) {
-        let counts = tracker.irqs.kernel_counts(cpu, &symbols, &tracker.offsets, qemu);
-        for (context, value) in counts {
-            let (code, value) = (context.code(), u64::from(value));
-            let inside = tracked.stack.is_inside(context);
-            let region = regions.number();
-            let count = KernelCount { cpu, region, at_close, code, value, inside };
-            writer.write(&Record::KernelCount(count));
-        }
+    let (stack, cpu) = (&tracker.cpus[cpu].stack, cpu as u32);
+    let counts = tracker.irqs.kernel_counts(cpu, &symbols, &tracker.offsets, qemu);
+    for (context, value) in counts {
+        let (code, value) = (context.code(), u64::from(value));
+        let inside = stack.is_inside(context);
+        let region = regions.number();
+        let count = KernelCount { cpu, region, at_close, code, value, inside };
+        writer.write(&Record::KernelCount(count));
     }
 }
 

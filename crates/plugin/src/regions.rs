@@ -10,6 +10,8 @@ pub(crate) struct Regions {
     is_open: bool,
     /// The counts of each CPU when the region was opened.
     opened_at: Vec<Counts>,
+    /// The counts of each CPU when it went offline in the region, which ended there for it.
+    left_at: Vec<Option<Counts>>,
 }
 
 impl Regions {
@@ -30,7 +32,22 @@ impl Regions {
         self.is_open = true;
         self.number += 1;
         self.opened_at = counted.to_vec();
+        self.left_at = vec![None; counted.len()];
         true
+    }
+
+    /// A CPU goes offline. Returns whether that ends the open region for it.
+    pub(crate) fn leave(&mut self, cpu: usize, now: &Counts) -> bool {
+        let ends = self.is_open && self.left_at.get(cpu) == Some(&None);
+        if ends {
+            self.left_at[cpu] = Some(*now);
+        }
+        ends
+    }
+
+    /// Whether a CPU has gone offline in the region that was opened last.
+    pub(crate) fn has_left(&self, cpu: usize) -> bool {
+        self.left_at.get(cpu).is_some_and(Option::is_some)
     }
 
     /// Closes the region.
@@ -38,13 +55,35 @@ impl Regions {
         self.is_open = false;
     }
 
-    /// The counts of a CPU since the region was opened.
+    /// The counts of a CPU since the region was opened, until the CPU went offline if it did.
     pub(crate) fn used(&self, cpu: usize, now: &Counts) -> Counts {
-        std::array::from_fn(|position| now[position] - self.opened_at[cpu][position])
+        let until = self.left_at[cpu].as_ref().unwrap_or(now);
+        std::array::from_fn(|position| until[position] - self.opened_at[cpu][position])
     }
 
     /// The time of a CPU when the region was opened.
     pub(crate) fn opened_at(&self, cpu: usize) -> u64 {
         self.opened_at[cpu][TIME]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use simrecord::counters::COUNTERS;
+
+    use super::*;
+
+    #[test]
+    fn a_region_ends_for_a_cpu_where_that_first_goes_offline() {
+        let mut regions = Regions::default();
+        let counts = |count| [count; COUNTERS];
+        assert!(!regions.leave(1, &counts(1)) && regions.open(&[counts(1), counts(2)]));
+        assert!(regions.leave(1, &counts(5)) && !regions.leave(1, &counts(7)));
+        assert_eq!((regions.has_left(0), regions.has_left(1)), (false, true));
+        assert_eq!(regions.used(0, &counts(9)), counts(8));
+        assert_eq!(regions.used(1, &counts(9)), counts(3));
+        regions.close();
+        assert!(!regions.leave(0, &counts(9)) && regions.open(&[counts(9), counts(9)]));
+        assert!(!regions.has_left(1));
     }
 }

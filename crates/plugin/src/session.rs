@@ -25,8 +25,8 @@ use crate::spans::Spans;
 use crate::tracker::{Moment, TrackedCpu, Tracker};
 use crate::tsc::TscReadings;
 use crate::writer::{Ending, Writer};
-use simrecord::counters::{Counts, INSTRUCTIONS};
-use simrecord::record::Notice;
+use simrecord::counters::{Counts, INSTRUCTIONS, TIME};
+use simrecord::record::{Hotplug, HotplugState, Notice, Record};
 
 /// The recording of this process. Blocks do not take the lock; rarer events do.
 static SESSION: Mutex<Option<Session>> = Mutex::new(None);
@@ -242,6 +242,30 @@ impl Session {
             let Session { regions, tracker, qemu, writer, .. } = self;
             region_rows::write_kernel_counts(regions, at_close, tracker, qemu, writer);
         }
+    }
+
+    /// A vCPU goes offline, with these counts: the region that is open ends for it.
+    pub(crate) fn go_offline(&mut self, vcpu: u32, now: &Counts) {
+        if !self.regions.leave(vcpu as usize, now) {
+            return;
+        }
+        let Session { regions, tracker, qemu, writer, .. } = self;
+        region_rows::write_kernel_counts_of(vcpu as usize, regions, true, tracker, qemu, writer);
+        tracker.cpus[vcpu as usize].stack.leave_region(*now);
+        cpu::with(vcpu, |cpu| cpu.set_sampled_region(None));
+        self.write_hotplug(vcpu, HotplugState::Offline, now);
+    }
+
+    /// A vCPU is online, with these counts: again, if it went offline in the region that is open.
+    pub(crate) fn come_online(&mut self, vcpu: u32, now: &Counts) {
+        if self.regions.is_open() && self.regions.has_left(vcpu as usize) {
+            self.write_hotplug(vcpu, HotplugState::Online, now);
+        }
+    }
+
+    fn write_hotplug(&mut self, cpu: u32, state: HotplugState, now: &Counts) {
+        let hotplug = Hotplug { cpu, region: self.regions.number(), state, at: now[TIME] };
+        self.writer.write(&Record::Hotplug(hotplug));
     }
 
     /// Ends the record at this instruction, for an annotation, unless it has ended.

@@ -219,7 +219,8 @@ impl Tracker {
         let now = at.now;
         match action {
             // For others than the tracker.
-            Action::Marker | Action::Halt | Action::Pause | Action::ReadClock => {}
+            Action::Marker | Action::Halt | Action::Pause | Action::ReadClock | Action::CpuDead => {
+            }
             Action::SyscallEntry { flags } => {
                 let number = at.qemu.register_value(at.registers.rax) as u32 | flags;
                 let pid = self.pid(cpu, &mut at);

@@ -17,8 +17,9 @@ use simrecord::counters::{COUNTERS, CYCLES, Counts, is_of_memory};
 use simrecord::parsed::{ContextCounts, CpuRegion, ParsedRecord, ShadowCacheCounts, parse};
 use simrecord::reader::{self, Stream};
 use simrecord::record::{
-    self, FEATURE_CONTEXTS, FEATURE_MODEL_TIME, FEATURE_SAMPLED, FEATURE_TASKS, Group, KernelCount,
-    MissCount, MissCurvePoint, Notice, Record, SampledPart, Span, Transition, Value, ValuesKind,
+    self, FEATURE_CONTEXTS, FEATURE_MODEL_TIME, FEATURE_SAMPLED, FEATURE_TASKS, Group, Hotplug,
+    HotplugState, KernelCount, MissCount, MissCurvePoint, Notice, Record, SampledPart, Span,
+    Transition, Value, ValuesKind,
 };
 
 use crate::text::printable;
@@ -26,10 +27,10 @@ use crate::{Result, SimError};
 pub use sampled::{SampledCycles, WARMING_ERROR};
 pub use services::{ServiceUse, ServiceWaitUse, ServicesUse};
 
-/// What a machine executed in its regions of interest.
 /// The label of warnings of a CPU, which do not say in which region they were seen.
 const ALL_REGIONS: &str = "";
 
+/// What a machine executed in its regions of interest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Accounting {
     /// vCPUs of the machine.
@@ -86,6 +87,28 @@ pub struct RegionUse {
     pub sampled: Vec<SampledPartUse>,
 }
 
+impl RegionUse {
+    /// Returns the warnings of CPUs that went offline in the region, and of those that came back. `clock_hz`: cycles
+    /// of a second.
+    #[must_use]
+    pub fn hotplug_warnings(&self, clock_hz: u64) -> Vec<CpuWarning> {
+        let went = self.cpus.iter().filter_map(|cpu| {
+            let after = cpu.offline_after_cycles()? as f64 / clock_hz.max(1) as f64;
+            Some(lab::cpus::went_offline(cpu.cpu, after))
+        });
+        let came = self.cpus.iter().filter(|cpu| cpu.came_online);
+        went.chain(came.map(|cpu| lab::cpus::came_online(cpu.cpu))).collect()
+    }
+}
+
+impl CpuUse {
+    /// Returns how long the CPU had been in the region when it went offline, in cycles; `None` if it did not.
+    #[must_use]
+    pub fn offline_after_cycles(&self) -> Option<u64> {
+        Some(self.offline_at_cycles?.saturating_sub(self.opened_at_cycles))
+    }
+}
+
 /// What one context executed of a sampled unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampledPartUse {
@@ -103,6 +126,10 @@ pub struct CpuUse {
     pub cpu: u32,
     /// When the region opened, in cycles on the CPU's time axis.
     pub opened_at_cycles: u64,
+    /// When the CPU went offline in the region, in cycles on its time axis: the region ended there for it.
+    pub offline_at_cycles: Option<u64>,
+    /// Whether the CPU came back in the region. What it did then is not in it.
+    pub came_online: bool,
     /// Its counters.
     pub used: Counts,
     /// Entries of handlers without a symbol, since the record started.
@@ -278,6 +305,7 @@ impl Accounting {
         accounting.add_spans(&parsed.spans, &parsed.span_counts, &mut broken_cpus)?;
         accounting.add_transitions(&parsed.transitions)?;
         accounting.add_kernel_counts(&parsed.kernel_counts)?;
+        accounting.add_hotplug(&parsed.hotplug)?;
         let Accounting { regions, broken, .. } = &mut accounting;
         accounting.services =
             services::services(&parsed.services, &parsed.markers, regions, broken)?;
@@ -366,6 +394,10 @@ impl Accounting {
                 *wrong.entry(span.cpu).or_default() += 1;
             }
         }
+        for (cpu, count) in wrong {
+            let warning = CpuWarning::new(cpu, "the counters of spans are not those of the spans");
+            broken_cpus.add(ALL_REGIONS, warning.counted(count, "spans"));
+        }
         Ok(())
     }
 
@@ -394,10 +426,20 @@ impl Accounting {
                     edge_max: u64::from(first.inside) + u64::from(count.inside),
                 };
                 self.cpu_mut(count.region, count.cpu)?.kernel.push(used);
-        for (cpu, count) in wrong {
-            let warning = CpuWarning::new(cpu, "the counters of spans are not those of the spans");
-            broken_cpus.add(ALL_REGIONS, warning.counted(count, "spans"));
+            }
         }
+        Ok(())
+    }
+
+    fn add_hotplug(&mut self, events: &[Hotplug]) -> Result<()> {
+        for event in events {
+            let cpu = self.cpu_mut(event.region, event.cpu)?;
+            match event.state {
+                HotplugState::Offline if event.at < cpu.opened_at_cycles => {
+                    return Err(bad("a CPU went offline before the region opened"));
+                }
+                HotplugState::Offline => cpu.offline_at_cycles = Some(event.at),
+                HotplugState::Online => cpu.came_online = true,
             }
         }
         Ok(())
@@ -428,6 +470,13 @@ impl Accounting {
                 }
             }
         }
+    }
+
+    /// Returns whether a CPU went offline in a region, which ended there for it.
+    #[must_use]
+    pub fn lacks_cpus(&self) -> bool {
+        let mut cpus = self.regions.iter().flat_map(|region| &region.cpus);
+        cpus.any(|cpu| cpu.offline_at_cycles.is_some())
     }
 
     /// Returns whether a counter was counted.
@@ -556,6 +605,8 @@ fn cpu_use(region: &CpuRegion) -> CpuUse {
     CpuUse {
         cpu: region.region.cpu,
         opened_at_cycles: region.region.opened_at,
+        offline_at_cycles: None,
+        came_online: false,
         used: region.used,
         unknown_gates: region.region.unknown_gates,
         abandoned: region.region.abandoned,
@@ -821,6 +872,29 @@ mod tests {
         let accounting = Accounting::of(&stream(2, records)).unwrap();
         let opened = accounting.regions[0].cpus.iter().map(|cpu| cpu.opened_at_cycles);
         assert_eq!(opened.collect::<Vec<_>>(), [40, 41]);
+    }
+
+    #[test]
+    fn a_cpu_that_goes_offline_is_named_with_its_time() {
+        let hotplug = |state, at| vec![Record::Hotplug(Hotplug { cpu: 1, region: 1, state, at })];
+        let rows = [region(0, 0, 0), region(1, 0, 0)].concat();
+        let went = hotplug(HotplugState::Offline, 291);
+        let account = Accounting::of(&stream(2, [went.clone(), rows.clone()].concat())).unwrap();
+        let lines = |account: &Accounting| {
+            let mut warnings = CpuWarnings::default();
+            let of_region = account.regions[0].hotplug_warnings(1_000);
+            of_region.into_iter().for_each(|warning| warnings.add("", warning));
+            warnings.lines()
+        };
+        let [line] = &lines(&account)[..] else { panic!("{:?}", lines(&account)) };
+        assert!(line.starts_with("CPU 1: went offline in the window"), "{line}");
+        // The region opened for CPU 1 at 41.
+        assert!(line.ends_with("(after 0.250 s)") && account.lacks_cpus(), "{line}");
+        let came = hotplug(HotplugState::Online, 400);
+        let records = [went, came, rows.clone()].concat();
+        assert_eq!(lines(&Accounting::of(&stream(2, records)).unwrap()).len(), 2);
+        let early = hotplug(HotplugState::Offline, 40);
+        assert!(Accounting::of(&stream(2, [early, rows].concat())).is_err());
     }
 
     #[test]

@@ -5,10 +5,10 @@ use attribution::KernelContext;
 use crate::counters::{COUNTERS, Counts};
 use crate::reader::Stream;
 use crate::record::{
-    AnnotationRow, ContextRow, Counters, CountersOf, KernelCount, LockCounts, Marker, MissCount,
-    MissCurvePoint, ProfileSlot, Record, Region, SampledPart, ServiceBucket, ServiceMisses,
-    ServiceRow, ServiceTotals, ServiceWait, ShadowCaches, SharedMisses, Span, StructureKind,
-    StructureName, SyscallFunction, Transition, Value, Values,
+    AnnotationRow, ContextRow, Counters, CountersOf, Hotplug, KernelCount, LockCounts, Marker,
+    MissCount, MissCurvePoint, ProfileSlot, Record, Region, SampledPart, ServiceBucket,
+    ServiceMisses, ServiceRow, ServiceTotals, ServiceWait, ShadowCaches, SharedMisses, Span,
+    StructureKind, StructureName, SyscallFunction, Transition, Value, Values,
 };
 
 /// A context of a region, with its counters.
@@ -101,6 +101,8 @@ pub struct ParsedRecord {
     pub transitions: Vec<Transition>,
     /// Counters that the guest's kernel keeps.
     pub kernel_counts: Vec<KernelCount>,
+    /// CPUs that went offline or came back.
+    pub hotplug: Vec<Hotplug>,
     /// How often each annotation was reached.
     pub annotations: Vec<AnnotationRow>,
     /// Values that annotations recorded.
@@ -152,6 +154,7 @@ impl ParsedRecord {
             Record::Span(span) => self.spans.push(*span),
             Record::Transition(transition) => self.transitions.push(*transition),
             Record::KernelCount(count) => self.kernel_counts.push(*count),
+            Record::Hotplug(hotplug) => self.hotplug.push(*hotplug),
             Record::Task(task) => set_name(&mut self.tasks, task.pid, &task.comm),
             Record::IrqName(name) => set_name(&mut self.irqs, name.irq, &name.name),
             Record::Annotation(row) => self.annotations.push(*row),

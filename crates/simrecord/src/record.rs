@@ -16,7 +16,7 @@ pub const RECORDS_MAX: u64 = 1 << 22;
 /// First number of the header: "irqlabrc".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"irqlabrc");
 /// Version of the format. It changes whenever the meaning of a record changes.
-pub const FORMAT_VERSION: u32 = 6;
+pub const FORMAT_VERSION: u32 = 7;
 /// Maximum number of spans whose counters are recorded. They take up to a third of [`RECORDS_MAX`].
 pub const SPAN_COUNTS_MAX: u32 = 1 << 18;
 /// Maximum number of vCPUs of a machine.
@@ -161,6 +161,8 @@ pub enum Record {
     SharedMisses(SharedMisses),
     /// The name of a structure of the guest.
     StructureName(StructureName),
+    /// A CPU has gone offline in a region, or has come back.
+    Hotplug(Hotplug),
 }
 
 /// Settings of the recording.
@@ -201,7 +203,7 @@ pub struct Marker {
     pub handled_faults: u64,
 }
 
-/// A region of interest on one CPU.
+/// A region of interest on one CPU. It ends for a CPU where that goes offline ([`Hotplug`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
     pub cpu: u32,
@@ -310,13 +312,34 @@ pub struct Transition {
     pub tsc: u64,
 }
 
+numbered! {
+    /// Change of a CPU by the guest's kernel.
+    pub enum HotplugState {
+        /// The CPU went offline. The region ended for it, and does not go on if the CPU comes back.
+        Offline = 0,
+        /// The CPU came back.
+        Online = 1,
+    }
+}
+
+/// A CPU went offline while a region was open, or came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hotplug {
+    pub cpu: u32,
+    pub region: u32,
+    pub state: HotplugState,
+    /// Time, in cycles on this CPU's time axis (the axis of [`Span::start`]).
+    pub at: u64,
+}
+
 /// A counter of the guest's kernel, read from the guest's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelCount {
     /// The CPU that the counter belongs to.
     pub cpu: u32,
     pub region: u32,
-    /// Whether the counter was read when the region closed. If not, it was read when the region opened.
+    /// Whether the counter was read when the region closed, or when its CPU went offline. If not, it was read when the
+    /// region opened.
     pub at_close: bool,
     /// The counted interrupt, IRQ line or softirq: [`attribution::KernelContext::code`].
     pub code: u64,

@@ -5,9 +5,9 @@ use simrecord::counters::COUNTERS;
 use simrecord::reader::{self, ReadError};
 use simrecord::record::{
     AccessStream, AnnotationRow, BYTES, CACHES, COUNTERS_PER_RECORD, Check, ContextRow, Counters,
-    CountersOf, Detail, End, Group, Header, IrqName, KernelCount, Marker, MissCount,
-    MissCurvePoint, MissKind, Notice, Record, RecordError, Region, Roi, ShadowCaches, Span, Task,
-    Transition, Value, Values, ValuesKind,
+    CountersOf, Detail, End, Group, Header, Hotplug, HotplugState, IrqName, KernelCount, Marker,
+    MissCount, MissCurvePoint, MissKind, Notice, Record, RecordError, Region, Roi, ShadowCaches,
+    Span, Task, Transition, Value, Values, ValuesKind,
 };
 
 const HEADER: Header = Header {
@@ -121,9 +121,15 @@ fn record() -> impl Strategy<Value = Record> {
                 inclusive_instructions,
             })
         }),
-        (cpu, any::<(u32, bool, bool)>(), any::<(u64, u64)>()).prop_map(
+        (cpu.clone(), any::<(u32, bool, bool)>(), any::<(u64, u64)>()).prop_map(
             |(cpu, (region, at_close, inside), (code, value))| {
                 Record::KernelCount(KernelCount { cpu, region, at_close, code, value, inside })
+            }
+        ),
+        (cpu, any::<(u32, u64)>(), 0..HotplugState::ALL.len()).prop_map(
+            |(cpu, (region, at), state)| {
+                let state = HotplugState::ALL[state];
+                Record::Hotplug(Hotplug { cpu, region, state, at })
             }
         ),
         any::<(u32, [u8; 32])>().prop_map(|(irq, name)| Record::IrqName(IrqName { irq, name })),
@@ -180,7 +186,7 @@ proptest! {
     /// Decoding ignores no bit: a decoded record encodes to the same bytes.
     #[test]
     fn any_bytes_are_refused_or_round_trip(
-        kind in 0..20_u8,
+        kind in 0..40_u8,
         bytes in prop::collection::vec(any::<u8>(), BYTES..=BYTES),
         zeros in 8..BYTES,
     ) {

@@ -231,21 +231,47 @@ fn a_kernel_with_preempt_rt_measures_a_cpu_until_then_too() {
     measured_until_it_left(&run(&ended.out, "away"));
 }
 
-/// Its time in the window is not known: a share of the whole window would be too low.
+/// Takes CPU 1 away and brings it back.
+fn away_and_back() -> String {
+    format!(
+        "c=/sys/devices/system/cpu/cpu1/online\n{INTERRUPTED}echo 0 > $c; sleep 0.01; echo 1 > $c; sleep 0.01"
+    )
+}
+
 #[test]
-fn the_simulator_has_no_rows_of_a_cpu_that_went_offline() {
+fn the_simulator_measures_a_cpu_until_it_goes_offline() {
     let place = Place::new();
     if !can_simulate(&place) {
         return;
     }
-    let command = "c=/sys/devices/system/cpu/cpu1/online; echo 0 > $c; sleep 0.01; echo 1 > $c";
-    let words = ["handlers", "--on", "sim", "-q", "--vcpus", "2", "--json", "--", command];
-    let run = place.run(&words).assert_code(0).json();
-    assert_eq!(run["complete"], false);
-    let timers = rows(&run, "handlers").iter().filter(|row| row["name"] == "local_timer");
-    let cpus: Vec<_> = timers.map(|row| row["cpu"].as_str().expect("a CPU")).collect();
-    assert_eq!(cpus, ["all", "0"]);
-    assert_eq!(rows(&run, "conditions")[0]["cpu_count"], 1);
-    let absent = run["absent"].as_array().expect("absences");
-    assert!(absent.iter().any(|one| one["what"] == "CPU 1"), "{absent:?}");
+    let command = away_and_back();
+    let measured = |verb: &[&str]| {
+        let words = [verb, &["-q", "--vcpus", "2", "--json", "--", &command]].concat();
+        place.run(&words).assert_code(0).json()
+    };
+    let handlers = measured(&["handlers", "--on", "sim"]);
+    measured_until_it_left(&handlers);
+    warning(&handlers, "command: CPU 1: came online in the window");
+
+    // All of its time until then has a service, and none of its time after it.
+    let services = measured(&["services", "--on", "sim"]);
+    assert_eq!(services["complete"], false);
+    warning(&services, "CPU 1: went offline in the window: measured until then");
+    warning(&services, "CPU 1: came online in the window");
+    let sum = |table: &str| {
+        let ticks = rows(&services, table).iter().map(|row| row["self_total_cycles"].as_u64());
+        ticks.sum::<Option<u64>>().expect("cycles")
+    };
+    assert_eq!(sum("services"), sum("modes"));
+    let lines = rows(&services, "agreement");
+    assert!(lines.iter().all(|line| line["agrees"] == true), "{lines:?}");
+
+    let contexts = measured(&["sim", "boot", "--detail", "count"]);
+    assert_eq!(contexts["complete"], false);
+    warning(&contexts, "CPU 1: went offline in the window: measured until then");
+    let of_cpu = |cpu: &str| {
+        let of_cpu = rows(&contexts, "contexts").iter().filter(|row| row["cpu"] == cpu);
+        of_cpu.map(|row| row["self_instructions"].as_u64().expect("a count")).sum::<u64>()
+    };
+    assert!(0 < of_cpu("1") && of_cpu("1") < of_cpu("0"), "{contexts}");
 }

@@ -60,8 +60,10 @@ pub struct GuestWindow {
     pub stimulus_work: Option<StimulusStats>,
     /// Settings that only the guest knows.
     pub facts: Map<String, Json>,
-    /// CPUs that were offline during a part of the window, or are still offline.
+    /// CPUs that were offline when the window opened.
     pub offline_cpus: Vec<u32>,
+    /// The CPUs of `offline_cpus` that were online when the window closed.
+    pub came_online: Vec<u32>,
     /// Warnings about the window.
     pub warnings: Vec<String>,
     /// The measurements of the live bench; `None` if it did not measure.

@@ -14,7 +14,8 @@ use super::bench::{LiveBench, own_cpu_ns};
 use super::settings::LiveSettings;
 use super::stimuli::Stimuli;
 use crate::host::{
-    Root, first_disk, has_paired_cards, last_level_cache_bytes, parse_cpu_list, went_offline,
+    Root, first_disk, has_paired_cards, is_online, last_level_cache_bytes, offline_cpus,
+    parse_cpu_list,
 };
 use crate::probe_overhead::CALLS_SIMULATED;
 use crate::window::{
@@ -51,6 +52,7 @@ fn window(
     let settings = settings(request, &root)?;
     let mut stimuli = Stimuli::start(request.condition, &settings, last_level_cache_bytes(&root))?;
     let mut window = GuestWindow { facts: stimuli.facts(), ..GuestWindow::default() };
+    window.offline_cpus = offline_cpus(&root);
     at_phase(BenchPhase::Measurement);
     if request.condition != Condition::Command {
         wait(Some(Instant::now() + settings.warm_up), None, &settings.stop);
@@ -71,7 +73,8 @@ fn window(
     mark(WindowEdge::Close);
     at_phase(BenchPhase::SetUp);
     window.user_cpu_ns = own_cpu_ns().saturating_sub(cpu_before);
-    window.offline_cpus = went_offline();
+    window.came_online = window.offline_cpus.clone();
+    window.came_online.retain(|cpu| is_online(&root, *cpu));
     if let Some(status) = ended {
         if !status.success() {
             window.warnings.push(format!("the command failed: {status}"));
@@ -129,7 +132,8 @@ fn probed(
         load_work: sample.load_work,
         stimulus_work: sample.stimulus_work,
         facts: sample.facts,
-        offline_cpus: went_offline(),
+        offline_cpus: sample.unmeasured.iter().map(|cpu| cpu.cpu).collect(),
+        came_online: sample.came_online,
         warnings,
         probed: Some(probed),
     })

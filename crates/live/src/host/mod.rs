@@ -49,7 +49,7 @@ pub use limits::{LimitFacts, limit_facts};
 pub use namespaces::{
     NamespaceFacts, in_first_pid_namespace, in_first_time_namespace, namespaces, pid_namespace,
 };
-pub use online::{is_any_leaving, is_leaving, is_online, online_cpus, went_offline};
+pub use online::{is_any_leaving, is_leaving, is_online, offline_cpus, online_cpus};
 #[cfg(test)]
 pub(crate) use pmu::machines::plant_machine;
 pub use pmu::{

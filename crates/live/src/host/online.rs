@@ -12,6 +12,16 @@ pub fn online_cpus(root: &Root) -> Option<Vec<u32>> {
     parse_cpu_list(root.text("sys/devices/system/cpu/online")?.trim()).ok()
 }
 
+/// The CPUs that the machine has and that are offline, ascending; empty if the kernel does not say.
+#[must_use]
+pub fn offline_cpus(root: &Root) -> Vec<u32> {
+    let present = root.text("sys/devices/system/cpu/present");
+    let present = present.and_then(|list| parse_cpu_list(list.trim()).ok());
+    let Some((mut offline, online)) = present.zip(online_cpus(root)) else { return Vec::new() };
+    offline.retain(|cpu| !online.contains(cpu));
+    offline
+}
+
 /// Whether a CPU is online; true if the kernel does not say.
 #[must_use]
 pub fn is_online(root: &Root, cpu: u32) -> bool {
@@ -44,50 +54,19 @@ pub fn is_any_leaving(root: &Root, cpus: &[u32]) -> bool {
     true
 }
 
-/// The CPUs that went offline since the kernel started, according to its log, ascending. CPUs that
-/// are online again are included. Empty if this process may not read the log. For a simulated
-/// machine, whose kernel started with the machine.
-#[must_use]
-pub fn went_offline() -> Vec<u32> {
-    let size = klog(SYSLOG_ACTION_SIZE_BUFFER, &mut []).unwrap_or(0);
-    let mut text = vec![0; size];
-    let read = klog(SYSLOG_ACTION_READ_ALL, &mut text).unwrap_or(0);
-    offline_in_log(&String::from_utf8_lossy(&text[..read.min(size)]))
-}
-
-/// Actions of syslog(2).
-const SYSLOG_ACTION_READ_ALL: libc::c_int = 3;
-const SYSLOG_ACTION_SIZE_BUFFER: libc::c_int = 10;
-
-/// Calls syslog(2); returns its result, or `None` if the kernel refuses the action.
-fn klog(action: libc::c_int, buffer: &mut [u8]) -> Option<usize> {
-    let length = libc::c_int::try_from(buffer.len()).ok()?;
-    // SAFETY: the kernel writes at most `length` bytes, and the buffer has this length.
-    let result = unsafe { libc::klogctl(action, buffer.as_mut_ptr().cast(), length) };
-    usize::try_from(result).ok()
-}
-
-/// Finds lines such as `smpboot: CPU 1 is now offline`; other architectures print `psci: ...`.
-fn offline_in_log(log: &str) -> Vec<u32> {
-    let cpu = |line: &str| {
-        let before = line.trim_end().strip_suffix(" is now offline")?;
-        before.rsplit_once("CPU ")?.1.parse().ok()
-    };
-    let mut cpus: Vec<u32> = log.lines().filter_map(cpu).collect();
-    cpus.sort_unstable();
-    cpus.dedup();
-    cpus
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::plant;
 
     #[test]
-    fn the_log_names_cpus_that_went_offline() {
-        let log = "<6>[    3.1] smpboot: CPU 12 is now offline\n<6>[ 3.2] smpboot: CPU 1 is now offline\n\
-                   <6>[    3.3] smpboot: Booting Node 0 Processor 1 APIC 0x1\n<6>[ 3.4] CPU 1 is now offline";
-        assert_eq!(offline_in_log(log), [1, 12]);
-        assert!(offline_in_log("").is_empty());
+    fn cpus_that_are_there_and_not_online_are_offline() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::new(directory.path());
+        assert!(offline_cpus(&root).is_empty());
+        plant(directory.path(), "sys/devices/system/cpu/present", "0-3\n");
+        assert!(offline_cpus(&root).is_empty());
+        plant(directory.path(), "sys/devices/system/cpu/online", "0,2\n");
+        assert_eq!(offline_cpus(&root), [1, 3]);
     }
 }

@@ -11,7 +11,7 @@ use std::time::Instant;
 use lab::experiment::BenchError;
 use lab::services::in_guest::{ServicesItem, ServicesRequest};
 
-use crate::host::went_offline;
+use crate::host::{Root, offline_cpus};
 use crate::threads::LockedMemory;
 use crate::window::{HeldCommand, WaitOutcome, WindowEdge, shell_status};
 
@@ -45,6 +45,10 @@ pub fn execute(
     mark: fn(Place),
 ) -> Result<Vec<ServicesItem>, BenchError> {
     let mut item = ServicesItem::default();
+    let offline = offline_cpus(&Root::default());
+    item.warnings.extend(offline.iter().map(|cpu| {
+        format!("CPU {cpu} was offline when the window opened: its time until it came online is idle time")
+    }));
     if let Some(line) = &request.warm_up {
         let status = run(hold(line)?)?;
         if !status.success() {
@@ -82,11 +86,6 @@ pub fn execute(
     drop(locked);
     if let Some(counter) = syscalls {
         item.syscalls = Some(counter.end()?);
-    }
-    for cpu in went_offline() {
-        item.warnings.push(format!(
-            "CPU {cpu} was offline for a part of the window, and that part is in its idle time"
-        ));
     }
     let status = status?;
     item.command_ended = status.to_string();

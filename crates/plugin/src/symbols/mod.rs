@@ -72,8 +72,10 @@ pub enum Action {
     Switch,
     /// First instruction of the function that ends the current task.
     TaskDead,
-    /// First instruction of the idle loop.
+    /// First instruction of the idle loop, which a CPU enters when it comes online.
     IdleLoop,
+    /// First instruction of the function that the idle task calls once its CPU is offline.
+    CpuDead,
     /// First instruction of the scheduler's `__schedule`. This and the next three are for services.
     Schedule,
     /// First instruction of the function that wakes the task in rdi, if its state is among the states in esi.

@@ -6,7 +6,7 @@ use attribution::{KernelContext, SYSCALL_32};
 use super::Action;
 
 /// Symbols that annotate an instruction.
-pub(super) const POINTS: [(&str, Action); 21] = [
+pub(super) const POINTS: [(&str, Action); 22] = [
     ("entry_SYSCALL_64", Action::SyscallEntry { flags: 0 }),
     ("entry_SYSCALL_compat", Action::SyscallEntry { flags: SYSCALL_32 }),
     ("entry_SYSENTER_compat", Action::SyscallEntry { flags: SYSCALL_32 }),
@@ -15,6 +15,7 @@ pub(super) const POINTS: [(&str, Action); 21] = [
     ("__switch_to_asm", Action::Switch),
     ("do_task_dead", Action::TaskDead),
     ("cpu_startup_entry", Action::IdleLoop),
+    ("cpuhp_report_idle_dead", Action::CpuDead),
     ("tasklet_hi_action", Action::SoftirqEntry(0)),
     ("run_timer_softirq", Action::SoftirqEntry(1)),
     ("net_tx_action", Action::SoftirqEntry(2)),

@@ -26,7 +26,7 @@ const fn need(part: Part, what: &'static str, any_of: &'static [&'static str]) -
     Need { part, what, any_of }
 }
 
-const NEEDS: [Need; 24] = [
+const NEEDS: [Need; 25] = [
     need(Part::Contexts, "all rows of softirqs", &["handle_softirqs", "__do_softirq"]),
     need(
         Part::Contexts,
@@ -38,6 +38,7 @@ const NEEDS: [Need; 24] = [
     need(Part::Contexts, "which task runs", &["current_task", "pcpu_hot"]),
     need(Part::Contexts, "ends of tasks", &["do_task_dead"]),
     need(Part::Contexts, "idle time", &["cpu_startup_entry"]),
+    need(Part::Contexts, "when CPUs go offline (they are idle then)", &["cpuhp_report_idle_dead"]),
     need(Part::Contexts, "interrupts of devices", &["irq_entries_start"]),
     need(Part::Contexts, "interrupts of devices", &["spurious_entries_start"]),
     need(Part::Contexts, "timer interrupts", &["asm_sysvec_apic_timer_interrupt"]),

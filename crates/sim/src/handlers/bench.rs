@@ -72,12 +72,7 @@ impl SimBench {
             &settings.events,
             model.map(|model| model.counters(settings.guest.machine.cpus)),
         );
-        let clock_hz = match (model, settings.guest.machine.timing) {
-            (Some(model), _) => model.model.clock_hz,
-            // Without a model a cycle is an instruction, and takes as long.
-            (None, Timing::Instructions { shift }) => 1_000_000_000 >> shift,
-            (None, Timing::HostClock) => 1_000_000_000,
-        };
+        let clock_hz = settings.guest.watch.clock_hz(settings.guest.machine.timing);
         SimBench {
             on_host: settings.on_host.clone(),
             settings,

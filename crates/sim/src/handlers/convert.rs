@@ -14,8 +14,7 @@ use crate::contexts::{context_of, irq_thread_of};
 
 const NS_PER_S: u128 = 1_000_000_000;
 /// Why a CPU has no window.
-const WENT_OFFLINE: &str =
-    "it was offline for a part of the window, and the simulator does not see for which";
+const OFFLINE_BEFORE: &str = "it was offline when the window opened";
 /// Maximum number of batches of a window, as on the live bench.
 const BATCHES_MAX: u64 = 64;
 
@@ -59,17 +58,24 @@ pub(super) fn sample_of(
         stimulus_work: window.stimulus_work,
         warnings: window.warnings,
         facts: window.facts,
+        came_online: window.came_online,
         ..WindowSample::default()
     };
     for cpu in &region.cpus {
         if window.offline_cpus.contains(&cpu.cpu) {
-            let reason = WENT_OFFLINE.to_owned();
+            let reason = OFFLINE_BEFORE.to_owned();
             sample.unmeasured.push(UnmeasuredCpu { cpu: cpu.cpu, reason });
             continue;
         }
-        let start_ns = Some(0);
-        let window = CpuWindow { cpu: cpu.cpu, start_ns, length_ns, ..CpuWindow::default() };
-        sample.windows.push(window);
+        let offline_after_ns = cpu.offline_after_cycles().map(|cycles| reading.ns(cycles));
+        sample.came_online.extend(cpu.came_online.then_some(cpu.cpu));
+        sample.windows.push(CpuWindow {
+            cpu: cpu.cpu,
+            start_ns: Some(0),
+            length_ns: offline_after_ns.unwrap_or(length_ns),
+            went_offline: offline_after_ns.is_some(),
+            ..CpuWindow::default()
+        });
         sample.agreement.extend(lines_of(cpu, &account.irqs));
         for used in &cpu.contexts {
             let context =
@@ -221,6 +227,34 @@ mod tests {
         let nested =
             "since the machine's start, entries were nested too deep and were not followed";
         assert_eq!(sample.cpu_warnings, [CpuWarning::new(0, nested).counted(2, "entries")]);
+    }
+
+    /// Its window ends where it went offline. One that was offline before has none, also if it comes.
+    #[test]
+    fn a_cpu_that_went_offline_has_a_part_of_the_window() {
+        let mut account = account();
+        let region = &mut account.regions[0];
+        let next = |cpu| CpuUse { cpu, ..region.cpus[0].clone() };
+        let (stayed, before) = (next(1), next(2));
+        region.cpus[0].offline_at_cycles = Some(1_250);
+        region.cpus[0].came_online = true;
+        region.cpus.extend([stayed, before]);
+        let window = GuestWindow {
+            length_ns: 1000,
+            offline_cpus: vec![2],
+            came_online: vec![2],
+            ..GuestWindow::default()
+        };
+        let sample = sample_of(&account, window, &READING).unwrap();
+        let windows: Vec<_> =
+            sample.windows.iter().map(|one| (one.cpu, one.length_ns, one.went_offline)).collect();
+        // A cycle is 2 ns.
+        assert_eq!(windows, [(0, 500, true), (1, 1000, false)]);
+        assert_eq!((sample.length_ns(), sample.cpu_time_ns()), (1000, 1500));
+        assert!(sample.contexts.iter().all(|one| one.cpu < 2) && !sample.has_all_cpus());
+        let [unmeasured] = &sample.unmeasured[..] else { panic!("{:?}", sample.unmeasured) };
+        assert_eq!((unmeasured.cpu, &*unmeasured.reason), (2, OFFLINE_BEFORE));
+        assert_eq!(sample.came_online, [2, 0]);
     }
 
     #[test]

@@ -10,7 +10,6 @@ use super::convert::sample_of;
 use crate::boot::GuestExit;
 use crate::btf::Btf;
 use crate::guest_run::{Expected, GuestRun, MachinePhase, bench_error};
-use crate::machine::Timing;
 use crate::watch::Detail;
 use crate::workload::{self, Outcome, Prepared};
 use crate::{Accounting, Symbols};
@@ -54,12 +53,7 @@ impl SimServices {
 
     fn clock_hz(&self) -> u64 {
         let guest = &self.settings.guest;
-        match (&guest.watch.model, guest.machine.timing) {
-            (Some(model), _) => model.model.clock_hz,
-            // Without a model a cycle is an instruction, and takes as long.
-            (None, Timing::Instructions { shift }) => 1_000_000_000 >> shift,
-            (None, Timing::HostClock) => 1_000_000_000,
-        }
+        guest.watch.clock_hz(guest.machine.timing)
     }
 }
 

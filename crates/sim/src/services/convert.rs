@@ -54,7 +54,9 @@ pub(crate) fn sample_of(
         counted.iter().filter_map(|&at| name(at)).map(str::to_owned).collect();
     page_walks::separate(&mut merged, &counters);
     let window_ticks: u64 = region.cpus.iter().map(|cpu| cpu.used[TIME]).sum();
-    let first = region.cpus.first().map_or(0, |cpu| cpu.used[TIME]);
+    // A CPU that went offline has a part of the window; one must stay.
+    let mut stayed = region.cpus.iter().filter(|cpu| cpu.offline_at_cycles.is_none());
+    let first = stayed.next().map_or(0, |cpu| cpu.used[TIME]);
     let mut sample = ServicesSample {
         window_ticks,
         window_ns: (u128::from(first) * 1_000_000_000 / u128::from(clock_hz)) as u64,
@@ -66,6 +68,8 @@ pub(crate) fn sample_of(
         profile: profile(used),
         locks: watch.locks.then(|| locks(used, &names)).transpose()?,
         misses: misses::sample(used, &names, watch.model.as_ref()),
+        cpu_warnings: region.hotplug_warnings(clock_hz),
+        lacks_cpus: region.cpus.iter().any(|cpu| cpu.offline_at_cycles.is_some()),
         ..ServicesSample::default()
     };
     if let Some(window) = window {

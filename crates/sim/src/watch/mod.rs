@@ -79,6 +79,19 @@ pub struct Watch {
     pub annotations: Annotations,
 }
 
+impl Watch {
+    /// Returns the cycles of a second, on a machine with this clock.
+    #[must_use]
+    pub fn clock_hz(&self, timing: Timing) -> u64 {
+        match (&self.model, timing) {
+            (Some(model), _) => model.model.clock_hz,
+            // Without a model a cycle is an instruction, and takes as long.
+            (None, Timing::Instructions { shift }) => 1_000_000_000 >> shift,
+            (None, Timing::HostClock) => 1_000_000_000,
+        }
+    }
+}
+
 impl Default for Watch {
     /// Counts by context, from the guest's marker on.
     fn default() -> Watch {

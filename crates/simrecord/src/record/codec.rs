@@ -7,11 +7,11 @@ mod packed;
 
 use super::{
     AccessStream, AnnotationRow, BYTES, CACHES, CPUS_MAX, Check, ContextRow, Counters, End,
-    FORMAT_VERSION, Group, Header, IrqName, KernelCount, LockCounts, MAGIC, Marker, MissCount,
-    MissCurvePoint, MissKind, ProfileSlot, Record, RecordError, Region, SampledPart, ServiceBucket,
-    ServiceMisses, ServiceRow, ServiceTime, ServiceTotals, ServiceWait, ShadowCaches, SharedMisses,
-    Span, StructureKind, StructureName, SyscallFunction, Task, Transition, Value, Values,
-    ValuesKind,
+    FORMAT_VERSION, Group, Header, Hotplug, HotplugState, IrqName, KernelCount, LockCounts, MAGIC,
+    Marker, MissCount, MissCurvePoint, MissKind, ProfileSlot, Record, RecordError, Region,
+    SampledPart, ServiceBucket, ServiceMisses, ServiceRow, ServiceTime, ServiceTotals, ServiceWait,
+    ShadowCaches, SharedMisses, Span, StructureKind, StructureName, SyscallFunction, Task,
+    Transition, Value, Values, ValuesKind,
 };
 use packed::NoticeRecord;
 
@@ -86,7 +86,15 @@ macro_rules! numbered_fields {
     )*};
 }
 
-numbered_fields!(AccessStream, Group, MissKind, ServiceTime, StructureKind, ValuesKind);
+numbered_fields!(
+    AccessStream,
+    Group,
+    HotplugState,
+    MissKind,
+    ServiceTime,
+    StructureKind,
+    ValuesKind
+);
 
 /// The encoding of one kind of record. Words without a field are zero.
 ///
@@ -166,6 +174,7 @@ encodings! {
     24 ServiceTotals [] (region handled_faults broken);
     28 StructureName [] (kind place name shared_by);
     30 SampledPart [cpu] (region code unit);
+    33 Hotplug [cpu] (region state at);
 }
 
 /// Maps the variants of [`Record`] to the types that encode them. `Record::Notice` is not a row, because it has
@@ -230,6 +239,7 @@ variants! {
     ServiceMisses(ServiceMisses),
     SharedMisses(SharedMisses),
     StructureName(StructureName),
+    Hotplug(Hotplug),
 }
 
 impl Record {

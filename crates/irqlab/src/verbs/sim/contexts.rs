@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use attribution::KernelContext;
+use lab::cpu_warnings::CpuWarnings;
 use record::{
     Absence, Column, Kind, RowFilter, Run, SCHEMA, Table, TableDisplay, Timestamp, Value,
 };
@@ -29,6 +30,13 @@ pub fn run(
         reason,
         remedy: None,
     });
+    let mut of_cpus = CpuWarnings::default();
+    for (number, region) in (1..).zip(&account.regions) {
+        let label =
+            if account.regions.len() > 1 { format!("region {number}") } else { String::new() };
+        let hotplug = region.hotplug_warnings(watch.clock_hz(machine.timing));
+        hotplug.into_iter().for_each(|warning| of_cpus.add(&label, warning));
+    }
     let mut observer = Map::new();
     observer.insert("instructions".into(), json!(account.instructions));
     Run {
@@ -36,11 +44,13 @@ pub fn run(
         experiment: "boot".to_owned(),
         bench: "sim".to_owned(),
         started_utc: started.to_string(),
-        complete: (account.ended_by_guest || account.stopped) && account.broken.is_empty(),
+        complete: (account.ended_by_guest || account.stopped)
+            && account.broken.is_empty()
+            && !account.lacks_cpus(),
         host: Map::new(),
         settings: settings(qemu, machine),
         observer,
-        warnings: account.notices.iter().chain(&account.broken).cloned().collect(),
+        warnings: [of_cpus.lines(), account.notices.clone(), account.broken.clone()].concat(),
         absent: absent.collect(),
         tables: sampled::table(account).into_iter().chain([table(account)]).collect(),
     }
