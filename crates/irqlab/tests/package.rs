@@ -1,4 +1,4 @@
-//! The Debian package: the same bytes each time, and at work in a small Debian where it is installed.
+//! The Debian package is reproducible, and works when installed in a small Debian.
 
 use std::collections::HashMap;
 use std::fs;
@@ -14,7 +14,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
 }
 
-/// Runs a program; a failure shows what it text.
+/// Runs a program, which must succeed. A failure shows its stderr.
 fn run(command: &mut Command) -> Output {
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
@@ -22,7 +22,7 @@ fn run(command: &mut Command) -> Output {
     output
 }
 
-/// Packs the command of this build; the package's file.
+/// Packs `program`, and returns the file of the package.
 fn pack(program: &Path, into: &Path) -> PathBuf {
     let mut command = Command::new(root().join("tools/package"));
     command.args(["--fast", "--program"]).arg(program).arg(into);
@@ -33,11 +33,11 @@ fn pack(program: &Path, into: &Path) -> PathBuf {
 
 /// Whether packages can be made here.
 fn has_dpkg() -> bool {
-    let found = Command::new("dpkg-shlibdeps").arg("--version").output().is_ok();
-    if !found {
+    let has_dpkg = Command::new("dpkg-shlibdeps").arg("--version").output().is_ok();
+    if !has_dpkg {
         needs::not_run(Need::Other, "packages are made with Debian's dpkg-dev");
     }
-    found
+    has_dpkg
 }
 
 #[test]
@@ -45,19 +45,19 @@ fn the_same_program_gives_the_same_package() {
     if !has_dpkg() {
         return;
     }
-    let place = tempfile::tempdir().unwrap();
-    let first = pack(Path::new(IRQLAB), &place.path().join("first"));
-    // Another file of the same contents, made at another time.
-    let copy = place.path().join("copy");
+    let directory = tempfile::tempdir().unwrap();
+    let first = pack(Path::new(IRQLAB), &directory.path().join("first"));
+    // A file with the same contents and another time.
+    let copy = directory.path().join("copy");
     fs::copy(IRQLAB, &copy).unwrap();
-    let second = pack(&copy, &place.path().join("second"));
+    let second = pack(&copy, &directory.path().join("second"));
     assert_ne!(fs::metadata(&copy).unwrap().mtime(), fs::metadata(IRQLAB).unwrap().mtime());
     assert_eq!(first.file_name(), second.file_name());
     assert!(fs::read(first).unwrap() == fs::read(second).unwrap(), "the packages differ");
 }
 
-/// Installs the package in a view of the small Debian, with the capabilities that `option` of setpriv(1)
-/// leaves; what was tried and came out. None where that cannot be done here.
+/// Installs the package in a view of the small Debian, with the capabilities that `option` of setpriv(1) leaves.
+/// Returns the result of each check by name. Returns `None`, and prints the reason, if this is not possible here.
 fn installed(option: &str) -> Option<HashMap<String, String>> {
     if !has_dpkg() {
         return None;
@@ -72,12 +72,12 @@ fn installed(option: &str) -> Option<HashMap<String, String>> {
         return None;
     }
     let debian = String::from_utf8(debian.stdout).unwrap();
-    let place = tempfile::tempdir().unwrap();
-    let package = pack(Path::new(IRQLAB), place.path());
+    let directory = tempfile::tempdir().unwrap();
+    let package = pack(Path::new(IRQLAB), directory.path());
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "bash"]);
     command.arg(root().join("crates/irqlab/tests/package/install.sh"));
-    command.arg(debian.lines().last().unwrap()).arg(place.path()).arg(package).arg(option);
+    command.arg(debian.lines().last().unwrap()).arg(directory.path()).arg(package).arg(option);
     let text = String::from_utf8(run(&mut command).stdout).unwrap();
     let tried = text.lines().filter_map(|line| line.split_once(": "));
     Some(tried.map(|(name, what)| (name.to_owned(), what.trim().to_owned())).collect())
@@ -101,13 +101,13 @@ fn an_installed_package_works_and_leaves_nothing() {
         tried["refused"],
         "irqlab: /etc/irqlab/irqlab.conf: MEASURE=nobody: it is group, all or root"
     );
-    // With the capabilities of the file a member of the group may measure, if root may, and nobody else.
+    // If root can measure, the capabilities of the file let members of the group measure, and nobody else.
     if tried["doctor"].contains("`irqlab handlers` runs here") {
         assert_eq!(tried["capabilities"], "/usr/bin/irqlab cap_perfmon,cap_bpf=ep");
         assert_eq!(tried["file"], "root irqlab 750");
         assert!(tried["rights"].starts_with("ok "), "{tried:?}");
         assert!(tried["stranger"].contains("Permission denied"), "{tried:?}");
-        // Where the administrator wants it so, everybody; and no more at once than that.
+        // The administrator can let everybody measure, and can limit the number of measurements at a time.
         assert_eq!(tried["all-file"], "root root 755");
         assert!(tried["all-rights"].starts_with("ok "), "{tried:?}");
         assert!(tried["second"].contains("1 irqlabs have probes already"), "{tried:?}");
@@ -115,10 +115,10 @@ fn an_installed_package_works_and_leaves_nothing() {
     }
 }
 
-/// As in a container. The kernel refuses to start a program whose file has a capability that may not be
-/// had there.
+/// Installs as in a container. There the kernel refuses to start a program whose file has a capability outside the
+/// bounding set.
 #[test]
-fn without_the_capabilities_it_is_installed_without_them_and_starts() {
+fn the_package_installs_and_starts_without_capabilities() {
     let Some(tried) = installed("--bounding-set=-bpf,-perfmon") else {
         return needs::not_run(Need::Other, "the package is not installed");
     };

@@ -9,8 +9,8 @@ fn count(row: &Json, column: &str) -> Option<u64> {
     row[column].as_u64()
 }
 
-/// By condition and CPU: what the kernel counted and did not hand to the probes. It does so while
-/// threads of PID 1 run on this VM's kernel: BPF programs do not see these events.
+/// Events that the kernel counted but did not deliver to the probes, by condition and CPU. On the kernel of this
+/// VM, BPF programs do not see events while threads of PID 1 run.
 fn undelivered(agreement: &[Json]) -> BTreeMap<(String, u64), u64> {
     let mut undelivered = BTreeMap::new();
     for row in agreement {
@@ -36,11 +36,11 @@ fn check(row: &Json, undelivered: u64) {
         assert_eq!(row["agrees"], counted + edge >= exact, "{row}");
         return;
     }
-    if let Some(most) = count(row, "kernel_max_count") {
-        assert!(counted <= most, "never more than the files allow: {row}");
+    if let Some(max) = count(row, "kernel_max_count") {
+        assert!(counted <= max, "never more than the files allow: {row}");
     }
-    if let Some(least) = count(row, "kernel_min_count") {
-        assert!(counted + undelivered >= least, "less than the files allow: {row}");
+    if let Some(min) = count(row, "kernel_min_count") {
+        assert!(counted + undelivered >= min, "less than the files allow: {row}");
         if undelivered == 0 {
             assert_eq!(row["agrees"], true, "{row}");
         }
@@ -48,15 +48,15 @@ fn check(row: &Json, undelivered: u64) {
 }
 
 #[test]
-fn counts_are_the_kernels_but_for_what_it_did_not_deliver() {
+fn counts_agree_with_the_kernel_except_for_undelivered_events() {
     if !can_measure() {
         return;
     }
     let _alone = alone();
-    let place = Place::new();
-    let words = ["handlers", "-q", "-d", "2s", "--rate", "high", "--events", "none", "--json"];
+    let workspace = Place::new();
+    let arguments = ["handlers", "-q", "-d", "2s", "--rate", "high", "--events", "none", "--json"];
     let sources = ["--stimulus", "disk,net,timer,ipi"];
-    let run = place.run(&[&words[..], &sources].concat()).assert_code(0).json();
+    let run = workspace.run(&[&arguments[..], &sources].concat()).assert_code(0).json();
     let agreement = rows(&run, "agreement");
     let undelivered = undelivered(agreement);
     println!("undelivered: {undelivered:?}");
@@ -69,13 +69,15 @@ fn counts_are_the_kernels_but_for_what_it_did_not_deliver() {
     assert!(exact > 1_000, "the sources raise thousands: {exact}");
     let total: u64 = undelivered.values().sum();
     assert!(total <= exact / 10, "{total} of {exact} undelivered: more than PID 1 explains");
-    let lacking: u64 =
-        rows(&run, "conditions").iter().filter_map(|c| count(c, "undelivered_event_count")).sum();
+    let lacking: u64 = rows(&run, "conditions")
+        .iter()
+        .filter_map(|row| count(row, "undelivered_event_count"))
+        .sum();
     assert_eq!(lacking, total, "table conditions says how many are lacking");
     assert_eq!(run["observer"]["events_undelivered"], total);
     assert_eq!(run["observer"]["events_lost"], 0);
     let conditions = rows(&run, "conditions").len();
-    assert!(conditions >= 2, "at least timer and ipi are had anywhere: {conditions}");
+    assert!(conditions >= 2, "every machine has at least timer and ipi: {conditions}");
 }
 
 #[test]
@@ -84,9 +86,9 @@ fn the_handlers_table_counts_what_the_agreement_table_compares() {
         return;
     }
     let _alone = alone();
-    let place = Place::new();
-    let words = ["handlers", "-q", "-d", "1s", "--stimulus", "timer", "--rate", "high"];
-    let run = place.run(&[&words[..], &["--events", "none", "--json"]].concat()).json();
+    let workspace = Place::new();
+    let arguments = ["handlers", "-q", "-d", "1s", "--stimulus", "timer", "--rate", "high"];
+    let run = workspace.run(&[&arguments[..], &["--events", "none", "--json"]].concat()).json();
     let ticks = || rows(&run, "agreement").iter().filter(|row| row["line"] == "LOC");
     assert!(ticks().count() > 0, "nothing is compared: {run}");
     for line in ticks() {
@@ -94,7 +96,7 @@ fn the_handlers_table_counts_what_the_agreement_table_compares() {
         let is_timer = |row: &&Json| row["name"] == "local_timer" && row["cpu"] == *cpu;
         let timer = rows(&run, "handlers").iter().find(is_timer).expect("its row");
         let counted = count(line, "irqlab_count").unwrap();
-        // A span that is open as the window closes is an entry, and not yet a span.
+        // A span that is open when the window closes counts as an entry, but not as a span.
         let ended = count(timer, "count").unwrap() + count(timer, "unmatched_entry_count").unwrap();
         assert!(counted - ended <= 1, "{line} {timer}");
     }

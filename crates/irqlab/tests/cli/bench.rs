@@ -1,4 +1,4 @@
-//! Small runs of each bench. Judged by counts and by what must be there, never by times.
+//! Small runs of each bench. The tests check counts and the presence of rows, never times.
 
 use crate::support::{
     Place, absence, alone, can_measure, can_measure_as_root, lives, names, rows, signal, wait_until,
@@ -16,16 +16,16 @@ fn row<'a>(run: &'a Json, table: &str, column: &str, value: &str) -> Option<&'a 
     rows(run, table).iter().find(|row| row[column] == value)
 }
 
-/// Trace instances `irqlab-PID-NUMBER` that are there now and whose PID `is` so.
-fn instances(is: impl Fn(u32) -> bool) -> Vec<String> {
+/// The trace instances `irqlab-PID-NUMBER` whose PID `is_wanted`.
+fn instances(is_wanted: impl Fn(u32) -> bool) -> Vec<String> {
     let path = std::path::Path::new(INSTANCES);
     let mut all = if path.exists() { names(path) } else { Vec::new() };
     let pid = |name: &str| name.strip_prefix("irqlab-")?.split('-').next()?.parse().ok();
-    all.retain(|name| pid(name).is_some_and(&is));
+    all.retain(|name| pid(name).is_some_and(&is_wanted));
     all
 }
 
-/// Those that nobody will remove.
+/// Trace instances of dead processes, which nobody will remove.
 fn leftovers() -> Vec<String> {
     instances(|pid| !lives(pid))
 }
@@ -36,9 +36,9 @@ fn overhead_measures_every_tool_or_says_why_not() {
     if !can_measure_as_root() {
         return;
     }
-    let place = Place::new();
-    let words = ["bench", "overhead", "--rounds", "1", "--calls", "500", "-q", "--json"];
-    let ended = place.run(&[&words[..], &["--out", "run"]].concat());
+    let workspace = Place::new();
+    let arguments = ["bench", "overhead", "--rounds", "1", "--calls", "500", "-q", "--json"];
+    let ended = workspace.run(&[&arguments[..], &["--out", "run"]].concat());
     let run = ended.assert_code(0).json();
     for tool in ["nothing", "empty raw_tp", "irqlab raw_tp"] {
         assert!(row(&run, "overhead", "probe", tool).is_some(), "{tool}: {run}");
@@ -52,7 +52,7 @@ fn overhead_measures_every_tool_or_says_why_not() {
     assert!(count(ours, "span_count") >= count(ours, "call_count"), "every call is a span: {ours}");
     assert_eq!(run["observer"]["events_lost"], 0);
     assert_eq!(leftovers(), [""; 0], "trace instances are removed");
-    let shown = place.run(&["show", "run", "--json"]);
+    let shown = workspace.run(&["show", "run", "--json"]);
     assert_eq!(shown.assert_code(0).json()["tables"], run["tables"], "the run is recorded");
 }
 
@@ -62,9 +62,9 @@ fn the_trace_of_the_same_interrupts_has_the_same_count() {
     if !can_measure_as_root() {
         return;
     }
-    let place = Place::new();
-    let words = ["bench", "trace-agreement", "--rounds", "2", "-d", "300ms", "-q", "--json"];
-    let ended = place.run(&words);
+    let workspace = Place::new();
+    let arguments = ["bench", "trace-agreement", "--rounds", "2", "-d", "300ms", "-q", "--json"];
+    let ended = workspace.run(&arguments);
     if ended.code == Some(4) {
         let is_disk = ended.err.contains("disk");
         let need = if is_disk { needs::Need::Disk } else { needs::Need::Tracefs };
@@ -78,13 +78,13 @@ fn the_trace_of_the_same_interrupts_has_the_same_count() {
     }
     for line in lines {
         let (counted, traced) = (count(line, "irqlab_count"), count(line, "trace_count"));
-        // Equal, but for a thread of PID 1 that ended meanwhile: its interrupts may be among these.
+        // The counts are equal unless a thread of PID 1 ended meanwhile. The trace then has its interrupts, too.
         assert!(counted <= traced && traced - counted <= traced / 100, "{line}");
         assert!(line["irqlab_over_trace_ratio"].as_f64().is_some_and(f64::is_finite), "{line}");
     }
     assert_eq!(rows(&run, "corrections").len(), lines.len());
     assert_eq!(leftovers(), [""; 0], "trace instances are removed");
-    assert_eq!(place.names(), [""; 0], "nothing is written without --out");
+    assert_eq!(workspace.names(), [""; 0], "nothing is written without --out");
 }
 
 #[test]
@@ -93,8 +93,8 @@ fn a_storm_is_counted_whole() {
     if !can_measure() {
         return;
     }
-    let place = Place::new();
-    let ended = place.run(&["bench", "storm", "-d", "1s", "-q", "--json"]);
+    let workspace = Place::new();
+    let ended = workspace.run(&["bench", "storm", "-d", "1s", "-q", "--json"]);
     if ended.code == Some(4) {
         return needs::not_run(needs::Need::Other, &ended.err);
     }
@@ -106,13 +106,13 @@ fn a_storm_is_counted_whole() {
     let counts = || rows(&run, "counts").iter().filter(|line| line["kernel_count"].is_u64());
     assert!(counts().count() > 0, "nothing is compared: {run}");
     for line in counts() {
-        // A softirq is counted by the kernel before its tracepoint: one may lie on the edge.
+        // The kernel counts a softirq before its tracepoint. So one softirq may lie on the edge of the window.
         assert!(count(line, "irqlab_count") <= count(line, "kernel_count") + 1, "{line}");
     }
 }
 
 #[test]
-fn what_a_killed_bench_leaves_is_removed_by_the_next_start_of_any_verb() {
+fn the_next_start_of_any_verb_removes_leftovers_of_a_killed_bench() {
     let _alone = alone();
     if !can_measure_as_root() {
         return;
@@ -120,10 +120,13 @@ fn what_a_killed_bench_leaves_is_removed_by_the_next_start_of_any_verb() {
     if !std::path::Path::new(INSTANCES).exists() {
         return needs::not_run(needs::Need::Tracefs, INSTANCES);
     }
-    let place = Place::new();
-    let words = ["bench", "trace-agreement", "--rounds", "1000", "-q", "--json"];
-    let mut child =
-        place.irqlab(&words).stdout(std::process::Stdio::null()).spawn().expect("it starts");
+    let workspace = Place::new();
+    let arguments = ["bench", "trace-agreement", "--rounds", "1000", "-q", "--json"];
+    let mut child = workspace
+        .irqlab(&arguments)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("it starts");
     let (child_pid, mut has_ended) = (child.id(), false);
     wait_until("trace instances, or an end without", || {
         has_ended = child.try_wait().expect("our child").is_some();
@@ -135,33 +138,33 @@ fn what_a_killed_bench_leaves_is_removed_by_the_next_start_of_any_verb() {
     signal(&child, Signal::KILL);
     child.wait().expect("our child");
     assert!(!instances(|pid| pid == child_pid).is_empty(), "SIGKILL leaves them");
-    let ended = place.run(&["machines"]);
+    let ended = workspace.run(&["machines"]);
     ended.assert_says("removed the trace instance irqlab-");
     assert_eq!(leftovers(), [""; 0]);
 }
 
 #[test]
-fn nonsense_is_refused_with_what_is_allowed() {
-    let place = Place::new();
-    for (words, allowed) in [
+fn invalid_options_are_refused_with_the_allowed_values() {
+    let workspace = Place::new();
+    for (arguments, allowed) in [
         (&["bench", "storm", "--timer-period", "1us"][..], "10us to 100ms"),
         (&["bench", "trace-agreement", "-d", "10s"], "1us to 3s"),
         (&["bench", "overhead", "-c", "4095"], "online"),
         (&["bench", "overhead", "--rounds", "0"], "1..=1000"),
         (&["bench", "storm", "--out", "."], "exists already"),
     ] {
-        place.run(words).assert_code(2).assert_says(allowed);
+        workspace.run(arguments).assert_code(2).assert_says(allowed);
     }
 }
 
 #[test]
-fn noise_peers_holds_what_is_installed_against_the_detour_loop() {
+fn noise_peers_compares_installed_tools_with_the_detour_loop() {
     let _alone = alone();
-    let place = Place::new();
-    let words = ["bench", "noise-peers", "-q", "--rounds", "1", "-d", "1s", "--json"];
-    let ended = place.run(&[&words[..], &["--thresholds-us", "5,1000"]].concat());
+    let workspace = Place::new();
+    let arguments = ["bench", "noise-peers", "-q", "--rounds", "1", "-d", "1s", "--json"];
+    let ended = workspace.run(&[&arguments[..], &["--thresholds-us", "5,1000"]].concat());
     if ended.code != Some(0) {
-        // A machine of one CPU, or one without a clock for the loop.
+        // The machine has one CPU, or no clock for the loop.
         return needs::not_run(needs::Need::Tsc, &ended.err);
     }
     let run = ended.json();
@@ -173,31 +176,33 @@ fn noise_peers_holds_what_is_installed_against_the_detour_loop() {
         let rate = |row: &Json| row["rate_hz"].as_f64().unwrap_or_else(|| panic!("{row}"));
         assert!(seen.is_sorted_by(|low, high| rate(low) >= rate(high)), "{seen:?}");
     }
-    assert!(place.names().is_empty(), "{:?}", place.names());
-    place
-        .run(&[&words[..], &["--thresholds-us", "1"]].concat())
+    assert!(workspace.names().is_empty(), "{:?}", workspace.names());
+    workspace
+        .run(&[&arguments[..], &["--thresholds-us", "1"]].concat())
         .assert_code(2)
         .assert_says("2..=1023");
-    place.run(&["bench", "noise-peers", "-d", "1ms"]).assert_code(2).assert_says("1s to 1h");
+    workspace.run(&["bench", "noise-peers", "-d", "1ms"]).assert_code(2).assert_says("1s to 1h");
 }
 
 #[test]
-fn chase_holds_models_against_this_machine() {
+fn chase_compares_models_with_this_machine() {
     let _alone = alone();
-    let place = Place::new();
-    let words = ["bench", "chase", "-q", "--json", "--rounds", "6", "--most", "1"];
-    let run = place.run(&[&words[..], &["--model", "zen3,t1"]].concat()).assert_code(0).json();
-    let of = |machine: &str| -> Vec<&Json> {
+    let workspace = Place::new();
+    let arguments = ["bench", "chase", "-q", "--json", "--rounds", "6", "--most", "1"];
+    let run =
+        workspace.run(&[&arguments[..], &["--model", "zen3,t1"]].concat()).assert_code(0).json();
+    let machine_rows = |machine: &str| -> Vec<&Json> {
         rows(&run, "chase").iter().filter(|row| row["machine"] == machine).collect()
     };
-    assert_eq!((of("host").len(), of("zen3").len(), of("t1").len()), (15, 15, 0), "{run}");
+    let row_counts = ["host", "zen3", "t1"].map(|machine| machine_rows(machine).len());
+    assert_eq!(row_counts, [15, 15, 0], "{run}");
     assert!(absence(&run, "model t1").is_some(), "{run}");
-    assert!(of("host").iter().all(|row| row["load_ns"].as_f64() > Some(0.0)), "{run}");
-    // The model's figures are exact: 4 cycles in L1, 12 in L2.
+    assert!(machine_rows("host").iter().all(|row| row["load_ns"].as_f64() > Some(0.0)), "{run}");
+    // The figures of the model are exact: 4 cycles in L1, 12 in L2.
     let cycles = |bytes: u64| {
-        let row = of("zen3").into_iter().find(|row| row["working_set_bytes"] == bytes);
+        let row = machine_rows("zen3").into_iter().find(|row| row["working_set_bytes"] == bytes);
         row.and_then(|row| row["load_cycles"].as_f64()).unwrap().round()
     };
     assert_eq!([cycles(16 << 10), cycles(128 << 10)], [4.0, 12.0], "{run}");
-    place.run(&["bench", "chase", "--model", "nosuch"]).assert_code(2).assert_says("nosuch");
+    workspace.run(&["bench", "chase", "--model", "nosuch"]).assert_code(2).assert_says("nosuch");
 }

@@ -1,4 +1,4 @@
-//! How runs end early, and what is left of them: nothing but what was measured.
+//! Runs that end early leave only the results that they measured.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -11,7 +11,7 @@ use crate::support::{
 use rustix::process::Signal;
 use serde_json::Value as Json;
 
-/// Exit code, stdout and stderr.
+/// Waits for the child. Returns its exit code, stdout and stderr.
 fn ended(mut child: Child) -> (Option<i32>, String, String) {
     let (mut out, mut err) = (String::new(), String::new());
     child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
@@ -19,20 +19,20 @@ fn ended(mut child: Child) -> (Option<i32>, String, String) {
     (child.wait().unwrap().code(), out, err)
 }
 
-/// Whether SIGHUP, bit 0 of SigIgn in proc_pid_status(5), is ignored by this process.
+/// Whether this process ignores SIGHUP: bit 0 of SigIgn in proc_pid_status(5).
 fn ignores_hang_ups() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
     u64::from_str_radix(ignored.trim(), 16).unwrap() & 1 == 1
 }
 
-/// A run of two conditions that was stopped after this time: its place, the processes of its sources, and
-/// what it printed. `None` where that was before its first window.
+/// Starts a run of two conditions, and stops it after this time. Returns its directory, the PIDs of its stimuli,
+/// and its stdout, or `None` if it ended before its first window.
 fn stopped_in_the_window(kill: Signal, after: Duration) -> Option<(Place, Vec<u32>, String)> {
-    let place = Place::new();
-    let words = ["handlers", "-d", "600s", "--warm-up", "1ms", "--stimulus", "timer"];
-    let more = ["--rate", "low,high", "--load", "busy", "--events", "none", "--json"];
-    let mut command = place.irqlab(&[&words[..], &more].concat());
+    let workspace = Place::new();
+    let arguments = ["handlers", "-d", "600s", "--warm-up", "1ms", "--stimulus", "timer"];
+    let options = ["--rate", "low,high", "--load", "busy", "--events", "none", "--json"];
+    let mut command = workspace.irqlab(&[&arguments[..], &options].concat());
     let (child, sources) = start_with_sources(&mut command);
     std::thread::sleep(after);
     signal(&child, kill);
@@ -41,7 +41,7 @@ fn stopped_in_the_window(kill: Signal, after: Duration) -> Option<(Place, Vec<u3
         return None;
     }
     assert_eq!(code, Some(0), "{err}");
-    Some((place, sources, out))
+    Some((workspace, sources, out))
 }
 
 #[test]
@@ -50,24 +50,24 @@ fn an_interrupt_ends_the_run_and_keeps_what_was_measured() {
         return;
     }
     let _alone = alone();
-    // Under nohup(1) a hang-up is ignored, by irqlab, too.
+    // Under nohup(1) irqlab also ignores hang-ups.
     let hang_up = if ignores_hang_ups() { Signal::TERM } else { Signal::HUP };
     for kill in [Signal::INT, hang_up] {
-        // The probes are calibrated in situ first, next to the load: seconds, and more of them on a busy
-        // host, on which the signal may come before the first window.
-        let (place, sources, out) = [5, 20, 80]
+        // irqlab first calibrates its probes in situ, next to the load. This takes seconds, and longer on a busy
+        // host. So the signal may come before the first window.
+        let (workspace, sources, out) = [5, 20, 80]
             .into_iter()
             .find_map(|seconds| stopped_in_the_window(kill, Duration::from_secs(seconds)))
             .expect("a window opens within 80 s");
         let run: Json = serde_json::from_str(&out).unwrap();
         assert_eq!(run["complete"], false);
         let conditions = crate::support::rows(&run, "conditions");
-        assert_eq!(conditions.len(), 1, "the second one was never started");
+        assert_eq!(conditions.len(), 1, "the second condition was never started");
         assert_eq!(conditions[0]["condition"], "busy/low/timer");
         assert!(conditions[0]["window_ns"].as_u64() > Some(0));
         assert!(sources.iter().all(|pid| !lives(*pid)), "no process is left");
-        let dir = only_run(&place).display().to_string();
-        let shown = place.run(&["show", &dir]);
+        let dir = only_run(&workspace).display().to_string();
+        let shown = workspace.run(&["show", &dir]);
         assert!(shown.assert_code(0).out.contains("warning: the run was cut short"));
     }
 }
@@ -79,15 +79,16 @@ fn an_interrupt_before_the_first_window_leaves_nothing() {
     }
     let _alone = alone();
     for kill in [Signal::TERM, Signal::QUIT] {
-        let place = Place::new();
-        let words = ["handlers", "--warm-up", "600s", "--stimulus", "timer", "--events", "none"];
-        let (child, sources) = start_with_sources(&mut place.irqlab(&words));
+        let workspace = Place::new();
+        let arguments =
+            ["handlers", "--warm-up", "600s", "--stimulus", "timer", "--events", "none"];
+        let (child, sources) = start_with_sources(&mut workspace.irqlab(&arguments));
         signal(&child, kill);
         let (code, out, err) = ended(child);
         assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
         assert!(err.contains("stopped before anything was measured; nothing was written"), "{err}");
         assert!(sources.iter().all(|pid| !lives(*pid)), "no process is left");
-        assert!(place.names().is_empty(), "{:?}", place.names());
+        assert!(workspace.names().is_empty(), "{:?}", workspace.names());
     }
 }
 
@@ -109,19 +110,19 @@ fn a_kill_leaves_no_process_no_namespace_and_no_file() {
         return;
     }
     let _alone = alone();
-    let own = namespaces(std::process::id());
+    let own_namespaces = namespaces(std::process::id());
     for source in ["disk", "net"] {
-        let (place, scratch) = (Place::new(), Place::new());
-        let words = ["handlers", "-d", "600s", "--rate", "low", "--load", "busy"];
-        let more = ["--events", "none", "--stimulus", source];
-        let mut command = place.irqlab(&[&words[..], &more].concat());
+        let (workspace, scratch) = (Place::new(), Place::new());
+        let arguments = ["handlers", "-d", "600s", "--rate", "low", "--load", "busy"];
+        let options = ["--events", "none", "--stimulus", source];
+        let mut command = workspace.irqlab(&[&arguments[..], &options].concat());
         let (mut child, _) = start_with_sources(command.env("TMPDIR", scratch.path()));
         std::thread::sleep(Duration::from_millis(1500));
         let sources = crate::support::children(child.id());
         let made: BTreeSet<String> = sources
             .iter()
             .flat_map(|pid| namespaces(*pid))
-            .filter(|ns| !own.contains(ns))
+            .filter(|namespace| !own_namespaces.contains(namespace))
             .collect();
         println!("{source}: {} processes, namespaces {made:?}", sources.len());
         assert!(!sources.is_empty());
@@ -130,7 +131,7 @@ fn a_kill_leaves_no_process_no_namespace_and_no_file() {
         wait_until("its processes end", || sources.iter().all(|pid| !lives(*pid)));
         wait_until("its namespaces go", || namespaces_of_all().is_disjoint(&made));
         assert!(scratch.names().is_empty(), "{:?}", scratch.names());
-        let runs = place.path().join("irqlab-runs");
+        let runs = workspace.path().join("irqlab-runs");
         assert!(names(&runs).is_empty(), "{:?}", names(&runs));
     }
 }
@@ -141,14 +142,14 @@ fn the_next_start_removes_a_half_written_run_and_says_so() {
         return;
     }
     let _alone = alone();
-    let place = Place::new();
-    let runs = place.path().join("irqlab-runs");
+    let workspace = Place::new();
+    let runs = workspace.path().join("irqlab-runs");
     let dead = u32::MAX; // beyond any pid_max
     let half = runs.join(format!(".20261121T000000Z-handlers.partial-{dead}"));
     std::fs::create_dir_all(half.join("tables")).unwrap();
     std::fs::write(half.join("manifest.json"), "{").unwrap();
-    let run = place.run(&["handlers", "-d", "50ms", "--events", "none"]);
+    let run = workspace.run(&["handlers", "-d", "50ms", "--events", "none"]);
     run.assert_code(0).assert_says("leftovers of a killed run: removed irqlab-runs/.2026");
     assert!(!half.exists());
-    only_run(&place);
+    only_run(&workspace);
 }

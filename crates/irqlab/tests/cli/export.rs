@@ -1,4 +1,4 @@
-//! Runs in the formats of other programs, read back by those programs' own readers.
+//! Runs in the formats of other programs. The readers of those programs read them back.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,8 +10,8 @@ use serde_json::Value as Json;
 /// A run that is part of the repository.
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../record/tests/golden/run-2");
 
-/// What another program's reader finds in a file, as JSON; `None`, with the reason printed, where it is
-/// not installed.
+/// Reads a file with the reader of another program, and returns the content as JSON. Returns `None`, and prints
+/// the reason, if the reader is not installed.
 fn read_by(reader: &str, file: &Path) -> Option<Json> {
     let Some(python) =
         needs::tool("readers-1/bin/python").filter(|path| path.ends_with("bin/python"))
@@ -26,8 +26,8 @@ fn read_by(reader: &str, file: &Path) -> Option<Json> {
 }
 
 /// The rows of a table of a run, from its JSON.
-fn table(place: &Place, run: &str, name: &str) -> Vec<Json> {
-    let json = place.run(&["show", run, "--json"]).assert_code(0).json();
+fn table(workspace: &Place, run: &str, name: &str) -> Vec<Json> {
+    let json = workspace.run(&["show", run, "--json"]).assert_code(0).json();
     rows(&json, name).to_vec()
 }
 
@@ -36,7 +36,7 @@ fn text(value: &Json) -> &str {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn contradictory_options_are_refused() {
     check_refused(&["export", GOLDEN, "--format", "csv"], "-o DIR");
     check_refused(
         &["export", GOLDEN, "--format", "csv", "--weight", "ns"],
@@ -49,35 +49,35 @@ fn what_makes_no_sense_is_refused() {
     check_refused(&["export", GOLDEN, "--format", "csv", "--table", "x"], "no table \"x\"");
     check_refused(&["export", GOLDEN, "--format", "perfetto"], "no events in time");
     check_refused(&["export", GOLDEN, "--format", "hlog"], "--histograms");
-    let place = Place::new();
-    place.run(&["export", "absent", "--format", "folded"]).assert_code(1).assert_says("absent");
+    let workspace = Place::new();
+    workspace.run(&["export", "absent", "--format", "folded"]).assert_code(1).assert_says("absent");
 }
 
 #[test]
 fn every_table_is_a_csv_file_in_a_directory_of_its_own() {
-    let place = Place::new();
-    place.run(&["export", GOLDEN, "--format", "csv", "-o", "tables"]).assert_code(0);
-    let json = place.run(&["show", GOLDEN, "--json"]).json();
+    let workspace = Place::new();
+    workspace.run(&["export", GOLDEN, "--format", "csv", "-o", "tables"]).assert_code(0);
+    let json = workspace.run(&["show", GOLDEN, "--json"]).json();
     let tables: Vec<&String> = json["tables"].as_object().unwrap().keys().collect();
     for name in tables.iter().filter(|name| !rows(&json, name).is_empty()) {
         let text =
-            std::fs::read_to_string(place.path().join(format!("tables/{name}.csv"))).unwrap();
+            std::fs::read_to_string(workspace.path().join(format!("tables/{name}.csv"))).unwrap();
         assert_eq!(text.lines().count(), rows(&json, name).len() + 1, "{name}");
     }
-    let again = place.run(&["export", GOLDEN, "--format", "csv", "-o", "tables"]);
+    let again = workspace.run(&["export", GOLDEN, "--format", "csv", "-o", "tables"]);
     again.assert_code(2).assert_says("not empty");
-    let one = place.run(&["export", GOLDEN, "--format", "csv", "--table", "handlers"]);
-    let file = std::fs::read_to_string(place.path().join("tables/handlers.csv")).unwrap();
-    assert_eq!(one.assert_code(0).out, file);
+    let printed = workspace.run(&["export", GOLDEN, "--format", "csv", "--table", "handlers"]);
+    let file = std::fs::read_to_string(workspace.path().join("tables/handlers.csv")).unwrap();
+    assert_eq!(printed.assert_code(0).out, file);
 }
 
 #[test]
 fn metrics_of_a_run_are_read_by_prometheus_own_parsers() {
-    let place = Place::new();
-    place.run(&["export", GOLDEN, "--format", "openmetrics", "-o", "m"]).assert_code(0);
-    let Some(read) = read_by("read_openmetrics.py", &place.path().join("m")) else { return };
+    let workspace = Place::new();
+    workspace.run(&["export", GOLDEN, "--format", "openmetrics", "-o", "m"]).assert_code(0);
+    let Some(read) = read_by("read_openmetrics.py", &workspace.path().join("m")) else { return };
     assert_eq!(read["irqlab_run_info"]["samples"][0][1]["experiment"], "handlers");
-    let columns = &table(&place, GOLDEN, "handlers");
+    let columns = &table(&workspace, GOLDEN, "handlers");
     let with_mean = columns.iter().filter(|row| row["mean_ns"].is_number()).count();
     let family = &read["irqlab_handlers_mean_seconds"];
     assert_eq!(
@@ -88,17 +88,17 @@ fn metrics_of_a_run_are_read_by_prometheus_own_parsers() {
         needs::not_run(needs::Need::Prometheus, "tools/setup.sh has need_prometheus");
         return;
     };
-    let words = ["export", GOLDEN, "--format", "openmetrics", "--timestamps", "-o", "past"];
-    place.run(&words).assert_code(0);
+    let arguments = ["export", GOLDEN, "--format", "openmetrics", "--timestamps", "-o", "past"];
+    workspace.run(&arguments).assert_code(0);
     let mut fill = Command::new(promtool);
     fill.args(["tsdb", "create-blocks-from", "openmetrics", "past", "blocks"]);
-    let ended = CommandOutput::of(fill.current_dir(place.path()));
+    let ended = CommandOutput::of(fill.current_dir(workspace.path()));
     ended.assert_code(0);
     let samples: usize = read
         .as_object()
         .unwrap()
         .values()
-        .map(|one| one["samples"].as_array().unwrap().len())
+        .map(|family| family["samples"].as_array().unwrap().len())
         .sum();
     let filled = ended.out.lines().last().unwrap_or_default();
     assert!(
@@ -108,10 +108,10 @@ fn metrics_of_a_run_are_read_by_prometheus_own_parsers() {
     );
 }
 
-/// Two loops measure for a moment, with histograms and single detours.
-fn noise(place: &Place) {
-    let words = ["noise", "-q", "-d", "200ms", "--loop", "detour,ftq", "--out", "run"];
-    place.run(&words).assert_code(0);
+/// Measures two loops for a moment. The run has histograms and single detours.
+fn noise(workspace: &Place) {
+    let arguments = ["noise", "-q", "-d", "200ms", "--loop", "detour,ftq", "--out", "run"];
+    workspace.run(&arguments).assert_code(0);
 }
 
 #[test]
@@ -120,51 +120,52 @@ fn noise_is_read_by_the_readers_of_each_format() {
         return;
     }
     let _alone = alone();
-    let place = Place::new();
-    noise(&place);
+    let workspace = Place::new();
+    noise(&workspace);
     for (format, file) in [("perfetto", "p"), ("folded", "f"), ("hlog", "h"), ("openmetrics", "m")]
     {
-        place.run(&["export", "run", "--format", format, "-o", file]).assert_code(0);
+        workspace.run(&["export", "run", "--format", format, "-o", file]).assert_code(0);
     }
-    check_stacks(&place);
-    let read = |reader: &str, file: &str| read_by(reader, &place.path().join(file));
+    check_stacks(&workspace);
+    let read = |reader: &str, file: &str| read_by(reader, &workspace.path().join(file));
     let (Some(trace), Some(log)) = (read("read_perfetto.py", "p"), read("read_hlog.py", "h"))
     else {
         return;
     };
-    check_trace(&place, &trace);
-    check_log(&place, &log);
+    check_trace(&workspace, &trace);
+    check_log(&workspace, &log);
     let Some(metrics) = read("read_openmetrics.py", "m") else { return };
     let counts = |cpu: &str| {
         let samples = metrics["irqlab_detour_seconds"]["samples"].as_array().unwrap();
-        let is_all = |one: &&Json| one[1]["le"] == "+Inf" && one[1]["cpu"] == cpu;
-        samples.iter().find(is_all).and_then(|one| one[2].as_f64())
+        let is_total = |sample: &&Json| sample[1]["le"] == "+Inf" && sample[1]["cpu"] == cpu;
+        samples.iter().find(is_total).and_then(|sample| sample[2].as_f64())
     };
-    for row in table(&place, "run", "noise").iter().filter(|row| row["traced"] == true) {
+    for row in table(&workspace, "run", "noise").iter().filter(|row| row["traced"] == true) {
         assert_eq!(counts(&row["cpu"].to_string()), row["detour_count"].as_f64(), "{row}");
     }
 }
 
-/// The stacks have all of the lost time, cause by cause.
-fn check_stacks(place: &Place) {
-    let folded = std::fs::read_to_string(place.path().join("f")).unwrap();
-    let line =
+/// The weights of the stacks add up to the lost time of all causes.
+fn check_stacks(workspace: &Place) {
+    let folded = std::fs::read_to_string(workspace.path().join("f")).unwrap();
+    let weight =
         |line: &str| line.rsplit_once(' ').and_then(|(_, weight)| weight.parse::<u64>().ok());
-    let sum: u64 = folded.lines().map(|one| line(one).unwrap()).sum();
-    let causes = table(place, "run", "causes");
+    let sum: u64 = folded.lines().map(|line| weight(line).unwrap()).sum();
+    let causes = table(workspace, "run", "causes");
     assert_eq!(sum, causes.iter().map(|row| row["total_ns"].as_u64().unwrap()).sum::<u64>());
     assert!(folded.lines().all(|line| line.starts_with("CPU ")), "{folded}");
 }
 
-/// Each detour is a slice of its length in its CPU's group, with its cause; each quantum of fixed time a
-/// value of a counter.
-fn check_trace(place: &Place, trace: &Json) {
+/// Each detour is a slice in the group of its CPU, with its length and cause. Each quantum of fixed time is a value
+/// of a counter.
+fn check_trace(workspace: &Place, trace: &Json) {
     let slices = trace["slices"].as_array().unwrap();
     let mut found: BTreeMap<(String, u64), &Json> = BTreeMap::new();
-    for one in slices.iter().filter(|one| text(&one["group"]).ends_with("detours")) {
-        found.insert((text(&one["group"]).to_owned(), one["start_ns"].as_u64().unwrap()), one);
+    for slice in slices.iter().filter(|slice| text(&slice["group"]).ends_with("detours")) {
+        let start_ns = slice["start_ns"].as_u64().unwrap();
+        found.insert((text(&slice["group"]).to_owned(), start_ns), slice);
     }
-    let detours = table(place, "run", "detours");
+    let detours = table(workspace, "run", "detours");
     assert_eq!(found.len(), detours.len());
     for detour in &detours {
         let group = format!("CPU {}: detours", detour["cpu"]);
@@ -174,24 +175,26 @@ fn check_trace(place: &Place, trace: &Json) {
         assert_eq!(slice["details"]["attributed_ns"], detour["attributed_ns"], "{slice} {detour}");
     }
     let counters = trace["counters"].as_array().unwrap();
-    let quanta = table(place, "run", "ftq_quanta");
+    let quanta = table(workspace, "run", "ftq_quanta");
     assert_eq!(counters.len(), quanta.len());
-    let sum = |rows: &[Json], at: &dyn Fn(&Json) -> Option<i64>| -> i64 {
-        rows.iter().map(|row| at(row).unwrap()).sum()
+    let sum = |rows: &[Json], value: &dyn Fn(&Json) -> Option<i64>| -> i64 {
+        rows.iter().map(|row| value(row).unwrap()).sum()
     };
-    let of_run = sum(&quanta, &|row| row["work_iterations"].as_i64());
-    assert_eq!(sum(counters, &|one| one[2].as_i64()), of_run);
+    let run_iterations = sum(&quanta, &|row| row["work_iterations"].as_i64());
+    assert_eq!(sum(counters, &|counter| counter[2].as_i64()), run_iterations);
 }
 
-/// The log's quantiles are the run's.
-fn check_log(place: &Place, log: &Json) {
-    for row in table(place, "run", "noise").iter().filter(|row| row["traced"] == true) {
+/// The quantiles of the log agree with the run.
+fn check_log(workspace: &Place, log: &Json) {
+    for row in table(workspace, "run", "noise").iter().filter(|row| row["traced"] == true) {
         let tag = format!("detour_histogram/{}", row["cpu"]);
-        let one = log.as_array().unwrap().iter().find(|one| one["tag"] == *tag).unwrap();
-        assert_eq!(one["count"], row["detour_count"]);
-        let (read, of_run) = (one["p50"].as_f64().unwrap(), row["detour_p50_ns"].as_f64().unwrap());
+        let mut histograms = log.as_array().unwrap().iter();
+        let histogram = histograms.find(|histogram| histogram["tag"] == *tag).unwrap();
+        assert_eq!(histogram["count"], row["detour_count"]);
+        let log_median = histogram["p50"].as_f64().unwrap();
+        let run_median = row["detour_p50_ns"].as_f64().unwrap();
         // Three significant digits.
-        assert!((read / of_run - 1.0).abs() < 2e-3, "{one} {row}");
-        assert!(one["length_ms"].as_f64() >= Some(199.0), "{one}");
+        assert!((log_median / run_median - 1.0).abs() < 2e-3, "{histogram} {row}");
+        assert!(histogram["length_ms"].as_f64() >= Some(199.0), "{histogram}");
     }
 }

@@ -3,15 +3,15 @@
 use crate::support::{Place, alone, loop_stalled_by, rows};
 use serde_json::Value as Json;
 
-fn refused(words: &[&str], says: &str) {
-    let place = Place::new();
-    let ended = place.run(words);
+fn refused(arguments: &[&str], says: &str) {
+    let workspace = Place::new();
+    let ended = workspace.run(arguments);
     ended.assert_code(2).assert_says(says);
-    assert!(place.names().is_empty(), "{words:?} left {:?}", place.names());
+    assert!(workspace.names().is_empty(), "{arguments:?} left {:?}", workspace.names());
 }
 
 #[test]
-fn what_is_typed_wrong_is_named() {
+fn invalid_options_are_named() {
     refused(&["footprint", "-c", "9999"], "CPU 9999 is not online here; online: ");
     refused(&["footprint", "--level", "l9"], "there are l1d, l1i, l2, l3, dtlb, itlb");
     refused(&["footprint", "--stimulus", "moon"], "there are timer, ipi, disk");
@@ -37,12 +37,12 @@ fn uint(row: &Json, column: &str) -> u64 {
 #[test]
 fn each_repetition_counts_or_was_removed_for_a_reason() {
     let _alone = alone();
-    let place = Place::new();
-    // Sizes by hand: results must be of these, whatever the machine has.
+    let workspace = Place::new();
+    // The results must have these sizes, not those that the machine detects.
     let sizes = ["--geometry", "l1d=16KiB:4:64", "--geometry", "dtlb=32:32"];
-    let words = ["footprint", "-q", "--json", "--stimulus", "timer", "--repetitions", "32"];
-    let more = ["--level", "l1d,l1i,dtlb", "--method", "basic,refined", "--rounds", "1"];
-    let ended = place.run(&[&words[..], &sizes, &more].concat());
+    let arguments = ["footprint", "-q", "--json", "--stimulus", "timer", "--repetitions", "32"];
+    let options = ["--level", "l1d,l1i,dtlb", "--method", "basic,refined", "--rounds", "1"];
+    let ended = workspace.run(&[&arguments[..], &sizes, &options].concat());
     if ended.code == Some(4) {
         return needs::not_run(needs::Need::Tsc, &ended.err);
     }
@@ -73,8 +73,8 @@ fn each_repetition_counts_or_was_removed_for_a_reason() {
         } else {
             let key = ["level", "stimulus", "method"].map(|column| row[column].as_str().unwrap());
             let absent = run["absent"].as_array().unwrap();
-            let why = absent.iter().find(|one| one["what"] == key.join(", "));
-            assert!(why.is_some_and(|one| one["reason"].is_string()), "{row}");
+            let entry = absent.iter().find(|entry| entry["what"] == key.join(", "));
+            assert!(entry.is_some_and(|entry| entry["reason"].is_string()), "{row}");
         }
     }
     let methods: Vec<&Json> = table.iter().map(|row| &row["method"]).collect();
@@ -85,81 +85,83 @@ fn each_repetition_counts_or_was_removed_for_a_reason() {
 #[test]
 fn an_interrupt_from_another_cpu_has_a_row_or_a_reason() {
     let _alone = alone();
-    let place = Place::new();
-    let words =
+    let workspace = Place::new();
+    let arguments =
         ["footprint", "-q", "--json", "--stimulus", "ipi,timer", "--level", "l1d", "-c", "0"];
-    let ended = place.run(&[&words[..], &["--repetitions", "16", "--rounds", "1"]].concat());
+    let ended =
+        workspace.run(&[&arguments[..], &["--repetitions", "16", "--rounds", "1"]].concat());
     if ended.code == Some(4) {
         return needs::not_run(needs::Need::Tsc, &ended.err);
     }
     let run = ended.assert_code(0).json();
     let has_row = rows(&run, "footprint").iter().any(|row| row["stimulus"] == "ipi");
     let absent = run["absent"].as_array().unwrap();
-    let has_reason = absent.iter().any(|one| one["what"] == "l1d, ipi");
+    let has_reason = absent.iter().any(|entry| entry["what"] == "l1d, ipi");
     assert!(has_row != has_reason, "{run}");
 }
 
-/// The trace's file is what `export` makes of the run.
-fn check_trace_file(place: &Place) {
-    let file = std::fs::read(place.path().join("run/trace.pftrace")).unwrap();
-    let words = ["export", "run", "--format", "perfetto", "-o", "again"];
-    place.run(&words).assert_code(0);
-    assert_eq!(std::fs::read(place.path().join("again")).unwrap(), file);
+/// The file of the trace equals the output of `export`.
+fn check_trace_file(workspace: &Place) {
+    let file = std::fs::read(workspace.path().join("run/trace.pftrace")).unwrap();
+    let arguments = ["export", "run", "--format", "perfetto", "-o", "again"];
+    workspace.run(&arguments).assert_code(0);
+    assert_eq!(std::fs::read(workspace.path().join("again")).unwrap(), file);
 }
 
 #[test]
 fn a_trace_has_the_interrupt_where_the_loop_was_stalled() {
     let _alone = alone();
-    let place = Place::new();
-    let words = ["footprint", "-q", "--json", "--stimulus", "timer", "--level", "l1d", "--trace"];
-    let more = ["--repetitions", "16", "--rounds", "1", "--out", "run"];
-    let ended = place.run(&[&words[..], &more].concat());
+    let workspace = Place::new();
+    let arguments =
+        ["footprint", "-q", "--json", "--stimulus", "timer", "--level", "l1d", "--trace"];
+    let options = ["--repetitions", "16", "--rounds", "1", "--out", "run"];
+    let ended = workspace.run(&[&arguments[..], &options].concat());
     if ended.code == Some(4) {
         return needs::not_run(needs::Need::Tsc, &ended.err);
     }
     let run = ended.assert_code(0).json();
     let absent = run["absent"].as_array().unwrap();
-    let file = place.path().join("run/trace.pftrace");
+    let file = workspace.path().join("run/trace.pftrace");
     for (what, is_written, need) in [
         ("trace of l1d, timer", false, needs::Need::Bpf),
         ("trace of l1d, timer, undisturbed", true, needs::Need::Cpus),
     ] {
-        if let Some(why) = absent.iter().find(|one| one["what"] == what) {
+        if let Some(why) = absent.iter().find(|entry| entry["what"] == what) {
             assert_eq!(file.exists(), is_written);
             return needs::not_run(need, why);
         }
     }
     let inside = loop_stalled_by(&run, "timer");
-    check_trace_file(&place);
+    check_trace_file(&workspace);
     let is_timer =
         |(name, kind): &(String, String)| kind == "vector" && name.contains("local_timer");
     assert!(inside.iter().any(is_timer), "{inside:?}");
-    // The run is still one that can be read.
-    place.run(&["show", "run"]).assert_code(0);
+    // The run can still be read.
+    workspace.run(&["show", "run"]).assert_code(0);
 }
 
-/// Over the loopback nothing interrupts the loop's CPU: the peer is reached, and the error says so.
+/// Over loopback, usually nothing interrupts the loop's CPU. Then the error says that the peer echoed.
 #[test]
 fn a_peer_is_asked_and_echoes() {
     use std::io::{BufRead, BufReader};
     let _alone = alone();
-    let place = Place::new();
-    let mut echo = place.irqlab(&["echo", "--listen", "127.0.0.1:0"]);
+    let workspace = Place::new();
+    let mut echo = workspace.irqlab(&["echo", "--listen", "127.0.0.1:0"]);
     let mut echo = echo.stdout(std::process::Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(echo.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let address = line.trim().strip_prefix("listening at ").unwrap().to_owned();
-    let words =
+    let arguments =
         ["footprint", "-q", "--json", "--stimulus", "net", "--level", "l1d", "--rounds", "1"];
-    let more = ["--repetitions", "16", "--peer", &address];
-    let ended = place.run(&[&words[..], &more].concat());
+    let options = ["--repetitions", "16", "--peer", &address];
+    let ended = workspace.run(&[&arguments[..], &options].concat());
     echo.kill().unwrap();
     echo.wait().unwrap();
     match ended.code {
-        // Nothing came, or what others of this machine sent to another CPU.
+        // No interrupt came, or only traffic of others came, to another CPU.
         Some(4) => {
             let expected = [format!("echoed by {address}"), "interrupts CPU".to_owned()];
-            assert!(expected.iter().any(|words| ended.err.contains(words)), "{}", ended.err);
+            assert!(expected.iter().any(|text| ended.err.contains(text)), "{}", ended.err);
         }
         _ => {
             let run = ended.assert_code(0).json();
@@ -167,6 +169,6 @@ fn a_peer_is_asked_and_echoes() {
             assert!(how.contains(&format!("echoed by {address}")), "{how}");
         }
     }
-    let gone = place.run(&[&words[..], &more].concat());
+    let gone = workspace.run(&[&arguments[..], &options].concat());
     gone.assert_code(4).assert_says("irqlab echo --listen");
 }

@@ -1,5 +1,5 @@
-//! What a killed run left is undone by the next start of any verb, and named where only another user may
-//! undo it.
+//! The next start of any verb undoes the leftovers of a killed run. If only another user may undo them, it names
+//! them.
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -7,29 +7,29 @@ use std::process::Command;
 
 use crate::support::{CommandOutput, IRQLAB, Place, alone};
 
-/// A user that no machine has. Its directory in /tmp is nobody else's.
+/// A user that no machine has. So nobody else uses its directory in /tmp.
 const USER: u32 = 3_999_999_917;
 
-/// irqlab for [`USER`], with a directory of its own.
+/// A directory where [`USER`] can run irqlab.
 struct Home {
-    place: Place,
+    workspace: Place,
 }
 
 impl Home {
-    /// `None`, with the reason printed, where this user cannot become another one.
+    /// Returns `None`, and prints the reason, if this user cannot become another user.
     fn prepared() -> Option<Home> {
-        let place = Place::new();
+        let workspace = Place::new();
         let is_root = rustix::process::geteuid().is_root();
         let setpriv = Command::new("setpriv").arg("--version").output();
         if !is_root || setpriv.is_err() {
             needs::not_run(needs::Need::Root, "this is another user, or there is no setpriv");
             return None;
         }
-        std::fs::copy(IRQLAB, place.path().join("irqlab")).unwrap();
-        std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-        let home = Home { place };
+        std::fs::copy(IRQLAB, workspace.path().join("irqlab")).unwrap();
+        std::fs::set_permissions(workspace.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let home = Home { workspace };
         for directory in ["runtime", "work"] {
-            home.own_directory(&home.place.path().join(directory));
+            home.own_directory(&home.workspace.path().join(directory));
         }
         Some(home)
     }
@@ -41,10 +41,10 @@ impl Home {
     }
 
     fn work(&self) -> PathBuf {
-        self.place.path().join("work")
+        self.workspace.path().join("work")
     }
 
-    /// What a killed run of [`USER`] leaves: a file, and the journal in `directory` that names it.
+    /// Makes the leftovers of a killed run of [`USER`]: a file, and a journal in `directory` that names the file.
     fn leave(&self, directory: &Path) -> (PathBuf, PathBuf) {
         let (file, journal) = (self.work().join("irqlab-left"), directory.join("journal-1-0.json"));
         std::fs::write(&file, "x").unwrap();
@@ -62,15 +62,15 @@ impl Home {
         (file, journal)
     }
 
-    /// The command as [`USER`]; its runtime directory is the home's, or there is none.
-    fn run(&self, words: &[&str], has_runtime: bool) -> CommandOutput {
+    /// Runs the command as [`USER`], with a runtime directory if `has_runtime`.
+    fn run(&self, arguments: &[&str], has_runtime: bool) -> CommandOutput {
         let user = USER.to_string();
         let mut command = Command::new("setpriv");
         command.args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
-        command.arg(self.place.path().join("irqlab")).args(words).current_dir(self.work());
+        command.arg(self.workspace.path().join("irqlab")).args(arguments).current_dir(self.work());
         command.env_remove("XDG_RUNTIME_DIR");
         if has_runtime {
-            command.env("XDG_RUNTIME_DIR", self.place.path().join("runtime"));
+            command.env("XDG_RUNTIME_DIR", self.workspace.path().join("runtime"));
         }
         CommandOutput::of(&mut command)
     }
@@ -80,10 +80,10 @@ impl Home {
 fn every_verb_undoes_what_a_killed_run_left() {
     let _alone = alone();
     let Some(home) = Home::prepared() else { return };
-    let journals = home.place.path().join("runtime/irqlab");
+    let journals = home.workspace.path().join("runtime/irqlab");
     home.own_directory(&journals);
-    // Most are refused right after; what they would do is another test's.
-    for words in [
+    // irqlab refuses most of these verbs after the cleanup. Other tests run them.
+    for arguments in [
         &["doctor"][..],
         &["handlers", "--out", "."],
         &["noise", "--out", "."],
@@ -96,14 +96,14 @@ fn every_verb_undoes_what_a_killed_run_left() {
         &["bench", "overhead", "--out", "."],
     ] {
         let (file, journal) = home.leave(&journals);
-        let ended = home.run(words, true);
+        let ended = home.run(arguments, true);
         let says = format!("leftovers of a killed run: removed {}", file.display());
-        assert!(ended.err.contains(&says), "{words:?} ({:?}): {}", ended.code, ended.err);
-        assert!(!file.exists() && !journal.exists(), "{words:?}: {}", ended.err);
+        assert!(ended.err.contains(&says), "{arguments:?} ({:?}): {}", ended.code, ended.err);
+        assert!(!file.exists() && !journal.exists(), "{arguments:?}: {}", ended.err);
     }
 }
 
-/// The directory in /tmp, which this removes again.
+/// A directory in /tmp. Dropping this removes the directory.
 struct InTmp(PathBuf);
 
 impl Drop for InTmp {
@@ -119,15 +119,15 @@ fn journals_of_another_user_are_named_and_those_of_another_session_are_replayed(
     let journals = InTmp(PathBuf::from(format!("/tmp/irqlab-{USER}")));
     home.own_directory(&journals.0);
     let (file, journal) = home.leave(&journals.0);
-    // Root's start names the user who can undo it: root trusts no file that another user has written.
-    let as_root = home.place.run(&["machines"]);
+    // Root only names the user who can undo it, because root trusts no file of another user.
+    let as_root = home.workspace.run(&["machines"]);
     let says = format!(
         "{} has journals of dead processes: irqlab doctor as user {USER}",
         journals.0.display()
     );
     as_root.assert_code(0).assert_says(&says);
     assert!(file.exists() && journal.exists());
-    // The killed run had no runtime directory, and this one has.
+    // The killed run had no runtime directory, but this run has.
     let ended = home.run(&["machines"], true);
     ended.assert_code(0).assert_says("leftovers of a killed run: removed ");
     assert!(!file.exists() && !journal.exists(), "{}", ended.err);

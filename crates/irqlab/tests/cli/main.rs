@@ -1,6 +1,7 @@
-//! The command as a user runs it: what it prints, refuses and leaves. No assertion is on a time.
+//! The command as a user runs it: its output, its refusals, and the files that it leaves. No assertion is on a
+//! time.
 //!
-//! One program, so that tests that wait leave the processor to others; those that measure take turns
+//! All tests are one program. A waiting test leaves the processor to others, and tests that measure take turns
 //! ([`support::alone`]).
 
 mod agreement;

@@ -1,5 +1,5 @@
-//! A small run directory may hold much: what is printed for programs is written row by row, and what must be in memory
-//! has a limit. The limit on the address space of irqlab is a real one.
+//! Tables that are small on disk and large in memory. Output for programs is written row by row. Other output needs
+//! the table in memory, and irqlab limits the size of tables in memory. The tests limit irqlab's address space.
 
 use std::process::{Command, Stdio};
 
@@ -7,14 +7,14 @@ use record::{Column, Kind, Run, SCHEMA, Table, write_run};
 
 use crate::support::{CommandOutput, Place};
 
-/// Rows of the table, and the bytes of the text that each of them has: together more than a table in memory may have.
+/// Number of rows, and bytes of text in each row. Together they exceed irqlab's limit on tables in memory.
 const ROWS: usize = 2_500;
 const TEXT_BYTES: usize = 60_000;
-/// Address space that irqlab may have: hardly more than its program, its libraries and its threads take.
+/// Limit on irqlab's address space: a little more than its program, its libraries and its threads take.
 const ADDRESS_SPACE_KIB: u32 = 450_000;
 
-/// A run whose table takes some kilobytes in its file, and 150 MB in memory.
-fn large_run(place: &Place) {
+/// Writes a run whose table takes some kilobytes in its file, and 150 MB in memory.
+fn large_run(workspace: &Place) {
     let columns = vec![
         Column::new("name", Kind::Text, "").key().priority(100),
         Column::new("count", Kind::Uint, "").priority(50),
@@ -37,32 +37,32 @@ fn large_run(place: &Place) {
         absent: Vec::new(),
         tables: vec![table],
     };
-    let directory = place.path().join("large");
+    let directory = workspace.path().join("large");
     write_run(&run, &[], &directory).expect("a run");
     let file = directory.join("tables/rows.parquet").metadata().expect("a table");
     assert!(file.len() < 1 << 20, "{} bytes", file.len());
 }
 
-/// irqlab with a limit on its address space.
-fn limited(place: &Place, words: &str) -> Command {
+/// irqlab with [`ADDRESS_SPACE_KIB`].
+fn limited(workspace: &Place, arguments: &str) -> Command {
     let mut command = Command::new("sh");
     let limit = format!("ulimit -v {ADDRESS_SPACE_KIB} && exec \"$0\" \"$@\"");
-    command.args(["-c", &limit, env!("CARGO_BIN_EXE_irqlab")]).args(words.split_whitespace());
-    command.current_dir(place.path());
+    command.args(["-c", &limit, env!("CARGO_BIN_EXE_irqlab")]).args(arguments.split_whitespace());
+    command.current_dir(workspace.path());
     command
 }
 
 #[test]
-fn what_is_printed_for_programs_takes_no_more_memory_than_a_row() {
-    let place = Place::new();
-    large_run(&place);
-    for (words, bytes_min) in [
+fn output_for_programs_needs_memory_for_one_row_only() {
+    let workspace = Place::new();
+    large_run(&workspace);
+    for (arguments, bytes_min) in [
         ("show large --json", ROWS * TEXT_BYTES),
         ("show large --format csv", ROWS * TEXT_BYTES),
         ("show large --table rows --json", ROWS * TEXT_BYTES),
         ("show large --columns", 10),
     ] {
-        let mut child = limited(&place, words)
+        let mut child = limited(&workspace, arguments)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -71,24 +71,24 @@ fn what_is_printed_for_programs_takes_no_more_memory_than_a_row() {
         let printed = std::io::copy(&mut out, &mut std::io::sink()).expect("what it prints");
         let ended = child.wait_with_output().expect("its end");
         let says = String::from_utf8_lossy(&ended.stderr);
-        assert!(ended.status.success(), "{words}: {}: {says}", ended.status);
-        assert!(printed >= bytes_min as u64, "{words}: {printed} bytes");
+        assert!(ended.status.success(), "{arguments}: {}: {says}", ended.status);
+        assert!(printed >= bytes_min as u64, "{arguments}: {printed} bytes");
     }
 }
 
 #[test]
-fn what_does_not_fit_in_memory_is_refused_with_what_does_it() {
-    let place = Place::new();
-    large_run(&place);
-    for words in [
+fn a_table_that_does_not_fit_in_memory_is_refused_with_an_alternative() {
+    let workspace = Place::new();
+    large_run(&workspace);
+    for arguments in [
         "show large",
         "show large --format markdown",
         "compare large large",
         "report large large -o page.html",
         "export large --format openmetrics",
     ] {
-        let ended = CommandOutput::of(&mut limited(&place, words));
-        assert!(ended.err.contains("is held in memory"), "{words}: {}", ended.err);
+        let ended = CommandOutput::of(&mut limited(&workspace, arguments));
+        assert!(ended.err.contains("is held in memory"), "{arguments}: {}", ended.err);
         ended.assert_code(1).assert_says("--format csv writes a table row by row");
     }
 }

@@ -1,12 +1,11 @@
-//! `irqlab bench model` and `irqlab machines fit`: what they refuse, and what they keep, without a simulated
-//! machine.
+//! `irqlab bench model` and `irqlab machines fit`: their refusals and their files, without a simulated machine.
 
 use std::fs;
 
 use crate::support::{Place, alone, check_refused, rows};
 
 #[test]
-fn what_names_nothing_is_refused_with_what_there_is() {
+fn unknown_names_are_refused_with_the_known_names() {
     check_refused(&["bench", "model", "--only", "add"], "names no kernel and no group; groups: ");
     check_refused(&["bench", "model", "--measured", "z80"], "no kept data \"z80\"; there are: ");
     check_refused(&["bench", "model", "--on", "sim:z80"], "no model \"z80\"; there are: ");
@@ -18,29 +17,29 @@ fn what_names_nothing_is_refused_with_what_there_is() {
 
 #[test]
 fn kept_data_with_a_mistake_are_refused_by_line() {
-    let place = Place::new();
-    fs::write(place.path().join("mine.tsv"), "# irqlab-measured: 1\n# cpuid: x\n").unwrap();
-    let ended = place.run(&["bench", "model", "--on", "sim:zen3", "--measured", "./mine.tsv"]);
+    let workspace = Place::new();
+    fs::write(workspace.path().join("mine.tsv"), "# irqlab-measured: 1\n# cpuid: x\n").unwrap();
+    let ended = workspace.run(&["bench", "model", "--on", "sim:zen3", "--measured", "./mine.tsv"]);
     ended.assert_code(2).assert_says("./mine.tsv: line 2: cpuid \"x\" is not VENDOR FAMILY MODEL");
 }
 
 #[test]
 fn a_model_of_another_processor_is_refused_with_what_helps() {
-    let place = Place::new();
-    // It says of no processor that it is one of them: nobody has a T1 here.
-    let ended = place.run(&["bench", "model", "--on", "sim:t1"]);
+    let workspace = Place::new();
+    // The model t1 names no processor, because nobody has a T1 to measure.
+    let ended = workspace.run(&["bench", "model", "--on", "sim:t1"]);
     ended.assert_code(4).assert_says("the model t1 does not name the processors that it describes");
     ended.assert_says("irqlab machines fit");
-    let ended = place.run(&["bench", "model", "--on", "sim:t1", "--measured", "zen3"]);
+    let ended = workspace.run(&["bench", "model", "--on", "sim:t1", "--measured", "zen3"]);
     ended.assert_code(4).assert_says("AuthenticAMD 25 1");
-    assert_eq!(place.names(), [""; 0], "nothing is left");
+    assert_eq!(workspace.names(), [""; 0], "nothing is left");
 }
 
 #[test]
 fn without_a_fitted_model_sim_host_says_what_makes_one() {
-    let place = Place::new();
-    let mut command = place.irqlab(&["bench", "model", "--on", "sim:host"]);
-    let ended = crate::support::CommandOutput::of(command.env("XDG_CONFIG_HOME", place.path()));
+    let workspace = Place::new();
+    let mut command = workspace.irqlab(&["bench", "model", "--on", "sim:host"]);
+    let ended = crate::support::CommandOutput::of(command.env("XDG_CONFIG_HOME", workspace.path()));
     ended
         .assert_code(4)
         .assert_says("there is no model of this machine")
@@ -49,45 +48,45 @@ fn without_a_fitted_model_sim_host_says_what_makes_one() {
 
 #[test]
 fn a_model_that_lacks_a_field_is_refused_by_the_name_of_the_field() {
-    let place = Place::new();
-    let whole = include_str!("../../../../machines/zen3.toml");
+    let workspace = Place::new();
+    let complete = include_str!("../../../../machines/zen3.toml");
     let without = |start: &str| -> String {
-        let lines = whole.lines().filter(|line| !line.starts_with(start));
+        let lines = complete.lines().filter(|line| !line.starts_with(start));
         lines.map(|line| format!("{line}\n")).collect()
     };
-    let core = whole.find("[core]").unwrap_or_default();
+    let core_start = complete.find("[core]").unwrap_or_default();
     for (text, says) in [
         (without("l2_hit_cycles"), "mine.toml: line 1: l2_hit_cycles: is missing"),
         (without("width"), "core: missing field `width`"),
-        (whole[..core].to_owned(), "has no [core]"),
+        (complete[..core_start].to_owned(), "has no [core]"),
     ] {
-        fs::write(place.path().join("mine.toml"), text).unwrap();
-        let words = ["bench", "model", "--on", "sim:./mine.toml", "--measured", "zen3"];
-        place.run(&words).assert_code(2).assert_says(says);
+        fs::write(workspace.path().join("mine.toml"), text).unwrap();
+        let arguments = ["bench", "model", "--on", "sim:./mine.toml", "--measured", "zen3"];
+        workspace.run(&arguments).assert_code(2).assert_says(says);
     }
 }
 
-/// A fit needs the simulator, too: it says so before it measures for minutes.
+/// A fit needs the simulator. irqlab checks this before it measures for minutes.
 #[test]
 fn without_qemu_a_model_is_neither_compared_nor_fitted() {
-    let place = Place::new();
+    let workspace = Place::new();
     let compare = ["bench", "model", "--on", "sim:zen3", "--measured", "zen3"];
     let fit = ["machines", "fit", "-o", "mine.toml"];
-    for words in [&compare[..], &fit] {
-        let mut command = place.irqlab(words);
+    for arguments in [&compare[..], &fit] {
+        let mut command = workspace.irqlab(arguments);
         command.env_remove("IRQLAB_QEMU");
-        command.env("XDG_CACHE_HOME", place.path()).env("PATH", place.path());
+        command.env("XDG_CACHE_HOME", workspace.path()).env("PATH", workspace.path());
         let ended = crate::support::CommandOutput::of(&mut command);
         ended.assert_code(4).assert_says("no QEMU").assert_says("irqlab sim setup");
     }
-    assert!(!place.path().join("mine.toml").exists());
+    assert!(!workspace.path().join("mine.toml").exists());
 }
 
 #[test]
 fn a_fit_replaces_no_file_unless_told_to() {
-    let place = Place::new();
-    fs::write(place.path().join("mine.toml"), "").unwrap();
-    let ended = place.run(&["machines", "fit", "-o", "mine.toml"]);
+    let workspace = Place::new();
+    fs::write(workspace.path().join("mine.toml"), "").unwrap();
+    let ended = workspace.run(&["machines", "fit", "-o", "mine.toml"]);
     ended
         .assert_code(2)
         .assert_says("cannot write mine.toml: it exists already (--force replaces it)");
@@ -95,23 +94,25 @@ fn a_fit_replaces_no_file_unless_told_to() {
 
 #[test]
 fn the_list_has_all_kernels_and_a_selection_some() {
-    let place = Place::new();
-    let all = place.run(&["bench", "model", "--list"]);
-    let some = place.run(&["bench", "model", "--list", "--only", "strings,arithmetic/add_chain"]);
+    let workspace = Place::new();
+    let all = workspace.run(&["bench", "model", "--list"]);
+    let some =
+        workspace.run(&["bench", "model", "--list", "--only", "strings,arithmetic/add_chain"]);
     let [all, some] = [all, some].map(|ended| ended.assert_code(0).out.lines().count());
     assert!(all >= 150 && some > 5 && some < all, "{all}, {some}");
 }
 
-/// The windows of both processes are counted. On a busy machine one of them may have none, but not in each of five runs,
-/// unless too few windows are undisturbed at all, which it then says.
+/// The windows of both processes count. On a busy machine one process may have no undisturbed window, but not in
+/// each of five runs. If both have too few, irqlab says so.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn kernels_are_measured_in_several_processes() {
     let _alone = alone();
-    let place = Place::new();
-    let words = ["bench", "model", "--on", "live", "--only", "add_chain", "--windows", "6"];
-    let has_windows_of_two = |_| {
-        let ended = place.run(&[&words[..], &["--processes", "2", "--json", "-q"]].concat());
+    let workspace = Place::new();
+    let arguments = ["bench", "model", "--on", "live", "--only", "add_chain", "--windows", "6"];
+    let has_windows_of_both = |_| {
+        let ended =
+            workspace.run(&[&arguments[..], &["--processes", "2", "--json", "-q"]].concat());
         if ended.code == Some(4) {
             return ended.assert_says("were undisturbed").code == Some(4);
         }
@@ -119,18 +120,18 @@ fn kernels_are_measured_in_several_processes() {
         assert_eq!(run["settings"]["processes"], 2);
         rows(&run, "kernels")[0]["windows"].as_u64().unwrap() > 6
     };
-    assert!((0..5).any(has_windows_of_two), "never more windows than of one process");
+    assert!((0..5).any(has_windows_of_both), "no run has more windows than one process gives");
 }
 
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn what_was_measured_can_be_kept() {
+fn measured_data_can_be_saved() {
     let _alone = alone();
-    let place = Place::new();
-    let words =
+    let workspace = Place::new();
+    let arguments =
         ["bench", "model", "--on", "live", "--only", "add_chain,load_chain", "--windows", "6"];
-    let ended =
-        place.run(&[&words[..], &["--save", "mine.tsv", "--json", "-q", "--out", "run"]].concat());
+    let ended = workspace
+        .run(&[&arguments[..], &["--save", "mine.tsv", "--json", "-q", "--out", "run"]].concat());
     if ended.code == Some(4) {
         // On a busy machine too few windows may have been undisturbed.
         ended.assert_says("were undisturbed");
@@ -138,7 +139,7 @@ fn what_was_measured_can_be_kept() {
     }
     let run = ended.assert_code(0).json();
     assert!(!rows(&run, "kernels").is_empty(), "{run}");
-    let kept = fs::read_to_string(place.path().join("mine.tsv")).unwrap();
+    let kept = fs::read_to_string(workspace.path().join("mine.tsv")).unwrap();
     assert!(kept.starts_with("# irqlab-measured: 1\n"), "{kept}");
     for row in rows(&run, "kernels") {
         let name = row["kernel"].as_str().unwrap();

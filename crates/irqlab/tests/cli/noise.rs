@@ -4,7 +4,7 @@ use crate::support::{Place, absence, alone, check_refused, only_run, rows};
 use serde_json::Value as Json;
 
 #[test]
-fn what_is_typed_wrong_is_named() {
+fn invalid_options_are_named() {
     check_refused(&["noise", "-c", "9999"], "CPU 9999 is not online here; online: ");
     check_refused(&["noise", "-H", "9999"], "CPU 9999 is not online here; online: ");
     check_refused(&["noise", "-c", "0", "-H", "0"], "CPU 0 is in -c and in -H");
@@ -40,15 +40,15 @@ fn what_is_typed_wrong_is_named() {
 }
 
 #[test]
-fn a_threshold_below_the_loop_is_refused_with_the_least() {
+fn a_threshold_below_the_loop_is_refused_with_the_minimum() {
     let _alone = alone();
-    let place = Place::new();
-    let ended = place.run(&["noise", "--threshold", "1ns"]);
+    let workspace = Place::new();
+    let ended = workspace.run(&["noise", "--threshold", "1ns"]);
     if ended.code == Some(4) {
         return needs::not_run(needs::Need::Tsc, &ended.err);
     }
     ended.assert_code(2).assert_says("allowed: from ");
-    assert!(place.names().is_empty(), "{:?}", place.names());
+    assert!(workspace.names().is_empty(), "{:?}", workspace.names());
 }
 
 fn uint(row: &Json, column: &str) -> u64 {
@@ -58,8 +58,8 @@ fn uint(row: &Json, column: &str) -> u64 {
 #[test]
 fn the_causes_of_each_cpu_add_up_to_what_it_lost() {
     let _alone = alone();
-    let place = Place::new();
-    let ended = place.run(&["noise", "-q", "-d", "300ms", "--json"]);
+    let workspace = Place::new();
+    let ended = workspace.run(&["noise", "-q", "-d", "300ms", "--json"]);
     if ended.code == Some(4) {
         return needs::not_run(needs::Need::Tsc, &ended.err);
     }
@@ -87,9 +87,12 @@ fn the_causes_of_each_cpu_add_up_to_what_it_lost() {
         let classes = ["attributed_ns", "entry_exit_ns", "unattributed_ns", "remainder_ns"];
         let sum: u64 = classes.iter().map(|class| uint(row, class)).sum();
         assert_eq!(sum, uint(row, "lost_ns"), "{row}");
-        let of_cpu = |cause: &&Json| cause["cpu"] == row["cpu"];
-        let causes: u64 =
-            rows(&run, "causes").iter().filter(of_cpu).map(|cause| uint(cause, "total_ns")).sum();
+        let is_on_cpu = |cause: &&Json| cause["cpu"] == row["cpu"];
+        let causes: u64 = rows(&run, "causes")
+            .iter()
+            .filter(is_on_cpu)
+            .map(|cause| uint(cause, "total_ns"))
+            .sum();
         assert_eq!(causes, uint(row, "lost_ns"), "{row}");
     }
     assert!(!traced.is_empty() && !rows(&run, "detours").is_empty(), "{run}");
@@ -101,18 +104,18 @@ fn the_causes_of_each_cpu_add_up_to_what_it_lost() {
     for table in ["fwq", "ftq", "detour_histogram", "fwq_quanta", "ftq_quanta"] {
         assert!(!rows(&run, table).is_empty(), "{table}");
     }
-    let directory = only_run(&place);
-    let shown = place.run(&["show", &directory.display().to_string(), "--json"]);
+    let directory = only_run(&workspace);
+    let shown = workspace.run(&["show", &directory.display().to_string(), "--json"]);
     assert_eq!(shown.assert_code(0).json(), run);
 }
 
 #[test]
 fn bare_is_without_causes() {
     let _alone = alone();
-    let place = Place::new();
-    let words = ["noise", "-q", "--no-trace", "-c", "0", "--repetitions", "200"];
-    let words = [&words[..], &["--picture", "a.svg", "--json"]].concat();
-    let ended = place.run(&words);
+    let workspace = Place::new();
+    let loops = ["noise", "-q", "--no-trace", "-c", "0", "--repetitions", "200"];
+    let arguments = [&loops[..], &["--picture", "a.svg", "--json"]].concat();
+    let ended = workspace.run(&arguments);
     if ended.code == Some(4) {
         return needs::not_run(needs::Need::Tsc, &ended.err);
     }
@@ -121,19 +124,19 @@ fn bare_is_without_causes() {
     let [row] = rows(&run, "noise") else { panic!("{}", run["tables"]) };
     assert_eq!((&row["traced"], &row["attributed_ns"]), (&false.into(), &Json::Null));
     assert_eq!(rows(&run, "fwq")[0]["quantum_count"], 200);
-    let picture = std::fs::read_to_string(place.path().join("a.svg")).expect("a picture");
+    let picture = std::fs::read_to_string(workspace.path().join("a.svg")).expect("a picture");
     for text in ["<title id=", "CPU 0", "duration (logarithmic)", "within 2 % of the minimum"] {
         assert!(picture.contains(text), "{text}: {picture}");
     }
-    place.run(&words).assert_code(2).assert_says("it exists already (--force replaces it)");
+    workspace.run(&arguments).assert_code(2).assert_says("it exists already (--force replaces it)");
 }
 
 #[test]
 fn a_command_runs_with_the_loops_and_its_failure_is_the_exit_code() {
     let _alone = alone();
-    let place = Place::new();
-    let words = ["noise", "-q", "--no-trace", "-c", "0", "--loop", "ftq", "-d", "300ms", "--"];
-    let run = |command: &[&str]| place.run(&[&words[..], command].concat());
+    let workspace = Place::new();
+    let arguments = ["noise", "-q", "--no-trace", "-c", "0", "--loop", "ftq", "-d", "300ms", "--"];
+    let run = |command: &[&str]| workspace.run(&[&arguments[..], command].concat());
     let ended = run(&["sleep", "600"]);
     if ended.code == Some(4) {
         return needs::not_run(needs::Need::Tsc, &ended.err);
@@ -147,8 +150,8 @@ fn a_command_runs_with_the_loops_and_its_failure_is_the_exit_code() {
 #[test]
 fn the_tick_that_is_found_is_the_kernels() {
     let _alone = alone();
-    let place = Place::new();
-    let ended = place.run(&["noise", "-q", "--loop", "detour", "-d", "2s", "--json"]);
+    let workspace = Place::new();
+    let ended = workspace.run(&["noise", "-q", "--loop", "detour", "-d", "2s", "--json"]);
     if ended.code == Some(4) {
         return needs::not_run(needs::Need::Tsc, &ended.err);
     }
@@ -170,8 +173,8 @@ fn the_tick_that_is_found_is_the_kernels() {
         row["frequency_hz"].as_f64().is_some_and(|found| (found - hz).abs() < hz * 1e-3)
     };
     assert!(ticks.iter().any(is_found), "HZ is {hz}: {ticks:?}");
-    // The kernel's clock and its tick have one source: the statistical part of the uncertainty is enough
-    // between them. Against another clock, the rate's error comes to it.
+    // The kernel's clock and its tick have one source. So the statistical uncertainty suffices to compare them. For
+    // a comparison with another clock, the uncertainty adds the error of the clock's rate.
     for tick in &ticks {
         let number =
             |column: &str| tick[column].as_f64().unwrap_or_else(|| panic!("{column}: {tick}"));
@@ -182,23 +185,23 @@ fn the_tick_that_is_found_is_the_kernels() {
 }
 
 #[test]
-fn what_a_parallel_job_loses_is_computed_from_a_run() {
+fn the_loss_of_a_parallel_job_is_computed_from_a_run() {
     let _alone = alone();
-    let place = Place::new();
-    let words = ["noise", "-q", "--no-trace", "-c", "0", "-d", "200ms", "--loop", "detour,ftq"];
-    let ended = place.run(&[&words[..], &["--pictures", "--out", "measured"]].concat());
+    let workspace = Place::new();
+    let arguments = ["noise", "-q", "--no-trace", "-c", "0", "-d", "200ms", "--loop", "detour,ftq"];
+    let ended = workspace.run(&[&arguments[..], &["--pictures", "--out", "measured"]].concat());
     if ended.code == Some(4) {
         return needs::not_run(needs::Need::Tsc, &ended.err);
     }
     ended.assert_code(0);
     for name in ["sizes.svg", "spectrum.svg"] {
-        let picture = std::fs::read_to_string(place.path().join("measured").join(name));
+        let picture = std::fs::read_to_string(workspace.path().join("measured").join(name));
         let picture = picture.expect("a picture");
         assert!(picture.starts_with("<svg") && picture.ends_with("</svg>\n"), "{name}");
     }
-    assert!(!place.path().join("measured/repetitions.svg").exists(), "there was no fwq");
+    assert!(!workspace.path().join("measured/repetitions.svg").exists(), "there was no fwq");
     let scale = ["noise", "scale", "-q", "--run", "measured", "--json"];
-    let with = |more: &[&str]| place.run(&[&scale[..], more].concat());
+    let with = |options: &[&str]| workspace.run(&[&scale[..], options].concat());
     let run = with(&["--nodes", "1,64", "--granularity", "10us,100us", "--out", "scaled"]);
     let run = run.assert_code(0).json();
     let rows = rows(&run, "scale");
@@ -218,8 +221,8 @@ fn what_a_parallel_job_loses_is_computed_from_a_run() {
         .assert_says("allowed: times of 1us to 10s");
     with(&["--nodes", "0"]).assert_code(2).assert_says("1..=1000000000");
     with(&["--arrivals", "never"]).assert_code(2).assert_says("allowed: measured, random");
-    let nowhere = place.run(&["noise", "scale", "--run", "nowhere"]);
+    let nowhere = workspace.run(&["noise", "scale", "--run", "nowhere"]);
     nowhere.assert_code(1).assert_says("nowhere");
-    let no_detours = place.run(&["noise", "scale", "--run", "scaled"]);
+    let no_detours = workspace.run(&["noise", "scale", "--run", "scaled"]);
     no_detours.assert_code(2).assert_says("it needs detours");
 }

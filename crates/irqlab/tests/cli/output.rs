@@ -1,4 +1,4 @@
-//! What is printed and recorded: formats, commands, and outputs that cannot be written or read.
+//! Output and records of `handlers`: formats, commands, and files that cannot be written or read.
 
 use std::fs::File;
 use std::path::Path;
@@ -12,8 +12,8 @@ use serde_json::Value as Json;
 
 const SHORT: [&str; 6] = ["handlers", "-d", "200ms", "--events", "none", "-q"];
 
-fn short<'a>(more: &[&'a str]) -> Vec<&'a str> {
-    [&SHORT[..], more].concat()
+fn short<'a>(extra: &[&'a str]) -> Vec<&'a str> {
+    [&SHORT[..], extra].concat()
 }
 
 #[test]
@@ -22,8 +22,8 @@ fn json_is_one_document_with_everything_and_show_gives_the_same() {
         return;
     }
     let _alone = alone();
-    let place = Place::new();
-    let run = place.run(&short(&["--json", "--histograms"])).assert_code(0).json();
+    let workspace = Place::new();
+    let run = workspace.run(&short(&["--json", "--histograms"])).assert_code(0).json();
     assert_eq!(run["schema"], "irqlab.run/2");
     assert_eq!(run["experiment"], "handlers");
     assert_eq!(run["complete"], true);
@@ -47,15 +47,16 @@ fn json_is_one_document_with_everything_and_show_gives_the_same() {
     {
         assert!(timer[column].is_number(), "{column}: {timer}");
     }
-    // The largest of fewer than 1,000 spans is no p99.9.
+    // Fewer than 1,000 spans have no p99.9.
     let count = timer["count"].as_u64().unwrap();
     assert_eq!(timer["self_p999_ns"].is_number(), count >= 1_000, "{timer}");
-    let dir = only_run(&place).display().to_string();
-    let shown = place.run(&["show", &dir, "--json"]).assert_code(0).json();
+    let dir = only_run(&workspace).display().to_string();
+    let shown = workspace.run(&["show", &dir, "--json"]).assert_code(0).json();
     assert_eq!(shown, run);
-    let one = place.run(&["show", &dir, "conditions", "--format", "json"]).assert_code(0).json();
-    assert_eq!(one["tables"].as_object().map(serde_json::Map::len), Some(1));
-    assert_eq!(one["tables"]["conditions"], run["tables"]["conditions"]);
+    let shown = workspace.run(&["show", &dir, "conditions", "--format", "json"]);
+    let shown = shown.assert_code(0).json();
+    assert_eq!(shown["tables"].as_object().map(serde_json::Map::len), Some(1));
+    assert_eq!(shown["tables"]["conditions"], run["tables"]["conditions"]);
 }
 
 #[test]
@@ -64,8 +65,8 @@ fn tables_csv_and_markdown() {
         return;
     }
     let _alone = alone();
-    let place = Place::new();
-    let table = place.run(&short(&["--out", "a"]));
+    let workspace = Place::new();
+    let table = workspace.run(&short(&["--out", "a"]));
     table.assert_code(0);
     assert!(table.out.starts_with("handlers on live, "), "{}", table.out);
     assert!(table.out.contains("\nhost: ") && table.out.contains("\nmethod: live bench; "));
@@ -73,14 +74,15 @@ fn tables_csv_and_markdown() {
     assert_eq!(table.err, "", "quiet");
     assert!(table.out.lines().all(|line| line.starts_with("    ") || line.chars().count() <= 120));
 
-    let main = place.run(&["show", "a", "--format", "csv"]);
+    let main = workspace.run(&["show", "a", "--format", "csv"]);
     main.assert_code(0).assert_says("csv: table handlers; left out: ");
     main.assert_says(" rows per CPU (--all prints them); tables ");
-    let whole = place.run(&["show", "a", "--format", "csv", "--all"]).assert_code(0).out.clone();
-    let named = place.run(&["show", "a", "--format", "csv", "--table", "handlers"]);
+    let all_rows =
+        workspace.run(&["show", "a", "--format", "csv", "--all"]).assert_code(0).out.clone();
+    let named = workspace.run(&["show", "a", "--format", "csv", "--table", "handlers"]);
     let csv = main.out.clone();
     assert_eq!(named.assert_code(0).out, csv);
-    assert!(csv.lines().count() < whole.lines().count(), "rows of single CPUs are left out");
+    assert!(csv.lines().count() < all_rows.lines().count(), "rows of single CPUs are left out");
     let header = csv.lines().next().unwrap_or_default();
     let first = "condition,cpu,kind,number,name,timed_by,count,undelivered_max_count,\
                  undelivered_max_ratio,rate_hz,self_mean_ns";
@@ -88,13 +90,13 @@ fn tables_csv_and_markdown() {
     let columns = header.split(',').count();
     assert!(csv.lines().skip(1).all(|line| line.split(',').count() >= columns), "{csv}");
 
-    let markdown = place.run(&["show", "a", "--format", "markdown"]);
+    let markdown = workspace.run(&["show", "a", "--format", "markdown"]);
     assert!(markdown.assert_code(0).out.contains("\n| kind | name | count |"));
-    let whole = place.run(&["show", "a", "agreement"]);
-    assert!(whole.assert_code(0).out.contains("agrees"), "{}", whole.out);
-    let columns = place.run(&["show", "a", "--columns"]);
+    let agreement = workspace.run(&["show", "a", "agreement"]);
+    assert!(agreement.assert_code(0).out.contains("agrees"), "{}", agreement.out);
+    let columns = workspace.run(&["show", "a", "--columns"]);
     assert!(columns.assert_code(0).out.contains("  self_mean_ns (real): "));
-    let columns = place.run(&["show", "a", "--columns", "--json"]).assert_code(0).json();
+    let columns = workspace.run(&["show", "a", "--columns", "--json"]).assert_code(0).json();
     assert_eq!(columns["tables"][0]["name"], "handlers");
     assert!(columns["tables"][0]["columns"][0]["doc"].is_string());
 }
@@ -105,8 +107,8 @@ fn a_command_has_its_own_output_and_its_status_is_the_exit_code() {
         return;
     }
     let _alone = alone();
-    let place = Place::new();
-    let run = place.run(&["handlers", "-q", "--json", "--", "echo", "hi there"]);
+    let workspace = Place::new();
+    let run = workspace.run(&["handlers", "-q", "--json", "--", "echo", "hi there"]);
     let document = run.assert_code(0).assert_says("hi there").json();
     assert_eq!(document["settings"]["command"], serde_json::json!(["echo", "hi there"]));
     assert_eq!(document["settings"]["duration_ns"], Json::Null);
@@ -119,25 +121,25 @@ fn a_command_has_its_own_output_and_its_status_is_the_exit_code() {
         ("exit 3", "command: the command failed: exit status: 3", 3),
         ("kill -9 $$", "command: the command failed: signal: 9 (SIGKILL)", 137),
     ] {
-        let run = place.run(&["handlers", "-q", "--json", "--", "sh", "-c", script]);
+        let run = workspace.run(&["handlers", "-q", "--json", "--", "sh", "-c", script]);
         let document = run.assert_code(code).json();
         let warnings = document["warnings"].as_array().cloned().unwrap_or_default();
         assert!(has(&warnings, says), "{warnings:?}");
         assert_eq!(document["complete"], true);
     }
-    let ended = place.run(&["handlers", "-d", "60s", "--", "sleep", "0.1"]);
+    let ended = workspace.run(&["handlers", "-d", "60s", "--", "sleep", "0.1"]);
     // How long a sleep takes depends on the host.
     let ended = ended.assert_code(0).assert_says("the command ended the window after ");
     ended.assert_says(" s (exit status: 0)");
-    let before = names(&place.path().join("irqlab-runs"));
-    let run = place.run(&["handlers", "-q", "--", "/no/such/program"]);
+    let before = names(&workspace.path().join("irqlab-runs"));
+    let run = workspace.run(&["handlers", "-q", "--", "/no/such/program"]);
     run.assert_code(1).assert_says("command: cannot run \"/no/such/program\": No such file");
     assert_eq!(run.out, "");
-    assert_eq!(names(&place.path().join("irqlab-runs")), before);
+    assert_eq!(names(&workspace.path().join("irqlab-runs")), before);
 }
 
-fn has(warnings: &[Json], words: &str) -> bool {
-    warnings.iter().filter_map(Json::as_str).any(|warning| warning.contains(words))
+fn has(warnings: &[Json], text: &str) -> bool {
+    warnings.iter().filter_map(Json::as_str).any(|warning| warning.contains(text))
 }
 
 #[test]
@@ -146,15 +148,16 @@ fn a_full_stdout_is_an_error_and_the_run_is_recorded() {
         return;
     }
     let _alone = alone();
-    let place = Place::new();
+    let workspace = Place::new();
     let full = File::options().write(true).open("/dev/full").unwrap();
-    let mut child = place.irqlab(&short(&[])).stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child =
+        workspace.irqlab(&short(&[])).stdout(full).stderr(Stdio::piped()).spawn().unwrap();
     let mut err = String::new();
     std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut err).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(1));
     assert!(err.contains("cannot write to standard output: No space left on device"), "{err}");
-    let dir = only_run(&place).display().to_string();
-    place.run(&["show", &dir]).assert_code(0);
+    let dir = only_run(&workspace).display().to_string();
+    workspace.run(&["show", &dir]).assert_code(0);
 }
 
 #[test]
@@ -163,8 +166,8 @@ fn a_reader_that_has_seen_enough_is_no_error() {
         return;
     }
     let _alone = alone();
-    let place = Place::new();
-    let mut child = place
+    let workspace = Place::new();
+    let mut child = workspace
         .irqlab(&short(&["--json"]))
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -172,20 +175,21 @@ fn a_reader_that_has_seen_enough_is_no_error() {
         .unwrap();
     drop(child.stdout.take());
     assert_eq!(child.wait().unwrap().code(), Some(0));
-    only_run(&place);
+    only_run(&workspace);
 }
 
-/// The command in a mount namespace of its own, after `mount` on the directory `there`.
-fn with_mount(place: &Place, mount: &str) -> CommandOutput {
-    let there = place.path().join("there");
+/// Runs the command in the directory `there`, in its own mount namespace. The shell command `mount` mounts a file
+/// system on `there` first.
+fn with_mount(workspace: &Place, mount: &str) -> CommandOutput {
+    let there = workspace.path().join("there");
     std::fs::create_dir(&there).unwrap();
-    // What is left in the directory is listed on stderr, for it goes with the namespace.
+    // The directory vanishes with the namespace. So the script lists it on stderr.
     let script = format!(
         "{mount} && cd there && {{ \"$@\"; code=$?; ls -A . irqlab-runs >&2; exit $code; }}"
     );
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", &script, "sh", IRQLAB]).args(SHORT);
-    CommandOutput::of(command.current_dir(place.path()))
+    CommandOutput::of(command.current_dir(workspace.path()))
 }
 
 #[test]
@@ -193,9 +197,9 @@ fn a_read_only_directory_is_refused_before_measuring() {
     if !can_measure_as_root() {
         return;
     }
-    let place = Place::new();
+    let workspace = Place::new();
     let mount = "mount --bind there there && mount -o remount,bind,ro there";
-    let ended = with_mount(&place, mount);
+    let ended = with_mount(&workspace, mount);
     ended.assert_code(2).assert_says("cannot write runs into irqlab-runs: Read-only file system");
     assert_eq!(ended.out, "");
 }
@@ -206,8 +210,8 @@ fn a_full_disk_leaves_the_results_on_the_terminal_and_no_half_run() {
         return;
     }
     let _alone = alone();
-    let place = Place::new();
-    let ended = with_mount(&place, "mount -t tmpfs -o size=16k none there");
+    let workspace = Place::new();
+    let ended = with_mount(&workspace, "mount -t tmpfs -o size=16k none there");
     ended.assert_code(1).assert_says("irqlab: the results above are not recorded");
     ended.assert_says("No space left on device (os error 28)\n");
     assert_eq!(ended.err.matches("No space left").count(), 1, "{}", ended.err);
@@ -216,11 +220,11 @@ fn a_full_disk_leaves_the_results_on_the_terminal_and_no_half_run() {
     assert!(!listed.into_iter().any(|line| line.contains("partial")), "{}", ended.err);
 }
 
-/// A run to damage: of another machine, so that these tests need no rights.
-fn golden(place: &Place) -> std::path::PathBuf {
+/// Copies a run that is part of the repository, to damage it. Measuring a run would need rights.
+fn golden(workspace: &Place) -> std::path::PathBuf {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../record/tests/golden");
     let run = names(&golden).into_iter().next().expect("a golden run");
-    let copy = place.path().join("copy");
+    let copy = workspace.path().join("copy");
     let status = Command::new("cp").arg("-r").arg(golden.join(run)).arg(&copy).status().unwrap();
     assert!(status.success());
     copy
@@ -228,14 +232,14 @@ fn golden(place: &Place) -> std::path::PathBuf {
 
 #[test]
 fn a_damaged_run_names_file_and_field() {
-    let place = Place::new();
-    let copy = golden(&place);
-    place.run(&["show", "copy"]).assert_code(0);
-    place
+    let workspace = Place::new();
+    let copy = golden(&workspace);
+    workspace.run(&["show", "copy"]).assert_code(0);
+    workspace
         .run(&["show", "copy", "nix"])
         .assert_code(2)
         .assert_says("no table \"nix\" in this run; it has: ");
-    let ended = place.run(&["show", "nowhere"]);
+    let ended = workspace.run(&["show", "nowhere"]);
     ended.assert_code(1).assert_says("cannot read nowhere/manifest.json: No such file");
     assert_eq!(ended.err.matches("No such file").count(), 1, "{}", ended.err);
 
@@ -243,7 +247,7 @@ fn a_damaged_run_names_file_and_field() {
     let table = names(&copy.join("tables")).into_iter().next().unwrap();
     let bytes = std::fs::read(copy.join("tables").join(&table)).unwrap();
     std::fs::write(copy.join("tables").join(&table), &bytes[..bytes.len() - 1]).unwrap();
-    let ended = place.run(&["show", "copy"]);
+    let ended = workspace.run(&["show", "copy"]);
     ended.assert_code(1).assert_says(&format!("copy/tables/{table}: fewer bytes than"));
 
     for (from, to, says) in [
@@ -252,35 +256,36 @@ fn a_damaged_run_names_file_and_field() {
         ("{", "", "copy/manifest.json: "),
     ] {
         std::fs::write(copy.join("manifest.json"), manifest.replacen(from, to, 1)).unwrap();
-        place.run(&["show", "copy"]).assert_code(1).assert_says(says);
+        workspace.run(&["show", "copy"]).assert_code(1).assert_says(says);
     }
 }
 
 #[test]
 fn a_full_stderr_changes_no_exit_code() {
-    let place = Place::new();
+    let workspace = Place::new();
     let full = || File::options().write(true).open("/dev/full").unwrap();
-    let mut missing = place.irqlab(&["show", "/no/such/run"]);
+    let mut missing = workspace.irqlab(&["show", "/no/such/run"]);
     assert_eq!(missing.stderr(full()).status().unwrap().code(), Some(1));
-    let mut wrong = place.irqlab(&["handlers", "--no-such-option"]);
+    let mut wrong = workspace.irqlab(&["handlers", "--no-such-option"]);
     assert_eq!(wrong.stderr(full()).status().unwrap().code(), Some(2));
 }
 
-/// A guest whose console cannot be written to stdout is ended, as a process is that writes to a closed
-/// pipe.
+/// irqlab ends a guest if the guest's console cannot be written to stdout, as the kernel ends a process that
+/// writes to a closed pipe.
 #[test]
 fn a_guest_whose_console_goes_nowhere_is_ended() {
-    let place = Place::new();
-    if !can_simulate(&place) {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
         return;
     }
-    let words = ["sim", "boot", "-q", "--limit", "300s", "--", "while true; do echo again; done"];
-    let mut boot = place.irqlab(&words);
+    let arguments =
+        ["sim", "boot", "-q", "--limit", "300s", "--", "while true; do echo again; done"];
+    let mut boot = workspace.irqlab(&arguments);
     let full = File::options().write(true).open("/dev/full").unwrap();
     let ended =
         CommandOutput::of_output(&boot.stdout(full).stderr(Stdio::piped()).output().unwrap());
     ended.assert_code(1).assert_says("cannot write to standard output: No space left on device");
-    let mut boot = place.irqlab(&words);
+    let mut boot = workspace.irqlab(&arguments);
     let mut child = boot.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     drop(child.stdout.take());
     assert_eq!(child.wait().unwrap().code(), Some(0), "a closed pipe is no error");

@@ -1,5 +1,5 @@
-//! `irqlab reproduce` as a user types it. What it measures takes minutes: its tables are tested where they
-//! are made, and its guests by `cli_footprint`.
+//! `irqlab reproduce` as a user types it. Its measurements take minutes, so they are not tested here. Unit tests
+//! cover its tables, and the tests of `footprint` cover its guests.
 
 use crate::support::check_refused;
 
@@ -8,14 +8,14 @@ fn papers_and_models_are_named() {
     check_refused(&["reproduce"], "<PAPER>");
     check_refused(&["reproduce", "moby-dick"], "possible values: footprint-1999");
     let paper = ["reproduce", "footprint-1999"];
-    let refused = |more: &[&str], says: &str| check_refused(&[&paper, more].concat(), says);
+    let refused = |options: &[&str], says: &str| check_refused(&[&paper, options].concat(), says);
     refused(&["--models", "pdp-11"], "no model \"pdp-11\"; there are: ");
     refused(&["--repetitions", "16"], "allowed for this paper: 24 to 100000");
     refused(&["--pictures"], "--pictures does not apply to this paper");
     refused(&["--limit", "0"], "allowed: 1us to 168h");
     for paper in ["handlers-ia32", "noise-t1"] {
-        let refused = |more: &[&str], says: &str| {
-            check_refused(&[&["reproduce", paper], more].concat(), says);
+        let refused = |options: &[&str], says: &str| {
+            check_refused(&[&["reproduce", paper], options].concat(), says);
         };
         refused(&["--models", "pdp-11"], "no model \"pdp-11\"; there are: ");
         refused(&["--repetitions", "16"], "--repetitions does not apply to this paper");

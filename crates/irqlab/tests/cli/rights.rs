@@ -1,5 +1,5 @@
-//! What this machine, or these rights, do not give: the row is absent with its reason, the rest
-//! runs; and when nothing is left, exit code 4 with the line that unlocks it.
+//! Measurements without the needed rights or hardware. The row is absent with a reason, and the rest runs. If
+//! nothing can run, irqlab exits with 4 and prints the line that unlocks it.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use crate::support::{
 
 const SHORT: [&str; 6] = ["handlers", "-q", "-d", "100ms", "--warm-up", "10ms"];
 
-fn short<'a>(more: &[&'a str]) -> Vec<&'a str> {
-    [&SHORT[..], more].concat()
+fn short<'a>(options: &[&'a str]) -> Vec<&'a str> {
+    [&SHORT[..], options].concat()
 }
 
 /// The conditions that have rows in table `conditions`.
@@ -25,8 +25,8 @@ fn without_rights_nothing_is_measured_and_the_setcap_line_is_given() {
     if !can_measure_as_root() {
         return;
     }
-    let place = Place::new();
-    let (program, work) = for_any_user(&place);
+    let workspace = Place::new();
+    let (program, work) = for_any_user(&workspace);
     let mut command = Command::new("setpriv");
     command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
     let ended = CommandOutput::of(command.arg(&program).arg("handlers").current_dir(&work));
@@ -37,20 +37,20 @@ fn without_rights_nothing_is_measured_and_the_setcap_line_is_given() {
     assert!(names(&work).is_empty(), "nothing half done: {:?}", names(&work));
 }
 
-/// A copy of the program that any user can start, and a directory of user 65534.
-fn for_any_user(place: &Place) -> (PathBuf, PathBuf) {
-    // Where this user can get at it, wherever the build directory is.
-    let (program, work) = (place.path().join("irqlab"), place.path().join("work"));
+/// A copy of the program that any user can start, and a directory that belongs to user 65534.
+fn for_any_user(workspace: &Place) -> (PathBuf, PathBuf) {
+    // Other users may not reach the build directory, but they reach the temporary directory.
+    let (program, work) = (workspace.path().join("irqlab"), workspace.path().join("work"));
     std::fs::copy(IRQLAB, &program).unwrap();
     std::fs::create_dir(&work).unwrap();
-    for path in [place.path(), &program, &work] {
+    for path in [workspace.path(), &program, &work] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
     std::os::unix::fs::chown(&work, Some(65534), Some(65534)).unwrap();
     (program, work)
 }
 
-/// What a program wrote of its own /proc/PID/status: the sets of capabilities by name.
+/// The capability sets by name, from the lines that a program copied from its own /proc/PID/status.
 fn capability_sets(file: &Path) -> Vec<(String, u64)> {
     let text = std::fs::read_to_string(file).unwrap();
     let set = |line: &str| {
@@ -60,26 +60,25 @@ fn capability_sets(file: &Path) -> Vec<(String, u64)> {
     text.lines().filter_map(set).filter(|(name, _)| name != "CapBnd").collect()
 }
 
-/// irqlab has two ambient capabilities, as a unit of systemd gives them. The command that it measures and QEMU
-/// have none.
+/// irqlab gets two ambient capabilities, as from a systemd unit. The measured command and QEMU get none.
 #[test]
 fn programs_that_irqlab_starts_have_none_of_its_capabilities() {
     if !can_measure_as_root() {
         return;
     }
     let _alone = alone();
-    let place = Place::new();
-    let (program, work) = for_any_user(&place);
-    let qemu = place.path().join("qemu");
+    let workspace = Place::new();
+    let (program, work) = for_any_user(&workspace);
+    let qemu = workspace.path().join("qemu");
     let script =
         "#!/bin/sh\ngrep ^Cap /proc/self/status > qemu.sets\necho QEMU emulator version 7.2.0\n";
     std::fs::write(&qemu, script).unwrap();
     std::fs::set_permissions(&qemu, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let irqlab = |words: &[&str]| {
+    let irqlab = |arguments: &[&str]| {
         let mut command = Command::new("setpriv");
         command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
         command.args(["--inh-caps", "-all,+bpf,+perfmon", "--ambient-caps", "-all,+bpf,+perfmon"]);
-        command.arg(&program).args(words).current_dir(&work);
+        command.arg(&program).args(arguments).current_dir(&work);
         CommandOutput::of(command.env("IRQLAB_QEMU", &qemu).env("HOME", &work))
     };
     let list = |file: &str| format!("grep ^Cap /proc/self/status > {file}.sets");
@@ -92,7 +91,7 @@ fn programs_that_irqlab_starts_have_none_of_its_capabilities() {
         }
         ended.assert_code(0);
     }
-    // It is asked for its version, and is too old.
+    // irqlab asks this QEMU for its version, which is too old.
     irqlab(&["sim", "facts"]).assert_says("is version 7.2.0, too old");
     for file in ["services.sets", "handlers.sets", "qemu.sets"] {
         let sets = capability_sets(&work.join(file));
@@ -101,17 +100,17 @@ fn programs_that_irqlab_starts_have_none_of_its_capabilities() {
     }
 }
 
-/// Root neither executes what another user could have changed, nor reads it.
+/// Root neither executes nor reads files that another user could have changed.
 #[test]
 fn a_cache_of_another_user_is_not_used() {
     if !rustix::process::geteuid().is_root() {
         return needs::not_run(needs::Need::Root, "files of another user");
     }
-    let place = Place::new();
-    let cache = place.path().join("cache");
+    let workspace = Place::new();
+    let cache = workspace.path().join("cache");
     std::fs::create_dir(&cache).unwrap();
     let sim_cache = || {
-        let mut command = place.irqlab(&["sim", "cache"]);
+        let mut command = workspace.irqlab(&["sim", "cache"]);
         CommandOutput::of(command.env("IRQLAB_CACHE", &cache))
     };
     sim_cache().assert_code(0);
@@ -127,15 +126,15 @@ fn a_cache_of_another_user_is_not_used() {
     sim_cache().assert_code(0);
 }
 
-/// The command without the rights of the net stimulus and without a user namespace: a process in a
-/// chroot may not make one.
-fn without_namespaces(place: &Place, root: &Path, words: &[&str]) -> CommandOutput {
+/// Runs the command without the rights of the net stimulus. It cannot make a user namespace to get them, because
+/// it runs in a chroot.
+fn without_namespaces(workspace: &Place, root: &Path, arguments: &[&str]) -> CommandOutput {
     let script = "mount --rbind / \"$1\" && root=$1 && shift && exec chroot \"$root\" \
                   setpriv --bounding-set=-sys_admin,-net_admin,-sys_chroot \
                   --inh-caps=-sys_admin,-net_admin,-sys_chroot \"$@\"";
     let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", script, "sh"]).arg(root).arg(IRQLAB).args(words);
-    CommandOutput::of(command.current_dir(place.path()))
+    command.args(["--mount", "sh", "-c", script, "sh"]).arg(root).arg(IRQLAB).args(arguments);
+    CommandOutput::of(command.current_dir(workspace.path()))
 }
 
 #[test]
@@ -144,21 +143,21 @@ fn refused_namespaces_leave_the_other_conditions() {
         return;
     }
     let _alone = alone();
-    let (place, root) = (Place::new(), Place::new());
-    let out = place.path().join("run").display().to_string();
-    let words = short(&["--stimulus", "net,none", "--rate", "low", "--json", "--out", &out]);
-    let ended = without_namespaces(&place, root.path(), &words);
+    let (workspace, root) = (Place::new(), Place::new());
+    let out = workspace.path().join("run").display().to_string();
+    let arguments = short(&["--stimulus", "net,none", "--rate", "low", "--json", "--out", &out]);
+    let ended = without_namespaces(&workspace, root.path(), &arguments);
     let run = ended.assert_code(0).json();
     assert_eq!(conditions(&run), ["idle/none"]);
     let reason = absence(&run, "idle/low/net").expect("the net condition is absent");
     assert!(!reason.is_empty());
-    assert_eq!(run["complete"], true, "what is absent for a reason does not cut a run short");
+    assert_eq!(run["complete"], true, "a run with an absent row is complete");
 
-    let out = place.path().join("none").display().to_string();
-    let words = short(&["--stimulus", "net", "--out", &out]);
-    let ended = without_namespaces(&place, root.path(), &words);
+    let out = workspace.path().join("none").display().to_string();
+    let arguments = short(&["--stimulus", "net", "--out", &out]);
+    let ended = without_namespaces(&workspace, root.path(), &arguments);
     ended.assert_code(4).assert_says("irqlab: nothing can be measured: idle/low/net: ");
-    assert_eq!(place.names(), ["run"]);
+    assert_eq!(workspace.names(), ["run"]);
 }
 
 #[test]
@@ -167,8 +166,8 @@ fn a_disk_that_cannot_be_read_leaves_the_other_conditions() {
         return;
     }
     let _alone = alone();
-    let place = Place::new();
-    let words = short(&[
+    let workspace = Place::new();
+    let arguments = short(&[
         "--stimulus",
         "disk,none",
         "--disk-file",
@@ -177,12 +176,12 @@ fn a_disk_that_cannot_be_read_leaves_the_other_conditions() {
         "--rate",
         "low",
     ]);
-    let run = place.run(&words).assert_code(0).json();
+    let run = workspace.run(&arguments).assert_code(0).json();
     assert_eq!(conditions(&run), ["idle/none"]);
     let reason = absence(&run, "idle/low/disk").expect("the disk condition is absent");
     assert_eq!(reason, "cannot read /nonexistent: No such file or directory (os error 2)");
 
-    let ended = place.run(&short(&["--stimulus", "disk", "--disk-file", "/nonexistent"]));
+    let ended = workspace.run(&short(&["--stimulus", "disk", "--disk-file", "/nonexistent"]));
     ended.assert_code(4).assert_says("idle/low/disk: cannot read /nonexistent");
     ended.assert_says("to unlock it:\n  set TMPDIR to a directory on a disk, or name an existing");
 }
@@ -196,11 +195,11 @@ fn a_disk_that_is_memory_is_refused() {
         return;
     }
     std::io::Write::write_all(&mut file, &[0; 1 << 16]).unwrap();
-    let place = Place::new();
+    let workspace = Place::new();
     let path = file.path().display().to_string();
-    let ended = place.run(&short(&["--stimulus", "disk", "--disk-file", &path]));
+    let ended = workspace.run(&short(&["--stimulus", "disk", "--disk-file", &path]));
     ended.assert_code(4).assert_says("is memory: reading it raises no disk interrupt");
-    assert!(place.names().is_empty(), "{:?}", place.names());
+    assert!(workspace.names().is_empty(), "{:?}", workspace.names());
 }
 
 #[test]
@@ -209,8 +208,9 @@ fn ipis_to_one_measured_cpu() {
         return;
     }
     let _alone = alone();
-    let place = Place::new();
-    let ended = place.run(&short(&["-c", "0", "--stimulus", "ipi", "--rate", "high", "--json"]));
+    let workspace = Place::new();
+    let ended =
+        workspace.run(&short(&["-c", "0", "--stimulus", "ipi", "--rate", "high", "--json"]));
     if ended.code == Some(4) {
         ended.assert_says("idle/high/ipi: ");
         return needs::not_run(needs::Need::Cpus, &ended.err);
@@ -229,17 +229,18 @@ fn an_unknown_event_is_absent_and_the_rest_is_counted() {
         return;
     }
     let _alone = alone();
-    let place = Place::new();
+    let workspace = Place::new();
     let events = "cpu-clock,context-switches,no-such-event,nor-this/one/";
-    // Timers, so that also an idle machine has spans enough for an interval.
-    let words = ["--stimulus", "timer", "--rate", "high", "-c", "0", "--events", events, "--json"];
-    let run = place.run(&short(&words)).assert_code(0).json();
+    // Timers give even an idle machine enough spans for an interval.
+    let arguments =
+        ["--stimulus", "timer", "--rate", "high", "-c", "0", "--events", events, "--json"];
+    let run = workspace.run(&short(&arguments)).assert_code(0).json();
     let absent = absence(&run, "PMU events no-such-event nor-this/one/");
     assert_eq!(absent, Some("this machine has no events of these names"));
     let counted = rows(&run, "events");
     assert!(counted.iter().any(|row| row["event"] == "cpu-clock" && row["self_total"] != 0));
-    assert!(rows(&run, "ratios").is_empty(), "no ratio is made of these events");
-    // The mean of each has an interval, or the reason why it has none.
+    assert!(rows(&run, "ratios").is_empty(), "these events have no ratio");
+    // Each mean has an interval or a reason for its absence.
     for row in counted {
         let (half_width, method) = (&row["self_mean_ci95"], row["self_mean_ci95_method"].as_str());
         let is_interval = method.is_some_and(|method| method.starts_with("batch-means"));

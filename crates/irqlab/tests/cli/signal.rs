@@ -1,11 +1,11 @@
-//! `irqlab signal model`, `fit` and `advise`: what is computed, without a bench.
+//! `irqlab signal model`, `fit` and `advise`: computed results, without a bench.
 
 use crate::support::{Place, absence, check_refused, rows};
 use serde_json::Value as Json;
 
 fn row<'a>(run: &'a Json, table: &str, scheme: &str, rate_hz: u64) -> &'a Json {
-    let is = |row: &&Json| row["scheme"] == scheme && row["rate_hz"] == rate_hz;
-    rows(run, table).iter().find(is).unwrap_or_else(|| panic!("no row {scheme} {rate_hz}"))
+    let is_wanted = |row: &&Json| row["scheme"] == scheme && row["rate_hz"] == rate_hz;
+    rows(run, table).iter().find(is_wanted).unwrap_or_else(|| panic!("no row {scheme} {rate_hz}"))
 }
 
 fn number(row: &Json, column: &str) -> f64 {
@@ -14,10 +14,10 @@ fn number(row: &Json, column: &str) -> f64 {
 
 #[test]
 fn model_has_the_papers_overheads_and_says_how_each_row_was_computed() {
-    let place = Place::new();
-    let words =
+    let workspace = Place::new();
+    let arguments =
         ["signal", "model", "--json", "--rates", "500,10k,400k", "--latency-bound", "100us"];
-    let ended = place.run(&words);
+    let ended = workspace.run(&arguments);
     ended.assert_code(0);
     let run = ended.json();
     assert_eq!((&run["experiment"], &run["bench"]), (&"signal-model".into(), &"model".into()));
@@ -30,7 +30,7 @@ fn model_has_the_papers_overheads_and_says_how_each_row_was_computed() {
     assert!((number(clocked, "cpu_ratio") - 0.014).abs() < 1e-9);
     assert!(number(clocked, "latency_p99_ns") > 900_000.0);
     assert!(number(interrupt, "latency_p99_ns") < 100_000.0);
-    // Both cost the same at the clock's own rate.
+    // Both schemes cost the same at the rate of the clock.
     let crossing = rows(&run, "crossovers")
         .iter()
         .find(|row| row["scheme_below"] == "interrupt" && row["scheme_above"] == "clocked:1ms");
@@ -40,20 +40,20 @@ fn model_has_the_papers_overheads_and_says_how_each_row_was_computed() {
         bounds.contains(&&"spin".into()) && !bounds.contains(&&"clocked:1ms".into()),
         "{bounds:?}"
     );
-    // Twice its capacity: half of the events are lost, and no latency is negative.
+    // At twice the capacity, half of the events are lost.
     let over = row(&run, "model", "interrupt", 400_000);
     assert_eq!((&over["method"], &over["is_over_capacity"]), (&"simulation".into(), &true.into()));
     assert!((number(over, "drops_ratio") - 0.5).abs() < 0.02);
     assert!((number(over, "capacity_hz") - 200_000.0).abs() < 1e-3);
     let warnings = run["warnings"].to_string();
     assert!(warnings.contains("interrupt keeps up with less than 200000 events/s"), "{warnings}");
-    // The same seed gives the same digits.
-    assert_eq!(rows(&place.run(&words).json(), "model"), rows(&run, "model"));
+    // Equal seeds give equal digits.
+    assert_eq!(rows(&workspace.run(&arguments).json(), "model"), rows(&run, "model"));
 }
 
-/// The files of a run that are pictures, by name.
-fn pictures(place: &Place, run: &str) -> std::collections::BTreeMap<String, String> {
-    let files = std::fs::read_dir(place.path().join(run)).expect("a run").flatten();
+/// The pictures of a run, by file name.
+fn pictures(workspace: &Place, run: &str) -> std::collections::BTreeMap<String, String> {
+    let files = std::fs::read_dir(workspace.path().join(run)).expect("a run").flatten();
     let svg = |file: std::fs::DirEntry| {
         let name = file.file_name().into_string().ok().filter(|name| name.ends_with(".svg"))?;
         Some((name, std::fs::read_to_string(file.path()).expect("text")))
@@ -63,19 +63,19 @@ fn pictures(place: &Place, run: &str) -> std::collections::BTreeMap<String, Stri
 
 #[test]
 fn pictures_show_each_scheme_and_are_the_same_for_the_same_run() {
-    let place = Place::new();
+    let workspace = Place::new();
     let schemes = "interrupt,drain,spin,clocked:1ms";
     let model =
         ["signal", "model", "-q", "--schemes", schemes, "--rates", "1k..100k", "--pictures"];
     for out in ["one", "two"] {
-        place.run(&[&model[..], &["--out", out]].concat()).assert_code(0);
+        workspace.run(&[&model[..], &["--out", out]].concat()).assert_code(0);
     }
-    let drawn = pictures(&place, "one");
+    let drawn = pictures(&workspace, "one");
     let names: Vec<&str> = drawn.keys().map(String::as_str).collect();
     assert_eq!(names, ["cpu.svg", "latency.svg", "regions.svg"]);
     for (name, svg) in &drawn {
         for scheme in schemes.split(',') {
-            // Interrupts cost more than draining at any rate, and so have no region.
+            // Interrupts have no region, because draining costs less at any rate.
             let is_there = svg.lines().any(|line| line == scheme);
             assert_eq!(
                 is_there,
@@ -84,17 +84,17 @@ fn pictures_show_each_scheme_and_are_the_same_for_the_same_run() {
             );
         }
     }
-    assert!(drawn == pictures(&place, "two"), "the same, to the byte");
+    assert!(drawn == pictures(&workspace, "two"), "the same, to the byte");
     let advise = ["signal", "advise", "-q", "--rate", "1k..50k", "--latency-bound", "100us"];
-    place.run(&[&advise[..], &["--pictures", "--out", "advice"]].concat()).assert_code(0);
-    let drawn = pictures(&place, "advice");
+    workspace.run(&[&advise[..], &["--pictures", "--out", "advice"]].concat()).assert_code(0);
+    let drawn = pictures(&workspace, "advice");
     assert!(drawn["regions.svg"].lines().any(|line| line == "asked for: 100 µs"), "{drawn:?}");
-    place.run(&[&advise[..], &["--out", "plain"]].concat()).assert_code(0);
-    assert!(pictures(&place, "plain").is_empty(), "not asked for");
-    // What is drawn is in a table: each bound belongs to one scheme.
-    let run = place.run(&["show", "one", "--json"]).json();
-    let of_rate = |row: &&Json| row["rate_hz"] == 1_000;
-    let regions: Vec<&Json> = rows(&run, "regions").iter().filter(of_rate).collect();
+    workspace.run(&[&advise[..], &["--out", "plain"]].concat()).assert_code(0);
+    assert!(pictures(&workspace, "plain").is_empty(), "not asked for");
+    // A table has the drawn regions. Each latency bound belongs to one scheme.
+    let run = workspace.run(&["show", "one", "--json"]).json();
+    let has_rate = |row: &&Json| row["rate_hz"] == 1_000;
+    let regions: Vec<&Json> = rows(&run, "regions").iter().filter(has_rate).collect();
     for pair in regions.windows(2) {
         assert_eq!(pair[0]["bound_to_ns"], pair[1]["bound_from_ns"], "{regions:?}");
         assert!(number(pair[0], "cpu_ratio") > number(pair[1], "cpu_ratio"), "{regions:?}");
@@ -105,15 +105,15 @@ fn pictures_show_each_scheme_and_are_the_same_for_the_same_run() {
 
 #[test]
 fn a_run_with_nothing_to_draw_says_so() {
-    let place = Place::new();
+    let workspace = Place::new();
     let one_rate = ["signal", "model", "-q", "--rates", "1k", "--pictures", "--out", "one"];
-    place.run(&one_rate).assert_code(0).assert_says("this run has nothing to draw");
+    workspace.run(&one_rate).assert_code(0).assert_says("this run has nothing to draw");
 }
 
 #[test]
 fn interrupts_livelock_an_application_and_a_clock_with_a_quota_does_not() {
-    let place = Place::new();
-    let words = [
+    let workspace = Place::new();
+    let arguments = [
         "signal",
         "model",
         "--json",
@@ -130,7 +130,7 @@ fn interrupts_livelock_an_application_and_a_clock_with_a_quota_does_not() {
         "--quota",
         "16",
     ];
-    let run = place.run(&words).json();
+    let run = workspace.run(&arguments).json();
     let throughput = |scheme, rate_hz| number(row(&run, "model", scheme, rate_hz), "throughput_hz");
     assert!(throughput("interrupt", 10_000) > 9_500.0);
     assert!(throughput("interrupt", 30_000) < 100.0);
@@ -139,27 +139,27 @@ fn interrupts_livelock_an_application_and_a_clock_with_a_quota_does_not() {
 
 #[test]
 fn a_trace_has_its_own_rate() {
-    let place = Place::new();
+    let workspace = Place::new();
     let times: String =
         (0..5_000_u64).map(|event| format!("{}\n", 1_000 + event * 20_000)).collect();
-    std::fs::write(place.path().join("trace"), format!("# ns\n{times}")).unwrap();
-    let ended = place.run(&["signal", "model", "--json", "--arrivals", "trace:trace"]);
+    std::fs::write(workspace.path().join("trace"), format!("# ns\n{times}")).unwrap();
+    let ended = workspace.run(&["signal", "model", "--json", "--arrivals", "trace:trace"]);
     let run = ended.assert_code(0).json();
     assert!(rows(&run, "model").iter().all(|row| row["rate_hz"] == 50_000));
     assert_eq!(absence(&run, "crossovers"), Some("there is only one rate"));
     assert_eq!(number(row(&run, "model", "interrupt", 50_000), "latency_mean_ns"), 5_000.0);
-    std::fs::write(place.path().join("trace"), "5\n3\n").unwrap();
-    let ended = place.run(&["signal", "model", "--arrivals", "trace:trace"]);
+    std::fs::write(workspace.path().join("trace"), "5\n3\n").unwrap();
+    let ended = workspace.run(&["signal", "model", "--arrivals", "trace:trace"]);
     ended.assert_code(2).assert_says("event 1 is before the one before it");
-    std::fs::write(place.path().join("trace"), "5\nx\n").unwrap();
-    let ended = place.run(&["signal", "model", "--arrivals", "trace:trace"]);
+    std::fs::write(workspace.path().join("trace"), "5\nx\n").unwrap();
+    let ended = workspace.run(&["signal", "model", "--arrivals", "trace:trace"]);
     ended.assert_code(2).assert_says("line 2 is not a time in whole ns");
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
-    let refused = |words: &[&str], says: &str| {
-        check_refused(&[&["signal", "model"], words].concat(), says);
+fn invalid_parameters_are_refused() {
+    let refused = |arguments: &[&str], says: &str| {
+        check_refused(&[&["signal", "model"], arguments].concat(), says);
     };
     refused(&["--schemes", "poll"], "there is no such scheme");
     refused(&["--schemes", "clocked"], "its parameters are missing");
@@ -175,9 +175,9 @@ fn what_cannot_be_is_refused() {
     refused(&["--statistic", "max"], "allowed: mean, p50, p99, p99.9");
 }
 
-/// A sweep as a user measures it, in the units that the file's names state.
-fn sweep(place: &Place) {
-    let words = [
+/// Writes a sweep as a user would measure it. The names of its columns state the units.
+fn sweep(workspace: &Place) {
+    let arguments = [
         "signal",
         "model",
         "--json",
@@ -199,7 +199,7 @@ fn sweep(place: &Place) {
         "--schemes",
         "interrupt,drain,spin,clocked:1ms,deferred:50us,coalesced:32,50us,hybrid:8,20us",
     ];
-    let run = place.run(&words).json();
+    let run = workspace.run(&arguments).json();
     let mut csv = "mode,load_hz,cpu_percent,latency_mean_us,throughput_hz,note\n".to_owned();
     for row in rows(&run, "model") {
         let scheme = row["scheme"].as_str().unwrap();
@@ -208,14 +208,14 @@ fn sweep(place: &Place) {
         let rate = number(row, "rate_hz");
         csv += &format!("\"{scheme}\",{rate},{cpu},{latency},{rate},x\n");
     }
-    std::fs::write(place.path().join("measured.csv"), csv).unwrap();
+    std::fs::write(workspace.path().join("measured.csv"), csv).unwrap();
 }
 
 #[test]
 fn fit_gives_the_costs_back_and_predicts_what_it_has_not_seen() {
-    let place = Place::new();
-    sweep(&place);
-    let ended = place.run(&[
+    let workspace = Place::new();
+    sweep(&workspace);
+    let ended = workspace.run(&[
         "signal",
         "fit",
         "--json",
@@ -237,8 +237,8 @@ fn fit_gives_the_costs_back_and_predicts_what_it_has_not_seen() {
         assert!(number(row, "ci95_low_ns") <= number(row, "ci95_high_ns"), "{row}");
     }
     let held = |figure: &str| {
-        let is = |row: &&Json| row["rows"] == "held-out" && row["figure"] == figure;
-        rows(&run, "errors").iter().find(is).expect("held-out rows")
+        let is_wanted = |row: &&Json| row["rows"] == "held-out" && row["figure"] == figure;
+        rows(&run, "errors").iter().find(is_wanted).expect("held-out rows")
     };
     assert!(number(held("cpu per event"), "error_max_ratio") < 0.15);
     assert!(number(held("mean latency"), "error_max_ratio") < 0.25);
@@ -252,10 +252,10 @@ fn fit_gives_the_costs_back_and_predicts_what_it_has_not_seen() {
             .all(|row| row["scheme"] == "hybrid:8,20us")
     );
     assert!(run["warnings"].to_string().contains("ignored columns: note"));
-    // The run's costs are what advise goes on with.
-    let words =
+    // `advise` continues with the fitted costs.
+    let arguments =
         ["signal", "advise", "--json", "--fit", "f", "--rate", "50k", "--latency-bound", "1ms"];
-    let advised = place.run(&words).assert_code(0).json();
+    let advised = workspace.run(&arguments).assert_code(0).json();
     assert_eq!(advised["settings"]["poll_cost_ns"], 100);
     let c = advised["settings"]["interrupt_cost"].as_str().unwrap().to_owned();
     assert!(c.starts_with("3") && c.ends_with("ns"), "{c}");
@@ -263,10 +263,10 @@ fn fit_gives_the_costs_back_and_predicts_what_it_has_not_seen() {
 
 #[test]
 fn advise_names_the_cheapest_scheme_that_keeps_the_bound_and_its_lines() {
-    let place = Place::new();
-    let advise = |words: &[&str]| {
-        let ended =
-            place.run(&[&["signal", "advise", "--json", "--event-cost", "500ns"], words].concat());
+    let workspace = Place::new();
+    let advise = |arguments: &[&str]| {
+        let ended = workspace
+            .run(&[&["signal", "advise", "--json", "--event-cost", "500ns"], arguments].concat());
         ended.assert_code(0).json()
     };
     let run = advise(&["--rate", "1k..200k", "--latency-bound", "200us"]);
@@ -277,11 +277,11 @@ fn advise_names_the_cheapest_scheme_that_keeps_the_bound_and_its_lines() {
         assert!(number(row, "cpu_max_ratio") >= number(first, "cpu_max_ratio"), "{row}");
     }
     assert!(!rows(&run, "crossovers").is_empty());
-    // No scheme is as fast as that with so little: the nearest is named, and said not to keep it.
+    // No scheme keeps these limits. `advise` names the nearest scheme, and warns that it does not keep them.
     let run = advise(&["--rate", "100k", "--latency-bound", "1us", "--cpu-budget", "1%"]);
     assert_eq!(rows(&run, "advice")[0]["keeps_all"], false);
     assert!(run["warnings"].to_string().contains("no scheme keeps all"));
-    // Lines for an interface that every machine has; nothing is set.
+    // `advise` prints lines for an interface that every machine has, but changes nothing.
     let path = "/sys/class/net/lo/gro_flush_timeout";
     let before = std::fs::read_to_string(path).unwrap();
     let run = advise(&["--rate", "10k", "--schemes", "drain", "--nic", "lo", "--out", "a"]);
@@ -289,19 +289,19 @@ fn advise_names_the_cheapest_scheme_that_keeps_the_bound_and_its_lines() {
     assert_eq!(line["set_line"], format!("echo 0 > {path}"));
     assert_eq!(line["undo_line"], format!("echo {} > {path}", before.trim()));
     assert_eq!(std::fs::read_to_string(path).unwrap(), before);
-    let script = std::fs::read_to_string(place.path().join("a/undo.sh")).unwrap();
+    let script = std::fs::read_to_string(workspace.path().join("a/undo.sh")).unwrap();
     assert!(script.contains(line["undo_line"].as_str().unwrap()), "{script}");
-    // Its interrupts cannot be deferred: the loopback has no NAPI instance, or the kernel does not say.
+    // The loopback interface cannot defer interrupts: it has no NAPI instance, or the kernel does not say.
     let run = advise(&["--rate", "10k", "--schemes", "deferred:50us", "--nic", "lo"]);
     assert!(rows(&run, "lines").is_empty() || run["warnings"].to_string().contains("NAPI"));
 }
 
 #[test]
-fn what_cannot_be_fitted_or_advised_is_refused() {
-    let place = Place::new();
+fn invalid_data_and_requests_are_refused() {
+    let workspace = Place::new();
     let fit = |text: &str| {
-        std::fs::write(place.path().join("m.csv"), text).unwrap();
-        place.run(&["signal", "fit", "--data", "m.csv"])
+        std::fs::write(workspace.path().join("m.csv"), text).unwrap();
+        workspace.run(&["signal", "fit", "--data", "m.csv"])
     };
     let head = "scheme,rate_hz,cpu_ratio,latency_mean_ns\n";
     fit("a,b\n1,2\n").assert_code(2).assert_says("columns scheme and rate_hz");
@@ -312,8 +312,9 @@ fn what_cannot_be_fitted_or_advised_is_refused() {
     fit(&format!("{head}interrupt,1000,0,1\ndrain,1,1,1\n"))
         .assert_code(2)
         .assert_says("data row 1");
-    let rows: String =
-        (1..20).map(|i| format!("interrupt,{},{},\n", i * 1_000, f64::from(i) / 200.0)).collect();
+    let rows: String = (1..20)
+        .map(|load| format!("interrupt,{},{},\n", load * 1_000, f64::from(load) / 200.0))
+        .collect();
     fit(&format!("{head}{rows}"))
         .assert_code(2)
         .assert_says("cannot tell interrupt_ns, event_ns apart");
@@ -321,12 +322,12 @@ fn what_cannot_be_fitted_or_advised_is_refused() {
         &["signal", "fit", "--data", "nowhere.csv", "--hold-out", "1"],
         "from 0 to below 0.9",
     );
-    place
+    workspace
         .run(&["signal", "fit", "--data", "nowhere.csv"])
         .assert_code(1)
         .assert_says("cannot read nowhere.csv");
-    let refused = |words: &[&str], says: &str| {
-        check_refused(&[&["signal", "advise"], words].concat(), says);
+    let refused = |arguments: &[&str], says: &str| {
+        check_refused(&[&["signal", "advise"], arguments].concat(), says);
     };
     refused(&[], "--rate");
     refused(

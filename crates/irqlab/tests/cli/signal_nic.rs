@@ -1,4 +1,4 @@
-//! `irqlab signal run --nic --peer`: a veth whose other end is in another network, and irqlab's echo there.
+//! `irqlab signal run --nic --peer`: over a veth to `irqlab echo` in another network namespace.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -12,7 +12,7 @@ use rustix::process::Signal;
 
 const PEER: &str = "192.0.2.2:7007";
 
-/// irqlab's echo in the far namespace, until this is dropped.
+/// `irqlab echo` in the far namespace. Dropping this ends it.
 struct Echo(Child);
 
 impl Echo {
@@ -32,7 +32,7 @@ impl Drop for Echo {
     }
 }
 
-/// A network, where sender and receiver have a CPU each.
+/// Returns `None`, and prints the reason, if this machine has no two CPUs or no network namespaces.
 fn net() -> Option<Net> {
     if !Path::new("/sys/devices/system/cpu/cpu1").exists() {
         needs::not_run(needs::Need::Cpus, "sender and receiver need a CPU each");
@@ -41,7 +41,7 @@ fn net() -> Option<Net> {
     Net::prepared()
 }
 
-/// Every setting in sysfs that a run changes.
+/// Every setting of `v0` in sysfs that a run may change.
 fn settings(net: &Net) -> BTreeMap<&'static str, String> {
     ["gro_flush_timeout", "napi_defer_hard_irqs", "threaded", "queues/rx-0/rps_cpus"]
         .map(|name| (name, net.read(&format!("/sys/class/net/v0/{name}"))))
@@ -49,8 +49,8 @@ fn settings(net: &Net) -> BTreeMap<&'static str, String> {
 }
 
 fn command(net: &Net, more: &str) -> Command {
-    let words = format!("signal run --nic v0 --peer {PEER} --loads idle -c 1 --json {more}");
-    net.near(IRQLAB, &words.split_whitespace().collect::<Vec<_>>())
+    let line = format!("signal run --nic v0 --peer {PEER} --loads idle -c 1 --json {more}");
+    net.near(IRQLAB, &line.split_whitespace().collect::<Vec<_>>())
 }
 
 #[test]
@@ -59,13 +59,13 @@ fn a_card_and_a_peer_give_rates_and_round_trips_and_what_is_not_there_is_absent(
     let Some(net) = net() else { return };
     let before = settings(&net);
     // Nobody listens.
-    let words = "-d 50ms --repetitions 1 --rates 500 --schemes drain,coalesced:8,50us";
-    let ended = CommandOutput::of(&mut command(&net, words));
+    let arguments = "-d 50ms --repetitions 1 --rates 500 --schemes drain,coalesced:8,50us";
+    let ended = CommandOutput::of(&mut command(&net, arguments));
     ended.assert_code(4).assert_says("no connection to the peer");
     ended.assert_says(&format!("irqlab echo --listen {PEER}"));
     assert_eq!(settings(&net), before);
     let echo = Echo::start(&net);
-    let run = CommandOutput::of(&mut command(&net, words)).assert_code(0).json();
+    let run = CommandOutput::of(&mut command(&net, arguments)).assert_code(0).json();
     assert_eq!((&run["settings"]["rig"], &run["settings"]["nic"]), (&"nic".into(), &"v0".into()));
     assert_eq!(run["settings"]["packets_placed_by"], "steering (RPS)");
     for table in ["rates", "round_trips"] {
@@ -78,11 +78,11 @@ fn a_card_and_a_peer_give_rates_and_round_trips_and_what_is_not_there_is_absent(
     let why = absence(&run, "drain, idle, during a bulk transfer").unwrap();
     assert!(why.contains("no bulk data"), "{why}");
     assert_eq!(settings(&net), before);
-    // By way of another interface, there is no such peer.
+    // The peer cannot be reached through another interface.
     let ended = net.run(&["signal", "run", "--nic", "tap0", "--peer", PEER, "--rates", "500"]);
     ended.assert_code(4).assert_says("by way of tap0");
     drop(echo);
-    for (words, says) in [
+    for (arguments, says) in [
         ("--nic irqlab-no --peer 127.0.0.1:1", "there is no such network interface"),
         ("--nic lo --peer 127.0.0.1", "HOST:PORT"),
         ("--nic lo --peer :", "HOST:PORT"),
@@ -94,19 +94,20 @@ fn a_card_and_a_peer_give_rates_and_round_trips_and_what_is_not_there_is_absent(
         ("--hybrid irq-suspension", "only with --rig veth"),
         ("--rig veth --napi thread", "softirq, threaded"),
     ] {
-        let words: Vec<&str> = ["signal", "run"].into_iter().chain(words.split(' ')).collect();
-        check_refused(&words, says);
+        let arguments: Vec<&str> =
+            ["signal", "run"].into_iter().chain(arguments.split(' ')).collect();
+        check_refused(&arguments, says);
     }
 }
 
-/// A run that goes on for long.
+/// A run that takes long.
 const LONG: &str = "-d 50ms --repetitions 1000 --parts rates --rates 2k --schemes drain";
 
 fn start(net: &Net) -> Child {
     command(net, LONG).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// Waits until a number of datagrams came back: several windows.
+/// Waits for more than 1,000 datagrams from the peer, which takes several windows.
 fn wait_for_windows(net: &Net, already: u64) {
     let received = || net.read("/sys/class/net/v0/statistics/rx_packets").parse::<u64>().unwrap();
     wait_until("datagrams come back", || received() > already + 1_000);
@@ -160,9 +161,10 @@ fn the_card_is_as_before_after_ctrl_c_and_after_a_kill() {
     }
 }
 
-/// A card has one irqlab at a time: the others would take its values in force for those to restore.
+/// Only one irqlab at a time may use a card. A second irqlab would record the first one's settings as those to
+/// restore.
 #[test]
-fn a_card_that_a_run_has_is_refused_to_others_which_name_that_run() {
+fn a_card_in_use_is_refused_with_the_process_that_uses_it() {
     let _alone = alone();
     let Some(net) = net() else { return };
     let timeout = "/sys/class/net/v0/gro_flush_timeout";
@@ -188,7 +190,7 @@ fn a_card_that_a_run_has_is_refused_to_others_which_name_that_run() {
         [command(&net, short), net.near(IRQLAB, &apply), net.near(IRQLAB, &["signal", "undo"])];
     let others: Vec<Child> = others
         .into_iter()
-        .map(|mut other| other.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+        .map(|mut command| command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
         .collect();
     for (other, code) in others.into_iter().zip([4, 4, 1]) {
         let ended = CommandOutput::of_output(&other.wait_with_output().unwrap());

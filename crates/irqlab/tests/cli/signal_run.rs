@@ -1,4 +1,4 @@
-//! `irqlab signal run`: what a user sees, and that the machine is as before, however the run ends.
+//! `irqlab signal run`: its results, and that the machine's settings are restored however the run ends.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::support::{
 };
 use rustix::process::Signal;
 
-/// Every setting of the interfaces of this network namespace that a scheme changes.
+/// Every setting of this network namespace's interfaces that a scheme may change.
 fn settings() -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     for entry in std::fs::read_dir("/sys/class/net").unwrap().flatten() {
@@ -17,7 +17,7 @@ fn settings() -> BTreeMap<String, String> {
             ["napi_defer_hard_irqs", "gro_flush_timeout", "threaded", "queues/rx-0/rps_cpus"]
         {
             let path = entry.path().join(attribute);
-            // The loopback interface has no threads; what cannot be read cannot be set either.
+            // The loopback interface has no threads. A setting that cannot be read cannot be set either.
             if let Ok(value) = std::fs::read_to_string(&path) {
                 all.insert(path.display().to_string(), value);
             }
@@ -26,15 +26,17 @@ fn settings() -> BTreeMap<String, String> {
     all
 }
 
-fn can_measure(words: &[&str]) -> bool {
-    let place = Place::new();
-    let mut command = place.irqlab(&["signal", "run", "-q", "-d", "10ms", "--repetitions", "1"]);
-    let ended = CommandOutput::of(command.args(["--rates", "100", "--loads", "idle"]).args(words));
+fn can_measure(arguments: &[&str]) -> bool {
+    let workspace = Place::new();
+    let mut command =
+        workspace.irqlab(&["signal", "run", "-q", "-d", "10ms", "--repetitions", "1"]);
+    let ended =
+        CommandOutput::of(command.args(["--rates", "100", "--loads", "idle"]).args(arguments));
     if !Path::new("/sys/devices/system/cpu/cpu1").exists() {
         needs::not_run(needs::Need::Cpus, "sender and receiver need a CPU each");
         return false;
     }
-    if words.contains(&"veth") && ended.err.contains("namespace") {
+    if arguments.contains(&"veth") && ended.err.contains("namespace") {
         needs::not_run(needs::Need::Namespaces, "a network namespace is refused");
         return false;
     }
@@ -48,10 +50,10 @@ fn between_threads_a_table_of_each_load_and_scheme() {
     if !can_measure(&[]) {
         return;
     }
-    let place = Place::new();
-    let words = "signal run --json -d 50ms --repetitions 2 --rates 1k,5k --schemes \
+    let workspace = Place::new();
+    let arguments = "signal run --json -d 50ms --repetitions 2 --rates 1k,5k --schemes \
                  drain,coalesced:8,1ms,spin --parts rates,throughput --pictures --out measured";
-    let ended = place.run(&words.split_whitespace().collect::<Vec<_>>());
+    let ended = workspace.run(&arguments.split_whitespace().collect::<Vec<_>>());
     ended.assert_code(0);
     let run = ended.json();
     assert_eq!((&run["experiment"], &run["bench"]), (&"signal".into(), &"live".into()));
@@ -60,18 +62,18 @@ fn between_threads_a_table_of_each_load_and_scheme() {
     assert_eq!(rates.len(), 2 * 2 * 3);
     for row in rates {
         let is_idle = row["load"] == "idle";
-        // On a CPU that others use, the job may get no time at all.
+        // The background job may get no CPU time if others use the CPU.
         assert!(!is_idle || row["cpu_ratio"].is_null(), "{row}");
-        // Contaminated windows are repeated, at most as often again; all count where none is accepted.
+        // Repeating contaminated windows at most doubles their number. If no window is accepted, all windows count.
         assert!(row["repetitions"].as_u64().is_some_and(|count| (1..=4).contains(&count)), "{row}");
         assert!(row["latency_p50_ns"].as_u64().is_some_and(|median| median > 0), "{row}");
-        // A row has a mean where each of its windows has one. A window in which a busy host let nothing be
-        // handled has none, and is contaminated.
+        // A row has a mean if each of its windows has a mean. On a busy host, a window may handle nothing: it has
+        // no mean, and is contaminated.
         let is_contaminated = row["contaminated_count"] == row["repetitions"];
         let mean = row["latency_mean_ns"].as_f64();
         assert!(mean.map_or(is_contaminated, |mean| mean > 0.0), "{row}");
     }
-    let latency = std::fs::read_to_string(place.path().join("measured/latency.svg"));
+    let latency = std::fs::read_to_string(workspace.path().join("measured/latency.svg"));
     let latency = latency.expect("a picture");
     for word in ["coalesced:8,1ms", "drain", "spin", "p99, load idle", "p50, load background"] {
         assert!(latency.lines().any(|line| line == word), "{word}: {latency}");
@@ -81,8 +83,8 @@ fn between_threads_a_table_of_each_load_and_scheme() {
 }
 
 #[test]
-fn bad_words_are_refused_with_what_is_allowed() {
-    for (words, says) in [
+fn invalid_arguments_are_refused_with_the_allowed_values() {
+    for (arguments, says) in [
         ("signal run --rig tap", "threads, veth, virtio-net, e1000"),
         ("signal run --rig e1000", "--on sim:MODEL"),
         ("signal run --vcpus 2", "--vcpus is for a simulated machine; add --on sim"),
@@ -108,29 +110,29 @@ fn bad_words_are_refused_with_what_is_allowed() {
         ("signal run --request-rate 0", "1..=1000000"),
         ("signal run --sender-cpu 99999", "is offline"),
     ] {
-        check_refused(&words.split_whitespace().collect::<Vec<_>>(), says);
+        check_refused(&arguments.split_whitespace().collect::<Vec<_>>(), says);
     }
 }
 
 #[test]
 fn a_rig_that_has_none_of_the_schemes_is_refused_before_a_machine_starts() {
-    for (rig, schemes, words) in [
+    for (rig, schemes, says) in [
         ("e1000", "coalesced:8,1ms", "counts no packets"),
         ("e1000", "clocked:1us,interrupt", "128 us to 10 ms"),
         ("virtio-net", "interrupt", "drains after each interrupt"),
     ] {
         let line = format!("signal run --on sim:zen3 --rig {rig} --schemes {schemes}");
         let ended = Place::new().run(&line.split_whitespace().collect::<Vec<_>>());
-        ended.assert_code(4).assert_says(words).assert_says("irqlab signal run --rig");
+        ended.assert_code(4).assert_says(says).assert_says("irqlab signal run --rig");
     }
 }
 
-fn start(place: &Place, words: &str) -> Child {
-    let words: Vec<&str> = words.split_whitespace().collect();
-    place.irqlab(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+fn start(workspace: &Place, arguments: &str) -> Child {
+    let arguments: Vec<&str> = arguments.split_whitespace().collect();
+    workspace.irqlab(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// The threads of a process are in this number of network namespaces.
+/// Number of network namespaces that the threads of a process are in.
 fn namespaces(pid: u32) -> usize {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
     let namespace = |thread: std::fs::DirEntry| std::fs::read_link(thread.path().join("ns/net"));
@@ -147,26 +149,26 @@ fn the_machine_is_as_before_however_a_run_on_a_veth_ends() {
         return;
     }
     let before = settings();
-    let place = Place::new();
+    let workspace = Place::new();
     let clocked =
         "signal run --rig veth --parts rates --schemes clocked:1ms --rates 1k --loads idle";
-    // Success, and nothing measurable.
-    let words = format!("{clocked} -d 50ms --repetitions 1");
-    place.run(&words.split_whitespace().collect::<Vec<_>>()).assert_code(0);
+    // A run that succeeds, and a run that can measure nothing.
+    let arguments = format!("{clocked} -d 50ms --repetitions 1");
+    workspace.run(&arguments.split_whitespace().collect::<Vec<_>>()).assert_code(0);
     assert_eq!(settings(), before);
-    let words = "signal run --rig veth --parts rates --schemes coalesced:8,1ms";
-    place.run(&words.split_whitespace().collect::<Vec<_>>()).assert_code(4);
+    let arguments = "signal run --rig veth --parts rates --schemes coalesced:8,1ms";
+    workspace.run(&arguments.split_whitespace().collect::<Vec<_>>()).assert_code(4);
     assert_eq!(settings(), before);
-    // Ctrl-C and SIGKILL while the namespaces and their settings are there.
+    // Ctrl-C and SIGKILL while the namespaces exist.
     for end in [Signal::INT, Signal::KILL] {
-        let mut child = start(&place, &format!("{clocked} -d 200ms --repetitions 1000"));
+        let mut child = start(&workspace, &format!("{clocked} -d 200ms --repetitions 1000"));
         wait_until("sender and receiver are in namespaces of their own", || {
             namespaces(child.id()) >= 3
         });
-        assert_eq!(settings(), before, "the settings are those of the namespace");
+        assert_eq!(settings(), before, "only the namespace has other settings");
         signal(&child, end);
         let status = child.wait().unwrap();
-        // Before the first window's end there is nothing to keep.
+        // A run that ends before its first window has no results, and fails.
         let is_as_expected = match end {
             Signal::INT => matches!(status.code(), Some(0 | 1)),
             _ => status.code().is_none(),

@@ -1,9 +1,9 @@
-//! What is typed wrong ends in 2 before anything is measured, and names what is allowed.
+//! Invalid arguments: irqlab exits with 2 before it measures, and names the allowed values.
 
 use crate::support::{CommandOutput, Place, check_refused};
 
 #[test]
-fn cpus() {
+fn invalid_cpus_are_refused() {
     check_refused(&["handlers", "-c", "9999"], "CPU 9999 is not online here; online: ");
     check_refused(&["handlers", "-c", "70000"], "the highest accepted is 65535");
     check_refused(&["handlers", "-c", "x"], "`x` is not a CPU number or a range such as 0-3");
@@ -14,7 +14,7 @@ fn cpus() {
 }
 
 #[test]
-fn times() {
+fn invalid_times_are_refused() {
     check_refused(&["handlers", "-d", "0"], "allowed: 1us to 168h");
     check_refused(&["handlers", "-d", "-1s"], "a number and a unit (ns, us, ms, s, m, h)");
     check_refused(&["handlers", "-d", "1x"], "a number and a unit (ns, us, ms, s, m, h)");
@@ -24,7 +24,7 @@ fn times() {
 }
 
 #[test]
-fn words() {
+fn unknown_values_are_refused() {
     check_refused(&["handlers", "--stimulus", "floppy"], "allowed: disk, net, timer, ipi, none");
     check_refused(&["handlers", "--stimulus", "disk,,net"], "allowed: disk, net, timer, ipi, none");
     check_refused(&["handlers", "--stimulus="], "allowed: disk, net, timer, ipi, none");
@@ -43,7 +43,7 @@ fn words() {
 }
 
 #[test]
-fn what_no_condition_would_use() {
+fn options_without_a_use_are_refused() {
     check_refused(
         &["handlers", "--peer", "host"],
         "--peer is for the net stimulus; add --stimulus net",
@@ -53,9 +53,9 @@ fn what_no_condition_would_use() {
 }
 
 #[test]
-fn what_only_one_of_the_benches_can() {
-    let sim = |words: &[&str], says: &str| {
-        check_refused(&[&["handlers", "--on", "sim"], words].concat(), says)
+fn options_of_the_other_bench_are_refused() {
+    let sim = |arguments: &[&str], says: &str| {
+        check_refused(&[&["handlers", "--on", "sim"], arguments].concat(), says)
     };
     check_refused(&["handlers", "--mem", "1G"], "--mem is for a simulated machine; add --on sim");
     check_refused(&["handlers", "--vcpu-slice", "9"], "--vcpu-slice is for a simulated machine");
@@ -78,7 +78,7 @@ fn what_only_one_of_the_benches_can() {
 }
 
 #[test]
-fn peers() {
+fn invalid_peers_are_refused() {
     for peer in ["", "host:", ":1", "host:0", "host:x", "host:70000"] {
         check_refused(
             &["handlers", "--stimulus", "net", "--peer", peer],
@@ -94,31 +94,31 @@ fn peers() {
 
 #[test]
 fn a_run_directory_is_never_replaced() {
-    let place = Place::new();
-    std::fs::write(place.path().join("there"), "precious").unwrap();
-    let ended = place.run(&["handlers", "--out", "there"]);
+    let workspace = Place::new();
+    std::fs::write(workspace.path().join("there"), "precious").unwrap();
+    let ended = workspace.run(&["handlers", "--out", "there"]);
     ended.assert_code(2).assert_says("there exists already, and a run never replaces a directory");
-    assert_eq!(std::fs::read(place.path().join("there")).unwrap(), b"precious");
-    assert_eq!(place.names(), ["there"]);
+    assert_eq!(std::fs::read(workspace.path().join("there")).unwrap(), b"precious");
+    assert_eq!(workspace.names(), ["there"]);
 }
 
 #[test]
 fn a_directory_that_cannot_be_written_is_refused_before_measuring() {
-    let place = Place::new();
-    std::fs::write(place.path().join("file"), "").unwrap();
+    let workspace = Place::new();
+    std::fs::write(workspace.path().join("file"), "").unwrap();
     for verb in [&["handlers"][..], &["noise"], &["footprint"], &["bench", "chase"]] {
-        let ended = place.run(&[verb, &["--out", "file/run"]].concat());
+        let ended = workspace.run(&[verb, &["--out", "file/run"]].concat());
         ended.assert_code(2).assert_says("cannot write runs into file: ");
         assert_eq!(ended.out, "");
     }
-    assert_eq!(place.names(), ["file"]);
+    assert_eq!(workspace.names(), ["file"]);
 }
 
 #[test]
 fn machines_that_cannot_be_built_are_refused() {
-    let place = Place::new();
+    let workspace = Place::new();
     let disks = ["--disk", "nvme"].repeat(5);
-    let five = place.run(&[&["sim", "boot"][..], &disks].concat());
+    let five = workspace.run(&[&["sim", "boot"][..], &disks].concat());
     if matches!(five.code, Some(1 | 4)) {
         return needs::not_run(needs::Need::Qemu, &five.err);
     }
@@ -132,21 +132,21 @@ fn machines_that_cannot_be_built_are_refused() {
 fn formats_that_contradict_each_other_are_refused() {
     for verb in [&["handlers"][..], &["noise"], &["footprint"], &["bench", "chase"], &["show", "x"]]
     {
-        let words = [verb, &["--json", "--format", "csv"]].concat();
-        check_refused(&words, "'--json' cannot be used with '--format <FORMAT>'");
+        let arguments = [verb, &["--json", "--format", "csv"]].concat();
+        check_refused(&arguments, "'--json' cannot be used with '--format <FORMAT>'");
     }
     check_refused(&["show", "x", "t", "--table", "u"], "cannot be used with");
 }
 
 #[test]
 fn every_verb_has_the_options_of_the_console() {
-    let place = Place::new();
+    let workspace = Place::new();
     for color in ["auto", "always", "never"] {
-        place.run(&["machines", "--color", color]).assert_code(0);
+        workspace.run(&["machines", "--color", color]).assert_code(0);
     }
     check_refused(&["doctor", "--color", "blue"], "[possible values: auto, always, never]");
-    let colored = |words: &[&str], no_color: &str| {
-        let mut command = place.irqlab(words);
+    let colored = |arguments: &[&str], no_color: &str| {
+        let mut command = workspace.irqlab(arguments);
         CommandOutput::of(command.env("NO_COLOR", no_color)).assert_code(0).out.contains('\x1b')
     };
     assert!(!colored(&["doctor"], ""), "stdout is no terminal");
@@ -155,7 +155,7 @@ fn every_verb_has_the_options_of_the_console() {
     check_refused(&["doctor", "-q", "-v"], "cannot be used with");
 }
 
-/// How many models there are.
+/// Number of models in the repository.
 fn models() -> usize {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines");
     let is_model = |name: &String| name.ends_with(".toml");
@@ -164,21 +164,21 @@ fn models() -> usize {
 
 #[test]
 fn machines_have_json() {
-    let place = Place::new();
-    let list = place.run(&["machines", "--json"]).assert_code(0).json();
-    let names: Vec<_> = list.as_array().unwrap().iter().map(|one| &one["name"]).collect();
+    let workspace = Place::new();
+    let list = workspace.run(&["machines", "--json"]).assert_code(0).json();
+    let names: Vec<_> = list.as_array().unwrap().iter().map(|model| &model["name"]).collect();
     assert!(names.len() == models() && names.contains(&&"zen3".into()), "{names:?}");
-    let model = place.run(&["machines", "zen3", "--json", "--set", "l2.size=1MiB"]);
+    let model = workspace.run(&["machines", "zen3", "--json", "--set", "l2.size=1MiB"]);
     assert_eq!(model.assert_code(0).json()["l2"]["size"], "1MiB");
 }
 
 #[test]
 fn completions_and_manual_pages() {
-    let place = Place::new();
-    let ended = place.run(&["completions", "bash"]);
+    let workspace = Place::new();
+    let ended = workspace.run(&["completions", "bash"]);
     assert!(ended.assert_code(0).out.contains("--low-interval"), "{}", ended.out);
-    place.run(&["man", "man1"]).assert_code(0);
-    let pages = crate::support::names(&place.path().join("man1"));
+    workspace.run(&["man", "man1"]).assert_code(0);
+    let pages = crate::support::names(&workspace.path().join("man1"));
     assert!(pages.contains(&"irqlab-handlers.1".to_owned()), "{pages:?}");
     assert!(!pages.iter().any(|page| page.contains("stimulus")), "hidden: {pages:?}");
 }
@@ -190,34 +190,34 @@ fn machine_models() {
     check_refused(&["machines", "zen3", "--set", "l2.size"], "is not FIELD=VALUE, as l2.size=4MiB");
     check_refused(&["machines", "--set", "l2.size=1MiB"], "required arguments were not provided");
     check_refused(&["machines", "./none.toml"], "none.toml");
-    let place = Place::new();
-    let text = place.run(&["machines", "zen3", "--toml"]).assert_code(0).out.clone();
+    let workspace = Place::new();
+    let text = workspace.run(&["machines", "zen3", "--toml"]).assert_code(0).out.clone();
     let broken = text.replacen("ways = 8", "ways = 0", 1);
     let line = broken.lines().position(|line| line == "ways = 0").unwrap() + 1;
-    std::fs::write(place.path().join("mine.toml"), broken).unwrap();
+    std::fs::write(workspace.path().join("mine.toml"), broken).unwrap();
     let says = format!("mine.toml: line {line}: l1i.ways: 0 is not in 1..=64");
-    place.run(&["machines", "mine.toml"]).assert_code(2).assert_says(&says);
-    let list = place.run(&["machines"]).assert_code(0).out.clone();
+    workspace.run(&["machines", "mine.toml"]).assert_code(2).assert_says(&says);
+    let list = workspace.run(&["machines"]).assert_code(0).out.clone();
     assert_eq!(list.lines().count(), models(), "{list}");
     // Descriptions start in one column.
     let zen3 = list.lines().find_map(|line| line.starts_with("zen3 ").then(|| line.find("AMD")));
     assert!(list.lines().all(|line| line[zen3.unwrap().unwrap() - 1..].starts_with(' ')), "{list}");
-    let drawn = place.run(&["machines", "r4400-1994", "--set", "l2.size=4MiB"]);
+    let drawn = workspace.run(&["machines", "r4400-1994", "--set", "l2.size=4MiB"]);
     assert!(drawn.assert_code(0).out.contains("└ L2          4 MiB, 1 way,"), "{}", drawn.out);
 }
 
 #[test]
 fn a_list_is_printed_as_json_too() {
-    let place = Place::new();
-    for (words, key) in [
+    let workspace = Place::new();
+    for (arguments, key) in [
         (&["machines"][..], "name"),
         (&["sim", "workload"], "name"),
         (&["bench", "model", "--list"], "unit"),
     ] {
-        let list = place.run(&[words, &["--json"]].concat()).assert_code(0).json();
-        assert!(list[0][key].is_string(), "{words:?}: {list}");
+        let list = workspace.run(&[arguments, &["--json"]].concat()).assert_code(0).json();
+        assert!(list[0][key].is_string(), "{arguments:?}: {list}");
     }
-    let cache = place.run(&["sim", "cache", "--json"]).assert_code(0).json();
+    let cache = workspace.run(&["sim", "cache", "--json"]).assert_code(0).json();
     assert!(cache["entries"].is_array(), "{cache}");
     check_refused(&["sim", "workload", "--format", "csv"], "printed as text or with --json");
 }

@@ -1,29 +1,30 @@
-//! What devices write into the guest's memory, by the command.
+//! Device writes to the guest's memory and their effect on caches.
 
 use crate::support::{Place, can_simulate, rows};
 
-/// Blocks that the guest reads without its page cache into one buffer, and then reads there.
+/// Number of blocks. The guest reads each block from the disk into one buffer, without its page cache, and then
+/// reads the buffer.
 const BLOCKS: u64 = 64;
 const BLOCK_BYTES: u64 = 4_096;
-/// Of `p3-600`.
+/// Line size of `p3-600`.
 const LINE_BYTES: u64 = 32;
 
-/// The disk writes each block over the one before, which the caches have: each line of it is missed
-/// again, and for that reason.
+/// The disk overwrites the preceding block, whose lines are in the caches. So each line misses again, because of a
+/// device.
 #[test]
 fn a_disk_drops_the_lines_that_it_writes_from_the_caches() {
-    let place = Place::new();
-    if !can_simulate(&place) {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
         return;
     }
     let machine = ["sim", "boot", "-q", "--json", "--disk", "virtio-blk,size=16M,latency=100us"];
     let model = ["--detail", "ooo", "--model", "p3-600", "--misses", "--"];
     let script = format!("dd if=/dev/vda iflag=direct bs=4k count={BLOCKS} 2>/dev/null | md5sum");
-    let run = place.run(&[&machine[..], &model, &[&script]].concat()).assert_code(0).json();
-    let of_devices = rows(&run, "misses").iter().filter(|row| row["class"] == "device");
-    let in_l2 = of_devices.filter(|row| row["cache"] == "L2");
+    let run = workspace.run(&[&machine[..], &model, &[&script]].concat()).assert_code(0).json();
+    let device_rows = rows(&run, "misses").iter().filter(|row| row["class"] == "device");
+    let in_l2 = device_rows.filter(|row| row["cache"] == "L2");
     let misses: u64 = in_l2.filter_map(|row| row["misses"].as_u64()).sum();
-    // Some were evicted before, and the rings of the disk are written, too.
+    // Some lines were evicted before, and the disk also writes its rings.
     let lines = BLOCKS * BLOCK_BYTES / LINE_BYTES;
     assert!((lines * 9 / 10..lines * 11 / 10).contains(&misses), "{misses} of {lines} lines");
 }
@@ -37,32 +38,33 @@ const SET_UP: &str = "unshare -n sleep 600 & P=$!; own=$(readlink /proc/self/ns/
 const PACKETS: u64 = 400;
 const RING_BUFFERS: u64 = 256;
 const PACKET_BYTES: u64 = 1_400;
-/// Of L1D of `r4400-1994`.
+/// Line size of L1D of `r4400-1994`.
 const L1_LINE_BYTES: u64 = 16;
 
-/// The network's softirq reads each packet once (it adds its bytes up), in a buffer that it has read
-/// before, and that the card has written since: each line of it is missed for that reason, by name.
+/// The network's softirq reads each packet once, for the checksum. It has read the buffer before, and the card has
+/// written the buffer since. So each line misses, and `NET_RX` has these misses because of a device.
 #[test]
 fn received_packets_are_missed_because_a_device_wrote_them() {
-    let place = Place::new();
-    if !can_simulate(&place) {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
         return;
     }
     let machine = ["services", "-q", "--json", "--on", "sim:r4400-1994", "--net", "virtio-net"];
     let ping = format!("ping -c {PACKETS} -A -q -s {PACKET_BYTES} 10.0.0.2");
-    let words = ["--misses", "--warm-up-command", SET_UP, "--", &ping];
-    let run = place.run(&[&machine[..], &words].concat()).assert_code(0).json();
-    let of = |service: &str| {
+    let arguments = ["--misses", "--warm-up-command", SET_UP, "--", &ping];
+    let run = workspace.run(&[&machine[..], &arguments].concat()).assert_code(0).json();
+    let device_misses = |service: &str| {
         let row = rows(&run, "misses")
             .iter()
             .find(|row| row["service"] == service && row["cache"] == "L1D")
             .unwrap_or_else(|| panic!("no misses of {service}"));
         row["device_count"].as_u64().unwrap()
     };
-    // A request and its answer each.
+    // Each packet is a request and an answer.
     let lines = 2 * (PACKETS - RING_BUFFERS) * PACKET_BYTES / L1_LINE_BYTES;
-    let misses = of("NET_RX");
+    let misses = device_misses("NET_RX");
     assert!((lines * 9 / 10..lines * 13 / 10).contains(&misses), "{misses} of {lines} lines");
-    // What only runs in the processor has none but entries of rings.
-    assert!(of("virtio0-input.0") < 4 * PACKETS, "{}", of("virtio0-input.0"));
+    // The handler of the interrupt reads no packet. Its device misses are entries of rings.
+    let handler_misses = device_misses("virtio0-input.0");
+    assert!(handler_misses < 4 * PACKETS, "{handler_misses}");
 }

@@ -1,5 +1,5 @@
-//! The limit on the guest's time, by the command: its exit code is that of timeout(1), whatever was measured.
-//! Where there is no QEMU, says so and passes.
+//! The limit on guest time: irqlab exits with the code of timeout(1), whatever it measured. Without QEMU the tests
+//! say so and pass.
 
 use std::fs;
 
@@ -7,18 +7,18 @@ use crate::support::{Place, can_simulate};
 use sim::Cache;
 use sim::kernel::{self, Flavour};
 
-/// Runs a command that reaches the limit, and leaves nothing.
+/// Asserts that a command reaches the limit, and leaves no file.
 #[track_caller]
-fn ends(place: &Place, words: &str) {
-    let words: Vec<&str> = words.split_whitespace().collect();
-    place.run(&words).assert_code(124).assert_says("--guest-limit");
-    assert!(place.names().is_empty(), "{:?}", place.names());
+fn assert_reaches_limit(workspace: &Place, line: &str) {
+    let arguments: Vec<&str> = line.split_whitespace().collect();
+    workspace.run(&arguments).assert_code(124).assert_says("--guest-limit");
+    assert!(workspace.names().is_empty(), "{:?}", workspace.names());
 }
 
 #[test]
 fn experiments_end_with_124_at_the_limit_of_the_guests_time() {
-    let place = Place::new();
-    if !can_simulate(&place) {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
         return;
     }
     for experiment in [
@@ -27,26 +27,27 @@ fn experiments_end_with_124_at_the_limit_of_the_guests_time() {
         "handlers --on sim --guest-limit 1s -q --out run -- sleep 100",
         "noise --on sim --guest-limit 1s -q --out run -d 5s --loop detour",
     ] {
-        ends(&place, experiment);
+        assert_reaches_limit(&workspace, experiment);
     }
 }
 
-/// A kernel that halts at once, and sends nothing.
+/// The kernel halts at once, and sends nothing.
 #[test]
-fn a_boot_that_comes_to_nothing_ends_with_124_too() {
-    let place = Place::new();
-    if !can_simulate(&place) {
+fn a_boot_that_never_finishes_ends_with_124() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
         return;
     }
     let cache = Cache::from_environment().unwrap();
     let kernel = kernel::debian(&cache, Flavour::Cloud, &|_| {}).unwrap();
     let mut bytes = fs::read(kernel.image).unwrap();
-    // Real-mode sectors at 0x1f1, after which the kernel proper starts (boot.rst).
+    // The byte at 0x1f1 is the number of real-mode sectors. The kernel proper follows them (boot.rst).
     let start = (usize::from(bytes[0x1f1]) + 1) * 512;
-    // `cli; hlt`, after which nothing ever happens.
+    // `cli; hlt` halts the machine forever.
     bytes[start..].chunks_exact_mut(2).for_each(|pair| pair.copy_from_slice(&[0xfa, 0xf4]));
-    fs::write(place.path().join("bzImage"), bytes).unwrap();
-    let words = ["sim", "boot", "-q", "--kernel", "bzImage", "--guest-limit", "1s", "--", "true"];
-    let ended = place.run(&words);
+    fs::write(workspace.path().join("bzImage"), bytes).unwrap();
+    let arguments =
+        ["sim", "boot", "-q", "--kernel", "bzImage", "--guest-limit", "1s", "--", "true"];
+    let ended = workspace.run(&arguments);
     ended.assert_code(124).assert_says("its first process has sent nothing");
 }

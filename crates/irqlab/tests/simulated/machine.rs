@@ -1,17 +1,18 @@
-//! The experiment on a simulated machine, by the command. Where there is no QEMU, says so and passes.
+//! `irqlab handlers` on a simulated machine, checkpoints, and commands in the guest. Without QEMU the tests say so
+//! and pass.
 
 use std::path::Path;
 
 use crate::support::{Place, can_simulate, names, rows};
 use serde_json::Value as Json;
 
-fn measured(place: &Place, out: &str, sources: &str) -> Json {
-    let words = ["handlers", "--on", "sim", "-q", "-d", "100ms", "--warm-up", "10ms", "--json"];
-    let more = ["--stimulus", sources, "--rate", "low", "--low-interval", "5ms", "--out", out];
-    place.run(&[&words[..], &more[..]].concat()).assert_code(0).json()
+fn measured(workspace: &Place, out: &str, sources: &str) -> Json {
+    let arguments = ["handlers", "--on", "sim", "-q", "-d", "100ms", "--warm-up", "10ms", "--json"];
+    let options = ["--stimulus", sources, "--rate", "low", "--low-interval", "5ms", "--out", out];
+    workspace.run(&[&arguments[..], &options[..]].concat()).assert_code(0).json()
 }
 
-/// The guest's kernel has counted the same, to the last one.
+/// Asserts that the counts equal those of the guest's kernel exactly.
 fn agrees_with_the_kernel(run: &Json) {
     let lines = rows(run, "agreement");
     assert!(lines.iter().any(|line| line["line"] == "LOC"), "{lines:?}");
@@ -21,7 +22,7 @@ fn agrees_with_the_kernel(run: &Json) {
     }
 }
 
-/// A value has an interval by its batches, narrower than the value.
+/// Asserts that a value has a batch-means interval that is narrower than the value.
 fn has_interval(row: &Json, column: &str) {
     let [value, half_width] =
         [column.to_owned(), format!("{column}_ci95")].map(|name| row[name].as_f64());
@@ -32,8 +33,8 @@ fn has_interval(row: &Json, column: &str) {
 
 /// The row of a source, over all CPUs.
 fn row<'a>(run: &'a Json, table: &str, condition: &str, name: &str) -> &'a Json {
-    let is_it = |row: &&Json| row["condition"] == condition && row["name"] == name;
-    rows(run, table).iter().find(is_it).unwrap_or_else(|| panic!("{condition} {name}: {run}"))
+    let is_wanted = |row: &&Json| row["condition"] == condition && row["name"] == name;
+    rows(run, table).iter().find(is_wanted).unwrap_or_else(|| panic!("{condition} {name}: {run}"))
 }
 
 fn bytes(run: &Path, table: &str) -> Vec<u8> {
@@ -41,14 +42,14 @@ fn bytes(run: &Path, table: &str) -> Vec<u8> {
 }
 
 #[test]
-fn the_same_experiment_in_a_machine_that_is_simulated() {
-    let place = Place::new();
-    if !can_simulate(&place) {
+fn the_experiment_runs_on_a_simulated_machine() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
         return;
     }
-    let both = measured(&place, "both", "none,timer");
+    let both = measured(&workspace, "both", "none,timer");
     assert_eq!((both["bench"].as_str(), both["complete"].as_bool()), (Some("sim"), Some(true)));
-    // A timer every 5 ms in a window of 100 ms, each an interrupt.
+    // A timer interrupts every 5 ms in a window of 100 ms.
     let count =
         |condition: &str| row(&both, "handlers", condition, "local_timer")["count"].as_u64();
     assert!(count("idle/low/timer") >= Some(19), "{both}");
@@ -63,116 +64,117 @@ fn the_same_experiment_in_a_machine_that_is_simulated() {
         ["self_p50_ns", "self_max_ns", "inclusive_p50_ns"].map(|name| &timing[name]);
     assert!(p50.as_u64() > Some(100) && max.as_u64() >= p50.as_u64(), "{timing}");
     assert!(incl.as_u64() >= p50.as_u64(), "{timing}");
-    // What no probe does, no probe can clamp: absent, not zero.
+    // Without probes nothing is clamped. So the count is absent, not zero.
     assert!(timing["clamped_count"].is_null() && timing["interrupted_count"].is_u64(), "{timing}");
     agrees_with_the_kernel(&both);
 
-    // The same again, to the byte; what is the host's stands apart.
-    let mut first = measured(&place, "first", "timer");
-    let mut second = measured(&place, "second", "timer");
-    let tables = names(&place.path().join("first/tables"));
+    // A second run is equal to the byte, except for facts of the host.
+    let mut first = measured(&workspace, "first", "timer");
+    let mut second = measured(&workspace, "second", "timer");
+    let tables = names(&workspace.path().join("first/tables"));
     assert!(tables.len() > 4, "{tables:?}");
     for table in tables {
-        let of = |run: &str| bytes(&place.path().join(run), &table);
-        assert!(of("first") == of("second"), "{table}");
+        let table_bytes = |run: &str| bytes(&workspace.path().join(run), &table);
+        assert!(table_bytes("first") == table_bytes("second"), "{table}");
     }
     for run in [&mut first, &mut second] {
         run["started_utc"].take();
         run["settings"]["on_host"].take();
     }
     assert_eq!(first, second);
-    let of = |run: &Json| row(run, "handlers", "idle/low/timer", "local_timer").clone();
-    assert_eq!(of(&both), of(&first), "conditions do not depend on each other");
+    let timer_row = |run: &Json| row(run, "handlers", "idle/low/timer", "local_timer").clone();
+    assert_eq!(timer_row(&both), timer_row(&first), "conditions do not depend on each other");
 }
 
 #[test]
 fn a_model_gives_cycles_and_misses() {
-    let place = Place::new();
-    if !can_simulate(&place) {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
         return;
     }
-    let words = ["handlers", "--on", "sim:r4400-1994", "-q", "-d", "50ms", "--warm-up", "10ms"];
+    let arguments = ["handlers", "--on", "sim:r4400-1994", "-q", "-d", "50ms", "--warm-up", "10ms"];
     let timers = ["--stimulus", "timer", "--rate", "low", "--low-interval", "2ms"];
-    let more = ["--json", "--vcpus", "2", "--out", "model"];
-    let run = place.run(&[&words[..], &timers[..], &more[..]].concat()).assert_code(0).json();
+    let options = ["--json", "--vcpus", "2", "--out", "model"];
+    let run =
+        workspace.run(&[&arguments[..], &timers[..], &options[..]].concat()).assert_code(0).json();
     agrees_with_the_kernel(&run);
     assert_eq!(run["settings"]["model"]["clock_hz"], 200_000_000);
-    let of = |event: &str| {
-        let is_it = |row: &&Json| row["name"] == "local_timer" && row["event"] == event;
-        let found = rows(&run, "events").iter().find(is_it);
+    let total = |event: &str| {
+        let is_wanted = |row: &&Json| row["name"] == "local_timer" && row["event"] == event;
+        let found = rows(&run, "events").iter().find(is_wanted);
         found.unwrap_or_else(|| panic!("{event}: {run}"))["self_total"].as_u64().unwrap()
     };
-    assert!(of("cycles") > of("instructions"), "waits take cycles");
-    let (loads, misses) = (of("L1-dcache-loads"), of("L1-dcache-load-misses"));
+    assert!(total("cycles") > total("instructions"), "waits take cycles");
+    let (loads, misses) = (total("L1-dcache-loads"), total("L1-dcache-load-misses"));
     assert!(0 < misses && misses < loads, "{misses} of {loads}");
     let ratios = row(&run, "ratios", "idle/low/timer", "local_timer");
     has_interval(ratios, "instructions_per_cycle");
     has_interval(ratios, "l1d_miss_ratio");
-    assert!(ratios["two_window_ratios"].is_null(), "all events are of one window: {ratios}");
+    assert!(ratios["two_window_ratios"].is_null(), "all events have one window: {ratios}");
     let timer = row(&run, "handlers", "idle/low/timer", "local_timer");
-    // 5 ns a cycle.
+    // A cycle takes 5 ns.
     let ratio =
         timer["self_mean_tsc_cycles"].as_f64().unwrap() / timer["self_mean_ns"].as_f64().unwrap();
     assert!((ratio - 0.2).abs() < 1e-9, "{timer}");
 }
 
 #[test]
-fn a_command_in_the_guest_and_what_the_guest_has_not() {
-    let place = Place::new();
-    if !can_simulate(&place) {
+fn a_command_runs_in_the_guest_and_missing_devices_are_refused() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
         return;
     }
-    let words = ["handlers", "--on", "sim", "-q", "--json", "--events", "none"];
+    let arguments = ["handlers", "--on", "sim", "-q", "--json", "--events", "none"];
     let command = ["--out", "command", "--", "sleep 0.05; exit 7"];
-    let run = place.run(&[&words[..], &command[..]].concat()).assert_code(7).json();
+    let run = workspace.run(&[&arguments[..], &command[..]].concat()).assert_code(7).json();
     let warnings = run["warnings"].to_string();
     assert!(warnings.contains("command: the command failed: exit status: 7"), "{warnings}");
     let window_ns = rows(&run, "conditions")[0]["window_ns"].as_u64();
     assert!(window_ns >= Some(50_000_000), "{run}");
 
-    // Its cards, if it has two, take the place of the veth pair.
+    // A machine with two cards uses them instead of a veth pair.
     let net =
         ["--net", "virtio-net", "--stimulus", "net", "--rate", "low", "--low-interval", "10ms"];
     let short = ["-d", "100ms", "--warm-up", "10ms", "--out", "cards"];
-    let run = place.run(&[&words[..], &net[..], &short[..]].concat()).assert_code(0).json();
+    let run = workspace.run(&[&arguments[..], &net[..], &short[..]].concat()).assert_code(0).json();
     for card in ["virtio0-input.0", "virtio1-input.0"] {
-        let of_card = row(&run, "handlers", "idle/low/net", card);
-        // A ping each 10 ms, and one more or less by where the window's edges are.
-        let count = of_card["count"].as_u64().unwrap();
-        assert!((9..=11).contains(&count), "{of_card}");
+        let card_row = row(&run, "handlers", "idle/low/net", card);
+        // There is a ping every 10 ms. The edges of the window may add or remove one.
+        let count = card_row["count"].as_u64().unwrap();
+        assert!((9..=11).contains(&count), "{card_row}");
     }
     agrees_with_the_kernel(&run);
     assert!(run.to_string().contains(r#""driver":"virtio_net""#), "{run}");
 
-    // This kernel has no driver for it: not a veth pair in its place, whatever the verb.
+    // This kernel has no driver for the card. irqlab must refuse, and not use a veth pair instead.
     let e1000 = ["--net", "e1000", "--stimulus", "net", "-d", "1ms", "--out", "e1000"];
-    let refused = place.run(&[&words[..], &e1000[..]].concat());
+    let refused = workspace.run(&[&arguments[..], &e1000[..]].concat());
     refused.assert_code(4).assert_says("network card e1000 (PCI device 8086:100e)");
     refused.assert_says("--flavour full");
-    assert!(!place.path().join("e1000").exists());
+    assert!(!workspace.path().join("e1000").exists());
     let lsi = ["sim", "boot", "-q", "--disk", "lsi", "--", "true"];
-    place.run(&lsi).assert_code(4).assert_says("disk lsi (PCI device 1000:0012)");
+    workspace.run(&lsi).assert_code(4).assert_says("disk lsi (PCI device 1000:0012)");
 
     let ipi = ["--stimulus", "ipi", "-d", "1ms", "--warm-up", "1ms"];
-    let ended = place.run(&[&words[..], &ipi[..]].concat());
+    let ended = workspace.run(&[&arguments[..], &ipi[..]].concat());
     ended.assert_code(4).assert_says("an inter-processor interrupt needs two CPUs");
 }
 
 #[test]
 fn a_command_without_a_record_ends_with_its_status() {
-    let place = Place::new();
-    if !can_simulate(&place) {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
         return;
     }
-    let words = ["sim", "boot", "-q", "--detail", "fast"];
-    let run = |more: &[&str]| place.run(&[&words[..], more].concat());
+    let arguments = ["sim", "boot", "-q", "--detail", "fast"];
+    let run = |options: &[&str]| workspace.run(&[&arguments[..], options].concat());
     let ended = run(&["--", "echo out of the guest; exit 7"]);
     ended.assert_code(7);
     assert!(ended.out.lines().any(|line| line == "out of the guest"), "{}", ended.out);
     run(&["--json", "--", "true"]).assert_code(2).assert_says("--detail fast");
 }
 
-/// A checkpoint that is removed in the end.
+/// A checkpoint. Dropping this removes it.
 pub struct Checkpoint {
     pub name: String,
 }
@@ -187,15 +189,16 @@ impl Drop for Checkpoint {
 
 #[test]
 fn a_machine_with_two_cpus_does_the_same_from_a_checkpoint_again_and_again() {
-    let place = Place::new();
-    if !can_simulate(&place) {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
         return;
     }
     let checkpoint = Checkpoint { name: format!("test-repeat-{}", std::process::id()) };
-    place.run(&["sim", "checkpoint", &checkpoint.name, "--vcpus", "2"]).assert_code(0);
-    let words = ["bench", "sim-repeat", "--times", "2", "--vcpus", "2", "--from", &checkpoint.name];
-    for more in [&["-q", "--json"][..], &["-q", "--json", "--model", "r4400-1994"]] {
-        let run = place.run(&[&words[..], more].concat()).assert_code(0).json();
+    workspace.run(&["sim", "checkpoint", &checkpoint.name, "--vcpus", "2"]).assert_code(0);
+    let arguments =
+        ["bench", "sim-repeat", "--times", "2", "--vcpus", "2", "--from", &checkpoint.name];
+    for options in [&["-q", "--json"][..], &["-q", "--json", "--model", "r4400-1994"]] {
+        let run = workspace.run(&[&arguments[..], options].concat()).assert_code(0).json();
         let outcomes = rows(&run, "outcomes");
         assert_eq!((outcomes.len(), outcomes[0]["run_count"].as_u64()), (1, Some(2)), "{run}");
         assert!(outcomes[0]["instructions"].as_u64() > Some(1_000_000), "{run}");
@@ -203,32 +206,32 @@ fn a_machine_with_two_cpus_does_the_same_from_a_checkpoint_again_and_again() {
 }
 
 #[test]
-fn conditions_go_on_from_a_checkpoint_that_has_irqlab_in_it() {
-    let place = Place::new();
-    if !can_simulate(&place) {
+fn conditions_start_from_a_checkpoint_that_contains_irqlab() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
         return;
     }
     let checkpoint =
         |name: &str| Checkpoint { name: format!("test-{name}-{}", std::process::id()) };
     let (with, without) = (checkpoint("with"), checkpoint("without"));
-    place.run(&["sim", "checkpoint", &with.name, "--with-irqlab"]).assert_code(0);
-    let words =
+    workspace.run(&["sim", "checkpoint", &with.name, "--with-irqlab"]).assert_code(0);
+    let arguments =
         ["handlers", "--on", "sim", "-q", "--json", "--stimulus", "timer", "--rate", "high"];
     let short = ["-d", "20ms", "--warm-up", "5ms", "--from"];
     let from = |name: &str, out: &str| {
-        place.run(&[&words[..], &short[..], &[name, "--out", out]].concat())
+        workspace.run(&[&arguments[..], &short[..], &[name, "--out", out]].concat())
     };
     let run = from(&with.name, "first").assert_code(0).json();
     agrees_with_the_kernel(&run);
     let count = row(&run, "handlers", "idle/high/timer", "local_timer")["count"].as_u64();
     assert!(count > Some(100), "{run}");
     from(&with.name, "second").assert_code(0);
-    for table in names(&place.path().join("first/tables")) {
-        let of = |run: &str| bytes(&place.path().join(run), &table);
-        assert!(of("first") == of("second"), "{table}");
+    for table in names(&workspace.path().join("first/tables")) {
+        let table_bytes = |run: &str| bytes(&workspace.path().join(run), &table);
+        assert!(table_bytes("first") == table_bytes("second"), "{table}");
     }
-    place.run(&["sim", "checkpoint", &without.name]).assert_code(0);
+    workspace.run(&["sim", "checkpoint", &without.name]).assert_code(0);
     let refused = from(&without.name, "refused");
     refused.assert_code(1).assert_says("initramfs: made with").assert_says("--with-irqlab");
-    assert!(!place.path().join("refused").exists());
+    assert!(!workspace.path().join("refused").exists());
 }

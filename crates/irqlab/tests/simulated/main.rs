@@ -1,6 +1,6 @@
-//! Experiments on simulated machines, by the command. Where there is no QEMU, the tests say so and pass.
+//! Experiments on simulated machines. Without QEMU the tests say so and pass.
 //!
-//! One program, so that as many machines run at once as there are processors.
+//! All tests are one program, so that one machine runs per processor.
 
 mod bare;
 mod block_trace;

@@ -1,4 +1,4 @@
-//! `irqlab handlers --misses`, by the command. Where there is no QEMU, says so and passes.
+//! `irqlab handlers --misses`. Without QEMU the tests say so and pass.
 
 use crate::support::{Place, can_simulate, check_refused, rows};
 use serde_json::Value as Json;
@@ -11,33 +11,33 @@ fn uint(row: &Json, column: &str) -> u64 {
 fn misses_of_handlers_have_reasons_and_agree_with_their_counters() {
     check_refused(&["handlers", "--misses"], "add --on sim");
     check_refused(&["handlers", "--on", "sim", "--misses"], "--on sim:MODEL");
-    let place = Place::new();
-    if !can_simulate(&place) {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
         return;
     }
-    let words = "handlers --on sim:r4400-1994 --misses --stimulus timer --rate low,high -d 20ms --warm-up 10ms -q \
+    let line = "handlers --on sim:r4400-1994 --misses --stimulus timer --rate low,high -d 20ms --warm-up 10ms -q \
                  --json --out run";
-    let words: Vec<&str> = words.split_whitespace().collect();
-    let run = place.run(&words).assert_code(0).json();
+    let arguments: Vec<&str> = line.split_whitespace().collect();
+    let run = workspace.run(&arguments).assert_code(0).json();
     for condition in ["idle/low/timer", "idle/high/timer"] {
-        let of = |table: &str, cache: &str| -> Vec<Json> {
-            let is_of = |row: &&Json| row["condition"] == condition && row["cache"] == cache;
-            rows(&run, table).iter().filter(is_of).cloned().collect()
+        let cache_rows = |table: &str, cache: &str| -> Vec<Json> {
+            let is_wanted = |row: &&Json| row["condition"] == condition && row["cache"] == cache;
+            rows(&run, table).iter().filter(is_wanted).cloned().collect()
         };
         // Each miss has one class and one function.
         for cache in ["L1I", "L1D", "L2"] {
             let sum = |table: &str| -> u64 {
-                of(table, cache).iter().map(|row| uint(row, "miss_count")).sum()
+                cache_rows(table, cache).iter().map(|row| uint(row, "miss_count")).sum()
             };
             assert_eq!(sum("misses"), sum("miss_functions"), "{condition}, {cache}");
         }
-        // Counters of the timer's spans, and misses of the service: two ways to the same number, but for spans
-        // that the window cuts.
+        // Counters of the timer's spans agree with misses of the timer's service. Only spans that the window cuts
+        // differ.
         let is_timer = |row: &&Json| row["name"] == "local_timer" && row["condition"] == condition;
         let counted = rows(&run, "events").iter().filter(is_timer);
         let counted = counted.filter(|row| row["event"] == "L1-icache-load-misses");
         let counted: u64 = counted.map(|row| uint(row, "self_total")).sum();
-        let misses = of("misses", "L1I");
+        let misses = cache_rows("misses", "L1I");
         let timer = misses.iter().find(|row| row["service"] == "local_timer");
         let timer = uint(timer.unwrap_or_else(|| panic!("no timer in {misses:?}")), "miss_count");
         assert!(counted > 0 && counted.abs_diff(timer) * 20 <= timer, "{counted} and {timer}");
@@ -45,15 +45,15 @@ fn misses_of_handlers_have_reasons_and_agree_with_their_counters() {
 }
 
 #[test]
-fn functions_of_drivers_are_named_and_no_others_in_their_place() {
-    let place = Place::new();
-    if !can_simulate(&place) {
+fn functions_of_drivers_have_their_right_names() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
         return;
     }
-    let words = "handlers --on sim:r4400-1994 --misses --net virtio-net --stimulus net --rate low --low-interval 5ms \
+    let line = "handlers --on sim:r4400-1994 --misses --net virtio-net --stimulus net --rate low --low-interval 5ms \
                  -d 20ms --warm-up 10ms -q --json --out run";
-    let words: Vec<&str> = words.split_whitespace().collect();
-    let run = place.run(&words).assert_code(0).json();
+    let arguments: Vec<&str> = line.split_whitespace().collect();
+    let run = workspace.run(&arguments).assert_code(0).json();
     let functions: Vec<&str> =
         rows(&run, "miss_functions").iter().filter_map(|row| row["function"].as_str()).collect();
     for function in ["virtnet_poll [virtio_net]", "start_xmit [virtio_net]"] {

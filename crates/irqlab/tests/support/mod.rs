@@ -1,6 +1,6 @@
 //! The command as a user runs it, in a directory of its own.
 
-// Each of the two test programs uses a part of this.
+// Each of the two test programs uses only a part of this module.
 #![allow(dead_code)]
 
 use std::path::{Path, PathBuf};
@@ -15,12 +15,12 @@ pub const IRQLAB: &str = env!("CARGO_BIN_EXE_irqlab");
 
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Measurements of one test program do not disturb one another.
+/// Waits until no other measurement of this test program runs. Measurements would disturb each other.
 pub fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a run of the command left.
+/// Exit code and output of a finished command. `code` is `None` after a signal.
 pub struct CommandOutput {
     pub code: Option<i32>,
     pub out: String,
@@ -48,19 +48,19 @@ impl CommandOutput {
     }
 
     #[track_caller]
-    pub fn assert_says(&self, words: &str) -> &Self {
-        assert!(self.err.contains(words), "{words:?} is not in stderr: {}", self.err);
+    pub fn assert_says(&self, text: &str) -> &Self {
+        assert!(self.err.contains(text), "{text:?} is not in stderr: {}", self.err);
         self
     }
 
-    /// The one JSON document on stdout.
+    /// Parses stdout, which is one JSON document.
     #[track_caller]
     pub fn json(&self) -> Json {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}", self.out))
     }
 }
 
-/// A working directory on a disk, and the command in it.
+/// A working directory on a disk. The command runs in it.
 pub struct Place {
     dir: TempDir,
 }
@@ -74,31 +74,35 @@ impl Place {
         self.dir.path()
     }
 
-    /// `irqlab` with these words.
-    pub fn irqlab(&self, words: &[&str]) -> Command {
+    /// `irqlab` with these arguments.
+    pub fn irqlab(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(IRQLAB);
-        command.args(words).current_dir(self.path()).env("COLUMNS", "120").env_remove("NO_COLOR");
+        command
+            .args(arguments)
+            .current_dir(self.path())
+            .env("COLUMNS", "120")
+            .env_remove("NO_COLOR");
         command
     }
 
-    pub fn run(&self, words: &[&str]) -> CommandOutput {
-        CommandOutput::of(&mut self.irqlab(words))
+    pub fn run(&self, arguments: &[&str]) -> CommandOutput {
+        CommandOutput::of(&mut self.irqlab(arguments))
     }
 
-    /// Names in the directory, hidden ones too.
+    /// Names in the directory, including hidden files.
     pub fn names(&self) -> Vec<String> {
         names(self.path())
     }
 }
 
-/// These words are refused with `says`, before anything is done.
+/// Asserts that irqlab refuses these arguments with `says` before it does anything.
 #[track_caller]
-pub fn check_refused(words: &[&str], says: &str) {
-    let place = Place::new();
-    let ended = place.run(words);
+pub fn check_refused(arguments: &[&str], says: &str) {
+    let workspace = Place::new();
+    let ended = workspace.run(arguments);
     ended.assert_code(2).assert_says(says);
     assert_eq!(ended.out, "");
-    assert!(place.names().is_empty(), "{words:?} left {:?}", place.names());
+    assert!(workspace.names().is_empty(), "{arguments:?} left {:?}", workspace.names());
 }
 
 pub fn names(dir: &Path) -> Vec<String> {
@@ -109,12 +113,12 @@ pub fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Whether handlers can be measured here; else says why not.
+/// Whether handlers can be measured here. If not, prints the reason.
 pub fn can_measure() -> bool {
     static REASON: OnceLock<Option<String>> = OnceLock::new();
     let reason = REASON.get_or_init(|| {
-        let place = Place::new();
-        let ended = place.run(&["handlers", "-q", "-d", "50ms", "--events", "none", "--json"]);
+        let workspace = Place::new();
+        let ended = workspace.run(&["handlers", "-q", "-d", "50ms", "--events", "none", "--json"]);
         (ended.code == Some(4)).then_some(ended.err)
     });
     if let Some(reason) = reason {
@@ -123,7 +127,7 @@ pub fn can_measure() -> bool {
     reason.is_none()
 }
 
-/// As [`can_measure`], and as root, which these tests need to take rights away.
+/// Like [`can_measure`], and this is root. Only root can drop rights as these tests do.
 pub fn can_measure_as_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
@@ -140,31 +144,31 @@ pub fn rows<'a>(run: &'a Json, table: &str) -> &'a [Json] {
 /// The reason why `what` is absent.
 pub fn absence<'a>(run: &'a Json, what: &str) -> Option<&'a str> {
     let absent = run["absent"].as_array()?;
-    absent.iter().find(|one| one["what"] == what)?["reason"].as_str()
+    absent.iter().find(|entry| entry["what"] == what)?["reason"].as_str()
 }
 
-/// What had the loop's CPU in the interval in which the loop was stalled, each with its name and kind. All
-/// intervals of the repetition are within its window.
+/// Name and kind of each activity on the loop's CPU while the loop was stalled. Asserts that all intervals of
+/// the repetition are within its window.
 pub fn loop_stalled_by(run: &Json, stimulus: &str) -> Vec<(String, String)> {
-    let is_of = |one: &&Json| one["level"] == "l1d" && one["stimulus"] == stimulus;
-    let trace: Vec<&Json> = rows(run, "trace").iter().filter(is_of).collect();
-    let ends = |one: &Json| {
-        let from = one["start_ns"].as_u64().unwrap();
-        (from, from + one["length_ns"].as_u64().unwrap())
+    let is_wanted = |row: &&Json| row["level"] == "l1d" && row["stimulus"] == stimulus;
+    let trace: Vec<&Json> = rows(run, "trace").iter().filter(is_wanted).collect();
+    let start_and_end = |row: &Json| {
+        let start = row["start_ns"].as_u64().unwrap();
+        (start, start + row["length_ns"].as_u64().unwrap())
     };
-    let named = |name: &str| ends(trace.iter().find(|one| one["name"] == name).unwrap());
+    let named = |name: &str| start_and_end(trace.iter().find(|row| row["name"] == name).unwrap());
     let (window, stopped) = (named("repetition"), named("stalled"));
-    let within = |one: (u64, u64), other: (u64, u64)| one.0 >= other.0 && one.1 <= other.1;
+    let within = |inner: (u64, u64), outer: (u64, u64)| inner.0 >= outer.0 && inner.1 <= outer.1;
     assert!(within(stopped, window), "{run}");
-    assert!(trace.iter().all(|one| within(ends(one), window)), "{run}");
-    // The loop's CPU is the first.
-    let cpu = &trace.iter().find(|one| !one["cpu"].is_null()).unwrap()["cpu"];
-    let inside = trace.iter().filter(|one| one["cpu"] == *cpu && within(ends(one), stopped));
-    let word = |one: &Json, key: &str| one[key].as_str().unwrap().to_owned();
-    inside.map(|one| (word(one, "name"), word(one, "kind"))).collect()
+    assert!(trace.iter().all(|row| within(start_and_end(row), window)), "{run}");
+    // The first CPU of the trace is the loop's.
+    let cpu = &trace.iter().find(|row| !row["cpu"].is_null()).unwrap()["cpu"];
+    let is_inside = |row: &&&Json| row["cpu"] == *cpu && within(start_and_end(row), stopped);
+    let text = |row: &Json, key: &str| row[key].as_str().unwrap().to_owned();
+    trace.iter().filter(is_inside).map(|row| (text(row, "name"), text(row, "kind"))).collect()
 }
 
-/// Waits for something that must come soon.
+/// Waits until `done` returns true, at most 60 s.
 #[track_caller]
 pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -174,19 +178,19 @@ pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Processes that `parent` started.
+/// The child processes of `parent`, including zombies.
 pub fn children(parent: u32) -> Vec<u32> {
     let text = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
     text.unwrap_or_default().split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
-/// Whether the process runs: a zombie does not.
+/// Whether the process runs. A zombie does not.
 pub fn lives(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
+    stat.rsplit(')').next().is_some_and(|state| !state.is_empty() && !state.starts_with(" Z"))
 }
 
-/// Starts the command and waits until its sources run.
+/// Starts the command, and waits until it has started processes of its stimuli. Returns their PIDs.
 pub fn start_with_sources(command: &mut Command) -> (Child, Vec<u32>) {
     let child = command
         .stdin(Stdio::null())
@@ -207,43 +211,43 @@ pub fn signal(child: &Child, signal: rustix::process::Signal) {
 
 /// The only run directory in `irqlab-runs`.
 #[track_caller]
-pub fn only_run(place: &Place) -> PathBuf {
-    let runs = place.path().join("irqlab-runs");
+pub fn only_run(workspace: &Place) -> PathBuf {
+    let runs = workspace.path().join("irqlab-runs");
     let names = names(&runs);
     assert_eq!(names.len(), 1, "{names:?}");
     runs.join(&names[0])
 }
 
-/// Whether there is a simulator; else says why not.
-pub fn can_simulate(place: &Place) -> bool {
-    // What it asks the guest is kept, so this boots but once.
-    let ended = place.run(&["sim", "facts"]);
+/// Whether there is a simulator. If not, prints the reason.
+pub fn can_simulate(workspace: &Place) -> bool {
+    // The cache keeps the answers of the guest, so only the first call boots a guest.
+    let ended = workspace.run(&["sim", "facts"]);
     if ended.code != Some(0) {
         needs::not_run(needs::Need::Qemu, &ended.err);
     }
     ended.code == Some(0)
 }
 
-/// Network and mounts of a test's own: two namespaces `near` and `far` that the veth pair `v0`, `v1` joins, with
-/// 192.0.2.1 and 192.0.2.2, and in `near` the tap device `tap0`, whose driver coalesces by `rx-frames` up to 64.
-/// Each has a `/run` of its own, and so journals of its own. They vanish with this.
+/// Two namespaces of network and mounts, `near` and `far`. The veth pair `v0` (near, 192.0.2.1) and `v1` (far,
+/// 192.0.2.2) joins them. `near` also has the tap device `tap0`, whose driver coalesces by `rx-frames` up to 64.
+/// Each namespace has its own `/run`, and so its own journals. Dropping this removes both namespaces.
 pub struct Net {
-    place: Place,
+    workspace: Place,
     near: Child,
     far: Child,
 }
 
 impl Net {
-    /// `None`, with the reason printed, where this user cannot have one.
+    /// Returns `None`, and prints the reason, if this user cannot have namespaces.
     pub fn prepared() -> Option<Net> {
-        let place = Place::new();
+        let workspace = Place::new();
         let hold = |script: &str| {
             let mounts =
                 "mount -t sysfs sysfs /sys && mount -t tmpfs tmpfs /run && ip link set lo up";
             let script = format!("{mounts} && {script} && echo ready && exec sleep 1000000");
-            let words = ["--net", "--mount", "--propagation", "private", "sh", "-c", &script];
+            let arguments = ["--net", "--mount", "--propagation", "private", "sh", "-c", &script];
             let mut command = Command::new("unshare");
-            let command = command.args(words).current_dir(place.path());
+            let command = command.args(arguments).current_dir(workspace.path());
             let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().ok()?;
             let mut line = String::new();
             let mut out = std::io::BufReader::new(child.stdout.take()?);
@@ -269,7 +273,7 @@ impl Net {
         let near = hold(&script);
         let mut far = far;
         match near {
-            Some(near) => Some(Net { place, near, far }),
+            Some(near) => Some(Net { workspace, near, far }),
             None => {
                 let _ = far.kill().and_then(|()| far.wait());
                 None
@@ -278,39 +282,41 @@ impl Net {
     }
 
     pub fn place(&self) -> &Place {
-        &self.place
+        &self.workspace
     }
 
-    fn within(&self, holder: &Child, program: &str, words: &[&str]) -> Command {
+    fn within(&self, holder: &Child, program: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
         command.args(["-t", &holder.id().to_string(), "--net", "--mount", "--wd"]);
-        command.arg(program).args(words).env("COLUMNS", "120");
+        command.arg(program).args(arguments).env("COLUMNS", "120");
         command
     }
 
     /// A program in the near namespace.
-    pub fn near(&self, program: &str, words: &[&str]) -> Command {
-        self.within(&self.near, program, words)
+    pub fn near(&self, program: &str, arguments: &[&str]) -> Command {
+        self.within(&self.near, program, arguments)
     }
 
     /// A program in the far namespace.
-    pub fn far(&self, program: &str, words: &[&str]) -> Command {
-        self.within(&self.far, program, words)
+    pub fn far(&self, program: &str, arguments: &[&str]) -> Command {
+        self.within(&self.far, program, arguments)
     }
 
-    /// A program that has the near namespace's mounts, and the network of the machine.
-    pub fn near_mounts(&self, program: &str, words: &[&str]) -> Command {
+    /// A program with the mounts of the near namespace and the network of the machine.
+    pub fn near_mounts(&self, program: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
-        command.args(["-t", &self.near.id().to_string(), "--mount", "--wd", program]).args(words);
+        command
+            .args(["-t", &self.near.id().to_string(), "--mount", "--wd", program])
+            .args(arguments);
         command
     }
 
     /// `irqlab` in the near namespace.
-    pub fn run(&self, words: &[&str]) -> CommandOutput {
-        CommandOutput::of(&mut self.near(IRQLAB, words))
+    pub fn run(&self, arguments: &[&str]) -> CommandOutput {
+        CommandOutput::of(&mut self.near(IRQLAB, arguments))
     }
 
-    /// What a file of the near namespace has.
+    /// The trimmed content of a file in the near namespace.
     pub fn read(&self, path: &str) -> String {
         CommandOutput::of(&mut self.near("cat", &[path])).out.trim().to_owned()
     }
