@@ -64,7 +64,8 @@ fn between_threads_a_table_of_each_load_and_scheme() {
         let is_idle = row["load"] == "idle";
         // The background job may get no CPU time if others use the CPU.
         assert!(!is_idle || row["cpu_ratio"].is_null(), "{row}");
-        // Repeating contaminated windows at most doubles their number. If no window is accepted, all windows count.
+        // Contaminated windows are repeated, so there are up to twice the windows asked for. If none is accepted, all
+        // windows count.
         assert!(row["repetitions"].as_u64().is_some_and(|count| (1..=4).contains(&count)), "{row}");
         assert!(row["latency_p50_ns"].as_u64().is_some_and(|median| median > 0), "{row}");
         // A row has a mean if each of its windows has a mean. On a busy host, a window may handle nothing: it has
