@@ -23,7 +23,7 @@ use crate::sys;
 /// Maximum length of a line from the host.
 const LINE_BYTES_MAX: usize = 256;
 
-/// The port to which the alarm writes its message.
+/// File descriptor of the port. The alarm's handler writes its message there.
 static ALARM_FD: AtomicI32 = AtomicI32::new(2);
 
 /// The connection to the host.
@@ -41,7 +41,7 @@ impl Agent {
             Ok(port)
         });
         let port = port.or_else(|_| open("/dev/console")).unwrap_or_else(|error| {
-            eprintln!("guest: neither a second serial port nor a console: {error}");
+            eprintln!("guest: cannot open a second serial port or the console: {error}");
             sys::power_off()
         });
         ALARM_FD.store(port.as_raw_fd(), Ordering::Relaxed);
@@ -79,7 +79,7 @@ impl Agent {
     /// Powers the machine off after `limit_s` guest seconds, even in the middle of a request.
     pub fn limit_time(&self, limit_s: u32) {
         if let Err(error) = sys::on_alarm(limit_s, alarm) {
-            eprintln!("guest: no alarm: {error}");
+            eprintln!("guest: cannot set the alarm of the time limit: {error}");
         }
     }
 

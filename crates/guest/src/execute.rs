@@ -103,7 +103,7 @@ fn execute_from_firmware(old_request: &str, root: &Root, agent: &mut Agent) -> u
         Ok(Request::Ready) => 2,
         Ok(request) => execute(request, root, agent),
         Err(reason) => {
-            eprintln!("guest: no request from the firmware: {reason}");
+            eprintln!("guest: cannot read a request from the firmware: {reason}");
             2
         }
     }

@@ -17,7 +17,7 @@ const MOUNTS: [(&str, &str); 5] = [
 /// A list of modules in the order of loading: one file name a line.
 const MODULE_LIST: &str = "/irqlab/modules";
 
-/// Mounts the file systems. Prints those that the kernel cannot mount on the console.
+/// Mounts the file systems. A file system that the kernel lacks is named on the console.
 pub fn mount_all() {
     for (kind, mount_point) in MOUNTS {
         if let Err(error) = sys::mount(kind, mount_point) {
@@ -33,7 +33,7 @@ pub fn load_modules() -> Vec<String> {
     for name in list.lines().filter(|name| !name.is_empty()) {
         let path = Path::new(MODULE_LIST).with_file_name(name);
         if let Err(error) = fs::File::open(path).and_then(|file| sys::load_module(&file)) {
-            eprintln!("guest: module {name}: {error}");
+            eprintln!("guest: cannot load module {name}: {error}");
             failed.push(name.to_owned());
         }
     }

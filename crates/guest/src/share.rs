@@ -5,8 +5,8 @@
 //! with a monitor command, and replies with an empty line.
 //!
 //! - `window`: `runs` is a list of `[physical address, bytes]` in the order of the buffer.
-//! - `chunk`: `name` is the file, `bytes` its length from the start of the window, `fnv1a` a 64-bit hash of these
-//!   bytes in hex, `last` whether the file ends here.
+//! - `chunk`: `name` is the file. `bytes` is the length of the content, from the start of the window. `fnv1a` is a
+//!   64-bit hash of the content in hex. `last` tells whether the file ends here.
 //! - `shared`: all files are transferred.
 
 use std::fs::File;

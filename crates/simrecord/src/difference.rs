@@ -65,7 +65,7 @@ fn next_block(stream: &mut dyn Read) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The record of these bytes, or `None` if there are no bytes.
+/// Decodes `bytes`, or returns `None` if `bytes` is empty.
 fn decoded(bytes: &[u8]) -> Option<Block> {
     if bytes.is_empty() {
         return None;

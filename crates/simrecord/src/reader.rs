@@ -28,9 +28,13 @@ impl fmt::Display for ReadError {
         match self {
             ReadError::Io(error) => write!(out, "{error}"),
             ReadError::Record(at, error) => write!(out, "record {at}: {error}"),
-            ReadError::Header(at) => write!(out, "record {at}: only the first record is a header"),
+            ReadError::Header(at) => {
+                write!(out, "record {at}: only the first record must be a header")
+            }
             ReadError::Incomplete(at) => write!(out, "incomplete: it stops after record {at}"),
-            ReadError::End(at) => write!(out, "record {at}: wrong end"),
+            ReadError::End(at) => {
+                write!(out, "record {at}: the end record is not the last, or has a wrong count")
+            }
             ReadError::TooLong => write!(out, "more than {RECORDS_MAX} records"),
         }
     }

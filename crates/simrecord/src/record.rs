@@ -874,14 +874,16 @@ pub enum RecordError {
 impl fmt::Display for RecordError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RecordError::Kind(kind) => write!(out, "no record is of kind {kind}"),
+            RecordError::Kind(kind) => write!(out, "unknown record kind {kind}"),
             RecordError::Field(kind) => {
-                write!(out, "a field of a record of kind {kind} is out of range")
+                write!(out, "a record of kind {kind} has a field out of range")
             }
             RecordError::Magic => write!(out, "not a record of a simulated machine"),
-            RecordError::Version(version) => {
-                write!(out, "version {version} of the format; this is {FORMAT_VERSION}")
-            }
+            RecordError::Version(version) => write!(
+                out,
+                "the record has format version {version}, but this irqlab reads version \
+                 {FORMAT_VERSION}"
+            ),
         }
     }
 }
