@@ -11,7 +11,7 @@ use record::{Absence, Column, Format, Kind, Run, SCHEMA, Table, TableDisplay, Va
 use serde::Serialize;
 use serde_json::{Map, json};
 use simrecord::record::{
-    BYTES, Check, ContextRow, Detail, End, Header, Marker, Record, Region, Roi, Task,
+    BYTES, Check, ContextRow, Detail, End, Header, Marker, Record, Region, Roi, Task, UserFunction,
 };
 
 use crate::scratch;
@@ -174,6 +174,7 @@ fn plugin_record() -> Vec<u8> {
         Record::Context(ContextRow { cpu: 0, region: 1, code: 0, entries: 5, completed: 5 }),
         Record::Check(Check { counted: 100, icount: 100 }),
     ];
+    records.extend(UserFunction::of_name(1, "main [cc1]").map(Record::UserFunction));
     let end = End {
         by_marker: true,
         by_annotation: false,

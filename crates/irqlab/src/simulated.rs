@@ -378,8 +378,18 @@ impl Simulated {
         };
         add_modules(&mut facts, &cache, &kernel, &watch, &start)?;
         let limits = args.limits();
-        let guest =
-            GuestRun { cache, qemu, machine, kernel_files, start, limits, watch, stop, progress };
+        let guest = GuestRun {
+            cache,
+            qemu,
+            machine,
+            kernel,
+            kernel_files,
+            start,
+            limits,
+            watch,
+            stop,
+            progress,
+        };
         Ok(Simulated { guest, facts })
     }
 
@@ -423,8 +433,18 @@ impl Simulated {
             workload::prepare(&cache, &qemu, &kernel, workload, limits, adjust, say, tell)?;
         let (machine, start) = (prepared.machine.clone(), prepared.start.clone());
         add_modules(&mut facts, &cache, &kernel, &watch, &start)?;
-        let guest =
-            GuestRun { cache, qemu, machine, kernel_files, start, limits, watch, stop, progress };
+        let guest = GuestRun {
+            cache,
+            qemu,
+            machine,
+            kernel,
+            kernel_files,
+            start,
+            limits,
+            watch,
+            stop,
+            progress,
+        };
         Ok((Simulated { guest, facts }, prepared))
     }
 

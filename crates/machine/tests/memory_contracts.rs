@@ -705,10 +705,11 @@ fn m25_a_store_to_code_drops_it_from_l1i() {
 
 #[test]
 fn m26_a_miss_has_the_address_of_its_instruction() {
-    let span = CodeSpan { virtual_address: 0x40_0ffe, physical: 0x40_0ffe, bytes: 12 };
+    let span = CodeSpan { virtual_address: 0x40_0ffe, physical: 0x9_0ffe, bytes: 2 };
+    let second = CodeSpan { virtual_address: 0x40_1000, physical: 0x3_1000, bytes: 10 };
     let layout = Layout { line_shift: 6, ..Layout::default() };
     let instructions = [3, 7, 2].map(Instruction::nothing);
-    let block = Template::new(layout, (span, None), &instructions, None);
+    let block = Template::new(layout, (span, Some(second)), &instructions, None);
     let mut system = MemorySystem::new(&plain(ZEN3), 1);
     system.classify_misses(ClassifierConfig { misses_kept: 10, ..ClassifierConfig::default() });
     for (number, instruction) in [(0, 0), (1, 2), (2, 1), (3, 9)] {
@@ -725,9 +726,25 @@ fn m26_a_miss_has_the_address_of_its_instruction() {
             .load(&access, 1_000 * number);
     }
     let misses = system.take_misses().0.into_iter().filter(|miss| miss.cache == CacheName::L1d);
-    let places: Vec<u64> = misses.map(|miss| miss.pc).collect();
+    let places: Vec<(u64, Option<u64>)> =
+        misses.map(|miss| (miss.pc, miss.code_physical)).collect();
     // The last access belongs to no instruction of the block: it has the block's address.
-    assert_eq!(places, [0x40_0ffe, 0x40_1008, 0x40_1001, 0x40_0ffe]);
+    let expected = [
+        (0x40_0ffe, Some(0x9_0ffe)),
+        (0x40_1008, Some(0x3_1008)),
+        (0x40_1001, Some(0x3_1001)),
+        (0x40_0ffe, None),
+    ];
+    assert_eq!(places, expected);
+    // A line that starts in another function is fetched for an instruction in the middle of the line.
+    let page = PageSize::Huge;
+    let mut port = MemoryPort { system: &mut system, cpu: 0, code: Some(&block), pc: 0, page };
+    port.set_fetched_instruction(0x40_1020, 0x3_1020);
+    port.fetch(0x40_1000, 0x3_1000, 10_000);
+    let misses = system.take_misses().0;
+    let fetched = misses.iter().find(|miss| miss.cache == CacheName::L1i).unwrap();
+    assert_eq!((fetched.pc, fetched.code_physical), (0x40_1020, Some(0x3_1020)));
+    assert_eq!(fetched.physical, 0x3_1000);
 }
 
 #[test]

@@ -98,6 +98,11 @@ impl BlockTrace {
         }
     }
 
+    /// QEMU ends: writes what the guest has executed until then.
+    pub(crate) fn finish(&mut self) {
+        self.flush();
+    }
+
     /// Writes what is in the buffer. A trace that cannot be written ends the machine: who asked for it must not take
     /// a part of it for the whole.
     fn flush(&mut self) {
@@ -119,6 +124,23 @@ impl BlockTrace {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_guest_that_ends_early_leaves_all_that_it_executed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("trace");
+        let file = File::create_new(&path).expect("a file");
+        let mut trace = BlockTrace::new(file, 0, 1_000_000);
+        let run = BlockRun { block: 0, first: 0, instructions: 1, next: 0, accesses: Vec::new() };
+        trace.event(&Event::Run(run));
+        let length = || std::fs::metadata(&path).expect("a file").len();
+        assert_eq!(length(), 0, "less than a part");
+        trace.finish();
+        let written = length();
+        assert!(written > 0);
+        trace.finish();
+        assert_eq!(length(), written, "nothing is written twice");
+    }
 
     #[test]
     fn a_full_disk_is_an_error_of_the_trace() {

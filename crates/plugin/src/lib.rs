@@ -71,4 +71,5 @@ mod translate;
 mod translation_points;
 mod translations;
 mod tsc;
+mod user_functions;
 mod writer;

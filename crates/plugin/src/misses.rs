@@ -9,7 +9,9 @@ use machine::memory::{
 use crate::memory_context::service_of;
 use crate::service_misses::{EndedFault, Executing, ServiceMisses};
 use crate::structures::Guest;
-use simrecord::record::{ELSEWHERE, MissCount, MissKind, Record};
+use crate::tracker::is_kernel;
+use crate::user_functions::CodePages;
+use simrecord::record::{ELSEWHERE, MissCount, MissKind, Record, UNKNOWN_FUNCTION};
 
 /// Caches, in the order of [`MissCount::cache`].
 const CACHES: [CacheName; simrecord::record::CACHES] =
@@ -20,6 +22,8 @@ const KEPT: usize = 1 << 20;
 const ROOM: usize = 1 << 17;
 /// Places of each cache that are written, the most frequent.
 const WRITTEN: usize = 32_768;
+/// The address of code of an access that no instruction makes: the processor does, when it enters a handler.
+const NO_INSTRUCTION: u64 = 0;
 /// Data is counted by pieces of this many bytes.
 const DATA_BYTES: u64 = 64;
 
@@ -64,8 +68,9 @@ impl Misses {
 
     /// Counts the misses since the last time by their places.
     pub(crate) fn collect(&mut self, system: &mut MemorySystem, guest: &mut Guest<'_>) {
-        let (misses, more) = system.take_misses();
+        let (mut misses, more) = system.take_misses();
         self.not_kept += more;
+        number_user_functions(&mut misses, guest);
         if let Some(services) = &mut self.services {
             services.add(&misses, guest);
         }
@@ -112,6 +117,18 @@ impl Misses {
             count: self.not_kept,
         }));
         rows
+    }
+}
+
+/// Replaces user addresses of code by the numbers of their functions.
+fn number_user_functions(misses: &mut [Miss], guest: &mut Guest<'_>) {
+    let mut pages = CodePages::default();
+    for miss in misses.iter_mut().filter(|miss| !is_kernel(miss.pc)) {
+        miss.pc = match miss.code_physical {
+            _ if miss.pc == NO_INSTRUCTION => guest.structures.user_functions.handler_entry(),
+            Some(physical) => guest.user_function(physical, &mut pages),
+            None => UNKNOWN_FUNCTION,
+        };
     }
 }
 

@@ -195,6 +195,14 @@ impl Models {
             rows.iter().for_each(|row| writer.write(row));
         }
         guest.structures.names().for_each(|name| writer.write(&name));
+        guest.structures.user_functions.names().for_each(|name| writer.write(&name));
+    }
+
+    /// QEMU ends: writes the rest of the block trace, if there is one.
+    pub(crate) fn finish_trace(&mut self) {
+        if let Some(trace) = self.processors.as_mut().and_then(Processors::trace) {
+            trace.finish();
+        }
     }
 
     /// Writes the counts of shadow caches.

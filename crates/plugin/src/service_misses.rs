@@ -12,6 +12,7 @@ use simrecord::record::{
 
 use crate::memory_context::service_of;
 use crate::structures::{Guest, Located, Structure};
+use crate::tracker::is_kernel;
 
 /// Rows of one kind that are counted separately.
 const ROOM: usize = 1 << 18;
@@ -169,7 +170,7 @@ impl ServiceMisses {
             let key = Key { what: ServiceMissKind::Wait, key, ..plain };
             count(&mut self.few, key, miss.wait_cycles);
         }
-        let key = miss.pc & !(CODE_BYTES - 1);
+        let key = code_key(miss.pc);
         count(&mut self.code, Key { what: ServiceMissKind::Code, key, ..plain }, 0);
         let Some(located) = located else { return };
         let Structure { kind: structure, place: key } = located.structure;
@@ -192,7 +193,7 @@ impl ServiceMisses {
             structure: located.structure,
             offset: located.offset.saturating_sub(within),
             address: miss.virtual_address - u64::from(within),
-            pc: miss.pc & !(CODE_BYTES - 1),
+            pc: code_key(miss.pc),
         };
         if self.shared.len() < ROOM || self.shared.contains_key(&key) {
             let counts = self.shared.entry(key).or_default();
@@ -258,6 +259,11 @@ impl ServiceMisses {
         }));
         rows
     }
+}
+
+/// The key of code: an address of the kernel is rounded, the number of a user program's function is not.
+fn code_key(code: u64) -> u64 {
+    if is_kernel(code) { code & !(CODE_BYTES - 1) } else { code }
 }
 
 /// Counts a miss; where there is no room for its row, as one elsewhere.

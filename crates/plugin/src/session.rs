@@ -284,6 +284,7 @@ impl Session {
     /// QEMU ends.
     pub(crate) fn exit(&mut self) {
         self.save_pmus();
+        self.models.finish_trace();
         if self.writer.has_ended() {
             self.writer.flush();
             return;

@@ -7,14 +7,15 @@ use simrecord::record::{Record, StructureKind, StructureName, TEXT_BYTES_MAX};
 
 use crate::qemu::Qemu;
 use crate::symbols::Offsets;
+use crate::user_functions::UserFunctions;
 
 /// Parts of the kernel's addresses (Documentation/arch/x86/x86_64/mm.rst, four levels).
-const ALL_MEMORY: std::ops::Range<u64> = 0xffff_8880_0000_0000..0xffff_c880_0000_0000;
+pub(crate) const ALL_MEMORY: std::ops::Range<u64> = 0xffff_8880_0000_0000..0xffff_c880_0000_0000;
 const VMALLOC: std::ops::Range<u64> = 0xffff_c900_0000_0000..0xffff_e900_0000_0000;
-const PAGE_ARRAY: std::ops::Range<u64> = 0xffff_ea00_0000_0000..0xffff_eb00_0000_0000;
+pub(crate) const PAGE_ARRAY: std::ops::Range<u64> = 0xffff_ea00_0000_0000..0xffff_eb00_0000_0000;
 const ENTRY_AREA: std::ops::Range<u64> = 0xffff_fe00_0000_0000..0xffff_fe80_0000_0000;
 const IMAGE: u64 = 0xffff_ffff_8000_0000;
-const PAGE_SHIFT: u32 = 12;
+pub(crate) const PAGE_SHIFT: u32 = 12;
 /// Logarithm of a task stack's size and alignment in bytes (THREAD_SIZE).
 const STACK_SHIFT: u32 = 14;
 /// The most stacks, and the most names, that are remembered.
@@ -65,9 +66,11 @@ pub(crate) struct Structures {
     names: BTreeMap<Structure, ([u8; TEXT_BYTES_MAX], u32)>,
     /// Where each CPU's own area is, from its distance.
     areas: Vec<u64>,
+    /// The functions of user programs.
+    pub(crate) user_functions: UserFunctions,
 }
 
-fn word(qemu: &mut Qemu, address: u64) -> Option<u64> {
+pub(crate) fn word(qemu: &mut Qemu, address: u64) -> Option<u64> {
     qemu.memory(address).map(u64::from_le_bytes)
 }
 
@@ -162,8 +165,7 @@ impl Guest<'_> {
         let bytes = offsets.page_bytes?;
         let number = physical >> PAGE_SHIFT;
         let first = PAGE_ARRAY.start + number * bytes;
-        let joined = word(self.qemu, first.wrapping_add(offsets.compound_head?))?;
-        let page = if joined & 1 == 1 { joined & !1 } else { first };
+        let page = self.first_of_joined(first)?;
         let flags = word(self.qemu, page.wrapping_add(offsets.page_flags?))?;
         let has = |bit: Option<u64>| bit.is_some_and(|bit| bit < 64 && flags >> bit & 1 == 1);
         if has(offsets.slab_bit) {
@@ -190,6 +192,13 @@ impl Guest<'_> {
             None => StructureKind::OtherUser,
         };
         Some(Located::new(kind, 0, 0))
+    }
+
+    /// The description of the first of the pages that a page is joined with: of the page itself, if it is joined
+    /// with none.
+    pub(crate) fn first_of_joined(&mut self, page: u64) -> Option<u64> {
+        let joined = word(self.qemu, page.wrapping_add(self.offsets.compound_head?))?;
+        Some(if joined & 1 == 1 { joined & !1 } else { page })
     }
 
     /// In a page of a slab, `distance` from its start.
@@ -238,7 +247,7 @@ impl Guest<'_> {
     }
 
     /// A text, which may end just before memory does that is not mapped.
-    fn text(&mut self, address: u64) -> Option<[u8; TEXT_BYTES_MAX]> {
+    pub(crate) fn text(&mut self, address: u64) -> Option<[u8; TEXT_BYTES_MAX]> {
         let mut text = [0; TEXT_BYTES_MAX];
         for (at, byte) in text.iter_mut().enumerate() {
             let [read] = self.qemu.memory::<1>(address.wrapping_add(at as u64))?;

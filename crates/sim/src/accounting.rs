@@ -58,6 +58,8 @@ pub struct Accounting {
     pub tasks: BTreeMap<u32, String>,
     /// Names of the first actions of IRQ lines.
     pub irqs: BTreeMap<u32, String>,
+    /// Names of functions of user programs, by number, as `FUNCTION [FILE]` or `[FILE]`.
+    pub user_functions: BTreeMap<u64, String>,
     /// Names of spans that annotations open, by number.
     pub spans: Vec<String>,
     /// Results of annotations, by region and number of the annotation.
@@ -286,6 +288,7 @@ impl Accounting {
             stopped: stream.end.by_annotation,
             tasks: named(&parsed.tasks),
             irqs: named(&parsed.irqs),
+            user_functions: parsed.user_functions.iter().map(user_function).collect(),
             notices: notices(stream),
             ..Accounting::default()
         };
@@ -509,6 +512,12 @@ impl Accounting {
         name.filter(|name| !name.is_empty())
             .map_or_else(|| context.to_string(), |name| format!("{context} {name}"))
     }
+
+    /// Returns the name of a function of a user program; `[unknown]` for user code whose file is not known.
+    #[must_use]
+    pub fn user_function(&self, number: u64) -> &str {
+        self.user_functions.get(&number).map_or("[unknown]", String::as_str)
+    }
 }
 
 /// Reads the records of a machine that has ended.
@@ -551,6 +560,10 @@ pub(crate) fn is_stopped(file: &File) -> bool {
 }
 
 /// Adds counters.
+fn user_function((number, name): (&u64, &Vec<u8>)) -> (u64, String) {
+    (*number, printable(&String::from_utf8_lossy(name)))
+}
+
 fn add(sum: &mut Counts, counts: &Counts) {
     sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
 }

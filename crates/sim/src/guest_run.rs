@@ -1,5 +1,6 @@
 //! A machine that is observed while the irqlab in its guest executes a request.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -9,9 +10,11 @@ use simrecord::progress::GuestProgress;
 
 use crate::boot::{self, GuestExit, Limits};
 use crate::checkpoint::Start;
+use crate::guest::kernel::Kernel;
+use crate::guest::loaded::{LoadedModule, with_modules};
 use crate::qemu::Qemu;
 use crate::watch::{KernelFiles, Recording, Watch};
-use crate::{Accounting, Cache, Machine, Result, SimError, checkpoint};
+use crate::{Accounting, Cache, Machine, Result, SimError, Symbols, checkpoint};
 
 /// Tells whether the user asked to stop.
 pub type StopRequest = Arc<dyn Fn() -> bool + Send + Sync>;
@@ -72,6 +75,8 @@ pub struct GuestRun {
     pub qemu: Qemu,
     /// The machine; its image holds irqlab.
     pub machine: Machine,
+    /// Its kernel, with the files of modules.
+    pub kernel: Kernel,
     /// What the plugin must know of its kernel.
     pub kernel_files: KernelFiles,
     /// What each machine starts from.
@@ -127,6 +132,23 @@ impl GuestRun {
         let outcome = outcome(started);
         self.progress.done(expected.label);
         outcome
+    }
+}
+
+impl GuestRun {
+    /// Adds the symbols of the modules that a machine has loaded when it booted for a run. `symbols` has those of
+    /// a machine that was restored, and is returned as it is.
+    pub(crate) fn with_modules_of_boot<'a>(
+        &self,
+        symbols: Option<&'a Symbols>,
+        modules: &[LoadedModule],
+    ) -> std::result::Result<Option<Cow<'a, Symbols>>, BenchError> {
+        let Some(symbols) = symbols else { return Ok(None) };
+        if modules.is_empty() {
+            return Ok(Some(Cow::Borrowed(symbols)));
+        }
+        let all = with_modules(symbols, &self.kernel, modules).map_err(bench_error)?;
+        Ok(Some(Cow::Owned(all)))
     }
 }
 

@@ -80,7 +80,9 @@ pub use simrecord::counters;
 /// Writes a marker to the record of the simulator, if there is one; see `simrecord::marker`.
 pub use simrecord::marker;
 /// Kinds of accesses that shadow caches count, and kinds of misses.
-pub use simrecord::record::{AccessStream, ELSEWHERE, Group, MissCount, MissCurvePoint, MissKind};
+pub use simrecord::record::{
+    AccessStream, ELSEWHERE, Group, MissCount, MissCurvePoint, MissKind, UNKNOWN_FUNCTION,
+};
 
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, SimError>;

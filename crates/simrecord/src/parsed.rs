@@ -1,14 +1,17 @@
 //! A parsed record: regions with their contexts, markers with their counters.
 
+use std::collections::BTreeMap;
+
 use attribution::KernelContext;
 
 use crate::counters::{COUNTERS, Counts};
 use crate::reader::Stream;
 use crate::record::{
     AnnotationRow, ContextRow, Counters, CountersOf, Hotplug, KernelCount, LockCounts, Marker,
-    MissCount, MissCurvePoint, ProfileSlot, Record, Region, SampledPart, ServiceBucket,
-    ServiceMisses, ServiceRow, ServiceTotals, ServiceWait, ShadowCaches, SharedMisses, Span,
-    StructureKind, StructureName, SyscallFunction, Transition, Value, Values,
+    MissCount, MissCurvePoint, NAME_PART_BYTES, ProfileSlot, Record, Region, SampledPart,
+    ServiceBucket, ServiceMisses, ServiceRow, ServiceTotals, ServiceWait, ShadowCaches,
+    SharedMisses, Span, StructureKind, StructureName, SyscallFunction, Transition, UserFunction,
+    Value, Values,
 };
 
 /// A context of a region, with its counters.
@@ -117,6 +120,8 @@ pub struct ParsedRecord {
     pub tasks: Vec<(u32, String)>,
     /// Numbers and names of IRQ lines.
     pub irqs: Vec<(u32, String)>,
+    /// Names of functions of user programs by number.
+    pub user_functions: BTreeMap<u64, Vec<u8>>,
 }
 
 /// Parses a stream.
@@ -193,9 +198,25 @@ impl ParsedRecord {
                 let StructureName { kind, place, shared_by, name } = name;
                 self.services.structures.push(((*kind, *place), (unpadded_text(name), *shared_by)));
             }
+            Record::UserFunction(function) => self.add_user_function(function)?,
             Record::Notice(..) | Record::Check(_) => {}
             Record::Header(_) | Record::End(_) => return None,
         }
+        Some(())
+    }
+
+    /// Adds a part of a name, if it belongs after those before it. A name that is recorded again replaces the first.
+    fn add_user_function(&mut self, function: &UserFunction) -> Option<()> {
+        let UserFunction { number, part, text } = function;
+        let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+        let name = self.user_functions.entry(*number).or_default();
+        if *part == 0 {
+            name.clear();
+        }
+        if name.len() as u64 != u64::from(*part) * NAME_PART_BYTES as u64 {
+            return None;
+        }
+        name.extend(&text[..end]);
         Some(())
     }
 

@@ -163,6 +163,8 @@ pub enum Record {
     StructureName(StructureName),
     /// A CPU has gone offline in a region, or has come back.
     Hotplug(Hotplug),
+    /// A part of the name of a function of a user program. The parts of a name follow each other.
+    UserFunction(UserFunction),
 }
 
 /// Settings of the recording.
@@ -511,7 +513,8 @@ numbered! {
         /// that context: user mode (without its task), an interrupt or softirq, or the rest of the
         /// kernel ([`attribution::KernelContext::Unknown`]).
         Evictor = 2,
-        /// Misses by the code that missed. The key is an instruction address, rounded.
+        /// Misses by the code that made them. The key of the kernel's code is an address of instructions; the key of
+        /// user code is [`UserFunction::number`], or [`UNKNOWN_FUNCTION`].
         Code = 3,
         /// Misses by their data. The key is the address of a 64-byte line.
         Data = 4,
@@ -663,7 +666,8 @@ numbered! {
         Class = 0,
         /// Misses of evicted lines, by the context that evicted the line. The key is its code.
         Evictor = 1,
-        /// Misses by the code that missed. The key is an instruction address, rounded.
+        /// Misses by the code that made them. The key of the kernel's code is an address of instructions, rounded; the
+        /// key of user code is [`UserFunction::number`], or [`UNKNOWN_FUNCTION`].
         Code = 2,
         /// Misses by their data and by class. The key is [`StructureName::place`].
         Data = 3,
@@ -743,7 +747,7 @@ pub struct SharedMisses {
     pub address: u64,
     /// Code of the service.
     pub code: u64,
-    /// Address of the instruction, rounded.
+    /// The code that missed, like the key of [`ServiceMissKind::Code`].
     pub pc: u64,
     /// Bit N is set if CPU N missed.
     pub cpus: u32,
@@ -763,6 +767,35 @@ pub struct StructureName {
     pub shared_by: u32,
     /// Padded with zeros.
     pub name: [u8; TEXT_BYTES_MAX],
+}
+
+/// Stands for user code whose file is not known. Addresses of the kernel have their highest bit set; numbers of
+/// functions do not.
+pub const UNKNOWN_FUNCTION: u64 = 0;
+/// Bytes of a name in a [`UserFunction`].
+pub const NAME_PART_BYTES: usize = 40;
+
+/// A part of the name of a user program's function, as `FUNCTION [FILE]`; `[FILE]` stands for all code of the file that
+/// no symbol covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserFunction {
+    /// From 1.
+    pub number: u64,
+    /// The position of this part in the name, from 0.
+    pub part: u32,
+    /// The text; the last part is padded with zeros.
+    pub text: [u8; NAME_PART_BYTES],
+}
+
+impl UserFunction {
+    /// The parts of a name, in order.
+    pub fn of_name(number: u64, name: &str) -> impl Iterator<Item = UserFunction> {
+        (0..).zip(name.as_bytes().chunks(NAME_PART_BYTES)).map(move |(part, bytes)| {
+            let mut text = [0; NAME_PART_BYTES];
+            text[..bytes.len()].copy_from_slice(bytes);
+            UserFunction { number, part, text }
+        })
+    }
 }
 
 /// Totals over all services of a region.

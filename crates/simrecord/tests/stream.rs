@@ -2,12 +2,13 @@
 
 use proptest::prelude::*;
 use simrecord::counters::COUNTERS;
+use simrecord::parsed::parse;
 use simrecord::reader::{self, ReadError};
 use simrecord::record::{
     AccessStream, AnnotationRow, BYTES, CACHES, COUNTERS_PER_RECORD, Check, ContextRow, Counters,
     CountersOf, Detail, End, Group, Header, Hotplug, HotplugState, IrqName, KernelCount, Marker,
     MissCount, MissCurvePoint, MissKind, Notice, Record, RecordError, Region, Roi, ShadowCaches,
-    Span, Task, Transition, Value, Values, ValuesKind,
+    Span, Task, Transition, UserFunction, Value, Values, ValuesKind,
 };
 
 const HEADER: Header = Header {
@@ -133,6 +134,12 @@ fn record() -> impl Strategy<Value = Record> {
             }
         ),
         any::<(u32, [u8; 32])>().prop_map(|(irq, name)| Record::IrqName(IrqName { irq, name })),
+        (any::<(u64, u32)>(), prop::collection::vec(any::<u8>(), 40)).prop_map(
+            |((number, part), text)| {
+                let text = std::array::from_fn(|byte| text[byte]);
+                Record::UserFunction(UserFunction { number, part, text })
+            }
+        ),
         annotations(),
     ]
 }
@@ -222,6 +229,22 @@ fn a_stream_of_another_program_or_version_is_named() {
     bytes[8] = b'x';
     let error = reader::read(bytes.as_slice()).unwrap_err();
     assert!(matches!(error, ReadError::Record(0, RecordError::Magic)), "{error}");
+}
+
+#[test]
+fn a_name_is_all_of_its_parts_in_order() {
+    let names = ["main [cc1]".to_owned(), "n".repeat(40), "long ".repeat(20), "é".repeat(30)];
+    let parts = |number: usize| UserFunction::of_name(number as u64, &names[number]);
+    let mut records: Vec<Record> =
+        (0..names.len()).flat_map(parts).map(Record::UserFunction).collect();
+    // A later snapshot has the names again.
+    records.extend(records.clone());
+    let parsed = parse(&reader::read(stream(&records).as_slice()).unwrap()).unwrap();
+    let found: Vec<&[u8]> = parsed.user_functions.values().map(Vec::as_slice).collect();
+    assert_eq!(found, names.each_ref().map(|name| name.as_bytes()));
+    let second = UserFunction::of_name(1, &names[2]).nth(1).unwrap();
+    let alone = stream(&[Record::UserFunction(second)]);
+    assert_eq!(parse(&reader::read(alone.as_slice()).unwrap()), Err(1));
 }
 
 #[test]

@@ -19,6 +19,7 @@ _start:
         jnz     1f
         add     $8, %rbx
 1:      mov     $ADDITIONS, %ecx
+count_up:
 2:      incq    (%rbx)
         dec     %ecx
         jnz     2b

@@ -19,4 +19,5 @@ mod signal;
 #[path = "../support/mod.rs"]
 mod support;
 mod threaded;
+mod user_functions;
 mod verify_probes;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::support::{Place, can_simulate, names, rows};
+use crate::user_functions::write_program;
 use serde_json::Value as Json;
 
 /// Reads and writes one byte each by dd.
@@ -266,23 +267,6 @@ fn a_contended_lock_is_found_by_name() {
     }
 }
 
-/// A line for the guest's shell that writes the program of `false_sharing.s` to `path`; none if it cannot be
-/// assembled here.
-fn false_sharing(place: &Path, path: &str) -> Option<String> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/simulated/false_sharing.s");
-    let program = place.join("false-sharing");
-    let linked = "-Wl,--build-id=none,-z,noseparate-code,-s";
-    let mut cc = std::process::Command::new("cc");
-    let cc = cc.args(["-nostdlib", "-static", linked, "-o"]).arg(&program).arg(source);
-    if !cc.status().is_ok_and(|status| status.success()) {
-        needs::not_run(needs::Need::Other, "cc cannot assemble a program");
-        return None;
-    }
-    let bytes = std::fs::read(program).unwrap();
-    let octal: String = bytes.iter().map(|byte| format!("\\{byte:03o}")).collect();
-    Some(format!("printf '{octal}' > {path}; chmod +x {path}"))
-}
-
 /// Two planted causes of misses, each found by name. Two threads add to two numbers in one line of memory:
 /// the line is in their task's memory, is lost to false sharing, and the numbers have two addresses. A file
 /// that no cache holds is read: read(2) waits for memory, because of first uses of the file's pages.
@@ -292,7 +276,8 @@ fn false_sharing_and_a_cold_cache_are_found_by_name() {
     if !can_simulate(&place) {
         return;
     }
-    let Some(program) = false_sharing(place.path(), "/tmp/sharing") else { return };
+    let source = "false_sharing.s";
+    let Some(program) = write_program(place.path(), source, &[], "/tmp/sharing") else { return };
     // What is written last is larger than L2, and evicts the file.
     let zeros = "dd if=/dev/zero bs=64k";
     let files = format!("{zeros} of=/tmp/file count=4; {zeros} of=/tmp/other count=32");
@@ -308,6 +293,7 @@ fn false_sharing_and_a_cold_cache_are_found_by_name() {
     for row in &of_line {
         assert_eq!((&row["class"], &row["kind"]), (&"user".into(), &"anonymous memory".into()));
         assert_eq!(row["structure"], "sharing", "{row}");
+        assert_eq!(row["function"], "count_up [sharing]", "{row}");
         assert!(uint(row, "false_sharing_count") > 10 * uint(row, "true_sharing_count"), "{row}");
     }
     let sum: u64 = of_line.iter().map(|row| uint(row, "false_sharing_count")).sum();

@@ -271,6 +271,10 @@ impl FrontEnd {
             };
         }
         if instruction.starts_line() && (!self.block_decoded || self.last_line.is_none()) {
+            memory.set_fetched_instruction(
+                block.address_of(instruction),
+                block.physical_of(instruction),
+            );
             for line in block.lines_of(instruction) {
                 if self.last_line != Some(line) {
                     self.last_line = Some(line);
@@ -303,6 +307,8 @@ impl FrontEnd {
         memory: &mut M,
     ) -> u64 {
         let mut arrived = now;
+        memory
+            .set_fetched_instruction(block.address_of(instruction), block.physical_of(instruction));
         for line in block.lines_of(instruction) {
             if self.last_line == Some(line) {
                 continue;

@@ -830,6 +830,13 @@ impl Template {
         self.first.virtual_address.wrapping_add(offset.into())
     }
 
+    /// Returns the physical address of an instruction by its number, or `None` if there are not so many instructions.
+    #[inline]
+    #[must_use]
+    pub fn instruction_physical(&self, number: u16) -> Option<u64> {
+        self.instructions.get(usize::from(number)).map(|one| self.physical_of(one))
+    }
+
     /// Returns a block in the one or two pages that it spans. `target` is the target of the branch
     /// at its end, if the branch is direct.
     #[must_use]

@@ -71,6 +71,10 @@ pub trait Memory {
     /// Fetches an instruction line. Both addresses are addresses of the line's first byte.
     fn fetch(&mut self, virtual_address: u64, physical: u64, now_cycles: u64) -> u64;
 
+    /// Names the instruction whose lines are fetched next, by the addresses of its first byte. A line may also hold
+    /// other instructions, and start in another function.
+    fn set_fetched_instruction(&mut self, _virtual_address: u64, _physical: u64) {}
+
     /// Loads from one line or more.
     fn load(&mut self, access: &Access, now_cycles: u64) -> u64;
 

@@ -418,6 +418,8 @@ impl Thread {
             return 0;
         }
         let mut waited = 0;
+        memory
+            .set_fetched_instruction(block.address_of(instruction), block.physical_of(instruction));
         for line in block.lines_of(instruction) {
             if self.last_line != Some(line) {
                 self.last_line = Some(line);

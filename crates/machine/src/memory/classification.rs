@@ -165,6 +165,8 @@ pub struct Miss {
     pub cache: CacheName,
     /// The address of the instruction.
     pub pc: u64,
+    /// The physical address of the instruction, if it is known.
+    pub code_physical: Option<u64>,
     /// The virtual address of the access.
     pub virtual_address: u64,
     /// The physical address of the access.
@@ -444,8 +446,18 @@ struct State {
     /// The number of the context of each processor.
     current: Vec<u16>,
     sharing: SharingTracker,
+    /// The instruction that makes the next access.
+    instruction: Instruction,
     misses: Vec<Miss>,
     not_kept: u64,
+}
+
+/// The instruction that makes an access.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Instruction {
+    /// Its virtual address, of a fetch: the access has that of the line, which may start in another function.
+    pub(super) fetched_at: Option<u64>,
+    pub(super) physical: Option<u64>,
 }
 
 impl State {
@@ -508,6 +520,7 @@ impl Classifier {
             context_numbers: [(Context::default(), 0)].into_iter().collect(),
             current: vec![0; cpus],
             sharing: SharingTracker { cores, granules: FxHashMap::default() },
+            instruction: Instruction::default(),
             misses: Vec::new(),
             not_kept: 0,
         })))
@@ -526,6 +539,14 @@ impl Classifier {
             state.contexts.push(context);
         }
         state.current[cpu] = number;
+    }
+
+    /// Sets the instruction that makes the next access.
+    #[inline(always)]
+    pub(super) fn set_instruction(&mut self, instruction: impl FnOnce() -> Instruction) {
+        if let Some(state) = &mut self.0 {
+            state.instruction = instruction();
+        }
     }
 
     pub(super) fn class_counts(&self, name: CacheName) -> ClassCounts {
@@ -702,17 +723,19 @@ impl Classifier {
                 None => {}
             }
         }
+        let is_fetch = access.kind == AccessKind::Fetch;
         if state.misses.len() < state.config.misses_kept {
             state.misses.push(Miss {
                 cpu: access.cpu,
                 cache: name,
-                pc: access.pc,
+                pc: state.instruction.fetched_at.filter(|_| is_fetch).unwrap_or(access.pc),
+                code_physical: state.instruction.physical,
                 virtual_address: access.virtual_address,
                 physical: access.physical,
                 class,
                 evicted_by,
                 is_conflict,
-                is_fetch: access.kind == AccessKind::Fetch,
+                is_fetch,
                 supplier: missed.supplier,
                 wait_cycles: missed.wait_cycles,
             });

@@ -46,6 +46,10 @@ impl Memory for LinuxPort<'_> {
         self.port.fetch(virtual_address, physical, now_cycles + self.skew_cycles)
     }
 
+    fn set_fetched_instruction(&mut self, virtual_address: u64, physical: u64) {
+        self.port.set_fetched_instruction(virtual_address, physical);
+    }
+
     #[inline(always)]
     fn load(&mut self, access: &Access, now_cycles: u64) -> u64 {
         let now_cycles = now_cycles + self.skew_cycles;

@@ -40,7 +40,7 @@ pub(crate) use translation::is_global;
 
 use std::ops::Range;
 
-use classification::Classifier;
+use classification::{Classifier, Instruction};
 use coherence::Directory;
 use mshr::{
     Arrivals, BUS_SLOTS, CombiningBuffers, MemoryBus, MshrFile, UNLIMITED, WAY_SLOTS, Walkers,
@@ -709,7 +709,17 @@ impl MemoryPort<'_> {
         hits
     }
 
-    fn request(&self, access: &crate::core::Access, kind: AccessKind, now_cycles: u64) -> Access {
+    fn request(
+        &mut self,
+        access: &crate::core::Access,
+        kind: AccessKind,
+        now_cycles: u64,
+    ) -> Access {
+        let code = self.code;
+        self.system.classifier.set_instruction(|| {
+            let physical = code.and_then(|code| code.instruction_physical(access.instruction));
+            Instruction { fetched_at: None, physical }
+        });
         Access {
             cpu: self.cpu,
             kind,
@@ -758,6 +768,13 @@ impl Memory for MemoryPort<'_> {
         let wait_cycles = response.ready_cycles - now_cycles;
         self.system.cpus[self.cpu].counts.fetch_wait_cycles += wait_cycles;
         wait_cycles
+    }
+
+    fn set_fetched_instruction(&mut self, virtual_address: u64, physical: u64) {
+        self.system.classifier.set_instruction(|| Instruction {
+            fetched_at: Some(virtual_address),
+            physical: Some(physical),
+        });
     }
 
     fn store_around(&mut self, access: &crate::core::Access, now_cycles: u64) -> u64 {

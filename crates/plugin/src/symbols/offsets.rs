@@ -93,6 +93,36 @@ offsets! {
     super_type = "super_block.s_type";
     /// Offset of its name, a pointer.
     file_system_name = "file_system_type.name";
+    /// Offset of a page's position in its file, in pages.
+    page_index = "page.index";
+    /// Number of the flag of pages that hold the content of their file.
+    page_uptodate_bit = "enum pageflags.PG_uptodate";
+    /// Offset of the tree of a file's pages: a page, or the root node.
+    page_tree = "address_space.i_pages.xa_head";
+    /// Offset of a tree node's height: how many bits of an index the nodes below it take, 8 bits.
+    node_shift = "xa_node.shift";
+    /// Offset of a tree node's 64 entries.
+    node_entries = "xa_node.slots";
+    /// Offset of a file's number in its file system.
+    inode_number = "inode.i_ino";
+    /// Offset of the generation of a file's number, 32 bits: another file may get the same number later.
+    inode_generation = "inode.i_generation";
+    /// Offset of a file's size in bytes.
+    inode_bytes = "inode.i_size";
+    /// Offset of the time when a file was written last: seconds, then nanoseconds, 64 bits each.
+    inode_written = "inode.i_mtime";
+    /// The same member from Linux 6.7 on.
+    inode_written_renamed = "inode.__i_mtime";
+    /// Offset of its seconds from Linux 6.11 on.
+    inode_written_seconds = "inode.i_mtime_sec";
+    /// Offset of its nanoseconds from Linux 6.11 on, 32 bits.
+    inode_written_nanoseconds = "inode.i_mtime_nsec";
+    /// Offset of the first of a file's names: a pointer into that name's description.
+    inode_names = "inode.i_dentry.first";
+    /// Offset, in the description of a name, of the place that [`Offsets::inode_names`] points to.
+    name_link = "dentry.d_u.d_alias";
+    /// Offset of the pointer to a name's text.
+    name_text = "dentry.d_name.name";
 }
 
 impl Offsets {

@@ -86,7 +86,7 @@ impl Start {
     pub fn modules(&self, cache: &Cache) -> Result<Vec<LoadedModule>> {
         Ok(match self {
             Start::Boot => Vec::new(),
-            Start::Named(name) => open(cache, name)?.report.unwrap_or_default().modules,
+            Start::Named(name) => open(cache, name)?.modules(),
             Start::Ready(ready) => ready.modules().to_vec(),
         })
     }
@@ -348,7 +348,11 @@ pub fn restore(
     let request = checkpoint.request(name, request)?;
     check_files(machine, name)?;
     let place = cache.path(&directory(name));
-    restore_from(&place, &checkpoint.command_line, qemu, machine, request, instrumentation)
+    let modules = checkpoint.modules();
+    let mut vm =
+        restore_from(&place, &checkpoint.command_line, qemu, machine, request, instrumentation)?;
+    vm.set_modules(modules);
+    Ok(vm)
 }
 
 /// Restores what is in a directory.
@@ -527,9 +531,21 @@ pub struct MidRun {
     request: String,
     /// Whether the guest's command had started, and with it the region of interest.
     pub in_region: bool,
+    /// The modules that the guest had loaded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    modules: Vec<LoadedModule>,
 }
 
 impl Checkpoint {
+    /// Returns the modules that the guest had loaded.
+    fn modules(&self) -> Vec<LoadedModule> {
+        match (&self.report, &self.mid_run) {
+            (Some(report), _) => report.modules.clone(),
+            (None, Some(mid_run)) => mid_run.modules.clone(),
+            (None, None) => Vec::new(),
+        }
+    }
+
     /// Returns the request for the firmware of a machine that is restored with `request`.
     fn request(&self, name: &str, request: &str) -> Result<String> {
         match (&self.mid_run, request == RESUME) {
@@ -585,7 +601,8 @@ impl<'a> Saver<'a> {
                 pmu::keep(aside, counters)?;
             }
             let request = vm.started_with().1.to_owned();
-            let mid_run = MidRun { request, in_region: held.in_region };
+            let modules = vm.modules().to_vec();
+            let mid_run = MidRun { request, in_region: held.in_region, modules };
             made = Some(describe(aside, self.qemu, self.machine, vm, (None, Some(mid_run)))?);
             Ok(())
         })?;
@@ -705,8 +722,11 @@ mod tests {
                 .to_string()
                 .contains("waits for a command")
         );
-        checkpoint.mid_run = Some(MidRun { request: "none".to_owned(), in_region: true });
+        let modules = vec![LoadedModule { name: "nic".to_owned(), sections: [].into() }];
+        let request = "none".to_owned();
+        checkpoint.mid_run = Some(MidRun { request, in_region: true, modules: modules.clone() });
         assert_eq!(checkpoint.request("a", RESUME).unwrap(), "none");
+        assert_eq!(checkpoint.modules(), modules);
         let error = checkpoint.request("a", "run:ls").unwrap_err().to_string();
         assert!(error.contains("without a command"), "{error}");
     }

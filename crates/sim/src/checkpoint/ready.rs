@@ -181,7 +181,10 @@ impl Ready {
         instrumentation: Instrumentation<'_>,
     ) -> Result<Vm> {
         let request = request.to_owned();
-        restore_from(&self.place, &self.command_line, qemu, machine, request, instrumentation)
+        let (place, command_line) = (&self.place, &self.command_line);
+        let mut vm = restore_from(place, command_line, qemu, machine, request, instrumentation)?;
+        vm.set_modules(self.modules.clone());
+        Ok(vm)
     }
 }
 

@@ -22,7 +22,7 @@ use crate::machine::found::check_cards;
 use crate::parallel::{Jobs, for_each};
 use crate::services::{self, KernelNames};
 use crate::watch::Detail;
-use crate::{Accounting, Symbols};
+use crate::{Accounting, LoadedModule, Symbols};
 
 /// How to measure.
 pub struct SimSettings {
@@ -60,6 +60,8 @@ pub struct SimBench {
 pub(super) struct Outcome {
     pub(super) account: Accounting,
     pub(super) window: GuestWindow,
+    /// The modules that a machine has loaded which booted for this run.
+    modules: Vec<LoadedModule>,
     wall: Duration,
 }
 
@@ -103,7 +105,8 @@ impl SimBench {
         let Some((response, exit, account)) = ran else { return Ok(None) };
         let window = response.window.unwrap_or_default();
         self.check_network(condition, &window)?;
-        Ok(Some(Outcome { account, window, wall: exit.wall }))
+        let modules = exit.report.map_or_else(Vec::new, |report| report.modules);
+        Ok(Some(Outcome { account, window, modules, wall: exit.wall }))
     }
 
     /// Checks that packets went over the machine's cards, if it has any.
@@ -170,19 +173,22 @@ impl SimBench {
                 self.notices.push(notice.clone());
             }
         }
-        let services = self.services(&outcome.account)?;
+        let services = self.services(&outcome)?;
         let sample = sample_of(&outcome.account, outcome.window, &self.reading);
         sample.map(|sample| WindowSample { services, ..sample }).map_err(BenchError::Failed)
     }
 
     /// What services took and missed; nothing where that is not recorded.
-    fn services(&self, account: &Accounting) -> Result<Option<Box<ServicesSample>>, BenchError> {
+    fn services(&self, outcome: &Outcome) -> Result<Option<Box<ServicesSample>>, BenchError> {
         let settings = &self.settings;
         let watch = &settings.guest.watch;
         if !watch.services {
             return Ok(None);
         }
-        let kernel: KernelNames<'_> = (settings.kernel.0.as_ref(), settings.kernel.1.as_ref());
+        let symbols = settings.kernel.0.as_ref();
+        let symbols = settings.guest.with_modules_of_boot(symbols, &outcome.modules)?;
+        let kernel: KernelNames<'_> = (symbols.as_deref(), settings.kernel.1.as_ref());
+        let account = &outcome.account;
         let sample = services::sample_of(account, None, kernel, self.reading.clock_hz, watch);
         sample.map(|sample| Some(Box::new(sample))).map_err(BenchError::Failed)
     }

@@ -194,6 +194,16 @@ impl Vm {
         self.is_restored
     }
 
+    /// Returns the modules that the guest has loaded.
+    pub(crate) fn modules(&self) -> &[LoadedModule] {
+        &self.modules
+    }
+
+    /// Sets the modules of a restored machine, which reported them before it was saved.
+    pub(crate) fn set_modules(&mut self, modules: Vec<LoadedModule>) {
+        self.modules = modules;
+    }
+
     /// Returns the process id of QEMU.
     #[must_use]
     pub fn pid(&self) -> u32 {
@@ -222,7 +232,7 @@ impl Vm {
                 }
                 Some(VmEvent::Guest(GuestEvent(Message::Facts(mut facts)))) => {
                     self.requested.check(&facts.devices, &facts.modules_failed)?;
-                    facts.modules = std::mem::take(&mut self.modules);
+                    facts.modules.clone_from(&self.modules);
                     return Ok(Some(VmEvent::Guest(GuestEvent(Message::Facts(facts)))));
                 }
                 Some(event) => return Ok(Some(event)),

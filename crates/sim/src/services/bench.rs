@@ -158,7 +158,9 @@ impl SimServices {
         let Some((window, exit, account)) = ran else { return Ok(None) };
         self.notices.clone_from(&account.notices);
         let wall_ns = u64::try_from(exit.wall.as_nanos()).unwrap_or(u64::MAX);
-        let kernel = (settings.symbols.as_ref(), settings.btf.as_ref());
+        let modules = exit.report.map_or_else(Vec::new, |report| report.modules);
+        let symbols = settings.guest.with_modules_of_boot(settings.symbols.as_ref(), &modules)?;
+        let kernel = (symbols.as_deref(), settings.btf.as_ref());
         let watch = &settings.guest.watch;
         let sample = sample_of(&account, window.as_ref(), kernel, self.clock_hz(), watch);
         self.settings.on_host.insert("command".to_owned(), json!({ "wall_ns": wall_ns }));

@@ -139,12 +139,12 @@ impl Names<'_> {
         })
     }
 
-    /// The function at an address; `user mode` for all of it.
-    pub(super) fn function(&self, address: u64) -> String {
-        if address >> 63 == 0 {
-            return "user mode".to_owned();
+    /// The function at an address of the kernel, or of the number of a function of a user program.
+    pub(super) fn function(&self, code: u64) -> String {
+        if code >> 63 == 0 {
+            return self.account.user_function(code).to_owned();
         }
-        self.symbols.map_or_else(|| "kernel".to_owned(), |symbols| symbols.code_name(address))
+        self.symbols.map_or_else(|| "kernel".to_owned(), |symbols| symbols.code_name(code))
     }
 
     /// A service as one text, as evictors are named.

@@ -133,6 +133,14 @@ fn a_record_can_end_where_the_machine_is_saved() {
         sim::Instrumentation::default(),
     );
     assert!(refused.unwrap_err().to_string().contains("without a command"));
+    let modules = |start: &Start| start.modules(&bench.cache).unwrap();
+    let found = modules(&Start::Named(saved.name.clone()));
+    assert_eq!(
+        found,
+        modules(&bench.ready(&machine)),
+        "what a restored guest does not report again"
+    );
+    assert!(!found.is_empty());
     let (restored, _) = run(bench, &machine, PLACE, (Some(&saved.name), RESUME));
     assert_eq!(restored.status, Some(7));
 }

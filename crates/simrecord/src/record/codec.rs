@@ -11,7 +11,7 @@ use super::{
     Marker, MissCount, MissCurvePoint, MissKind, ProfileSlot, Record, RecordError, Region,
     SampledPart, ServiceBucket, ServiceMisses, ServiceRow, ServiceTime, ServiceTotals, ServiceWait,
     ShadowCaches, SharedMisses, Span, StructureKind, StructureName, SyscallFunction, Task,
-    Transition, Value, Values, ValuesKind,
+    Transition, UserFunction, Value, Values, ValuesKind,
 };
 use packed::NoticeRecord;
 
@@ -175,6 +175,7 @@ encodings! {
     28 StructureName [] (kind place name shared_by);
     30 SampledPart [cpu] (region code unit);
     33 Hotplug [cpu] (region state at);
+    34 UserFunction [] (number part text);
 }
 
 /// Maps the variants of [`Record`] to the types that encode them. `Record::Notice` is not a row, because it has
@@ -240,6 +241,7 @@ variants! {
     SharedMisses(SharedMisses),
     StructureName(StructureName),
     Hotplug(Hotplug),
+    UserFunction(UserFunction),
 }
 
 impl Record {

@@ -29,7 +29,7 @@ pub fn tables(account: &Accounting, symbols: Option<&Symbols>) -> Vec<Table> {
         return Vec::new();
     }
     let of = |sort| account.misses.iter().filter(move |one| one.kind == sort);
-    let function = |address: u64| code_name(address, symbols);
+    let function = |code: u64| code_name(code, account, symbols);
     let data = |address: u64| data_name(address, symbols);
     vec![
         classes(account),
@@ -208,11 +208,12 @@ fn is_kernel(address: u64) -> bool {
     address >> 63 == 1
 }
 
-fn code_name(address: u64, symbols: Option<&Symbols>) -> String {
-    if !is_kernel(address) {
-        return "user mode".to_owned();
+/// The function at an address of the kernel, or of the number of a function of a user program.
+fn code_name(code: u64, account: &Accounting, symbols: Option<&Symbols>) -> String {
+    if !is_kernel(code) {
+        return account.user_function(code).to_owned();
     }
-    symbols.map_or_else(|| "kernel".to_owned(), |symbols| symbols.code_name(address))
+    symbols.map_or_else(|| "kernel".to_owned(), |symbols| symbols.code_name(code))
 }
 
 /// Data of the kernel's image and of modules by symbol, all else by the part of Linux's map that it lies in
@@ -235,6 +236,8 @@ fn data_name(address: u64, symbols: Option<&Symbols>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use sim::UNKNOWN_FUNCTION;
+
     use super::*;
 
     fn account() -> Accounting {
@@ -247,11 +250,13 @@ mod tests {
                 one(1, MissKind::Class, BY_USER | 2, 30),
                 one(1, MissKind::Evictor, timer, 25),
                 one(1, MissKind::Associativity, 1, 5),
-                one(1, MissKind::Code, 0x40_0000, 30),
+                one(1, MissKind::Code, 1, 20),
+                one(1, MissKind::Code, UNKNOWN_FUNCTION, 10),
                 one(1, MissKind::Code, 0xffff_ffff_8100_0010, 8),
                 one(1, MissKind::Code, ELSEWHERE, 2),
                 one(1, MissKind::Data, 0xffff_ea00_0000_0040, 40),
             ],
+            user_functions: [(1, "main [cc1]".to_owned())].into(),
             ..Accounting::default()
         }
     }
@@ -268,7 +273,8 @@ mod tests {
         assert_eq!(cells(0, 3), ["cold".into(), "other".into()]);
         assert_eq!(cells(0, 5), [0.25.into(), 0.75.into()]);
         assert_eq!(cells(1, 2), ["interrupt 0xec".into(), "all: conflict".into()]);
-        assert_eq!(cells(2, 2), ["user mode".into(), "do_it".into(), "elsewhere".into()]);
+        let functions = ["main [cc1]", "[unknown]", "do_it", "elsewhere"];
+        assert_eq!(cells(2, 2), functions.map(Value::from));
         assert_eq!(cells(3, 2), ["struct page".into()]);
         assert_eq!(warning(&account()), None);
         assert!(absent(&account()).is_none());
