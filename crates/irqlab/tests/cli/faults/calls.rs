@@ -1,90 +1,90 @@
-//! Where a process calls the system: from strace's trace to the places at which a fault is worth a run.
+//! Which system calls may fail, with which faults, and which calls of a run get one.
 
 use std::collections::BTreeMap;
 
-/// A system call of a process's first thread.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Call {
-    pub name: String,
-    /// Its number among the calls of this name, from 1, as strace's `when` counts.
-    pub number: u32,
-    /// Who calls, and for what: calls with the same text are of one call site.
-    pub site: String,
-}
+use super::tracer::{FaultyCall, Site};
 
 /// What a system call gets instead of its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    Error(&'static str),
+    /// The error's name and number.
+    Error(&'static str, i32),
     Kill,
 }
 
 /// Faults that a call may meet.
 const FAULTS: [Fault; 5] = [
-    Fault::Error("EIO"),
-    Fault::Error("ENOSPC"),
-    Fault::Error("ENOMEM"),
-    Fault::Error("EINTR"),
+    Fault::Error("EIO", libc::EIO),
     Fault::Kill,
+    Fault::Error("ENOMEM", libc::ENOMEM),
+    Fault::Error("ENOSPC", libc::ENOSPC),
+    Fault::Error("EINTR", libc::EINTR),
 ];
+
+/// Names and numbers of system calls.
+macro_rules! calls {
+    ($($name:ident $number:ident,)*) => { [$((stringify!($name), libc::$number)),*] };
+}
 
 /// Calls that fail in practice. The others manage memory and signals, or cannot fail: a Rust program has no way on
 /// from a failed allocation, and Linux does not let a small one fail.
-const FALLIBLE: [&str; 52] = [
-    "accept4",
-    "bind",
-    "bpf",
-    "chmod",
-    "clone",
-    "clone3",
-    "connect",
-    "copy_file_range",
-    "creat",
-    "epoll_create1",
-    "epoll_ctl",
-    "eventfd2",
-    "fallocate",
-    "fchmod",
-    "fcntl",
-    "fdatasync",
-    "flock",
-    "fsync",
-    "ftruncate",
-    "getdents64",
-    "getsockopt",
-    "ioctl",
-    "link",
-    "linkat",
-    "listen",
-    "lseek",
-    "memfd_create",
-    "mkdir",
-    "mkdirat",
-    "newfstatat",
-    "open",
-    "openat",
-    "perf_event_open",
-    "pipe2",
-    "poll",
-    "ppoll",
-    "pread64",
-    "pwrite64",
-    "read",
-    "recvfrom",
-    "recvmsg",
-    "rename",
-    "renameat",
-    "renameat2",
-    "rmdir",
-    "sendmsg",
-    "sendto",
-    "setsockopt",
-    "socket",
-    "statx",
-    "unlink",
-    "unlinkat",
+pub const FALLIBLE: [(&str, i64); 55] = calls![
+    accept4 SYS_accept4,
+    bind SYS_bind,
+    bpf SYS_bpf,
+    chmod SYS_chmod,
+    clone SYS_clone,
+    clone3 SYS_clone3,
+    connect SYS_connect,
+    copy_file_range SYS_copy_file_range,
+    creat SYS_creat,
+    epoll_create1 SYS_epoll_create1,
+    epoll_ctl SYS_epoll_ctl,
+    eventfd2 SYS_eventfd2,
+    faccessat2 SYS_faccessat2,
+    fallocate SYS_fallocate,
+    fchmod SYS_fchmod,
+    fcntl SYS_fcntl,
+    fdatasync SYS_fdatasync,
+    flock SYS_flock,
+    fsync SYS_fsync,
+    ftruncate SYS_ftruncate,
+    getdents64 SYS_getdents64,
+    getsockopt SYS_getsockopt,
+    ioctl SYS_ioctl,
+    link SYS_link,
+    linkat SYS_linkat,
+    listen SYS_listen,
+    lseek SYS_lseek,
+    memfd_create SYS_memfd_create,
+    mkdir SYS_mkdir,
+    mkdirat SYS_mkdirat,
+    newfstatat SYS_newfstatat,
+    open SYS_open,
+    openat SYS_openat,
+    perf_event_open SYS_perf_event_open,
+    pipe2 SYS_pipe2,
+    poll SYS_poll,
+    ppoll SYS_ppoll,
+    pread64 SYS_pread64,
+    pwrite64 SYS_pwrite64,
+    read SYS_read,
+    recvfrom SYS_recvfrom,
+    recvmsg SYS_recvmsg,
+    rename SYS_rename,
+    renameat SYS_renameat,
+    renameat2 SYS_renameat2,
+    rmdir SYS_rmdir,
+    sched_setaffinity SYS_sched_setaffinity,
+    sendmsg SYS_sendmsg,
+    sendto SYS_sendto,
+    setsockopt SYS_setsockopt,
+    socket SYS_socket,
+    statx SYS_statx,
+    unlink SYS_unlink,
+    unlinkat SYS_unlinkat,
+    write SYS_write,
 ];
-const ALSO_FALLIBLE: [&str; 3] = ["faccessat2", "sched_setaffinity", "write"];
 /// Calls that wait, so that a signal interrupts them.
 const INTERRUPTIBLE: [&str; 12] = [
     "accept4", "connect", "flock", "openat", "poll", "ppoll", "pwrite64", "read", "recvfrom",
@@ -95,94 +95,66 @@ impl Fault {
     /// The faults that a call of this name may meet.
     pub fn of(call: &str) -> impl Iterator<Item = Fault> {
         let may_be_interrupted = INTERRUPTIBLE.contains(&call);
-        FAULTS
-            .into_iter()
-            .filter(move |fault| *fault != Fault::Error("EINTR") || may_be_interrupted)
-    }
-
-    /// strace's words for it.
-    pub fn inject(self) -> String {
-        match self {
-            Fault::Error(name) => format!("error={name}"),
-            Fault::Kill => "signal=SIGKILL".to_owned(),
-        }
-    }
-}
-
-/// Reads the trace of `strace -i -y`, with or without `-k`. Calls before `main` are left out: Rust's runtime polls
-/// the standard streams right before it.
-pub fn parse(trace: &str) -> Vec<Call> {
-    let mut numbers: BTreeMap<&str, u32> = BTreeMap::new();
-    let (mut calls, mut is_in_main) = (Vec::<Call>::new(), false);
-    let mut takes_frames = false;
-    for line in trace.lines() {
-        if let Some(frame) = line.strip_prefix(" > ") {
-            if let Some(call) = calls.last_mut().filter(|_| takes_frames) {
-                call.site.push_str(frame.rsplit(' ').next().unwrap_or_default());
-            }
-            continue;
-        }
-        takes_frames = false;
-        let (address, rest) = line.split_once("] ").unwrap_or(("", line));
-        let Some((name, arguments)) = rest.split_once('(') else { continue };
-        if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
-            continue;
-        }
-        let number = numbers.entry(name).or_default();
-        *number += 1;
-        if is_in_main && (FALLIBLE.contains(&name) || ALSO_FALLIBLE.contains(&name)) {
-            let site =
-                format!("{name} {} {}", address.trim_start_matches('['), object(name, arguments));
-            calls.push(Call { name: name.to_owned(), number: *number, site });
-            takes_frames = true;
-        }
-        is_in_main |= name == "poll" && arguments.starts_with("[{fd=0");
-    }
-    calls
-}
-
-/// What the call is about: paths and files in its arguments, with numbers left out.
-fn object(name: &str, arguments: &str) -> String {
-    // Their text is data.
-    let has_paths = !["read", "write", "pread64", "pwrite64"].contains(&name)
-        && !["send", "recv"].iter().any(|start| name.starts_with(start));
-    let arguments = arguments.split(" = ").next().unwrap_or_default();
-    let mut text = String::new();
-    let mut end = None;
-    for sign in arguments.chars().take(400) {
-        match (sign, end) {
-            (sign, Some(last)) if sign == last => end = None,
-            ('"', None) => end = Some('"'),
-            ('<', None) => end = Some('>'),
-            (sign, Some(last)) if !sign.is_ascii_digit() && (has_paths || last == '>') => {
-                text.push(sign);
-            }
-            _ => {}
-        }
-        if text.len() > 120 {
-            break;
-        }
-    }
-    text
-}
-
-/// The first, second and last call of each site.
-pub fn points(calls: &[Call]) -> Vec<&Call> {
-    let mut sites: BTreeMap<&str, Vec<&Call>> = BTreeMap::new();
-    for call in calls {
-        sites.entry(&call.site).or_default().push(call);
-    }
-    let mut points: Vec<&Call> = sites
-        .values()
-        .flat_map(|site| {
-            let last = site.len() - 1;
-            let mut chosen = vec![0, 1.min(last), last];
-            chosen.dedup();
-            chosen.into_iter().map(|at| site[at])
+        FAULTS.into_iter().filter(move |fault| {
+            !matches!(fault, Fault::Error(_, libc::EINTR)) || may_be_interrupted
         })
-        .collect();
-    points.sort_by_key(|call| (&call.name, call.number));
-    points
+    }
+}
+
+/// How much of a verb's call sites is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coverage {
+    /// Each fault at the first, the second and the last call of each site.
+    All,
+    /// Each fault at each site, and each of the three calls: fewer runs, for verbs that take seconds.
+    EachFault,
+    /// At most so many faults of [`Coverage::EachFault`], at as many sites as possible.
+    Sample(usize),
+}
+
+/// The calls that get a fault, each in a run of its own. `calls`: how often each site calls.
+pub fn faulty_calls(
+    calls: &BTreeMap<Site, u32>,
+    coverage: Coverage,
+    random: &mut Seeded,
+) -> Vec<FaultyCall> {
+    // By how many faults their site has before them.
+    let mut rounds: Vec<Vec<FaultyCall>> = Vec::new();
+    for (&site, &count) in calls {
+        let mut numbers = vec![1, 2.min(count), count];
+        numbers.dedup();
+        let faults: Vec<Fault> = Fault::of(site.call_name()).collect();
+        let all: Vec<(u32, Fault)> = match coverage {
+            Coverage::All => {
+                let each = numbers
+                    .iter()
+                    .flat_map(|number| faults.iter().map(move |fault| (*number, *fault)));
+                each.collect()
+            }
+            // The first fault differs from site to site.
+            _ => {
+                let first = random.below(faults.len());
+                let runs = 0..faults.len().max(numbers.len());
+                runs.map(|run| (numbers[run % numbers.len()], faults[(first + run) % faults.len()]))
+                    .collect()
+            }
+        };
+        for (round, (number, fault)) in all.into_iter().enumerate() {
+            if rounds.len() == round {
+                rounds.push(Vec::new());
+            }
+            rounds[round].push(FaultyCall { site, number, fault });
+        }
+    }
+    let Coverage::Sample(most) = coverage else { return rounds.concat() };
+    for round in &mut rounds {
+        for at in (1..round.len()).rev() {
+            round.swap(at, random.below(at + 1));
+        }
+    }
+    let mut sample = rounds.concat();
+    sample.truncate(most);
+    sample
 }
 
 /// Numbers that look random, the same for the same seed (xorshift64*).
@@ -202,24 +174,21 @@ impl Seeded {
 }
 
 #[test]
-fn calls_of_main_are_counted_from_the_start_and_told_apart_by_caller_and_object() {
-    let trace = r#"[00007f01] openat(AT_FDCWD</t>, "/etc/ld.so.cache", O_RDONLY) = 3</etc/ld.so.cache>
-[00007f02] poll([{fd=0</dev/null>, events=0}], 3, 0) = 0
-[00007f03] openat(AT_FDCWD</t>, "/proc/12/stat", O_RDONLY) = 3</proc/12/stat>
-[00007f03] openat(AT_FDCWD</t>, "/proc/7/stat", O_RDONLY) = 3</proc/7/stat>
-[00007f03] openat(AT_FDCWD</t>, "/proc/9/stat", O_RDONLY) = 3</proc/9/stat>
-[00007f04] brk(NULL) = 0x55
-[00007f05] write(1</t/out>, "text", 4) = 4
- > /bin/x(main+0x1) [0x11]
-+++ exited with 0 +++
-"#;
-    let calls = parse(trace);
-    let found: Vec<(&str, u32)> = calls.iter().map(|call| (&*call.name, call.number)).collect();
-    assert_eq!(found, [("openat", 2), ("openat", 3), ("openat", 4), ("write", 1)]);
-    assert_eq!(calls[0].site, "openat 00007f03 /t/proc//stat");
-    assert_eq!(calls[3].site, "write 00007f05 /t/out[0x11]");
-    let chosen: Vec<u32> = points(&calls).iter().map(|call| call.number).collect();
-    assert_eq!(chosen, [2, 3, 4, 1]);
+fn each_site_meets_each_fault_and_a_sample_has_as_many_sites_as_possible() {
+    let site = |number| Site::of_call(libc::SYS_write, number);
+    let calls = BTreeMap::from([(site(1), 1), (site(2), 2), (site(3), 9)]);
+    let chosen = |coverage| faulty_calls(&calls, coverage, &mut Seeded::new(7));
+    assert_eq!(chosen(Coverage::All).len(), 5 * (1 + 2 + 3));
+    let each = chosen(Coverage::EachFault);
+    assert_eq!(each.len(), 3 * 5);
+    let of_third: Vec<_> = each.iter().filter(|faulty| faulty.site == site(3)).collect();
+    let faults: std::collections::BTreeSet<_> =
+        of_third.iter().map(|faulty| faulty.fault).collect();
+    let numbers: std::collections::BTreeSet<_> =
+        of_third.iter().map(|faulty| faulty.number).collect();
+    assert_eq!((faults.len(), numbers), (5, [1, 2, 9].into()));
+    let sites: std::collections::BTreeSet<_> =
+        chosen(Coverage::Sample(3)).iter().map(|faulty| faulty.site).collect();
+    assert_eq!(sites.len(), 3);
     assert_eq!(Fault::of("fsync").count(), 4);
-    assert_eq!(Fault::of("write").count(), 5);
 }

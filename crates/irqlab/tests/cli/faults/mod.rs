@@ -5,21 +5,23 @@
 mod calls;
 mod place;
 mod processes;
+mod tracer;
 mod verbs;
 
 use std::collections::BTreeMap;
 
-use calls::{Call, Fault, Seeded, parse, points};
+use calls::{Coverage, Fault, Seeded, faulty_calls};
 use place::FaultPlace;
+use tracer::{FaultyCall, Site};
 use verbs::{Contents, VERBS, Verb, contents};
 
-use crate::support::{IRQLAB, alone};
+use crate::support::alone;
 
 /// `all` for everything; a number for so many faults of each verb.
 const VARIABLE: &str = "IRQLAB_FAULTS";
 /// Seed of what is chosen.
 const SEED_VARIABLE: &str = "IRQLAB_FAULTS_SEED";
-/// Only verbs that have this in their words.
+/// Only verbs that have one of these in their words, separated by commas.
 const ONLY_VARIABLE: &str = "IRQLAB_FAULTS_ONLY";
 /// Faults of each verb in the short form: of those that take milliseconds, and of those that measure.
 const SHORT: (usize, usize) = (10, 2);
@@ -40,9 +42,14 @@ impl Extent {
         Extent { faults: text.parse().ok(), is_short: text.is_empty(), seed: seed.unwrap_or(1) }
     }
 
-    fn faults_of(self, verb: &Verb) -> Option<usize> {
+    fn coverage_of(self, verb: &Verb) -> Coverage {
         let is_quick = matches!(verb.needs, verbs::Needs::Nothing);
-        if self.is_short { Some(if is_quick { SHORT.0 } else { SHORT.1 }) } else { self.faults }
+        match self.faults {
+            _ if self.is_short => Coverage::Sample(if is_quick { SHORT.0 } else { SHORT.1 }),
+            Some(most) => Coverage::Sample(most),
+            None if is_quick => Coverage::All,
+            None => Coverage::EachFault,
+        }
     }
 
     /// Rounds of several processes.
@@ -51,58 +58,50 @@ impl Extent {
     }
 }
 
-fn has_strace() -> bool {
-    let found = std::process::Command::new("strace").arg("-V").output().is_ok();
-    if !found {
-        needs::not_run(needs::Need::Strace, "strace does not start");
+/// Runs a verb without a fault. Returns how often each of its sites calls, and what it leaves; `None`, with the
+/// reason printed, where it cannot measure here.
+fn without_fault(verb: &Verb, place: &FaultPlace) -> Option<(BTreeMap<Site, u32>, Contents)> {
+    if matches!(verb.needs, verbs::Needs::Simulator) {
+        // The first one fills the cache.
+        place.traced(&verb.words(), None);
     }
-    found
-}
-
-/// A verb that ran without a fault: its calls, and what it leaves.
-fn without_fault(verb: &Verb, place: &FaultPlace, has_stacks: bool) -> (Vec<Call>, Contents) {
     verb.prepare(place);
-    let trace = place.err_file(1);
-    let trace_name = trace.display().to_string();
-    let stacks = if has_stacks { &["-k"][..] } else { &[] };
-    let options = [&["-qq", "-i", "-y", "-o", &trace_name], stacks, &[IRQLAB]].concat();
-    let ended = place.trace(&[&options[..], &verb.words()].concat());
+    let (ended, traced) = place.traced(&verb.words(), None);
+    if ended.code == 4 {
+        needs::not_run(needs::Need::Other, format!("{}: {}", verb.words, ended.err));
+        return None;
+    }
     assert_eq!(ended.code, 0, "{}: {}", verb.words, ended.err);
     let whole = verb.output_name().map(|name| contents(&place.work(name))).unwrap_or_default();
     assert_eq!(place.next_start(), None, "{}", verb.words);
     let left = verb.output_name().and_then(|name| name.split('/').next());
     assert_eq!(place.wrong_state(&left.into_iter().collect::<Vec<_>>()), None, "{}", verb.words);
-    (parse(&std::fs::read_to_string(trace).expect("a trace")), whole)
+    Some((traced.calls, whole))
 }
 
-/// Runs the verb with a fault. Returns what is wrong then.
+/// Runs the verb with a fault. Returns whether the call was reached, and what is wrong then.
 fn with_fault(
     verb: &Verb,
     place: &FaultPlace,
-    (call, fault): (&Call, Fault),
+    faulty: FaultyCall,
     whole: &Contents,
-) -> Option<String> {
+) -> (bool, Option<String>) {
     verb.prepare(place);
-    let inject = format!("inject={}:{}:when={}", call.name, fault.inject(), call.number);
-    let only = format!("trace={}", call.name);
-    let options = ["-qq", "-o", "/dev/null", "-e", &only, "-e", &inject, IRQLAB];
-    let ended = place.run("strace", &[&options[..], &verb.words()].concat());
+    let (ended, traced) = place.traced(&verb.words(), Some(faulty));
     let wrong = FaultPlace::wrong_end(&ended).or(place.next_start());
     let left = verb.output_name().and_then(|name| name.split('/').next());
     let wrong = wrong
         .or_else(|| verb.wrong_output(place, whole, ended.code))
         .or_else(|| place.wrong_state(&left.into_iter().collect::<Vec<_>>()));
-    wrong.map(|wrong| {
-        format!(
-            "{}: {fault:?} at {} {} ({}): {wrong}",
-            verb.words, call.name, call.number, call.site
-        )
-    })
+    let FaultyCall { site, number, fault } = faulty;
+    let wrong =
+        wrong.map(|wrong| format!("{}: {fault:?} at call {number} of {site}: {wrong}", verb.words));
+    (traced.has_failed_a_call, wrong)
 }
 
 #[test]
 fn a_fault_at_a_system_call_leaves_all_or_nothing() {
-    if !has_strace() || !rustix::process::geteuid().is_root() {
+    if !rustix::process::geteuid().is_root() {
         return needs::not_run(needs::Need::Root, "the harness binds a directory to /run/irqlab");
     }
     let _alone = alone();
@@ -110,25 +109,23 @@ fn a_fault_at_a_system_call_leaves_all_or_nothing() {
     let only = std::env::var(ONLY_VARIABLE).unwrap_or_default();
     let mut random = Seeded::new(extent.seed);
     let (mut runs, mut fallen) = (BTreeMap::<Fault, usize>::new(), Vec::new());
-    for verb in VERBS.iter().filter(|verb| verb.words.contains(&only)) {
+    let is_chosen = |verb: &&Verb| only.split(',').any(|words| verb.words.contains(words));
+    for verb in VERBS.iter().filter(is_chosen) {
         let Some(mut place) = verb.place() else { continue };
         let mut echo = processes::echo(&place);
-        // strace takes 20 ms or more for a stack; verbs that measure make thousands of calls.
-        let is_quick = matches!(verb.needs, verbs::Needs::Nothing);
-        let (calls, whole) = without_fault(verb, &place, is_quick && !extent.is_short);
-        let points = points(&calls);
-        let mut faults: Vec<(&Call, Fault)> = points
-            .iter()
-            .flat_map(|call| Fault::of(&call.name).map(|fault| (*call, fault)))
-            .collect();
-        let all = faults.len();
-        while extent.faults_of(verb).is_some_and(|most| faults.len() > most) {
-            faults.swap_remove(random.below(faults.len()));
-        }
+        let Some((calls, whole)) = without_fault(verb, &place) else { continue };
+        let all = faulty_calls(&calls, Coverage::All, &mut random).len();
+        let chosen = faulty_calls(&calls, extent.coverage_of(verb), &mut random);
         let before = fallen.len();
-        for (call, fault) in &faults {
-            *runs.entry(*fault).or_default() += 1;
-            if let Some(wrong) = with_fault(verb, &place, (call, *fault), &whole) {
+        let mut reached = 0;
+        for faulty in &chosen {
+            let (is_reached, wrong) = with_fault(verb, &place, *faulty, &whole);
+            if is_reached {
+                reached += 1;
+                *runs.entry(faulty.fault).or_default() += 1;
+            }
+            if let Some(wrong) = wrong {
+                println!("{wrong}");
                 fallen.push(wrong);
                 // What is left changed is no fault of the next run.
                 let Some(new) = verb.place() else { return };
@@ -137,11 +134,11 @@ fn a_fault_at_a_system_call_leaves_all_or_nothing() {
             }
         }
         println!(
-            "{}: {} calls at {} points, {} of {all} faults, {} fell",
+            "{}: {} calls at {} sites, {} of {all} faults tried, {reached} reached, {} fell",
             verb.words,
+            calls.values().sum::<u32>(),
             calls.len(),
-            points.len(),
-            faults.len(),
+            chosen.len(),
             fallen.len() - before
         );
         drop(echo);

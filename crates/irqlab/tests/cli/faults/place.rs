@@ -8,12 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{IRQLAB, Net, names};
+use super::tracer::{self, FaultyCall, Traced};
+use crate::support::{IRQLAB, Net, lives, names};
 
 /// How long a verb may take under a fault. Most take less than a second.
 const LIMIT: Duration = Duration::from_secs(60);
-/// How long it may take while its stacks are read.
-const TRACE_LIMIT: Duration = Duration::from_secs(900);
 /// Exit codes that docs/command.md has; 137 stands for the kill.
 const CODES: [i32; 8] = [0, 1, 2, 3, 4, 5, 124, 137];
 /// What the place has before: none of it may change.
@@ -28,6 +27,20 @@ const SETTINGS: [&str; 5] = [
     "tap0/gro_flush_timeout",
     "tap0/napi_defer_hard_irqs",
 ];
+
+/// Instances of the kernel's trace, shared by all processes of the machine.
+const TRACE_INSTANCES: &str = "/sys/kernel/tracing/instances";
+
+/// The instances of irqlab processes that have ended.
+fn dead_trace_instances() -> Vec<String> {
+    let path = Path::new(TRACE_INSTANCES);
+    let mut instances = if path.is_dir() { names(path) } else { Vec::new() };
+    instances.retain(|name| {
+        let pid = name.strip_prefix("irqlab-").and_then(|rest| rest.split('-').next());
+        pid.and_then(|pid| pid.parse().ok()).is_some_and(|pid: u32| !lives(pid))
+    });
+    instances
+}
 
 /// How a run ended.
 pub struct Ended {
@@ -55,6 +68,32 @@ impl FaultPlace {
             fs::write(place.work(name), text).expect("a new file");
         }
         place.settings = place.settings();
+        place
+    }
+
+    /// A place whose cache has what a simulated machine of the default kernel needs.
+    pub fn with_simulator() -> FaultPlace {
+        let place = FaultPlace::new(None);
+        let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache/irqlab"));
+        let cache = std::env::var_os("IRQLAB_CACHE").map(PathBuf::from).or(home);
+        let cache = cache.expect("a simulated machine has a cache");
+        let is_needed = |name: &String| {
+            let starts = [
+                "facts-",
+                "guest-tools-",
+                "kernel-cloud",
+                "kernel-files-",
+                "packages-",
+                "qemu-root-",
+            ];
+            let is_kernel = name.starts_with("kernel-linux-image-") && name.contains("-cloud-");
+            !name.ends_with(".lock")
+                && (is_kernel || starts.iter().any(|start| name.starts_with(start)))
+        };
+        let mut copy = Command::new("cp");
+        copy.args(["-a", "--reflink=auto", "-t"]).arg(place.root.path().join("cache"));
+        copy.args(names(&cache).iter().filter(|name| is_needed(name)).map(|name| cache.join(name)));
+        assert!(copy.status().expect("cp(1)").success());
         place
     }
 
@@ -93,27 +132,29 @@ impl FaultPlace {
         command
     }
 
-    /// Starts a program in a process group of its own; stderr goes to a file.
-    pub fn start(&self, program: &str, words: &[&str], err: &Path) -> Child {
+    /// A program in the place whose stderr goes to a file.
+    fn quiet_command(&self, program: &str, words: &[&str], err: &Path) -> Command {
         let file = fs::File::create(err).expect("a file for stderr");
         let mut command = self.command(program, words);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).process_group(0);
-        command.spawn().expect("the program starts")
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
+        command
+    }
+
+    /// Starts a program in a process group of its own; stderr goes to a file.
+    pub fn start(&self, program: &str, words: &[&str], err: &Path) -> Child {
+        let mut command = self.quiet_command(program, words, err);
+        command.process_group(0).spawn().expect("the program starts")
     }
 
     /// Waits for its end; one that does not come to it is killed with all of its group.
-    pub fn end(&self, child: Child, err: &Path) -> Ended {
-        Self::end_within(LIMIT, child, err)
-    }
-
-    fn end_within(limit: Duration, mut child: Child, err: &Path) -> Ended {
+    pub fn end(&self, mut child: Child, err: &Path) -> Ended {
         let start = Instant::now();
         let mut is_in_time = true;
         let status = loop {
             if let Some(status) = child.try_wait().expect("our child") {
                 break status;
             }
-            if start.elapsed() > limit && is_in_time {
+            if start.elapsed() > LIMIT && is_in_time {
                 is_in_time = false;
                 let group = rustix::process::Pid::from_child(&child);
                 let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
@@ -135,11 +176,12 @@ impl FaultPlace {
         self.end(child, &err)
     }
 
-    /// Runs strace with its options on a verb that meets no fault.
-    pub fn trace(&self, words: &[&str]) -> Ended {
-        let err = self.err_file(0);
-        let child = self.start("strace", words, &err);
-        Self::end_within(TRACE_LIMIT, child, &err)
+    /// Runs irqlab under the tracer.
+    pub fn traced(&self, words: &[&str], faulty: Option<FaultyCall>) -> (Ended, Traced) {
+        let file = self.err_file(0);
+        let traced = tracer::run(self.quiet_command(IRQLAB, words, &file), faulty, LIMIT);
+        let err = fs::read_to_string(file).unwrap_or_default();
+        (Ended { code: traced.code, err, is_in_time: traced.is_in_time }, traced)
     }
 
     fn settings(&self) -> BTreeMap<&'static str, String> {
@@ -195,6 +237,7 @@ impl FaultPlace {
         };
         let is_journal = |name: &String| name.ends_with(".json") || name.ends_with(".aside");
         left.extend(journals.into_iter().filter(is_journal));
+        left.extend(dead_trace_instances());
         if !left.is_empty() {
             return Some(format!("left after the next start: {}", left.join(", ")));
         }

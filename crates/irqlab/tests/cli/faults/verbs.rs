@@ -29,6 +29,10 @@ pub enum Needs {
     Bpf,
     /// A card: `Net`.
     Card,
+    /// Something else to measure, which the verb names where it is absent.
+    Machine,
+    /// A simulated machine.
+    Simulator,
 }
 
 /// A verb with its words; `GOLDEN` stands for a run.
@@ -42,7 +46,7 @@ const fn verb(words: &'static str, output: Output, needs: Needs) -> Verb {
     Verb { words, output, needs }
 }
 
-pub const VERBS: [Verb; 15] = [
+pub const VERBS: [Verb; 20] = [
     verb("export GOLDEN --format openmetrics -o out", Output::Files("out"), Needs::Nothing),
     verb(
         "export GOLDEN --format openmetrics --force -o out",
@@ -68,6 +72,18 @@ pub const VERBS: [Verb; 15] = [
     verb("handlers -d 20ms --events none --out run", Output::Run("run"), Needs::Bpf),
     verb("noise -d 20ms --loop detour --out run", Output::Run("run"), Needs::Bpf),
     verb("services --out run -- true", Output::Run("run"), Needs::Bpf),
+    verb("watch --once -i 100ms --json --out run", Output::Run("run"), Needs::Bpf),
+    verb(
+        "handlers -d 20ms --events none --stimulus timer --load busy --out run",
+        Output::Run("run"),
+        Needs::Bpf,
+    ),
+    verb(
+        "footprint --stimulus timer --level l1d --method basic --repetitions 16 --rounds 1 --out run",
+        Output::Run("run"),
+        Needs::Machine,
+    ),
+    verb("bench overhead --rounds 1 --calls 100 --out run", Output::Run("run"), Needs::Bpf),
     verb(
         "signal advise --rate 10k --nic v0 --schemes deferred:50us --apply",
         Output::Nothing,
@@ -79,6 +95,7 @@ pub const VERBS: [Verb; 15] = [
         Output::Run("run"),
         Needs::Card,
     ),
+    verb("sim boot --detail count --out run -- true", Output::Run("run"), Needs::Simulator),
 ];
 
 /// What files contain, by their path.
@@ -95,7 +112,11 @@ impl Verb {
         match self.needs {
             Needs::Bpf if !crate::support::can_measure() => None,
             Needs::Card => Some(FaultPlace::new(Some(crate::signal_apply::net()?))),
-            Needs::Bpf | Needs::Nothing => Some(FaultPlace::new(None)),
+            Needs::Simulator if !crate::support::can_simulate(&crate::support::Place::new()) => {
+                None
+            }
+            Needs::Simulator => Some(FaultPlace::with_simulator()),
+            Needs::Bpf | Needs::Machine | Needs::Nothing => Some(FaultPlace::new(None)),
         }
     }
 
