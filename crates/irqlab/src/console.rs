@@ -10,6 +10,7 @@ use anyhow::Context;
 use clap::ValueEnum;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use lab::experiment::{Progress, Step};
+use live::spawn::spawn_thread;
 use report::escape;
 use sim::{MachinePhase, MachineProgress};
 
@@ -268,12 +269,18 @@ fn bar(state: Arc<Mutex<Estimate>>) -> ProgressBar {
     bar
 }
 
-/// Redraws a line every second. Tries to start a thread first, because the library panics if it cannot.
+/// Redraws a line every second until it is finished. indicatif's own thread panics where the kernel refuses it.
 fn redraw_every_second(bar: &ProgressBar) {
-    let trial = std::thread::Builder::new().spawn(|| ()).map(std::thread::JoinHandle::join);
-    if trial.is_ok_and(|joined| joined.is_ok()) {
-        bar.enable_steady_tick(Duration::from_secs(1));
-    }
+    let bar = bar.downgrade();
+    let redraw = move || {
+        while let Some(bar) = bar.upgrade().filter(|bar| !bar.is_finished()) {
+            bar.tick();
+            drop(bar);
+            std::thread::sleep(Duration::from_secs(1));
+        }
+    };
+    // Without the thread the line changes at each step.
+    let _ = spawn_thread("progress", redraw);
 }
 
 fn shows_progress() -> bool {

@@ -85,6 +85,7 @@ fn run() -> anyhow::Result<ExitCode> {
     live::host::process_cpus(); // before any thread is pinned
     options::check_bench(&command, &matches)?;
     outputs::note_names_by(live::journal::note_temporary);
+    sim::name_process_limits_by(live::spawn::with_reached_limit);
     if cli.verb.is_started_by_a_user() {
         run::restore_after_killed_runs();
     }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::spawn::spawn_scoped;
+use crate::spawn::{spawn_scoped, spawn_thread};
 use crate::window::Stop;
 
 /// Bytes of a message: the delay in ns, and 8 unused bytes.
@@ -193,7 +193,7 @@ fn serve_connections(listener: &TcpListener, stop: &Stop, clients: &Clients) -> 
         }
         far.set_nodelay(true)?;
         let client = clients.add(from.ip());
-        std::thread::Builder::new().name("irqlab-echo".to_owned()).spawn(move || {
+        spawn_thread("irqlab-echo", move || {
             answer(far, Some(SILENCE_MAX));
             drop(client);
         })?;

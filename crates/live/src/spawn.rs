@@ -2,13 +2,13 @@
 //! limit that is reached.
 
 use std::io;
-use std::path::Path;
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 
 use lab::experiment::BenchError;
 use rustix::process::{Resource, geteuid, getrlimit};
 
 use crate::host::Root;
+use crate::host::cgroup::pid_limit;
 
 /// Starts a thread with this name.
 ///
@@ -42,69 +42,48 @@ pub fn no_thread(error: io::Error) -> BenchError {
 /// Adds to an error of starting a thread or a process the limit that is reached.
 #[must_use]
 pub fn with_reached_limit(error: io::Error) -> io::Error {
+    match limit_of_refusal(&error) {
+        Some(limit) => {
+            io::Error::new(error.kind(), format!("no more threads and processes: {limit}"))
+        }
+        None => error,
+    }
+}
+
+/// The limit for which the kernel refused a thread or a process, and how to raise it; `None` for other errors.
+#[must_use]
+pub fn limit_of_refusal(error: &io::Error) -> Option<String> {
     if error.raw_os_error() != Some(libc::EAGAIN) {
-        return error;
+        return None;
     }
     // RLIMIT_NPROC does not apply to root.
     let own_limit = if geteuid().is_root() { None } else { getrlimit(Resource::Nproc).current };
     // A thread with a separate sysfs, for its network, does not see the control groups. The
     // process's first thread sees them.
     let root = Root::new(format!("/proc/{}/root", std::process::id()));
-    let reason = reached_limit(&root, own_limit);
-    io::Error::new(error.kind(), format!("no more threads and processes: {reason}"))
+    Some(reached_limit(&root, own_limit))
 }
 
 /// Names the limit that is reached. `own_limit`: the limit of this user's processes
 /// (RLIMIT_NPROC), if it applies.
 fn reached_limit(root: &Root, own_limit: Option<u64>) -> String {
     match (pid_limit(root), own_limit) {
-        (Some(group), _) if group.is_reached => format!(
-            "the control group allows {} ({} = {}; write a larger number into it)",
-            group.limit, group.file, group.limit
-        ),
+        // Processes that there were at the refusal may have ended since: the count of refusals remains.
+        (Some(group), _) if group.is_reached() => {
+            let refused =
+                group.refused_count.filter(|times| *times > 0).map_or_else(String::new, |times| {
+                    format!(", which refused {times} by pids.events")
+                });
+            format!(
+                "the control group allows {} ({} = {}{refused}; write a larger number into it)",
+                group.limit, group.file, group.limit
+            )
+        }
         (_, Some(limit)) => {
             format!("this user may have {limit} (RLIMIT_NPROC; raise it with ulimit -u)")
         }
         _ => "the kernel has none left (kernel.threads-max, kernel.pid_max, or memory)".to_owned(),
     }
-}
-
-/// The limit of a control group's processes and threads.
-struct PidLimit {
-    limit: u64,
-    /// Whether the limit is reached now, or the kernel has refused a thread because of it. Threads
-    /// that existed at that refusal may have ended since.
-    is_reached: bool,
-    file: String,
-}
-
-/// The lowest limit of this process's control group and the groups above it, in version 1 or 2.
-fn pid_limit(root: &Root) -> Option<PidLimit> {
-    let groups = root.text("proc/self/cgroup")?;
-    let path_of = |line: &str| {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (controllers, path) = (fields.next()?, fields.next()?);
-        let mount = match controllers {
-            "" => "sys/fs/cgroup",
-            list if list.split(',').any(|name| name == "pids") => "sys/fs/cgroup/pids",
-            _ => return None,
-        };
-        Some((mount, path.to_owned()))
-    };
-    let levels = groups.lines().filter_map(path_of).flat_map(|(mount, path)| {
-        let above: Vec<_> = Path::new(&path).ancestors().map(Path::to_owned).collect();
-        above.into_iter().map(move |path| format!("{mount}{}", path.display()))
-    });
-    let limits = levels.filter_map(|level| {
-        let file = |name: &str| format!("{}/pids.{name}", level.trim_end_matches('/'));
-        let limit: u64 = root.number(file("max"))?;
-        let is_full = root.number::<u64>(file("current")).is_some_and(|current| current >= limit);
-        let events = root.text(file("events")).unwrap_or_default();
-        let mut refused = events.lines().filter_map(|line| line.strip_prefix("max "));
-        let is_reached = is_full || refused.any(|times| times.trim() != "0");
-        Some(PidLimit { limit, is_reached, file: format!("/{}", file("max")) })
-    });
-    limits.min_by_key(|group| group.limit)
 }
 
 #[cfg(test)]
@@ -120,6 +99,8 @@ mod tests {
         assert!(reached_limit(&root, None).contains("kernel.threads-max"));
         assert!(reached_limit(&root, Some(64)).contains("64 (RLIMIT_NPROC"));
         write_file("proc/self/cgroup", "9:pids:/small\n");
+        let mount = "39 31 0:36 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n";
+        write_file("proc/self/mountinfo", mount);
         write_file("sys/fs/cgroup/pids/small/pids.max", "4\n");
         write_file("sys/fs/cgroup/pids/small/pids.current", "4\n");
         let reason = reached_limit(&root, Some(64));
@@ -129,7 +110,8 @@ mod tests {
         write_file("sys/fs/cgroup/pids/small/pids.events", "max 0\n");
         assert!(reached_limit(&root, Some(64)).contains("RLIMIT_NPROC"), "none was refused");
         write_file("sys/fs/cgroup/pids/small/pids.events", "max 1\n");
-        assert!(reached_limit(&root, Some(64)).contains("small/pids.max = 4"), "one was refused");
+        let reason = reached_limit(&root, Some(64));
+        assert!(reason.contains("small/pids.max = 4, which refused 1 by pids.events;"), "{reason}");
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! allows no others without rights. All ends with the value.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{self, Write};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,6 +16,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use stats::Random;
+
+use crate::process::with_reached_limit;
 
 /// The longest time for which a thread is stopped.
 const STOP_MAX: Duration = Duration::from_millis(4);
@@ -43,24 +45,28 @@ impl HostileHost {
     ///
     /// `wait(2)` also returns when a thread is stopped: wait for the end of the process by a pidfd, as
     /// [`crate::Vm`] does.
-    #[must_use]
-    pub fn start(pid: u32, seed: u64) -> HostileHost {
+    ///
+    /// # Errors
+    /// When the kernel refuses a thread.
+    pub fn start(pid: u32, seed: u64) -> io::Result<HostileHost> {
         let ends = Arc::new(AtomicBool::new(false));
         let stops = Arc::new(AtomicU64::new(0));
-        let mut threads = Vec::new();
-        let mut start = |act: Box<dyn FnOnce(&AtomicBool) + Send>| {
+        let mut host =
+            HostileHost { ends: Arc::clone(&ends), stops: Arc::clone(&stops), threads: Vec::new() };
+        let mut start = |act: Box<dyn FnOnce(&AtomicBool) + Send>| -> io::Result<()> {
             let ends = Arc::clone(&ends);
-            threads.push(std::thread::spawn(move || act(&ends)));
+            let thread = std::thread::Builder::new().spawn(move || act(&ends));
+            host.threads.push(thread.map_err(with_reached_limit)?);
+            Ok(())
         };
-        let counted = Arc::clone(&stops);
-        start(Box::new(move |ends| stop_threads(pid, Random::new(seed), ends, &counted)));
+        start(Box::new(move |ends| stop_threads(pid, Random::new(seed), ends, &stops)))?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         for number in 1..=processors as u64 {
-            start(Box::new(move |ends| hog_processor(Random::new(seed ^ number), ends)));
+            start(Box::new(move |ends| hog_processor(Random::new(seed ^ number), ends)))?;
         }
-        start(Box::new(write_out));
-        start(Box::new(move |ends| take_memory(Random::new(!seed), ends)));
-        HostileHost { ends, stops, threads }
+        start(Box::new(write_out))?;
+        start(Box::new(move |ends| take_memory(Random::new(!seed), ends)))?;
+        Ok(host)
     }
 
     /// Returns how often a thread was stopped so far.
@@ -196,7 +202,7 @@ mod tests {
         let program = "read x; i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; exit 7";
         command.args(["-c", program]).stdin(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let host = HostileHost::start(child.id(), 1);
+        let host = HostileHost::start(child.id(), 1).unwrap();
         while host.stops() < 10 {
             std::thread::yield_now();
         }
@@ -214,7 +220,7 @@ mod tests {
         let mut child = Command::new("true").spawn().unwrap();
         let pid = child.id();
         child.wait().unwrap();
-        let host = HostileHost::start(pid, 1);
+        let host = HostileHost::start(pid, 1).unwrap();
         std::thread::sleep(Duration::from_millis(20));
         assert_eq!(host.stops(), 0);
     }

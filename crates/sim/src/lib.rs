@@ -74,7 +74,7 @@ pub use machine::agent::GuestReport;
 pub use machine::found::FoundDevice;
 pub use machine::vm::{Instrumentation, Vm, VmEvent};
 pub use machine::{CPUS_MAX, Held, Machine, Timing, devices};
-pub use process::children_cpu_ns;
+pub use process::{children_cpu_ns, name_process_limits_by};
 /// The counters of each context, and their names.
 pub use simrecord::counters;
 /// Writes a marker to the record of the simulator, if there is one; see `simrecord::marker`.

@@ -4,12 +4,31 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 use crate::text::Tail;
 use crate::{Result, SimError};
 
 /// How much of a helper's messages is kept, bytes.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024;
+
+/// What adds to an error of starting a process which limit it reached.
+type NameLimit = fn(io::Error) -> io::Error;
+
+static NAME_LIMIT: OnceLock<NameLimit> = OnceLock::new();
+
+/// From now on errors of starting a process go through `name`, which adds the limit that is reached. Only the first
+/// call has an effect.
+pub fn name_process_limits_by(name: NameLimit) {
+    let _ = NAME_LIMIT.set(name);
+}
+
+pub(crate) fn with_reached_limit(error: io::Error) -> io::Error {
+    match NAME_LIMIT.get() {
+        Some(name) => name(error),
+        None => error,
+    }
+}
 
 /// Makes the kernel kill the program when the *thread* that started it ends, for whatever reason.
 pub(crate) fn dies_with_parent(command: &mut Command) {
@@ -57,7 +76,8 @@ fn output_of(command: &mut Command, stdout: Stdio) -> Result<Vec<u8>> {
     let program = program.join(" ");
     let fail = |detail: String| SimError::Program { program: program.clone(), detail };
     dies_with_parent(command.stdin(Stdio::null()).env("LC_ALL", "C"));
-    let output = command.stdout(stdout).output().map_err(|error| fail(error.to_string()))?;
+    let output = command.stdout(stdout).output();
+    let output = output.map_err(|error| fail(with_reached_limit(error).to_string()))?;
     if !output.status.success() {
         let mut tail = Tail::new(MESSAGE_BYTES_MAX);
         tail.push(&output.stdout);

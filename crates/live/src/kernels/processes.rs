@@ -9,6 +9,7 @@ use lab::kernels::in_guest::{KernelsRequest, KernelsResponse};
 use lab::kernels::{KernelSample, middle_of_processes};
 
 use super::KernelsObserver;
+use crate::spawn::with_reached_limit;
 
 /// Measures the kernels of a request in several processes, one after the other; the request has
 /// their number. `program` is a command that takes the request as an additional argument, executes
@@ -44,6 +45,7 @@ pub fn measure_in_processes(
 fn measure_in_process(command: &mut Command) -> Result<Vec<KernelSample>, BenchError> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
     let output = output.map_err(|error| {
+        let error = with_reached_limit(error);
         BenchError::Failed(format!("cannot start a process that measures: {error}"))
     })?;
     if !output.status.success() {

@@ -16,6 +16,7 @@ use serde_json::Value as Json;
 
 use super::failed;
 use crate::noise::{Length, LiveNoise, NoiseSettings};
+use crate::spawn::with_reached_limit;
 use crate::window::Stop;
 
 /// Shortest gap that the detour loop keeps, ns. It is below the compared thresholds.
@@ -243,7 +244,7 @@ fn run(program: &str, arguments: &str) -> Result<Output, BenchError> {
             reason: format!("{program} is not installed"),
             remedy: Some("apt install rt-tests".to_owned()),
         },
-        _ => failed(&format!("starting {program}"), error),
+        _ => failed(&format!("starting {program}"), with_reached_limit(error)),
     })
 }
 

@@ -9,6 +9,7 @@ use lab::experiment::BenchError;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::failed;
+use crate::spawn::with_reached_limit;
 use crate::syscall_loop::ns_per_call;
 
 /// The usual two lines of bpftrace for the time between two events.
@@ -85,7 +86,7 @@ impl Peer {
                 reason: format!("{} is not installed", tool.program()),
                 remedy: Some(format!("apt install {}", package(tool))),
             },
-            _ => failed(&format!("starting {}", tool.program()), error),
+            _ => failed(&format!("starting {}", tool.program()), with_reached_limit(error)),
         })?;
         let mut peer = Peer { child, tool };
         peer.wait_until_active(cpu, quick_ns)?;

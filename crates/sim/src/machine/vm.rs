@@ -25,7 +25,7 @@ use super::held::{Held, HeldLines};
 use super::monitor::{Qmp, Reply};
 use super::{Machine, doubled_commas};
 use crate::guest::loaded::LoadedModule;
-use crate::process::dies_with_parent;
+use crate::process::{dies_with_parent, with_reached_limit};
 use crate::qemu::Qemu;
 use crate::text::Tail;
 use crate::{Result, SimError};
@@ -142,7 +142,7 @@ impl Vm {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| SimError::Program {
             program: qemu.program().display().to_string(),
-            detail: error.to_string(),
+            detail: with_reached_limit(error).to_string(),
         })?;
         drop(inherited);
         let pidfd = pidfd(&child);

@@ -61,7 +61,7 @@ impl Runs<'_> {
         let mut vm =
             checkpoint::start(cache, qemu, &self.machine, &self.start, &order, LIMITS, more)
                 .unwrap();
-        let host = hostile.map(|seed| HostileHost::start(vm.pid(), seed));
+        let host = hostile.map(|seed| HostileHost::start(vm.pid(), seed).unwrap());
         let ending = boot::follow(&mut vm, LIMITS, &mut |bytes| console.extend(bytes)).unwrap();
         assert!(host.is_none_or(|host| host.stops() > 0), "the host was not hostile");
         let console = String::from_utf8_lossy(&console).into_owned();

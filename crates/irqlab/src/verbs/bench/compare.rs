@@ -112,7 +112,8 @@ fn measure(words: &[String], directory: &Path) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("cannot find irqlab's own file")?;
     let mut command = Command::new(program);
     command.args(words).arg("--quiet").arg("--out").arg(directory).stdout(Stdio::null());
-    let status = command.status().context("cannot start irqlab")?;
+    let status = command.status().map_err(live::spawn::with_reached_limit);
+    let status = status.context("cannot start irqlab")?;
     if !status.success() {
         bail!("irqlab {} ended with {status}", words.join(" "));
     }

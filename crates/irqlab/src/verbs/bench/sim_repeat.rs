@@ -296,6 +296,7 @@ impl Bench<'_> {
             more,
         )?;
         let host = self.args.hostile.then(|| HostileHost::start(vm.pid(), number));
+        let host = host.transpose().context("starting a hostile thread failed")?;
         let mut console = Vec::new();
         let mut keep = |bytes: &[u8]| console.extend_from_slice(bytes);
         let ending = boot::follow_unless(&mut vm, limits, &mut keep, stop);

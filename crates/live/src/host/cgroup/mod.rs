@@ -64,8 +64,20 @@ pub struct PidLimit {
     pub limit: u64,
     /// Number of processes and threads now; `None` if the kernel does not state it.
     pub current: Option<u64>,
+    /// How often a limit of this process's groups refused a process or thread so far: the maximum of all levels.
+    /// The kernel counts a refusal in the group that sets the limit; older kernels in the group of the process.
+    pub refused_count: Option<u64>,
     /// The file that sets the limit.
     pub file: String,
+}
+
+impl PidLimit {
+    /// Whether there are as many processes and threads as the limit allows, or it has refused a process or thread.
+    #[must_use]
+    pub fn is_reached(&self) -> bool {
+        self.current.is_some_and(|current| current >= self.limit)
+            || self.refused_count.is_some_and(|times| times > 0)
+    }
 }
 
 #[must_use]
@@ -74,12 +86,10 @@ pub fn cgroup_limits(root: &Root) -> CgroupLimits {
     let memory = memory.iter().filter_map(|level| memory_limit(root, level));
     let cpu = levels(root, Controller::Cpu);
     let cpu = cpu.iter().filter_map(|level| cpu_quota(root, level));
-    let pids = levels(root, Controller::Pids);
-    let pids = pids.iter().filter_map(|level| pid_limit(root, level));
     CgroupLimits {
         memory: memory.reduce(tighter_memory),
         cpu: cpu.min_by(|first, second| first.cpus().total_cmp(&second.cpus())),
-        pids: pids.min_by_key(|limit| limit.limit),
+        pids: pid_limit(root),
     }
 }
 
@@ -126,10 +136,19 @@ fn cpu_quota(root: &Root, level: &Level) -> Option<CpuQuota> {
     Some(CpuQuota { quota_us, period_us, file })
 }
 
-fn pid_limit(root: &Root, level: &Level) -> Option<PidLimit> {
-    let file = level.file("pids.max");
-    let limit = root.number(&file)?;
-    Some(PidLimit { limit, current: root.number(level.file("pids.current")), file })
+/// The lowest limit of the number of processes and threads, of this process's group and those above it.
+#[must_use]
+pub fn pid_limit(root: &Root) -> Option<PidLimit> {
+    let levels = levels(root, Controller::Pids);
+    let refused = levels.iter().filter_map(|level| field(root, &level.file("pids.events"), "max"));
+    let refused_count = refused.max();
+    let limits = levels.iter().filter_map(|level| {
+        let file = level.file("pids.max");
+        let limit = root.number(&file)?;
+        let current = root.number(level.file("pids.current"));
+        Some(PidLimit { limit, current, refused_count, file })
+    });
+    limits.min_by_key(|limit| limit.limit)
 }
 
 /// Returns the value of the line `NAME VALUE`.
@@ -220,7 +239,7 @@ mod tests {
         let slice_memory = format!("{slice}/memory.max");
         let slice_current = format!("{slice}/memory.current");
         let slice_cpu = format!("{slice}/cpu.max");
-        let (_directory, root) = root_with(&[
+        let (directory, root) = root_with(&[
             ("proc/self/cgroup", "0::/system.slice/irqlab.service\n"),
             (
                 "proc/self/mountinfo",
@@ -244,6 +263,15 @@ mod tests {
         assert_eq!(limits.cpu.unwrap().cpus(), 1.5);
         let pids = limits.pids.unwrap();
         assert_eq!((pids.limit, pids.current), (64, Some(3)));
+        assert!(!pids.is_reached() && pids.refused_count.is_none());
+        // In older kernels the group of the process counts refusals by the limit of a group above it.
+        plant(directory.path(), &format!("{service}/pids.events"), "max 0\n");
+        plant(directory.path(), &format!("{slice}/pids.max"), "16\n");
+        plant(directory.path(), &format!("{slice}/pids.events"), "max 0\n");
+        let reached = || pid_limit(&root).unwrap();
+        assert_eq!((reached().limit, reached().is_reached()), (16, false));
+        plant(directory.path(), &format!("{service}/pids.events"), "max 2\n");
+        assert_eq!((reached().refused_count, reached().is_reached()), (Some(2), true));
     }
 
     #[test]

@@ -355,7 +355,12 @@ mod tests {
         check(&quota, Status::Limited, "docker --cpus");
         assert_eq!(quota.says, "50000 us of each 100000 us: 0.50 CPUs (/cg/cpu.max)");
         let pids = |limit| {
-            let pids = PidLimit { limit, current: Some(3), file: "/cg/pids.max".into() };
+            let pids = PidLimit {
+                limit,
+                current: Some(3),
+                refused_count: None,
+                file: "/cg/pids.max".into(),
+            };
             spoilt("process limit", |facts| facts.limits.cgroup.pids = Some(pids))
         };
         check(&pids(20), Status::Limited, "docker --pids-limit");
