@@ -19,7 +19,8 @@ const HANDLER_STRUCTS: [&str; 8] =
 /// Structures of `noise.bpf.c` that this crate reads or writes.
 const NOISE_STRUCTS: [&str; 2] = ["noise_mark", "noise_switch"];
 /// Structures of `services.bpf.c` that this crate reads or writes.
-const SERVICE_STRUCTS: [&str; 4] = ["service_row", "service_rows", "service_span", "service_cpu"];
+const SERVICE_STRUCTS: [&str; 5] =
+    ["service_config", "service_row", "service_rows", "service_span", "service_cpu"];
 /// Structures of `caller.bpf.c` that this crate reads or writes.
 const CALLER_STRUCTS: [&str; 1] = ["caller"];
 

@@ -12,6 +12,10 @@
 #include "distribution_slots.h"
 #include "service_time.h"
 
+const volatile struct service_config cfg SEC(".rodata.config") = {};
+
+#include "kernel_counters.h"
+
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 /* CO-RE ignores ___ and the rest of the name. */
@@ -194,12 +198,15 @@ SEC("raw_tp") int gate(u64 *ctx)
 		cpu->went_offline = 0;
 		cpu->times_faults = ctx[1];
 		cpu->base = service_of_any(task, BPF_CORE_READ(typed, pid), BPF_CORE_READ(typed, flags));
+		read_kernel_counters(cpu->kernel_opened);
+		now_ns = bpf_ktime_get_ns();
 		cpu->opened_ns = now_ns;
 		cpu->since_ns = now_ns;
 	} else if (cpu->since_ns) {
 		add_self(cpu, now_ns - cpu->since_ns);
 		cpu->since_ns = 0;
 		cpu->closed_ns = now_ns;
+		read_kernel_counters(cpu->kernel_closed);
 	}
 	return 0;
 }
@@ -224,6 +231,7 @@ TRACEPOINT("cpuhp_enter") int cpu_leaves(u64 *ctx)
 	if (now_ns > since_ns)
 		add_self(cpu, now_ns - since_ns);
 	cpu->closed_ns = now_ns > since_ns ? now_ns : since_ns;
+	read_kernel_counters(cpu->kernel_closed);
 	cpu->went_offline = 1;
 	return 0;
 }

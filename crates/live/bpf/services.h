@@ -36,6 +36,11 @@ struct service_span {
 	__u32 unused;
 };
 
+/* Set by the loader. */
+struct service_config {
+	__s32 percpu_offsets[PERCPU_OFFSETS]; /* see kernel_counters.h; negative: not known */
+};
+
 /* The activity of a CPU, and its window. */
 struct service_cpu {
 	__u64 opened_ns;
@@ -47,6 +52,8 @@ struct service_cpu {
 	__u32 depth; /* number of spans that interrupt the task */
 	__u32 times_faults; /* whether the end of a page fault has a program */
 	__u32 went_offline; /* whether the window closed because the kernel took the CPU offline */
+	__u64 kernel_opened[KERNEL_COUNTERS]; /* the kernel's own counters when the window opened */
+	__u64 kernel_closed[KERNEL_COUNTERS]; /* and when it closed */
 	struct service_span spans[DEPTH_MAX];
 };
 

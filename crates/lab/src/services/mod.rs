@@ -20,7 +20,7 @@ pub use class::Class;
 pub use experiment::{Plan, Samples};
 pub use sample::{
     Agreement, CpuTimes, LockStats, ProfileMode, ProfileSlot, ServiceStats, ServicesSample,
-    TimePart, Times, WaitStats,
+    TimePart, Times, Undelivered, WaitStats,
 };
 
 /// The tables of cache misses of a window. Empty if the bench did not measure misses. Other experiments that

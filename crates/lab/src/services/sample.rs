@@ -130,6 +130,18 @@ pub struct Agreement {
     pub edge_max: u64,
 }
 
+/// Requests of a service that the kernel counted and may not have handed to the probes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Undelivered {
+    pub class: Class,
+    /// The service.
+    pub service: String,
+    /// At most how many. The kernel counts some services together: each may lack all that is missing.
+    pub max: u64,
+    /// Whether that is more than the edges of the window explain.
+    pub is_beyond_edges: bool,
+}
+
 /// A part of the time of a CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimePart {
@@ -176,6 +188,8 @@ pub struct ServicesSample {
     pub misses: Option<MissSample>,
     /// Comparisons with the kernel's own counts.
     pub agreement: Vec<Agreement>,
+    /// Services whose requests the kernel counts, too; empty on a bench that sees all of them.
+    pub undelivered: Vec<Undelivered>,
     /// Conditions of the measurement.
     pub facts: Map<String, Json>,
     /// Costs of the measurement.

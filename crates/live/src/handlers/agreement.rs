@@ -28,6 +28,11 @@ impl Files {
             softirqs: read_softirqs(root).unwrap_or_default(),
         }
     }
+
+    /// Whether an interrupt of some line has several handlers.
+    pub(crate) fn has_shared_actions(&self) -> bool {
+        self.interrupts.lines.iter().any(|line| line.actions.len() > 1)
+    }
 }
 
 /// The files around the two edges of a window.
@@ -45,7 +50,7 @@ pub struct Bracket {
 
 /// The vectors that a line of /proc/interrupts counts. The kernel counts each where its tracepoint
 /// fires (arch/x86/kernel/{irq,smp}.c, kernel/apic/apic.c).
-const LINES_OF_VECTORS: [(&str, &[&str]); 9] = [
+pub(crate) const LINES_OF_VECTORS: [(&str, &[&str]); 9] = [
     ("LOC", &["local_timer"]),
     ("RES", &["reschedule"]),
     ("CAL", &["call_function", "call_function_single"]),
@@ -59,7 +64,7 @@ const LINES_OF_VECTORS: [(&str, &[&str]); 9] = [
 
 /// The kernel counts a softirq just before its tracepoint fires, with interrupts on. At each edge
 /// of the window, a gate may come in between.
-const SOFTIRQ_EDGE_MAX: u64 = 1;
+pub(crate) const SOFTIRQ_EDGE_MAX: u64 = 1;
 
 pub struct CpuCounts<'a> {
     pub cpu: u32,
@@ -131,6 +136,15 @@ pub fn nested_threaded_lines(root: &Root, files: &Bracket) -> BTreeSet<u32> {
     lines.filter(is_nested).filter_map(|line| line.number).collect()
 }
 
+/// At most how many nested threaded interrupts the kernel counted between two readings of the files.
+pub(crate) fn nested_threaded_max(root: &Root, [before, after]: [&Files; 2]) -> u64 {
+    let bracket = Bracket { after: after.clone(), ..Bracket::default() };
+    let nested = nested_threaded_lines(root, &bracket);
+    let added = after.interrupts.since(&before.interrupts);
+    let is_nested = |line: &&InterruptLine| line.number.is_some_and(|irq| nested.contains(&irq));
+    added.lines.iter().filter(is_nested).map(InterruptLine::total).sum()
+}
+
 /// Minimum and maximum count of a line on a CPU that the files allow.
 fn bounds(
     bracket: &Bracket,
@@ -144,6 +158,38 @@ fn bounds(
         Some(u64::from((last as u32).wrapping_sub(first as u32)))
     };
     [difference(&bracket.closing, &bracket.opened), difference(&bracket.after, &bracket.before)]
+}
+
+/// Whether the kernel's counters that a gate read when it opened and closed a window on a CPU lie between the readings
+/// of the files before and after. If not, the counters are elsewhere, and their values must not be used.
+#[must_use]
+pub(crate) fn counters_agree_with_files(
+    cpu: u32,
+    [opened, closed]: [&[u64]; 2],
+    [before, after]: [&Files; 2],
+) -> bool {
+    let is_between = |counters: &[u64], at: usize, first: Option<u64>, last: Option<u64>| {
+        let value = counters.get(at).copied().filter(|value| *value != COUNTER_ABSENT);
+        match (value, first, last) {
+            (Some(value), Some(first), Some(last)) => {
+                (value as u32).wrapping_sub(first as u32)
+                    <= (last as u32).wrapping_sub(first as u32)
+            }
+            _ => true,
+        }
+    };
+    let vectors = VECTOR_COUNTERS.iter().enumerate().map(|(number, (_, label))| {
+        let count = |files: &Files| files.interrupts.count(label, cpu);
+        (crate::bpf::layout::COUNTER_VECTORS + number, count(before), count(after))
+    });
+    let softirqs = SOFTIRQS.iter().enumerate().map(|(number, label)| {
+        let count = |files: &Files| files.softirqs.count(label, cpu);
+        (number, count(before), count(after))
+    });
+    let mut lines = vectors.chain(softirqs);
+    lines.all(|(at, first, last)| {
+        [opened, closed].into_iter().all(|counters| is_between(counters, at, first, last))
+    })
 }
 
 /// Whether the kernel's counters, as the gate read them, lie between the files' readings around the

@@ -12,6 +12,7 @@ use serde_json::{Map, json};
 use stats::{Distribution, LogLinear};
 use syscalls::Sysno;
 
+use super::kernel_counts;
 use super::probes::ServiceProbes;
 use super::sums::{CpuTime, Reading, ServiceSums};
 use super::time_parts::{NOT_KNOWN, PROBES, closure, parts_of_cpu};
@@ -21,12 +22,15 @@ use crate::bpf::layout::{
     SERVICE_SCHEDULER, SERVICE_SOFTIRQ, SERVICE_SYSCALLS, SERVICE_UNKNOWN, SERVICE_USER,
     SERVICE_VECTOR,
 };
+use crate::handlers::agreement::{Files, nested_threaded_max};
 use crate::host::{Root, online_cpus, process_cpus};
 use crate::syscall_loop::{median, ns_per_call};
 use crate::window::{HeldCommand, Stop, ThrottlingWindow, WindowEdge, shell_status, wait};
 
 /// System calls in a round of the loop that measures the cost of the probes.
 const CALLS: u32 = 50_000;
+/// Name of the service of all device interrupts.
+pub(super) const ALL_DEVICES: &str = "all devices";
 /// Number of rounds with the probes, and of rounds without them.
 const ROUNDS: usize = 5;
 
@@ -89,8 +93,19 @@ impl LiveServices {
         Ok(LiveServices { settings, probes, overhead_ns })
     }
 
-    fn sample(&self, reading: &Reading, window_ns: u64) -> ServicesSample {
+    /// `files` are from before the windows opened and after they closed.
+    fn sample(&self, reading: &Reading, window_ns: u64, files: [&Files; 2]) -> ServicesSample {
         let online = online_cpus(&Root::default()).unwrap_or_default();
+        let is_probed = |tracepoint: &str| {
+            !self.probes.absent.iter().any(|absent| absent.starts_with(tracepoint))
+        };
+        let around = kernel_counts::Circumstances {
+            files,
+            is_probed: &is_probed,
+            lost: reading.lost,
+            nested_threaded_max: nested_threaded_max(&Root::default(), files),
+        };
+        let (counts, undelivered) = kernel_counts::compare(&reading.cpus, around);
         let services = &reading.services;
         let events: u64 = services.iter().map(|(_, sums)| sums.started + sums.completed).sum();
         let calls: u64 = services
@@ -118,7 +133,8 @@ impl LiveServices {
             ticks_hz: 1_000_000_000,
             services: self.rows(reading),
             cpu_times: reading.cpus.iter().map(parts_of_cpu).collect(),
-            agreement: vec![closure(&reading.cpus)],
+            agreement: std::iter::once(closure(&reading.cpus)).chain(counts).collect(),
+            undelivered,
             observer,
             cpu_warnings: hotplug_warnings(reading, &self.settings.cpus, &online),
             ..ServicesSample::default()
@@ -174,7 +190,7 @@ fn stats_of(service: usize, sums: &ServiceSums, times_faults: bool) -> Option<Se
             return Some(time_only(Class::KernelThread, "all kernel threads", sums.self_ns));
         }
         SERVICE_UNKNOWN => return Some(time_only(Class::Other, NOT_KNOWN, sums.self_ns)),
-        SERVICE_IRQ => (Class::Irq, "all devices".to_owned()),
+        SERVICE_IRQ => (Class::Irq, ALL_DEVICES.to_owned()),
         SERVICE_FAULT_USER => (Class::Fault, "in user mode".to_owned()),
         SERVICE_FAULT_KERNEL => (Class::Fault, "in the kernel".to_owned()),
         SERVICE_SCHEDULER => (Class::Scheduler, "switch".to_owned()),
@@ -287,6 +303,7 @@ impl ServicesBench for LiveServices {
     fn measure(&mut self) -> Result<Option<ServicesSample>, BenchError> {
         let held = HeldCommand::new(&self.settings.command, self.settings.to_stderr)?;
         let throttling = ThrottlingWindow::open(&Root::default());
+        let before = Files::read(&Root::default());
         let mut not_opened = self.probes.move_gates(WindowEdge::Open);
         let opened = Instant::now();
         let ended = held.release().and_then(|command| {
@@ -295,6 +312,7 @@ impl ServicesBench for LiveServices {
         });
         let window_ns = u64::try_from(opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let not_closed = self.probes.move_gates(WindowEdge::Close);
+        let after = Files::read(&Root::default());
         let (outcome, status) = ended?;
         if not_opened.len() == self.settings.cpus.len() {
             return Err(not_opened.pop().map_or_else(
@@ -303,7 +321,7 @@ impl ServicesBench for LiveServices {
             ));
         }
         let reading = self.probes.read().map_err(bench_error)?;
-        let mut sample = self.sample(&reading, window_ns);
+        let mut sample = self.sample(&reading, window_ns, [&before, &after]);
         sample.interrupted = outcome == crate::window::WaitOutcome::Stopped;
         sample.facts = Map::from_iter([
             ("command_ended".to_owned(), json!(status.to_string())),
@@ -327,6 +345,19 @@ impl ServicesBench for LiveServices {
                 "the times do not add up: {} ns of {} ns are in the rows, which is an error of irqlab",
                 closure.counted,
                 closure.kernel.unwrap_or(0)
+            ));
+        }
+        let lacking: u64 = sample
+            .agreement
+            .iter()
+            .skip(1)
+            .filter_map(|line| Some(line.kernel?.saturating_sub(line.counted + line.edge_max)))
+            .sum();
+        if lacking > 0 {
+            sample.warnings.push(format!(
+                "the kernel counted {lacking} interrupts and softirqs that it did not hand to BPF programs (table \
+                 agreement): no row has their requests, and their times are in the rows that they interrupt \
+                 (undelivered_max_count in table services states at most how many a row lacks)"
             ));
         }
         if !sample.interrupted && !status.success() {

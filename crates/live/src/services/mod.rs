@@ -5,6 +5,7 @@
 mod bench;
 mod fault_ends;
 pub mod in_guest;
+mod kernel_counts;
 mod probes;
 mod sums;
 #[cfg(test)]

@@ -10,8 +10,9 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::fault_ends::FaultEnds;
 use super::sums::{CpuTime, Reading, ServiceSums};
 use crate::bpf::BpfError;
+use crate::bpf::kernel_counters::percpu_offsets;
 use crate::bpf::layout::{
-    GATE_CLOSE, GATE_OPEN, SERVICE_ROWS, ServiceCpu, ServiceRow, ServiceRows,
+    GATE_CLOSE, GATE_OPEN, SERVICE_ROWS, ServiceConfig, ServiceCpu, ServiceRow, ServiceRows,
 };
 use crate::bpf::object::{
     attach_all, failure, known_tracepoints, load_failure, map_of, open_with_btf, running_release,
@@ -52,6 +53,14 @@ impl ServiceProbes {
             let lacking = name.filter(|name| known.get(name) == Some(&false));
             program.set_autoload(lacking.is_none());
             absent.extend(lacking);
+        }
+        let config = ServiceConfig { percpu_offsets: percpu_offsets() };
+        for mut map in open.maps_mut() {
+            let is_config = map.name().to_string_lossy().ends_with(".rodata.config");
+            if is_config {
+                let set = map.set_initial_value(config.as_bytes());
+                set.map_err(|error| failure("setting the programs' constants", &error))?;
+            }
         }
         let object = open.load().map_err(|error| load_failure(&error, running_release()))?;
         let links = attach_all(&object)?;
@@ -179,6 +188,7 @@ impl ServiceProbes {
                 if let Some(time) = cpus.get_mut(&cpu) {
                     sums.self_ns += row.self_ns;
                     time.services.push((service, row.self_ns));
+                    time.started.push((service, row.started));
                 }
             }
         }

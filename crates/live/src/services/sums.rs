@@ -27,6 +27,10 @@ pub(super) struct CpuTime {
     pub(super) probes_ns: u64,
     /// Time of services that have no row.
     pub(super) unplaced_ns: u64,
+    /// Requests that started, by position of their service.
+    pub(super) started: Vec<(usize, u64)>,
+    /// The kernel's counters when the window opened, and when it closed.
+    pub(super) kernel: [Vec<u64>; 2],
 }
 
 impl CpuTime {
@@ -41,6 +45,8 @@ impl CpuTime {
             services: Vec::new(),
             probes_ns: state.probes_ns,
             unplaced_ns: state.unplaced_ns,
+            started: Vec::new(),
+            kernel: [state.kernel_opened, state.kernel_closed].map(|counters| counters.to_vec()),
         })
     }
 

@@ -104,14 +104,9 @@ mod tests {
             (SERVICE_IDLE, 256),
             (crate::bpf::layout::SERVICE_UNKNOWN, 512),
         ];
-        let time = CpuTime {
-            cpu: 3,
-            window_ns: 7_167,
-            went_offline: false,
-            services,
-            probes_ns: 2_048,
-            unplaced_ns: 4_096,
-        };
+        let (window_ns, probes_ns, unplaced_ns) = (7_167, 2_048, 4_096);
+        let time =
+            CpuTime { cpu: 3, window_ns, services, probes_ns, unplaced_ns, ..CpuTime::default() };
         let parts = parts_of_cpu(&time);
         let ticks: Vec<u64> = parts.parts.iter().map(|part| part.ticks).collect();
         assert_eq!(ticks, [1, 6, 8, 16, 32, 64, 128, 256, 2_048, 4_608]);

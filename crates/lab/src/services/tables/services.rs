@@ -5,7 +5,7 @@ use record::{Column, Format, Kind, Table, TableDisplay, Value};
 use stats::Distribution;
 
 use super::super::counters::{CYCLES, DATA_STALL, FETCH_STALL, INSTRUCTIONS};
-use super::super::sample::{ServiceStats, ServicesSample, Times};
+use super::super::sample::{ServiceStats, ServicesSample, Times, Undelivered};
 use super::{is_kernel, key_columns, key_values, ratio};
 use crate::quantiles::interval_columns;
 
@@ -59,6 +59,9 @@ fn columns(sample: &ServicesSample) -> Vec<Column> {
         .title("requests")
         .priority(95),
         real("request_rate_hz", "Requests per second of the window.").title("rate").priority(60),
+    ]);
+    columns.extend(undelivered_columns(sample));
+    columns.extend([
         uint(
             "completed_count",
             "Requests that started and completed in the window. Means and quantiles are over \
@@ -155,6 +158,27 @@ fn columns(sample: &ServicesSample) -> Vec<Column> {
     columns
 }
 
+/// What the rows may lack, on a bench to which the kernel may not hand all interrupts. People see it where a row lacks
+/// something.
+fn undelivered_columns(sample: &ServicesSample) -> Vec<Column> {
+    if sample.undelivered.is_empty() {
+        return Vec::new();
+    }
+    let count = uint(
+        "undelivered_max_count",
+        "At most how many requests the kernel counted and did not hand to the probes: they are in no other column. \
+         The kernel counts both function calls together; each of those rows may lack all that is missing. Absent \
+         where the kernel has no counter.",
+    )
+    .title("undelivered ≤");
+    let is_incomplete = sample.undelivered.iter().any(|one| one.is_beyond_edges);
+    let ratio = real(
+        "undelivered_max_ratio",
+        "undelivered_max_count as a share of itself and request_count: times, means and quantiles are of the others.",
+    );
+    vec![if is_incomplete { count.priority(90) } else { count.detail() }, ratio.detail()]
+}
+
 /// One row for each service, including user mode and idle.
 pub(in super::super) fn services(sample: &ServicesSample) -> Table {
     let doc = "What each service of the kernel took. The times of the services themselves, user \
@@ -187,8 +211,16 @@ fn row(sample: &ServicesSample, service: &ServiceStats) -> Vec<Value> {
         service.page_walks().map(|ticks| sample.ns_of(ticks as f64)).into(),
         service.requests.into(),
         rate.into(),
-        service.times.as_ref().map(|times| times.latency.count).into(),
     ]);
+    if !sample.undelivered.is_empty() {
+        let mut undelivered = sample.undelivered.iter();
+        let is_of_row =
+            |one: &&Undelivered| one.class == service.class && one.service == service.name;
+        let max = undelivered.find(is_of_row).map(|one| one.max);
+        let all = max.zip(service.requests).map(|(max, requests)| max.saturating_add(requests));
+        row.extend([max.into(), ratio(max, all.filter(|all| *all > 0)).into()]);
+    }
+    row.push(service.times.as_ref().map(|times| times.latency.count).into());
     row.extend(means(sample, service.times.as_ref()));
     let times = service.times.as_ref();
     row.extend(quantiles(sample, times.map(|times| &times.latency)));
@@ -242,6 +274,7 @@ fn quantiles(sample: &ServicesSample, distribution: Option<&Distribution>) -> Ve
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::class::Class;
     use super::super::tests::sample;
     use super::*;
 
@@ -258,6 +291,26 @@ mod tests {
         assert_eq!(number(&table, 0, "kernel_ratio"), None);
         let shares: f64 = (0..3).filter_map(|row| number(&table, row, "time_ratio")).sum();
         assert!((shares - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn rows_have_what_the_kernel_may_not_have_handed_over() {
+        let name = "undelivered_max_count";
+        assert!(services(&sample()).column(name).is_none(), "a bench that sees all");
+        let lacks = |is_beyond_edges| {
+            let (class, service) = (Class::Syscall, "read".to_owned());
+            let undelivered = vec![Undelivered { class, service, max: 1, is_beyond_edges }];
+            services(&ServicesSample { undelivered, ..sample() })
+        };
+        let table = lacks(true);
+        assert_eq!((number(&table, 0, name), number(&table, 1, name)), (None, Some(1.0)));
+        assert_eq!(number(&table, 1, "undelivered_max_ratio"), Some(0.25));
+        assert_eq!(number(&table, 1, "completed_count"), Some(2.0));
+        let is_shown = |table: &Table| {
+            let column = table.column(name).unwrap();
+            table.columns[column].display.priority > 0
+        };
+        assert!(is_shown(&table) && !is_shown(&lacks(false)));
     }
 
     #[test]
