@@ -16,7 +16,7 @@ use crate::bpf::CallerProgram;
 use crate::bpf::layout::CpuState;
 use crate::host::Root;
 use crate::probe_overhead::events::EventOverheadsByCore;
-use crate::window::{WindowEdge, move_gates};
+use crate::window::{ThrottlingWindow, WindowEdge, move_gates};
 
 /// The timing pass of a bench, with its window open on every measured CPU. Dropping this closes the
 /// gates and detaches the programs.
@@ -28,6 +28,7 @@ pub struct OpenWindow {
     /// Number of missed events when the window opened.
     missed_before: u64,
     own_cpu_before_ns: u64,
+    throttling: ThrottlingWindow,
 }
 
 impl OpenWindow {
@@ -46,7 +47,9 @@ impl OpenWindow {
         let mut cpus = WindowCpus::online_now(&Root::default(), &bench.settings.cpus);
         let offline = move_gates(&timing.probes, &cpus.measured, WindowEdge::Open)?;
         cpus.never_opened(&offline);
-        Ok(OpenWindow { bench, caller, cpus, missed_before, own_cpu_before_ns: own_cpu_ns() })
+        let throttling = ThrottlingWindow::open(&Root::default());
+        let own_cpu_before_ns = own_cpu_ns();
+        Ok(OpenWindow { bench, caller, cpus, missed_before, own_cpu_before_ns, throttling })
     }
 
     /// The bench, for its facts and the overhead of its probes.
@@ -55,8 +58,8 @@ impl OpenWindow {
         &self.bench
     }
 
-    /// Returns the counts from the opening of the window until now. `agreement` is empty, because
-    /// the kernel's counters are compared only where a window ends.
+    /// Returns the counts from the opening of the window until now, with the facts of a CPU quota. `agreement` is
+    /// empty, because the kernel's counters are compared only where a window ends.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -77,6 +80,7 @@ impl OpenWindow {
         };
         let no_events = EventOverheadsByCore::default();
         self.cpus.describe(&Root::default(), &states, &mut sample);
+        self.throttling.add_facts(&Root::default(), &mut sample.facts);
         let counts = (&states[..], &rows[..]);
         self.bench.add_counts(timing, &no_events, counts, &self.cpus.measured, &mut sample);
         Ok(sample)

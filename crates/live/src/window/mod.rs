@@ -12,7 +12,7 @@ pub use command::{HeldCommand, RunningCommand, shell_status};
 pub use gates::{BenchPhase, WindowEdge, move_all_gates, move_gates};
 pub use outcome::WaitOutcome;
 pub use stop::Stop;
-pub use throttling::ThrottlingWindow;
+pub use throttling::{THROTTLED_NS, THROTTLED_PERIODS, ThrottlingWindow};
 pub use wait::{WindowEnd, wait};
 
 pub(crate) use gates::leave_cpu;

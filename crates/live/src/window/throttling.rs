@@ -4,8 +4,13 @@ use std::time::Duration;
 
 use serde_json::{Map, Value as Json, json};
 
-use crate::host::cgroup::Throttling;
+use crate::host::cgroup::{CpuQuota, Throttling};
 use crate::host::{Root, cgroup_limits};
+
+/// Names of the facts of a window: in how many periods of the quota threads were stopped, and for how long, summed
+/// over the CPUs, ns.
+pub const THROTTLED_PERIODS: &str = "cpu_quota_throttled_periods";
+pub const THROTTLED_NS: &str = "cpu_quota_throttled_ns";
 
 /// The throttling counters of this process's control groups at the start of a window.
 #[derive(Clone, Copy, Debug)]
@@ -19,18 +24,23 @@ impl ThrottlingWindow {
         ThrottlingWindow { before: Throttling::now(root) }
     }
 
-    /// If this process has a quota, adds the throttling in the window to its facts, and a
-    /// warning if there was any.
-    pub fn close(self, root: &Root, facts: &mut Map<String, Json>, warnings: &mut Vec<String>) {
-        let (Some(quota), Some(before), Some(after)) =
-            (cgroup_limits(root).cpu, self.before, Throttling::now(root))
-        else {
-            return;
-        };
-        let throttled = after.since(before);
+    /// Adds to the facts of the window what was throttled so far, where this process has a quota, which is returned.
+    pub fn add_facts(
+        &self,
+        root: &Root,
+        facts: &mut Map<String, Json>,
+    ) -> Option<(CpuQuota, Throttling)> {
+        let (before, quota) = (self.before?, cgroup_limits(root).cpu?);
+        let throttled = Throttling::now(root)?.since(before);
         facts.insert("cpu_quota_cpus".to_owned(), json!(quota.cpus()));
-        facts.insert("cpu_quota_throttled_periods".to_owned(), json!(throttled.periods));
-        facts.insert("cpu_quota_throttled_ns".to_owned(), json!(throttled.time_ns));
+        facts.insert(THROTTLED_PERIODS.to_owned(), json!(throttled.periods));
+        facts.insert(THROTTLED_NS.to_owned(), json!(throttled.time_ns));
+        Some((quota, throttled))
+    }
+
+    /// As [`ThrottlingWindow::add_facts`]; adds a warning, too, where the quota stopped threads.
+    pub fn close(self, root: &Root, facts: &mut Map<String, Json>, warnings: &mut Vec<String>) {
+        let Some((quota, throttled)) = self.add_facts(root, facts) else { return };
         if throttled.periods > 0 {
             warnings.push(format!(
                 "a CPU quota of {:.2} CPUs ({}) stopped the threads of this process's group in {} periods, for \

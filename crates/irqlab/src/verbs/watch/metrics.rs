@@ -7,6 +7,8 @@ use lab::handlers::{Timing, WindowSample};
 use report::{Buckets, Exposition, MetricKind, Metrics};
 use stats::Distribution;
 
+use super::throttled::Throttled;
+
 /// Facts that do not change while the window is open.
 #[derive(Clone, Debug, Default)]
 pub struct Constants {
@@ -103,6 +105,12 @@ fn about(metrics: &mut Metrics, constants: &Constants, reading: &WindowSample) {
         metrics
             .family("irqlab_probe_cpu_seconds", counter, seconds, help)
             .sample(&[], ns as f64 / 1e9);
+    }
+    if let Some(throttled) = Throttled::between(None, reading) {
+        let help = "Time for which a CPU quota stopped this process's control groups, summed over the CPUs.";
+        metrics
+            .family("irqlab_cpu_quota_throttled_seconds", counter, seconds, help)
+            .sample(&[], throttled.time_ns as f64 / 1e9);
     }
     let help =
         "Time that a pair of probes adds to an empty span in a warm loop, measured at the start.";

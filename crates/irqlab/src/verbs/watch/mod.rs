@@ -7,6 +7,7 @@ mod metrics;
 mod screen;
 mod server;
 mod state;
+mod throttled;
 mod view;
 
 use std::net::{SocketAddr, TcpListener};
@@ -27,6 +28,7 @@ use serde_json::{Map, Value as Json, json};
 
 use self::metrics::Constants;
 use self::server::{Page, Server};
+use self::throttled::Throttled;
 use crate::console;
 use crate::options::{
     Format, OptionalResultArgs, Usage, duration, duration_between, ns, usable_cpus,
@@ -240,7 +242,7 @@ impl Watch {
         let outcome = wait(Some(deadline), None, &self.stop);
         let reading = self.window.read()?;
         let rates = Rates::between(None, &reading);
-        let mut run = self.run(&rates, &reading, open.started());
+        let mut run = self.run(&rates, (None, &reading), open.started());
         run.complete = outcome == WaitOutcome::Completed && reading.has_all_cpus();
         if !run.complete && run.tables.iter().all(|table| table.rows().is_empty()) {
             bail!(STOPPED);
@@ -252,20 +254,28 @@ impl Watch {
         let mut before: Option<Arc<WindowSample>> = None;
         self.each(|reading| {
             let rates = Rates::between(before.as_deref(), &reading);
-            let line = report::json_line(&self.run(&rates, &reading, record::now()));
+            let readings = (before.as_deref(), &*reading);
+            let line = report::json_line(&self.run(&rates, readings, record::now()));
             before = Some(reading);
             console::print_bytes(line.as_bytes())
         })
     }
 
-    /// Makes a run of an interval. `reading` is the reading at its end.
-    fn run(&self, rates: &Rates, reading: &WindowSample, started: Timestamp) -> Run {
+    /// Makes a run of an interval from the readings at its start, absent for the first interval, and at its end.
+    fn run(
+        &self,
+        rates: &Rates,
+        (before, reading): (Option<&WindowSample>, &WindowSample),
+        started: Timestamp,
+    ) -> Run {
         let facts = self.window.bench().facts();
         let overhead = self.window.bench().probe_overhead();
         let mut settings = Map::new();
         settings.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
         settings.insert("interval_ns".into(), json!(ns(self.interval)));
         settings.extend(facts.settings);
+        let throttled = Throttled::between(before, reading);
+        settings.extend(throttled.iter().flat_map(Throttled::settings));
         let mut observer = facts.observer;
         for (key, value) in [
             ("probe_overhead_ns", json!(overhead.total_ns)),
@@ -286,7 +296,12 @@ impl Watch {
             host: self.host.clone(),
             settings,
             observer,
-            warnings: [facts.warnings, hotplug_lines(reading)].concat(),
+            warnings: facts
+                .warnings
+                .into_iter()
+                .chain(hotplug_lines(reading))
+                .chain(throttled.and_then(|throttled| throttled.warning()))
+                .collect(),
             absent: facts
                 .absent
                 .into_iter()

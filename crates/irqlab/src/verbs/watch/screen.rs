@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::Watch;
 use super::state::{Key, State};
+use super::throttled::Throttled;
 use super::view::{Surroundings, draw};
 use crate::console;
 
@@ -60,6 +61,7 @@ pub(super) fn run(watch: &Watch) -> anyhow::Result<ExitCode> {
     let mut state = State::default();
     let mut before: Option<Arc<WindowSample>> = None;
     let mut next = Instant::now();
+    let mut throttled = None;
     let address = watch.address().map(|address| address.to_string());
     loop {
         let now = Instant::now();
@@ -67,14 +69,19 @@ pub(super) fn run(watch: &Watch) -> anyhow::Result<ExitCode> {
             let reading = watch.read()?;
             if let Some(before) = &before {
                 state.update(Rates::between(Some(before), &reading));
+                throttled = Throttled::between(Some(before), &reading);
             }
             before = Some(reading);
             // If the process was stopped, the missed intervals are shown as one.
             next = (next + watch.interval).max(now);
         }
         let clock = record::now().strftime("%H:%M:%S UTC").to_string();
-        let around =
-            Surroundings { clock, address: address.clone(), has_color: console::has_color() };
+        let around = Surroundings {
+            clock,
+            address: address.clone(),
+            throttled: throttled.and_then(|throttled| throttled.words()),
+            has_color: console::has_color(),
+        };
         screen.0.draw(|frame| draw(frame, &state, &around)).context("cannot draw the screen")?;
         let deadline = watch.until.map_or(next, |until| until.min(next));
         match wait(watch, deadline) {

@@ -29,6 +29,8 @@ pub struct Surroundings {
     pub clock: String,
     /// Address at which metrics are served, if they are.
     pub address: Option<String>,
+    /// How a CPU quota stopped irqlab in the last interval, if it did.
+    pub throttled: Option<String>,
     pub has_color: bool,
 }
 
@@ -217,10 +219,12 @@ fn cost_line(rates: &Rates, around: &Surroundings) -> Paragraph<'static> {
         count => format!("{} EVENTS LOST", human::count(count)),
     };
     let address = around.address.as_ref().map(|address| format!("; metrics at {address}"));
+    let throttled = around.throttled.as_ref().map(|words| format!("; {words}"));
     let line = format!(
-        " probes {} of CPU time; irqlab {} of a CPU; {lost}{}",
+        " probes {} of CPU time; irqlab {} of a CPU; {lost}{}{}",
         share(rates.probe_ratio),
         share(rates.process_ratio),
+        throttled.unwrap_or_default(),
         address.unwrap_or_default()
     );
     Paragraph::new(line).style(Style::new().add_modifier(Modifier::DIM))
