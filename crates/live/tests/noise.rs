@@ -72,7 +72,7 @@ fn the_ledger_of_a_window_closes() {
     let ledger = ledger(cpu);
     assert!(ledger.gaps.count > 0, "300 ms without a tick");
     assert!(ledger.gaps.sum <= cpu.window_ns, "{} of {}", ledger.gaps.sum, cpu.window_ns);
-    assert_eq!((cpu.lost_records, cpu.migrated), (0, 0));
+    assert_eq!((cpu.lost_records, cpu.left), (0, false));
     if !traced {
         return needs::not_run(needs::Need::Bpf, format!("{:?}", bench.facts().absent));
     }

@@ -261,15 +261,9 @@ fn warnings_of_cpus(sample: &NoiseSample) -> Vec<CpuWarning> {
     let mut warnings = Vec::new();
     for cpu in &sample.cpus {
         let lost = cpu.lost_records;
-        // If the loop left its CPU, the bench has already warned.
-        let elsewhere = if cpu.left { 0 } else { cpu.migrated };
         if lost > 0 {
             let warning = CpuWarning::new(cpu.cpu, "records of the loop were lost");
             warnings.push(warning.counted(lost, "records"));
-        }
-        if elsewhere > 0 {
-            let warning = CpuWarning::new(cpu.cpu, "samples were taken on another CPU");
-            warnings.push(warning.counted(elsewhere, "samples"));
         }
         match &cpu.result {
             LoopResult::Gaps(ledger) if ledger.unbalanced > 0 => {

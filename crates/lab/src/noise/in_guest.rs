@@ -295,13 +295,13 @@ mod tests {
     proptest! {
         #[test]
         fn records_come_back_as_they_were(
-            steps in prop::collection::vec((0..1_u64 << 40, 0..1_u64 << 40, any::<bool>()), 0..9000),
+            steps in prop::collection::vec((0..1_u64 << 40, 0..1_u64 << 40, any::<u64>()), 0..9000),
         ) {
             let mut end = 0;
-            let records: Vec<[u64; 3]> = steps.iter().map(|(step, length, flag)| {
+            let records: Vec<[u64; 3]> = steps.iter().map(|(step, length, own)| {
                 let start = end + step;
                 end = start + length;
-                [start, end, u64::from(*flag) << 63]
+                [start, end, *own]
             }).collect();
             let mut items = vec![NoiseItem::LoopRun(ran(Loop::Fwq, end))];
             let pieces = pieces(&records);

@@ -15,6 +15,4 @@ pub struct Quantum {
     pub main: Option<Part>,
     /// Whether the loop had a page fault in the quantum. `None` without tracing.
     pub faulted: Option<bool>,
-    /// Whether the quantum ended on another CPU.
-    pub migrated: bool,
 }

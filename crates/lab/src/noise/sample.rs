@@ -130,8 +130,6 @@ pub struct CpuNoise {
     pub result: LoopResult,
     /// Records that were dropped because the buffer was full.
     pub lost_records: u64,
-    /// Records that the loop made on another CPU.
-    pub migrated: u64,
     /// Whether the kernel moved the loop's thread to another CPU, for example because this CPU went offline. The
     /// window ended at that time.
     pub left: bool,
@@ -156,7 +154,6 @@ impl CpuNoise {
             window_ns,
             result,
             lost_records: 0,
-            migrated: 0,
             left: false,
             page_faults: None,
             switches: None,

@@ -430,7 +430,6 @@ impl LiveNoise {
                 start_ns,
                 window_ns,
                 lost_records: ring.lost() + join.timeless,
-                migrated: u64::from(has_left),
                 left: has_left,
                 page_faults: ran.counts.map(|counts| counts.page_faults),
                 switches: ran.counts.map(|counts| counts.switches),

@@ -124,8 +124,6 @@ impl Join {
                     named_ns: None,
                     main: None,
                     faulted: None,
-                    // The loop ends when it leaves its CPU, so no quantum is migrated.
-                    migrated: false,
                 };
                 if self.watched {
                     attribute(&mut quantum, gap, marks, self.parameters, &mut self.parts);

@@ -139,7 +139,6 @@ impl BareNoise {
                         named_ns: None,
                         main: None,
                         faulted: None,
-                        migrated: false,
                     });
                 }
             }

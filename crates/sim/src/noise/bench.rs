@@ -16,7 +16,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::concurrent::concurrent_activity;
 use super::inject::injected;
-use super::join::{Join, migrated, slots};
+use super::join::{Join, slots};
 use super::names::Names;
 use super::timeline::Timeline;
 use crate::Accounting;
@@ -200,7 +200,6 @@ impl SimNoise {
             window_ns: ran.end.saturating_sub(ran.start),
             result,
             lost_records: ran.lost,
-            migrated: migrated(guest_loop),
             left: false,
             page_faults: ran.page_faults,
             switches: ran.switches,

@@ -10,9 +10,6 @@ use super::names::Names;
 use super::timeline::{Piece, Timeline};
 use crate::accounting::Accounting;
 
-/// Flag in the third number of a record: the loop ran on another CPU than it should. The bits below it are,
-/// for a detour, what the loop has subtracted at its start (the loops of `live::noise`).
-const MIGRATED: u64 = 1 << 63;
 const PAGE_FAULT: KernelContext = KernelContext::Exception(14);
 
 /// A loop on a CPU, and the contexts that the CPU executed.
@@ -142,7 +139,7 @@ impl Join<'_> {
         let mut fixed = Fixed::default();
         let mut before_ns = guest_loop.run.start;
         for record in &guest_loop.records {
-            let [start_ns, end_ns, flags] = *record;
+            let [start_ns, end_ns, _] = *record;
             let pieces = self.pieces(start_ns, end_ns);
             let before = self.pieces(before_ns, start_ns);
             before_ns = end_ns;
@@ -152,7 +149,6 @@ impl Join<'_> {
                 named_ns: None,
                 main: None,
                 faulted: None,
-                migrated: flags & MIGRATED != 0,
             };
             fixed.cycles.push(self.quantum(&mut quantum, &pieces, &before));
             fixed.add(quantum, quanta_per_block);
@@ -215,13 +211,13 @@ fn iteration_ns(guest_loop: &GuestLoop, gaps: &[Raw], plain: u64) -> u64 {
 struct Raw {
     last_ns: u64,
     seen_ns: u64,
-    /// What the loop has subtracted from it as its own time.
+    /// What the loop has subtracted from it as its own time: the third number of a detour's record.
     taken_off_ns: u64,
 }
 
 impl Raw {
     fn of(record: &[u64; 3]) -> Raw {
-        let taken_off_ns = (record[2] & !MIGRATED).min(record[0]);
+        let taken_off_ns = record[2].min(record[0]);
         Raw { last_ns: record[0] - taken_off_ns, seen_ns: record[1], taken_off_ns }
     }
 
@@ -236,9 +232,4 @@ pub(super) fn slots(guest_loop: &GuestLoop, slot_ns: u64) -> Slots {
     guest_loop.records.iter().for_each(|record| slots.add(record[0], record[1]));
     slots.finish(guest_loop.run.end.saturating_sub(guest_loop.run.start), slot_ns);
     slots
-}
-
-/// Counts records that were made on another CPU.
-pub(super) fn migrated(guest_loop: &GuestLoop) -> u64 {
-    guest_loop.records.iter().filter(|record| record[2] & MIGRATED != 0).count() as u64
 }

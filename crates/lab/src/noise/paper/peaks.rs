@@ -82,7 +82,7 @@ impl PlacedRun {
 
 impl Peaks {
     fn find(fixed: &Fixed, step_ns: u64) -> Result<Peaks, String> {
-        let is_sound = |quantum: &&Quantum| !quantum.migrated && quantum.faulted != Some(true);
+        let is_sound = |quantum: &&Quantum| quantum.faulted != Some(true);
         let quanta: Vec<&Quantum> = fixed.first.iter().filter(is_sound).collect();
         let mut times: Vec<f64> = quanta.iter().map(|quantum| quantum.time_ns as f64).collect();
         times.sort_unstable_by(f64::total_cmp);

@@ -224,7 +224,7 @@ fn row(sample: &NoiseSample, cpu: &CpuNoise) -> Option<Vec<Value>> {
         cpu.smi_count.into(),
         cpu.switches.into(),
         cpu.page_faults.into(),
-        cpu.migrated.into(),
+        u64::from(cpu.left).into(),
         cpu.lost_records.into(),
         if_traced(ledger.faults.unmatched),
         if_traced(ledger.faults.cut),

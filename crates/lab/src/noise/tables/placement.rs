@@ -116,11 +116,10 @@ struct QuantaByActivity {
     excluded: BTreeMap<u32, u64>,
 }
 
-/// Sorts the quanta of a loop. Quanta that ended on another CPU or had a page fault do not count.
+/// Sorts the quanta of a loop. Quanta with a page fault do not count.
 fn by_activity(fixed: &Fixed, activity: &[CpuActivity]) -> QuantaByActivity {
     let mut quanta = QuantaByActivity::default();
-    let is_sound =
-        |quantum: &&super::super::Quantum| !quantum.migrated && quantum.faulted != Some(true);
+    let is_sound = |quantum: &&super::super::Quantum| quantum.faulted != Some(true);
     for quantum in fixed.first.iter().filter(is_sound) {
         match concurrent_activity(quantum, activity) {
             ConcurrentActivity::Nobody => quanta.undisturbed.push(quantum.time_ns),
@@ -215,7 +214,6 @@ mod tests {
                 named_ns: None,
                 main: None,
                 faulted: None,
-                migrated: false,
             };
             fixed.add(quantum, 10);
         }

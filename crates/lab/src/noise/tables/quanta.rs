@@ -66,7 +66,7 @@ pub fn fwq(samples: &[NoiseSample]) -> Table {
                 (times.count > 0).then_some(times.peak.value).into(),
                 slowdown.map(|(mean_ns, min_ns)| mean_ns / min_ns as f64 - 1.0).into(),
                 cpu.page_faults.into(),
-                cpu.migrated.into(),
+                u64::from(cpu.left).into(),
                 cpu.lost_records.into(),
             ];
             row.extend(p50_p99_interval_values(times));

@@ -74,7 +74,6 @@ pub fn repetitions(samples: &[NoiseSample]) -> Table {
             "Name of the context or task with the largest part of attributed_ns.",
         ),
         column("has_page_fault", Bool, "Whether the loop had a page fault in the quantum."),
-        column("has_migrated", Bool, "Whether the quantum ended on another CPU."),
     ];
     let doc = "The first quanta of fixed work, at most 10,000 per CPU.";
     let mut table = Table::new("fwq_quanta", doc, columns).displayed(no_rows());
@@ -91,7 +90,6 @@ pub fn repetitions(samples: &[NoiseSample]) -> Table {
                     kind,
                     name,
                     quantum.faulted.map_or(Value::Absent, Value::Bool),
-                    quantum.migrated.into(),
                 ]);
             }
         }

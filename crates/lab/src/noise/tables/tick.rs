@@ -135,7 +135,7 @@ struct Cost {
 
 /// Compares quanta that a tick interrupted with undisturbed quanta. The error says why the cost is unknown.
 fn cost(fixed: &Fixed, sample: &NoiseSample) -> Result<Cost, &'static str> {
-    let is_sound = |quantum: &&Quantum| !quantum.migrated && quantum.faulted != Some(true);
+    let is_sound = |quantum: &&Quantum| quantum.faulted != Some(true);
     let (mut direct, mut own, mut undisturbed) = (Vec::new(), Vec::new(), Vec::new());
     for quantum in fixed.first.iter().filter(is_sound) {
         match (quantum.named_ns, quantum.main) {
@@ -195,7 +195,7 @@ mod tests {
     fn quantum(time_ns: u64, named_ns: u64, main: Option<u32>) -> Quantum {
         let main = main.map(Part::Context);
         let faulted = Some(false);
-        Quantum { start_ns: 0, time_ns, named_ns: Some(named_ns), main, faulted, migrated: false }
+        Quantum { start_ns: 0, time_ns, named_ns: Some(named_ns), main, faulted }
     }
 
     #[test]
