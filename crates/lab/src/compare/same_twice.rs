@@ -2,7 +2,7 @@
 //! that was planted is found. The spans of a context depend on one another, as those of interrupts do.
 
 use attribution::{Context, ContextKind};
-use record::{Run, SCHEMA};
+use record::Run;
 use stats::histogram::slot_of;
 use stats::interval::Batch;
 use stats::{Batches, Distribution, Random, Sections};
@@ -141,19 +141,8 @@ fn run(random: &mut Random, scale: f64, flicker: &mut Flicker) -> Run {
     };
     let measured =
         ConditionSamples { condition: Condition::Ambient, timing: sample, events: Vec::new() };
-    Run {
-        schema: SCHEMA.to_owned(),
-        experiment: "handlers".to_owned(),
-        bench: "live".to_owned(),
-        started_utc: String::new(),
-        complete: true,
-        host: serde_json::Map::new(),
-        settings: serde_json::Map::new(),
-        observer: serde_json::Map::new(),
-        warnings: Vec::new(),
-        absent: Vec::new(),
-        tables: vec![table_of_contexts(&[measured], &ProbeOverhead::default())],
-    }
+    let table = table_of_contexts(&[measured], &ProbeOverhead::default());
+    super::tests::run_of_table("live", table)
 }
 
 fn plan() -> Plan {

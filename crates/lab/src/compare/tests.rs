@@ -4,17 +4,8 @@ use record::{Column, Kind, Run, SCHEMA, Table, Value};
 
 use super::*;
 
-fn run(bench: &str, rows: &[(&str, f64, Option<f64>)]) -> Run {
-    let columns = vec![
-        Column::new("name", Kind::Text, "").key(),
-        Column::new("self_mean_ns", Kind::Real, "").plus_minus("self_mean_ci95_ns").cost(),
-        Column::new("self_mean_ci95_ns", Kind::Real, "").detail(),
-        Column::new("count", Kind::Uint, ""),
-    ];
-    let mut table = Table::new("handlers", "", columns);
-    for (name, mean, half) in rows {
-        table.push(vec![(*name).into(), (*mean).into(), (*half).into(), 7_u64.into()]);
-    }
+/// A run of a bench with one table.
+pub(super) fn run_of_table(bench: &str, table: Table) -> Run {
     Run {
         schema: SCHEMA.to_owned(),
         experiment: "handlers".to_owned(),
@@ -28,6 +19,20 @@ fn run(bench: &str, rows: &[(&str, f64, Option<f64>)]) -> Run {
         absent: Vec::new(),
         tables: vec![table],
     }
+}
+
+fn run(bench: &str, rows: &[(&str, f64, Option<f64>)]) -> Run {
+    let columns = vec![
+        Column::new("name", Kind::Text, "").key(),
+        Column::new("self_mean_ns", Kind::Real, "").plus_minus("self_mean_ci95_ns").cost(),
+        Column::new("self_mean_ci95_ns", Kind::Real, "").detail(),
+        Column::new("count", Kind::Uint, ""),
+    ];
+    let mut table = Table::new("handlers", "", columns);
+    for (name, mean, half) in rows {
+        table.push(vec![(*name).into(), (*mean).into(), (*half).into(), 7_u64.into()]);
+    }
+    run_of_table(bench, table)
 }
 
 fn plan(rules: &[&str]) -> Plan {
@@ -95,7 +100,6 @@ fn measured_figures_differ_beyond_their_intervals() {
 
 /// A run with one row, whose columns say how uncertain the mean and the quantile are.
 fn run_with_spread(mean: f64, quantile: u64, spread: (u64, f64)) -> Run {
-    let mut run = run("live", &[]);
     let real = |name: &str| Column::new(name, Kind::Real, "").detail();
     let uint = |name: &str| Column::new(name, Kind::Uint, "").detail();
     let columns = vec![
@@ -127,8 +131,7 @@ fn run_with_spread(mean: f64, quantile: u64, spread: (u64, f64)) -> Run {
         100.0.into(),
         5.0.into(),
     ]);
-    run.tables = vec![table];
-    run
+    run_of_table("live", table)
 }
 
 /// The distances of the ends of the interval of the change of a column.
