@@ -1,4 +1,5 @@
-//! Files and directories that irqlab leaves: each is whole or absent, and nothing else is touched.
+//! Files and directories that irqlab leaves: each is whole or absent, and nothing else is touched. And what programs
+//! write that irqlab starts.
 //!
 //! # Design constraints
 //! - A directory is opened once. All names in it are relative to its descriptor, so that whoever owns a
@@ -15,9 +16,11 @@ mod file;
 mod leftovers;
 mod names;
 mod place;
+mod program;
 
 pub use directory::{MakeDirectoryError, NewDirectory};
 pub use file::{NewFile, can_create_in, write};
 pub use leftovers::{leftovers, remove_leftover, remove_leftovers};
 pub use names::{TEMPORARY_SUFFIX, Temporary, TemporaryNote, note_names_by, temporary_name};
 pub use place::{Existing, check};
+pub use program::output_of_program;

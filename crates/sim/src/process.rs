@@ -76,7 +76,7 @@ fn output_of(command: &mut Command, stdout: Stdio) -> Result<Vec<u8>> {
     let program = program.join(" ");
     let fail = |detail: String| SimError::Program { program: program.clone(), detail };
     dies_with_parent(command.stdin(Stdio::null()).env("LC_ALL", "C"));
-    let output = command.stdout(stdout).output();
+    let output = outputs::output_of_program(command.stdout(stdout).stderr(Stdio::piped()));
     let output = output.map_err(|error| fail(with_reached_limit(error).to_string()))?;
     if !output.status.success() {
         let mut tail = Tail::new(MESSAGE_BYTES_MAX);

@@ -43,7 +43,8 @@ pub fn measure_in_processes(
 }
 
 fn measure_in_process(command: &mut Command) -> Result<Vec<KernelSample>, BenchError> {
-    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    let output = outputs::output_of_program(command);
     let output = output.map_err(|error| {
         let error = with_reached_limit(error);
         BenchError::Failed(format!("cannot start a process that measures: {error}"))

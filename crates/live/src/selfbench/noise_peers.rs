@@ -239,7 +239,8 @@ fn sum(counts: &[(u64, u64)], is_in: impl Fn(u64) -> bool) -> u64 {
 fn run(program: &str, arguments: &str) -> Result<Output, BenchError> {
     let mut command = Command::new(program);
     command.args(arguments.split(' ')).stdin(Stdio::null());
-    command.output().map_err(|error| match error.kind() {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    outputs::output_of_program(&mut command).map_err(|error| match error.kind() {
         ErrorKind::NotFound => BenchError::Unavailable {
             reason: format!("{program} is not installed"),
             remedy: Some("apt install rt-tests".to_owned()),

@@ -110,6 +110,8 @@ fn run_here(mut command: Command, faulty: Option<FaultyCall>, limit: Duration) -
     // SAFETY: between fork and exec only ptrace(2) and prctl(2) are called, which are async-signal-safe, with a
     // filter that was allocated before.
     unsafe { command.process_group(0).pre_exec(move || trace_me(&filter)) };
+    // The tracer waits for all processes.
+    #[allow(clippy::zombie_processes)]
     let child = command.spawn().expect("the program starts");
     let root = child.id() as libc::pid_t;
     let tasks = Mutex::new(HashSet::from([root]));
