@@ -565,7 +565,7 @@ const WRITERS: [(&str, &[&str]); 5] = [
         "files without a name, locks of the cache, and its new directories, which are renamed as a whole; for \
          developers, a trace that must be new",
         &[
-            "plugin/src/block_trace.rs",
+            "plugin/src/models/block_trace.rs",
             "plugin/src/pmu/machine.rs",
             "plugin/src/writer.rs",
             "sim/src/cache/",

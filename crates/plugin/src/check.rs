@@ -3,8 +3,8 @@
 use simrecord::counters::INSTRUCTIONS;
 use simrecord::record::{Check, Record};
 
-use crate::level::Level;
-use crate::qemu_internals::Icount;
+use crate::cpu::level::Level;
+use crate::qemu::qemu_internals::Icount;
 use crate::writer::Writer;
 
 /// The comparison of counts.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use simrecord::record::{Detail, Roi};
 
-use crate::sampling::Sampling;
+use crate::models::sampling::Sampling;
 
 /// How guest time advances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +88,7 @@ pub struct Options {
     pub symbols: Option<PathBuf>,
     /// Offsets in structs of the kernel.
     pub offsets: Option<PathBuf>,
-    /// Annotations: [`crate::annotations::AnnotationList`] as text.
+    /// Annotations: [`crate::guest::annotations::AnnotationList`] as text.
     pub annotate: Option<PathBuf>,
     /// QEMU's version as `sim` found it, for the header.
     pub qemu: String,

@@ -1,5 +1,7 @@
 //! The state of a vCPU that every executed block touches.
 
+pub(crate) mod level;
+
 pub(crate) mod ooo;
 pub(crate) mod plain;
 pub(crate) mod shadow_caches;
@@ -14,21 +16,21 @@ use machine::decode::FlushedLine;
 use machine::memory::TlbFlush;
 use machine::{BlockingMachine, BlockingModel};
 
-use crate::accesses::{OwnAccess, Write};
-use crate::block::Block;
-use crate::counters;
-use crate::pipeline::Pipeline;
-use crate::qemu_internals::CurrentCpu;
-use crate::sampling::UnitPart;
-use crate::shadow_caches::ShadowCacheModels;
-use crate::translations::Change;
+use crate::models::accesses::{OwnAccess, Write};
+use crate::models::counters;
+use crate::models::pipeline::Pipeline;
+use crate::models::sampling::UnitPart;
+use crate::models::shadow_caches::ShadowCacheModels;
+use crate::models::translations::Change;
+use crate::qemu::block::Block;
+use crate::qemu::qemu_internals::CurrentCpu;
 use simrecord::counters::{
     BRANCHES, COUNTERS, CYCLES, Counts, INSTRUCTIONS, PIPELINE_STALL_CYCLES, TIME,
 };
 use simrecord::record::{CPUS_MAX, Detail};
 
 /// The work before a block that [`Cpu::is_due`]. It needs all parts of a recording, which are above this
-/// module. So the callbacks of blocks take it as a parameter: [`crate::before_block::WhatIsDue`].
+/// module. So the callbacks of blocks take it as a parameter: [`crate::qemu::before_block::WhatIsDue`].
 pub(crate) trait BeforeBlock {
     /// `block` is about to start on a vCPU.
     fn before_block(vcpu: u32, block: &Block);
@@ -670,7 +672,7 @@ mod tests {
     use machine::CodeBlock;
 
     use super::*;
-    use crate::block::Kind;
+    use crate::qemu::block::Kind;
     use simrecord::counters::INSTRUCTIONS;
 
     fn cpu(block: &Block) -> Cpu {

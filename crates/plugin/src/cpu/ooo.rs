@@ -6,11 +6,11 @@ use std::ffi::{c_uint, c_void};
 use machine::core::Access;
 
 use super::{BeforeBlock, known_running, running, with};
-use crate::block::{Block, OooBlock};
-use crate::ffi::MemoryCallback;
-use crate::pages::bytes_in_first;
-use crate::physical;
-use crate::pipeline::Pipeline;
+use crate::models::pages::bytes_in_first;
+use crate::models::physical;
+use crate::models::pipeline::Pipeline;
+use crate::qemu::block::{Block, OooBlock};
+use crate::qemu::ffi::MemoryCallback;
 
 /// A block starts; on a machine with one vCPU, if `ALONE`.
 pub(crate) extern "C" fn on_block<B: BeforeBlock, const ALONE: bool>(

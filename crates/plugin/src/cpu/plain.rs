@@ -3,7 +3,7 @@
 use std::ffi::{c_uint, c_void};
 
 use super::{BeforeBlock, running, with};
-use crate::block::Block;
+use crate::qemu::block::Block;
 
 /// A block starts, on a machine with one vCPU.
 pub(crate) extern "C" fn on_block<B: BeforeBlock>(_: c_uint, block: *mut c_void) {

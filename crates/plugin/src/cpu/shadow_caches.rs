@@ -1,12 +1,12 @@
-//! The callbacks of the level `count` with shadow caches: see [`crate::shadow_caches`].
+//! The callbacks of the level `count` with shadow caches: see [`crate::models::shadow_caches`].
 
 use std::ffi::{c_uint, c_void};
 
 use super::{BeforeBlock, known_running, running, with};
-use crate::block::ShadowBlock;
-use crate::ffi::MemoryCallback;
-use crate::pages::bytes_in_first;
-use crate::physical;
+use crate::models::pages::bytes_in_first;
+use crate::models::physical;
+use crate::qemu::block::ShadowBlock;
+use crate::qemu::ffi::MemoryCallback;
 use simrecord::record::Group;
 
 /// A block starts; on a machine with one vCPU, if `ALONE`.

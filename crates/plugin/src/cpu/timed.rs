@@ -6,9 +6,9 @@ use std::ffi::{c_uint, c_void};
 use machine::BlockingMachine;
 
 use super::{BeforeBlock, known_running, running, with};
-use crate::block::Block;
-use crate::ffi::MemoryCallback;
-use crate::physical;
+use crate::models::physical;
+use crate::qemu::block::Block;
+use crate::qemu::ffi::MemoryCallback;
 
 /// A block starts; on a machine with one vCPU, if `ALONE`.
 ///

@@ -14,11 +14,11 @@ use machine::decode::Operation;
 use super::core::COUNTERS;
 use super::machine::{Answer, PmuRegister};
 use crate::cpu;
-use crate::ffi::{READS_REGISTERS, VcpuCallback, WRITES_PC, WRITES_REGISTERS};
+use crate::guest::tracker::is_kernel;
+use crate::qemu::ffi::{READS_REGISTERS, VcpuCallback, WRITES_PC, WRITES_REGISTERS};
+use crate::qemu::qemu_internals::MiddleOfBlock;
 use crate::qemu::{Registers, TranslatedInstruction};
-use crate::qemu_internals::MiddleOfBlock;
 use crate::session::{self, Session};
-use crate::tracker::is_kernel;
 
 /// First event select and first counter of the four that all AMD processors have.
 const SELECT_LEGACY: u64 = 0xc001_0000;

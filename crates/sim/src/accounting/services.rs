@@ -66,7 +66,7 @@ pub struct ServiceUse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceWaitUse {
     pub service: KernelContext,
-    /// What they waited for, by number: see [`plugin::symbols::wait_name`].
+    /// What they waited for, by number: see [`plugin::guest::symbols::wait_name`].
     pub wait: u32,
     /// How often.
     pub count: u64,

@@ -1,6 +1,6 @@
 //! The places of annotations: symbols, addresses, events, markers.
 
-use plugin::annotations::Place;
+use plugin::guest::annotations::Place;
 
 use super::compile::near;
 use super::expression::parse_number;

@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 
 use outputs::Existing;
 
+use plugin::guest::symbols::{Part, Wanted};
+pub use plugin::models::sampling::{PERIOD_MAX, Sampling};
 pub use plugin::options::{ALSO_MAX, VCPU_SLICE_DEFAULT, VCPU_SLICE_MAX};
-pub use plugin::sampling::{PERIOD_MAX, Sampling};
-use plugin::symbols::{Part, Wanted};
 pub use record_file::KeptRecord;
 use record_file::{check_place, keep, unnamed};
 use simrecord::progress::{self, GuestProgress};
@@ -160,7 +160,7 @@ fn unmet(list: &str) -> Vec<(Part, String, String)> {
     let names: std::collections::HashSet<&str> =
         list.lines().filter_map(|line| Some(line.split_once(' ')?.1)).collect();
     let of = |part| {
-        let unmet = plugin::symbols::unmet(part, |name| names.contains(name));
+        let unmet = plugin::guest::symbols::unmet(part, |name| names.contains(name));
         unmet.into_iter().map(move |(what, why)| (part, what, why))
     };
     [Part::Contexts, Part::Services, Part::Locks].into_iter().flat_map(of).collect()
@@ -205,7 +205,7 @@ impl KernelFiles {
 /// it ends. All bodies of a function have its name in the source. Empty if the kernel has none of them.
 fn symbol_list(facts: &GuestFacts) -> String {
     let Some(symbols) = &facts.symbols else { return String::new() };
-    wanted_lines(symbols, plugin::symbols::wanted())
+    wanted_lines(symbols, plugin::guest::symbols::wanted())
 }
 
 fn wanted_lines(symbols: &Symbols, wanted: impl Iterator<Item = Wanted>) -> String {
@@ -244,7 +244,7 @@ fn offset_list(facts: &GuestFacts) -> String {
         };
         Some(format!("{member} {number}\n"))
     };
-    plugin::symbols::wanted_members().filter_map(line).collect()
+    plugin::guest::symbols::wanted_members().filter_map(line).collect()
 }
 
 /// A record before, during and after a run.
@@ -506,7 +506,7 @@ mod tests {
         };
         for copy in ["constprop.0", "isra.0"] {
             let symbols = Symbols::parse(text(copy).as_bytes()).unwrap();
-            let lines = wanted_lines(&symbols, plugin::symbols::wanted());
+            let lines = wanted_lines(&symbols, plugin::guest::symbols::wanted());
             let expected = "ffffffff81099000 handle_softirqs\n\
                             ffffffff81099400 run_ksoftirqd\n\
                             ffffffff810a0000 sigsuspend\n\

@@ -1,0 +1,264 @@
+//! The latency of disks, in guest time: which requests are held, and until when. [`crate::devices::disk_events`] holds
+//! and wakes them.
+//!
+//! All requests are held, also requests to disks without a latency. A request is released only when the
+//! transfer of the previous one has ended. Threads of the host transfer several requests at once, and end them
+//! in any order, which the guest would see.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::c_int;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::options::Disk;
+use crate::qemu::qemu_internals::devices::{BlockNode, Coroutines, Timer};
+
+/// Held requests.
+#[derive(Debug)]
+struct Queue<T> {
+    /// Requests without a latency, in the order of arrival.
+    undelayed: VecDeque<T>,
+    /// Requests without a deadline yet, with their latencies.
+    fresh: Vec<(u64, T)>,
+    /// Held requests by deadline; requests with the same deadline in the order of arrival.
+    waiting: BTreeMap<(i64, u64), T>,
+    /// Requests so far.
+    count: u64,
+}
+
+impl<T> Queue<T> {
+    const fn new() -> Queue<T> {
+        Queue { undelayed: VecDeque::new(), fresh: Vec::new(), waiting: BTreeMap::new(), count: 0 }
+    }
+
+    fn add(&mut self, latency_ns: u64, request: T) {
+        match latency_ns {
+            0 => self.undelayed.push_back(request),
+            _ => self.fresh.push((latency_ns, request)),
+        }
+    }
+
+    /// Gives new requests their deadlines. Returns the earliest of all, if there were new ones.
+    fn schedule(&mut self, now_ns: i64) -> Option<i64> {
+        if self.fresh.is_empty() {
+            return None;
+        }
+        for (latency_ns, request) in self.fresh.drain(..) {
+            self.count += 1;
+            self.waiting.insert((now_ns.saturating_add_unsigned(latency_ns), self.count), request);
+        }
+        self.earliest()
+    }
+
+    fn earliest(&self) -> Option<i64> {
+        self.waiting.keys().next().map(|(due_ns, _)| *due_ns)
+    }
+
+    fn take_due(&mut self, now_ns: i64) -> Option<T> {
+        let first = self.waiting.first_entry()?;
+        (first.key().0 <= now_ns).then(|| first.remove())
+    }
+
+    /// Takes one, due or not.
+    fn take_any(&mut self) -> Option<T> {
+        let waiting = || self.waiting.pop_first().map(|(_, request)| request);
+        let taken = self.undelayed.pop_front().or_else(waiting);
+        taken.or_else(|| self.fresh.pop().map(|(_, request)| request))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.undelayed.is_empty() && self.fresh.is_empty() && self.waiting.is_empty()
+    }
+}
+
+/// A disk, at the node where its requests are held.
+#[derive(Debug)]
+struct HeldDisk {
+    node: usize,
+    latency_ns: u64,
+}
+
+/// The means to hold requests.
+pub(crate) struct HeldRequests {
+    pub(crate) coroutines: Coroutines,
+    pub(crate) timer: Timer,
+    /// Numbers of the events at which requests are held: reads, writes and flushes.
+    pub(crate) events: [c_int; 3],
+    /// The event at which zeroing is held; it has no latency.
+    pub(crate) zeroes: c_int,
+}
+
+/// Disks of the machine, and their requests.
+struct Delays {
+    data: Vec<BlockNode>,
+    disks: Vec<HeldDisk>,
+    held: Option<HeldRequests>,
+    queue: Queue<usize>,
+    /// Whether the machine runs. Otherwise guest time does not advance, and no timer would wake
+    /// them.
+    runs: bool,
+}
+
+/// Locked with QEMU's big lock held, and never across a call that may lock it again.
+static DELAYS: Mutex<Delays> = Mutex::new(Delays {
+    data: Vec::new(),
+    disks: Vec::new(),
+    held: None,
+    queue: Queue::new(),
+    runs: false,
+});
+
+fn lock() -> MutexGuard<'static, Delays> {
+    DELAYS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Finds the disks; `begin` prepares at the node of the first one for holding requests of all. The error is
+/// the number of a disk that is not found.
+pub(crate) fn begin(
+    disks: &[Disk],
+    begin: impl Fn(BlockNode) -> Option<HeldRequests>,
+) -> Result<(), usize> {
+    let mut delays = lock();
+    for (number, disk) in disks.iter().enumerate() {
+        let data = BlockNode::find(&format!("{}-data", disk.node)).ok_or(number)?;
+        delays.data.push(data);
+        let node = BlockNode::find(&format!("{}-delay", disk.node)).ok_or(number)?;
+        if delays.held.is_none() {
+            delays.held = Some(begin(node).ok_or(number)?);
+        }
+        delays.disks.push(HeldDisk { node: node.handle(), latency_ns: disk.latency_ns });
+    }
+    Ok(())
+}
+
+impl Delays {
+    /// Holds a request: the caller then pauses the coroutine.
+    fn hold(&mut self, node: usize, event: c_int) -> Option<Coroutines> {
+        let held = self.held.as_ref()?;
+        let disk = self.disks.iter().find(|disk| disk.node == node)?;
+        let latency_ns = match event {
+            event if event == held.zeroes => 0,
+            event if held.events.contains(&event) => disk.latency_ns,
+            _ => return None,
+        };
+        if !self.runs {
+            return None;
+        }
+        self.queue.add(latency_ns, held.coroutines.current());
+        Some(held.coroutines)
+    }
+}
+
+/// Whether a disk's data is being read or written.
+pub(crate) fn is_transferring() -> bool {
+    lock().data.iter().any(|node| node.in_flight() > 0)
+}
+
+/// Whether a request of a disk waits for its time.
+pub(crate) fn is_waiting() -> bool {
+    !lock().queue.is_empty()
+}
+
+/// Releases a request without a latency; returns whether there was one.
+pub(crate) fn release_undelayed() -> bool {
+    let mut delays = lock();
+    let Some(coroutines) = delays.held.as_ref().map(|held| held.coroutines) else { return false };
+    let Some(request) = delays.queue.undelayed.pop_front() else { return false };
+    drop(delays);
+    coroutines.wake(request);
+    true
+}
+
+/// Gives new requests their deadlines.
+pub(crate) fn schedule() {
+    let mut delays = lock();
+    let Some(timer) = delays.held.as_ref().map(|held| held.timer) else { return };
+    if delays.queue.fresh.is_empty() {
+        return;
+    }
+    if let Some(at_ns) = delays.queue.schedule(timer.now_ns()) {
+        drop(delays);
+        timer.set_ns(at_ns);
+    }
+}
+
+/// Holds a request of a node at an event, if the disk has one there: the caller then pauses the coroutine.
+pub(crate) fn hold(node: usize, event: c_int) -> Option<Coroutines> {
+    lock().hold(node, event)
+}
+
+/// The coroutines and the timer that wake requests, once the disks are known.
+pub(crate) fn wakes() -> Option<(Coroutines, Timer)> {
+    lock().held.as_ref().map(|held| (held.coroutines, held.timer))
+}
+
+/// Takes a request that is due.
+pub(crate) fn take_due(now_ns: i64) -> Option<usize> {
+    lock().queue.take_due(now_ns)
+}
+
+/// When the next request is due.
+pub(crate) fn earliest() -> Option<i64> {
+    lock().queue.earliest()
+}
+
+/// The machine starts to run, or stops: requests are held only while it runs.
+pub(crate) fn set_runs(runs: bool) {
+    lock().runs = runs;
+}
+
+/// Takes a request, due or not.
+pub(crate) fn take_any() -> Option<(Coroutines, usize)> {
+    let mut delays = lock();
+    let coroutines = delays.held.as_ref()?.coroutines;
+    delays.queue.take_any().map(|request| (coroutines, request))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn each_request_waits_exactly_its_latency(
+            steps in proptest::collection::vec((0_u64..50, 1_u64..200), 1..100)
+        ) {
+            let mut queue = Queue::new();
+            let mut now_ns = 0_i64;
+            let mut expected = Vec::new();
+            let mut done = Vec::new();
+            // A timer that expires at the earliest deadline, as QEMU's does.
+            let run_until = |queue: &mut Queue<usize>, until: i64, done: &mut Vec<(i64, usize)>| {
+                while let Some(at) = queue.earliest().filter(|at| *at <= until) {
+                    while let Some(request) = queue.take_due(at) {
+                        done.push((at, request));
+                    }
+                }
+            };
+            for (number, (gap_ns, latency_ns)) in steps.iter().enumerate() {
+                now_ns += *gap_ns as i64;
+                run_until(&mut queue, now_ns, &mut done);
+                queue.add(*latency_ns, number);
+                let earliest = queue.schedule(now_ns);
+                prop_assert_eq!(earliest, queue.earliest());
+                expected.push((now_ns + *latency_ns as i64, number));
+            }
+            run_until(&mut queue, i64::MAX, &mut done);
+            expected.sort_unstable();
+            prop_assert_eq!(done, expected);
+        }
+    }
+
+    #[test]
+    fn all_are_let_go() {
+        let mut queue = Queue::new();
+        queue.add(5, 'a');
+        queue.schedule(0);
+        queue.add(7, 'b');
+        assert_eq!(queue.take_due(4), None);
+        let all: Vec<char> = std::iter::from_fn(|| queue.take_any()).collect();
+        assert_eq!(all, ['a', 'b']);
+        assert_eq!(queue.schedule(0), None);
+    }
+}

@@ -1,0 +1,135 @@
+//! Passes the writes of devices to the guest's memory on to the caches of the models.
+//!
+//! QEMU reports place and length when a device has written ([`crate::qemu::qemu_internals::dirty`]): a received
+//! packet, a block that was read, the ring entry that announces it. The report comes inside an instruction of a
+//! vCPU, or between two blocks. The lines are dropped or updated, as the model says, before the next block of
+//! any vCPU starts. A block whose instruction rang the doorbell has made its own accesses by then.
+//!
+//! QEMU also reports when a vCPU stores to a page with translated code. L1I caches and caches of decoded
+//! instructions then drop the code, as processors do with self-modifying code.
+//!
+//! The writing thread of QEMU does not matter. Devices work at points that guest time determines
+//! ([`crate::devices::drain`], [`crate::devices::delay`]), in the thread of the vCPUs or, for packets of another machine, in the
+//! main loop. A run depended on the host when the writes of the main loop were left out.
+//!
+//! Reads of devices change nothing in the caches, and are not followed.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::cpu;
+use crate::models::accesses::Write;
+use crate::qemu::qemu_internals::dirty::{self, RamPiece, Written};
+
+/// The most writes that wait for the next block; further ones are counted, and the run says so.
+const WRITES_MAX: usize = 1 << 16;
+
+/// Writes that wait for the next block.
+#[derive(Debug)]
+struct Waiting {
+    writes: Vec<Write>,
+    /// How many more there were than are kept.
+    lost: u64,
+}
+
+impl Waiting {
+    const fn new() -> Waiting {
+        Waiting { writes: Vec::new(), lost: 0 }
+    }
+
+    /// Keeps a write, or counts it where there is no room. Whether it is the first.
+    fn push(&mut self, write: Write) -> bool {
+        if self.writes.len() == WRITES_MAX {
+            self.lost += 1;
+            return false;
+        }
+        self.writes.push(write);
+        self.writes.len() == 1
+    }
+}
+
+static WAITING: Mutex<Waiting> = Mutex::new(Waiting::new());
+static PIECES: OnceLock<Vec<RamPiece>> = OnceLock::new();
+static CPUS: AtomicU32 = AtomicU32::new(0);
+/// Whether caches are followed now.
+static FOLLOWS: AtomicBool = AtomicBool::new(false);
+
+/// Follows the writes of devices from now on, while the plugin is loaded. Returns whether this QEMU says
+/// when a device writes.
+pub(crate) fn begin(cpus: u32) -> bool {
+    CPUS.store(cpus, Ordering::Relaxed);
+    dirty::on_write(on_write)
+}
+
+/// Caches are followed from now on, or no longer.
+pub(crate) fn follow(follows: bool) {
+    FOLLOWS.store(follows, Ordering::Relaxed);
+    *lock() = Waiting::new();
+}
+
+fn lock() -> MutexGuard<'static, Waiting> {
+    WAITING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// RAM was written.
+fn on_write(written: Written) {
+    if !FOLLOWS.load(Ordering::Relaxed) {
+        return;
+    }
+    let pieces = PIECES.get_or_init(dirty::ram_pieces);
+    let Some(physical) = physical_of(written.ram, pieces) else { return };
+    let write = Write { physical, bytes: written.bytes, by_device: written.by_device };
+    let mut waiting = lock();
+    if waiting.push(write) {
+        set_device_wrote(true);
+    }
+}
+
+/// All vCPUs stop before their next block for writes that wait, or no longer do.
+fn set_device_wrote(wrote: bool) {
+    let cpus = CPUS.load(Ordering::Relaxed);
+    (0..cpus).for_each(|vcpu| cpu::with(vcpu, |cpu| cpu.set_device_wrote(wrote)));
+}
+
+/// Where the guest has a place of RAM; `None` for memory that is no RAM of the guest, as a display's.
+fn physical_of(ram: u64, pieces: &[RamPiece]) -> Option<u64> {
+    let is_in = |piece: &&RamPiece| ram.wrapping_sub(piece.ram) < piece.bytes;
+    pieces.iter().find(is_in).map(|piece| ram - piece.ram + piece.physical)
+}
+
+/// Takes the writes that wait, for the caches, before a block starts; and how many more there were than
+/// are kept.
+pub(crate) fn take() -> (Vec<Write>, u64) {
+    let Waiting { writes, lost } = std::mem::replace(&mut *lock(), Waiting::new());
+    set_device_wrote(false);
+    (writes, lost)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_without_room_are_counted() {
+        let mut waiting = Waiting::new();
+        let write = |n: u64| Write { physical: n * 64, bytes: 4, by_device: true };
+        let firsts = (0..WRITES_MAX as u64 + 3).filter(|n| waiting.push(write(*n))).count();
+        assert_eq!((firsts, waiting.writes.len(), waiting.lost), (1, WRITES_MAX, 3));
+        assert_eq!(waiting.writes.last().unwrap().physical, (WRITES_MAX as u64 - 1) * 64);
+    }
+
+    #[test]
+    fn ram_above_four_gib_is_found() {
+        let pieces = [
+            RamPiece { ram: 0, physical: 0, bytes: 0xa_0000 },
+            RamPiece { ram: 0x10_0000, physical: 0x10_0000, bytes: 0xbff0_0000 },
+            RamPiece { ram: 0xc000_0000, physical: 1 << 32, bytes: 0x4000_0000 },
+        ];
+        let of = |ram| physical_of(ram, &pieces);
+        assert_eq!(of(0x9_ffff), Some(0x9_ffff));
+        assert_eq!(of(0xa_0000), None);
+        assert_eq!(of(0x1234_5678), Some(0x1234_5678));
+        assert_eq!(of(0xc000_0010), Some((1 << 32) + 0x10));
+        assert_eq!(of(1 << 32), None);
+    }
+}

@@ -1,0 +1,107 @@
+//! IRQ lines of the guest: their numbers, names and the kernel's own counts, read from its memory.
+
+use std::collections::BTreeMap;
+
+use attribution::KernelContext;
+use attribution::context::{SOFTIRQS, vector_named};
+
+use crate::guest::symbols::{KernelCountSymbols, Offsets};
+use crate::qemu::Qemu;
+use simrecord::record::IRQ_NAME_BYTES;
+
+/// The most lines that are known by name.
+const LINES_MAX: usize = 4_096;
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    name: [u8; IRQ_NAME_BYTES],
+    /// Where its counts are, in a CPU's area.
+    counts: Option<u64>,
+}
+
+/// The lines that were seen.
+#[derive(Debug, Default)]
+pub(crate) struct IrqLines {
+    /// Numbers by the address of the description.
+    numbers: BTreeMap<u64, u32>,
+    lines: BTreeMap<u32, Line>,
+}
+
+impl IrqLines {
+    /// The number of the line with this description. Lines are looked up in the guest once.
+    pub(crate) fn look(
+        &mut self,
+        description: u64,
+        offsets: &Offsets,
+        qemu: &mut Qemu,
+    ) -> Option<u32> {
+        if let Some(number) = self.numbers.get(&description) {
+            return Some(*number);
+        }
+        let word = |qemu: &mut Qemu, base: u64, offset: u64| {
+            qemu.memory(base.wrapping_add(offset)).map(u64::from_le_bytes)
+        };
+        let number = qemu.memory(description.wrapping_add(offsets.irq?)).map(u32::from_le_bytes)?;
+        let action = offsets.action.and_then(|offset| word(qemu, description, offset));
+        let name = action.zip(offsets.action_name).and_then(|(action, offset)| {
+            let text = word(qemu, action, offset)?;
+            qemu.memory::<IRQ_NAME_BYTES>(text)
+        });
+        let counts = offsets.irq_counts.and_then(|offset| word(qemu, description, offset));
+        if self.lines.len() < LINES_MAX {
+            let name = name.map_or([0; IRQ_NAME_BYTES], up_to_zero);
+            self.numbers.insert(description, number);
+            self.lines.insert(number, Line { name, counts });
+        }
+        Some(number)
+    }
+
+    /// Lines with their names.
+    pub(crate) fn names(&self) -> impl Iterator<Item = (u32, [u8; IRQ_NAME_BYTES])> + '_ {
+        self.lines.iter().map(|(number, line)| (*number, line.name))
+    }
+
+    /// The kernel's own counts on `cpu`.
+    pub(crate) fn kernel_counts(
+        &self,
+        cpu: u32,
+        symbols: &KernelCountSymbols,
+        offsets: &Offsets,
+        qemu: &mut Qemu,
+    ) -> Vec<(KernelContext, u32)> {
+        let place = symbols.areas.wrapping_add(8 * u64::from(cpu));
+        let Some(area) = qemu.memory(place).map(u64::from_le_bytes) else { return Vec::new() };
+        let mut counts = Vec::new();
+        let mut add = |context, at: Option<u64>| {
+            let count = at.and_then(|at| qemu.memory(area.wrapping_add(at)));
+            counts.extend(count.map(|count| (context, u32::from_le_bytes(count))));
+        };
+        // Both sorts of function call IPIs have one count: the lower vector stands for both.
+        let vectors = [
+            ("local_timer", offsets.timer_count),
+            ("reschedule", offsets.reschedule_count),
+            ("call_function_single", offsets.call_count),
+            ("irq_work", offsets.irq_work_count),
+        ];
+        for (name, offset) in vectors {
+            let Some(vector) = vector_named(name) else { continue };
+            let at = symbols.irq_stat.zip(offset).map(|(base, offset)| base + offset);
+            add(KernelContext::Interrupt(vector), at);
+        }
+        for softirq in 0..SOFTIRQS.len() as u8 {
+            let base = symbols.kstat.zip(offsets.softirq_counts);
+            let at = base.map(|(base, offset)| base + offset + 4 * u64::from(softirq));
+            add(KernelContext::Softirq(softirq), at);
+        }
+        for (number, line) in &self.lines {
+            add(KernelContext::Irq(*number), line.counts);
+        }
+        counts
+    }
+}
+
+/// Zeros from the first one on.
+fn up_to_zero(mut text: [u8; IRQ_NAME_BYTES]) -> [u8; IRQ_NAME_BYTES] {
+    let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+    text[end..].fill(0);
+    text
+}

@@ -1,0 +1,75 @@
+//! A recording's actions at the guest's markers.
+
+use crate::guest::annotations;
+use crate::guest::service_sums::ServiceSums;
+use crate::pmu::machine::Now;
+use crate::session::Session;
+use crate::writer::Ending;
+use simrecord::counters::TIME;
+use simrecord::marker;
+use simrecord::record::{CountersOf, Marker, Record};
+
+/// The guest executes a marker on vCPU `vcpu`.
+pub(crate) fn execute(session: &mut Session, vcpu: u32, remaining: u32) {
+    let Some(registers) = session.registers else { return };
+    let number = session.qemu.register_value(registers.rax) as u32;
+    let argument = session.qemu.register_value(registers.rdx);
+    if session.level.counts() {
+        session.clock.count_halts(vcpu);
+    }
+    let (closes, ends) = (matches!(number, marker::CLOSE | marker::END), number == marker::END);
+    if closes {
+        annotations::hit_marker(session, vcpu, number, remaining);
+        if session.writer.has_ended() {
+            return;
+        }
+    }
+    let counted = session.level.counted(vcpu, remaining);
+    let was_open = session.regions.is_open();
+    let open = match number {
+        marker::OPEN => true,
+        marker::CLOSE | marker::END => false,
+        _ => was_open,
+    };
+    let Session { tracker, qemu, level, pmus, writer, .. } = session;
+    let tracked = &tracker.cpus[vcpu as usize];
+    let (interrupts, exceptions) = (tracked.interrupts, tracked.exceptions);
+    let handled_faults = tracker.services.as_ref().map_or(0, ServiceSums::handled_faults);
+    let marker =
+        Marker { cpu: vcpu, number, argument, open, interrupts, exceptions, handled_faults };
+    writer.write(&Record::Marker(marker));
+    if let Some(counts) = counted.get(vcpu as usize) {
+        writer.counters(vcpu, CountersOf::Marker, counts);
+    }
+    tracker.name_current(vcpu as usize, qemu);
+    if let Some(pmus) = pmus {
+        pmus.synchronise(&Now::of_all((vcpu, remaining), level, &tracker.cpus));
+    }
+    match number {
+        marker::OPEN | marker::FULL => session.set_level(true),
+        marker::FAST => session.set_level(false),
+        _ => {}
+    }
+    match number {
+        marker::OPEN if !was_open => {
+            session.open_region(&counted);
+            session.write_kernel_counts(false);
+        }
+        marker::CLOSE | marker::END if was_open => {
+            session.write_kernel_counts(true);
+            session.close_region(&counted);
+        }
+        marker::SNAPSHOT => session.write_region(&counted),
+        _ => {}
+    }
+    let is_open = session.regions.is_open();
+    if let Some(progress) = session.progress.as_mut().filter(|_| is_open != was_open) {
+        progress.region(is_open, counted.get(vcpu as usize).map_or(0, |counts| counts[TIME]));
+    }
+    if ends {
+        session.end(Ending::Marker, &counted);
+    } else if !closes {
+        annotations::hit_marker(session, vcpu, number, remaining);
+    }
+    session.check.request();
+}

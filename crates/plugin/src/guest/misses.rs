@@ -1,0 +1,190 @@
+//! Why lines miss in the caches of the level `ooo`, for whom they had left, and where they are
+//! missed.
+
+use attribution::KernelContext;
+use machine::memory::{
+    CacheName, ClassifierConfig, Context, LocationCounts, MemorySystem, Miss, MissClass,
+};
+
+use crate::guest::memory_context::service_of;
+use crate::guest::service_misses::{EndedFault, Executing, ServiceMisses};
+use crate::guest::structures::Guest;
+use crate::guest::tracker::is_kernel;
+use crate::guest::user_functions::CodePages;
+use simrecord::record::{ELSEWHERE, MissCount, MissKind, Record, UNKNOWN_FUNCTION};
+
+/// Caches, in the order of [`MissCount::cache`].
+const CACHES: [CacheName; simrecord::record::CACHES] =
+    [CacheName::L1i, CacheName::L1d, CacheName::L2, CacheName::L3];
+/// The most single misses between two events: more than those of a tick.
+const KEPT: usize = 1 << 20;
+/// Places of each cache that are counted separately.
+const ROOM: usize = 1 << 17;
+/// Places of each cache that are written, the most frequent.
+const WRITTEN: usize = 32_768;
+/// The address of code of an access that no instruction makes: the processor does, when it enters a handler.
+const NO_INSTRUCTION: u64 = 0;
+/// Data is counted by pieces of this many bytes.
+const DATA_BYTES: u64 = 64;
+
+/// Where lines are missed.
+pub(crate) struct Misses {
+    code: [LocationCounts; 4],
+    data: [LocationCounts; 4],
+    /// Misses without a location, because there were too many.
+    not_kept: u64,
+    /// There if services are recorded.
+    services: Option<ServiceMisses>,
+}
+
+impl Misses {
+    /// Watches a memory from now on, and forgets earlier counts.
+    pub(crate) fn begin(system: &mut MemorySystem, with_services: bool) -> Misses {
+        system.classify_misses(ClassifierConfig {
+            misses_kept: KEPT,
+            shadow_caches: true,
+            ..ClassifierConfig::default()
+        });
+        let places = || std::array::from_fn(|_| LocationCounts::new(ROOM));
+        let services = with_services.then(ServiceMisses::default);
+        Misses { code: places(), data: places(), not_kept: 0, services }
+    }
+
+    /// A vCPU executes something else from now on, and faults have ended.
+    pub(crate) fn execute(
+        &mut self,
+        cpu: usize,
+        next: Executing,
+        ended: impl Iterator<Item = EndedFault>,
+    ) {
+        if let Some(services) = &mut self.services {
+            services.execute(cpu, next, ended);
+        }
+    }
+
+    pub(crate) fn service_rows(&self, region: u32) -> Vec<Record> {
+        self.services.as_ref().map_or_else(Vec::new, |services| services.rows(region))
+    }
+
+    /// Counts the misses since the last time by their places.
+    pub(crate) fn collect(&mut self, system: &mut MemorySystem, guest: &mut Guest<'_>) {
+        let (mut misses, more) = system.take_misses();
+        self.not_kept += more;
+        number_user_functions(&mut misses, guest);
+        if let Some(services) = &mut self.services {
+            services.add(&misses, guest);
+        }
+        for Miss { cache, pc, virtual_address, .. } in misses {
+            self.code[cache as usize].add(pc);
+            if cache != CacheName::L1i {
+                self.data[cache as usize].add(virtual_address / DATA_BYTES * DATA_BYTES);
+            }
+        }
+    }
+
+    pub(crate) fn rows(&self, system: &MemorySystem, region: u32) -> Vec<MissCount> {
+        let mut rows = Vec::new();
+        for (cache, name) in (0..).zip(CACHES) {
+            let mut put = |kind, key, count| {
+                if count > 0 {
+                    rows.push(MissCount { region, cache, kind, key, count });
+                }
+            };
+            let counts = system.class_counts(name);
+            for (mode, classes) in (0_u64..).zip(counts.by_mode) {
+                for (class, count) in MissClass::ALL.into_iter().zip(classes) {
+                    put(MissKind::Class, mode << 8 | class as u64, count);
+                }
+            }
+            put(MissKind::Associativity, 0, counts.capacity);
+            put(MissKind::Associativity, 1, counts.conflict);
+            for (code, count) in evictors(&counts.evicted_by) {
+                put(MissKind::Evictor, code, count);
+            }
+            for (kind, places) in [(MissKind::Code, &self.code), (MissKind::Data, &self.data)] {
+                let sorted = places[cache as usize].sorted();
+                let (first, rest) = sorted.split_at(sorted.len().min(WRITTEN));
+                first.iter().for_each(|(place, count)| put(kind, *place, *count));
+                let rest: u64 = rest.iter().map(|(_, count)| count).sum();
+                put(kind, ELSEWHERE, rest + places[cache as usize].other());
+            }
+        }
+        rows.extend((self.not_kept > 0).then_some(MissCount {
+            region,
+            cache: 0,
+            kind: MissKind::NotKept,
+            key: 0,
+            count: self.not_kept,
+        }));
+        rows
+    }
+}
+
+/// Replaces user addresses of code by the numbers of their functions.
+fn number_user_functions(misses: &mut [Miss], guest: &mut Guest<'_>) {
+    let mut pages = CodePages::default();
+    for miss in misses.iter_mut().filter(|miss| !is_kernel(miss.pc)) {
+        miss.pc = match miss.code_physical {
+            _ if miss.pc == NO_INSTRUCTION => guest.structures.user_functions.handler_entry(),
+            Some(physical) => guest.user_function(physical, &mut pages),
+            None => UNKNOWN_FUNCTION,
+        };
+    }
+}
+
+/// For whom lines had left: user mode, the kernel outside of interrupts, and each interrupt, as the
+/// code of a
+/// [`KernelContext`] without the task; of the kernel it is that of [`KernelContext::Unknown`].
+fn evictors(by: &[(Context, u64)]) -> Vec<(u64, u64)> {
+    let mut sums = std::collections::BTreeMap::new();
+    for (who, count) in by {
+        let code = match KernelContext::from_code(service_of(*who)) {
+            Some(KernelContext::User(_)) => KernelContext::User(0).code(),
+            Some(interrupt) if is_interrupt(interrupt) => interrupt.code(),
+            _ => KernelContext::Unknown.code(),
+        };
+        *sums.entry(code).or_insert(0) += count;
+    }
+    sums.into_iter().collect()
+}
+
+fn is_interrupt(context: KernelContext) -> bool {
+    matches!(
+        context,
+        KernelContext::Interrupt(_)
+            | KernelContext::Irq(_)
+            | KernelContext::Softirq(_)
+            | KernelContext::Nmi
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use attribution::{PID_UNKNOWN, SYSCALL_32};
+    use machine::memory::Mode;
+
+    use super::*;
+    use crate::guest::memory_context::context_of;
+
+    #[test]
+    fn interrupts_keep_their_names_on_the_way_through_the_memory() {
+        for context in [
+            KernelContext::Interrupt(0xec),
+            KernelContext::Irq(25),
+            KernelContext::Softirq(3),
+            KernelContext::Nmi,
+        ] {
+            let known = context_of(context);
+            assert_eq!(evictors(&[(known, 7)]), [(context.code(), 7)]);
+        }
+        let user = context_of(KernelContext::User(42));
+        assert_eq!((user.mode, user.process), (Mode::User, 42));
+        let both = [(user, 1), (context_of(KernelContext::User(43)), 2)];
+        assert_eq!(evictors(&both), [(KernelContext::User(0).code(), 3)]);
+        // Where services are not recorded, the rest of the kernel is one.
+        let call = context_of(KernelContext::Syscall(3 | SYSCALL_32));
+        assert_eq!(evictors(&[(call, 1)]), [(KernelContext::Unknown.code(), 1)]);
+        assert_eq!(service_of(call), KernelContext::Syscall(3 | SYSCALL_32).code());
+        assert_eq!(service_of(user), KernelContext::User(PID_UNKNOWN).code());
+    }
+}

@@ -1,0 +1,73 @@
+//! Spans and transitions between contexts, written when they end.
+
+use attribution::{ContextTransition, KernelSpan};
+
+use crate::guest::tracker::Tracker;
+use crate::options::Options;
+use crate::time::clock::Clock;
+use crate::writer::Writer;
+use simrecord::counters::{COUNTERS, CYCLES, INSTRUCTIONS, TIME};
+use simrecord::record::{CountersOf, Record, SPAN_COUNTS_MAX, Span, Transition};
+
+/// The spans of a recording.
+#[derive(Debug)]
+pub(crate) struct Spans {
+    /// How many more are written with their counters.
+    with_counters: u32,
+}
+
+impl Spans {
+    /// Has a tracker keep spans and transitions, where the options ask for them.
+    pub(crate) fn new(options: &Options, tracker: &mut Tracker) -> Spans {
+        for cpu in &mut tracker.cpus {
+            if options.spans {
+                cpu.stack.keep_spans();
+            }
+            if options.transitions {
+                cpu.stack.keep_transitions();
+            }
+        }
+        Spans { with_counters: if options.span_counts { SPAN_COUNTS_MAX } else { 0 } }
+    }
+
+    /// Writes the spans that an event of a vCPU's tracker has ended.
+    pub(crate) fn write_ended(
+        &mut self,
+        (vcpu, region): (u32, u32),
+        tracker: &mut Tracker,
+        clock: &Clock,
+        writer: &mut Writer,
+    ) {
+        let stack = &mut tracker.cpus[vcpu as usize].stack;
+        for span in stack.take_spans() {
+            writer.write(&span_row(vcpu, region, &span));
+            if self.with_counters > 0 {
+                self.with_counters -= 1;
+                writer.counters_without_zeros(vcpu, CountersOf::Span, &span.self_counts);
+            }
+        }
+        for transition in stack.take_transitions() {
+            let tsc = clock.tsc_at(vcpu, &transition.at);
+            writer.write(&transition_row(vcpu, region, &transition, tsc));
+        }
+    }
+}
+
+fn span_row(cpu: u32, region: u32, span: &KernelSpan<COUNTERS>) -> Record {
+    Record::Span(Span {
+        cpu,
+        region,
+        code: span.context.code(),
+        start: span.start,
+        self_cycles: span.self_counts[CYCLES],
+        inclusive_cycles: span.inclusive[CYCLES],
+        self_instructions: span.self_counts[INSTRUCTIONS],
+        inclusive_instructions: span.inclusive[INSTRUCTIONS],
+    })
+}
+
+fn transition_row(cpu: u32, region: u32, to: &ContextTransition<COUNTERS>, tsc: u64) -> Record {
+    let (code, task) = (to.context.code(), to.task.code());
+    let (at, cycles) = (to.at[TIME], to.at[CYCLES]);
+    Record::Transition(Transition { cpu, region, code, task, at, cycles, tsc })
+}

@@ -1,0 +1,261 @@
+//! The structure at an address of the guest: an object of a slab cache, a task's stack, a page of a file, a
+//! variable of a CPU's area. It comes from the kernel's own description of its memory, where that can be read.
+
+use std::collections::BTreeMap;
+
+use simrecord::record::{Record, StructureKind, StructureName, TEXT_BYTES_MAX};
+
+use crate::guest::symbols::Offsets;
+use crate::guest::user_functions::UserFunctions;
+use crate::qemu::Qemu;
+
+/// Parts of the kernel's addresses (Documentation/arch/x86/x86_64/mm.rst, four levels).
+pub(crate) const ALL_MEMORY: std::ops::Range<u64> = 0xffff_8880_0000_0000..0xffff_c880_0000_0000;
+const VMALLOC: std::ops::Range<u64> = 0xffff_c900_0000_0000..0xffff_e900_0000_0000;
+pub(crate) const PAGE_ARRAY: std::ops::Range<u64> = 0xffff_ea00_0000_0000..0xffff_eb00_0000_0000;
+const ENTRY_AREA: std::ops::Range<u64> = 0xffff_fe00_0000_0000..0xffff_fe80_0000_0000;
+const IMAGE: u64 = 0xffff_ffff_8000_0000;
+pub(crate) const PAGE_SHIFT: u32 = 12;
+/// Logarithm of a task stack's size and alignment in bytes (THREAD_SIZE).
+const STACK_SHIFT: u32 = 14;
+/// The most stacks, and the most names, that are remembered.
+const KNOWN_MAX: usize = 1 << 16;
+/// A CPU's own area is no longer than this; per-CPU variables lie in it.
+const AREA_BYTES_MAX: u64 = 1 << 20;
+/// Bits that `page_type` has in every page (include/linux/page-flags.h, up to 6.10). A page with a type lacks
+/// only the type's own bit.
+const PAGE_TYPE_BASE: u32 = 0xf000_0000;
+const PAGE_TYPE_TABLE: u32 = 0x0000_0200;
+/// Bits of `page.mapping`: memory without a file.
+const MAPPING_ANONYMOUS: u64 = 1;
+const MAPPING_BITS: u64 = 3;
+
+/// A structure of the guest: all objects of a slab cache are one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Structure {
+    pub(crate) kind: StructureKind,
+    /// Which one: see [`StructureKind`].
+    pub(crate) place: u64,
+}
+
+/// Where an address lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Located {
+    pub(crate) structure: Structure,
+    /// Distance from the start of the object, bytes.
+    pub(crate) offset: u32,
+}
+
+impl Located {
+    fn new(kind: StructureKind, place: u64, offset: u64) -> Located {
+        let offset = u32::try_from(offset).unwrap_or(u32::MAX);
+        Located { structure: Structure { kind, place }, offset }
+    }
+
+    /// At a variable, which only `sim` can name: by its address.
+    fn variable(kind: StructureKind, address: u64) -> Located {
+        Located::new(kind, address & !63, address & 63)
+    }
+}
+
+/// The known structures of the guest.
+#[derive(Debug, Default)]
+pub(crate) struct Structures {
+    /// Tasks by their stacks.
+    stacks: BTreeMap<u64, u32>,
+    names: BTreeMap<Structure, ([u8; TEXT_BYTES_MAX], u32)>,
+    /// Where each CPU's own area is, from its distance.
+    areas: Vec<u64>,
+    /// The functions of user programs.
+    pub(crate) user_functions: UserFunctions,
+}
+
+pub(crate) fn word(qemu: &mut Qemu, address: u64) -> Option<u64> {
+    qemu.memory(address).map(u64::from_le_bytes)
+}
+
+impl Structures {
+    /// The stack of a task starts at `base`.
+    pub(crate) fn note_stack(&mut self, base: u64, pid: u32) {
+        if self.stacks.len() < KNOWN_MAX || self.stacks.contains_key(&(base >> STACK_SHIFT)) {
+            self.stacks.insert(base >> STACK_SHIFT, pid);
+        }
+    }
+
+    /// Reads where the areas of the CPUs are, from the kernel's array of their distances.
+    fn read_areas(&mut self, array: Option<u64>, cpus: usize, qemu: &mut Qemu) {
+        if self.areas.is_empty()
+            && let Some(array) = array
+        {
+            let area = |cpu: u64| word(qemu, array.wrapping_add(8 * cpu));
+            self.areas = (0..cpus as u64).map_while(area).collect();
+        }
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = Record> + '_ {
+        self.names.iter().map(|(structure, (name, shared_by))| {
+            let Structure { kind, place } = *structure;
+            let (name, shared_by) = (*name, *shared_by);
+            Record::StructureName(StructureName { kind, place, shared_by, name })
+        })
+    }
+}
+
+pub(crate) struct Guest<'a> {
+    pub(crate) qemu: &'a mut Qemu,
+    pub(crate) offsets: &'a Offsets,
+    pub(crate) structures: &'a mut Structures,
+    /// The kernel's array of the distances of the CPUs' areas.
+    pub(crate) area_array: Option<u64>,
+    pub(crate) cpus: usize,
+}
+
+impl Guest<'_> {
+    /// The structure at a virtual address, whose physical address is `physical`. `task` uses it, if it is
+    /// known.
+    pub(crate) fn locate(&mut self, address: u64, physical: Option<u64>, task: u32) -> Located {
+        match address {
+            _ if address >> 63 == 0 => match physical {
+                Some(physical) => self.page(physical, None, task),
+                None => Located::new(StructureKind::Unknown, 0, 0),
+            },
+            IMAGE.. => Located::variable(StructureKind::Image, address),
+            _ if ALL_MEMORY.contains(&address) => {
+                self.in_memory(address, address - ALL_MEMORY.start)
+            }
+            _ if PAGE_ARRAY.contains(&address) => {
+                let bytes = self.offsets.page_bytes.filter(|bytes| *bytes > 0);
+                let offset = bytes.map_or(0, |bytes| (address - PAGE_ARRAY.start) % bytes);
+                Located::new(StructureKind::PageArray, 0, offset)
+            }
+            _ if ENTRY_AREA.contains(&address) => Located::new(StructureKind::EntryArea, 0, 0),
+            _ if VMALLOC.contains(&address) => {
+                let base = address >> STACK_SHIFT;
+                match self.structures.stacks.get(&base) {
+                    Some(pid) => {
+                        let offset = address - (base << STACK_SHIFT);
+                        Located::new(StructureKind::Stack, (*pid).into(), offset)
+                    }
+                    None => Located::new(StructureKind::Vmalloc, 0, 0),
+                }
+            }
+            _ => Located::new(StructureKind::Unknown, 0, 0),
+        }
+    }
+
+    /// In the part of the addresses that has all memory.
+    fn in_memory(&mut self, address: u64, physical: u64) -> Located {
+        self.structures.read_areas(self.area_array, self.cpus, self.qemu);
+        let areas = &self.structures.areas;
+        let own = areas.iter().map(|area| address.wrapping_sub(*area));
+        if let Some(offset) = own.filter(|offset| *offset < AREA_BYTES_MAX).min() {
+            return Located::variable(StructureKind::PerCpu, offset);
+        }
+        self.page(physical, Some(address), 0)
+    }
+
+    /// The structure in a page, from the kernel's array of pages.
+    fn page(&mut self, physical: u64, address: Option<u64>, task: u32) -> Located {
+        let found = self.read_page(physical, address, task);
+        found.unwrap_or(Located::new(StructureKind::Unknown, 0, 0))
+    }
+
+    fn read_page(&mut self, physical: u64, address: Option<u64>, task: u32) -> Option<Located> {
+        let offsets = self.offsets;
+        let bytes = offsets.page_bytes?;
+        let number = physical >> PAGE_SHIFT;
+        let first = PAGE_ARRAY.start + number * bytes;
+        let page = self.first_of_joined(first)?;
+        let flags = word(self.qemu, page.wrapping_add(offsets.page_flags?))?;
+        let has = |bit: Option<u64>| bit.is_some_and(|bit| bit < 64 && flags >> bit & 1 == 1);
+        if has(offsets.slab_bit) {
+            let start = (page.checked_sub(PAGE_ARRAY.start)? / bytes) << PAGE_SHIFT;
+            return self.object(page, physical.wrapping_sub(start));
+        }
+        let mapping = word(self.qemu, page.wrapping_add(offsets.mapping?))?;
+        if mapping & MAPPING_ANONYMOUS != 0 {
+            return Some(Located::new(StructureKind::Anonymous, task.into(), 0));
+        }
+        if mapping != 0 && mapping & MAPPING_BITS == 0 {
+            return Some(self.file(mapping).unwrap_or(Located::new(StructureKind::File, 0, 0)));
+        }
+        if has(offsets.reserved_bit) {
+            return Some(Located::new(StructureKind::Reserved, 0, 0));
+        }
+        let page_type = self.qemu.memory(page.wrapping_add(offsets.page_type?));
+        let page_type = u32::from_le_bytes(page_type?);
+        let is_table = page_type & (PAGE_TYPE_BASE | PAGE_TYPE_TABLE) == PAGE_TYPE_BASE;
+        let kind = match address {
+            _ if is_table => StructureKind::PageTable,
+            Some(_) => StructureKind::KernelPage,
+            // User memory that is neither: of a device or a driver.
+            None => StructureKind::OtherUser,
+        };
+        Some(Located::new(kind, 0, 0))
+    }
+
+    /// The description of the first of the pages that a page is joined with: of the page itself, if it is joined
+    /// with none.
+    pub(crate) fn first_of_joined(&mut self, page: u64) -> Option<u64> {
+        let joined = word(self.qemu, page.wrapping_add(self.offsets.compound_head?))?;
+        Some(if joined & 1 == 1 { joined & !1 } else { page })
+    }
+
+    /// In a page of a slab, `distance` from its start.
+    fn object(&mut self, page: u64, distance: u64) -> Option<Located> {
+        let offsets = self.offsets;
+        let cache = word(self.qemu, page.wrapping_add(offsets.slab_cache?))?;
+        let size = self.qemu.memory(cache.wrapping_add(offsets.cache_size?));
+        let size = u64::from(u32::from_le_bytes(size?)).max(1);
+        let structure = Structure { kind: StructureKind::Slab, place: cache };
+        self.name(structure, |guest| {
+            let name = word(guest.qemu, cache.wrapping_add(offsets.cache_name?))?;
+            let users = offsets.cache_users.map(|users| cache.wrapping_add(users));
+            let users = users.and_then(|users| guest.qemu.memory(users)).map(i32::from_le_bytes);
+            // Caches that may not be shared have a negative count.
+            Some((guest.text(name)?, users.map_or(0, |users| users.max(1) as u32)))
+        });
+        Some(Located::new(StructureKind::Slab, cache, distance % size))
+    }
+
+    /// A page of a file: the kind of its file system.
+    fn file(&mut self, mapping: u64) -> Option<Located> {
+        let offsets = self.offsets;
+        let inode = word(self.qemu, mapping.wrapping_add(offsets.mapping_host?))?;
+        let block = word(self.qemu, inode.wrapping_add(offsets.inode_super?))?;
+        let system = word(self.qemu, block.wrapping_add(offsets.super_type?))?;
+        let structure = Structure { kind: StructureKind::File, place: system };
+        self.name(structure, |guest| {
+            let name = word(guest.qemu, system.wrapping_add(offsets.file_system_name?))?;
+            Some((guest.text(name)?, 1))
+        });
+        Some(Located::new(StructureKind::File, system, 0))
+    }
+
+    fn name(
+        &mut self,
+        structure: Structure,
+        read: impl FnOnce(&mut Self) -> Option<([u8; TEXT_BYTES_MAX], u32)>,
+    ) {
+        let known = &self.structures.names;
+        if known.len() < KNOWN_MAX
+            && !known.contains_key(&structure)
+            && let Some(name) = read(self)
+        {
+            self.structures.names.insert(structure, name);
+        }
+    }
+
+    /// A text, which may end just before memory does that is not mapped.
+    pub(crate) fn text(&mut self, address: u64) -> Option<[u8; TEXT_BYTES_MAX]> {
+        let mut text = [0; TEXT_BYTES_MAX];
+        for (at, byte) in text.iter_mut().enumerate() {
+            let [read] = self.qemu.memory::<1>(address.wrapping_add(at as u64))?;
+            if read == 0 {
+                break;
+            }
+            *byte = read;
+        }
+        Some(text)
+    }
+}

@@ -1,0 +1,150 @@
+//! The functions of user programs, by the symbols of their files.
+//!
+//! A virtual address names nothing: each process has its own program there, and QEMU translates code that processes share
+//! at different addresses once, with the address that it has in the first of them. The physical address names one page,
+//! which belongs to a file. The file's symbols are read from the guest's memory when the page is first seen. Code that no
+//! symbol covers has the file's name, and code outside of files has none.
+
+mod elf;
+mod page_cache;
+
+use std::collections::BTreeMap;
+
+use elf::Functions;
+use page_cache::{FilePage, FileVersion};
+use rustc_hash::FxHashMap;
+use simrecord::record::{Record, UNKNOWN_FUNCTION, UserFunction};
+
+use crate::guest::structures::{Guest, PAGE_SHIFT};
+
+const IN_PAGE: u64 = (1 << PAGE_SHIFT) - 1;
+/// The most files, and the most functions, that are remembered.
+const FILES_MAX: usize = 1 << 12;
+const FUNCTIONS_MAX: usize = 1 << 16;
+const HANDLER_ENTRY: &str = "[handler entry]";
+
+/// The functions that were named, with their numbers in the record.
+#[derive(Debug, Default)]
+pub(crate) struct UserFunctions {
+    /// Positions in `programs`.
+    files: BTreeMap<FileVersion, usize>,
+    programs: Vec<Program>,
+    /// Numbers by name.
+    numbers: BTreeMap<String, u64>,
+}
+
+/// A file with code.
+#[derive(Debug)]
+struct Program {
+    name: String,
+    functions: Functions,
+}
+
+/// A page of code.
+#[derive(Clone, Copy, Debug)]
+struct CodePage {
+    /// Position of its program.
+    program: usize,
+    /// Where the page starts in the program's file.
+    offset: u64,
+}
+
+/// Pages of code by their numbers, for as long as no process enters the kernel: a page keeps its content.
+#[derive(Debug, Default)]
+pub(crate) struct CodePages(FxHashMap<u64, Option<CodePage>>);
+
+impl UserFunctions {
+    /// The number of the function at a place of a program's file; the program itself has a number, too.
+    fn number(&mut self, program: usize, offset: u64) -> u64 {
+        let Some(program) = self.programs.get(program) else { return UNKNOWN_FUNCTION };
+        let name = match program.functions.at(offset) {
+            Some(function) => format!("{function} [{}]", program.name),
+            None => format!("[{}]", program.name),
+        };
+        self.number_of_name(name)
+    }
+
+    /// The number of what a processor does itself when it enters a handler: no instruction does it.
+    pub(crate) fn handler_entry(&mut self) -> u64 {
+        self.number_of_name(HANDLER_ENTRY.to_owned())
+    }
+
+    fn number_of_name(&mut self, name: String) -> u64 {
+        if self.numbers.len() >= FUNCTIONS_MAX && !self.numbers.contains_key(&name) {
+            return UNKNOWN_FUNCTION;
+        }
+        let next = self.numbers.len() as u64 + UNKNOWN_FUNCTION + 1;
+        *self.numbers.entry(name).or_insert(next)
+    }
+
+    /// The names of all functions that have a number.
+    pub(crate) fn names(&self) -> impl Iterator<Item = Record> + '_ {
+        let numbers = self.numbers.iter();
+        let parts = numbers.flat_map(|(name, number)| UserFunction::of_name(*number, name));
+        parts.map(Record::UserFunction)
+    }
+}
+
+impl Guest<'_> {
+    /// The number of the function at a physical address: [`UNKNOWN_FUNCTION`] where the memory is not that of a file, or
+    /// cannot be read.
+    pub(crate) fn user_function(&mut self, physical: u64, known: &mut CodePages) -> u64 {
+        let number = physical >> PAGE_SHIFT;
+        let page = match known.0.get(&number) {
+            Some(page) => *page,
+            None => {
+                let page = self.code_page(physical);
+                known.0.insert(number, page);
+                page
+            }
+        };
+        let Some(CodePage { program, offset }) = page else { return UNKNOWN_FUNCTION };
+        self.structures.user_functions.number(program, offset + (physical & IN_PAGE))
+    }
+
+    fn code_page(&mut self, physical: u64) -> Option<CodePage> {
+        let page = self.file_page(physical)?;
+        let offset = page.offset;
+        if let Some(program) = self.structures.user_functions.files.get(&page.file) {
+            return Some(CodePage { program: *program, offset });
+        }
+        if self.structures.user_functions.files.len() >= FILES_MAX {
+            return None;
+        }
+        let program = self.program(&page)?;
+        let known = &mut self.structures.user_functions;
+        known.programs.push(program);
+        known.files.insert(page.file, known.programs.len() - 1);
+        Some(CodePage { program: known.programs.len() - 1, offset })
+    }
+
+    fn program(&mut self, page: &FilePage) -> Option<Program> {
+        let name = self.file_name(&page.file)?;
+        let bytes = page.file.bytes;
+        let functions = Functions::read(&mut |offset, to| {
+            let is_in_file = offset.checked_add(to.len() as u64).is_some_and(|end| end <= bytes);
+            is_in_file && self.read_file(page, offset, to)
+        });
+        Some(Program { name, functions })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_function_keeps_its_number_and_no_other_has_it() {
+        let program =
+            |name: &str| Program { name: name.to_owned(), functions: Functions::default() };
+        let mut known = UserFunctions {
+            programs: vec![program("first"), program("second")],
+            ..UserFunctions::default()
+        };
+        let (first, second) = (known.number(0, 0x1000), known.number(1, 0x1000));
+        assert!(first != second && first != UNKNOWN_FUNCTION && second != UNKNOWN_FUNCTION);
+        assert_eq!(known.number(0, 0x5000), first, "both are [first]");
+        assert_eq!(known.number(2, 0), UNKNOWN_FUNCTION);
+        assert_eq!(known.names().count(), 2);
+    }
+}

@@ -1,0 +1,170 @@
+//! The guest's files by their pages in memory: the file that a page belongs to, and the content of a file as far as the
+//! guest's kernel has it in memory.
+//!
+//! Everything is read through the part of the kernel's addresses that has all memory, which is the same in each process.
+
+use crate::guest::structures::{ALL_MEMORY, Guest, PAGE_ARRAY, PAGE_SHIFT, word};
+
+const PAGE_BYTES: u64 = 1 << PAGE_SHIFT;
+/// Bits of `page.mapping` that are zero in a page of a file.
+const MAPPING_BITS: u64 = 3;
+/// Entries of a tree of pages (include/linux/xarray.h): pages have none of these bits; nodes, and numbers below 64
+/// that stand for another entry of the same node, are internal.
+const ENTRY_BITS: u64 = 3;
+const ENTRY_INTERNAL: u64 = 2;
+/// Internal entries from here on are nodes.
+const NODES: u64 = 4_096;
+const NODE_INDEX: u64 = 63;
+/// The most levels of a tree of pages that are followed.
+const LEVELS_MAX: usize = 12;
+/// The most bytes that are read from the guest at once.
+const READ_BYTES: usize = 64;
+
+/// A page of a file, in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FilePage {
+    /// Address of the kernel's description of the file's pages.
+    pub(super) pages: u64,
+    pub(super) file: FileVersion,
+    /// Where the page starts in the file, bytes.
+    pub(super) offset: u64,
+}
+
+/// A file with one content: a file that is written or replaced is another version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct FileVersion {
+    /// Address of the kernel's description of the file.
+    pub(super) inode: u64,
+    number: u64,
+    generation: u32,
+    pub(super) bytes: u64,
+    /// When it was written last: seconds and nanoseconds.
+    written: (u64, u64),
+}
+
+impl Guest<'_> {
+    fn word(&mut self, address: u64) -> Option<u64> {
+        word(self.qemu, address)
+    }
+
+    fn half_word(&mut self, address: u64) -> Option<u32> {
+        self.qemu.memory(address).map(u32::from_le_bytes)
+    }
+
+    /// The page of a file at a physical address, or `None` if the memory is of another sort.
+    pub(super) fn file_page(&mut self, physical: u64) -> Option<FilePage> {
+        let description_bytes = self.offsets.page_bytes.filter(|bytes| *bytes > 0)?;
+        let page = (physical >> PAGE_SHIFT).wrapping_mul(description_bytes);
+        let page = PAGE_ARRAY.start.wrapping_add(page);
+        let first = self.first_of_joined(page)?;
+        let pages = self.word(first.wrapping_add(self.offsets.mapping?))?;
+        if pages == 0 || pages & MAPPING_BITS != 0 {
+            return None;
+        }
+        let index = self.word(first.wrapping_add(self.offsets.page_index?))?;
+        let index = index.checked_add(page.checked_sub(first)? / description_bytes)?;
+        let file = self.file_version(pages)?;
+        let offset = index.checked_mul(PAGE_BYTES).filter(|offset| *offset < file.bytes)?;
+        Some(FilePage { pages, file, offset })
+    }
+
+    fn file_version(&mut self, pages: u64) -> Option<FileVersion> {
+        let offsets = self.offsets;
+        let inode = self.word(pages.wrapping_add(offsets.mapping_host?))?;
+        let at = |offset: u64| inode.wrapping_add(offset);
+        let written = match offsets.inode_written.or(offsets.inode_written_renamed) {
+            Some(offset) => (self.word(at(offset))?, self.word(at(offset + 8))?),
+            None => (
+                self.word(at(offsets.inode_written_seconds?))?,
+                self.half_word(at(offsets.inode_written_nanoseconds?))?.into(),
+            ),
+        };
+        Some(FileVersion {
+            inode,
+            number: self.word(at(offsets.inode_number?))?,
+            generation: self.half_word(at(offsets.inode_generation?))?,
+            bytes: self.word(at(offsets.inode_bytes?))?,
+            written,
+        })
+    }
+
+    /// The last part of a file's path; of a file with several names, one of them.
+    pub(super) fn file_name(&mut self, file: &FileVersion) -> Option<String> {
+        let offsets = self.offsets;
+        let link = self.word(file.inode.wrapping_add(offsets.inode_names?))?;
+        if link == 0 {
+            return None;
+        }
+        let name = link.wrapping_sub(offsets.name_link?);
+        let text = self.word(name.wrapping_add(offsets.name_text?))?;
+        let text = self.text(text)?;
+        let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+        Some(String::from_utf8_lossy(text).into_owned()).filter(|text| !text.is_empty())
+    }
+
+    /// Reads a part of a file from the memory of the guest's kernel. Returns whether all of it is there; the rest of
+    /// `to` stays as it is.
+    pub(super) fn read_file(&mut self, page: &FilePage, offset: u64, to: &mut [u8]) -> bool {
+        let mut is_complete = true;
+        let mut done = 0;
+        while done < to.len() {
+            let Some(at) = offset.checked_add(done as u64) else { return false };
+            let in_page = at % PAGE_BYTES;
+            let length = (to.len() - done).min((PAGE_BYTES - in_page) as usize);
+            let part = &mut to[done..done + length];
+            match self.content_of_page(page.pages, at / PAGE_BYTES) {
+                Some(content) => {
+                    for (from, piece) in (0..).step_by(READ_BYTES).zip(part.chunks_mut(READ_BYTES))
+                    {
+                        is_complete &= self.qemu.read(content.wrapping_add(in_page + from), piece);
+                    }
+                }
+                None => is_complete = false,
+            }
+            done += length;
+        }
+        is_complete
+    }
+
+    /// Where the kernel has a page of a file, if it has the page and its content.
+    fn content_of_page(&mut self, pages: u64, index: u64) -> Option<u64> {
+        let offsets = self.offsets;
+        let mut entry = self.word(pages.wrapping_add(offsets.page_tree?))?;
+        for level in 0..LEVELS_MAX {
+            let is_node = entry & ENTRY_BITS == ENTRY_INTERNAL && entry >= NODES;
+            // A tree without nodes has the first page only.
+            if !is_node && level == 0 && index > 0 {
+                return None;
+            }
+            if !is_node {
+                break;
+            }
+            let node = entry - ENTRY_INTERNAL;
+            let [shift] = self.qemu.memory::<1>(node.wrapping_add(offsets.node_shift?))?;
+            let position = index.checked_shr(shift.into())?;
+            if level == 0 && position > NODE_INDEX {
+                return None;
+            }
+            let entries = node.wrapping_add(offsets.node_entries?);
+            entry = self.word(entries.wrapping_add((position & NODE_INDEX) * 8))?;
+            if entry & ENTRY_BITS == ENTRY_INTERNAL && entry >> 2 <= NODE_INDEX {
+                entry = self.word(entries.wrapping_add((entry >> 2) * 8))?;
+            }
+        }
+        // What is left is a page, or nothing, or what stands for a page that is elsewhere.
+        if entry == 0 || entry & ENTRY_BITS != 0 {
+            return None;
+        }
+        let description_bytes = offsets.page_bytes.filter(|bytes| *bytes > 0)?;
+        let flags = self.word(entry.wrapping_add(offsets.page_flags?))?;
+        let bit = offsets.page_uptodate_bit.filter(|bit| *bit < 64)?;
+        let first_index = self.word(entry.wrapping_add(offsets.page_index?))?;
+        let owner = self.word(entry.wrapping_add(offsets.mapping?))?;
+        if flags >> bit & 1 == 0 || owner != pages {
+            return None;
+        }
+        let number = entry.checked_sub(PAGE_ARRAY.start)? / description_bytes;
+        let number = number.checked_add(index.checked_sub(first_index)?)?;
+        Some(ALL_MEMORY.start.wrapping_add(number << PAGE_SHIFT))
+    }
+}

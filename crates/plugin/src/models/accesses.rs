@@ -1,0 +1,38 @@
+//! Accesses to memory that no instruction of translated code makes, and that no callback reports. The plugin
+//! finds them ([`crate::devices::dma`], [`crate::models::entry`]), and passes them to the caches.
+
+use machine::BlockingMachine;
+
+/// A write that the caches have not seen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Write {
+    pub(crate) physical: u64,
+    pub(crate) bytes: u64,
+    /// Whether a device wrote. Otherwise a vCPU stored to a page with code.
+    pub(crate) by_device: bool,
+}
+
+/// An access of the processor itself, inside a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OwnAccess {
+    pub(crate) virtual_address: u64,
+    pub(crate) physical: u64,
+    pub(crate) bytes: u8,
+    pub(crate) write: bool,
+    /// Whether its address comes from what the access before read.
+    pub(crate) depends: bool,
+}
+
+impl OwnAccess {
+    /// Has the processor of the level `timed` make it.
+    pub(crate) fn execute(&self, model: &mut BlockingMachine) {
+        for line in model.data_lines(self.virtual_address, self.bytes.into()) {
+            let offset = line.wrapping_sub(self.virtual_address);
+            let translate = |_| Some(self.physical.wrapping_add(offset));
+            match self.write {
+                true => model.store(line, translate),
+                false => model.load(line, translate),
+            }
+        }
+    }
+}

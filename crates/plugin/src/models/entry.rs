@@ -1,0 +1,159 @@
+//! What a processor itself reads and writes when it enters a handler: QEMU does that outside of
+//! translated code, so that no callback sees it.
+//!
+//! In 64-bit mode (Intel SDM, volume 3, 6.14; AMD64 manual, volume 2, 8.9) it reads the gate in the IDT
+//! and the descriptor of the code segment in the GDT. If the privilege changes or the gate names a
+//! stack, it reads the stack pointer in the TSS. Then it pushes five words, and an error code for some
+//! exceptions. What `iret` reads, it reads inside translated code, where callbacks see it.
+
+use std::collections::BTreeMap;
+
+use crate::guest::tracker::is_kernel;
+use crate::models::accesses::OwnAccess;
+use crate::models::pages::bytes_in_first;
+use crate::models::physical;
+use crate::qemu::Qemu;
+use crate::qemu::qemu_internals::tables::{CpuStates, DescriptorTables};
+
+const VECTORS: u64 = 256;
+const GATE_BYTES: u64 = 16;
+const DESCRIPTOR_BYTES: u64 = 8;
+/// In the TSS: the stack pointer of the kernel, and before the first of the seven of gates.
+const TSS_KERNEL_STACK: u64 = 4;
+const TSS_GATE_STACKS: u64 = 0x24 - 8;
+/// Exceptions that push an error code.
+const WITH_ERROR_CODE: [u64; 10] = [8, 10, 11, 12, 13, 14, 17, 21, 29, 30];
+
+/// A gate of the IDT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Gate {
+    vector: u64,
+    selector: u16,
+    /// The number of its stack, 0 for none.
+    stack: u8,
+    handler: u64,
+}
+
+impl Gate {
+    fn parse(vector: u64, bytes: [u8; 16]) -> Gate {
+        let part = |at: usize, length: usize| {
+            bytes[at..at + length].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+        };
+        Gate {
+            vector,
+            selector: part(2, 2) as u16,
+            stack: bytes[4] & 7,
+            handler: part(0, 2) | part(6, 2) << 16 | part(8, 4) << 32,
+        }
+    }
+
+    /// The accesses of an entry, as address, bytes, whether it writes, and whether its address
+    /// comes from the one before. The stack pointer is that after the pushes.
+    fn accesses(&self, tables: &DescriptorTables, from_user: bool) -> Vec<(u64, u64, bool, bool)> {
+        let gate = (tables.idt + self.vector * GATE_BYTES, GATE_BYTES, false, false);
+        let descriptor = tables.gdt + u64::from(self.selector & !7);
+        let mut accesses = vec![gate, (descriptor, DESCRIPTOR_BYTES, false, true)];
+        let stack = match self.stack {
+            0 if from_user => Some(TSS_KERNEL_STACK),
+            0 => None,
+            number => Some(TSS_GATE_STACKS + 8 * u64::from(number)),
+        };
+        accesses.extend(stack.map(|offset| (tables.tss + offset, 8, false, false)));
+        let words = 5 + u64::from(WITH_ERROR_CODE.contains(&self.vector));
+        accesses.push((tables.stack_pointer, 8 * words, true, false));
+        accesses
+    }
+}
+
+/// Follows entries of handlers.
+#[derive(Debug, Default)]
+pub(crate) struct Entries {
+    states: Option<CpuStates>,
+    /// The table that gates were read from.
+    idt: u64,
+    /// Gates by the address of the handler; `None` for addresses that no gate has.
+    gates: BTreeMap<u64, Option<Gate>>,
+}
+
+impl Entries {
+    /// Follows them if this QEMU shows where the tables are.
+    pub(crate) fn find() -> Entries {
+        Entries { states: CpuStates::find(), ..Entries::default() }
+    }
+
+    /// Whether this QEMU shows where the tables are.
+    pub(crate) fn are_followed(&self) -> bool {
+        self.states.is_some()
+    }
+
+    /// A vCPU goes from one address to a handler: what it reads and writes for that.
+    pub(crate) fn enter(
+        &mut self,
+        vcpu: u32,
+        (from, to): (u64, u64),
+        qemu: &mut Qemu,
+    ) -> Vec<OwnAccess> {
+        if !is_kernel(to) {
+            return Vec::new(); // firmware
+        }
+        let tables = self.states.and_then(|states| states.tables(vcpu));
+        let Some(tables) = tables else { return Vec::new() };
+        if tables.idt != self.idt {
+            (self.idt, self.gates) = (tables.idt, BTreeMap::new());
+        }
+        let idt = tables.idt;
+        let gate = *self.gates.entry(to).or_insert_with(|| {
+            let gate = |vector| Some(Gate::parse(vector, qemu.memory(idt + vector * GATE_BYTES)?));
+            (0..VECTORS).filter_map(gate).find(|gate| gate.handler == to)
+        });
+        let Some(gate) = gate else { return Vec::new() };
+        let mut own = Vec::new();
+        for (address, bytes, write, depends) in gate.accesses(&tables, !is_kernel(from)) {
+            let first = bytes_in_first(address, bytes);
+            own.extend(own_access((address, first), write, depends));
+            if first < bytes {
+                own.extend(own_access((address + first, bytes - first), write, depends));
+            }
+        }
+        own
+    }
+}
+
+/// Absent where nothing is mapped.
+fn own_access(
+    (virtual_address, bytes): (u64, u64),
+    write: bool,
+    depends: bool,
+) -> Option<OwnAccess> {
+    let physical = physical::of_address(virtual_address)?;
+    Some(OwnAccess { virtual_address, physical, bytes: bytes as u8, write, depends })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLES: DescriptorTables =
+        DescriptorTables { tss: 0x3000, gdt: 0x1000, idt: 0x0, stack_pointer: 0x8fd0 };
+
+    #[test]
+    fn a_gate_is_read_as_the_processor_reads_it() {
+        let bytes = [0xe0, 0x0b, 0x10, 0, 3, 0x8e, 0xc0, 0x81, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
+        let gate = Gate::parse(14, bytes);
+        let handler = 0xffff_ffff_81c0_0be0;
+        assert_eq!(gate, Gate { vector: 14, selector: 0x10, stack: 3, handler });
+    }
+
+    #[test]
+    fn entries_read_the_tables_and_push_a_frame() {
+        let gate = |vector, stack| Gate { vector, selector: 0x10, stack, handler: 0 };
+        let of = |gate: Gate, from_user| gate.accesses(&TABLES, from_user);
+        let tables = [(14 * 16, 16, false, false), (0x1010, 8, false, true)];
+        let fault = of(gate(14, 0), true);
+        assert_eq!(fault[..2], tables);
+        assert_eq!(fault[2..], [(0x3004, 8, false, false), (0x8fd0, 48, true, false)]);
+        // An interrupt of the kernel stays on its stack; a gate with a stack of its own does not.
+        assert_eq!(of(gate(0xec, 0), false)[2..], [(0x8fd0, 40, true, false)]);
+        assert_eq!(of(gate(2, 1), false)[2], (0x3024, 8, false, false));
+    }
+}

@@ -1,0 +1,94 @@
+//! Physical addresses and sizes of the guest's accesses, asked of QEMU outside of any lock.
+
+use std::cell::UnsafeCell;
+use std::sync::OnceLock;
+
+use crate::qemu::ffi::Access;
+
+/// Entries of the table of sizes. A guest has some tens of sorts of accesses.
+const SORTS: usize = 256;
+
+static ACCESS: OnceLock<Access> = OnceLock::new();
+
+/// Sizes by QEMU's description of an access, which says its sort and not its address.
+struct Sizes(UnsafeCell<[(u32, u32); SORTS]>);
+
+// SAFETY: used by the vCPUs' thread alone.
+unsafe impl Sync for Sizes {}
+
+static SIZES: Sizes = Sizes(UnsafeCell::new([(0, 0); SORTS]));
+
+/// Makes ready to ask.
+pub(crate) fn begin(access: Access) {
+    // A second recording in one process asks the same QEMU.
+    let _ = ACCESS.set(access);
+}
+
+/// Where in physical memory the access at `address`, which has just been made, went; none for a
+/// device.
+#[cold]
+pub(crate) fn of_access(access: u32, address: u64) -> Option<u64> {
+    let api = ACCESS.get()?;
+    // SAFETY: called in a memory callback, for the address that was accessed or one in its page.
+    unsafe {
+        let place = (api.qemu_plugin_get_hwaddr)(access, address);
+        if place.is_null() || (api.qemu_plugin_hwaddr_is_io)(place) {
+            return None;
+        }
+        Some((api.qemu_plugin_hwaddr_phys_addr)(place))
+    }
+}
+
+/// The physical address of the access at `address`, which has just been made, if a device is there.
+pub(crate) fn of_device(access: u32, address: u64) -> Option<u64> {
+    let api = ACCESS.get()?;
+    // SAFETY: called in a memory callback, for the address that was accessed.
+    unsafe {
+        let place = (api.qemu_plugin_get_hwaddr)(access, address);
+        let is_device = !place.is_null() && (api.qemu_plugin_hwaddr_is_io)(place);
+        is_device.then(|| (api.qemu_plugin_hwaddr_phys_addr)(place))
+    }
+}
+
+/// Where in physical memory the current vCPU finds `address`; none if nothing is mapped there.
+#[cold]
+pub(crate) fn of_address(address: u64) -> Option<u64> {
+    let api = ACCESS.get()?;
+    let mut physical = 0;
+    // SAFETY: called in the thread of a vCPU; the pointer is valid for the call.
+    let found = unsafe { (api.qemu_plugin_translate_vaddr)(address, &raw mut physical) };
+    found.then_some(physical)
+}
+
+/// How many bytes an access has, at least 1, if one of its sort was asked for before and not
+/// forgotten.
+#[inline(always)]
+pub(crate) fn known_bytes(access: u32) -> Option<u64> {
+    // SAFETY: one thread runs all vCPUs; this reference does not outlive the function.
+    let (sort, bytes) = unsafe { &*SIZES.0.get() }[place_of(access)];
+    (sort == access && bytes != 0).then_some(u64::from(bytes))
+}
+
+/// How many bytes an access has, at least 1.
+pub(crate) fn access_bytes(access: u32) -> u64 {
+    known_bytes(access).unwrap_or_else(|| {
+        let bytes = ask_bytes(access);
+        // SAFETY: as above.
+        let sizes = unsafe { &mut *SIZES.0.get() };
+        sizes[place_of(access)] = (access, bytes);
+        u64::from(bytes)
+    })
+}
+
+/// The index of a size. Its bits are in few fields, so all of them are mixed.
+#[inline(always)]
+fn place_of(access: u32) -> usize {
+    (access.wrapping_mul(0x9e37_79b9) >> (u32::BITS - SORTS.ilog2())) as usize
+}
+
+#[cold]
+fn ask_bytes(access: u32) -> u32 {
+    // SAFETY: reads the description alone.
+    let shift = ACCESS.get().map_or(0, |api| unsafe { (api.qemu_plugin_mem_size_shift)(access) });
+    1 << shift.min(12)
+}

@@ -1,0 +1,481 @@
+//! The pipeline of a vCPU at the level `ooo`: a core of the model, which gets a block once its
+//! accesses and its successor are known.
+
+use machine::block_trace::Event;
+use machine::core::{Access, ExecutedBlock, Memory, Template, WaitParts};
+use machine::memory::{LinuxPort, MemoryPort, MemorySystem, PageSize, TlbFlush};
+
+use crate::models::accesses::OwnAccess;
+use crate::models::block_trace::BlockTrace;
+use crate::models::cores::Core;
+use crate::models::counters::{add_core, add_memory};
+use crate::models::pages::Pages;
+use crate::models::physical;
+use crate::models::sampling::{Edge, Moment, Sampler, UnitPart};
+use crate::models::translations::{self, Change};
+use simrecord::counters::{COUNTERS, CYCLES, Counts};
+
+/// Size of a line of code that is flushed, on all x86 processors.
+const LINE_BYTES: u64 = 64;
+/// The most accesses of one block that are collected. Each iteration of a repeated instruction
+/// is a block of its own.
+const ACCESSES_MAX: usize = 4_096;
+
+/// A vCPU's core, and the block that it executes.
+pub(crate) struct Pipeline {
+    core: Core,
+    /// Issue slots per cycle.
+    width: u64,
+    /// The memory system of all vCPUs.
+    system: *mut MemorySystem,
+    cpu: usize,
+    /// The block that was started last. Null if the core has executed all of it.
+    block: *const Template,
+    /// Number of its instructions that the core has executed.
+    ran: u32,
+    /// The number of its instructions that execute, as far as it is known.
+    executes: u32,
+    /// Their accesses that the core has not got yet.
+    accesses: Vec<Access>,
+    /// Known physical pages.
+    pub(crate) pages: Pages,
+    /// Offset from the core's time to the common time of all vCPUs.
+    skew_cycles: u64,
+    /// Chooses what the core executes; absent if it executes all.
+    sampler: Option<Box<Sampler>>,
+    /// Cycles that were estimated for what the core did not execute. Its own clock does not advance then.
+    estimated_cycles: u64,
+    /// The trace of executed blocks; null without one.
+    trace: *mut BlockTrace,
+}
+
+/// A memory that adds up what accesses wait for.
+struct WaitSum<M> {
+    memory: M,
+    waited_cycles: u64,
+}
+
+impl<M: Memory> WaitSum<M> {
+    fn add(&mut self, wait: u64) -> u64 {
+        self.waited_cycles += wait;
+        wait
+    }
+}
+
+impl<M: Memory> Memory for WaitSum<M> {
+    fn fetch(&mut self, virtual_address: u64, physical: u64, now_cycles: u64) -> u64 {
+        let wait = self.memory.fetch(virtual_address, physical, now_cycles);
+        self.add(wait)
+    }
+
+    fn load(&mut self, access: &Access, now_cycles: u64) -> u64 {
+        let wait = self.memory.load(access, now_cycles);
+        self.add(wait)
+    }
+
+    fn load_locked(&mut self, access: &Access, now_cycles: u64) -> u64 {
+        let wait = self.memory.load_locked(access, now_cycles);
+        self.add(wait)
+    }
+
+    fn store(&mut self, access: &Access, now_cycles: u64) -> u64 {
+        let wait = self.memory.store(access, now_cycles);
+        self.add(wait)
+    }
+
+    fn store_around(&mut self, access: &Access, now_cycles: u64) -> u64 {
+        let wait = self.memory.store_around(access, now_cycles);
+        self.add(wait)
+    }
+
+    fn last_wait(&self) -> WaitParts {
+        self.memory.last_wait()
+    }
+}
+
+const HOST_LINE: usize = 64;
+/// The most lines of a block that are asked for: later ones follow while the first are executed.
+const PREFETCHED_LINES: usize = 4;
+
+/// Asks for what the core reads of a block once the vCPU has executed it: its code does not repeat soon, so
+/// that it is rarely in the host's caches.
+#[inline(always)]
+fn prefetch(block: &Template) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    let of_block = std::ptr::from_ref(block).cast::<i8>();
+    let of_instructions = block.host_range();
+    let bytes = of_instructions.end.addr() - of_instructions.start.addr();
+    // SAFETY: a prefetch reads nothing, whatever the address is.
+    unsafe {
+        for line in 0..size_of::<Template>().div_ceil(HOST_LINE) {
+            _mm_prefetch::<_MM_HINT_T0>(of_block.wrapping_add(line * HOST_LINE));
+        }
+        for line in 0..bytes.div_ceil(HOST_LINE).min(PREFETCHED_LINES) {
+            let at = of_instructions.start.wrapping_add(line * HOST_LINE);
+            _mm_prefetch::<_MM_HINT_T0>(at.cast());
+        }
+    }
+}
+
+impl Pipeline {
+    /// Makes the pipeline of vCPU `cpu`, on the memory system of all.
+    pub(crate) fn new(
+        core: Core,
+        width: u32,
+        system: *mut MemorySystem,
+        cpu: usize,
+        sampler: Option<Sampler>,
+        trace: *mut BlockTrace,
+    ) -> Pipeline {
+        Pipeline {
+            core,
+            width: width.into(),
+            system,
+            cpu,
+            block: std::ptr::null(),
+            ran: 0,
+            executes: 0,
+            accesses: Vec::with_capacity(ACCESSES_MAX),
+            pages: Pages::new(),
+            skew_cycles: 0,
+            sampler: sampler.map(Box::new),
+            estimated_cycles: 0,
+            trace,
+        }
+    }
+
+    /// A block starts. The one before is finished.
+    #[inline(always)]
+    pub(crate) fn begin(&mut self, block: &Template) {
+        self.block = block;
+        self.ran = 0;
+        self.executes = block.len() as u32;
+        prefetch(block);
+    }
+
+    /// The block is over; the vCPU goes on at `next`.
+    #[inline(always)]
+    pub(crate) fn finish(&mut self, next: u64) {
+        if self.block.is_null() {
+            return self.drain();
+        }
+        if self.ran < self.executes {
+            self.run(self.executes, next);
+        }
+        self.drain();
+        self.block = std::ptr::null();
+    }
+
+    /// Passes the instructions to the core that have executed when `remaining` are still to
+    /// execute, except for a branch at the end, whose target is not known yet. An instruction that
+    /// has not executed yet is assumed to have no accesses.
+    #[inline(never)]
+    pub(crate) fn retire_pending(&mut self, remaining: u32) {
+        // SAFETY: null, or of a block that the arena keeps until a flush, before which it is
+        // finished.
+        if let Some(block) = unsafe { self.block.as_ref() } {
+            let waits_for_next =
+                remaining == 0 && self.executes as usize == block.len() && block.ends_in_branch();
+            let pending = remaining.max(u32::from(waits_for_next));
+            let until = self.executes.saturating_sub(pending);
+            if until > self.ran {
+                self.run(until, 0);
+            }
+        }
+        self.core.advance();
+    }
+
+    /// The code cache is about to be emptied.
+    pub(crate) fn forget_block(&mut self) {
+        self.retire_pending(0);
+        self.drain();
+        self.block = std::ptr::null();
+    }
+
+    /// The block was left: `count` of its instructions were executed.
+    pub(crate) fn leave(&mut self, count: u32) {
+        self.executes = count;
+    }
+
+    /// An interrupt or exception is taken where the vCPU would continue at `next`.
+    pub(crate) fn interrupt(&mut self, next: u64) {
+        self.finish(next);
+        self.trace(&Event::Interrupt);
+        self.core.interrupt();
+    }
+
+    /// The processor makes these accesses itself as it enters a handler, after
+    /// [`Pipeline::interrupt`]. It waits for loads, one after the other where an address depends on
+    /// the one before; stores are buffered.
+    pub(crate) fn enter_handler(&mut self, accesses: &[OwnAccess]) {
+        let now = self.core.time();
+        let (mut started, mut ready) = (now, now);
+        let mut port = self.port(None);
+        for own in accesses {
+            let access = Access {
+                virtual_address: own.virtual_address,
+                physical: Some(own.physical),
+                instruction: 0,
+                bytes: own.bytes,
+                write: own.write,
+            };
+            if own.depends {
+                started = ready;
+            }
+            if own.write {
+                port.store(&access, ready);
+            } else {
+                ready = ready.max(started + port.load(&access, started));
+            }
+        }
+        self.core.delay_entry(ready - now);
+    }
+
+    /// The address translations have changed.
+    pub(crate) fn forget_translations(&mut self, flush: TlbFlush) {
+        self.change_translations(Change { flush: Some(flush), space: None });
+    }
+
+    /// The address translations change.
+    pub(crate) fn change_translations(&mut self, change: Change) {
+        self.pages.change(change);
+        if let Some((space, page_tables)) = change.space {
+            self.trace(&Event::Space(space, page_tables));
+        }
+        if let Some(flush) = change.flush {
+            self.trace(&Event::Flush(flush));
+        }
+        self.core.forget_translations();
+        // SAFETY: lives as long as the process; one thread uses it, and no use is nested in
+        // another.
+        translations::apply(change, unsafe { &mut *self.system }, self.cpu);
+    }
+
+    /// Code may have changed: the core drops the decoded instructions.
+    pub(crate) fn forget_code(&mut self, physical: u64, bytes: u64) {
+        self.core.forget_code(physical..physical.saturating_add(bytes));
+    }
+
+    /// The vCPU flushes the line of an address from all caches, or has it written back.
+    pub(crate) fn flush_line(&mut self, virtual_address: u64, keeps: bool) {
+        let known = self.pages.get(virtual_address);
+        let Some(physical) = known.or_else(|| physical::of_address(virtual_address)) else {
+            return;
+        };
+        // SAFETY: as above.
+        unsafe { (*self.system).flush_line(self.cpu, physical, keeps) };
+        if !keeps {
+            self.forget_code(physical / LINE_BYTES * LINE_BYTES, LINE_BYTES);
+        }
+    }
+
+    /// The local APIC is mapped at this address.
+    pub(crate) fn map_local_apic(&mut self, virtual_address: u64) {
+        // SAFETY: as above.
+        unsafe { (*self.system).set_local_device_page(virtual_address) };
+    }
+
+    /// An instruction of the block has made an access.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, access: Access) {
+        if self.accesses.len() < ACCESSES_MAX {
+            self.accesses.push(access);
+        } else {
+            self.overflow(access);
+        }
+    }
+
+    #[cold]
+    fn overflow(&mut self, access: Access) {
+        let accesses = std::mem::take(&mut self.accesses);
+        for one in accesses.iter().chain([&access]) {
+            self.access_alone(one);
+        }
+        self.accesses = accesses;
+        self.accesses.clear();
+    }
+
+    /// Has something traced, if there is a trace.
+    fn trace(&mut self, event: &Event) {
+        // SAFETY: null, or alive as long as the process; one thread uses it, and no use is nested in
+        // another.
+        if let Some(trace) = unsafe { self.trace.as_mut() } {
+            trace.event(event);
+        }
+    }
+
+    fn port(&mut self, code: Option<&'static Template>) -> LinuxPort<'static> {
+        // SAFETY: as above; what is returned is used up before the next use.
+        let system = unsafe { &mut *self.system };
+        let page = PageSize::Small;
+        let port = MemoryPort { system, cpu: self.cpu, code, pc: 0, page };
+        LinuxPort { port, skew_cycles: self.skew_cycles + self.estimated_cycles }
+    }
+
+    /// Passes the block to the core up to instruction `until`.
+    #[inline(always)]
+    fn run(&mut self, until: u32, next: u64) {
+        if self.ran > 0 {
+            self.run_rest();
+        }
+        // SAFETY: as in `retire_pending`; callers have checked that it is not null.
+        let block = unsafe { &*self.block };
+        // SAFETY: as in `trace`.
+        if let Some(trace) = unsafe { self.trace.as_mut() } {
+            trace.run(block, (self.ran, until), &self.accesses, next);
+        }
+        let mut port = self.port(Some(block));
+        let executed = ExecutedBlock { instructions: until, accesses: &self.accesses, next };
+        match &mut self.sampler {
+            None => self.core.run_from(self.ran as usize, block, &executed, &mut port),
+            Some(sampler) => {
+                let first = self.ran as usize;
+                let mut port = WaitSum { memory: port, waited_cycles: 0 };
+                if sampler.is_in_detail() {
+                    self.core.run_from(first, block, &executed, &mut port);
+                    sampler.waited(port.waited_cycles);
+                } else {
+                    let warmed = self.core.warm_from(first, block, &executed, &mut port);
+                    self.estimated_cycles +=
+                        sampler.estimate(warmed.slots, port.waited_cycles, block.address());
+                }
+                let branches = until as usize == block.len() && block.ends_in_branch();
+                if let Some(edge) = sampler.executed(until - self.ran, branches) {
+                    self.pass(edge);
+                }
+            }
+        }
+        self.ran = until;
+        // Accesses come in program order. So none belongs to a later instruction.
+        if self.accesses.last().is_none_or(|last| u32::from(last.instruction) < until) {
+            self.accesses.clear();
+        } else {
+            self.accesses.retain(|access| u32::from(access.instruction) >= until);
+        }
+    }
+
+    /// Changes the way in which instructions are executed.
+    #[cold]
+    fn pass(&mut self, edge: Edge) {
+        let counts = self.sampled_counts();
+        if let Some(sampler) = &mut self.sampler {
+            sampler.pass(edge, &counts);
+        }
+    }
+
+    /// The model's counts, by the sampler's own count of instructions.
+    fn sampled_counts(&self) -> Moment {
+        let mut counts = [0; COUNTERS];
+        self.add_to(&mut counts);
+        counts[CYCLES] = self.cycles();
+        if let Some(sampler) = &self.sampler {
+            sampler.add_to(&mut counts);
+        }
+        Moment { counts, slots: self.core.counts().instructions }
+    }
+
+    /// The vCPU executes in this context from now on.
+    pub(crate) fn set_context(&mut self, code: u64) {
+        if self.sampler.as_ref().is_some_and(|sampler| sampler.measures_other_than(code)) {
+            let counts = self.sampled_counts();
+            if let Some(sampler) = &mut self.sampler {
+                sampler.charge(&counts);
+            }
+        }
+        if let Some(sampler) = &mut self.sampler {
+            sampler.enter(code);
+        }
+    }
+
+    /// A region of interest opens, or closes.
+    pub(crate) fn set_sampled_region(&mut self, region: Option<u32>) {
+        if self.sampler.is_some() {
+            let counts = self.sampled_counts();
+            if let Some(sampler) = &mut self.sampler {
+                sampler.set_region(region, &counts);
+            }
+        }
+    }
+
+    /// The parts of the units that have ended since the last call.
+    pub(crate) fn take_sampled(&mut self) -> Vec<UnitPart> {
+        self.sampler.as_mut().map_or_else(Vec::new, |sampler| sampler.take())
+    }
+
+    /// Accesses whose instructions the core executed before they were made.
+    #[cold]
+    fn run_rest(&mut self) {
+        let late = self.accesses.iter().take_while(|one| u32::from(one.instruction) < self.ran);
+        let late = late.count();
+        for at in 0..late {
+            let access = self.accesses[at];
+            self.access_alone(&access);
+        }
+        self.accesses.drain(..late);
+    }
+
+    /// Makes the remaining accesses: of instructions that the core has executed already, or that
+    /// did not complete.
+    #[inline(always)]
+    fn drain(&mut self) {
+        if !self.accesses.is_empty() {
+            self.drain_all();
+        }
+    }
+
+    #[cold]
+    fn drain_all(&mut self) {
+        for at in 0..self.accesses.len() {
+            let access = self.accesses[at];
+            self.access_alone(&access);
+        }
+        self.accesses.clear();
+    }
+
+    /// Makes an access that no instruction waits for.
+    fn access_alone(&mut self, access: &Access) {
+        let now = self.core.time();
+        // SAFETY: as in `retire_pending`; null if the block is not known.
+        let code = unsafe { self.block.as_ref() };
+        let mut port = self.port(code);
+        match access.write {
+            true => port.store(access, now),
+            false => port.load(access, now),
+        };
+    }
+
+    /// The vCPU is halted, or no longer is.
+    pub(crate) fn set_halted(&mut self, halted: bool) {
+        self.core.set_halted(halted);
+    }
+
+    /// Makes a thread of a multithreaded core wait `cycles` before its next instruction. Returns whether the
+    /// core is such a thread.
+    pub(crate) fn wait_as_thread(&mut self, cycles: u64) -> bool {
+        self.core.wait_as_thread(cycles)
+    }
+
+    /// Has the threads of its core issue all their instructions, and continue at a common time.
+    pub(crate) fn issue_all_threads(&mut self) {
+        self.core.issue_all_threads();
+    }
+
+    /// Cycles of the instructions that the core has executed, and those estimated for all others.
+    #[inline(always)]
+    pub(crate) fn cycles(&self) -> u64 {
+        self.core.cycles() + self.estimated_cycles
+    }
+
+    /// Sets the common time at the core's current time to `cycles`.
+    pub(crate) fn set_time(&mut self, cycles: u64) {
+        self.skew_cycles = cycles.saturating_sub(self.core.time() + self.estimated_cycles);
+    }
+
+    /// Adds the model's counts to `counts`.
+    pub(crate) fn add_to(&self, counts: &mut Counts) {
+        // SAFETY: as above.
+        let memory = unsafe { (*self.system).counts(self.cpu) };
+        add_memory(&memory, counts);
+        add_core(&self.core.counts(), self.width, counts);
+    }
+}

@@ -1,0 +1,291 @@
+//! Shadow caches: at the level `count`, the misses that other machines' caches, and caches of all
+//! sizes, would have had for the same accesses. They do not affect time.
+
+use machine::memory::{
+    Access, MemorySystem, PageSize, StackDistances, TlbFlush, without_mshr_limit,
+};
+use machine::{AccessKind, CodeSpan, SystemModel};
+
+use crate::models::accesses::Write;
+use crate::models::counters::add_memory;
+use crate::models::pages::Pages;
+use crate::models::translations::{self, Change};
+use simrecord::counters::{COUNTERS, Counts, mask_of};
+use simrecord::record::{AccessStream, Group, MissCurvePoint, ShadowCaches};
+
+/// Lines of the caches of all sizes, bytes.
+pub const CURVE_LINE_BYTES: u64 = 64;
+/// Sizes of the miss curve, as powers of two: 1 KiB to 1 GiB.
+const SIZES: std::ops::RangeInclusive<u32> = 10..=30;
+const GROUPS: usize = Group::ALL.len();
+/// Stack distances by their number of bits, and first accesses to a line.
+const BUCKETS: usize = 66;
+const COLD: usize = BUCKETS - 1;
+
+/// The caches of one model, and their counts by group of contexts.
+struct Hierarchy {
+    system: MemorySystem,
+    counters: u32,
+    sums: [Counts; GROUPS],
+    /// The counts of each vCPU at the last change of its group.
+    last: Vec<Counts>,
+}
+
+/// Stack distances of a stream of accesses, by group of contexts.
+struct Distances {
+    stack: StackDistances,
+    last_line: u64,
+    buckets: [[u64; BUCKETS]; GROUPS],
+}
+
+/// The state of a vCPU.
+struct Vcpu {
+    group: Group,
+    pages: Pages,
+    /// Serves as its clock: shadow caches have none.
+    instructions: u64,
+}
+
+pub(crate) struct ShadowCacheModels {
+    hierarchies: Vec<Hierarchy>,
+    /// Miss curves of instructions and of data, if requested.
+    curves: Option<Box<[Distances; 2]>>,
+    vcpus: Vec<Vcpu>,
+}
+
+impl ShadowCacheModels {
+    /// Makes the caches of the models, and those of all sizes if `curves`.
+    pub(crate) fn new(models: &[SystemModel], curves: bool, cpus: u32) -> ShadowCacheModels {
+        let hierarchy = |model: &SystemModel| Hierarchy {
+            system: MemorySystem::new(&without_mshr_limit(model), cpus),
+            counters: mask_of(model, cpus),
+            sums: [[0; COUNTERS]; GROUPS],
+            last: vec![[0; COUNTERS]; cpus as usize],
+        };
+        let distances = || Distances {
+            stack: StackDistances::new(CURVE_LINE_BYTES),
+            last_line: u64::MAX,
+            buckets: [[0; BUCKETS]; GROUPS],
+        };
+        let vcpu = || Vcpu { group: Group::Kernel, pages: Pages::new(), instructions: 0 };
+        ShadowCacheModels {
+            hierarchies: models.iter().map(hierarchy).collect(),
+            curves: curves.then(|| Box::new([distances(), distances()])),
+            vcpus: (0..cpus).map(|_| vcpu()).collect(),
+        }
+    }
+
+    /// A block of this many instructions starts in `group`: its lines are fetched.
+    #[inline]
+    pub(crate) fn block(
+        &mut self,
+        cpu: usize,
+        group: Group,
+        instructions: u64,
+        spans: (CodeSpan, Option<CodeSpan>),
+    ) {
+        if self.vcpus[cpu].group != group {
+            self.change(cpu, group);
+        }
+        for span in [Some(spans.0), spans.1].into_iter().flatten() {
+            let (virtual_address, physical) = (span.virtual_address, span.physical);
+            self.request(cpu, AccessKind::Fetch, (virtual_address, physical), span.bytes);
+        }
+        self.vcpus[cpu].instructions += instructions;
+    }
+
+    /// The vCPU has loaded or stored something that lies in one page.
+    #[inline]
+    pub(crate) fn data(&mut self, cpu: usize, write: bool, place: (u64, u64), bytes: u32) {
+        let kind = if write { AccessKind::Store } else { AccessKind::Load };
+        self.request(cpu, kind, place, bytes);
+    }
+
+    /// The vCPU has accessed a device.
+    pub(crate) fn device(&mut self, cpu: usize, write: bool, virtual_address: u64) {
+        let kind = if write { AccessKind::Store } else { AccessKind::Load };
+        let access = self.access(cpu, kind, (virtual_address, 0), 1);
+        for hierarchy in &mut self.hierarchies {
+            hierarchy.system.access_device(&access);
+        }
+    }
+
+    /// Memory was written, if not by a device then by a store of `cpu` to a page with code.
+    pub(crate) fn written(&mut self, cpu: usize, write: Write) {
+        for hierarchy in &mut self.hierarchies {
+            match write.by_device {
+                true => hierarchy.system.dma_write(write.physical, write.bytes),
+                false => hierarchy.system.code_written(cpu, write.physical, write.bytes),
+            }
+        }
+    }
+
+    /// The known pages of a vCPU.
+    pub(crate) fn pages(&mut self, cpu: usize) -> &mut Pages {
+        &mut self.vcpus[cpu].pages
+    }
+
+    /// The address translations of a vCPU have changed.
+    pub(crate) fn forget_translations(&mut self, cpu: usize) {
+        self.change_translations(cpu, Change { flush: Some(TlbFlush::All), space: None });
+    }
+
+    /// The address translations of a vCPU change.
+    pub(crate) fn change_translations(&mut self, cpu: usize, change: Change) {
+        self.vcpus[cpu].pages.change(change);
+        for hierarchy in &mut self.hierarchies {
+            translations::apply(change, &mut hierarchy.system, cpu);
+        }
+    }
+
+    fn access(
+        &self,
+        cpu: usize,
+        kind: AccessKind,
+        (virtual_address, physical): (u64, u64),
+        bytes: u32,
+    ) -> Access {
+        let page = PageSize::in_linux(virtual_address);
+        let now_cycles = self.vcpus[cpu].instructions;
+        Access {
+            cpu,
+            kind,
+            virtual_address,
+            physical,
+            bytes: bytes.max(1),
+            pc: virtual_address,
+            page,
+            now_cycles,
+        }
+    }
+
+    fn request(&mut self, cpu: usize, kind: AccessKind, place: (u64, u64), bytes: u32) {
+        let access = self.access(cpu, kind, place, bytes);
+        for hierarchy in &mut self.hierarchies {
+            hierarchy.system.access(&access);
+        }
+        if let Some(curves) = &mut self.curves {
+            let group = self.vcpus[cpu].group;
+            let stream = usize::from(kind != AccessKind::Fetch);
+            curves[stream].access(group, place.1, bytes.max(1).into());
+        }
+    }
+
+    #[cold]
+    fn change(&mut self, cpu: usize, group: Group) {
+        self.synchronise(cpu);
+        self.vcpus[cpu].group = group;
+    }
+
+    /// Adds the counts of a vCPU's caches since the last call to its group.
+    fn synchronise(&mut self, cpu: usize) {
+        let group = self.vcpus[cpu].group;
+        for hierarchy in &mut self.hierarchies {
+            let mut now = [0; COUNTERS];
+            add_memory(&hierarchy.system.counts(cpu), &mut now);
+            let last = &mut hierarchy.last[cpu];
+            for (at, sum) in hierarchy.sums[group as usize].iter_mut().enumerate() {
+                *sum += now[at] - last[at];
+            }
+            *last = now;
+        }
+    }
+
+    /// A region opens: all counts start at zero, and caches keep their content.
+    pub(crate) fn open_region(&mut self) {
+        (0..self.vcpus.len()).for_each(|cpu| self.synchronise(cpu));
+        self.hierarchies.iter_mut().for_each(|one| one.sums = [[0; COUNTERS]; GROUPS]);
+        for distances in self.curves.iter_mut().flat_map(|curves| curves.iter_mut()) {
+            distances.buckets = [[0; BUCKETS]; GROUPS];
+        }
+    }
+
+    /// The counts of each model's caches in the region so far.
+    pub(crate) fn rows(&mut self, region: u32) -> Vec<(ShadowCaches, Counts)> {
+        (0..self.vcpus.len()).for_each(|cpu| self.synchronise(cpu));
+        let models = self.hierarchies.iter().zip(0..);
+        let rows = models.flat_map(|(one, model)| {
+            let row = move |group: Group| {
+                let record = ShadowCaches { region, model, group, counters: one.counters };
+                (record, one.sums[group as usize])
+            };
+            Group::ALL.map(row)
+        });
+        rows.collect()
+    }
+
+    /// The misses of caches of all sizes in the region so far.
+    pub(crate) fn points(&self, region: u32) -> Vec<MissCurvePoint> {
+        let streams = [AccessStream::Instructions, AccessStream::Data];
+        let curves = self.curves.iter().flat_map(|curves| curves.iter()).zip(streams);
+        let points = curves.flat_map(|(distances, stream)| {
+            Group::ALL.into_iter().flat_map(move |group| {
+                SIZES.map(move |size| {
+                    let (accesses, misses) = distances.misses(group, size);
+                    let size_bytes = 1 << size;
+                    MissCurvePoint { region, group, stream, size_bytes, accesses, misses }
+                })
+            })
+        });
+        points.collect()
+    }
+}
+
+impl Distances {
+    fn access(&mut self, group: Group, physical: u64, bytes: u64) {
+        let shift = CURVE_LINE_BYTES.ilog2();
+        for line in physical >> shift..=(physical + bytes - 1) >> shift {
+            let bucket = if line == self.last_line {
+                0
+            } else {
+                let distance = self.stack.access(line << shift);
+                distance.map_or(COLD, |distance| (u64::BITS - distance.leading_zeros()) as usize)
+            };
+            self.last_line = line;
+            self.buckets[group as usize][bucket] += 1;
+        }
+    }
+
+    /// Returns accesses, and misses of a cache of `2^size` bytes: accesses at a stack distance
+    /// greater than its number of lines.
+    fn misses(&self, group: Group, size: u32) -> (u64, u64) {
+        let buckets = &self.buckets[group as usize];
+        let lines = size - CURVE_LINE_BYTES.ilog2();
+        let near = &buckets[..=lines as usize];
+        let accesses: u64 = buckets.iter().sum();
+        (accesses, accesses - near.iter().sum::<u64>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cache_misses_what_is_farther_away_than_it_has_lines() {
+        let model = SystemModel::parse(include_str!("../../../../machines/zen3.toml")).unwrap();
+        let mut shadow_caches = ShadowCacheModels::new(&[model], true, 1);
+        shadow_caches.open_region();
+        // 32 lines, 2 KiB, round and round.
+        for _ in 0..10 {
+            (0..32).for_each(|line| shadow_caches.data(0, false, (line * 64, line * 64), 8));
+        }
+        let point = |size_bytes| {
+            let points = shadow_caches.points(1).into_iter();
+            let mut of_kernel = points
+                .filter(|point| point.group == Group::Kernel && point.stream == AccessStream::Data);
+            of_kernel.find(|point| point.size_bytes == size_bytes).unwrap()
+        };
+        assert_eq!((point(1024).accesses, point(1024).misses), (320, 320));
+        assert_eq!((point(2048).accesses, point(2048).misses), (320, 32));
+        // What follows is of user mode.
+        let span = CodeSpan { virtual_address: 0x1000, physical: 0x1000, bytes: 4 };
+        shadow_caches.block(0, Group::User, 1, (span, None));
+        let rows = shadow_caches.rows(1);
+        let of = |group: Group| rows.iter().find(|(row, _)| row.group == group).unwrap().1;
+        let [loads, fetches] = ["loads", "fetches"]
+            .map(|wanted| (0..COUNTERS).find(|at| simrecord::counters::name(*at) == Some(wanted)));
+        assert_eq!(of(Group::Kernel)[loads.unwrap()], 320);
+        assert_eq!((of(Group::User)[loads.unwrap()], of(Group::User)[fetches.unwrap()]), (0, 1));
+    }
+}

@@ -1,0 +1,234 @@
+//! Instructions that change the guest's translations of addresses, and what they drop from TLBs.
+//!
+//! Without PCIDs, which QEMU's own translator does not offer, a write of cr3 drops all pages that
+//! are not global. Both cases are handled.
+
+use machine::decode::{MemoryOperand, TranslationChange};
+use machine::memory::{MemorySystem, TlbFlush};
+
+use crate::guest::annotations::REGISTERS;
+use crate::qemu::{Qemu, Registers};
+
+/// Bits of cr4: pages can be global; PCIDs are enabled.
+const CR4_PGE: u64 = 1 << 7;
+const CR4_PCIDE: u64 = 1 << 17;
+/// The bit of a new cr3 that keeps the translations of its address space.
+const KEEPS_TRANSLATIONS: u64 = 1 << 63;
+const SPACE_MASK: u64 = 0xfff;
+
+/// An instruction's change of translations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) flush: Option<TlbFlush>,
+    /// The new address space and the new cr3.
+    pub(crate) space: Option<(u16, u64)>,
+}
+
+/// Changes the translations of a processor of a memory system.
+pub(crate) fn apply(change: Change, system: &mut MemorySystem, cpu: usize) {
+    if let Some((space, cr3)) = change.space {
+        system.set_address_space(cpu, space, cr3);
+    }
+    if let Some(flush) = change.flush {
+        system.flush_tlbs(cpu, flush);
+    }
+}
+
+/// The assumed change where operands are not known.
+const EVERYTHING: Change = Change { flush: Some(TlbFlush::All), space: None };
+
+/// Reads operands.
+trait Guest {
+    fn general(&mut self, number: u8) -> Option<u64>;
+    fn cr3(&mut self) -> Option<u64>;
+    fn cr4(&mut self) -> Option<u64>;
+    fn memory(&mut self, address: u64) -> Option<[u8; 16]>;
+
+    fn address(&mut self, operand: MemoryOperand) -> Option<u64> {
+        let base = operand.base.map_or(Some(0), |number| self.general(number))?;
+        let index = operand.index.map_or(Some(0), |number| self.general(number))?;
+        let scaled = index.wrapping_mul(operand.scale.into());
+        Some(base.wrapping_add(scaled).wrapping_add(operand.displacement))
+    }
+}
+
+/// The operands of the vCPU that runs.
+struct Operands<'q>(&'q mut Qemu, Registers);
+
+impl Operands<'_> {
+    fn named(&mut self, name: &str) -> Option<u64> {
+        let position = REGISTERS.iter().position(|known| *known == name)?;
+        Some(self.0.register_value(self.1.named[position]?))
+    }
+}
+
+/// The names of the general registers, in the order of their numbers.
+const GENERAL: [&str; 16] = [
+    "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
+    "r14", "r15",
+];
+
+impl Guest for Operands<'_> {
+    fn general(&mut self, number: u8) -> Option<u64> {
+        self.named(GENERAL.get(usize::from(number))?)
+    }
+
+    fn cr3(&mut self) -> Option<u64> {
+        self.named("cr3")
+    }
+
+    fn cr4(&mut self) -> Option<u64> {
+        self.named("cr4")
+    }
+
+    fn memory(&mut self, address: u64) -> Option<[u8; 16]> {
+        self.0.memory::<16>(address)
+    }
+}
+
+/// The change by the instruction that a vCPU is about to execute; everything if its registers are not known.
+pub(crate) fn at(
+    qemu: &mut Qemu,
+    registers: Option<Registers>,
+    change: TranslationChange,
+) -> Change {
+    registers.map_or(EVERYTHING, |registers| change_of(&mut Operands(qemu, registers), change))
+}
+
+/// The address of an operand of an instruction that a vCPU is about to execute.
+pub(crate) fn address(
+    qemu: &mut Qemu,
+    registers: Registers,
+    operand: MemoryOperand,
+) -> Option<u64> {
+    Operands(qemu, registers).address(operand)
+}
+
+fn change_of(guest: &mut impl Guest, change: TranslationChange) -> Change {
+    known_change_of(guest, change).unwrap_or(EVERYTHING)
+}
+
+/// The change by an instruction, or `None` if an operand cannot be read.
+fn known_change_of(guest: &mut impl Guest, change: TranslationChange) -> Option<Change> {
+    let cr4 = guest.cr4()?;
+    let (is_global, has_spaces) = (cr4 & CR4_PGE != 0, cr4 & CR4_PCIDE != 0);
+    let space = if has_spaces { (guest.cr3()? & SPACE_MASK) as u16 } else { 0 };
+    let of = |flush| Some(Change { flush: Some(flush), space: None });
+    match change {
+        TranslationChange::Mode => of(TlbFlush::All),
+        TranslationChange::PageTables { from } => {
+            let cr3 = guest.general(from)?;
+            let space = if has_spaces { (cr3 & SPACE_MASK) as u16 } else { 0 };
+            let keeps = has_spaces && cr3 & KEEPS_TRANSLATIONS != 0;
+            let flush = match is_global {
+                _ if keeps => None,
+                true => Some(TlbFlush::Space(space)),
+                false => Some(TlbFlush::All),
+            };
+            Some(Change { flush, space: Some((space, cr3 & !KEEPS_TRANSLATIONS)) })
+        }
+        TranslationChange::Page(operand) => {
+            let virtual_address = guest.address(operand?)?;
+            of(TlbFlush::Page { virtual_address, space, global: true })
+        }
+        TranslationChange::Described { kind, at } => {
+            let kind = guest.general(kind)?;
+            let at = guest.address(at?)?;
+            let descriptor = guest.memory(at)?;
+            let (low, high) = descriptor.split_at(8);
+            let [low, high] = [low, high].map(|half| half.try_into().map(u64::from_le_bytes));
+            let (space, virtual_address) = ((low.ok()? & SPACE_MASK) as u16, high.ok()?);
+            of(match kind {
+                0 => TlbFlush::Page { virtual_address, space, global: false },
+                1 => TlbFlush::Space(space),
+                3 => TlbFlush::NonGlobal,
+                _ => TlbFlush::All,
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use machine::decode::Decoder;
+
+    use super::*;
+
+    /// Registers that have 16 times their number, plus what is set.
+    struct Fake {
+        cr3: u64,
+        cr4: u64,
+        rax: u64,
+        rcx: u64,
+        descriptor: Option<(u64, [u64; 2])>,
+    }
+
+    impl Guest for Fake {
+        fn general(&mut self, number: u8) -> Option<u64> {
+            Some(match number {
+                0 => self.rax,
+                1 => self.rcx,
+                _ => u64::from(number) * 16,
+            })
+        }
+
+        fn cr3(&mut self) -> Option<u64> {
+            Some(self.cr3)
+        }
+
+        fn cr4(&mut self) -> Option<u64> {
+            Some(self.cr4)
+        }
+
+        fn memory(&mut self, address: u64) -> Option<[u8; 16]> {
+            let (at, [low, high]) = self.descriptor?;
+            let mut bytes = [0; 16];
+            bytes[..8].copy_from_slice(&low.to_le_bytes());
+            bytes[8..].copy_from_slice(&high.to_le_bytes());
+            (at == address).then_some(bytes)
+        }
+    }
+
+    fn changed(bytes: &[u8], guest: &mut Fake) -> Change {
+        let change = Decoder::default().decode(bytes, 0).translation_change();
+        change_of(guest, change.expect("an instruction that changes translations"))
+    }
+
+    const MOV_RAX_CR3: [u8; 3] = [0x0f, 0x22, 0xd8];
+
+    #[test]
+    fn operands_say_what_is_dropped() {
+        let new = || Fake { cr3: 7, cr4: CR4_PGE, rax: 0x5123_4003, rcx: 1, descriptor: None };
+        let flush = |flush| Change { flush: Some(flush), space: None };
+        // Without PCIDs the low bits of cr3 are no address space.
+        let expected = Change { space: Some((0, 0x5123_4003)), ..flush(TlbFlush::Space(0)) };
+        assert_eq!(changed(&MOV_RAX_CR3, &mut new()), expected);
+        let mut plain = Fake { cr4: 0, ..new() };
+        assert_eq!(changed(&MOV_RAX_CR3, &mut plain).flush, Some(TlbFlush::All));
+        let mut with_spaces = Fake { cr4: CR4_PGE | CR4_PCIDE, ..new() };
+        let expected = Change { space: Some((3, 0x5123_4003)), ..flush(TlbFlush::Space(3)) };
+        assert_eq!(changed(&MOV_RAX_CR3, &mut with_spaces), expected);
+        with_spaces.rax |= KEEPS_TRANSLATIONS;
+        assert_eq!(changed(&MOV_RAX_CR3, &mut with_spaces), Change { flush: None, ..expected });
+        // invlpg 8(%rdi,%rbx,4): of the address space in cr3.
+        let page = |virtual_address, space, global| {
+            flush(TlbFlush::Page { virtual_address, space, global })
+        };
+        let invlpg = [0x0f, 0x01, 0x7c, 0x9f, 8];
+        let address = 7 * 16 + 3 * 16 * 4 + 8;
+        assert_eq!(changed(&invlpg, &mut new()), page(address, 0, true));
+        assert_eq!(changed(&invlpg, &mut with_spaces), page(address, 7, true));
+        // invpcid (%rsp), %rcx
+        let invpcid = [0x66, 0x0f, 0x38, 0x82, 0x0c, 0x24];
+        with_spaces.descriptor = Some((4 * 16, [9, 0x7000]));
+        let kinds = [0, 1, 2, 3].map(|kind| {
+            with_spaces.rcx = kind;
+            changed(&invpcid, &mut with_spaces)
+        });
+        let others = [TlbFlush::Space(9), TlbFlush::All, TlbFlush::NonGlobal].map(flush);
+        assert_eq!((kinds[0], &kinds[1..]), (page(0x7000, 9, false), &others[..]));
+        // mov %rax, %cr4; and what cannot be read.
+        assert_eq!(changed(&[0x0f, 0x22, 0xe0], &mut new()), EVERYTHING);
+        assert_eq!(changed(&invpcid, &mut new()), EVERYTHING);
+    }
+}

@@ -1,0 +1,337 @@
+//! Functions and data that QEMU exports without promising them; no other module uses such exports. They are
+//! found by name when the plugin is loaded, and tried before they are used. A feature whose export is missing
+//! or behaves otherwise is switched off with a notice in the record.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::ptr;
+use std::sync::atomic::AtomicPtr;
+
+use crate::qemu::ffi;
+
+type CpuExit = unsafe extern "C" fn(*mut c_void);
+type GetCpu = unsafe extern "C" fn(c_int) -> *mut c_void;
+type GetIcount = unsafe extern "C" fn() -> i64;
+
+/// A vCPU number that no machine has.
+const NO_CPU: c_int = 1 << 20;
+
+macro_rules! function {
+    ($name:literal as $kind:ty) => {{
+        let found = ffi::find($name);
+        if found.is_null() {
+            None
+        } else {
+            // SAFETY: the function of this name has this signature in all versions of QEMU that
+            // have API 7.
+            Some(unsafe { std::mem::transmute::<*mut c_void, $kind>(found) })
+        }
+    }};
+}
+
+pub(crate) mod deadline;
+pub(crate) mod devices;
+pub(crate) mod dirty;
+pub(crate) mod held;
+pub(crate) mod idle;
+pub(crate) mod tables;
+mod vcpu_state;
+
+use vcpu_state::VcpuState;
+
+/// The vCPU that runs in the thread of all vCPUs: QEMU's thread-local `current_cpu`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CurrentCpu(*const *mut c_void);
+
+static NO_CURRENT_CPU: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+
+impl CurrentCpu {
+    /// Stands for the vCPU of a machine with only one, which needs no lookup.
+    pub(crate) const UNKNOWN: CurrentCpu = CurrentCpu((&raw const NO_CURRENT_CPU).cast());
+
+    /// Whether QEMU exports it.
+    pub(crate) fn is_exported() -> bool {
+        !ffi::find(c"current_cpu").is_null()
+    }
+
+    /// That of this thread; `None` if QEMU doesn't export it, or it is not one of `handles`.
+    pub(crate) fn of_this_thread(handles: &[*mut c_void]) -> Option<CurrentCpu> {
+        let found = ffi::find(c"current_cpu").cast_const().cast::<*mut c_void>();
+        if found.is_null() {
+            return None;
+        }
+        let current = CurrentCpu(found);
+        (current.get().is_null() || handles.contains(&current.get())).then_some(current)
+    }
+
+    /// The description of the vCPU that runs.
+    #[inline(always)]
+    pub(crate) fn get(self) -> *mut c_void {
+        // SAFETY: a variable of the vCPUs' thread, which lives as long as QEMU; read in that
+        // thread.
+        unsafe { self.0.read_volatile() }
+    }
+}
+
+/// Ends a vCPU's slice, so that the next one runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slices {
+    cpu: *mut c_void,
+    cpu_exit: CpuExit,
+    state: VcpuState,
+}
+
+impl Slices {
+    /// Whether QEMU exports what it takes.
+    pub(crate) fn are_exported() -> bool {
+        let names = [c"cpu_exit", c"qemu_get_cpu"];
+        names.iter().all(|name| !ffi::find(name).is_null()) && VcpuState::find().is_some()
+    }
+
+    /// Slices of vCPU `vcpu`; `None` if QEMU doesn't export what it takes, or does not show
+    /// whether the vCPU is halted.
+    pub(crate) fn of(vcpu: c_uint) -> Option<Slices> {
+        let cpu_exit = function!(c"cpu_exit" as CpuExit)?;
+        let get_cpu = function!(c"qemu_get_cpu" as GetCpu)?;
+        let state = VcpuState::find()?;
+        let number = c_int::try_from(vcpu).ok()?;
+        // SAFETY: looks a vCPU up by its number; called in a vCPU's thread.
+        let (cpu, none) = unsafe { (get_cpu(number), get_cpu(NO_CPU)) };
+        // A function that finds a vCPU that does not exist is not the known function.
+        if cpu.is_null() || !none.is_null() {
+            return None;
+        }
+        // Tried before it is used: where counting starts, an unknown state would be a guess.
+        state.is_halted(cpu)?;
+        Some(Slices { cpu, cpu_exit, state })
+    }
+
+    /// Whether the vCPU is halted; `None` if QEMU does not say. Called in the thread of all vCPUs.
+    pub(crate) fn is_halted(self) -> Option<bool> {
+        self.state.is_halted(self.cpu)
+    }
+
+    /// Whether the vCPU takes interrupts; `None` if QEMU does not say. Called as [`Slices::is_halted`].
+    pub(crate) fn takes_interrupts(self) -> Option<bool> {
+        self.state.takes_interrupts(self.cpu)
+    }
+
+    /// QEMU's description of the vCPU.
+    pub(crate) fn handle(self) -> *mut c_void {
+        self.cpu
+    }
+
+    /// Asks the vCPU to stop at the end of its block.
+    pub(crate) fn end(self) {
+        // SAFETY: the vCPU lives as long as the machine; it is the one that runs.
+        unsafe { (self.cpu_exit)(self.cpu) };
+    }
+}
+
+/// QEMU's clock of guest time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GuestClock(GetIcount);
+
+impl GuestClock {
+    /// `None` if QEMU doesn't export it.
+    pub(crate) fn find() -> Option<GuestClock> {
+        function!(c"icount_get" as GetIcount).map(GuestClock)
+    }
+
+    /// The clock's time. Call it only between blocks: QEMU exits if it is asked inside one.
+    pub(crate) fn get_ns(self) -> u64 {
+        // SAFETY: called from a discontinuity callback, which is between two blocks, or before the
+        // machine runs.
+        unsafe { (self.0)() }.cast_unsigned()
+    }
+}
+
+/// QEMU's offset from its count of instructions to its clock: a number of ns in its `timers_state`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bias(*mut i64);
+
+// SAFETY: it points into a variable of QEMU, which lives as long as the process; `add` says who calls it.
+unsafe impl Send for Bias {}
+// SAFETY: as above.
+unsafe impl Sync for Bias {}
+
+impl Bias {
+    /// Range of the search in `timers_state`, in bytes: after the lock, which must not be touched for long, and
+    /// before fields that do not concern instructions.
+    const PLACES: std::ops::Range<usize> = 0x20..0x60;
+    /// Added for a try. The value is even, because an odd sequence number means that a writer is active.
+    const TRIED_NS: i64 = 1 << 40;
+
+    /// Looks for it by adding to each number in turn, and taking the first that moves the clock as
+    /// far. To be called before the machine runs: no other thread reads then.
+    pub(crate) fn find() -> Option<Bias> {
+        let state = ffi::find(c"timers_state").cast::<u8>();
+        let clock = GuestClock::find()?;
+        if state.is_null() {
+            return None;
+        }
+        Self::PLACES.step_by(size_of::<i64>()).find_map(|place| {
+            // SAFETY: in a variable of QEMU that is longer than this in all versions with API 7,
+            // and aligned as its type.
+            let number = unsafe { state.add(place) }.cast::<i64>();
+            let before = clock.get_ns();
+            // SAFETY: as above; it is put back at once.
+            let after = unsafe {
+                let value = number.read_volatile();
+                number.write_volatile(value.wrapping_add(Self::TRIED_NS));
+                let after = clock.get_ns();
+                number.write_volatile(value);
+                after
+            };
+            let moved = after.wrapping_sub(before).cast_signed() == Self::TRIED_NS;
+            (moved && clock.get_ns() == before).then_some(Bias(number))
+        })
+    }
+
+    /// Adds to the clock. Only to be called where a vCPU's slice ends, and QEMU leaves its loop or has
+    /// planned more instructions than a slice has: it must not divide a block elsewhere.
+    pub(crate) fn add(self, ns: i64) {
+        // SAFETY: found by `find`. It is written by the thread of the vCPUs alone while they run;
+        // others read it as one aligned word.
+        unsafe { self.0.write_volatile(self.0.read_volatile().wrapping_add(ns)) };
+    }
+}
+
+/// Work that a vCPU does between two blocks, with QEMU's big lock held.
+type Work = extern "C" fn(*mut c_void, usize);
+type RunOnCpu = unsafe extern "C" fn(*mut c_void, Work, usize);
+type Interrupt = unsafe extern "C" fn(*mut c_void, c_int);
+
+/// `CPU_INTERRUPT_NMI` of an x86 machine.
+const INTERRUPT_NMI: c_int = 0x200;
+
+/// Interrupts a vCPU by an NMI, as its local APIC does when a counter runs over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NonMaskable {
+    cpu: *mut c_void,
+    run_on_cpu: RunOnCpu,
+    interrupt: Interrupt,
+}
+
+impl NonMaskable {
+    /// Whether QEMU exports what it takes.
+    pub(crate) fn is_exported() -> bool {
+        [c"async_run_on_cpu", c"cpu_interrupt", c"qemu_get_cpu"]
+            .into_iter()
+            .all(|name| !ffi::find(name).is_null())
+    }
+
+    /// NMIs of vCPU `vcpu`; `None` if QEMU doesn't export what it takes.
+    pub(crate) fn of(vcpu: c_uint) -> Option<NonMaskable> {
+        let get_cpu = function!(c"qemu_get_cpu" as GetCpu)?;
+        let run_on_cpu = function!(c"async_run_on_cpu" as RunOnCpu)?;
+        let interrupt = function!(c"cpu_interrupt" as Interrupt)?;
+        // SAFETY: looks a vCPU up by its number; called in a vCPU's thread.
+        let cpu = unsafe { get_cpu(c_int::try_from(vcpu).ok()?) };
+        (!cpu.is_null()).then_some(NonMaskable { cpu, run_on_cpu, interrupt })
+    }
+
+    /// Interrupts the vCPU at the end of its block. Inside of one, QEMU does not allow it.
+    pub(crate) fn request(self) {
+        // SAFETY: the vCPU lives as long as the machine; the function that is passed on is QEMU's
+        // own.
+        unsafe { (self.run_on_cpu)(self.cpu, on_vcpu_between_blocks, self.interrupt as usize) };
+    }
+}
+
+/// Between two blocks of `cpu`.
+extern "C" fn on_vcpu_between_blocks(cpu: *mut c_void, interrupt: usize) {
+    // SAFETY: `request` passes this very function.
+    let interrupt = unsafe { std::mem::transmute::<usize, Interrupt>(interrupt) };
+    // SAFETY: QEMU calls work with the vCPU, and with its big lock held.
+    unsafe { interrupt(cpu, INTERRUPT_NMI) };
+}
+
+/// Leaves a block in its middle.
+///
+/// Translated code keeps a part of the vCPU's state to itself until the block ends: how far it is,
+/// and from which results the flags are to be made. QEMU knows how to restore that from a place in
+/// the code. `qemu_plugin_set_pc` alone does not do it: the guest would go on with other flags.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MiddleOfBlock {
+    cpu: *mut c_void,
+    restore_state: RestoreState,
+}
+
+type RestoreState = unsafe extern "C" fn(*mut c_void, usize) -> bool;
+
+impl MiddleOfBlock {
+    /// Whether QEMU exports what it takes.
+    pub(crate) fn is_exported() -> bool {
+        [c"cpu_restore_state", c"qemu_get_cpu"].into_iter().all(|name| !ffi::find(name).is_null())
+    }
+
+    /// That of vCPU `vcpu`; `None` if QEMU doesn't export what it takes.
+    pub(crate) fn of(vcpu: c_uint) -> Option<MiddleOfBlock> {
+        let get_cpu = function!(c"qemu_get_cpu" as GetCpu)?;
+        let restore_state = function!(c"cpu_restore_state" as RestoreState)?;
+        // SAFETY: looks a vCPU up by its number; called in a vCPU's thread.
+        let cpu = unsafe { get_cpu(c_int::try_from(vcpu).ok()?) };
+        (!cpu.is_null()).then_some(MiddleOfBlock { cpu, restore_state })
+    }
+
+    /// Restores the state at the instruction whose callback returns to `return_address`. That
+    /// instruction, and those after it, are then not executed for QEMU's clock. Returns whether
+    /// the address is one of translated code; otherwise nothing has changed.
+    pub(crate) fn restore(self, return_address: usize) -> bool {
+        // SAFETY: the vCPU is the one that runs. The address is of the call, not after it.
+        unsafe { (self.restore_state)(self.cpu, return_address - 1) }
+    }
+}
+
+/// QEMU's own count of instructions, over all vCPUs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Icount(GetIcount);
+
+impl Icount {
+    /// `None` if QEMU doesn't export it.
+    pub(crate) fn find() -> Option<Icount> {
+        function!(c"icount_get_raw" as GetIcount).map(Icount)
+    }
+
+    /// The count. Only to be called between blocks: QEMU exits if it is asked inside one.
+    pub(crate) fn get(self) -> u64 {
+        // SAFETY: called from a discontinuity callback, which is between two blocks.
+        unsafe { (self.0)() }.cast_unsigned()
+    }
+}
+
+/// QEMU's `Notifier`.
+#[repr(C)]
+struct Notifier {
+    notify: extern "C" fn(*mut Notifier, *mut c_void),
+    next: *mut Notifier,
+    previous: *mut c_void,
+}
+
+type OnNotifier = unsafe extern "C" fn(*mut Notifier);
+
+extern "C" fn ignore(_: *mut Notifier, _: *mut c_void) {}
+
+/// Keeps QEMU's memory reclamation from ending the slice of a vCPU at a moment that depends on the
+/// host. The vCPUs' thread is between two slices often enough for it. Whether that was to be had;
+/// called in the vCPUs' thread.
+pub(crate) fn ignore_reclamation() -> bool {
+    let Some(add) = function!(c"rcu_add_force_rcu_notifier" as OnNotifier) else { return false };
+    let Some(remove) = function!(c"rcu_remove_force_rcu_notifier" as OnNotifier) else {
+        return false;
+    };
+    let mut ours = Notifier { notify: ignore, next: ptr::null_mut(), previous: ptr::null_mut() };
+    let ours = &raw mut ours;
+    // A thread's notifiers are a list, and a new one stands first.
+    // SAFETY: ours is in the list only while this function has it; what follows it was added in
+    // the same way, by the function in which this thread spends its life.
+    unsafe {
+        add(ours);
+        let theirs = (*ours).next;
+        remove(ours);
+        if !theirs.is_null() {
+            remove(theirs);
+        }
+        !theirs.is_null()
+    }
+}

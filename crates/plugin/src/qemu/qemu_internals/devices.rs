@@ -1,0 +1,368 @@
+//! QEMU's event loop, block layer, coroutines and timers, as far as repeatable devices and the latency of disks
+//! need them.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::{CpuExit, GetCpu, NO_CPU};
+use crate::qemu::ffi;
+
+type Work = extern "C" fn(*mut c_void, usize);
+type RunOnCpu = unsafe extern "C" fn(*mut c_void, Work, usize);
+type GetContext = unsafe extern "C" fn() -> *mut c_void;
+type Poll = unsafe extern "C" fn(*mut c_void) -> c_int;
+
+/// QEMU's event loop, where devices do the work that they do not do in the CPU's own call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EventLoop {
+    run_on_cpu: RunOnCpu,
+    get_cpu: GetCpu,
+    cpu_exit: CpuExit,
+    get_context: GetContext,
+    poll: Poll,
+}
+
+impl EventLoop {
+    /// `None` if QEMU doesn't export what it takes.
+    pub(crate) fn find() -> Option<EventLoop> {
+        Some(EventLoop {
+            run_on_cpu: function!(c"async_run_on_cpu" as RunOnCpu)?,
+            get_cpu: function!(c"qemu_get_cpu" as GetCpu)?,
+            cpu_exit: function!(c"cpu_exit" as CpuExit)?,
+            get_context: function!(c"qemu_get_aio_context" as GetContext)?,
+            poll: function!(c"aio_bh_poll" as Poll)?,
+        })
+    }
+
+    /// Has the vCPU that runs stop at the end of its block, and do `work` before any vCPU runs. The
+    /// work has QEMU's big lock.
+    pub(crate) fn at_end_of_block(self, vcpu: u32, work: Work) {
+        let number = c_int::try_from(vcpu).unwrap_or(NO_CPU);
+        // SAFETY: called in the vCPUs' thread; vCPUs live as long as the machine, and so does the
+        // function.
+        unsafe {
+            let cpu = (self.get_cpu)(number);
+            if cpu.is_null() {
+                return;
+            }
+            (self.run_on_cpu)(cpu, work, 0);
+            // The others run before QEMU checks for work, unless they are to leave, too.
+            for other in 0.. {
+                let other = (self.get_cpu)(other);
+                if other.is_null() {
+                    break;
+                }
+                (self.cpu_exit)(other);
+            }
+        }
+    }
+
+    /// Does deferred work, and returns whether there was any. Call it only with QEMU's big lock, and outside of
+    /// coroutines.
+    ///
+    /// QEMU's `aio_poll` would also serve file descriptors, including calls that wake the main loop. With
+    /// io_uring that can leave the main loop asleep for good.
+    pub(crate) fn poll(self) -> bool {
+        // SAFETY: who has the big lock may do what was put off to the main loop.
+        unsafe { (self.poll)((self.get_context)()) != 0 }
+    }
+}
+
+/// `GSourceFuncs` of GLib.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct SourceFunctions {
+    prepare: *const c_void,
+    check: *const c_void,
+    dispatch: Option<Dispatch>,
+    finalize: *const c_void,
+    closure_callback: *const c_void,
+    closure_marshal: *const c_void,
+}
+
+/// The public start of GLib's `GSource`.
+#[repr(C)]
+struct Source {
+    callback_data: *mut c_void,
+    callback_functions: *mut c_void,
+    functions: *const SourceFunctions,
+}
+
+type Dispatch = extern "C" fn(*mut c_void, *mut c_void, *mut c_void) -> c_int;
+type GetSource = unsafe extern "C" fn(*mut c_void) -> *mut Source;
+type Unreference = unsafe extern "C" fn(*mut Source);
+
+/// The arguments with which QEMU's main loop does deferred work.
+pub(crate) struct Deferred {
+    pub(crate) source: *mut c_void,
+    pub(crate) callback: *mut c_void,
+    pub(crate) data: *mut c_void,
+}
+
+/// How QEMU's main loop does the work that was deferred to it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MainLoop {
+    dispatch: Dispatch,
+}
+
+impl MainLoop {
+    /// Nothing was done; the main loop asks again (`G_SOURCE_CONTINUE`).
+    pub(crate) const LATER: c_int = 1;
+
+    /// Has the main loop call `dispatch` instead of doing deferred work; `None` if QEMU doesn't export
+    /// what it takes. Until the result is kept, `dispatch` may only return [`MainLoop::LATER`].
+    pub(crate) fn hook(dispatch: Dispatch) -> Option<MainLoop> {
+        let get_context = function!(c"qemu_get_aio_context" as GetContext)?;
+        let get_source = function!(c"aio_get_g_source" as GetSource)?;
+        let unreference = function!(c"g_source_unref" as Unreference)?;
+        // SAFETY: the context of the main loop lives as long as QEMU, and its source in it. The
+        // structures are GLib's public ones. GLib reads the table's address as one aligned word each
+        // time, and the new table is the old one with another function.
+        unsafe {
+            let source = get_source(get_context());
+            unreference(source);
+            let table = (*source).functions;
+            if table.is_null() {
+                return None;
+            }
+            let theirs = (*table).dispatch?;
+            let ours = SourceFunctions { dispatch: Some(dispatch), ..*table };
+            (&raw mut (*source).functions).write_volatile(Box::leak(Box::new(ours)));
+            Some(MainLoop { dispatch: theirs })
+        }
+    }
+
+    /// Does deferred work, as the main loop would. In its thread, when it calls.
+    pub(crate) fn dispatch(self, deferred: Deferred) -> c_int {
+        (self.dispatch)(deferred.source, deferred.callback, deferred.data)
+    }
+}
+
+type FindNode = unsafe extern "C" fn(*const c_char) -> *mut c_void;
+type OnNode = unsafe extern "C" fn(*mut c_void);
+
+/// A node of QEMU's block layer, and where it counts requests that are under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockNode {
+    node: *mut c_void,
+    in_flight: *const u32,
+}
+
+// SAFETY: nodes of disks live as long as the machine; used by who has QEMU's big lock.
+unsafe impl Send for BlockNode {}
+
+impl BlockNode {
+    /// The node of a name; `None` if there is none, or it doesn't count as we know. Only with
+    /// QEMU's big lock.
+    pub(crate) fn find(name: &str) -> Option<BlockNode> {
+        let find_node = function!(c"bdrv_find_node" as FindNode)?;
+        let increase = function!(c"bdrv_inc_in_flight" as OnNode)?;
+        let decrease = function!(c"bdrv_dec_in_flight" as OnNode)?;
+        let name = CString::new(name).ok()?;
+        // SAFETY: looks a node up by a C string.
+        let node = unsafe { find_node(name.as_ptr()) };
+        if node.is_null() {
+            return None;
+        }
+        // SAFETY: nodes are allocated by themselves, so this is the size of what may be read.
+        let words = unsafe { libc::malloc_usable_size(node) } / size_of::<u32>();
+        let word = |index: usize| node.cast_const().cast::<u32>().wrapping_add(index);
+        // SAFETY: the index is below the number of words.
+        let read = |index: usize| unsafe { word(index).read_volatile() };
+        let before: Vec<u32> = (0..words).map(read).collect();
+        // SAFETY: a request that starts, and ends.
+        let moved = unsafe {
+            increase(node);
+            let moved = (0..words).find(|index| read(*index) == before[*index].wrapping_add(1));
+            decrease(node);
+            moved
+        }?;
+        (read(moved) == before[moved]).then_some(BlockNode { node, in_flight: word(moved) })
+    }
+
+    /// QEMU's description of the node.
+    pub(crate) fn handle(self) -> usize {
+        self.node as usize
+    }
+
+    /// The node's outstanding requests.
+    pub(crate) fn in_flight(self) -> u32 {
+        // SAFETY: inside the node, as `find` saw it.
+        unsafe { self.in_flight.read_volatile() }
+    }
+}
+
+type FindFormat = unsafe extern "C" fn(*const c_char) -> *mut *mut c_void;
+type OnEvent = unsafe extern "C" fn(*mut c_void, c_int);
+type ParseEnum =
+    unsafe extern "C" fn(*const c_void, *const c_char, c_int, *mut *mut c_void) -> c_int;
+
+/// Words of the description of a block driver that are looked at.
+const DRIVER_WORDS: usize = 256;
+static PROBED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn probe(_: *mut c_void, _: c_int) {
+    PROBED.store(true, Ordering::Relaxed);
+}
+
+/// Makes all nodes of the driver `blkdebug` call `callback` for each event, instead of the driver. Returns the
+/// numbers of the named events, or `None` if this QEMU differs. Call it only with QEMU's big lock.
+pub(crate) fn hook_block_events<const EVENTS: usize>(
+    node: BlockNode,
+    callback: extern "C" fn(*mut c_void, c_int),
+    names: [&CStr; EVENTS],
+) -> Option<[c_int; EVENTS]> {
+    let find_format = function!(c"bdrv_find_format" as FindFormat)?;
+    let debug_event = function!(c"bdrv_co_debug_event" as OnEvent)?;
+    let parse = function!(c"qapi_enum_parse" as ParseEnum)?;
+    let lookup = ffi::find(c"BlkdebugEvent_lookup");
+    // SAFETY: looks a driver up by a C string.
+    let driver = unsafe { find_format(c"blkdebug".as_ptr()) };
+    if driver.is_null() || lookup.is_null() {
+        return None;
+    }
+    // SAFETY: looks a name up in QEMU's own table; no error is asked for.
+    let number = |name: &CStr| unsafe { parse(lookup, name.as_ptr(), -1, ptr::null_mut()) };
+    let events = names.map(number);
+    if events.contains(&-1) {
+        return None;
+    }
+    for index in 0..DRIVER_WORDS {
+        // SAFETY: the description is a variable in QEMU's data, longer than the part up to the
+        // function that is looked for. QEMU links drivers into a list, so it can be written; each
+        // word is restored, and nothing else uses it in that time. Without rules the event does
+        // nothing.
+        let found = unsafe {
+            let slot = driver.add(index);
+            let kept = slot.read_volatile();
+            if kept.is_null() {
+                continue;
+            }
+            slot.write_volatile(probe as *mut c_void);
+            debug_event(node.node, events[0]);
+            let found = PROBED.load(Ordering::Relaxed);
+            slot.write_volatile(if found { callback as *mut c_void } else { kept });
+            found
+        };
+        if found {
+            return Some(events);
+        }
+    }
+    None
+}
+
+type Yield = unsafe extern "C" fn();
+type OnCoroutine = unsafe extern "C" fn(*mut c_void);
+
+/// QEMU's coroutines: each request of a disk runs in one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Coroutines {
+    itself: GetContext,
+    leave: Yield,
+    wake: OnCoroutine,
+}
+
+impl Coroutines {
+    /// `None` if QEMU doesn't export what it takes.
+    pub(crate) fn find() -> Option<Coroutines> {
+        Some(Coroutines {
+            itself: function!(c"qemu_coroutine_self" as GetContext)?,
+            leave: function!(c"qemu_coroutine_yield" as Yield)?,
+            wake: function!(c"aio_co_wake" as OnCoroutine)?,
+        })
+    }
+
+    /// The one that runs. Only inside one.
+    pub(crate) fn current(self) -> usize {
+        // SAFETY: called inside a coroutine.
+        unsafe { (self.itself)() as usize }
+    }
+
+    /// Leaves the one that runs until it is woken. No lock may be held.
+    pub(crate) fn pause(self) {
+        // SAFETY: called inside a coroutine; somebody has its handle, and wakes it.
+        unsafe { (self.leave)() };
+    }
+
+    /// Goes on with one that paused, once. With QEMU's big lock, and outside of coroutines.
+    pub(crate) fn wake(self, coroutine: usize) {
+        // SAFETY: the handle of a coroutine that paused, and was not woken since.
+        unsafe { (self.wake)(coroutine as *mut c_void) };
+    }
+}
+
+type TimerCallback = extern "C" fn(*mut c_void);
+type TimerInit =
+    unsafe extern "C" fn(*mut c_void, *mut c_void, c_int, c_int, c_int, TimerCallback, *mut c_void);
+type TimerSet = unsafe extern "C" fn(*mut c_void, i64);
+type GetClock = unsafe extern "C" fn(c_int) -> i64;
+
+/// `QEMU_CLOCK_VIRTUAL`.
+const GUEST_TIME: c_int = 1;
+/// More than a `QEMUTimer` has (6).
+const TIMER_WORDS: usize = 16;
+
+/// A timer in guest time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timer {
+    timer: *mut c_void,
+    set: TimerSet,
+    now: GetClock,
+}
+
+// SAFETY: the timer lives as long as QEMU, and is used by who has QEMU's big lock.
+unsafe impl Send for Timer {}
+
+impl Timer {
+    /// Makes one that calls back with QEMU's big lock; `None` if QEMU doesn't export what it takes.
+    pub(crate) fn new(callback: TimerCallback) -> Option<Timer> {
+        let init = function!(c"timer_init_full" as TimerInit)?;
+        let set = function!(c"timer_mod_ns" as TimerSet)?;
+        let now = function!(c"qemu_clock_get_ns" as GetClock)?;
+        let timer: *mut c_void = Box::leak(Box::new([0_u64; TIMER_WORDS])).as_mut_ptr().cast();
+        // SAFETY: memory of its own, longer than a timer, aligned as one; scale 1 ns, no
+        // attributes.
+        unsafe { init(timer, ptr::null_mut(), GUEST_TIME, 1, 0, callback, ptr::null_mut()) };
+        Some(Timer { timer, set, now })
+    }
+
+    /// Guest time in nanoseconds. Not inside a block of translated code.
+    pub(crate) fn now_ns(self) -> i64 {
+        // SAFETY: reads a clock.
+        unsafe { (self.now)(GUEST_TIME) }
+    }
+
+    /// Sets the timer to that time, and forgets an earlier setting.
+    pub(crate) fn set_ns(self, at_ns: i64) {
+        // SAFETY: a timer that was initialised.
+        unsafe { (self.set)(self.timer, at_ns) };
+    }
+}
+
+type StateCallback = extern "C" fn(*mut c_void, bool, c_int);
+type AddStateCallback = unsafe extern "C" fn(StateCallback, *mut c_void) -> *mut c_void;
+
+/// Has `callback` called whenever the machine starts to run, or stops; whether QEMU exports that.
+pub(crate) fn on_run_or_stop(callback: StateCallback) -> bool {
+    let Some(add) = function!(c"qemu_add_vm_change_state_handler" as AddStateCallback) else {
+        return false;
+    };
+    // SAFETY: the function lives as long as QEMU; it takes no data.
+    unsafe { !add(callback, ptr::null_mut()).is_null() }
+}
+
+type ShutDown = unsafe extern "C" fn(c_int);
+
+/// `SHUTDOWN_CAUSE_HOST_ERROR`.
+const HOST_ERROR: c_int = 1;
+
+/// Asks QEMU to end the machine; whether QEMU exports that.
+pub(crate) fn shut_down() -> bool {
+    let Some(request) = function!(c"qemu_system_shutdown_request" as ShutDown) else {
+        return false;
+    };
+    // SAFETY: sets a flag that the main loop looks at, and wakes it.
+    unsafe { request(HOST_ERROR) };
+    true
+}

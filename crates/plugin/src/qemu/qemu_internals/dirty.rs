@@ -1,0 +1,228 @@
+//! Where QEMU notes that memory was written by other means than a vCPU's own fast path: devices' DMA
+//! above all.
+//!
+//! The plugin interface has no callback for it. All of QEMU's ways to write the guest's memory for a
+//! device (a write through the bus, the end of a mapping, a cached descriptor ring) end in one
+//! exported function with the place and the exact length, which marks pages for migration and
+//! displays. Its entry is replaced by a jump: QEMU calls it directly, so there is no pointer to
+//! exchange.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::OnceLock;
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl};
+
+use crate::qemu::ffi;
+
+/// Offset in QEMU's RAM, length in bytes, and the clients whose pages become dirty.
+type SetDirty = extern "C" fn(u64, u64, u8);
+
+/// The clients of a vCPU's store to a clean page: displays and migration (QEMU's `DIRTY_CLIENTS_NOCODE`). For
+/// DMA, QEMU passes only the clients that follow the page, and displays follow no RAM.
+const OF_VCPU: u8 = 1 << 0 | 1 << 2;
+
+/// `movabs $hook, %rax; jmp *%rax`; the function has three arguments, and `rax` is none.
+const JUMP_BYTES: usize = 12;
+/// `jmp *0(%rip)` and the address.
+const LONG_JUMP: [u8; 6] = [0xff, 0x25, 0, 0, 0, 0];
+/// The longest instruction of x86.
+const INSTRUCTION_BYTES_MAX: usize = 15;
+
+/// The original function: its first instructions, and a jump to the rest.
+static ORIGINAL: OnceLock<SetDirty> = OnceLock::new();
+static CALLBACK: OnceLock<fn(Written)> = OnceLock::new();
+
+/// Memory that was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Written {
+    /// Where in QEMU's RAM.
+    pub(crate) ram: u64,
+    pub(crate) bytes: u64,
+    /// Whether a device wrote. Otherwise a vCPU stored to a page from which QEMU has translated code.
+    pub(crate) by_device: bool,
+}
+
+/// Has `callback` called whenever a device has written memory, or a vCPU a page with code, in
+/// whichever thread. Whether this QEMU could be changed so. To be called while the plugin is
+/// loaded, when no vCPU and no device exists.
+pub(crate) fn on_write(callback: fn(Written)) -> bool {
+    if ORIGINAL.get().is_some() {
+        return true; // a second recording in one process
+    }
+    let found = ffi::find(c"physical_memory_set_dirty_range").cast::<u8>();
+    if found.is_null() {
+        return false;
+    }
+    // SAFETY: the code of a function, whose end is more than this away; QEMU's text is readable.
+    let code = unsafe { std::slice::from_raw_parts(found, JUMP_BYTES + INSTRUCTION_BYTES_MAX) };
+    let Some(moved) = movable_bytes(code) else { return false };
+    // SAFETY: `moved` bytes of whole instructions that mean the same at any address.
+    let Some(original) = (unsafe { copied(found, moved) }) else { return false };
+    let _ = CALLBACK.set(callback);
+    let _ = ORIGINAL.set(original);
+    let mut jump = [0x48, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xe0];
+    jump[2..10].copy_from_slice(&(on_dirty as SetDirty as usize).to_le_bytes());
+    // SAFETY: those instructions are moved; only this thread calls the function so early.
+    unsafe { patch(found, &jump) }
+}
+
+/// How many bytes the first instructions have that make room for the jump; `None` if one of them
+/// means something else at another address.
+fn movable_bytes(code: &[u8]) -> Option<usize> {
+    let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
+    let mut bytes = 0;
+    while bytes < JUMP_BYTES {
+        let one = decoder.decode();
+        let elsewhere = one.is_ip_rel_memory_operand() || one.flow_control() != FlowControl::Next;
+        if one.is_invalid() || elsewhere {
+            return None;
+        }
+        bytes += one.len();
+    }
+    Some(bytes)
+}
+
+/// A function that executes the first `bytes` of `function`, and goes on in it after them.
+///
+/// # Safety
+/// They must be whole instructions that mean the same at another address.
+unsafe fn copied(function: *mut u8, bytes: usize) -> Option<SetDirty> {
+    let size = bytes + LONG_JUMP.len() + size_of::<usize>();
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: new memory, filled within its size, and executable only then.
+    unsafe {
+        let room =
+            libc::mmap(ptr::null_mut(), size, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+        if room == libc::MAP_FAILED {
+            return None;
+        }
+        let at = room.cast::<u8>();
+        at.copy_from_nonoverlapping(function, bytes);
+        at.add(bytes).copy_from_nonoverlapping(LONG_JUMP.as_ptr(), LONG_JUMP.len());
+        let target = (function as usize + bytes).to_le_bytes();
+        at.add(bytes + LONG_JUMP.len()).copy_from_nonoverlapping(target.as_ptr(), target.len());
+        if libc::mprotect(room, size, libc::PROT_READ | libc::PROT_EXEC) != 0 {
+            libc::munmap(room, size);
+            return None;
+        }
+        Some(std::mem::transmute::<*mut c_void, SetDirty>(room))
+    }
+}
+
+/// Writes `bytes` over code. Whether the system allows that.
+///
+/// # Safety
+/// No thread executes there meanwhile.
+unsafe fn patch(code: *mut u8, bytes: &[u8]) -> bool {
+    // SAFETY: asks for a constant.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+    let start = code as usize / page * page;
+    let size = (code as usize + bytes.len()).div_ceil(page) * page - start;
+    let protect = |protection: c_int| {
+        // SAFETY: pages of QEMU's code, which stay executable.
+        unsafe { libc::mprotect(start as *mut c_void, size, protection) == 0 }
+    };
+    if !protect(libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC) {
+        return false;
+    }
+    // SAFETY: writable now; the caller says that nobody executes it.
+    unsafe { code.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    protect(libc::PROT_READ | libc::PROT_EXEC)
+}
+
+extern "C" fn on_dirty(start: u64, bytes: u64, uses: u8) {
+    if let Some(original) = ORIGINAL.get() {
+        original(start, bytes, uses);
+    }
+    if bytes > 0
+        && let Some(callback) = CALLBACK.get()
+    {
+        callback(Written { ram: start, bytes, by_device: uses & OF_VCPU != OF_VCPU });
+    }
+}
+
+/// `MemTxAttrs`: bits in one word, none set.
+type Attributes = u64;
+type Map = unsafe extern "C" fn(*mut c_void, u64, *mut u64, bool, Attributes) -> *mut c_void;
+type Unmap = unsafe extern "C" fn(*mut c_void, *mut c_void, u64, bool, u64);
+type RamOfHost = unsafe extern "C" fn(*mut c_void) -> u64;
+
+/// A piece of RAM, and where the guest has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RamPiece {
+    pub(crate) ram: u64,
+    pub(crate) physical: u64,
+    pub(crate) bytes: u64,
+}
+
+/// Where a PC has RAM: from 0, from 1 MiB, and from 4 GiB on.
+const RAM_STARTS: [u64; 3] = [0, 1 << 20, 1 << 32];
+/// More than any guest has.
+const RAM_BYTES_MAX: u64 = 1 << 44;
+
+/// The pieces of RAM of the machine; none if QEMU does not export what it takes. With QEMU's big
+/// lock, when the machine is complete.
+pub(crate) fn ram_pieces() -> Vec<RamPiece> {
+    let space = ffi::find(c"address_space_memory");
+    let map = function!(c"address_space_map" as Map);
+    let unmap = function!(c"address_space_unmap" as Unmap);
+    let ram_of = function!(c"qemu_ram_addr_from_host" as RamOfHost);
+    let (Some(map), Some(unmap), Some(ram_of)) = (map, unmap, ram_of) else { return Vec::new() };
+    if space.is_null() {
+        return Vec::new();
+    }
+    let piece = |physical: u64| {
+        let mut bytes = RAM_BYTES_MAX;
+        // SAFETY: QEMU's address space of all vCPUs, for reading; unmapped at once, as long as it
+        // was mapped and without a byte that was accessed.
+        unsafe {
+            let host = map(space, physical, &raw mut bytes, false, 0);
+            if host.is_null() {
+                return None;
+            }
+            let ram = ram_of(host);
+            unmap(space, host, bytes, false, 0);
+            (ram != u64::MAX).then_some(RamPiece { ram, physical, bytes })
+        }
+    };
+    RAM_STARTS.into_iter().filter_map(piece).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instructions_are_moved_only_if_they_mean_the_same_elsewhere() {
+        // endbr64; push %r15; pxor %xmm0,%xmm0; push %r14; push %r13
+        let good = [
+            0xf3, 0x0f, 0x1e, 0xfa, 0x41, 0x57, 0x66, 0x0f, 0xef, 0xc0, 0x41, 0x56, 0x41, 0x55,
+            0x90,
+        ];
+        assert_eq!(movable_bytes(&good), Some(12));
+        assert_eq!(movable_bytes(&good[2..]), None); // invalid
+        let relative = [0x48, 0x8b, 0x05, 1, 2, 3, 4, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90];
+        assert_eq!(movable_bytes(&relative), None);
+        let call = [0x90, 0xe8, 1, 2, 3, 4, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90];
+        assert_eq!(movable_bytes(&call), None);
+        let jump = [0x90, 0x74, 1, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90];
+        assert_eq!(movable_bytes(&jump), None);
+    }
+
+    #[inline(never)]
+    extern "C" fn sum(start: u64, bytes: u64, uses: u8) {
+        SUM.store(start + bytes + u64::from(uses), std::sync::atomic::Ordering::SeqCst);
+    }
+
+    static SUM: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+
+    #[test]
+    fn a_moved_start_goes_on_in_the_function() {
+        let function = (sum as SetDirty as *mut c_void).cast::<u8>();
+        // SAFETY: the test's own function; nothing of it is moved.
+        let moved = unsafe { copied(function, 0) }.unwrap();
+        moved(3, 4, 5);
+        assert_eq!(SUM.load(std::sync::atomic::Ordering::SeqCst), 12);
+    }
+}

@@ -1,0 +1,89 @@
+//! Whether a vCPU is halted and takes interrupts, from what QEMU's monitor prints of it (`info registers`).
+//!
+//! QEMU's own question, `cpu_thread_is_idle`, is about its threads: a halted vCPU with queued work, such as
+//! the flush of its TLB, is not idle.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr;
+
+use crate::qemu::INTERRUPT_FLAG;
+use crate::qemu::ffi;
+
+type DumpState = unsafe extern "C" fn(*mut c_void, *mut libc::FILE, c_int);
+
+/// QEMU's `cpu_dump_state`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct VcpuState(DumpState);
+
+impl VcpuState {
+    /// `None` if QEMU doesn't export it.
+    pub(crate) fn find() -> Option<VcpuState> {
+        function!(c"cpu_dump_state" as DumpState).map(VcpuState)
+    }
+
+    /// Whether `cpu` is halted; `None` if QEMU does not say.
+    pub(crate) fn is_halted(self, cpu: *mut c_void) -> Option<bool> {
+        halted_in(&self.text(cpu)?)
+    }
+
+    /// Whether `cpu` takes interrupts; `None` if QEMU does not say.
+    pub(crate) fn takes_interrupts(self, cpu: *mut c_void) -> Option<bool> {
+        Some(flags_in(&self.text(cpu)?)? & INTERRUPT_FLAG != 0)
+    }
+
+    /// The general registers and flags of a vCPU.
+    fn text(self, cpu: *mut c_void) -> Option<String> {
+        let (mut text, mut bytes): (*mut c_char, usize) = (ptr::null_mut(), 0);
+        // SAFETY: the stream writes into a buffer of its own, and sets both variables when it is closed;
+        // until then they live. QEMU only reads the vCPU, which lives as long as the machine.
+        unsafe {
+            let stream = libc::open_memstream(&raw mut text, &raw mut bytes);
+            if stream.is_null() {
+                return None;
+            }
+            (self.0)(cpu, stream, 0);
+            libc::fclose(stream);
+        }
+        if text.is_null() {
+            return None;
+        }
+        // SAFETY: the buffer has so many bytes, and is this function's to free.
+        let copied = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), bytes) }.to_vec();
+        // SAFETY: as above.
+        unsafe { libc::free(text.cast()) };
+        String::from_utf8(copied).ok()
+    }
+}
+
+/// The value of `HLT=` (QEMU's target/i386/cpu-dump.c).
+fn halted_in(text: &str) -> Option<bool> {
+    match text.split_once("HLT=")?.1.as_bytes().first()? {
+        b'0' => Some(false),
+        b'1' => Some(true),
+        _ => None,
+    }
+}
+
+/// The value of `RFL=`.
+fn flags_in(text: &str) -> Option<u32> {
+    let digits = text.split_once("RFL=")?.1.split_ascii_whitespace().next()?;
+    u32::from_str_radix(digits, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{flags_in, halted_in};
+
+    #[test]
+    fn halted_is_read_where_qemu_prints_it() {
+        let line = |halted| {
+            format!("RIP=0000 RFL=00000246 [---Z-P-] CPL=0 II=0 A20=1 SMM=0 HLT={halted}\nES")
+        };
+        assert_eq!(halted_in(&line(1)), Some(true));
+        assert_eq!(halted_in(&line(0)), Some(false));
+        assert_eq!(flags_in(&line(0)), Some(0x246));
+        assert_eq!(flags_in("RFL="), None);
+        assert_eq!(halted_in("R00=00000000"), None);
+        assert_eq!(halted_in("SMM=0 HLT="), None);
+    }
+}

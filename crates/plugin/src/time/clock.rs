@@ -1,0 +1,464 @@
+//! Guest time: slices of vCPUs, QEMU's clock and the model's, and how long vCPUs were halted.
+
+use crate::cpu::{self, Cpu};
+use crate::qemu::block::Block;
+use crate::qemu::qemu_internals::deadline::{Deadlines, NextTimer};
+use crate::qemu::qemu_internals::idle::IdleVcpus;
+use crate::qemu::qemu_internals::{Bias, GuestClock, Slices};
+use crate::time::rounds::Rounds;
+use simrecord::counters::{CYCLES, Counts, INSTRUCTIONS};
+
+const NS_PER_S: u128 = 1_000_000_000;
+
+/// The parameters of a clock.
+pub(crate) struct Parts {
+    pub(crate) cpus: u32,
+    /// An instruction takes `2^shift` ns of QEMU's clock.
+    pub(crate) shift: u32,
+    /// Cycles of a vCPU per second.
+    pub(crate) hz: u64,
+    /// Cycles of a slice.
+    pub(crate) vcpu_slice: u64,
+    /// Whether QEMU leaves its loop at the end of each slice.
+    pub(crate) exits_all: bool,
+    /// There if guest time follows the model.
+    pub(crate) bias: Option<Bias>,
+    /// There if QEMU's clock can be read.
+    pub(crate) guest: Option<GuestClock>,
+}
+
+/// When a vCPU was halted, and its cycles at that time, in ns.
+#[derive(Clone, Copy)]
+struct Halt {
+    since_ns: u64,
+    counted_ns: u64,
+}
+
+/// QEMU's last exit from its loop of translated blocks. Outside of the loop it runs timers,
+/// and plans how many instructions it executes before the next exit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct LoopExit {
+    /// Instructions at that time, or earlier.
+    instructions: u64,
+    /// When the next timer was due, as known at the end of the last slice.
+    due_ns: Option<u64>,
+}
+
+impl LoopExit {
+    /// Whether the next slice may follow without another exit. QEMU's clock has advanced by `executed_ns` since
+    /// the exit, and advances by at most `slice_ns` in a slice, both by instructions.
+    ///
+    /// QEMU counts instructions at an exit, if not later, so that its clock shows at most `executed_ns` more
+    /// than it has counted. It planned the time to the timer, an equal part of it for each of `cpus` vCPUs, and
+    /// has executed at most `executed_ns` of the plan. The rest must suffice for a slice, because QEMU divides
+    /// the block in which its plan ends. The factor of two covers instructions that QEMU and the plugin count
+    /// differently.
+    fn allows(&self, next: NextTimer, cpus: u32, executed_ns: u64, slice_ns: u64) -> bool {
+        let now_ns = next.counted_ns.saturating_add(executed_ns);
+        let remaining_ns = next.due_ns.map_or(u64::MAX, |due| due.saturating_sub(now_ns));
+        let planned_ns = remaining_ns.min(PLANNED_NS_MAX) / u64::from(cpus);
+        let needed_ns = executed_ns.saturating_mul(2).saturating_add(slice_ns);
+        self.due_ns == next.due_ns && planned_ns > needed_ns
+    }
+}
+
+/// QEMU plans no more instructions at once.
+const PLANNED_NS_MAX: u64 = i32::MAX as u64;
+/// No model executes more instructions a cycle.
+const WIDTH_MAX: u64 = 16;
+/// No translated block has more instructions (QEMU's `TCG_MAX_INSNS`).
+const BLOCK_MAX: u64 = 512;
+
+/// The clock of a machine.
+pub(crate) struct Clock {
+    parts: Parts,
+    rounds: Rounds,
+    slices: Vec<Option<Slices>>,
+    /// Each vCPU's time at the end of its last slice, by its cycles.
+    counted_ns: Vec<u64>,
+    /// Whether each vCPU took interrupts when it halted last: see [`Clock::is_alone`].
+    takes_interrupts: Vec<bool>,
+    /// Since when each vCPU is halted.
+    halts: Vec<Option<Halt>>,
+    /// The part of QEMU's clock that instructions do not explain: its start value, and its jumps
+    /// while all vCPUs were halted.
+    jumps_ns: u64,
+    /// There if QEMU can be asked whether it has anything to do between two slices.
+    deadlines: Option<Deadlines>,
+    /// There if QEMU can be asked which vCPUs have nothing to do.
+    idle: Option<IdleVcpus>,
+    last_exit: LoopExit,
+    /// Instructions that the plugin executed in QEMU's place, and that QEMU's clock has not
+    /// counted.
+    pub(crate) unclocked: u64,
+}
+
+impl Clock {
+    pub(crate) fn new(parts: Parts) -> Clock {
+        let cpus = parts.cpus as usize;
+        Clock {
+            rounds: Rounds::new(cpus, parts.shift, ns_of(parts.vcpu_slice, parts.hz)),
+            slices: vec![None; cpus],
+            counted_ns: vec![0; cpus],
+            takes_interrupts: vec![false; cpus],
+            halts: vec![None; cpus],
+            jumps_ns: 0,
+            deadlines: None,
+            idle: None,
+            last_exit: LoopExit::default(),
+            unclocked: 0,
+            parts,
+        }
+    }
+
+    /// vCPUs count (again, or in another way), or no longer (`counts`), from here on. Called between blocks.
+    pub(crate) fn restart(&mut self, counts: bool) {
+        (0..self.parts.cpus).for_each(|vcpu| cpu::with(vcpu, Cpu::issue_all_threads));
+        self.rounds.restart(self.instructions());
+        self.last_exit = LoopExit { instructions: self.executed(), due_ns: None };
+        if let Some(guest) = self.parts.guest {
+            // QEMU's clock went on while instructions were not counted. The first halt would seem to
+            // have lasted for all of that.
+            let shows = self.rounds.shows_ns(self.instructions());
+            self.jumps_ns = guest.get_ns().wrapping_sub(shows);
+        }
+        for vcpu in 0..self.parts.cpus {
+            cpu::with(vcpu, |cpu| cpu.set_slice(self.parts.vcpu_slice));
+            let cycles = cpu::with(vcpu, |cpu| cpu.counts()[CYCLES]);
+            self.counted_ns[vcpu as usize] = self.ns_of(cycles);
+            self.halts[vcpu as usize] = None;
+            // After a checkpoint, vCPUs may be halted although no halt was seen.
+            if let Some(halted) = self.slices[vcpu as usize].and_then(Slices::is_halted) {
+                self.set_halted(vcpu, halted);
+            }
+            let takes_interrupts = self.slices[vcpu as usize].and_then(Slices::takes_interrupts);
+            self.set_takes_interrupts(vcpu, takes_interrupts == Some(true));
+            if counts && self.rounds.is_halted(vcpu as usize) {
+                let (since_ns, counted_ns) = (self.now_ns(vcpu), self.cycles_ns(vcpu));
+                self.halts[vcpu as usize] = Some(Halt { since_ns, counted_ns });
+            }
+            // A memory that vCPUs share has one time. Without this, one that executes for the first time would
+            // wait for all the guest time before, at the first line that another has just used.
+            self.publish_time(vcpu);
+        }
+    }
+
+    /// A vCPU is about to halt while nothing is counted.
+    pub(crate) fn halt_uncounted(&mut self, vcpu: u32) {
+        self.set_halted(vcpu, true);
+    }
+
+    /// Whether vCPUs run in slices.
+    pub(crate) fn has_slices(&self) -> bool {
+        self.parts.cpus > 1 || self.parts.bias.is_some()
+    }
+
+    /// Sets up the slices of a vCPU.
+    pub(crate) fn begin_slices(&mut self, vcpu: u32, slices: Slices) {
+        self.slices[vcpu as usize] = Some(slices);
+        self.deadlines = Deadlines::of_this_thread();
+        self.idle = IdleVcpus::find();
+        cpu::with(vcpu, |cpu| {
+            cpu.set_handle(slices.handle());
+            cpu.set_slice(self.parts.vcpu_slice);
+        });
+    }
+
+    /// The slice of a vCPU is over, whose last block is `block`.
+    pub(crate) fn end_slice(&mut self, vcpu: u32, block: &Block) {
+        cpu::with(vcpu, |cpu| cpu.retire_pending(0));
+        // A vCPU that was started runs without having taken an interrupt.
+        self.set_halted(vcpu, false);
+        self.advance(vcpu);
+        self.plan_slice(vcpu);
+        if !self.continues(vcpu, block) {
+            self.leave_loop(vcpu);
+        } else if self.parts.cpus > 1 {
+            cpu::with(vcpu, |cpu| cpu.set_in_last_block(true));
+        }
+    }
+
+    /// QEMU leaves its loop after the last block of a slice, which runs, although it was to stay.
+    pub(crate) fn leave_after_slice(&mut self, vcpu: u32) {
+        cpu::with(vcpu, |cpu| cpu.set_in_last_block(false));
+        self.leave_loop(vcpu);
+    }
+
+    /// Has QEMU leave its loop when the block that runs has ended.
+    fn leave_loop(&mut self, vcpu: u32) {
+        if let Some(slices) = self.slices[vcpu as usize] {
+            self.last_exit.instructions = self.executed();
+            slices.end();
+        }
+    }
+
+    /// Whether the next slice of a vCPU may follow at once after `block`: no timer is due soon, and no other
+    /// vCPU has anything to do. An exit from QEMU's loop takes as long as hundreds of instructions, and would
+    /// change nothing.
+    fn continues(&mut self, vcpu: u32, block: &Block) -> bool {
+        let asks =
+            self.parts.guest.is_some() && !self.parts.exits_all && self.is_alone(vcpu, block);
+        let Some(deadlines) = self.deadlines.filter(|_| asks) else {
+            self.last_exit.due_ns = None;
+            return false;
+        };
+        let next = deadlines.next_timer();
+        let shift = self.parts.shift;
+        let executed_ns = self.executed().wrapping_sub(self.last_exit.instructions) << shift;
+        let slice = self.parts.vcpu_slice.saturating_mul(WIDTH_MAX).saturating_add(BLOCK_MAX);
+        let allowed = self.last_exit.allows(next, self.parts.cpus, executed_ns, slice << shift);
+        self.last_exit.due_ns = next.due_ns;
+        allowed
+    }
+
+    /// Whether all other vCPUs wait for interrupts, and `block` gives none of them anything to do but by a store.
+    ///
+    /// One that halts without taking interrupts waits to be started, as does one that has not run yet. When it
+    /// is started (INIT), QEMU's clock jumps ahead by what was left of the vCPU's plan. So the plan must be that
+    /// of the last slice.
+    fn is_alone(&self, vcpu: u32, block: &Block) -> bool {
+        let mut others = (0..self.parts.cpus).filter(|other| *other != vcpu);
+        if self.parts.cpus == 1 {
+            return true;
+        }
+        let Some(idle) = self.idle.filter(|_| !block.acts_outside) else { return false };
+        others.all(|other| {
+            self.rounds.is_halted(other as usize)
+                && self.takes_interrupts[other as usize]
+                && self.slices[other as usize].is_some_and(|slices| idle.is_idle(slices))
+        })
+    }
+
+    /// A vCPU is about to halt.
+    pub(crate) fn halt(&mut self, vcpu: u32) {
+        let (since_ns, counted_ns) = (self.now_ns(vcpu), self.cycles_ns(vcpu));
+        self.halts[vcpu as usize] = Some(Halt { since_ns, counted_ns });
+        self.set_halted(vcpu, true);
+        self.advance(vcpu);
+        self.last_exit.instructions = self.executed();
+        if self.slices[vcpu as usize].is_some() {
+            self.plan_slice(vcpu);
+        }
+    }
+
+    /// A vCPU is about to halt, and takes interrupts then, or not.
+    pub(crate) fn set_takes_interrupts(&mut self, vcpu: u32, takes_interrupts: bool) {
+        self.takes_interrupts[vcpu as usize] = takes_interrupts;
+    }
+
+    fn set_halted(&mut self, vcpu: u32, halted: bool) {
+        self.rounds.set_halted(vcpu as usize, halted);
+        cpu::with(vcpu, |cpu| cpu.set_halted(halted));
+    }
+
+    /// Sets the next slice of a vCPU whose slice has ended, shorter by the excess of that one.
+    fn plan_slice(&self, vcpu: u32) {
+        let planned = self.rounds.next_slice_ns(vcpu as usize);
+        let cycles = match self.parts.bias {
+            Some(_) => cycles_of(planned, self.parts.hz).max(1),
+            None => self.parts.vcpu_slice,
+        };
+        cpu::with(vcpu, |cpu| cpu.set_slice(cycles));
+    }
+
+    /// A vCPU takes an interrupt, which ends a halt.
+    pub(crate) fn wake(&mut self, vcpu: u32) {
+        let halt = self.halts[vcpu as usize].take();
+        if halt.is_none() && !self.rounds.is_halted(vcpu as usize) {
+            return;
+        }
+        self.set_halted(vcpu, false);
+        let Some(guest) = self.parts.guest else { return };
+        let shows = self.rounds.shows_ns(self.instructions());
+        self.jumps_ns = guest.get_ns().wrapping_sub(shows);
+        if let Some(halt) = halt {
+            self.end_halt(vcpu, halt, self.now_ns(vcpu));
+        }
+        self.publish_time(vcpu);
+    }
+
+    /// Whether a vCPU waits at a `pause`: with others, and where guest time follows the model.
+    pub(crate) fn pauses_wait(&self) -> bool {
+        self.parts.cpus > 1 && self.parts.bias.is_some()
+    }
+
+    /// A vCPU executes `pause` where guest time follows the model: see [`Rounds::pause`].
+    pub(crate) fn pause(&mut self, vcpu: u32) {
+        let (hz, counted_ns) = (self.parts.hz, &self.counted_ns);
+        let lag_ns = self.rounds.pause(vcpu as usize, |cpu| since_ns(hz, counted_ns, cpu as u32));
+        let cycles = cycles_of(lag_ns, hz);
+        if cycles > 0 {
+            cpu::with(vcpu, |cpu| cpu.wait(cycles));
+            self.publish_time(vcpu);
+        }
+    }
+
+    /// Adds the time for which a vCPU was halted, until `now_ns`. Returns the time from which it would be
+    /// halted further. The instructions before the halt may have retired later than was known at the halt.
+    fn end_halt(&self, vcpu: u32, halt: Halt, now_ns: u64) -> Halt {
+        let counted_ns = self.cycles_ns(vcpu);
+        let start_ns = halt.since_ns + (counted_ns - halt.counted_ns);
+        self.add_halted(vcpu, now_ns.saturating_sub(start_ns));
+        Halt { since_ns: now_ns.max(start_ns), counted_ns }
+    }
+
+    /// Whether guest time follows a model.
+    pub(crate) fn follows_model(&self) -> bool {
+        self.parts.bias.is_some()
+    }
+
+    /// Adds to each halted vCPU the time for which it has been halted. `running` is the running vCPU.
+    pub(crate) fn count_halts(&mut self, running: u32) {
+        let now = self.now_ns(running);
+        for vcpu in 0..self.parts.cpus {
+            if self.parts.guest.is_some()
+                && let Some(halt) = self.halts[vcpu as usize]
+            {
+                self.halts[vcpu as usize] = Some(self.end_halt(vcpu, halt, now));
+            }
+        }
+    }
+
+    fn add_halted(&self, vcpu: u32, ns: u64) {
+        cpu::with(vcpu, |cpu| cpu.add_halted(cycles_of(ns, self.parts.hz)));
+    }
+
+    /// The lead of the model's time of an executing vCPU over QEMU's clock, in ns. QEMU's clock is set to the
+    /// model's time at the end of the slice.
+    pub(crate) fn ahead_ns(&self, vcpu: u32) -> i64 {
+        let model = self.rounds.now_ns(vcpu as usize, self.since_slice_ns(vcpu));
+        model.wrapping_sub(self.rounds.shows_ns(self.instructions())).cast_signed()
+    }
+
+    /// The value of the time-stamp counter that a vCPU would have read at the counts `at`, which it
+    /// had after the last slice of any vCPU ended.
+    pub(crate) fn tsc_at(&self, vcpu: u32, at: &Counts) -> u64 {
+        let now = if self.parts.bias.is_some() {
+            let since = self.ns_of(at[CYCLES]).wrapping_sub(self.counted_ns[vcpu as usize]);
+            self.rounds.now_ns(vcpu as usize, since)
+        } else {
+            let ahead = cpu::with(vcpu, |cpu| cpu.instructions()) - at[INSTRUCTIONS];
+            self.rounds.shows_ns(self.instructions() - ahead)
+        };
+        now.wrapping_add(self.jumps_ns)
+    }
+
+    /// [`Clock::tsc_at`] in cycles: a clock that all vCPUs have in common, but for a time slice.
+    pub(crate) fn common_cycles_at(&self, vcpu: u32, at: &Counts) -> u64 {
+        cycles_of(self.tsc_at(vcpu, at), self.parts.hz)
+    }
+
+    /// Guest time as the vCPU sees it.
+    fn now_ns(&self, vcpu: u32) -> u64 {
+        let now = if self.parts.bias.is_some() {
+            self.rounds.now_ns(vcpu as usize, self.since_slice_ns(vcpu))
+        } else {
+            self.rounds.shows_ns(self.instructions())
+        };
+        now.wrapping_add(self.jumps_ns)
+    }
+
+    /// Has QEMU's clock follow the model, where it does, while the model counts.
+    fn advance(&mut self, vcpu: u32) {
+        let counts = cpu::with(vcpu, |cpu| cpu.counts_with_model());
+        let Some(bias) = self.parts.bias.filter(|_| counts) else { return };
+        let since = self.since_slice_ns(vcpu);
+        self.counted_ns[vcpu as usize] += since;
+        let instructions = self.instructions();
+        let hz = self.parts.hz;
+        let counted = &self.counted_ns;
+        let of = |other: usize| since_ns(hz, counted, other as u32);
+        bias.add(self.rounds.end_slice(vcpu as usize, since, of, instructions));
+        self.publish_time(vcpu);
+    }
+
+    /// Passes the common time to the memory side of a vCPU, where time follows a model.
+    fn publish_time(&self, vcpu: u32) {
+        if self.parts.cpus > 1 && self.parts.bias.is_some() {
+            let now = cycles_of(self.now_ns(vcpu), self.parts.hz);
+            cpu::with(vcpu, |cpu| cpu.set_time(now));
+        }
+    }
+
+    /// A vCPU's cycles, ns.
+    fn cycles_ns(&self, vcpu: u32) -> u64 {
+        self.ns_of(cpu::with(vcpu, |cpu| cpu.cycles()))
+    }
+
+    /// The time of a vCPU since its last slice ended, ns.
+    fn since_slice_ns(&self, vcpu: u32) -> u64 {
+        since_ns(self.parts.hz, &self.counted_ns, vcpu)
+    }
+
+    fn ns_of(&self, cycles: u64) -> u64 {
+        ns_of(cycles, self.parts.hz)
+    }
+
+    /// Instructions that QEMU may have counted since the level changed, or more.
+    fn executed(&self) -> u64 {
+        (0..self.parts.cpus).map(|vcpu| cpu::with(vcpu, Cpu::executed)).sum()
+    }
+
+    fn instructions(&self) -> u64 {
+        let of = |vcpu| cpu::with(vcpu, |cpu| cpu.instructions());
+        (0..self.parts.cpus).map(of).sum::<u64>() - self.unclocked
+    }
+}
+
+fn cycles_of(ns: u64, hz: u64) -> u64 {
+    (u128::from(ns) * u128::from(hz) / NS_PER_S) as u64
+}
+
+fn ns_of(cycles: u64, hz: u64) -> u64 {
+    (u128::from(cycles) * NS_PER_S / u128::from(hz)) as u64
+}
+
+/// The time of a vCPU since its last slice ended, ns. `counted_ns`: the time of its cycles at that end.
+fn since_ns(hz: u64, counted_ns: &[u64], vcpu: u32) -> u64 {
+    ns_of(cpu::with(vcpu, |cpu| cpu.cycles()), hz) - counted_ns[vcpu as usize]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXIT: LoopExit = LoopExit { instructions: 0, due_ns: Some(1_000_000) };
+
+    fn next(counted_ns: u64) -> NextTimer {
+        NextTimer { counted_ns, due_ns: EXIT.due_ns }
+    }
+
+    #[test]
+    fn slices_follow_until_a_timer_is_near() {
+        assert!(EXIT.allows(next(0), 1, 1_000, 16_000));
+        assert!(EXIT.allows(next(980_000), 1, 1_000, 16_000));
+        assert!(!EXIT.allows(next(982_000), 1, 1_000, 16_000));
+        assert!(!EXIT.allows(next(1_000_000), 1, 0, 0));
+    }
+
+    #[test]
+    fn the_plan_of_the_last_exit_is_not_exceeded() {
+        // A clock that follows instructions alone: the plan was a million, and two thirds of it remain.
+        assert!(EXIT.allows(next(0), 1, 327_000, 16_000));
+        assert!(!EXIT.allows(next(0), 1, 328_000, 16_000));
+        let never = LoopExit { due_ns: None, ..EXIT };
+        let no_timer = NextTimer { counted_ns: 0, due_ns: None };
+        assert!(never.allows(no_timer, 1, PLANNED_NS_MAX / 4, 16_000));
+        assert!(!never.allows(no_timer, 1, PLANNED_NS_MAX / 2, 16_000));
+    }
+
+    #[test]
+    fn with_several_vcpus_each_has_a_part_of_the_plan() {
+        assert!(EXIT.allows(next(0), 8, 41_000, 16_000));
+        assert!(!EXIT.allows(next(0), 8, 55_000, 16_000));
+        assert!(EXIT.allows(next(860_000), 8, 0, 16_000));
+        assert!(!EXIT.allows(next(880_000), 8, 0, 16_000));
+    }
+
+    #[test]
+    fn another_timer_than_before_needs_an_exit() {
+        let earlier = NextTimer { due_ns: Some(900_000), ..next(0) };
+        let none = NextTimer { due_ns: None, ..next(0) };
+        assert!(![earlier, none].into_iter().any(|next| EXIT.allows(next, 1, 0, 16_000)));
+    }
+}

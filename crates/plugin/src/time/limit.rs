@@ -1,0 +1,54 @@
+//! Ends the guest when its time is up, whatever it does: a kernel that hangs takes no alarm.
+//!
+//! A timer in guest time, from when the machine first runs: no instruction is watched for it. A
+//! guest in which every CPU sleeps for good gets there at once.
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::qemu::qemu_internals::devices::{Timer, on_run_or_stop, shut_down};
+use simrecord::messages::LIMIT_REACHED;
+
+/// Guest time that is allowed, in nanoseconds.
+static LIMIT_NS: AtomicI64 = AtomicI64::new(i64::MAX);
+/// Made when the first vCPU is.
+static TIMER: Mutex<Option<Timer>> = Mutex::new(None);
+/// Whether the machine ran already.
+static HAS_RUN: AtomicBool = AtomicBool::new(false);
+
+/// Sets the limit of the guest's time. Call it before [`begin`].
+pub(crate) fn set(limit_ns: u64) {
+    LIMIT_NS.store(i64::try_from(limit_ns).unwrap_or(i64::MAX), Ordering::Relaxed);
+}
+
+/// Makes ready, when a vCPU is made; once.
+pub(crate) fn begin() {
+    let mut timer = TIMER.lock().unwrap_or_else(PoisonError::into_inner);
+    if timer.is_some() || LIMIT_NS.load(Ordering::Relaxed) == i64::MAX {
+        return;
+    }
+    *timer = Timer::new(on_timer).filter(|_| on_run_or_stop(on_state));
+    if timer.is_none() {
+        eprintln!("irqlab plugin: this QEMU has no timers for a plugin: guest time has no limit");
+    }
+}
+
+/// The machine starts to run, or stops.
+extern "C" fn on_state(_: *mut c_void, runs: bool, _: i32) {
+    if !runs || HAS_RUN.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    if let Some(timer) = *TIMER.lock().unwrap_or_else(PoisonError::into_inner) {
+        // A restored machine has a clock that is on its way.
+        timer.set_ns(timer.now_ns().saturating_add(LIMIT_NS.load(Ordering::Relaxed)));
+    }
+}
+
+/// The time is up.
+extern "C" fn on_timer(_: *mut c_void) {
+    eprintln!("{}", LIMIT_REACHED);
+    if !shut_down() {
+        std::process::abort();
+    }
+}
