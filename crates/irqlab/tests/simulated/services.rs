@@ -277,7 +277,7 @@ fn false_sharing_and_a_cold_cache_are_found_by_name() {
         return;
     }
     let source = "false_sharing.s";
-    let Some(program) = write_program(place.path(), source, &[], "/tmp/sharing") else { return };
+    let program = write_program(place.path(), source, &[], "/tmp/sharing");
     // What is written last is larger than L2, and evicts the file.
     let zeros = "dd if=/dev/zero bs=64k";
     let files = format!("{zeros} of=/tmp/file count=4; {zeros} of=/tmp/other count=32");
