@@ -1,20 +1,19 @@
 //! Builds the guest's first process (`crates/guest`), the program for a machine without a kernel
 //! (`crates/bare`) and the QEMU plugin (`crates/plugin`), and hands all to `include_bytes!`.
 //!
-//! They are embedded, so that `irqlab` stays one file and none ever is of another version. A
-//! build script starts cargo for them, since a dependency cannot be linked otherwise than what uses
-//! it: the guest is static, the bare program is nothing but itself, the plugin is a shared object, and
-//! all abort on panic. Each has its own target directory, so that the cargos do not wait for each other.
+//! Embedding keeps `irqlab` one file whose parts always have the same version. The build script starts cargo for
+//! each part, because cargo links a dependency like its user: the guest is static, the bare program links
+//! nothing else, the plugin is a shared object, and all abort on panic. Each part has its own target directory,
+//! so the cargo processes do not wait for each other.
 //!
-//! Models of machines (`machines/*.toml`) and what was measured on real processors
-//! (`machines/measured/*.tsv`) are embedded, too: `models.rs` and `measured.rs` are lists of their names
-//! and texts.
+//! Models of machines (`machines/*.toml`) and measurements of real processors (`machines/measured/*.tsv`) are
+//! embedded, too. Lists of their names and texts are in `models.rs` and `measured.rs`.
 //!
-//! So are workloads (`workloads/*.toml`), with the files in the directory of the same name.
+//! Workloads (`workloads/*.toml`) are embedded with the files in the directory of the same name.
 //!
-//! `IRQLAB_EMBED=none` leaves them out, for a fast check of the rest: they are release builds.
-//! Where one can't be built (another processor, no static libc), irqlab is built without it:
-//! only `irqlab sim` then has a reason to complain, and names this one.
+//! `IRQLAB_EMBED=none` leaves out the guest, the bare program and the plugin, which are release builds, for a
+//! fast check of the rest. irqlab is also built without a part that cannot be built (another processor, no
+//! static libc). Only `irqlab sim` then fails, and names the missing part.
 
 use std::env;
 use std::error::Error;
@@ -24,7 +23,7 @@ use std::process::Command;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// What is built and embedded.
+/// A crate that is built and embedded.
 struct Product {
     /// The name of the crate, and of the file that is embedded.
     name: &'static str,
@@ -34,11 +33,11 @@ struct Product {
     flags: &'static str,
     /// Features of the crate.
     features: &'static str,
-    /// Crates whose change is its change.
+    /// Crates whose changes require a new build.
     crates: &'static [&'static str],
-    /// Other files whose change is its change, below `crates`.
+    /// Other files below `crates` whose changes require a new build.
     files: &'static [&'static str],
-    /// What a failure may come from.
+    /// Requirement of the build, for the message of a failure.
     needs: &'static str,
 }
 

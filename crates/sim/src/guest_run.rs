@@ -19,7 +19,7 @@ use crate::{Accounting, Cache, Machine, Result, SimError, Symbols, checkpoint};
 /// Tells whether the user asked to stop.
 pub type StopRequest = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// What a machine is doing.
+/// Phase of the run of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MachinePhase {
     /// Its kernel boots.
@@ -34,16 +34,17 @@ pub enum MachinePhase {
     Analysis,
 }
 
-/// Receives what machines are doing that run at the same time.
+/// Receives the progress of machines that run at the same time.
 pub trait MachineProgress: Send + Sync {
-    /// The machine of this name is in a phase, of which `fraction`, 0 to 1, is done where that is known.
+    /// Reports the phase of the machine named `machine`. `fraction`: the finished part of the phase, 0 to 1;
+    /// `None` if unknown.
     fn update(&self, machine: &str, phase: MachinePhase, fraction: Option<f64>);
 
     /// The machine has ended, and its outcome is known.
     fn done(&self, machine: &str);
 }
 
-/// What a machine measures, for its progress.
+/// Label and window length of a machine, to report its progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expected<'a> {
     /// Its name for the user.
@@ -65,8 +66,8 @@ impl Expected<'_> {
     }
 }
 
-/// A machine, what it starts from, and how it is observed. Each run starts another one, so that
-/// runs are independent and may be concurrent.
+/// A machine, its start, and how it is observed. Each run starts a new machine, so runs are independent and may
+/// be concurrent.
 #[derive(Clone)]
 pub struct GuestRun {
     /// Where everything is kept.
@@ -77,9 +78,9 @@ pub struct GuestRun {
     pub machine: Machine,
     /// Its kernel, with the files of modules.
     pub kernel: Kernel,
-    /// What the plugin must know of its kernel.
+    /// Symbols and offsets of its kernel, for the plugin.
     pub kernel_files: KernelFiles,
-    /// What each machine starts from.
+    /// Start of each machine: a boot or a saved state.
     pub start: Start,
     /// How long each may run.
     pub limits: Limits,
@@ -98,8 +99,8 @@ impl fmt::Debug for GuestRun {
 }
 
 impl GuestRun {
-    /// Starts the machine with a request and reports its progress. Returns the guest's response, how the machine ended and what the
-    /// plugin recorded; none if the user asked to stop.
+    /// Starts the machine with a request and reports its progress. Returns the guest's response, the end of the
+    /// machine and the plugin's record; `None` if the user asked to stop.
     pub(crate) fn run<R: Response>(
         &self,
         request: &Request,
@@ -136,8 +137,8 @@ impl GuestRun {
 }
 
 impl GuestRun {
-    /// Adds the symbols of the modules that a machine has loaded when it booted for a run. `symbols` has those of
-    /// a machine that was restored, and is returned as it is.
+    /// Adds the symbols of the modules that a machine loaded while it booted for a run. A restored machine has
+    /// no `modules`: `symbols` includes the symbols of its modules, and is returned unchanged.
     pub(crate) fn with_modules_of_boot<'a>(
         &self,
         symbols: Option<&'a Symbols>,
@@ -152,7 +153,7 @@ impl GuestRun {
     }
 }
 
-/// Reads what a machine left.
+/// Reads the response and the record of a machine that has ended.
 fn outcome<R: Response>(
     started: Result<(Recording, Option<GuestExit>)>,
 ) -> std::result::Result<Option<(R, GuestExit, Accounting)>, BenchError> {

@@ -1,11 +1,11 @@
-//! A host that disturbs one machine as much as it can, to show that the machine's run does not change.
+//! A host that disturbs one machine, to show that the machine's run does not change.
 //!
-//! What a simulated guest does must not depend on when the host runs which of QEMU's threads. So they are
-//! stopped at random for random times, one by one; all processors are busy in bursts; the file system below
-//! the temporary directory has data to write out all the time; and memory is taken and given back.
+//! A simulated guest must not depend on the host's schedule of QEMU's threads. The hostile host stops these
+//! threads one by one, at random and for random times. It keeps all processors busy in bursts, writes data to
+//! the file system of the temporary directory all the time, and takes memory and gives it back.
 //!
-//! Only the process that is named is stopped, and only processes of this program can be named: `ptrace(2)`
-//! allows no others without rights. All ends with the value.
+//! It stops only the threads of the named process. Only processes of this program can be named: `ptrace(2)`
+//! allows no others without privileges. All disturbance ends when the value is dropped.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -19,13 +19,13 @@ use stats::Random;
 
 use crate::process::with_reached_limit;
 
-/// The longest time for which a thread is stopped.
+/// Longest stop of a thread.
 const STOP_MAX: Duration = Duration::from_millis(4);
 /// The longest time between two stops.
 const BETWEEN_MAX: Duration = Duration::from_millis(1);
 /// The longest burst of a processor hog.
 const BURST_MAX: Duration = Duration::from_millis(40);
-/// What is written before each fsync, bytes.
+/// Bytes written before each fsync.
 const WRITTEN_BYTES: usize = 4 << 20;
 /// Memory that is taken at most, bytes.
 const MEMORY_BYTES: usize = 32 << 20;
@@ -40,8 +40,8 @@ pub struct HostileHost {
 }
 
 impl HostileHost {
-    /// Starts to act on a child process of this one. The seed chooses what happens, but not when the host's
-    /// scheduler lets it happen.
+    /// Starts to act on a child process of this one. `seed` determines the actions; the host's scheduler
+    /// determines their times.
     ///
     /// `wait(2)` also returns when a thread is stopped: wait for the end of the process by a pidfd, as
     /// [`crate::Vm`] does.

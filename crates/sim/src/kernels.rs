@@ -10,18 +10,18 @@ use lab::kernels::in_guest::{KernelsRequest, KernelsResponse};
 
 use crate::guest_run::{Expected, GuestRun};
 
-/// What a machine measured.
+/// Measurements of a machine.
 #[derive(Clone, Debug)]
 pub struct SimKernels {
     /// A sample of each kernel.
     pub samples: Vec<KernelSample>,
     /// How long the machine ran on the host's clock.
     pub wall: Duration,
-    /// What a reader must know.
+    /// Notices for the reader of the samples.
     pub notices: Vec<String>,
 }
 
-/// Starts a machine that measures the kernels of a request; none if the user asked to stop.
+/// Starts a machine that measures the kernels of a request; `None` if the user asked to stop.
 ///
 /// # Errors
 /// When the machine cannot be started, or breaks.

@@ -9,8 +9,8 @@
 //! - Nothing outlives irqlab: the kernel kills QEMU when the thread that started it ends.
 //! - Data from the guest or a file is bounded and checked before it is used.
 //!
-//! Rooms, each of which uses only those before it:
-//! - [`qemu`] finds the simulator and [`setup`] installs what is missing;
+//! Modules; each uses only the modules above it:
+//! - [`qemu`] finds the simulator and [`setup`] installs missing parts;
 //! - `guest` finds a kernel, packs its initramfs, and reads symbols and types;
 //! - `machine` is the hardware as QEMU's command line, and the process that runs it; [`boot`] follows it
 //!   to its end, and [`guest_facts`] asks a kernel for symbols and types that way;

@@ -1,5 +1,4 @@
-//! What was measured on real processors, as kept data: those that irqlab brings (`machines/measured/`),
-//! and files.
+//! Data measured on real processors: kept data that irqlab brings (`machines/measured/`), and files.
 
 use std::path::Path;
 
@@ -17,11 +16,10 @@ pub fn names() -> Vec<&'static str> {
     KNOWN.iter().map(|(name, _)| *name).collect()
 }
 
-/// The text of the kept data of that name; what has a slash in it, or ends in `.tsv`, is a file. It is
-/// not parsed.
+/// Returns the text of kept data, unparsed. A name with a slash, or that ends in `.tsv`, is a file.
 ///
 /// # Errors
-/// When there are none of that name, or the file cannot be read as text.
+/// When no kept data has that name, or the file cannot be read as text.
 pub fn text(name: &str) -> Result<String> {
     if name.contains('/') || name.ends_with(".tsv") {
         let bytes = read_bounded(Path::new(name), TEXT_BYTES_MAX)?;

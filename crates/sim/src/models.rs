@@ -37,7 +37,7 @@ pub fn names() -> Vec<&'static str> {
 /// The name of the model of the machine that irqlab runs on, which `irqlab machines fit` writes.
 pub const HOST: &str = "host";
 
-/// The file of the model [`HOST`] of this user; absent without a home directory.
+/// The file of the model [`HOST`] of this user; `None` without a home directory.
 #[must_use]
 pub fn host_file() -> Option<PathBuf> {
     let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
@@ -56,7 +56,7 @@ fn host_text() -> Result<String> {
     text(&file.display().to_string())
 }
 
-/// The names of the models that are of this processor, by vendor, family and model of its CPUID.
+/// Returns the names of the models of a processor, by vendor, family and model of its CPUID.
 #[must_use]
 pub fn of_processor(vendor: &str, family: u32, model: u32) -> Vec<&'static str> {
     let is_of = |text: &str| {
@@ -67,11 +67,11 @@ pub fn of_processor(vendor: &str, family: u32, model: u32) -> Vec<&'static str> 
     KNOWN.iter().filter(|(_, text)| is_of(text)).map(|(name, _)| *name).collect()
 }
 
-/// The text of the model of that name; what has a slash in it, or ends in `.toml`, is a file, and
-/// [`HOST`] is the one in [`host_file`]. It is not parsed.
+/// Returns the text of a model, unparsed. A name with a slash, or that ends in `.toml`, is a file; [`HOST`] is
+/// the file at [`host_file`].
 ///
 /// # Errors
-/// When there is none of that name, or the file can't be read as text.
+/// When no model has that name, or the file can't be read as text.
 pub fn text(name: &str) -> Result<String> {
     if name.contains('/') || name.ends_with(".toml") {
         let bytes = read_bounded(Path::new(name), TEXT_BYTES_MAX)?;
@@ -120,7 +120,7 @@ fn parsed(name: &str, text: &str) -> Result<SystemModel> {
 /// The model with this text, for a level of detail. `name` is for messages.
 ///
 /// # Errors
-/// When it is no model that can be built, or one that the level can't run.
+/// When the model cannot be built, or the level cannot run it.
 pub fn of_text(cache: &Cache, name: &str, text: &str, detail: Detail) -> Result<Model> {
     at_level(cache, name, (text.to_owned(), parsed(name, text)?), detail)
 }
@@ -128,7 +128,7 @@ pub fn of_text(cache: &Cache, name: &str, text: &str, detail: Detail) -> Result<
 /// The model of that name or file with the changes, for a level of detail.
 ///
 /// # Errors
-/// As [`changed`]; and when it is one that the level can't run.
+/// As [`changed`], and when the level cannot run the model.
 pub fn find(cache: &Cache, name: &str, changes: &[String], detail: Detail) -> Result<Model> {
     at_level(cache, name, changed(name, changes)?, detail)
 }

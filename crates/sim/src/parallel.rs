@@ -1,4 +1,4 @@
-//! Independent machines, several at a time: as many as the host has cores, and memory for.
+//! Runs independent machines at the same time, within the host's cores and memory.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,14 +13,14 @@ const OVERHEAD_MIB: u64 = 512;
 pub struct Jobs {
     /// At least 1.
     pub count: usize,
-    /// Whether memory for as many as requested is missing.
+    /// Whether too little memory is available for the requested number.
     pub limited_by_memory: bool,
 }
 
 impl Jobs {
-    /// Chooses how many of `machines` machines, of `memory_mib` MiB each, run at the same time: as many as
-    /// requested, otherwise as many as this process may use CPUs (affinity and CPU quota); and no more than fit
-    /// into `available_bytes`, the memory that it can get now.
+    /// Chooses how many of `machines` machines, of `memory_mib` MiB each, run at the same time. The number is
+    /// `requested`; by default the CPUs that this process may use (affinity and CPU quota). `available_bytes`,
+    /// the memory that it can get now, limits the number.
     #[must_use]
     pub fn choose(
         requested: Option<NonZeroU32>,
@@ -34,7 +34,7 @@ impl Jobs {
         Jobs::within(requested.min(machines), memory_mib, available_mib)
     }
 
-    /// What a machine of `memory_mib` MiB needs, MiB.
+    /// Returns the host memory for a machine of `memory_mib` MiB, in MiB.
     #[must_use]
     pub fn needed_mib(memory_mib: u32) -> u64 {
         u64::from(memory_mib) + OVERHEAD_MIB
@@ -51,8 +51,7 @@ impl Jobs {
 /// Calls `work` for each item, for `jobs` of them at the same time, started in their order. Returns the
 /// results in the order of the items, whichever ends first.
 ///
-/// Each call has a thread of its own for as long as it takes: a machine is killed with the thread that
-/// started it.
+/// Each call has its own thread until it returns: a machine is killed with the thread that started it.
 pub fn for_each<T: Sync, R: Send>(
     jobs: Jobs,
     items: &[T],

@@ -12,7 +12,7 @@ use crate::{Result, SimError};
 /// How much of a helper's messages is kept, bytes.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024;
 
-/// What adds to an error of starting a process which limit it reached.
+/// Adds the reached limit to the error of a process that could not start.
 type NameLimit = fn(io::Error) -> io::Error;
 
 static NAME_LIMIT: OnceLock<NameLimit> = OnceLock::new();

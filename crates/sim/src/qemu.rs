@@ -20,7 +20,7 @@ const PROGRAM: &str = "qemu-system-x86_64";
 pub(crate) const PACKAGES: [&str; 4] =
     ["qemu-system-x86", "qemu-system-data", "qemu-utils", "seabios"];
 pub(crate) const RELEASE: &str = "trixie-backports";
-/// Changes with the way in which [`setup`](crate::setup::setup) makes the private root.
+/// Version of the steps in [`setup`](crate::setup::setup) that make the private root.
 const RECIPE: u32 = 1;
 
 /// Returns the root directory of the private QEMU.

@@ -26,8 +26,8 @@ impl LineSplitter {
         LineSplitter { line: Vec::new(), bytes_max, is_too_long: false }
     }
 
-    /// Takes bytes; returns the lines that they complete, without their ends. A line that is too long
-    /// is reported once, as soon as it is.
+    /// Takes bytes; returns the lines that they complete, without their ends. A line that is too long is
+    /// reported once, at the first byte beyond the limit.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<Result<Vec<u8>, TooLong>> {
         let mut lines = Vec::new();
         for &byte in bytes {
@@ -46,7 +46,7 @@ impl LineSplitter {
     }
 }
 
-/// Keeps the last bytes of what is pushed.
+/// Keeps the last pushed bytes.
 #[derive(Debug)]
 pub(crate) struct Tail {
     bytes: VecDeque<u8>,
@@ -85,7 +85,7 @@ impl Tail {
     }
 }
 
-/// Removes control characters and terminal control sequences from a line; none if nothing is left.
+/// Removes control characters and terminal control sequences from a line; `None` if nothing remains.
 fn clean(line: &str) -> Option<String> {
     let mut characters = line.chars();
     let mut cleaned = String::new();

@@ -1,4 +1,4 @@
-//! Workloads: what a guest with a root file system runs, from its set-up to the check of its results.
+//! Workloads: commands of a guest with a root file system, from the set-up to the check of the results.
 //!
 //! A workload is data (`workloads/NAME.toml`, and files in the directory of the same name). Its machine
 //! boots and is set up once, at the level `fast`; the cache keeps it where the set-up has ended
@@ -43,7 +43,7 @@ const COMMAND_MEMORY_MIB: u32 = 1024;
 pub struct Workload {
     /// Its name; for a single command the command.
     pub name: String,
-    /// What it is, in a sentence.
+    /// Description in a sentence.
     pub about: String,
     /// The root file system.
     pub root: RootSpec,
@@ -60,7 +60,7 @@ pub struct Workload {
     pub disks: Vec<Disk>,
     /// Shell commands that are executed before the machine is kept; empty for none.
     pub set_up: String,
-    /// The same, after them: they get past the transients of what the region does.
+    /// Shell commands after `set_up` that end the transients of the region's work; empty for none.
     pub warm_up: String,
     /// Shell commands of the region of interest.
     pub region: String,
@@ -122,11 +122,11 @@ pub fn names() -> Vec<&'static str> {
     KNOWN.iter().map(|(name, ..)| *name).collect()
 }
 
-/// The workload of that name in its form for a number of CPUs; a name with a slash, or ends in `.toml`, is a
-/// file, whose own files are in the directory of the same name.
+/// Returns the workload of that name in its form for `cpus` CPUs. A name with a slash, or that ends in `.toml`,
+/// is a file; its own files are in the directory of the same name.
 ///
 /// # Errors
-/// When there is none of that name or for this number of CPUs, or the file is no workload.
+/// When no workload has that name, or a form for this number of CPUs, or when the file is no workload.
 pub fn find(name: &str, cpus: u32) -> Result<Workload> {
     if name.contains('/') || name.ends_with(".toml") {
         let path = Path::new(name);
@@ -153,7 +153,7 @@ pub fn find(name: &str, cpus: u32) -> Result<Workload> {
 /// Returns a single command as a workload, without set-up and check.
 ///
 /// # Errors
-/// When there is no command, or the number of CPUs is none that a machine has.
+/// When there is no command, or no machine has this number of CPUs.
 pub fn of_command(line: &str, root: RootSpec, cpus: u32) -> Result<Workload> {
     let workload = Workload {
         name: line.to_owned(),
@@ -258,7 +258,7 @@ impl Workload {
         Ok(self)
     }
 
-    /// Returns what is executed before the machine is kept.
+    /// Returns the shell commands that run before the machine is kept.
     fn preparation(&self) -> String {
         format!("set -e\n{}\n{}\n:", self.set_up.trim(), self.warm_up.trim())
     }
@@ -291,9 +291,9 @@ impl Workload {
 #[derive(Clone, Debug)]
 pub struct Prepared {
     pub machine: Machine,
-    /// What it starts from.
+    /// Saved state that it starts from.
     pub start: Start,
-    /// What it is to execute.
+    /// Request for the guest.
     pub request: String,
     /// Its root file system.
     pub root: RootImage,
@@ -301,8 +301,8 @@ pub struct Prepared {
     pub marks_itself: bool,
 }
 
-/// Makes the root file system of a workload, boots its machine and sets it up, unless the cache has it. The
-/// set-up may take as long as `limits` say. `adjust` completes the machine before.
+/// Makes the root file system of a workload, boots its machine and sets it up, unless the cache has it. `limits`
+/// bounds the time of the set-up. `adjust` completes the machine before.
 ///
 /// # Errors
 /// When a package does not exist, the set-up fails in the guest (with its status and last output) or takes
@@ -328,12 +328,11 @@ pub fn prepare(
     Ok(Prepared { machine, start, request, root, marks_itself })
 }
 
-/// What a workload did.
+/// Outcome of a workload.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// How the machine ended: its status is that of the region of interest, then that of the check.
     pub exit: GuestExit,
-    /// What was recorded.
     pub accounting: Accounting,
     /// The last lines of its console.
     pub output: String,
@@ -346,7 +345,7 @@ impl Outcome {
         self.exit.reached_limit || self.exit.status == STATUS_LIMIT
     }
 
-    /// Returns why the results must not be used; none if the region and its check have succeeded.
+    /// Returns why the results must not be used; `None` if the region and its check have succeeded.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
         let output = || {

@@ -1,5 +1,5 @@
-//! Where there is something that a kernel's symbols name. Its list has starts and no sizes: an address beyond the
-//! last symbol of an area, such as one of a module's code, would else be taken for that symbol.
+//! Areas whose addresses a kernel's symbols name. The list of symbols has starts and no sizes. Without areas, an
+//! address beyond the last symbol of an area, as in a module's code, would get the name of that symbol.
 
 use std::ops::RangeInclusive;
 
@@ -21,9 +21,9 @@ const PER_CPU: (&str, &str) = ("__per_cpu_start", "__per_cpu_end");
 pub(crate) struct Area {
     /// The first address.
     pub(crate) start: u64,
-    /// The one after the last.
+    /// The address after the last.
     pub(crate) end: u64,
-    /// The module that it belongs to; none of the kernel's own.
+    /// The module that has the area; `None` for an area of the kernel itself.
     pub(crate) module: Option<String>,
 }
 

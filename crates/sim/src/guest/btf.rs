@@ -35,7 +35,7 @@ const SUGGESTION_DEPTH_MAX: usize = 8;
 /// Maximum number of parameters of a function.
 const PARAMETERS_MAX: usize = 64;
 const PARAMETER_BYTES: usize = 8;
-/// Types that are one thing to those who look for the member at an offset.
+/// Types whose members are not named when the member at an offset is looked up.
 const WHOLE_TYPES: [&str; 17] = [
     "spinlock",
     "raw_spinlock",
@@ -71,9 +71,9 @@ pub struct Btf {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Bytes from the start of the outermost struct; of a bit field the byte of its first bit.
+    /// Bytes from the start of the outermost struct to the member, or to the byte with a bit field's first bit.
     pub offset_bytes: u64,
-    /// Bytes of the member; of a bit field those that it touches.
+    /// Bytes of the member, or of the bytes that a bit field touches.
     pub size_bytes: u64,
     /// First bit of a bit field in that byte, and its number of bits.
     pub bit_field: Option<(u8, u8)>,
@@ -91,7 +91,7 @@ struct Found {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TypeId(u32);
 
-/// What a value of a type is.
+/// How a value of a type is represented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// A number of 1, 2, 4 or 8 bytes: an integer, an enumeration, a boolean.
@@ -274,7 +274,7 @@ impl Btf {
         (!path.is_empty()).then_some((path, left))
     }
 
-    /// Whether a type is one whose members nobody asks for, by its name or that of a typedef of it.
+    /// Returns whether [`WHOLE_TYPES`] has the name of a type, or of a type behind its typedefs.
     fn is_whole(&self, mut id: u32) -> bool {
         for _ in 0..CHAIN_MAX {
             let Some(head) = self.head(id) else { return false };
@@ -401,7 +401,7 @@ impl Btf {
         })
     }
 
-    /// Returns what a value of the type is.
+    /// Returns how a value of the type is represented.
     ///
     /// # Errors
     /// When the types are damaged.
@@ -598,7 +598,7 @@ struct TypeHead {
     count: usize,
     /// The size of the type in bytes, or the type that it refers to, by kind.
     size_or_type: u32,
-    /// Where the rest of the type starts.
+    /// Offset of the data that follow the head, bytes.
     rest: usize,
     rest_bytes: usize,
 }
@@ -765,7 +765,7 @@ pub(crate) mod tests {
         assert_eq!(at(16), Some(("q.length".to_owned(), 0)));
         assert_eq!(at(24), Some(("q.lock".to_owned(), 0)));
         assert_eq!(at(26), Some(("q.lock".to_owned(), 2)));
-        // A member of an unnamed structure is one of the outer.
+        // A member of an unnamed structure counts as a member of the outer structure.
         assert_eq!(at(4), Some(("length".to_owned(), 0)));
         assert_eq!((at(28), btf.member_at("none", 0)), (None, None));
         assert_eq!(btf.size_of("device").unwrap(), 28);

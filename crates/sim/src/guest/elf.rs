@@ -22,7 +22,8 @@ const SECTIONS_MAX: usize = 4_096;
 const SYMBOLS_MAX: usize = 1 << 20;
 const NAME_BYTES_MAX: usize = 512;
 const MAGIC: &[u8] = b"\x7fELF\x02\x01";
-/// Of sections: what has symbols; what is in memory, and what is executed there.
+/// Type of a section with symbols. The flags mark sections that are in memory, and sections whose content is
+/// executed.
 const TYPE_SYMBOLS: u32 = 2;
 const FLAG_ALLOCATED: u64 = 2;
 const FLAG_EXECUTED: u64 = 4;
@@ -38,7 +39,7 @@ struct Header {
     link: u32,
 }
 
-/// Reads the sections in memory of a file, with their symbols by place; none if it is no such file.
+/// Reads the sections in memory of a file, with their symbols by place; `None` if it is no such file.
 pub(super) fn sections(file: &[u8]) -> Option<Vec<Section>> {
     if !file.starts_with(MAGIC) {
         return None;
@@ -96,7 +97,7 @@ fn content<'a>(file: &'a [u8], of: &Header) -> Option<&'a [u8]> {
     file.get(start..start.checked_add(usize::try_from(of.bytes).ok()?)?)
 }
 
-/// The text at a place of a table of names, up to its zero.
+/// Returns the text that starts at `start` in a table of names, up to its zero.
 fn text(names: &[u8], at: u32) -> String {
     let bytes = names.get(at as usize..).unwrap_or_default();
     let end = bytes.iter().take(NAME_BYTES_MAX).position(|byte| *byte == 0).unwrap_or(0);

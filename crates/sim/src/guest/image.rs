@@ -1,6 +1,6 @@
 //! The initramfs: the first process, busybox if it was downloaded, and modules.
 //!
-//! The same content gives the same bytes: files are in a fixed order, with times of zero and numbered nodes.
+//! Equal content gives equal bytes: files are in a fixed order, with times of zero and numbered nodes.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -43,7 +43,7 @@ const PROGRAM: u32 = 0o100_755;
 const FILE: u32 = 0o100_644;
 const CHARACTER_DEVICE: u32 = 0o020_600;
 
-/// What an image contains in addition to what every guest needs.
+/// Optional content of an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tools {
     /// Nothing.
@@ -51,14 +51,14 @@ pub enum Tools {
     None,
     /// The running irqlab, with its libraries.
     Irqlab,
-    /// What a root file system needs: its modules, and `/irqlab/mark`.
+    /// Files for a root file system: its modules, and `/irqlab/mark`.
     Root,
     /// Both; in the root file system `/irqlab/run` starts irqlab, whose libc is not that of the root.
     RootAndIrqlab,
 }
 
 impl Tools {
-    /// The same tools and those that a root file system needs.
+    /// Adds the files for a root file system.
     #[must_use]
     pub fn with_root(self) -> Tools {
         if self.has_irqlab() { Tools::RootAndIrqlab } else { Tools::Root }
@@ -80,7 +80,7 @@ pub struct Image {
     pub path: PathBuf,
     /// SHA-256 of the file, in hexadecimal.
     pub sha256: String,
-    /// Modules, in the order in which the guest loads them.
+    /// Modules, in the guest's order of loading.
     pub modules: Vec<String>,
     /// Whether it contains a shell.
     pub has_busybox: bool,

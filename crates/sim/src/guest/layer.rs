@@ -58,8 +58,8 @@ pub(crate) fn of_this_program() -> Result<Vec<LayerFile>> {
     Ok(files)
 }
 
-/// Returns what starts irqlab in a root file system, where there is another loader: `irqlab/run` and the
-/// loader of the layer `of_program`; nothing if the layer has no loader.
+/// Returns the files that start irqlab in a root file system with another loader: `irqlab/run` and the loader of
+/// the layer `of_program`. Empty if the layer has no loader.
 pub(crate) fn for_root(of_program: &[LayerFile]) -> Vec<LayerFile> {
     let outside = |file: &&LayerFile| !file.path.starts_with("irqlab/");
     let Some(loader) = of_program.iter().find(outside) else { return Vec::new() };
@@ -91,7 +91,7 @@ fn loaded_libraries() -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = Vec::new();
     // SAFETY: the callback has the type that is asked for, keeps nothing, and does not unwind.
     unsafe { libc::dl_iterate_phdr(Some(collect), (&raw mut paths).cast()) };
-    // The program itself has no name, the vDSO none that is a path.
+    // The program itself has no name, and the name of the vDSO is no path.
     paths.retain(|path| path.is_absolute());
     paths.sort();
     paths.dedup();

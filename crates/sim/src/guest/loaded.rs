@@ -19,8 +19,8 @@ pub struct LoadedModule {
     pub sections: BTreeMap<String, String>,
 }
 
-/// Adds the symbols of the modules that a guest has loaded to those of its kernel. A module of another file than the
-/// kernel's directory has stays without names.
+/// Adds the symbols of a guest's loaded modules to those of its kernel. A module whose file is not in the
+/// kernel's directory gets no names.
 ///
 /// # Errors
 /// When a module's file cannot be read.

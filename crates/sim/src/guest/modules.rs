@@ -1,4 +1,4 @@
-//! Kernel modules for the image, in the order in which they are loaded.
+//! Kernel modules for the image, in the order of their loading.
 //!
 //! The order follows from the dependencies that each module names (`depends=` in its `.modinfo`). In another
 //! order the kernel refuses modules, and for example a disk is silently absent.
@@ -12,7 +12,7 @@ use std::process::Command;
 use crate::regular_file::read_bounded;
 use crate::{Result, SimError, process};
 
-/// Modules that a guest may need. Those that a kernel does not have as modules are built in or absent.
+/// Modules that a guest may need. A module that a kernel lacks is built in or absent.
 const WANTED: [&str; 11] = [
     "virtio_pci",
     "virtio_blk",
@@ -48,8 +48,8 @@ pub(crate) struct Module {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Returns the modules of [`WANTED`] below a directory, each after those that it depends on; with those of
-/// [`WANTED_BY_ROOT`] if there is a root file system.
+/// Returns the modules of [`WANTED`] below a directory, each after its dependencies. A root file system adds
+/// those of [`WANTED_BY_ROOT`].
 pub(crate) fn in_order(directory: &Path, with_root: bool) -> Result<Vec<Module>> {
     let mut files = BTreeMap::new();
     let mut count = 0;

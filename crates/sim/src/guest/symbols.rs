@@ -30,7 +30,7 @@ pub struct Symbol {
 /// A kernel's symbols.
 #[derive(Clone, Debug, Default)]
 pub struct Symbols {
-    /// By address; several at one address are in the kernel's order.
+    /// Sorted by address; symbols with the same address keep the kernel's order.
     table: Vec<Symbol>,
     by_name: HashMap<String, usize>,
     /// Copies and parts of functions by the name in the source, and further symbols of one name.
@@ -46,7 +46,7 @@ impl Symbol {
         matches!(self.kind, 'T' | 't' | 'W' | 'w')
     }
 
-    /// Its name, with that of its module as in the kernel's own messages.
+    /// Its name and the name of its module, as in the kernel's own messages.
     #[must_use]
     pub fn label(&self) -> String {
         match &self.module {
@@ -96,7 +96,7 @@ impl Symbols {
         Symbols { table, by_name, more, areas }
     }
 
-    /// Returns these symbols and those of modules, in whose areas nothing else has a name.
+    /// Replaces the symbols and areas of modules by `symbols` and `sections`.
     #[must_use]
     pub(crate) fn with_modules(&self, symbols: Vec<Symbol>, sections: Vec<Area>) -> Symbols {
         let is_kernel = |symbol: &&Symbol| symbol.module.is_none();
@@ -122,15 +122,15 @@ impl Symbols {
         self.table.get(*self.by_name.get(name)?)
     }
 
-    /// Returns all places where a function starts, by its name in the source, for one who reads its first
-    /// `arguments` arguments there: the function, those of other files with its name, and the copies that the
-    /// compiler has made of it. A part of it is one only where there is no copy.
+    /// Returns all places where a function starts, by its name in the source: the function, functions of other
+    /// files with the same name, and copies that the compiler made. At each place the first `arguments`
+    /// arguments can be read. Parts of a function are returned only if there is no complete body.
     #[must_use]
     pub fn functions(&self, name: &str, arguments: u8) -> Vec<&Symbol> {
         let first = self.by_name.get(name).into_iter();
         let all = first.chain(self.more.get(name).into_iter().flatten());
         let all = all.filter_map(|at| self.table.get(*at)).filter(|symbol| symbol.is_code());
-        // A name with a suffix is that of the symbol alone.
+        // A name with the compiler's suffix means only the symbol itself.
         let body = |symbol: &Symbol| match symbol.name == name {
             true => Body::Whole,
             false => kernel_function::split(&symbol.name).1,
@@ -143,7 +143,7 @@ impl Symbols {
         found
     }
 
-    /// Returns the address of a name; of a function of which there are only copies, that of the first.
+    /// Returns the address of a symbol. If a function has only copies, returns the address of the first copy.
     ///
     /// # Errors
     /// When there is none; the message suggests similar names.
@@ -156,8 +156,8 @@ impl Symbols {
     }
 
     /// Returns the last symbol at or below an address, and the distance from it in bytes. If several symbols
-    /// have one address, it returns the first. None where there is nothing that symbols name: outside of the
-    /// kernel's image, of the per-CPU variables and of the sections of modules, or before the first of a section.
+    /// have one address, it returns the first. `None` outside of the areas that symbols name (the kernel's
+    /// image, the per-CPU variables, the sections of modules), and before the first symbol of an area.
     #[must_use]
     pub fn at(&self, address: u64) -> Option<(&Symbol, u64)> {
         let area = self.area_of(address)?;
@@ -183,7 +183,7 @@ impl Symbols {
         }
     }
 
-    /// Returns the name of the variable at an address, as [`Symbols::code_name`] does that of code.
+    /// Returns the name of the variable at an address, like [`Symbols::code_name`] for code.
     #[must_use]
     pub fn data_name(&self, address: u64) -> String {
         self.at(address).map_or_else(|| self.place_name(address), |(symbol, _)| symbol.label())
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(code(0xffff_ffff_8200_0100), "[unknown]", "data is no code");
         assert_eq!(symbols.data_name(0xffff_ffff_8200_0100), "data");
         assert_eq!(code(0xffff_ffff_82b0_0000), "[unknown]");
-        // What a driver executes, and what lies elsewhere.
+        // Two addresses of drivers, and one outside of the kernel.
         assert_eq!(code(0xffff_ffff_c000_1234), "[module]");
         assert_eq!(code(0xffff_ffff_a000_1234), "[module]");
         assert_eq!(code(0xffff_8880_0000_1000), "[unknown]");

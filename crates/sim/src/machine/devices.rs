@@ -62,7 +62,7 @@ pub enum Backing {
         bytes: u64,
         /// SHA-256 of its content.
         sha256: String,
-        /// What the file was when that was computed; none if it may have changed without a trace.
+        /// Identity of the file when the hash was computed; `None` if the file may have changed unnoticed.
         #[serde(skip)]
         known: Option<Identity>,
     },
@@ -125,8 +125,7 @@ impl DiskModel {
         word_of(&DiskModel::ALL, self)
     }
 
-    /// Returns the PCI device to which its driver belongs, as the guest sees it: `VENDOR:DEVICE` in
-    /// hexadecimal.
+    /// Returns the PCI device of the disk in the guest: `VENDOR:DEVICE` in hexadecimal.
     pub(super) fn pci(self) -> &'static str {
         match self {
             DiskModel::VirtioBlk => "1af4:1001",
@@ -239,7 +238,7 @@ impl Backing {
         Ok(Backing::File { path: path.to_owned(), bytes, sha256, known })
     }
 
-    /// [`Backing::of_file`] of a file that the guest cannot write, of which the hash is known.
+    /// Like [`Backing::of_file`], for a file with a known hash that the guest cannot write.
     ///
     /// # Errors
     /// When it cannot be read, or has another content.
@@ -287,7 +286,7 @@ impl Disk {
         nodes.chain(devices.flat_map(|device| ["-device".to_owned(), device])).collect()
     }
 
-    /// Describes what the guest can see of the disk.
+    /// Describes the disk as the guest sees it.
     pub(crate) fn described(&self, index: usize) -> String {
         let content = match &self.backing {
             Backing::Null { bytes } => format!("{bytes} bytes of nothing"),
@@ -307,8 +306,8 @@ impl Disk {
         format!("disk{index}:{}", self.latency_ns)
     }
 
-    /// Opens the file that the guest works on: a copy, if it can write, which has no name and ends with its
-    /// last user. `saved` is the content to start with, if that is not the one that the disk names.
+    /// Opens the file of the disk. A writable disk gets a copy without a name, which ends with its last user.
+    /// `saved` replaces the content that the disk names.
     fn open(&self, index: usize, saved: Option<&Path>) -> Result<Option<OwnedFd>> {
         let place = std::env::temp_dir();
         let failed = |what: String| {
@@ -336,10 +335,10 @@ impl Disk {
     }
 }
 
-/// What is wrong with a file whose content is not that which was examined.
+/// Error for a file that has changed since its examination.
 const HAS_CHANGED: &str = "it has changed since it was examined";
 
-/// Opens a file for reading, if its content is still that of the hash.
+/// Opens a file for reading, if its content still has the hash.
 fn open_unchanged(path: &Path, sha256: &str, known: Option<Identity>) -> io::Result<OwnedFd> {
     let file = File::open(path)?;
     let is_same = known.is_some() && Identity::of_unchanged(&file.metadata()?) == known;
@@ -349,8 +348,8 @@ fn open_unchanged(path: &Path, sha256: &str, known: Option<Identity>) -> io::Res
     Ok(file.into())
 }
 
-/// [`copy_of`], if the copy has the content of the hash. A file that is as it was when it was examined,
-/// and still is after the copy, needs no second look.
+/// Like [`copy_of`], with a check of the copy's hash. If the file has not changed from its examination to the
+/// end of the copy, the hash is not computed again.
 fn copy_unchanged(
     path: &Path,
     bytes: u64,
@@ -384,8 +383,8 @@ fn unnamed(place: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(place, OFlags::TMPFILE | OFlags::RDWR, mode)?)
 }
 
-/// Copies a file of this length to a file without a name: by sharing its blocks where the file system can
-/// do that, else what is not a hole.
+/// Copies a file of this length to a file without a name. Shares the blocks if the file system can; otherwise
+/// copies everything but the holes.
 fn copy_of(path: &Path, bytes: u64, place: &Path) -> io::Result<OwnedFd> {
     let from = File::open(path)?;
     if from.metadata()?.len() != bytes {
@@ -410,7 +409,7 @@ fn copy_content(from: &impl AsFd, to: &impl AsFd, bytes: u64) -> io::Result<()> 
     Ok(())
 }
 
-/// Returns the next range of a file, from `at`, that is no hole.
+/// Returns the next range of a file, from `offset`, that is no hole.
 fn next_data(file: BorrowedFd<'_>, at: u64, bytes: u64) -> io::Result<Option<Range<u64>>> {
     let seek = |to| -> io::Result<Option<u64>> {
         match rustix::fs::seek(file, to) {
@@ -469,7 +468,7 @@ fn copy_by_buffer(
     Ok(())
 }
 
-/// Returns the name by which QEMU opens the file of disk `index`.
+/// Returns the name of the file of disk `index` in QEMU.
 fn file_name(index: usize) -> String {
     format!("/dev/fdset/{}", fd_set(index))
 }

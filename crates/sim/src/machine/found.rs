@@ -1,5 +1,5 @@
-//! Which disks and network cards the guest's kernel has found, compared with those of the machine: what has no
-//! driver is silently absent in the guest, and a measurement would be of something else.
+//! Compares the disks and network cards that the guest's kernel found with those of the machine. A device
+//! without a driver is silently absent in the guest, and a measurement would use another device.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -26,7 +26,7 @@ struct Sort {
     pci: &'static str,
 }
 
-/// What a machine has of disks and cards.
+/// Disks and network cards of a machine.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Requested(Vec<Sort>);
 
@@ -83,7 +83,7 @@ impl Requested {
 /// Checks that the interfaces between which a guest sent packets, as it reports them, are the machine's cards.
 ///
 /// # Errors
-/// With what was measured instead.
+/// When they are not; the error names the measured interfaces.
 pub(crate) fn check_cards(cards: NicModel, reported: &Map<String, Value>) -> Result<(), String> {
     let ends = reported.get("interfaces").and_then(Value::as_array);
     let ends = ends.map(Vec::as_slice).unwrap_or_default();

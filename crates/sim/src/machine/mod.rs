@@ -26,7 +26,7 @@ use crate::{Result, SimError};
 pub const CPUS_MAX: u32 = 16;
 /// Memory of a machine, in MiB.
 const MEMORY_MIB: std::ops::RangeInclusive<u32> = 64..=65_536;
-/// What a kernel needs for itself, in MiB.
+/// Memory of the kernel itself, in MiB.
 const KERNEL_MIB: u64 = 48;
 /// The disk with the root file system, as the guest names it.
 const ROOT_DEVICE: &str = "/dev/vda";
@@ -67,7 +67,7 @@ pub struct Machine {
     pub cpu_model: String,
     /// How guest time advances.
     pub timing: Timing,
-    /// Seed of QEMU's random numbers, such as those that the guest gets.
+    /// Seed of QEMU's random numbers, which include the guest's.
     pub seed: u64,
     /// Words that are appended to the kernel's command line.
     pub append: Vec<String>,
@@ -163,7 +163,7 @@ impl Machine {
     /// Checks the settings against each other.
     ///
     /// # Errors
-    /// [`SimError::Invalid`] that names the setting and what is allowed.
+    /// [`SimError::Invalid`] that names the setting and its allowed values.
     pub fn check(&self) -> Result<()> {
         if !(1..=CPUS_MAX).contains(&self.cpus) {
             return Err(SimError::Invalid(format!("{} CPUs; allowed: 1 to {CPUS_MAX}", self.cpus)));
@@ -205,7 +205,7 @@ impl Machine {
         )))
     }
 
-    /// Describes what a checkpoint depends on in addition to kernel, initramfs and QEMU.
+    /// Describes the properties that a checkpoint depends on, in addition to kernel, initramfs and QEMU.
     pub(crate) fn device_set(&self) -> String {
         let timing = match self.timing {
             Timing::Instructions { shift } => format!("one instruction = 2^{shift} ns"),

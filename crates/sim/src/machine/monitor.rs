@@ -9,7 +9,7 @@ use crate::{Result, SimError};
 /// Maximum length of a reply. The commands used here have short ones.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
-/// What QEMU sent.
+/// A message from QEMU's monitor.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Reply {
     /// Greeting after connecting.

@@ -80,7 +80,7 @@ pub struct Vm {
     ended: Option<ExitStatus>,
 }
 
-/// What a machine is started with, in addition to its hardware.
+/// Settings for the start of a machine, in addition to its hardware.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StartConfig<'a> {
     /// The kernel's command line.
@@ -89,7 +89,7 @@ pub(crate) struct StartConfig<'a> {
     pub(crate) request: String,
     /// The state that it starts from, instead of its firmware.
     pub(crate) state: Option<&'a Path>,
-    /// What observes it.
+    /// The plugin that observes the machine, with its files.
     pub(crate) instrumentation: Instrumentation<'a>,
 }
 
@@ -218,7 +218,7 @@ impl Vm {
         self.console.to_guest.try_clone().map_err(SimError::system("duplicating the console"))
     }
 
-    /// Waits for the next event; none if `deadline` comes first, and after [`VmEvent::Ended`].
+    /// Waits for the next event; `None` if `deadline` comes first, and after [`VmEvent::Ended`].
     ///
     /// # Errors
     /// When the monitor does not speak its protocol, or a system call fails; [`SimError::Missing`] when the
@@ -301,7 +301,7 @@ impl Vm {
         self.shutdown_reason.as_deref()
     }
 
-    /// Returns the rest of a recent console line that contains `words`.
+    /// Returns the rest of a recent console line, after `text`.
     pub(crate) fn console_line_after(&self, words: &str) -> Option<String> {
         self.console_tail.after(words)
     }

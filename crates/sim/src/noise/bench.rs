@@ -1,4 +1,4 @@
-//! [`SimNoise`]: one machine runs all loops, one after the other; its record has what took the time.
+//! [`SimNoise`]: one machine runs all loops, one after the other. Its record shows which contexts took the time.
 
 use std::collections::BTreeMap;
 
@@ -27,11 +27,10 @@ use crate::guest_run::{Expected, GuestRun};
 pub struct SimNoiseSettings {
     /// The machine. Its guest time is not the host's; transitions are recorded.
     pub guest: GuestRun,
-    /// What is asked of the guest.
     pub request: NoiseRequest,
     /// Chooses which single detours are kept.
     pub seed: u64,
-    /// What is true of this host or this moment only.
+    /// Settings that are true only for this host or at this moment.
     pub on_host: Map<String, Json>,
 }
 
@@ -216,7 +215,7 @@ fn does_not_close(cpu: u32, reasons: &[String]) -> Option<CpuWarning> {
     Some(CpuWarning::new(cpu, DOES_NOT_CLOSE).with_extent(count as f64, words))
 }
 
-/// What is made of a loop, CPU by CPU.
+/// Results of a loop, CPU by CPU.
 #[derive(Default)]
 struct Made {
     cpus: Vec<CpuNoise>,

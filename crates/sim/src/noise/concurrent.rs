@@ -7,7 +7,7 @@ use lab::noise::{BusyIntervals, CpuActivity, Place};
 
 use crate::accounting::RegionUse;
 
-/// The activity of each CPU; `threads` are those of the loops, by CPU.
+/// Returns the activity of each CPU. `threads` maps a CPU to the loop's thread on it.
 pub(super) fn concurrent_activity(
     region: &RegionUse,
     threads: &BTreeMap<u32, u32>,
@@ -26,7 +26,7 @@ pub(super) fn concurrent_activity(
     region.cpus.iter().map(of_cpu).collect()
 }
 
-/// None of the loop and of an idle CPU; whether it is a handler of an interrupt.
+/// Returns `None` for the loop and for an idle CPU; otherwise whether `context` handles an interrupt.
 fn is_handlers(context: KernelContext, own: Option<u32>) -> Option<bool> {
     match context {
         KernelContext::Idle => None,

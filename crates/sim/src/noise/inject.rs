@@ -1,4 +1,4 @@
-//! Which of the injected timers the loop detected.
+//! Finds the injected timers that the loop detected.
 
 use lab::noise::Injected;
 use lab::noise::in_guest::{Inject, LoopRun};
@@ -6,7 +6,7 @@ use lab::noise::in_guest::{Inject, LoopRun};
 use super::join::Found;
 use super::timeline::Piece;
 
-/// Returns the intervals in which other contexts executed without a break, of the time-stamp counter.
+/// Returns the unbroken intervals of other contexts, start and end in ns of the time-stamp counter.
 fn stalls(window: &[Piece], thread: u32) -> Vec<(u64, u64)> {
     let runs = window.chunk_by(|one, next| one.is_of(thread) == next.is_of(thread));
     let others = runs.filter(|run| !run[0].is_of(thread));

@@ -39,7 +39,7 @@ pub(super) struct Detours {
     pub(super) found: Vec<Found>,
     /// Time of an undisturbed iteration of the loop, ns.
     pub(super) iteration_ns: u64,
-    /// Time of other contexts in the window, and the part of it in detours.
+    /// Time of other contexts in the window; `seen_ns` is the part in detours.
     pub(super) taken_ns: u64,
     pub(super) seen_ns: u64,
     /// How often other contexts executed outside all detours.
@@ -195,8 +195,8 @@ fn departures(pieces: &[Piece], thread: u32) -> u64 {
     runs.filter(|run| !run[0].is_of(thread)).count() as u64
 }
 
-/// Returns the time of an undisturbed iteration of the detour loop: the mean of those without a gap.
-/// `plain` of the gaps follow such iterations.
+/// Returns the mean time of an iteration of the detour loop without a gap. `plain` of the gaps follow such an
+/// iteration.
 fn iteration_ns(guest_loop: &GuestLoop, gaps: &[Raw], plain: u64) -> u64 {
     let ran = &guest_loop.run;
     // The subtracted times come from the guest: gaps may overlap.
@@ -211,7 +211,7 @@ fn iteration_ns(guest_loop: &GuestLoop, gaps: &[Raw], plain: u64) -> u64 {
 struct Raw {
     last_ns: u64,
     seen_ns: u64,
-    /// What the loop has subtracted from it as its own time: the third number of a detour's record.
+    /// Time that the loop subtracted as its own: the third number of a detour's record.
     taken_off_ns: u64,
 }
 

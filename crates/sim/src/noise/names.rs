@@ -17,7 +17,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Returns the part to which a piece belongs; `thread` is the loop's.
+    /// Returns the part of a piece; `thread` is the loop's.
     pub(super) fn part(&mut self, piece: &Piece, thread: u32, account: &Accounting) -> Part {
         if piece.is_of(thread) {
             return Part::Own;

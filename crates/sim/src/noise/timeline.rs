@@ -1,4 +1,4 @@
-//! Which context a CPU executed between two readings of its time-stamp counter.
+//! Finds the contexts that a CPU executed between two readings of its time-stamp counter.
 //!
 //! The loop in the guest reads the counter, and the simulator counts cycles. Both are the same clock while
 //! the CPU executes, so a reading determines the cycle at which it was made. Time that does not fit is
@@ -9,10 +9,10 @@ use attribution::KernelContext;
 use crate::accounting::ContextTransition;
 
 const NS_PER_S: u128 = 1_000_000_000;
-/// Why readings are refused that are out of order.
+/// Error for readings that are out of order.
 const OUT_OF_ORDER: &str = "a reading is earlier than the one before it";
 
-/// An interval in which a CPU executed for one context. Times are of the time-stamp counter, ns.
+/// An interval of one context on a CPU. Times are those of the time-stamp counter, ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) context: KernelContext,
@@ -22,7 +22,7 @@ pub(super) struct Piece {
     pub(super) to_ns: u64,
     /// Cycles that the CPU executed.
     pub(super) cycles: u64,
-    /// By how much the counter advanced without cycles although the CPU was not idle.
+    /// Advance of the counter without cycles, although the CPU was not idle.
     pub(super) unaccounted_ns: u64,
 }
 

@@ -12,8 +12,8 @@ use super::{Archive, EPOCH_S, OMITTED, RootSpec};
 use crate::process::output_to;
 use crate::{Result, SimError};
 
-/// Links that Debian's alternatives system would make, if there is what they point to: the link in
-/// `usr/bin`, and its target there.
+/// Links in `usr/bin` that Debian's alternatives system would make, and their targets there. A link is made if
+/// its target exists.
 pub(super) const ALTERNATIVES: [(&str, &str); 5] =
     [("sh", "dash"), ("awk", "mawk"), ("cc", "gcc"), ("c++", "g++"), ("c99", "c99-gcc")];
 /// Directories of the root that are links into `usr`, as in each Debian from 12 on.
@@ -43,7 +43,7 @@ const ENTRIES_MAX: usize = 1 << 20;
 /// Maximum length of a path, as in Linux.
 const PATH_BYTES_MAX: usize = 4095;
 
-/// How large what an archive holds is.
+/// Number of entries and sizes of the files in an archive.
 #[derive(Debug)]
 pub(super) struct Extent {
     pub(super) archive: PathBuf,
@@ -185,7 +185,7 @@ fn text(bytes: &[u8]) -> std::result::Result<String, String> {
     String::from_utf8(bytes.to_vec()).map_err(|_| invalid())
 }
 
-/// Returns a path without the first `./`, in `usr` where that is merged; none for the root itself.
+/// Returns a path without the first `./`, in `usr` if its directory is merged; `None` for the root itself.
 fn normalised(path: &str) -> std::result::Result<Option<String>, String> {
     let path = path.trim_start_matches("./").trim_matches('/');
     if path.is_empty() || path == "." {
@@ -197,7 +197,7 @@ fn normalised(path: &str) -> std::result::Result<Option<String>, String> {
     Ok(Some(if is_merged { format!("usr/{path}") } else { path.to_owned() }))
 }
 
-/// Leaves out what nobody reads, and adds what no package brings.
+/// Removes the omitted paths, and adds links, directories and files that no package contains.
 fn complete(spec: &RootSpec, entries: &mut BTreeMap<String, Entry>) {
     let omitted: Vec<&str> =
         OMITTED.into_iter().chain(spec.omit.iter().map(String::as_str)).collect();

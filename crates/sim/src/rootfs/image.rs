@@ -1,7 +1,8 @@
 //! From an archive to a disk image: ext4, by a private `mke2fs`.
 //!
-//! The host's own is not used: the bytes of an image depend on its version, and that of Debian 12 reads no
-//! archive. From a directory it would take the order of the host's file system, and the host's times.
+//! The host's `mke2fs` is not used, because the bytes of an image depend on its version, and the version of
+//! Debian 12 reads no archive. An image from a directory would have the order of the host's file system, and the
+//! host's times.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,18 +22,18 @@ const DIRECTORY: &str = "e2fsprogs-root-1";
 const VERSION: &str = "irqlab-version";
 
 const BLOCK_BYTES: u64 = 4096;
-/// What ext4 needs beyond its files and inodes, at most: one part in this number, and some blocks.
+/// Maximum space of ext4 beyond its files and inodes: one part in this number, and some blocks.
 const OVERHEAD_PART: u64 = 16;
 const OVERHEAD_BLOCKS: u64 = 4096;
 const INODES_SPARE: u64 = 256;
 const INODE_BYTES: u64 = 256;
 const UUID: &str = "69727131-6162-4000-8000-726f6f746673";
 const HASH_SEED: &str = "69727131-6162-4000-8000-686173680000";
-/// No journal, because it is mounted read-only; no check sums, so that kernels in which ext4 is a module
-/// need no other module.
+/// No journal, because the image is mounted read-only. No check sums, so a kernel with ext4 as a module needs no
+/// other module.
 const FEATURES: &str = "^has_journal,^resize_inode,^metadata_csum,^orphan_file";
 
-/// What makes images.
+/// Programs that make images.
 #[derive(Debug)]
 pub(super) struct Tools {
     root: PathBuf,

@@ -1,6 +1,6 @@
 //! Root file systems of the guest: Debian packages and files, as a disk image.
 //!
-//! The same packages and files give the same bytes, on any host and for any user: the packages' archives
+//! Equal packages and files give equal bytes, on any host and for any user: the packages' archives
 //! are merged into one, sorted, with times clamped, and `mke2fs` makes the image from it. Nothing is
 //! unpacked on the host, so no rights are needed, and no time, owner or order of the host gets in.
 //!
@@ -23,14 +23,14 @@ use crate::regular_file::read_bounded;
 use crate::setup::apt::Apt;
 use crate::{Cache, Progress, Result, SimError, hash};
 
-/// The release that packages are taken from: that of the guest's kernel.
+/// The release of the packages: the release of the guest's kernel.
 const RELEASE: &str = "bookworm";
-/// Packages of each root file system: a shell, what scripts use, and `ldconfig`.
+/// Packages of each root file system: a shell, tools for scripts, and `ldconfig`.
 const BASE_PACKAGES: [&str; 3] = ["coreutils", "dash", "libc-bin"];
-/// Changes when an image is made otherwise of the same parts.
+/// Version of the recipe: it changes when the same parts give another image.
 const RECIPE: u32 = 1;
-/// The time of what has no time of its own, and the latest of all others, in seconds since 1970: that at
-/// which the guest's clock starts.
+/// Time of entries without their own time, and the latest time of all others, in seconds since 1970. The guest's
+/// clock starts at this time.
 const EPOCH_S: u64 = 1_767_225_600;
 /// Paths that programs do not read, each with all below it.
 const OMITTED: [&str; 7] = [
@@ -51,12 +51,12 @@ const MANIFEST_BYTES_MAX: u64 = 4 << 20;
 const FILE_BYTES_MAX: u64 = 256 << 20;
 /// Maximum number of packages and of files that are named.
 const PARTS_MAX: usize = 4096;
-/// How the names of images start in the cache.
+/// Prefix of the names of images in the cache.
 const PREFIX: &str = "rootfs-";
-/// The same for the packages that they are made of.
+/// Prefix of the names of downloaded packages in the cache.
 const PACKAGES_PREFIX: &str = "packages-";
 
-/// What a root file system is made of.
+/// Content of a root file system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RootSpec {
     /// Packages, which bring their dependencies.
@@ -105,7 +105,7 @@ pub struct RootImage {
     schema: String,
     #[serde(skip)]
     pub path: PathBuf,
-    /// Its size in bytes; most of it may be holes.
+    /// Its size in bytes; large parts may be holes.
     pub bytes: u64,
     /// SHA-256 of its content, in hexadecimal.
     pub sha256: String,
@@ -171,7 +171,7 @@ impl RootImage {
         Ok(Disk { model: DiskModel::VirtioBlk, backing, latency_ns })
     }
 
-    /// Reads what describes the image in a directory.
+    /// Reads the description of the image in a directory.
     fn read(directory: &Path) -> Result<RootImage> {
         let manifest = directory.join(MANIFEST);
         let text = read_bounded(&manifest, MANIFEST_BYTES_MAX)?;
@@ -230,7 +230,7 @@ pub fn keep_as(cache: &Cache, name: &str, image: &RootImage) -> Result<()> {
     cache.file(&pointer(name)?, directory.as_bytes()).map(drop)
 }
 
-/// Returns the image of this name; none if there was never one.
+/// Returns the image of this name; `None` if there was never one.
 ///
 /// # Errors
 /// When it is no name, or the image is gone or damaged.
@@ -301,7 +301,7 @@ fn archives(
     Ok(archives)
 }
 
-/// Returns the key of all that the bytes of an image depend on.
+/// Returns a key of everything that determines the bytes of an image.
 fn key(spec: &RootSpec, archives: &[Archive], tools: &image::Tools) -> Result<String> {
     let files = spec.files.iter().map(|file| {
         json!({ "path": file.path, "program": file.is_program, "sha256": hash::of_bytes(&file.bytes) })

@@ -14,7 +14,7 @@ use crate::watch::Detail;
 use crate::workload::{self, Outcome, Prepared};
 use crate::{Accounting, Symbols};
 
-/// What runs in the guest.
+/// The measured program in the guest.
 pub enum Work {
     /// A command, by the irqlab in the guest.
     Command(ServicesRequest),
@@ -26,13 +26,12 @@ pub enum Work {
 pub struct SimServicesSettings {
     /// The machine; its [`crate::watch::Watch::services`] is set.
     pub guest: GuestRun,
-    /// What runs in it.
     pub work: Work,
     /// Symbols of its kernel, for the names of system calls, functions and variables.
     pub symbols: Option<Symbols>,
     /// Types of its kernel, for the names of members.
     pub btf: Option<Btf>,
-    /// What is true of this host or this moment only.
+    /// Settings that are true only for this host or at this moment.
     pub on_host: Map<String, Json>,
     /// The name of the machine, for progress.
     pub label: String,
@@ -97,7 +96,7 @@ impl Bench for SimServices {
 }
 
 impl SimServices {
-    /// Runs a workload; its results were right. Returns what the guest counted, too.
+    /// Runs a workload, and checks its results. Also returns the guest's own counts.
     fn run_workload(
         &self,
         prepared: &Prepared,
@@ -140,7 +139,7 @@ impl SimServices {
 }
 
 impl SimServices {
-    /// Measures, and hands in what was recorded, too: it also has what is not of a service.
+    /// Measures, and also returns the record, which contains more than services.
     ///
     /// # Errors
     /// As [`ServicesBench::measure`].

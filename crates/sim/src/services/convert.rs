@@ -22,7 +22,7 @@ use crate::handlers::agreement::lines_of;
 use crate::watch::Watch;
 use crate::{Accounting, Symbols};
 
-/// The number of write(2), by which the guest stops its own count.
+/// System call number of write(2). The guest stops its own count with a write.
 const WRITE: u32 = 1;
 
 pub(crate) type KernelNames<'a> = (Option<&'a Symbols>, Option<&'a Btf>);
@@ -106,7 +106,7 @@ fn unseen(account: &Accounting, region: &RegionUse) -> Vec<String> {
     sums.into_iter().map(warning).collect()
 }
 
-/// What the CPUs did over time.
+/// Converts the profile of the CPUs over time.
 fn profile(used: &ServicesUse) -> Vec<ProfileSlot> {
     let slot = |one: &simrecord::record::ProfileSlot| ProfileSlot {
         mode: match Mode::ALL.get(one.mode as usize) {
@@ -286,7 +286,7 @@ fn agreement(
             counted: requests(&|service| service == KernelContext::Syscall(number)),
             kernel: Some(counts.get(&number).copied().unwrap_or(0)),
             source: "tracepoint raw_syscalls:sys_enter of the guest".to_owned(),
-            // The write by which the guest ends its count.
+            // The guest ends its count with a write.
             edge_max: u64::from(number == WRITE),
         });
     }

@@ -13,12 +13,12 @@ use crate::accounting::ServicesUse;
 use crate::models::Model;
 
 const CACHES: [&str; simrecord::record::CACHES] = ["L1I", "L1D", "L2", "L3"];
-/// The first cache of data.
+/// Position of the instruction cache in [`CACHES`].
 const L1I: u32 = 0;
-/// What supplies lines, by its position among the levels of the model.
+/// Suppliers of lines, in the order of the levels in the model.
 const LEVELS: [&str; 5] = ["L1", "L2", "L3", "other core", "memory"];
 
-/// The misses of a region on a model; none if they were not recorded.
+/// The misses of a region on a model; `None` if they were not recorded.
 pub(super) fn sample(
     used: &ServicesUse,
     names: &Names<'_>,

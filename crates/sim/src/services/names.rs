@@ -1,4 +1,4 @@
-//! Names of services and of what they are attributed to.
+//! Names of services, and of the functions and data that their misses are attributed to.
 
 use attribution::{KernelContext, SYSCALL_32, kernel_function};
 use lab::services::Class;
@@ -11,7 +11,7 @@ use crate::{Accounting, Symbols};
 /// How the functions of system calls are named.
 const PREFIXES: [&str; 3] = ["__x64_sys_", "__do_sys_", "sys_"];
 
-/// What names need.
+/// Sources of the names of services and structures.
 pub(super) struct Names<'a> {
     pub(super) account: &'a Accounting,
     pub(super) used: &'a ServicesUse,

@@ -54,7 +54,7 @@ pub(super) fn separate(services: &mut Vec<ServiceStats>, counters: &[String]) {
     services.sort_by(|one, other| (one.class, &one.name).cmp(&(other.class, &other.name)));
 }
 
-/// The part of `stalled` that `walked` is of `waited`, rounded down.
+/// Returns `stalled * walked / waited`, rounded down and at most `stalled`.
 fn part(stalled: u64, walked: u64, waited: u64) -> u64 {
     let share = u128::from(stalled) * u128::from(walked.min(waited));
     u64::try_from(share / u128::from(waited.max(1))).unwrap_or(stalled)

@@ -5,7 +5,7 @@ use simrecord::record::{ELSEWHERE, StructureKind};
 
 use super::names::Names;
 
-/// Slab caches whose names are not those of their objects' types.
+/// Slab caches with another name than the type of their objects, and that type.
 const TYPES: [(&str, &str); 40] = [
     ("TCP", "tcp_sock"),
     ("TCPv6", "tcp6_sock"),
@@ -83,7 +83,7 @@ impl Names<'_> {
             StructureKind::File => ("file", known(kind)),
             StructureKind::PageTable => ("page table", None),
             StructureKind::PageArray => {
-                // Its members are unions, which depend on what the page is.
+                // Its members are unions; their meaning depends on the page.
                 let name = |offset: u32| format!("page+{offset:#x}");
                 ("page array", offset.map(name).or(Some("page".to_owned())))
             }
@@ -105,7 +105,7 @@ impl Names<'_> {
     fn variable(&self, place: u64, offset: Option<u32>) -> Option<String> {
         let address = place + u64::from(offset.unwrap_or(0));
         let symbols = self.symbols?;
-        // What starts in the 64 bytes, unless an exact address is known.
+        // Without an exact address: the variable that starts within the 64 bytes.
         let first = symbols.at(address)?;
         let next = symbols.after(address).filter(|next| next.address - place < 64);
         let (symbol, distance) = match (offset, next) {
@@ -126,7 +126,7 @@ impl Names<'_> {
         (place < end).then(|| self.variable(place, offset)).flatten()
     }
 
-    /// A slab cache, with the member of its objects if they are of one type, else the distance.
+    /// Names a slab cache with the member of its objects' type; with the distance if types share the cache.
     fn slab(&self, place: u64, offset: Option<u32>) -> Option<String> {
         let (name, shared_by) = self.used.structures.get(&(StructureKind::Slab, place))?;
         let Some(offset) = offset else { return Some(name.clone()) };

@@ -1,14 +1,14 @@
-//! The Debian mirror: the one that the user names, or the one that this machine uses if it runs Debian.
+//! The Debian mirror: the mirror that the user names, or the mirror of this machine if it runs Debian.
 
 use std::fs;
 use std::path::Path;
 
-/// The variable that names a mirror, such as one of Debian's own list of mirrors.
+/// The environment variable that names a mirror, such as `http://deb.debian.org/debian`.
 pub(crate) const VARIABLE: &str = "IRQLAB_DEBIAN_MIRROR";
 /// Maximum size of a sources file, bytes.
 const SOURCES_BYTES_MAX: u64 = 1 << 20;
 
-/// Returns the mirror that the user names, else that of this machine; none if neither is known.
+/// Returns the mirror that the user names, else the mirror of this machine; `None` if neither is known.
 pub(crate) fn debian_mirror() -> Option<String> {
     let named = std::env::var(VARIABLE).ok();
     named.and_then(|uri| accept(&uri, "", "main")).or_else(|| configured(Path::new("/")))
@@ -64,7 +64,7 @@ fn of_paragraph(paragraph: &str) -> Option<String> {
     accept(field("URIs")?.split_whitespace().next()?, suite, field("Components")?)
 }
 
-/// Accepts the main archive, and neither its security archive nor that of another project.
+/// Accepts the main archive; refuses its security archive and archives of other projects.
 fn accept(uri: &str, suite: &str, components: &str) -> Option<String> {
     let uri = uri.trim_end_matches('/');
     let is_debian = uri.ends_with("/debian") || uri.contains("/archive/debian/");

@@ -1,4 +1,4 @@
-//! `irqlab sim setup`: installs what is missing from Debian's packages into the cache.
+//! `irqlab sim setup`: installs missing programs and kernels from Debian's packages into the cache.
 
 pub(crate) mod apt;
 mod mirror;
@@ -32,7 +32,7 @@ pub enum Flavour {
     Cloud,
     /// With all drivers: e1000, AHCI, SCSI.
     Full,
-    /// The same with PREEMPT_RT.
+    /// With all drivers, and PREEMPT_RT.
     Rt,
 }
 
@@ -55,7 +55,7 @@ fn meta_package(flavour: Flavour) -> &'static str {
     }
 }
 
-/// What was installed.
+/// An installed package.
 #[derive(Debug, Serialize, Deserialize)]
 struct Manifest {
     package: String,
@@ -90,10 +90,10 @@ pub fn has_guest_files(cache: &Cache, flavour: Flavour) -> bool {
 }
 
 /// Installs a private QEMU unless a supported QEMU is found, and downloads a kernel and the guest's tools
-/// unless they are installed. `again` installs all of it again, to update it.
+/// unless they are installed. `again` installs everything again, to update it.
 ///
 /// # Errors
-/// When Debian's packages cannot be downloaded or unpacked; the error says what is missing and how to get it.
+/// When Debian's packages cannot be downloaded or unpacked; the error names the missing part and its source.
 pub fn setup(cache: &Cache, flavour: Flavour, again: bool, progress: Progress) -> Result<Qemu> {
     let has_qemu = !again && qemu::find(cache).is_ok();
     if !(has_qemu && has_guest_files(cache, flavour)) || again {
@@ -195,7 +195,7 @@ fn add_image_hash(directory: &Path) -> Result<()> {
     write_manifest(directory, &manifest)
 }
 
-/// The SHA-256 that the image of an installed kernel had when it was unpacked; none where that was not noted.
+/// The SHA-256 of an installed kernel's image when it was unpacked; `None` if it was not noted.
 pub(crate) fn image_sha256(root: &Path) -> Option<String> {
     manifest(root)?.image_sha256
 }

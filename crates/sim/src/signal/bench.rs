@@ -19,9 +19,8 @@ use crate::parallel::{Jobs, for_each};
 
 /// How to measure.
 pub struct SimSignalSettings {
-    /// The machine, of which one is started for each window. It has a model, and the cards of the rig.
+    /// The machine; each window starts one. It has a model, and the cards of the rig.
     pub guest: GuestRun,
-    /// What carries the events.
     pub rig: Rig,
     pub sender_cpu: u32,
     /// CPU of the receiver: another one.
@@ -32,7 +31,7 @@ pub struct SimSignalSettings {
     pub work_additions: u64,
     /// How many windows are measured at the same time.
     pub jobs: Jobs,
-    /// What is true of this host or this moment only.
+    /// Settings that are true only for this host or at this moment.
     pub on_host: Map<String, Json>,
 }
 
@@ -40,7 +39,7 @@ pub struct SimSignalSettings {
 /// others. A user who stops a run loses no more.
 const ROUNDS_AHEAD: usize = 4;
 
-/// What came of a window; absent when the user asked to stop.
+/// Result of a window; `None` when the user asked to stop.
 type Outcome = Result<Option<WindowRun>, BenchError>;
 
 /// A window that was measured.
@@ -53,9 +52,9 @@ struct WindowRun {
 /// A simulated machine as a bench.
 pub struct SimSignal {
     settings: SimSignalSettings,
-    /// What will be asked for, in this order.
+    /// Windows and seeds that will be requested, in this order.
     planned: VecDeque<(Window, u64)>,
-    /// What was measured ahead of that.
+    /// Outcomes that were measured before their request.
     ahead: VecDeque<((Window, u64), Outcome)>,
     /// Settings that a guest reported.
     found: Map<String, Json>,
@@ -79,7 +78,7 @@ impl SimSignal {
         }
     }
 
-    /// Cycles of a second of the model; absent without one.
+    /// Cycles of a second of the model; `None` without a model.
     #[must_use]
     pub fn clock_hz(&self) -> Option<u64> {
         self.settings.guest.watch.model.as_ref().map(|model| model.model.clock_hz)
@@ -156,7 +155,7 @@ impl SimSignal {
         self.ahead.extend(windows.into_iter().zip(outcomes));
     }
 
-    /// What was measured of a window: ahead, or now.
+    /// Returns the measurement of a window: one made ahead, or a new one.
     fn take(&mut self, window: Window, seed: u64) -> Result<MeasuredWindow, BenchError> {
         let key = (window, seed);
         if self.planned.contains(&key) {
@@ -181,7 +180,6 @@ impl SimSignal {
     }
 }
 
-/// What the receiving CPU did in a window.
 fn activity(measured: &mut MeasuredWindow) -> &mut Activity {
     match measured {
         MeasuredWindow::Rate(window) => &mut window.activity,
@@ -255,13 +253,13 @@ impl Bench for SimSignal {
 }
 
 impl SignalBench for SimSignal {
-    /// Each window is a machine of its own. They are started when the first of them is asked for.
+    /// Each window runs on its own machine. The first request starts machines for several windows.
     fn prepare(&mut self, windows: &[(Window, u64)]) {
         self.planned = windows.iter().copied().collect();
         self.ahead.clear();
     }
 
-    /// The same window gives the same numbers.
+    /// Equal windows give equal numbers.
     fn has_chance(&self) -> bool {
         false
     }

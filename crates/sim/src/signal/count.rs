@@ -1,4 +1,4 @@
-//! What the receiving CPU did, from the plugin's record.
+//! Counts of the receiving CPU, from the plugin's record.
 
 use attribution::KernelContext;
 use attribution::context::SOFTIRQS;
@@ -7,7 +7,7 @@ use simrecord::counters::{CYCLES, TIME};
 
 use crate::accounting::{Accounting, CpuUse, RegionUse};
 
-/// Regions of the record, in the order in which the guest opens them.
+/// Indices of the record's regions: the guest opens them in this order.
 const CONTROL: usize = 0;
 const WINDOW: usize = 1;
 const NS_PER_S: u128 = 1_000_000_000;
@@ -43,7 +43,7 @@ impl<'a> Counted<'a> {
         Ok(Counted { control: of_region(CONTROL)?, window: of_region(WINDOW)?, clock_hz })
     }
 
-    /// Adds what the simulator counted to what the guest reports. `card_irqs`: lines of the receiving card.
+    /// Adds the simulator's counts to the guest's report. `card_irqs`: lines of the receiving card.
     pub(super) fn add_to(&self, activity: &mut Activity, rig: Rig, card_irqs: &[u32]) {
         let entries = |is_it: &dyn Fn(KernelContext) -> bool| -> u64 {
             let rows = self.window.contexts.iter().filter(|row| is_it(row.context));
@@ -71,7 +71,7 @@ impl<'a> Counted<'a> {
         });
     }
 
-    /// Time in which a CPU executed anything but its idle task and the job's user mode.
+    /// Returns the time that a CPU spent outside of its idle task and the job's user mode.
     fn busy_ns(&self, used: &CpuUse, job: Option<u32>) -> u64 {
         let is_left_over = |context: KernelContext| match context {
             KernelContext::Idle => true,

@@ -53,7 +53,7 @@ pub struct Watch {
     pub shadow_models: Vec<Model>,
     /// Whether misses are counted for caches of all sizes.
     pub miss_curves: bool,
-    /// Which units the cores execute in detail, for [`Detail::Ooo`]; absent if all is.
+    /// Units that the cores execute in detail, for [`Detail::Ooo`]; `None`: they execute everything in detail.
     pub sampling: Option<Sampling>,
     /// Whether misses are classified by cause, context and place, for [`Detail::Ooo`].
     pub misses: bool,
@@ -61,21 +61,22 @@ pub struct Watch {
     pub start_fast: bool,
     /// Whether each span of an interrupt is recorded.
     pub spans: bool,
-    /// Whether that is with all counters of the span itself, of the first [`simrecord::record::SPAN_COUNTS_MAX`] of them.
+    /// Whether each recorded span has its self counts of the first [`simrecord::record::SPAN_COUNTS_MAX`]
+    /// counters.
     pub span_counts: bool,
     /// Whether each change of the context of a CPU is recorded.
     pub transitions: bool,
     /// Whether services of the kernel are recorded.
     pub services: bool,
-    /// Whether that is with the locks that they take.
+    /// Whether the locks that services take are recorded.
     pub locks: bool,
-    /// What opens the region of interest.
+    /// Event that opens the region of interest.
     pub roi: Roi,
     /// Cycles of a vCPU time slice, with two or more CPUs; without a model a cycle is an instruction.
     pub vcpu_slice: u64,
     /// Whether to compare counts with QEMU's own after each marker.
     pub check: bool,
-    /// Annotations: what else to do at which places.
+    /// Annotations: additional actions of the plugin at chosen places.
     pub annotations: Annotations,
 }
 
@@ -116,12 +117,12 @@ impl Default for Watch {
     }
 }
 
-/// What the plugin needs to know of a kernel, as files in the cache.
+/// Files in the cache with a kernel's symbols and offsets for the plugin.
 #[derive(Clone, Debug)]
 pub struct KernelFiles {
     symbols: Option<PathBuf>,
     offsets: Option<PathBuf>,
-    /// What is missing of each part because the kernel lacks a function, and why.
+    /// Missing results with their part and the reason: a function that the kernel lacks.
     unmet: Vec<(Part, String, String)>,
 }
 
@@ -155,7 +156,7 @@ pub fn kernel_files(
     Ok(KernelFiles { symbols, offsets: file(OFFSETS), unmet })
 }
 
-/// What is missing with a list of symbols.
+/// Lists the results that are missing with these symbols, each with its part and the reason.
 fn unmet(list: &str) -> Vec<(Part, String, String)> {
     let names: std::collections::HashSet<&str> =
         list.lines().filter_map(|line| Some(line.split_once(' ')?.1)).collect();
@@ -172,7 +173,7 @@ impl KernelFiles {
         KernelFiles { symbols: None, offsets: None, unmet: Vec::new() }
     }
 
-    /// Lists what is unknown, of what is recorded, because of what this kernel does not provide, and why.
+    /// Lists the recorded results that this kernel cannot provide, each with the reason.
     #[must_use]
     pub fn absent(&self, watch: &Watch) -> Vec<(String, String)> {
         let is_recorded = |part: &Part| match part {
@@ -201,8 +202,8 @@ impl KernelFiles {
     }
 }
 
-/// Lists the symbols that the plugin needs as lines `HEXADDRESS NAME`, each with the symbol after it, where
-/// it ends. All bodies of a function have its name in the source. Empty if the kernel has none of them.
+/// Lists the symbols that the plugin needs as lines `HEXADDRESS NAME`, and the symbol after each, which marks
+/// its end. All bodies of a function have its name in the source. Empty if the kernel has no such symbols.
 fn symbol_list(facts: &GuestFacts) -> String {
     let Some(symbols) = &facts.symbols else { return String::new() };
     wanted_lines(symbols, plugin::guest::symbols::wanted())
@@ -223,7 +224,7 @@ fn wanted_lines(symbols: &Symbols, wanted: impl Iterator<Item = Wanted>) -> Stri
     let mut lines = starts.clone();
     let is_start = |address| starts.range((address, "")..).next().is_some_and(|at| at.0 == address);
     let ends = ends.into_iter().filter(|end| !is_start(end.address));
-    // What ends a function is not taken for one itself.
+    // The symbol after a function only marks its end, under the name [`END`].
     lines.extend(ends.map(|end| (end.address, END)));
     lines.iter().map(|(address, name)| format!("{address:x} {name}\n")).collect()
 }
@@ -255,9 +256,9 @@ pub struct Recording {
     file: File,
     /// The annotations for the plugin.
     annotations_file: Option<File>,
-    /// The file to which the plugin writes the guest's performance counters at a checkpoint.
+    /// File for the guest's performance counters, which the plugin writes at a checkpoint.
     counters: Option<File>,
-    /// The file to which the plugin writes how far the guest is.
+    /// File for the progress of the guest, which the plugin writes.
     progress: File,
     annotations: Annotations,
     /// Where the record is to be kept.
@@ -340,7 +341,7 @@ impl Recording {
         })
     }
 
-    /// Returns what the machine is started with.
+    /// Returns the arguments and files that start the machine with the plugin.
     #[must_use]
     pub fn instrumentation(&self) -> Instrumentation<'_> {
         let options =
@@ -361,7 +362,7 @@ impl Recording {
         &self.annotations.checkpoints
     }
 
-    /// Returns the file to which the plugin writes the guest's counters at a checkpoint, if it has any.
+    /// Returns the file for the guest's counters at a checkpoint; `None` if it has no counters.
     pub(crate) fn counters(&self) -> Option<&File> {
         self.counters.as_ref()
     }
@@ -421,7 +422,7 @@ pub(crate) fn limit(cache: &Cache, limit_s: u64) -> Result<Vec<String>> {
     Ok(vec!["-plugin".to_owned(), format!("{plugin},limit_ns={limit_ns}")])
 }
 
-/// Returns the name by which QEMU opens a file that it inherits.
+/// Returns the path of an inherited file in QEMU's process.
 fn inherited(file: &File) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
@@ -517,7 +518,7 @@ mod tests {
             let (services, contexts): (Vec<_>, Vec<_>) =
                 unmet(&lines).into_iter().partition(|unmet| unmet.0 == Part::Services);
             assert!(!contexts.iter().any(|unmet| unmet.1 == "all rows of softirqs"));
-            // A copy of which the second argument is not known is none that could be followed.
+            // A copy whose second argument is unknown cannot be followed.
             assert!(services.iter().any(|unmet| unmet.1 == "ends of waits"), "{services:?}");
         }
     }

@@ -8,7 +8,7 @@ use outputs::{Existing, NewFile};
 
 use crate::{Cache, Result, SimError};
 
-/// Where a record is kept, and what becomes of a file that is there.
+/// Path for a kept record, and the treatment of an existing file.
 pub type KeptRecord<'a> = (&'a Path, Existing);
 
 /// Checks before a run that a file can be written to a place.

@@ -33,7 +33,7 @@ fn watched(bench: &Bench, cpus: u32, annotations: Annotations) -> (Accounting, O
     (recording.accounting().unwrap(), exit.map(|exit| exit.status))
 }
 
-/// The account without what annotations add.
+/// The account without the rows of annotations.
 fn rest(account: &Accounting) -> Accounting {
     let (annotations, hits, spans) = (BTreeMap::new(), Vec::new(), Vec::new());
     Accounting { annotations, hits, spans, ..account.clone() }
@@ -49,7 +49,7 @@ fn note(account: &Accounting, number: u32) -> (&AnnotationUse, u64) {
     (note, note.hits.iter().sum())
 }
 
-/// The text at a position of values that were recorded together.
+/// Returns the texts at `position` among the values that were recorded together.
 fn texts(note: &AnnotationUse, at: usize) -> Vec<String> {
     let text = |values: &Vec<Value>| {
         let Value::Text(text) = values[at] else { panic!("{values:?}") };

@@ -67,7 +67,8 @@ fn the_same_iterations_take_the_same_time_in_every_run() {
     assert!(times.peak.value.abs_diff(per_quantum) < 200, "{times:?} {instructions}");
 }
 
-/// Compares what a program at user level finds with what was displaced by `handler_lines`, on a model.
+/// Compares the footprint that a program at user level finds with the lines that `handler_lines` displaced, on a
+/// model.
 fn held_against_the_truth(
     bench: &Bench,
     model: &str,
@@ -118,7 +119,7 @@ fn counters_and_time_find_what_the_handler_displaced() {
     held_against_the_truth(bench, "origin-200", Detail::Ooo, Level::L1d, &[0, 256]);
 }
 
-/// The counts of the last repetition with an interrupt, over those without.
+/// Returns the last repetition with an interrupt, and how much its counts exceed those without an interrupt.
 fn added(
     bench: &Bench,
     level: Level,
@@ -177,8 +178,8 @@ fn a_handler_misses_and_displaces_the_lines_that_it_is_told_to_touch() {
         let more = code[counter] - none[counter];
         assert!((2 * 128 - 8..=2 * 128).contains(&more), "{none:?} {code:?}");
     }
-    // What the program reads of its counters is what the simulator counted, but for the reading itself,
-    // whose code takes as many lines as its address makes it take: as many in each of the runs.
+    // The program's counters agree with the simulator's, but for the reading itself. The lines of the reading
+    // code depend on its address, which is equal in all runs.
     let reading = |[_, pmu_code, _, exact_code]: [u64; 4]| pmu_code.abs_diff(exact_code);
     for counts @ [pmu_data, _, exact_data, _] in [data, code, none] {
         let is_close = pmu_data.abs_diff(exact_data) <= 4

@@ -68,7 +68,7 @@ impl Runs<'_> {
         assert_eq!(ending.status, 0, "{console}");
         let account = recording.accounting().unwrap();
         assert!(account.ended_by_guest && account.broken.is_empty(), "{:?}", account.broken);
-        // Only what is printed after the record's end depends on the host.
+        // Only output after the record's end depends on the host.
         let printed = console.lines().filter(|line| !line.starts_with('[')).collect();
         (fs::read(path).unwrap(), printed, account)
     }
@@ -88,7 +88,7 @@ fn runs(bench: &Bench, change: impl FnOnce(&mut Machine)) -> Runs<'_> {
     Runs { bench, machine, start, scratch: tempfile::tempdir().unwrap() }
 }
 
-/// What follows `ns ` on the console.
+/// Returns the number after `ns ` on the console.
 fn nanoseconds(console: &str) -> u64 {
     let text = console.rsplit("ns ").next().unwrap();
     let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
@@ -145,7 +145,7 @@ fn zeros() -> tempfile::NamedTempFile {
 }
 
 /// The pages are written by requests of one doorbell, which threads of the host transfer at once. The
-/// guest gets them back in the order in which it made them, whenever those threads are done.
+/// guest gets them back in the order of its requests, at whatever time those threads end.
 #[test]
 fn requests_of_one_doorbell_complete_in_their_order() {
     let Some(bench) = bench() else { return };

@@ -10,7 +10,7 @@ use sim::image::Tools;
 use sim::watch::{self, Detail, Recording, Watch};
 use sim::{Cache, Instrumentation, Machine, VmEvent, checkpoint, image};
 
-/// What a restored machine printed, and its status.
+/// Returns the status and the console output of a restored machine.
 fn restored(bench: &Bench, name: &str, machine: &Machine, order: &str) -> (u8, String) {
     let more = Instrumentation::default();
     let mut vm =

@@ -1,7 +1,7 @@
 //! Machines that run in QEMU. They need a QEMU that fits and the guest's files (`irqlab sim setup`, or a
 //! machine that can fetch Debian's packages); without them, the tests say so and pass.
 //!
-//! One program, so that as many machines run at once as there are processors.
+//! All tests are one program, which runs one machine per processor at the same time.
 
 mod annotations;
 mod bare;

@@ -14,7 +14,7 @@ mod marker;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// What the child leaves when it is done: what was counted, and what it must be.
+/// File in which the child leaves the counted and the expected numbers.
 const RESULT: &str = "/counted";
 const YIELD: u64 = 24;
 /// Iterations of a loop, and system calls: the checkpoint is in the middle.

@@ -59,7 +59,7 @@ fn a_run_does_not_depend_on_whether_its_machine_was_in_the_cache() {
     let first = record(bench, &machine, &both[0].0);
     assert_eq!(record(bench, &machine, &both[1].0), first);
 
-    // It stays while it is in use, and is made again, the same, when a byte of it has changed.
+    // The entry stays while it is in use. After a changed byte it is made again, equal to the first.
     let entries = cache.entries();
     let entry = entries.iter().find(|entry| entry.name.starts_with("ready-")).unwrap();
     assert_eq!(entry.kind, EntryKind::Derived);

@@ -29,7 +29,7 @@ fn watched(bench: &Bench, machine: &Machine, from: &Start, watch: &Watch) -> Acc
     recording.accounting().unwrap()
 }
 
-/// What all CPUs of the only region have of contexts like these.
+/// Sums the entries of the wanted contexts over all CPUs of the only region.
 fn entries(account: &Accounting, is_wanted: fn(KernelContext) -> bool) -> u64 {
     let [region] = account.regions.as_slice() else { panic!("{} regions", account.regions.len()) };
     let rows = region.cpus.iter().flat_map(|cpu| &cpu.contexts);

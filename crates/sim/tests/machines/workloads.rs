@@ -98,7 +98,7 @@ fn small(set_up: &str, region: &str, check: &str) -> Workload {
     workload
 }
 
-/// Runs a workload; returns what it did and its record.
+/// Runs a workload; returns its outcome and its record.
 fn run(bench: &Bench, workload: &Workload, limits: Limits, place: &Path) -> (Outcome, Vec<u8>) {
     let (cache, qemu, kernel) = (&bench.cache, &bench.qemu, &bench.kernel);
     let quiet = |_: &str| {};
@@ -133,7 +133,7 @@ fn a_workload_starts_where_its_set_up_has_ended() {
     let scratch = tempfile::tempdir().unwrap();
     let set_up =
         "printf started >/etc/set-up; printf 'on disk' | dd of=/dev/vdb conv=notrunc,sync bs=512";
-    // Reads what was written, past the page cache, and writes over it.
+    // Reads the written data, past the page cache, and overwrites it.
     let region = "[ \"$(dd if=/dev/vdb bs=512 count=1 iflag=direct 2>/dev/null | tr -d '\\0')\" = 'on disk' ] &&
                   printf 'changed' | dd of=/dev/vdb conv=notrunc,sync oflag=direct bs=512 2>/dev/null &&
                   chroot --userspec=tester / /workload/hello >/tmp/out";

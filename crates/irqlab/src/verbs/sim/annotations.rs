@@ -89,7 +89,7 @@ fn hits(annotations: &Annotations, account: &Accounting) -> Table {
     table
 }
 
-/// What spans of this number used on some CPUs; none where there is none.
+/// Sums the counts of the spans with number `span` over `cpus`; `None` if no CPU has any.
 fn sum(cpus: &[CpuUse], span: Option<u32>) -> Option<ContextUse> {
     let context = KernelContext::Function(span?);
     let rows = cpus.iter().flat_map(|cpu| &cpu.contexts).filter(|row| row.context == context);
@@ -127,7 +127,8 @@ fn span_cells(
     ]
 }
 
-/// What was recorded together: the expressions, and the values in their order.
+/// Returns the expressions that the annotation evaluates together, and their values as text. Without `values`
+/// the text is "others".
 fn shown(
     annotation: &Annotation,
     deed: u32,

@@ -18,7 +18,7 @@ use crate::options::{
 use crate::run::{OpenRun, stop_on_signals};
 use crate::simulated::{self, ModelDetail};
 
-/// What runs on the machine without a kernel.
+/// A program for the machine without a kernel.
 #[derive(Debug, clap::Subcommand)]
 pub enum BareVerb {
     Noise(BareNoiseArgs),
@@ -40,14 +40,14 @@ pub struct BareNoiseArgs {
         value_name = "LIST"
     )]
     loops: Vec<Loop>,
-    /// What fwq and ftq do: add, alu, load, branch, memory
+    /// Operation in the loops of fwq and ftq: add, alu, load, branch, memory
     #[arg(long, default_value = "add", value_name = "BODY")]
     body: Body,
     /// Time of a quantum of work (fwq) and of time (ftq), on the machine's clock; 10us to 1s
     #[arg(long, allow_hyphen_values = true, value_parser = duration_between("10us", "1s"),
           default_value = "100us", value_name = "TIME")]
     quantum: Duration,
-    /// Iterations of the body in a quantum [default: as many as take --quantum]
+    /// Iterations of the body in a quantum [default: the number that takes --quantum]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000), value_name = "N")]
     iterations: Option<u64>,
     /// Number of quanta
@@ -77,7 +77,6 @@ pub struct BareNoiseArgs {
 /// The shortest gap that is a detour, where the clock counts instructions.
 const THRESHOLD_NS: u64 = 100;
 
-/// Runs what was asked for.
 pub fn run(cache: &Cache, verb: &BareVerb) -> anyhow::Result<ExitCode> {
     match verb {
         BareVerb::Noise(args) => noise(cache, args),

@@ -53,7 +53,7 @@ pub struct BareFootprintArgs {
     /// Change a setting of the model, as in clock=200MHz
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Which cache is filled; its size and its line are the model's
+    /// Cache to fill; the model sets its size and its line size
     #[arg(long, value_enum, default_value_t = LevelName::L1d)]
     level: LevelName,
     /// The method: phases as in Figure 1 of the paper

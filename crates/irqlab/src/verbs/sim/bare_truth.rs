@@ -14,7 +14,7 @@ const FEW: [u64; 5] = [0, 1, 4, 16, 64];
 /// Eighths of the cache.
 const EIGHTHS: [u64; 6] = [1, 2, 4, 5, 6, 8];
 
-/// Measures from no lines to all of the cache; none if `stop` returned true.
+/// Measures from no lines to all lines of the cache; `None` if `stop` returned true.
 pub fn run(
     cache: &Cache,
     qemu: &Qemu,

@@ -35,11 +35,11 @@ enum DetailName {
     Fast,
     /// Instructions, by context
     Count,
-    /// The same, and cycles, misses and stalls of an in-order, blocking model; needs --model
+    /// Also cycles, misses and stalls of an in-order, blocking model; needs --model
     Timed,
-    /// The same of any model: cores in and out of order, all caches, predictors; needs --model
+    /// Like timed, with any model: in-order and out-of-order cores, all caches, predictors; needs --model
     Ooo,
-    /// The same of an out-of-order core on samples of the command, with intervals; needs --model
+    /// Samples of the command on an out-of-order core, with intervals; needs --model
     Sampled,
 }
 
@@ -94,11 +94,10 @@ pub struct WatchArgs {
     /// Print each hit of an annotation that records values, with its time
     #[arg(long, requires = "annotate")]
     annotate_log: bool,
-    /// Give the guest performance counters, backed by what is counted (perf works in it then)
+    /// Give the guest performance counters, which show the simulator's counts (perf works in it then)
     #[arg(long, requires = "detail")]
     pmu: bool,
-    /// What is printed and recorded with --detail. In other formats than table, the console goes to
-    /// stderr
+    /// Output of --detail. In other formats than table, the console goes to stderr
     #[command(flatten)]
     results: OptionalResultArgs,
 }
@@ -190,14 +189,14 @@ impl WatchArgs {
             return Ok(Annotations::default());
         }
         let mut facts = sim::guest_facts(cache, qemu, kernel, &console::say)?;
-        // Of a machine that boots it is not known yet where its modules will be.
+        // The module addresses of a machine that boots are not known yet.
         facts.add_modules(kernel, &Start::from(from).modules(cache)?)?;
         let read = Annotations::read(&self.annotate, self.annotate_log, &facts);
         Ok(read.map_err(|error| Usage(error.to_string()))?)
     }
 }
 
-/// Boots and runs a command; with `--detail`, prints what was recorded.
+/// Boots a machine and runs a command; with `--detail`, prints the recorded tables.
 pub fn boot(
     cache: &Cache,
     args: &MachineArgs,
@@ -390,7 +389,7 @@ fn boot_progress(watch: &Watch, args: &MachineArgs) -> ProgressLine {
     progress
 }
 
-/// A record that the guest did not end holds what it executed on its way off, too.
+/// Refuses a record that the guest did not end: its counts then include the way to power-off.
 fn check_ended(account: &Accounting, exit: &GuestExit) -> anyhow::Result<()> {
     if account.ended_by_guest || account.stopped || exit.reached_limit {
         return Ok(());

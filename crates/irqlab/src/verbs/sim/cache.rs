@@ -25,7 +25,7 @@ pub enum CacheVerb {
     Prune,
     /// Print the limit, or set it
     Limit {
-        /// The limit, as in 500M or 8G, over what is made again at need
+        /// Limit on the entries that irqlab can make again, as in 500M or 8G
         #[arg(value_parser = memory_bytes)]
         bytes: Option<u64>,
     },

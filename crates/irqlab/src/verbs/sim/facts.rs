@@ -1,4 +1,4 @@
-//! `irqlab sim facts`: what a kernel says about itself.
+//! `irqlab sim facts`: symbols, types and settings of a kernel.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use crate::console;
 use crate::options::Usage;
 use crate::simulated::KernelArgs;
 
-/// Prints all of it, or what is looked up.
+/// Prints all facts of the guest's kernel, or only the names in `look_up`.
 pub fn facts(cache: &Cache, args: &KernelArgs, look_up: &[String]) -> anyhow::Result<ExitCode> {
     let qemu = qemu::find(cache)?;
     let kernel = args.kernel(cache)?;

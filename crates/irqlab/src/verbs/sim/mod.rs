@@ -46,11 +46,11 @@ enum What {
         /// Debian kernel to get
         #[arg(long, value_enum, default_value_t = FlavourName::Cloud)]
         flavour: FlavourName,
-        /// Download all of it again
+        /// Download everything again
         #[arg(long)]
         again: bool,
     },
-    /// Pack the guest's initramfs for a kernel, and print what is in it
+    /// Pack the guest's initramfs for a kernel, and list its content
     Image {
         #[command(flatten)]
         kernel: KernelArgs,
@@ -89,7 +89,7 @@ enum What {
     },
     /// Run the live bench in the guest, and compare its results with the simulator's exact ones
     VerifyProbes(Box<verify_probes::VerifyArgs>),
-    /// What the cache holds: machines that are up, images, downloads; its limit
+    /// Entries and limit of the cache: machines that are up, images, downloads
     #[command(args_conflicts_with_subcommands = true)]
     Cache {
         /// Print the list as one JSON document

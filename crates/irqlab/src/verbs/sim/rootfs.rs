@@ -12,7 +12,7 @@ use crate::console;
 use crate::options::{Usage, help_with_exit_codes};
 use crate::simulated::size_text;
 
-/// Make the root file system of a guest from Debian packages, and print what is in it
+/// Make the root file system of a guest from Debian packages, and list its content
 #[derive(Debug, clap::Args)]
 #[command(after_help = help_with_exit_codes("Examples:
   irqlab sim rootfs progdev                                   that of the workload progdev
@@ -55,7 +55,7 @@ pub fn run(cache: &Cache, args: &RootfsArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a root file system of this name starts from.
+/// Returns the root file system of the workload with this name, or an empty one if no workload has the name.
 fn base(name: &str) -> anyhow::Result<RootSpec> {
     if workload::names().contains(&name) {
         return Ok(workload::find(name, 1)?.root);
@@ -63,7 +63,7 @@ fn base(name: &str) -> anyhow::Result<RootSpec> {
     Ok(RootSpec::default())
 }
 
-/// The image of `--rootfs NAME`: one that was made, or that of a workload.
+/// Returns the image of `--rootfs NAME`: an image that was made before, or the image of a workload.
 pub fn find(cache: &Cache, name: &str) -> anyhow::Result<RootImage> {
     if let Some(image) = rootfs::named(cache, name)? {
         return Ok(image);

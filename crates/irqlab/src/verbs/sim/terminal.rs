@@ -18,7 +18,7 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Passes on what is typed, until the process ends.
+    /// Passes typed bytes to the machine's console until the process ends.
     pub fn connect(vm: &Vm) -> anyhow::Result<Terminal> {
         let mut console = vm.console_input()?;
         let stdin = io::stdin();

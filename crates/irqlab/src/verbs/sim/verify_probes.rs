@@ -19,7 +19,7 @@ use crate::options::{ResultArgs, duration, ns};
 use crate::run::{OpenRun, stop_on_signals};
 use crate::simulated::{self, GuestArgs, JobsArgs, Simulated, SliceArgs};
 
-/// Which conditions, on which machine.
+/// Conditions to verify, and the machine.
 #[derive(Debug, clap::Args)]
 pub struct VerifyArgs {
     /// Model of the processor, by name or file

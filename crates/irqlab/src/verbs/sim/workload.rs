@@ -34,10 +34,10 @@ use crate::simulated::{self, KernelArgs, ModelDetail, SliceArgs, workload_limits
 pub struct WorkloadArgs {
     /// The workload, by name or file; without one, lists them
     name: Option<String>,
-    /// What it runs on: sim, where an instruction takes 1 ns, or sim:MODEL
+    /// Where it runs: sim, where an instruction takes 1 ns, or sim:MODEL
     #[arg(long, value_name = "BENCH", default_value = "sim")]
     on: On,
-    /// CPUs of the simulated machine, of which the workload has a form
+    /// CPUs of the simulated machine; the workload needs a form for this number
     #[arg(long, value_name = "N", default_value_t = 1)]
     vcpus: u32,
     /// Run its short form, which does less of the same
