@@ -106,7 +106,7 @@ pub struct Kept {
     pub from_hz: u64,
     /// Up to this rate.
     pub to_hz: u64,
-    /// [`Method::Simulated`] if any answer was simulated.
+    /// [`Method::Simulation`] if any answer was simulated.
     pub method: Method,
 }
 

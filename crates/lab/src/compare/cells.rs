@@ -116,7 +116,7 @@ impl Pair<'_> {
         Pair { new, repeats, ..self.clone() }
     }
 
-    /// How far the ends of the interval of the difference are below and above it ([`distances`]).
+    /// How far the ends of the interval of the difference are below and above it, as the function `distances` says.
     #[must_use]
     pub fn distances(&self, tail: f64) -> Option<(f64, f64)> {
         match &self.repeats {

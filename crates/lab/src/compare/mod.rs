@@ -7,7 +7,7 @@
 //! wide intervals (MOVER: Zou and Donner, Statistics in Medicine 27, 2008). These intervals allow for spans that
 //! depend on one another, which a rank test of the spans would not.
 //!
-//! **By runs**: several runs on each side show how much runs differ ([`series`]).
+//! **By runs**: several runs on each side show how much runs differ (`series.rs`).
 //!
 //! All intervals hold together in 95 % of comparisons (Bonferroni). Half of the error probability is for the figures of
 //! rows with at least [`CPU_SHARE_MIN_RATIO`] of CPU time. From one live run on each side, the other rows are not

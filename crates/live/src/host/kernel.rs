@@ -62,7 +62,7 @@ pub struct KernelFacts {
     pub isolated: Option<Vec<u32>>,
     /// The value of `rcu_nocbs=`; empty if the option is absent.
     pub rcu_nocbs: Option<String>,
-    /// The options of the command line in [`BOOT_OPTIONS`]; the value is empty for mere switches.
+    /// The options of the command line in `BOOT_OPTIONS`; the value is empty for mere switches.
     pub boot_options: Option<BTreeMap<String, String>>,
 }
 
