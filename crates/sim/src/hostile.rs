@@ -27,7 +27,7 @@ const BETWEEN_MAX: Duration = Duration::from_millis(1);
 const BURST_MAX: Duration = Duration::from_millis(40);
 /// Bytes written before each fsync.
 const WRITTEN_BYTES: usize = 4 << 20;
-/// Memory that is taken at most, bytes.
+/// Maximum memory that is taken, bytes.
 const MEMORY_BYTES: usize = 32 << 20;
 const PAGE_BYTES: usize = 4096;
 

@@ -19,8 +19,8 @@ pub struct Jobs {
 
 impl Jobs {
     /// Chooses how many of `machines` machines, of `memory_mib` MiB each, run at the same time. The number is
-    /// `requested`; by default the CPUs that this process may use (affinity and CPU quota). `available_bytes`,
-    /// the memory that it can get now, limits the number.
+    /// `requested`; by default the number of CPUs that this process may use (affinity and CPU quota).
+    /// `available_bytes`, the memory that this process can get now, limits the number.
     #[must_use]
     pub fn choose(
         requested: Option<NonZeroU32>,

@@ -56,7 +56,7 @@ pub struct Workload {
     pub cpus: u32,
     /// Memory of the machine, in MiB.
     pub memory_mib: u32,
-    /// Disks after that of the root file system, which is the first.
+    /// Disks after the disk of the root file system, which is the first.
     pub disks: Vec<Disk>,
     /// Shell commands that are executed before the machine is kept; empty for none.
     pub set_up: String,
@@ -66,7 +66,7 @@ pub struct Workload {
     pub region: String,
     /// Shell commands that succeed if the results are right; empty for none. They are not recorded.
     pub check: String,
-    /// Less of the same, from the same machine; absent if the workload has no such form.
+    /// A form with less work, on the same machine; `None` if the workload has none.
     pub short: Option<ShortForm>,
 }
 
@@ -378,7 +378,7 @@ impl Outcome {
 }
 
 /// Restores the machine of a workload, runs it to its end and reads its record, which is kept in `keep_at` if
-/// that is given. Returns nothing if `stop` returned true.
+/// that is given. Returns `None` if `stop` returned true.
 ///
 /// # Errors
 /// As [`boot::follow`], and when the record is damaged. A workload that fails is an [`Outcome`].

@@ -8,7 +8,7 @@ use super::symbols::Symbol;
 /// Where x86-64 Linux has modules and programs of BPF, with and without room for a kernel at random addresses
 /// (Documentation/arch/x86/x86_64/mm.rst).
 pub(super) const MODULES: RangeInclusive<u64> = 0xffff_ffff_a000_0000..=0xffff_ffff_feff_ffff;
-/// The length that is believed of the last symbol of an area whose end is not known, bytes.
+/// Assumed length of the last symbol of an area with an unknown end, bytes.
 const LAST_BYTES: u64 = 4_096;
 /// Symbols at starts and ends of areas: a pair where both are known. The image comes first; kernels that list
 /// functions only have its parts with code.
@@ -27,7 +27,7 @@ pub(crate) struct Area {
     pub(crate) module: Option<String>,
 }
 
-/// The areas of a kernel, and of modules that its list has.
+/// The areas of a kernel, and of the modules in its list of symbols.
 pub(super) fn of_kernel(table: &[Symbol]) -> Vec<Area> {
     let own = || table.iter().filter(|symbol| symbol.module.is_none());
     let between = |(start, end): (&str, &str)| {

@@ -233,7 +233,7 @@ impl Btf {
         self.size(self.named(name)?)
     }
 
-    /// Returns the number of a value of an enumeration of up to 32 bits; none if it does not exist.
+    /// Returns the number of a value of an enumeration of up to 32 bits; `None` if it does not exist.
     #[must_use]
     pub fn enumerator(&self, name: &str, value: &str) -> Option<u64> {
         let types = &self.bytes[..self.sections.types_end];
@@ -470,7 +470,7 @@ impl Btf {
         }
     }
 
-    /// Returns the parameters of a function with their types; none if they are not known.
+    /// Returns the parameters of a function with their types; `None` if they are not known.
     #[must_use]
     pub fn parameters(&self, function: &str) -> Option<Vec<(String, TypeId)>> {
         let ids = 1..=u32::try_from(self.types.len()).ok()?;

@@ -161,7 +161,7 @@ impl Table {
     }
 }
 
-/// Returns the loader that a program names; none if it is linked statically.
+/// Returns the loader that a program names; `None` if it is linked statically.
 fn loader_of(program: &[u8]) -> Result<Option<String>> {
     let bad = || bad(Path::new(PROGRAM), "names no loader");
     let table = Table::of(program).ok_or_else(bad)?;

@@ -12,7 +12,7 @@ use std::process::Command;
 use crate::regular_file::read_bounded;
 use crate::{Result, SimError, process};
 
-/// Modules that a guest may need. A module that a kernel lacks is built in or absent.
+/// Modules that a guest may need. If a kernel has no such module, the driver is built in or absent.
 const WANTED: [&str; 11] = [
     "virtio_pci",
     "virtio_blk",

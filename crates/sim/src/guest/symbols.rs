@@ -35,7 +35,7 @@ pub struct Symbols {
     by_name: HashMap<String, usize>,
     /// Copies and parts of functions by the name in the source, and further symbols of one name.
     more: HashMap<String, Vec<usize>>,
-    /// Where there is something that symbols name, by address.
+    /// Areas whose addresses symbols name, sorted by address.
     areas: Vec<Area>,
 }
 
@@ -173,8 +173,8 @@ impl Symbols {
         self.areas.get(after.checked_sub(1)?).filter(|area| address < area.end)
     }
 
-    /// Returns the name of the code at an address: the function, `[MODULE]` in a module where none has a name,
-    /// `[module]` where a module or a program of BPF may be whose symbols are not known, else `[unknown]`.
+    /// Returns the name of the code at an address: the function; `[MODULE]` in a module without a symbol there;
+    /// `[module]` where a module or a program of BPF with unknown symbols may be; else `[unknown]`.
     #[must_use]
     pub fn code_name(&self, address: u64) -> String {
         match self.at(address) {

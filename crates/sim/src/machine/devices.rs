@@ -491,8 +491,8 @@ impl AsRawFd for DiskFile {
     }
 }
 
-/// Opens the files of disks and passes them to QEMU, which must inherit the returned descriptors. What the
-/// guest can write starts with the content in the directory `saved`, if there is one.
+/// Opens the files of disks and passes them to QEMU, which must inherit the returned descriptors. Writable disks
+/// start with the content in the directory `saved`, if there is one.
 pub(crate) fn hand_over(
     disks: &[Disk],
     saved: Option<&Path>,

@@ -47,7 +47,7 @@ impl Requested {
         self.0.len()
     }
 
-    /// Checks that the guest has found all.
+    /// Checks that the guest has found all disks and cards of the machine.
     ///
     /// # Errors
     /// [`SimError::Missing`] that names the first one that the guest does not have.

@@ -189,7 +189,7 @@ impl Machine {
         self.check_memory()
     }
 
-    /// Checks that the kernel can unpack its initramfs, which it otherwise cannot say.
+    /// Checks that the kernel has the memory to unpack its initramfs: the kernel itself cannot report a failure.
     fn check_memory(&self) -> Result<()> {
         let Ok(file) = std::fs::metadata(&self.initramfs) else { return Ok(()) };
         // The archive and its content are in memory at the same time.

@@ -276,7 +276,7 @@ impl NoiseBench for SimNoise {
         Visibility::EveryCycle
     }
 
-    /// One machine runs all loops, when the first one is asked for.
+    /// The first request for a loop runs one machine for all loops.
     fn measure(&mut self, looping: Loop, _traced: bool) -> Result<NoiseSample, BenchError> {
         if self.ran.is_none() {
             self.ran = Some(self.run());

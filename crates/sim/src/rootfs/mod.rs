@@ -4,9 +4,9 @@
 //! are merged into one, sorted, with times clamped, and `mke2fs` makes the image from it. Nothing is
 //! unpacked on the host, so no rights are needed, and no time, owner or order of the host gets in.
 //!
-//! Maintainer scripts are not run. What they would do and programs need is done here: the links of a merged
-//! `/usr`, a shell, the alternatives of `archive::ALTERNATIVES`, users and groups. `ldconfig` is left to
-//! the guest.
+//! Maintainer scripts are not run. irqlab does the part of their work that programs need: the links of a merged
+//! `/usr`, a shell, the alternatives of `archive::ALTERNATIVES`, users and groups. `ldconfig` is left to the
+//! guest.
 
 mod archive;
 mod image;

@@ -49,12 +49,12 @@ const TYPES: [(&str, &str); 40] = [
     ("sock_inode_cache", "socket_alloc"),
 ];
 
-/// The farthest from a symbol that a variable is believed to belong to it, bytes.
+/// Maximum distance from a symbol at which an address still gets the name of the symbol, bytes.
 const VARIABLE_BYTES_MAX: u64 = 1 << 22;
 
 impl Names<'_> {
-    /// The kind of a structure, and its name: that of the byte at `offset` in its object, if there is one. Places
-    /// in variables are pieces of 64 bytes.
+    /// Returns the kind of a structure, and the name of the byte at `offset` in its object, if it has one.
+    /// Places in variables are pieces of 64 bytes.
     pub(super) fn structure(
         &self,
         kind: StructureKind,

@@ -39,7 +39,7 @@ const PLUGIN_MISSING: &str = include_str!(concat!(env!("OUT_DIR"), "/plugin-miss
 const RECIPE: u32 = 4;
 const SYMBOLS: &str = "symbols";
 const OFFSETS: &str = "offsets";
-/// The name of a place where a function ends and none starts that is used.
+/// Name of an address at which a function ends, and no function starts that the plugin uses.
 const END: &str = "-";
 
 /// How a machine is observed.
@@ -410,8 +410,8 @@ pub(crate) fn plugin_sha256() -> String {
     hash::of_bytes(PLUGIN)
 }
 
-/// Returns arguments of QEMU with which the plugin ends a guest after some guest time; none if this irqlab
-/// has no plugin. In a machine that is observed QEMU merges them with the options of that plugin.
+/// Returns arguments of QEMU with which the plugin ends a guest after some guest time; empty if this irqlab has
+/// no plugin. In a machine that is observed QEMU merges them with the options of that plugin.
 pub(crate) fn limit(cache: &Cache, limit_s: u64) -> Result<Vec<String>> {
     if PLUGIN.is_empty() {
         return Ok(Vec::new());

@@ -100,7 +100,7 @@ fn held_against_the_truth(
         // In L1I the basic method's wait has lines of its own, which idle repetitions take off.
         assert!(point.basic.holds() || level == Level::L1i, "{model}: {point:?}");
         assert!(point.basic.error().abs() <= 12, "{model}: {point:?}");
-        // More than can be seen is seen.
+        // Displaced lines above the detection limit are detected.
         assert!(
             point.timed.is_some() || (*handler_lines as f64) < point.limit,
             "{model}: {point:?}"

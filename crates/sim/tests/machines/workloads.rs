@@ -172,12 +172,12 @@ fn what_fails_in_the_guest_is_named_with_its_status_and_output() {
     assert_eq!((endless.exit.status, endless.exit.reached_limit), (STATUS_LIMIT, true));
     let words = endless.failure().unwrap();
     assert!(words.contains("(--guest-limit) before it opened its region"), "{words}");
-    // One that opens and closes itself.
+    // A region that opens and closes itself.
     let mut own = small("", "/irqlab/mark open; /irqlab/mark 16 5; /irqlab/mark close", "true");
     own.marks_itself = true;
     let own = run(&own, LIMITS);
     assert_eq!((own.failure(), own.accounting.regions.len()), (None, 1));
-    // The set-up, which is tried before anything is kept.
+    // The set-up, which runs before anything is kept.
     let prepare = |workload: &Workload| {
         let (cache, qemu, kernel) = (&bench.cache, &bench.qemu, &bench.kernel);
         let limits = Limits { guest_s: 5, ..LIMITS };

@@ -317,8 +317,8 @@ struct Watched<'a> {
 }
 
 impl Watched<'_> {
-    /// Runs it, with its console if that is shown, and reads its record. Returns how irqlab ends instead if
-    /// the console can be written no more.
+    /// Runs the machine, with its console if that is shown, and reads its record. Returns the exit code of
+    /// irqlab instead if the console cannot be written any more.
     fn run(
         &self,
         kernel_files: &KernelFiles,

@@ -140,7 +140,6 @@ impl MachineArgs {
     }
 }
 
-/// Runs one of the verbs.
 pub fn run(args: SimArgs) -> anyhow::Result<ExitCode> {
     let cache = Cache::from_environment()?;
     match args.what {

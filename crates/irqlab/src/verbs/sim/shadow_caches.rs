@@ -13,7 +13,7 @@ fn group(group: Group) -> &'static str {
     }
 }
 
-/// The tables that there is something for; `models` are the names of the models of the shadow caches.
+/// The tables that have rows. `models`: names of the models of the shadow caches.
 pub fn tables(models: &[String], account: &Accounting) -> Vec<Table> {
     let caches = (!account.shadow_caches.is_empty()).then(|| caches(models, account));
     let curves = (!account.miss_curves.is_empty()).then(|| curves(account));
