@@ -10,7 +10,7 @@ const PAGE_FAULT: u8 = 14;
 /// The vector of the NMI, as on the live bench.
 const NMI_VECTOR: u32 = 2;
 
-/// Returns the experiments' name of a context; none if it is neither an interrupt nor an exception.
+/// Returns the experiments' name of a context; `None` if it is neither an interrupt nor an exception.
 pub(crate) fn context_of(context: KernelContext, account: &Accounting) -> Option<Context> {
     let (kind, number, name) = match context {
         KernelContext::Interrupt(vector) => {
@@ -34,7 +34,7 @@ pub(crate) fn context_of(context: KernelContext, account: &Accounting) -> Option
     Some(Context { kind, number, name })
 }
 
-/// Returns the name of the thread of an IRQ line, as the live bench has it; none of all other contexts.
+/// Returns the live bench's name for the thread of an IRQ line; `None` for all other contexts.
 pub(crate) fn irq_thread_of(context: KernelContext, account: &Accounting) -> Option<Context> {
     let KernelContext::KernelThread(pid) = context else { return None };
     let (line, action) = account.tasks.get(&pid)?.strip_prefix("irq/")?.split_once('-')?;

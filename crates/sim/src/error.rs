@@ -9,17 +9,12 @@ use std::path::{Path, PathBuf};
 pub enum SimError {
     /// A file could not be read or written.
     #[error("{}: {source}", path.display())]
-    File {
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    File { path: PathBuf, source: io::Error },
     /// A system call failed.
     #[error("{doing} failed: {source}")]
     System {
-        /// What the call was for.
+        /// The purpose of the call, such as `reading the record`.
         doing: &'static str,
-        /// The system's error.
         source: io::Error,
     },
     /// A setting is invalid, or settings contradict each other.
@@ -28,7 +23,7 @@ pub enum SimError {
     /// Something is missing on this machine, and can be installed.
     #[error("{what}\nto get it:\n  {remedy}")]
     Missing {
-        /// What is missing, and where it was searched.
+        /// The missing thing, and the places where irqlab searched for it.
         what: String,
         /// A command line, or a sentence.
         remedy: String,
@@ -37,7 +32,7 @@ pub enum SimError {
     #[error("{program} {why}")]
     QemuUnfit {
         program: String,
-        /// What it is, and what irqlab needs.
+        /// The property of the program that irqlab does not support, and irqlab's requirement.
         why: String,
     },
     /// A helper program failed.
@@ -51,7 +46,7 @@ pub enum SimError {
     /// The machine did not execute its request.
     #[error("{what}{}", tail_text(console, qemu))]
     Machine {
-        /// What happened.
+        /// The failure, as a sentence.
         what: String,
         /// The last lines of the console.
         console: String,
@@ -61,7 +56,7 @@ pub enum SimError {
     /// The guest reached the limit on its own time before it had executed its request.
     #[error("{what}{}", tail_text(console, qemu))]
     TimeLimit {
-        /// What it had come to.
+        /// The limit, and how far the guest had come.
         what: String,
         /// The last lines of the console.
         console: String,
@@ -88,7 +83,7 @@ pub enum SimError {
     #[error("{what}: {reason}")]
     Data {
         what: String,
-        /// What is wrong with it.
+        /// Why the data is malformed.
         reason: String,
     },
 }

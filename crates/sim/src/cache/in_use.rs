@@ -1,4 +1,4 @@
-//! What is in use is not evicted: a shared lock on a file of each entry, and the time of its last use.
+//! Protects entries in use from eviction: a shared lock on a file of each entry, and the time of its last use.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, FileTimes};
@@ -10,16 +10,15 @@ use std::time::SystemTime;
 
 use rustix::fs::{FlockOperation, flock};
 
-/// The file of a directory whose time of modification is that of the last use, and whose lock says that it
-/// is in use.
+/// Names of files that stand for their directory. The file's modification time is the time of the directory's
+/// last use; a lock on the file shows that the directory is in use.
 const USED_FILES: [&str; 4] = ["checkpoint.json", "symbols", "offsets", "rootfs.json"];
 
-/// The locks of entries whose paths were given to a caller. A simulated machine may open a file of them
-/// hours later, so they are held until the process ends.
+/// The locks of entries whose paths callers received. A simulated machine may open a file of such an entry
+/// hours later, so this process holds the locks until it ends.
 static HELD: Mutex<BTreeMap<PathBuf, File>> = Mutex::new(BTreeMap::new());
 
-/// The file of an entry, a file or a directory, that is locked while it is in use. `None` for a directory
-/// without one.
+/// Returns the file that is locked while an entry is in use. `None` for a directory without such a file.
 pub(super) fn used_file(entry: &Path) -> Option<PathBuf> {
     if !entry.is_dir() {
         return Some(entry.to_owned());
@@ -27,9 +26,9 @@ pub(super) fn used_file(entry: &Path) -> Option<PathBuf> {
     USED_FILES.iter().map(|name| entry.join(name)).find(|path| path.is_file())
 }
 
-/// Opens an entry's [`used_file`] with a shared lock, which lasts as long as the file is open, and notes
-/// that it is used now. `None` if it does not exist, or if another process removed or replaced it in this
-/// moment.
+/// Opens an entry's [`used_file`] with a shared lock, and sets the time of its last use to now. The lock lasts
+/// as long as the file is open. `None` if the file does not exist, or if another process removed or replaced
+/// it in this moment.
 pub(crate) fn open(path: &Path) -> io::Result<Option<File>> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -41,13 +40,13 @@ pub(crate) fn open(path: &Path) -> io::Result<Option<File>> {
     if fs::metadata(path).ok().map(inode) != Some(file.metadata().map(inode)?) {
         return Ok(None);
     }
-    // A cache that cannot be written evicts nothing.
+    // Ignores a cache that cannot be written, because such a cache evicts nothing.
     let _ = file.set_times(FileTimes::new().set_modified(SystemTime::now()));
     Ok(Some(file))
 }
 
-/// Keeps an entry, a file or a directory, until this process ends. Returns whether it is there. A directory
-/// without a [`used_file`] is not kept: it is not evicted, or nothing in it is read.
+/// Protects an entry from eviction until this process ends. Returns whether the entry exists. A directory
+/// without a [`used_file`] needs no protection: it is never evicted, or nobody reads its files.
 pub(crate) fn hold(entry: &Path) -> bool {
     let Some(path) = used_file(entry) else { return entry.is_dir() };
     let Ok(Some(file)) = open(&path) else { return false };
@@ -55,7 +54,7 @@ pub(crate) fn hold(entry: &Path) -> bool {
     true
 }
 
-/// Locks an entry for removing it. `Err` if it is in use.
+/// Locks an entry before its removal. `Err` if the entry is in use.
 pub(super) fn lock_unused(entry: &Path) -> Result<Option<File>, InUse> {
     match used_file(entry).map(File::open) {
         Some(Ok(file)) => match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -66,5 +65,5 @@ pub(super) fn lock_unused(entry: &Path) -> Result<Option<File>, InUse> {
     }
 }
 
-/// An entry is in use.
+/// The error of [`lock_unused`].
 pub(super) struct InUse;

@@ -1,9 +1,9 @@
 //! The values of a guest's performance counters. The plugin holds them, not QEMU, so a checkpoint keeps
 //! them in a file of their own.
 //!
-//! A kernel detects a PMU once, when it boots. A kernel that found none has no `perf` after a restore
-//! with counters; a kernel that found one would read zeros after a restore without, and not notice. So a
-//! checkpoint of one kind is refused for a machine of the other.
+//! A kernel detects a PMU only when it boots. If it found none, it has no `perf` after a restore with a PMU.
+//! If it found one, it reads zeros after a restore without a PMU, and does not notice. A checkpoint with a PMU
+//! is therefore refused for a machine without one, and vice versa.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
@@ -13,7 +13,7 @@ use crate::machine::Machine;
 use crate::machine::vm::Instrumentation;
 use crate::{Result, SimError};
 
-/// The name of the file.
+/// The name of the file with the values.
 pub(super) const CONTENT: &str = "pmu";
 /// Maximum length of the text that describes the counters.
 const BYTES_MAX: u64 = 1 << 16;
