@@ -337,7 +337,7 @@ fn the_terminal_is_as_before_after_a_key_and_after_a_signal() {
     for by_signal in [false, true] {
         let place = Place::new();
         let mut terminal = OnTerminal::start(&place);
-        terminal.shows(&["local_timer", "cal_timer"]);
+        terminal.shows(&["local_timer", "KIND"]);
         terminal.press("?");
         terminal.shows(&["counting", "previous", "underlined"]);
         if by_signal {
