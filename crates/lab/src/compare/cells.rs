@@ -9,7 +9,7 @@ use stats::interval::{BATCHES_MIN, Uncertainty, half_width_of_difference, t_quan
 use super::series::Repeats;
 use crate::quantiles::WIDE_TAIL;
 
-/// Degrees of freedom of an interval whose table does not have them: those of the fewest batches that give one.
+/// Degrees of freedom of an interval whose table does not say them: as with the fewest batches that give an interval.
 const FREEDOM_UNKNOWN: f64 = (BATCHES_MIN - 1) as f64;
 
 /// A figure with its intervals, where it has them.
@@ -32,11 +32,11 @@ impl Figure {
     /// The figure if it had changed by this part of itself; its intervals keep their width.
     #[must_use]
     pub fn changed(self, by_ratio: f64) -> Figure {
-        let by = self.value.abs() * by_ratio;
+        let shift = self.value.abs() * by_ratio;
         let moved =
-            |interval: Option<(f64, f64)>| interval.map(|(low, high)| (low + by, high + by));
+            |interval: Option<(f64, f64)>| interval.map(|(low, high)| (low + shift, high + shift));
         let (interval, wide) = (moved(self.interval), moved(self.wide));
-        Figure { value: self.value + by, interval, wide, ..self }
+        Figure { value: self.value + shift, interval, wide, ..self }
     }
 
     /// How far the lower end of an interval of that side is from the figure.
@@ -86,7 +86,7 @@ pub fn distances(base: &Figure, new: &Figure, tail: f64) -> Option<(f64, f64)> {
     }
 }
 
-/// The same cell of two runs.
+/// A cell that the runs of both sides have.
 #[derive(Clone, Debug)]
 pub struct Pair<'a> {
     pub table: &'a Table,
@@ -99,8 +99,8 @@ pub struct Pair<'a> {
     pub new: Option<Figure>,
     /// The larger of both rows' shares of CPU time, or `None` where the table has no such column.
     pub cpu_share: Option<f64>,
-    /// Whether its intervals take the values of a window as independent, so that they are too narrow: those of a
-    /// quantile without the sections of the window.
+    /// Whether its intervals are too narrow because they take the values of a window as independent. True for a quantile
+    /// whose table does not know the sections of the window.
     pub takes_independent: bool,
     /// How much pairs of runs differ, where each side has several runs.
     pub repeats: Option<Repeats>,
@@ -175,18 +175,20 @@ struct Place {
 fn place(table: &Table, column: &Column) -> Place {
     let unit = UNITS.into_iter().find(|unit| column.name.ends_with(unit)).unwrap_or("");
     let stem = column.name.strip_suffix(unit).unwrap_or(&column.name);
-    let of = |what: &str| table.column(&format!("{stem}_{what}{unit}"));
-    let ends = |interval: &str| of(&format!("{interval}_low")).zip(of(&format!("{interval}_high")));
+    let companion = |what: &str| table.column(&format!("{stem}_{what}{unit}"));
+    let ends = |interval: &str| {
+        companion(&format!("{interval}_low")).zip(companion(&format!("{interval}_high")))
+    };
     let combined = match &column.display.combine {
         Some(Combine::PlusMinus(half_width)) => table.column(half_width).map(Ends::HalfWidth),
         _ => None,
     };
     let interval = combined
         .or_else(|| ends("ci95").map(|(low, high)| Ends::LowAndHigh(low, high)))
-        .or_else(|| of("ci95").map(Ends::HalfWidth));
+        .or_else(|| companion("ci95").map(Ends::HalfWidth));
     let freedom = table.column(&format!("{stem}_ci95_dof")).map(Freedom::Column);
     let freedom = freedom.or_else(|| table.column("repetitions").map(Freedom::Repetitions));
-    Place { interval, freedom, drift: of("drift"), wide: ends("ci9999") }
+    Place { interval, freedom, drift: companion("drift"), wide: ends("ci9999") }
 }
 
 impl Place {
@@ -249,7 +251,7 @@ pub fn keys(table: &Table) -> Vec<&str> {
     keys.map(|column| column.name.as_str()).collect()
 }
 
-/// What one table of two runs has in common, and what it has not.
+/// The cells that two runs have in common, and the rest.
 #[derive(Debug, Default)]
 pub struct Matched<'a> {
     /// Cells of rows that the first run has.

@@ -27,27 +27,27 @@ pub use rules::{Limit, Rule, RuleError};
 pub use series::PAIRS_MIN;
 pub use tables::{Listed, tables};
 
-/// What is compared, and what the gate asks.
+/// The options of a comparison and the rules of its gate.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Also the rows that tables hide by default, such as those of each CPU.
+    /// Compares rows that tables hide by default, too: for example, the row of each CPU.
     pub all_rows: bool,
-    /// By intervals: figures that differ by less than this part of the first are equal.
+    /// On a live bench, figures that differ by less than this part of the first figure are equal.
     pub margin_ratio: f64,
     /// The gate's rules.
     pub rules: Vec<Rule>,
 }
 
-/// What a difference means.
+/// The meaning of a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// A cost grew, or a benefit shrank.
     Worse,
-    /// A figure changed of which neither more nor less is better.
+    /// A figure changed that has no better direction.
     Changed,
     /// A cost shrank, or a benefit grew.
     Better,
-    /// By intervals: neither equal nor different.
+    /// The interval allows both that the figures are equal and that they differ.
     Undecided,
     /// The second run lacks the row, or its figure.
     Missing,
@@ -70,7 +70,7 @@ impl Verdict {
 }
 
 impl Verdict {
-    /// Whether figures that both runs have differ, for all that is known.
+    /// Whether both runs have the figure, and it differs.
     #[must_use]
     pub fn is_difference(self) -> bool {
         matches!(self, Verdict::Worse | Verdict::Changed | Verdict::Better)
@@ -82,9 +82,9 @@ impl Verdict {
 pub enum Method {
     /// Any difference is one.
     Exact,
-    /// By the 95 % intervals of both.
+    /// Judged by the 95 % intervals of both figures.
     Intervals,
-    /// By the differences of pairs of runs.
+    /// Judged by the differences of pairs of runs.
     Runs,
     /// Not judged: a cell has no interval.
     NoInterval,
@@ -117,7 +117,7 @@ pub struct Difference<'a> {
     pub interval: Option<(f64, f64)>,
     /// How it was judged.
     pub method: Method,
-    /// What it means.
+    /// The meaning of the change.
     pub verdict: Verdict,
     /// The probability that the difference is beyond one end of its interval.
     pub tail: f64,
@@ -137,10 +137,10 @@ impl Difference<'_> {
     }
 }
 
-/// What a rule came to.
+/// Whether a rule holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ruling {
-    /// A cell is beyond the limit, for all that is known.
+    /// The whole interval of a cell is beyond the limit.
     Broken,
     /// A cell is beyond it, and may be within it.
     InDoubt,
@@ -167,27 +167,27 @@ pub struct Outcome {
     pub cells: usize,
     /// Cells that the second run lacks.
     pub missing: usize,
-    /// What it came to.
+    /// Whether the rule holds.
     pub ruling: Ruling,
     /// The cell that is farthest from holding: its name, and its change as a part of the first figure.
     pub worst: Option<(String, Option<f64>)>,
 }
 
-/// What a comparison found.
+/// The results of a comparison.
 #[derive(Clone, Debug)]
 pub struct Comparison<'a> {
     /// Each cell; the worst first.
     pub differences: Vec<Difference<'a>>,
     /// Each rule, in the order given.
     pub outcomes: Vec<Outcome>,
-    /// What a reader must know.
+    /// Warnings for the reader.
     pub warnings: Vec<String>,
     /// Tables that could not be compared: name, and why.
     pub left_out: Vec<(String, &'static str)>,
 }
 
 impl Comparison<'_> {
-    /// What a gate must know whose rules are about rows that one run on each side cannot judge.
+    /// A warning if rules name figures that one run on each side cannot judge.
     fn warning_of_rules(&self) -> Option<String> {
         let is_by_other_work = |difference: &&Difference<'_>| {
             difference.method == Method::Intervals && needs_runs(&difference.pair)
@@ -206,7 +206,8 @@ impl Comparison<'_> {
     /// whether the tables list them or not.
     #[must_use]
     pub fn counts(&self) -> [(&'static str, u64); 2] {
-        let undecided = self.differences.iter().filter(|one| one.verdict == Verdict::Undecided);
+        let undecided =
+            self.differences.iter().filter(|difference| difference.verdict == Verdict::Undecided);
         [
             ("figure_count", self.differences.len() as u64),
             ("undecided_count", undecided.count() as u64),
@@ -226,7 +227,7 @@ pub enum CompareError {
          (give as many on both sides)"
     )]
     RunCounts(usize, usize),
-    /// So few runs do not show how much runs differ.
+    /// Too few runs to show how much runs differ.
     #[error(
         "{0} runs on each side are too few to tell how much runs differ (take 3 at least, better 8; or one)"
     )]
@@ -237,7 +238,7 @@ pub enum CompareError {
     /// A rule is about no cell: a gate that checks nothing must not pass.
     #[error("rule {0:?} is about no figure of the first run{1}")]
     NoCell(String, String),
-    /// The second run has none of a rule's cells, for the same reason.
+    /// The second run has none of a rule's cells. The gate would check nothing.
     #[error(
         "rule {0:?}: the second run has none of its figures (was a row renamed, or not measured?)"
     )]
@@ -273,8 +274,8 @@ const ROUNDING_RATIO: f64 = 1e-12;
 /// by up to 300 %, which no window shows (docs/compare.md).
 pub const CPU_SHARE_MIN_RATIO: f64 = 0.01;
 
-/// Whether the row of a pair takes so much CPU time that it is judged by one run on each side. Rows of tables without
-/// shares of CPU time are.
+/// Whether the row of a pair takes enough CPU time to be judged by one run on each side. True for tables without
+/// shares of CPU time.
 fn is_leading(pair: &Pair<'_>) -> bool {
     pair.cpu_share.is_none_or(|share| share >= CPU_SHARE_MIN_RATIO)
 }
@@ -375,8 +376,7 @@ fn direction(role: Role, grew: bool) -> Verdict {
 /// Compares `new` with `base`.
 ///
 /// # Errors
-/// Where the runs are of two experiments or have nothing in common, and where a rule is about nothing that
-/// can be judged.
+/// If the runs are of two experiments or have no figure in common, and if a rule names no figure that can be judged.
 pub fn compare<'a>(base: &'a Run, new: &Run, plan: &Plan) -> Result<Comparison<'a>, CompareError> {
     compare_series(std::slice::from_ref(base), std::slice::from_ref(new), plan)
 }
@@ -384,8 +384,7 @@ pub fn compare<'a>(base: &'a Run, new: &Run, plan: &Plan) -> Result<Comparison<'
 /// Compares the runs `new` with the runs `base`: in pairs, each list in the order of their start.
 ///
 /// # Errors
-/// Those of [`compare`], and where the sides have different numbers of runs, or more than one and fewer than
-/// [`PAIRS_MIN`].
+/// As [`compare`]. Also, if the sides have different numbers of runs, or two to [`PAIRS_MIN`] - 1 runs.
 ///
 /// # Panics
 /// When a side has no run.
@@ -465,41 +464,43 @@ fn outcome(
     base: &Run,
 ) -> Result<Outcome, CompareError> {
     let covered: Vec<&Difference<'_>> =
-        differences.iter().filter(|one| rule.covers(&one.pair)).collect();
+        differences.iter().filter(|difference| rule.covers(&difference.pair)).collect();
     if covered.is_empty() {
         return Err(no_cell(rule, base));
     }
-    let missing = covered.iter().filter(|one| one.change.is_none()).count();
+    let missing = covered.iter().filter(|difference| difference.change.is_none()).count();
     if missing == covered.len() {
         return Err(CompareError::AllMissing(rule.text.clone()));
     }
-    let judged = |one: &&Difference<'_>| one.change.is_some() && one.interval.is_some();
+    let judged =
+        |difference: &&Difference<'_>| difference.change.is_some() && difference.interval.is_some();
     if !covered.iter().any(judged) {
         return Err(CompareError::NoInterval(rule.text.clone()));
     }
-    let ruling_of = |one: &Difference<'_>| {
-        let first = one.pair.base.value;
-        let beyond = |by: f64| rule.is_beyond(by, first);
-        match (one.change, one.interval) {
-            (Some(_), Some((low, high))) if beyond(if rule.is_upper { low } else { high }) => {
+    let ruling_of = |difference: &Difference<'_>| {
+        let first = difference.pair.base.value;
+        let is_beyond = |change: f64| rule.is_beyond(change, first);
+        match (difference.change, difference.interval) {
+            (Some(_), Some((low, high))) if is_beyond(if rule.is_upper { low } else { high }) => {
                 Ruling::Broken
             }
-            (Some(change), _) if beyond(change) => Ruling::InDoubt,
+            (Some(change), _) if is_beyond(change) => Ruling::InDoubt,
             // A row that is gone may be the one that the gate is for.
             (None, _) => Ruling::InDoubt,
             _ => Ruling::Holds,
         }
     };
-    let size = |one: &&Difference<'_>| {
-        let ratio = one.change.and_then(|change| one.ratio(change)).unwrap_or(f64::INFINITY);
+    let size = |difference: &&Difference<'_>| {
+        let ratio =
+            difference.change.and_then(|change| difference.ratio(change)).unwrap_or(f64::INFINITY);
         if rule.is_upper { -ratio } else { ratio }
     };
     let worst = covered
         .iter()
         .copied()
         .min_by(|a, b| ruling_of(a).cmp(&ruling_of(b)).then(size(a).total_cmp(&size(b))));
-    let named = |one: &Difference<'_>| {
-        (row_name(&one.pair), one.change.and_then(|change| one.ratio(change)))
+    let named = |difference: &Difference<'_>| {
+        (row_name(&difference.pair), difference.change.and_then(|change| difference.ratio(change)))
     };
     Ok(Outcome {
         rule: rule.clone(),
@@ -556,7 +557,7 @@ fn warnings(base: &[Run], new: &[Run]) -> Vec<String> {
     for fact in HOST_FACTS {
         differ("the host's", fact, base.host.get(fact), new.host.get(fact));
     }
-    // What was set for each condition holds measured values, too.
+    // The setting `conditions` also holds measured values.
     let not_compared = ["out", "command_line", "conditions", "tsc_hz"];
     for (name, value) in
         base.settings.iter().filter(|(name, _)| !not_compared.contains(&name.as_str()))
@@ -566,7 +567,7 @@ fn warnings(base: &[Run], new: &[Run]) -> Vec<String> {
     warnings
 }
 
-/// What proves that a rule can be broken.
+/// The proof that a rule can be broken.
 #[derive(Clone, Debug)]
 pub struct SelfTest {
     pub rule: Rule,
@@ -587,22 +588,24 @@ const CHANGE_MAX: f64 = 100.0;
 pub fn self_test(run: &Run, plan: &Plan) -> Result<Vec<SelfTest>, CompareError> {
     let itself = compare(run, run, plan)?;
     let exact = is_exact(run);
-    let pairs: Vec<Pair<'_>> = itself.differences.iter().map(|one| one.pair.clone()).collect();
+    let pairs: Vec<Pair<'_>> =
+        itself.differences.iter().map(|difference| difference.pair.clone()).collect();
     let test = |outcome: &Outcome| -> Result<SelfTest, CompareError> {
         let rule = &outcome.rule;
-        let is_broken = |by: f64| -> Result<bool, CompareError> {
-            let by = if rule.is_upper { by } else { -by };
-            let changed =
-                pairs.iter().map(|pair| pair.changed(if rule.covers(pair) { by } else { 0.0 }));
+        let is_broken = |ratio: f64| -> Result<bool, CompareError> {
+            let signed_ratio = if rule.is_upper { ratio } else { -ratio };
+            let changed = pairs
+                .iter()
+                .map(|pair| pair.changed(if rule.covers(pair) { signed_ratio } else { 0.0 }));
             let again = judged_all(run, changed.collect(), exact, plan)?;
-            let same = again.outcomes.iter().find(|one| one.rule == *rule);
-            Ok(same.is_some_and(|one| one.ruling == Ruling::Broken))
+            let same = again.outcomes.iter().find(|outcome| outcome.rule == *rule);
+            Ok(same.is_some_and(|outcome| outcome.ruling == Ruling::Broken))
         };
         // A figure can shrink to 0 and no further.
-        let most = if rule.is_upper { CHANGE_MAX } else { 1.0 };
+        let ratio_max = if rule.is_upper { CHANGE_MAX } else { 1.0 };
         let mut breaks_from_ratio = None;
-        if is_broken(most)? {
-            let (mut low, mut high) = (0.0, most);
+        if is_broken(ratio_max)? {
+            let (mut low, mut high) = (0.0, ratio_max);
             for _ in 0..40 {
                 let middle = f64::midpoint(low, high);
                 if is_broken(middle)? { high = middle } else { low = middle }

@@ -152,8 +152,10 @@ fn plan() -> Plan {
 /// The figures that a comparison reports as different: row and column.
 fn reported(base: &Run, new: &Run) -> Vec<String> {
     let found = compare(base, new, &plan()).expect("comparable");
-    let differs = |one: &&Difference<'_>| one.verdict.is_difference();
-    let name = |one: &Difference<'_>| format!("{} {}", row_name(&one.pair), one.pair.column.name);
+    let differs = |difference: &&Difference<'_>| difference.verdict.is_difference();
+    let name = |difference: &Difference<'_>| {
+        format!("{} {}", row_name(&difference.pair), difference.pair.column.name)
+    };
     found.differences.iter().filter(differs).map(name).collect()
 }
 
@@ -166,7 +168,11 @@ fn runs_of_the_same_thing_rarely_differ_and_a_planted_change_of_a_mean_is_found(
         let base = run(&mut random, 1.0, &mut flicker);
         let same = run(&mut random, 1.0, &mut flicker);
         let comparison = compare(&base, &same, &plan()).expect("comparable");
-        figures = comparison.differences.iter().filter(|one| one.interval.is_some()).count();
+        figures = comparison
+            .differences
+            .iter()
+            .filter(|difference| difference.interval.is_some())
+            .count();
         let reported_same = reported(&base, &same);
         if !reported_same.is_empty() {
             false_pairs.push(reported_same);

@@ -3,8 +3,8 @@
 //! Goal: a verdict that includes what differs from one run to the next: memory layout, clock frequency, other work.
 //! Problem: one run shows how much its own window varies, and not how much the next run will differ.
 //! Rule: the first run of one side is compared with the first run of the other, and so on, in the order of their start.
-//! The interval of a difference is Student's t of the differences of these pairs, so slow changes of the machine cancel
-//! where runs were taken alternately.
+//! The interval is Student's t of the differences of these pairs. If runs were taken alternately, slow changes of the
+//! machine cancel.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub const PAIRS_MIN: usize = 3;
 pub struct Repeats {
     /// The difference of each pair: of logarithms if `is_logarithmic`, else in the unit of the column.
     differences: Vec<f64>,
-    /// Whether all figures are above 0, so that differences are those of logarithms.
+    /// Whether `differences` are of logarithms: if all figures are above 0.
     is_logarithmic: bool,
 }
 
@@ -37,8 +37,8 @@ impl Repeats {
 
     /// These differences if each second figure had also changed by a part of itself; `added` is that part of the mean.
     pub(super) fn changed(&self, by_ratio: f64, added: f64) -> Repeats {
-        let by = if self.is_logarithmic { by_ratio.ln_1p() } else { added };
-        let differences = self.differences.iter().map(|difference| difference + by).collect();
+        let shift = if self.is_logarithmic { by_ratio.ln_1p() } else { added };
+        let differences = self.differences.iter().map(|difference| difference + shift).collect();
         Repeats { differences, ..*self }
     }
 
@@ -113,7 +113,7 @@ impl Collected {
     }
 }
 
-/// Matches the runs of both sides in pairs. The rows are those of the first run of `base`.
+/// Matches the runs of both sides in pairs. Only rows that the first run of `base` has are compared.
 ///
 /// # Errors
 /// Where the sides have different numbers of runs, or fewer than [`PAIRS_MIN`].

@@ -13,17 +13,17 @@ fn column(name: &str, kind: Kind, doc: &str) -> Column {
     Column::new(name, kind, doc)
 }
 
-/// Which figures have a row in the table `differences`.
+/// The figures that have a row in the table `differences`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listed {
-    /// All that were compared.
+    /// Every compared figure.
     All,
-    /// Those that differ for all that is known, or are missing: what people see by default. A comparison of
-    /// 1,000,000 rows need not build rows of all others.
+    /// Figures that differ or are missing. People see these by default, so a comparison of 1,000,000 rows need not
+    /// build the other rows.
     Differing,
 }
 
-/// The tables `rules`, where rules were given, and `differences`; and what is absent from them.
+/// The table `differences`, the table `rules` if there are rules, and the tables that were left out.
 #[must_use]
 pub fn tables(
     comparison: &Comparison<'_>,
@@ -136,7 +136,7 @@ fn difference_columns() -> Vec<Column> {
         column(
             "differs",
             Kind::Bool,
-            "Whether the figures differ for all that is known, or the second run lacks one.",
+            "Whether the figures differ, or the second run lacks its figure.",
         )
         .detail(),
         column(
@@ -151,10 +151,10 @@ fn difference_columns() -> Vec<Column> {
         column("column", Kind::Text, "Its column.").priority(100).key(),
         real("base", "The first run's figure, in the unit of the column.").digits(5).priority(94),
         real("base_low", "Lower end of its 95 % interval.").detail(),
-        real("base_high", "Upper end of it.").detail(),
+        real("base_high", "Upper end of that interval.").detail(),
         real("new", "The second run's figure.").digits(5).priority(93),
         real("new_low", "Lower end of its 95 % interval.").detail(),
-        real("new_high", "Upper end of it.").detail(),
+        real("new_high", "Upper end of that interval.").detail(),
         real("change_ratio", "Second less first, as a part of the first; absent where that is 0.")
             .title("change")
             .priority(97),
@@ -164,7 +164,7 @@ fn difference_columns() -> Vec<Column> {
         )
         .title("ci95 from")
         .priority(90),
-        real("change_high_ratio", "Upper end of it.").title("to").priority(89),
+        real("change_high_ratio", "Upper end of that interval.").title("to").priority(89),
         real("change", "Second less first, in the unit of the column.").format(Format::Auto).detail(),
         column(
             "method",
@@ -183,7 +183,7 @@ fn differs(verdict: Verdict) -> bool {
 
 fn differences(comparison: &Comparison<'_>, listed: Listed) -> Table {
     let count = |verdict: Verdict| {
-        comparison.differences.iter().filter(|one| one.verdict == verdict).count()
+        comparison.differences.iter().filter(|difference| difference.verdict == verdict).count()
     };
     let all = [
         Verdict::Worse,
@@ -215,8 +215,11 @@ fn differences(comparison: &Comparison<'_>, listed: Listed) -> Table {
             confidences.join(" or ")
         ));
     }
-    let by_one_run =
-        comparison.differences.iter().filter(|one| one.method == Method::OneRun).count();
+    let by_one_run = comparison
+        .differences
+        .iter()
+        .filter(|difference| difference.method == Method::OneRun)
+        .count();
     if by_one_run > 0 {
         notes.push(format!(
             "{by_one_run} figures are not judged by one run on each side, of rows below {} % of CPU time or quantiles of \
@@ -224,7 +227,8 @@ fn differences(comparison: &Comparison<'_>, listed: Listed) -> Table {
             100.0 * CPU_SHARE_MIN_RATIO
         ));
     }
-    let left_out = comparison.differences.iter().filter(|one| !differs(one.verdict)).count();
+    let left_out =
+        comparison.differences.iter().filter(|difference| !differs(difference.verdict)).count();
     if listed == Listed::Differing && left_out > 0 {
         notes.push(format!("{left_out} equal or undecided ones are not listed; --all lists them"));
     }
@@ -238,34 +242,35 @@ fn differences(comparison: &Comparison<'_>, listed: Listed) -> Table {
     };
     let doc = "Each figure of both runs, the worst first.";
     let mut table = Table::new("differences", doc, difference_columns()).displayed(display);
-    for one in &comparison.differences {
-        if listed == Listed::Differing && !differs(one.verdict) {
+    for difference in &comparison.differences {
+        if listed == Listed::Differing && !differs(difference.verdict) {
             continue;
         }
-        let (base, new) = (one.pair.base, one.pair.new);
+        let (base, new) = (difference.pair.base, difference.pair.new);
         let ends = |interval: Option<(f64, f64)>| {
             [interval.map(|(low, _)| low).into(), interval.map(|(_, high)| high).into()]
         };
         let [base_low, base_high] = ends(base.interval);
         let [new_low, new_high] = ends(new.and_then(|new| new.interval));
-        let ratio = |change: Option<f64>| Value::from(change.and_then(|change| one.ratio(change)));
+        let ratio =
+            |change: Option<f64>| Value::from(change.and_then(|change| difference.ratio(change)));
         table.push(vec![
-            differs(one.verdict).into(),
-            one.verdict.word().into(),
-            one.pair.table.name.clone().into(),
-            row_name(&one.pair).into(),
-            one.pair.column.name.clone().into(),
+            differs(difference.verdict).into(),
+            difference.verdict.word().into(),
+            difference.pair.table.name.clone().into(),
+            row_name(&difference.pair).into(),
+            difference.pair.column.name.clone().into(),
             base.value.into(),
             base_low,
             base_high,
             new.map(|new| new.value).into(),
             new_low,
             new_high,
-            ratio(one.change),
-            ratio(one.interval.map(|(low, _)| low)),
-            ratio(one.interval.map(|(_, high)| high)),
-            one.change.into(),
-            one.method.word().into(),
+            ratio(difference.change),
+            ratio(difference.interval.map(|(low, _)| low)),
+            ratio(difference.interval.map(|(_, high)| high)),
+            difference.change.into(),
+            difference.method.word().into(),
         ]);
     }
     table

@@ -42,8 +42,9 @@ fn plan(rules: &[&str]) -> Plan {
 
 /// The verdict on the mean of `name`.
 fn verdict(comparison: &Comparison<'_>, name: &str) -> Verdict {
-    let is =
-        |one: &&Difference<'_>| one.pair.row[0].1 == name && one.pair.column.name == "self_mean_ns";
+    let is = |difference: &&Difference<'_>| {
+        difference.pair.row[0].1 == name && difference.pair.column.name == "self_mean_ns"
+    };
     comparison.differences.iter().find(is).unwrap().verdict
 }
 
@@ -136,10 +137,10 @@ fn run_with_spread(mean: f64, quantile: u64, spread: (u64, f64)) -> Run {
 
 /// The distances of the ends of the interval of the change of a column.
 fn distances_of(found: &Comparison<'_>, column: &str) -> (f64, f64) {
-    let is = |one: &&Difference<'_>| one.pair.column.name == column;
-    let one = found.differences.iter().find(is).unwrap();
-    let (low, high) = one.interval.unwrap();
-    (one.change.unwrap() - low, high - one.change.unwrap())
+    let is_column = |difference: &&Difference<'_>| difference.pair.column.name == column;
+    let difference = found.differences.iter().find(is_column).unwrap();
+    let (low, high) = difference.interval.unwrap();
+    (difference.change.unwrap() - low, high - difference.change.unwrap())
 }
 
 #[test]
